@@ -1,0 +1,75 @@
+# The developer's commands. Users need packaging/latprof only.
+
+PYTHON ?= /usr/bin/python3
+KERNELS ?= 6.1 6.12
+
+VENV := .venv
+BUILD := build/dev
+# meson-python wants its tools on PATH.
+IN_VENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
+
+C_SOURCES := $(shell find bpf agent tests -name '*.[ch]')
+NATIVE_SOURCES := $(filter %.c,$(filter agent/%,$(C_SOURCES)))
+SCRIPTS := packaging/latprof .ci/run $(shell find tests -name '*.sh')
+BPF_ARCH := $(if $(filter aarch64,$(shell uname -m)),arm64,x86)
+BPF_FLAGS := -target bpf -D__TARGET_ARCH_$(BPF_ARCH) \
+	-I/usr/include/$(shell gcc -print-multiarch 2>/dev/null)
+
+.DELETE_ON_ERROR:
+.PHONY: help build test lint format bench test-vm clean
+.PHONY: lint-python lint-c lint-scripts lint-spelling
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+$(VENV)/ready: requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --requirement $<
+	touch $@
+
+# What clang-tidy reads.
+$(BUILD)/compile_commands.json: $(VENV)/ready $(shell find bpf agent tests meson.build -name meson.build)
+	rm -rf $(BUILD)
+	$(IN_VENV) meson setup $(BUILD) >/dev/null
+
+build: $(VENV)/ready ## compile, and install into .venv for development
+	$(IN_VENV) pip install --quiet --no-build-isolation --no-deps \
+		-Cbuild-dir=build/editable --editable .
+
+test: build ## run the tests; those that need root are skipped without it
+	$(VENV)/bin/python -m pytest
+
+lint: lint-python lint-c lint-scripts lint-spelling ## check format, style, types, C and spelling
+
+lint-python: $(VENV)/ready
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+
+lint-c: $(BUILD)/compile_commands.json
+	$(VENV)/bin/clang-format --dry-run --Werror $(C_SOURCES)
+	$(VENV)/bin/clang-tidy --quiet -p $(BUILD) $(NATIVE_SOURCES)
+	$(VENV)/bin/clang-tidy --quiet bpf/latprof.bpf.c -- $(BPF_FLAGS)
+
+lint-scripts:
+	shellcheck $(SCRIPTS)
+
+lint-spelling: $(VENV)/ready
+	$(VENV)/bin/codespell bpf agent analysis tests packaging $(wildcard *.md)
+
+format: $(VENV)/ready ## rewrite Python and C in the project's format
+	$(VENV)/bin/ruff check --fix --exit-zero --quiet
+	$(VENV)/bin/ruff format
+	$(VENV)/bin/clang-format -i $(C_SOURCES)
+
+bench: ## measure the speed of an installed latprof (as root)
+	$(AS_ROOT) packaging/latprof install
+	$(AS_ROOT) /opt/latprof/bin/python3 tests/bench
+
+test-vm: ## run it under other kernels, e.g. KERNELS="6.1 6.12" (as root)
+	$(AS_ROOT) env LATPROF_VM=1 LATPROF_VM_KERNELS="$(KERNELS)" \
+		packaging/latprof test tests/vm
+
+clean: ## remove what was built, kernels and .venv too
+	rm -rf build $(VENV)

@@ -1,0 +1,3 @@
+from typing import Any
+
+def write(descriptor: int, columns: list[Any], rows: int, /) -> None: ...

@@ -1,0 +1,26 @@
+"""`latprof lab clean`: remove what labs of dead processes left."""
+
+from __future__ import annotations
+
+import argparse
+
+from latprof_agent.cli.root import require_root
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of this subcommand."""
+    parser.add_argument("action", choices=["clean"], help="remove what is left")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Remove it, and say what it was."""
+    require_root("lab")
+    from latprof_agent.control_group import clean_dead_groups
+    from latprof_agent.lab import clean_dead_labs
+
+    removed = clean_dead_labs() + clean_dead_groups()
+    for name in removed:
+        print(f"removed {name}")
+    if not removed:
+        print("nothing was left")
+    return 0

@@ -1,0 +1,43 @@
+"""`latprof probes`: what the running kernel offers of every quantity."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from latprof_agent.cli.root import require_root
+from latprof_agent.probes import Capability, proven_capabilities
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of this subcommand."""
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document on stdout"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """List the capabilities."""
+    require_root("probes")
+    found = proven_capabilities()
+    if options.json:
+        print(json.dumps([c.as_dict() for c in found], indent=2))
+    else:
+        show(found)
+    return 0
+
+
+def show(found: list[Capability]) -> None:
+    """Print one line for each quantity."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None)
+    for column in ("quantity", "state", "from", "limit, or what to do"):
+        table.add_column(column, overflow="fold")
+    colours = {"exact": "green", "partial": "yellow", "unavailable": "red"}
+    for c in found:
+        limit = f"{c.reason}; {c.remedy}" if c.remedy else c.reason
+        state = f"[{colours[c.state]}]{c.state}[/]"
+        table.add_row(c.quantity, state, c.source, limit)
+    Console().print(table)

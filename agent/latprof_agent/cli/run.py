@@ -1,0 +1,166 @@
+"""`latprof run`: a lab, a workload, and where its messages spent their time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from typing import Any
+
+from latprof_agent.cli.root import require_root
+from latprof_agent.cli.run_options import (
+    ANY_CPU,
+    DEFAULT_DELAY_NS,
+    DEFAULT_RATE_BPS,
+    DEFAULT_SECONDS,
+    add_options,
+)
+
+__all__ = ["add_options", "run"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do the run and show what it found."""
+    from latprof_agent.interrupts import Interrupt
+
+    interrupt = Interrupt()
+    with interrupt.caught():
+        checked = _checked(options)
+        require_root("run")
+        from latprof_agent import session
+        from latprof_agent.cli.progress import progress_bar
+
+        with progress_bar(enabled=not options.quiet) as progress:
+            outcome = session.run(checked, progress, interrupt)
+    _show(outcome.summary, as_json=options.json)
+    if outcome.failure:
+        print(f"latprof: {outcome.failure}", file=sys.stderr)
+        return outcome.failure.exit_code
+    return 0
+
+
+def _show(summary: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(summary, indent=2))
+        return
+    from rich.console import Console
+
+    from latprof_agent.show import show
+
+    # only a terminal needs its lines broken; a file's reader may search in them
+    show(summary, Console(soft_wrap=not sys.stdout.isatty()))
+
+
+def _link(options: argparse.Namespace) -> Any:
+    from latprof_agent.link import LinkSpec
+
+    shaped = options.qdisc is not None
+    rate = DEFAULT_RATE_BPS if options.rate is None else options.rate
+    if shaped and options.rate is None and options.qdisc not in ("tbf", "htb"):
+        rate = 0
+    delay = options.delay
+    if delay is None:
+        delay = 0 if shaped or options.rate == 0 else DEFAULT_DELAY_NS
+    return LinkSpec(
+        rate_bps=rate,
+        burst_bytes=options.burst,
+        qdisc=options.qdisc,
+        delay_ns=delay,
+        loss=options.loss,
+        loss_burst=options.loss_burst,
+        queue_bytes=options.queue,
+        mtu=int(options.mtu),
+        offloads=not options.no_offloads,
+        ipv6=options.ipv6,
+        congestion=options.congestion,
+        emulator=options.emulator,
+        seed=int(options.seed) or 1,
+    )
+
+
+def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
+    """Choose where sender and responder run.
+
+    In a closed loop only one of them has work at a time. On one CPU neither waits
+    until another CPU has woken up, which takes tens of microseconds.
+    """
+    wanted = options.client_cpu, options.server_cpu
+    offered = os.sched_getaffinity(0)
+    if wanted == (None, None) and not options.interval:
+        return max(offered), max(offered)
+    for option, cpu in zip(("--client-cpu", "--server-cpu"), wanted, strict=True):
+        if isinstance(cpu, int) and cpu not in offered:
+            _refuse(f"{option}: must be one of {sorted(offered)} or any, got {cpu}")
+    client, server = (None if cpu == ANY_CPU else cpu for cpu in wanted)
+    return client, server
+
+
+def _plan(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
+    from latprof_agent.generator import DEFAULT_SIZES, PingPong
+
+    rounds = int(options.rounds or 0)
+    client_cpu, server_cpu = _cpus(options)
+    plan = PingPong(
+        sizes=options.sizes or DEFAULT_SIZES,
+        rounds=rounds,
+        duration_seconds=0.0 if rounds else float(options.duration or DEFAULT_SECONDS),
+        warmup_rounds=int(options.warmup),
+        interval_ns=options.interval,
+        poisson=options.poisson,
+        spin=options.spin,
+        reply_bytes=options.reply,
+        wire=options.wire,
+        client_cpu=client_cpu,
+        server_cpu=server_cpu,
+        congestion=options.congestion,
+        nagle=options.nagle,
+        timeout_ns=options.timeout,
+        seed=int(options.seed),
+    )
+    for protocol in protocols:
+        plan.check(protocol)
+    return plan
+
+
+def _refuse(text: str) -> None:
+    from latprof_agent.errors import UsageError
+
+    raise UsageError(f"{text}; see latprof run --help")
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other."""
+    for wrong, text in (
+        (options.no_lab and not options.words, "--no-lab: needs a COMMAND after --"),
+        (options.server and not options.words, "--server: needs a COMMAND after --"),
+        (options.server and options.no_lab, "--server: needs the lab, not --no-lab"),
+        (options.poisson and not options.interval, "--poisson: needs --interval"),
+    ):
+        if wrong:
+            _refuse(text)
+    try:
+        shlex.split(options.server)
+    except ValueError as error:
+        _refuse(f"--server: {str(error).lower()} in {options.server}")
+
+
+def _checked(options: argparse.Namespace) -> Any:
+    from latprof_agent.session import RunOptions
+
+    _check_together(options)
+    protocols = ("tcp", "udp") if options.protocol == "both" else (options.protocol,)
+    return RunOptions(
+        link=_link(options),
+        plan=_plan(options, protocols),
+        protocols=protocols,
+        command=tuple(options.words),
+        server_command=options.server,
+        in_lab=not options.no_lab,
+        ports=options.ports,
+        record=not options.no_probes,
+        ring_bytes=options.ring_bytes,
+        out=options.out,
+        arguments=tuple(sys.argv[1:]),
+    )

@@ -1,0 +1,270 @@
+"""The options of `latprof run`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from latprof_agent.cli import units
+
+DEFAULT_RATE_BPS = 100_000_000
+DEFAULT_DELAY_NS = 1_000_000
+DEFAULT_SECONDS = 5.0
+ANY_CPU = "any"
+
+TEXT = """\
+Send messages between two network namespaces joined by a link of known rate and
+delay, and show where each of them spent its time, with the known figures beside
+the measured ones. Or run a COMMAND, and show the same of its sockets.
+
+RATE is bit/s (100mbit, 2gbit), TIME has a unit (250us, 1ms, 2s), BYTES may have
+one (64, 16k, 1MiB).
+"""
+EXAMPLES = """\
+examples:
+  latprof run                            a link of 100 Mbit/s and 1 ms each way
+  latprof run --rate 0 --delay 0         two namespaces joined by plain veth
+  latprof run --protocol udp --interval 1ms --duration 10
+  latprof run --qdisc tbf --rate 20mbit --sizes 64,1k,64k
+  latprof run --loss 0.01 --loss-burst 3
+  latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
+  latprof run --no-lab -- curl http://127.0.0.1/
+
+Ctrl-C ends a run early and shows what was recorded until then; a second Ctrl-C
+ends at once. Exit status: 0 done, 1 failed, 2 wrong usage.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add all of them."""
+    parser.usage = "latprof run [options] [-- COMMAND [ARG ...]]"
+    parser.description = TEXT
+    parser.epilog = EXAMPLES
+    _add_messages(parser.add_argument_group("messages"))
+    _add_timing(parser.add_argument_group("timing"))
+    _add_command(parser.add_argument_group("a command instead"))
+    _add_link(parser.add_argument_group("lab: both directions alike"))
+    _add_output(parser.add_argument_group("recording and output"))
+    parser.add_argument("words", nargs="*", metavar="COMMAND", help=argparse.SUPPRESS)
+
+
+def _add_messages(group: Any) -> None:
+    group.add_argument(
+        "--protocol",
+        choices=["tcp", "udp", "both"],
+        default="both",
+        help="one after the other (default: both)",
+    )
+    group.add_argument(
+        "--sizes",
+        type=units.sizes,
+        metavar="BYTES,...",
+        help="sent in rounds of each size once, in random order; 18 to 10000000 over "
+        "tcp, to 65507 over udp (default: 18,256,1024,4096,16384,32768,65507)",
+    )
+    group.add_argument(
+        "--reply",
+        type=units.size,
+        metavar="BYTES",
+        help="answer with so many bytes (default: the request in full)",
+    )
+    group.add_argument(
+        "--wire",
+        choices=["latprof", "clear"],
+        default="latprof",
+        help="wire format: ours, or that of CLEAR (default: latprof)",
+    )
+    group.add_argument(
+        "--nagle",
+        action="store_true",
+        help="leave Nagle's algorithm on (default: off, by TCP_NODELAY)",
+    )
+    group.add_argument(
+        "--congestion",
+        metavar="NAME",
+        help="TCP congestion control of both ends (default: the kernel's)",
+    )
+
+
+def _add_timing(group: Any) -> None:
+    length = group.add_mutually_exclusive_group()
+    length.add_argument(
+        "--duration",
+        type=units.number(0.001, 3_600_000, float),
+        metavar="SECONDS",
+        help=f"for each protocol (default: {DEFAULT_SECONDS:g})",
+    )
+    length.add_argument(
+        "--rounds",
+        type=units.number(1, 10**9),
+        metavar="N",
+        help="measured rounds, instead of a duration",
+    )
+    group.add_argument(
+        "--warmup",
+        type=units.number(0, 10**9),
+        default=5,
+        metavar="N",
+        help="rounds before, not measured (default: 5)",
+    )
+    group.add_argument(
+        "--interval",
+        type=units.interval_ns,
+        default=0,
+        metavar="TIME",
+        help="open loop: a message every TIME whether replies came or not, latency "
+        "from the intended time (default: the next follows the reply)",
+    )
+    group.add_argument(
+        "--poisson",
+        action="store_true",
+        help="exponential gaps of mean --interval (default: fixed)",
+    )
+    group.add_argument(
+        "--spin",
+        action="store_true",
+        help="wait busily, for a punctual sender (default: sleep)",
+    )
+    group.add_argument(
+        "--timeout",
+        type=units.interval_ns,
+        default=0,
+        metavar="TIME",
+        help="after which a datagram counts as lost (default: adapts to the round "
+        "trip, 20 ms to 1 s)",
+    )
+    for end, what in (("client", "sender"), ("server", "responder")):
+        group.add_argument(
+            f"--{end}-cpu",
+            type=_cpu,
+            metavar="N",
+            help=f"CPU of the {what}, or any (default: one for both in a closed loop, "
+            "else any)",
+        )
+    group.add_argument(
+        "--seed",
+        type=units.number(0, 2**63 - 1),
+        default=1,
+        metavar="N",
+        help="of random order, gaps and losses (default: 1)",
+    )
+
+
+def _cpu(text: str) -> int | str:
+    return text if text == ANY_CPU else int(units.number(0, 8191)(text))
+
+
+def _add_command(group: Any) -> None:
+    group.add_argument(
+        "--server",
+        default="",
+        metavar="COMMAND",
+        help="run this at the lab's other end first; {server} in COMMAND is its "
+        "address",
+    )
+    group.add_argument(
+        "--no-lab",
+        action="store_true",
+        help="run COMMAND as it stands, without namespaces",
+    )
+
+
+def _add_link(group: Any) -> None:
+    group.add_argument(
+        "--rate",
+        type=units.rate,
+        metavar="RATE",
+        help="0: no limit (default: 100mbit)",
+    )
+    group.add_argument(
+        "--delay",
+        type=units.time_ns,
+        metavar="TIME",
+        help="each way (default: 1ms; none with --qdisc or --rate 0)",
+    )
+    group.add_argument(
+        "--qdisc",
+        choices=["tbf", "htb", "pfifo", "fq", "fq_codel"],
+        help="queueing discipline at both ends (default: none of its own)",
+    )
+    group.add_argument(
+        "--burst",
+        type=units.size,
+        metavar="BYTES",
+        help="of the token bucket (default: 2 ms of the rate, at least 32 KiB)",
+    )
+    group.add_argument(
+        "--queue",
+        type=units.size,
+        metavar="BYTES",
+        help="before the rate (default: 100 ms of it, at least 128 KiB)",
+    )
+    group.add_argument(
+        "--loss",
+        type=units.number(0, 0.999, float),
+        default=0.0,
+        metavar="SHARE",
+        help="of packets, from 0 to 0.999 (default: 0)",
+    )
+    group.add_argument(
+        "--loss-burst",
+        type=units.number(0, 10**6, float),
+        default=0.0,
+        metavar="N",
+        help="mean length of a burst of losses in packets (default: single losses)",
+    )
+    group.add_argument(
+        "--mtu",
+        type=units.number(68, 65535),
+        default=1500,
+        metavar="BYTES",
+        help="(default: 1500)",
+    )
+    group.add_argument("--ipv6", action="store_true", help="(default: IPv4)")
+    group.add_argument(
+        "--no-offloads",
+        action="store_true",
+        help="switch GSO, TSO and GRO off (default: on)",
+    )
+    group.add_argument(
+        "--emulator",
+        choices=["auto", "always", "never"],
+        default="auto",
+        help="latprof's own link, auto: where the kernel has no netem (default: auto)",
+    )
+
+
+def _add_output(group: Any) -> None:
+    group.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="new run folder (default: runs/DATE-TIME)",
+    )
+    group.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON document on stdout, all else on stderr",
+    )
+    group.add_argument(
+        "--quiet", action="store_true", help="no progress bar (default: on a terminal)"
+    )
+    group.add_argument(
+        "--ports",
+        type=units.ports,
+        default=(),
+        metavar="N,...",
+        help="watch only sockets with one of these up to 8 ports at either end",
+    )
+    group.add_argument(
+        "--ring-bytes",
+        type=units.ring_bytes,
+        metavar="BYTES",
+        help="of each CPU's ring for records, a power of two (default: 16 MiB)",
+    )
+    group.add_argument(
+        "--no-probes",
+        action="store_true",
+        help="the same run without probes, to compare",
+    )

@@ -1,0 +1,171 @@
+"""A program of the user's, with its whole process tree, as the workload.
+
+The tree runs in a control group of its own, so its sockets can be told from all
+others, and nothing of it stays behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from latprof_agent.control_group import ControlGroup, clean_dead_groups
+from latprof_agent.errors import WorkloadError
+from latprof_agent.lab import Lab
+
+READY_SECONDS = 10.0  # for a server to listen
+END_SECONDS = 5.0  # between asking a command to end and ending it
+TCP_LISTEN = "0A"
+
+
+def _need(words: list[str]) -> None:
+    if not shutil.which(words[0]):
+        raise WorkloadError(
+            f"cannot run {words[0]}: not found or not executable; "
+            "check its name and PATH"
+        )
+
+
+def _how_it_ended(status: int) -> str:
+    if status < 0:
+        return f"signal {-status} ({signal.Signals(-status).name})"
+    return f"status {status}"
+
+
+class Command:
+    """The user's command, and a second one at the lab's other end."""
+
+    def __init__(self, words: tuple[str, ...], server: str, lab: Lab | None) -> None:
+        """Make the control group; nothing is started before `start`."""
+        self._words = self._fill(list(words), lab)
+        self._server_words = self._fill(shlex.split(server), lab)
+        self._lab = lab
+        for command in filter(None, (self._words, self._server_words)):
+            _need(command)
+        clean_dead_groups()
+        self._group = ControlGroup()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+        self._asked_to_end: float | None = None
+        self.result: dict[str, Any] = {"command": list(words)}
+
+    @staticmethod
+    def _fill(words: list[str], lab: Lab | None) -> list[str]:
+        if not lab:
+            return words
+        return [word.replace("{server}", lab.b_address) for word in words]
+
+    @property
+    def cgroup_id(self) -> int:
+        """What the kernel calls the tree's control group."""
+        return self._group.id
+
+    def start(self, meanwhile: Callable[[], None]) -> None:
+        """Start the server, if any, and when it listens the command.
+
+        `meanwhile` is called again and again until then, and may take its time.
+        """
+        meanwhile()
+        if self._server_words:
+            self._server = self._spawn("b", self._server_words)
+            self._wait_for_server(self._server, meanwhile)
+        self._process = self._spawn("a", self._words)
+
+    def _spawn(self, end: str, words: list[str]) -> subprocess.Popen[bytes]:
+        # through a shell that enters the group first: the child is in it before
+        # it makes its first socket
+        join = 'echo 0 > "$0" && exec "$@"'
+        wrapped = ["/bin/sh", "-c", join, str(self._group.members), *words]
+        # its output must not mix with ours on stdout; its Ctrl-C comes from us
+        options: dict[str, Any] = {"stdout": 2, "start_new_session": True}
+        if self._lab:
+            environment = {
+                "LATPROF_SERVER": self._lab.b_address,
+                "LATPROF_CLIENT": self._lab.a_address,
+            }
+            options["env"] = os.environ | environment
+            return self._lab.start(end, wrapped, **options)
+        return subprocess.Popen(wrapped, **options)
+
+    def _wait_for_server(
+        self, server: subprocess.Popen[bytes], meanwhile: Callable[[], None]
+    ) -> None:
+        """Wait until something listens in the lab's other namespace.
+
+        A server that listens to nothing in time (it may wait for something else)
+        is taken for ready.
+        """
+        until = time.monotonic() + READY_SECONDS
+        while time.monotonic() < until:
+            status = server.poll()
+            if status is not None:
+                raise WorkloadError(
+                    f"the server ended with {_how_it_ended(status)} before it "
+                    f"listened: {shlex.join(self._server_words)}; "
+                    "see what it said above"
+                )
+            if any(_listening(Path(f"/proc/{server.pid}/net"))):
+                return
+            meanwhile()
+
+    def running(self) -> bool:
+        """Whether the command itself still runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """Ask the command's tree to end; after a while end it."""
+        now = time.monotonic()
+        if self._asked_to_end is None:
+            self._asked_to_end = now
+            self._signal_all(signal.SIGTERM)
+        elif now > self._asked_to_end + END_SECONDS:
+            self._signal_all(signal.SIGKILL)
+
+    def _signal_all(self, number: int) -> None:
+        for pid in self._group.pids():
+            # the group says that it is ours; the descriptor, that it stays so
+            with suppress(ProcessLookupError):
+                descriptor = os.pidfd_open(pid)
+                try:
+                    if pid in self._group.pids():
+                        signal.pidfd_send_signal(descriptor, number)
+                finally:
+                    os.close(descriptor)
+
+    def finish(self) -> None:
+        """Take the command's status; raises WorkloadError where it failed."""
+        assert self._process
+        status = self._process.wait()
+        self.result["status"] = status
+        if status and self._asked_to_end is None:
+            raise WorkloadError(
+                f"the command ended with {_how_it_ended(status)}: "
+                f"{shlex.join(self._words)}; what was recorded until then is kept"
+            )
+
+    def close(self) -> None:
+        """End what is left of the tree and remove the group."""
+        self._group.close()
+        for process in (self._process, self._server):
+            if process:
+                process.wait()
+
+
+def _listening(net: Path) -> Iterator[str]:
+    """TCP sockets that listen and UDP sockets that are bound, of a namespace."""
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        try:
+            lines = (net / name).read_text().splitlines()[1:]
+        except OSError:
+            continue  # its process is gone, or the kernel has no such family
+        for line in lines:
+            if name.startswith("udp") or line.split()[3] == TCP_LISTEN:
+                yield line

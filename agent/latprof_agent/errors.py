@@ -1,0 +1,44 @@
+"""Expected failures.
+
+LatprofError      one line for the user, exit code 1
+├─ UsageError     a value that cannot be used, exit code 2
+├─ LabError       namespaces, links and qdiscs
+├─ CaptureError   loading, attaching and draining the probes
+├─ StoreError     the run folder
+├─ WorkloadError  the generator or the user's command
+└─ InterruptedRun ended by the user before anything was recorded
+"""
+
+from __future__ import annotations
+
+
+class LatprofError(Exception):
+    """An expected failure: its text is one line for the user."""
+
+    exit_code = 1
+
+
+class UsageError(LatprofError):
+    """A value that cannot be used."""
+
+    exit_code = 2
+
+
+class LabError(LatprofError):
+    """Namespaces, links and qdiscs."""
+
+
+class CaptureError(LatprofError):
+    """Loading, attaching and draining the probes."""
+
+
+class StoreError(LatprofError):
+    """The run folder."""
+
+
+class WorkloadError(LatprofError):
+    """The generator or the user's command."""
+
+
+class InterruptedRun(LatprofError):
+    """Ended by the user before anything was recorded."""

@@ -1,0 +1,37 @@
+"""Where our native executables are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from latprof_agent.errors import LatprofError
+
+
+def _folders() -> Iterator[Path]:
+    if named := os.environ.get("LATPROF_BIN"):
+        yield Path(named)
+    yield Path(sys.executable).parent
+    yield from map(Path, os.environ.get("PATH", "").split(os.pathsep))
+    # last: to look for it takes long
+    build = Path(__file__).parents[2] / "build"
+    yield from sorted(build.glob("*/agent/native/*"))
+
+
+def find_executable(name: str) -> Path:
+    """Find `latprof-link` or the like.
+
+    Looked for in the folder that the environment's LATPROF_BIN names, beside the
+    Python interpreter, in PATH, and in the build folder of a source checkout.
+    """
+    for folder in _folders():
+        found = shutil.which(name, path=str(folder))
+        if found:
+            return Path(found)
+    raise LatprofError(
+        f"cannot find {name}: not beside {sys.executable}, in PATH or in a build"
+        " folder; install latprof again or set LATPROF_BIN"
+    )

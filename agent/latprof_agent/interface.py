@@ -1,0 +1,208 @@
+"""Interfaces of a lab: addresses, offloads, statistics.
+
+All functions work in the namespace of the calling thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import socket
+import struct
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from latprof_agent.errors import LabError
+from latprof_agent.netlink import connect, netlink_error
+
+IPV4_ADDRESS = {"a": "10.203.0.1", "b": "10.203.0.2"}
+IPV6_ADDRESS = {"a": "fd00:6c61:7470::1", "b": "fd00:6c61:7470::2"}
+_MAC = {"a": "02:00:00:00:00:0a", "b": "02:00:00:00:00:0b"}
+_PREFIX_BITS = {IPV4_ADDRESS["a"]: 24, IPV6_ADDRESS["a"]: 64}
+_LOOPBACK_MTU = 65536
+
+_IFA_F_NODAD = 0x02
+_NUD_PERMANENT = 0x80
+_RTN_LOCAL = 2
+_IPV6_MTU_MIN_BYTES = 1280
+_READY_S = 15.0
+
+_SIOCETHTOOL = 0x8946
+# name: (command that reads, command that sets)
+_OFFLOADS = {"tso": (0x1E, 0x1F), "gso": (0x23, 0x24), "gro": (0x2B, 0x2C)}
+
+_CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+_CONGESTIONS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+_IPV6 = Path("/proc/sys/net/ipv6/conf")
+
+
+def other(end: str) -> str:
+    """Name the other end."""
+    return "b" if end == "a" else "a"
+
+
+def kernel_has_ipv6() -> bool:
+    """Tell if this namespace has IPv6 at all."""
+    return _IPV6.is_dir()
+
+
+def prepare_namespace() -> None:
+    """Bring `lo` up; no IPv6 router is asked for, no duplicate address waited for."""
+    if kernel_has_ipv6():
+        for setting in ("accept_dad", "router_solicitations", "autoconf"):
+            for folder in ("all", "default"):
+                (_IPV6 / folder / setting).write_text("0")
+    with connect() as ip:
+        loopback = index_of(ip, "lo")
+        ip.link("set", index=loopback, state="up", mtu=_LOOPBACK_MTU)
+
+
+def switch_ipv6_off() -> None:
+    """Keep this namespace from sending anything by itself."""
+    if kernel_has_ipv6():
+        for folder in ("all", "default"):
+            (_IPV6 / folder / "disable_ipv6").write_text("1")
+
+
+def set_congestion(name: str | None) -> str:
+    """Choose the congestion control, or leave it; return which one it is."""
+    if name is not None:
+        try:
+            _CONGESTION.write_text(name)
+        except OSError as error:
+            there = ", ".join(_CONGESTIONS.read_text().split())
+            raise LabError(
+                f"cannot set congestion control {name}: this kernel has {there};"
+                f" choose one of these or load tcp_{name}"
+            ) from error
+    return _CONGESTION.read_text().strip()
+
+
+def index_of(ip: Any, name: str) -> int:
+    """Find an interface by its name."""
+    found: list[int] = list(ip.link_lookup(ifname=name))
+    if not found:
+        raise LabError(f"cannot find interface {name}: it went away; try again")
+    return found[0]
+
+
+def make_veth(ip: Any, name: str, peer_name: str, peer_netns: str) -> None:
+    """Join this namespace and another by a veth pair."""
+    path = f"/run/netns/{peer_netns}"
+    with Path(path).open("rb") as there:
+        peer = {"ifname": peer_name, "net_ns_fd": there.fileno()}
+        try:
+            ip.link("add", ifname=name, kind="veth", peer=peer)
+        except netlink_error() as error:
+            raise LabError(
+                f"cannot create a veth pair: {error.args[1]}; load the module veth"
+            ) from error
+
+
+def bring_up(name: str, mtu_bytes: int, end: str | None = None) -> None:
+    """Bring an interface up; it carries packets only after `wait_for_carrier`.
+
+    As an end of a link it gets the address that the other end knows it by.
+    """
+    with connect() as ip:
+        index = index_of(ip, name)
+        how = {"address": _MAC[end]} if end else {}
+        ip.link("set", index=index, mtu=mtu_bytes, **how)
+        ip.link("set", index=index, state="up")
+
+
+def _wait(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _READY_S
+    while not holds():
+        if time.monotonic() > deadline:
+            raise LabError(f"{what} does not come up: kernel too busy; try again")
+        time.sleep(0.0005)
+
+
+def wait_for_carrier(ip: Any, name: str) -> int:
+    """Wait until an end that is up has its queue, and return its index.
+
+    The kernel replaces the queue that drops everything a while after both ends of
+    a veth pair are up.
+    """
+    index = index_of(ip, name)
+
+    def carries() -> bool:
+        link = next(iter(ip.get_links(index)))
+        state, queue = (link.get_attr(f"IFLA_{x}") for x in ("OPERSTATE", "QDISC"))
+        return state in ("UP", "UNKNOWN") and queue != "noop"
+
+    _wait(carries, f"interface {name}")
+    return index
+
+
+def add_addresses(
+    ip: Any, index: int, end: str, mtu_bytes: int, with_mac: bool
+) -> None:
+    """Give an end its addresses, all of them usable on return.
+
+    Neighbours on veth are permanent: no message ever waits for ARP.
+    """
+    for addresses in (IPV4_ADDRESS, IPV6_ADDRESS):
+        own, six = addresses[end], addresses is IPV6_ADDRESS
+        # Below 1280 bytes the kernel has no IPv6 on the interface.
+        if six and (not kernel_has_ipv6() or mtu_bytes < _IPV6_MTU_MIN_BYTES):
+            continue
+        flags = {"flags": _IFA_F_NODAD} if six else {}
+        prefix = _PREFIX_BITS[addresses["a"]]
+        ip.addr("add", index=index, address=own, prefixlen=prefix, **flags)
+        if with_mac:
+            there = other(end)
+            how = {"dst": addresses[there], "lladdr": _MAC[there]}
+            ip.neigh("replace", ifindex=index, state=_NUD_PERMANENT, **how)
+        # The kernel adds the local route of an IPv6 address later, in a work queue.
+        _wait(partial(_is_local, ip, own, six), f"address {own}")
+
+
+def _is_local(ip: Any, address: str, six: bool) -> bool:
+    family = socket.AF_INET6 if six else socket.AF_INET
+    try:
+        routes = list(ip.route("get", family=family, dst=address))
+    except netlink_error():  # no route at all yet
+        return False
+    return bool(routes) and routes[0]["type"] == _RTN_LOCAL
+
+
+def _ethtool(name: str, command: int, value: int = 0) -> int:
+    """Do what `ethtool -k` and `-K` do for one offload."""
+    data = (ctypes.c_uint32 * 2)(command, value)
+    request = struct.pack("16sP16x", name.encode(), ctypes.addressof(data))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, _SIOCETHTOOL, request)
+    return int(data[1])
+
+
+def set_offloads(ip: Any, name: str, on: bool) -> dict[str, object]:
+    """Leave the kernel's offloads, or switch them off; return what they are.
+
+    TCP makes large segments whatever the interface can, unless its limit is one.
+    """
+    index = index_of(ip, name)
+    if not on:
+        ip.link("set", index=index, gso_max_segs=1)
+        for _, setting in _OFFLOADS.values():
+            _ethtool(name, setting, 0)
+    state: dict[str, object] = {
+        offload: bool(_ethtool(name, reading))
+        for offload, (reading, _) in _OFFLOADS.items()
+    }
+    link = next(iter(ip.get_links(index)))
+    state["gso_max_segments"] = link.get_attr("IFLA_GSO_MAX_SEGS")
+    return state
+
+
+def statistics(ip: Any, index: int) -> dict[str, int]:
+    """Read the interface's own counters."""
+    link = next(iter(ip.get_links(index)))
+    stats = link.get_attr("IFLA_STATS64") or link.get_attr("IFLA_STATS")
+    what = ("packets", "bytes", "dropped", "errors")
+    names = [f"{way}_{name}" for way in ("rx", "tx") for name in what]
+    return {name: int(stats[name]) for name in names}

@@ -1,0 +1,298 @@
+"""Sender's and receiver's halves to messages, vectorised, in bounded memory.
+
+The halves come from one ring per CPU, so in no order among CPUs. Whatever has
+a time after the start of the last drain may have neighbours that were not
+drained yet, and waits (`settled`). TCP halves meet by (flow, offset): a
+message's receiver half is the first range of its flow that ends at or behind
+its own end. Datagrams meet by fingerprint, and where several are alike by when
+they were due.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_agent.capture import Batch
+from latprof_agent.flows import Flows
+from latprof_agent.layout import Layout
+
+Array = NDArray[Any]
+
+OFFSET_BITS = 44  # 17 TB in one direction of one connection
+# A stamp is taken up to this long before its record is in the ring.
+SETTLE_NS = 2_000_000
+# A sender that lost its CPU in a send call may tell what the call gave this late.
+RANGE_KEEP_NS = 300_000_000
+PENDING_LIMIT = 1 << 18
+RARE_LIMIT = 1 << 16
+IPPROTO_TCP = 6
+FOREVER = np.iinfo(np.int64).max
+
+
+@dataclass
+class Pairs:
+    """Joined halves: rows of `sent` and `received` belong together.
+
+    An index of -1 is a half that is not there.
+    """
+
+    sent: Array
+    received: Array
+    sent_index: Array
+    received_index: Array
+
+
+@dataclass
+class _Halves:
+    """The halves at hand, and what was found of them so far."""
+
+    sent: Array
+    sent_flow: Array
+    partner: Array  # of each sent half: index of its range, -1 none yet
+    ranges: Array
+    range_flow: Array
+    used: Array  # whether a range has a sent half
+
+
+class Joiner:
+    """Takes batches in, gives pairs out; `unmatched` counts by cause."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.flows = Flows(layout.rings["flows"])
+        self.comms: dict[int, str] = {}
+        self.unmatched: dict[str, int] = {}
+        self._flags = layout.flags
+        self._sent = np.empty(0, layout.rings["sent_messages"])
+        self._ranges = np.empty(0, layout.rings["received_ranges"])
+        self._early = np.empty(0, layout.rings["early_segments"])
+        self._retransmits = np.empty(0, layout.rings["retransmits"])
+        # by flow: the end of the last range that was let go
+        self._forgotten = np.empty(0, "i8")
+
+    def _count(self, cause: str, n: int) -> None:
+        if n:
+            self.unmatched[cause] = self.unmatched.get(cause, 0) + n
+
+    def flag(self, name: str) -> int:
+        """A bit of the records' flags."""
+        return self._flags[name]
+
+    def feed(self, batch: Batch, drained_ns: int) -> Pairs:
+        """Join what is settled.
+
+        `drained_ns` is the time just before the batch was drained.
+        """
+        if len(batch["flows"]):
+            self.flows.add(batch["flows"])
+            fresh = len(self.flows.table) - len(self._forgotten)
+            self._forgotten = np.r_[self._forgotten, np.zeros(fresh, "i8")]
+        for task in batch["tasks"]:
+            comm = bytes(task["comm"]).split(b"\0")[0].decode(errors="replace")
+            self.comms[int(task["pid"])] = comm
+        self._early = _newest(self._early, batch["early_segments"])
+        resent = _packets_of(batch["retransmits"])
+        self._retransmits = _newest(self._retransmits, resent)
+        self._sent = np.concatenate([self._sent, batch["sent_messages"]])
+        self._ranges = np.concatenate([self._ranges, batch["received_ranges"]])
+        return self._join(drained_ns - SETTLE_NS)
+
+    def waiting(self) -> bool:
+        """Whether a further `feed` may give pairs without new records."""
+        return len(self._ranges) > 0
+
+    def finish(self) -> Pairs:
+        """Give out everything that is left, halves too."""
+        return self._join(FOREVER)
+
+    def _join(self, settled_ns: int) -> Pairs:
+        settled = self._ranges["read_ns"].astype("i8") <= settled_ns
+        ranges, held = self._ranges[settled], self._ranges[~settled]
+        at_hand = _Halves(
+            self._sent,
+            self.flows.index(self._sent["flow"]),
+            np.full(len(self._sent), -1, "i8"),
+            ranges,
+            self.flows.index(ranges["flow"]),
+            np.zeros(len(ranges), bool),
+        )
+        self._match_streams(at_hand)
+        _match_datagrams(at_hand)
+        done_sent = self._done_sent(at_hand, settled_ns)
+        alone, kept = self._leave_ranges(at_hand, settled_ns)
+        self._sent = self._sent[~done_sent]
+        self._ranges = np.concatenate([ranges[kept], held])
+        sent_index, alone_index = np.flatnonzero(done_sent), np.flatnonzero(alone)
+        none = np.full(len(alone_index), -1, "i8")
+        return Pairs(
+            at_hand.sent,
+            ranges,
+            np.concatenate([sent_index, none]),
+            np.concatenate([at_hand.partner[sent_index], alone_index]),
+        )
+
+    def _match_streams(self, halves: _Halves) -> None:
+        sent, ranges = halves.sent, halves.ranges
+        stream = np.flatnonzero((sent["key"] == 0) & (halves.sent_flow >= 0))
+        received = np.flatnonzero((ranges["key"] == 0) & (halves.range_flow >= 0))
+        ends = sent["end"][stream].astype("i8")
+        # what its range said was let go: a later range would be another's
+        stream = stream[ends > self._forgotten[halves.sent_flow[stream]]]
+        if not len(stream) or not len(received):
+            return
+        keys = _stream_key(halves.range_flow[received], ranges["end"][received])
+        order = np.argsort(keys)
+        keys, received = keys[order], received[order]
+        flow = halves.sent_flow[stream]
+        at = np.searchsorted(keys, _stream_key(flow, sent["end"][stream]))
+        inside = at < len(keys)
+        at[~inside] = 0
+        same = inside & (keys[at] >> OFFSET_BITS == flow)
+        halves.partner[stream[same]] = received[at[same]]
+        halves.used[received[at[same]]] = True
+
+    def _done_sent(self, halves: _Halves, settled_ns: int) -> Array:
+        """Which sent halves are given out: joined, or without hope."""
+        done = halves.partner >= 0
+        dropped = (halves.sent["key"] != 0) & (halves.sent["xmit_ns"] == 0)
+        self._count("dropped before the driver", int(dropped.sum()))
+        done |= dropped
+        waiting = np.flatnonzero(~done)
+        hopeless = self._forgotten_of(halves, waiting)
+        over = np.zeros(len(waiting), bool)
+        over[: max(0, len(waiting) - PENDING_LIMIT)] = True
+        over |= settled_ns == FOREVER
+        self._count("sent, receiver's half too late", int(hopeless.sum()))
+        self._count("sent, no receiver's half", int((over & ~hopeless).sum()))
+        done[waiting[over | hopeless]] = True
+        return done
+
+    def _forgotten_of(self, halves: _Halves, at: Array) -> Array:
+        flow = halves.sent_flow[at]
+        stream = (halves.sent["key"][at] == 0) & (flow >= 0)
+        ends = halves.sent["end"][at].astype("i8")
+        return np.asarray(stream & (ends <= np.r_[self._forgotten, 0][flow]))
+
+    def _leave_ranges(self, halves: _Halves, settled_ns: int) -> tuple[Array, Array]:
+        """Which ranges are given out alone, and which are kept for later halves."""
+        ranges, flow = halves.ranges, halves.range_flow
+        datagram = ranges["key"] != 0
+        old = ranges["read_ns"].astype("i8") < settled_ns - RANGE_KEEP_NS
+        old |= settled_ns == FOREVER
+        # a range that no send ends in is not a message where the sender is here
+        sender_here = np.r_[self.flows.sender_here, False][flow]
+        alone = old & ~halves.used & (datagram | ~sender_here)
+        self._count("received, no sender's half", int(alone.sum()))
+        gone = old | (datagram & halves.used)
+        stream = gone & ~datagram & (flow >= 0)
+        np.maximum.at(self._forgotten, flow[stream], ranges["end"][stream].astype("i8"))
+        return alone, ~gone
+
+    def early_arrivals(self, flow: Array, end: Array) -> Array:
+        """Arrival of the early segment that holds each end; 0 unknown."""
+        if not len(self._early):
+            return np.zeros(len(end), "i8")
+        keys = _stream_key(self.flows.index(self._early["flow"]), self._early["end"])
+        order = np.argsort(keys, kind="stable")
+        at = np.searchsorted(keys[order], _stream_key(self.flows.index(flow), end))
+        inside = at < len(order)
+        at[~inside] = 0
+        found = order[at]
+        same = inside & (self._early["flow"][found] == flow)
+        return np.where(same, self._early["arrive_ns"][found].astype("i8"), 0)
+
+    def retransmits_of(self, flow: Array, start: Array, end: Array) -> Array:
+        """How many retransmitted packets overlap each range [start, end)."""
+        if not len(self._retransmits):
+            return np.zeros(len(end), "i8")
+        index = self.flows.index(flow)
+        again = self.flows.index(self._retransmits["flow"])
+        first = np.sort(_stream_key(again, self._retransmits["start"]))
+        behind = np.sort(_stream_key(again, self._retransmits["end"]))
+        # those that begin before the range ends, less those that end before it
+        begun = np.searchsorted(first, _stream_key(index, end))
+        over = np.searchsorted(behind, _stream_key(index, start), "right")
+        return np.asarray(begun - over)
+
+
+def _stream_key(flow: Array, offset: Array) -> Array:
+    return np.asarray(flow << OFFSET_BITS | offset.astype("i8"))
+
+
+def _match_datagrams(halves: _Halves) -> None:
+    sent, ranges = halves.sent, halves.ranges
+    datagrams = np.flatnonzero(sent["key"] != 0)
+    received = np.flatnonzero(ranges["key"] != 0)
+    if not len(datagrams) or not len(received):
+        return
+    order = np.lexsort((sent["xmit_ns"][datagrams], sent["key"][datagrams]))
+    datagrams = datagrams[order]
+    received = received[np.argsort(ranges["arrive_ns"][received], kind="stable")]
+    keys, wanted = sent["key"][datagrams], ranges["key"][received]
+    low, high = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
+    arrive = ranges["arrive_ns"][received].astype("i8")
+    xmit = sent["xmit_ns"][datagrams].astype("i8")
+    choice = np.where(high - low == 1, low, -1)
+    choice[(choice >= 0) & (xmit[choice] > arrive)] = -1
+    alike = np.flatnonzero(high - low > 1)
+    if len(alike):
+        plain = choice >= 0
+        usual = int(np.median((arrive - xmit[choice])[plain])) if plain.any() else 0
+        _choose_alike(choice, alike, low, high, xmit, arrive - usual, arrive)
+    # of several received halves that are alike the first has the sent half
+    found = np.flatnonzero(choice >= 0)
+    chosen, first = np.unique(choice[found], return_index=True)
+    halves.partner[datagrams[chosen]] = received[found[first]]
+    halves.used[received[found[first]]] = True
+
+
+def _choose_alike(
+    choice: Array,
+    alike: Array,
+    low: Array,
+    high: Array,
+    xmit: Array,
+    due: Array,
+    arrive: Array,
+) -> None:
+    """Give datagrams that look the same the sent half nearest to when it was due.
+
+    The IPv4 identification comes round after 65,536 datagrams, so one whose own
+    partner was never seen must not take a later one's.
+    """
+    taken: set[int] = set()
+    for i in alike:
+        group = range(int(low[i]), int(high[i]))
+        free = [j for j in _near(group, xmit, int(due[i])) if j not in taken]
+        free = [j for j in free if xmit[j] <= arrive[i]]
+        if free:
+            choice[i] = min(free, key=lambda j: abs(int(xmit[j]) - int(due[i])))
+            taken.add(int(choice[i]))
+
+
+def _near(group: range, xmit: Array, due: int) -> range:
+    """At most 16 of a group's places around a time."""
+    at = group.start + int(np.searchsorted(xmit[group.start : group.stop], due))
+    return range(max(group.start, at - 8), min(group.stop, at + 8))
+
+
+def _newest(kept: Array, new: Array) -> Array:
+    return np.concatenate([kept, new])[-RARE_LIMIT:] if len(new) else kept
+
+
+def _packets_of(segments: Array) -> Array:
+    """Cut retransmitted segments as the device does, to one record per packet."""
+    start, end = (segments[name].astype("i8") for name in ("start", "end"))
+    size = segments["packet_bytes"].astype("i8")
+    size = np.where(size > 0, size, np.maximum(end - start, 1))
+    counts = np.maximum(-((start - end) // size), 1)
+    packets = np.repeat(segments, counts)
+    which = np.arange(len(packets)) - np.repeat(np.cumsum(counts) - counts, counts)
+    size = np.repeat(size, counts)
+    packets["start"] += (which * size).astype("u8")
+    full_end = packets["start"] + size.astype("u8")
+    packets["end"] = np.minimum(full_end, packets["end"])
+    return packets

@@ -1,0 +1,250 @@
+"""A lab: two network namespaces of random names, joined by one link.
+
+    with Lab(LinkSpec(rate_bps=100_000_000, delay_ns=1_000_000)) as lab:
+        server = lab.start("b", ["latprof-load", "echo"])
+        client = lab.start("a", ["latprof-load", "pingpong", ...])
+        lab.counters()
+
+Leaving the block removes it, also after an exception, Ctrl-C and SIGTERM; what
+SIGKILL left is removed by the next lab.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from latprof_agent import interface, lab_registry, middle, netns, qdisc
+from latprof_agent.emulator import LinkEmulator
+from latprof_agent.errors import LabError, WorkloadError
+from latprof_agent.executables import find_executable
+from latprof_agent.interrupts import signals_as_exit, signals_deferred
+from latprof_agent.lab_registry import REGISTRY, Registration, clean_dead_labs
+from latprof_agent.link import LinkKind, LinkSpec
+from latprof_agent.netlink import connect
+from latprof_agent.netns import enter_netns
+
+__all__ = ["Lab", "clean_dead_labs", "enter_netns"]
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _begin_child(name: str) -> Callable[[], None]:
+    """Make a `preexec_fn`: into the namespace, and never to outlive this process."""
+    enter, parent = enter_netns(name), os.getpid()
+
+    def begin() -> None:
+        enter()
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return begin
+
+
+class Lab:
+    """Two joined namespaces, `a` and `b`, for the time of a `with` block.
+
+    `a_address` and `b_address` are of the family the link was asked for; both ends
+    have both families where kernel and MTU allow. `removed` says what dead labs
+    had left, `known` what is known of the link from its construction, `settings`
+    what was set and what the kernel made of it.
+    """
+
+    def __init__(self, spec: LinkSpec, *, registry: Path = REGISTRY) -> None:
+        """Choose the names; nothing is made before the `with` block."""
+        self.spec = spec
+        self.id = secrets.token_hex(4)
+        self.name = f"latprof-{self.id}"
+        names = lab_registry.namespaces_of(self.id)
+        self.a_netns, self.b_netns, self._middle_netns = names
+        addresses = interface.IPV6_ADDRESS if spec.ipv6 else interface.IPV4_ADDRESS
+        self.a_address, self.b_address = addresses["a"], addresses["b"]
+        self.a_inode = self.b_inode = 0
+        self.interface = "veth0"
+        self.link_kind: LinkKind = "veth"
+        self.known: dict[str, object] = {}
+        self.settings: dict[str, object] = {}
+        self.removed: list[str] = []
+        self._folder = registry
+        self._registration: Registration | None = None
+        self._emulator: LinkEmulator | None = None
+        self._children: list[subprocess.Popen[Any]] = []
+        self._signals = ExitStack()
+
+    @property
+    def registration(self) -> Registration:
+        """The entry that names what belongs to this lab, while it lives."""
+        if self._registration is None:
+            raise LabError(f"lab {self.name} is not open; use it in a with block")
+        return self._registration
+
+    def netns_of(self, end: str) -> str:
+        """Name the namespace of end "a" or "b"."""
+        return {"a": self.a_netns, "b": self.b_netns}[end]
+
+    def __enter__(self) -> Lab:
+        """Build the lab, or leave nothing of it."""
+        self._signals.enter_context(signals_as_exit())
+        try:
+            self.removed = clean_dead_labs(self._folder)
+            with signals_deferred():
+                self._build()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        """Remove the lab."""
+        self.close()
+
+    def close(self) -> None:
+        """End what was started in the lab and remove it; twice does no harm."""
+        with signals_deferred():
+            if self._emulator:
+                self._emulator.close()
+            self._emulator = None
+            if self._registration:
+                lab_registry.remove_lab(self._registration.content)
+                self._registration.close()
+            self._registration = None
+            for child in self._children:
+                child.poll()
+        self._signals.close()
+
+    def _build(self) -> None:
+        self._registration = Registration(self.id, self._folder)
+        for name in (self.a_netns, self.b_netns):
+            self._create_namespace(name)
+        self.a_inode = netns.inode(self.a_netns)
+        self.b_inode = netns.inode(self.b_netns)
+        self.link_kind = netns.run_in(self.a_netns, self._choose_kind)
+        if self.link_kind == "emulator":
+            self._start_emulator()
+        elif self.link_kind == "netem":
+            self._make_path()
+        else:
+            peer = self.interface, self.b_netns
+            netns.run_in(self.a_netns, partial(self._make_veth, *peer))
+        self._bring_up()
+        ends = {
+            end: netns.run_in(self.netns_of(end), partial(self._finish, end))
+            for end in ("a", "b")
+        }
+        if self.link_kind == "netem":
+            netns.run_in(self._middle_netns, partial(middle.finish, self.spec))
+        self.known = self.spec.known(self.link_kind)
+        self.settings = {
+            "congestion_control": ends["a"]["congestion_control"],
+            "interface": self.interface,
+            "emulator_options": list(self.spec.emulator_options),
+            **ends,
+        }
+
+    def _create_namespace(self, name: str) -> None:
+        self.registration.add_namespace(name, netns.create(name))
+        netns.run_in(name, interface.prepare_namespace)
+
+    def _choose_kind(self) -> LinkKind:
+        if self.spec.ipv6 and not interface.kernel_has_ipv6():
+            raise LabError("cannot use IPv6: this kernel has it switched off; use IPv4")
+        return self.spec.kind(self.spec.has_path and qdisc.kernel_has("netem"))
+
+    def _start_emulator(self) -> None:
+        self.interface = "tun0"
+        executable = find_executable("latprof-link")
+        names = self.a_netns, self.b_netns
+        self._emulator = LinkEmulator(executable, *names, self.spec)
+        self.registration.add_process(self._emulator.pid)
+        self._emulator.wait_ready()
+
+    def _make_veth(self, peer_name: str, peer_netns: str) -> None:
+        with connect() as ip:
+            interface.make_veth(ip, self.interface, peer_name, peer_netns)
+
+    def _make_path(self) -> None:
+        self._create_namespace(self._middle_netns)
+        for end in ("a", "b"):
+            make = partial(self._make_veth, end, self._middle_netns)
+            netns.run_in(self.netns_of(end), make)
+        netns.run_in(self._middle_netns, partial(middle.bring_up, self.spec.mtu))
+
+    def _bring_up(self) -> None:
+        for end in ("a", "b"):
+            known_as = None if self.link_kind == "emulator" else end
+            how = self.interface, self.spec.mtu, known_as
+            netns.run_in(self.netns_of(end), partial(interface.bring_up, *how))
+
+    def _finish(self, end: str) -> dict[str, object]:
+        """Set up one end of the link, in its namespace; say what was set."""
+        spec, name = self.spec, self.interface
+        with connect() as ip:
+            congestion = interface.set_congestion(spec.congestion)
+            offloads = interface.set_offloads(ip, name, spec.offloads)
+            index = interface.wait_for_carrier(ip, name)
+            veth = self.link_kind != "emulator"
+            interface.add_addresses(ip, index, end, spec.mtu, veth)
+            qdisc.shape(ip, index, spec, self.link_kind)
+        return {"congestion_control": congestion, "offloads": offloads}
+
+    def start(
+        self, end: str, command: Sequence[str], **options: Any
+    ) -> subprocess.Popen[Any]:
+        """Start a program in the namespace of an end; it ends with the lab.
+
+        `options` go to Popen. The program is killed when the thread that called
+        this ends, so call it from one that lives as long as the lab.
+        """
+        name = self.netns_of(end)
+        with signals_deferred():
+            # It calls nothing but the kernel, so other threads' locks do not matter.
+            begin = _begin_child(name)
+            try:
+                child = subprocess.Popen(
+                    list(command),
+                    preexec_fn=begin,  # noqa: PLW1509
+                    **options,
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                why = getattr(error, "strerror", None) or f"no namespace {name}"
+                what = f"cannot start {command[0]}: {why}"
+                raise WorkloadError(f"{what}; check its name and PATH") from error
+            self._children.append(child)
+            self.registration.add_process(child.pid)
+        return child
+
+    def counters(self) -> dict[str, Any]:
+        """Count packets: on the way, and at interfaces and qdiscs of both ends."""
+
+        def read() -> dict[str, Any]:
+            with connect() as ip:
+                index = interface.index_of(ip, self.interface)
+                return {
+                    "interface": interface.statistics(ip, index),
+                    "qdiscs": qdisc.statistics(ip, index),
+                }
+
+        counters: dict[str, Any] = {
+            end: netns.run_in(self.netns_of(end), read) for end in ("a", "b")
+        }
+        if self._emulator:
+            counters["emulator"] = self._emulator.counters()
+        if self.link_kind == "netem":
+            counters["netem"] = netns.run_in(self._middle_netns, middle.statistics)
+        return counters

@@ -1,0 +1,88 @@
+"""The probes' records as numpy dtypes, read from the object's BTF."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from latprof_agent import btf
+
+OBJECT = Path(__file__).parent / "latprof.bpf.o"
+
+
+def dtype_of(types: btf.Btf, type_id: int) -> np.dtype[Any]:
+    """Translate a BTF type of fixed size into a dtype with the same layout."""
+    found = types.resolve(type_id)
+    if found.kind == btf.INT:
+        return np.dtype(f"<u{found.size_or_type}")
+    if found.kind == btf.ARRAY:
+        return np.dtype((dtype_of(types, found.element), (found.length,)))
+    if found.kind != btf.STRUCT:
+        raise ValueError(f"a record must hold integers and arrays, not {found}")
+    return np.dtype(
+        {
+            "names": [member.name for member in found.members],
+            "formats": [dtype_of(types, member.type_id) for member in found.members],
+            "offsets": [member.offset // 8 for member in found.members],
+            "itemsize": found.size_or_type,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What crosses from the probes of one object to user space."""
+
+    rings: dict[str, np.dtype[Any]]
+    flags: dict[str, int]
+    options: np.dtype[Any]
+    options_offset: int
+    counters: dict[str, int]  # name -> offset in the object's counters
+
+    def count(self, data: bytes) -> dict[str, int]:
+        """Read all counters from a copy of the object's counter area."""
+        return {
+            name: int.from_bytes(data[at : at + 8], "little")
+            for name, at in self.counters.items()
+        }
+
+
+def _counters(elf: bytes, types: btf.Btf, rings: list[str]) -> dict[str, int]:
+    base = btf.variable_offset(elf, "counters")
+    found = {
+        member.name: base + member.offset // 8
+        for member in types.find(btf.STRUCT, "counters").members
+    }
+    for ring in rings:
+        found[f"lost_{ring}"] = btf.variable_offset(elf, f"{ring}_lost")
+    return found
+
+
+@cache
+def layout_of(path: Path = OBJECT) -> Layout:
+    """Read the layout of an object file."""
+    elf = path.read_bytes()
+    types = btf.Btf(btf.section(elf, ".BTF"))
+    suffix = "_record"
+    rings = {}
+    for candidate in types.types:
+        if candidate.kind == btf.VAR and candidate.name.endswith(suffix):
+            pointer = types.resolve(candidate.size_or_type)
+            name = candidate.name.removesuffix(suffix)
+            rings[name] = dtype_of(types, pointer.size_or_type)
+    options = next(
+        i
+        for i, found in enumerate(types.types)
+        if found.kind == btf.STRUCT and found.name == "options"
+    )
+    return Layout(
+        rings=rings,
+        flags=dict(types.find(btf.ENUM, "record_flag").enumerators),
+        options=dtype_of(types, options),
+        options_offset=btf.variable_offset(elf, "options"),
+        counters=_counters(elf, types, list(rings)),
+    )

@@ -1,0 +1,217 @@
+"""Joined halves as the rows of messages.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_agent.flows import Flows
+from latprof_agent.join import IPPROTO_TCP, Joiner, Pairs
+from latprof_agent.stages import BLANK, STAGES, STAMPS, stages_of
+
+TEXTS = (
+    "protocol",
+    "source_address",
+    "destination_address",
+    "kind",
+    "sender_comm",
+    "reader_comm",
+)
+COLUMNS = (
+    "protocol",
+    "source_address",
+    "source_port",
+    "destination_address",
+    "destination_port",
+    "kind",
+    "sequence",
+    "size_bytes",
+    "packets",
+    "retransmits",
+    "hops",
+    "queue_bytes_at_arrival",
+    "sender_pid",
+    "sender_comm",
+    "reader_pid",
+    "reader_comm",
+    *(f"{stamp}_ns" for stamp in STAMPS),
+    *(f"{stage}_ns" for stage in STAGES),
+    "wakeup_ns",
+    "end_to_end_ns",
+)
+KINDS = ["message", "request", "reply", "warmup"]
+MESSAGE, REQUEST, REPLY, WARMUP = range(4)
+
+# What hosts set a TTL to begin with.
+FIRST_TTLS = np.array([32, 64, 128, 255])
+
+Ints = NDArray[np.int64]
+Text = tuple[NDArray[np.int32], list[str]]
+
+
+@dataclass
+class Messages:
+    """Rows of messages.csv by column, BLANK where there is no value."""
+
+    numbers: dict[str, Ints]
+    texts: dict[str, Text]
+    retransmit_range: tuple[NDArray[Any], Ints, Ints]  # flow, start, end
+
+    def __len__(self) -> int:
+        return len(self.numbers["send_ns"])
+
+    def columns(self) -> list[Any]:
+        """All columns in the file's order, for `_rows.write`."""
+        return [
+            self.texts[name] if name in self.texts else self.numbers[name]
+            for name in COLUMNS
+        ]
+
+    def row(self, i: int) -> dict[str, Any]:
+        """One row by column; None where blank."""
+        found: dict[str, Any] = {}
+        for name in COLUMNS:
+            if name in self.texts:
+                index, words = self.texts[name]
+                found[name] = words[index[i]] if index[i] >= 0 else None
+            else:
+                value = int(self.numbers[name][i])
+                found[name] = None if value == BLANK else value
+        return found
+
+    def set_created(self, created_ns: Ints) -> None:
+        """Put in when the application made each message; 0 unknown."""
+        self.numbers["created_ns"] = created_ns
+        self._set_stages()
+
+    def _set_stages(self) -> None:
+        stamps = {name: self.numbers[f"{name}_ns"] for name in STAMPS}
+        stamps = {name: np.where(v == BLANK, 0, v) for name, v in stamps.items()}
+        for name, value in stages_of(stamps).items():
+            self.numbers[f"{name}_ns"] = value
+        for name, value in stamps.items():
+            self.numbers[f"{name}_ns"] = np.where(value > 0, value, BLANK)
+
+
+def csv_text(text: str) -> str:
+    """Quote a text for CSV where it needs it."""
+    if any(c in text for c in ',"\r\n'):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def hops_of(ttl: Ints) -> Ints:
+    """Routers on the way, from the TTL left and the usual first values."""
+    first = FIRST_TTLS[np.searchsorted(FIRST_TTLS, np.clip(ttl, 0, 255))]
+    return np.where(ttl > 0, first - ttl, BLANK)
+
+
+class _Half:
+    """One side of pairs: columns with a given value where the half is missing."""
+
+    def __init__(self, records: NDArray[Any], index: NDArray[np.int64]) -> None:
+        self.there = index >= 0
+        self._records = records
+        self._index = np.where(self.there, index, 0)
+
+    def get(self, name: str, missing: int = 0) -> Ints:
+        if not len(self._records):
+            return np.full(len(self._index), missing, "i8")
+        values = self._records[name][self._index].astype("i8")
+        return np.where(self.there, values, missing)
+
+    def raw(self, name: str) -> NDArray[Any]:
+        if not len(self._records):
+            return np.zeros(len(self._index), self._records.dtype[name])
+        return np.asarray(self._records[name][self._index])
+
+
+def _comm(pids: Ints, joiner: Joiner) -> Text:
+    unique, index = np.unique(pids, return_inverse=True)
+    words = [csv_text(joiner.comms.get(int(pid), "")) for pid in unique]
+    return index.astype(np.int32), words
+
+
+def _blank(values: Ints) -> Ints:
+    return np.where(values > 0, values, BLANK)
+
+
+def _arrivals(joiner: Joiner, sent: _Half, received: _Half, ends: Ints) -> Ints:
+    """Arrival of each message; the early segments know it behind holes."""
+    arrive = received.get("arrive_ns")
+    flags = received.get("flags")
+    filled = np.flatnonzero((flags & joiner.flag("RECORD_HOLE_FILLED")) != 0)
+    if len(filled):
+        early = joiner.early_arrivals(received.raw("flow")[filled], ends[filled])
+        arrive[filled] = np.where(early <= received.get("ready_ns")[filled], early, 0)
+    return arrive
+
+
+def messages_of(
+    joiner: Joiner, pairs: Pairs, kinds_of: Callable[[NDArray[Any]], Ints]
+) -> Messages:
+    """Make rows of pairs; `kinds_of` names the messages of a table of flows.
+
+    Their stages are blank until `set_created` has computed them.
+    """
+    sent = _Half(pairs.sent, pairs.sent_index)
+    received = _Half(pairs.received, pairs.received_index)
+    number = np.where(sent.there, sent.raw("flow"), received.raw("flow"))
+    flow = joiner.flows.index(number)
+    stream = np.r_[joiner.flows.table["protocol"] == IPPROTO_TCP, False][flow]
+    ends = np.where(sent.there, sent.get("end"), received.get("end"))
+    size = np.where(sent.there, sent.get("size_bytes"), received.get("size_bytes"))
+    arrive, ready = _arrivals(joiner, sent, received, ends), received.get("ready_ns")
+    # a merged range knows when its end arrived, not what came before it
+    merged = (received.get("flags") & joiner.flag("RECORD_MERGED")) != 0
+    inside = merged & stream & ((received.get("end") != ends) | (ready == 0))
+    arrive[inside] = ready[inside] = 0
+    queue_bytes = np.where(inside, BLANK, received.get("queue_bytes", BLANK))
+    dropped = (received.get("flags") & joiner.flag("RECORD_DROPPED")) != 0
+    read = np.where(dropped, 0, received.get("read_ns"))
+    no_wakeup = (received.get("flags") & joiner.flag("RECORD_NO_WAKEUP")) != 0
+    wakeup = np.where(
+        received.there & ~no_wakeup & (ready > 0), received.get("wakeup_ns"), BLANK
+    )
+    numbers = {
+        "sequence": _blank(ends),
+        "size_bytes": np.where(sent.there | ~stream, size, BLANK),
+        "packets": _blank(sent.get("packets")),
+        "retransmits": np.where(sent.there & stream, 0, BLANK),
+        "hops": hops_of(received.get("ttl")),
+        "queue_bytes_at_arrival": queue_bytes,
+        "sender_pid": _blank(sent.get("pid")),
+        "reader_pid": _blank(np.where(dropped, 0, received.get("pid"))),
+        "created_ns": np.zeros(len(flow), "i8"),
+        **{f"{s}_ns": sent.get(f"{s}_ns") for s in ("send", "queue", "xmit")},
+        "arrive_ns": arrive,
+        "ready_ns": ready,
+        "read_ns": read,
+        "wakeup_ns": wakeup,
+    }
+    ports, texts = _flow_columns(joiner.flows, flow, kinds_of(joiner.flows.table))
+    texts["sender_comm"] = _comm(sent.get("pid"), joiner)
+    texts["reader_comm"] = _comm(received.get("pid"), joiner)
+    return Messages(numbers | ports, texts, (number, ends - size, ends))
+
+
+def _flow_columns(
+    flows: Flows, flow: Ints, kinds: Ints
+) -> tuple[dict[str, Ints], dict[str, Text]]:
+    table, index = flows.table, flow.astype(np.int32)
+    ports = {
+        name: np.r_[table[name].astype("i8"), BLANK][flow]
+        for name in ("source_port", "destination_port")
+    }
+    protocols = np.r_[(table["protocol"] != IPPROTO_TCP).astype("i4"), -1]
+    texts: dict[str, Text] = {
+        "protocol": (protocols[flow].astype(np.int32), ["tcp", "udp"]),
+        "kind": (np.r_[kinds, MESSAGE][flow].astype(np.int32), KINDS),
+        "source_address": (index, flows.source_addresses),
+        "destination_address": (index, flows.destination_addresses),
+    }
+    return ports, texts

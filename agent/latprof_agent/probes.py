@@ -1,0 +1,276 @@
+"""What each stamp needs of the kernel, and what the running kernel offers.
+
+One row per quantity; its ways are tried in order. The kernel is asked for the
+hook in its BTF, then by loading the program: never by its version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from latprof_agent import _drain
+from latprof_agent.errors import CaptureError
+from latprof_agent.trial import first_line, refusal
+
+State = Literal["exact", "partial", "unavailable"]
+TRACEPOINT, FUNCTION = "tracepoint", "function"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to take a quantity: programs that need certain hooks."""
+
+    programs: tuple[str, ...]
+    kind: str
+    hooks: tuple[str, ...]
+    limit: str = ""  # what keeps it from being exact
+    arguments: int = 0  # that a tracepoint must give at least
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One quantity, for one protocol or both."""
+
+    quantity: str
+    protocols: tuple[str, ...]
+    ways: tuple[Way, ...]
+    remedy: str
+
+
+BOTH, TCP, UDP = ("tcp", "udp"), ("tcp",), ("udp",)
+
+
+def _tracepoint(programs: str, hooks: str, limit: str = "", arguments: int = 0) -> Way:
+    names = tuple(programs.split()), TRACEPOINT, tuple(hooks.split())
+    return Way(*names, limit, arguments)
+
+
+def _function(programs: str, hooks: str, limit: str = "") -> Way:
+    return Way(tuple(programs.split()), FUNCTION, tuple(hooks.split()), limit)
+
+
+PROBES = (
+    Probe(
+        "send (tcp)",
+        TCP,
+        (
+            _tracepoint("on_send", "tcp_sendmsg_locked"),
+            _function("on_send_fentry", "tcp_sendmsg_locked"),
+        ),
+        "use Linux 6.16 or later, or a kernel that allows fentry",
+    ),
+    Probe(
+        "size of a send call (tcp)",
+        TCP,
+        (
+            _tracepoint("on_send_return", "sock_send_length"),
+            _function("on_send_return_fexit", "tcp_sendmsg_locked"),
+        ),
+        "use Linux 6.3 or later, or a kernel that allows fexit",
+    ),
+    Probe(
+        # fentry first: sys_enter slows every system call of the host
+        "send (udp)",
+        UDP,
+        (
+            _function("on_udp_send on_udpv6_send", "udp_sendmsg udpv6_sendmsg"),
+            _tracepoint(
+                "on_syscall on_send_return",
+                "sys_enter sock_send_length",
+                "from the entry of the send system call, not seen for io_uring",
+            ),
+        ),
+        "use Linux 6.3 or later, or a kernel that allows fentry",
+    ),
+    Probe("queue", BOTH, (_tracepoint("on_queue", "net_dev_queue"),), "none known"),
+    Probe("xmit", BOTH, (_tracepoint("on_xmit", "net_dev_start_xmit"),), "none known"),
+    Probe(
+        "drops before the driver (udp)",
+        UDP,
+        (_tracepoint("on_drop", "kfree_skb"),),
+        "none known",
+    ),
+    Probe(
+        "arrive (tcp)",
+        TCP,
+        (
+            _tracepoint(
+                "on_arrive on_segment",
+                "netif_receive_skb tcp_probe",
+                "missing for segments that met a socket in use (backlog)",
+            ),
+        ),
+        "none known",
+    ),
+    Probe(
+        "arrive (udp)",
+        UDP,
+        (_tracepoint("on_arrive", "netif_receive_skb"),),
+        "none known",
+    ),
+    Probe(
+        "ready",
+        BOTH,
+        (
+            _tracepoint("on_ready", "sk_data_ready"),
+            _function("on_ready_fentry", "sock_def_readable"),
+        ),
+        "use Linux 6.3 or later, or a kernel that allows fentry",
+    ),
+    Probe(
+        "read (tcp)",
+        TCP,
+        (_tracepoint("on_read", "tcp_rcv_space_adjust"),),
+        "none known",
+    ),
+    Probe(
+        "read (udp)",
+        UDP,
+        (
+            _tracepoint("on_receive_return", "sock_recv_length"),
+            _function("on_udp_consume", "skb_consume_udp"),
+        ),
+        "use Linux 6.3 or later, or a kernel that allows fentry",
+    ),
+    Probe(
+        "wakeup",
+        BOTH,
+        (
+            _tracepoint(
+                "on_waking on_switch",
+                "sched_waking sched_switch",
+                "missing for what a task reads first, or after 16 waits in one message",
+            ),
+        ),
+        "none known",
+    ),
+    Probe(
+        "messages never sent (tcp)",
+        TCP,
+        (_tracepoint("on_state", "inet_sock_set_state"),),
+        "none known",
+    ),
+    Probe(
+        "retransmits",
+        TCP,
+        (
+            _tracepoint("on_retransmit_attempt", "tcp_retransmit_skb", arguments=3),
+            _tracepoint("on_retransmit", "tcp_retransmit_skb"),
+        ),
+        "none known",
+    ),
+    Probe(
+        "drops at the socket (udp)",
+        UDP,
+        (
+            _tracepoint("on_receive_queue_full", "udp_fail_queue_rcv_skb", arguments=3),
+            _tracepoint(
+                "on_receive_queue_full_count",
+                "udp_fail_queue_rcv_skb",
+                "counted, but not which datagram it was",
+            ),
+        ),
+        "use Linux 6.10 or later",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Capability:
+    """What the running kernel offers of one quantity."""
+
+    quantity: str
+    state: State
+    source: str  # the hooks it is taken from
+    reason: str
+    remedy: str
+    programs: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For run.json and `latprof probes --json`."""
+        return asdict(self)
+
+
+def _missing_hook(way: Way) -> str:
+    for hook in way.hooks:
+        if not _drain.kernel_has(way.kind, hook, way.arguments):
+            told = f" with {way.arguments} arguments" if way.arguments else ""
+            return f"kernel has no {way.kind} {hook}{told}"
+    return ""
+
+
+def _try_way(way: Way, refused: dict[str, str]) -> str:
+    """Return why a way cannot be taken, or nothing; notes what was refused.
+
+    A function may be there and yet not be ours to take (lockdown).
+    """
+    if missing := _missing_hook(way):
+        return missing
+    for program in way.programs:
+        if program not in refused and way.kind == FUNCTION:
+            refused[program] = refusal([program], attach=True)
+        if why := refused.get(program):
+            return f"kernel refuses {program}: {why}"
+    return ""
+
+
+def _capability(probe: Probe, refused: dict[str, str]) -> Capability:
+    reasons = []
+    for way in probe.ways:
+        reason = _try_way(way, refused)
+        if not reason:
+            state: State = "partial" if way.limit else "exact"
+            kind = "fentry " if way.kind == FUNCTION else ""
+            source = ", ".join(kind + hook for hook in way.hooks)
+            return Capability(
+                probe.quantity, state, source, way.limit, "", way.programs
+            )
+        reasons.append(reason)
+    return Capability(
+        probe.quantity, "unavailable", "", "; ".join(reasons), probe.remedy, ()
+    )
+
+
+def _ask(
+    protocols: tuple[str, ...],
+    table: tuple[Probe, ...],
+    refused: dict[str, str],  # program -> why, or nothing
+) -> list[Capability]:
+    try:
+        return [
+            _capability(probe, refused)
+            for probe in table
+            if set(protocols) & set(probe.protocols)
+        ]
+    except OSError as error:
+        raise CaptureError(
+            f"cannot read the kernel's types: {first_line(error)}; latprof needs "
+            "a kernel with BTF (CONFIG_DEBUG_INFO_BTF=y)"
+        ) from error
+
+
+def capabilities(
+    protocols: tuple[str, ...] = BOTH, table: tuple[Probe, ...] = PROBES
+) -> list[Capability]:
+    """Ask the running kernel for every quantity of these protocols.
+
+    It has the hooks; whether it takes the programs, the load will tell. Raises
+    CaptureError where the kernel has no BTF at all.
+    """
+    return _ask(protocols, table, {})
+
+
+def proven_capabilities(
+    protocols: tuple[str, ...] = BOTH, table: tuple[Probe, ...] = PROBES
+) -> list[Capability]:
+    """Do the same, and without the programs that the kernel refuses to load."""
+    refused: dict[str, str] = {}
+    while True:
+        found = _ask(protocols, table, refused)
+        programs = sorted({p for c in found for p in c.programs})
+        if not refusal(programs):
+            return found
+        refused |= {p: refusal([p]) for p in programs if p not in refused}
+        if not any(map(refused.get, programs)):
+            return found  # no program is at fault: the load itself will say what

@@ -1,0 +1,292 @@
+"""One run, from the lab to the summary."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from latprof_agent import probes
+from latprof_agent.aggregate import RoundTripTotals
+from latprof_agent.capture import Capture, Filter
+from latprof_agent.command import Command
+from latprof_agent.errors import CaptureError, LatprofError, WorkloadError
+from latprof_agent.generator import Generator, PingPong
+from latprof_agent.interrupts import Interrupt
+from latprof_agent.lab import Lab
+from latprof_agent.link import LinkSpec
+from latprof_agent.recorder import STEP_SECONDS, Recorder, Source
+from latprof_agent.round_trips import Created, LogTail
+from latprof_agent.store import RunFolder, check_free
+from latprof_agent.summary import summarize
+from latprof_agent.usage import Usage
+
+Progress = Callable[[str, int, float, float], None]  # what, messages, done, planned
+
+SETTLE_SECONDS = 0.1  # for packets on the way when the generator ends
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What `latprof run` was asked for, checked."""
+
+    link: LinkSpec
+    plan: PingPong
+    protocols: tuple[str, ...]
+    command: tuple[str, ...] = ()
+    server_command: str = ""
+    in_lab: bool = True
+    ports: tuple[int, ...] = ()
+    record: bool = True  # False: the same run without probes, to compare with
+    ring_bytes: int | None = None
+    out: Path | None = None
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass
+class Outcome:
+    """What a run found, and what stopped it if something did."""
+
+    folder: Path
+    summary: dict[str, Any]
+    failure: LatprofError | None = None
+
+
+def run(
+    options: RunOptions,
+    progress: Progress,
+    interrupt: Interrupt,
+    table: tuple[probes.Probe, ...] = probes.PROBES,
+) -> Outcome:
+    """Do one run; raises LatprofError only where nothing was recorded."""
+    check_free(options.out)
+    capabilities = (
+        probes.capabilities(options.protocols, table) if options.record else []
+    )
+    _require_core(capabilities, options.record)
+    with ExitStack() as stack:
+        interrupt.check()
+        lab = stack.enter_context(Lab(options.link)) if options.in_lab else None
+        interrupt.check()
+        session = _Session(options, capabilities, interrupt, progress, lab)
+        return session.run(table)
+
+
+def _require_core(capabilities: list[probes.Capability], record: bool) -> None:
+    """Without a sender's and a receiver's half there is nothing to show."""
+    usable = {c.quantity for c in capabilities if c.state != "unavailable"}
+    missing = [c for c in capabilities if c.quantity in {"xmit", "ready"} - usable]
+    if record and missing:
+        raise CaptureError(
+            f"cannot follow messages: {missing[0].quantity}: {missing[0].reason}; "
+            f"{missing[0].remedy}"
+        )
+
+
+def _sent(recorder: Recorder) -> int:
+    return sum(source.totals.sent for source in recorder.sources)
+
+
+class _Session:
+    def __init__(
+        self,
+        options: RunOptions,
+        capabilities: list[probes.Capability],
+        interrupt: Interrupt,
+        progress: Progress,
+        lab: Lab | None,
+    ) -> None:
+        self.options = options
+        self.capabilities = capabilities
+        self.lab = lab
+        self.interrupt = interrupt
+        self._progress = progress
+        self._usage = Usage()
+        self._runs: list[dict[str, Any]] = []
+
+    def run(self, table: tuple[probes.Probe, ...]) -> Outcome:
+        """Record all workloads, then sum up, whatever happens between."""
+        self._command = self._make_command()
+        watched = Filter(
+            netns=(self.lab.a_inode, self.lab.b_inode) if self.lab else (),
+            ports=self.options.ports,
+            cgroup=self._command.cgroup_id if self._command and not self.lab else 0,
+            protocols=self.options.protocols if self.options.record else (),
+        )
+        try:
+            with self._open_capture(watched, table) as capture:
+                folder = RunFolder(self.options.out)
+                try:
+                    return self._record(capture, folder)
+                finally:
+                    folder.close()
+        finally:
+            if self._command:
+                self._command.close()
+
+    def _open_capture(
+        self, watched: Filter, table: tuple[probes.Probe, ...]
+    ) -> Capture:
+        """Load the probes, or those of them that the kernel does not refuse."""
+        try:
+            return Capture(watched, self.capabilities, self.options.ring_bytes)
+        except CaptureError:
+            proven = probes.proven_capabilities(watched.protocols, table)
+            if proven == self.capabilities or not any(c.programs for c in proven):
+                raise
+        _require_core(proven, self.options.record)
+        self.capabilities = proven
+        return Capture(watched, proven, self.options.ring_bytes)
+
+    def _make_command(self) -> Command | None:
+        if not self.options.command:
+            return None
+        return Command(self.options.command, self.options.server_command, self.lab)
+
+    def _record(self, capture: Capture, folder: RunFolder) -> Outcome:
+        recorder = Recorder(capture, folder)
+        failure: LatprofError | None = None
+        try:
+            folder.write_json("run.json", self._describe(folder, "running"))
+            capture.start()
+            self._workloads(recorder, folder)
+            self._wait(recorder, SETTLE_SECONDS)
+        except LatprofError as error:
+            failure = error
+        capture.stop()
+        try:
+            recorder.finish()
+            if self.interrupt.seen and not recorder.records and not _sent(recorder):
+                self.interrupt.check()
+        except LatprofError as error:
+            failure = failure or error
+        return self._sum_up(recorder, folder, failure)
+
+    def _sum_up(
+        self, recorder: Recorder, folder: RunFolder, failure: LatprofError | None
+    ) -> Outcome:
+        counters = None
+        try:
+            counters = self.lab.counters() if self.lab else None
+        except LatprofError as error:
+            failure = failure or error
+        state = "failed" if failure else "done"
+        state = "interrupted" if self.interrupt.seen and not failure else state
+        description = self._describe(folder, state) | {
+            "failure": str(failure) if failure else None,
+            "counters": recorder.capture.counters(),
+            "unmatched": recorder.joiner.unmatched,
+            "link_counters": counters,
+        }
+        summary = summarize(recorder, description, self._usage.as_dict())
+        folder.remove_logs()  # first, since they take room on a full disk
+        try:
+            folder.write_json("run.json", description)
+            folder.write_json("summary.json", summary)
+        except LatprofError as error:
+            failure = failure or error
+            summary["failure"] = str(failure)
+        return Outcome(folder.path, summary, failure)
+
+    def _workloads(self, recorder: Recorder, folder: RunFolder) -> None:
+        if self._command:
+            self._follow_command(self._command, recorder)
+            return
+        assert self.lab
+        for protocol in self.options.protocols:
+            if not self.interrupt.seen:
+                self._follow_generator(self.lab, protocol, recorder, folder)
+
+    def _follow_generator(
+        self, lab: Lab, protocol: str, recorder: Recorder, folder: RunFolder
+    ) -> None:
+        plan, log = self.options.plan, folder.log_path(protocol)
+        generator = Generator(lab, plan, protocol, log)
+        totals = RoundTripTotals(protocol, len(plan.sizes), plan.interval_ns > 0)
+        created = Created(protocol, generator.port)
+        recorder.add_source(Source(created, totals, LogTail(log)))
+        generator.start()
+        started = time.monotonic()
+        try:
+            while generator.running():
+                if self.interrupt.seen:
+                    generator.stop()
+                generator.check_responder()
+                self._wait(recorder, STEP_SECONDS)
+                elapsed = time.monotonic() - started
+                if plan.rounds:
+                    done, planned = totals.sent, plan.rounds * len(plan.sizes)
+                    self._progress(protocol, totals.sent, done, planned)
+                else:
+                    self._progress(
+                        protocol, totals.sent, elapsed, plan.duration_seconds
+                    )
+        finally:
+            generator.stop()
+            self._finish_generator(generator, folder)
+
+    def _finish_generator(self, generator: Generator, folder: RunFolder) -> None:
+        try:
+            generator.finish()
+        except WorkloadError as error:
+            raise folder.explain(error) from error
+        finally:
+            self._runs.append({"protocol": generator.protocol, **generator.result})
+
+    def _follow_command(self, command: Command, recorder: Recorder) -> None:
+        def drain() -> None:
+            self.interrupt.check()
+            self._wait(recorder, STEP_SECONDS)
+
+        command.start(meanwhile=drain)
+        while command.running():
+            if self.interrupt.seen:
+                command.stop()
+            self._wait(recorder, STEP_SECONDS)
+            self._progress("command", recorder.records, 0, 0)
+        try:
+            command.finish()
+        finally:
+            self._runs.append(command.result)
+
+    def _wait(self, recorder: Recorder, seconds: float) -> None:
+        """Let time pass, draining in between."""
+        until = time.monotonic() + seconds
+        while True:
+            time.sleep(STEP_SECONDS)
+            recorder.step()
+            if time.monotonic() >= until:
+                return
+
+    def _describe(self, folder: RunFolder, state: str) -> dict[str, Any]:
+        uname = platform.uname()
+        lab = self.lab
+        return {
+            "format": 1,
+            "state": state,
+            "arguments": list(self.options.arguments),
+            "written_unix_seconds": time.time(),
+            "folder": str(folder.path),
+            "host": uname.node,
+            "kernel": uname.release,
+            "machine": uname.machine,
+            "clock": "CLOCK_MONOTONIC, one host",
+            "workload": {
+                "plan": None if self.options.command else asdict(self.options.plan),
+                "command": list(self.options.command),
+                "server_command": self.options.server_command,
+                "runs": self._runs,
+            },
+            "lab": lab
+            and {
+                "link": asdict(self.options.link),
+                "known": lab.known,
+                "settings": lab.settings,
+                "addresses": {"a": lab.a_address, "b": lab.b_address},
+            },
+            "capabilities": [c.as_dict() for c in self.capabilities],
+        }

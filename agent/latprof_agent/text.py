@@ -1,0 +1,65 @@
+"""Figures as text for people: three or four digits and a unit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+NOT_ENOUGH = "-"
+_TIMES = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
+_RATES = (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0))
+
+Write = Callable[[float, int], str]
+
+
+def _scaled(value: float, units: tuple[tuple[str, float], ...], digits: int) -> str:
+    unit, size = next((u for u in units if abs(value) >= u[1]), units[-1])
+    return f"{_digits(value / size, digits)} {unit}"
+
+
+def _digits(value: float, digits: int) -> str:
+    """Write so many digits, trailing zeros too, but whole numbers as they are."""
+    if value == int(value):
+        return str(int(value))
+    return f"{value:.{max(0, digits - len(str(int(abs(value)))))}f}"
+
+
+def duration(ns: float | None, digits: int = 3) -> str:
+    """Write a duration in ns."""
+    return NOT_ENOUGH if ns is None else _scaled(ns, _TIMES, digits)
+
+
+def rate(bits_per_second: float | None, digits: int = 4) -> str:
+    """Write a rate in bit/s."""
+    if bits_per_second is None:
+        return NOT_ENOUGH
+    return _scaled(bits_per_second, _RATES, digits)
+
+
+def percent(share: float | None) -> str:
+    """Write a share of the whole."""
+    return NOT_ENOUGH if share is None else f"{100 * share:.1f}%"
+
+
+def with_interval(
+    estimate: dict[str, Any] | None, write: Write, scale: float = 1.0
+) -> str:
+    """Write an estimate with its interval, the unit once where it is the same."""
+    if not estimate:
+        return NOT_ENOUGH
+    texts = [write(estimate[key] * scale, 4) for key in ("value", "low", "high")]
+    units = {text.split()[1] for text in texts}
+    low, high = texts[1:]
+    if len(units) == 1:
+        low, high = (text.split()[0] for text in texts[1:])
+    return f"{texts[0]} [{low}, {high}]"
+
+
+def counts(found: dict[str, int]) -> str:
+    """Name what is not zero."""
+    return ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in found.items() if n)
+
+
+def plural(n: int, noun: str) -> str:
+    """Count a noun."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -1,0 +1,38 @@
+"""Load probes for trial, apart from any recording: does the kernel take them?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from latprof_agent import _drain
+from latprof_agent.layout import OBJECT, layout_of
+
+
+def first_line(error: OSError) -> str:
+    """Return the first line of libbpf's reason, or the system's words."""
+    lines = (error.strerror or "").strip().splitlines()
+    telling = [line for line in lines if "Retrying" not in line]
+    return telling[0] if telling else os.strerror(error.errno or 0)
+
+
+def refusal(programs: Sequence[str], *, attach: bool = False) -> str:
+    """Return why the kernel refuses these programs, or nothing.
+
+    Every filter is on, since the verifier does not look at what is switched off;
+    no socket passes them.
+    """
+    layout = layout_of()
+    trial = _drain.Drain(str(OBJECT))
+    try:
+        trial.write_constants(layout.options_offset, b"\xff" * layout.options.itemsize)
+        for program in programs:
+            trial.enable(program)
+        trial.load()
+        for program in programs if attach else ():
+            trial.attach(program)
+    except OSError as error:
+        return first_line(error)
+    finally:
+        trial.close()
+    return ""

@@ -1,0 +1,244 @@
+#include "drain.h"
+#include "log.h"
+#include "ring.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PROGRAMS 64
+#define MAX_RINGS 16
+#define DEFAULT_RING_BYTES (256 * 1024)
+
+struct drain {
+	struct bpf_object *object;
+	struct bpf_program *programs[MAX_PROGRAMS];
+	struct bpf_link *links[MAX_PROGRAMS];
+	size_t program_count;
+	struct ring rings[MAX_RINGS];
+	size_t ring_count;
+	int cpu_count;
+	void *counters; /* the copy last read */
+};
+
+static void find_programs(struct drain *drain)
+{
+	struct bpf_program *program;
+
+	bpf_object__for_each_program(program, drain->object) {
+		if (drain->program_count == MAX_PROGRAMS)
+			return;
+		bpf_program__set_autoload(program, false);
+		drain->programs[drain->program_count++] = program;
+	}
+}
+
+static void find_rings(struct drain *drain)
+{
+	struct bpf_map *map;
+
+	bpf_object__for_each_map(map, drain->object) {
+		if (bpf_map__type(map) != BPF_MAP_TYPE_ARRAY_OF_MAPS ||
+		    drain->ring_count == MAX_RINGS)
+			continue;
+		bpf_map__set_max_entries(map, drain->cpu_count);
+		drain->rings[drain->ring_count].map = map;
+		drain->rings[drain->ring_count++].bytes = DEFAULT_RING_BYTES;
+	}
+}
+
+int drain_open(const char *path, struct drain **ret)
+{
+	struct drain *drain = calloc(1, sizeof(*drain));
+	int error;
+
+	if (!drain)
+		return -ENOMEM;
+	log_start();
+	drain->object = bpf_object__open_file(path, NULL);
+	if (!drain->object) {
+		error = -errno;
+		free(drain);
+		return error;
+	}
+	drain->cpu_count = libbpf_num_possible_cpus();
+	find_programs(drain);
+	find_rings(drain);
+	*ret = drain;
+	return 0;
+}
+
+int drain_detach_all(struct drain *drain)
+{
+	int error = 0;
+
+	for (size_t i = 0; i < drain->program_count; i++) {
+		int failed = bpf_link__destroy(drain->links[i]);
+
+		drain->links[i] = NULL;
+		if (failed)
+			error = failed;
+	}
+	return error;
+}
+
+void drain_close(struct drain *drain)
+{
+	if (!drain)
+		return;
+	drain_detach_all(drain);
+	for (size_t i = 0; i < drain->ring_count; i++)
+		ring_close(&drain->rings[i]);
+	bpf_object__close(drain->object);
+	free(drain->counters);
+	free(drain);
+}
+
+const char *drain_program(const struct drain *drain, size_t i)
+{
+	return i < drain->program_count ?
+		       bpf_program__name(drain->programs[i]) :
+		       NULL;
+}
+
+static int program_index(const struct drain *drain, const char *name)
+{
+	for (size_t i = 0; i < drain->program_count; i++)
+		if (!strcmp(bpf_program__name(drain->programs[i]), name))
+			return (int)i;
+	return -ENOENT;
+}
+
+static struct ring *ring_find(struct drain *drain, const char *name)
+{
+	for (size_t i = 0; i < drain->ring_count; i++)
+		if (!strcmp(bpf_map__name(drain->rings[i].map), name))
+			return &drain->rings[i];
+	return NULL;
+}
+
+int drain_enable(struct drain *drain, const char *program, bool enable)
+{
+	int i = program_index(drain, program);
+
+	return i < 0 ? i :
+		       bpf_program__set_autoload(drain->programs[i], enable);
+}
+
+static struct bpf_map *map_ending_in(const struct drain *drain,
+				     const char *suffix)
+{
+	struct bpf_map *map;
+
+	bpf_object__for_each_map(map, drain->object) {
+		const char *name = bpf_map__name(map);
+		size_t length = strlen(name), tail = strlen(suffix);
+
+		if (length >= tail && !strcmp(name + length - tail, suffix))
+			return map;
+	}
+	return NULL;
+}
+
+int drain_constants(struct drain *drain, void **ret, size_t *size)
+{
+	struct bpf_map *map = map_ending_in(drain, ".rodata");
+
+	if (!map)
+		return -ENOENT;
+	*ret = (void *)bpf_map__initial_value(map, size);
+	return *ret ? 0 : -EINVAL;
+}
+
+/* Without a skeleton libbpf keeps its own copy of .bss, as it was before the
+ * load: the live one must be looked up. */
+int drain_counters(struct drain *drain, const void **ret, size_t *size)
+{
+	struct bpf_map *map = map_ending_in(drain, ".bss");
+	__u32 key = 0;
+	int error;
+
+	if (!map)
+		return -ENOENT;
+	*size = bpf_map__value_size(map);
+	if (!drain->counters)
+		drain->counters = malloc(*size);
+	if (!drain->counters)
+		return -ENOMEM;
+	error = bpf_map__lookup_elem(map, &key, sizeof(key), drain->counters,
+				     *size, 0);
+	*ret = drain->counters;
+	return error;
+}
+
+int drain_size(struct drain *drain, const char *name, size_t bytes)
+{
+	struct ring *ring = ring_find(drain, name);
+
+	if (!ring)
+		return -ENOENT;
+	ring->bytes = bytes;
+	return 0;
+}
+
+int drain_load(struct drain *drain)
+{
+	int error;
+
+	log_start();
+	error = bpf_object__load(drain->object);
+	for (size_t i = 0; !error && i < drain->ring_count; i++)
+		error = ring_open(&drain->rings[i], drain->cpu_count);
+	return error;
+}
+
+int drain_attach(struct drain *drain, const char *program)
+{
+	int i = program_index(drain, program);
+
+	if (i < 0)
+		return i;
+	log_start();
+	drain->links[i] = bpf_program__attach(drain->programs[i]);
+	return drain->links[i] ? 0 : -errno;
+}
+
+ssize_t drain_waiting(struct drain *drain, const char *name)
+{
+	const struct ring *ring = ring_find(drain, name);
+
+	return ring ? (ssize_t)ring_waiting(ring) : -ENOENT;
+}
+
+ssize_t drain_read(struct drain *drain, const char *name, void *buffer,
+		   size_t size)
+{
+	struct ring *ring = ring_find(drain, name);
+
+	return ring ? (ssize_t)ring_read(ring, buffer, size) : -ENOENT;
+}
+
+int drain_cost(struct drain *drain, const char *program, uint64_t *runs,
+	       uint64_t *nanoseconds)
+{
+	struct bpf_prog_info info = {};
+	__u32 length = sizeof(info);
+	int i = program_index(drain, program), error;
+
+	if (i < 0)
+		return i;
+	error = bpf_obj_get_info_by_fd(bpf_program__fd(drain->programs[i]),
+				       &info, &length);
+	if (error)
+		return error;
+	*runs = info.run_cnt;
+	*nanoseconds = info.run_time_ns;
+	return 0;
+}
+
+int drain_statistics(void)
+{
+	return bpf_enable_stats(BPF_STATS_RUN_TIME);
+}

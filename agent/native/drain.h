@@ -1,0 +1,56 @@
+/*
+ * drain.h - load the probes, attach them, and copy what their rings hold.
+ *
+ * Functions return 0 or -errno and print nothing; log_text() has libbpf's
+ * reason for the last failure. A struct drain is used by one thread.
+ */
+#ifndef LATPROF_DRAIN_H
+#define LATPROF_DRAIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct drain;
+
+/* Opens the object file; nothing is loaded. Close with drain_close(). */
+int drain_open(const char *path, struct drain **ret);
+void drain_close(struct drain *drain);
+
+/* Name of the i-th program, NULL behind the last. Owned by `drain`. */
+const char *drain_program(const struct drain *drain, size_t i);
+
+/* Whether drain_load() loads a program; none by default. -ENOENT: no such. */
+int drain_enable(struct drain *drain, const char *program, bool enable);
+
+/* The object's constants, writable until drain_load(). */
+int drain_constants(struct drain *drain, void **ret, size_t *size);
+
+/* A copy of its counters as they are now, after drain_load(); valid until the
+ * next call or drain_close(). */
+int drain_counters(struct drain *drain, const void **ret, size_t *size);
+
+/* How many bytes each CPU's ring `name` gets; a power of two, pages. */
+int drain_size(struct drain *drain, const char *name, size_t bytes);
+
+int drain_load(struct drain *drain);
+int drain_attach(struct drain *drain, const char *program);
+int drain_detach_all(struct drain *drain);
+
+/* How many bytes drain_read() gives now, at most. -ENOENT: no such ring. */
+ssize_t drain_waiting(struct drain *drain, const char *name);
+
+/* Copies records of all CPUs' rings `name` into `buffer`, whole records only;
+ * returns how many bytes. Bounded by `size`, whatever the producers do. */
+ssize_t drain_read(struct drain *drain, const char *name, void *buffer,
+		   size_t size);
+
+/* Runs and nanoseconds that a program took while statistics were on. */
+int drain_cost(struct drain *drain, const char *program, uint64_t *runs,
+	       uint64_t *nanoseconds);
+
+/* Statistics are on until the descriptor is closed; -errno where refused. */
+int drain_statistics(void);
+
+#endif

@@ -1,0 +1,273 @@
+/*
+ * drain_type.c - struct drain as a Python type.
+ */
+#include "drain_type.h"
+#include "drain.h"
+#include "log.h"
+
+#include <errno.h>
+#include <string.h>
+
+typedef struct {
+	PyObject_HEAD struct drain *drain;
+} Drain;
+
+PyObject *raise_errno(int error, const char *what)
+{
+	const char *log = log_text();
+	PyObject *arguments = Py_BuildValue(
+		"(iss)", -error, log[0] ? log : strerror(-error), what);
+
+	if (arguments)
+		PyErr_SetObject(PyExc_OSError, arguments);
+	Py_XDECREF(arguments);
+	return NULL;
+}
+
+static PyObject *none_or_errno(int error, const char *what)
+{
+	if (error < 0)
+		return raise_errno(error, what);
+	Py_RETURN_NONE;
+}
+
+static int is_open(Drain *self)
+{
+	if (self->drain)
+		return 1;
+	PyErr_SetString(PyExc_ValueError, "the object is closed");
+	return 0;
+}
+
+static int Drain_init(PyObject *object, PyObject *arguments, PyObject *keywords)
+{
+	Drain *self = (Drain *)object;
+	const char *path;
+	int error;
+
+	(void)keywords;
+	if (!PyArg_ParseTuple(arguments, "s", &path))
+		return -1;
+	error = drain_open(path, &self->drain);
+	if (error < 0) {
+		raise_errno(error, path);
+		return -1;
+	}
+	return 0;
+}
+
+static PyObject *Drain_close(PyObject *object, PyObject *unused)
+{
+	Drain *self = (Drain *)object;
+
+	(void)unused;
+	drain_close(self->drain);
+	self->drain = NULL;
+	Py_RETURN_NONE;
+}
+
+static void Drain_dealloc(PyObject *object)
+{
+	PyTypeObject *type = Py_TYPE(object);
+	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+	drain_close(((Drain *)object)->drain);
+	release(object);
+	Py_DECREF(type);
+}
+
+static PyObject *Drain_programs(PyObject *object, PyObject *unused)
+{
+	Drain *self = (Drain *)object;
+	PyObject *list = PyList_New(0);
+	const char *name;
+
+	(void)unused;
+	if (!is_open(self))
+		Py_CLEAR(list);
+	for (size_t i = 0; list && (name = drain_program(self->drain, i));
+	     i++) {
+		PyObject *text = PyUnicode_FromString(name);
+
+		if (!text || PyList_Append(list, text))
+			Py_CLEAR(list);
+		Py_XDECREF(text);
+	}
+	return list;
+}
+
+static PyObject *Drain_enable(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	const char *program;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "s", &program))
+		return NULL;
+	return none_or_errno(drain_enable(self->drain, program, true), program);
+}
+
+static PyObject *Drain_constants(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	Py_ssize_t offset;
+	Py_buffer bytes;
+	size_t size;
+	void *area;
+	int error;
+
+	if (!is_open(self) ||
+	    !PyArg_ParseTuple(arguments, "ny*", &offset, &bytes))
+		return NULL;
+	error = drain_constants(self->drain, &area, &size);
+	if (!error && (offset < 0 || (size_t)(offset + bytes.len) > size))
+		error = -EINVAL;
+	if (!error)
+		memcpy((char *)area + offset, bytes.buf, bytes.len);
+	PyBuffer_Release(&bytes);
+	return none_or_errno(error, "constants");
+}
+
+static PyObject *Drain_counters(PyObject *object, PyObject *unused)
+{
+	Drain *self = (Drain *)object;
+	const void *area;
+	size_t size;
+	int error;
+
+	(void)unused;
+	if (!is_open(self))
+		return NULL;
+	error = drain_counters(self->drain, &area, &size);
+	if (error)
+		return raise_errno(error, "counters");
+	return PyBytes_FromStringAndSize(area, size);
+}
+
+static PyObject *Drain_size(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	const char *name;
+	Py_ssize_t bytes;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "sn", &name, &bytes))
+		return NULL;
+	return none_or_errno(drain_size(self->drain, name, bytes), name);
+}
+
+static PyObject *Drain_load(PyObject *object, PyObject *unused)
+{
+	Drain *self = (Drain *)object;
+
+	(void)unused;
+	if (!is_open(self))
+		return NULL;
+	return none_or_errno(drain_load(self->drain), "load");
+}
+
+static PyObject *Drain_attach(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	const char *program;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "s", &program))
+		return NULL;
+	return none_or_errno(drain_attach(self->drain, program), program);
+}
+
+static PyObject *Drain_detach(PyObject *object, PyObject *unused)
+{
+	Drain *self = (Drain *)object;
+
+	(void)unused;
+	if (!is_open(self))
+		return NULL;
+	return none_or_errno(drain_detach_all(self->drain), "detach");
+}
+
+static PyObject *size_or_errno(ssize_t size, const char *what)
+{
+	if (size < 0)
+		return raise_errno((int)size, what);
+	return PyLong_FromSsize_t(size);
+}
+
+static PyObject *Drain_waiting(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	const char *name;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "s", &name))
+		return NULL;
+	return size_or_errno(drain_waiting(self->drain, name), name);
+}
+
+static PyObject *Drain_read(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	const char *name;
+	Py_buffer buffer;
+	ssize_t size;
+
+	if (!is_open(self) ||
+	    !PyArg_ParseTuple(arguments, "sw*", &name, &buffer))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS;
+	size = drain_read(self->drain, name, buffer.buf, buffer.len);
+	Py_END_ALLOW_THREADS;
+	PyBuffer_Release(&buffer);
+	return size_or_errno(size, name);
+}
+
+static PyObject *Drain_cost(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	uint64_t runs = 0, nanoseconds = 0;
+	const char *program;
+	int error;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "s", &program))
+		return NULL;
+	error = drain_cost(self->drain, program, &runs, &nanoseconds);
+	if (error)
+		return raise_errno(error, program);
+	return Py_BuildValue("(KK)", runs, nanoseconds);
+}
+
+static PyMethodDef drain_methods[] = {
+	{ "programs", Drain_programs, METH_NOARGS, "names of the programs" },
+	{ "enable", Drain_enable, METH_VARARGS, "load this program, too" },
+	{ "write_constants", Drain_constants, METH_VARARGS,
+	  "write_constants(offset, bytes), before load()" },
+	{ "counters", Drain_counters, METH_NOARGS, "a copy of the counters" },
+	{ "set_ring_bytes", Drain_size, METH_VARARGS, "bytes per CPU" },
+	{ "load", Drain_load, METH_NOARGS, "load what is enabled" },
+	{ "attach", Drain_attach, METH_VARARGS, "attach a loaded program" },
+	{ "detach", Drain_detach, METH_NOARGS, "detach all programs" },
+	{ "waiting", Drain_waiting, METH_VARARGS,
+	  "waiting(ring) -> how many bytes read() gives now, at most" },
+	{ "read", Drain_read, METH_VARARGS,
+	  "read(ring, buffer) -> bytes copied; whole records, never blocks" },
+	{ "cost", Drain_cost, METH_VARARGS, "(runs, nanoseconds)" },
+	{ "close", Drain_close, METH_NOARGS, "detach and unload everything" },
+	{ NULL, NULL, 0, NULL },
+};
+
+static PyType_Slot drain_slots[] = {
+	{ Py_tp_init, Drain_init },
+	{ Py_tp_dealloc, Drain_dealloc },
+	{ Py_tp_methods, drain_methods },
+	{ Py_tp_doc, "The probes of one object file." },
+	{ 0, NULL },
+};
+
+static PyType_Spec drain_spec = {
+	.name = "latprof_agent._drain.Drain",
+	.basicsize = sizeof(Drain),
+	.flags = Py_TPFLAGS_DEFAULT,
+	.slots = drain_slots,
+};
+
+PyObject *drain_type(void)
+{
+	return PyType_FromSpec(&drain_spec);
+}

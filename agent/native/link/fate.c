@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * fate.c - random loss: Gilbert-Elliott, of which independent loss is a case.
+ *
+ *   E. N. Gilbert (1960), Capacity of a burst-noise channel, Bell System
+ *   Technical Journal 39; E. O. Elliott (1963), ibid. 42. Names as in tc-netem.
+ */
+#include "fate.h"
+
+#include <errno.h>
+
+/* splitmix64: Steele, Lea, Flood (2014), Fast splittable pseudorandom ... */
+static uint64_t random_next(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15ull;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+	return z ^ z >> 31;
+}
+
+static bool random_happens(uint64_t *state, double probability)
+{
+	/* 53 random bits fill a double in [0, 1) evenly. */
+	return (double)(random_next(state) >> 11) * 0x1p-53 < probability;
+}
+
+int gilbert_of_burst(double loss, double burst, struct gilbert_elliott *ret)
+{
+	double good_to_bad;
+
+	if (burst < 1 || loss >= 1)
+		return -ERANGE;
+	good_to_bad = loss / (1 - loss) / burst;
+	if (good_to_bad > 1)
+		return -ERANGE;
+	*ret = (struct gilbert_elliott){ .good_to_bad = good_to_bad,
+					 .bad_to_good = 1 / burst,
+					 .loss_in_bad = 1 };
+	return 0;
+}
+
+void fate_init(struct fate *fate, const struct gilbert_elliott *model,
+	       uint64_t seed)
+{
+	double moves = model->good_to_bad + model->bad_to_good;
+
+	*fate = (struct fate){ .model = *model, .random_state = seed };
+	if (moves > 0)
+		fate->bad = random_happens(&fate->random_state,
+					   model->good_to_bad / moves);
+}
+
+bool fate_loses(struct fate *fate)
+{
+	const struct gilbert_elliott *model = &fate->model;
+	bool bad = fate->bad, lost;
+
+	lost = random_happens(&fate->random_state,
+			      bad ? model->loss_in_bad : model->loss_in_good);
+	if (random_happens(&fate->random_state,
+			   bad ? model->bad_to_good : model->good_to_bad))
+		fate->bad = !bad;
+	return lost;
+}

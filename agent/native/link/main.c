@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * latprof-link - a link with known rate, delay, queue and loss between two
+ * network namespaces, for kernels without netem and as truth for tests.
+ *
+ *   TUN in a  ->  path ab  ->  TUN in b
+ *   TUN in a  <-  path ba  <-  TUN in b
+ *
+ * Counts IP packets: a link layer header, which a real link would carry and
+ * count, there is none.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "emulator.h"
+#include "options.h"
+#include "tun.h"
+
+static const char help[] =
+	"usage: latprof-link --a-netns NETNS --b-netns NETNS [options]\n"
+	"\n"
+	"Emulate a link between two network namespaces, each of which gets a "
+	"TUN\n"
+	"device. Prints `ready` once both exist, and counters as one line of "
+	"JSON on\n"
+	"SIGUSR1 and at the end (SIGTERM, SIGINT).\n"
+	"\n"
+	"  --a-name NAME, --b-name NAME  names of the devices (tun0)\n"
+	"  --mtu BYTES                   largest IP packet (1500)\n"
+	"  --seed N                      of the random loss (1)\n"
+	"  --drop-a N,N,...              drop these packets of a's\n"
+	"  --drop-b N,N,...              drop these packets of b's\n"
+	"  --die-with-parent             end when the parent process ends\n"
+	"\n"
+	"For both directions, or with -ab or -ba at the end of the name for "
+	"one (of\n"
+	"two that meet, the later one counts):\n"
+	"  --rate BITS/S                 of IP packets, 0 is infinite (0)\n"
+	"  --delay NS                    after the last bit has departed (0)\n"
+	"  --queue BYTES                 of packets not yet departed "
+	"(1000000)\n"
+	"  --loss P                      probability that a packet is lost "
+	"(0)\n"
+	"  --loss-burst PACKETS          mean length of a run of losses\n"
+	"  --ge P,R,1-K,1-H              Gilbert-Elliott: good to bad, bad to "
+	"good,\n"
+	"                                loss in good, loss in bad\n"
+	"  --reorder N,N,...             hold these packets for the reorder "
+	"delay\n"
+	"  --reorder-delay NS            (1000000)\n"
+	"\n"
+	"N counts, from 1, the packets of a direction that carry TCP or UDP "
+	"payload.\n";
+
+enum { EXIT_DONE, EXIT_FAILED, EXIT_USAGE };
+
+static int failed(const char *what, const char *object, int err,
+		  const char *remedy)
+{
+	fprintf(stderr, "latprof-link: cannot %s %s: %s; %s\n", what, object,
+		strerror(-err), remedy);
+	return EXIT_FAILED;
+}
+
+static void print_path(const char *name, const struct path_counters *c)
+{
+	uint64_t delivered = c->packets_out + c->dropped_write;
+	const struct {
+		const char *name;
+		uint64_t value;
+	} rows[] = {
+		{ "packets_in", c->packets_in },
+		{ "bytes_in", c->bytes_in },
+		{ "packets_out", c->packets_out },
+		{ "bytes_out", c->bytes_out },
+		{ "dropped_queue", c->dropped_queue },
+		{ "dropped_loss", c->dropped_loss },
+		{ "dropped_listed", c->dropped_listed },
+		{ "dropped_write", c->dropped_write },
+		{ "in_flight", c->in_flight },
+		{ "reordered", c->reordered },
+		{ "max_queue_bytes", c->max_queue_bytes },
+		{ "lateness_max_ns", c->lateness_max_ns },
+		{ "lateness_mean_ns",
+		  delivered ? c->lateness_sum_ns / delivered : 0 },
+	};
+	size_t i;
+
+	printf("\"%s\": {", name);
+	for (i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		printf("%s\"%s\": %" PRIu64, i ? ", " : "", rows[i].name,
+		       rows[i].value);
+	putchar('}');
+}
+
+static void print_counters(const struct emulator *emulator)
+{
+	putchar('{');
+	print_path("ab", &emulator->path[AB].counters);
+	fputs(", ", stdout);
+	print_path("ba", &emulator->path[BA].counters);
+	puts("}");
+	fflush(stdout);
+}
+
+static int open_end(const struct options *options, int end, int *ret_fd)
+{
+	const char *netns = options->netns[end], *name = options->name[end];
+	enum tun_step step;
+	int fd = tun_open(netns, name, (uint32_t)options->mtu_bytes, &step);
+
+	*ret_fd = fd;
+	if (fd >= 0)
+		return EXIT_DONE;
+	if (step == TUN_NETNS)
+		return failed("enter the network namespace", netns, fd,
+			      "run as root, see `ip netns`");
+	if (step == TUN_CLONE)
+		return failed("open", "/dev/net/tun", fd,
+			      "run as root, load the module tun, or create the"
+			      " device with mknod /dev/net/tun c 10 200");
+	if (step == TUN_CREATE)
+		return failed("create the TUN device", name, fd,
+			      "run as root, choose a name that is free");
+	return failed("set the MTU and queue of", name, fd,
+		      "choose another --mtu");
+}
+
+/* The signals that end the link or ask for its counters, as a descriptor. */
+static int open_signals(void)
+{
+	sigset_t signals;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	/* Whoever reads the counters may be gone; that is no reason to end. */
+	signal(SIGPIPE, SIG_IGN);
+	return signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+static int run(struct options *options)
+{
+	struct emulator emulator = { .mtu_bytes = options->mtu_bytes,
+				     .signals = open_signals(),
+				     .report = print_counters };
+	int end, status, err;
+
+	if (emulator.signals < 0)
+		return failed("receive", "signals", -errno, "free some memory");
+	for (end = AB; end < DIRECTIONS; end++) {
+		status = open_end(options, end, &emulator.tun[end]);
+		if (status)
+			return status;
+		/* Two streams of random numbers far apart. */
+		path_init(&emulator.path[end], &options->path[end].path,
+			  options->seed ^ (uint64_t)end << 63);
+	}
+	puts("ready");
+	fflush(stdout);
+	err = emulator_run(&emulator);
+	print_counters(&emulator);
+	for (end = AB; end < DIRECTIONS; end++)
+		path_deinit(&emulator.path[end]);
+	if (err)
+		return failed("carry packets between", "the TUN devices", err,
+			      "were the namespaces deleted?");
+	return EXIT_DONE;
+}
+
+int main(int argc, char **argv)
+{
+	pid_t parent = getppid();
+	struct usage_error error;
+	struct options options;
+	int status = EXIT_DONE;
+
+	if (options_parse(argc, argv, &options, &error)) {
+		fprintf(stderr, "latprof-link: %s; see latprof-link --help\n",
+			error.text);
+		status = EXIT_USAGE;
+	} else if (options.help) {
+		fputs(help, stdout);
+	} else {
+		if (options.die_with_parent)
+			prctl(PR_SET_PDEATHSIG, SIGTERM);
+		/* A parent that ended before could no longer signal. */
+		if (!options.die_with_parent || getppid() == parent)
+			status = run(&options);
+	}
+	options_deinit(&options);
+	return status;
+}

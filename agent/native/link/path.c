@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * path.c - one direction of the link.
+ *
+ *   listed?  ->  lost?  ->  room in the queue?  ->  serialised  ->  delayed
+ *
+ *   departure = max(now, departure of the one before) + bytes * 8 / rate
+ *   due       = departure + delay (+ reorder delay where listed)
+ *
+ * A packet that is dropped takes no time on the link. A packet waits in the
+ * queue, and counts against its bound, until its last bit has departed.
+ */
+#include "path.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "packet.h"
+
+/* An infinite rate has no queue to bound what a long delay holds. */
+#define FLIGHT_BYTES_MAX (512ull << 20)
+
+struct flight {
+	struct flight *next_departing;
+	struct flight *next_due;
+	uint64_t sequence;
+	uint64_t departure_ns;
+	uint64_t due_ns;
+	size_t bytes;
+	unsigned char packet[];
+};
+
+void path_init(struct path *path, struct path_options *options, uint64_t seed)
+{
+	*path = (struct path){ .options = options };
+	path->departing.last = &path->departing.first;
+	path->due.last = &path->due.first;
+	path->due_late.last = &path->due_late.first;
+	fate_init(&path->fate, &options->loss, seed);
+}
+
+static void flight_list_free(struct flight_list *list)
+{
+	struct flight *flight;
+
+	while ((flight = list->first)) {
+		list->first = flight->next_due;
+		free(flight);
+	}
+}
+
+void path_deinit(struct path *path)
+{
+	flight_list_free(&path->due);
+	flight_list_free(&path->due_late);
+}
+
+/* Packets whose last bit has left make room in the queue. */
+static void path_depart(struct path *path, uint64_t now_ns)
+{
+	struct flight *flight;
+
+	while ((flight = path->departing.first) &&
+	       flight->departure_ns <= now_ns) {
+		path->queued_bytes -= flight->bytes;
+		path->departing.first = flight->next_departing;
+	}
+	if (!path->departing.first)
+		path->departing.last = &path->departing.first;
+}
+
+static uint64_t path_departure_ns(struct path *path, size_t bytes,
+				  uint64_t now_ns)
+{
+	uint64_t rate_bps = path->options->rate_bps, numerator;
+
+	if (!rate_bps)
+		return now_ns;
+	if (path->busy_until_ns < now_ns) {
+		path->busy_until_ns = now_ns;
+		path->bit_remainder = 0;
+	}
+	/* What is below 1 ns stays for the next, else a long train drifts. */
+	numerator = bytes * 8 * NS_PER_S + path->bit_remainder;
+	path->busy_until_ns += numerator / rate_bps;
+	path->bit_remainder = numerator % rate_bps;
+	return path->busy_until_ns;
+}
+
+static void path_hold(struct path *path, struct flight *flight, bool late,
+		      uint64_t now_ns)
+{
+	struct path_counters *counters = &path->counters;
+	struct flight_list *due = late ? &path->due_late : &path->due;
+
+	flight->sequence = counters->packets_in;
+	flight->departure_ns = path_departure_ns(path, flight->bytes, now_ns);
+	flight->due_ns = flight->departure_ns + path->options->delay_ns;
+	if (late)
+		flight->due_ns += path->options->reorder_delay_ns;
+
+	*path->departing.last = flight;
+	path->departing.last = &flight->next_departing;
+	*due->last = flight;
+	due->last = &flight->next_due;
+
+	counters->in_flight++;
+	path->flight_bytes += flight->bytes;
+	path->queued_bytes += flight->bytes;
+	if (path->queued_bytes > counters->max_queue_bytes)
+		counters->max_queue_bytes = path->queued_bytes;
+}
+
+static struct flight *flight_new(struct path *path, const void *packet,
+				 size_t bytes)
+{
+	struct flight *flight;
+
+	/* With an infinite rate nothing waits. */
+	if (path->options->rate_bps &&
+	    path->queued_bytes + bytes > path->options->queue_bytes)
+		return NULL;
+	if (path->flight_bytes + bytes > FLIGHT_BYTES_MAX)
+		return NULL;
+	flight = malloc(sizeof(*flight) + bytes);
+	if (!flight)
+		return NULL;
+	*flight = (struct flight){ .bytes = bytes };
+	memcpy(flight->packet, packet, bytes);
+	return flight;
+}
+
+void path_receive(struct path *path, const void *packet, size_t bytes,
+		  uint64_t now_ns)
+{
+	struct path_options *options = path->options;
+	bool listed = false, late = false;
+	struct flight *flight;
+
+	path->counters.packets_in++;
+	path->counters.bytes_in += bytes;
+	if (packet_carries_payload(packet, bytes)) {
+		path->payloads_in++;
+		listed = number_list_take(&options->drops, path->payloads_in);
+		late = number_list_take(&options->reorders, path->payloads_in);
+	}
+	if (listed) {
+		path->counters.dropped_listed++;
+		return;
+	}
+	if (fate_loses(&path->fate)) {
+		path->counters.dropped_loss++;
+		return;
+	}
+	path_depart(path, now_ns);
+	flight = flight_new(path, packet, bytes);
+	if (flight)
+		path_hold(path, flight, late, now_ns);
+	else
+		path->counters.dropped_queue++;
+}
+
+static struct flight_list *path_next(struct path *path)
+{
+	const struct flight *a = path->due.first, *b = path->due_late.first;
+
+	return b && (!a || b->due_ns < a->due_ns) ? &path->due_late :
+						    &path->due;
+}
+
+uint64_t path_due_ns(struct path *path)
+{
+	const struct flight *flight = path_next(path)->first;
+
+	return flight ? flight->due_ns : CLOCK_NEVER;
+}
+
+static void path_write(struct path *path, const struct flight *flight, int fd,
+		       uint64_t lateness_ns)
+{
+	struct path_counters *counters = &path->counters;
+
+	counters->in_flight--;
+	path->flight_bytes -= flight->bytes;
+	counters->lateness_sum_ns += lateness_ns;
+	if (lateness_ns > counters->lateness_max_ns)
+		counters->lateness_max_ns = lateness_ns;
+	if (write(fd, flight->packet, flight->bytes) < 0) {
+		counters->dropped_write++;
+		return;
+	}
+	counters->packets_out++;
+	counters->bytes_out += flight->bytes;
+	if (flight->sequence < path->next_in_order)
+		counters->reordered++;
+	else
+		path->next_in_order = flight->sequence + 1;
+}
+
+void path_deliver(struct path *path, int fd)
+{
+	struct flight_list *list;
+	struct flight *flight;
+	uint64_t now_ns;
+
+	for (;;) {
+		list = path_next(path);
+		flight = list->first;
+		now_ns = clock_now_ns();
+		if (!flight || flight->due_ns > now_ns)
+			return;
+		/* It may be the front of the departing ones as well. */
+		path_depart(path, now_ns);
+		list->first = flight->next_due;
+		if (!list->first)
+			list->last = &list->first;
+		path_write(path, flight, fd, now_ns - flight->due_ns);
+		free(flight);
+	}
+}

@@ -1,0 +1,186 @@
+/* endpoint.c - sockets of both ends, and what the kernel says of them. */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "endpoint.h"
+
+enum {
+	CONNECT_SECONDS = 10,
+	/* A peer whose host is gone is dead after half a minute. */
+	PEER_TIMEOUT_MS = 30000,
+	KEEPALIVE_IDLE_SECONDS = 10,
+	KEEPALIVE_GAP_SECONDS = 5,
+	/* An open loop against a stopped responder queues many datagrams. */
+	DATAGRAM_BUFFER_BYTES = 4 << 20,
+};
+
+typedef int (*attach)(int fd, const struct sockaddr *sa, socklen_t length);
+
+static void set(int fd, int level, int name, int value)
+{
+	/* Each is a wish: the run is right without, only less comfortable. */
+	setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+static void set_datagram_buffer(int fd)
+{
+	int bytes = DATAGRAM_BUFFER_BYTES;
+
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)))
+		set(fd, SOL_SOCKET, SO_RCVBUF, bytes);
+}
+
+static int set_options(int fd, const struct options *o, struct failure *failure)
+{
+	if (o->protocol == PROTOCOL_UDP) {
+		set_datagram_buffer(fd);
+		return 0;
+	}
+	set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+	set(fd, IPPROTO_TCP, TCP_NODELAY, !o->nagle);
+	set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, PEER_TIMEOUT_MS);
+	set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS);
+	set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_GAP_SECONDS);
+	set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+	if (o->congestion && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION,
+					o->congestion, strlen(o->congestion)))
+		return fail(failure, errno,
+			    "cannot use congestion control "
+			    "%s: %s; `sysctl net.ipv4.tcp_available_congestion"
+			    "_control` lists what this kernel has",
+			    o->congestion, strerror(errno));
+	return 0;
+}
+
+static int look_up(const struct options *o, struct addrinfo **ret,
+		   struct failure *failure)
+{
+	struct addrinfo hints = {
+		.ai_socktype =
+			o->protocol == PROTOCOL_UDP ? SOCK_DGRAM : SOCK_STREAM,
+	};
+	int error = getaddrinfo(o->address, NULL, &hints, ret);
+
+	if (error)
+		return fail(failure, EADDRNOTAVAIL,
+			    "cannot find address %s: "
+			    "%s; give --address an IPv4 or IPv6 address",
+			    o->address, gai_strerror(error));
+	/* The port is at the same place for both families. */
+	((struct sockaddr_in *)(*ret)->ai_addr)->sin_port =
+		htons((uint16_t)o->port);
+	return 0;
+}
+
+/* A socket after `call` (connect or bind); what it was for, and what to do
+ * when it fails, are said in the line. */
+static int open_socket(const struct options *o, attach call, const char *aim,
+		       const char *advice, int *ret, struct failure *failure)
+{
+	struct addrinfo *found;
+	int fd, error = look_up(o, &found, failure);
+
+	if (error)
+		return error;
+	fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, 0);
+	if (fd >= 0)
+		error = set_options(fd, o, failure);
+	if (fd >= 0)
+		endpoint_limit_waits(fd, CONNECT_SECONDS * NS_PER_SECOND);
+	if (fd < 0 || (!error && call(fd, found->ai_addr, found->ai_addrlen)))
+		error = fail(failure, errno, "cannot %s %s port %llu: %s; %s",
+			     aim, o->address, (unsigned long long)o->port,
+			     errno == EINPROGRESS ? "no answer" :
+						    strerror(errno),
+			     advice);
+	freeaddrinfo(found);
+	if (error && fd >= 0)
+		close(fd);
+	*ret = fd;
+	return error;
+}
+
+int endpoint_connect(const struct options *options, int *ret,
+		     struct failure *failure)
+{
+	return open_socket(options, connect, "connect to",
+			   "start `latprof-load echo` there and give its port",
+			   ret, failure);
+}
+
+static uint16_t bound_port(int fd)
+{
+	struct sockaddr_in6 sa = { 0 };
+	socklen_t length = sizeof(sa);
+
+	getsockname(fd, (struct sockaddr *)&sa, &length);
+	return ntohs(sa.sin6_port);
+}
+
+int endpoint_listen(const struct options *options, int *ret, uint16_t *port,
+		    struct failure *failure)
+{
+	int error = open_socket(options, bind, "listen on",
+				"give --address one of this host's and --port "
+				"a free one, or 0",
+				ret, failure);
+
+	if (error)
+		return error;
+	/* bind() lets two TCP sockets take a port; listen() does not. */
+	if (options->protocol == PROTOCOL_TCP && listen(*ret, SOMAXCONN)) {
+		error = fail(failure, errno,
+			     "cannot listen on %s port %llu: "
+			     "%s; give --port a free one, or 0",
+			     options->address,
+			     (unsigned long long)options->port,
+			     strerror(errno));
+		close(*ret);
+		return error;
+	}
+	endpoint_limit_waits(*ret, 0);
+	*port = bound_port(*ret);
+	return 0;
+}
+
+void endpoint_limit_waits(int fd, uint64_t limit_ns)
+{
+	struct timeval tv = {
+		.tv_sec = (time_t)(limit_ns / NS_PER_SECOND),
+		.tv_usec = (suseconds_t)(limit_ns % NS_PER_SECOND / 1000),
+	};
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+}
+
+static int get(int fd, int level, int name)
+{
+	int value = 0;
+	socklen_t length = sizeof(value);
+
+	return getsockopt(fd, level, name, &value, &length) ? 0 : value;
+}
+
+void endpoint_facts(int fd, const struct options *options,
+		    struct endpoint_facts *ret)
+{
+	bool v6 = get(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET6;
+	socklen_t length = sizeof(ret->congestion);
+
+	*ret = (struct endpoint_facts){ 0 };
+	ret->path_mtu_bytes = v6 ? get(fd, IPPROTO_IPV6, IPV6_MTU) :
+				   get(fd, IPPROTO_IP, IP_MTU);
+	ret->receive_buffer_bytes = get(fd, SOL_SOCKET, SO_RCVBUF);
+	if (options->protocol == PROTOCOL_UDP)
+		return;
+	ret->mss_bytes = get(fd, IPPROTO_TCP, TCP_MAXSEG);
+	getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, ret->congestion, &length);
+}

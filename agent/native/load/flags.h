@@ -1,0 +1,52 @@
+/* flags.h - the command line. */
+#ifndef LATPROF_LOAD_FLAGS_H
+#define LATPROF_LOAD_FLAGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "failure.h"
+#include "wire.h"
+
+enum command { COMMAND_HELP, COMMAND_ECHO, COMMAND_PINGPONG };
+enum protocol { PROTOCOL_TCP, PROTOCOL_UDP };
+
+enum { SIZES_MAX = 4096 };
+
+struct options {
+	enum command command;
+	const char *netns; /* NULL: the caller's */
+	enum protocol protocol;
+	enum wire wire;
+	const char *address;
+	uint64_t port;
+	int64_t cpu; /* -1: not pinned */
+	const char *congestion; /* NULL: the system's default */
+	uint64_t reply_bytes; /* 0: echo in full */
+	bool nagle;
+	bool die_with_parent;
+	bool until_eof;
+	uint32_t sizes[SIZES_MAX];
+	size_t size_count;
+	uint64_t rounds; /* 0: by duration */
+	uint64_t duration_ns; /* 0: by rounds */
+	uint64_t warmup_rounds;
+	uint64_t seed;
+	uint64_t interval_ns; /* 0: closed loop */
+	bool poisson;
+	bool spin;
+	bool no_verify;
+	uint64_t timeout_ns; /* 0: adaptive */
+	const char *output; /* NULL: no records */
+	int64_t progress_fd; /* -1: no progress */
+};
+
+/* Read argv into *ret and check all of it. -EINVAL with a line for the user
+ * when it is wrong. Strings are borrowed from argv. */
+int flags_read(int argc, char **argv, struct options *ret,
+	       struct failure *failure);
+void flags_help(FILE *to);
+
+#endif

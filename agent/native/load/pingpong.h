@@ -1,0 +1,21 @@
+/* pingpong.h - the client: sends requests and measures their replies. */
+#ifndef LATPROF_LOAD_PINGPONG_H
+#define LATPROF_LOAD_PINGPONG_H
+
+#include "endpoint.h"
+#include "exchange.h"
+
+struct pingpong_result {
+	bool ran; /* the rest says something */
+	bool stopped; /* by a signal */
+	struct totals totals;
+	struct endpoint_facts facts;
+	uint64_t elapsed_ns; /* of the measured part */
+};
+
+/* Run the whole workload. 0, also when a signal stopped it, or -errno with a
+ * line; *ret is filled in both cases. */
+int pingpong_run(const struct options *options, struct pingpong_result *ret,
+		 struct failure *failure);
+
+#endif

@@ -1,0 +1,118 @@
+/* report.c - the summary at the end, one JSON object. */
+#include <inttypes.h>
+#include <sys/resource.h>
+
+#include "clock.h"
+#include "report.h"
+
+static void number(FILE *to, const char *name, uint64_t value)
+{
+	fprintf(to, "\"%s\": %" PRIu64 ", ", name, value);
+}
+
+static void text(FILE *to, const char *name, const char *value)
+{
+	fprintf(to, "\"%s\": \"", name);
+	for (; *value; value++)
+		if (*value == '"' || *value == '\\')
+			fprintf(to, "\\%c", *value);
+		else if ((unsigned char)*value < ' ')
+			fprintf(to, "\\u%04x", (unsigned int)*value);
+		else
+			fputc(*value, to);
+	fputs("\", ", to);
+}
+
+static void truth(FILE *to, const char *name, bool value)
+{
+	fprintf(to, "\"%s\": %s, ", name, value ? "true" : "false");
+}
+
+static uint64_t timeval_ns(struct timeval t)
+{
+	return (uint64_t)t.tv_sec * NS_PER_SECOND + (uint64_t)t.tv_usec * 1000;
+}
+
+static void common(FILE *to, const struct options *o, uint64_t port)
+{
+	struct rusage used = { 0 };
+
+	getrusage(RUSAGE_SELF, &used);
+	text(to, "protocol", o->protocol == PROTOCOL_TCP ? "tcp" : "udp");
+	text(to, "address", o->address);
+	number(to, "port", port);
+	text(to, "wire", o->wire == WIRE_CLEAR ? "clear" : "latprof");
+	number(to, "reply_bytes", o->reply_bytes);
+	truth(to, "nagle", o->nagle);
+	number(to, "user_ns", timeval_ns(used.ru_utime));
+	number(to, "system_ns", timeval_ns(used.ru_stime));
+	fprintf(to, "\"cpu\": %" PRId64, o->cpu);
+}
+
+static void show_totals(FILE *to, const struct totals *t)
+{
+	number(to, "sent", t->sent);
+	number(to, "received", t->received);
+	number(to, "lost", t->lost);
+	number(to, "unanswered", t->unanswered);
+	number(to, "late", t->late);
+	number(to, "duplicates", t->duplicates);
+	number(to, "corrupt", t->corrupt);
+	number(to, "strays", t->strays);
+	number(to, "unsent", t->unsent);
+	number(to, "warmup", t->warmup);
+}
+
+static void show_plan(FILE *to, const struct options *o)
+{
+	text(to, "loop", o->interval_ns ? "open" : "closed");
+	number(to, "interval_ns", o->interval_ns);
+	truth(to, "poisson", o->poisson);
+	truth(to, "spin", o->spin);
+	truth(to, "verify", !o->no_verify);
+	number(to, "rounds", o->rounds);
+	number(to, "duration_ns", o->duration_ns);
+	number(to, "warmup_rounds", o->warmup_rounds);
+	number(to, "seed", o->seed);
+	number(to, "timeout_ns", o->timeout_ns);
+	fputs("\"sizes\": [", to);
+	for (size_t i = 0; i < o->size_count; i++)
+		fprintf(to, "%s%" PRIu32, i ? ", " : "", o->sizes[i]);
+	fputs("], ", to);
+}
+
+void report_pingpong(FILE *to, const struct options *options,
+		     const struct pingpong_result *result)
+{
+	const struct endpoint_facts *facts = &result->facts;
+
+	fputs("{", to);
+	text(to, "command", "pingpong");
+	show_totals(to, &result->totals);
+	number(to, "elapsed_ns", result->elapsed_ns);
+	truth(to, "stopped", result->stopped);
+	show_plan(to, options);
+	text(to, "congestion", facts->congestion);
+	number(to, "mss_bytes", (uint64_t)facts->mss_bytes);
+	number(to, "path_mtu_bytes", (uint64_t)facts->path_mtu_bytes);
+	number(to, "receive_buffer_bytes",
+	       (uint64_t)facts->receive_buffer_bytes);
+	common(to, options, options->port);
+	fputs("}\n", to);
+}
+
+void report_echo(FILE *to, const struct echo *echo)
+{
+	const struct responder_counters *c = &echo->counters;
+
+	fputs("{", to);
+	text(to, "command", "echo");
+	number(to, "connections", c->connections);
+	number(to, "messages", c->messages);
+	number(to, "bytes", c->bytes);
+	number(to, "corrupt", c->corrupt);
+	number(to, "rejected", c->rejected);
+	number(to, "unsent", c->unsent);
+	common(to, echo->options, echo->port);
+	fputs("}\n", to);
+}

@@ -1,0 +1,14 @@
+/* report.h - the summary at the end, one JSON object. */
+#ifndef LATPROF_LOAD_REPORT_H
+#define LATPROF_LOAD_REPORT_H
+
+#include <stdio.h>
+
+#include "echo.h"
+#include "pingpong.h"
+
+void report_pingpong(FILE *to, const struct options *options,
+		     const struct pingpong_result *result);
+void report_echo(FILE *to, const struct echo *echo);
+
+#endif

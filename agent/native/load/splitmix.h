@@ -1,0 +1,17 @@
+/* splitmix.h - the SplitMix64 function (Steele, Lea, Flood 2014). */
+#ifndef LATPROF_LOAD_SPLITMIX_H
+#define LATPROF_LOAD_SPLITMIX_H
+
+#include <stdint.h>
+
+/* Value number `index` of the sequence that begins at seed 0. */
+static inline uint64_t splitmix64(uint64_t index)
+{
+	uint64_t z = (index + 1) * 0x9e3779b97f4a7c15ull;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+	return z ^ (z >> 31);
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* stream.h - a TCP stream cut into messages again. */
+#ifndef LATPROF_LOAD_STREAM_H
+#define LATPROF_LOAD_STREAM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "wire.h"
+
+struct stream {
+	enum wire wire;
+	uint8_t *bytes;
+	size_t capacity;
+	size_t start; /* of what was received and not yet taken */
+	size_t end;
+};
+
+/* Room for `capacity` bytes at first; grows with the messages. -ENOMEM. */
+int stream_open(struct stream *s, enum wire wire, size_t capacity);
+void stream_close(struct stream *s);
+/* One recv of at most `limit` bytes: their number, 0 at the end, -errno. */
+ssize_t stream_receive(struct stream *s, int fd, size_t limit, int flags);
+/* 1: a whole message in *ret, valid until the next stream_receive().
+ * 0: more bytes are needed. -EPROTO: not a message. -ENOMEM. */
+int stream_next(struct stream *s, struct header *header, uint8_t **ret);
+
+#endif

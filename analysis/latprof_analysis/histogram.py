@@ -1,0 +1,188 @@
+"""A histogram of nanoseconds: fixed memory, mergeable, exact to half a percent.
+
+Buckets are log-linear: one nanosecond wide below 64 ns, then 128 in each octave
+up to 2**36 ns (68.7 s), so a bucket is at most 1/128 wide of where it stands and
+its middle is at most 0.4% away from any value in it. Values from 2**36 ns on are
+counted, and lie in the exact maximum and sum, but have no bucket.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from latprof_analysis.quantiles import rank, samples_needed
+
+_SUB_BUCKET_BITS = 7
+_SUB_BUCKETS = 1 << _SUB_BUCKET_BITS
+_DOUBLE_BIAS = 1023
+_FIRST_OCTAVE = 6
+_LAST_OCTAVE = 36
+_LINEAR = 1 << _FIRST_OCTAVE
+_LIMIT_NS = 1 << _LAST_OCTAVE
+_BUCKETS = _LINEAR + _SUB_BUCKETS * (_LAST_OCTAVE - _FIRST_OCTAVE)
+
+
+class Histogram:
+    """Counts of durations in nanoseconds, with their exact extremes and sum.
+
+    Attributes
+    ----------
+    counts : ndarray of int64, shape (b,)
+        Values in each bucket; `bucket_edges` tells where the buckets lie.
+    underflow, overflow : int
+        How many values were below 64 ns, and how many from 2**36 ns on.
+    count, sum_ns : int
+        Number of values and their exact sum.
+    min_ns, max_ns : int or None
+        Exact extremes; None as long as there is no value.
+
+    Examples
+    --------
+    >>> latencies = Histogram()
+    >>> latencies.record([1_000, 2_000, 3_000])
+    >>> latencies.record([4_000, 5_000])
+    >>> latencies.count, latencies.min_ns, latencies.max_ns, latencies.sum_ns
+    (5, 1000, 5000, 15000)
+    >>> latencies.quantile(0.5)  # within 0.4% of 3000
+    3000.0
+    >>> latencies.quantile(0.99) is None  # five values tell nothing of p99
+    True
+    """
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(_BUCKETS, dtype=np.int64)
+        self.overflow = 0
+        self.sum_ns = 0
+        self.min_ns: int | None = None
+        self.max_ns: int | None = None
+
+    @property
+    def count(self) -> int:
+        return int(self.counts.sum()) + self.overflow
+
+    @property
+    def underflow(self) -> int:
+        return int(self.counts[:_LINEAR].sum())
+
+    @property
+    def mean_ns(self) -> float | None:
+        return self.sum_ns / self.count if self.count else None
+
+    def record(self, values: ArrayLike) -> None:
+        """Count durations.
+
+        Parameters
+        ----------
+        values : array_like of int, shape (n,)
+            Nanoseconds, from 0 to below 2**63. A larger one is taken for a
+            negative difference of unsigned stamps and refused.
+        """
+        ns = _checked(values)
+        if not ns.size:
+            return
+        low, high = int(ns.min()), int(ns.max())
+        fits = ns if high < _LIMIT_NS else ns[ns < _LIMIT_NS]
+        self.counts += np.bincount(_bucket(fits), minlength=_BUCKETS)
+        self.overflow += ns.size - fits.size
+        self.sum_ns += _exact_sum(ns, high)
+        self._widen(low, high)
+
+    def merge(self, other: Histogram) -> None:
+        """Add all that `other` has counted.
+
+        Merging is exact: the order in which values and histograms come together
+        makes no difference.
+        """
+        self.counts += other.counts
+        self.overflow += other.overflow
+        self.sum_ns += other.sum_ns
+        if other.min_ns is not None and other.max_ns is not None:
+            self._widen(other.min_ns, other.max_ns)
+
+    def quantile(self, p: float) -> float | None:
+        """Return the `p` quantile in nanoseconds, within 0.4% of the sample's.
+
+        Below 64 ns it is exact. None if there are fewer values than
+        `samples_needed` asks for, or if it lies among the overflow.
+
+        Parameters
+        ----------
+        p : float
+            In (0, 1).
+        """
+        n = self.count
+        if n < samples_needed(p) or self.min_ns is None or self.max_ns is None:
+            return None
+        bucket = int(np.searchsorted(np.cumsum(self.counts), rank(p, n)))
+        if bucket == _BUCKETS:
+            return None
+        edges = bucket_edges()
+        middle = edges[bucket]
+        if bucket >= _LINEAR:
+            middle = (edges[bucket] + edges[bucket + 1]) / 2
+        return float(np.clip(middle, self.min_ns, self.max_ns))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the state for JSON; only buckets that hold something."""
+        used = np.flatnonzero(self.counts)
+        return {
+            "count": self.count,
+            "sum_ns": self.sum_ns,
+            "min_ns": self.min_ns,
+            "max_ns": self.max_ns,
+            "overflow": self.overflow,
+            "bucket_low_ns": bucket_edges()[used].tolist(),
+            "bucket_count": self.counts[used].tolist(),
+        }
+
+    def _widen(self, low: int, high: int) -> None:
+        self.min_ns = low if self.min_ns is None else min(self.min_ns, low)
+        self.max_ns = high if self.max_ns is None else max(self.max_ns, high)
+
+
+def bucket_edges() -> NDArray[np.float64]:
+    """Return the edges of the buckets in ns: bucket i holds [e[i], e[i + 1]).
+
+    Examples
+    --------
+    >>> edges = bucket_edges()
+    >>> edges[:3], edges[-1] == 2**36
+    (array([0., 1., 2.]), np.True_)
+    """
+    octave = np.arange(_FIRST_OCTAVE, _LAST_OCTAVE)[:, None]
+    step = np.arange(_SUB_BUCKETS) / _SUB_BUCKETS
+    log_linear = (2.0**octave * (1 + step)).ravel()
+    return np.concatenate([np.arange(_LINEAR), log_linear, [_LIMIT_NS]])
+
+
+def _bucket(ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the bucket of each value below the limit."""
+    # a double has its octave and then, in 52 bits, where in the octave it is: the
+    # upper 7 of these number the bucket
+    bits = ns.astype(np.float64).view(np.int64) >> (52 - _SUB_BUCKET_BITS)
+    first = (_DOUBLE_BIAS + _FIRST_OCTAVE) << _SUB_BUCKET_BITS
+    return np.where(ns < _LINEAR, ns, bits - (first - _LINEAR))
+
+
+def _exact_sum(ns: NDArray[np.int64], high: int) -> int:
+    """Return the sum; where 64 bits might not do, in two halves that fit."""
+    if high * ns.size < 2**63:
+        return int(ns.sum())
+    return (int((ns >> 32).sum()) << 32) + int((ns & 0xFFFFFFFF).sum())
+
+
+def _checked(values: ArrayLike) -> NDArray[np.int64]:
+    ns = np.asarray(values)
+    if ns.ndim != 1:
+        raise ValueError(f"values must have shape (n,), got {ns.shape}")
+    if not ns.size:
+        return ns.astype(np.int64)
+    if not np.issubdtype(ns.dtype, np.integer):
+        raise ValueError(f"values must be whole nanoseconds, got {ns.dtype}")
+    if ns.min() < 0 or ns.max() >= 2**63:
+        wrong = ns.min() if ns.min() < 0 else ns.max()
+        raise ValueError(f"values must be from 0 to below 2**63 ns, got {wrong}")
+    return ns.astype(np.int64)

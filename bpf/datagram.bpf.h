@@ -1,0 +1,198 @@
+/*
+ * datagram.bpf.h - UDP: one entry per datagram. While it waits for its driver
+ * it is keyed by its packet's address, since nothing replaces the packet then;
+ * while it waits for its reader by its number in the socket's queue, since that
+ * is a FIFO and no hook of the read tells the packet.
+ *
+ * Nothing on the wire numbers a datagram, so the two halves are joined by a
+ * fingerprint of its headers and first payload bytes. Does not tell apart two
+ * datagrams of one flow with the same length, the same first 32 bytes and, on
+ * IPv4, the same identification; the agent takes those in order.
+ */
+#ifndef LATPROF_DATAGRAM_H
+#define LATPROF_DATAGRAM_H
+
+#include "message.bpf.h"
+
+#define DATAGRAMS 65536
+#define FINGERPRINT_BYTES 32
+#define MORE_FRAGMENTS 0x2000
+#define FRAGMENT_OFFSET 0x1fff
+
+struct datagram_key {
+	__u64 address; /* of the packet, or of the receiving socket */
+	__u64 number; /* 0, or its number in the socket's queue */
+};
+
+struct datagram {
+	struct datagram_key at;
+	__u64 flow;
+	__u64 key;
+	__u64 number;
+	__u64 first_ns; /* sending: the call began; receiving: arrival */
+	__u64 second_ns; /* sending: queued; receiving: ready */
+	__u32 size_bytes;
+	__u32 packets;
+	__u32 pid;
+	__u32 queue_bytes;
+	__u16 ttl;
+	__u16 flags;
+	__u32 pad;
+};
+
+/* A socket's own count, and the datagram that IP is cutting into fragments. */
+struct datagram_socket {
+	__u64 flow; /* announced last */
+	__u64 number;
+	__u64 fragment_key;
+	__u64 fragment_flow;
+	__u64 fragment_send_ns;
+	__u32 fragment_id;
+	__u32 fragment_size;
+	__u32 fragment_packets;
+	__u32 pid; /* announced */
+	__u32 tail; /* receiving: datagrams that were queued ... */
+	__u32 head; /* ... and read */
+	struct datagram
+		departing; /* sending: queued, free where address is 0 */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, DATAGRAMS);
+	__type(key, struct datagram_key);
+	__type(value, struct datagram);
+} datagrams SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct datagram_socket);
+} datagram_senders SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct datagram_socket);
+} datagram_receivers SEC(".maps");
+
+/* Where a packet stands in its datagram, by its IP header. */
+struct fragment {
+	struct five_tuple tuple;
+	__u32 id;
+	__u32 key_id; /* the part of it that survives reassembly */
+	__u16 ttl;
+	bool more;
+	bool first;
+};
+
+static __always_inline void fragment_of_ipv4(const struct ipv4_header *ip,
+					     struct fragment *ret)
+{
+	__u16 field = bpf_ntohs(ip->fragment);
+	__u32 address;
+
+	__builtin_memcpy(&address, ip->source, 4);
+	map_ipv4(ret->tuple.source, address);
+	__builtin_memcpy(&address, ip->destination, 4);
+	map_ipv4(ret->tuple.destination, address);
+	ret->id = ret->key_id = ip->id;
+	ret->more = field & MORE_FRAGMENTS;
+	ret->first = !(field & FRAGMENT_OFFSET);
+	ret->ttl = ip->ttl;
+}
+
+static __always_inline void fragment_of_ipv6(const struct ipv6_header *ip,
+					     const struct ipv6_fragment *cut,
+					     struct fragment *ret)
+{
+	__builtin_memcpy(ret->tuple.source, ip->source, 16);
+	__builtin_memcpy(ret->tuple.destination, ip->destination, 16);
+	ret->id = ret->key_id = 0;
+	ret->more = false;
+	ret->first = true;
+	ret->ttl = ip->hop_limit;
+	if (ip->next_header != 44 /* fragment header */)
+		return;
+	ret->id = cut->id;
+	ret->more = cut->offset_more & bpf_htons(1);
+	ret->first = !(cut->offset_more & bpf_htons(0xfff8));
+}
+
+static __always_inline void fragment_of(unsigned char *network,
+					struct fragment *ret)
+{
+	struct {
+		struct ipv6_header ip;
+		struct ipv6_fragment cut;
+	} header;
+
+	ret->tuple.protocol = IPPROTO_UDP;
+	ret->tuple.pad = 0;
+	bpf_probe_read_kernel(&header, sizeof(header), network);
+	if (*(__u8 *)&header >> 4 == 4)
+		fragment_of_ipv4((struct ipv4_header *)&header, ret);
+	else
+		fragment_of_ipv6(&header.ip, &header.cut, ret);
+}
+
+/* Flow, key and length from the UDP header and the first payload bytes; `id`
+ * is 0 where the packet carries none, as on IPv6 without fragments. */
+static __always_inline __u32 fingerprint(unsigned char *transport, __u32 id,
+					 __u32 readable,
+					 struct five_tuple *tuple, __u64 *flow,
+					 __u64 *key)
+{
+	__u64 payload[FINGERPRINT_BYTES / 8] = {};
+	struct udp_header udp;
+	__u32 size, bytes;
+	__u64 hash;
+
+	bpf_probe_read_kernel(&udp, sizeof(udp), transport);
+	tuple->source_port = udp.source;
+	tuple->destination_port = udp.destination;
+	*flow = flow_number(tuple, 0);
+	size = bpf_ntohs(udp.length) - sizeof(udp);
+	bytes = size < readable ? size : readable;
+	/* one register: Linux 6.1 does not see that a copy has its bounds */
+	barrier_var(bytes);
+	if (bytes > FINGERPRINT_BYTES)
+		bytes = FINGERPRINT_BYTES;
+	if (bytes)
+		bpf_probe_read_kernel(payload, bytes, transport + sizeof(udp));
+	hash = mix(*flow, (__u64)size << 32 | id);
+	for (int i = 0; i < FINGERPRINT_BYTES / 8; i++)
+		hash = mix(hash, payload[i]);
+	*key = hash;
+	return size;
+}
+
+static __always_inline void datagram_keep(const struct datagram *datagram)
+{
+	if (bpf_map_update_elem(&datagrams, &datagram->at, datagram, BPF_ANY))
+		count(failed_inserts);
+}
+
+static __always_inline struct datagram_socket *
+datagram_socket_of(void *map, struct sock *sk)
+{
+	struct datagram_socket *s =
+		bpf_sk_storage_get(map, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+
+	if (!s)
+		count(failed_storage);
+	return s;
+}
+
+static __always_inline void datagram_announce(struct datagram_socket *s,
+					      __u64 flow,
+					      const struct five_tuple *tuple,
+					      const struct sock *sk, __u16 side)
+{
+	if (s->flow != flow && flow_announce(flow, tuple, sk, side))
+		s->flow = flow;
+}
+
+#endif

@@ -1,0 +1,122 @@
+/*
+ * flow.bpf.h - one number for one direction of a conversation.
+ *
+ * Both ends compute it from what both see: the addresses and ports as the
+ * sender wrote them and, for TCP, the first sequence number, so that a port
+ * that is used again is another flow. A translator on the way (NAT) makes two
+ * flows of one. What the number stands for is sent once by each end.
+ */
+#ifndef LATPROF_FLOW_H
+#define LATPROF_FLOW_H
+
+#include "filter.bpf.h"
+#include "ring.bpf.h"
+
+RING(flows, flow);
+RING(tasks, task);
+
+struct five_tuple {
+	__u64 source[2];
+	__u64 destination[2];
+	__u16 source_port; /* network byte order */
+	__u16 destination_port;
+	__u16 protocol;
+	__u16 pad;
+};
+
+static __always_inline __u64 mix(__u64 hash, __u64 value)
+{
+	hash ^= value;
+	hash *= 0x9e3779b97f4a7c15ULL;
+	return hash ^ (hash >> 29);
+}
+
+static __always_inline __u64 flow_number(const struct five_tuple *tuple,
+					 __u32 first_sequence)
+{
+	__u64 hash = mix(first_sequence + 1ULL, tuple->source[0]);
+
+	hash = mix(hash, tuple->source[1]);
+	hash = mix(hash, tuple->destination[0]);
+	hash = mix(hash, tuple->destination[1]);
+	return mix(hash, (__u64)tuple->source_port << 32 |
+				 (__u64)tuple->destination_port << 16 |
+				 tuple->protocol);
+}
+
+static __always_inline void map_ipv4(__u64 ret[2], __u32 address)
+{
+	ret[0] = 0;
+	ret[1] = (__u64)address << 32 | bpf_htonl(0xffff);
+}
+
+/* The tuple as the socket's own packets carry it. */
+static __always_inline void tuple_of_socket(const struct sock *sk,
+					    struct five_tuple *ret)
+{
+	if (sk->__sk_common.skc_family == AF_INET6) {
+		bpf_core_read(ret->source, 16,
+			      &sk->__sk_common.skc_v6_rcv_saddr);
+		bpf_core_read(ret->destination, 16,
+			      &sk->__sk_common.skc_v6_daddr);
+	} else {
+		map_ipv4(ret->source, sk->__sk_common.skc_rcv_saddr);
+		map_ipv4(ret->destination, sk->__sk_common.skc_daddr);
+	}
+	ret->source_port = bpf_htons(sk->__sk_common.skc_num);
+	ret->destination_port = sk->__sk_common.skc_dport;
+	ret->protocol = sk->sk_protocol;
+	ret->pad = 0;
+}
+
+static __always_inline void tuple_reverse(struct five_tuple *tuple)
+{
+	__u64 address;
+	__u16 port = tuple->source_port;
+
+	for (int i = 0; i < 2; i++) {
+		address = tuple->source[i];
+		tuple->source[i] = tuple->destination[i];
+		tuple->destination[i] = address;
+	}
+	tuple->source_port = tuple->destination_port;
+	tuple->destination_port = port;
+}
+
+/* False where the ring was full: the caller tries again next time. */
+static __always_inline bool flow_announce(__u64 flow,
+					  const struct five_tuple *tuple,
+					  const struct sock *sk, __u16 side)
+{
+	struct flow *record = RESERVE(flows);
+
+	if (!record)
+		return false;
+	record->flow = flow;
+	record->t_ns = bpf_ktime_get_ns();
+	__builtin_memcpy(record->source, tuple->source, 16);
+	__builtin_memcpy(record->destination, tuple->destination, 16);
+	record->netns = sk->__sk_common.skc_net.net->ns.inum;
+	record->source_port = bpf_ntohs(tuple->source_port);
+	record->destination_port = bpf_ntohs(tuple->destination_port);
+	record->protocol = tuple->protocol;
+	record->side = side;
+	record->pad = 0;
+	SUBMIT(record);
+	return true;
+}
+
+static __always_inline bool task_announce(__u32 pid)
+{
+	struct task *record = RESERVE(tasks);
+
+	if (!record)
+		return false;
+	record->pid = pid;
+	record->pad = 0;
+	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	SUBMIT(record);
+	return true;
+}
+
+#endif

@@ -1,0 +1,260 @@
+/*
+ * kernel.h - the kernel types that we read, and of them only the fields that
+ * we read. CO-RE finds the offsets in the running kernel's BTF.
+ */
+#ifndef LATPROF_KERNEL_H
+#define LATPROF_KERNEL_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+typedef _Bool bool;
+#define false 0
+#define true 1
+#define NULL ((void *)0)
+
+#define AF_INET 2
+#define AF_INET6 10
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define TCP_LISTEN 10
+#define MSG_PEEK 0x2
+#define MSG_DONTWAIT 0x40
+#define MAX_SCHEDULE_TIMEOUT ((long)(~0UL >> 1))
+#define MSG_ERRQUEUE 0x2000
+#define S_IFMT 00170000
+#define S_IFSOCK 0140000
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), \
+			     apply_to = record)
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct in6_addr {
+	union {
+		__u8 u6_addr8[16];
+	} in6_u;
+};
+
+struct sock_common {
+	union {
+		struct {
+			__be32 skc_daddr;
+			__be32 skc_rcv_saddr;
+		};
+	};
+	union {
+		struct {
+			__be16 skc_dport;
+			__u16 skc_num;
+		};
+	};
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup;
+
+struct cgroup_subsys_state {
+	struct cgroup_subsys_state *parent;
+	struct cgroup *cgroup;
+};
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+};
+
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct sk_buff;
+
+struct sk_buff_head {
+	struct sk_buff *prev;
+	__u32 qlen;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	struct sk_buff_head sk_receive_queue;
+	__u16 sk_protocol;
+	long sk_sndtimeo;
+	struct {
+		atomic_t rmem_alloc;
+	} sk_backlog;
+	struct sock_cgroup_data sk_cgrp_data;
+};
+
+struct tcp_sock {
+	__u32 write_seq;
+	__u32 snd_nxt;
+	__u32 rcv_nxt;
+	__u32 copied_seq;
+	__u64 bytes_sent;
+	__u64 bytes_retrans;
+	__u64 bytes_received;
+};
+
+struct udp_sock {
+	struct sk_buff_head reader_queue;
+	int forward_deficit;
+};
+
+struct iov_iter {
+	unsigned long count;
+};
+
+struct msghdr {
+	unsigned int msg_flags;
+	struct iov_iter msg_iter;
+};
+
+struct net_device {
+	possible_net_t nd_net;
+};
+
+typedef struct {
+	atomic_t refs;
+} refcount_t;
+
+struct sk_buff {
+	struct sock *sk;
+	struct net_device *dev;
+	char cb[48];
+	unsigned int len;
+	__be16 protocol;
+	__u16 transport_header;
+	__u16 network_header;
+	unsigned int end;
+	unsigned char *head;
+	unsigned char *data;
+	unsigned int truesize;
+	refcount_t users;
+};
+
+struct skb_shared_info {
+	unsigned short gso_size;
+	unsigned short gso_segs;
+};
+
+struct tcp_skb_cb {
+	__u32 seq;
+	__u32 end_seq;
+};
+
+struct socket {
+	struct sock *sk;
+};
+
+struct inode {
+	unsigned short i_mode;
+};
+
+struct file {
+	struct inode *f_inode;
+	void *private_data;
+};
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
+/* the first argument of a system call */
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+	unsigned long di;
+};
+#define FIRST_ARGUMENT(regs) ((regs)->di)
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs {
+	unsigned long orig_x0;
+};
+#define FIRST_ARGUMENT(regs) ((regs)->orig_x0)
+#else
+#error "latprof knows the system call arguments of x86-64 and arm64 only"
+#endif
+
+struct task_struct {
+	int pid;
+	int tgid;
+	unsigned int __state;
+	struct files_struct *files;
+};
+
+#pragma clang attribute pop
+
+/* On the wire: fixed by RFC 791, 768, 793, 8200. */
+struct ipv4_header {
+	__u8 version_ihl;
+	__u8 tos;
+	__be16 total_length;
+	__be16 id;
+	__be16 fragment;
+	__u8 ttl;
+	__u8 protocol;
+	__be16 checksum;
+	__u8 source[4];
+	__u8 destination[4];
+};
+
+struct ipv6_header {
+	__be32 flow;
+	__be16 payload_length;
+	__u8 next_header;
+	__u8 hop_limit;
+	__u8 source[16];
+	__u8 destination[16];
+};
+
+struct ipv6_fragment {
+	__u8 next_header;
+	__u8 reserved;
+	__be16 offset_more;
+	__be32 id;
+};
+
+struct udp_header {
+	__be16 source;
+	__be16 destination;
+	__be16 length;
+	__be16 checksum;
+};
+
+struct tcp_header {
+	__be16 source;
+	__be16 destination;
+	__be32 sequence;
+	__be32 acknowledge;
+	__u8 offset; /* upper four bits, in words */
+	__u8 flags;
+};
+
+#endif

@@ -1,0 +1,13 @@
+/*
+ * latprof.bpf.c - all probes as one object, so that they share their maps. The
+ * agent loads those whose hooks the running kernel has.
+ */
+#include "close.bpf.c"
+#include "loss.bpf.c"
+#include "qdisc.bpf.c"
+#include "read.bpf.c"
+#include "receive.bpf.c"
+#include "send.bpf.c"
+#include "wakeup.bpf.c"
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,237 @@
+/*
+ * send.bpf.c - when a send call entered the transport, and which bytes it gave.
+ *
+ *   tcp_sendmsg_locked:  [write_seq, write_seq + what is left)  ->  send FIFO
+ *   sock_send_length:    what the call really gave              ->  cut the
+ * range sys_enter:           start of a send call on a UDP socket   ->  task
+ * storage
+ *
+ * Does not see the call behind bytes that were written before we began to
+ * watch, nor tell apart two threads that write to one TCP socket while its
+ * buffer is full (their ranges are cut where the other begins). A UDP datagram
+ * sent through io_uring or splice has no send call of its own: its `send` is
+ * missing (counted). Of a corked datagram it is that of the last call.
+ */
+#include "message.bpf.h"
+#include "send_call.bpf.h"
+#include <asm/unistd.h>
+#include <bpf/bpf_tracing.h>
+
+/* The last byte of the last send call stands at `end`: nothing follows it yet,
+ * so if it was handed on already, it was in the furthest segment. */
+static __always_inline void send_cut(struct sender *s, __u64 end,
+				     __u32 sequence)
+{
+	struct pending_send *m = send_at(s, s->tail - 1);
+	__s64 cut = s->last_end - end;
+
+	s->last_end = end;
+	s->last_sequence = sequence;
+	/* cut < 0: bytes were written that we did not see */
+	if (cut <= 0 || s->tail == s->queued)
+		return;
+	if (m->size_bytes <= cut) {
+		s->tail -= !m->merged;
+		return;
+	}
+	m->end = end;
+	m->size_bytes -= cut;
+	if (end > s->queue_end)
+		return;
+	m->queue_ns = s->queue_ns;
+	s->queued = s->tail;
+	if (end > s->xmit_end || s->head != s->tail - 1)
+		return;
+	m->packets += !m->packets;
+	send_emit(s, m, s->xmit_ns, 0);
+	s->head = s->tail;
+}
+
+static __always_inline void send_append(struct sender *s, __u64 end,
+					__u32 size_bytes, __u64 now, __u32 pid)
+{
+	struct pending_send *m;
+
+	if (s->tail - s->head >= SENDS) {
+		/* Full. The neighbours become one; their end stays exact. */
+		m = send_at(s, s->tail - 1);
+		if (s->queued == s->tail)
+			s->queued--;
+		m->end = end;
+		m->queue_ns = 0;
+		m->size_bytes += size_bytes;
+		m->merged++;
+		count(merged_sends);
+		return;
+	}
+	if (s->tail == s->head)
+		s->base = s->tail;
+	m = send_at(s, s->tail);
+	m->end = end;
+	m->send_ns = now;
+	m->queue_ns = 0;
+	m->size_bytes = size_bytes;
+	m->packets = 0;
+	m->pid = pid;
+	m->merged = 0;
+	s->tail++;
+}
+
+static __always_inline int send_begin(const struct sock *const_sk, __u64 left)
+{
+	struct sock *sk = (struct sock *)const_sk;
+	__u64 task, start, end;
+	struct tcp_sock *tp;
+	struct sender *s;
+
+	if (!wants_socket(sk))
+		return 0;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 0;
+	s = sender_of(sk);
+	if (!s || !s->announced)
+		s = sender_create(sk, tp);
+	if (!s)
+		return 0;
+	start = sender_offset(s, tp->write_seq);
+	end = start + left;
+	task = bpf_get_current_pid_tgid();
+	if (end == s->last_end && s->thread == (__u32)task)
+		return 0; /* the same call, which waited for room */
+	if (start != s->last_end)
+		send_cut(s, start, tp->write_seq);
+	if (s->pid != task >> 32 && task_announce(task >> 32))
+		s->pid = task >> 32;
+	s->thread = task;
+	send_append(s, end, left, bpf_ktime_get_ns(), task >> 32);
+	s->last_end = end;
+	s->last_sequence = tp->write_seq + left;
+	return 0;
+}
+
+/* Set for good by the first send call that may give less than it wants without
+ * an error: until then a return needs no look at its socket. */
+bool sends_may_be_cut;
+
+SEC("?tp_btf/tcp_sendmsg_locked")
+int BPF_PROG(on_send, const struct sock *sk, const struct msghdr *msg)
+{
+	if (msg->msg_flags & MSG_DONTWAIT ||
+	    sk->sk_sndtimeo != MAX_SCHEDULE_TIMEOUT)
+		sends_may_be_cut = true;
+	return send_begin(sk, msg->msg_iter.count);
+}
+
+SEC("?fentry/tcp_sendmsg_locked")
+int BPF_PROG(on_send_fentry, struct sock *sk, struct msghdr *msg, __u64 size)
+{
+	return send_begin(sk, size);
+}
+
+/* A call that gave less than it wanted (no room, no waiting; an error) leaves
+ * a range that is too long: cut it before the next call begins. */
+static __always_inline int send_end(struct sock *sk)
+{
+	struct tcp_sock *tp;
+	struct sender *s;
+
+	s = sender_of(sk);
+	if (!s || s->thread != (__u32)bpf_get_current_pid_tgid())
+		return 0;
+	s->thread = 0;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (tp && tp->write_seq != s->last_sequence)
+		send_cut(s, sender_offset(s, tp->write_seq), tp->write_seq);
+	return 0;
+}
+
+SEC("?tp_btf/sock_send_length")
+int BPF_PROG(on_send_return, struct sock *sk, int gave)
+{
+	if (sk->sk_protocol == IPPROTO_TCP && gave > 0 && !sends_may_be_cut)
+		return 0;
+	if (!wants_socket(sk))
+		return 0;
+	if (sk->sk_protocol == IPPROTO_TCP)
+		return send_end(sk);
+	/* sendmmsg: the next datagram's call begins where this one's ended */
+	struct send_call *call = bpf_task_storage_get(
+		&send_calls, bpf_get_current_task_btf(), 0, 0);
+
+	if (call && call->socket == (__u64)sk)
+		call->t_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("?fexit/tcp_sendmsg_locked")
+int BPF_PROG(on_send_return_fexit, struct sock *sk)
+{
+	return wants_socket(sk) ? send_end(sk) : 0;
+}
+
+static __always_inline bool is_send_call(long number)
+{
+	switch (number) {
+	case __NR_sendto:
+	case __NR_sendmsg:
+	case __NR_sendmmsg:
+	case __NR_write:
+	case __NR_writev:
+	case __NR_sendfile:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* The socket behind a descriptor of the current task, or NULL. */
+static __always_inline struct sock *socket_of_descriptor(__u32 descriptor)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct fdtable *table = task->files->fdt;
+	struct file *file = NULL, **slot;
+	struct socket *socket;
+
+	if (descriptor >= table->max_fds)
+		return NULL;
+	slot = table->fd + descriptor;
+	bpf_probe_read_kernel(&file, sizeof(file), slot);
+	if (!file ||
+	    (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+		return NULL;
+	socket = BPF_CORE_READ(file, private_data);
+	return BPF_CORE_READ(socket, sk);
+}
+
+SEC("?tp_btf/sys_enter")
+int BPF_PROG(on_syscall, struct pt_regs *regs, long number)
+{
+	struct sock *sk;
+
+	if (number == __NR_io_uring_enter || number == __NR_splice)
+		send_call_forget();
+	if (!is_send_call(number))
+		return 0;
+	sk = socket_of_descriptor(FIRST_ARGUMENT(regs));
+	if (sk && BPF_CORE_READ(sk, sk_protocol) == IPPROTO_UDP &&
+	    wants_netns(BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum)))
+		send_call_note(sk);
+	return 0;
+}
+
+SEC("?fentry/udp_sendmsg")
+int BPF_PROG(on_udp_send, struct sock *sk)
+{
+	if (wants_socket(sk))
+		send_call_note(sk);
+	return 0;
+}
+
+SEC("?fentry/udpv6_sendmsg")
+int BPF_PROG(on_udpv6_send, struct sock *sk)
+{
+	if (wants_socket(sk))
+		send_call_note(sk);
+	return 0;
+}
