@@ -1,0 +1,50 @@
+"""What it costs to read a record from the rings into an array."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from figure import Figure, figure
+from latprof_agent.capture import Capture, Filter
+from latprof_agent.probes import capabilities
+from programs import compiled, cpus, output_of, plain_lab, responder
+from progress import Progress
+
+ROUNDS = 15
+# a flood of this long fills rings of this size, of which the default is an eighth
+SENT_SECONDS = "0.3"
+RING_BYTES = 1 << 24
+PORT = "5001"
+
+
+def measure(folder: Path, progress: Progress) -> Iterator[Figure]:
+    """Fill the rings with a real flood that nobody drains, then read them."""
+    flood = compiled("flood", folder)
+    costs: list[float] = []
+    counts: list[int] = []
+    with plain_lab() as lab:
+        watched = Filter(netns=(lab.a_inode, lab.b_inode), protocols=("udp",))
+        with Capture(watched, capabilities(("udp",)), RING_BYTES) as capture:
+            capture.start(draining=False)
+            with responder(lab, flood, "sink", str(cpus()[-1]), PORT):
+                for i in range(ROUNDS):
+                    progress(f"round {i + 1} of {ROUNDS}")
+                    to = [lab.b_address, PORT, "64", SENT_SECONDS]
+                    output_of(lab, flood, "send", str(cpus()[0]), *to)
+                    began_ns = time.thread_time_ns()
+                    capture.drain()
+                    took_ns = time.thread_time_ns() - began_ns
+                    batch = capture.read()
+                    counts.append(sum(map(len, batch.values())))
+                    costs.append(took_ns / counts[-1])
+                    del batch
+    yield figure(
+        "drain, from the rings into new arrays",
+        "ns/record",
+        costs,
+        bar=20,
+        goal=8,
+        note=f"{min(counts)}..{max(counts)} records a round",
+    )

@@ -1,0 +1,147 @@
+"""`latprof` as a process of its own, and what belongs to it while it lives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from latprof_agent.processes import ProcessId
+from recording import wait_until
+
+REGISTRY = Path("/run/latprof")
+NETNS = Path("/run/netns")
+DEADLINE_SECONDS = 60.0
+# Before others: what a busy machine adds is not what these tests are about.
+FIRST = ("nice", "-n", "-20")
+COMMAND = (sys.executable, "-m", "latprof_agent")
+
+
+class Latprof:
+    """A running latprof; `look` notes what it holds, `left` what outlived it."""
+
+    def __init__(self, *words: str, before: tuple[str, ...] = (), **options: Any):
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        self.process = subprocess.Popen([*before, *COMMAND, *words], **options)
+        self.namespaces: set[str] = set()
+        self.processes: set[ProcessId] = set()
+        self.bpf: set[str] = set()
+        self.out = self.err = ""
+
+    def look(self) -> None:
+        """Note namespaces, children and BPF objects of this moment."""
+        with suppress(OSError, ValueError):
+            for path in REGISTRY.glob("*.lab"):
+                content = json.loads(path.read_text())
+                if content["pid"] == self.process.pid:
+                    names = {entry["name"] for entry in content["namespaces"]}
+                    self.namespaces |= {n for n in names if (NETNS / n).exists()}
+        self.processes |= {p for p in map(ProcessId.of, self.children()) if p}
+        with suppress(OSError):
+            self.bpf |= bpf_objects(self.process.pid)
+
+    def children(self, word: str = "") -> list[int]:
+        """Pids of children whose command line holds a word."""
+        found = []
+        with suppress(OSError):
+            for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+                found += [int(pid) for pid in (task / "children").read_text().split()]
+        return [pid for pid in found if word in _command_line(pid)]
+
+    def wait_for(self, holds: Any, what: str) -> Any:
+        """Wait for a condition of the running process."""
+
+        def check() -> Any:
+            self.look()
+            ended = self.process.poll() is not None
+            assert not ended, (what, self.process.stderr and self.process.stderr.read())
+            return holds()
+
+        return wait_until(check, what)
+
+    def wait_for_child(self, word: str) -> int:
+        """Wait until a child with this word runs; its pid."""
+        return self.wait_for(lambda: self.children(word), word)[0]
+
+    def wait_for_rows(self, path: Path, count: int) -> None:
+        """Wait until a file has so many lines."""
+        self.wait_for(
+            lambda: path.exists() and path.read_bytes().count(b"\n") > count,
+            f"{count} lines in {path}",
+        )
+
+    def signal(self, number: int) -> None:
+        """Send a signal to latprof alone."""
+        self.look()
+        self.process.send_signal(number)
+
+    def finish(self) -> int:
+        """Wait for the end; the exit status."""
+        out, err = self.process.communicate(timeout=DEADLINE_SECONDS)
+        self.out, self.err = (text.decode() if text else "" for text in (out, err))
+        return self.process.returncode
+
+    def left(self) -> list[str]:
+        """What it held and what is still there; must be empty."""
+        found = [name for name in self.namespaces if (NETNS / name).exists()]
+        found += [str(p) for p in self.processes if ProcessId.of(p.pid) == p]
+        kept = self.bpf & set().union(*map(bpf_objects, _pids()))
+        # the kernel frees a program some time after its last user is gone
+        until = time.monotonic() + 5
+        while (alive := self.bpf & _kernel_bpf_objects()) and time.monotonic() < until:
+            Event().wait(0.05)
+        return found + sorted(kept | alive)
+
+
+def run(*words: str, **options: Any) -> Latprof:
+    """Run latprof to its end."""
+    process = Latprof(*words, **options)
+    process.finish()
+    return process
+
+
+def _pids() -> list[int]:
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+
+
+def _command_line(pid: int) -> str:
+    try:
+        text = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ""
+    return text.replace(b"\0", b" ").decode()
+
+
+def bpf_objects(pid: int) -> set[str]:
+    """Programs and maps that a process holds by descriptor, by kind and id."""
+    found = set()
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
+            for line in entry.read_text().splitlines():
+                name, _, value = line.partition(":")
+                if name in ("prog_id", "map_id"):
+                    found.add(f"{name} {value.strip()}")
+    return found
+
+
+def _kernel_bpf_objects() -> set[str]:
+    """All programs and maps that the kernel has."""
+    found = set()
+    for kind, name in (("prog", "prog_id"), ("map", "map_id")):
+        text = subprocess.run(
+            ["bpftool", "--json", kind, "list"], capture_output=True, check=True
+        ).stdout
+        found |= {f"{name} {row['id']}" for row in json.loads(text or b"[]")}
+    return found
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process that the test started."""
+    os.kill(pid, number)

@@ -1,0 +1,130 @@
+"""Record real traffic in a test: what the probes and the agent make of it."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from latprof_agent import netns
+from latprof_agent.capture import Capture, Filter
+from latprof_agent.lab import Lab
+from latprof_agent.probes import BOTH, capabilities
+from latprof_agent.recorder import Recorder
+from latprof_agent.store import RunFolder
+
+DEADLINE_SECONDS = 20.0
+
+
+def wait_until(holds: Callable[[], Any], what: str) -> Any:
+    """Wait for a condition and return what it gave; fails after a deadline."""
+    pause = threading.Event()
+    until = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < until:
+        found = holds()
+        if found:
+            return found
+        pause.wait(0.002)
+    raise AssertionError(f"not within {DEADLINE_SECONDS} s: {what}")
+
+
+class Recording:
+    """What was recorded; complete after the `with` block of `recording`."""
+
+    def __init__(self, recorder: Recorder, folder: RunFolder) -> None:
+        self.recorder = recorder
+        self.counters: dict[str, int] = {}  # the probes', when recording ended
+        self._folder = folder
+
+    def messages(self) -> pd.DataFrame:
+        """messages.csv as written."""
+        return pd.read_csv(self._folder.path / "messages.csv")
+
+    def lost(self) -> dict[str, int]:
+        """Records that found no room, by ring; must be empty in every test."""
+        return {k: v for k, v in self.counters.items() if k.startswith("lost_") and v}
+
+
+@contextmanager
+def recording(
+    watched: Lab | Filter, folder: Path, protocols: tuple[str, ...] = BOTH
+) -> Iterator[Recording]:
+    """Record the sockets of a lab (or of a filter) while the block runs.
+
+    A thread drains meanwhile, so the block may last as long as it likes.
+    """
+    if isinstance(watched, Lab):
+        watched = Filter(netns=(watched.a_inode, watched.b_inode), protocols=protocols)
+    numbers = itertools.count(1)
+    while (folder / f"run{(n := next(numbers))}").exists():
+        continue
+    store = RunFolder(folder / f"run{n}")
+    with Capture(watched, capabilities(watched.protocols)) as capture:
+        recorder = Recorder(capture, store)
+        capture.start()
+        done = threading.Event()
+
+        def drain() -> None:
+            while not done.wait(0.01):
+                recorder.step()
+
+        thread = threading.Thread(target=drain)
+        thread.start()
+        recorded = Recording(recorder, store)
+        try:
+            yield recorded
+        finally:
+            done.set()
+            thread.join()
+            capture.stop()
+            recorder.finish()
+            recorded.counters = capture.counters()
+            store.close()
+
+
+def socket_in(name: str, *arguments: Any) -> socket.socket:
+    """Make a socket in a namespace; it stays there, whoever uses it."""
+    return netns.run_in(name, lambda: socket.socket(*arguments))
+
+
+def tcp_pair(
+    lab: Lab, prepare: Callable[[socket.socket, socket.socket], None] | None = None
+) -> tuple[socket.socket, socket.socket]:
+    """Connect a TCP socket at a to one at b; Nagle off.
+
+    `prepare` may set options of the client and the listener before.
+    """
+    family = socket.AF_INET6 if lab.spec.ipv6 else socket.AF_INET
+    listener = socket_in(lab.b_netns, family, socket.SOCK_STREAM)
+    client = socket_in(lab.a_netns, family, socket.SOCK_STREAM)
+    with listener:
+        if prepare:
+            prepare(client, listener)
+        listener.bind((lab.b_address, 0))
+        listener.listen()
+        client.connect((lab.b_address, listener.getsockname()[1]))
+        server, _ = listener.accept()
+    for end in (client, server):
+        end.settimeout(DEADLINE_SECONDS)
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client, server
+
+
+def udp_pair(lab: Lab) -> tuple[socket.socket, socket.socket]:
+    """Connect a UDP socket at a to one at b, and back."""
+    family = socket.AF_INET6 if lab.spec.ipv6 else socket.AF_INET
+    client = socket_in(lab.a_netns, family, socket.SOCK_DGRAM)
+    server = socket_in(lab.b_netns, family, socket.SOCK_DGRAM)
+    client.bind((lab.a_address, 0))
+    server.bind((lab.b_address, 0))
+    client.connect(server.getsockname()[:2])
+    server.connect(client.getsockname()[:2])
+    for end in (client, server):
+        end.settimeout(DEADLINE_SECONDS)
+    return client, server

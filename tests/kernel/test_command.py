@@ -1,0 +1,180 @@
+"""`latprof run -- COMMAND`: its status, its tree, and its sockets only."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from latprof_agent.control_group import PREFIX, cgroup2_mount, clean_dead_groups
+from recording import wait_until
+
+LATPROF = [sys.executable, "-m", "latprof_agent"]
+DEADLINE_SECONDS = 60
+
+# 20 messages of a size to a listener in the same process
+TALK = """
+import socket, sys
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+for _ in range(20):
+    client.send(bytes({size}))
+    server.recv({size}, socket.MSG_WAITALL)
+"""
+
+
+# a shell word: the folder of the control group that it runs in
+OWN_GROUP = f"{cgroup2_mount()}$(sed -n s/^0:://p /proc/self/cgroup)"
+
+
+def _start(folder, *words):
+    return subprocess.Popen(
+        [*LATPROF, "run", "--quiet", "--no-lab", "--out", folder, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _run(folder, *words):
+    process = _start(folder, *words)
+    out, error = process.communicate(timeout=DEADLINE_SECONDS)
+    return process.returncode, out, error
+
+
+def _talk(size):
+    return [sys.executable, "-c", TALK.format(size=size)]
+
+
+def _ended(pid):
+    """Gone, or dead and not yet collected by whoever has become its parent."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return stat[stat.rindex(")") + 2] in "ZX"
+
+
+@pytest.mark.parametrize(
+    ("command", "how"),
+    [
+        (["sh", "-c", "exit 3"], "the command ended with status 3: sh -c 'exit 3'"),
+        (["sh", "-c", "nosuchprogram"], "the command ended with status 127"),
+        (["sh", "-c", "kill -9 $$"], "the command ended with signal 9 (SIGKILL)"),
+        (["nosuchprogram"], "cannot run nosuchprogram: not found or not executable"),
+        (["/dev/null"], "cannot run /dev/null: not found or not executable"),
+    ],
+)
+def test_a_command_that_fails_is_told_in_one_line(tmp_path, command, how):
+    status, _, error = _run(tmp_path / "run", "--", *command)
+
+    assert status == 1
+    (line,) = [line for line in error.splitlines() if line.startswith("latprof: ")]
+    assert line.startswith(f"latprof: {how}")
+    assert "Traceback" not in error
+
+
+def test_what_was_recorded_before_a_command_died_is_kept(tmp_path):
+    script = TALK.format(size=100) + "import os; os.abort()"
+    status, _, _ = _run(tmp_path / "run", "--", sys.executable, "-c", script)
+
+    assert status == 1
+    assert len(pd.read_csv(tmp_path / "run" / "messages.csv")) == 20
+    description = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert description["workload"]["runs"][0]["status"] == -signal.SIGABRT
+    assert description["state"] == "failed"
+
+
+def test_the_sockets_of_the_whole_tree_and_only_those_are_seen(tmp_path):
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    # a stranger talks while the command, its child and its grandchild do
+    child = '"$0" -c "$1"; (sh -c \'"$0" -c "$1"\' "$0" "$2")'
+    script = f"{child}; echo > {go}; cat {go}"
+    words = [sys.executable, TALK.format(size=100), TALK.format(size=200)]
+    process = _start(tmp_path / "run", "--", "sh", "-c", script, *words)
+    go.read_bytes()
+    subprocess.run(_talk(300), check=True)
+    go.write_bytes(b"on\n")
+    process.communicate(timeout=DEADLINE_SECONDS)
+
+    rows = pd.read_csv(tmp_path / "run" / "messages.csv")
+    assert process.returncode == 0
+    assert rows.groupby("size_bytes").size().to_dict() == {100: 20, 200: 20}
+    assert rows["end_to_end_ns"].notna().all()
+
+
+def test_the_process_tree_is_ended_with_the_command_and_its_group_removed(tmp_path):
+    pids, group = tmp_path / "pids", tmp_path / "group"
+    # one that left its session, and one in a control group below
+    below = 'mkdir "$0/below"; echo 0 > "$0/below/cgroup.procs"; exec sleep 1000'
+    script = f"""
+    group={OWN_GROUP}; echo $group > {group}
+    setsid sleep 1000 & echo $! > {pids}
+    sh -c '{below}' $group & echo $! >> {pids}
+    until grep -q . $group/below/cgroup.procs; do :; done
+    """
+    status, _, error = _run(tmp_path / "run", "--", "sh", "-c", script)
+
+    assert status == 0, error
+    assert PREFIX in group.read_text()
+    assert not Path(group.read_text().strip()).exists()
+    assert [_ended(int(pid)) for pid in pids.read_text().split()] == [True, True]
+
+
+@pytest.mark.parametrize("trap", ["", "trap '' TERM;"], ids=["ends", "will-not-end"])
+def test_ctrl_c_ends_the_command_and_shows_what_was_recorded(tmp_path, trap):
+    group, ready = tmp_path / "group", tmp_path / "ready"
+    script = f"""
+    {trap} echo {OWN_GROUP} > {group}
+    "$0" -c "$1"; : > {ready}; while :; do sleep 1; done
+    """
+    talk = [sys.executable, TALK.format(size=100)]
+    process = _start(tmp_path / "run", "--", "sh", "-c", script, *talk)
+    wait_until(ready.exists, "the command's messages")
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=DEADLINE_SECONDS)
+
+    assert (process.returncode, error) == (0, "")
+    assert str(tmp_path / "run") in out
+    assert len(pd.read_csv(tmp_path / "run" / "messages.csv")) == 20
+    assert not Path(group.read_text().strip()).exists()
+
+
+def test_what_a_killed_run_left_is_removed_by_lab_clean(tmp_path):
+    group, ready = tmp_path / "group", tmp_path / "ready"
+    script = f"echo {OWN_GROUP} > {group}; sleep 1000 & echo $! > {ready}.new\n"
+    script += f"mv {ready}.new {ready}; wait"
+    process = _start(tmp_path / "run", "--", "sh", "-c", script)
+    wait_until(ready.exists, "the command's child")
+    child, folder = int(ready.read_text()), Path(group.read_text().strip())
+    clean_dead_groups()
+    assert not _ended(child)  # its run is alive
+    process.kill()
+    process.wait()
+    assert folder.exists()
+
+    subprocess.run([*LATPROF, "lab", "clean"], check=True)
+    assert not folder.exists()
+    assert _ended(child)
+
+
+def test_a_server_that_cannot_start_is_told(tmp_path):
+    done = subprocess.run(
+        [
+            *(*LATPROF, "run", "--quiet", "--out", tmp_path / "run"),
+            *("--rate", "0", "--server", "sh -c 'exit 7'", "--", "true"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the server ended with status 7 before it listened" in done.stderr

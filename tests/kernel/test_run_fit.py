@@ -1,0 +1,66 @@
+"""The fit of a real run against what the link was built to be."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from latprof_process import FIRST, run
+
+RATE_BPS, DELAY_SECONDS = 100e6, 1e-3
+FAST = ("--rate=100mbit", "--delay=1ms", "--emulator=always")
+SLOW = ("--rate=100mbit", "--delay=3ms", "--emulator=always")
+
+
+def summary_of(out, *words: str) -> dict:
+    """Run it; the round trips of each protocol."""
+    latprof = run("run", *words, "--json", f"--out={out}", before=FIRST)
+    assert latprof.process.returncode == 0, latprof.err
+    assert latprof.left() == []
+    return json.loads(latprof.out)["round_trips"]
+
+
+def line_of(figures: dict) -> tuple[float, float]:
+    """Seconds for a bit, and the fixed delay, of a fit that must be a line."""
+    fit = figures["fit"]
+    assert fit["model"] == "line", fit
+    bandwidth = fit["bandwidth_bits_per_second"]["value"]
+    return 1 / bandwidth, fit["fixed_delay_seconds"]["value"]
+
+
+@pytest.mark.parametrize(("words", "factor"), [((), 2), (("--reply=18",), 1)])
+def test_bandwidth_and_fixed_delay_of_known_links(tmp_path, words, factor):
+    fast = summary_of(tmp_path / "fast", *FAST, *words, "--rounds=60")
+    slow = summary_of(tmp_path / "slow", *SLOW, *words, "--rounds=60")
+    for protocol in ("tcp", "udp"):
+        assert fast[protocol]["fit"]["factor"] == factor
+        bit, fixed = line_of(fast[protocol])
+        _, slow_fixed = line_of(slow[protocol])
+        # Nothing is early, and the link does not carry more than it can; half a
+        # percent is for noise, where the hosts add nothing to hide it.
+        assert fixed >= 2 * DELAY_SECONDS
+        assert 1 / bit <= 1.005 * RATE_BPS
+        # A datagram does not leave before it is copied whole, and is not read
+        # before it is there whole. TCP does both meanwhile. The fit cannot tell
+        # this from the link: 1 ns a byte, where the link takes 80, and twice as
+        # much where other programs want the CPUs and caches.
+        hosts = 0.0 if protocol == "tcp" else 0.02
+        assert 1 / bit >= (1 - 0.02 - hosts) * RATE_BPS, protocol
+        # Nor can it tell the hosts' own work from the link's delay: 40 us a round
+        # trip on an idle machine, much more on a busy one. It is the same on both
+        # links, so what the slow one adds is known.
+        bound = 0.02 * 4 * DELAY_SECONDS + 30e-6
+        assert slow_fixed - fixed == pytest.approx(4e-3, abs=bound), protocol
+
+
+def test_a_token_bucket_with_gaps_is_no_line(tmp_path):
+    # In each gap of 60 ms the bucket fills again (32 KB take 13 ms at 20 Mbit/s):
+    # messages within the burst pass at once, of longer ones only the rest waits.
+    link = ("--qdisc=tbf", "--burst=32k", "--rate=20mbit")
+    sizes = "--sizes=64,4k,8k,16k,24k,40k,50k,60k"
+    words = (*link, sizes, "--interval=60ms", "--rounds=15")
+    for protocol, figures in summary_of(tmp_path / "run", *words).items():
+        fit = figures["fit"]
+        assert fit["model"] != "line", protocol
+        assert fit["bandwidth_bits_per_second"] is None, protocol
+        assert fit["reason"], protocol

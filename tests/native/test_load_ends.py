@@ -1,0 +1,157 @@
+"""How a run of latprof-load ends: stopped, failed, or never begun."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import load_peer as peer
+import pytest
+from load_peer import echo, finish, load
+
+pytestmark = pytest.mark.skipif(not peer.LOAD, reason="needs latprof-load")
+
+
+@pytest.mark.parametrize("pacing", [(), ("--interval", 1_000_000)])
+def test_ctrl_c_keeps_the_records(tmp_path, pacing):
+    output = tmp_path / "records"
+    with echo() as server:
+        reads, writes = os.pipe()
+        client = load(
+            "pingpong",
+            "--port",
+            server.port,
+            "--duration",
+            600,
+            "--output",
+            output,
+            "--progress-fd",
+            writes,
+            *pacing,
+            pass_fds=[writes],
+        )
+        os.close(writes)
+        with os.fdopen(reads) as progress:
+            done_ms, total_ms = map(int, progress.readline().split())
+            kept = len(peer.read_records(output))
+            client.send_signal(signal.SIGINT)
+            run = finish(client, output)
+    assert total_ms == 600_000
+    assert 0 < done_ms < 600_000
+    assert run.status == 0, run.stderr
+    assert run.summary["stopped"]
+    assert len(run.records) == run.summary["received"] >= kept
+    assert run.summary["sent"] == run.summary["received"] + run.summary["unanswered"]
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+@pytest.mark.parametrize("pacing", [(), ("--interval", 1_000_000)])
+def test_a_responder_that_dies_ends_the_run_in_one_line(tmp_path, protocol, pacing):
+    output = tmp_path / "records"
+    with echo("--protocol", protocol) as server:
+        reads, writes = os.pipe()
+        client = load(
+            "pingpong",
+            "--protocol",
+            protocol,
+            "--port",
+            server.port,
+            "--duration",
+            600,
+            "--output",
+            output,
+            "--progress-fd",
+            writes,
+            *pacing,
+            pass_fds=[writes],
+        )
+        os.close(writes)
+        with os.fdopen(reads) as progress:
+            progress.readline()
+            server.process.kill()
+            run = finish(client, output)
+    assert run.status == 1
+    assert run.stderr.startswith("latprof-load: lost the responder 127.0.0.1 port")
+    assert run.stderr.count("\n") == 1
+    assert len(run.records) == run.summary["received"] + run.summary["lost"] > 0
+
+
+def test_a_dead_parent_takes_the_echo_along():
+    command = f'"{peer.LOAD}" echo --die-with-parent & read line; kill -9 $$'
+    shell = subprocess.Popen(
+        ["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert shell.stdout
+    assert shell.stdout.readline().startswith("ready ")
+    shell.communicate("\n", timeout=peer.DEADLINE_S)  # until its stdout is closed
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "command"),
+        (("pongping",), "pongping"),
+        (("echo", "--sizes", "64"), "--sizes"),
+        (("pingpong",), "--port"),
+        (("pingpong", "--port", "70000"), "70000"),
+        (("pingpong", "--port", "5", "--sizes", "17"), "17"),
+        (("pingpong", "--port", "5", "--sizes", "64,,65"), "64,,65"),
+        (("pingpong", "--port", "5", "--protocol", "udp", "--sizes", "65508"), "65508"),
+        (("pingpong", "--port", "5", "--wire", "clear", "--sizes", "65536"), "65536"),
+        (("pingpong", "--port", "5", "--wire", "clear", "--reply", "64"), "--reply"),
+        (("pingpong", "--port", "5", "--interval", "0"), "--interval"),
+        (("pingpong", "--port", "5", "--interval", "-1"), "-1"),
+        (("pingpong", "--port", "5", "--duration", "nan"), "nan"),
+        (("pingpong", "--port", "5", "--rounds", "1", "--duration", "1"), "--duration"),
+        (("pingpong", "--port", "5", "--poisson"), "--interval"),
+        (("pingpong", "--port", "5", "--protocol", "sctp"), "sctp"),
+        (("pingpong", "--port"), "--port"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(words, said):
+    process = load(*words)
+    stdout, stderr = process.communicate(timeout=peer.DEADLINE_S)
+    assert (process.returncode, stdout) == (2, "")
+    assert stderr.startswith("latprof-load: ")
+    assert said in stderr
+    assert stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("pingpong", "--port", "1"),
+        ("pingpong", "--port", "1", "--protocol", "udp"),
+        ("pingpong", "--port", "1", "--address", "no.such.host.invalid"),
+        ("pingpong", "--port", "1", "--output", "/proc/none"),
+        ("pingpong", "--port", "1", "--congestion", "none", "--cpu", "0"),
+        ("echo", "--netns", "latprof-no-such-namespace"),
+        ("echo", "--address", "192.0.2.1"),
+        ("echo", "--cpu", "8000"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_status_1(words):
+    process = load(*words)
+    _, stderr = process.communicate(timeout=peer.DEADLINE_S)
+    assert process.returncode == 1
+    assert stderr.startswith("latprof-load: ")
+    assert stderr.count("\n") == 1
+
+
+def test_two_echoes_cannot_share_a_port():
+    with echo() as first:
+        second = load("echo", "--port", first.port)
+        _, stderr = second.communicate(timeout=peer.DEADLINE_S)
+    assert second.returncode == 1
+    assert "in use" in stderr
+
+
+def test_a_full_disk_ends_the_run_in_one_line(tmp_path: Path):
+    with echo() as server:
+        client = load("pingpong", "--port", server.port, "--output", "/dev/full")
+        _, stderr = client.communicate(timeout=peer.DEADLINE_S)
+    assert client.returncode == 1
+    assert "No space left" in stderr
+    assert stderr.count("\n") == 1

@@ -1,0 +1,131 @@
+#!/bin/bash
+#
+# check_chroot.sh - do the README's commands work on a fresh Debian 12?
+#
+# Makes a minimal Debian 12 in a temporary folder, puts a copy of this checkout
+# into it and calls packaging/latprof there, as its first user would. Everything
+# is gone at the end. As root; needs debootstrap and a network; 2 minutes.
+#
+#   check_chroot.sh          `packaging/latprof run`
+#   check_chroot.sh --test   and `packaging/latprof test`
+
+set -eu
+
+CHECKOUT=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
+OWNER=1000 # of the copy, so that files which root leaves in it stand out
+SECURE_PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+die() {
+	printf 'check_chroot: %s\n' "$1" >&2
+	exit 1
+}
+
+say() {
+	printf '== %s\n' "$1" >&2
+}
+
+make_debian() {
+	say 'making a minimal Debian 12'
+	debootstrap --variant=minbase bookworm "$root" >"$work/debootstrap.log" 2>&1 || {
+		tail -n 5 "$work/debootstrap.log" >&2
+		die 'debootstrap failed'
+	}
+	# What this machine needs to trust its network; a fresh Debian has its own.
+	cp -r /usr/local/share/ca-certificates "$root/usr/local/share/"
+	[ ! -e /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/"
+	mkdir "$root/src"
+	tar -C "$CHECKOUT" --exclude=./.git --exclude=./build --exclude=./.venv \
+		--exclude=./runs --exclude=__pycache__ --exclude='*.so' --exclude='*.o' \
+		--exclude='.*_cache' --exclude=.hypothesis -cf - . |
+		tar -C "$root/src" --no-same-owner -xf -
+	chown -R "$OWNER:$OWNER" "$root/src"
+}
+
+# In a mount namespace of this process: the mounts end with it, and what
+# removes the folder cannot reach through them.
+mount_kernel_folders() {
+	mount --bind "$root" "$root" # / is a mount point on a real machine, too
+	mount -t proc proc "$root/proc"
+	mount --rbind /sys "$root/sys"
+	mount --rbind /dev "$root/dev"
+	mount -t tmpfs tmpfs "$root/run"
+}
+
+# inside COMMAND...: as sudo would start it, in the checkout.
+inside() {
+	chroot "$root" env -i HOME=/root PATH="$SECURE_PATH" LANG=C.UTF-8 \
+		sh -c 'cd /src && exec "$@"' sh "$@"
+}
+
+checkout_files() {
+	(cd "$root/src" && find . -printf '%p %u\n' | sort)
+}
+
+check_without_network() {
+	say 'without a network: one line that names the log'
+	! unshare --net chroot "$root" env -i PATH="$SECURE_PATH" \
+		/src/packaging/latprof run >"$work/out" 2>"$work/err" ||
+		die 'the set-up succeeded without a network'
+	[ "$(grep -c '^latprof: .*/var/log/latprof-setup.log$' "$work/err")" = 1 ] ||
+		die "unclear: $(cat "$work/err")"
+}
+
+check_run() {
+	say 'packaging/latprof run'
+	inside packaging/latprof run --rounds 3 --json --out /tmp/run >"$work/out"
+	inside python3 -m json.tool <"$work/out" >/dev/null ||
+		die 'standard output is not one JSON document'
+	[ -s "$root/tmp/run/messages.csv" ] || die 'no messages.csv'
+}
+
+check_second_call() {
+	say 'again: nothing to do'
+	inside packaging/latprof install 2>"$work/err"
+	[ "$(cat "$work/err")" = "latprof-setup: ready; run \`sudo latprof run\`" ] ||
+		die "the second call did something: $(cat "$work/err")"
+	inside latprof probes >/dev/null
+}
+
+# Where all is there already, it does not matter which distribution it is.
+check_other_distribution() {
+	say 'on another distribution, with all that is needed'
+	printf 'ID=fedora\n' >"$work/os-release"
+	mount --bind "$work/os-release" "$root/usr/lib/os-release"
+	inside packaging/latprof install
+	umount "$root/usr/lib/os-release"
+}
+
+check() {
+	mount_kernel_folders
+	checkout_files >"$work/before"
+	check_without_network
+	check_run
+	check_second_call
+	check_other_distribution
+	if [ "${1:-}" = --test ]; then
+		say 'packaging/latprof test'
+		inside packaging/latprof test
+	fi
+	checkout_files | diff "$work/before" - ||
+		die 'files were left in the checkout, or changed hands'
+	say 'all is well'
+}
+
+main() {
+	[ "$(id -u)" = 0 ] || die 'must be root'
+	command -v debootstrap >/dev/null || die 'needs debootstrap'
+	work=$(mktemp -d -p /var/tmp latprof-chroot.XXXXXX)
+	root=$work/root
+	trap 'rm -rf --one-file-system "$work"' EXIT
+	make_debian
+	unshare --mount --propagation private "$0" --mounted "$work" "$@"
+}
+
+if [ "${1:-}" = --mounted ]; then
+	work=$2
+	root=$work/root
+	shift 2
+	check "$@"
+else
+	main "$@"
+fi

@@ -1,0 +1,121 @@
+"""Quantiles with intervals: against scipy, tables and simulated coverage."""
+
+import doctest
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from latprof_analysis import quantiles
+from latprof_analysis.quantiles import quantile_ci, samples_needed
+from scipy import stats
+
+
+def ranks(n, p, confidence=0.95):
+    """Ranks of the interval's ends: of the sample 1..n they are the values."""
+    ci = quantile_ci(np.arange(1, n + 1), p, confidence)
+    return ci.low, ci.high
+
+
+@pytest.mark.parametrize(
+    ("n", "low", "high"),
+    # 95% interval of the median by the sign test, as every table has it
+    [(6, 1, 6), (9, 2, 8), (10, 2, 9), (20, 6, 15), (25, 8, 18), (100, 40, 61)],
+)
+def test_ranks_for_the_median_are_those_of_the_tables(n, low, high):
+    assert ranks(n, 0.5) == (low, high)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.1, 0.5, 0.9, 0.99, 0.999])
+@pytest.mark.parametrize("n", [5, 17, 100, 1000, 54_321, 2_000_000])
+def test_ranks_hold_what_the_binomial_distribution_promises(n, p):
+    low, high = ranks(n, p)
+    below = stats.binom(n, p)
+    if math.isfinite(low):
+        assert below.cdf(low - 1) <= 0.025 + 1e-9
+        assert below.cdf(low) >= 0.025 - 1e-9  # one rank more would be too many
+    else:
+        assert below.cdf(0) >= 0.025 - 1e-9
+    if math.isfinite(high):
+        assert below.sf(high - 1) <= 0.025 + 1e-9
+        assert below.sf(high - 2) >= 0.025 - 1e-9
+    else:
+        assert below.sf(n - 1) >= 0.025 - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("p", "n"), [(0.1, 200), (0.5, 41), (0.5, 200), (0.9, 200), (0.99, 1000)]
+)
+@pytest.mark.parametrize("shape", ["exponential", "pareto"])
+def test_intervals_cover_the_true_quantile(p, n, shape):
+    runs = 1000
+    rng = np.random.default_rng(20)
+    if shape == "exponential":
+        samples, truth = rng.exponential(1, (runs, n)), -math.log(1 - p)
+    else:
+        samples, truth = rng.pareto(1.1, (runs, n)), (1 - p) ** (-1 / 1.1) - 1
+    intervals = [quantile_ci(sample, p) for sample in samples]
+    covered = np.mean([ci.low <= truth <= ci.high for ci in intervals])
+    # At least 95% by construction, up to 98% since ranks are whole; four standard
+    # deviations of 1000 runs are 2.8%.
+    assert 0.95 - 0.028 <= covered <= 0.98 + 0.018
+
+
+def test_the_value_is_the_inverse_of_the_empirical_distribution():
+    rng = np.random.default_rng(3)
+    for n in (1, 2, 7, 100, 999):
+        sample = rng.normal(size=n)
+        for p in ("0.001", "0.07", "0.25", "0.5", "0.9", "0.999"):
+            # In whole numbers, since 0.07 * 100 is more than 7 in floating point.
+            smallest = next(x for x in sorted(sample) if at_least(sample, x, p))
+            assert quantile_ci(sample, float(p)).value == smallest
+
+
+def at_least(sample, x, p):
+    return int(np.sum(sample <= x)) >= Fraction(p) * len(sample)
+
+
+def test_the_p99_of_50_packets_has_no_upper_bound():
+    ci = quantile_ci(np.arange(50), 0.99)
+    assert ci.high == math.inf
+    assert math.isfinite(ci.low)
+    assert ci.as_dict()["high"] is None
+
+
+def test_the_order_of_the_sample_does_not_matter():
+    rng = np.random.default_rng(4)
+    sample = rng.normal(size=300)
+    shuffled = rng.permutation(sample)
+    assert quantile_ci(sample, 0.9) == quantile_ci(shuffled, 0.9)
+
+
+def test_a_higher_confidence_widens_the_interval():
+    narrow, wide = ranks(1000, 0.5, 0.5), ranks(1000, 0.5, 0.999)
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+
+@pytest.mark.parametrize(
+    ("p", "n"),
+    [(0.5, 5), (0.9, 100), (0.99, 1000), (0.999, 10_000), (0.01, 1000), (0.75, 10)],
+)
+def test_samples_needed_grow_with_how_far_out_the_quantile_lies(p, n):
+    assert samples_needed(p) == n
+
+
+@pytest.mark.parametrize(
+    ("sample", "p", "confidence", "message"),
+    [
+        ([], 0.5, 0.95, r"sample must have shape \(n,\) with n >= 1, got \(0,\)"),
+        ([[1.0]], 0.5, 0.95, r"got \(1, 1\)"),
+        ([1.0, math.nan], 0.5, 0.95, "sample must hold no NaN, got 1 of them"),
+        ([1.0], 0.0, 0.95, r"p must be between 0 and 1, got 0\.0"),
+        ([1.0], 0.5, 95, "confidence must be between 0 and 1, got 95"),
+    ],
+)
+def test_bad_input_is_refused(sample, p, confidence, message):
+    with pytest.raises(ValueError, match=message):
+        quantile_ci(sample, p, confidence)
+
+
+def test_examples_in_the_docstrings_run():
+    assert doctest.testmod(quantiles).failed == 0

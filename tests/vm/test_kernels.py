@@ -1,0 +1,184 @@
+"""Stock Debian kernels in QEMU: the objects load, messages are complete, and
+in exact mode, where time is the count of instructions, a known delay reads true.
+
+Opt in with LATPROF_VM=1; LATPROF_VM_KERNELS names the series, separated by blanks.
+The guest runs what packaging/latprof has installed, or the virtual environment that
+LATPROF_VENV names (and PYTHONPATH), such as a developer's.
+"""
+
+import csv
+import json
+import os
+import shlex
+import shutil
+import statistics
+import subprocess
+from collections import Counter
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+KERNELS = os.environ.get("LATPROF_VM_KERNELS", "6.1 6.12").split()
+VENV = Path(os.environ.get("LATPROF_VENV", "/opt/latprof"))
+PROGRAMS = (
+    *("apt-get", "busybox", "cpio", "depmod"),
+    *("qemu-system-x86_64", "xz", "zstd"),
+)
+STAGES = (
+    *("application", "send_queue", "qdisc", "transit"),
+    *("receive_stack", "receive_queue"),
+)
+STAMPS = ("created", "send", "queue", "xmit", "arrive", "ready", "read")
+PROTOCOLS = ("tcp", "udp")
+# A datagram of one byte more than one packet, and the largest.
+SIZES_BYTES = (64, 1473, 65507)
+ROUNDS = 20
+DELAY_NS = 10_000_000
+TOLERANCE_NS = 100_000
+
+# Files are written to the guest's memory first: small writes to a share are slow.
+PROLOGUE = """
+step() {
+    local name=$1; shift
+    latprof "$@" >$name.out 2>$name.err; echo $? >$name.status
+}
+latprof() { %(python)s -m latprof_agent "$@"; }
+mkdir /dev/shm/out && cd /dev/shm/out
+trap 'cp -r /dev/shm/out/. %(share)s' EXIT
+"""
+SWEEP = """
+step probes probes --json
+step sweep run --protocol both --sizes 64,1473,65507 --rounds 20 --warmup 0 \
+    --rate 0 --delay 0 --json --out sweep
+"""
+# The first run also brings the programs into memory: while the guest waits for the
+# host's files, a clock that skips idle time runs far ahead.
+EXACT = """
+bare="--protocol tcp --sizes 64 --rounds 300 --rate 0 --delay 0"
+step off run $bare --no-probes --json --out off
+step on run $bare --json --out on
+step netem run --protocol both --sizes 64 --rounds 20 --warmup 0 --rate 0 \
+    --delay 10ms --emulator never --json --out netem
+"""
+
+
+class Guest:
+    """What a guest left behind."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def output(self, step: str) -> str:
+        status = int((self.folder / f"{step}.status").read_text())
+        assert status == 0, (self.folder / f"{step}.err").read_text()
+        return (self.folder / f"{step}.out").read_text()
+
+    def rows(self, step: str, name: str = "messages.csv") -> list[dict[str, str]]:
+        self.output(step)
+        with (self.folder / step / name).open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def round_trip_ns(self, step: str) -> float:
+        rows = self.rows(step, "round_trips.csv")
+        return statistics.median(int(row["rtt_ns"]) for row in rows)
+
+
+def boot(kernel: str, mode: str, script: str, folder: Path) -> Guest:
+    settings = {
+        "VMRUN_SHARE": str(folder),
+        "VMRUN_MODE": mode,
+        "VMRUN_LOG": str(folder / "console"),
+    }
+    prologue = PROLOGUE % {"python": VENV / "bin" / "python3", "share": folder}
+    if path := os.environ.get("PYTHONPATH"):
+        prologue = f"export PYTHONPATH={shlex.quote(path)}\n" + prologue
+    ended = subprocess.run(
+        [HERE / "vmrun.sh", kernel, prologue + script],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return Guest(folder)
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def kernel(request):
+    if os.environ.get("LATPROF_VM") != "1":
+        pytest.skip("boots other kernels: set LATPROF_VM=1")
+    path = os.environ["PATH"] + ":/usr/sbin:/sbin"
+    if missing := [name for name in PROGRAMS if not shutil.which(name, path=path)]:
+        pytest.skip(f"needs {', '.join(missing)}")
+    fetched = subprocess.run(
+        [HERE / "vmfetch.sh", request.param],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert fetched.returncode == 0, fetched.stderr
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def swept(kernel, tmp_path_factory):
+    return boot(kernel, "real", SWEEP, tmp_path_factory.mktemp("sweep"))
+
+
+@pytest.fixture(scope="module")
+def delayed(kernel, tmp_path_factory):
+    return boot(kernel, "exact", EXACT, tmp_path_factory.mktemp("exact"))
+
+
+def test_every_program_that_is_to_be_used_loads(swept):
+    offered = {c["quantity"]: c for c in json.loads(swept.output("probes"))}
+    assert {c["state"] for c in offered.values()} <= {"exact", "partial"}, offered
+    used = {c["quantity"]: c for c in json.loads(swept.output("sweep"))["capabilities"]}
+    assert used == offered
+
+
+def test_every_message_has_one_row(swept):
+    rows = Counter(
+        (row["protocol"], row["kind"], int(row["size_bytes"]))
+        for row in swept.rows("sweep")
+    )
+    kinds = product(PROTOCOLS, ("request", "reply"), SIZES_BYTES)
+    assert rows == dict.fromkeys(kinds, ROUNDS)
+
+
+def test_stamps_never_run_backwards(swept):
+    for row in swept.rows("sweep"):
+        taken = [int(row[f"{stamp}_ns"]) for stamp in STAMPS if row[f"{stamp}_ns"]]
+        assert taken == sorted(taken), row
+
+
+def test_stages_sum_to_end_to_end(swept):
+    for row in swept.rows("sweep"):
+        stages = [int(row[f"{stage}_ns"]) for stage in STAGES if row[f"{stage}_ns"]]
+        assert sum(stages) == int(row["end_to_end_ns"]), row
+
+
+def test_a_known_delay_reads_true_in_transit(delayed):
+    rows = delayed.rows("netem")
+    assert Counter(row["protocol"] for row in rows) == dict.fromkeys(
+        PROTOCOLS, 2 * ROUNDS
+    )
+    late = sorted(int(row["transit_ns"]) - DELAY_NS for row in rows)
+    assert late[0] >= 0
+    # while the guest waits for its files its clock jumps to the next timer: a
+    # message on its way just then is late
+    assert late[len(late) * 9 // 10] <= TOLERANCE_NS, late
+    assert sorted(int(r["qdisc_ns"]) for r in rows)[len(rows) * 9 // 10] <= TOLERANCE_NS
+
+
+def test_the_cost_of_the_probes_is_told(delayed, kernel, capsys):
+    off, on = (delayed.round_trip_ns(step) for step in ("off", "on"))
+    assert on > off
+    with capsys.disabled():
+        print(
+            f"\nLinux {kernel}, 64 B over TCP, at 2 ns an instruction: a round trip"
+            f" takes {off:.0f} ns without probes, and {on - off:.0f} ns more with them"
+        )

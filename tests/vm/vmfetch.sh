@@ -1,0 +1,166 @@
+#!/bin/bash
+#
+# vmfetch.sh SERIES [SUITE] - make a stock Debian kernel ready for vmrun.sh.
+#
+#   vmfetch.sh 6.1                     the newest 6.1 of Debian
+#   vmfetch.sh 6.16 trixie-backports   from a suite that suite_of() does not tell
+#
+# Unpacks the kernel into $VMRUN_HOME/k/SERIES (default: build/vm of this
+# checkout) and builds its initramfs. A kernel that is there already is kept;
+# remove the folder to get a newer one. The machine's own apt state is not
+# touched, and signatures are checked.
+#
+# Needs: qemu-system-x86 busybox-static kmod cpio xz-utils zstd, on Debian amd64.
+
+set -eu
+
+HERE=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+VMRUN_HOME=${VMRUN_HOME:-$HERE/../../build/vm}
+PATH=$PATH:/usr/sbin:/sbin
+
+die() {
+	printf 'vmfetch: %s\n' "$1" >&2
+	exit 1
+}
+
+suite_of() {
+	case $1 in
+	5.10) echo bullseye-security ;;
+	6.1 | 6.12) echo bookworm-security ;;
+	6.* | 7.*) echo trixie-backports ;;
+	*) die "no suite is known for kernel $1; name it as the second argument" ;;
+	esac
+}
+
+# The mirror that this machine's apt uses. Security updates have an archive of
+# their own, which stands beside the main one.
+mirror_of() {
+	local uris main
+	# shellcheck disable=SC2016 # apt expands it
+	uris=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sort -u)
+	main=$(grep -m1 -ve '-security/*$' <<<"$uris") ||
+		die "apt has no mirror of Debian; see /etc/apt/sources.list"
+	case $1 in
+	*-security) grep -m1 -e '-security/*$' <<<"$uris" || echo "${main%/}-security" ;;
+	*) echo "$main" ;;
+	esac
+}
+
+# Sets apt_options: lists of SUITE alone, in a folder of our own.
+use_suite() {
+	local folder=$home/apt/$1 keys=/usr/share/keyrings/debian-archive-keyring.gpg mirror
+	mirror=$(mirror_of "$1")
+	mkdir -p "$folder/lists/partial"
+	echo "deb [signed-by=$keys] $mirror $1 main" >"$folder/sources.list"
+	apt_options=(
+		-o "Dir::Etc::sourcelist=$folder/sources.list"
+		-o Dir::Etc::sourceparts=-
+		-o "Dir::State::lists=$folder/lists"
+		-o Dir::State::status=/dev/null
+		-o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
+		-o APT::Sandbox::User=root
+	)
+	apt-get "${apt_options[@]}" -qq update || die "cannot read the package lists of $1"
+}
+
+newest_release() {
+	apt-cache "${apt_options[@]}" search --names-only \
+		"^linux-image-${1//./\\.}\\.[0-9].*-amd64\$" |
+		sed -n 's/^linux-image-\([^ ]*\).*/\1/p' |
+		grep -vE 'cloud|-rt-' | sort -V | tail -n 1
+}
+
+# From 7.0 on, linux-image-* is empty and three packages share its content.
+packages_of() {
+	if apt-cache "${apt_options[@]}" show "linux-modules-$1" >/dev/null 2>&1; then
+		echo "linux-base-$1 linux-binary-$1 linux-modules-$1"
+	else
+		echo "linux-image-$1"
+	fi
+}
+
+download() { # RELEASE FOLDER
+	local debs=$2/debs deb packages
+	mkdir -p "$debs"
+	packages=$(packages_of "$1")
+	# shellcheck disable=SC2086 # one word per package
+	(cd "$debs" && apt-get "${apt_options[@]}" -qq download $packages) ||
+		die "cannot download $packages"
+	for deb in "$debs"/*.deb; do
+		dpkg -x "$deb" "$2"
+	done
+	rm -r "$debs"
+	[ -e "$2/lib" ] || ln -s usr/lib "$2/lib"
+}
+
+# Hardware drivers are most of the size, and depmod spends 10 s on them.
+drop_drivers() { # FOLDER OF MODULES
+	local keep='^drivers/(virtio|char/hw_random)/|^drivers/net/[^/]+\.ko'
+	keep+='|^drivers/net/(vxlan|bonding|macvlan|ipvlan)/|virtio_(blk|console|net)\.ko'
+	(
+		cd "$1/kernel"
+		rm -rf sound
+		find drivers -name '*.ko*' | grep -vE "$keep" | xargs rm -f
+	)
+}
+
+fetch() { # SERIES SUITE FOLDER
+	local release
+	use_suite "$2"
+	release=$(newest_release "$1")
+	[ -n "$release" ] || die "no kernel $1 in $2"
+	download "$release" "$3"
+	drop_drivers "$3/lib/modules/$release"
+	depmod -b "$3" "$release"
+	/usr/bin/python3 "$HERE/unpack_vmlinux.py" \
+		"$(find "$3" -name 'vmlinuz*' -type f | head -n 1)" "$3/vmlinux"
+	echo "$release" >"$3/release"
+}
+
+# The modules that mount the root, decompressed, in the order to load them.
+add_modules() { # FOLDER INITRAMFS
+	local release module file name
+	release=$(<"$1/release")
+	for module in virtio_pci 9pnet_virtio 9p overlay; do
+		modprobe -d "$1" -S "$release" --show-depends "$module" ||
+			die "kernel $release has no module $module"
+	done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r file; do
+		name=$(basename "$file" | sed 's/\.ko.*/.ko/')
+		case $file in
+		*.xz) xz -dc "$file" ;;
+		*.zst) zstd -dcq "$file" ;;
+		*) cat "$file" ;;
+		esac >"$2/modules/$name"
+		echo "$name" >>"$2/modules/order"
+	done
+}
+
+make_initramfs() { # FOLDER
+	scratch=$(mktemp -d)
+	trap 'rm -rf "$scratch"' EXIT
+	mkdir -p "$scratch"/{bin,modules,proc,sys,dev,lower,upper,new}
+	cp /bin/busybox "$scratch/bin/busybox"
+	ln -s busybox "$scratch/bin/sh"
+	install -m 755 "$HERE/guest-init.sh" "$scratch/init"
+	install -m 755 "$HERE/guest-run.sh" "$scratch/guest-run"
+	: >"$scratch/modules/order"
+	add_modules "$1" "$scratch"
+	(cd "$scratch" && find . | cpio -o -H newc --quiet) >"$1/initramfs"
+}
+
+main() {
+	local series=${1:?"usage: vmfetch.sh SERIES [SUITE]"} folder
+	mkdir -p "$VMRUN_HOME/k"
+	home=$(cd "$VMRUN_HOME" && pwd)
+	folder=$home/k/$series
+	if [ ! -e "$folder/vmlinux" ] || [ ! -e "$folder/release" ]; then
+		rm -rf "$folder"
+		mkdir -p "$folder"
+		fetch "$series" "${2:-$(suite_of "$series")}" "$folder"
+	fi
+	make_initramfs "$folder"
+	# Under sudo the checkout stays its owner's.
+	[ -z "${SUDO_UID:-}" ] || chown -R "$SUDO_UID:${SUDO_GID:-0}" "$home"
+}
+
+main "$@"

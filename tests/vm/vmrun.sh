@@ -1,0 +1,97 @@
+#!/bin/bash
+#
+# vmrun.sh SERIES 'COMMAND' - run a command as root under another kernel.
+#
+# Boots a kernel that vmfetch.sh has made ready, in QEMU without KVM, on this
+# machine's own files: / is read-only under an overlay in memory, so that
+# nothing the guest writes reaches the host, but for the shared folder. Prints
+# what COMMAND (bash) prints and exits with its status; 124 if time was up, 125
+# if the guest did not come up or died.
+#
+#   VMRUN_MODE     real    (default) two CPUs, the host's clock
+#                  exact   one CPU whose clock counts instructions (2 ns each) and
+#                          skips idle time: delays are exact to 10 us on a loaded
+#                          host. While the guest waits for a file its clock runs
+#                          ahead, so run a program once before measuring with it.
+#   VMRUN_SHARE    a folder that the guest may write, at the same path
+#   VMRUN_TIMEOUT  seconds of the host's time               (default 300)
+#   VMRUN_MEMORY   of the guest                             (default 2G)
+#   VMRUN_HOME     where the kernels are                    (default build/vm)
+#   VMRUN_LOG      keep the kernel's console here           (default: not kept)
+
+set -eu
+
+HERE=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+
+die() {
+	printf 'vmrun: %s\n' "$1" >&2
+	exit 125
+}
+
+# share TAG FOLDER SECURITY [OPTION]
+share() {
+	arguments+=(
+		-fsdev "local,id=$1,path=$2,security_model=$3,multidevs=remap${4:-}"
+		-device "virtio-9p-pci,fsdev=$1,mount_tag=$1"
+	)
+}
+
+set_clock() {
+	case $1 in
+	real) arguments+=(-accel 'tcg,thread=multi,tb-size=512' -smp 2) ;;
+	exact)
+		arguments+=(
+			-accel 'tcg,thread=single,tb-size=512' -smp 1
+			-icount 'shift=1,sleep=off' -rtc clock=vm
+		)
+		;;
+	*) die "VMRUN_MODE must be real or exact, got $1" ;;
+	esac
+}
+
+# All that the guest needs to know lies on the control share.
+write_control() { # FOLDER COMMAND
+	mkdir "$1"
+	printf '%s\n' "$2" >"$1/command"
+	printf 'FOLDER=%q\nSHARE=%q\n' "$PWD" "$shared" >"$1/settings"
+}
+
+# Without AVX: QEMU 7.2 gets some of it wrong, so that numpy sorts wrongly.
+boot() { # KERNEL
+	share root / none ,readonly=on
+	share modules "$1/lib/modules/$(<"$1/release")" none ,readonly=on
+	share share "$shared" none
+	share control "$scratch/control" none
+	timeout -k 5 "${VMRUN_TIMEOUT:-300}" qemu-system-x86_64 \
+		-nodefaults -no-user-config -display none -no-reboot \
+		-cpu max,la57=off,avx=off,avx2=off -m "${VMRUN_MEMORY:-2G}" \
+		-chardev "file,id=console,path=$console" -serial chardev:console \
+		-chardev stdio,id=output,signal=off -serial chardev:output \
+		-kernel "$1/vmlinux" -initrd "$1/initramfs" -append \
+		'console=ttyS0 panic=-1 quiet loglevel=4 tsc=reliable mitigations=off nokaslr' \
+		"${arguments[@]}" </dev/null
+}
+
+main() {
+	[ $# = 2 ] || die "usage: vmrun.sh SERIES 'COMMAND'"
+	local kernel=${VMRUN_HOME:-$HERE/../../build/vm}/k/$1 status=0
+	[ -e "$kernel/initramfs" ] || die "kernel $1 is not there; run vmfetch.sh $1"
+	arguments=()
+	set_clock "${VMRUN_MODE:-real}"
+	scratch=$(mktemp -d)
+	trap 'rm -rf "$scratch"' EXIT
+	console=${VMRUN_LOG:-$scratch/console}
+	shared=$(realpath "${VMRUN_SHARE:-$(mktemp -d -p "$scratch")}")
+	write_control "$scratch/control" "$2"
+
+	boot "$kernel" || status=$?
+	[ ! -s "$scratch/control/status" ] || exit "$(<"$scratch/control/status")"
+	tail -n 40 "$console" >&2
+	[ "$status" != 124 ] || {
+		echo "vmrun: time was up" >&2
+		exit 124
+	}
+	die "the guest died without a status (qemu: $status); its console is above"
+}
+
+main "$@"
