@@ -20,7 +20,6 @@ typedef _Bool bool;
 #define TCP_LISTEN 10
 #define MSG_PEEK 0x2
 #define MSG_DONTWAIT 0x40
-#define MAX_SCHEDULE_TIMEOUT ((long)(~0UL >> 1))
 #define MSG_ERRQUEUE 0x2000
 #define S_IFMT 00170000
 #define S_IFSOCK 0140000
@@ -101,7 +100,6 @@ struct sock {
 	struct sock_common __sk_common;
 	struct sk_buff_head sk_receive_queue;
 	__u16 sk_protocol;
-	long sk_sndtimeo;
 	struct {
 		atomic_t rmem_alloc;
 	} sk_backlog;
@@ -123,8 +121,16 @@ struct udp_sock {
 	int forward_deficit;
 };
 
+struct iovec {
+	void *iov_base;
+	unsigned long iov_len;
+};
+
 struct iov_iter {
+	unsigned long iov_offset;
+	const struct iovec *__iov;
 	unsigned long count;
+	unsigned long nr_segs;
 };
 
 struct msghdr {
@@ -163,6 +169,15 @@ struct skb_shared_info {
 struct tcp_skb_cb {
 	__u32 seq;
 	__u32 end_seq;
+};
+
+/* for their numbers as types: all fields of headers are in the structs below */
+struct tcphdr {
+	__be32 seq;
+};
+
+struct iphdr {
+	__u8 ttl;
 };
 
 struct socket {

@@ -38,11 +38,12 @@ struct sender {
 	__u64 queue_ns;
 	__u64 xmit_end; /* ... and that left for the driver */
 	__u64 xmit_ns;
+	__u64 buffers; /* of the last send call: where, and ... */
+	__u32 buffer_count;
 	__u32 last_sequence; /* TCP sequence number of last_end */
 	__u32 tail; /* next free; head <= queued <= tail, all modulo 2^32 */
 	__u32 queued; /* first whose last byte was not handed to the device */
 	__u32 head; /* first that has not left */
-	__u32 thread; /* of the last send call */
 	__u32 pid; /* announced */
 	__u32 announced; /* whether the flow was */
 	__u32 base; /* place 0 of `sends` is that of number `base` */
@@ -218,6 +219,36 @@ static __always_inline void send_emit(const struct sender *s,
 	record->merged = m->merged;
 	record->flags = flags | (m->merged ? RECORD_MERGED : 0);
 	SUBMIT(record);
+}
+
+/* The last byte of the last send call stands at `end`: nothing follows it yet,
+ * so if it was handed on already, it was in the furthest segment. */
+static __always_inline void send_cut(struct sender *s, __u64 end,
+				     __u32 sequence)
+{
+	struct pending_send *m = send_at(s, s->tail - 1);
+	__s64 cut = s->last_end - end;
+
+	s->last_end = end;
+	s->last_sequence = sequence;
+	/* cut < 0: bytes were written that we did not see */
+	if (cut <= 0 || s->tail == s->queued)
+		return;
+	if (m->size_bytes <= cut) {
+		s->tail -= !m->merged;
+		return;
+	}
+	m->end = end;
+	m->size_bytes -= cut;
+	if (end > s->queue_end)
+		return;
+	m->queue_ns = s->queue_ns;
+	s->queued = s->tail;
+	if (end > s->xmit_end || s->head != s->tail - 1)
+		return;
+	m->packets += !m->packets;
+	send_emit(s, m, s->xmit_ns, 0);
+	s->head = s->tail;
 }
 
 #endif

@@ -16,6 +16,7 @@
  * datagrams are told apart by length alone.
  */
 #include "datagram_send.bpf.h"
+#include "header.bpf.h"
 #include <bpf/bpf_tracing.h>
 
 /* No segment of several packets is shorter: TCP's least MSS (RFC 879). */
@@ -36,8 +37,7 @@ static __always_inline bool segment_of(const struct sk_buff *skb,
 	struct tcp_header header;
 	__u32 length;
 
-	if (bpf_probe_read_kernel(&header, sizeof(header), transport))
-		return false;
+	tcp_header_at(transport, &header);
 	length = skb->len - (__u32)(transport - skb->data) -
 		 (header.offset >> 4) * 4;
 	if (!length)

@@ -16,6 +16,7 @@
  */
 #include "arrival.bpf.h"
 #include "datagram_receive.bpf.h"
+#include "header.bpf.h"
 #include "message.bpf.h"
 #include "wakeup.bpf.h"
 #include <bpf/bpf_tracing.h>
@@ -52,15 +53,6 @@ static __always_inline void early_emit(const struct receiver *r, __u64 end)
 	SUBMIT(record);
 }
 
-static __always_inline __u16 ttl_of(const struct sk_buff *skb)
-{
-	unsigned char *network = skb->head + skb->network_header;
-	__u8 header[9] = {};
-
-	bpf_probe_read_kernel(header, sizeof(header), network);
-	return header[0] >> 4 == 4 ? header[8] : header[7];
-}
-
 SEC("?tp_btf/tcp_probe")
 int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 {
@@ -95,7 +87,7 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 		r->segment_flags = RECORD_BACKLOG;
 		count(backlog_arrivals);
 	}
-	r->ttl = ttl_of(skb);
+	r->ttl = ttl_at(skb->head + skb->network_header);
 	if ((__s32)(cb.seq - tp->rcv_nxt) > 0)
 		early_emit(r, receiver_offset(r, cb.end_seq));
 	return 0;

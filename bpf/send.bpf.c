@@ -2,9 +2,13 @@
  * send.bpf.c - when a send call entered the transport, and which bytes it gave.
  *
  *   tcp_sendmsg_locked:  [write_seq, write_seq + what is left)  ->  send FIFO
- *   sock_send_length:    what the call really gave              ->  cut the
- * range sys_enter:           start of a send call on a UDP socket   ->  task
- * storage
+ *   sys_enter:           a send call on a UDP socket  ->  task storage
+ *   sock_send_length:    UDP: the next of a sendmmsg  ->  task storage
+ *
+ * A call that gave less than it wanted (no room and no waiting, an error)
+ * leaves a range that is too long. It is cut where the next call begins, or
+ * where the connection is closed: a hook on each return would cost every call.
+ * So its message is written then, and not at all if neither comes.
  *
  * Does not see the call behind bytes that were written before we began to
  * watch, nor tell apart two threads that write to one TCP socket while its
@@ -16,36 +20,6 @@
 #include "send_call.bpf.h"
 #include <asm/unistd.h>
 #include <bpf/bpf_tracing.h>
-
-/* The last byte of the last send call stands at `end`: nothing follows it yet,
- * so if it was handed on already, it was in the furthest segment. */
-static __always_inline void send_cut(struct sender *s, __u64 end,
-				     __u32 sequence)
-{
-	struct pending_send *m = send_at(s, s->tail - 1);
-	__s64 cut = s->last_end - end;
-
-	s->last_end = end;
-	s->last_sequence = sequence;
-	/* cut < 0: bytes were written that we did not see */
-	if (cut <= 0 || s->tail == s->queued)
-		return;
-	if (m->size_bytes <= cut) {
-		s->tail -= !m->merged;
-		return;
-	}
-	m->end = end;
-	m->size_bytes -= cut;
-	if (end > s->queue_end)
-		return;
-	m->queue_ns = s->queue_ns;
-	s->queued = s->tail;
-	if (end > s->xmit_end || s->head != s->tail - 1)
-		return;
-	m->packets += !m->packets;
-	send_emit(s, m, s->xmit_ns, 0);
-	s->head = s->tail;
-}
 
 static __always_inline void send_append(struct sender *s, __u64 end,
 					__u32 size_bytes, __u64 now, __u32 pid)
@@ -77,12 +51,35 @@ static __always_inline void send_append(struct sender *s, __u64 end,
 	s->tail++;
 }
 
-static __always_inline int send_begin(const struct sock *const_sk, __u64 left)
+/* The hook comes once for each piece that a call copies. Whether this is a
+ * later piece of the call whose range was appended last and ends here, too. */
+static __always_inline bool same_call(struct sender *s,
+				      const struct msghdr *msg, __u64 start)
+{
+	const struct pending_send *m = send_at(s, s->tail - 1);
+	__u64 moved;
+
+	if (s->tail == s->head)
+		return false;
+	if (msg->msg_iter.iov_offset)
+		return true;
+	if (start == m->end - m->size_bytes)
+		return !(msg->msg_flags & MSG_DONTWAIT); /* waits for room */
+	/* between two buffers of one call, as many further as fewer are left */
+	moved = ((__u64)msg->msg_iter.__iov - s->buffers) /
+		sizeof(struct iovec);
+	return moved && moved == s->buffer_count - msg->msg_iter.nr_segs;
+}
+
+/* `msg` is NULL where the hook comes once for each call. */
+static __always_inline int send_begin(const struct sock *const_sk,
+				      const struct msghdr *msg, __u64 left)
 {
 	struct sock *sk = (struct sock *)const_sk;
-	__u64 task, start, end;
+	__u64 start, end;
 	struct tcp_sock *tp;
 	struct sender *s;
+	__u32 pid;
 
 	if (!wants_socket(sk))
 		return 0;
@@ -96,78 +93,48 @@ static __always_inline int send_begin(const struct sock *const_sk, __u64 left)
 		return 0;
 	start = sender_offset(s, tp->write_seq);
 	end = start + left;
-	task = bpf_get_current_pid_tgid();
-	if (end == s->last_end && s->thread == (__u32)task)
-		return 0; /* the same call, which waited for room */
+	if (msg && end == s->last_end && same_call(s, msg, start))
+		return 0;
 	if (start != s->last_end)
 		send_cut(s, start, tp->write_seq);
-	if (s->pid != task >> 32 && task_announce(task >> 32))
-		s->pid = task >> 32;
-	s->thread = task;
-	send_append(s, end, left, bpf_ktime_get_ns(), task >> 32);
+	pid = bpf_get_current_pid_tgid() >> 32;
+	if (s->pid != pid && task_announce(pid))
+		s->pid = pid;
+	if (msg) {
+		s->buffers = (__u64)msg->msg_iter.__iov;
+		s->buffer_count = msg->msg_iter.nr_segs;
+	}
+	send_append(s, end, left, bpf_ktime_get_ns(), pid);
 	s->last_end = end;
 	s->last_sequence = tp->write_seq + left;
 	return 0;
 }
 
-/* Set for good by the first send call that may give less than it wants without
- * an error: until then a return needs no look at its socket. */
-bool sends_may_be_cut;
-
 SEC("?tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(on_send, const struct sock *sk, const struct msghdr *msg)
 {
-	if (msg->msg_flags & MSG_DONTWAIT ||
-	    sk->sk_sndtimeo != MAX_SCHEDULE_TIMEOUT)
-		sends_may_be_cut = true;
-	return send_begin(sk, msg->msg_iter.count);
+	return send_begin(sk, msg, msg->msg_iter.count);
 }
 
 SEC("?fentry/tcp_sendmsg_locked")
 int BPF_PROG(on_send_fentry, struct sock *sk, struct msghdr *msg, __u64 size)
 {
-	return send_begin(sk, size);
+	return send_begin(sk, NULL, size);
 }
 
-/* A call that gave less than it wanted (no room, no waiting; an error) leaves
- * a range that is too long: cut it before the next call begins. */
-static __always_inline int send_end(struct sock *sk)
-{
-	struct tcp_sock *tp;
-	struct sender *s;
-
-	s = sender_of(sk);
-	if (!s || s->thread != (__u32)bpf_get_current_pid_tgid())
-		return 0;
-	s->thread = 0;
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (tp && tp->write_seq != s->last_sequence)
-		send_cut(s, sender_offset(s, tp->write_seq), tp->write_seq);
-	return 0;
-}
-
+/* sendmmsg: the next datagram's call begins where this one's ended. */
 SEC("?tp_btf/sock_send_length")
-int BPF_PROG(on_send_return, struct sock *sk, int gave)
+int BPF_PROG(on_send_return, struct sock *sk)
 {
-	if (sk->sk_protocol == IPPROTO_TCP && gave > 0 && !sends_may_be_cut)
-		return 0;
-	if (!wants_socket(sk))
-		return 0;
-	if (sk->sk_protocol == IPPROTO_TCP)
-		return send_end(sk);
-	/* sendmmsg: the next datagram's call begins where this one's ended */
-	struct send_call *call = bpf_task_storage_get(
-		&send_calls, bpf_get_current_task_btf(), 0, 0);
+	struct send_call *call;
 
+	if (sk->sk_protocol != IPPROTO_UDP || !wants_socket(sk))
+		return 0;
+	call = bpf_task_storage_get(&send_calls, bpf_get_current_task_btf(), 0,
+				    0);
 	if (call && call->socket == (__u64)sk)
 		call->t_ns = bpf_ktime_get_ns();
 	return 0;
-}
-
-SEC("?fexit/tcp_sendmsg_locked")
-int BPF_PROG(on_send_return_fexit, struct sock *sk)
-{
-	return wants_socket(sk) ? send_end(sk) : 0;
 }
 
 static __always_inline bool is_send_call(long number)

@@ -49,15 +49,14 @@ static __always_inline void hidden_emit(const struct occupant *occupant,
 
 /* Whoever leaves a CPU is who came to it, or a switch went by unseen. */
 static __always_inline void occupant_change(const struct task_struct *prev,
-					    const struct task_struct *next)
+					    const struct task_struct *next,
+					    __u64 now)
 {
 	__u32 zero = 0;
 	struct occupant *o = bpf_map_lookup_elem(&occupants, &zero);
-	__u64 now;
 
 	if (!o)
 		return;
-	now = bpf_ktime_get_ns();
 	if (o->known && o->thread != (__u32)prev->pid)
 		hidden_emit(o, now);
 	o->since_ns = now;
@@ -80,19 +79,19 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev,
 	     struct task_struct *next)
 {
 	struct reader *reader = reader_of(prev);
+	__u64 now = bpf_ktime_get_ns();
 	struct wait *wait;
 
-	occupant_change(prev, next);
+	occupant_change(prev, next, now);
 	/* who is preempted on the way to sleep is still runnable */
 	if (reader)
-		reader->runnable_ns =
-			preempt || prev->__state == 0 ? bpf_ktime_get_ns() : 0;
+		reader->runnable_ns = preempt || prev->__state == 0 ? now : 0;
 	reader = reader_of(next);
 	if (!reader || !reader->runnable_ns)
 		return 0;
 	wait = &reader->waits[reader->next++ & (WAITS - 1)];
 	wait->from_ns = reader->runnable_ns;
-	wait->until_ns = bpf_ktime_get_ns();
+	wait->until_ns = now;
 	reader->runnable_ns = 0;
 	return 0;
 }

@@ -27,6 +27,7 @@ SMALL_RING_BYTES = 1 << 18
 MAIN_RING_BYTES = 1 << 22
 DRAIN_SECONDS = 0.005
 ALL_RINGS_BYTES = 1 << 28  # for all CPUs together, so that large hosts stay modest
+HEAP_RECORDS = 1 << 10
 COST_SAMPLE_SECONDS = 0.05
 COST_PERIOD_SECONDS = 1.0
 
@@ -55,6 +56,36 @@ def main_ring_bytes(cpus: int) -> int:
     """Bytes for each CPU's main ring: a power of two within the budget."""
     share = ALL_RINGS_BYTES // (len(MAIN_RINGS) * cpus)
     return max(SMALL_RING_BYTES, min(MAIN_RING_BYTES, 1 << share.bit_length() - 1))
+
+
+class _Heap:
+    """Records of one ring that were drained and not read yet, in room that stays.
+
+    Fresh memory for every drain would cost more than the copy itself.
+    """
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._room = np.empty(HEAP_RECORDS, dtype)
+        self._spare = np.empty(HEAP_RECORDS, dtype)
+        self._used = 0
+
+    def room(self, records: int) -> Records:
+        """Give so much room behind what is there, for `add`."""
+        if self._used + records > len(self._room):
+            room = np.empty(2 * (self._used + records), self._room.dtype)
+            room[: self._used] = self._room[: self._used]
+            self._room = room
+        return self._room[self._used : self._used + records]
+
+    def add(self, records: int) -> None:
+        """So many records are in the room that was given last."""
+        self._used += records
+
+    def take(self) -> Records:
+        """Give what is there, valid until the next time."""
+        found = self._room[: self._used]
+        self._room, self._spare, self._used = self._spare, self._room, 0
+        return found
 
 
 @dataclass
@@ -93,8 +124,8 @@ class Capture:
         self._sample_started = 0.0
         self._sample_base = (0, 0)
         self.drained_ns = self._drained_ns = 0
-        self._parts: dict[str, list[Records]] = {ring: [] for ring in self.layout.rings}
-        self._parts_lock = threading.Lock()
+        self._heaps = {ring: _Heap(d) for ring, d in self.layout.rings.items()}
+        self._heaps_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
         try:
@@ -150,29 +181,18 @@ class Capture:
     def drain(self) -> None:
         """Copy what the rings hold now; bounded by their sizes, never blocks."""
         begun_ns = time.monotonic_ns()
-        found = {ring: self._drain_ring(ring) for ring in self.layout.rings}
-        with self._parts_lock:
-            for ring, records in found.items():
-                if len(records):
-                    self._parts[ring].append(records)
+        with self._heaps_lock:
+            for ring, heap in self._heaps.items():
+                size = self.layout.rings[ring].itemsize
+                room = heap.room(self._drain.waiting(ring) // size)
+                heap.add(self._drain.read(ring, room) // size)
             self._drained_ns = begun_ns
 
-    def _drain_ring(self, ring: str) -> Records:
-        dtype = self.layout.rings[ring]
-        records = np.empty(self._drain.waiting(ring) // dtype.itemsize, dtype)
-        used = self._drain.read(ring, records)
-        return records[: used // dtype.itemsize]
-
     def read(self) -> Batch:
-        """Give what was drained since the last time."""
-        with self._parts_lock:
-            parts = self._parts
-            self._parts = {ring: [] for ring in self.layout.rings}
+        """Give what was drained since the last time; valid until the next time."""
+        with self._heaps_lock:
             self.drained_ns = self._drained_ns
-        return {
-            ring: np.concatenate(parts[ring] or [np.empty(0, dtype)])
-            for ring, dtype in self.layout.rings.items()
-        }
+            return {ring: heap.take() for ring, heap in self._heaps.items()}
 
     def counters(self) -> dict[str, int]:
         """What was counted instead of recorded, by name."""

@@ -61,15 +61,6 @@ PROBES = (
         "use Linux 6.16 or later, or a kernel that allows fentry",
     ),
     Probe(
-        "size of a send call (tcp)",
-        TCP,
-        (
-            _tracepoint("on_send_return", "sock_send_length"),
-            _function("on_send_return_fexit", "tcp_sendmsg_locked"),
-        ),
-        "use Linux 6.3 or later, or a kernel that allows fexit",
-    ),
-    Probe(
         # fentry first: sys_enter slows every system call of the host
         "send (udp)",
         UDP,

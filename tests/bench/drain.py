@@ -41,7 +41,7 @@ def measure(folder: Path, progress: Progress) -> Iterator[Figure]:
                     costs.append(took_ns / counts[-1])
                     del batch
     yield figure(
-        "drain, from the rings into new arrays",
+        "drain, from the rings into arrays",
         "ns/record",
         costs,
         bar=20,

@@ -21,6 +21,7 @@ from system_calls import Uring, sendmmsg
 
 MESSAGES = 50
 SO_ZEROCOPY, MSG_ZEROCOPY = 60, 0x4000000
+SMALL_SEND_BUFFER = socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000
 
 
 def _sizes(n=MESSAGES):
@@ -191,3 +192,74 @@ def test_a_partial_send_is_a_message_of_what_it_gave(make_lab, tmp_path):
     assert min(sizes) < 100_000, "no send was partial"
     rows = rows_between(recorded.messages(), *ports)
     assert_rows_are(rows, sizes, sends, reads, read_of=read_calls_of(sizes, reads))
+
+
+@pytest.mark.parametrize("way", ["send", "writev"])
+def test_the_rest_of_a_partial_send_is_a_message_of_its_own(make_lab, tmp_path, way):
+    lab = make_lab()
+    client, server = tcp_pair(lab)
+    ports = client.getsockname()[1], server.getsockname()[1]
+    client.setblocking(False)
+    give = {
+        "send": client.send,
+        "writev": lambda data: client.sendmsg([data[:333], data[333:]]),
+    }[way]
+    sends, reads = Calls(), Calls()
+    left, whole = memoryview(b""), bytes(200_000)
+    rests = 0
+    with recording(lab, tmp_path, ("tcp",)) as recorded, client, server:
+        while rests < 20:
+            left = left or memoryview(whole)
+            rests += len(left) < len(whole)
+            try:
+                left = left[sends.do(give, left) :]
+            except BlockingIOError:
+                sends.begins_ns.pop()
+                reads.do(server.recv, 70_000)
+        unread = sum(sends.results) - sum(map(len, reads.results))
+        while unread:
+            unread -= len(reads.do(server.recv, 70_000))
+
+    sizes = sends.results
+    rows = rows_between(recorded.messages(), *ports)
+    assert_rows_are(rows, sizes, sends, reads, read_of=read_calls_of(sizes, reads))
+
+
+def test_a_refused_last_send_leaves_no_row(make_lab, tmp_path):
+    lab = make_lab()
+    client, server = tcp_pair(lab)
+    ports = client.getsockname()[1], server.getsockname()[1]
+    client.setblocking(False)
+    sizes = []
+    with recording(lab, tmp_path, ("tcp",)) as recorded, client, server:
+        with pytest.raises(BlockingIOError):
+            while True:
+                sizes.append(client.send(bytes(100_000)))
+        client.shutdown(socket.SHUT_WR)
+        while server.recv(70_000):
+            continue
+
+    rows = rows_between(recorded.messages(), *ports)
+    assert min(sizes) < 100_000, "no send was partial"
+    assert rows["size_bytes"].tolist() == sizes
+    assert rows["end_to_end_ns"].notna().all()
+
+
+def test_a_call_of_many_buffers_that_waits_for_room_is_one_message(make_lab, tmp_path):
+    lab = make_lab()
+    client, server = tcp_pair(lab, lambda c, _: c.setsockopt(*SMALL_SEND_BUFFER))
+    ports = client.getsockname()[1], server.getsockname()[1]
+    client.settimeout(None)
+    buffers = [bytes(4096)] * 200
+    size = sum(map(len, buffers))
+    with recording(lab, tmp_path, ("tcp",)) as recorded, client, server:
+        for _ in range(5):
+            thread = threading.Thread(target=client.sendmsg, args=(buffers,))
+            thread.start()
+            left = size
+            while left:
+                left -= len(server.recv(min(left, 3000)))
+            thread.join()
+
+    rows = rows_between(recorded.messages(), *ports)
+    assert rows["size_bytes"].tolist() == [size] * 5
