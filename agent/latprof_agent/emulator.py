@@ -82,6 +82,10 @@ class LinkEmulator:
         text = text or f"{why}; free CPU and memory, and try again"
         return LabError(f"link emulator: {text}")
 
+    def place(self, cpu: int) -> None:
+        """Keep it on one CPU."""
+        os.sched_setaffinity(self.pid, {cpu})
+
     def wait_ready(self) -> None:
         """Wait until both devices exist."""
         self._line(_START_S)

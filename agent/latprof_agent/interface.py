@@ -35,7 +35,8 @@ _SIOCETHTOOL = 0x8946
 _OFFLOADS = {"tso": (0x1E, 0x1F), "gso": (0x23, 0x24), "gro": (0x2B, 0x2C)}
 
 _CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
-_CONGESTIONS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+_CONGESTIONS = _CONGESTION.with_name("tcp_available_congestion_control")
+_ALLOWED = _CONGESTION.with_name("tcp_allowed_congestion_control")
 _IPV6 = Path("/proc/sys/net/ipv6/conf")
 
 
@@ -73,11 +74,16 @@ def set_congestion(name: str | None) -> str:
         try:
             _CONGESTION.write_text(name)
         except OSError as error:
-            there = ", ".join(_CONGESTIONS.read_text().split())
-            raise LabError(
-                f"cannot set congestion control {name}: this kernel has {there};"
-                f" choose one of these or load tcp_{name}"
-            ) from error
+            there = _CONGESTIONS.read_text().split()
+            why = f"this kernel has {', '.join(there)}; choose one of these or load"
+            remedy = f"{why} tcp_{name}"
+            if name in there:
+                allow = f"{_ALLOWED.read_text().strip()} {name}"
+                remedy = (
+                    "the host restricts it; allow it with `sysctl -w "
+                    f"net.ipv4.{_ALLOWED.name}='{allow}'`"
+                )
+            raise LabError(f"cannot set congestion control {name}: {remedy}") from error
     return _CONGESTION.read_text().strip()
 
 

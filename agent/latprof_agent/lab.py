@@ -229,6 +229,16 @@ class Lab:
             self.registration.add_process(child.pid)
         return child
 
+    def place_emulator(self, cpu: int) -> None:
+        """Keep the link emulator, if this lab has one, on one CPU.
+
+        With both ends on that CPU it is awake when a packet comes; to wake another
+        one takes tens of microseconds, and the scheduler would choose anew each run.
+        """
+        if self._emulator:
+            self._emulator.place(cpu)
+            self.settings["emulator_cpu"] = cpu
+
     def counters(self) -> dict[str, Any]:
         """Count packets: on the way, and at interfaces and qdiscs of both ends."""
 

@@ -70,10 +70,13 @@ def _setup(summary: dict[str, Any]) -> str:
     bucket = f" ({known['qdisc']}, burst {known['burst_bytes']} bytes)"
     link += bucket if known["rate_is_token_bucket"] else ""
     loss = f", {100 * known['loss']:g}% loss" if known["loss"] else ""
+    plan = summary["workload"]["plan"]
+    congestion = plan and plan["congestion"]
+    congestion = congestion or summary["lab"]["settings"]["congestion_control"]
     return (
         f"{what}; lab link: {known['kind']}, {link}, "
         f"{duration(known['delay_ns'])} each way{loss}, "
-        f"MTU {known['mtu_bytes']}, {summary['lab']['settings']['congestion_control']}"
+        f"MTU {known['mtu_bytes']}, {congestion}"
     )
 
 

@@ -57,6 +57,33 @@ def test_an_absent_congestion_control_names_those_that_are_there(registry):
     assert list(registry.glob("*.lab")) == []
 
 
+def test_a_restricted_congestion_control_says_how_to_allow_it(registry):
+    folder = Path("/proc/sys/net/ipv4")
+    words = {
+        which: (folder / f"tcp_{which}_congestion_control").read_text().split()
+        for which in ("available", "allowed")
+    }
+    restricted = sorted(set(words["available"]) - set(words["allowed"]))
+    if not restricted:
+        pytest.skip("this kernel restricts none")
+    name = restricted[0]
+    remedy = f"allowed_congestion_control='{' '.join(words['allowed'])} {name}'"
+    with (
+        pytest.raises(LabError, match=f"{name}: the host restricts it.*{remedy}"),
+        Lab(LinkSpec(congestion=name), registry=registry),
+    ):
+        pass
+
+
+def test_the_emulator_stays_on_the_cpu_of_both_ends(registry):
+    cpu = min(os.sched_getaffinity(0))
+    with Lab(LinkSpec(delay_ns=10**6, emulator="always"), registry=registry) as lab:
+        lab.place_emulator(cpu)
+        assert lab.settings["emulator_cpu"] == cpu
+        (process,) = lab.registration.content["processes"]
+        assert os.sched_getaffinity(process["pid"]) == {cpu}
+
+
 def tcp_packets(lab, total_bytes):
     """Packets that `a` hands to its device for one bulk transfer to `b`."""
     before = lab.counters()["a"]["interface"]["tx_packets"]

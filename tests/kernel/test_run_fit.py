@@ -8,8 +8,7 @@ import pytest
 from latprof_process import FIRST, run
 
 RATE_BPS, DELAY_SECONDS = 100e6, 1e-3
-FAST = ("--rate=100mbit", "--delay=1ms", "--emulator=always")
-SLOW = ("--rate=100mbit", "--delay=3ms", "--emulator=always")
+LINK = ("--rate=100mbit", "--delay=1ms", "--emulator=always")
 
 
 def summary_of(out, *words: str) -> dict:
@@ -29,28 +28,22 @@ def line_of(figures: dict) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("words", "factor"), [((), 2), (("--reply=18",), 1)])
-def test_bandwidth_and_fixed_delay_of_known_links(tmp_path, words, factor):
-    fast = summary_of(tmp_path / "fast", *FAST, *words, "--rounds=60")
-    slow = summary_of(tmp_path / "slow", *SLOW, *words, "--rounds=60")
+def test_bandwidth_and_fixed_delay_of_a_known_link(tmp_path, words, factor):
+    found = summary_of(tmp_path / "run", *LINK, *words, "--rounds=100")
     for protocol in ("tcp", "udp"):
-        assert fast[protocol]["fit"]["factor"] == factor
-        bit, fixed = line_of(fast[protocol])
-        _, slow_fixed = line_of(slow[protocol])
+        assert found[protocol]["fit"]["factor"] == factor
+        bit, fixed = line_of(found[protocol])
         # Nothing is early, and the link does not carry more than it can; half a
-        # percent is for noise, where the hosts add nothing to hide it.
-        assert fixed >= 2 * DELAY_SECONDS
+        # percent is for noise, where the hosts add nothing to hide it. Their own
+        # work on a round trip, 35 us, is in the 30 us and the two percent.
+        assert 2 * DELAY_SECONDS <= fixed <= 1.02 * 2 * DELAY_SECONDS + 30e-6, protocol
         assert 1 / bit <= 1.005 * RATE_BPS
         # A datagram does not leave before it is copied whole, and is not read
         # before it is there whole. TCP does both meanwhile. The fit cannot tell
         # this from the link: 1 ns a byte, where the link takes 80, and twice as
         # much where other programs want the CPUs and caches.
-        hosts = 0.0 if protocol == "tcp" else 0.02
+        hosts = 0.0 if protocol == "tcp" else 0.01
         assert 1 / bit >= (1 - 0.02 - hosts) * RATE_BPS, protocol
-        # Nor can it tell the hosts' own work from the link's delay: 40 us a round
-        # trip on an idle machine, much more on a busy one. It is the same on both
-        # links, so what the slow one adds is known.
-        bound = 0.02 * 4 * DELAY_SECONDS + 30e-6
-        assert slow_fixed - fixed == pytest.approx(4e-3, abs=bound), protocol
 
 
 def test_a_token_bucket_with_gaps_is_no_line(tmp_path):

@@ -74,7 +74,8 @@ def _link(options: argparse.Namespace) -> Any:
         mtu=int(options.mtu),
         offloads=not options.no_offloads,
         ipv6=options.ipv6,
-        congestion=options.congestion,
+        # the generator sets its own, which needs no leave of the host
+        congestion=options.congestion if options.words else None,
         emulator=options.emulator,
         seed=int(options.seed) or 1,
     )
