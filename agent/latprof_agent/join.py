@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_agent.capture import Batch
+from latprof_agent.datagrams import match_datagrams
 from latprof_agent.flows import Flows
 from latprof_agent.layout import Layout
 
@@ -29,6 +30,7 @@ SETTLE_NS = 2_000_000
 RANGE_KEEP_NS = 300_000_000
 PENDING_LIMIT = 1 << 18
 RARE_LIMIT = 1 << 16
+FLOW_LIMIT = 1 << 17  # 40 MB
 IPPROTO_TCP = 6
 FOREVER = np.iinfo(np.int64).max
 
@@ -86,9 +88,13 @@ class Joiner:
 
         `drained_ns` is the time just before the batch was drained.
         """
+        if (flows := len(self.flows)) > FLOW_LIMIT:
+            stay = self.flows.let_go(FLOW_LIMIT // 2)
+            self._count("flows let go", flows - len(stay))
+            self._forgotten = self._forgotten[stay]
         if len(batch["flows"]):
             self.flows.add(batch["flows"])
-            fresh = len(self.flows.table) - len(self._forgotten)
+            fresh = len(self.flows) - len(self._forgotten)
             self._forgotten = np.r_[self._forgotten, np.zeros(fresh, "i8")]
         for task in batch["tasks"]:
             comm = bytes(task["comm"]).split(b"\0")[0].decode(errors="replace")
@@ -119,8 +125,12 @@ class Joiner:
             self.flows.index(ranges["flow"]),
             np.zeros(len(ranges), bool),
         )
+        held_flow = self.flows.index(held["flow"])
+        self.flows.touch(at_hand.sent_flow, at_hand.range_flow, held_flow)
         self._match_streams(at_hand)
-        _match_datagrams(at_hand)
+        sent, received = match_datagrams(at_hand.sent, ranges)
+        at_hand.partner[sent] = received
+        at_hand.used[received] = True
         done_sent = self._done_sent(at_hand, settled_ns)
         alone, kept = self._leave_ranges(at_hand, settled_ns)
         self._sent = self._sent[~done_sent]
@@ -220,63 +230,6 @@ class Joiner:
 
 def _stream_key(flow: Array, offset: Array) -> Array:
     return np.asarray(flow << OFFSET_BITS | offset.astype("i8"))
-
-
-def _match_datagrams(halves: _Halves) -> None:
-    sent, ranges = halves.sent, halves.ranges
-    datagrams = np.flatnonzero(sent["key"] != 0)
-    received = np.flatnonzero(ranges["key"] != 0)
-    if not len(datagrams) or not len(received):
-        return
-    order = np.lexsort((sent["xmit_ns"][datagrams], sent["key"][datagrams]))
-    datagrams = datagrams[order]
-    received = received[np.argsort(ranges["arrive_ns"][received], kind="stable")]
-    keys, wanted = sent["key"][datagrams], ranges["key"][received]
-    low, high = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
-    arrive = ranges["arrive_ns"][received].astype("i8")
-    xmit = sent["xmit_ns"][datagrams].astype("i8")
-    choice = np.where(high - low == 1, low, -1)
-    choice[(choice >= 0) & (xmit[choice] > arrive)] = -1
-    alike = np.flatnonzero(high - low > 1)
-    if len(alike):
-        plain = choice >= 0
-        usual = int(np.median((arrive - xmit[choice])[plain])) if plain.any() else 0
-        _choose_alike(choice, alike, low, high, xmit, arrive - usual, arrive)
-    # of several received halves that are alike the first has the sent half
-    found = np.flatnonzero(choice >= 0)
-    chosen, first = np.unique(choice[found], return_index=True)
-    halves.partner[datagrams[chosen]] = received[found[first]]
-    halves.used[received[found[first]]] = True
-
-
-def _choose_alike(
-    choice: Array,
-    alike: Array,
-    low: Array,
-    high: Array,
-    xmit: Array,
-    due: Array,
-    arrive: Array,
-) -> None:
-    """Give datagrams that look the same the sent half nearest to when it was due.
-
-    The IPv4 identification comes round after 65,536 datagrams, so one whose own
-    partner was never seen must not take a later one's.
-    """
-    taken: set[int] = set()
-    for i in alike:
-        group = range(int(low[i]), int(high[i]))
-        free = [j for j in _near(group, xmit, int(due[i])) if j not in taken]
-        free = [j for j in free if xmit[j] <= arrive[i]]
-        if free:
-            choice[i] = min(free, key=lambda j: abs(int(xmit[j]) - int(due[i])))
-            taken.add(int(choice[i]))
-
-
-def _near(group: range, xmit: Array, due: int) -> range:
-    """At most 16 of a group's places around a time."""
-    at = group.start + int(np.searchsorted(xmit[group.start : group.stop], due))
-    return range(max(group.start, at - 8), min(group.stop, at + 8))
 
 
 def _newest(kept: Array, new: Array) -> Array:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from latprof_agent import join
+from latprof_agent.datagrams import match_datagrams
 from latprof_agent.join import (
     IPPROTO_TCP,
     PENDING_LIMIT,
@@ -159,6 +161,54 @@ def test_datagrams_that_are_alike_join_in_their_order(keys, delays, random):
     assert joined(records) == (sorted(expected), {})
 
 
+def halves_of(xmit, arrive, keys) -> tuple:
+    """Sent halves and ranges of datagrams, `end` telling which is whose."""
+    sent = np.zeros(len(keys), LAYOUT.rings["sent_messages"])
+    ranges = np.zeros(len(keys), LAYOUT.rings["received_ranges"])
+    sent["xmit_ns"], ranges["arrive_ns"] = xmit, arrive
+    for half in (sent, ranges):
+        half["key"], half["end"] = keys, np.arange(len(keys))
+    return sent, ranges
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    gaps=st.lists(st.integers(10_000, 400_000), min_size=30, max_size=90),
+    transits=st.lists(st.integers(1000, 9000), min_size=90, max_size=90),
+    missing=st.lists(st.sampled_from(["", "", "", "sent", "range"]), min_size=90),
+    random=st.randoms(use_true_random=False),
+)
+def test_a_datagram_alike_takes_no_others_stamps_where_its_own_are_missing(
+    gaps, transits, missing, random
+):
+    n = len(gaps)
+    xmit = 10**12 + np.cumsum(gaps)
+    # of each three one is alike to others; the rest tell how long the way takes
+    keys = np.where(np.arange(n) % 3 == 0, 1, 1000 + np.arange(n))
+    sent, ranges = halves_of(xmit, xmit + transits[:n], keys)
+    keep = {
+        half: [i for i in range(n) if missing[i] != half or i % 3]
+        for half in ("sent", "range")
+    }
+    for order in keep.values():
+        random.shuffle(order)
+    sent, ranges = sent[keep["sent"]], ranges[keep["range"]]
+    ours, theirs = match_datagrams(sent, ranges)
+    both = set(keep["sent"]) & set(keep["range"])
+    found = dict(zip(sent["end"][ours], ranges["end"][theirs], strict=True))
+    assert {i: found.get(i) for i in both} == {i: i for i in both}
+
+
+def test_a_flood_of_datagrams_that_are_all_alike_joins_in_their_order():
+    n = 200_000
+    xmit = 10**12 + np.arange(n) * 5000
+    sent, ranges = halves_of(xmit, xmit + 50_000, np.full(n, 7))
+    order = np.random.default_rng(1).permutation(n)
+    ours, theirs = match_datagrams(sent[order], ranges)
+    assert len(ours) == n
+    assert (order[ours] == theirs).all()
+
+
 def message(flow: int, end: int, at_ns: int) -> Record:
     return record("sent_messages", at_ns, 0, flow=flow, end=end, xmit_ns=at_ns)
 
@@ -216,6 +266,32 @@ def test_memory_is_bounded_where_no_partner_ever_comes():
     assert given_out == 24 * (PENDING_LIMIT // 4) - PENDING_LIMIT
     assert joiner.unmatched == {"sent, no receiver's half": given_out}
     assert held_bytes[-1] <= 1.2 * held_bytes[5]
+
+
+def test_flows_that_are_not_used_are_let_go(monkeypatch):
+    # halves are kept for 15 drains, so 300 flows and the old one are in use
+    limit, fresh, drains = 800, 20, 100
+    monkeypatch.setattr(join, "FLOW_LIMIT", limit)
+    joiner, rows, expected = Joiner(LAYOUT), [], []
+    old = 10**6
+    for i in range(drains):
+        now = (i + 1) * DRAIN_NS
+        flows = [i * fresh + n + 1 for n in range(fresh)]
+        records = announcements(old, SENDER, RECEIVER) if i == 0 else []
+        for flow in flows:
+            records += announcements(flow, SENDER, RECEIVER)
+        for flow, end in [(old, i + 1), *((flow, 7) for flow in flows)]:
+            records += [message(flow, end, now - 9), range_of(flow, end, now - 5)]
+            expected.append((flow, 0, end, now - 5))
+        rows += rows_of(joiner.feed(batch_of(records), now))
+        assert len(joiner.flows) <= limit + fresh
+        assert joiner.flows.index(joiner.flows.table["flow"]).tolist() == list(
+            range(len(joiner.flows))
+        )
+    rows += rows_of(joiner.finish())
+    assert sorted(rows) == sorted(expected)
+    gone = drains * fresh + 1 - len(joiner.flows)
+    assert joiner.unmatched == {"flows let go": gone}
 
 
 def test_retransmitted_segments_count_to_the_messages_they_overlap():
