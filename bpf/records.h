@@ -9,6 +9,8 @@
 #ifndef LATPROF_RECORDS_H
 #define LATPROF_RECORDS_H
 
+#include <linux/types.h>
+
 /* The sender's half of one message, written when it left for the driver. */
 struct sent_message {
 	__u64 flow; /* see struct flow */
@@ -109,6 +111,14 @@ enum record_flag {
 	RECORD_NO_WAKEUP = 16,
 	/* a datagram that found its socket full: it was dropped at read_ns */
 	RECORD_DROPPED = 32,
+};
+
+/* The front of each CPU's ring, see ring.bpf.h. */
+struct ring_control {
+	__u64 head; /* records that were begun */
+	__u64 tail; /* ... and read: moved by user space */
+	__u32 first; /* index of slot 0 in the array */
+	__u32 mask; /* slots less one; a power of two less one */
 };
 
 /* What was counted instead of recorded. Each must be explained by the agent. */

@@ -35,17 +35,27 @@ static void find_programs(struct drain *drain)
 	}
 }
 
+/* All arrays that user space may map, but for the object's own variables. */
+static bool is_ring(const struct bpf_map *map)
+{
+	return bpf_map__type(map) == BPF_MAP_TYPE_ARRAY &&
+	       bpf_map__map_flags(map) & BPF_F_MMAPABLE &&
+	       !bpf_map__is_internal(map);
+}
+
 static void find_rings(struct drain *drain)
 {
 	struct bpf_map *map;
 
 	bpf_object__for_each_map(map, drain->object) {
-		if (bpf_map__type(map) != BPF_MAP_TYPE_ARRAY_OF_MAPS ||
-		    drain->ring_count == MAX_RINGS)
+		struct ring *ring = &drain->rings[drain->ring_count];
+
+		if (!is_ring(map) || drain->ring_count == MAX_RINGS)
 			continue;
-		bpf_map__set_max_entries(map, drain->cpu_count);
-		drain->rings[drain->ring_count].map = map;
-		drain->rings[drain->ring_count++].bytes = DEFAULT_RING_BYTES;
+		ring->map = map;
+		ring->cpu_count = drain->cpu_count;
+		ring_size(ring, DEFAULT_RING_BYTES);
+		drain->ring_count++;
 	}
 }
 
@@ -177,10 +187,7 @@ int drain_size(struct drain *drain, const char *name, size_t bytes)
 {
 	struct ring *ring = ring_find(drain, name);
 
-	if (!ring)
-		return -ENOENT;
-	ring->bytes = bytes;
-	return 0;
+	return ring ? ring_size(ring, bytes) : -ENOENT;
 }
 
 int drain_load(struct drain *drain)
@@ -190,7 +197,7 @@ int drain_load(struct drain *drain)
 	log_start();
 	error = bpf_object__load(drain->object);
 	for (size_t i = 0; !error && i < drain->ring_count; i++)
-		error = ring_open(&drain->rings[i], drain->cpu_count);
+		error = ring_open(&drain->rings[i]);
 	return error;
 }
 

@@ -1,31 +1,17 @@
 /*
- * ring.c - BPF ring buffers, read by ourselves.
- *
- * libbpf calls back for each record and gives each back to the kernel alone,
- * which costs twice as much, and maps every ring twice, which counts as our
- * memory. The layout is the kernel's (include/uapi/linux/bpf.h,
- * kernel/bpf/ringbuf.c): a page with the consumer's position, one with the
- * producer's, then the data; a record is a header of 8 bytes and its payload,
- * at multiples of 8.
+ * ring.c - the reading side of bpf/ring.bpf.h.
  */
 #include "ring.h"
 
-#include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
-#include <linux/bpf.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct cpu_ring {
-	uint64_t *consumed;
-	const uint64_t *produced;
-	const char *data;
-};
+#include "../../bpf/records.h"
 
 struct batch {
 	char *bytes;
@@ -33,126 +19,102 @@ struct batch {
 	size_t used;
 };
 
-static int map_pages(struct cpu_ring *cpu, int fd, size_t bytes)
+static size_t entries(const struct ring *ring)
+{
+	return ring->cpu_count * (1 + ring->slots);
+}
+
+static size_t area_bytes(const struct ring *ring)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
-	char *at = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	size_t bytes = entries(ring) * ring->slot_bytes;
 
-	if (at == MAP_FAILED)
+	return (bytes + page - 1) / page * page;
+}
+
+int ring_size(struct ring *ring, size_t bytes)
+{
+	ring->slot_bytes = bpf_map__value_size(ring->map);
+	ring->slots = 1;
+	while (2 * ring->slots * ring->slot_bytes <= bytes)
+		ring->slots *= 2;
+	if (entries(ring) > UINT32_MAX)
+		return -E2BIG;
+	return bpf_map__set_max_entries(ring->map, entries(ring));
+}
+
+static char *entry(const struct ring *ring, size_t index)
+{
+	return ring->area + index * ring->slot_bytes;
+}
+
+static struct ring_control *control_of(const struct ring *ring, int cpu)
+{
+	return (struct ring_control *)entry(ring, cpu);
+}
+
+int ring_open(struct ring *ring)
+{
+	void *area = mmap(NULL, area_bytes(ring), PROT_READ | PROT_WRITE,
+			  MAP_SHARED, bpf_map__fd(ring->map), 0);
+
+	if (area == MAP_FAILED)
 		return -errno;
-	cpu->consumed = (uint64_t *)at;
-	at = mmap(NULL, page + bytes, PROT_READ, MAP_SHARED, fd, page);
-	if (at == MAP_FAILED)
-		return -errno;
-	cpu->produced = (const uint64_t *)at;
-	cpu->data = at + page;
+	ring->area = area;
+	for (int cpu = 0; cpu < ring->cpu_count; cpu++) {
+		struct ring_control *control = control_of(ring, cpu);
+
+		control->first = ring->cpu_count + cpu * ring->slots;
+		control->mask = ring->slots - 1;
+	}
 	return 0;
-}
-
-static void unmap_pages(struct cpu_ring *cpu, size_t bytes)
-{
-	size_t page = sysconf(_SC_PAGESIZE);
-
-	if (cpu->consumed)
-		munmap(cpu->consumed, page);
-	if (cpu->produced)
-		munmap((void *)cpu->produced, page + bytes);
-}
-
-static int open_cpu(struct ring *ring, int cpu)
-{
-	int outer = bpf_map__fd(ring->map), error;
-	int inner = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "ring", 0, 0,
-				   ring->bytes, NULL);
-
-	if (inner < 0)
-		return inner;
-	error = bpf_map_update_elem(outer, &cpu, &inner, BPF_ANY);
-	if (!error)
-		error = map_pages(&ring->cpus[cpu], inner, ring->bytes);
-	/* the array of rings and the mapping keep it alive */
-	close(inner);
-	return error;
-}
-
-int ring_open(struct ring *ring, int cpu_count)
-{
-	int error = 0;
-
-	ring->cpus = calloc(cpu_count, sizeof(*ring->cpus));
-	if (!ring->cpus)
-		return -ENOMEM;
-	ring->cpu_count = cpu_count;
-	for (int cpu = 0; !error && cpu < cpu_count; cpu++)
-		error = open_cpu(ring, cpu);
-	return error;
 }
 
 void ring_close(struct ring *ring)
 {
-	for (int cpu = 0; cpu < ring->cpu_count; cpu++)
-		unmap_pages(&ring->cpus[cpu], ring->bytes);
-	free(ring->cpus);
-	ring->cpus = NULL;
-	ring->cpu_count = 0;
+	if (ring->area)
+		munmap(ring->area, area_bytes(ring));
+	ring->area = NULL;
 }
 
-/* A record may go round the end of the ring. */
-static void copy_record(const struct cpu_ring *cpu, size_t ring_bytes,
-			uint64_t position, size_t size, struct batch *batch)
+/* Whether all records fitted that are whole. */
+static bool read_cpu(const struct ring *ring, int cpu, struct batch *batch)
 {
-	size_t offset = position & (ring_bytes - 1);
-	size_t left = ring_bytes - offset;
-	char *to = batch->bytes + batch->used;
-
-	if (size <= left) {
-		memcpy(to, cpu->data + offset, size);
-	} else {
-		memcpy(to, cpu->data + offset, left);
-		memcpy(to + left, cpu->data, size - left);
-	}
-	batch->used += size;
-}
-
-/* Whether all records fitted that were complete. */
-static bool read_cpu(struct cpu_ring *cpu, size_t ring_bytes,
-		     struct batch *batch)
-{
-	uint64_t end = __atomic_load_n(cpu->produced, __ATOMIC_ACQUIRE);
-	uint64_t at = *cpu->consumed;
+	struct ring_control *control = control_of(ring, cpu);
+	const char *slots = entry(ring, control->first);
+	size_t size = ring->slot_bytes - sizeof(uint64_t);
+	uint64_t head = __atomic_load_n(&control->head, __ATOMIC_ACQUIRE);
+	uint64_t at = control->tail;
 	bool room = true;
 
-	while (at < end) {
-		const char *header = cpu->data + (at & (ring_bytes - 1));
-		uint32_t length = __atomic_load_n((const uint32_t *)header,
-						  __ATOMIC_ACQUIRE);
-		size_t size = length & ~BPF_RINGBUF_DISCARD_BIT;
+	for (; at < head; at++) {
+		const uint64_t *slot =
+			(const uint64_t *)(slots + (at & control->mask) *
+							   ring->slot_bytes);
 
-		if (length & BPF_RINGBUF_BUSY_BIT)
-			break;
+		if (__atomic_load_n(slot, __ATOMIC_ACQUIRE) != at + 1)
+			break; /* begun, and interrupted */
 		room = batch->size - batch->used >= size;
 		if (!room)
 			break;
-		if (!(length & BPF_RINGBUF_DISCARD_BIT))
-			copy_record(cpu, ring_bytes, at + BPF_RINGBUF_HDR_SZ,
-				    size, batch);
-		at += (size + BPF_RINGBUF_HDR_SZ + 7) & ~7ull;
+		memcpy(batch->bytes + batch->used, slot + 1, size);
+		batch->used += size;
 	}
-	__atomic_store_n(cpu->consumed, at, __ATOMIC_RELEASE);
+	__atomic_store_n(&control->tail, at, __ATOMIC_RELEASE);
 	return room;
 }
 
 size_t ring_waiting(const struct ring *ring)
 {
-	size_t bytes = 0;
+	uint64_t records = 0;
 
-	for (int i = 0; i < ring->cpu_count; i++) {
-		const struct cpu_ring *cpu = &ring->cpus[i];
+	for (int cpu = 0; cpu < ring->cpu_count; cpu++) {
+		struct ring_control *control = control_of(ring, cpu);
 
-		bytes += __atomic_load_n(cpu->produced, __ATOMIC_ACQUIRE) -
-			 *cpu->consumed;
+		records += __atomic_load_n(&control->head, __ATOMIC_ACQUIRE) -
+			   control->tail;
 	}
-	return bytes;
+	return records * (ring->slot_bytes - sizeof(uint64_t));
 }
 
 size_t ring_read(struct ring *ring, void *buffer, size_t size)
@@ -162,7 +124,7 @@ size_t ring_read(struct ring *ring, void *buffer, size_t size)
 	for (int i = 0; i < ring->cpu_count; i++) {
 		int cpu = (ring->next + i) % ring->cpu_count;
 
-		if (!read_cpu(&ring->cpus[cpu], ring->bytes, &batch)) {
+		if (!read_cpu(ring, cpu, &batch)) {
 			ring->next = cpu;
 			break;
 		}

@@ -1,5 +1,5 @@
 /*
- * ring.h - the rings of one record type, one for each CPU.
+ * ring.h - the rings of one record type, one for each CPU; see bpf/ring.bpf.h.
  */
 #ifndef LATPROF_RING_READER_H
 #define LATPROF_RING_READER_H
@@ -7,19 +7,21 @@
 #include <stddef.h>
 
 struct bpf_map;
-struct cpu_ring;
 
 struct ring {
-	struct bpf_map *map; /* the array of rings; borrowed */
-	size_t bytes; /* of each CPU's ring; a power of two, pages */
-	struct cpu_ring *cpus;
+	struct bpf_map *map; /* borrowed */
+	char *area; /* the map's entries, once they are mapped */
+	size_t slot_bytes; /* a sequence and the record */
+	size_t slots; /* of each CPU; a power of two */
 	int cpu_count;
 	int next; /* CPU to begin with, so that none starves */
 };
 
-/* Makes a ring for each CPU and enters it into the loaded map. -errno; what was
- * made is released by ring_close(). */
-int ring_open(struct ring *ring, int cpu_count);
+/* Gives each CPU's ring as many slots as go into `bytes`. Before the load. */
+int ring_size(struct ring *ring, size_t bytes);
+
+/* Maps a loaded ring and makes it ready for records; -errno. */
+int ring_open(struct ring *ring);
 void ring_close(struct ring *ring);
 
 /* At most so many bytes of records are in the rings now. */
