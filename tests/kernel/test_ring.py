@@ -1,0 +1,70 @@
+"""The rings themselves: what they hold when full, and round their end."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from latprof_agent.capture import Capture, Filter
+from latprof_agent.probes import capabilities
+from recording import tcp_pair
+
+RING_BYTES = 4096
+BYTES = 64
+
+
+@pytest.fixture
+def capture(make_lab):
+    """Probes with rings of one page that nobody drains; a pair to send over."""
+    lab = make_lab()
+    client, server = tcp_pair(lab)
+    watched = Filter(netns=(lab.a_inode, lab.b_inode), protocols=("tcp",))
+    found = capabilities(("tcp",))
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cpus)})  # one CPU's ring takes all
+    try:
+        with Capture(watched, found, RING_BYTES) as capture, client, server:
+            capture.start(draining=False)
+            yield capture, client, server
+    finally:
+        os.sched_setaffinity(0, cpus)
+
+
+def pass_messages(count, client, server):
+    for _ in range(count):
+        client.send(bytes(BYTES))
+        server.recv(BYTES)
+
+
+def drained(capture):
+    capture.drain()
+    return {ring: records.copy() for ring, records in capture.read().items()}
+
+
+def test_a_full_ring_counts_what_it_had_no_room_for(capture):
+    capture, client, server = capture
+    sent = 200
+    pass_messages(sent, client, server)
+    capture.stop()
+    batch = {ring: records.copy() for ring, records in capture.read().items()}
+    counters = capture.counters()
+    for ring in ("sent_messages", "received_ranges"):
+        kept = len(batch[ring])
+        assert 0 < kept < RING_BYTES // BYTES
+        # the oldest are kept, whole
+        assert batch[ring]["end"].tolist() == [BYTES * (i + 1) for i in range(kept)]
+        assert kept + counters[f"lost_{ring}"] == sent
+
+
+def test_a_drained_ring_goes_round_without_a_loss(capture):
+    capture, client, server = capture
+    batches = []
+    for _ in range(60):
+        pass_messages(10, client, server)
+        batches.append(drained(capture))
+    capture.stop()
+    for ring in ("sent_messages", "received_ranges"):
+        ends = np.concatenate([batch[ring]["end"] for batch in batches])
+        assert ends.tolist() == [BYTES * (i + 1) for i in range(600)]
+        assert capture.counters()[f"lost_{ring}"] == 0
