@@ -31,8 +31,8 @@ static __always_inline void tcp_header_at(unsigned char *transport,
 /* TTL or hop limit. */
 static __always_inline __u16 ttl_at(unsigned char *network)
 {
+	const __u8 *header;
 	__u8 copy[9] = {};
-	const __u8 *header = copy;
 
 	if (bpf_rdonly_cast) {
 		header = VIEW(struct iphdr, network);
