@@ -43,6 +43,11 @@ class PingPong:
     seed: int = 1
     verify: bool = True
 
+    @property
+    def cpu_of_both(self) -> int | None:
+        """The CPU that both ends share, if they are to."""
+        return self.client_cpu if self.client_cpu == self.server_cpu else None
+
     def check(self, protocol: str) -> None:
         """Refuse what cannot be sent over `protocol`."""
         largest = LARGEST_BYTES[protocol]

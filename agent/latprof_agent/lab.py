@@ -229,13 +229,13 @@ class Lab:
             self.registration.add_process(child.pid)
         return child
 
-    def place_emulator(self, cpu: int) -> None:
-        """Keep the link emulator, if this lab has one, on one CPU.
+    def place_emulator(self, cpu: int | None) -> None:
+        """Keep the link emulator, if this lab has one, on the CPU of both ends.
 
-        With both ends on that CPU it is awake when a packet comes; to wake another
-        one takes tens of microseconds, and the scheduler would choose anew each run.
+        There it is awake when a packet comes; to wake another CPU takes tens of
+        microseconds, and the scheduler would choose anew each run. None: anywhere.
         """
-        if self._emulator:
+        if self._emulator and cpu is not None:
             self._emulator.place(cpu)
             self.settings["emulator_cpu"] = cpu
 

@@ -111,9 +111,8 @@ class _Session:
     def run(self, table: tuple[probes.Probe, ...]) -> Outcome:
         """Record all workloads, then sum up, whatever happens between."""
         self._command = self._make_command()
-        cpu = self.options.plan.client_cpu
-        if self.lab and cpu is not None and cpu == self.options.plan.server_cpu:
-            self.lab.place_emulator(cpu)
+        if self.lab and not self._command:
+            self.lab.place_emulator(self.options.plan.cpu_of_both)
         watched = Filter(
             netns=(self.lab.a_inode, self.lab.b_inode) if self.lab else (),
             ports=self.options.ports,

@@ -66,7 +66,6 @@ def assert_readable(folder) -> int:
         (("--delay=61s",), "got 61000000000"),
         (("--client-cpu=8000",), "got 8000"),
         (("--no-lab",), "needs a COMMAND"),
-        (("--server='", "--", "true"), "no closing quotation"),
         (("--out=/etc/passwd",), "exists already"),
         (("--out=/etc/passwd/run",), "/etc/passwd is not a folder"),
         (("--out=/proc/run",), "cannot make run folder /proc/run"),
@@ -75,6 +74,19 @@ def assert_readable(folder) -> int:
 )
 def test_wrong_usage_is_refused_before_anything_is_made(words, text):
     assert_failed(run("run", *SHORT, *words), 2, text)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--spin",), "--spin: is for latprof's own messages"),
+        (("--no-lab", "--mtu=900"), "--mtu: needs the lab"),
+        (("--no-lab", "--server=true"), "--server: needs the lab"),
+        (("--server='",), "no closing quotation"),
+    ],
+)
+def test_options_that_do_not_go_with_a_command_are_refused(words, text):
+    assert_failed(run("run", *words, "--", "true"), 2, text)
 
 
 def test_without_root_it_says_how(tmp_path):

@@ -15,7 +15,10 @@ from latprof_agent.cli.run_options import (
     DEFAULT_DELAY_NS,
     DEFAULT_RATE_BPS,
     DEFAULT_SECONDS,
+    FOR_GENERATOR,
+    FOR_LAB,
     add_options,
+    first_given,
 )
 
 __all__ = ["add_options", "run"]
@@ -133,10 +136,14 @@ def _refuse(text: str) -> None:
 
 def _check_together(options: argparse.Namespace) -> None:
     """Refuse options that contradict each other."""
+    own = options.words and first_given(options, FOR_GENERATOR)
+    lab = options.no_lab and first_given(options, FOR_LAB)
     for wrong, text in (
+        (own, f"{own}: is for latprof's own messages, not for a COMMAND"),
         (options.no_lab and not options.words, "--no-lab: needs a COMMAND after --"),
         (options.server and not options.words, "--server: needs a COMMAND after --"),
         (options.server and options.no_lab, "--server: needs the lab, not --no-lab"),
+        (lab, f"{lab}: needs the lab, not --no-lab"),
         (options.poisson and not options.interval, "--poisson: needs --interval"),
     ):
         if wrong:

@@ -12,6 +12,14 @@ DEFAULT_RATE_BPS = 100_000_000
 DEFAULT_DELAY_NS = 1_000_000
 DEFAULT_SECONDS = 5.0
 ANY_CPU = "any"
+FOR_GENERATOR = (
+    *("sizes", "reply", "wire", "nagle", "duration", "rounds", "warmup", "interval"),
+    *("poisson", "spin", "timeout", "client_cpu", "server_cpu"),
+)
+FOR_LAB = (
+    *("rate", "delay", "qdisc", "burst", "queue", "loss", "loss_burst", "mtu"),
+    *("ipv6", "no_offloads", "emulator", "congestion", "seed"),
+)
 
 TEXT = """\
 Send messages between two network namespaces joined by a link of known rate and
@@ -47,6 +55,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_link(parser.add_argument_group("lab: both directions alike"))
     _add_output(parser.add_argument_group("recording and output"))
     parser.add_argument("words", nargs="*", metavar="COMMAND", help=argparse.SUPPRESS)
+    parser.set_defaults(default_of=parser.get_default)
+
+
+def first_given(options: argparse.Namespace, names: tuple[str, ...]) -> str:
+    """Return the first of these options that is not as by default, or nothing."""
+    given = (n for n in names if getattr(options, n) != options.default_of(n))
+    return next((f"--{name.replace('_', '-')}" for name in given), "")
 
 
 def _add_messages(group: Any) -> None:
@@ -261,7 +276,7 @@ def _add_output(group: Any) -> None:
         "--ring-bytes",
         type=units.ring_bytes,
         metavar="BYTES",
-        help="of each CPU's ring for records, a power of two (default: 16 MiB)",
+        help="of each CPU's ring for records, a power of two (default: 4 MiB)",
     )
     group.add_argument(
         "--no-probes",
