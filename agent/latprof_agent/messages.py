@@ -83,6 +83,20 @@ class Messages:
                 found[name] = None if value == BLANK else value
         return found
 
+    def set_retransmits(self, counts: Ints) -> None:
+        """Put in how many packets of each message were sent again.
+
+        Of such a message a stamp behind its arrival is that of a retransmission: it
+        left for the first time while the kernel told nothing. It is no stamp of ours.
+        """
+        numbers = self.numbers
+        counted = numbers["retransmits"] != BLANK
+        numbers["retransmits"] = np.where(counted, counts, BLANK)
+        again = (numbers["retransmits"] > 0) & (numbers["arrive_ns"] > 0)
+        for name in ("queue_ns", "xmit_ns"):
+            late = again & (numbers[name] > numbers["arrive_ns"])
+            numbers[name] = np.where(late, 0, numbers[name])
+
     def set_created(self, created_ns: Ints) -> None:
         """Put in when the application made each message; 0 unknown."""
         self.numbers["created_ns"] = created_ns

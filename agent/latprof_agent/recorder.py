@@ -22,7 +22,6 @@ from latprof_agent.hidden import Hidden
 from latprof_agent.join import Joiner
 from latprof_agent.messages import MESSAGE, Messages, messages_of
 from latprof_agent.round_trips import Created, LogTail
-from latprof_agent.stages import BLANK
 from latprof_agent.store import RunFolder
 
 STEP_SECONDS = 0.02
@@ -124,9 +123,7 @@ class Recorder:
 
     def _complete(self, rows: Messages) -> None:
         """Put in what became known while the rows were held."""
-        retransmits = self.joiner.retransmits_of(*rows.retransmit_range)
-        known = rows.numbers["retransmits"]
-        rows.numbers["retransmits"] = np.where(known == BLANK, BLANK, retransmits)
+        rows.set_retransmits(self.joiner.retransmits_of(*rows.retransmit_range))
         created = np.zeros(len(rows), "i8")
         kinds, words = rows.texts["kind"]
         send_ns = np.maximum(rows.numbers["send_ns"], 0)

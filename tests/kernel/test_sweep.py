@@ -61,16 +61,17 @@ def directions(rows, port):
 def assert_stages_are_whole(rows, counters):
     """Stamps never run backwards, and the stages sum to the whole exactly."""
     stamps = rows[[f"{stamp}_ns" for stamp in STAMPS]]
-    assert stamps[["send_ns", "queue_ns", "read_ns"]].notna().all().all()
+    assert stamps[["send_ns", "read_ns"]].notna().all().all()
     # a stamp is missing only for a reason, and that is counted
     if stamps["ready_ns"].isna().any():
         assert counters["merged_reads"]
     if stamps["arrive_ns"].isna().any():
         assert counters["backlog_arrivals"] or rows["retransmits"].sum()
-    if stamps["xmit_ns"].isna().any():
+    if stamps[["queue_ns", "xmit_ns"]].isna().any().any():
         assert rows["retransmits"].sum()
     forwards = stamps.ffill(axis=1).diff(axis=1).iloc[:, 1:]
-    assert (forwards >= 0).all().all()
+    backwards = rows[(forwards < 0).any(axis=1)]
+    assert backwards.empty, backwards.to_dict("records")
     stages = rows[[f"{stage}_ns" for stage in STAGES]]
     assert (stages.sum(axis=1) == rows["end_to_end_ns"]).all()
     assert (rows["end_to_end_ns"] == rows["read_ns"] - rows["send_ns"]).all()
