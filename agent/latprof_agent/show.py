@@ -115,6 +115,7 @@ def _show_stages(kind: str, figures: dict[str, Any], console: Console) -> None:
     packets = f"packets: {figures['packets']}"
     if kind.startswith("tcp"):
         packets += f", segments sent again: {again}"
+        packets += " (counted for each message in them)" if again else ""
     _line(console, f" {packets}", "yellow" if again else "dim")
 
 
