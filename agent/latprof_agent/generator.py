@@ -16,6 +16,7 @@ from latprof_agent.executables import find_executable
 from latprof_agent.lab import Lab
 
 READY_SECONDS = 10.0
+END_SECONDS = 5.0  # between asking the client to end and ending it
 HEADER_BYTES = 18
 LARGEST_BYTES = {"tcp": 10_000_000, "udp": 65_507}
 CLEAR_LARGEST_BYTES = 65_535
@@ -127,6 +128,7 @@ class Generator:
             raise WorkloadError(_last_words(self._responder, "the responder"))
         self.port = int(line.split()[1])
         self._client: subprocess.Popen[str] | None = None
+        self._asked_to_end: float | None = None
 
     def _start(self, end: str, words: list[str]) -> subprocess.Popen[str]:
         return self._lab.start(
@@ -154,9 +156,15 @@ class Generator:
             raise WorkloadError(_last_words(self._responder, "the responder"))
 
     def stop(self) -> None:
-        """Ask the client to end: it then writes what it has."""
-        if self._client and self._client.poll() is None:
+        """Ask the client to end: it then writes what it has. After a while end it."""
+        if not self._client or self._client.poll() is not None:
+            return
+        now = time.monotonic()
+        if self._asked_to_end is None:
+            self._asked_to_end = now
             self._client.send_signal(signal.SIGINT)
+        elif now > self._asked_to_end + END_SECONDS:
+            self._client.kill()
 
     def finish(self) -> None:
         """Collect the client's result and end the responder.
