@@ -84,7 +84,12 @@ class Latprof:
 
     def finish(self) -> int:
         """Wait for the end; the exit status."""
-        out, err = self.process.communicate(timeout=DEADLINE_SECONDS)
+        try:
+            out, err = self.process.communicate(timeout=DEADLINE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise
         self.out, self.err = (text.decode() if text else "" for text in (out, err))
         return self.process.returncode
 
