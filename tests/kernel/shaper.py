@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dropper import run_tc
@@ -37,14 +37,21 @@ class Bucket:
         self.tokens_bytes = min(self.burst_bytes, self.tokens_bytes + gained)
         self.clock_ns = now_ns
 
-    def depart(self, entered_ns: float, packet_bytes: float) -> float:
-        """Tell when a packet leaves that entered behind all the others."""
+    def depart(
+        self, entered_ns: float, packet_bytes: float, left_ns: float = 0.0
+    ) -> float:
+        """Tell when a packet is due that entered behind all the others.
+
+        `left_ns` is when it really left, if that was later: tokens came meanwhile.
+        """
         self._fill(max(entered_ns, self.clock_ns))
         needed = packet_bytes if self.kind == "tbf" else 0
         short = max(0.0, needed - self.tokens_bytes)
         self._fill(self.clock_ns + short * 8e9 / self.rate_bps)
+        due_ns = self.clock_ns
+        self._fill(max(due_ns, left_ns))
         self.tokens_bytes -= packet_bytes
-        return self.clock_ns
+        return due_ns
 
 
 def datagram_packets(size_bytes: int, mtu: int, ipv6: bool) -> list[int]:
@@ -60,9 +67,13 @@ def datagram_packets(size_bytes: int, mtu: int, ipv6: bool) -> list[int]:
     return [header + part for part in [*sizes, left - sum(sizes)]]
 
 
-def depart_all(bucket: Bucket, entered_ns: float, packets: Iterable[float]) -> float:
-    """Tell when the last of these packets leaves."""
-    return [bucket.depart(entered_ns, size) for size in packets][-1]
+def depart_all(
+    bucket: Bucket, entered_ns: float, packets: Sequence[float], left_ns: float = 0.0
+) -> float:
+    """Tell when the last of these packets is due, which left at `left_ns`."""
+    for size in packets[:-1]:
+        bucket.depart(entered_ns, size)
+    return bucket.depart(entered_ns, packets[-1], left_ns)
 
 
 def tcp_header_bytes(ipv6: bool) -> int:

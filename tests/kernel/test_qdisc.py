@@ -81,19 +81,23 @@ def receive_all(receiver):
     return numbers
 
 
-def departures(lab, entered, packets):
-    """When each datagram leaves by the arithmetic; the bucket begins full."""
+def departures(lab, entered, packets, left):
+    """When each datagram is due by the arithmetic; the bucket begins full.
+
+    `left` is when those before it left: a timer that once was late, as on a busy
+    machine, leaves tokens unused, and all later ones are due later.
+    """
     bucket = Bucket(lab.spec.qdisc, lab.spec.rate_bps, lab.spec.burst_bytes)
-    return np.array(
-        [depart_all(bucket, t, p) for t, p in zip(entered, packets, strict=True)]
-    )
+    rows = zip(entered, packets, left, strict=True)
+    return np.array([depart_all(bucket, t, p, out) for t, p, out in rows])
 
 
 def check_departures(rows, lab, times, packets):
     """Compare `queue` and `xmit` of each row with the token bucket's arithmetic."""
     began, ended = np.array(times).T
-    low, high = (departures(lab, entered, packets) for entered in (began, ended))
     queue, xmit = rows["queue_ns"].to_numpy(), rows["xmit_ns"].to_numpy()
+    low = departures(lab, began, packets, np.zeros(len(rows)))
+    high = departures(lab, ended, packets, xmit)
     assert (began < queue).all() and (queue < ended).all()
     assert (xmit >= low - ROUNDING_NS).all()  # nothing leaves untimely
     late = xmit - high
