@@ -1,0 +1,113 @@
+"""What format a file has, by its content."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from latprof_analysis.readers import parquet
+from latprof_analysis.readers.json_file import read_json
+from latprof_analysis.readers.result import ReadError
+from latprof_analysis.readers.run_folder import is_run_folder
+from latprof_analysis.readers.sockperf import LOG_HEADER
+from latprof_analysis.readers.table import BYTE_ORDER_MARK, opened
+
+_LOOKED_AT_BYTES = 1 << 20
+
+# Columns by which a CSV is known.
+_HEADERS = {
+    "messages": {"protocol", "kind", "size_bytes", "send_ns"},
+    "round-trips": {"protocol", "sequence", "size_bytes", "rtt_ns", "lost"},
+    "proxystore": {"backend", "op", "payload_size_bytes", "avg_time_ms"},
+}
+# In this order: a full log has the text output in it.
+_LINES = (
+    ("sockperf-log", re.compile(re.escape(LOG_HEADER), re.MULTILINE)),
+    ("sockperf", re.compile(rb"^sockperf: ", re.MULTILINE)),
+    ("tmsn", re.compile(rb"^stress perf,", re.MULTILINE)),
+    ("clear", re.compile(rb"Size = \d+ bytes, .*average latency = ")),
+)
+_BINARIES = (
+    (b"\x1f\x8b", "is compressed by gzip; unpack it"),
+    (b"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it"),
+    (b"PK\x03\x04", "is a zip archive; unpack it"),
+    (b"\xff\xfe", "is UTF-16; save it as UTF-8"),
+    (b"\xfe\xff", "is UTF-16; save it as UTF-8"),
+)
+FORMATS = (
+    "run",
+    "messages",
+    "round-trips",
+    "proxystore",
+    "tmsn",
+    "clear",
+    "sockperf",
+    "sockperf-log",
+    "iperf3",
+    "irtt",
+)
+
+
+def detect(path: Path | str) -> str:
+    """Name the format of a file or folder; its name plays no part.
+
+    Raises ReadError with the reason where none fits.
+    """
+    path = Path(path)
+    if path.is_dir():
+        if is_run_folder(path):
+            return "run"
+        raise ReadError(path, "the folder has no messages.csv and no round_trips.csv")
+    with opened(path) as file:
+        start = file.read(_LOOKED_AT_BYTES)
+    start = start.removeprefix(BYTE_ORDER_MARK)
+    if not start.strip():
+        raise ReadError(path, "it is empty")
+    if start.startswith(parquet.MAGIC):
+        return _by_columns(path, parquet.column_names(path))
+    for magic, why in _BINARIES:
+        if start.startswith(magic):
+            raise ReadError(path, f"it {why}")
+    if start.lstrip()[:1] in b"{[":
+        return _by_keys(path, read_json(path))
+    return _by_text(path, start)
+
+
+def _by_keys(path: Path, document: dict[str, Any]) -> str:
+    keys = document.keys()
+    if {"start", "intervals", "end"} <= keys:
+        return "iperf3"
+    if "round_trips" in keys and "version" in keys:
+        return "irtt"
+    if {"format", "state", "folder"} <= keys:
+        raise ReadError(path, "it describes a run; give the folder that it is in")
+    raise ReadError(path, "its JSON is neither iperf3's nor irtt's")
+
+
+def _by_text(path: Path, start: bytes) -> str:
+    for name, pattern in _LINES:
+        if pattern.search(start):
+            return name
+    header = start.partition(b"\n")[0].decode("utf-8", "replace")
+    names = [name.strip(' "\r') for name in header.split(",")]
+    if b"\0" in start and not _known(names):
+        raise ReadError(path, "it is binary, of no known format")
+    return _by_columns(path, names)
+
+
+def _by_columns(path: Path, names: list[str]) -> str:
+    if name := _known(names):
+        return name
+    raise ReadError(
+        path,
+        f"no known format; known are {', '.join(FORMATS)}, and any CSV whose columns"
+        " of size and latency are named with their unit",
+    )
+
+
+def _known(names: list[str]) -> str | None:
+    for name, needed in _HEADERS.items():
+        if needed <= set(names):
+            return name
+    return None

@@ -1,0 +1,228 @@
+"""What readers give back: samples, the rows that were wrong, and one error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+# Of each file so many wrong rows are told one by one; all are counted.
+TOLD_ROWS = 100
+# A cell in a message is cut behind so many characters.
+_SHOWN_CHARACTERS = 40
+
+FRAME_COLUMNS = (
+    "source",
+    "kind",
+    "size_bytes",
+    "latency_ns",
+    "statistic",
+    "count",
+    "lost",
+)
+
+
+class ReadError(ValueError):
+    """A file cannot be read; the text names it, says why, and what to do."""
+
+    def __init__(self, path: Path | str, why: str) -> None:
+        super().__init__(f"cannot read {path}: {why}")
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that was left out.
+
+    `line` counts from 1, the file's first line included; in a Parquet file, which
+    has no lines, it is the number of the row.
+    """
+
+    path: str
+    line: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.why}"
+
+
+class Skipped:
+    """Collects the wrong rows of one file: the first one by one, all by number."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = str(path)
+        self.rows: list[BadRow] = []
+        self.count = 0
+
+    @property
+    def room(self) -> int:
+        """How many more wrong rows are told one by one."""
+        return max(0, TOLD_ROWS - len(self.rows))
+
+    def add(self, line: int, why: str) -> None:
+        """Leave out one row."""
+        self.add_many([line], [why], 1)
+
+    def add_many(self, lines: Sequence[int], whys: Sequence[str], count: int) -> None:
+        """Leave out `count` rows; lines and reasons at least of those with room."""
+        for line, why in list(zip(lines, whys, strict=False))[: self.room]:
+            self.rows.append(BadRow(self.path, int(line), why))
+        self.count += count
+
+    def check(self, good: int) -> None:
+        """Raise ReadError if most rows are wrong."""
+        if self.count > good:
+            first = min(self.rows, key=lambda row: row.line)
+            raise ReadError(
+                self.path,
+                f"most rows are wrong ({self.count} of {self.count + good}), the"
+                f" first in line {first.line}: {first.why}; is it what it looks like?",
+            )
+
+    def in_order(self) -> list[BadRow]:
+        """The wrong rows by line."""
+        return sorted(self.rows, key=lambda row: row.line)
+
+
+@dataclass
+class Samples:
+    """Latencies of one or many files, in one form whatever they came from.
+
+    Attributes
+    ----------
+    frame : DataFrame, one row for each latency, or for each lost message
+        ``source`` (category): the file or run folder.
+        ``kind`` (category): what was done, in the format's own word: request, GET,
+        heartbeat, ...
+        ``size_bytes`` (Int64): missing where the format does not tell it.
+        ``latency_ns`` (float64): NaN where it was lost. What it counts from and to
+        stands in ``meta["latency"]``.
+        ``statistic`` (category): "each" if the latency is that of one message;
+        else what it is of `count` messages: "mean", "min", "max", "p99", ...
+        ``count`` (Int64): messages behind the latency; missing if not told.
+        ``lost`` (bool).
+    skipped : list of BadRow
+        Rows that were left out, at most 100 of each file.
+    skipped_rows : int
+        How many were left out.
+    format : str
+        As `detect` names it; "mixed" of several.
+    meta : dict
+        ``latency``: what the latencies are. The rest by format.
+    table : DataFrame or None
+        The rows of the file as its format has them, where that is more.
+    """
+
+    frame: pd.DataFrame
+    skipped: list[BadRow]
+    skipped_rows: int
+    format: str
+    meta: dict[str, Any] = field(default_factory=dict)
+    table: pd.DataFrame | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return for JSON what was read, without the rows themselves."""
+        return {
+            "format": self.format,
+            "rows": len(self.frame),
+            "lost": int(self.frame["lost"].sum()),
+            "skipped_rows": self.skipped_rows,
+            "skipped": [str(row) for row in self.skipped],
+            "meta": self.meta,
+        }
+
+
+def samples_frame(length: int, source: Any, **columns: Any) -> pd.DataFrame:
+    """Build a frame of `Samples` from columns; a text stands for every row.
+
+    Examples
+    --------
+    >>> frame = samples_frame(2, "a.txt", kind="ping", size_bytes=64,
+    ...                       latency_ns=[2000.0, 3000.0])
+    >>> frame[["kind", "size_bytes", "latency_ns", "statistic", "count"]]
+       kind  size_bytes  latency_ns statistic  count
+    0  ping          64      2000.0      each      1
+    1  ping          64      3000.0      each      1
+    """
+    given = {"statistic": "each", "count": 1, "lost": False, **columns}
+    given["source"] = source
+    index = pd.RangeIndex(length)
+    frame = pd.DataFrame(index=index)
+    for name in FRAME_COLUMNS:
+        frame[name] = _column(name, given[name], index)
+    return frame
+
+
+def _column(name: str, values: Any, index: pd.RangeIndex) -> pd.Series[Any]:
+    if name in ("size_bytes", "count"):
+        return pd.Series(values, index=index, dtype="Int64")
+    if name == "latency_ns":
+        return pd.Series(values, index=index, dtype="float64")
+    if name == "lost":
+        return pd.Series(values, index=index, dtype="bool")
+    if isinstance(values, str):
+        codes = pd.Categorical.from_codes([0] * len(index), categories=[values])
+        return pd.Series(codes, index=index)
+    return pd.Series(pd.Categorical(values), index=index)
+
+
+def shown(cell: object) -> str:
+    """Quote a cell for a message: short, and without control characters."""
+    text = str(cell)
+    if len(text) > _SHOWN_CHARACTERS:
+        text = text[:_SHOWN_CHARACTERS] + "..."
+    return repr(text)
+
+
+def joined(parts: Iterable[Samples]) -> Samples:
+    """Put samples of several files together.
+
+    Texts of ``meta`` that differ are kept by file in ``meta["files"]``.
+    """
+    parts = list(parts)
+    if len(parts) == 1:
+        return parts[0]
+    formats = {part.format for part in parts}
+    latencies = list(dict.fromkeys(part.meta.get("latency", "") for part in parts))
+    tables = [part.table for part in parts if part.table is not None]
+    return Samples(
+        frame=concatenated([part.frame for part in parts]),
+        skipped=[row for part in parts for row in part.skipped],
+        skipped_rows=sum(part.skipped_rows for part in parts),
+        format=formats.pop() if len(formats) == 1 else "mixed",
+        meta={
+            "latency": "; ".join(latencies),
+            "files": [part.meta for part in parts],
+        },
+        table=concatenated(tables) if len(tables) == len(parts) else None,
+    )
+
+
+def concatenated(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Concatenate frames; categories stay categories.
+
+    Takes the frames apart on its way, so that memory holds them once.
+
+    Examples
+    --------
+    >>> parts = [pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2], "b": ["x"]})]
+    >>> concatenated(parts)["a"].tolist()
+    [1, 2]
+    """
+    if len(frames) == 1:
+        return frames[0]
+    lengths = [len(frame) for frame in frames]
+    names = list(dict.fromkeys(name for frame in frames for name in frame.columns))
+    columns = {}
+    for name in names:
+        parts = [
+            frame.pop(name) if name in frame else pd.Series([pd.NA] * length)
+            for frame, length in zip(frames, lengths, strict=True)
+        ]
+        if all(isinstance(part.dtype, pd.CategoricalDtype) for part in parts):
+            columns[name] = pd.Series(pd.api.types.union_categoricals(parts))
+        else:
+            columns[name] = pd.concat(parts, ignore_index=True)
+    return pd.DataFrame(columns, copy=False)

@@ -1,0 +1,202 @@
+"""latprof's run folders: messages, round trips, and what the run said of itself.
+
+A table is read from its ``.parquet`` where there is one and pyarrow is installed,
+else from its ``.csv``; the documented columns are those of `run_schema`. Folders
+of killed runs are read as far as they go: they lack summary.json, run.json says
+"running", and a line without an end is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latprof_analysis.readers import parquet
+from latprof_analysis.readers.json_file import read_json
+from latprof_analysis.readers.result import (
+    BadRow,
+    ReadError,
+    Samples,
+    concatenated,
+    samples_frame,
+)
+from latprof_analysis.readers.run_schema import MESSAGES, ROUND_TRIPS
+from latprof_analysis.readers.schema import Schema
+from latprof_analysis.readers.table import Table, read_table
+
+RTT = (
+    "response time, request sent (open loop: intended) to reply read: the"
+    " responder's own time is in it"
+)
+END_TO_END = "end to end, from the message made (or sent) to read"
+_SCHEMAS = {"messages": MESSAGES, "round_trips": ROUND_TRIPS}
+_DOCUMENTS = ("run.json", "summary.json")
+
+
+@dataclass
+class Runs:
+    """What one or many run folders hold.
+
+    Attributes
+    ----------
+    messages, round_trips : DataFrame
+        The columns of `run_schema`, and ``run`` (category): the folder. Blank is
+        missing: NA.
+    documents : dict
+        Of each run its ``run.json`` and ``summary.json``, as far as there.
+    notes : list of str
+        What a reader should know: a run that was killed, columns not known.
+    skipped, skipped_rows
+        As in `Samples`.
+    """
+
+    messages: pd.DataFrame
+    round_trips: pd.DataFrame
+    documents: dict[str, dict[str, Any]]
+    notes: list[str]
+    skipped: list[BadRow]
+    skipped_rows: int
+
+    def samples(self) -> Samples:
+        """Return the round trips as `Samples`; the messages where there are none."""
+        timed = _round_trips(self.round_trips)
+        latency = RTT
+        if timed.empty:
+            timed, latency = _messages(self.messages), END_TO_END
+        meta = {"latency": latency, "notes": self.notes, "runs": self.documents}
+        return Samples(timed, self.skipped, self.skipped_rows, "run", meta)
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether a folder has any of a run's files."""
+    names = [f"{table}{end}" for table in _SCHEMAS for end in (".csv", ".parquet")]
+    return path.is_dir() and any((path / name).is_file() for name in names)
+
+
+def read_runs(
+    folders: Sequence[Path], *, columns: Collection[str] | None = None
+) -> Runs:
+    """Read run folders together; `columns` limits what is kept of each table."""
+    names = run_names(folders)
+    parts: dict[str, list[pd.DataFrame]] = {table: [] for table in _SCHEMAS}
+    runs = Runs(pd.DataFrame(), pd.DataFrame(), {}, [], [], 0)
+    for folder, name in zip(folders, names, strict=True):
+        runs.documents[name] = _documents(folder, name, runs.notes)
+        for table, schema in _SCHEMAS.items():
+            read = _table(folder, table, schema, columns)
+            _note(runs, name, table, read)
+            parts[table].append(_with_run(read.frame, name))
+    runs.messages = concatenated(parts["messages"])
+    runs.round_trips = concatenated(parts["round_trips"])
+    return runs
+
+
+def run_names(folders: Sequence[Path]) -> list[str]:
+    """Name runs by their folders, by the whole path where names meet twice.
+
+    Examples
+    --------
+    >>> run_names([Path("a/1"), Path("a/2"), Path("b/2")])
+    ['1', 'a/2', 'b/2']
+    """
+    short = [folder.name or str(folder) for folder in folders]
+    return [
+        name if short.count(name) == 1 else str(folder)
+        for name, folder in zip(short, folders, strict=True)
+    ]
+
+
+def _documents(folder: Path, name: str, notes: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for file in _DOCUMENTS:
+        if not (folder / file).is_file():
+            notes.append(f"{name}: {file} is missing: the run was killed")
+            continue
+        try:
+            found[file.removesuffix(".json")] = read_json(folder / file)
+        except ReadError as error:
+            notes.append(f"{name}: {error}")
+    state = found.get("run", {}).get("state")
+    if state not in (None, "done"):
+        notes.append(f"{name}: run.json says that the run is {state!s:.20}")
+    return found
+
+
+def _table(
+    folder: Path, table: str, schema: Schema, columns: Collection[str] | None
+) -> Table:
+    """Read a table in whichever form it is there; empty where there is none."""
+    text, binary = folder / f"{table}.csv", folder / f"{table}.parquet"
+    if binary.is_file() and not (text.is_file() and not parquet.is_readable(binary)):
+        return parquet.read_parquet(binary, schema, columns=columns)
+    if text.is_file():
+        return read_table(text, schema, columns=columns)
+    return Table.empty(text, schema, columns)
+
+
+def _note(runs: Runs, name: str, table: str, read: Table) -> None:
+    runs.skipped += read.skipped.in_order()
+    runs.skipped_rows += read.skipped.count
+    if read.ignored_columns:
+        ignored = ", ".join(read.ignored_columns[:8])
+        runs.notes.append(f"{name}: columns of {table} that are not known: {ignored}")
+
+
+def _with_run(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    codes = np.zeros(len(frame), np.int8)
+    frame["run"] = pd.Categorical.from_codes(codes, categories=[name])
+    return frame
+
+
+def _round_trips(table: pd.DataFrame) -> pd.DataFrame:
+    return samples_frame(
+        len(table),
+        table["run"].array,
+        kind=table["protocol"].array,
+        size_bytes=table["size_bytes"].array,
+        latency_ns=table["rtt_ns"].to_numpy("float64", na_value=np.nan),
+        lost=table["lost"].to_numpy("int64", na_value=0) > 0,
+    )
+
+
+def _messages(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the messages that were seen from end to end."""
+    table = table[table["end_to_end_ns"].notna()]
+    return samples_frame(
+        len(table),
+        table["run"].array,
+        kind=table["kind"].array,
+        size_bytes=table["size_bytes"].array,
+        latency_ns=table["end_to_end_ns"].to_numpy("float64"),
+    )
+
+
+def read_messages(path: Path) -> Samples:
+    """Read a messages file that stands by itself, CSV or Parquet."""
+    return _alone(path, "messages")
+
+
+def read_round_trips(path: Path) -> Samples:
+    """Read a round_trips file that stands by itself, CSV or Parquet."""
+    return _alone(path, "round_trips")
+
+
+def _alone(path: Path, table: str) -> Samples:
+    runs = Runs(pd.DataFrame(), pd.DataFrame(), {}, [], [], 0)
+    tables = {}
+    for name, schema in _SCHEMAS.items():
+        if name != table:
+            read = Table.empty(path, schema, None)
+        elif parquet.is_parquet(path):
+            read = parquet.read_parquet(path, schema)
+        else:
+            read = read_table(path, schema)
+        _note(runs, path.name, name, read)
+        tables[name] = _with_run(read.frame, str(path))
+    runs.messages, runs.round_trips = tables["messages"], tables["round_trips"]
+    return runs.samples()

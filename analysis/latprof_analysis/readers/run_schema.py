@@ -1,0 +1,120 @@
+"""The columns of a run folder's messages.csv and round_trips.csv.
+
+Times are nanoseconds; stamps are CLOCK_MONOTONIC of the host that ran.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+
+from latprof_analysis.readers.schema import Column, Schema, Wrong
+
+# In the order in which a message meets them.
+STAMPS = ("created", "send", "queue", "xmit", "arrive", "ready", "read")
+STAGES = (
+    "application",
+    "send_queue",
+    "qdisc",
+    "transit",
+    "receive_stack",
+    "receive_queue",
+)
+
+
+def _text(name: str, about: str, *, needed: bool = False) -> Column:
+    return Column(name, "text", needed=needed, blank=not needed, about=about)
+
+
+def _count(name: str, about: str, *, needed: bool = False) -> Column:
+    return Column(name, "count", needed=needed, blank=not needed, about=about)
+
+
+def _backwards(frame: pd.DataFrame) -> list[Wrong]:
+    """Find messages whose stamps run backwards: a clock has stepped, or a mix-up."""
+    names = [f"{stamp}_ns" for stamp in STAMPS if f"{stamp}_ns" in frame]
+    found: list[Wrong] = []
+    # A missing stamp is above all as the earlier one, below all as the later.
+    latest = np.full(len(frame), -1, np.int64)
+    bad = np.zeros(len(frame), bool)
+    for name in names:
+        stamp = frame[name].to_numpy("int64", na_value=-1)
+        bad |= (stamp >= 0) & (stamp < latest)
+        latest = np.maximum(latest, stamp)
+    if bad.any():
+        found.append((bad, lambda i: _which_backwards(frame, names, i)))
+    return found
+
+
+def _which_backwards(frame: pd.DataFrame, names: list[str], i: int) -> str:
+    for first, second in combinations(names, 2):
+        before, after = frame[first].iloc[i], frame[second].iloc[i]
+        if pd.notna(before) and pd.notna(after) and after < before:
+            return f"{second} {after} is before {first} {before}"
+    raise AssertionError("no stamp runs backwards")
+
+
+MESSAGES = Schema(
+    (
+        _text("protocol", "tcp or udp", needed=True),
+        _text("source_address", "of the sender"),
+        _count("source_port", "of the sender"),
+        _text("destination_address", "of the receiver"),
+        _count("destination_port", "of the receiver"),
+        _text("kind", "request, reply, warmup, or message", needed=True),
+        _count("sequence", "TCP: offset of the last byte, from 1; UDP: number"),
+        _count("size_bytes", "what the send call gave", needed=True),
+        _count("packets", "in which it went"),
+        _count("retransmits", "segments of it that were sent again"),
+        _count("hops", "routers on its way"),
+        _count("queue_bytes_at_arrival", "what waited in the socket before it"),
+        _count("sender_pid", "process that sent it"),
+        _text("sender_comm", "name of the process that sent it"),
+        _count("reader_pid", "process that read it"),
+        _text("reader_comm", "name of the process that read it"),
+        *(_count(f"{stamp}_ns", f"stamp {stamp}") for stamp in STAMPS),
+        *(_count(f"{stage}_ns", f"stage {stage}") for stage in STAGES),
+        _count("wakeup_ns", "part of receive_queue: runnable without a CPU"),
+        _count("end_to_end_ns", "read less created, or less send"),
+    ),
+    check=_backwards,
+    ends_whole=True,
+)
+
+
+def _lost_or_timed(frame: pd.DataFrame) -> list[Wrong]:
+    if not {"rtt_ns", "lost"} <= set(frame.columns):
+        return []
+    lost = frame["lost"].to_numpy("int64", na_value=0)
+    bad = (lost == 0) & frame["rtt_ns"].isna().to_numpy()
+    odd = lost > 1
+    found: list[Wrong] = []
+    if bad.any():
+        found.append((bad, lambda _: "it is not lost, and has no rtt_ns"))
+    if odd.any():
+        found.append((odd, lambda i: f"lost must be 0 or 1, got {lost[i]}"))
+    return found
+
+
+ROUND_TRIPS = Schema(
+    (
+        _text("protocol", "tcp or udp", needed=True),
+        _count("sequence", "number of the request", needed=True),
+        _count("size_bytes", "of the request", needed=True),
+        _count("reply_bytes", "of the reply"),
+        _count("intended_ns", "when it should have been sent"),
+        _count("sent_ns", "when it was sent"),
+        _count("received_ns", "when its reply was read; blank if lost"),
+        Column(
+            "rtt_ns",
+            "count",
+            blank=True,
+            about="from sent_ns in a closed loop, from intended_ns in an open one",
+        ),
+        _count("lost", "1 if no reply came", needed=True),
+    ),
+    check=_lost_or_timed,
+    ends_whole=True,
+)

@@ -1,0 +1,54 @@
+"""How a delimited format is documented: its columns, and what must hold in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Mask = NDArray[np.bool_]
+# Which rows are wrong, and why the i-th is.
+Wrong = tuple[Mask, Callable[[int], str]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a schema.
+
+    Parameters
+    ----------
+    kind : {'count', 'number', 'text'}
+        A whole number from 0 (Int64); a number from 0 (float64); text (category).
+    needed : bool
+        A file without the column is not of this format.
+    blank : bool
+        A cell may be empty: there is no value.
+    about : str
+        What it says, for people.
+    """
+
+    name: str
+    kind: Literal["count", "number", "text"]
+    needed: bool = True
+    blank: bool = False
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a format, and what else must hold in each row.
+
+    `ends_whole`: its writer ends every line. `spaced`: a space follows each
+    delimiter. `ruler`: lines that begin so are no rows.
+    """
+
+    columns: tuple[Column, ...]
+    check: Callable[[pd.DataFrame], list[Wrong]] | None = None
+    delimiter: str = ","
+    ends_whole: bool = False
+    spaced: bool = False
+    ruler: bytes = b""

@@ -1,0 +1,208 @@
+"""Other tools' files say through our readers what the tools say themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from latprof_analysis.readers import detect, read, read_columns
+from scipy.stats import linregress
+
+DATA = Path(__file__).parent.parent / "data"
+FILES = {
+    "run": "run",
+    "run/messages.csv": "messages",
+    "run/round_trips.csv": "round-trips",
+    "proxystore_remote_ops.csv": "proxystore",
+    "tmsn_stress.txt": "tmsn",
+    "clear_result.txt": "clear",
+    "sockperf_ping_pong.txt": "sockperf",
+    "sockperf_full_log.csv": "sockperf-log",
+    "iperf3_tcp.json": "iperf3",
+    "iperf3_udp.json": "iperf3",
+    "irtt.json": "irtt",
+}
+
+
+@pytest.mark.parametrize(("name", "form"), FILES.items())
+def test_a_format_is_known_by_its_content_whatever_its_name(name, form, tmp_path):
+    link = tmp_path / "file.xyz"
+    link.symlink_to(DATA / name)
+    assert detect(link) == form
+    samples = read(link)
+    assert samples.skipped_rows == 0
+    assert samples.meta["latency"]
+
+
+def test_a_mark_of_byte_order_and_windows_line_ends_do_not_matter(tmp_path):
+    name = "proxystore_remote_ops.csv"
+    path = tmp_path / "a"
+    text = (DATA / name).read_bytes().replace(b"\n", b"\r\n")
+    path.write_bytes(b"\xef\xbb\xbf" + text)
+    assert read(path).frame["latency_ns"].equals(read(DATA / name).frame["latency_ns"])
+
+
+# seed 001 prints these for its first file, in ms
+PUBLISHED_REDIS_GET = {
+    1000: 0.227,
+    10_000: 0.155,
+    100_000: 0.236,
+    1_000_000: 0.803,
+    10_000_000: 9.151,
+}
+
+
+def test_proxystores_means_are_those_of_its_published_table():
+    frame = read(DATA / "proxystore_remote_ops.csv").frame
+    got = frame[frame["kind"] == "GET"].set_index("size_bytes")["latency_ns"]
+    assert {size: round(ns / 1e6, 3) for size, ns in got.items()} == PUBLISHED_REDIS_GET
+    assert frame[frame["kind"] == "EVICT"]["size_bytes"].isna().all()
+
+
+def test_proxystores_count_is_its_total_over_its_mean():
+    samples = read(DATA / "proxystore_remote_ops.csv")
+    totals = samples.table["total_time_ms"] / samples.table["avg_time_ms"]
+    assert samples.frame["count"].tolist() == totals.round().astype(int).tolist()
+
+
+def test_proxystores_rows_with_a_mean_outside_its_extremes_are_left_out(tmp_path):
+    text = (DATA / "proxystore_remote_ops.csv").read_text()
+    path = tmp_path / "mixed.csv"
+    path.write_text(text.replace("0.203647,0.24244", "0.24244,0.203647"))
+    skipped = read(path).skipped
+    assert [(row.line, row.why) for row in skipped] == [
+        (2, "its times are not min <= avg <= max")
+    ]
+
+
+def test_tmsns_means_are_summed_times_over_summed_echoes():
+    samples = read(DATA / "tmsn_stress.txt")
+    frame = samples.frame
+    messages = frame[(frame["kind"] == "message") & (frame["size_bytes"] == 204800)]
+    weight = messages["count"].astype(float)
+    mean_ns = (messages["latency_ns"] * weight).sum() / weight.sum()
+    assert mean_ns == pytest.approx(1e3 * (321000 + 324200) / (99 + 100), rel=1e-12)
+    assert frame[frame["kind"] == "heartbeat"]["size_bytes"].isna().all()
+
+
+def test_tmsns_runs_and_tests_are_numbered_as_they_begin():
+    table = read(DATA / "tmsn_stress.txt").table
+    assert table["run_id"].tolist() == [1] * 3 + [2] * 3 + [3] * 3
+    assert table["test_id"].tolist() == [0] * 6 + [1] * 3
+    assert table["address"].tolist()[:2] == ["local", "10.0.0.2:8082"]
+
+
+def test_clears_lines_give_back_the_line_they_were_made_of():
+    frame = read(DATA / "clear_result.txt").frame
+    sizes = frame["size_bytes"].to_numpy(float)
+    fit = linregress(sizes, frame["latency_ns"] / 1e6)
+    assert fit.slope == pytest.approx(0.0000016977, rel=1e-3)  # as seed 004 prints it
+    assert fit.intercept == pytest.approx(0.0818, rel=1e-6)
+    assert frame["count"].eq(100).all()
+
+
+def sockperf_prints(name: str) -> dict[str, float]:
+    """The figures of the text, in us."""
+    text = (DATA / name).read_text()
+    found = dict(re.findall(r"percentile (\S+) = +(\S+)", text))
+    found |= dict(re.findall(r"<(M..)> observation = +(\S+)", text))
+    found |= dict(re.findall(r"(avg)-latency=(\S+) ", text))
+    return {name: float(value) for name, value in found.items()}
+
+
+def test_sockperfs_log_has_the_mean_and_extremes_that_sockperf_prints():
+    samples = read(DATA / "sockperf_full_log.csv")
+    us = samples.frame["latency_ns"] / 1e3
+    printed = sockperf_prints("sockperf_full_log.csv")
+    assert len(us) == 108  # "Total 108 observations"
+    assert us.mean() == pytest.approx(printed["avg"], abs=1e-3)
+    assert us.min() == pytest.approx(printed["MIN"], abs=1e-3)  # it prints us
+    assert us.max() == pytest.approx(printed["MAX"], abs=1e-3)
+    assert samples.frame["size_bytes"].eq(64).all()
+
+
+def test_sockperfs_latency_is_half_of_the_round_trip():
+    samples = read(DATA / "sockperf_full_log.csv")
+    half_ns = samples.table["rtt_ns"] / 2
+    assert abs(samples.frame["latency_ns"] - half_ns).max() <= 1.0  # it prints ns
+    assert "half" in samples.meta["latency"]
+
+
+def test_sockperfs_text_gives_the_figures_it_prints():
+    frame = read(DATA / "sockperf_ping_pong.txt").frame
+    got = frame.set_index("statistic")["latency_ns"] / 1e3
+    printed = sockperf_prints("sockperf_ping_pong.txt")
+    assert len(got) == len(printed) == 11
+    assert got["mean"] == pytest.approx(printed["avg"])
+    assert got["max"] == pytest.approx(printed["MAX"])
+    assert got["p99.9"] == pytest.approx(printed["99.900"])
+    assert got["p50"] == pytest.approx(printed["50.000"])
+    assert frame["count"].eq(19399).all()
+
+
+def test_iperf3s_intervals_add_up_to_its_own_totals():
+    document = json.loads((DATA / "iperf3_tcp.json").read_text())
+    samples = read(DATA / "iperf3_tcp.json")
+    sender = document["end"]["streams"][0]["sender"]
+    srtt_us = samples.frame["latency_ns"] / 1e3
+    assert (srtt_us.min(), srtt_us.max()) == (sender["min_rtt"], sender["max_rtt"])
+    assert int(srtt_us.mean()) == sender["mean_rtt"]
+    assert samples.table["bytes"].sum() == document["end"]["sum_sent"]["bytes"]
+    assert samples.table["retransmits"].sum() == sender["retransmits"]
+    assert samples.meta["end"]["sum_sent"]["bytes"] == sender["bytes"]
+
+
+def test_iperf3s_udp_has_packets_and_no_latency():
+    document = json.loads((DATA / "iperf3_udp.json").read_text())
+    samples = read(DATA / "iperf3_udp.json")
+    assert samples.frame.empty
+    assert samples.table["packets"].sum() == document["end"]["sum"]["packets"]
+    assert samples.table["srtt_ns"].isna().all()
+
+
+def test_irtts_rtt_is_what_its_stamps_say_without_the_servers_time():
+    document = json.loads((DATA / "irtt.json").read_text())
+    samples = read(DATA / "irtt.json")
+    rows = samples.frame.itertuples()
+    for trip, got in zip(document["round_trips"], rows, strict=True):
+        client, server = (trip["timestamps"][side] for side in ("client", "server"))
+        if got.lost:
+            assert trip["lost"] == "true_down"
+            continue
+        whole = client["receive"]["monotonic"] - client["send"]["monotonic"]
+        inside = server["send"]["monotonic"] - server["receive"]["monotonic"]
+        assert got.latency_ns == whole - inside
+    assert samples.table["lost_where"].tolist() == ["", "", "down", ""]
+    assert samples.frame["size_bytes"].eq(172).all()
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor"), [("ns", 1), ("us", 1e3), ("ms", 1e6), ("s", 1e9)]
+)
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_any_csv_is_read_by_its_columns_and_unit(tmp_path, unit, factor, delimiter):
+    path = tmp_path / "a.csv"
+    rows = [["when", "bytes", "took"], ["9:00", "64", "2.5"], ["9:01", "", ""]]
+    path.write_text("".join(delimiter.join(row) + "\n" for row in rows))
+    frame = read_columns(
+        path, latency_column="took", unit=unit, size_column="bytes"
+    ).frame
+    assert frame["latency_ns"].iloc[0] == pytest.approx(2.5 * factor)
+    assert frame["lost"].tolist() == [False, True]
+    assert np.isnan(frame["latency_ns"].iloc[1])
+    assert frame["size_bytes"].iloc[0] == 64
+    assert frame["size_bytes"].isna().tolist() == [False, True]
+
+
+def test_files_of_several_formats_are_put_together():
+    names = ["clear_result.txt", "irtt.json", "tmsn_stress.txt"]
+    parts = [read(DATA / name) for name in names]
+    both = read([DATA / name for name in names])
+    assert both.format == "mixed"
+    assert len(both.frame) == sum(len(part.frame) for part in parts)
+    assert both.frame["source"].dtype == "category"
+    latencies = np.concatenate([part.frame["latency_ns"] for part in parts])
+    np.testing.assert_array_equal(both.frame["latency_ns"], latencies)
