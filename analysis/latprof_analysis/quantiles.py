@@ -105,8 +105,8 @@ def quantile_ci(sample: ArrayLike, p: float, confidence: float = 0.95) -> Quanti
     n = x.size
     x = np.sort(x)
     alpha = 1 - confidence
-    lower = _binomial_quantile(alpha / 2, n, p)
-    upper = _binomial_quantile(1 - alpha / 2, n, p) + 1
+    lower = binomial_quantile(alpha / 2, n, p)
+    upper = binomial_quantile(1 - alpha / 2, n, p) + 1
     return Quantile(
         p=p,
         value=float(x[rank(p, n) - 1]),
@@ -129,7 +129,7 @@ def rank(p: float, n: int) -> int:
     return min(n, max(1, math.ceil(round(p * n, 6))))
 
 
-def _binomial_quantile(probability: float, n: int, p: float) -> int:
+def binomial_quantile(probability: float, n: int, p: float) -> int:
     """Return the smallest k with P(Binomial(n, p) <= k) >= probability."""
     from scipy import special  # takes long to load; few get here
 

@@ -1,0 +1,226 @@
+"""Series: against statsmodels, closed forms, a slow search and simulation."""
+
+import doctest
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from latprof_analysis import changepoint, series
+from latprof_analysis.changepoint import level_changes
+from latprof_analysis.ranks import mid_ranks
+from latprof_analysis.series import autocorrelation, ipdv, pdv, variance_inflation
+from scipy import signal
+
+# whole numbers, so that differences are exact
+delays = st.lists(
+    st.one_of(st.integers(-(10**6), 10**6).map(float), st.just(math.nan)),
+    min_size=1,
+    max_size=60,
+)
+
+
+def chain(rng, n, correlation):
+    noise = rng.normal(size=n + 500)
+    return signal.lfilter([1], [1, -correlation], noise)[500:]
+
+
+def test_the_autocorrelation_is_that_of_statsmodels():
+    from statsmodels.tsa import stattools as statsmodels
+
+    x = chain(np.random.default_rng(1), 777, 0.6)
+    mine = autocorrelation(x, lags=50)
+    assert mine.value == pytest.approx(statsmodels.acf(x, nlags=50, fft=False))
+    assert mine.lag.tolist() == list(range(51))
+
+
+def test_the_autocorrelation_is_that_of_its_definition():
+    x = np.random.default_rng(2).exponential(1, 300)
+    y = x - x.mean()
+    expected = [1.0, *((y[k:] @ y[:-k]) / (y @ y) for k in range(1, 299))]
+    assert autocorrelation(x, lags=298).value == pytest.approx(expected)
+
+
+def test_of_white_noise_95_of_100_correlations_lie_within_the_band():
+    x = np.random.default_rng(3).normal(size=100_000)
+    found = autocorrelation(x, lags=2000)
+    inside = np.abs(found.value[1:]) < found.band
+    assert 0.93 <= inside.mean() <= 0.97
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+def test_a_chain_is_worth_as_many_values_as_its_closed_form_says(correlation):
+    x = chain(np.random.default_rng(4), 200_000, correlation)
+    expected = (1 - correlation) / (1 + correlation)
+    worth = autocorrelation(x).n_effective / x.size
+    assert worth == pytest.approx(expected, rel=0.1)
+    long = chain(np.random.default_rng(4), 1_100_000, correlation)
+    assert 1 / variance_inflation(long) == pytest.approx(expected, rel=0.6)
+
+
+def test_an_interval_of_the_mean_by_effective_values_covers_it():
+    rng = np.random.default_rng(5)
+    covered = []
+    for _ in range(800):
+        x = chain(rng, 5000, 0.7)
+        half = 1.96 * x.std() / math.sqrt(autocorrelation(x).n_effective)
+        covered.append(abs(x.mean()) <= half)
+    assert 0.93 <= np.mean(covered) <= 0.97
+
+
+@given(delays)
+def test_ipdv_is_the_difference_of_neighbours_that_both_arrived(owd):
+    found = ipdv(owd)
+    pairs = [(i, owd[i] - owd[i - 1]) for i in range(1, len(owd))]
+    expected = [(i, d) for i, d in pairs if not math.isnan(d)]
+    assert list(zip(found.index, found.value, strict=True)) == expected
+    assert found.undefined == len(pairs) - len(expected)
+
+
+@given(delays, st.integers(-(10**9), 10**9))
+def test_a_clock_wrong_by_a_constant_changes_no_variation(owd, offset):
+    shifted = np.array(owd) + offset
+    for variation in (ipdv, pdv):
+        assert variation(shifted).value.tolist() == variation(owd).value.tolist()
+
+
+@given(delays)
+def test_pdv_is_what_the_fastest_packet_did_not_take(owd):
+    found = pdv(owd)
+    arrived = [d for d in owd if not math.isnan(d)]
+    assert found.value.tolist() == [d - min(arrived) for d in arrived]
+    assert found.undefined == len(owd) - len(arrived)
+    assert "RFC 5481" in found.selection
+
+
+@given(st.lists(st.integers(0, 10**6).map(float), min_size=2, max_size=50))
+def test_ipdv_adds_up_to_the_difference_of_last_and_first(owd):
+    assert ipdv(owd).value.sum() == owd[-1] - owd[0]
+
+
+NOISE = {
+    "normal": lambda rng, n: rng.normal(size=n),
+    "pareto": lambda rng, n: rng.pareto(1.1, n),
+    "few values": lambda rng, n: rng.poisson(1, n).astype(float),
+    "dependent": lambda rng, n: chain(rng, n, 0.5),
+    "constant with outliers": lambda rng, n: np.where(rng.random(n) < 0.01, 1e9, 5.0),
+}
+
+
+@pytest.mark.parametrize("noise", NOISE)
+def test_no_change_is_found_where_none_was(noise):
+    rng = np.random.default_rng(6)
+    found = [level_changes(NOISE[noise](rng, n)) for n in [100, 1000, 10_000] * 30]
+    assert np.mean([len(one.changes) > 0 for one in found]) <= 0.05
+
+
+@pytest.mark.parametrize("step", [1.0, 4.0])
+def test_a_step_beside_heavy_tails_is_found_within_its_interval(step):
+    rng = np.random.default_rng(7)
+    covered, counts = [], []
+    for _ in range(200):
+        x = rng.standard_t(2, 1000)
+        x[400:] += step
+        found = level_changes(x).changes
+        counts.append(len(found))
+        covered += [change.low <= 400 <= change.high for change in found[:1]]
+    assert np.mean(np.array(counts) == 1) >= 0.95
+    assert np.mean(covered) >= 0.93
+    assert found[0].before.value == pytest.approx(0, abs=0.3)
+    assert found[0].after.value == pytest.approx(step, abs=0.3)
+
+
+def test_a_queue_that_stood_for_a_while_is_two_changes():
+    rng = np.random.default_rng(8)
+    x = rng.exponential(10, 20_000) + 100
+    x[5000:5200] += 30
+    x[rng.integers(0, x.size, 100)] = 1e6
+    up, down = level_changes(x).changes
+    assert up.low <= 5000 <= up.high
+    assert down.low <= 5200 <= down.high
+    assert up.after.low < 100 + 30 + 10 * math.log(2) < up.after.high
+    assert up.gain > 3 * math.log(x.size)
+
+
+def optimal_partition(ranks, price):
+    """Least squares of levels plus a price for each: all partitions, the slow way."""
+    n = len(ranks)
+    sums, squares = (np.append(0, np.cumsum(v)) for v in (ranks, ranks**2))
+    best, last = [-price], [0]
+    for stop in range(1, n + 1):
+        start = np.arange(stop)
+        cost = squares[stop] - squares[:stop]
+        cost = cost - (sums[stop] - sums[:stop]) ** 2 / (stop - start)
+        total = np.array(best) + cost + price
+        last.append(int(np.argmin(total)))
+        best.append(float(total.min()))
+    places = []
+    while n:
+        n = last[n]
+        places.append(n)
+    return sorted(places)[1:]
+
+
+def test_changes_are_those_of_the_best_of_all_partitions():
+    rng = np.random.default_rng(9)
+    x = rng.normal(size=900) + np.repeat([0, 3, 1, -2, 2], [200, 150, 250, 100, 200])
+    ranks = mid_ranks(x)
+    variance = np.mean(np.diff(ranks) ** 2) / 2
+    expected = optimal_partition(ranks, 3 * math.log(900) * variance)
+    found = [change.index for change in level_changes(x).changes]
+    assert len(expected) == 4
+    assert found == expected
+
+
+def test_a_monotone_change_of_scale_moves_no_change():
+    x = np.random.default_rng(10).exponential(1, 2000) + np.repeat([0, 1], 1000)
+    found, scaled = level_changes(x), level_changes(np.exp(3 * x))
+    assert len(found.changes) == 1
+    places = [
+        [(c.index, c.low, c.high) for c in one.changes] for one in (found, scaled)
+    ]
+    assert places[0] == places[1]
+
+
+def test_a_series_that_is_searched_in_coarser_steps_is_settled_value_by_value(
+    monkeypatch,
+):
+    x = np.random.default_rng(11).normal(size=6000) + np.repeat([0, 2, 0], 2000)
+    fine = level_changes(x)
+    monkeypatch.setattr(changepoint, "_MOST_SEARCHED", 1000)
+    assert level_changes(x) == fine
+    assert len(fine.changes) == 2
+
+
+def test_equal_values_have_no_change():
+    assert level_changes([3.0] * 100).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: autocorrelation([]), "series must have shape"),
+        (lambda: autocorrelation([1.0] * 20), "not all equal"),
+        (lambda: autocorrelation([1.0, math.nan]), "got 1 that are not"),
+        (lambda: autocorrelation(range(20), lags=0), "lags must be at least 1"),
+        (lambda: autocorrelation(range(20), confidence=1), "confidence must be"),
+        (lambda: ipdv([[1.0]]), "owd must have shape"),
+        (lambda: pdv([math.inf]), "owd must be finite or"),
+        (lambda: level_changes(range(29)), "at least 30 values, got 29"),
+        (lambda: level_changes([math.inf] * 40), "series must be finite"),
+    ],
+)
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_without_any_packet_that_arrived_there_is_no_variation():
+    assert ipdv([math.nan] * 3).value.size == 0
+    assert pdv([math.nan] * 3).as_dict()["undefined"] == 3
+
+
+@pytest.mark.parametrize("module", [series, changepoint])
+def test_examples_in_the_docstrings_run(module):
+    assert doctest.testmod(module).failed == 0
