@@ -81,22 +81,31 @@ def fit_round_trips(
     >>> round(1e3 * fit.fixed_delay_seconds.value, 2)
     2.0
     """
-    sizes = _column("size_bytes", size_bytes)
-    rtt = _column("rtt_ns", rtt_ns)
-    rounds = _column("round_index", round_index)
-    _check_rows(sizes, rtt, rounds)
-    _check_options(reply_mode, confidence, resamples)
+    sizes = column_of("size_bytes", size_bytes)
+    rtt = column_of("rtt_ns", rtt_ns)
+    rounds = column_of("round_index", round_index)
+    check_rows(sizes, rtt, rounds)
+    check_options(reply_mode, confidence, resamples)
     packets = packets or Packets()
 
     low = low_delays(
         sizes, rtt, rounds, fewest=FEWEST_ROUND_TRIPS, resamples=resamples, seed=seed
     )
-    unfitted = _unfitted(low, reply_mode, confidence)
+    unfitted = fit_without_line(low, reply_mode, confidence)
     if low.size_bytes.size < FEWEST_SIZES:
         return unfitted
-    x = _crossing_bytes(low.size_bytes, packets, reply_mode)
-    line = fit_line(x, low)
-    scale = _Scale(low.count, confidence, unfitted.factor, packets.payload_share)
+    x = crossing_bytes(low.size_bytes, packets, reply_mode)
+    return fit_low_delays(x, low, unfitted, packets)
+
+
+def fit_low_delays(
+    wire_bytes: Floats, low: LowDelays, unfitted: Fit, packets: Packets
+) -> Fit:
+    """Fit low delays to the bytes that crossed the wire, and judge the line."""
+    line = fit_line(wire_bytes, low)
+    scale = Scale(
+        low.count, unfitted.confidence, unfitted.factor, packets.payload_share
+    )
     model, reason = verdict(line, low, scale.per_payload_byte(line.slopes))
     tested = replace(
         unfitted,
@@ -108,12 +117,12 @@ def fit_round_trips(
     if model == "line":
         return _with_line(tested, line, scale)
     if model == "hinge" and line.hinge:
-        return replace(tested, hinge=_hinge(x, low, line.hinge, scale))
+        return replace(tested, hinge=_hinge(wire_bytes, low, line.hinge, scale))
     return tested
 
 
 @dataclass(frozen=True)
-class _Scale:
+class Scale:
     """From draws of slopes and intercepts to estimates in the units of a Fit."""
 
     n: int
@@ -145,7 +154,7 @@ class _Scale:
         return Estimate(rate / slope.value, rate / slope.high, rate / slope.low, self.n)
 
 
-def _crossing_bytes(
+def crossing_bytes(
     size_bytes: Floats, packets: Packets, reply_mode: ReplyMode
 ) -> Floats:
     """Return the bytes on the wire of a whole round trip."""
@@ -155,7 +164,7 @@ def _crossing_bytes(
     return request + packets.wire_bytes(reply_mode)
 
 
-def _unfitted(low: LowDelays, reply_mode: ReplyMode, confidence: float) -> Fit:
+def fit_without_line(low: LowDelays, reply_mode: ReplyMode, confidence: float) -> Fit:
     """Return what can be said before any line is drawn."""
     sizes = low.size_bytes.size
     return Fit(
@@ -193,7 +202,7 @@ def _caveats(low: LowDelays) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _with_line(tested: Fit, line: Line, scale: _Scale) -> Fit:
+def _with_line(tested: Fit, line: Line, scale: Scale) -> Fit:
     host_limited = bool(line.slopes[0] < _HOST_NS_PER_BYTE)
     caveat = (
         "at this speed the hosts' own work on each byte is over a tenth of the slope: "
@@ -210,7 +219,7 @@ def _with_line(tested: Fit, line: Line, scale: _Scale) -> Fit:
     )
 
 
-def _hinge(x: Floats, low: LowDelays, hinge: HingeFit, scale: _Scale) -> Hinge:
+def _hinge(x: Floats, low: LowDelays, hinge: HingeFit, scale: Scale) -> Hinge:
     delays = np.vstack([low.delay_ns, low.resampled_ns])
     below, above = fit_sides(x, delays, hinge.split)
     meet = (below[1] - above[1]) / (above[0] - below[0])
@@ -222,7 +231,7 @@ def _hinge(x: Floats, low: LowDelays, hinge: HingeFit, scale: _Scale) -> Hinge:
     )
 
 
-def _segment(slopes: Floats, intercepts_ns: Floats, scale: _Scale) -> Segment:
+def _segment(slopes: Floats, intercepts_ns: Floats, scale: Scale) -> Segment:
     return Segment(
         slope_ns_per_byte=scale.per_payload_byte(slopes),
         bandwidth_bits_per_second=scale.bandwidth(slopes),
@@ -230,7 +239,7 @@ def _segment(slopes: Floats, intercepts_ns: Floats, scale: _Scale) -> Segment:
     )
 
 
-def _column(name: str, values: ArrayLike) -> Floats:
+def column_of(name: str, values: ArrayLike) -> Floats:
     column = np.asarray(values, dtype=np.float64)
     if column.ndim != 1:
         raise ValueError(f"{name} must have shape (n,), got {column.shape}")
@@ -240,7 +249,7 @@ def _column(name: str, values: ArrayLike) -> Floats:
     return column
 
 
-def _check_rows(sizes: Floats, rtt: Floats, rounds: Floats) -> None:
+def check_rows(sizes: Floats, rtt: Floats, rounds: Floats) -> None:
     if not sizes.size == rtt.size == rounds.size:
         raise ValueError(
             "size_bytes, rtt_ns and round_index must have equal length, "
@@ -254,7 +263,7 @@ def _check_rows(sizes: Floats, rtt: Floats, rounds: Floats) -> None:
         raise ValueError(f"round_index must be 0 or more, got {rounds.min():.0f}")
 
 
-def _check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> None:
+def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> None:
     if reply_mode != "echo" and (isinstance(reply_mode, str) or reply_mode < 1):
         raise ValueError(
             f"reply_mode must be 'echo' or a number of bytes, got {reply_mode!r}"

@@ -23,7 +23,7 @@ Weights = NDArray[np.float32]
 # The low delay is the value that one in so many does not exceed.
 ONE_IN = 10
 # More rounds than this are drawn in blocks of consecutive rounds.
-_BLOCKS = 500
+BLOCKS = 500
 # Ranks at which a resampled distribution is looked at: dense up to its 30%.
 _DENSE_RANKS = 384
 _SPARSE_RANKS = 32
@@ -80,7 +80,7 @@ def low_delays(
     (array([ 64., 128.]), array([ 641., 1281.]), (100, 2), 20)
     """
     rounds, round_rank = np.unique(round_index, return_inverse=True)
-    blocks = max(1, min(rounds.size, _BLOCKS))
+    blocks = max(1, min(rounds.size, BLOCKS))
     block = round_rank * blocks // max(1, rounds.size)
     sizes, counts = np.unique(size_bytes, return_counts=True)
     kept = sizes[counts >= fewest]

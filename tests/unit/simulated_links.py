@@ -1,0 +1,221 @@
+"""Exchanges over simulated links, message by message, as rows of messages.csv.
+
+Where `known_links` states round trip times in closed form, here they come about: a
+link has a state, and what is left of it depends on what was sent before.
+"""
+
+import numpy as np
+import pandas as pd
+from known_links import ONE_WAY_NS, RATE, TCP, sweep
+
+# 29 sizes up to 65 kB, 30 rounds
+SIZES = np.unique(np.geomspace(18, 65_000, 29).astype(int))
+ROUNDS = 30
+BURST = 32 * 1024
+HOST_NS = 4e3  # of a host for a message
+COPY_NS = 0.06  # for a byte
+QUEUE_NS = 3e3  # mean of what comes on top
+CLIENT, SERVER = ("10.0.0.1", 40_000), ("10.0.0.2", 5_000)
+
+
+class Fifo:
+    """Serialises at a rate, then delays."""
+
+    def __init__(self, rate=RATE, delay_ns=ONE_WAY_NS):
+        self.byte_ns, self.delay_ns, self.free_ns = 8e9 / rate, delay_ns, 0.0
+
+    def leaves(self, t_ns, wire_bytes):
+        """When the last byte is through the queue."""
+        self.free_ns = max(t_ns, self.free_ns) + wire_bytes * self.byte_ns
+        return self.free_ns
+
+
+class TokenBucket:
+    """Lets a burst by at once, and what is beyond it at a rate."""
+
+    def __init__(self, rate=RATE, burst_bytes=BURST, delay_ns=0.0):
+        self.byte_ns, self.burst_bytes, self.delay_ns = (
+            8e9 / rate,
+            burst_bytes,
+            delay_ns,
+        )
+        self.tokens, self.seen_ns = float(burst_bytes), 0.0
+
+    def leaves(self, t_ns, wire_bytes):
+        t_ns = max(t_ns, self.seen_ns)
+        refilled = self.tokens + (t_ns - self.seen_ns) / self.byte_ns
+        left = min(self.burst_bytes, refilled) - wire_bytes
+        self.seen_ns = t_ns + max(0.0, -left) * self.byte_ns
+        self.tokens = max(0.0, left)
+        return self.seen_ns
+
+
+class Open:
+    """A link that costs nothing."""
+
+    delay_ns = 0.0
+
+    def leaves(self, t_ns, wire_bytes):
+        return t_ns
+
+
+def message(kind, number, size, t_ns, link, extra_ns):
+    """One row: a message handed over at `t_ns`."""
+    near, far = (CLIENT, SERVER) if kind == "request" else (SERVER, CLIENT)
+    host_ns = HOST_NS + COPY_NS * size
+    wire = float(TCP.wire_bytes(size))
+    queue = t_ns + host_ns / 2
+    out = link.leaves(queue, wire)
+    # A token bucket's time passes in the qdisc, a serialising link's behind it.
+    xmit = out if isinstance(link, TokenBucket) else queue
+    arrive = out + link.delay_ns + extra_ns
+    return {
+        "protocol": "tcp",
+        "source_address": near[0],
+        "source_port": near[1],
+        "destination_address": far[0],
+        "destination_port": far[1],
+        "kind": kind,
+        "sequence": number,
+        "size_bytes": size,
+        "packets": int(np.ceil(size / TCP.mss_bytes)),
+        "retransmits": 0,
+        "created_ns": t_ns - 500,
+        "send_ns": t_ns,
+        "queue_ns": queue,
+        "xmit_ns": xmit,
+        "arrive_ns": arrive,
+        "ready_ns": arrive + 1000,
+        "read_ns": arrive + 1000 + host_ns / 2,
+    }
+
+
+def ping_pong(seed, there, back, reply="echo", gap_ns=0.0, sizes=SIZES, rounds=ROUNDS):
+    """A closed loop over two links: rows of requests and replies."""
+    rng = np.random.default_rng(seed)
+    size, _ = sweep(rng, sizes, rounds)
+    extra = rng.exponential(QUEUE_NS, (size.size, 2))
+    t_ns, rows = 1e9, []
+    for i, s in enumerate(size.tolist()):
+        rows.append(message("request", i, s, t_ns, there, extra[i, 0]))
+        answer = s if reply == "echo" else reply
+        t_ns = rows[-1]["read_ns"] + 2000
+        rows.append(message("reply", i, answer, t_ns, back, extra[i, 1]))
+        t_ns = rows[-1]["read_ns"] + 2000 + gap_ns
+    return pd.DataFrame(rows)
+
+
+def cut_through(seed, sizes=SIZES, rounds=ROUNDS):
+    """A server that sends each segment back as it comes, over two FIFO links.
+
+    Requests as rows, and of each reply a row for each of its segments.
+    """
+    rng = np.random.default_rng(seed)
+    size, _ = sweep(rng, sizes, rounds)
+    extra = rng.exponential(QUEUE_NS, (size.size, 2))
+    there, back = Fifo(), Fifo()
+    t_ns, rows = 1e9, []
+    for i, s in enumerate(size.tolist()):
+        rows.append(message("request", i, s, t_ns, there, extra[i, 0]))
+        behind = float(TCP.wire_bytes(s))
+        came = rows[-1]["arrive_ns"] - behind * there.byte_ns
+        for start in range(0, s, TCP.mss_bytes):
+            segment = min(TCP.mss_bytes, s - start)
+            came += float(TCP.wire_bytes(segment)) * there.byte_ns
+            rows.append(message("reply", i, segment, came, back, extra[i, 1]))
+        t_ns = rows[-1]["read_ns"] + 2000
+    return pd.DataFrame(rows)
+
+
+def trips_of(messages):
+    """Sizes, round trip times and rounds of requests, by their sequence."""
+    requests = messages[messages["kind"] == "request"].set_index("sequence")
+    replies = messages[messages["kind"] == "reply"].groupby("sequence")["read_ns"].max()
+    size = requests["size_bytes"]
+    rtt = replies - requests["send_ns"]
+    return size.to_numpy(), rtt.to_numpy(), size.groupby(size).cumcount().to_numpy()
+
+
+def loggp_train(rng, link, n, delay_ns, size, overhead_ns, gap_ns, reply, queue_ns):
+    """PRTT(n, d, s), event by event: hosts that are busy `o`, a link with a gap."""
+    handed, out = 0.0, 0.0
+    for _ in range(n):
+        handed += overhead_ns
+        out = link.leaves(max(handed, out + gap_ns if out else handed), size - 1)
+        handed += delay_ns
+    t = out + link.delay_ns + overhead_ns + overhead_ns
+    back = (reply - 1) * link.byte_ns
+    return t + back + link.delay_ns + overhead_ns + rng.exponential(queue_ns)
+
+
+def trains(seed, make_link, kinds, sizes, rounds=40, reply="echo", **host):
+    """Columns of `fit_loggp`: each kind (n, d) and size once a round."""
+    rng = np.random.default_rng(seed)
+    host = {"overhead_ns": 1000.0, "gap_ns": 3000.0, "queue_ns": 3e3} | host
+    rows = []
+    for index in range(rounds):
+        for s in rng.permutation(sizes).tolist():
+            answer = s if reply == "echo" else reply
+            for n, d in kinds:
+                t = loggp_train(rng, make_link(), n, d, s, reply=answer, **host)
+                rows.append((s, n, d, t, index))
+    return np.array(rows).T
+
+
+def arrivals(
+    seed,
+    make_link,
+    trains,
+    packets=200,
+    wire_bytes=1442,
+    stamp_ns=2e3,
+    spacing_ns=1500.0,
+):
+    """Train, arrival, wire bytes and departure of packets sent as fast as can be."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for train in range(trains):
+        link, t0 = make_link(), 1e9 * train
+        for i in range(packets):
+            sent = t0 + i * spacing_ns
+            out = link.leaves(sent, wire_bytes) + link.delay_ns
+            rows.append((train, out + rng.exponential(stamp_ns), wire_bytes, sent))
+    return np.array(rows).T
+
+
+PAUSE_NS = 5e6
+LONG = np.unique(np.geomspace(18, 200_000, 29).astype(int))
+# Name: reply mode, and the exchange for a seed.
+LINKS = {
+    "serial, echo": ("echo", lambda seed: ping_pong(seed, Fifo(), Fifo())),
+    "serial, short reply": (18, lambda seed: ping_pong(seed, Fifo(), Fifo(), 18)),
+    "serial, cut-through": ("echo", cut_through),
+    "buckets, echo, no pause": (
+        "echo",
+        lambda seed: ping_pong(seed, TokenBucket(), TokenBucket()),
+    ),
+    "buckets, long echo, no pause": (
+        "echo",
+        lambda seed: ping_pong(seed, TokenBucket(), TokenBucket(), sizes=LONG),
+    ),
+    "one bucket, echo, no pause": (
+        "echo",
+        lambda seed: ping_pong(seed, TokenBucket(), Open()),
+    ),
+    "buckets, short reply, no pause": (
+        18,
+        lambda seed: ping_pong(seed, TokenBucket(), TokenBucket(), 18),
+    ),
+    "buckets, echo, pause": (
+        "echo",
+        lambda seed: ping_pong(seed, TokenBucket(), TokenBucket(), gap_ns=PAUSE_NS),
+    ),
+    "one bucket, echo, pause": (
+        "echo",
+        lambda seed: ping_pong(seed, TokenBucket(), Open(), gap_ns=PAUSE_NS),
+    ),
+    "buckets, short reply, pause": (
+        18,
+        lambda seed: ping_pong(seed, TokenBucket(), TokenBucket(), 18, PAUSE_NS),
+    ),
+}
