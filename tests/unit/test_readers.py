@@ -287,3 +287,11 @@ def test_what_was_skipped_is_told_as_file_line_and_reason():
     skipped = Skipped("a.csv")
     skipped.add(3, "why")
     assert str(skipped.rows[0]) == "a.csv:3: why"
+
+
+def test_runs_may_be_named_by_a_pattern_or_the_folder_above(folder):
+    shutil.copytree(folder, folder.parent / "another")
+    each = read_runs([folder.parent / "another", folder]).messages
+    assert sorted(each["run"].unique()) == ["another", "run"]
+    for paths in (folder.parent, str(folder.parent / "*")):
+        pd.testing.assert_frame_equal(read_runs(paths).messages, each)

@@ -8,8 +8,8 @@ from typing import Any
 
 from latprof_analysis.readers import parquet
 from latprof_analysis.readers.json_file import read_json
+from latprof_analysis.readers.paths import is_run_folder
 from latprof_analysis.readers.result import ReadError
-from latprof_analysis.readers.run_folder import is_run_folder
 from latprof_analysis.readers.sockperf import LOG_HEADER
 from latprof_analysis.readers.table import BYTE_ORDER_MARK, opened
 

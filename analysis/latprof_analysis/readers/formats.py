@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
@@ -12,10 +11,10 @@ from latprof_analysis.readers.columns import read_columns
 from latprof_analysis.readers.detection import detect
 from latprof_analysis.readers.iperf3 import read_iperf3
 from latprof_analysis.readers.irtt import read_irtt
+from latprof_analysis.readers.paths import expand
 from latprof_analysis.readers.proxystore import read_proxystore
-from latprof_analysis.readers.result import ReadError, Samples, joined
+from latprof_analysis.readers.result import Samples, joined
 from latprof_analysis.readers.run_folder import (
-    is_run_folder,
     read_messages,
     read_round_trips,
     read_runs,
@@ -86,28 +85,3 @@ def read(
         else:
             parts += [_FILES[name](path) for path in group]
     return joined(parts)
-
-
-def expand(paths: Path | str | Iterable[Path | str]) -> list[Path]:
-    """Return what paths, folders of run folders and patterns name, each once."""
-    given = [paths] if isinstance(paths, Path | str) else list(paths)
-    found = [path for name in given for path in _expand_one(str(name))]
-    if not found:
-        raise ValueError("paths must name at least one file or folder")
-    return list(dict.fromkeys(found))
-
-
-def _expand_one(name: str) -> list[Path]:
-    path = Path(name)
-    if path.is_dir():
-        if is_run_folder(path):
-            return [path]
-        return sorted(inner for inner in path.iterdir() if is_run_folder(inner)) or [
-            path
-        ]
-    if path.exists() or not glob.has_magic(name):
-        return [path]
-    matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207
-    if not matches:
-        raise ReadError(name, "no file or folder matches the pattern")
-    return [Path(match) for match in matches]

@@ -8,7 +8,7 @@ of killed runs are read as far as they go: they lack summary.json, run.json says
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pandas as pd
 
 from latprof_analysis.readers import parquet
 from latprof_analysis.readers.json_file import read_json
+from latprof_analysis.readers.paths import TABLES, expand
 from latprof_analysis.readers.result import (
     BadRow,
     ReadError,
@@ -34,7 +35,7 @@ RTT = (
     " responder's own time is in it"
 )
 END_TO_END = "end to end, from the message made (or sent) to read"
-_SCHEMAS = {"messages": MESSAGES, "round_trips": ROUND_TRIPS}
+_SCHEMAS = dict(zip(TABLES, (MESSAGES, ROUND_TRIPS), strict=True))
 _DOCUMENTS = ("run.json", "summary.json")
 
 
@@ -72,16 +73,14 @@ class Runs:
         return Samples(timed, self.skipped, self.skipped_rows, "run", meta)
 
 
-def is_run_folder(path: Path) -> bool:
-    """Whether a folder has any of a run's files."""
-    names = [f"{table}{end}" for table in _SCHEMAS for end in (".csv", ".parquet")]
-    return path.is_dir() and any((path / name).is_file() for name in names)
-
-
 def read_runs(
-    folders: Sequence[Path], *, columns: Collection[str] | None = None
+    paths: Path | str | Iterable[Path | str], *, columns: Collection[str] | None = None
 ) -> Runs:
-    """Read run folders together; `columns` limits what is kept of each table."""
+    """Read run folders, folders of them and patterns together.
+
+    `columns` limits what is kept of each table.
+    """
+    folders = expand(paths)
     names = run_names(folders)
     parts: dict[str, list[pd.DataFrame]] = {table: [] for table in _SCHEMAS}
     runs = Runs(pd.DataFrame(), pd.DataFrame(), {}, [], [], 0)

@@ -1,0 +1,42 @@
+"""What the caller names: files, run folders, folders of them, patterns."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable
+from pathlib import Path
+
+from latprof_analysis.readers.result import ReadError
+
+TABLES = ("messages", "round_trips")
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether a folder has any of a run's files."""
+    names = [f"{table}{end}" for table in TABLES for end in (".csv", ".parquet")]
+    return path.is_dir() and any((path / name).is_file() for name in names)
+
+
+def expand(paths: Path | str | Iterable[Path | str]) -> list[Path]:
+    """Return what paths, folders of run folders and patterns name, each once."""
+    given = [paths] if isinstance(paths, Path | str) else list(paths)
+    found = [path for name in given for path in _expand_one(str(name))]
+    if not found:
+        raise ValueError("paths must name at least one file or folder")
+    return list(dict.fromkeys(found))
+
+
+def _expand_one(name: str) -> list[Path]:
+    path = Path(name)
+    if path.is_dir():
+        if is_run_folder(path):
+            return [path]
+        return sorted(inner for inner in path.iterdir() if is_run_folder(inner)) or [
+            path
+        ]
+    if path.exists() or not glob.has_magic(name):
+        return [path]
+    matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207
+    if not matches:
+        raise ReadError(name, "no file or folder matches the pattern")
+    return [Path(match) for match in matches]
