@@ -18,6 +18,10 @@
 #define FINGERPRINT_BYTES 32
 #define MORE_FRAGMENTS 0x2000
 #define FRAGMENT_OFFSET 0x1fff
+#define EEXIST 17
+/* In the entry of a datagram that was read before it was told to be ready:
+ * `second_ns` is when. Apart from enum record_flag. */
+#define DATAGRAM_READ 0x8000
 
 struct datagram_key {
 	__u64 address; /* of the packet, or of the receiving socket */
@@ -173,6 +177,17 @@ static __always_inline void datagram_keep(const struct datagram *datagram)
 {
 	if (bpf_map_update_elem(&datagrams, &datagram->at, datagram, BPF_ANY))
 		count(failed_inserts);
+}
+
+/* False where an entry is there already. */
+static __always_inline bool datagram_enter(const struct datagram *datagram)
+{
+	long error = bpf_map_update_elem(&datagrams, &datagram->at, datagram,
+					 BPF_NOEXIST);
+
+	if (error && error != -EEXIST)
+		count(failed_inserts);
+	return error != -EEXIST;
 }
 
 static __always_inline struct datagram_socket *

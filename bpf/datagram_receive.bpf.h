@@ -21,19 +21,29 @@ static __always_inline __u32 datagram_backlog(const struct sock *sk,
 	return bytes > 0 ? bytes : 0;
 }
 
+/* How many are queued. A reader on another CPU moves all from one queue to the
+ * other: whoever looks at the emptied one, and before that at the one that was
+ * not filled yet, sees too few. */
+static __always_inline __u32 datagrams_waiting(const struct sock *sk)
+{
+	const struct udp_sock *up = (const struct udp_sock *)sk;
+
+	barrier();
+	return sk->sk_receive_queue.qlen + BPF_CORE_READ(up, reader_queue.qlen);
+}
+
 /* The number of the datagram that was just queued. Where it is alone in the
  * queue, at most one before it is still being read: otherwise datagrams were
  * queued or taken that we did not see, and the count begins anew. */
 static __always_inline __u64 datagram_number(struct datagram_socket *s,
 					     const struct sock *sk)
 {
-	const struct udp_sock *up = (const struct udp_sock *)sk;
-	__u32 waiting = sk->sk_receive_queue.qlen +
-			BPF_CORE_READ(up, reader_queue.qlen);
+	__u32 waiting = datagrams_waiting(sk);
 
 	if (!s->tail && waiting > 1)
 		s->tail = waiting - 1; /* older than the run */
-	if (waiting == 1 && s->tail - s->head > 1)
+	if (waiting == 1 && (__s32)(s->tail - s->head) > 1 &&
+	    datagrams_waiting(sk) == 1)
 		s->head = s->tail;
 	return __sync_fetch_and_add(&s->tail, 1) + 1ULL;
 }
@@ -70,6 +80,49 @@ static __always_inline bool is_delivered(const struct sock *sk,
 	       (slot->skb == (__u64)last || !sk->sk_receive_queue.qlen);
 }
 
+static __always_inline void datagram_emit_received(const struct datagram *d,
+						   __u64 read_ns, __u32 pid,
+						   __u32 wakeup_ns, __u16 flags)
+{
+	struct received_range *record = RESERVE(received_ranges);
+
+	if (!record)
+		return;
+	record->flow = d->flow;
+	record->key = d->key;
+	record->end = 0;
+	record->arrive_ns = d->first_ns;
+	record->ready_ns = d->second_ns;
+	record->read_ns = read_ns;
+	record->size_bytes = d->size_bytes;
+	record->wakeup_ns = wakeup_ns;
+	record->queue_bytes = d->queue_bytes;
+	record->pid = pid;
+	record->ttl = d->ttl;
+	record->flags = flags;
+	record->pad = 0;
+	SUBMIT(record);
+}
+
+/* There is an entry of this number. A reader on another CPU may take a datagram
+ * before the hook of its readiness has run. What else is there is of a socket
+ * that had this address before. */
+static __always_inline void datagram_meet(struct datagram *d)
+{
+	struct datagram *read = bpf_map_lookup_elem(&datagrams, &d->at);
+
+	if (!read || !(read->flags & DATAGRAM_READ) ||
+	    read->second_ns < d->first_ns) {
+		datagram_keep(d);
+		return;
+	}
+	d->second_ns = read->second_ns;
+	datagram_emit_received(d, read->second_ns, read->pid, 0,
+			       read->flags & ~DATAGRAM_READ);
+	__sync_fetch_and_add(&counters.unmatched_datagram_reads, -1);
+	bpf_map_delete_elem(&datagrams, &d->at);
+}
+
 static __always_inline int datagram_ready(struct sock *sk)
 {
 	struct arrival *slot = arrival_slot();
@@ -86,56 +139,55 @@ static __always_inline int datagram_ready(struct sock *sk)
 	datagram_describe(sk, s, (struct sk_buff *)slot->skb, &d);
 	d.first_ns = slot->t_ns;
 	d.second_ns = bpf_ktime_get_ns();
-	datagram_keep(&d);
 	slot->skb = 0;
+	if (!datagram_enter(&d))
+		datagram_meet(&d);
 	return 0;
 }
 
-static __always_inline void datagram_emit_received(const struct datagram *d,
-						   const struct reader *reader,
-						   __u16 flags)
+static __always_inline void datagram_was_read(struct datagram *d,
+					      const struct reader *reader,
+					      __u64 now, __u32 pid)
 {
-	struct received_range *record = RESERVE(received_ranges);
-	__u64 now;
+	__u32 wakeup_ns = 0;
+	__u16 flags = 0;
 
-	if (!record)
-		return;
-	now = bpf_ktime_get_ns();
-	record->flow = d->flow;
-	record->key = d->key;
-	record->end = 0;
-	record->arrive_ns = d->first_ns;
-	record->ready_ns = d->second_ns;
-	record->read_ns = now;
-	record->size_bytes = d->size_bytes;
-	record->wakeup_ns = 0;
-	record->queue_bytes = d->queue_bytes;
-	record->pid = bpf_get_current_pid_tgid() >> 32;
-	record->ttl = d->ttl;
-	record->flags = flags;
-	if (!wakeup_between(reader, d->second_ns, now, &record->wakeup_ns))
-		record->flags |= RECORD_NO_WAKEUP;
-	record->pad = 0;
-	SUBMIT(record);
+	if (d->second_ns > now)
+		d->second_ns = now; /* it was ready then at the latest */
+	if (!wakeup_between(reader, d->second_ns, now, &wakeup_ns))
+		flags = RECORD_NO_WAKEUP;
+	datagram_emit_received(d, now, pid, wakeup_ns, flags);
+	bpf_map_delete_elem(&datagrams, &d->at);
 }
 
 static __always_inline int datagram_read(struct sock *sk)
 {
-	struct datagram_key at = { .address = (__u64)sk };
+	struct datagram note = { .at.address = (__u64)sk };
+	const struct reader *reader;
 	struct datagram_socket *s;
 	struct datagram *d;
 
 	s = bpf_sk_storage_get(&datagram_receivers, sk, 0, 0);
 	if (!s)
 		return 0;
-	at.number = __sync_fetch_and_add(&s->head, 1) + 1ULL;
-	d = bpf_map_lookup_elem(&datagrams, &at);
-	if (!d) {
-		count(unmatched_datagram_reads);
+	note.second_ns = bpf_ktime_get_ns();
+	note.pid = bpf_get_current_pid_tgid() >> 32;
+	note.at.number = __sync_fetch_and_add(&s->head, 1) + 1ULL;
+	reader = reader_of_current();
+	d = bpf_map_lookup_elem(&datagrams, &note.at);
+	if (d && !(d->flags & DATAGRAM_READ)) {
+		datagram_was_read(d, reader, note.second_ns, note.pid);
 		return 0;
 	}
-	datagram_emit_received(d, reader_of_current(), 0);
-	bpf_map_delete_elem(&datagrams, &at);
+	note.flags = DATAGRAM_READ | (reader ? 0 : RECORD_NO_WAKEUP);
+	count(unmatched_datagram_reads); /* until it is told to be ready */
+	if (datagram_enter(&note))
+		return 0;
+	d = bpf_map_lookup_elem(&datagrams, &note.at);
+	if (d && !(d->flags & DATAGRAM_READ)) {
+		__sync_fetch_and_add(&counters.unmatched_datagram_reads, -1);
+		datagram_was_read(d, reader, note.second_ns, note.pid);
+	}
 	return 0;
 }
 

@@ -201,7 +201,9 @@ int BPF_PROG(on_receive_queue_full, int error, struct sock *sk,
 		d.first_ns = slot->t_ns;
 		slot->skb = 0;
 	}
-	datagram_emit_received(&d, NULL, RECORD_DROPPED);
+	datagram_emit_received(&d, bpf_ktime_get_ns(),
+			       bpf_get_current_pid_tgid() >> 32, 0,
+			       RECORD_DROPPED | RECORD_NO_WAKEUP);
 	return 0;
 }
 

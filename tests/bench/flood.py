@@ -30,6 +30,11 @@ class _Flood:
     whole_seconds: float  # with what it had still to write
 
     @property
+    def complete(self) -> int:
+        """Rows with both ends."""
+        return sum(kind["complete"] for kind in self.summary["kinds"].values())
+
+    @property
     def sent(self) -> int:
         """Datagrams of both ends."""
         return int(self.said["sent"] + self.said["received"])
@@ -85,7 +90,12 @@ def measure(folder: Path, progress: Progress) -> Iterator[Figure]:
     got = [f.said["cpu_seconds"] / f.said["seconds"] for f in floods]
     yield figure("  the flooder's own CPU: 1 is full rate", "core", got)
     unlike = [abs(f.sent - f.rows) for f in floods]
-    for name, counts in ("lost records", lost), ("datagrams without a row", unlike):
+    halves = [f.rows - f.complete for f in floods]
+    for name, counts in (
+        ("lost records", lost),
+        ("datagrams without a row", unlike),
+        ("rows without both ends", halves),
+    ):
         # not one may be, so a median would hide it
         note = f"of {sum(f.sent for f in floods)} datagrams in {ROUNDS} rounds"
         yield figure(f"  {name}, all rounds", "", [sum(counts)], bar=0, note=note)

@@ -6,6 +6,8 @@ what it sent and got, and the offset or the number of each message.
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from brackets import STAGES
@@ -34,9 +36,9 @@ def ipv6(request):
     return request.param
 
 
-def sweep(lab, folder, protocol, sizes):
+def sweep(lab, folder, protocol, sizes, rounds=ROUNDS, **options):
     """Run the generator; what was recorded, its log, and the generator itself."""
-    plan = PingPong(sizes=sizes, rounds=ROUNDS, warmup_rounds=0)
+    plan = PingPong(sizes=sizes, rounds=rounds, warmup_rounds=0, **options)
     with recording(lab, folder, (protocol,)) as recorded:
         generator = Generator(lab, plan, protocol, folder / "log")
         generator.start()
@@ -48,7 +50,7 @@ def sweep(lab, folder, protocol, sizes):
     assert recorded.lost() == {}
     assert recorded.recorder.joiner.unmatched == {}
     log = LogTail(folder / "log").read()
-    assert sorted(log["size_bytes"]) == sorted(sizes * ROUNDS)
+    assert sorted(log["size_bytes"]) == sorted(sizes * rounds)
     return recorded, log, generator
 
 
@@ -148,3 +150,20 @@ def test_packets_are_the_segments_that_tcp_counted(lab, tmp_path):
     packets = rows["packets"].to_numpy()
     assert (packets <= segments).all()
     assert (packets >= np.array(segments) - again).all()
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_what_a_spinning_reader_takes_at_once_has_whole_rows(
+    make_lab, tmp_path, protocol
+):
+    # on another CPU it may read a datagram before the hook of its readiness runs
+    lab, cpus = make_lab(), sorted(os.sched_getaffinity(0))
+    ends = {"client_cpu": cpus[0], "server_cpu": cpus[-1], "spin": True}
+    sizes, rounds = (64, 1400), 2000
+    recorded, _, _ = sweep(lab, tmp_path, protocol, sizes, rounds, **ends)
+    rows = recorded.messages()
+    hidden = recorded.recorder.hidden.count
+    assert len(rows) == 2 * rounds * len(sizes)
+    assert rows["end_to_end_ns"].isna().sum() <= hidden
+    assert recorded.counters["unmatched_datagram_reads"] <= hidden
+    assert (rows["receive_queue_ns"].dropna() >= 0).all()
