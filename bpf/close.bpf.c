@@ -1,11 +1,11 @@
 /*
  * close.bpf.c - the end of a connection, and of what its socket still held.
  *
- *   inet_sock_set_state:  closing     ->  a last send call that gave less than
- * it wanted is cut to what it gave closed      ->  what was never handed to a
- * device is written, its later stamps missing connecting  ->  the state of the
- * connection before is forgotten: a socket may be used again (connect to
- * AF_UNSPEC)
+ *   inet_sock_set_state:
+ *     closing:     a last send call that gave less than it wanted is cut
+ *     closed:      what was never handed to a device is written
+ *     connecting:  the state of the connection before is forgotten, since a
+ *                  socket may be used again (connect to AF_UNSPEC)
  *
  * Does not see the end of what stands in a queueing discipline then: it is
  * written when it leaves, and not at all where it is dropped there.

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.percentile import percentiles_in_order
-from latprof_analysis.quantiles import Quantile
+from latprof_analysis.quantiles import Quantile, checked_values
 from latprof_analysis.ranks import mid_ranks
-from latprof_analysis.series import checked_series
 
 Floats = NDArray[np.float64]
 
@@ -134,7 +133,7 @@ def level_changes(series: ArrayLike) -> Changes:
     >>> len(found.changes), abs(found.changes[0].index - 1000) < 30
     (1, True)
     """
-    x = checked_series(series)
+    x = checked_values("series", series)
     if x.size < _FEWEST:
         raise ValueError(f"series must have at least {_FEWEST} values, got {x.size}")
     if np.ptp(x) == 0:

@@ -8,8 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from latprof_analysis.percentile import check_fraction, checked_sample
-from latprof_analysis.quantiles import rank
+from latprof_analysis.quantiles import check_fraction, checked_values, rank
 
 Floats = NDArray[np.float64]
 Scale = Literal["linear", "log"]
@@ -125,7 +124,7 @@ def three_pieces(
     >>> slow.low, slow.high, fast.counts[:3].tolist()
     (9990.0, 9999.0, [95, 95, 95])
     """
-    x = np.sort(checked_sample(sample))
+    x = np.sort(checked_values("sample", sample))
     if x[0] < 0:
         raise ValueError(f"sample must be latencies of at least 0, got {x[0]}")
     if scale not in ("linear", "log"):
@@ -171,7 +170,7 @@ def ccdf(sample: ArrayLike, points: int = 200, confidence: float = 0.95) -> Ccdf
     """
     from scipy import special  # takes long to load; few get here
 
-    x = np.sort(checked_sample(sample))
+    x = np.sort(checked_values("sample", sample))
     check_fraction("confidence", confidence)
     if points < 4:
         raise ValueError(f"points must be at least 4, got {points}")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.log_density import Hill, LogDensity
-from latprof_analysis.percentile import check_fraction, checked_sample
+from latprof_analysis.quantiles import check_fraction, checked_values
 
 Floats = NDArray[np.float64]
 
@@ -196,7 +196,7 @@ def _reason(count: int, p_values: list[float], significance: float) -> str:
 
 
 def _checked(sample: ArrayLike, resolution: float) -> Floats:
-    x = checked_sample(sample)
+    x = checked_values("sample", sample)
     if x.size < _FEWEST:
         raise ValueError(f"sample must have at least {_FEWEST} values, got {x.size}")
     if x.min() < 0:

@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.histogram import Histogram, bucket_edges
-from latprof_analysis.quantiles import Quantile, binomial_quantile, rank
+from latprof_analysis.quantiles import (
+    Quantile,
+    binomial_quantile,
+    bracketed,
+    check_fraction,
+    checked_values,
+    rank,
+)
 from latprof_analysis.series import variance_inflation
 
 Floats = NDArray[np.float64]
@@ -36,7 +43,7 @@ def percentiles(
     >>> [(q.p, q.value, q.low, q.high) for q in percentiles(range(1, 101), [0.5, 0.9])]
     [(0.5, 50.0, 40.0, 61.0), (0.9, 90.0, 84.0, 96.0)]
     """
-    x = np.sort(checked_sample(sample))
+    x = np.sort(checked_values("sample", sample))
     return tuple(_quantile(x, p, confidence, 1.0) for p in ps)
 
 
@@ -71,7 +78,7 @@ def percentiles_in_order(
     >>> honest.high - honest.low > 2 * (blind.high - blind.low)
     True
     """
-    values = checked_sample(series)
+    values = checked_values("sample", series)
     x = np.sort(values)
     made = []
     for p in ps:
@@ -139,36 +146,11 @@ def _bucket(histogram: Histogram, at: int) -> tuple[float, float]:
     return float(edges[bucket]), math.ceil(edges[bucket + 1]) - 1.0
 
 
-def checked_sample(sample: ArrayLike) -> Floats:
-    """Return the values as floats of shape (n,), or say what is wrong with them."""
-    x = np.asarray(sample, dtype=np.float64)
-    if x.ndim != 1 or not x.size:
-        raise ValueError(f"sample must have shape (n,) with n >= 1, got {x.shape}")
-    wrong = x.size - int(np.isfinite(x).sum())
-    if wrong:
-        raise ValueError(f"sample must be finite, got {wrong} that are not")
-    return x
-
-
-def check_fraction(name: str, value: float) -> None:
-    """Refuse what is no share between 0 and 1."""
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must be between 0 and 1, got {value}")
-
-
 def _quantile(
     ascending: Floats, p: float, confidence: float, inflation: float
 ) -> Quantile:
-    n = ascending.size
-    lower, upper = _ranks(p, n, confidence, inflation)
-    return Quantile(
-        p=p,
-        value=float(ascending[rank(p, n) - 1]),
-        low=float(ascending[lower - 1]) if lower >= 1 else -math.inf,
-        high=float(ascending[upper - 1]) if upper <= n else math.inf,
-        n=n,
-        confidence=confidence,
-    )
+    ranks = _ranks(p, ascending.size, confidence, inflation)
+    return bracketed(ascending, p, ranks, confidence)
 
 
 def _ranks(p: float, n: int, confidence: float, inflation: float) -> tuple[int, int]:

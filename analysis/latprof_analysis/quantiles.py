@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 # Below this tail a quantile rests on the extremes of the sample.
 _FAR_TAIL = 0.1
@@ -52,7 +52,7 @@ def samples_needed(p: float) -> int:
     >>> [samples_needed(p) for p in (0.5, 0.75, 0.9, 0.99, 0.999)]
     [5, 10, 100, 1000, 10000]
     """
-    _check_fraction("p", p)
+    check_fraction("p", p)
     # Rounded, since 1 - 0.9 is not 0.1 in binary.
     tail = round(min(p, 1 - p), 12)
     return math.ceil(round((10 if tail <= _FAR_TAIL else 2.5) / tail, 6))
@@ -94,8 +94,8 @@ def quantile_ci(sample: ArrayLike, p: float, confidence: float = 0.95) -> Quanti
     >>> quantile_ci(range(50), 0.99).high
     inf
     """
-    _check_fraction("p", p)
-    _check_fraction("confidence", confidence)
+    check_fraction("p", p)
+    check_fraction("confidence", confidence)
     x = np.asarray(sample, dtype=np.float64)
     if x.ndim != 1 or x.size == 0:
         raise ValueError(f"sample must have shape (n,) with n >= 1, got {x.shape}")
@@ -107,11 +107,22 @@ def quantile_ci(sample: ArrayLike, p: float, confidence: float = 0.95) -> Quanti
     alpha = 1 - confidence
     lower = binomial_quantile(alpha / 2, n, p)
     upper = binomial_quantile(1 - alpha / 2, n, p) + 1
+    return bracketed(x, p, (lower, upper), confidence)
+
+
+def bracketed(
+    ascending: NDArray[np.float64], p: float, ranks: tuple[int, int], confidence: float
+) -> Quantile:
+    """Return a quantile between the observations of two ranks.
+
+    Ranks count from 1; a side without a bound has 0 or n + 1.
+    """
+    n, (lower, upper) = ascending.size, ranks
     return Quantile(
         p=p,
-        value=float(x[rank(p, n) - 1]),
-        low=float(x[lower - 1]) if lower >= 1 else -math.inf,
-        high=float(x[upper - 1]) if upper <= n else math.inf,
+        value=float(ascending[rank(p, n) - 1]),
+        low=float(ascending[lower - 1]) if lower >= 1 else -math.inf,
+        high=float(ascending[upper - 1]) if upper <= n else math.inf,
         n=n,
         confidence=confidence,
     )
@@ -140,6 +151,18 @@ def binomial_quantile(probability: float, n: int, p: float) -> int:
     return k
 
 
-def _check_fraction(name: str, value: float) -> None:
+def check_fraction(name: str, value: float) -> None:
+    """Refuse what is no share between 0 and 1."""
     if not 0 < value < 1:
         raise ValueError(f"{name} must be between 0 and 1, got {value}")
+
+
+def checked_values(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Return the values as floats of shape (n,), or say what is wrong with them."""
+    x = np.asarray(values, dtype=np.float64)
+    if x.ndim != 1 or not x.size:
+        raise ValueError(f"{name} must have shape (n,) with n >= 1, got {x.shape}")
+    wrong = x.size - int(np.isfinite(x).sum())
+    if wrong:
+        raise ValueError(f"{name} must be finite, got {wrong} that are not")
+    return x

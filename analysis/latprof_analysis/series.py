@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from latprof_analysis.quantiles import checked_values
+
 Floats = NDArray[np.float64]
 
 _FEWEST = 10
@@ -115,7 +117,7 @@ def autocorrelation(
     """
     from scipy import special  # takes long to load; few get here
 
-    x = checked_series(series)
+    x = checked_values("series", series)
     if lags < 1:
         raise ValueError(f"lags must be at least 1, got {lags}")
     if not 0 < confidence < 1:
@@ -225,17 +227,6 @@ def pdv(owd: ArrayLike) -> DelayVariation:
         selection="packets that arrived, against the one of least delay (RFC 5481)",
         undefined=int(delay.size - arrived.size),
     )
-
-
-def checked_series(series: ArrayLike) -> Floats:
-    """Return the values as floats of shape (n,), or say what is wrong with them."""
-    x = np.asarray(series, dtype=np.float64)
-    if x.ndim != 1 or not x.size:
-        raise ValueError(f"series must have shape (n,) with n >= 1, got {x.shape}")
-    wrong = x.size - int(np.isfinite(x).sum())
-    if wrong:
-        raise ValueError(f"series must be finite, got {wrong} that are not")
-    return x
 
 
 def _correlations(x: Floats, farthest: int) -> Floats:

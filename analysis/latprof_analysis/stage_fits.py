@@ -19,6 +19,7 @@ from latprof_analysis.fit_result import Fit, ReplyMode
 from latprof_analysis.long_messages import long_messages_differ
 from latprof_analysis.one_way import fit_one_way
 from latprof_analysis.trips import (
+    FLOW,
     against_factor,
     counted,
     pair_round_trips,
@@ -43,14 +44,7 @@ QUANTITIES = {
 # passes in earlier stages: only these hold all of it, and so tell a bandwidth.
 _WHOLE = ("one_way", "end_to_end")
 _DIRECTIONS: tuple[Direction, ...] = ("request", "reply", "message")
-_FLOW = (
-    "protocol",
-    "source_address",
-    "source_port",
-    "destination_address",
-    "destination_port",
-)
-_NEEDED = (*_FLOW, "kind", "size_bytes", "send_ns", "read_ns")
+_NEEDED = (*FLOW, "kind", "size_bytes", "send_ns", "read_ns")
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,11 @@ import pandas as pd
 
 from latprof_analysis.dispersion import fit_dispersion
 from latprof_analysis.train_result import Dispersion
+from latprof_analysis.trips import FLOW
 from latprof_analysis.wire import Packets
 
-_FLOW = (
-    "protocol",
-    "source_address",
-    "source_port",
-    "destination_address",
-    "destination_port",
-)
 _NEEDED = (
-    *_FLOW,
+    *FLOW,
     "kind",
     "size_bytes",
     "packets",
@@ -110,7 +104,7 @@ def _arrivals(rows: pd.DataFrame, packets: Packets) -> pd.DataFrame:
     ``spoilt`` marks trains of which packets crossed that no row tells of.
     """
     rows = rows[rows["queue_ns"].notna()]
-    flow = rows.groupby(list(_FLOW)).ngroup()
+    flow = rows.groupby(list(FLOW)).ngroup()
     rows = rows.assign(flow=flow).sort_values(["flow", "queue_ns"], kind="stable")
     rows["wire_bytes"] = packets.wire_bytes(rows["size_bytes"].to_numpy())
     rows["train"] = _trains(rows)

@@ -10,6 +10,15 @@ import pandas as pd
 from latprof_analysis.fit_result import ReplyMode
 from latprof_analysis.theilsen import theil_sen
 
+# What tells one direction of one conversation, in messages.csv.
+FLOW = (
+    "protocol",
+    "source_address",
+    "source_port",
+    "destination_address",
+    "destination_port",
+)
+
 # An echo's two directions differ by less than this in their time for a byte, even
 # where the link does; below it, one of them does not carry the bytes at its rate.
 _LEAST_SHARE = 0.02

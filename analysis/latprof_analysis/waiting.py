@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from latprof_analysis.percentile import PERCENTILES, checked_sample, percentiles
-from latprof_analysis.quantiles import Quantile
+from latprof_analysis.percentile import PERCENTILES, percentiles
+from latprof_analysis.quantiles import Quantile, checked_values
 from latprof_analysis.ranks import mid_ranks
 
 Floats = NDArray[np.float64]
@@ -147,7 +147,7 @@ def percentiles_by_group(
     >>> [(hops, q.value, q.n) for hops, (q,) in by_hops.items()]
     [(1, 6.0, 3), (2, 9.0, 1)]
     """
-    x = checked_sample(sample)
+    x = checked_values("sample", sample)
     label = np.asarray(group)
     if label.shape != x.shape:
         raise ValueError(f"group must have shape {x.shape}, got {label.shape}")
@@ -168,7 +168,7 @@ def _rank_correlation(x: Floats, y: Floats) -> float:
 
 
 def _checked_pair(queue: ArrayLike, wait: ArrayLike) -> tuple[Floats, Floats]:
-    x, y = checked_sample(queue), checked_sample(wait)
+    x, y = checked_values("sample", queue), checked_values("sample", wait)
     if x.shape != y.shape:
         raise ValueError(
             f"queue and wait must be of the same length, got {x.size} and {y.size}"

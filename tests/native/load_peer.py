@@ -108,6 +108,19 @@ def finish(client: subprocess.Popen[str], output: Path) -> Result:
     return Result(client.returncode, summary, read_records(output), stderr)
 
 
+@contextmanager
+def told_progress(
+    output: Path, *words: object
+) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """Start a ping-pong client, and read the progress that it tells."""
+    reads, writes = os.pipe()
+    told = ("--output", output, "--progress-fd", writes)
+    client = load("pingpong", *words, *told, pass_fds=[writes])
+    os.close(writes)
+    with os.fdopen(reads) as progress:
+        yield client, progress
+
+
 def pingpong(tmp_path: Path, port: int, *words: object) -> Result:
     output = tmp_path / "records"
     client = load("pingpong", "--port", port, "--output", output, *words)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from pathlib import Path
 
 import load_peer as peer
 import pytest
-from load_peer import echo, finish, load
+from load_peer import echo, finish, load, told_progress
 
 pytestmark = pytest.mark.skipif(not peer.LOAD, reason="needs latprof-load")
 
@@ -18,22 +17,8 @@ pytestmark = pytest.mark.skipif(not peer.LOAD, reason="needs latprof-load")
 def test_ctrl_c_keeps_the_records(tmp_path, pacing):
     output = tmp_path / "records"
     with echo() as server:
-        reads, writes = os.pipe()
-        client = load(
-            "pingpong",
-            "--port",
-            server.port,
-            "--duration",
-            600,
-            "--output",
-            output,
-            "--progress-fd",
-            writes,
-            *pacing,
-            pass_fds=[writes],
-        )
-        os.close(writes)
-        with os.fdopen(reads) as progress:
+        words = ("--port", server.port, "--duration", 600, *pacing)
+        with told_progress(output, *words) as (client, progress):
             done_ms, total_ms = map(int, progress.readline().split())
             kept = len(peer.read_records(output))
             client.send_signal(signal.SIGINT)
@@ -51,24 +36,16 @@ def test_ctrl_c_keeps_the_records(tmp_path, pacing):
 def test_a_responder_that_dies_ends_the_run_in_one_line(tmp_path, protocol, pacing):
     output = tmp_path / "records"
     with echo("--protocol", protocol) as server:
-        reads, writes = os.pipe()
-        client = load(
-            "pingpong",
+        words = (
             "--protocol",
             protocol,
             "--port",
             server.port,
             "--duration",
             600,
-            "--output",
-            output,
-            "--progress-fd",
-            writes,
             *pacing,
-            pass_fds=[writes],
         )
-        os.close(writes)
-        with os.fdopen(reads) as progress:
+        with told_progress(output, "--duration", 600, *words) as (client, progress):
             progress.readline()
             server.process.kill()
             run = finish(client, output)

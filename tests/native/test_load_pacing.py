@@ -10,7 +10,15 @@ import time
 import load_peer as peer
 import numpy as np
 import pytest
-from load_peer import HEADER, Header, echo, finish, load, pingpong, tcp_peer
+from load_peer import (
+    HEADER,
+    Header,
+    echo,
+    finish,
+    pingpong,
+    tcp_peer,
+    told_progress,
+)
 
 pytestmark = pytest.mark.skipif(not peer.LOAD, reason="needs latprof-load")
 
@@ -103,9 +111,7 @@ def test_a_corrupt_reply_is_detected(tmp_path, protocol):
 def test_open_loop_sees_a_stopped_responder_for_what_it_is(tmp_path, protocol):
     output = tmp_path / "records"
     with echo("--protocol", protocol) as server:
-        reads, writes = os.pipe()
-        client = load(
-            "pingpong",
+        words = (
             "--protocol",
             protocol,
             "--port",
@@ -114,14 +120,8 @@ def test_open_loop_sees_a_stopped_responder_for_what_it_is(tmp_path, protocol):
             1_000_000,
             "--duration",
             5,
-            "--output",
-            output,
-            "--progress-fd",
-            writes,
-            pass_fds=[writes],
         )
-        os.close(writes)
-        with os.fdopen(reads) as progress:
+        with told_progress(output, *words) as (client, progress):
             while int(progress.readline().split()[0]) < 1000:
                 pass
             os.kill(server.process.pid, signal.SIGSTOP)
