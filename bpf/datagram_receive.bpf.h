@@ -21,31 +21,55 @@ static __always_inline __u32 datagram_backlog(const struct sock *sk,
 	return bytes > 0 ? bytes : 0;
 }
 
-/* How many are queued. A reader on another CPU moves all from one queue to the
- * other: whoever looks at the emptied one, and before that at the one that was
- * not filled yet, sees too few. */
+/* How many are queued. A reader moves all from one queue to the other: this
+ * order of looking may count some twice, but misses none. */
 static __always_inline __u32 datagrams_waiting(const struct sock *sk)
 {
 	const struct udp_sock *up = (const struct udp_sock *)sk;
+	__u32 arrived = *(volatile const __u32 *)&sk->sk_receive_queue.qlen;
 
 	barrier();
-	return sk->sk_receive_queue.qlen + BPF_CORE_READ(up, reader_queue.qlen);
+	return arrived + BPF_CORE_READ(up, reader_queue.qlen);
 }
 
-/* The number of the datagram that was just queued. Where it is alone in the
- * queue, at most one before it is still being read: otherwise datagrams were
- * queued or taken that we did not see, and the count begins anew. */
-static __always_inline __u64 datagram_number(struct datagram_socket *s,
-					     const struct sock *sk)
+/* Is this packet the last in the queue that packets come to? */
+static __always_inline bool is_last(const struct sock *sk, __u64 skb)
 {
-	__u32 waiting = datagrams_waiting(sk);
+	return skb == (__u64)sk->sk_receive_queue.prev;
+}
 
+/* The number of the datagram that was just queued. While it still waits, no
+ * more were read than were queued before it: otherwise some came that we did
+ * not see, and the count goes on behind those that were read. */
+static __always_inline __u32 datagram_number(struct datagram_socket *s,
+					     const struct sock *sk, __u64 skb)
+{
+	__u32 head = *(volatile __u32 *)&s->head;
+	__u32 waiting;
+
+	barrier();
+	waiting = datagrams_waiting(sk);
 	if (!s->tail && waiting > 1)
 		s->tail = waiting - 1; /* older than the run */
-	if (waiting == 1 && (__s32)(s->tail - s->head) > 1 &&
-	    datagrams_waiting(sk) == 1)
-		s->head = s->tail;
-	return __sync_fetch_and_add(&s->tail, 1) + 1ULL;
+	if ((__s32)(head - s->tail) > 0 && is_last(sk, skb))
+		s->tail = head + waiting - 1;
+	return __sync_fetch_and_add(&s->tail, 1) + 1U;
+}
+
+/* The number of the datagram that was just read. All that were queued and do
+ * not wait were read: otherwise some were taken that we did not see. */
+static __always_inline __u32 datagram_read_number(struct datagram_socket *s,
+						  const struct sock *sk)
+{
+	__u32 read = *(volatile __u32 *)&s->tail;
+	__u32 number;
+
+	barrier();
+	read -= datagrams_waiting(sk);
+	number = __sync_fetch_and_add(&s->head, 1) + 1U;
+	if ((__s32)(read - number) > 0)
+		number = s->head = read;
+	return number;
 }
 
 /* Flow, fingerprint and what else the packet itself tells. */
@@ -73,11 +97,9 @@ static __always_inline void datagram_describe(struct sock *sk,
 static __always_inline bool is_delivered(const struct sock *sk,
 					 const struct arrival *slot)
 {
-	const struct sk_buff *last = sk->sk_receive_queue.prev;
-
 	/* an empty queue: its reader was faster */
 	return slot && slot->skb &&
-	       (slot->skb == (__u64)last || !sk->sk_receive_queue.qlen);
+	       (is_last(sk, slot->skb) || !sk->sk_receive_queue.qlen);
 }
 
 static __always_inline void datagram_emit_received(const struct datagram *d,
@@ -133,7 +155,7 @@ static __always_inline int datagram_ready(struct sock *sk)
 	if (!s)
 		return 0;
 	d.at.address = (__u64)sk;
-	d.at.number = datagram_number(s, sk);
+	d.at.number = datagram_number(s, sk, slot ? slot->skb : 0);
 	if (!is_delivered(sk, slot))
 		return 0; /* counted when it is read */
 	datagram_describe(sk, s, (struct sk_buff *)slot->skb, &d);
@@ -172,7 +194,7 @@ static __always_inline int datagram_read(struct sock *sk)
 		return 0;
 	note.second_ns = bpf_ktime_get_ns();
 	note.pid = bpf_get_current_pid_tgid() >> 32;
-	note.at.number = __sync_fetch_and_add(&s->head, 1) + 1ULL;
+	note.at.number = datagram_read_number(s, sk);
 	reader = reader_of_current();
 	d = bpf_map_lookup_elem(&datagrams, &note.at);
 	if (d && !(d->flags & DATAGRAM_READ)) {

@@ -52,6 +52,11 @@ def _checked(result: int) -> int:
     return result
 
 
+def receive_nowhere(sock: socket.socket) -> None:
+    """Take a datagram into memory that is not there: it is gone, the call fails."""
+    _checked(_libc.recv(sock.fileno(), ctypes.c_void_p(1), 1, 0))
+
+
 def sendmmsg(sock: socket.socket, payloads: list[bytes]) -> int:
     """Send several messages with one call; returns how many were sent."""
     messages = _messages([ctypes.create_string_buffer(p, len(p)) for p in payloads])

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from latprof_agent import netns
+from logged import Calls, assert_inside
 from recording import recording, udp_pair, wait_until
+from system_calls import receive_nowhere
 
 COUNT = 200
 SO_RCVBUFFORCE = 33
@@ -131,3 +133,27 @@ def test_what_overflows_the_receive_buffer_arrived_and_is_never_read(
     assert gone["end_to_end_ns"].isna().all()
     totals = recorded.recorder.messages.kinds["udp message"]
     assert (totals.messages, totals.complete) == (COUNT, len(numbers))
+
+
+@pytest.mark.parametrize("waiting", [1, 5])
+def test_reads_are_their_datagrams_after_some_were_taken_unseen(
+    make_lab, tmp_path, waiting
+):
+    """A call that fails takes its datagram all the same, and tells no length."""
+    lab, rounds = make_lab(), 20
+    client, server = udp_pair(lab)
+    reads = Calls()
+    with recording(lab, tmp_path, ("udp",)) as recorded, client, server:
+        for _ in range(rounds):
+            send_numbered(client, waiting)
+            with pytest.raises(OSError, match="Bad address"):
+                receive_nowhere(server)
+            for _ in range(waiting - 1):
+                reads.do(server.recv, 1000)
+            send_numbered(client, 1)
+            reads.do(server.recv, 1000)
+
+    rows = recorded.messages().sort_values("sequence")
+    number = (rows["sequence"].to_numpy() - 1) % (waiting + 1)
+    assert rows[number == 0]["read_ns"].isna().all()
+    assert_inside(rows[number > 0]["read_ns"], reads)
