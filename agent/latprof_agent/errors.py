@@ -11,17 +11,9 @@ LatprofError      one line for the user, exit code 1
 
 from __future__ import annotations
 
+from latprof_analysis.errors import LatprofError, UsageError
 
-class LatprofError(Exception):
-    """An expected failure: its text is one line for the user."""
-
-    exit_code = 1
-
-
-class UsageError(LatprofError):
-    """A value that cannot be used."""
-
-    exit_code = 2
+__all__ = ["LatprofError", "UsageError"]
 
 
 class LabError(LatprofError):

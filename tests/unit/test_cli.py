@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent import cli
 from latprof_agent.cli import units
-from latprof_agent.text import duration, rate, with_interval
+from latprof_analysis.text import duration, rate, with_interval
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from latprof_analysis.errors import LatprofError
+
 # Of each file so many wrong rows are told one by one; all are counted.
 TOLD_ROWS = 100
 # A cell in a message is cut behind so many characters.
@@ -25,7 +27,7 @@ FRAME_COLUMNS = (
 )
 
 
-class ReadError(ValueError):
+class ReadError(LatprofError, ValueError):
     """A file cannot be read; the text names it, says why, and what to do."""
 
     def __init__(self, path: Path | str, why: str) -> None:

@@ -1,0 +1,25 @@
+"""The offline commands, which need neither root nor the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from latprof_analysis.cli.program import Subcommand, run_program
+
+VERSION = "0.1.0"
+OFFLINE = {
+    "analyze": Subcommand(
+        "say what run folders and other tools' files hold: stages, fit, tails, loss",
+        "latprof_analysis.cli.analyze",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; with the agent installed, any of its commands, too."""
+    if find_spec("latprof_agent"):
+        from latprof_agent.cli import main as whole
+
+        return int(whole(arguments))
+    return run_program(OFFLINE, VERSION, arguments)

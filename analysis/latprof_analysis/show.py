@@ -1,0 +1,203 @@
+"""Tables of a summary document for people: stages, round trips, the link.
+
+The document is that of `latprof run` or of `latprof analyze`; nothing is computed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from latprof_analysis.text import (
+    NOT_ENOUGH,
+    duration,
+    percent,
+    plural,
+    rate,
+    with_interval,
+)
+
+COLUMNS = ("p50", "p90", "p99", "p99.9", "max")
+FIRST_WIDTH = len("transit+receive_stack")
+FEW = "-: too few for that percentile (p90 needs 100, p99 1000, p99.9 10000)"
+PART_OF = {"wakeup": "  of which wakeup"}
+
+
+def show_line(console: Console, text: str, style: str = "") -> None:
+    """Print a text as it stands: brackets in it are no markup."""
+    console.print(Text(text, style=style))
+
+
+def titled_table(console: Console, title: str, first: str, *columns: str) -> Table:
+    """Print a title, and begin the table below it."""
+    show_line(console, f"\n{title}", "bold")
+    table = Table(box=None, padding=(0, 0, 0, 1), header_style="dim")
+    table.add_column(first, overflow="fold", min_width=FIRST_WIDTH)
+    for column in columns:
+        width = 7 if column in COLUMNS else 6
+        table.add_column(column, justify="right", no_wrap=True, min_width=width)
+    return table
+
+
+def _cells(figures: dict[str, Any]) -> list[str]:
+    return [duration(figures[f"{column}_ns"]) for column in COLUMNS]
+
+
+def show_stages(kind: str, figures: dict[str, Any], console: Console) -> None:
+    """Show the stages of one kind of message."""
+    n, whole = figures["messages"], figures["complete"]
+    seen = "all" if whole == n else f"{whole} of {n}"
+    title = f"{kind}: {plural(n, 'message')}, {seen} seen from end to end"
+    table = titled_table(console, title, "stage", *COLUMNS, "share", "n")
+    for stage, values in figures["stages"].items():
+        table.add_row(
+            Text(PART_OF.get(stage, stage)),
+            *_cells(values),
+            percent(values["share_of_end_to_end"]),
+            str(values["n"]),
+            style="bold" if stage == "end_to_end" else "",
+        )
+    console.print(table)
+    again = figures["retransmits"]
+    packets = f"packets: {figures['packets']}"
+    if kind.startswith("tcp"):
+        packets += f", segments sent again: {again}"
+        packets += " (counted for each message in them)" if again else ""
+    show_line(console, f" {packets}", "yellow" if again else "dim")
+
+
+def show_round_trips(protocol: str, figures: dict[str, Any], console: Console) -> None:
+    """Show one protocol's round trips by size, their load and loss."""
+    start = "intended time" if figures["open_loop"] else "request sent"
+    title = f"{protocol} round trips: response time, {start} to reply read"
+    table = titled_table(console, title, "size", *COLUMNS, "n")
+    for size, values in figures["sizes"].items():
+        table.add_row(f"{size} B", *_cells(values), str(values["n"]))
+    rtt = figures["rtt"]
+    table.add_row("all sizes", *_cells(rtt), str(rtt["n"]), style="bold")
+    console.print(table)
+    show_line(console, f" {_load(figures)}", "dim")
+    lost, sent, corrupt = figures["lost"], figures["sent"], figures["corrupt"]
+    text = f" lost: {lost} of {sent} ({percent(figures['loss_ratio'])})"
+    text += f", corrupt: {corrupt}"
+    show_line(console, text, "yellow" if lost or corrupt else "dim")
+
+
+def _load(figures: dict[str, Any]) -> str:
+    achieved, offered = figures["achieved_per_second"], figures["offered_per_second"]
+    text = f"load: {achieved:.4g}/s" if achieved else "load: too few to tell"
+    if not offered:
+        return f"{text}, each after the reply to the one before (closed loop)"
+    late = figures["lateness"]
+    return (
+        f"{text} of {offered:.4g}/s offered; sender late by "
+        f"{duration(late['p50_ns'])} p50, {duration(late['p99_ns'])} p99, "
+        f"{duration(late['max_ns'])} max"
+    )
+
+
+def show_link(summary: dict[str, Any], console: Console) -> None:
+    """Show what was found of the link, beside what is known of it."""
+    known = summary["known"] or {}
+    fits = {p: r["fit"] for p, r in summary["round_trips"].items() if r["fit"]}
+    one_way = {n: v for n, v in summary["one_way"].items() if v["known_ns"]}
+    if not fits and not one_way:
+        return
+    show_line(console, "\nthe link: measured [95% interval] beside known", "bold")
+    table = Table(box=None, padding=(0, 0, 0, 1), header_style="dim")
+    for column in ("figure", "measured", "known"):
+        table.add_column(column, no_wrap=True)
+    for protocol, fit in fits.items():
+        _add_fit(table, protocol, fit, known)
+    for name, smallest in one_way.items():
+        low = smallest["transit_p10_ns"]
+        measured = f"{duration(smallest['transit_min_ns'], 4)} min"
+        measured += f", {duration(low, 4)} p10" if low else ""
+        figure = f"transit of {smallest['size_bytes']} B, {name}"
+        table.add_row(figure, measured, duration(smallest["known_ns"], 4))
+    console.print(table)
+    for protocol, fit in fits.items():
+        _show_fit_notes(protocol, fit, console)
+
+
+def _add_fit(
+    table: Table, protocol: str, fit: dict[str, Any], known: dict[str, Any]
+) -> None:
+    bandwidth = with_interval(fit["bandwidth_bits_per_second"], rate)
+    table.add_row(
+        f"bandwidth, {protocol}",
+        bandwidth if fit["bandwidth_bits_per_second"] else "refused, see below",
+        rate(known.get("rate_bps")),
+    )
+    if fit["fixed_delay_seconds"]:
+        delay = known.get("delay_ns")
+        table.add_row(
+            f"fixed delay of a round trip, {protocol}",
+            with_interval(fit["fixed_delay_seconds"], duration, 1e9),
+            f"{duration(2 * delay)} + hosts" if delay else NOT_ENOUGH,
+        )
+
+
+def _show_fit_notes(protocol: str, fit: dict[str, Any], console: Console) -> None:
+    reply = fit["reply_mode"]
+    mode = "full echo" if reply == "echo" else f"replies of {reply} bytes"
+    text = f" {protocol}: D = aS + b over {fit['sizes']} sizes, {fit['rounds']} "
+    text += f"rounds; {mode}, so bandwidth = {fit['factor']} / a"
+    show_line(console, text, "dim")
+    for caveat in fit["caveats"]:
+        show_line(console, f" {protocol}: {caveat}", "dim")
+
+
+def slowest_sentence(row: dict[str, Any]) -> str:
+    """Say in one sentence where the slowest message spent its time."""
+    names = ("application", "send_queue", "qdisc", "transit", "receive_stack")
+    stages = {name: row[f"{name}_ns"] for name in (*names, "receive_queue")}
+    parts = sorted(
+        ((ns, name) for name, ns in stages.items() if ns is not None), reverse=True
+    )
+    where = ", ".join(f"{duration(ns)} in {name}" for ns, name in parts[:3] if ns)
+    again, wakeup = row["retransmits"], row["wakeup_ns"]
+    lost = f"; {plural(again, 'segment')} sent again" if again else ""
+    slept = f"; its reader waited {duration(wakeup)} for a CPU" if wakeup else ""
+    return (
+        f"The slowest message was {row['protocol']} {row['kind']} {row['sequence']} "
+        f"of {row['size_bytes']} bytes to {row['destination_address']} port "
+        f"{row['destination_port']}: {duration(row['end_to_end_ns'])}, of which "
+        f"{where}{slept}{lost}."
+    )
+
+
+def setup_sentence(summary: dict[str, Any]) -> str:
+    """Say in one sentence what was run over what."""
+    workload, known = summary["workload"], summary["known"]
+    what = " ".join(workload["command"]) or _plan_text(workload["plan"])
+    if not known:
+        return f"{what}, without a lab"
+    link = rate(known["rate_bps"]) if known["rate_bps"] else "no rate limit"
+    bucket = f" ({known['qdisc']}, burst {known['burst_bytes']} bytes)"
+    link += bucket if known["rate_is_token_bucket"] else ""
+    loss = f", {100 * known['loss']:g}% loss" if known["loss"] else ""
+    plan = summary["workload"]["plan"]
+    congestion = plan and plan["congestion"]
+    congestion = congestion or summary["lab"]["settings"]["congestion_control"]
+    return (
+        f"{what}; lab link: {known['kind']}, {link}, "
+        f"{duration(known['delay_ns'])} each way{loss}, "
+        f"MTU {known['mtu_bytes']}, {congestion}"
+    )
+
+
+def _plan_text(plan: dict[str, Any]) -> str:
+    if plan["interval_ns"]:
+        gaps = "exponential gaps of" if plan["poisson"] else "every"
+        loop = f"open loop, {gaps} {duration(plan['interval_ns'])}"
+    else:
+        loop = "closed loop"
+    reply = plan["reply_bytes"]
+    echo = "full echo" if reply is None else f"replies of {reply} bytes"
+    ends = {"sender": plan["client_cpu"], "responder": plan["server_cpu"]}
+    where = ", ".join(f"{end} on CPU {n}" for end, n in ends.items() if n is not None)
+    return f"ping-pong, {loop}, {echo}" + (f", {where}" if where else "")
