@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from latprof_analysis.stages import BLANK, STAGES, STAMPS, stages_of
 from numpy.typing import NDArray
 
 from latprof_agent.flows import Flows
 from latprof_agent.join import IPPROTO_TCP, Joiner, Pairs
-from latprof_agent.stages import BLANK, STAGES, STAMPS, stages_of
 
 TEXTS = (
     "protocol",

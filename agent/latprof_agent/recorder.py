@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from latprof_analysis.totals import MessageTotals
 
 from latprof_agent import round_trips
-from latprof_agent.aggregate import MessageTotals, RoundTripTotals
+from latprof_agent.aggregate import RoundTripTotals
 from latprof_agent.capture import Capture
 from latprof_agent.hidden import Hidden
 from latprof_agent.join import Joiner
@@ -47,7 +48,7 @@ class Recorder:
     capture: Capture
     folder: RunFolder
     joiner: Joiner = field(init=False)
-    messages: MessageTotals = field(default_factory=MessageTotals)
+    messages: MessageTotals = field(default_factory=lambda: MessageTotals(most=0))
     sources: list[Source] = field(default_factory=list)
     records: int = 0
     hidden: Hidden = field(default_factory=Hidden)

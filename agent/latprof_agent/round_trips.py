@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from latprof_analysis.stages import BLANK
 from numpy.typing import NDArray
 
 from latprof_agent.join import IPPROTO_TCP
@@ -17,7 +18,6 @@ from latprof_agent.messages import (
     Ints,
     Messages,
 )
-from latprof_agent.stages import BLANK
 
 COLUMNS = (
     "protocol",

@@ -90,6 +90,18 @@ class Histogram:
         self.sum_ns += _exact_sum(ns, high)
         self._widen(low, high)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state with only the buckets that hold something."""
+        used = np.flatnonzero(self.counts)
+        return self.__dict__ | {"counts": (used, self.counts[used])}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state of another."""
+        used, counts = state["counts"]
+        self.__init__()  # type: ignore[misc]
+        self.__dict__.update(state | {"counts": self.counts})
+        self.counts[used] = counts
+
     def merge(self, other: Histogram) -> None:
         """Add all that `other` has counted.
 
@@ -185,4 +197,4 @@ def _checked(values: ArrayLike) -> NDArray[np.int64]:
     if ns.min() < 0 or ns.max() >= 2**63:
         wrong = ns.min() if ns.min() < 0 else ns.max()
         raise ValueError(f"values must be from 0 to below 2**63 ns, got {wrong}")
-    return ns.astype(np.int64)
+    return ns.astype(np.int64, copy=False)

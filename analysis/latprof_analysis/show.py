@@ -5,6 +5,7 @@ The document is that of `latprof run` or of `latprof analyze`; nothing is comput
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from latprof_analysis.text import (
     duration,
     percent,
     plural,
+    printable,
     rate,
     with_interval,
 )
@@ -26,9 +28,16 @@ FEW = "-: too few for that percentile (p90 needs 100, p99 1000, p99.9 10000)"
 PART_OF = {"wakeup": "  of which wakeup"}
 
 
+def shown(text: str, style: str = "") -> Text:
+    """Make a text that neither markup nor control characters in it can change."""
+    return Text(printable(text), style=style)
+
+
 def show_line(console: Console, text: str, style: str = "") -> None:
-    """Print a text as it stands: brackets in it are no markup."""
-    console.print(Text(text, style=style))
+    """Print a line, after an empty one if it begins with a line feed."""
+    if text.startswith("\n"):
+        console.print()
+    console.print(shown(text.removeprefix("\n"), style))
 
 
 def titled_table(console: Console, title: str, first: str, *columns: str) -> Table:
@@ -39,6 +48,19 @@ def titled_table(console: Console, title: str, first: str, *columns: str) -> Tab
     for column in columns:
         width = 7 if column in COLUMNS else 6
         table.add_column(column, justify="right", no_wrap=True, min_width=width)
+    return table
+
+
+def plain_table(
+    console: Console, title: str, left: Sequence[str], right: Sequence[str] = ()
+) -> Table:
+    """Print a title, and begin a table of columns with texts, then with figures."""
+    show_line(console, f"\n{title}", "bold")
+    table = Table(box=None, padding=(0, 0, 0, 1), header_style="dim")
+    for column in left:
+        table.add_column(column, overflow="fold")
+    for column in right:
+        table.add_column(column, justify="right", no_wrap=True)
     return table
 
 
@@ -54,7 +76,7 @@ def show_stages(kind: str, figures: dict[str, Any], console: Console) -> None:
     table = titled_table(console, title, "stage", *COLUMNS, "share", "n")
     for stage, values in figures["stages"].items():
         table.add_row(
-            Text(PART_OF.get(stage, stage)),
+            shown(PART_OF.get(stage, stage)),
             *_cells(values),
             percent(values["share_of_end_to_end"]),
             str(values["n"]),
@@ -80,9 +102,10 @@ def show_round_trips(protocol: str, figures: dict[str, Any], console: Console) -
     table.add_row("all sizes", *_cells(rtt), str(rtt["n"]), style="bold")
     console.print(table)
     show_line(console, f" {_load(figures)}", "dim")
-    lost, sent, corrupt = figures["lost"], figures["sent"], figures["corrupt"]
+    lost, sent = figures["lost"], figures["sent"]
     text = f" lost: {lost} of {sent} ({percent(figures['loss_ratio'])})"
-    text += f", corrupt: {corrupt}"
+    corrupt = figures.get("corrupt")  # the generator's own, not in the rows
+    text += "" if corrupt is None else f", corrupt: {corrupt}"
     show_line(console, text, "yellow" if lost or corrupt else "dim")
 
 

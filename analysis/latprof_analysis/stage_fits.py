@@ -87,17 +87,6 @@ class StageFit:
         }
 
 
-def reply_mode_of(reply_bytes: int | None) -> ReplyMode:
-    """Return the reply mode that a run recorded as `reply_bytes`: none is an echo.
-
-    Examples
-    --------
-    >>> reply_mode_of(None), reply_mode_of(18)
-    ('echo', 18)
-    """
-    return "echo" if reply_bytes is None else reply_bytes
-
-
 def fit_stages(
     messages: pd.DataFrame,
     *,

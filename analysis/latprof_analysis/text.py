@@ -63,3 +63,14 @@ def counts(found: dict[str, int]) -> str:
 def plural(n: int, noun: str) -> str:
     """Count a noun."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def printable(text: str) -> str:
+    """Escape control characters: what a file holds must not steer a terminal.
+
+    Examples
+    --------
+    >>> printable("a\\x1b[31mb\\n")
+    'a\\\\x1b[31mb\\\\n'
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

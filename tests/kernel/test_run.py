@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from latprof_agent.messages import COLUMNS
 from latprof_agent.round_trips import COLUMNS as ROUND_TRIP_COLUMNS
-from latprof_agent.stages import STAGES
+from latprof_analysis.stages import STAGES
 from latprof_process import FIRST, Latprof, kill, run
 
 PLAIN = ("--rate", "0", "--delay", "0")

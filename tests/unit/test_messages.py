@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from latprof_agent.messages import Messages
-from latprof_agent.stages import BLANK
+from latprof_analysis.stages import BLANK
 
 
 def rows_of(**columns: list[int]) -> Messages:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent import _rows
 from latprof_agent.messages import csv_text
-from latprof_agent.stages import BLANK
+from latprof_analysis.stages import BLANK
 
 NUMBERS = st.one_of(
     st.just(BLANK),

@@ -14,7 +14,8 @@ from latprof_analysis.fit import fit_round_trips
 from latprof_analysis.least_squares import fit_means_of_five
 from latprof_analysis.long_messages import long_messages_differ
 from latprof_analysis.one_way import fit_one_way
-from latprof_analysis.stage_fits import QUANTITIES, fit_stages, reply_mode_of
+from latprof_analysis.run_setup import reply_mode_of
+from latprof_analysis.stage_fits import QUANTITIES, fit_stages
 from scipy import stats
 from simulated_links import (
     BURST,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_agent.stages import (
+from latprof_analysis.stages import (
     BLANK,
     STAGES,
     STAMPS,

@@ -157,16 +157,22 @@ def parse_arrow(
     data: bytes, names: list[str], kinds: Mapping[str, str], schema: Schema
 ) -> Columns | None:
     """Parse by pyarrow; None where it is absent, or anything needs a closer look."""
+    table = arrow_table(data, names, kinds, schema)
+    if table is None:
+        return None
+    return {name: from_arrow(table[name], kind) for name, kind in kinds.items()}
+
+
+def arrow_table(
+    data: bytes, names: list[str], kinds: Mapping[str, str], schema: Schema
+) -> Any:
+    """Parse to a table of pyarrow; None as `parse_arrow`."""
     csv, pa = arrow(".csv"), arrow("")
     if csv is None or schema.spaced or b'"' in data or _is_odd(data, kinds):
         return None
-    types = {
-        "count": pa.int64(),
-        "number": pa.float64(),
-        "text": pa.dictionary(pa.int32(), pa.string()),
-    }
+    types = arrow_types()
     try:
-        table = csv.read_csv(
+        return csv.read_csv(
             pa.BufferReader(data),
             read_options=csv.ReadOptions(column_names=names, block_size=4 << 20),
             parse_options=csv.ParseOptions(
@@ -181,7 +187,16 @@ def parse_arrow(
         )
     except pa.ArrowInvalid:
         return None
-    return {name: from_arrow(table[name], kind) for name, kind in kinds.items()}
+
+
+def arrow_types() -> dict[str, Any]:
+    """Return pyarrow's type of each kind of column."""
+    pa = arrow("")
+    return {
+        "count": pa.int64(),
+        "number": pa.float64(),
+        "text": pa.dictionary(pa.int32(), pa.string()),
+    }
 
 
 def _is_odd(data: bytes, kinds: Mapping[str, str]) -> bool:

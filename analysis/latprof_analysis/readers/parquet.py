@@ -70,12 +70,7 @@ def read_parquet(
 
 
 def _frame(path: Path, table: Any, wanted: list[Column]) -> pd.DataFrame:
-    pa = cells.arrow("")
-    types = {
-        "count": pa.int64(),
-        "number": pa.float64(),
-        "text": pa.dictionary(pa.int32(), pa.string()),
-    }
+    pa, types = cells.arrow(""), cells.arrow_types()
     parsed = {}
     for column in wanted:
         values = table[column.name]

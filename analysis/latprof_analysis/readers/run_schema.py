@@ -11,17 +11,7 @@ import numpy as np
 import pandas as pd
 
 from latprof_analysis.readers.schema import Column, Schema, Wrong
-
-# In the order in which a message meets them.
-STAMPS = ("created", "send", "queue", "xmit", "arrive", "ready", "read")
-STAGES = (
-    "application",
-    "send_queue",
-    "qdisc",
-    "transit",
-    "receive_stack",
-    "receive_queue",
-)
+from latprof_analysis.stages import STAGES, STAMPS
 
 
 def _text(name: str, about: str, *, needed: bool = False) -> Column:

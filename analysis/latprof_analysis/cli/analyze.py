@@ -1,0 +1,95 @@
+"""`latprof analyze`: what run folders and other tools' files hold."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from latprof_analysis.errors import LatprofError, UsageError
+
+if TYPE_CHECKING:
+    from latprof_analysis.study import Study
+
+EPILOG = """\
+A PATH is a run folder, a folder of them, a file of another tool (ProxyStore, TMSN,
+CLEAR, sockperf, iperf3, irtt: told by its content) or a pattern; several are taken
+together. Any other CSV: --latency-column and --unit, and --size-column.
+
+  latprof analyze runs/2026-11-21T10-00-00
+  latprof analyze 'runs/host-*' --json > summary.json
+  latprof analyze times.csv --latency-column rtt --unit ms --size-column bytes
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of this subcommand."""
+    parser.epilog = EPILOG
+    add_input_options(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document on stdout"
+    )
+
+
+def add_input_options(parser: argparse.ArgumentParser) -> None:
+    """Add what names the input, for each command that reads one."""
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="what to read")
+    csv = parser.add_argument_group("any other CSV")
+    csv.add_argument("--latency-column", metavar="NAME", help="column of latencies")
+    csv.add_argument(
+        "--unit", choices=["ns", "us", "ms", "s"], help="unit of the latencies"
+    )
+    csv.add_argument("--size-column", metavar="NAME", help="column of sizes in bytes")
+    parser.add_argument(
+        "--reply",
+        metavar="echo|BYTES",
+        type=_reply,
+        help="how the responder answered, where the file does not tell: the factor of "
+        "the fit D = aS + b follows from it",
+    )
+
+
+def _reply(text: str) -> str | int:
+    if text == "echo":
+        return text
+    if text.isdecimal():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"must be echo or a number of bytes, got {text!r}")
+
+
+def read_study(options: argparse.Namespace) -> Study:
+    """Read what the options name; `LatprofError` in one line where it cannot be."""
+    from latprof_analysis.study import study
+
+    if (options.latency_column is None) != (options.unit is None):
+        raise UsageError("--latency-column and --unit go together")
+    if options.size_column and options.latency_column is None:
+        raise UsageError("--size-column goes with --latency-column and --unit")
+    try:
+        return study(
+            options.paths,
+            latency_column=options.latency_column,
+            unit=options.unit,
+            size_column=options.size_column,
+            reply_mode=options.reply,
+        )
+    except LatprofError:
+        raise
+    except ValueError as error:
+        raise LatprofError(str(error)) from error
+
+
+def run(options: argparse.Namespace) -> int:
+    """Analyze, and print."""
+    found = read_study(options)
+    if options.json:
+        json.dump(found.document, sys.stdout, indent=2, allow_nan=False)
+        print()
+        return 0
+    from rich.console import Console
+
+    from latprof_analysis.study.shown import show_study
+
+    show_study(found.document, Console(highlight=False))
+    return 0

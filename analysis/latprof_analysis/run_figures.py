@@ -1,0 +1,97 @@
+"""Figures that need to know how a run was made: its fit, and its one-way delays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latprof_analysis.fit import fit_round_trips
+from latprof_analysis.run_setup import packets_of, reply_mode_of
+
+NS_PER_SECOND = 1e9
+
+
+def round_trip_fit(
+    size_bytes: ArrayLike,
+    rtt_ns: ArrayLike,
+    round_index: ArrayLike,
+    protocol: str,
+    run: Mapping[str, Any],
+) -> dict[str, Any] | None:
+    """Fit D = a S + b to the round trips of one protocol of a run.
+
+    Parameters
+    ----------
+    size_bytes, rtt_ns, round_index : array_like, shape (n,)
+        As in `fit_round_trips`.
+    protocol : {'tcp', 'udp'}
+    run : mapping
+        run.json, which tells the reply mode and the link.
+
+    Returns
+    -------
+    dict or None
+        ``Fit.as_dict()``; None without round trips, or where no generator tells how
+        the responder answered.
+    """
+    sizes = np.asarray(size_bytes, np.float64)
+    plan = run["workload"]["plan"]
+    if not sizes.size or not plan:
+        return None
+    packets = packets_of(run["lab"], protocol)
+    fit = fit_round_trips(
+        sizes,
+        rtt_ns,
+        round_index,
+        reply_mode=reply_mode_of(plan["reply_bytes"]),
+        packets=packets,
+    ).as_dict()
+    room = packets.mss_bytes
+    if protocol == "udp" and room and sizes.max() > room and fit["model"] == "line":
+        fit["caveats"].append(
+            f"a datagram above {room} bytes is copied whole at each end before and "
+            "after it crosses the link: that work is in the slope, and the figure is "
+            "a little low"
+        )
+    return fit
+
+
+def one_way(
+    kinds: Mapping[str, Any], lab: Mapping[str, Any] | None
+) -> dict[str, dict[str, Any]]:
+    """Return the transit of the smallest messages, beside what is known of the link.
+
+    A link that serialises and delays by itself does all of it in transit; what a
+    token bucket does stands in the qdisc stage.
+
+    Parameters
+    ----------
+    kinds : mapping
+        ``kinds`` of a summary document.
+    lab : mapping or None
+        ``lab`` of run.json.
+    """
+    found = {}
+    for name, figures in kinds.items():
+        smallest = figures["smallest"]
+        if smallest:
+            protocol = name.split()[0]
+            known_ns = _known_transit_ns(protocol, smallest["size_bytes"], lab)
+            found[name] = smallest | {"known_ns": known_ns}
+    return found
+
+
+def _known_transit_ns(
+    protocol: str, size_bytes: int, lab: Mapping[str, Any] | None
+) -> float | None:
+    if not lab or lab["known"]["kind"] == "veth":
+        return None
+    known = lab["known"]
+    delay_ns = float(known["delay_ns"])
+    if not known["rate_bps"] or known["rate_is_token_bucket"]:
+        return delay_ns
+    wire_bytes = float(packets_of(lab, protocol).wire_bytes(size_bytes))
+    return delay_ns + wire_bytes * 8 * NS_PER_SECOND / float(known["rate_bps"])

@@ -1,0 +1,72 @@
+"""What was read and what it says: the document of `latprof analyze`, and the rows
+that a report draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from latprof_analysis.fit_result import ReplyMode
+from latprof_analysis.readers.formats import read
+from latprof_analysis.readers.paths import expand, is_run_folder
+from latprof_analysis.readers.result import Samples
+
+
+@dataclass
+class Study:
+    """Figures and rows.
+
+    Attributes
+    ----------
+    document : dict
+        For JSON. Of run folders it has the keys of a run's summary.json (``kinds``,
+        ``round_trips``, ``fit``, ``one_way``, ``slowest``, ``warnings``) and more.
+    messages, round_trips : DataFrame
+        Columns of `readers.run_schema` and ``run``; empty where there are none. Of
+        large runs they are thinned: ``document["thinned"]``.
+    samples : Samples or None
+        What files of other formats hold.
+    """
+
+    document: dict[str, Any]
+    messages: pd.DataFrame = field(default_factory=pd.DataFrame)
+    round_trips: pd.DataFrame = field(default_factory=pd.DataFrame)
+    samples: Samples | None = None
+
+
+def study(
+    paths: Path | str | Iterable[Path | str],
+    *,
+    latency_column: str | None = None,
+    unit: str | None = None,
+    size_column: str | None = None,
+    reply_mode: ReplyMode | None = None,
+) -> Study:
+    """Read run folders or other tools' files, and find out what they say.
+
+    Parameters
+    ----------
+    paths, latency_column, unit, size_column
+        As in `read`.
+    reply_mode : 'echo' or int, optional
+        How the responder answered, for formats that do not record it.
+
+    Raises
+    ------
+    ReadError
+        Where a file cannot be read; its text is one line.
+    """
+    from latprof_analysis.study.runs import study_runs
+    from latprof_analysis.study.samples import study_samples
+
+    found = expand(paths)
+    if latency_column is None and all(is_run_folder(path) for path in found):
+        return study_runs(found)
+    samples = read(
+        found, latency_column=latency_column, unit=unit, size_column=size_column
+    )
+    return study_samples(samples, reply_mode)

@@ -1,0 +1,106 @@
+"""messages.csv -> tails, variation, queueing and fits, by kind of message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from latprof_analysis.run_setup import RunSetup
+from latprof_analysis.stage_fits import fit_stages
+from latprof_analysis.stage_trains import stage_dispersions
+from latprof_analysis.study import findings
+
+Floats = NDArray[np.float64]
+
+
+def message_figures(messages: pd.DataFrame, setup: RunSetup) -> dict[str, Any]:
+    """Describe messages by kind.
+
+    Parameters
+    ----------
+    messages : DataFrame
+        Columns of `readers.run_schema`.
+    setup : RunSetup
+        What all their runs have in common.
+
+    Returns
+    -------
+    dict
+        ``stage_fits`` and ``dispersion`` by kind, and ``messages``: by kind, end to
+        end, ``tail``, ``time``, ``delay_variation`` (transit of the most frequent
+        size), ``queueing`` and ``loss``.
+    """
+    kinds = dict(_kinds(messages))
+    return {
+        "messages": {name: _kind(rows) for name, rows in kinds.items()},
+        "stage_fits": _stage_fits(messages, setup) if kinds else [],
+        "dispersion": _dispersions(messages, setup) if kinds else {},
+    }
+
+
+def _kinds(messages: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Messages by protocol and kind in the order in which they were sent."""
+    if messages.empty:
+        return
+    known = messages[messages["kind"] != "warmup"]
+    for (protocol, kind), rows in known.groupby(["protocol", "kind"], observed=True):
+        yield f"{protocol} {kind}", _in_order(rows)
+
+
+def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
+    """Order by the first stamp that each has; runs one after the other."""
+    since = rows["send_ns"].fillna(rows["queue_ns"]).fillna(rows["arrive_ns"])
+    order = pd.DataFrame({"run": rows["run"].cat.codes, "since": since})
+    return rows.loc[order.sort_values(["run", "since"], kind="stable").index]
+
+
+def _kind(rows: pd.DataFrame) -> dict[str, Any]:
+    whole = rows[rows["end_to_end_ns"].notna()]
+    times = floats(whole["end_to_end_ns"])
+    size, alike = _most_frequent(rows)
+    queue, wait = rows["queue_bytes_at_arrival"], rows["receive_queue_ns"]
+    both = (queue.notna() & wait.notna()).to_numpy()
+    return {
+        "n": len(whole),
+        "tail": findings.tail(times, whole["size_bytes"]),
+        "time": findings.over_time(above_usual(whole["size_bytes"], times)),
+        "delay_variation": {"size_bytes": size, "of": "transit"}
+        | findings.delay_variation(floats(alike["transit_ns"])),
+        "queueing": findings.queueing(floats(queue[both]), floats(wait[both])),
+    }
+
+
+def _most_frequent(rows: pd.DataFrame) -> tuple[int, pd.DataFrame]:
+    """Messages of one size: only those may be held against each other."""
+    size = findings.most_frequent(rows["size_bytes"])
+    return size, rows[rows["size_bytes"] == size]
+
+
+def floats(column: pd.Series[Any]) -> Floats:
+    """Return a column as doubles, NaN where it is missing."""
+    values: Floats = column.to_numpy("float64", na_value=np.nan)
+    return values
+
+
+def above_usual(size_bytes: pd.Series[Any], times: Floats) -> Floats:
+    """Return how far each time is above the median of its size."""
+    series = pd.Series(times, index=size_bytes.index)
+    usual = series.groupby(size_bytes.to_numpy()).transform("median")
+    above: Floats = (series - usual).to_numpy("float64")
+    return above
+
+
+def _stage_fits(messages: pd.DataFrame, setup: RunSetup) -> list[dict[str, Any]]:
+    fits = fit_stages(
+        messages, reply_mode=setup.reply_mode, packets=setup.packets or None
+    )
+    return [fit.as_dict() for fit in fits]
+
+
+def _dispersions(messages: pd.DataFrame, setup: RunSetup) -> dict[str, Any]:
+    found = stage_dispersions(messages, packets=setup.packets or None)
+    return {f"{protocol} {kind}": d.as_dict() for (protocol, kind), d in found.items()}

@@ -1,0 +1,151 @@
+"""A study for people: the answer first, then what it rests on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from latprof_analysis.show import (
+    FEW,
+    plain_table,
+    setup_sentence,
+    show_line,
+    show_link,
+    show_round_trips,
+    show_stages,
+    shown,
+    slowest_sentence,
+)
+from latprof_analysis.study.shown_groups import show_order, show_tails
+from latprof_analysis.study.shown_samples import show_samples
+from latprof_analysis.text import (
+    NOT_ENOUGH,
+    duration,
+    percent,
+    plural,
+    rate,
+    with_interval,
+)
+
+_TOLD = 5  # wrong rows, and change points, one by one
+
+
+def show_study(document: dict[str, Any], console: Console) -> None:
+    """Print a study's document."""
+    if "runs" in document:
+        _show_runs(document, console)
+    else:
+        show_samples(document, console)
+    for note in document["notes"]:
+        show_line(console, f"note: {note}", "dim")
+    _show_skipped(document, console)
+    for warning in document["warnings"]:
+        show_line(console, f"warning: {warning}", "bold yellow")
+
+
+def _show_runs(document: dict[str, Any], console: Console) -> None:
+    for name, run in document["runs"].items():
+        told = f"{name}: {plural(run['messages'], 'message')}, "
+        told += plural(run["round_trips"], "round trip")
+        where = ", ".join(filter(None, (run["host"], run["kernel"])))
+        show_line(console, f"{told} ({where})" if where else told)
+    if document["workload"]:
+        show_line(console, setup_sentence(document))
+    for sentence in answers(document):
+        show_line(console, sentence, "bold")
+    for kind, figures in document["kinds"].items():
+        show_stages(kind, figures, console)
+    for protocol, figures in document["round_trips"].items():
+        show_round_trips(protocol, figures, console)
+    show_line(console, FEW, "dim")
+    show_link(document, console)
+    _show_directions(document, console)
+    _show_estimators(document, console)
+    groups = _groups(document)
+    show_tails(groups, console)
+    show_order(groups, console)
+    if document["slowest"]:
+        show_line(console, "\n" + slowest_sentence(document["slowest"]))
+
+
+def answers(document: dict[str, Any]) -> list[str]:
+    """Say in a sentence or two where the time went, and what the link is."""
+    found = []
+    for kind, figures in document["kinds"].items():
+        stages = {
+            name: stage
+            for name, stage in figures["stages"].items()
+            if name not in ("end_to_end", "wakeup")
+        }
+        if not stages or "end_to_end" not in figures["stages"]:
+            continue
+        most = max(stages, key=lambda name: stages[name]["share_of_end_to_end"] or 0)
+        share = percent(stages[most]["share_of_end_to_end"])
+        whole = duration(figures["stages"]["end_to_end"]["p50_ns"])
+        found.append(f"{kind}: {share} of the time in {most}; end to end {whole} p50")
+    return found
+
+
+def _groups(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Everything that has a tail: messages by kind, round trips by protocol."""
+    messages = {
+        f"{kind}, end to end": figures for kind, figures in document["messages"].items()
+    }
+    trips = {f"{p} round trip": f for p, f in document["round_trips"].items()}
+    return {name: f for name, f in (messages | trips).items() if f["tail"]["n"]}
+
+
+def _show_directions(document: dict[str, Any], console: Console) -> None:
+    """Show what each direction says of the link: these need no factor."""
+    found = [f for f in document["stage_fits"] if f["quantity"] == "one_way"]
+    if not found and not document["dispersion"]:
+        return
+    title = "each way by itself: D = aS + b of one-way delays, and dispersion"
+    table = plain_table(console, title, ("kind", "bandwidth", "fixed delay", ""))
+    for one in found:
+        fit = one["fit"]
+        table.add_row(
+            shown(f"{one['protocol']} {one['direction']}"),
+            with_interval(fit["bandwidth_bits_per_second"], rate),
+            with_interval(fit["fixed_delay_seconds"], duration, 1e9),
+            shown("" if fit["bandwidth_bits_per_second"] else fit["reason"]),
+        )
+    for kind, dispersion in document["dispersion"].items():
+        bandwidth = dispersion["bandwidth_bits_per_second"]
+        reason = "" if bandwidth else dispersion["reason"]
+        told = with_interval(bandwidth, rate)
+        table.add_row(shown(f"{kind}, dispersion"), told, NOT_ENOUGH, shown(reason))
+    console.print(table)
+
+
+def _show_estimators(document: dict[str, Any], console: Console) -> None:
+    """Show rival estimates of the same line: where they differ, look closer."""
+    lines = {
+        protocol: figures["estimators"]
+        for protocol, figures in document["round_trips"].items()
+        if isinstance(figures["estimators"], list) and figures["estimators"]
+    }
+    if not lines:
+        return
+    title = "the same line by other estimators (where they differ, see the report)"
+    table = plain_table(console, title, ("estimator", "bandwidth", "fixed delay"))
+    for protocol, estimators in lines.items():
+        for line in estimators:
+            table.add_row(
+                shown(f"{protocol} {line['name']}"),
+                with_interval(line["bandwidth_bits_per_second"], rate),
+                with_interval(line["fixed_delay_seconds"], duration, 1e9),
+            )
+    console.print(table)
+
+
+def _show_skipped(document: dict[str, Any], console: Console) -> None:
+    if not document["skipped_rows"]:
+        return
+    told = document["skipped"][:_TOLD]
+    for row in told:
+        show_line(console, f"left out: {row}", "yellow")
+    rest = document["skipped_rows"] - len(told)
+    if rest:
+        show_line(console, f"left out: {plural(rest, 'more row')}", "yellow")

@@ -1,0 +1,67 @@
+"""A study of other tools' files for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from latprof_analysis.show import FEW, plain_table, show_line, shown
+from latprof_analysis.study.shown_groups import show_order, show_tails
+from latprof_analysis.text import NOT_ENOUGH, duration, plural, rate, with_interval
+
+
+def show_samples(document: dict[str, Any], console: Console) -> None:
+    """Show what files of other formats hold."""
+    show_line(console, f"{document['input']['format']}: {document['latency']}")
+    for kind, figures in document["samples"]["kinds"].items():
+        if figures["n"]:
+            _show_kind(kind, figures, console)
+        if figures["given"]:
+            _show_given(kind, figures["given"], console)
+        _show_sample_fit(kind, figures["fit"], console)
+    kinds = document["samples"]["kinds"]
+    if not kinds:
+        show_line(console, "no latencies in it")
+    groups = {kind: figures for kind, figures in kinds.items() if "tail" in figures}
+    if groups:
+        show_line(console, FEW, "dim")
+        show_tails(groups, console)
+        show_order(groups, console)
+
+
+def _show_kind(kind: str, figures: dict[str, Any], console: Console) -> None:
+    names = ("p50", "p90", "p99", "p99.9", "max")
+    lost = f", {figures['lost']} lost" if figures["lost"] else ""
+    title = f"{kind}: {plural(figures['n'], 'latency').replace('ys', 'ies')}{lost}"
+    table = plain_table(console, title, ("size",), (*names, "n"))
+    for size, values in figures["sizes"].items():
+        cells = [duration(values[f"{name}_ns"]) for name in names]
+        table.add_row(f"{size} B", *cells, str(values["n"]))
+    console.print(table)
+
+
+def _show_given(kind: str, given: list[dict[str, Any]], console: Console) -> None:
+    title = f"{kind}: as the file gives it, the median of its rows and their range"
+    figures = ("median", "min", "max", "rows", "messages")
+    table = plain_table(console, title, ("size", "statistic"), figures)
+    for row in given:
+        size = NOT_ENOUGH if row["size_bytes"] is None else f"{row['size_bytes']} B"
+        cells = [duration(row[f"{name}_ns"]) for name in ("median", "min", "max")]
+        messages = NOT_ENOUGH if row["messages"] is None else str(row["messages"])
+        cells += [str(row["rows"]), messages]
+        table.add_row(size, shown(row["statistic"]), *cells)
+    console.print(table)
+
+
+def _show_sample_fit(kind: str, fit: dict[str, Any], console: Console) -> None:
+    if "model" not in fit:
+        show_line(console, f" {kind}: no fit: {fit['reason']}", "dim")
+        return
+    bandwidth = with_interval(fit["bandwidth_bits_per_second"], rate)
+    delay = with_interval(fit["fixed_delay_seconds"], duration, 1e9)
+    show_line(
+        console,
+        f" {kind}: bandwidth {bandwidth}, fixed delay {delay} ({fit['model']}: "
+        f"{fit['reason']})",
+    )

@@ -1,0 +1,189 @@
+"""From rows of messages to figures: histograms per kind and stage, sums, the
+slowest message. Memory does not grow with the run, and totals of parts merge to
+those of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_analysis.grouped import FEW, Grouped, alike, distinct
+from latprof_analysis.kind_totals import KindTotals, stages_present
+from latprof_analysis.slowest import beats, slowest_row
+from latprof_analysis.stages import BLANK, STAMPS, missing_code
+
+WARMUP = "warmup"
+# Ours are six; a file with more than this is none of messages.
+MOST_KINDS = 64
+_CODES = 1 << len(STAMPS)  # of what stamps a message may lack
+
+Ints = NDArray[np.int64]
+
+
+class Rows(Protocol):
+    """Rows of messages.csv by column."""
+
+    @property
+    def numbers(self) -> Mapping[str, Ints]:
+        """Columns of whole numbers, BLANK where there is no value."""
+
+    @property
+    def texts(self) -> Mapping[str, tuple[NDArray[np.int32], Sequence[str]]]:
+        """Columns of text: which label each row has, -1 for none, and the labels."""
+
+    def row(self, i: int) -> dict[str, Any]:
+        """Return one row by column; None where blank."""
+
+    def __len__(self) -> int: ...
+
+
+class MessageTotals:
+    """Figures of messages, by protocol and kind.
+
+    Parameters
+    ----------
+    most : int
+        Sizes (hops, packets) that are told apart, as in `Grouped`; with 0 none are.
+
+    Attributes
+    ----------
+    kinds : dict of str to KindTotals
+        By protocol and kind: "tcp request".
+    warmup : int
+        Messages of the warm-up, which are in no other figure.
+    missing : dict of str to int
+        Stamps that complete messages lack.
+    backwards : int
+        Stages that are negative: left out.
+    slowest : dict or None
+        The row with the largest end_to_end. Of equal ones that which comes first
+        by the values of its columns, so that the order of rows makes no difference.
+    """
+
+    def __init__(self, most: int = FEW) -> None:
+        self.most = most
+        self.kinds: dict[str, KindTotals] = {}
+        self.warmup = 0
+        self.missing = dict.fromkeys(STAMPS, 0)
+        self.backwards = 0
+        self.slowest: dict[str, Any] | None = None
+
+    def add(self, rows: Rows) -> None:
+        """Take in rows; those without protocol or kind are in no figure."""
+        if not len(rows):
+            return
+        kinds, labels = rows.texts["kind"]
+        warm = [i for i, label in enumerate(labels) if label == WARMUP]
+        measured = ~np.isin(kinds, warm)
+        self.warmup += int((~measured).sum())
+        missing = missing_code({s: rows.numbers[f"{s}_ns"] for s in STAMPS})
+        for name, at in _by_kind(rows, measured):
+            self._add_kind(self._kind(name), rows.numbers, missing, at)
+        i = slowest_row(rows.numbers, rows.texts, measured)
+        if i is not None:
+            self._meet(rows.row(i))
+
+    def merge(self, other: MessageTotals) -> None:
+        """Add all that `other` has counted; the order makes no difference."""
+        for name, totals in other.kinds.items():
+            self._kind(name).merge(totals)
+        self.warmup += other.warmup
+        self.backwards += other.backwards
+        for stamp, count in other.missing.items():
+            self.missing[stamp] += count
+        if other.slowest:
+            self._meet(other.slowest)
+
+    def _kind(self, name: str) -> KindTotals:
+        if name not in self.kinds and len(self.kinds) == MOST_KINDS:
+            raise ValueError(
+                f"kinds of messages must be at most {MOST_KINDS}, got {name!r:.60} too"
+            )
+        return self.kinds.setdefault(name, KindTotals.empty(self.most))
+
+    def _meet(self, row: dict[str, Any]) -> None:
+        if self.slowest is None or beats(row, self.slowest):
+            self.slowest = row
+
+    def _add_kind(
+        self,
+        totals: KindTotals,
+        numbers: Mapping[str, Ints],
+        missing: NDArray[np.uint8],
+        at: NDArray[np.intp],
+    ) -> None:
+        complete = numbers["end_to_end_ns"][at] != BLANK
+        whole = at if complete.all() else at[complete]
+        totals.count(numbers, at)
+        totals.complete += len(whole)
+        groups, index = totals.by_size.admit(numbers["size_bytes"][whole])
+        for key, rows in alike(index * _CODES + missing[whole], whole):
+            group, code = int(groups[key // _CODES]), key % _CODES
+            for bit, stamp in enumerate(STAMPS):
+                self.missing[stamp] += len(rows) * (code >> bit & 1)
+            for name, column in stages_present(code):
+                self._record(totals.by_size, group, name, numbers[column][rows])
+        if self.most:
+            self._add_paths(totals, numbers, whole)
+        _add_smallest(totals, numbers, whole)
+
+    def _add_paths(
+        self,
+        totals: KindTotals,
+        numbers: Mapping[str, Ints],
+        whole: NDArray[np.intp],
+    ) -> None:
+        times = numbers["end_to_end_ns"]
+        for grouped, column in (
+            (totals.by_hops, "hops"),
+            (totals.by_packets, "packets"),
+        ):
+            groups, index = grouped.admit(numbers[column][whole])
+            for key, rows in alike(index, whole):
+                values = times[rows]
+                if (values >= 0).any():
+                    histogram = grouped.of(groups[key], "end_to_end")
+                    histogram.record(values[values >= 0])
+
+    def _record(self, grouped: Grouped, group: int, name: str, values: Ints) -> None:
+        if values.min() < 0:
+            self.backwards += int(((values < 0) & (values != BLANK)).sum())
+            values = values[values >= 0]
+        if len(values):
+            grouped.of(group, name).record(values)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures by kind, stage and percentile, in ns."""
+        return {kind: totals.as_dict() for kind, totals in self.kinds.items()}
+
+
+def _by_kind(
+    rows: Rows, measured: NDArray[np.bool_]
+) -> Iterator[tuple[str, NDArray[np.intp]]]:
+    """Split rows by protocol and kind."""
+    kinds, kind_names = rows.texts["kind"]
+    protocols, protocol_names = rows.texts["protocol"]
+    known = measured & (kinds >= 0) & (protocols >= 0)
+    both = np.where(known, kinds * np.int64(len(protocol_names)) + protocols, BLANK)
+    found, index = distinct(both)
+    for i, number in enumerate(found.tolist()):
+        if number != BLANK:
+            kind, protocol = divmod(number, len(protocol_names))
+            name = f"{protocol_names[protocol]} {kind_names[kind]}"
+            yield name, np.flatnonzero(index == i)
+
+
+def _add_smallest(
+    totals: KindTotals, numbers: Mapping[str, Ints], whole: NDArray[np.intp]
+) -> None:
+    """Add those of the smallest size whose transit is no other stage's, too."""
+    sizes = numbers["size_bytes"]
+    if totals.smallest_bytes is not None:
+        whole = whole[sizes[whole] <= totals.smallest_bytes]
+    known = (numbers["xmit_ns"][whole] > 0) & (numbers["arrive_ns"][whole] > 0)
+    rows = whole[known]
+    totals.record_smallest(sizes[rows], numbers["transit_ns"][rows])
