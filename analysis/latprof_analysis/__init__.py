@@ -16,6 +16,8 @@ _HOMES = {
     "ReadError": "readers",
     "Runs": "readers",
     "Samples": "readers",
+    "Study": "study",
+    "analyze": "study",
     "autocorrelation": "series",
     "ccdf": "distribution",
     "choose_loss_model": "loss_models",

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from latprof_analysis import cli
-from latprof_analysis.study import study
+from latprof_analysis.study import analyze as analyze_paths
 from run_folders import write_run
 
 DATA = Path(__file__).parents[1] / "data"
@@ -233,7 +233,7 @@ def test_analysis_runs_where_the_agent_is_not_installed(tmp_path):
 
 def test_the_library_gives_what_the_command_prints(tmp_path, capsys):
     write_run(tmp_path / "run")
-    found = study(tmp_path / "run")
+    found = analyze_paths(tmp_path / "run")
 
     assert found.document == analyze(capsys, tmp_path / "run")
     assert len(found.messages) == sum(

@@ -28,6 +28,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     add_input_options(parser)
     parser.add_argument(
+        "--all",
+        action="store_true",
+        help="also a line for each stage, and by rival estimators: takes seconds",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print one JSON document on stdout"
     )
 
@@ -58,21 +63,22 @@ def _reply(text: str) -> str | int:
     raise argparse.ArgumentTypeError(f"must be echo or a number of bytes, got {text!r}")
 
 
-def read_study(options: argparse.Namespace) -> Study:
+def read_study(options: argparse.Namespace, *, thorough: bool) -> Study:
     """Read what the options name; `LatprofError` in one line where it cannot be."""
-    from latprof_analysis.study import study
+    from latprof_analysis.study import analyze
 
     if (options.latency_column is None) != (options.unit is None):
         raise UsageError("--latency-column and --unit go together")
     if options.size_column and options.latency_column is None:
         raise UsageError("--size-column goes with --latency-column and --unit")
     try:
-        return study(
+        return analyze(
             options.paths,
             latency_column=options.latency_column,
             unit=options.unit,
             size_column=options.size_column,
             reply_mode=options.reply,
+            thorough=thorough,
         )
     except LatprofError:
         raise
@@ -82,7 +88,7 @@ def read_study(options: argparse.Namespace) -> Study:
 
 def run(options: argparse.Namespace) -> int:
     """Analyze, and print."""
-    found = read_study(options)
+    found = read_study(options, thorough=options.all)
     if options.json:
         json.dump(found.document, sys.stdout, indent=2, allow_nan=False)
         print()

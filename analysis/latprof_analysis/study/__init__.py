@@ -38,13 +38,14 @@ class Study:
     samples: Samples | None = None
 
 
-def study(
+def analyze(
     paths: Path | str | Iterable[Path | str],
     *,
     latency_column: str | None = None,
     unit: str | None = None,
     size_column: str | None = None,
     reply_mode: ReplyMode | None = None,
+    thorough: bool = False,
 ) -> Study:
     """Read run folders or other tools' files, and find out what they say.
 
@@ -54,6 +55,8 @@ def study(
         As in `read`.
     reply_mode : 'echo' or int, optional
         How the responder answered, for formats that do not record it.
+    thorough : bool
+        Also fit each stage, and the round trips by rival estimators: takes seconds.
 
     Raises
     ------
@@ -65,7 +68,7 @@ def study(
 
     found = expand(paths)
     if latency_column is None and all(is_run_folder(path) for path in found):
-        return study_runs(found)
+        return study_runs(found, thorough=thorough)
     samples = read(
         found, latency_column=latency_column, unit=unit, size_column=size_column
     )

@@ -10,14 +10,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from latprof_analysis.run_setup import RunSetup
-from latprof_analysis.stage_fits import fit_stages
+from latprof_analysis.stage_fits import QUANTITIES, fit_stages
 from latprof_analysis.stage_trains import stage_dispersions
 from latprof_analysis.study import findings
 
 Floats = NDArray[np.float64]
 
 
-def message_figures(messages: pd.DataFrame, setup: RunSetup) -> dict[str, Any]:
+def message_figures(
+    messages: pd.DataFrame, setup: RunSetup, *, thorough: bool
+) -> dict[str, Any]:
     """Describe messages by kind.
 
     Parameters
@@ -26,18 +28,20 @@ def message_figures(messages: pd.DataFrame, setup: RunSetup) -> dict[str, Any]:
         Columns of `readers.run_schema`.
     setup : RunSetup
         What all their runs have in common.
+    thorough : bool
+        Fit each stage, not one-way delays only, and the queue that messages met.
 
     Returns
     -------
     dict
         ``stage_fits`` and ``dispersion`` by kind, and ``messages``: by kind, end to
         end, ``tail``, ``time``, ``delay_variation`` (transit of the most frequent
-        size), ``queueing`` and ``loss``.
+        size) and ``queueing``.
     """
     kinds = dict(_kinds(messages))
     return {
-        "messages": {name: _kind(rows) for name, rows in kinds.items()},
-        "stage_fits": _stage_fits(messages, setup) if kinds else [],
+        "messages": {name: _kind(rows, thorough) for name, rows in kinds.items()},
+        "stage_fits": _stage_fits(messages, setup, thorough) if kinds else [],
         "dispersion": _dispersions(messages, setup) if kinds else {},
     }
 
@@ -58,20 +62,26 @@ def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.loc[order.sort_values(["run", "since"], kind="stable").index]
 
 
-def _kind(rows: pd.DataFrame) -> dict[str, Any]:
+def _kind(rows: pd.DataFrame, thorough: bool) -> dict[str, Any]:
     whole = rows[rows["end_to_end_ns"].notna()]
     times = floats(whole["end_to_end_ns"])
     size, alike = _most_frequent(rows)
-    queue, wait = rows["queue_bytes_at_arrival"], rows["receive_queue_ns"]
-    both = (queue.notna() & wait.notna()).to_numpy()
-    return {
+    found = {
         "n": len(whole),
         "tail": findings.tail(times, whole["size_bytes"]),
         "time": findings.over_time(above_usual(whole["size_bytes"], times)),
         "delay_variation": {"size_bytes": size, "of": "transit"}
         | findings.delay_variation(floats(alike["transit_ns"])),
-        "queueing": findings.queueing(floats(queue[both]), floats(wait[both])),
     }
+    if thorough:
+        found["queueing"] = _queueing(rows)
+    return found
+
+
+def _queueing(rows: pd.DataFrame) -> dict[str, Any]:
+    queue, wait = rows["queue_bytes_at_arrival"], rows["receive_queue_ns"]
+    both = (queue.notna() & wait.notna()).to_numpy()
+    return findings.queueing(floats(queue[both]), floats(wait[both]))
 
 
 def _most_frequent(rows: pd.DataFrame) -> tuple[int, pd.DataFrame]:
@@ -94,9 +104,14 @@ def above_usual(size_bytes: pd.Series[Any], times: Floats) -> Floats:
     return above
 
 
-def _stage_fits(messages: pd.DataFrame, setup: RunSetup) -> list[dict[str, Any]]:
+def _stage_fits(
+    messages: pd.DataFrame, setup: RunSetup, thorough: bool
+) -> list[dict[str, Any]]:
     fits = fit_stages(
-        messages, reply_mode=setup.reply_mode, packets=setup.packets or None
+        messages,
+        reply_mode=setup.reply_mode,
+        packets=setup.packets or None,
+        quantities=tuple(QUANTITIES) if thorough else ("one_way",),
     )
     return [fit.as_dict() for fit in fits]
 

@@ -9,20 +9,24 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.estimators import compare_estimators
+from latprof_analysis.fit_result import ReplyMode
 from latprof_analysis.histogram import Histogram
 from latprof_analysis.kind_totals import percentiles
-from latprof_analysis.least_squares import fit_means_of_five
 from latprof_analysis.run_figures import NS_PER_SECOND, round_trip_fit
 from latprof_analysis.run_setup import RunSetup
 from latprof_analysis.study import findings
 from latprof_analysis.study.messages import above_usual, floats
+from latprof_analysis.wire import Packets
 
 Floats = NDArray[np.float64]
 
 
 def trip_figures(
-    round_trips: pd.DataFrame, setup: RunSetup, run: Mapping[str, Any] | None
+    round_trips: pd.DataFrame,
+    setup: RunSetup,
+    run: Mapping[str, Any] | None,
+    *,
+    thorough: bool,
 ) -> dict[str, dict[str, Any]]:
     """Describe round trips by protocol.
 
@@ -35,19 +39,22 @@ def trip_figures(
     run : mapping or None
         run.json of one of them; None where they have no link or reply mode in
         common, so that no fit is of anything.
+    thorough : bool
+        Also by rival estimators, which takes seconds.
 
     Returns
     -------
     dict
         By protocol the keys of a run's summary.json, and ``tail``, ``time``,
-        ``loss``, ``estimators`` (rival fits of the same line) and
+        ``loss``, and if thorough ``estimators`` (rival fits of the same line) and
         ``least_squares`` (means of five).
     """
     found = {}
     for protocol, rows in round_trips.groupby("protocol", observed=True):
         ordered = rows.sort_values(["run", "sequence"])
         figures = _figures(ordered, setup)
-        found[str(protocol)] = figures | _fits(str(protocol), ordered, setup, run)
+        fits = _fits(str(protocol), ordered, setup, run, thorough)
+        found[str(protocol)] = figures | fits
     return found
 
 
@@ -93,28 +100,46 @@ def _offered(interval_ns: int) -> float | None:
 
 
 def _fits(
-    protocol: str, rows: pd.DataFrame, setup: RunSetup, run: Mapping[str, Any] | None
+    protocol: str,
+    rows: pd.DataFrame,
+    setup: RunSetup,
+    run: Mapping[str, Any] | None,
+    thorough: bool,
 ) -> dict[str, Any]:
     if run is None or setup.reply_mode is None:
-        return {"fit": None, "estimators": [], "least_squares": None}
-    rounds = _rounds(rows, setup.sizes_per_round)
+        return {"fit": None}
     answered = (rows["lost"] == 0).to_numpy()
+    rounds = _rounds(rows, setup.sizes_per_round)[answered]
     sizes = floats(rows["size_bytes"])[answered]
     times = floats(rows["rtt_ns"])[answered]
-    packets = setup.packets.get(protocol)
-    mode = setup.reply_mode
+    found: dict[str, Any] = {"fit": round_trip_fit(sizes, times, rounds, protocol, run)}
+    if thorough:
+        packets = setup.packets.get(protocol)
+        found |= _rivals(sizes, times, rounds, setup.reply_mode, packets)
+    return found
+
+
+def _rivals(
+    sizes: Floats,
+    times: Floats,
+    rounds: Floats,
+    reply_mode: ReplyMode,
+    packets: Packets | None,
+) -> dict[str, Any]:
+    """Draw the same line by other estimators."""
+    from latprof_analysis.estimators import compare_estimators
+    from latprof_analysis.least_squares import fit_means_of_five
 
     def estimators() -> list[dict[str, Any]]:
         lines = compare_estimators(
-            sizes, times, rounds[answered], reply_mode=mode, packets=packets
+            sizes, times, rounds, reply_mode=reply_mode, packets=packets
         )
         return [line.as_dict() for line in lines]
 
     return {
-        "fit": round_trip_fit(sizes, times, rounds[answered], protocol, run),
         "estimators": findings.or_reason(estimators),
         "least_squares": findings.or_reason(
-            lambda: fit_means_of_five(sizes, times, reply_mode=mode).as_dict()
+            lambda: fit_means_of_five(sizes, times, reply_mode=reply_mode).as_dict()
         ),
     }
 

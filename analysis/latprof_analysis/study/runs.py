@@ -20,8 +20,8 @@ from latprof_analysis.totals import MessageTotals
 _FOR_A_FIT = ("reply_mode", "link")
 
 
-def study_runs(paths: list[Path]) -> Study:
-    """Read run folders and say what they hold."""
+def study_runs(paths: list[Path], *, thorough: bool) -> Study:
+    """Read run folders and say what they hold; arguments as of `analyze`."""
     runs = read_runs(paths)
     notes = list(runs.notes)
     setups = _setups(runs, notes)
@@ -32,7 +32,7 @@ def study_runs(paths: list[Path]) -> Study:
     totals = MessageTotals()
     totals.add(_FrameRows(runs.messages))
     kinds = totals.as_dict()
-    trips = trip_figures(runs.round_trips, setup, run)
+    trips = trip_figures(runs.round_trips, setup, run, thorough=thorough)
     document = {
         "format": 1,
         "runs": {name: _run(runs, name, setups.get(name)) for name in runs.documents},
@@ -47,7 +47,7 @@ def study_runs(paths: list[Path]) -> Study:
         "warmup_messages": totals.warmup,
         "missing_stamps": {k: v for k, v in totals.missing.items() if v},
         "stamps_backwards": totals.backwards,
-        **message_figures(runs.messages, setup),
+        **message_figures(runs.messages, setup, thorough=thorough),
         "slowest": totals.slowest,
         "notes": notes,
         "skipped_rows": runs.skipped_rows,

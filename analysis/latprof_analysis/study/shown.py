@@ -124,11 +124,11 @@ def _show_estimators(document: dict[str, Any], console: Console) -> None:
     lines = {
         protocol: figures["estimators"]
         for protocol, figures in document["round_trips"].items()
-        if isinstance(figures["estimators"], list) and figures["estimators"]
+        if isinstance(figures.get("estimators"), list)
     }
     if not lines:
         return
-    title = "the same line by other estimators (where they differ, see the report)"
+    title = "the same line by other estimators (where they differ, look closer)"
     table = plain_table(console, title, ("estimator", "bandwidth", "fixed delay"))
     for protocol, estimators in lines.items():
         for line in estimators:

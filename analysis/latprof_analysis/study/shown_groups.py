@@ -10,6 +10,8 @@ from latprof_analysis.show import plain_table, show_line, shown
 from latprof_analysis.text import NOT_ENOUGH, duration, percent, plural
 
 _TOLD = 5  # change points one by one
+_SMALLEST_STEP = 0.01  # of the median: smaller ones are counted
+_ALIKE = 2  # variance of a mean, by dependence, over that of independent values
 
 
 def show_tails(groups: dict[str, dict[str, Any]], console: Console) -> None:
@@ -78,7 +80,7 @@ def show_order(groups: dict[str, dict[str, Any]], console: Console) -> None:
 
 def _order_sentences(figures: dict[str, Any]) -> list[str]:
     found = [_dependence(figures["time"]["autocorrelation"])]
-    found += _changes(figures["time"]["level_changes"])
+    found += _changes(figures["time"]["level_changes"], _median(figures["tail"]))
     if "delay_variation" in figures:
         found.append(_variation(figures["delay_variation"]))
     if "queueing" in figures:
@@ -86,6 +88,11 @@ def _order_sentences(figures: dict[str, Any]) -> list[str]:
     if "loss" in figures:
         found.append(_loss(figures["loss"]))
     return [sentence for sentence in found if sentence]
+
+
+def _median(tail: dict[str, Any]) -> float | None:
+    median = tail["percentiles"].get("p50", {}).get("value_ns")
+    return None if median is None else float(median)
 
 
 def _dependence(correlation: dict[str, Any]) -> str:
@@ -98,22 +105,36 @@ def _dependence(correlation: dict[str, Any]) -> str:
     return text
 
 
-def _changes(levels: dict[str, Any]) -> list[str]:
+def _changes(levels: dict[str, Any], median_ns: float | None) -> list[str]:
+    """Tell the changes of level that are of any size beside the median."""
     changes = levels.get("changes", [])
+    large = [
+        change
+        for change in changes
+        if _step(change) >= _SMALLEST_STEP * (median_ns or 0)
+    ]
     found = [
         f"level changed at value {change['index']} [{change['low']}, "
         f"{change['high']}]: {_signed(change['before'])} to {_signed(change['after'])}"
         " beside the median of its size"
-        for change in changes[:_TOLD]
+        for change in large[:_TOLD]
     ]
-    if len(changes) > _TOLD:
-        found.append(f"and {plural(len(changes) - _TOLD, 'more change')} of level")
-    if changes and levels["inflation"] > 2:
+    if len(large) > _TOLD:
+        found.append(f"and {plural(len(large) - _TOLD, 'more change')} of level")
+    if large and levels["inflation"] > _ALIKE:
         found.append(
             "neighbours are alike here (a queue), which looks like changes of level: "
             "believe the large ones"
         )
+    small = len(changes) - len(large)
+    if small:
+        least = percent(_SMALLEST_STEP)
+        found.append(f"{plural(small, 'change')} of level below {least} of the median")
     return found
+
+
+def _step(change: dict[str, Any]) -> float:
+    return abs(float(change["after"]["value"]) - float(change["before"]["value"]))
 
 
 def _signed(quantile: dict[str, Any]) -> str:
