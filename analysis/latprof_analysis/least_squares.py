@@ -123,14 +123,7 @@ def fit_means_of_five(
     kept = np.ones(rtt.size, dtype=bool)
     if outliers == "fences":
         kept = _inside_fences(sizes, rtt)
-    mean_sizes, means = means_of_five(sizes[kept], rtt[kept])
-    different = np.unique(mean_sizes).size
-    if different < 2 or means.size < _FEWEST_MEANS:
-        raise ValueError(
-            f"a line needs 2 sizes and {_FEWEST_MEANS} means of {GROUP} or more,"
-            f" got {different} and {means.size}; send more round trips"
-        )
-
+    mean_sizes, means = _means_of_a_line(sizes[kept], rtt[kept])
     line = stats.linregress(mean_sizes, means)
     t = float(stats.t.ppf((1 + confidence) / 2, means.size - 2))
     slope = _estimate(line.slope, t * line.stderr, means.size)
@@ -150,7 +143,7 @@ def fit_means_of_five(
         r_squared=float(line.rvalue**2),
         removed=int((~kept).sum()),
         means=means.size,
-        sizes=different,
+        sizes=np.unique(mean_sizes).size,
         n=int(kept.sum()),
         confidence=confidence,
     )
@@ -176,6 +169,20 @@ def means_of_five(size_bytes: Floats, rtt_ns: Floats) -> tuple[Floats, Floats]:
     group = np.repeat(first_group, counts) + nth // GROUP
     means = np.bincount(group, weights=rtt_ns[order]) / np.bincount(group)
     return np.repeat(sizes, groups), means
+
+
+def _means_of_a_line(sizes: Floats, rtt: Floats) -> tuple[Floats, Floats]:
+    """Return sizes and means of five, or say why no line goes through them."""
+    mean_sizes, means = means_of_five(sizes, rtt)
+    different = np.unique(mean_sizes).size
+    if different < 2 or means.size < _FEWEST_MEANS:
+        raise ValueError(
+            f"a line needs 2 sizes and {_FEWEST_MEANS} means of {GROUP} or more,"
+            f" got {different} and {means.size}; send more round trips"
+        )
+    if np.ptp(means) == 0:
+        raise ValueError(f"rtt_ns must vary, got {means[0]:.0f} ns for all means")
+    return mean_sizes, means
 
 
 def _inside_fences(sizes: Floats, rtt: Floats) -> NDArray[np.bool_]:

@@ -60,10 +60,11 @@ class Episodes:
     start : ndarray of int64, shape (e,)
         Index of the first lost packet of each.
     length : ndarray of int64, shape (e,)
-        Packets lost in each: the loss period lengths of RFC 3357.
+        Packets lost in each: the loss period lengths of RFC 3357, section 6.3.
     gap : ndarray of int64, shape (e - 1,)
-        From the last packet lost in one to the first lost in the next: the
-        inter-loss-period lengths of RFC 3357, one more than what arrived between.
+        From the last packet lost in one to the first lost in the next, one more
+        than what arrived between: the inter-loss-period lengths of RFC 3357,
+        section 6.4, without the 0 that stands there for the first period.
     """
 
     start: Ints
@@ -77,7 +78,7 @@ class Episodes:
 
 @dataclass(frozen=True)
 class LossPattern:
-    """The two streams of RFC 3357, one value for each packet sent.
+    """The two streams of RFC 3357, section 5.4, one value for each packet sent.
 
     Attributes
     ----------
@@ -86,15 +87,22 @@ class LossPattern:
         first lost one, and for those that arrived.
     period : ndarray of int64, shape (n,)
         Of a lost packet: number of its episode, from 1; 0 for those that arrived.
+        The largest is the loss period total of section 6.2.
     """
 
     distance: Ints
     period: Ints
 
+    def as_dict(self) -> dict[str, list[int]]:
+        """Return the fields for JSON."""
+        return {name: values.tolist() for name, values in vars(self).items()}
+
     def noticeable_rate(self, threshold: int) -> float | None:
         """Return the share of lost packets at most `threshold` behind another.
 
-        The first lost packet is behind none. None if none was lost.
+        The noticeable rate of RFC 3357, section 6.1, `threshold` its delta; of the
+        two divisors that it allows, the packets lost. The first lost packet is
+        behind none. None if none was lost.
         """
         if threshold < 1:
             raise ValueError(f"threshold must be at least 1 packet, got {threshold}")
@@ -194,6 +202,8 @@ def loss_episodes(lost: ArrayLike) -> Episodes:
 def loss_pattern(lost: ArrayLike) -> LossPattern:
     """Return loss distance and loss period of each packet [1]_.
 
+    A packet lost at the very start begins a period, as if one had arrived before.
+
     Parameters
     ----------
     lost : array_like of bool, shape (n,)
@@ -201,7 +211,7 @@ def loss_pattern(lost: ArrayLike) -> LossPattern:
 
     References
     ----------
-    .. [1] RFC 3357, sections 4 and 5.
+    .. [1] RFC 3357, sections 4 (definitions) and 5.4 (streams).
 
     Examples
     --------

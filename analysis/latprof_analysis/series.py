@@ -63,7 +63,8 @@ class DelayVariation:
     selection : str
         Which packets were held against which, as both RFCs ask to be stated.
     undefined : int
-        Packets without a value, since a packet of their pair was lost.
+        Packets without a value, since a packet of their pair was lost. The first
+        packet, which has none before it, is not among them.
     """
 
     value: Floats
@@ -165,9 +166,10 @@ def variance_inflation(x: Floats) -> float:
 def ipdv(owd: ArrayLike) -> DelayVariation:
     """Return the difference in delay of each packet from the one before it.
 
-    Selection function in the terms of RFC 3393 [1]_: consecutive packets in the
-    order of sending, both of which arrived. A clock that is wrong by a constant
-    does not matter.
+    Selection function in the terms of RFC 3393 [1]_: consecutive packets, in the
+    order of sending, as RFC 5481 has it for IPDV [2]_. Undefined unless both
+    arrived; statistics of what is left are conditional on that. A clock that is
+    wrong by a constant does not matter.
 
     Parameters
     ----------
@@ -178,7 +180,8 @@ def ipdv(owd: ArrayLike) -> DelayVariation:
 
     References
     ----------
-    .. [1] RFC 3393, sections 2 and 4.
+    .. [1] RFC 3393, sections 2.4 (definition), 2.5 (selection) and 4.1 (loss).
+    .. [2] RFC 5481, section 4.1.
 
     Examples
     --------
@@ -211,7 +214,7 @@ def pdv(owd: ArrayLike) -> DelayVariation:
 
     References
     ----------
-    .. [1] RFC 5481, section 4.2.
+    .. [1] RFC 5481, sections 4.2 and, of clocks, 6.3.
 
     Examples
     --------

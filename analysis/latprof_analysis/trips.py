@@ -50,6 +50,19 @@ def pair_round_trips(messages: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, in
         reply read), ``request_ns`` and ``reply_ns`` (each way, sent to read).
     left_out : dict of str to int
         Requests without such a reply, by why.
+
+    Examples
+    --------
+    >>> here, there = ["a", "b", "a"], ["b", "a", "b"]
+    >>> trips, left_out = pair_round_trips(pd.DataFrame({
+    ...     "source_address": here, "source_port": [1, 2, 1],
+    ...     "destination_address": there, "destination_port": [2, 1, 2],
+    ...     "kind": ["request", "reply", "request"], "size_bytes": [64, 8, 64],
+    ...     "send_ns": [0, 60, 200], "read_ns": [50.0, 90.0, 240.0]}))
+    >>> trips[["size_bytes", "rtt_ns", "request_ns", "reply_ns"]].values.tolist()
+    [[64.0, 90.0, 50.0, 30.0]]
+    >>> left_out
+    {'no reply before the next request': 1}
     """
     rows = messages[messages["kind"].isin(["request", "reply"])]
     is_request = rows["kind"].eq("request")

@@ -172,6 +172,7 @@ def test_an_exact_line_is_found_exactly(slope, delay_ns):
         (([], []), {}, "2 sizes and 3 means of 5 or more, got 0 and 0"),
         (([64] * 30, [1e5] * 30), {}, "got 1 and 6"),
         (([64, 128], [1e5, 2e5]), {}, "got 2 and 2"),
+        (([64, 128, 256], [1e5] * 3), {}, "rtt_ns must vary, got 100000 ns"),
         (([64], [1e5, 2e5]), {}, "equal length"),
         (([64], [np.nan]), {}, "rtt_ns must be finite"),
         (([64], [-1]), {}, "rtt_ns must be more than 0"),

@@ -83,12 +83,38 @@ def test_episodes_rebuild_the_flags(lost):
 
 
 def test_distance_and_period_are_those_of_the_rfcs_example():
-    # RFC 3357, section 5: packets 2, 5, 7, 9 and 10 of ten are lost
-    pattern = loss_pattern([0, 1, 0, 0, 1, 0, 1, 0, 1, 1])
-    assert pattern.distance.tolist() == [0, 0, 0, 0, 3, 0, 2, 0, 2, 1]
-    assert pattern.period.tolist() == [0, 1, 0, 0, 2, 0, 3, 0, 4, 4]
+    # RFC 3357, sections 5.4.3 and 6.5: packets 2, 5, 7, 9 and 10 of ten are lost
+    lost = [0, 1, 0, 0, 1, 0, 1, 0, 1, 1]
+    pattern = loss_pattern(lost)
+    assert pattern.as_dict() == {
+        "distance": [0, 0, 0, 0, 3, 0, 2, 0, 2, 1],
+        "period": [0, 1, 0, 0, 2, 0, 3, 0, 4, 4],
+    }
     assert pattern.noticeable_rate(2) == 3 / 5
+    assert loss_episodes(lost).length.tolist() == [1, 1, 1, 2]
+    assert loss_episodes(lost).gap.tolist() == [3, 2, 2]
     assert loss_pattern([0, 0]).noticeable_rate(2) is None
+
+
+def test_loss_periods_begin_where_the_rfc_says():
+    # RFC 3357, section 4, numbered from 0
+    lost = [letter == "x" for letter in "rrrxrrxxxrxrrxxx"]
+    assert loss_episodes(lost).start.tolist() == [3, 6, 10, 13]
+    assert loss_pattern(lost).period.max() == 4
+
+
+def lost_at(*numbers):
+    lost = np.zeros(max(numbers) + 1, dtype=bool)
+    lost[list(numbers)] = True
+    return loss_pattern(lost)
+
+
+def test_losses_are_noticeable_as_the_rfc_says():
+    # RFC 3357, sections 4 and 6.1, with its loss constraint of 99
+    assert lost_at(20, 50).distance[50] == 30
+    assert lost_at(50, 125, 126, 127).noticeable_rate(99) == 3 / 4
+    assert lost_at(100, 200, 300, 400, 500).noticeable_rate(99) == 0
+    assert lost_at(100, 175, 275, 290, 400).noticeable_rate(99) == 2 / 5
 
 
 @given(flags)

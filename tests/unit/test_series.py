@@ -94,6 +94,47 @@ def test_pdv_is_what_the_fastest_packet_did_not_take(owd):
     assert "RFC 5481" in found.selection
 
 
+LOST = math.nan
+
+
+@pytest.mark.parametrize(
+    ("owd_ms", "ipdv_ms", "pdv_ms"),
+    [
+        # Figure 1, section 4.4
+        ([20, 10, 20, 25, 20], [-10, 10, 5, -5], [10, 0, 10, 15, 10]),
+        # Figure 2, section 5.3, A and B. Of the sixth packet of B it prints -10, which
+        # contradicts its own delays (100 - 120) and the definition in section 4.1.
+        (
+            [100, 110, 120, 130, 140, 150, 140, 130, 120, 110, 100],
+            [10] * 5 + [-10] * 5,
+            [0, 10, 20, 30, 40, 50, 40, 30, 20, 10, 0],
+        ),
+        (
+            [100, 110, 150, LOST, 120, 100, 110, 150, 130, 120, 100],
+            [10, 40, LOST, LOST, -20, 10, 40, -20, -10, -20],
+            [0, 10, 50, LOST, 20, 0, 10, 50, 30, 20, 0],
+        ),
+    ],
+)
+def test_variations_are_those_of_the_figures_in_rfc_5481(owd_ms, ipdv_ms, pdv_ms):
+    differences, from_least = ipdv(owd_ms), pdv(owd_ms)
+    for found, expected in (
+        (differences, [LOST, *ipdv_ms]),
+        (from_least, pdv_ms),
+    ):
+        told = np.full(len(owd_ms), LOST)
+        told[found.index] = found.value
+        np.testing.assert_array_equal(told, expected)
+    assert differences.undefined == np.isnan(ipdv_ms).sum()
+
+
+def test_a_queue_that_drains_varies_as_rfc_5481_says():
+    # section 5.2: behind a burst, with packets 20 ms apart
+    owd_ms = [0.0, 85.0, 65.0, 45.0, 25.0, 5.0, 0.0]
+    assert ipdv(owd_ms).value.tolist() == [85, -20, -20, -20, -20, -5]
+    assert pdv(owd_ms).value[1:6].tolist() == [85, 65, 45, 25, 5]
+
+
 @given(st.lists(st.integers(0, 10**6).map(float), min_size=2, max_size=50))
 def test_ipdv_adds_up_to_the_difference_of_last_and_first(owd):
     assert ipdv(owd).value.sum() == owd[-1] - owd[0]

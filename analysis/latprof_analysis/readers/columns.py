@@ -31,6 +31,15 @@ def read_columns(
         unit is taken to be wrong: ReadError.
     size_column : str, optional
         Sizes in bytes. An empty cell is a size that is not known.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.csv"
+    >>> _ = path.write_text("bytes;took\\n64;2.5\\n64;\\n")
+    >>> samples = read_columns(path, latency_column="took", unit="us")
+    >>> samples.frame["latency_ns"].tolist(), samples.frame["lost"].tolist()
+    ([2500.0, nan], [False, True])
     """
     if unit not in NS_PER_UNIT:
         raise ValueError(f"unit must be ns, us, ms or s, got {unit!r}")

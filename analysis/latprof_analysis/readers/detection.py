@@ -53,6 +53,14 @@ def detect(path: Path | str) -> str:
     """Name the format of a file or folder; its name plays no part.
 
     Raises ReadError with the reason where none fits.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "any.csv"
+    >>> _ = path.write_text("stress perf,1024,local,226,200,0,18,8,0,594,0,33\\n")
+    >>> detect(path)
+    'tmsn'
     """
     path = Path(path)
     if path.is_dir():

@@ -3,7 +3,8 @@
 iperf3 times no messages. What it has of latency is the kernel's smoothed RTT of
 each stream at the end of each interval (``intervals[].streams[].rtt``, us, TCP
 senders on Linux), with ``rttvar``, ``retransmits`` and ``snd_cwnd``. Of UDP it has
-``packets``, ``lost_packets`` and ``jitter_ms`` (RFC 3550, smoothed).
+``packets``, ``lost_packets`` and ``jitter_ms`` (smoothed as in RFC 3550,
+section 6.4.1).
 """
 
 from __future__ import annotations

@@ -79,6 +79,17 @@ def read_runs(
     """Read run folders, folders of them and patterns together.
 
     `columns` limits what is kept of each table.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> header = "protocol,sequence,size_bytes,reply_bytes,sent_ns,rtt_ns,lost"
+    >>> path = folder / "round_trips.csv"
+    >>> _ = path.write_text(header + "\\ntcp,1,64,64,1000,2500,0\\n")
+    >>> runs = read_runs(folder)
+    >>> runs.round_trips["rtt_ns"].tolist(), len(runs.messages)
+    ([2500], 0)
     """
     folders = expand(paths)
     names = run_names(folders)

@@ -37,6 +37,10 @@ class Study:
     round_trips: pd.DataFrame = field(default_factory=pd.DataFrame)
     samples: Samples | None = None
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the document."""
+        return self.document
+
 
 def analyze(
     paths: Path | str | Iterable[Path | str],
@@ -62,6 +66,18 @@ def analyze(
     ------
     ReadError
         Where a file cannot be read; its text is one line.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "ping.csv"
+    >>> _ = path.write_text("size,ms\\n" + "64,2\\n8000,3.28\\n" * 20)
+    >>> found = analyze(
+    ...     path, latency_column="ms", unit="ms", size_column="size", reply_mode="echo"
+    ... )
+    >>> (kind,) = found.document["samples"]["kinds"].values()
+    >>> {size: figures["p50_ns"] for size, figures in kind["sizes"].items()}
+    {'64': 2000000, '8000': 3280000}
     """
     from latprof_analysis.study.runs import study_runs
     from latprof_analysis.study.samples import study_samples
