@@ -52,6 +52,5 @@ def read_clear(path: Path) -> Samples:
         statistic="mean",
         count=counts,
     )
-    return Samples(
-        frame, skipped.in_order(), skipped.count, "clear", {"latency": LATENCY}
-    )
+    meta = {"latency": LATENCY, "reply_mode": "echo"}
+    return Samples(frame, skipped.in_order(), skipped.count, "clear", meta)

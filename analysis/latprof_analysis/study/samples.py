@@ -26,10 +26,11 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
     ----------
     samples : Samples
     reply_mode : 'echo' or int or None
-        How the responder answered; None where nobody told, and then there is no
-        bandwidth.
+        How the responder answered, where the format does not tell; None where
+        nobody did, and then there is no bandwidth.
     """
     frame = samples.frame
+    reply_mode = samples.meta.get("reply_mode", reply_mode)
     each = frame[(frame["statistic"] == _EACH) & ~frame["lost"]]
     kinds = {
         str(kind): _kind(rows, reply_mode)
@@ -61,7 +62,7 @@ def _kind(rows: pd.DataFrame, reply_mode: ReplyMode | None) -> dict[str, Any]:
             for size, of_size in each.groupby("size_bytes", dropna=False)
         },
         "given": _given(rows),
-        "fit": findings.or_reason(lambda: _fit(each, reply_mode)),
+        **_fits(each if len(each) else _means(rows), reply_mode),
     }
     if len(each):
         sizes = each["size_bytes"].fillna(0)
@@ -101,19 +102,33 @@ def _sum(counts: pd.Series[Any]) -> int | None:
     return None if counts.isna().any() else int(counts.sum())
 
 
-def _fit(each: pd.DataFrame, reply_mode: ReplyMode | None) -> dict[str, Any]:
-    sized = each[each["size_bytes"].notna()]
+def _means(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[(rows["statistic"] == "mean").to_numpy()]
+
+
+def _fits(timed: pd.DataFrame, reply_mode: ReplyMode | None) -> dict[str, Any]:
+    """Draw a line through latencies, or through means where a file has only those."""
+    sized = timed[timed["size_bytes"].notna()]
     if sized["size_bytes"].nunique() < 2:
-        raise ValueError("a line needs latencies of more than one size")
+        return {"fit": {"reason": "a line needs latencies of more than one size"}}
     if reply_mode is None:
-        raise ValueError(
+        reason = (
             "how the responder answered is not in the file, so a line would be off by "
             "a factor of 2: say --reply echo or --reply BYTES"
         )
-    rounds = sized.groupby("size_bytes").cumcount()
-    return fit_round_trips(
-        floats(sized["size_bytes"]),
-        floats(sized["latency_ns"]),
-        floats(rounds),
-        reply_mode=reply_mode,
-    ).as_dict()
+        return {"fit": {"reason": reason}}
+    sizes, times = floats(sized["size_bytes"]), floats(sized["latency_ns"])
+    rounds = floats(sized.groupby("size_bytes").cumcount())
+    mode = reply_mode
+
+    def least_squares() -> dict[str, Any]:
+        from latprof_analysis.least_squares import fit_means_of_five
+
+        return fit_means_of_five(sizes, times, reply_mode=mode).as_dict()
+
+    fit = findings.or_reason(
+        lambda: fit_round_trips(sizes, times, rounds, reply_mode=mode).as_dict()
+    )
+    if len(timed) and (timed["statistic"] == _EACH).any():
+        return {"fit": fit}
+    return {"fit": fit, "least_squares": findings.or_reason(least_squares)}

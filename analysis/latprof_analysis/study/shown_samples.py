@@ -19,7 +19,9 @@ def show_samples(document: dict[str, Any], console: Console) -> None:
             _show_kind(kind, figures, console)
         if figures["given"]:
             _show_given(kind, figures["given"], console)
-        _show_sample_fit(kind, figures["fit"], console)
+        _show_fit(kind, figures["fit"], console)
+        if "least_squares" in figures:
+            _show_least_squares(kind, figures["least_squares"], console)
     kinds = document["samples"]["kinds"]
     if not kinds:
         show_line(console, "no latencies in it")
@@ -54,14 +56,29 @@ def _show_given(kind: str, given: list[dict[str, Any]], console: Console) -> Non
     console.print(table)
 
 
-def _show_sample_fit(kind: str, fit: dict[str, Any], console: Console) -> None:
+def _show_fit(kind: str, fit: dict[str, Any], console: Console) -> None:
     if "model" not in fit:
         show_line(console, f" {kind}: no fit: {fit['reason']}", "dim")
         return
+    show_line(console, f" {kind}: {_line_text(fit)} ({fit['model']}: {fit['reason']})")
+    for caveat in fit["caveats"]:
+        show_line(console, f" {kind}: {caveat}", "dim")
+
+
+def _line_text(fit: dict[str, Any]) -> str:
     bandwidth = with_interval(fit["bandwidth_bits_per_second"], rate)
     delay = with_interval(fit["fixed_delay_seconds"], duration, 1e9)
+    return f"bandwidth {bandwidth}, fixed delay {delay}"
+
+
+def _show_least_squares(kind: str, fit: dict[str, Any], console: Console) -> None:
+    """Show the procedure of means of five, which is what such files are made for."""
+    if "reason" in fit:
+        show_line(console, f" {kind}: no means of five: {fit['reason']}", "dim")
+        return
     show_line(
         console,
-        f" {kind}: bandwidth {bandwidth}, fixed delay {delay} ({fit['model']}: "
-        f"{fit['reason']})",
+        f" {kind}: {_line_text(fit)} (least squares on {fit['means']} means of five, "
+        f"{fit['removed']} outliers removed)",
+        "dim",
     )
