@@ -166,7 +166,7 @@ def loss_share(lost: ArrayLike, confidence: float = 0.95) -> LossShare:
         p, r = transitions(flags).rates
         inflation = max((2 - p - r) / (p + r), variance_inflation(flags.astype("f8")))
         n_effective = n / max(1.0, inflation)
-        low, high = _wilson(count / n, n_effective, confidence)
+        low, high = wilson(count / n, n_effective, _normal(confidence))
     return LossShare(
         value=count / n,
         low=low,
@@ -275,11 +275,24 @@ def _episode_count(flags: Flags) -> int:
     return int(flags[0]) + int(np.count_nonzero(flags[1:] & ~flags[:-1]))
 
 
-def _wilson(share: float, n: float, confidence: float) -> tuple[float, float]:
+def wilson(share: float, n: float, critical: float) -> tuple[float, float]:
+    """Return Wilson's interval of a share of n, `critical` standard errors wide.
+
+    Examples
+    --------
+    >>> low, high = wilson(0.0, 100, 1.96)
+    >>> low, round(high, 3)
+    (0.0, 0.037)
+    """
+    middle = share + critical * critical / (2 * n)
+    half = critical * math.sqrt(
+        share * (1 - share) / n + critical * critical / (4 * n * n)
+    )
+    scale = 1 + critical * critical / n
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
+def _normal(confidence: float) -> float:
     from scipy import special  # takes long to load; few get here
 
-    z = float(special.ndtri((1 + confidence) / 2))
-    middle = share + z * z / (2 * n)
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+    return float(special.ndtri((1 + confidence) / 2))

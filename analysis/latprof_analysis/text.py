@@ -65,12 +65,24 @@ def plural(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def printable(text: str) -> str:
-    """Escape control characters: what a file holds must not steer a terminal.
+def printable(text: str, width: int = 2000) -> str:
+    """Return a text without what a terminal would act on, and not too long.
 
     Examples
     --------
-    >>> printable("a\\x1b[31mb\\n")
-    'a\\\\x1b[31mb\\\\n'
+    >>> printable("run\\x1b[2J\\u202eA")
+    'run?[2J?A'
     """
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    safe = "".join(c if c.isprintable() else "?" for c in text)
+    return safe if len(safe) <= width else safe[: width - 3] + "..."
+
+
+def percentile_name(p: float) -> str:
+    """Name a percentile.
+
+    Examples
+    --------
+    >>> percentile_name(0.5), percentile_name(0.999)
+    ('p50', 'p99.9')
+    """
+    return f"p{round(100 * p, 6):g}"

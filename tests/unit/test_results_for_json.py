@@ -9,6 +9,11 @@ from pathlib import Path
 import latprof_analysis as lp
 import numpy as np
 import pytest
+from latprof_analysis.comparison import compare_quantile, compare_ranks
+from latprof_analysis.comparison.setup import SetupDifference
+from latprof_analysis.comparison.sides import Trips
+from latprof_analysis.comparison.trips import compare_loss, compare_throughput
+from latprof_analysis.comparison.worth import Effect
 from latprof_analysis.totals import MessageTotals
 from latprof_analysis.trip_totals import TripTotals
 from message_rows import MessageRows, message
@@ -62,6 +67,15 @@ def message_totals():
     return totals
 
 
+def quantile_change():
+    return compare_quantile([WAITS], [WAITS + 9], 0.5)
+
+
+def side_trips(share):
+    lost = RNG.random(2000) < share
+    return [Trips(np.arange(2000) * 1000, lost, frozenset([64]))]
+
+
 def trip_totals():
     totals = TripTotals()
     sent = np.arange(100) * 1000
@@ -87,6 +101,7 @@ RESULTS = {
         ),
         lp.fit_dispersion([1], [1], [1]),
     ],
+    "Effect": lambda: [quantile_change().difference, Effect(1.0, None, None)],
     "Episodes": lambda: [lp.loss_episodes(BURSTS), lp.loss_episodes([0])],
     "Fit": lambda: (
         [
@@ -133,6 +148,16 @@ RESULTS = {
     "Quantile": lambda: [*lp.percentiles(WAITS), *lp.percentiles([1.0], [0.5])],
     "Study": lambda: [lp.analyze(DATA / "run"), lp.analyze(DATA / "irtt.json")],
     "TripTotals": lambda: [trip_totals(), TripTotals()],
+    "QuantileOf": lambda: [quantile_change().a],
+    "RankEffect": lambda: [
+        compare_ranks([WAITS], [WAITS + 9]),
+        compare_ranks([[1.0]], [[2.0]]),
+    ],
+    "SetupDifference": lambda: [SetupDifference("rate", "1", "2")],
+    "TripsChange": lambda: [
+        compare(side_trips(0.02), side_trips(0.0))
+        for compare in (compare_loss, compare_throughput)
+    ],
     "Samples": lambda: (
         [lp.read(path) for path in sorted(DATA.glob("*.*"))] + [lp.read(DATA / "run")]
     ),

@@ -13,6 +13,10 @@ OFFLINE = {
         "say what run folders and other tools' files hold: stages, fit, tails, loss",
         "latprof_analysis.cli.analyze",
     ),
+    "compare": Subcommand(
+        "say what changed from a baseline, and how surely",
+        "latprof_analysis.cli.compare",
+    ),
 }
 
 

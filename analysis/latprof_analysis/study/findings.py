@@ -19,6 +19,7 @@ from latprof_analysis.modes import find_modes
 from latprof_analysis.percentile import percentiles, percentiles_in_order
 from latprof_analysis.quantiles import Quantile, samples_needed
 from latprof_analysis.series import DelayVariation, autocorrelation, ipdv, pdv
+from latprof_analysis.text import percentile_name
 from latprof_analysis.waiting import wait_by_queue
 
 Floats = NDArray[np.float64]
@@ -96,17 +97,6 @@ def quantile(q: Quantile) -> dict[str, Any]:
         "high_ns": finite(q.high),
         "n": q.n,
     }
-
-
-def percentile_name(p: float) -> str:
-    """Name a percentile.
-
-    Examples
-    --------
-    >>> percentile_name(0.5), percentile_name(0.999)
-    ('p50', 'p99.9')
-    """
-    return f"p{100 * p:.10g}"
 
 
 def finite(value: float) -> float | None:

@@ -1,0 +1,234 @@
+"""`latprof compare`: what changed from a baseline, and how surely."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from latprof_analysis.errors import LatprofError, UsageError
+
+if TYPE_CHECKING:
+    from latprof_analysis.comparison import Comparison, Side
+
+EPILOG = """\
+The first INPUT is the baseline. An INPUT is a run folder, a folder of runs (its
+runs are repeats of one side), a pattern, or a file of another tool. Repeat each
+side 3 times or more: single runs differ anyway.
+
+  latprof compare runs/before runs/after
+  latprof compare 'runs/main-*' 'runs/branch-*' --fail-if-slower 5% --only end_to_end
+  latprof compare acks2.csv acks20.csv --latency-column wait --unit us
+  latprof compare remote-ops.csv                      # its backends side by side
+
+Exit status: 0 done, 1 failed or slower than --fail-if-slower, 2 wrong usage.
+"""
+# What --fail-if-slower looks at: not at stages, unless --only names them.
+_WHOLE = ("end_to_end", "rtt", "latency")
+# Columns of a table that goes to a file or a pipe, and of each side in it.
+_FILE_WIDTH, _SIDE_WIDTH = 120, 28
+_CORRECTIONS = {"bh": "benjamini-hochberg", "holm": "holm", "none": "none"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of this subcommand."""
+    parser.epilog = EPILOG
+    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="what to compare")
+    _add_choice(parser.add_argument_group("what is compared"))
+    judging = parser.add_argument_group("how it is judged")
+    judging.add_argument(
+        "--smallest",
+        metavar="PERCENT",
+        type=percent,
+        default=0.01,
+        help="smaller changes count as none (default: 1%%)",
+    )
+    judging.add_argument(
+        "--correction",
+        choices=_CORRECTIONS,
+        default="bh",
+        help="for many comparisons: Benjamini-Hochberg, Holm, or none (default: bh)",
+    )
+    judging.add_argument(
+        "--fail-if-slower",
+        metavar="PERCENT",
+        type=percent,
+        help="exit with 1 if a latency (end_to_end, rtt; or what --only names) is "
+        "slower by more, with its whole interval",
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--all", action="store_true", help="also what did not change")
+    output.add_argument(
+        "--json", action="store_true", help="print one JSON document on stdout"
+    )
+    output.add_argument("--csv", metavar="FILE", help="also write all of it as CSV")
+
+
+def _add_choice(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--only",
+        metavar="WORD,...",
+        type=_words,
+        default=(),
+        help="only these stages, protocols or kinds: end_to_end, rtt, udp, reply",
+    )
+    group.add_argument(
+        "--sizes", metavar="BYTES,...", type=_sizes, default=(), help="only these"
+    )
+    group.add_argument(
+        "--percentile",
+        metavar="P,...",
+        type=percentiles,
+        default=(0.5, 0.9, 0.99),
+        help="judge these (default: p50,p90,p99)",
+    )
+    group.add_argument(
+        "--by", metavar="COLUMN", help="sides are the values of a column of the files"
+    )
+    group.add_argument(
+        "--baseline", metavar="NAME", help="the side that others are held against"
+    )
+    group.add_argument("--latency-column", metavar="NAME", help="of any other CSV")
+    group.add_argument("--unit", choices=["ns", "us", "ms", "s"], help="of that column")
+    group.add_argument("--size-column", metavar="NAME", help="of sizes in bytes")
+
+
+def percent(text: str) -> float:
+    """Read 5% as a share."""
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,9})?) ?%", text.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(f"must be like 5% or 0.5%, got {text!r}")
+    return float(found[1]) / 100
+
+
+def percentiles(text: str) -> tuple[float, ...]:
+    """Read p50,p99.9 as fractions."""
+    found = []
+    for part in text.split(","):
+        match = re.fullmatch(r"p?(\d{1,2}(?:\.\d{1,6})?)", part.strip())
+        if not match or not 0 < float(match[1]) < 100:
+            raise argparse.ArgumentTypeError(f"must be like p50,p99.9, got {text!r}")
+        found.append(round(float(match[1]) / 100, 9))
+    return tuple(dict.fromkeys(found))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"[0-9]{1,18}", part) for part in parts):
+        raise argparse.ArgumentTypeError(f"must be like 18,1024, got {text!r}")
+    return tuple(int(part) for part in parts)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare, print, and say by the status whether the gate held."""
+    from latprof_analysis.comparison import document
+
+    _check(options)
+    try:
+        found = _compared(options)
+    except ValueError as error:
+        raise LatprofError(str(error)) from error
+    described = document(found)
+    slower = _slower(found, options)
+    described["fail_if_slower"] = options.fail_if_slower
+    described["failed"] = slower
+    if options.csv:
+        _write_csv(described, Path(options.csv))
+    _print(described, options)
+    return 1 if slower else 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if (options.latency_column is None) != (options.unit is None):
+        raise UsageError("--latency-column and --unit go together")
+    if options.size_column and options.latency_column is None:
+        raise UsageError("--size-column goes with --latency-column and --unit")
+
+
+def _compared(options: argparse.Namespace) -> Comparison:
+    from latprof_analysis.comparison import Choice, compare_sides, read_sides
+
+    sides = read_sides(
+        options.inputs,
+        options.by,
+        latency_column=options.latency_column,
+        unit=options.unit,
+        size_column=options.size_column,
+    )
+    if len(sides) < 2:
+        raise UsageError(
+            "one input is nothing to compare; name two or more, the baseline first"
+        )
+    return compare_sides(
+        _from_baseline(sides, options.baseline),
+        percentiles=options.percentile,
+        smallest=options.smallest,
+        correction=_CORRECTIONS[options.correction],  # type: ignore[arg-type]
+        choice=Choice(options.only, options.sizes),
+    )
+
+
+def _from_baseline(sides: list[Side], name: str | None) -> list[Side]:
+    """Put the named side first."""
+    if name is None:
+        return sides
+    chosen = [side for side in sides if side.name == name]
+    if not chosen:
+        known = ", ".join(ascii(side.name) for side in sides)
+        raise UsageError(f"--baseline must be one of {known}, got {name!a}")
+    return chosen + [side for side in sides if side.name != name]
+
+
+def _slower(found: Comparison, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return what the gate does not let pass.
+
+    Without --only it looks at whole latencies: of the many stages of two single
+    runs that are alike, some always differ.
+    """
+    if options.fail_if_slower is None:
+        return []
+    from latprof_analysis.text import percentile_name
+
+    return [
+        {
+            "side": change.side,
+            **change.group._asdict(),
+            "percentile": percentile_name(judged.change.p),
+            "ratio": judged.change.ratio.as_dict() if judged.change.ratio else None,
+        }
+        for change, judged in found.slower_than(options.fail_if_slower)
+        if options.only or change.group.stage in _WHOLE
+    ]
+
+
+def _write_csv(described: dict[str, Any], path: Path) -> None:
+    from latprof_analysis.comparison.table import write_csv
+
+    try:
+        with path.open("w", newline="") as file:
+            write_csv(described, file)
+    except OSError as error:
+        raise LatprofError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _print(described: dict[str, Any], options: argparse.Namespace) -> None:
+    if options.json:
+        json.dump(described, sys.stdout, indent=2, allow_nan=False)
+        print()
+        return
+    from rich.console import Console
+
+    from latprof_analysis.comparison.show import show, show_gate
+
+    wide = max(_FILE_WIDTH, _SIDE_WIDTH * (1 + len(described["sides"])))
+    width = None if sys.stdout.isatty() else wide
+    console = Console(highlight=False, soft_wrap=width is not None, width=width)
+    show(described, console, everything=options.all)
+    show_gate(described, console)
