@@ -35,6 +35,7 @@ _HOMES = {
     "fit_stages": "stage_fits",
     "ipdv": "series",
     "level_changes": "changepoint",
+    "link_rates": "link_choice",
     "loss_episodes": "loss",
     "loss_pattern": "loss",
     "loss_share": "loss",

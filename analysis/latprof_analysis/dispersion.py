@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latprof_analysis.fit import NS_PER_SECOND, check_options, column_of
+from latprof_analysis.fit_input import check_options, column_of
 from latprof_analysis.fit_result import Estimate
 from latprof_analysis.quantiles import quantile_ci
 from latprof_analysis.rounds import Floats
+from latprof_analysis.scale import NS_PER_SECOND
 from latprof_analysis.theilsen import theil_sen
 from latprof_analysis.train_result import Dispersion
 from latprof_analysis.wire import Packets

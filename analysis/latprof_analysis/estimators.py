@@ -7,6 +7,7 @@ the same bytes on the wire, the same factor and the same draws of whole rounds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,15 +16,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from latprof_analysis.fit import (
-    NS_PER_SECOND,
-    Scale,
-    check_options,
-    check_rows,
-    column_of,
-    crossing_bytes,
-)
+from latprof_analysis.fit import crossing_bytes
+from latprof_analysis.fit_input import check_options, check_rows, column_of
 from latprof_analysis.fit_result import Estimate, ReplyMode
+from latprof_analysis.one_step import (
+    Scores,
+    draw_lines,
+    huber_scores,
+    least_squares_scores,
+    quantile_scores,
+    tukey_scores,
+)
 from latprof_analysis.point_lines import (
     SlopeIntercept,
     huber_line,
@@ -32,11 +35,14 @@ from latprof_analysis.point_lines import (
     tukey_line,
 )
 from latprof_analysis.resampling import block_weights
-from latprof_analysis.rounds import Floats, low_delays
+from latprof_analysis.rounds import Floats, LowDelays, low_delays
+from latprof_analysis.scale import Scale
 from latprof_analysis.theilsen import theil_sen
+from latprof_analysis.verdict import fit_line
 from latprof_analysis.wire import Packets
 
 _PER_SIZE = 2  # sizes that a line needs
+_FLAT = 1e-12  # of the delays' range: residuals below are rounding
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,9 @@ class _Sample:
         return crossing_bytes(size, self.packets, self.reply_mode)
 
 
-Draws = tuple[Floats, Floats]  # slopes and intercepts, that of the sample first
+# Slopes and intercepts, those of the sample first; degrees of freedom of each.
+Draws = tuple[Floats, Floats, tuple[float, float]]
+_MANY = (math.inf, math.inf)
 
 
 def compare_estimators(
@@ -127,7 +135,7 @@ def compare_estimators(
     >>> rtt_ns = 2e6 + 2 * 80 * sizes + rng.uniform(0, 5e4, 200)
     >>> lines = compare_estimators(sizes, rtt_ns, rounds, reply_mode="echo")
     >>> [round(line.bandwidth_bits_per_second.value / 1e6) for line in lines]
-    [100, 100, 100, 100, 100, 100]
+    [100, 100, 100, 100, 100, 100, 100]
     """
     sample = _Sample(
         column_of("size_bytes", size_bytes),
@@ -167,10 +175,10 @@ def _row(line: LineEstimate) -> dict[str, Any]:
 
 def _estimate(name: str, sample: _Sample, confidence: float) -> LineEstimate:
     meaning, draw = ESTIMATORS[name]
-    slopes, intercepts = draw(sample)
+    slopes, intercepts, freedom = draw(sample)
     factor = 2 if sample.reply_mode == "echo" else 1
     n = sample.rtt.size
-    scale = Scale(n, confidence, factor, sample.packets.payload_share)
+    scale = Scale(n, confidence, factor, sample.packets.payload_share, freedom)
     return LineEstimate(
         name=name,
         meaning=meaning,
@@ -180,12 +188,12 @@ def _estimate(name: str, sample: _Sample, confidence: float) -> LineEstimate:
         confidence=confidence,
         slope_ns_per_byte=scale.per_payload_byte(slopes),
         bandwidth_bits_per_second=scale.bandwidth(slopes),
-        fixed_delay_seconds=scale.estimate(intercepts, 1 / NS_PER_SECOND),
+        fixed_delay_seconds=scale.intercept_seconds(intercepts),
     )
 
 
 def _over_points(
-    fit: Callable[[Floats, Floats, Floats], SlopeIntercept],
+    fit: Callable[[Floats, Floats, Floats], SlopeIntercept], scores: Scores
 ) -> Callable[[_Sample], Draws]:
     """Return an estimator of all round trips, drawn round by round."""
 
@@ -194,27 +202,18 @@ def _over_points(
             sample.rounds, resamples=sample.resamples, seed=sample.seed
         )
         x = sample.crossing(sample.size)
-        lines = [_fit_draw(fit, x, sample.rtt, row[block]) for row in weights]
-        slopes, intercepts = np.array([line or lines[0] for line in lines]).T
-        return slopes, intercepts
+        line = fit(x, sample.rtt, np.ones_like(x))
+        slope, intercept = line
+        left = np.abs(sample.rtt - slope * x - intercept)
+        if np.median(left) <= _FLAT * np.ptp(sample.rtt):  # nothing to draw
+            return np.full(len(weights), slope), np.full(len(weights), intercept), _MANY
+        return *draw_lines(line, scores, x, sample.rtt, block, weights), _MANY
 
     return draw
 
 
-def _fit_draw(
-    fit: Callable[[Floats, Floats, Floats], SlopeIntercept],
-    x: Floats,
-    y: Floats,
-    weights: Floats,
-) -> SlopeIntercept | None:
-    """Fit one draw; None where it holds one size only, as few rounds can give."""
-    if np.ptp(x[weights > 0]) == 0:
-        return None
-    return fit(x, y, weights)
-
-
-def _low_theil_sen(sample: _Sample) -> Draws:
-    low = low_delays(
+def _low(sample: _Sample) -> LowDelays:
+    return low_delays(
         sample.size,
         sample.rtt,
         sample.rounds,
@@ -222,11 +221,27 @@ def _low_theil_sen(sample: _Sample) -> Draws:
         resamples=sample.resamples,
         seed=sample.seed,
     )
+
+
+def _low_weighted(sample: _Sample) -> Draws:
+    low = _low(sample)
+    line = fit_line(sample.crossing(low.size_bytes), low)
+    return line.slopes, line.intercepts_ns, line.freedom
+
+
+def _low_theil_sen(sample: _Sample) -> Draws:
+    low = _low(sample)
     delays = np.vstack([low.delay_ns, low.resampled_ns])
-    return theil_sen(sample.crossing(low.size_bytes), delays)
+    return *theil_sen(sample.crossing(low.size_bytes), delays), _MANY
 
 
 def _minimum_theil_sen(sample: _Sample) -> Draws:
+    """Draw lines through minima: what NTP's clock filter keeps [1]_.
+
+    References
+    ----------
+    .. [1] Mills and others (2010). RFC 5905: Network Time Protocol Version 4.
+    """
     block, weights = block_weights(
         sample.rounds, resamples=sample.resamples, seed=sample.seed
     )
@@ -238,25 +253,31 @@ def _minimum_theil_sen(sample: _Sample) -> Draws:
         drawn = weights[:, block[of_size][order]] > 0
         # A draw may hold none of a size that most rounds lost: argmax is then 0.
         least[:, i] = sample.rtt[of_size][order][np.argmax(drawn, axis=1)]
-    return theil_sen(sample.crossing(sizes), least)
+    return *theil_sen(sample.crossing(sizes), least), _MANY
 
 
 ESTIMATORS: dict[str, tuple[str, Callable[[_Sample], Draws]]] = {
+    "p10_weighted_theil_sen": (
+        "10th percentile per size, Theil-Sen weighted by distance: the line of the"
+        " default answer",
+        _low_weighted,
+    ),
     "p10_theil_sen": (
-        "10th percentile per size, Theil-Sen: the line of the default answer",
+        "10th percentile per size, Theil-Sen: a line of short messages, where most"
+        " sizes are short",
         _low_theil_sen,
     ),
     "least_squares": (
         "all round trips, least squares: one outlier moves it",
-        _over_points(least_squares_line),
+        _over_points(least_squares_line, least_squares_scores),
     ),
     "huber": (
         "all round trips, Huber's M-estimate: its delay is a typical one, no floor",
-        _over_points(huber_line),
+        _over_points(huber_line, huber_scores),
     ),
     "tukey": (
         "all round trips, Tukey's biweight: its delay is a typical one, no floor",
-        _over_points(tukey_line),
+        _over_points(tukey_line, tukey_scores),
     ),
     "minimum": (
         "minimum per size, Theil-Sen: its interval is too narrow, since draws of"
@@ -265,6 +286,6 @@ ESTIMATORS: dict[str, tuple[str, Callable[[_Sample], Draws]]] = {
     ),
     "quantile_10": (
         "all round trips, regression of the 10th percentile",
-        _over_points(quantile_line),
+        _over_points(quantile_line, quantile_scores),
     ),
 }

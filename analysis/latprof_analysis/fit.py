@@ -7,21 +7,26 @@ that are no line at all (`hinge`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from latprof_analysis.carry_over import carry_over
+from latprof_analysis.fit_input import check_options, check_rows, column_of
 from latprof_analysis.fit_result import (
-    Estimate,
     Fit,
     Hinge,
     ReplyMode,
     Segment,
 )
 from latprof_analysis.hinge import FEWEST_BESIDE, HingeFit, fit_sides
+from latprof_analysis.hinges import Bends, fit_hinges
+from latprof_analysis.long_messages import long_messages_differ
+from latprof_analysis.residuals import residuals_of
 from latprof_analysis.rounds import Floats, LowDelays, low_delays
-from latprof_analysis.verdict import Line, fit_line, verdict
+from latprof_analysis.scale import Scale
+from latprof_analysis.verdict import CLOCK_NS, DELTA_BIC, Line, fit_line, verdict
 from latprof_analysis.wire import Packets
 
 FEWEST_SIZES = 4
@@ -29,9 +34,14 @@ FEWEST_ROUND_TRIPS = 10  # of one size: the 10th percentile is then the minimum
 
 # Hosts spend about 0.1 ns a byte (0.15 us a segment): over 10% of such a slope.
 _HOST_NS_PER_BYTE = 1.0
+# Where nothing of a message moves before it is copied whole, as of a datagram above
+# the MTU, 1.0 to 1.7 ns a byte at each crossing were measured (Xeon, 2.3 GHz).
+_COPY_NS_PER_BYTE = 1.7
+_HIDES = 0.01
+_KNOT_SIZES = 4097
+ABOUT_HOSTS = ("no bandwidth of", "up to")  # how caveats of a rate begin
 # Below it the 10th percentile is the minimum, which a bootstrap cannot follow.
 _SAFE_ROUNDS = 20
-NS_PER_SECOND = 1e9
 
 
 def fit_round_trips(
@@ -48,14 +58,17 @@ def fit_round_trips(
     """Fit bandwidth and fixed delay to round trip times.
 
     The 10th percentile of each size is regressed on the bytes that cross the
-    wire both ways, by Theil and Sen; intervals come from a bootstrap of whole
-    rounds. A line that the delays contradict is refused.
+    wire both ways, by Theil and Sen with pairs weighted by distance; intervals come
+    from a bootstrap of whole rounds. A line that the delays contradict is refused:
+    a hinge is better, long messages or those behind a long one differ, or the
+    slope is uncertain by a tenth.
 
     Parameters
     ----------
     size_bytes, rtt_ns, round_index : array_like, shape (n,)
-        One entry for each round trip that was answered, in any order and without
-        the warm-up: bytes of the request, its round trip time, and its round.
+        One entry for each round trip that was answered, without the warm-up: bytes
+        of the request, its round trip time, and its round. In the order of sending,
+        if that is known: only then does a link with a memory show (`carry_over`).
         Sizes must have been sent in random order within rounds, or a burst of
         noise that hits one size passes for the link's doing.
     reply_mode : 'echo' or int
@@ -95,63 +108,51 @@ def fit_round_trips(
     if low.size_bytes.size < FEWEST_SIZES:
         return unfitted
     x = crossing_bytes(low.size_bytes, packets, reply_mode)
-    return fit_low_delays(x, low, unfitted, packets)
+    against = carry_over(sizes, rtt, low)
+    return fit_low_delays(x, low, unfitted, packets, against)
 
 
 def fit_low_delays(
-    wire_bytes: Floats, low: LowDelays, unfitted: Fit, packets: Packets
+    wire_bytes: Floats,
+    low: LowDelays,
+    unfitted: Fit,
+    packets: Packets,
+    against: str | None = None,
 ) -> Fit:
-    """Fit low delays to the bytes that crossed the wire, and judge the line."""
+    """Fit low delays to the bytes that crossed the wire, and judge the line.
+
+    `against` is what is known to speak against a line.
+    """
     line = fit_line(wire_bytes, low)
     scale = Scale(
-        low.count, unfitted.confidence, unfitted.factor, packets.payload_share
+        low.count,
+        unfitted.confidence,
+        unfitted.factor,
+        packets.payload_share,
+        line.freedom,
     )
-    model, reason = verdict(line, low, scale.per_payload_byte(line.slopes))
+    host_limited = bool(line.slopes[0] < _HOST_NS_PER_BYTE)
+    if not host_limited:
+        against = against or line.missed or _too_early(unfitted, line, low)
+        against = against or long_messages_differ(wire_bytes, low)
+    line_ns = line.slopes[0] * wire_bytes + line.intercepts_ns[0]
+    model, reason = verdict(line, low, scale.per_payload_byte(line.slopes), against)
     tested = replace(
         unfitted,
         model=model,
         reason=reason,
         unexplained_share=line.unexplained_share,
         delta_bic=line.hinge.delta_bic if line.hinge else None,
+        bends=_bends(wire_bytes, low, line, scale),
+        residuals=residuals_of(low, line_ns),
     )
     if model == "line":
-        return _with_line(tested, line, scale)
+        return _with_line(tested, line, scale, host_limited)
     if model == "hinge" and line.hinge:
-        return replace(tested, hinge=_hinge(wire_bytes, low, line.hinge, scale))
-    return tested
-
-
-@dataclass(frozen=True)
-class Scale:
-    """From draws of slopes and intercepts to estimates in the units of a Fit."""
-
-    n: int
-    confidence: float
-    factor: int
-    payload_share: float
-
-    def estimate(self, draws: Floats, unit: float = 1.0) -> Estimate:
-        tail = (1 - self.confidence) / 2
-        low, high = np.quantile(draws[1:], [tail, 1 - tail])
-        value = draws[0]
-        bounds = min(low, value), max(high, value)
-        return Estimate(
-            float(value * unit),
-            float(bounds[0] * unit),
-            float(bounds[1] * unit),
-            self.n,
+        return replace(
+            tested, hinge=_hinge(wire_bytes, low, line.hinge, scale, packets)
         )
-
-    def per_payload_byte(self, slopes: Floats) -> Estimate:
-        return self.estimate(slopes, self.factor / self.payload_share)
-
-    def bandwidth(self, slopes: Floats, share: float = 1.0) -> Estimate | None:
-        """Return the rate behind slopes; None if it may be anything."""
-        slope = self.estimate(slopes)
-        if slope.low <= 0:
-            return None
-        rate = share * 8 * NS_PER_SECOND
-        return Estimate(rate / slope.value, rate / slope.high, rate / slope.low, self.n)
+    return tested
 
 
 def crossing_bytes(
@@ -197,35 +198,92 @@ def _caveats(low: LowDelays) -> tuple[str, ...]:
             f"intervals are too narrow with fewer than {_SAFE_ROUNDS} rounds, "
             f"got {low.rounds}"
         )
+    if low.unused_sizes:
+        found.append(
+            f"{low.size_bytes.size} of {low.size_bytes.size + low.unused_sizes} sizes"
+            " were used, evenly spaced"
+        )
     if 0 < low.size_bytes.size < 2 * FEWEST_BESIDE:
         found.append(f"a bend cannot be seen in fewer than {2 * FEWEST_BESIDE} sizes")
     return tuple(found)
 
 
-def _with_line(tested: Fit, line: Line, scale: Scale) -> Fit:
-    host_limited = bool(line.slopes[0] < _HOST_NS_PER_BYTE)
-    caveat = (
-        "at this speed the hosts' own work on each byte is over a tenth of the slope: "
-        "the figure is that of hosts and link together"
-    )
-    return replace(
+def _with_line(tested: Fit, line: Line, scale: Scale, host_limited: bool) -> Fit:
+    found = replace(
         tested,
-        caveats=tested.caveats + ((caveat,) if host_limited else ()),
-        bandwidth_bits_per_second=scale.bandwidth(line.slopes),
-        goodput_bits_per_second=scale.bandwidth(line.slopes, scale.payload_share),
-        fixed_delay_seconds=scale.estimate(line.intercepts_ns, 1 / NS_PER_SECOND),
+        fixed_delay_seconds=scale.intercept_seconds(line.intercepts_ns),
         slope_ns_per_byte=scale.per_payload_byte(line.slopes),
         host_limited=host_limited,
     )
+    if host_limited:
+        return replace(found, caveats=(*tested.caveats, _hosts_hide(line)))
+    share = min(1.0, _COPY_NS_PER_BYTE / float(line.slopes[0]))
+    caveats = (
+        (*tested.caveats, _hosts_share(share)) if share > _HIDES else tested.caveats
+    )
+    return replace(
+        found,
+        caveats=caveats,
+        host_share=share,
+        bandwidth_bits_per_second=scale.bandwidth(line.slopes),
+        goodput_bits_per_second=scale.bandwidth(line.slopes, scale.payload_share),
+    )
 
 
-def _hinge(x: Floats, low: LowDelays, hinge: HingeFit, scale: Scale) -> Hinge:
+def _hosts_share(share: float) -> str:
+    return (
+        f"up to {share:.1%} of the slope may be the hosts' own work on each byte, and"
+        " the link faster by as much; fits of the stages tell them apart"
+    )
+
+
+def _too_early(unfitted: Fit, line: Line, low: LowDelays) -> str | None:
+    """Tell whether the line would have messages of no bytes answered before sent."""
+    fixed = float(line.intercepts_ns[0])
+    high = fixed + 2 * float(line.intercepts_ns[1:].std())
+    # Of one way between two hosts the clocks' offset is in the delay.
+    if not unfitted.reply_mode or fixed >= 0 or high >= low.delay_ns.min():
+        return None
+    return (
+        f"by the line a message of no bytes is answered {-fixed / 1e3:.3g} us before"
+        " it is sent: a token bucket lets short messages by, or holds them up"
+    )
+
+
+def _bends(x: Floats, low: LowDelays, line: Line, scale: Scale) -> Bends | None:
+    if line.hinge is None or line.hinge.delta_bic < DELTA_BIC:
+        return None
+    knots, slopes, delta_bic = fit_hinges(x, low.delay_ns, CLOCK_NS)
+    unit = scale.factor / scale.payload_share
+    return Bends(
+        knots_bytes=tuple(np.interp(knots, x, low.size_bytes).tolist()),
+        slopes_ns_per_byte=tuple((slopes * unit).tolist()),
+        delta_bic=delta_bic,
+    )
+
+
+def _hosts_hide(line: Line) -> str:
+    return (
+        "no bandwidth of the link: hosts and link together take"
+        f" {line.slopes[0]:.2g} ns a byte, over a tenth of it the hosts' own work; a"
+        " token bucket with a burst above the largest message looks the same"
+    )
+
+
+def _hinge(
+    x: Floats, low: LowDelays, hinge: HingeFit, scale: Scale, packets: Packets
+) -> Hinge:
     delays = np.vstack([low.delay_ns, low.resampled_ns])
     below, above = fit_sides(x, delays, hinge.split)
     meet = (below[1] - above[1]) / (above[0] - below[0])
     nearest = slice(hinge.split - 1, hinge.split + 1)
+    # Headers come in steps: back from the wire by way of sizes in between.
+    first, last = low.size_bytes[nearest].tolist()
+    sizes = np.linspace(first, last, _KNOT_SIZES)
+    wire = packets.wire_bytes(sizes)
+    crossing = np.interp(wire, wire[[0, -1]], x[nearest])
     return Hinge(
-        knot_bytes=scale.estimate(np.interp(meet, x[nearest], low.size_bytes[nearest])),
+        knot_bytes=scale.between(np.interp(meet, crossing, sizes)),
         below=_segment(*below, scale),
         above=_segment(*above, scale),
     )
@@ -235,40 +293,5 @@ def _segment(slopes: Floats, intercepts_ns: Floats, scale: Scale) -> Segment:
     return Segment(
         slope_ns_per_byte=scale.per_payload_byte(slopes),
         bandwidth_bits_per_second=scale.bandwidth(slopes),
-        intercept_seconds=scale.estimate(intercepts_ns, 1 / NS_PER_SECOND),
+        intercept_seconds=scale.intercept_seconds(intercepts_ns),
     )
-
-
-def column_of(name: str, values: ArrayLike) -> Floats:
-    column = np.asarray(values, dtype=np.float64)
-    if column.ndim != 1:
-        raise ValueError(f"{name} must have shape (n,), got {column.shape}")
-    if not np.isfinite(column).all():
-        wrong = column[~np.isfinite(column)][0]
-        raise ValueError(f"{name} must be finite, got {wrong}")
-    return column
-
-
-def check_rows(sizes: Floats, rtt: Floats, rounds: Floats) -> None:
-    if not sizes.size == rtt.size == rounds.size:
-        raise ValueError(
-            "size_bytes, rtt_ns and round_index must have equal length, "
-            f"got {sizes.size}, {rtt.size} and {rounds.size}"
-        )
-    if (sizes <= 0).any():
-        raise ValueError(f"size_bytes must be more than 0, got {sizes.min():.0f}")
-    if (rtt <= 0).any():
-        raise ValueError(f"rtt_ns must be more than 0, got {rtt.min():.0f}")
-    if (rounds < 0).any():
-        raise ValueError(f"round_index must be 0 or more, got {rounds.min():.0f}")
-
-
-def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> None:
-    if reply_mode != "echo" and (isinstance(reply_mode, str) or reply_mode < 1):
-        raise ValueError(
-            f"reply_mode must be 'echo' or a number of bytes, got {reply_mode!r}"
-        )
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
-    if resamples < 100:
-        raise ValueError(f"resamples must be 100 or more, got {resamples}")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from latprof_analysis.hinges import Bends
+from latprof_analysis.residuals import Residuals
+
 Model = Literal["line", "hinge", "none"]
 # A full echo, or replies of so many bytes.
 ReplyMode = Literal["echo"] | int
@@ -22,7 +25,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Segment:
-    """The line on one side of a hinge's knot."""
+    """The line on one side of a hinge's knot.
+
+    Its bandwidth is ``factor / slope`` and no more: which of the two sides shows the
+    link, if one does, and whether the factor holds there, the delays do not tell.
+    """
 
     slope_ns_per_byte: Estimate
     bandwidth_bits_per_second: Estimate | None
@@ -65,8 +72,8 @@ class Fit:
         the other direction sends): there a full echo too has the slope of one
         crossing.
     bandwidth_bits_per_second : Estimate or None
-        Wire rate, headers counted. For a full echo over unequal directions the
-        harmonic mean of both.
+        Wire rate, headers counted; that of hosts and link together. For a full echo
+        over unequal directions the harmonic mean of both.
     goodput_bits_per_second : Estimate or None
         What it carries of long messages' payload.
     fixed_delay_seconds : Estimate or None
@@ -84,8 +91,17 @@ class Fit:
         to tell.
     hinge : Hinge or None
         The two lines, where ``model`` is 'hinge'.
+    bends : Bends or None
+        One to three bends, where a hinge is better than a line by BIC, be they too
+        small to refuse a line or not.
+    host_share : float or None
+        Share of the slope that may be the hosts' own work on each byte: the link's
+        own rate may be higher by as much. `stage_fits` can tell them apart.
+    residuals : Residuals or None
+        What the line leaves of each size's delays; given for a refused line too.
     host_limited : bool or None
-        The slope is so small that the hosts' own work is over a tenth of it.
+        The slope is so small that the hosts' own work is over a tenth of it: there
+        is then no bandwidth.
     sizes, rounds, n : int
         What the fit rests on: message sizes, rounds, round trips.
     """
@@ -106,8 +122,19 @@ class Fit:
     unexplained_share: float | None = None
     delta_bic: float | None = None
     hinge: Hinge | None = None
+    bends: Bends | None = None
+    residuals: Residuals | None = None
+    host_share: float | None = None
     host_limited: bool | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return all fields for JSON."""
-        return asdict(self) | {"caveats": list(self.caveats)}
+        return asdict(self) | {
+            "caveats": list(self.caveats),
+            "bends": _listed(asdict(self.bends)) if self.bends else None,
+            "residuals": _listed(asdict(self.residuals)) if self.residuals else None,
+        }
+
+
+def _listed(fields: dict[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}

@@ -59,7 +59,7 @@ def fit_hinge(x: Floats, y: Floats, resolution: float) -> HingeFit | None:
     """
     if x.size < 2 * FEWEST_BESIDE:
         return None
-    knots = _knots(x)
+    knots = knot_grid(x)
     # What the straight line leaves of y, and of each hinge term.
     basis, _ = np.linalg.qr(np.column_stack([np.ones_like(x), x]))
     left = y - basis @ (basis.T @ y)
@@ -127,7 +127,7 @@ def _least_squares(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return slope, y.mean(axis=1) - slope * x.mean()
 
 
-def _knots(x: Floats) -> Floats:
+def knot_grid(x: Floats) -> Floats:
     """Return a grid of knots from the second point to the last but one."""
     inner = x[1:-1]
     share = np.arange(_KNOTS_BETWEEN) / _KNOTS_BETWEEN

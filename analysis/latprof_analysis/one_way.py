@@ -13,11 +13,10 @@ from numpy.typing import ArrayLike
 from latprof_analysis.fit import (
     FEWEST_ROUND_TRIPS,
     FEWEST_SIZES,
-    check_options,
-    column_of,
     fit_low_delays,
     fit_without_line,
 )
+from latprof_analysis.fit_input import check_options, column_of
 from latprof_analysis.fit_result import Fit
 from latprof_analysis.rounds import Floats, low_delays
 from latprof_analysis.wire import Packets

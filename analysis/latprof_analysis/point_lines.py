@@ -28,6 +28,14 @@ _FLAT = 1e-12  # of y's range: residuals below are rounding
 def least_squares_line(x: Floats, y: Floats, weights: Floats) -> SlopeIntercept:
     """Fit the line that leaves the smallest sum of squares.
 
+    The best of all unbiased lines that are linear in y, if noise has one variance
+    [1]_. That of queueing grows with load and comes in bursts: one long wait moves
+    the line. It stands here since so many results were got by it.
+
+    References
+    ----------
+    .. [1] Draper and Smith (1998). Applied Regression Analysis, 3rd ed.
+
     Examples
     --------
     >>> x = np.array([0.0, 1.0, 2.0, 3.0])
@@ -60,7 +68,7 @@ def huber_line(x: Floats, y: Floats, weights: Floats) -> SlopeIntercept:
     >>> round(slope, 6), round(intercept, 6)
     (2.0, 1.0)
     """
-    return _reweighted(x, y, weights, _huber, least_squares_line(x, y, weights))
+    return _reweighted(x, y, weights, huber_weight, least_squares_line(x, y, weights))
 
 
 def tukey_line(x: Floats, y: Floats, weights: Floats) -> SlopeIntercept:
@@ -79,13 +87,16 @@ def tukey_line(x: Floats, y: Floats, weights: Floats) -> SlopeIntercept:
     >>> round(slope, 6), round(intercept, 6)
     (2.0, 1.0)
     """
-    return _reweighted(x, y, weights, _tukey, huber_line(x, y, weights))
+    return _reweighted(x, y, weights, tukey_weight, huber_line(x, y, weights))
 
 
 def quantile_line(
     x: Floats, y: Floats, weights: Floats, p: float = 0.1
 ) -> SlopeIntercept:
     """Fit the line below which a share `p` of the points lies [1]_.
+
+    What the 10th percentile of each size is where sizes repeat, without need of
+    repetition: for traffic that was watched and has each size once.
 
     A linear programme; the dual is solved, which has two constraints however many
     points there are, and whose multipliers are the line.
@@ -118,13 +129,20 @@ def quantile_line(
     return float(slope * unit_y / unit_x), float(intercept * unit_y + y.min())
 
 
-def _huber(u: Floats) -> Floats:
+def huber_weight(u: Floats) -> Floats:
+    """Return Huber's weight of residuals in scales."""
     return HUBER_T / np.maximum(np.abs(u), HUBER_T)
 
 
-def _tukey(u: Floats) -> Floats:
+def tukey_weight(u: Floats) -> Floats:
+    """Return Tukey's weight of residuals in scales."""
     inside: Floats = np.maximum(0.0, 1 - (u / TUKEY_C) ** 2) ** 2
     return inside
+
+
+def residual_scale(residual: Floats) -> float:
+    """Return the standard deviation of normal residuals with this median size."""
+    return float(np.median(np.abs(residual))) / _NORMAL_MAD
 
 
 def _reweighted(
@@ -139,7 +157,7 @@ def _reweighted(
     flat = _FLAT * float(np.ptp(y))
     for _ in range(_STEPS):
         residual = y - line[0] * x - line[1]
-        scale = float(np.median(np.repeat(np.abs(residual), times))) / _NORMAL_MAD
+        scale = residual_scale(np.repeat(residual, times))
         if scale <= flat:  # over half of the points are on the line
             return line
         last, line = line, least_squares_line(x, y, weights * weigh(residual / scale))

@@ -41,22 +41,13 @@ def round_trip_fit(
     plan = run["workload"]["plan"]
     if not sizes.size or not plan:
         return None
-    packets = packets_of(run["lab"], protocol)
-    fit = fit_round_trips(
+    return fit_round_trips(
         sizes,
         rtt_ns,
         round_index,
         reply_mode=reply_mode_of(plan["reply_bytes"]),
-        packets=packets,
+        packets=packets_of(run["lab"], protocol),
     ).as_dict()
-    room = packets.mss_bytes
-    if protocol == "udp" and room and sizes.max() > room and fit["model"] == "line":
-        fit["caveats"].append(
-            f"a datagram above {room} bytes is copied whole at each end before and "
-            "after it crosses the link: that work is in the slope, and the figure is "
-            "a little low"
-        )
-    return fit
 
 
 def one_way(

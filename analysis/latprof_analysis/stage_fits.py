@@ -16,8 +16,8 @@ import pandas as pd
 
 from latprof_analysis.fit import fit_round_trips
 from latprof_analysis.fit_result import Fit, ReplyMode
-from latprof_analysis.long_messages import long_messages_differ
 from latprof_analysis.one_way import fit_one_way
+from latprof_analysis.stage_rates import with_rate, without_rate
 from latprof_analysis.trips import (
     FLOW,
     against_factor,
@@ -40,9 +40,6 @@ QUANTITIES = {
     "one_way": ("send_ns", "ready_ns"),
     "end_to_end": ("send_ns", "read_ns"),
 }
-# A message's stamps are those of its last packet, and the others' time for the link
-# passes in earlier stages: only these hold all of it, and so tell a bandwidth.
-_WHOLE = ("one_way", "end_to_end")
 _DIRECTIONS: tuple[Direction, ...] = ("request", "reply", "message")
 _NEEDED = (*FLOW, "kind", "size_bytes", "send_ns", "read_ns")
 
@@ -59,9 +56,12 @@ class StageFit:
         A key of ``QUANTITIES``, or 'response_time' of a round trip: it holds the
         responder's own time.
     fit : Fit
-        ``fit.factor`` is what was applied. Single stages have a slope, what a byte
-        adds to them, but no bandwidth: a message of many packets passes through
-        several at a time.
+        ``fit.factor`` is what was applied. Stages of the hosts have a slope, what a
+        byte adds to them, but no bandwidth: a message of many packets passes through
+        several at a time. Transit has one where messages were handed over whole,
+        and is then the link's own, without the hosts' work on each byte: measured
+        within 0.3%, once 1.1%, at 20 to 1000 Mbit/s, where the round trip is 0.5
+        to 14% low.
     factor_reason : str
         Why this factor.
     left_out : dict of str to int
@@ -183,11 +183,7 @@ def _one_ways(
                 protocol=protocol,
                 direction=direction,
                 quantity=quantity,
-                fit=(
-                    _with_long_messages(fit, columns, packets)
-                    if quantity in _WHOLE
-                    else _without_rate(fit)
-                ),
+                fit=with_rate(fit, quantity, way),
                 factor_reason="one direction: each byte crosses once",
                 left_out=left_out,
             )
@@ -221,44 +217,14 @@ def _round_trip(
     if against and fit.model == "line":
         fit = _refused(fit, against)
     elif against:
-        fit = replace(_without_rate(fit), caveats=(*fit.caveats, against))
-    fit = _with_long_messages(fit, columns, packets)
+        fit = replace(without_rate(fit), caveats=(*fit.caveats, against))
     return StageFit(
         protocol, "round_trip", "response_time", fit, factor_reason, left_out
     )
 
 
-def _with_long_messages(
-    fit: Fit, columns: tuple[pd.Series, pd.Series, pd.Series], packets: Packets | None
-) -> Fit:
-    """Refuse a line that the long messages contradict, where it speaks of a link."""
-    if fit.model != "line" or fit.host_limited:
-        return fit
-    differ = long_messages_differ(*columns, packets=packets)
-    return _refused(fit, differ) if differ else fit
-
-
 def _refused(fit: Fit, reason: str) -> Fit:
-    return replace(_without_rate(fit), model="none", reason=f"{reason} ({fit.reason})")
-
-
-def _without_rate(fit: Fit) -> Fit:
-    """Return the fit without what only a link's rate could mean."""
-    hinge = fit.hinge
-    if hinge:
-        below, above = (
-            replace(side, bandwidth_bits_per_second=None)
-            for side in (hinge.below, hinge.above)
-        )
-        hinge = replace(hinge, below=below, above=above)
-    return replace(
-        fit,
-        bandwidth_bits_per_second=None,
-        goodput_bits_per_second=None,
-        host_limited=None,
-        hinge=hinge,
-        caveats=tuple(c for c in fit.caveats if not c.startswith("at this speed")),
-    )
+    return replace(without_rate(fit), model="none", reason=f"{reason} ({fit.reason})")
 
 
 def _check_columns(messages: pd.DataFrame) -> None:

@@ -11,16 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from latprof_analysis.fit import (
-    FEWEST_ROUND_TRIPS,
-    FEWEST_SIZES,
-    Scale,
-    check_options,
-    column_of,
-    crossing_bytes,
-)
+from latprof_analysis.fit import FEWEST_ROUND_TRIPS, FEWEST_SIZES, crossing_bytes
+from latprof_analysis.fit_input import check_options, column_of
 from latprof_analysis.fit_result import ReplyMode
 from latprof_analysis.rounds import Floats, LowDelays, low_delays
+from latprof_analysis.scale import Scale
 from latprof_analysis.train_result import LogGP
 from latprof_analysis.verdict import fit_line, verdict
 from latprof_analysis.wire import Packets
@@ -195,7 +190,7 @@ class _Trains:
             size_bytes=train.size_bytes[i],
             delay_ns=more / (n - 1),
             resampled_ns=drawn / (n - 1),
-            count=train.count,
+            count=train.count + single.count,
             rounds=train.rounds,
             skipped_bytes=train.skipped_bytes,
         )

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from known_links import (
-    ONE_WAY_NS,
-    QUEUE_NS,
     RATE,
     SIZES,
     TCP,
@@ -24,7 +22,11 @@ from known_links import (
 )
 from latprof_analysis import fit as fit_module
 from latprof_analysis.fit import fit_round_trips
+from latprof_analysis.rounds import low_delays
+from latprof_analysis.scale import Scale
+from latprof_analysis.verdict import fit_line
 from latprof_analysis.wire import Packets
+from scipy import stats
 
 
 @pytest.mark.parametrize("noise", [exponential, pareto_spikes, burst])
@@ -40,49 +42,80 @@ def test_bandwidth_and_delay_of_a_known_link(seed, reply_mode, noise):
     # burst makes it the 11th of what is left: 3.5 us.
     assert 2e-3 < fit.fixed_delay_seconds.value < 2e-3 + 6e-6
     assert not fit.host_limited
-    assert fit.caveats == ()
+    # Of the 80 ns of a byte 1.7 may be the hosts' own, for all that a fit knows.
+    assert fit.host_share == pytest.approx(1.7 / 80, rel=0.01)
+    (caveat,) = fit.caveats
+    assert "up to 2.1% of the slope may be the hosts' own work" in caveat
 
 
-def test_intervals_cover_the_truth_and_are_no_wider_than_they_must():
-    rate = 10e9  # slope and noise are of one size here
-    runs = 150
-    sizes = SIZES[::2]
+def held(seed, noise, rounds, sizes=7):
+    """Whether slope and delay are within their intervals, of a line with noise."""
+    draw, low_ns = NOISES[noise]
+    rng = np.random.default_rng(seed)
+    x = np.unique(np.geomspace(18, 65_000, sizes).round())
+    size, index = np.tile(x, rounds), np.repeat(np.arange(float(rounds)), sizes)
+    rtt = 2e6 + 1.6 * size + draw(rng, size.size)
+    low = low_delays(size, rtt, index, fewest=10, resamples=200, seed=seed)
+    line = fit_line(x, low)
+    scale = Scale(low.count, 0.95, 1, 1.0, line.freedom)
+    slope = scale.slope(line.slopes)
+    delay = scale.intercept_seconds(line.intercepts_ns)
+    truth = (2e6 + low_ns) / 1e9
+    return slope.low <= 1.6 <= slope.high, delay.low <= truth <= delay.high
+
+
+# Noise in ns of a generator, and its 10th percentile in closed form.
+NOISES = {
+    "normal": (
+        lambda rng, n: rng.normal(2e5, 3e4, n),
+        2e5 + 3e4 * stats.norm.ppf(0.1),
+    ),
+    "exponential": (lambda rng, n: rng.exponential(3e4, n), -3e4 * np.log(0.9)),
+    "half Cauchy": (
+        lambda rng, n: 1e4 * np.abs(rng.standard_cauchy(n)),
+        1e4 * np.tan(0.05 * np.pi),
+    ),
+}
+
+
+def test_intervals_hold_the_truth_in_93_to_97_percent_of_runs():
+    # 1800 runs: a standard error of 0.5%. `tests/bench/fit_coverage.py` has each case.
+    found = np.array(
+        [
+            held(seed, noise, rounds)
+            for noise in NOISES
+            for rounds in (20, 50, 200)
+            for seed in range(200)
+        ]
+    )
+    slope, delay = found.mean(axis=0)
+    assert 0.93 <= slope <= 0.97
+    assert 0.93 <= delay <= 0.97
+    # Of 200 runs four standard errors are 6%: no case is far from the others.
+    of_case = found.reshape(9, 200, 2).mean(axis=1)
+    assert (abs(of_case - 0.95) < 0.06).all()
+
+
+def test_intervals_are_as_wide_as_the_errors_are():
+    rate = 5e9  # slope and noise are of one size here
     fits = [
         fit_tcp(
-            link(seed, noise=exponential, rate=rate, rounds=40, sizes=sizes),
-            resamples=400,
+            link(seed, noise=exponential, rate=rate, rounds=40, sizes=SIZES[::2]),
+            resamples=200,
         )
-        for seed in range(runs)
+        for seed in range(100)
     ]
     found = [fit.bandwidth_bits_per_second for fit in fits if fit.model == "line"]
-    # Noise of a tenth of the delays' range passes for a bend now and then: 1% seen.
-    assert len(found) >= 0.95 * runs
-    covered = np.mean([e.low <= rate <= e.high for e in found])
-    # Nominal 95%; the bootstrap of a median covers a little more (96..99% seen).
-    # Four standard deviations of 150 runs at 95% are 7%.
-    assert covered >= 0.88
+    # Noise of a tenth of the delays' range passes for a bend now and then.
+    assert len(found) >= 90
     half_width = np.median([(e.high - e.low) / 2 for e in found])
     error = np.quantile([abs(e.value - rate) for e in found], 0.95)
-    assert 0.6 * error < half_width < 1.8 * error
-
-
-def test_intervals_of_the_delay_cover_its_floor():
-    # What p10 aims at: the delay plus the 10th percentile of the queueing.
-    truth = (2 * ONE_WAY_NS - QUEUE_NS * np.log(0.9)) / 1e9
-    runs = 100
-    fits = [
-        fit_tcp(link(s, noise=exponential, rounds=40, sizes=SIZES[::2]), resamples=400)
-        for s in range(runs)
-    ]
-    found = [fit.fixed_delay_seconds for fit in fits]
-    covered = np.mean([e.low <= truth <= e.high for e in found])
-    # Four standard deviations of 100 runs at 95% are 8.7%.
-    assert covered >= 0.86
+    assert 0.75 * error < half_width < 1.4 * error
 
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.floats(1e5, 1e11),
+    st.floats(1e5, 7.9e9),  # above, the hosts hide the link
     st.floats(1e3, 1e9),
     st.sampled_from(["echo", 18, 100_000]),
 )

@@ -9,12 +9,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from latprof_analysis.link_choice import link_rates
 from latprof_analysis.run_setup import RunSetup
-from latprof_analysis.stage_fits import QUANTITIES, fit_stages
+from latprof_analysis.stage_fits import QUANTITIES, StageFit, fit_stages
 from latprof_analysis.stage_trains import stage_dispersions
 from latprof_analysis.study import findings
 
 Floats = NDArray[np.float64]
+
+# What may tell a link: the rest takes time, and is for who asks for all.
+_LINK = ("transit", "one_way")
 
 
 def message_figures(
@@ -34,14 +38,17 @@ def message_figures(
     Returns
     -------
     dict
-        ``stage_fits`` and ``dispersion`` by kind, and ``messages``: by kind, end to
+        ``link``: by kind the fit that tells its direction's link best, or why none
+        does; ``stage_fits``; ``dispersion`` by kind; and ``messages``: by kind, end to
         end, ``tail``, ``time``, ``delay_variation`` (transit of the most frequent
         size) and ``queueing``.
     """
     kinds = dict(_kinds(messages))
+    fits = _stage_fits(messages, setup, thorough) if kinds else []
     return {
         "messages": {name: _kind(rows, thorough) for name, rows in kinds.items()},
-        "stage_fits": _stage_fits(messages, setup, thorough) if kinds else [],
+        "link": _link(fits),
+        "stage_fits": [fit.as_dict() for fit in fits],
         "dispersion": _dispersions(messages, setup) if kinds else {},
     }
 
@@ -106,14 +113,28 @@ def above_usual(size_bytes: pd.Series[Any], times: Floats) -> Floats:
 
 def _stage_fits(
     messages: pd.DataFrame, setup: RunSetup, thorough: bool
-) -> list[dict[str, Any]]:
-    fits = fit_stages(
+) -> list[StageFit]:
+    return fit_stages(
         messages,
         reply_mode=setup.reply_mode,
         packets=setup.packets or None,
-        quantities=tuple(QUANTITIES) if thorough else ("one_way",),
+        quantities=tuple(QUANTITIES) if thorough else _LINK,
     )
-    return [fit.as_dict() for fit in fits]
+
+
+def _link(fits: list[StageFit]) -> dict[str, Any]:
+    """Choose by direction the fit that tells the link best."""
+    found: dict[str, Any] = {}
+    for (protocol, direction), best in link_rates(fits).items():
+        told = [
+            fit
+            for fit in fits
+            if (fit.protocol, fit.direction) == (protocol, direction)
+        ]
+        found[f"{protocol} {direction}"] = (
+            best.as_dict() if best else {"reason": told[0].fit.reason}
+        )
+    return found
 
 
 def _dispersions(messages: pd.DataFrame, setup: RunSetup) -> dict[str, Any]:

@@ -84,6 +84,11 @@ def answers(document: dict[str, Any]) -> list[str]:
         share = percent(stages[most]["share_of_end_to_end"])
         whole = duration(figures["stages"]["end_to_end"]["p50_ns"])
         found.append(f"{kind}: {share} of the time in {most}; end to end {whole} p50")
+    for kind, best in document["link"].items():
+        if "fit" in best:
+            bandwidth = best["fit"]["bandwidth_bits_per_second"]
+            told = with_interval(bandwidth, rate)
+            found.append(f"{kind}: the link carries {told}, by {best['quantity']}")
     return found
 
 
@@ -98,25 +103,34 @@ def _groups(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _show_directions(document: dict[str, Any], console: Console) -> None:
     """Show what each direction says of the link: these need no factor."""
-    found = [f for f in document["stage_fits"] if f["quantity"] == "one_way"]
-    if not found and not document["dispersion"]:
+    trains = {
+        kind: found["bandwidth_bits_per_second"]
+        for kind, found in document["dispersion"].items()
+        if found["bandwidth_bits_per_second"]
+    }
+    if not document["link"] and not trains:
         return
-    title = "each way by itself: D = aS + b of one-way delays, and dispersion"
-    table = plain_table(console, title, ("kind", "bandwidth", "fixed delay", ""))
-    for one in found:
-        fit = one["fit"]
+    title = "each way by itself: D = aS + b without a factor, and dispersion of trains"
+    table = plain_table(console, title, ("kind", "from", "bandwidth", "fixed delay"))
+    notes = []
+    for kind, best in document["link"].items():
+        if "reason" in best:
+            notes.append(f"{kind}: refused: {best['reason']}")
+            continue
+        fit = best["fit"]
         table.add_row(
-            shown(f"{one['protocol']} {one['direction']}"),
+            shown(kind),
+            best["quantity"],
             with_interval(fit["bandwidth_bits_per_second"], rate),
             with_interval(fit["fixed_delay_seconds"], duration, 1e9),
-            shown("" if fit["bandwidth_bits_per_second"] else fit["reason"]),
         )
-    for kind, dispersion in document["dispersion"].items():
-        bandwidth = dispersion["bandwidth_bits_per_second"]
-        reason = "" if bandwidth else dispersion["reason"]
+    for kind, bandwidth in trains.items():
         told = with_interval(bandwidth, rate)
-        table.add_row(shown(f"{kind}, dispersion"), told, NOT_ENOUGH, shown(reason))
-    console.print(table)
+        table.add_row(shown(kind), "dispersion", told, NOT_ENOUGH)
+    if table.row_count:
+        console.print(table)
+    for note in notes:
+        show_line(console, f" {note}", "dim")
 
 
 def _show_estimators(document: dict[str, Any], console: Console) -> None:

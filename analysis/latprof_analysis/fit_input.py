@@ -1,0 +1,44 @@
+"""Checks of what the fits are given, each with one plain sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latprof_analysis.fit_result import ReplyMode
+from latprof_analysis.rounds import Floats
+
+
+def column_of(name: str, values: ArrayLike) -> Floats:
+    column = np.asarray(values, dtype=np.float64)
+    if column.ndim != 1:
+        raise ValueError(f"{name} must have shape (n,), got {column.shape}")
+    if not np.isfinite(column).all():
+        wrong = column[~np.isfinite(column)][0]
+        raise ValueError(f"{name} must be finite, got {wrong}")
+    return column
+
+
+def check_rows(sizes: Floats, rtt: Floats, rounds: Floats) -> None:
+    if not sizes.size == rtt.size == rounds.size:
+        raise ValueError(
+            "size_bytes, rtt_ns and round_index must have equal length, "
+            f"got {sizes.size}, {rtt.size} and {rounds.size}"
+        )
+    if (sizes <= 0).any():
+        raise ValueError(f"size_bytes must be more than 0, got {sizes.min():.0f}")
+    if (rtt <= 0).any():
+        raise ValueError(f"rtt_ns must be more than 0, got {rtt.min():.0f}")
+    if (rounds < 0).any():
+        raise ValueError(f"round_index must be 0 or more, got {rounds.min():.0f}")
+
+
+def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> None:
+    if reply_mode != "echo" and (isinstance(reply_mode, str) or reply_mode < 1):
+        raise ValueError(
+            f"reply_mode must be 'echo' or a number of bytes, got {reply_mode!r}"
+        )
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
+    if resamples < 100:
+        raise ValueError(f"resamples must be 100 or more, got {resamples}")
