@@ -1,16 +1,12 @@
 """Sides are split into groups, judged together, and said with their reasons."""
 
-import doctest
-import importlib
 import json
-import pkgutil
 
 import numpy as np
 import pandas as pd
 import pytest
 from compared_runs import SIZES, write_run
 from latency_series import pareto_series
-from latprof_analysis import comparison
 from latprof_analysis.comparison import (
     Choice,
     Side,
@@ -43,12 +39,6 @@ def repeats(tmp_path_factory):
 
 def verdicts(found):
     return {(c.group.kind, c.group.stage, c.group.size_bytes): c.verdict for c in found}
-
-
-def test_every_example_of_the_package_runs():
-    for module in pkgutil.iter_modules(comparison.__path__):
-        home = importlib.import_module(f"{comparison.__name__}.{module.name}")
-        assert doctest.testmod(home).failed == 0
 
 
 def test_the_stage_that_is_slower_is_found_with_all_that_hold_it(repeats):

@@ -1,13 +1,12 @@
 """Percentiles, three pieces and CCDF: against scipy, closed forms, coverage."""
 
-import doctest
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis import distribution, percentile, ranks, waiting
+from latprof_analysis import percentile
 from latprof_analysis.distribution import ccdf, three_pieces
 from latprof_analysis.histogram import Histogram
 from latprof_analysis.percentile import histogram_percentiles, percentiles_in_order
@@ -239,8 +238,3 @@ def test_groups_have_the_percentiles_of_their_own_values():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-@pytest.mark.parametrize("module", [percentile, distribution, waiting, ranks])
-def test_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0

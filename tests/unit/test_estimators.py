@@ -1,6 +1,5 @@
 """Each rival of the default line against an implementation that is not ours."""
 
-import doctest
 import json
 import warnings
 from itertools import combinations
@@ -21,7 +20,6 @@ from known_links import (
     sweep,
     transmission_ns,
 )
-from latprof_analysis import estimators, one_step, point_lines, resampling
 from latprof_analysis.estimators import ESTIMATORS, as_table, compare_estimators
 from latprof_analysis.one_step import (
     draw_lines,
@@ -297,8 +295,3 @@ def test_bad_input_is_refused(columns, options, message):
 def test_no_rounds_are_refused():
     with pytest.raises(ValueError, match="must hold a round or more"):
         block_weights(np.array([]), resamples=3, seed=1)
-
-
-@pytest.mark.parametrize("module", [estimators, one_step, point_lines, resampling])
-def test_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0

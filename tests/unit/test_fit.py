@@ -1,6 +1,5 @@
 """The fit against links whose bandwidth and delay are known."""
 
-import doctest
 import subprocess
 import sys
 
@@ -20,7 +19,6 @@ from known_links import (
     sweep,
     transmission_ns,
 )
-from latprof_analysis import fit as fit_module
 from latprof_analysis.fit import fit_round_trips
 from latprof_analysis.rounds import low_delays
 from latprof_analysis.scale import Scale
@@ -215,7 +213,3 @@ def test_every_name_that_the_package_offers_is_there():
         assert getattr(latprof_analysis, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         latprof_analysis.nothing  # noqa: B018
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(fit_module).failed == 0

@@ -1,12 +1,10 @@
 """Links with and without a memory: right within 1% by round trips, or refused."""
 
-import doctest
 from functools import cache
 
 import numpy as np
 import pytest
 from known_links import RATE, TCP, fit_tcp, link
-from latprof_analysis import carry_over as carry_over_module
 from latprof_analysis.carry_over import carry_over
 from latprof_analysis.fit import fit_round_trips
 from latprof_analysis.rounds import low_delays
@@ -117,7 +115,3 @@ def test_too_few_messages_show_no_memory():
     low = low_delays(one, one, one, fewest=1, resamples=1, seed=1)
     assert carry_over(one, one, low) is None
     assert fit(link(1, rounds=3), "echo").model == "none"
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(carry_over_module).failed == 0

@@ -1,11 +1,10 @@
 """What the fit is made of, each part against a slow reference."""
 
-import doctest
 from itertools import combinations
 
 import numpy as np
 import pytest
-from latprof_analysis import hinge, hinges, residuals, rounds, scale, theilsen
+from latprof_analysis import theilsen
 from latprof_analysis.hinge import fit_hinge
 from latprof_analysis.hinges import fit_hinges
 from latprof_analysis.residuals import residuals_of, runs_test
@@ -254,8 +253,3 @@ def test_an_exact_line_has_no_hinge():
 
 def test_too_few_points_have_no_hinge():
     assert fit_hinge(np.arange(5.0), np.arange(5.0), resolution=1.0) is None
-
-
-@pytest.mark.parametrize("module", [hinge, hinges, residuals, rounds, scale, theilsen])
-def test_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0

@@ -1,12 +1,9 @@
 """Histogram: merge laws, exactness of what is exact, error of what is not."""
 
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis import histogram
 from latprof_analysis.histogram import Histogram, bucket_edges
 
 LIMIT_NS = 2**36
@@ -159,7 +156,3 @@ def test_what_cannot_be_a_duration_is_refused(values, message):
 def test_p_outside_0_and_1_is_refused(p):
     with pytest.raises(ValueError, match="p must be between 0 and 1"):
         histogram_of([1] * 10).quantile(p)
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(histogram).failed == 0

@@ -1,6 +1,5 @@
 """Least squares on means of five, against scipy, the text's figures and known links."""
 
-import doctest
 import json
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from known_links import RATE, TCP, burst, exponential, fit_tcp, link, pareto_spikes
-from latprof_analysis import least_squares
 from latprof_analysis.least_squares import fit_means_of_five, means_of_five
 from scipy import stats
 
@@ -184,7 +182,3 @@ def test_an_exact_line_is_found_exactly(slope, delay_ns):
 def test_bad_input_is_refused(columns, options, message):
     with pytest.raises(ValueError, match=message):
         fit_means_of_five(*columns, **options)
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(least_squares).failed == 0

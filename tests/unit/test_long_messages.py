@@ -1,9 +1,6 @@
 """Whether long messages see another line, of links that are known."""
 
-import doctest
-
 import numpy as np
-from latprof_analysis import long_messages
 from latprof_analysis.long_messages import long_messages_differ
 from latprof_analysis.rounds import low_delays
 
@@ -31,7 +28,3 @@ def test_too_few_long_messages_tell_nothing():
     assert differ(size, 1e6 + 80 * np.maximum(size, 2000), index) is None
     none = np.empty(0)
     assert differ(none, none, none) is None
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(long_messages).failed == 0

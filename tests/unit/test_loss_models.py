@@ -1,13 +1,12 @@
 """Loss: shares, episodes and models, against closed forms and simulated chains."""
 
-import doctest
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis import hidden_loss, loss, loss_models
+from latprof_analysis import hidden_loss, loss_models
 from latprof_analysis.hidden_loss import Runs, hidden_log_likelihood
 from latprof_analysis.loss import loss_episodes, loss_pattern, loss_share
 from latprof_analysis.loss_models import choose_loss_model
@@ -257,11 +256,6 @@ def test_too_few_episodes_choose_no_model_and_too_many_are_cut_with_a_word():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-@pytest.mark.parametrize("module", [loss, loss_models, hidden_loss])
-def test_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0
 
 
 def test_a_run_without_any_loss_has_a_likelihood():

@@ -1,11 +1,9 @@
 """Modes: those of known mixtures are found, and none in what has one."""
 
-import doctest
 import math
 
 import numpy as np
 import pytest
-from latprof_analysis import log_density, modes
 from latprof_analysis.log_density import LogDensity
 from latprof_analysis.modes import find_modes
 from scipy import stats
@@ -118,8 +116,3 @@ def test_equal_values_have_no_density_and_say_so():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-@pytest.mark.parametrize("module", [modes, log_density])
-def test_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0

@@ -1,12 +1,10 @@
 """Quantiles with intervals: against scipy, tables and simulated coverage."""
 
-import doctest
 import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from latprof_analysis import quantiles
 from latprof_analysis.quantiles import quantile_ci, samples_needed
 from scipy import stats
 
@@ -115,7 +113,3 @@ def test_samples_needed_grow_with_how_far_out_the_quantile_lies(p, n):
 def test_bad_input_is_refused(sample, p, confidence, message):
     with pytest.raises(ValueError, match=message):
         quantile_ci(sample, p, confidence)
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(quantiles).failed == 0

@@ -1,13 +1,12 @@
 """Series: against statsmodels, closed forms, a slow search and simulation."""
 
-import doctest
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis import changepoint, series
+from latprof_analysis import changepoint
 from latprof_analysis.changepoint import level_changes
 from latprof_analysis.ranks import mid_ranks
 from latprof_analysis.series import autocorrelation, ipdv, pdv, variance_inflation
@@ -260,8 +259,3 @@ def test_bad_input_is_refused(call, message):
 def test_without_any_packet_that_arrived_there_is_no_variation():
     assert ipdv([math.nan] * 3).value.size == 0
     assert pdv([math.nan] * 3).as_dict()["undefined"] == 3
-
-
-@pytest.mark.parametrize("module", [series, changepoint])
-def test_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0

@@ -1,6 +1,5 @@
 """Fits by stage and direction over simulated links: right within 1%, or refused."""
 
-import doctest
 import json
 from functools import cache
 
@@ -9,7 +8,6 @@ import pandas as pd
 import pytest
 import simulated_links
 from known_links import ONE_WAY_NS, RATE, TCP
-from latprof_analysis import link_choice, one_way, stage_fits, stage_rates, trips
 from latprof_analysis.estimators import compare_estimators
 from latprof_analysis.fit import fit_round_trips
 from latprof_analysis.least_squares import fit_means_of_five
@@ -336,10 +334,3 @@ def test_no_messages_have_no_fits():
 def test_bad_delays_are_refused(columns, message):
     with pytest.raises(ValueError, match=message):
         fit_one_way(*columns)
-
-
-@pytest.mark.parametrize(
-    "module", [link_choice, one_way, stage_fits, stage_rates, trips]
-)
-def test_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0

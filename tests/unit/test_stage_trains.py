@@ -1,12 +1,9 @@
 """Trains and round trips found among the rows of messages.csv."""
 
-import doctest
-
 import numpy as np
 import pandas as pd
 import pytest
 from known_links import RATE, TCP
-from latprof_analysis import stage_trains
 from latprof_analysis.stage_trains import stage_dispersions
 from latprof_analysis.trips import pair_round_trips
 from simulated_links import Fifo, TokenBucket, message, ping_pong, trips_of
@@ -83,7 +80,3 @@ def test_a_missing_column_is_named():
     rows = stream(Fifo(), count=20).drop(columns="packets")
     with pytest.raises(ValueError, match="must have the column packets"):
         stage_dispersions(rows)
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(stage_trains).failed == 0

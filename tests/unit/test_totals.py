@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import pickle
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_analysis import grouped, kind_totals, slowest, totals, trip_totals
 from latprof_analysis.grouped import Grouped, distinct
 from latprof_analysis.stages import BLANK, STAMPS
 from latprof_analysis.totals import MessageTotals
@@ -263,10 +261,3 @@ def test_totals_load_neither_pandas_nor_scipy_stats_nor_pyarrow():
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert done.stdout.decode().strip() == "set()"
-
-
-@pytest.mark.parametrize(
-    "module", [grouped, kind_totals, slowest, totals, trip_totals], ids=str
-)
-def test_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0

@@ -1,6 +1,5 @@
 """LogGP parameters and dispersion of trains over links that are known."""
 
-import doctest
 import json
 import math
 
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from known_links import ONE_WAY_NS, RATE
-from latprof_analysis import dispersion, trains
 from latprof_analysis.dispersion import fit_dispersion
 from latprof_analysis.fit import fit_round_trips
 from latprof_analysis.trains import fit_loggp
@@ -275,8 +273,3 @@ def test_no_arrivals_measure_nothing():
 def test_bad_trains_are_refused(columns, message):
     with pytest.raises(ValueError, match=message):
         loggp(columns)
-
-
-@pytest.mark.parametrize("module", [trains, dispersion])
-def test_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0

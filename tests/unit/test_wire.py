@@ -1,11 +1,8 @@
 """Bytes on the wire, against packets counted one by one."""
 
-import doctest
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis import wire
 from latprof_analysis.wire import Packets
 
 
@@ -52,7 +49,3 @@ def test_the_share_of_payload_is_that_of_full_packets():
 def test_what_cannot_be_a_packet_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(wire).failed == 0
