@@ -68,7 +68,9 @@ def pair_round_trips(messages: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, in
     is_request = rows["kind"].eq("request")
     ends = {}
     for end in ("address", "port"):
-        source, destination = rows[f"source_{end}"], rows[f"destination_{end}"]
+        source, destination = (
+            rows[f"{which}_{end}"].astype(object) for which in ("source", "destination")
+        )
         ends[f"near_{end}"] = source.where(is_request, destination)
         ends[f"far_{end}"] = destination.where(is_request, source)
     rows = rows.assign(**ends, of=rows.assign(**ends).groupby(list(ends)).ngroup())

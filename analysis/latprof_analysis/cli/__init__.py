@@ -17,6 +17,10 @@ OFFLINE = {
         "say what changed from a baseline, and how surely",
         "latprof_analysis.cli.compare",
     ),
+    "report": Subcommand(
+        "make a page of what was found, or a PDF, Markdown or picture",
+        "latprof_analysis.cli.report",
+    ),
 }
 
 

@@ -18,6 +18,17 @@ from latprof_analysis.totals import MessageTotals
 
 # What must be alike for one line to be of one thing.
 _FOR_A_FIT = ("reply_mode", "link")
+# What the report shows of each run as the run told it.
+_TOLD_BY_A_RUN = (
+    "records",
+    "lost_records",
+    "counters",
+    "unmatched",
+    "link_counters",
+    "hidden_from_tracing",
+    "capabilities",
+    "cost",
+)
 
 
 def study_runs(paths: list[Path], *, thorough: bool) -> Study:
@@ -72,7 +83,10 @@ def _setups(runs: Runs, notes: list[str]) -> dict[str, RunSetup]:
 
 def _run(runs: Runs, name: str, setup: RunSetup | None) -> dict[str, Any]:
     run = runs.documents[name].get("run", {})
+    summary = runs.documents[name].get("summary", {})
     return {
+        **{key: summary[key] for key in _TOLD_BY_A_RUN if key in summary},
+        "clock": str(run.get("clock", "")),
         "host": setup.host if setup else "",
         "kernel": setup.kernel if setup else "",
         "state": str(run.get("state", "not told")),

@@ -1,0 +1,96 @@
+"""`latprof report`: what was found, as one page with figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from latprof_analysis.cli.analyze import add_input_options, read_study
+from latprof_analysis.errors import LatprofError, UsageError
+
+if TYPE_CHECKING:
+    from latprof_analysis.report.parts import Report
+
+FORMATS = ("html", "md", "pdf", "png")
+EPILOG = """\
+A PATH is what `latprof analyze` reads. The format follows from the name of --out:
+html is one file that works offline, md has its pictures in a folder beside it, pdf
+and png stand by themselves. Without --out it is report.html in the run folder, or
+here if several files are read.
+
+  latprof report runs/2026-11-21T10-00-00
+  latprof report 'runs/*' --out all.html --csv figures/
+  latprof report runs/latest --out report.pdf
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of this subcommand."""
+    parser.epilog = EPILOG
+    add_input_options(parser)
+    parser.add_argument("--out", metavar="FILE", type=Path, help="file to write")
+    parser.add_argument("--format", choices=FORMATS, help="what to write")
+    parser.add_argument(
+        "--csv", metavar="DIR", type=Path, help="write each figure's data there, too"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document on stdout"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, lay out, write."""
+    from latprof_analysis.report.build import build_report
+    from latprof_analysis.report.write import write_csv, write_report
+
+    chosen = _format(options)
+    out = options.out or _beside(options.paths, chosen)
+    found = read_study(options, thorough=False)
+    report = build_report(found, _title(options.paths))
+    try:
+        written = [out, *write_report(report, out, chosen)]
+        if options.csv:
+            written += write_csv(report, options.csv)
+    except OSError as error:
+        path = error.filename or out
+        raise LatprofError(f"cannot write {path}: {error.strerror}") from error
+    _show(report, written, found.document if options.json else None)
+    return 0
+
+
+def _format(options: argparse.Namespace) -> str:
+    ending = options.out.suffix.removeprefix(".").lower() if options.out else ""
+    if options.format:
+        return str(options.format)
+    if ending and ending not in FORMATS:
+        raise UsageError(
+            f"--out must end in .{', .'.join(FORMATS)}, or --format say what to write; "
+            f"got {options.out}"
+        )
+    return ending or FORMATS[0]
+
+
+def _beside(paths: list[str], chosen: str) -> Path:
+    only = Path(paths[0])
+    folder = only if len(paths) == 1 and only.is_dir() else Path()
+    return folder / f"report.{chosen}"
+
+
+def _title(paths: list[str]) -> str:
+    names = [Path(path).resolve().name for path in paths]
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if names[4:] else "")
+
+
+def _show(report: Report, written: list[Path], document: object) -> None:
+    if document is None:
+        for line in report.answer:
+            print(line)
+        print(f"report: {written[0]}")
+        return
+    print(f"report: {written[0]}", file=sys.stderr)
+    told = {"report": [str(path) for path in written], "study": document}
+    json.dump(told, sys.stdout, indent=2, allow_nan=False)
+    print()

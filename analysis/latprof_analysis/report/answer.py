@@ -1,0 +1,151 @@
+"""The answer: where the time goes, what the fit says, what was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from latprof_analysis.percentile import percentiles_in_order
+from latprof_analysis.quantiles import samples_needed
+from latprof_analysis.report.parts import KeyFigure
+from latprof_analysis.report.words import bounds, duration_text, number, span
+from latprof_analysis.rounds import Floats
+from latprof_analysis.text import percent, rate
+
+_PARTS = ("end_to_end", "wakeup")
+_QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
+
+
+def answer(document: dict[str, Any]) -> list[str]:
+    """Say in a few sentences what the figures say.
+
+    Examples
+    --------
+    >>> answer({"round_trips": {"udp": {"sent": 8, "lost": 2}}})
+    ['Lost: 2 of 8 udp round trips (25.0%).']
+    """
+    told = [_stages(document), _fit(document), _loss(document)]
+    found = [text for text in told if text]
+    return found or ["These files hold no latencies that a report could show."]
+
+
+def _stages(document: dict[str, Any]) -> str:
+    kinds = document.get("kinds") or {}
+    whole = {k: f for k, f in kinds.items() if "end_to_end" in f["stages"]}
+    if not whole:
+        return _samples(document)
+    kind = _first_frequent(whole)
+    stages = whole[kind]["stages"]
+    shares = sorted(
+        (
+            (one["share_of_end_to_end"] or 0, name)
+            for name, one in stages.items()
+            if name not in _PARTS
+        ),
+        reverse=True,
+    )
+    (first, biggest), *others = shares
+    second = f", then {others[0][1]} with {percent(others[0][0])}" if others else ""
+    p50 = stages["end_to_end"]["p50_ns"]
+    median = f" (median end to end {duration_text(p50)})" if p50 is not None else ""
+    return f"A {kind} spends {percent(first)} of its time in {biggest}{second}{median}."
+
+
+def _first_frequent(kinds: dict[str, Any]) -> str:
+    """Return the first kind that is at least half as frequent as any other."""
+    counts = {name: one["stages"]["end_to_end"]["n"] for name, one in kinds.items()}
+    return next(name for name, n in counts.items() if 2 * n >= max(counts.values()))
+
+
+def _samples(document: dict[str, Any]) -> str:
+    samples = document.get("samples")
+    if not samples:
+        return ""
+    what = document.get("latency") or "latency"
+    if samples["n"]:
+        return f"{number(samples['n'])} latencies were read ({what})."
+    return f"The files hold statistics of latencies, and no single ones ({what})."
+
+
+def _fit(document: dict[str, Any]) -> str:
+    quantity, fit = best_fit(document)
+    if not fit:
+        return ""
+    if fit.get("model") != "line":
+        return f"No bandwidth is told: {fit.get('reason', 'no fit was made')}."
+    bandwidth, fixed = _bandwidth(fit), fixed_delay(fit)
+    if not bandwidth:
+        return f"The delays grow as a line; no bandwidth is told: {fit['reason']}."
+    known = (document.get("known") or {}).get("rate_bps")
+    beside = f"; the lab's link carries {rate(known)}" if known else ""
+    return (
+        f"{quantity[0].upper()}{quantity[1:]} lie on a line: bandwidth {bandwidth[0]} "
+        f"({bandwidth[1]}), fixed delay {fixed[0]} ({fixed[1]}){beside}."
+    )
+
+
+def best_fit(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return what tells the link best, and its fit: a direction, else round trips.
+
+    A direction by itself needs no factor, and its transit no host's work.
+    """
+    for kind, best in (document.get("link") or {}).items():
+        if "fit" in best and best["direction"] != "round_trip":
+            name = _QUANTITIES.get(best["quantity"], best["quantity"])
+            return f"{name} of {kind} messages", best["fit"]
+    return "the round trips", document.get("fit") or {}
+
+
+def _bandwidth(fit: dict[str, Any]) -> tuple[str, str] | None:
+    found = fit.get("bandwidth_bits_per_second")
+    if not found:
+        return None
+    low, high = rate(found["low"]), rate(found["high"])
+    if low.split()[1] == high.split()[1]:
+        low = low.split()[0]
+    return rate(found["value"]), f"95%: {low} to {high}"
+
+
+def fixed_delay(fit: dict[str, Any]) -> tuple[str, str]:
+    """Write a fit's fixed delay, and its interval."""
+    found = fit["fixed_delay_seconds"]
+    interval = span(1e9 * found["low"], 1e9 * found["high"], 4)
+    return duration_text(1e9 * found["value"], 4), f"95%: {interval}"
+
+
+def _loss(document: dict[str, Any]) -> str:
+    told = []
+    for protocol, figures in (document.get("round_trips") or {}).items():
+        sent, lost = figures["sent"], figures["lost"]
+        share = f" ({percent(lost / sent)})" if lost else ""
+        told.append(f"{number(lost)} of {number(sent)} {protocol} round trips{share}")
+    samples = document.get("samples")
+    if samples and samples["n"] + samples["lost"]:
+        sent = samples["n"] + samples["lost"]
+        told.append(f"{number(samples['lost'])} of {number(sent)}")
+    return f"Lost: {', '.join(told)}." if told else ""
+
+
+def key_figures(
+    document: dict[str, Any], kinds: Mapping[str, Floats]
+) -> list[KeyFigure]:
+    """Return the numbers that the answer rests on, each with its interval and n.
+
+    `kinds` has the end to end of messages in ns, in the order of time.
+    """
+    found = []
+    for kind, end_to_end_ns in list(kinds.items())[:1]:
+        for one in percentiles_in_order(end_to_end_ns, (0.5, 0.99)):
+            if one.n >= samples_needed(one.p):
+                under = f"95%: {bounds(one)}, n {number(one.n)}"
+                label = f"{kind}, end to end, p{100 * one.p:g}"
+                found.append(KeyFigure(label, duration_text(one.value), under))
+    quantity, fit = best_fit(document)
+    bandwidth = _bandwidth(fit)
+    if bandwidth:
+        fixed = fixed_delay(fit)
+        n = f", n {number(fit['n'])}"
+        label = f"bandwidth, {quantity}"
+        found.append(KeyFigure(label, bandwidth[0], bandwidth[1] + n))
+        found.append(KeyFigure("fixed delay, the same", fixed[0], fixed[1] + n))
+    return found

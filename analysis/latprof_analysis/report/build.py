@@ -1,0 +1,227 @@
+"""A study -> the parts of its report, in the order in which a reader asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latprof_analysis.report.answer import answer, key_figures
+from latprof_analysis.report.fit_figures import fit_parts
+from latprof_analysis.report.fit_text import fit_text
+from latprof_analysis.report.loss_parts import loss_parts
+from latprof_analysis.report.parts import (
+    Fold,
+    Missing,
+    Part,
+    Report,
+    Section,
+)
+from latprof_analysis.report.queue_figures import queue_figure
+from latprof_analysis.report.sample_parts import sample_sections
+from latprof_analysis.report.setting import notes_parts, setting_parts
+from latprof_analysis.report.slowest import slowest_parts
+from latprof_analysis.report.stage_figures import by_percentile, by_size
+from latprof_analysis.report.stage_table import stage_table
+from latprof_analysis.report.tail_figures import ccdf_figure, pieces_figure
+from latprof_analysis.report.time_figures import time_figure
+from latprof_analysis.report.words import number
+from latprof_analysis.rounds import Floats
+from latprof_analysis.run_setup import packets_of
+from latprof_analysis.study import Study
+
+# More kinds of messages than this are named, not drawn.
+_MOST_KINDS = 4
+NS_PER_SECOND = 1e9
+
+
+def build_report(study: Study, title: str) -> Report:
+    """Lay out a study as a report; `title` names what was read."""
+    document = study.document
+    kinds = dict(whole_messages(study.messages))
+    drawn = dict(list(kinds.items())[:_MOST_KINDS])
+    sections = [
+        *_message_sections(study, drawn),
+        Section("loss", "Loss by place", loss_parts(document)),
+        Section(
+            "slowest", "The slowest message", slowest_parts(_slowest(study, kinds))
+        ),
+        Section("queue", "Queue at arrival against wait", _queues(drawn)),
+        Section("setting", "How it was measured", setting_parts(document)),
+        Section("notes", "What was left out", _notes(study, kinds)),
+    ]
+    if study.samples is not None:
+        sections = [*sample_sections(study), *sections[-2:]]
+    return Report(
+        title=title,
+        subtitle=_subtitle(study, kinds),
+        answer=answer(document),
+        key_figures=key_figures(document, {k: _latency(r) for k, r in kinds.items()}),
+        sections=[section for section in sections if section.parts],
+        warnings=[str(warning) for warning in document.get("warnings") or ()],
+    )
+
+
+def whole_messages(messages: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Give the messages that were seen from end to end, by kind, in order of time.
+
+    The kinds are those of which there are most, requests before replies.
+    """
+    if messages.empty:
+        return
+    kept = messages["end_to_end_ns"].notna() & (messages["kind"] != "warmup")
+    grouped = messages[kept].groupby(["protocol", "kind"], observed=True)
+    frequent = grouped.size().nlargest(_MOST_KINDS).index
+    left = grouped.size().index.difference(frequent)
+    asked = sorted(frequent, key=lambda one: (one[0], one[1] == "reply", one[1]))
+    for protocol, kind in [*asked, *left]:
+        rows = grouped.get_group((protocol, kind))
+        yield f"{protocol} {kind}", rows.sort_values(["run", "read_ns"], kind="stable")
+
+
+def _latency(messages: pd.DataFrame) -> Floats:
+    values: Floats = messages["end_to_end_ns"].to_numpy("float64")
+    return values
+
+
+def _message_sections(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Section]:
+    return [
+        Section("stages", "Where the time goes", _stages(study, kinds)),
+        Section("fit", "Fit: D = aS + b", _fits(study)),
+        Section("distribution", "How latencies are distributed", _tails(kinds)),
+        Section("time", "Over time", _time(kinds)),
+    ]
+
+
+def _stages(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Part]:
+    if not kinds:
+        return [Missing("Stages", "no message was seen from end to end")]
+    told = study.document.get("kinds") or {}
+    thinned = bool(study.document.get("thinned"))
+
+    def parts(kind: str, messages: pd.DataFrame) -> list[Part]:
+        table = stage_table(kind, messages, told.get(kind), thinned=thinned)
+        return [table, by_size(kind, messages), by_percentile(kind, messages)]
+
+    return _first_open({kind: parts(kind, rows) for kind, rows in kinds.items()})
+
+
+def _first_open(by_kind: dict[str, list[Part]]) -> list[Part]:
+    """Show the parts of the first kind; those of the others at a click."""
+    (_, shown), *others = by_kind.items()
+    return [*shown, *(Fold(kind, parts) for kind, parts in others)]
+
+
+def _fits(study: Study) -> list[Part]:
+    told = study.document.get("round_trips") or {}
+    by_protocol = {
+        protocol: _fit(protocol, figures.get("fit") or {}, study)
+        for protocol, figures in told.items()
+    }
+    if not by_protocol:
+        return [Missing("Fit", "there are no round trips: the runs had no generator")]
+    return _first_open(by_protocol)
+
+
+def _fit(protocol: str, fit: dict[str, Any], study: Study) -> list[Part]:
+    if "model" not in fit:
+        reason = fit.get("reason") or (
+            "no load generator tells how the responder answered, or the runs differ"
+        )
+        return [Missing(f"Fit of {protocol}", reason)]
+    trips = study.round_trips
+    if len(trips):
+        trips = trips[(trips["protocol"] == protocol) & trips["rtt_ns"].notna()]
+    if trips.empty:
+        return [Missing(f"Fit of {protocol}", "no round trip was answered")]
+    packets = packets_of(study.document.get("lab"), protocol)
+    return [*fit_text(protocol, fit), *fit_parts(protocol, trips, fit, packets)]
+
+
+def _tails(kinds: dict[str, pd.DataFrame]) -> list[Part]:
+    if not kinds:
+        return [Missing("Distributions", "no message was seen from end to end")]
+    by_kind: dict[str, list[Part]] = {}
+    for kind, messages in kinds.items():
+        latency = _latency(messages)
+        by_kind[kind] = [
+            ccdf_figure(kind, messages),
+            pieces_figure(kind, latency, "end to end"),
+        ]
+    return _first_open(by_kind)
+
+
+def _time(kinds: dict[str, pd.DataFrame]) -> list[Part]:
+    series: dict[str, tuple[Floats, Floats]] = {}
+    for kind, messages in kinds.items():
+        read = messages["read_ns"]
+        since = read.groupby(messages["run"], observed=True).transform("min")
+        t_s = ((read - since) / NS_PER_SECOND).to_numpy("float64", na_value=np.nan)
+        latency = _latency(messages)
+        timed = ~np.isnan(t_s)
+        if timed.any():
+            series[kind] = t_s[timed], latency[timed]
+    if not series:
+        return [Missing("Over time", "no message has the time at which it was read")]
+    return [time_figure(series, "end to end")]
+
+
+def _queues(kinds: dict[str, pd.DataFrame]) -> list[Part]:
+    by_kind: dict[str, list[Part]] = {}
+    for kind, messages in kinds.items():
+        rows = messages[["queue_bytes_at_arrival", "receive_queue_ns"]].dropna()
+        queue, wait = (rows[name].to_numpy("float64") for name in rows)
+        by_kind[kind] = (
+            [queue_figure(kind, queue, wait)]
+            if len(rows)
+            else [Missing(f"{kind}: queue at arrival", "no message tells its queue")]
+        )
+    return _first_open(by_kind) if by_kind else []
+
+
+def _slowest(study: Study, kinds: dict[str, pd.DataFrame]) -> dict[str, Any] | None:
+    """Return the slowest message, from the rows where the document has none."""
+    told = study.document.get("slowest")
+    if told or not kinds:
+        return told or None
+    rows = [rows.loc[rows["end_to_end_ns"].idxmax()] for rows in kinds.values()]
+    slowest = max(rows, key=lambda row: int(row["end_to_end_ns"]))
+    return {name: None if pd.isna(value) else value for name, value in slowest.items()}
+
+
+def _notes(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Part]:
+    document = study.document
+    notes = [str(note) for note in document.get("notes") or ()]
+    notes += [f"runs differ in {one}" for one in document.get("differences") or ()]
+    thinned = document.get("thinned")
+    if thinned:
+        notes.append(
+            f"figures draw {number(len(study.messages))} messages, a part of those "
+            f"read ({thinned}); tables count all"
+        )
+    left = list(kinds)[_MOST_KINDS:]
+    if left:
+        notes.append(f"kinds that are not drawn, being rarer: {', '.join(left)}")
+    skipped = [str(row) for row in document.get("skipped") or ()]
+    return notes_parts(notes, skipped, document.get("skipped_rows") or 0)
+
+
+def _subtitle(study: Study, kinds: dict[str, pd.DataFrame]) -> str:
+    told = []
+    runs = study.document.get("runs") or {}
+    if len(runs) > 1:
+        told.append(f"{len(runs)} runs")
+    hosts = sorted({one["host"] for one in runs.values() if one.get("host")})
+    if hosts:
+        told.append(f"host {', '.join(hosts)}")
+    kernels = {one["kernel"] for one in runs.values() if one.get("kernel")}
+    kernels |= (
+        {str(study.document["kernel"])} if study.document.get("kernel") else set()
+    )
+    if kernels:
+        told.append(f"Linux {', '.join(sorted(kernels))}")
+    if kinds:
+        told.append(f"{number(sum(map(len, kinds.values())))} messages end to end")
+    return " · ".join(told)

@@ -1,0 +1,161 @@
+"""What a report is made of, whatever it is written as."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+Spec = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph; `quiet` ones are notes."""
+
+    text: str
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list of short texts."""
+
+    items: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What stands in place of a figure or number that cannot be told."""
+
+    title: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure with what qualifies it: its interval, n, or why there is none."""
+
+    text: str
+    under: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts; the first column names the row."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | Cell]]
+    note: str = ""
+    numeric: bool = True
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One picture of a figure: a specification for each scale it can have.
+
+    Specifications hold no data; `scales` has the first one to show first.
+    """
+
+    scales: Mapping[str, Spec]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Pictures over one tidy table.
+
+    Attributes
+    ----------
+    name : str
+        Of its files and its place in the page: letters, digits and dashes.
+    title : str
+        What the figure shows, as a sentence.
+    caption : str
+        How to read it, n, and which intervals are drawn.
+    alt : str
+        What it says to someone who cannot see it.
+    data : DataFrame
+        What is drawn, as it is exported.
+    zooms : bool
+        Whether its x axis can be zoomed.
+    wide : bool
+        Whether it needs the whole width of a page.
+    main : bool
+        Whether it belongs into the one-page picture.
+    """
+
+    name: str
+    title: str
+    caption: str
+    alt: str
+    data: pd.DataFrame
+    charts: Sequence[Chart]
+    zooms: bool = False
+    wide: bool = False
+    main: bool = False
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Parts that are at hand but not open at first."""
+
+    title: str
+    parts: Sequence[Part]
+
+
+Part = Text | Items | Missing | Table | Figure | Fold
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled run of parts."""
+
+    name: str
+    title: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """A number of the answer: what it is, its value, how sure it is."""
+
+    label: str
+    value: str
+    under: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The answer, then what it rests on."""
+
+    title: str
+    subtitle: str
+    answer: Sequence[str]
+    key_figures: Sequence[KeyFigure]
+    sections: Sequence[Section]
+    warnings: Sequence[str] = field(default=())
+
+    def figures(self) -> list[Figure]:
+        """Return every figure in the order of the page."""
+        return [
+            figure for section in self.sections for figure in _figures(section.parts)
+        ]
+
+    def main_figures(self) -> list[Figure]:
+        """Return what a single picture shows: the main ones that are not folded."""
+        parts = [part for section in self.sections for part in section.parts]
+        return [part for part in parts if isinstance(part, Figure) and part.main]
+
+
+def _figures(parts: Sequence[Part]) -> list[Figure]:
+    found: list[Figure] = []
+    for part in parts:
+        if isinstance(part, Figure):
+            found.append(part)
+        elif isinstance(part, Fold):
+            found += _figures(part.parts)
+    return found

@@ -1,0 +1,163 @@
+"""How it was measured: kernel, workload, lab, clocks, own cost, capabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from latprof_analysis.report.parts import Fold, Items, Missing, Part, Table
+from latprof_analysis.report.words import bytes_text, duration_text, listed, number
+from latprof_analysis.text import percent, rate
+
+
+def setting_parts(document: dict[str, Any]) -> list[Part]:
+    """Tell how the figures came to be, run by run where there are several."""
+    by_run = {run: _setting(run, told) for run, told in of_each_run(document).items()}
+    found = {run: parts for run, parts in by_run.items() if parts}
+    if not found:
+        reason = "the files do not say how they were measured"
+        return [Missing("How it was measured", reason)]
+    if len(by_run) == 1:
+        return next(iter(found.values()))
+    return [Fold(run, parts) for run, parts in found.items()]
+
+
+def of_each_run(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what is told of each run, by its name; what is told of all included.
+
+    Examples
+    --------
+    >>> of_each_run({"kernel": "6.1", "runs": {"a": {"cost": 1}, "b": {}}})
+    {'a': {'kernel': '6.1', 'cost': 1}, 'b': {'kernel': '6.1'}}
+    """
+    shared = {name: told for name, told in document.items() if name != "runs"}
+    runs = document.get("runs") or {"": {}}
+    return {run: shared | told for run, told in runs.items()}
+
+
+def _setting(run: str, told: dict[str, Any]) -> list[Part]:
+    rows = [row for row in _rows(told) if row[1]]
+    title = f"{run}: how it was" if run else "How it was"
+    parts: list[Part] = []
+    if rows:
+        parts.append(Table(title, ["what", "how it was"], rows, numeric=False))
+    if told.get("capabilities"):
+        parts.append(_capabilities(told["capabilities"]))
+    return parts
+
+
+def _rows(document: dict[str, Any]) -> list[list[str]]:
+    workload = document.get("workload") or {}
+    known = document.get("known") or {}
+    settings = (document.get("lab") or {}).get("settings") or {}
+    return [
+        ["kernel", str(document.get("kernel") or "")],
+        ["workload", _workload(workload)],
+        ["message sizes", _sizes(workload)],
+        ["link", _link(known)],
+        ["congestion control", str(settings.get("congestion_control") or "")],
+        ["clock", _clock(document)],
+        ["messages before the count began", _warmup(document)],
+        ["own cost", _cost(document.get("cost") or {})],
+        ["hidden from tracing", _hidden(document.get("hidden_from_tracing") or {})],
+    ]
+
+
+def _workload(workload: dict[str, Any]) -> str:
+    if workload.get("command"):
+        return " ".join(map(str, workload["command"]))
+    plan = workload.get("plan")
+    if not plan:
+        return ""
+    loop = "ping-pong, closed loop"
+    if plan.get("interval_ns"):
+        gaps = "exponential gaps of mean" if plan.get("poisson") else "one every"
+        loop = f"ping-pong, open loop, {gaps} {duration_text(plan['interval_ns'])}"
+    reply = plan.get("reply_bytes")
+    echo = "full echo" if reply is None else f"replies of {bytes_text(reply)}"
+    ends = (("sender", plan.get("client_cpu")), ("responder", plan.get("server_cpu")))
+    cpus = [f"{end} on CPU {cpu}" for end, cpu in ends if cpu is not None]
+    return ", ".join([loop, echo, *cpus, f"seed {plan.get('seed')}"])
+
+
+def _sizes(workload: dict[str, Any]) -> str:
+    sizes = (workload.get("plan") or {}).get("sizes") or []
+    return ", ".join(number(size) for size in sizes) + " B" if sizes else ""
+
+
+def _link(known: dict[str, Any]) -> str:
+    if not known:
+        return ""
+    speed = rate(known["rate_bps"]) if known.get("rate_bps") else "no rate limit"
+    loss = f", loss {percent(known['loss'])}" if known.get("loss") else ""
+    return (
+        f"{known.get('kind')}, {speed}, {duration_text(known.get('delay_ns'))} each way"
+        f"{loss}, MTU {number(known['mtu_bytes'])} B"
+    )
+
+
+def _clock(document: dict[str, Any]) -> str:
+    told = document.get("clock")
+    if told:
+        return str(told)
+    if document.get("kinds"):
+        return "CLOCK_MONOTONIC of one host, for every stamp"
+    return ""
+
+
+def _warmup(document: dict[str, Any]) -> str:
+    count = document.get("warmup_messages")
+    return f"{number(count)} (warm-up, left out)" if count else ""
+
+
+def _cost(cost: dict[str, Any]) -> str:
+    if not cost:
+        return ""
+    told = []
+    if cost.get("probes_cpu_share") is not None:
+        told.append(f"probes {percent(cost['probes_cpu_share'])} of one CPU")
+    told.append(
+        f"agent {cost['agent_cpu_seconds']:.2f} s of CPU in "
+        f"{cost['wall_seconds']:.1f} s ({percent(cost['agent_cpu_share'])})"
+    )
+    told.append(f"{cost['agent_peak_bytes'] / 1e6:.0f} MB at its peak")
+    return ", ".join(told)
+
+
+def _hidden(hidden: dict[str, Any]) -> str:
+    if not hidden.get("spells"):
+        return ""
+    return (
+        f"{number(hidden['spells'])} spells of single CPUs, "
+        f"{duration_text(1e9 * hidden['seconds'])} together: what interrupts did then "
+        "has no stamps"
+    )
+
+
+def _capabilities(capabilities: list[dict[str, Any]]) -> Table:
+    rows = []
+    for one in capabilities:
+        why = "; ".join(str(one[key]) for key in ("reason", "remedy") if one.get(key))
+        rows.append(
+            [str(one["quantity"]), str(one["state"]), str(one.get("source", "")), why]
+        )
+    few = [one for one in capabilities if one["state"] != "exact"]
+    names = listed([one["quantity"] for one in few])
+    return Table(
+        "What this kernel let it measure",
+        ["quantity", "state", "from which event", "why not exact"],
+        rows,
+        f"Not exact: {names}." if few else "All are exact.",
+        numeric=False,
+    )
+
+
+def notes_parts(notes: list[str], skipped: list[str], skipped_rows: int) -> list[Part]:
+    """Tell what was left out of the files, row by row as far as it is known."""
+    parts: list[Part] = []
+    if notes:
+        parts.append(Items(notes))
+    if skipped_rows:
+        told = f", of which {number(len(skipped))} are told" if skipped else ""
+        title = f"{number(skipped_rows)} rows were left out{told}"
+        parts.append(Table(title, ["row and reason"], [[row] for row in skipped]))
+    return parts

@@ -1,0 +1,250 @@
+"""Where the time goes: stages by size and by how slow the messages were."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+
+from latprof_analysis.quantiles import rank
+from latprof_analysis.report.marks import (
+    duration_expr,
+    on_stage_scale,
+    stage_scale,
+    tooltip,
+    top_legend,
+    written,
+)
+from latprof_analysis.report.parts import Chart, Figure, Spec
+from latprof_analysis.report.stage_rows import named_stages
+from latprof_analysis.report.theme import colour
+from latprof_analysis.report.words import bytes_text, duration_text, number, slug
+
+BANDS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
+# More sizes than this are put together, as many messages to each.
+_MOST_SIZES = 10
+# Behind the bars, of length 1, there is room for their means.
+_ROOM = 1.38
+
+
+def stage_means(messages: pd.DataFrame, group: pd.Series) -> pd.DataFrame:
+    """Return the mean time in each stage of the messages of each group.
+
+    Parameters
+    ----------
+    messages : DataFrame, n rows
+        Messages that were seen from end to end.
+    group : Series of str, n rows
+        To which group each belongs, as an ordered category.
+
+    Returns
+    -------
+    DataFrame
+        A row for each group and stage: ``group``, ``n``, ``stage``, ``mean_ns`` (over
+        all messages of the group, also those without that stage), ``share`` and
+        where it begins and ends on a bar of length 1.
+    """
+    times = pd.DataFrame(named_stages(messages)).fillna(0.0)
+    grouped = times.groupby(group.array, observed=True, sort=True)
+    means, counts = grouped.mean(), grouped.size()
+    tidy = means.stack().rename("mean_ns").reset_index()
+    tidy.columns = pd.Index(["group", "stage", "mean_ns"])
+    tidy["group"] = tidy["group"].astype(str)
+    total, n = means.sum(axis=1), counts
+    total.index, n.index = total.index.astype(str), n.index.astype(str)
+    tidy["share"] = tidy["mean_ns"] / tidy["group"].map(total)
+    tidy["to_share"] = tidy.groupby("group", sort=False)["share"].cumsum()
+    tidy["from_share"] = tidy["to_share"] - tidy["share"]
+    tidy["n"] = tidy["group"].map(n)
+    return tidy[tidy["mean_ns"] > 0].reset_index(drop=True)
+
+
+def by_size(kind: str, messages: pd.DataFrame) -> Figure:
+    """Draw each size's shares of stages."""
+    sizes = messages["size_bytes"].astype("int64")
+    means = stage_means(messages, _size_groups(sizes))
+    biggest, share = _biggest(means)
+    return Figure(
+        name=f"stages-by-size-{slug(kind)}",
+        title=f"{kind}, by size: {biggest} takes {_range(share)} of the time",
+        caption="Mean time in each stage, as a share of end to end; at the right the "
+        "mean end to end and n. Means have no interval: a few slow messages move them.",
+        alt=f"Stacked bars, one for each size of {kind}: "
+        f"{biggest} takes {_range(share)} of the mean time.",
+        data=means,
+        charts=[Chart({"share": _bars(means, "message size")})],
+        main=True,
+    )
+
+
+def by_percentile(kind: str, messages: pd.DataFrame) -> Figure:
+    """Draw the shares of stages of the fast and of the slow messages."""
+    bands = percentile_bands(messages["end_to_end_ns"].to_numpy("float64"))
+    means = stage_means(messages, pd.Series(bands))
+    last = means[means["group"] == means["group"].iloc[-1]]
+    biggest = last.loc[last["share"].idxmax()]
+    text = (
+        f"{biggest['stage']} is {100 * biggest['share']:.0f}% of the slowest "
+        f"({biggest['group']})"
+    )
+    return Figure(
+        name=f"stages-by-percentile-{slug(kind)}",
+        title=f"{kind}, from fast to slow: {text}",
+        caption="Messages in the order of their end to end, cut at its percentiles. "
+        "Slow ones are often simply large: compare with the sizes.",
+        alt=f"Stacked bars, one for each band of percentiles of {kind}: {text}.",
+        data=means,
+        charts=[Chart({"share": _bars(means, "percentiles of end to end")})],
+        main=True,
+    )
+
+
+def percentile_bands(end_to_end_ns: np.ndarray) -> pd.Categorical:
+    """Tell for each value between which percentiles of all it lies.
+
+    Examples
+    --------
+    >>> list(percentile_bands(np.array([9.0, 1.0, 2.0, 3.0])))
+    ['p50 to p90', 'up to p50', 'up to p50', 'p50 to p90']
+    """
+    n = end_to_end_ns.size
+    position = np.empty(n, np.int64)
+    position[np.argsort(end_to_end_ns, kind="stable")] = np.arange(1, n + 1)
+    ends = [rank(p, n) for p in BANDS[1:-1]] + [n]
+    names = ["up to p50"]
+    names += [f"p{100 * a:g} to p{100 * b:g}" for a, b in pairwise(BANDS[1:-1])]
+    names += [f"above p{100 * BANDS[-2]:g}"]
+    codes = np.searchsorted(ends, position)
+    return pd.Categorical.from_codes(codes, categories=names, ordered=True)
+
+
+def _size_groups(sizes: pd.Series) -> pd.Series:
+    """Name the sizes, or ranges of them where there are many."""
+    found = np.unique(sizes)
+    if found.size <= _MOST_SIZES:
+        codes = np.searchsorted(found, sizes)
+        names = [bytes_text(size) for size in found]
+    else:
+        at = np.linspace(0, 1, _MOST_SIZES + 1)
+        edges = np.unique(np.quantile(sizes, at, method="lower"))
+        codes = np.clip(
+            np.searchsorted(edges, sizes, side="right") - 1, 0, edges.size - 2
+        )
+        last = [*(edges[1:-1] - 1), edges[-1]]
+        names = [
+            f"{number(a)} to {bytes_text(b)}" for a, b in zip(edges, last, strict=False)
+        ]
+    return pd.Series(pd.Categorical.from_codes(codes, categories=names, ordered=True))
+
+
+def _biggest(means: pd.DataFrame) -> tuple[str, pd.Series]:
+    """Return the stage that takes most over all messages, and its shares."""
+    weight = means["mean_ns"] * means["n"]
+    biggest = str(weight.groupby(means["stage"]).sum().idxmax())
+    return biggest, means.loc[means["stage"] == biggest, "share"]
+
+
+def _range(share: pd.Series) -> str:
+    low, high = (f"{100 * value:.0f}" for value in (share.min(), share.max()))
+    return f"{low}%" if low == high else f"{low} to {high}%"
+
+
+def _bars(means: pd.DataFrame, title: str) -> Spec:
+    stages = list(dict.fromkeys(means["stage"]))
+    groups = list(dict.fromkeys(means["group"]))
+    ends = _ends(means)
+    return {
+        "height": 36 * len(groups),
+        "transform": written(
+            mean=duration_expr("datum.mean_ns"),
+            part="format(datum.share, '.2%')",
+            middle="(datum.from_share + datum.to_share) / 2",
+        ),
+        "layer": [
+            _stacks(stages, title),
+            _names_on_bars(stages, title),
+            *(_at_the_end(ends, field, dy) for field, dy in (("mean", -6), ("n", 7))),
+        ],
+        "encoding": {
+            "y": {"field": "group", "type": "nominal", "sort": groups, "title": title}
+        },
+        "resolve": {"scale": {"color": "independent"}},
+    }
+
+
+def _ends(means: pd.DataFrame) -> list[dict[str, str]]:
+    """Return what stands behind each bar: its mean, and n."""
+    rows = means.groupby("group", sort=False).agg(
+        mean_ns=("mean_ns", "sum"), n=("n", "first")
+    )
+    return [
+        {"group": name, "mean": duration_text(mean_ns), "n": f"n {number(n)}"}
+        for name, mean_ns, n in rows.itertuples()
+    ]
+
+
+def _stacks(stages: list[str], title: str) -> Spec:
+    return {
+        "mark": {"type": "bar", "stroke": colour("card"), "strokeWidth": 1},
+        "encoding": {
+            "x": {
+                "field": "from_share",
+                "type": "quantitative",
+                "title": "share of the mean end to end",
+                "scale": {"domain": [0, _ROOM], "nice": False},
+                "axis": {
+                    "format": ".0%",
+                    "values": [0, 0.25, 0.5, 0.75, 1],
+                    "grid": False,
+                },
+            },
+            "x2": {"field": "to_share"},
+            "color": {
+                "field": "stage",
+                "type": "nominal",
+                "scale": stage_scale(stages),
+                "legend": top_legend(stages),
+            },
+            "tooltip": _told(title),
+        },
+    }
+
+
+def _at_the_end(ends: list[dict[str, str]], field: str, dy: int) -> Spec:
+    mark = {"type": "text", "align": "left", "dx": 6, "dy": dy, "aria": False}
+    if field == "n":
+        mark |= {"fontSize": 11, "color": colour("muted")}
+    return {
+        "data": {"values": ends},
+        "mark": mark,
+        "encoding": {"x": {"datum": 1}, "text": {"field": field}},
+    }
+
+
+def _told(title: str) -> list[Spec]:
+    return tooltip(
+        {"group": title, "stage": "stage", "mean": "mean", "part": "share", "n": "n"}
+    )
+
+
+def _names_on_bars(stages: list[str], title: str) -> Spec:
+    """Write a stage's name on its bar where there is room for it."""
+    part = f"(datum.to_share - datum.from_share) / {_ROOM}"
+    fits = f"{part} * width > 7 * length(datum.stage)"
+    return {
+        "mark": {"type": "text", "aria": False},
+        "encoding": {
+            "x": {"field": "middle", "type": "quantitative"},
+            "text": {"field": "stage"},
+            # the name lies on the bar: who points at it points at both
+            "tooltip": _told(title),
+            "opacity": {"condition": {"test": fits, "value": 1}, "value": 0},
+            "color": {
+                "field": "stage",
+                "type": "nominal",
+                "scale": on_stage_scale(stages),
+                "legend": None,
+            },
+        },
+    }

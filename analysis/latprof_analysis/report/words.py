@@ -1,0 +1,101 @@
+"""Numbers and names as the report writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from latprof_analysis.quantiles import Quantile
+from latprof_analysis.text import duration
+
+
+def duration_text(ns: float | None, digits: int = 3) -> str:
+    """Write a duration.
+
+    Examples
+    --------
+    >>> duration_text(2500.0), duration_text(None)
+    ('2.50 µs', 'not told')
+    """
+    if ns is None:
+        return "not told"
+    return duration(ns, digits).replace(" us", " µs")
+
+
+def bytes_text(size: float) -> str:
+    """Write a number of bytes as it is given to a send call.
+
+    Examples
+    --------
+    >>> bytes_text(65507)
+    '65,507 B'
+    """
+    return f"{size:,.0f} B"
+
+
+def number(n: float) -> str:
+    """Write a count.
+
+    Examples
+    --------
+    >>> number(1234567)
+    '1,234,567'
+    """
+    return f"{n:,.0f}"
+
+
+def bounds(quantile: Quantile) -> str:
+    """Write the interval of a latency, and say where a side has no bound.
+
+    Examples
+    --------
+    >>> bounds(Quantile(0.5, 5e3, 4e3, 6e3, 40, 0.95))
+    '4 to 6 µs'
+    """
+    made = quantile.as_dict()
+    low, high = made["low"], made["high"]
+    if low is None or high is None:
+        sides = [f"from {duration_text(low)}"] if low is not None else []
+        sides += [f"up to {duration_text(high)}"] if high is not None else []
+        return (sides or ["no interval"])[0] + f": n {number(quantile.n)} is few"
+    return span(low, high)
+
+
+def span(low: float, high: float, digits: int = 3) -> str:
+    """Write a range of durations, the unit once where it is the same.
+
+    Examples
+    --------
+    >>> span(2e6, 3e6), span(2e3, 3e6)
+    ('2 to 3 ms', '2 µs to 3 ms')
+    """
+    first, second = duration_text(low, digits), duration_text(high, digits)
+    if first.split()[1] == second.split()[1]:
+        first = first.split()[0]
+    return f"{first} to {second}"
+
+
+def slug(name: str) -> str:
+    """Make a name of letters, digits and dashes.
+
+    Examples
+    --------
+    >>> slug("tcp request"), slug("<b>")
+    ('tcp-request', 'b')
+    """
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "x"
+
+
+def listed(names: Sequence[Any]) -> str:
+    """Join names as a sentence does.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    texts = [str(name) for name in names]
+    if len(texts) < 2:
+        return "".join(texts)
+    return ", ".join(texts[:-1]) + f" and {texts[-1]}"

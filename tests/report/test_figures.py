@@ -1,0 +1,187 @@
+"""What the figures are made of, against sums, ranks and lines computed otherwise."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from latprof_analysis.fit import crossing_bytes
+from latprof_analysis.report.csv_text import csv_text, harmless
+from latprof_analysis.report.fit_figures import line_with_band, size_points
+from latprof_analysis.report.loss_parts import places_of_loss, share_interval
+from latprof_analysis.report.parts import Missing
+from latprof_analysis.report.queue_figures import queue_figure
+from latprof_analysis.report.stage_figures import percentile_bands, stage_means
+from latprof_analysis.report.stage_rows import named_stages
+from latprof_analysis.report.tail_figures import pieces_figure
+from latprof_analysis.report.time_figures import over_time
+from latprof_analysis.rounds import low_delays
+from latprof_analysis.wire import Packets
+from scipy import stats
+from studies import BANDWIDTH_BPS, FIXED_NS, messages, round_trips
+
+
+def test_the_stages_of_each_group_sum_to_its_mean_end_to_end() -> None:
+    rows = messages(500)
+    group = pd.Series(pd.Categorical(np.where(rows["size_bytes"] > 4096, "b", "a")))
+    means = stage_means(rows, group)
+    whole = rows["end_to_end_ns"].astype("float64").groupby(group.to_numpy()).mean()
+    for name, parts in means.groupby("group"):
+        assert parts["mean_ns"].sum() == pytest.approx(whole[name], rel=1e-12)
+        assert parts["to_share"].iloc[-1] == pytest.approx(1)
+        assert parts["from_share"].iloc[0] == 0
+
+
+def test_where_a_stamp_is_missing_two_stages_are_told_as_one() -> None:
+    rows = messages(100)
+    rows.loc[:49, ["arrive_ns", "transit_ns"]] = pd.NA
+    rows["receive_stack_ns"] = rows["receive_stack_ns"].where(
+        rows["arrive_ns"].notna(), rows["ready_ns"] - rows["xmit_ns"]
+    )
+    named = named_stages(rows)
+    assert list(named)[3:] == [
+        "transit",
+        "receive_stack",
+        "transit+receive_stack",
+        "receive_queue",
+    ]
+    total = np.nansum(list(named.values()), axis=0)
+    assert total.tolist() == rows["end_to_end_ns"].tolist()
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=3000))
+def test_bands_hold_the_share_of_messages_that_they_name(values: list[int]) -> None:
+    bands = percentile_bands(np.array(values, float))
+    n = len(values)
+    up_to = np.cumsum([int((bands == name).sum()) for name in bands.categories])
+    for count, p in zip(up_to, (0.5, 0.9, 0.99, 0.999, 1), strict=True):
+        assert count == max(1, math.ceil(round(p * n, 6)))
+
+
+@given(st.integers(1, 4000), st.integers(0, 9))
+def test_over_time_counts_every_message_once_and_keeps_the_slowest(
+    n: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    t_s, latency = np.sort(rng.uniform(0, 9, n)), rng.exponential(1e6, n)
+    drawn = over_time(t_s, latency)
+    all_of_them = drawn[drawn["role"] != "slow"]
+    assert all_of_them["messages"].sum() == n
+    assert drawn["latency_ns"].max() == pytest.approx(latency.max())
+    if n > 800:
+        assert all_of_them["max_ns"].max() == latency.max()
+        assert all_of_them["min_ns"].min() == latency.min()
+
+
+def test_the_line_is_that_of_the_known_link_and_its_band_holds_it() -> None:
+    trips = round_trips(1200)
+    sizes, rtt = (trips[name].to_numpy("float64") for name in ("size_bytes", "rtt_ns"))
+    rounds = np.arange(len(trips)) // 6.0
+    low = low_delays(sizes, rtt, rounds, fewest=10, resamples=400, seed=1)
+    line = line_with_band(low, Packets(), "echo")
+    # the 10th percentile of noise that is even over 20 us is 2 us
+    truth = FIXED_NS + 2000 + 2 * 8e9 * line["size_bytes"] / BANDWIDTH_BPS
+    assert np.abs(line["line_ns"] - truth).max() < 1000
+    assert (line["band_low_ns"] <= line["line_ns"]).all()
+    assert (line["line_ns"] <= line["band_high_ns"]).all()
+    # one size's percentile alone: 2 * 1.96 * 20 us * sqrt(0.1 * 0.9 / 200) = 1.66 us
+    assert ((line["band_high_ns"] - line["band_low_ns"]) < 3 * 1660).all()
+
+
+def test_the_lines_band_covers_the_truth_at_each_size_as_often_as_it_says() -> None:
+    rng, times = np.random.default_rng(11), 80
+    sizes = np.tile([18.0, 1024, 4096, 16384, 65507], 60)
+    rounds = np.repeat(np.arange(60.0), 5)
+    at, covered = np.array([1024.0, 16384.0]), np.zeros(2)
+    truth = 2e6 + 160 * at + 2000
+    for _ in range(times):
+        rtt = 2e6 + 160 * sizes + rng.uniform(0, 20_000, sizes.size)
+        low = low_delays(sizes, rtt, rounds, fewest=10, resamples=200, seed=1)
+        line = line_with_band(low, Packets(), "echo").set_index("size_bytes").loc[at]
+        covered += (line["band_low_ns"] <= truth) & (truth <= line["band_high_ns"])
+    # 95% or more, less three times the spread of a share of 80
+    assert (covered / times >= 0.95 - 3 * 0.024).all()
+
+
+def test_residuals_are_the_points_less_the_line() -> None:
+    crossing = crossing_bytes(np.array([100.0]), Packets.tcp(), "echo")
+    assert crossing.tolist() == [2 * (100 + 52)]
+    points = size_points(np.repeat([64.0], 20), np.arange(20.0))
+    # ranks of Binomial(20, 0.1): the 2.5% quantile is 0, the 97.5% quantile 5
+    row = points.iloc[0]
+    assert (row["p10_ns"], row["p10_high_ns"]) == (1, 5)
+    assert np.isnan(row["p10_low_ns"])
+
+
+def test_the_three_pieces_hold_every_message() -> None:
+    latency = np.random.default_rng(5).lognormal(13, 1, 5000)
+    figure = pieces_figure("tcp request", latency, "end to end")
+    for _, rows in figure.data.groupby("bins"):
+        counts = rows.groupby("piece")["messages"].sum()
+        assert counts["fastest 95%"] == 4750
+        assert counts["95% to 99.9%"] == 245
+        assert counts["slowest 0.1%"] == 5
+
+
+def test_what_cannot_be_told_of_a_queue_is_a_stated_reason() -> None:
+    alike = queue_figure("udp reply", np.zeros(50), np.arange(50.0))
+    assert isinstance(alike, Missing)
+    assert "must vary" in alike.reason
+
+
+def test_every_place_of_loss_is_told_with_how_many_came_there() -> None:
+    told = {
+        "round_trips": {"udp": {"sent": 10, "lost": 2}},
+        "runs": {
+            "a": {"counters": {"datagrams_dropped_at_socket": 1}},
+            "b": {
+                "link_counters": {
+                    "emulator": {"ab": {"packets_in": 9, "dropped_loss": 3}},
+                    "a": {
+                        "qdiscs": [
+                            {"kind": "tbf", "sent_packets": 6, "dropped_packets": 4}
+                        ]
+                    },
+                }
+            },
+        },
+    }
+    places = places_of_loss(told).set_index("place")
+    assert places["lost"].to_dict() == {
+        "udp round trips without a reply": 2,
+        "a: full socket of the receiver": 1,
+        "b: a: qdisc tbf": 4,
+        "b: emulator ab, loss": 3,
+    }
+    assert places.loc["b: a: qdisc tbf", "of"] == 10
+
+
+@given(st.integers(1, 500), st.data())
+def test_the_interval_of_a_share_is_scipys_exact_one(
+    of: int, data: st.DataObject
+) -> None:
+    lost = data.draw(st.integers(0, of))
+    exact = stats.binomtest(lost, of).proportion_ci(0.95, method="exact")
+    assert share_interval(lost, of) == pytest.approx((exact.low, exact.high), abs=1e-9)
+
+
+@given(st.text(max_size=30))
+def test_no_text_begins_a_formula_in_a_spreadsheet(text: str) -> None:
+    frame = pd.DataFrame({"name": [text], "n": [-1.5]})
+    (header, row) = csv.reader(io.StringIO(csv_text(frame), newline=""))
+    assert header == ["name", "n"]
+    assert not row[0].lstrip().startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠"))
+    line = " ".join(text.splitlines())
+    assert row[0] in (line, f"'{line}")
+    assert float(row[1]) == -1.5
+
+
+@pytest.mark.parametrize("text", ["\t=1+1", "  @SUM(A1)", "-2+3", "+1", "＝1"])
+def test_what_a_spreadsheet_would_run_gets_an_apostrophe(text: str) -> None:
+    assert harmless(text) == f"'{text}"
