@@ -8,13 +8,15 @@ import numpy as np
 import pandas as pd
 
 from latprof_analysis.readers.result import ReadError, Samples, samples_frame
-from latprof_analysis.readers.schema import Column, Schema
+from latprof_analysis.readers.schema import Column, Schema, Wrong
 from latprof_analysis.readers.table import first_line, read_table
 
 NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _DELIMITERS = ",;\t"
 # What half of the latencies cannot be: light goes 30 cm in a nanosecond.
 _LEAST_NS, _MOST_NS = 1.0, 3600e9
+# What 64-bit nanoseconds hold, and no latency is.
+_YEARS_NS = 3.2e18
 
 
 def read_columns(
@@ -50,7 +52,15 @@ def read_columns(
     wanted = [Column(latency_column, "number", blank=True)]
     if size_column is not None:
         wanted.append(Column(size_column, "count", blank=True))
-    read = read_table(path, Schema(tuple(wanted), delimiter=delimiter))
+
+    def too_long(frame: pd.DataFrame) -> list[Wrong]:
+        above = (
+            NS_PER_UNIT[unit] * frame[latency_column].to_numpy(np.float64) > _YEARS_NS
+        )
+        return [(above, lambda _: f"{latency_column} is more than a hundred years")]
+
+    schema = Schema(tuple(wanted), delimiter=delimiter, check=too_long)
+    read = read_table(path, schema)
     latency_ns = NS_PER_UNIT[unit] * read.frame[latency_column].to_numpy(np.float64)
     _check_unit(path, latency_ns, unit)
     frame = samples_frame(

@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.changepoint import level_changes
 from latprof_analysis.distribution import Piece, three_pieces
+from latprof_analysis.histogram import Histogram
+from latprof_analysis.kind_totals import percentiles as histogram_percentiles
 from latprof_analysis.loss import loss_episodes, loss_pattern, loss_share
 from latprof_analysis.loss_models import choose_loss_model
 from latprof_analysis.modes import find_modes
@@ -83,6 +85,13 @@ def _percentiles(sample: Floats) -> Any:
         }
 
     return or_reason(told)
+
+
+def by_histogram(times: Floats) -> dict[str, Any]:
+    """Return percentiles in ns as a run's summary has them."""
+    histogram = Histogram()
+    histogram.record(np.round(times).astype(np.int64))
+    return histogram_percentiles(histogram)
 
 
 def quantile(q: Quantile) -> dict[str, Any]:

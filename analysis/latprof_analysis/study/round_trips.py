@@ -10,8 +10,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from latprof_analysis.fit_result import ReplyMode
-from latprof_analysis.histogram import Histogram
-from latprof_analysis.kind_totals import percentiles
 from latprof_analysis.run_figures import NS_PER_SECOND, round_trip_fit
 from latprof_analysis.run_setup import RunSetup
 from latprof_analysis.study import findings
@@ -63,6 +61,7 @@ def _figures(rows: pd.DataFrame, setup: RunSetup) -> dict[str, Any]:
     answered = rows[~lost]
     times = floats(answered["rtt_ns"])
     late = floats(rows["sent_ns"] - rows["intended_ns"])
+    sizes = answered["size_bytes"]
     return {
         "sent": len(rows),
         "lost": int(lost.sum()),
@@ -70,22 +69,16 @@ def _figures(rows: pd.DataFrame, setup: RunSetup) -> dict[str, Any]:
         "open_loop": setup.interval_ns > 0,
         "offered_per_second": _offered(setup.interval_ns),
         "achieved_per_second": _per_second(rows),
-        "rtt": _percentiles(times),
-        "lateness": _percentiles(np.fmax(late[~np.isnan(late)], 0)),
+        "rtt": findings.by_histogram(times),
+        "lateness": findings.by_histogram(np.fmax(late[~np.isnan(late)], 0)),
         "sizes": {
-            str(size): _percentiles(times[(answered["size_bytes"] == size).to_numpy()])
-            for size in np.sort(answered["size_bytes"].unique())
+            str(size): findings.by_histogram(times[(sizes == size).to_numpy()])
+            for size in np.sort(sizes.unique())
         },
         "tail": findings.tail(times, answered["size_bytes"]),
         "time": findings.over_time(above_usual(answered["size_bytes"], times)),
         "loss": findings.losses(lost),
     }
-
-
-def _percentiles(times: Floats) -> dict[str, Any]:
-    histogram = Histogram()
-    histogram.record(times.astype(np.int64))
-    return percentiles(histogram)
 
 
 def _per_second(rows: pd.DataFrame) -> float | None:

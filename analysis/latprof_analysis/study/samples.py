@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from latprof_analysis.fit import fit_round_trips
 from latprof_analysis.fit_result import ReplyMode
-from latprof_analysis.histogram import Histogram
-from latprof_analysis.kind_totals import percentiles
 from latprof_analysis.readers.result import Samples
 from latprof_analysis.study import Study, findings
 from latprof_analysis.study.messages import above_usual, floats
@@ -58,8 +55,8 @@ def _kind(rows: pd.DataFrame, reply_mode: ReplyMode | None) -> dict[str, Any]:
         "n": len(each),
         "lost": int(lost.sum()),
         "sizes": {
-            _NO_SIZE if pd.isna(size) else str(size): _percentiles(of_size)
-            for size, of_size in each.groupby("size_bytes", dropna=False)
+            _NO_SIZE if pd.isna(size) else str(size): findings.by_histogram(floats(of))
+            for size, of in each.groupby("size_bytes", dropna=False)["latency_ns"]
         },
         "given": _given(rows),
         **_fits(each if len(each) else _means(rows), reply_mode),
@@ -71,12 +68,6 @@ def _kind(rows: pd.DataFrame, reply_mode: ReplyMode | None) -> dict[str, Any]:
     if (rows["statistic"] == _EACH).any():
         found["loss"] = findings.losses(lost)
     return found
-
-
-def _percentiles(rows: pd.DataFrame) -> dict[str, Any]:
-    histogram = Histogram()
-    histogram.record(np.round(floats(rows["latency_ns"])).astype(np.int64))
-    return percentiles(histogram)
 
 
 def _given(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -30,7 +30,8 @@ def show_tails(groups: dict[str, dict[str, Any]], console: Console) -> None:
                 value, interval = duration(figure["value_ns"]), _interval(figure)
                 table.add_row(shown(first), p, value, interval, str(figure["n"]))
                 first = ""
-    console.print(table)
+    if table.row_count:
+        console.print(table)
     for name, figures in groups.items():
         tail = figures["tail"]
         show_line(console, f" {name}: {_pieces(tail)}", "dim")
@@ -71,10 +72,13 @@ def _modes(modes: dict[str, Any]) -> str:
 
 def show_order(groups: dict[str, dict[str, Any]], console: Console) -> None:
     """Show what the order of time tells: dependence, change points, loss, queues."""
-    show_line(console, "\nin the order of time", "bold")
-    for name, figures in groups.items():
-        show_line(console, f" {name}")
-        for sentence in _order_sentences(figures):
+    told = {name: _order_sentences(figures) for name, figures in groups.items()}
+    if any(told.values()):
+        show_line(console, "\nin the order of time", "bold")
+    for name, sentences in told.items():
+        for i, sentence in enumerate(sentences):
+            if not i:
+                show_line(console, f" {name}")
             show_line(console, f"   {sentence}", "dim")
 
 
