@@ -175,6 +175,24 @@ def test_wrong_rows_are_named_and_the_rest_is_used(tmp_path, capsys):
     assert "left out: " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_bytes_that_were_changed_cost_rows_not_the_program(tmp_path, capsys, seed):
+    write_run(tmp_path / "run")
+    random = np.random.default_rng(seed)
+    for name in ("messages.csv", "round_trips.csv", "run.json"):
+        path = tmp_path / "run" / name
+        data = bytearray(path.read_bytes())
+        for at in random.integers(0, len(data), 1 + len(data) // 2000):
+            data[at] = random.integers(0, 256)
+        path.write_bytes(data)
+    status = cli.main(["analyze", str(tmp_path / "run")])
+
+    shown = capsys.readouterr()
+    assert status in (0, 1)
+    # a refusal names the file
+    assert shown.err == "" if not status else str(tmp_path / "run") in shown.err
+
+
 def test_a_killed_run_is_analyzed_as_far_as_it_goes(tmp_path, capsys):
     write_run(tmp_path / "run", state="running")
     (tmp_path / "run" / "summary.json").unlink()
