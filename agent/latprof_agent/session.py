@@ -44,6 +44,7 @@ class RunOptions:
     record: bool = True  # False: the same run without probes, to compare with
     ring_bytes: int | None = None
     out: Path | None = None
+    parquet: bool = False
     arguments: tuple[str, ...] = ()
 
 
@@ -189,6 +190,8 @@ class _Session:
         try:
             folder.write_json("run.json", description)
             folder.write_json("summary.json", summary)
+            if self.options.parquet:
+                folder.write_parquet()
         except LatprofError as error:
             failure = failure or error
             summary["failure"] = str(failure)

@@ -68,6 +68,15 @@ class RunFolder:
             partial.unlink(missing_ok=True)
             raise self._cannot_write(name, error) from error
 
+    def write_parquet(self) -> None:
+        """Write the tables as Parquet, too."""
+        from latprof_analysis.readers.parquet_writing import write_parquet
+
+        try:
+            write_parquet(self.path)
+        except OSError as error:
+            raise self._cannot_write("*.parquet", error) from error
+
     def _cannot_write(self, name: str, error: OSError) -> StoreError:
         return StoreError(
             f"cannot write {self.path / name}: {os.strerror(error.errno or 0).lower()};"

@@ -46,13 +46,16 @@ _HOMES = {
     "percentiles_in_order": "percentile",
     "quantile_ci": "quantiles",
     "read": "readers",
+    "read_batches": "readers.batches",
     "read_columns": "readers",
     "read_runs": "readers",
     "read_sides": "comparison",
     "samples_needed": "quantiles",
+    "scan_runs": "scan",
     "stage_dispersions": "stage_trains",
     "three_pieces": "distribution",
     "wait_by_queue": "waiting",
+    "write_parquet": "readers.parquet_writing",
 }
 
 

@@ -80,10 +80,9 @@ class Histogram:
             Nanoseconds, from 0 to below 2**63. A larger one is taken for a
             negative difference of unsigned stamps and refused.
         """
-        ns = _checked(values)
+        ns, low, high = _checked(values)
         if not ns.size:
             return
-        low, high = int(ns.min()), int(ns.max())
         fits = ns if high < _LIMIT_NS else ns[ns < _LIMIT_NS]
         self.counts += np.bincount(_bucket(fits), minlength=_BUCKETS)
         self.overflow += ns.size - fits.size
@@ -186,15 +185,17 @@ def _exact_sum(ns: NDArray[np.int64], high: int) -> int:
     return (int((ns >> 32).sum()) << 32) + int((ns & 0xFFFFFFFF).sum())
 
 
-def _checked(values: ArrayLike) -> NDArray[np.int64]:
+def _checked(values: ArrayLike) -> tuple[NDArray[np.int64], int, int]:
+    """Return durations with their extremes, which are 0 where there are none."""
     ns = np.asarray(values)
     if ns.ndim != 1:
         raise ValueError(f"values must have shape (n,), got {ns.shape}")
     if not ns.size:
-        return ns.astype(np.int64)
+        return ns.astype(np.int64), 0, 0
     if not np.issubdtype(ns.dtype, np.integer):
         raise ValueError(f"values must be whole nanoseconds, got {ns.dtype}")
-    if ns.min() < 0 or ns.max() >= 2**63:
-        wrong = ns.min() if ns.min() < 0 else ns.max()
+    low, high = int(ns.min()), int(ns.max())
+    if low < 0 or high >= 2**63:
+        wrong = low if low < 0 else high
         raise ValueError(f"values must be from 0 to below 2**63 ns, got {wrong}")
-    return ns.astype(np.int64, copy=False)
+    return ns.astype(np.int64, copy=False), low, high

@@ -69,9 +69,9 @@ class KindTotals:
     def count(self, numbers: Mapping[str, Ints], at: NDArray[np.intp]) -> None:
         """Add up what is counted of all rows, also of those that died."""
         self.messages += len(at)
-        self.bytes += _total(numbers["size_bytes"][at])
-        self.packets += _total(numbers["packets"][at])
-        self.retransmits += _total(numbers["retransmits"][at])
+        self.bytes += _total(numbers["size_bytes"].take(at))
+        self.packets += _total(numbers["packets"].take(at))
+        self.retransmits += _total(numbers["retransmits"].take(at))
 
     def record_smallest(self, sizes: Ints, transits: Ints) -> None:
         """Add the transits of those that are of the smallest size."""

@@ -116,17 +116,17 @@ class MessageTotals:
         missing: NDArray[np.uint8],
         at: NDArray[np.intp],
     ) -> None:
-        complete = numbers["end_to_end_ns"][at] != BLANK
+        complete = numbers["end_to_end_ns"].take(at) != BLANK
         whole = at if complete.all() else at[complete]
         totals.count(numbers, at)
         totals.complete += len(whole)
-        groups, index = totals.by_size.admit(numbers["size_bytes"][whole])
-        for key, rows in alike(index * _CODES + missing[whole], whole):
+        groups, index = totals.by_size.admit(numbers["size_bytes"].take(whole))
+        for key, rows in alike(index * _CODES + missing.take(whole), whole):
             group, code = int(groups[key // _CODES]), key % _CODES
             for bit, stamp in enumerate(STAMPS):
                 self.missing[stamp] += len(rows) * (code >> bit & 1)
             for name, column in stages_present(code):
-                self._record(totals.by_size, group, name, numbers[column][rows])
+                self._record(totals.by_size, group, name, numbers[column].take(rows))
         if self.most:
             self._add_paths(totals, numbers, whole)
         _add_smallest(totals, numbers, whole)
@@ -142,9 +142,9 @@ class MessageTotals:
             (totals.by_hops, "hops"),
             (totals.by_packets, "packets"),
         ):
-            groups, index = grouped.admit(numbers[column][whole])
+            groups, index = grouped.admit(numbers[column].take(whole))
             for key, rows in alike(index, whole):
-                values = times[rows]
+                values = times.take(rows)
                 if (values >= 0).any():
                     histogram = grouped.of(groups[key], "end_to_end")
                     histogram.record(values[values >= 0])
@@ -158,7 +158,16 @@ class MessageTotals:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures by kind, stage and percentile, in ns."""
-        return {kind: totals.as_dict() for kind, totals in self.kinds.items()}
+        return {kind: self.kinds[kind].as_dict() for kind in self.in_order()}
+
+    def in_order(self) -> list[str]:
+        """Return the kinds by protocol, requests before replies before others."""
+        return sorted(self.kinds, key=_order)
+
+
+def _order(name: str) -> tuple[str, int, str]:
+    protocol, _, kind = name.partition(" ")
+    return protocol, ("request", "reply", kind).index(kind), kind
 
 
 def _by_kind(
@@ -183,7 +192,7 @@ def _add_smallest(
     """Add those of the smallest size whose transit is no other stage's, too."""
     sizes = numbers["size_bytes"]
     if totals.smallest_bytes is not None:
-        whole = whole[sizes[whole] <= totals.smallest_bytes]
+        whole = whole[sizes.take(whole) <= totals.smallest_bytes]
     known = (numbers["xmit_ns"][whole] > 0) & (numbers["arrive_ns"][whole] > 0)
     rows = whole[known]
     totals.record_smallest(sizes[rows], numbers["transit_ns"][rows])

@@ -29,6 +29,7 @@ MEASUREMENTS = (
     "flood",
     "memory",
     "help",
+    "scale",
 )
 
 

@@ -86,7 +86,7 @@ def test_what_is_not_there_or_no_run_folder_is_refused(tmp_path):
         (message(send_ns="NaN"), "send_ns must be a whole number, got 'NaN'"),
         (message(send_ns="1e9"), "send_ns must be a whole number, got '1e9'"),
         (message(send_ns=10**30), "send_ns must be a whole number, got '1000"),
-        (message(size_bytes=""), "size_bytes is missing"),
+        (message(kind=""), "kind is missing"),
         (message(size_bytes="64 B"), "size_bytes must be a whole number, got '64 B'"),
         (message(read_ns=4), "read_ns 4 is before send_ns 5"),
         (message(queue_ns=9, read_ns=7), "read_ns 7 is before queue_ns 9"),

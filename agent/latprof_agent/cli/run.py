@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 from latprof_agent.cli.root import require_root
@@ -148,6 +149,8 @@ def _check_together(options: argparse.Namespace) -> None:
     ):
         if wrong:
             _refuse(text)
+    if options.parquet and not find_spec("pyarrow"):
+        _refuse("--parquet: needs pyarrow; install latprof with its extra parquet")
     try:
         shlex.split(options.server)
     except ValueError as error:
@@ -170,5 +173,6 @@ def _checked(options: argparse.Namespace) -> Any:
         record=not options.no_probes,
         ring_bytes=options.ring_bytes,
         out=options.out,
+        parquet=options.parquet,
         arguments=tuple(sys.argv[1:]),
     )

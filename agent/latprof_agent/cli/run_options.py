@@ -258,6 +258,11 @@ def _add_output(group: Any) -> None:
         help="new run folder (default: runs/DATE-TIME)",
     )
     group.add_argument(
+        "--parquet",
+        action="store_true",
+        help="write the tables as Parquet, too; needs pyarrow (default: CSV only)",
+    )
+    group.add_argument(
         "--json",
         action="store_true",
         help="print one JSON document on stdout, all else on stderr",

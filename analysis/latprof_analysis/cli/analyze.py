@@ -47,6 +47,12 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     )
     csv.add_argument("--size-column", metavar="NAME", help="column of sizes in bytes")
     parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="read run folders on this Dask cluster, which must see the same files: "
+        "tcp://HOST:8786",
+    )
+    parser.add_argument(
         "--reply",
         metavar="echo|BYTES",
         type=_reply,
@@ -65,6 +71,7 @@ def _reply(text: str) -> str | int:
 
 def read_study(options: argparse.Namespace, *, thorough: bool) -> Study:
     """Read what the options name; `LatprofError` in one line where it cannot be."""
+    from latprof_analysis.cli.progress import show_progress
     from latprof_analysis.study import analyze
 
     if (options.latency_column is None) != (options.unit is None):
@@ -79,6 +86,8 @@ def read_study(options: argparse.Namespace, *, thorough: bool) -> Study:
             size_column=options.size_column,
             reply_mode=options.reply,
             thorough=thorough,
+            progress=show_progress(),
+            dask=options.dask,
         )
     except LatprofError:
         raise

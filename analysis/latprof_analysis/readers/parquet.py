@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas as pd
 
 from latprof_analysis.readers import cells
 from latprof_analysis.readers.result import ReadError, Skipped, concatenated
+from latprof_analysis.readers.run_schema import MESSAGES, ROUND_TRIPS
 from latprof_analysis.readers.schema import Column, Schema
 from latprof_analysis.readers.table import (
     Table,
@@ -21,6 +23,12 @@ from latprof_analysis.readers.table import (
 )
 
 MAGIC = b"PAR1"
+RUN_TEXTS = [
+    column.name
+    for schema in (MESSAGES, ROUND_TRIPS)
+    for column in schema.columns
+    if column.kind == "text"
+]
 _ROWS_AT_ONCE = 1 << 19
 
 
@@ -42,31 +50,58 @@ def is_readable(path: Path) -> bool:
     return True
 
 
+@contextmanager
+def opened_parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file; the reason in one line where it, or its reader, fails."""
+    pa, pq = cells.arrow(""), cells.arrow(".parquet")
+    if pq is None:
+        raise ReadError(path, "Parquet needs pyarrow; install it, or give the CSV")
+    try:
+        metadata = pq.read_metadata(path)
+    except pa.ArrowException as error:
+        raise ReadError(path, "it breaks off: no whole Parquet file") from error
+    except OSError as error:
+        raise ReadError(path, (error.strerror or str(error)).lower()) from error
+    texts = [name for name in metadata.schema.names if name in RUN_TEXTS]
+    try:
+        # texts as their numbers among the distinct ones
+        with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts) as file:
+            yield file
+    except (OSError, pa.ArrowException) as error:
+        why = str(error).splitlines()[0] if str(error) else "it cannot be decoded"
+        raise ReadError(path, why) from error
+
+
 def read_parquet(
     path: Path, schema: Schema, *, columns: Collection[str] | None = None
 ) -> Table:
     """Read the columns of a schema; wrong rows are told by their number from 1."""
-    pa, pq = cells.arrow(""), cells.arrow(".parquet")
-    if pq is None:
-        raise ReadError(path, "Parquet needs pyarrow; install it, or give the CSV")
     skipped = Skipped(path)
     frames = []
     row = 1
-    try:
-        file = pq.ParquetFile(path)
+    with opened_parquet(path) as file:
         names = file.schema_arrow.names
         wanted = wanted_columns(path, names, schema, columns)
         chosen = [column.name for column in wanted]
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=chosen):
-            frame = _frame(path, pa.Table.from_batches([batch]), wanted)
-            rows = np.arange(row, row + len(frame))
-            frames.append(sorted_out(frame, wanted, schema, rows, skipped))
-            row += len(frame)
-    except (OSError, pa.ArrowException) as error:
-        why = str(error).splitlines()[0] if str(error) else "it is no Parquet file"
-        raise ReadError(path, why) from error
+            frames.append(parsed_batch(path, batch, wanted, schema, row, skipped))
+            row += len(batch)
     frame = concatenated(frames) if frames else pd.DataFrame()
     return completed(frame, skipped, schema, names, columns)
+
+
+def parsed_batch(
+    path: Path,
+    batch: Any,
+    wanted: list[Column],
+    schema: Schema,
+    first_row: int,
+    skipped: Skipped,
+) -> pd.DataFrame:
+    """Return the good rows of a batch."""
+    frame = _frame(path, cells.arrow("").Table.from_batches([batch]), wanted)
+    rows = np.arange(first_row, first_row + len(frame))
+    return sorted_out(frame, wanted, schema, rows, skipped)
 
 
 def _frame(path: Path, table: Any, wanted: list[Column]) -> pd.DataFrame:
@@ -88,10 +123,5 @@ def _frame(path: Path, table: Any, wanted: list[Column]) -> pd.DataFrame:
 
 def column_names(path: Path) -> list[str]:
     """Return the names of a Parquet file's columns."""
-    pa, pq = cells.arrow(""), cells.arrow(".parquet")
-    if pq is None:
-        raise ReadError(path, "Parquet needs pyarrow; install it, or give the CSV")
-    try:
-        return list(pq.read_schema(path).names)
-    except (OSError, pa.ArrowException) as error:
-        raise ReadError(path, "it breaks off: no whole Parquet file") from error
+    with opened_parquet(path) as file:
+        return list(file.schema_arrow.names)

@@ -32,6 +32,11 @@ class ReadError(LatprofError, ValueError):
 
     def __init__(self, path: Path | str, why: str) -> None:
         super().__init__(f"cannot read {path}: {why}")
+        self._from = str(path), why
+
+    def __reduce__(self) -> tuple[type[ReadError], tuple[str, str]]:
+        """Survive the way from another process."""
+        return type(self), self._from
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ RTT = (
     " responder's own time is in it"
 )
 END_TO_END = "end to end, from the message made (or sent) to read"
-_SCHEMAS = dict(zip(TABLES, (MESSAGES, ROUND_TRIPS), strict=True))
+SCHEMAS = dict(zip(TABLES, (MESSAGES, ROUND_TRIPS), strict=True))
 _DOCUMENTS = ("run.json", "summary.json")
 
 
@@ -93,11 +93,11 @@ def read_runs(
     """
     folders = expand(paths)
     names = run_names(folders)
-    parts: dict[str, list[pd.DataFrame]] = {table: [] for table in _SCHEMAS}
+    parts: dict[str, list[pd.DataFrame]] = {table: [] for table in SCHEMAS}
     runs = Runs(pd.DataFrame(), pd.DataFrame(), {}, [], [], 0)
     for folder, name in zip(folders, names, strict=True):
-        runs.documents[name] = _documents(folder, name, runs.notes)
-        for table, schema in _SCHEMAS.items():
+        runs.documents[name] = read_documents(folder, name, runs.notes)
+        for table, schema in SCHEMAS.items():
             read = _table(folder, table, schema, columns)
             _note(runs, name, table, read)
             parts[table].append(_with_run(read.frame, name))
@@ -121,7 +121,8 @@ def run_names(folders: Sequence[Path]) -> list[str]:
     ]
 
 
-def _documents(folder: Path, name: str, notes: list[str]) -> dict[str, Any]:
+def read_documents(folder: Path, name: str, notes: list[str]) -> dict[str, Any]:
+    """Return run.json and summary.json as far as there; notes on what is not."""
     found: dict[str, Any] = {}
     for file in _DOCUMENTS:
         if not (folder / file).is_file():
@@ -141,12 +142,23 @@ def _table(
     folder: Path, table: str, schema: Schema, columns: Collection[str] | None
 ) -> Table:
     """Read a table in whichever form it is there; empty where there is none."""
+    file = table_file(folder, table)
+    if file is None:
+        return Table.empty(folder / f"{table}.csv", schema, columns)
+    if file.suffix == ".parquet":
+        return parquet.read_parquet(file, schema, columns=columns)
+    return read_table(file, schema, columns=columns)
+
+
+def table_file(folder: Path, table: str) -> Path | None:
+    """Return which of a table's files to read, None where there is none.
+
+    Parquet where it is there and readable, or where there is nothing else.
+    """
     text, binary = folder / f"{table}.csv", folder / f"{table}.parquet"
     if binary.is_file() and not (text.is_file() and not parquet.is_readable(binary)):
-        return parquet.read_parquet(binary, schema, columns=columns)
-    if text.is_file():
-        return read_table(text, schema, columns=columns)
-    return Table.empty(text, schema, columns)
+        return binary
+    return text if text.is_file() else None
 
 
 def _note(runs: Runs, name: str, table: str, read: Table) -> None:
@@ -199,7 +211,7 @@ def read_round_trips(path: Path) -> Samples:
 def _alone(path: Path, table: str) -> Samples:
     runs = Runs(pd.DataFrame(), pd.DataFrame(), {}, [], [], 0)
     tables = {}
-    for name, schema in _SCHEMAS.items():
+    for name, schema in SCHEMAS.items():
         if name != table:
             read = Table.empty(path, schema, None)
         elif parquet.is_parquet(path):

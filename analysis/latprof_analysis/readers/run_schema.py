@@ -55,7 +55,12 @@ MESSAGES = Schema(
         _count("destination_port", "of the receiver"),
         _text("kind", "request, reply, warmup, or message", needed=True),
         _count("sequence", "TCP: offset of the last byte, from 1; UDP: number"),
-        _count("size_bytes", "what the send call gave", needed=True),
+        Column(
+            "size_bytes",
+            "count",
+            blank=True,
+            about="what the send call gave; blank where only the receiver was seen",
+        ),
         _count("packets", "in which it went"),
         _count("retransmits", "segments of it that were sent again"),
         _count("hops", "routers on its way"),
@@ -70,6 +75,7 @@ MESSAGES = Schema(
         _count("end_to_end_ns", "read less created, or less send"),
     ),
     check=_backwards,
+    checked=tuple(f"{stamp}_ns" for stamp in STAMPS),
     ends_whole=True,
 )
 
@@ -106,5 +112,6 @@ ROUND_TRIPS = Schema(
         _count("lost", "1 if no reply came", needed=True),
     ),
     check=_lost_or_timed,
+    checked=("rtt_ns", "lost"),
     ends_whole=True,
 )

@@ -42,12 +42,14 @@ class Column:
 class Schema:
     """The columns of a format, and what else must hold in each row.
 
-    `ends_whole`: its writer ends every line. `spaced`: a space follows each
-    delimiter. `ruler`: lines that begin so are no rows.
+    `checked`: the columns that `check` looks at. `ends_whole`: its writer ends every
+    line. `spaced`: a space follows each delimiter. `ruler`: lines that begin so are
+    no rows.
     """
 
     columns: tuple[Column, ...]
     check: Callable[[pd.DataFrame], list[Wrong]] | None = None
+    checked: tuple[str, ...] = ()
     delimiter: str = ","
     ends_whole: bool = False
     spaced: bool = False

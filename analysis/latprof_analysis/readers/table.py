@@ -68,13 +68,13 @@ def read_table(
     skipped = Skipped(path)
     frames = []
     with opened(path) as file:
-        names = _header(path, file, schema, header_line)
+        names = read_header(path, file, schema, header_line)
         wanted = wanted_columns(path, names, schema, columns)
         layout = Layout(len(names), schema.delimiter, schema.ends_whole, schema.ruler)
         arrow = cells.arrow(".csv") is not None and layout.fields > 1
         first = header_line + 1
         for block in blocks(file, layout, first, skipped, parser_counts=arrow):
-            frames.append(_rows(block, layout, names, wanted, schema, skipped))
+            frames.append(parsed_rows(block, layout, names, wanted, schema, skipped))
     frame = concatenated(frames) if frames else pd.DataFrame()
     return completed(frame, skipped, schema, names, columns)
 
@@ -109,7 +109,8 @@ def opened(path: Path) -> BinaryIO:
         raise ReadError(path, (error.strerror or str(error)).lower()) from error
 
 
-def _header(path: Path, file: BinaryIO, schema: Schema, line: int) -> list[str]:
+def read_header(path: Path, file: BinaryIO, schema: Schema, line: int = 1) -> list[str]:
+    """Return the names of a file's columns, from the line in which they stand."""
     for _ in range(line - 1):
         file.readline()
     raw = file.readline(_LONGEST_HEADER_BYTES)
@@ -142,7 +143,7 @@ def wanted_columns(
     ]
 
 
-def _rows(
+def parsed_rows(
     block: Block,
     layout: Layout,
     names: list[str],

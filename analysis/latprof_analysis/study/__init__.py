@@ -6,14 +6,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from latprof_analysis.errors import UsageError
 from latprof_analysis.fit_result import ReplyMode
+from latprof_analysis.readers.detection import detect
 from latprof_analysis.readers.formats import read
 from latprof_analysis.readers.paths import expand, is_run_folder
 from latprof_analysis.readers.result import Samples
+
+if TYPE_CHECKING:
+    from latprof_analysis.scan import Progress
+
+# Formats that are a run's table by itself.
+_TABLES = ("messages", "round-trips")
 
 
 @dataclass
@@ -50,6 +58,8 @@ def analyze(
     size_column: str | None = None,
     reply_mode: ReplyMode | None = None,
     thorough: bool = False,
+    progress: Progress | None = None,
+    dask: str | None = None,
 ) -> Study:
     """Read run folders or other tools' files, and find out what they say.
 
@@ -61,6 +71,8 @@ def analyze(
         How the responder answered, for formats that do not record it.
     thorough : bool
         Also fit each stage, and the round trips by rival estimators: takes seconds.
+    progress, dask
+        As in `scan_runs`, for run folders.
 
     Raises
     ------
@@ -83,9 +95,16 @@ def analyze(
     from latprof_analysis.study.samples import study_samples
 
     found = expand(paths)
-    if latency_column is None and all(is_run_folder(path) for path in found):
-        return study_runs(found, thorough=thorough)
+    if latency_column is None and all(_is_run(path) for path in found):
+        return study_runs(found, thorough=thorough, progress=progress, dask=dask)
+    if dask:
+        raise UsageError("a Dask cluster reads run folders only")
     samples = read(
         found, latency_column=latency_column, unit=unit, size_column=size_column
     )
     return study_samples(samples, reply_mode)
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a path is a run folder, or a table of one by itself."""
+    return is_run_folder(path) or (path.is_file() and detect(path) in _TABLES)

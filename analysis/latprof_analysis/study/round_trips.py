@@ -12,28 +12,29 @@ from numpy.typing import NDArray
 from latprof_analysis.fit_result import ReplyMode
 from latprof_analysis.run_figures import NS_PER_SECOND, round_trip_fit
 from latprof_analysis.run_setup import RunSetup
+from latprof_analysis.scan import Scan, Trips
+from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings
-from latprof_analysis.study.messages import above_usual, floats
+from latprof_analysis.study.messages import above_usual
 from latprof_analysis.wire import Packets
 
 Floats = NDArray[np.float64]
 
 
+# Of more a stretch is looked at where the order of time is asked for.
+_MOST_IN_ORDER = 200_000
+
+
 def trip_figures(
-    round_trips: pd.DataFrame,
-    setup: RunSetup,
-    run: Mapping[str, Any] | None,
-    *,
-    thorough: bool,
+    scan: Scan, setup: RunSetup, run: Mapping[str, Any] | None, *, thorough: bool
 ) -> dict[str, dict[str, Any]]:
     """Describe round trips by protocol.
 
     Parameters
     ----------
-    round_trips : DataFrame
-        Columns of `readers.run_schema`.
+    scan : Scan
     setup : RunSetup
-        What all their runs have in common.
+        What all its runs have in common.
     run : mapping or None
         run.json of one of them; None where they have no link or reply mode in
         common, so that no fit is of anything.
@@ -48,44 +49,37 @@ def trip_figures(
         ``least_squares`` (means of five).
     """
     found = {}
-    for protocol, rows in round_trips.groupby("protocol", observed=True):
-        ordered = rows.sort_values(["run", "sequence"])
-        figures = _figures(ordered, setup)
-        fits = _fits(str(protocol), ordered, setup, run, thorough)
-        found[str(protocol)] = figures | fits
+    for protocol, totals in scan.trip_totals.items():
+        of_runs = [trips for (_, p), trips in scan.trips.items() if p == protocol]
+        found[protocol] = totals.as_dict() | {
+            "open_loop": setup.interval_ns > 0,
+            "offered_per_second": _offered(setup.interval_ns),
+            "achieved_per_second": _per_second(of_runs),
+            **_in_order(of_runs),
+            **_fits(protocol, of_runs, setup, run, thorough),
+        }
     return found
 
 
-def _figures(rows: pd.DataFrame, setup: RunSetup) -> dict[str, Any]:
-    lost = rows["lost"].to_numpy("int64") > 0
-    answered = rows[~lost]
-    times = floats(answered["rtt_ns"])
-    late = floats(rows["sent_ns"] - rows["intended_ns"])
-    sizes = answered["size_bytes"]
+def _in_order(of_runs: list[Trips]) -> dict[str, Any]:
+    lost = np.concatenate([trips.lost for trips in of_runs])
+    rtt = np.concatenate([trips.rtt_ns for trips in of_runs])[~lost]
+    size = np.concatenate([trips.size_bytes for trips in of_runs])[~lost]
+    step = -(-rtt.size // _MOST_IN_ORDER) or 1
+    times, sizes = rtt[::step].astype(np.float64), pd.Series(size[::step])
     return {
-        "sent": len(rows),
-        "lost": int(lost.sum()),
-        "loss_ratio": float(lost.mean()),
-        "open_loop": setup.interval_ns > 0,
-        "offered_per_second": _offered(setup.interval_ns),
-        "achieved_per_second": _per_second(rows),
-        "rtt": findings.by_histogram(times),
-        "lateness": findings.by_histogram(np.fmax(late[~np.isnan(late)], 0)),
-        "sizes": {
-            str(size): findings.by_histogram(times[(sizes == size).to_numpy()])
-            for size in np.sort(sizes.unique())
-        },
-        "tail": findings.tail(times, answered["size_bytes"]),
-        "time": findings.over_time(above_usual(answered["size_bytes"], times)),
+        "tail": findings.tail(times, sizes),
+        "time": findings.over_time(above_usual(sizes, times)),
         "loss": findings.losses(lost),
     }
 
 
-def _per_second(rows: pd.DataFrame) -> float | None:
+def _per_second(of_runs: list[Trips]) -> float | None:
     """Rate at which each run sent, over all of them."""
-    sent = rows.groupby("run", observed=True)["sent_ns"].agg(["min", "max", "count"])
-    seconds = float((sent["max"] - sent["min"]).sum()) / NS_PER_SECOND
-    return float((sent["count"] - 1).sum()) / seconds if seconds > 0 else None
+    sent = [trips.sent_ns[trips.sent_ns != BLANK] for trips in of_runs]
+    sent = [times for times in sent if times.size]
+    seconds = sum(int(times.max() - times.min()) for times in sent) / NS_PER_SECOND
+    return sum(times.size - 1 for times in sent) / seconds if seconds > 0 else None
 
 
 def _offered(interval_ns: int) -> float | None:
@@ -94,22 +88,32 @@ def _offered(interval_ns: int) -> float | None:
 
 def _fits(
     protocol: str,
-    rows: pd.DataFrame,
+    of_runs: list[Trips],
     setup: RunSetup,
     run: Mapping[str, Any] | None,
     thorough: bool,
 ) -> dict[str, Any]:
     if run is None or setup.reply_mode is None:
         return {"fit": None}
-    answered = (rows["lost"] == 0).to_numpy()
-    rounds = _rounds(rows, setup.sizes_per_round)[answered]
-    sizes = floats(rows["size_bytes"])[answered]
-    times = floats(rows["rtt_ns"])[answered]
+    lost = np.concatenate([trips.lost for trips in of_runs])
+    sizes = np.concatenate([t.size_bytes for t in of_runs])[~lost].astype(np.float64)
+    times = np.concatenate([t.rtt_ns for t in of_runs])[~lost].astype(np.float64)
+    rounds = _rounds(of_runs)[~lost]
     found: dict[str, Any] = {"fit": round_trip_fit(sizes, times, rounds, protocol, run)}
     if thorough:
         packets = setup.packets.get(protocol)
         found |= _rivals(sizes, times, rounds, setup.reply_mode, packets)
     return found
+
+
+def _rounds(of_runs: list[Trips]) -> Floats:
+    """Number the rounds of all runs, those of a later run after those before."""
+    before, found = 0.0, []
+    for trips in of_runs:
+        rounds = trips.round_index.astype(np.float64) + before
+        before = float(rounds.max(initial=before - 1)) + 1
+        found.append(rounds)
+    return np.concatenate(found)
 
 
 def _rivals(
@@ -135,13 +139,3 @@ def _rivals(
             lambda: fit_means_of_five(sizes, times, reply_mode=reply_mode).as_dict()
         ),
     }
-
-
-def _rounds(rows: pd.DataFrame, sizes_per_round: int) -> Floats:
-    """Number the generator's rounds, those of a later run after those before."""
-    by_run = rows.groupby("run", observed=True)["sequence"]
-    nth = (rows["sequence"] - by_run.transform("min")) // max(1, sizes_per_round)
-    runs = rows["run"].cat.codes
-    per_run = nth.groupby(runs).max() + 1
-    before = per_run.cumsum() - per_run
-    return floats(nth + runs.map(before))

@@ -58,6 +58,9 @@ def _show_runs(document: dict[str, Any], console: Console) -> None:
         show_stages(kind, figures, console)
     for protocol, figures in document["round_trips"].items():
         show_round_trips(protocol, figures, console)
+    if not document["kinds"] and not document["round_trips"]:
+        show_line(console, "no latencies in it")
+        return
     show_line(console, FEW, "dim")
     show_link(document, console)
     _show_directions(document, console)

@@ -1,0 +1,150 @@
+"""Rows to draw: some of all evenly over the run, and the slowest of each kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from latprof_analysis.readers.batch import Batch
+from latprof_analysis.readers.result import concatenated
+from latprof_analysis.stages import BLANK
+
+EVEN_ROWS = 200_000
+SLOWEST_ROWS = 1_000
+# To choose the slowest takes longer than to keep some rows more.
+_PRUNED_ABOVE = 20_000
+# What the slowest of are kept: each protocol and kind, each protocol.
+_BY = {"messages": ("protocol", "kind"), "round_trips": ("protocol",)}
+_TIME = {"messages": "end_to_end_ns", "round_trips": "rtt_ns"}
+
+Rows = NDArray[np.intp]
+
+
+class Drawn:
+    """Rows of a table that are kept as they are.
+
+    Attributes
+    ----------
+    table : {'messages', 'round_trips'}
+    even, slow : list of DataFrame
+        By the number of the row, which is unique among all that are merged, and
+        rises in their order.
+    """
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self.even: list[pd.DataFrame] = []
+        self.slow: list[pd.DataFrame] = []
+
+    def merge(self, later: Drawn) -> None:
+        """Take over what `later` keeps."""
+        self.even += later.even
+        self.slow += later.slow
+        if sum(map(len, self.even)) > 4 * EVEN_ROWS:
+            self.even = [_evenly(_indexed(self.even), 2 * EVEN_ROWS)]
+        if sum(map(len, self.slow)) > _PRUNED_ABOVE:
+            self.prune()
+
+    def frame(self) -> pd.DataFrame | None:
+        """Return all in the order of the files; None where there are none."""
+        if not self.even:
+            return None
+        self.prune()
+        even = _evenly(_indexed(self.even), EVEN_ROWS)
+        whole = _indexed([even, *self.slow])
+        whole = whole[~whole.index.duplicated()].sort_index()
+        return whole.reset_index(drop=True)
+
+    def prune(self) -> None:
+        """Keep the slowest of each kind; of equal ones the first."""
+        if not self.slow:
+            return
+        whole = _indexed(self.slow).sort_index()
+        whole = whole.sort_values(_TIME[self.table], ascending=False, kind="stable")
+        by = list(_BY[self.table])
+        self.slow = [whole.groupby(by, observed=True).head(SLOWEST_ROWS)]
+
+
+class Drawing:
+    """Chooses rows of batches that follow each other.
+
+    Parameters
+    ----------
+    table : {'messages', 'round_trips'}
+    stride : int
+        Of so many rows one is kept, evenly.
+    first : int
+        Number of the first row.
+    """
+
+    def __init__(self, table: str, stride: int, first: int) -> None:
+        self._table = table
+        self._stride = stride
+        self._first = self._next = first
+        self._even: list[tuple[Rows, Batch]] = []
+        self._slow: list[tuple[Rows, Batch]] = []
+
+    def add(self, batch: Batch) -> None:
+        """Take in the rows that follow."""
+        offset = -(self._next - self._first) % self._stride
+        even = np.arange(offset, len(batch), self._stride)
+        slow = _slowest(batch, self._table)
+        for rows, kept in ((even, self._even), (slow, self._slow)):
+            if len(rows):
+                kept.append((self._next + rows, batch.take(rows)))
+        self._next += len(batch)
+
+    def finished(self, run: str) -> Drawn:
+        """Return what was chosen, as rows of a run."""
+        drawn = Drawn(self._table)
+        drawn.even = _frames(self._even, run)
+        drawn.slow = _frames(self._slow, run)
+        return drawn
+
+
+def _frames(kept: list[tuple[Rows, Batch]], run: str) -> list[pd.DataFrame]:
+    if not kept:
+        return []
+    frame = concatenated(
+        [batch.frame() for batch in Batch.joined([batch for _, batch in kept])]
+    )
+    frame["run"] = pd.Categorical.from_codes(
+        np.zeros(len(frame), np.int8), categories=[run]
+    )
+    frame.index = pd.Index(np.concatenate([rows for rows, _ in kept]))
+    return [frame]
+
+
+def _slowest(batch: Batch, table: str) -> Rows:
+    """Return the slowest of each kind in a batch, of equal ones the first."""
+    times = batch.numbers[_TIME[table]]
+    key = np.zeros(len(batch), np.int64)
+    for name in _BY[table]:
+        codes, labels = batch.texts[name]
+        key = key * (len(labels) + 1) + codes + 1
+    found = []
+    for kind in np.flatnonzero(np.bincount(key)).tolist():
+        rows = np.flatnonzero((key == kind) & (times != BLANK))
+        if len(rows) > SLOWEST_ROWS:
+            values = times[rows]
+            least = np.partition(values, -SLOWEST_ROWS)[-SLOWEST_ROWS]
+            above = rows[values > least]
+            equal = rows[values == least][: SLOWEST_ROWS - len(above)]
+            rows = np.concatenate([above, equal])
+        found.append(rows)
+    return np.sort(np.concatenate(found)) if found else np.empty(0, np.intp)
+
+
+def _indexed(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """Concatenate frames that keep the numbers of their rows."""
+    index = np.concatenate([frame.index.to_numpy() for frame in frames])
+    whole = concatenated([frame.copy(deep=False) for frame in frames])
+    whole.index = pd.Index(index)
+    return whole
+
+
+def _evenly(frame: pd.DataFrame, most: int) -> pd.DataFrame:
+    if len(frame) <= most:
+        return frame
+    return frame.iloc[np.linspace(0, len(frame) - 1, most).astype(np.intp)]

@@ -1,0 +1,131 @@
+"""The tables of a run folder as Parquet beside their CSV: smaller, faster to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from latprof_analysis.readers import cells
+from latprof_analysis.readers.paths import TABLES
+from latprof_analysis.readers.result import ReadError
+from latprof_analysis.readers.run_folder import SCHEMAS
+from latprof_analysis.readers.schema import Schema
+from latprof_analysis.readers.table import opened, read_header
+
+GROUP_ROWS = 250_000
+_BLOCK_BYTES = 16 << 20
+# Numbers of which a run has few, each of them many times.
+_FEW = (
+    "source_port",
+    "destination_port",
+    "size_bytes",
+    "packets",
+    "retransmits",
+    "hops",
+    "sender_pid",
+    "reader_pid",
+    "reply_bytes",
+    "lost",
+)
+
+
+def write_parquet(folder: Path | str) -> list[Path]:
+    """Write the tables of a run folder as Parquet, cell by cell; the CSVs stay.
+
+    A file appears when it is whole. What is wrong in a row stays in it, for the
+    readers to tell; columns that are not known are text.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+
+    Raises
+    ------
+    ReadError
+        Where pyarrow is missing, or a CSV is no table.
+    OSError
+        Where a file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> path = folder / "messages.csv"
+    >>> _ = path.write_text("protocol,kind,size_bytes,hops\\ntcp,request,64,\\n")
+    >>> [written.name for written in write_parquet(folder)]
+    ['messages.parquet']
+    """
+    folder = Path(folder)
+    texts = [(table, folder / f"{table}.csv") for table in TABLES]
+    there = [(table, path) for table, path in texts if path.is_file()]
+    if not there:
+        raise ReadError(folder, "the folder has no messages.csv and no round_trips.csv")
+    return [_write(path, SCHEMAS[table]) for table, path in there]
+
+
+def _write(path: Path, schema: Schema) -> Path:
+    pa, pq = cells.arrow(""), cells.arrow(".parquet")
+    if pq is None:
+        raise ReadError(path, "to write Parquet needs pyarrow; install it")
+    types = _types(path, schema)
+    whole = path.with_suffix(".parquet")
+    partial = path.with_suffix(".parquet.partial")
+    few = [name for name, of in types.items() if name in _FEW or of != pa.int64()]
+    many = [name for name in types if name not in few]
+    try:
+        with pq.ParquetWriter(
+            partial,
+            pa.schema(types.items()),
+            compression="zstd",
+            use_dictionary=few,
+            column_encoding=dict.fromkeys(many, "DELTA_BINARY_PACKED"),
+        ) as writer:
+            for group in _groups(path, types):
+                writer.write_table(group, row_group_size=GROUP_ROWS)
+        partial.rename(whole)
+    except pa.ArrowInvalid as error:
+        raise ReadError(path, str(error).splitlines()[0]) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return whole
+
+
+def _types(path: Path, schema: Schema) -> dict[str, Any]:
+    """Return the type of each column of a file, whose last line must be whole."""
+    text, types = cells.arrow("").string(), cells.arrow_types()
+    kinds = {column.name: column.kind for column in schema.columns}
+    with opened(path) as file:
+        names = read_header(path, file, schema)
+        file.seek(-1, 2)
+        if file.read() != b"\n":
+            raise ReadError(path, "its last line was cut: the run was killed")
+    return {
+        name: text if kinds.get(name, "text") == "text" else types[kinds[name]]
+        for name in names
+    }
+
+
+def _groups(path: Path, types: dict[str, Any]) -> Iterator[Any]:
+    """Read the rows as they stand, a row group at a time."""
+    csv, pa = cells.arrow(".csv"), cells.arrow("")
+    reader = csv.open_csv(
+        path,
+        read_options=csv.ReadOptions(
+            column_names=list(types), skip_rows=1, block_size=_BLOCK_BYTES
+        ),
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        convert_options=csv.ConvertOptions(
+            column_types=types, null_values=[""], strings_can_be_null=True
+        ),
+    )
+    waiting: list[Any] = []
+    with reader:
+        for batch in reader:
+            waiting.append(batch)
+            if sum(map(len, waiting)) >= GROUP_ROWS:
+                group, waiting = pa.Table.from_batches(waiting), []
+                yield group
+    if waiting:
+        yield pa.Table.from_batches(waiting)

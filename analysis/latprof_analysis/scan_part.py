@@ -1,0 +1,155 @@
+"""What a scan finds in a piece of a run's table; parts merge to the whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_analysis.drawn import Drawing, Drawn
+from latprof_analysis.grouped import alike
+from latprof_analysis.readers.batch import Batch
+from latprof_analysis.readers.batches import PieceReader
+from latprof_analysis.readers.pieces import Piece
+from latprof_analysis.readers.result import BadRow, ReadError, Skipped
+from latprof_analysis.stages import BLANK
+from latprof_analysis.totals import MOST_KINDS, MessageTotals
+from latprof_analysis.trip_totals import TripTotals
+
+Ints = NDArray[np.int64]
+TRIP_COLUMNS = ("size_bytes", "rtt_ns", "sent_ns", "sequence")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece to scan.
+
+    Attributes
+    ----------
+    piece : Piece
+    run : str
+        Name of the run that it is of.
+    number : int
+        Its place among all pieces.
+    stride : int
+        Of so many rows one is kept to be drawn.
+    """
+
+    piece: Piece
+    run: str
+    number: int
+    stride: int
+
+
+@dataclass
+class FileRows:
+    """What was read of a file so far."""
+
+    rows: int
+    lines: int
+    skipped: Skipped
+
+    def merge(self, later: FileRows) -> None:
+        """Add what follows in the file."""
+        told = [BadRow(r.path, self.lines + r.line, r.why) for r in later.skipped.rows]
+        self.skipped.add_many(
+            [row.line for row in told], [row.why for row in told], later.skipped.count
+        )
+        self.rows += later.rows
+        self.lines += later.lines
+
+
+@dataclass
+class Part:
+    """Totals and kept rows of one piece, or of several that follow each other.
+
+    Attributes
+    ----------
+    messages : MessageTotals
+    trip_totals : dict of str to TripTotals
+        By protocol.
+    trips : dict of (str, str) to list of tuple of ndarray
+        By run and protocol: TRIP_COLUMNS of each piece.
+    drawn : dict of str to Drawn
+        By table.
+    files : dict of Path to FileRows
+    row_counts : Counter of (str, str)
+        By run and table.
+    ignored : dict of (str, str) to list of str
+        Columns that are not known, by run and table.
+    """
+
+    messages: MessageTotals = field(default_factory=MessageTotals)
+    trip_totals: dict[str, TripTotals] = field(default_factory=dict)
+    trips: dict[tuple[str, str], list[tuple[Ints, ...]]] = field(default_factory=dict)
+    drawn: dict[str, Drawn] = field(default_factory=dict)
+    files: dict[Path, FileRows] = field(default_factory=dict)
+    row_counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    ignored: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+
+    def merge(self, later: Part) -> None:
+        """Add a part that follows this one; `later` is used up."""
+        self.messages.merge(later.messages)
+        for protocol, totals in later.trip_totals.items():
+            self.trip_totals.setdefault(protocol, TripTotals()).merge(totals)
+        for key, arrays in later.trips.items():
+            self.trips.setdefault(key, []).extend(arrays)
+        for table, drawn in later.drawn.items():
+            if table in self.drawn:
+                self.drawn[table].merge(drawn)
+            else:
+                self.drawn[table] = drawn
+        for path, file in later.files.items():
+            if path in self.files:
+                self.files[path].merge(file)
+            else:
+                self.files[path] = file
+        self.row_counts.update(later.row_counts)
+        self.ignored |= later.ignored
+
+
+def scan_piece(task: Task) -> Part:
+    """Read a piece and sum it up."""
+    part = Part()
+    piece = task.piece
+    reader = PieceReader(piece)
+    drawing = Drawing(piece.table, task.stride, task.number << 40)
+    take = _take_messages if piece.table == "messages" else _take_trips
+    for batch in reader:
+        try:
+            take(part, batch, task.run)
+        except ValueError as error:
+            raise ReadError(piece.path, str(error)) from error
+        drawing.add(batch)
+    part.drawn[piece.table] = drawing.finished(task.run)
+    part.files[piece.path] = FileRows(reader.rows, reader.lines, reader.skipped)
+    part.row_counts[task.run, piece.table] = reader.rows
+    if reader.ignored:
+        part.ignored[task.run, piece.table] = reader.ignored
+    return part
+
+
+def _take_messages(part: Part, batch: Batch, run: str) -> None:
+    part.messages.add(batch)
+
+
+def _take_trips(part: Part, batch: Batch, run: str) -> None:
+    codes, protocols = batch.texts["protocol"]
+    if len(protocols) > MOST_KINDS:
+        raise ValueError(
+            f"protocols must be at most {MOST_KINDS}, got {len(protocols)}"
+        )
+    numbers = batch.numbers
+    lost = numbers["lost"] > 0
+    columns = {name: numbers[name] for name in TRIP_COLUMNS}
+    columns["rtt_ns"] = np.where(lost, BLANK, numbers["rtt_ns"])
+    for code, rows in alike(codes, np.arange(len(batch))):
+        protocol = protocols[code]
+        arrays = tuple(columns[name][rows] for name in TRIP_COLUMNS)
+        part.trips.setdefault((run, protocol), []).append(arrays)
+        totals = part.trip_totals.setdefault(protocol, TripTotals())
+        size_bytes, rtt_ns, sent_ns, _ = arrays
+        totals.add(size_bytes, rtt_ns, sent_ns, numbers["intended_ns"][rows])

@@ -1,0 +1,73 @@
+"""A scan of the files of a run gives the figures that the run itself gave."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pandas as pd
+import pytest
+from latprof_analysis.readers import pieces
+from latprof_analysis.scan import scan_runs
+from latprof_process import run
+
+LAB = ("--rate", "0", "--delay", "0")
+# a connection of a program's own, with half of its messages never read
+TALK = """\
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+peer, _ = server.accept()
+for i in range(50):
+    client.sendall(bytes(100 * i + 1))
+    if i % 2:
+        peer.recv(100 * i + 1)
+"""
+
+
+def as_json(document):
+    """As it reads back from summary.json."""
+    return json.loads(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*LAB, "--rounds=200", "--sizes=18,5000"),
+        ("--protocol=udp", "--loss=0.05", "--rounds=200", "--sizes=64,3000"),
+        ("--no-lab", "--", sys.executable, "-c", TALK),
+    ],
+    ids=["both protocols", "lost datagrams", "a command"],
+)
+def test_the_scan_of_a_run_has_the_figures_of_its_summary(tmp_path, monkeypatch, words):
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
+    out = tmp_path / "run"
+    latprof = run("run", f"--out={out}", *words)
+
+    assert latprof.process.returncode in (0, 1), latprof.err
+    summary = json.loads((out / "summary.json").read_text())
+    found = scan_runs(out)
+    kinds = as_json(found.messages.as_dict())
+    assert kinds.keys() == summary["kinds"].keys()
+    for name, figures in summary["kinds"].items():
+        assert {key: kinds[name][key] for key in figures} == figures
+    assert as_json(found.messages.slowest) == summary["slowest"]
+    assert found.messages.warmup == summary["warmup_messages"]
+    for protocol, figures in summary["round_trips"].items():
+        trips = as_json(found.trip_totals[protocol].as_dict())
+        assert trips.items() <= figures.items()
+    assert found.skipped == []
+
+
+def test_parquet_holds_the_rows_of_the_csvs(tmp_path):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    out = tmp_path / "run"
+    latprof = run("run", *LAB, "--rounds=20", "--parquet", f"--out={out}")
+
+    assert latprof.process.returncode == 0, latprof.err
+    for table in ("messages", "round_trips"):
+        text = pd.read_csv(out / f"{table}.csv", dtype_backend="pyarrow")
+        written = pd.read_parquet(out / f"{table}.parquet", dtype_backend="pyarrow")
+        assert written.to_csv() == text.to_csv()
+        assert len(written) > 100 or table == "round_trips"
+    assert latprof.left() == []

@@ -1,0 +1,147 @@
+"""A Dask cluster gives the same answer, also when a worker dies in the middle."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from latprof_analysis import cluster
+from latprof_analysis.cluster import ClusterError
+from latprof_analysis.errors import UsageError
+from latprof_analysis.readers import ReadError, pieces
+from latprof_analysis.scan import scan_runs
+from made_runs import write_run
+from test_scan import check_same
+
+distributed = pytest.importorskip("distributed", reason="dask is not installed")
+ANALYSIS = str(Path(cluster.__file__).parents[1])
+WORKER = [sys.executable, "-m", "distributed.cli.dask_worker"]
+WORKER += ["--no-nanny", "--no-dashboard", "--nthreads", "1"]
+
+
+@pytest.fixture(scope="module")
+def scheduler():
+    """A scheduler without workers, on the loopback interface."""
+    with distributed.LocalCluster(
+        n_workers=0, dashboard_address=None, silence_logs=50, host="127.0.0.1"
+    ) as local:
+        yield local.scheduler_address
+
+
+@pytest.fixture
+def start_workers(scheduler, tmp_path):
+    """Start workers as processes that nobody starts again."""
+    started = []
+
+    def start(count: int, **variables: str) -> list[subprocess.Popen]:
+        command = [*WORKER, "--local-directory", str(tmp_path), scheduler]
+        environment = {**os.environ, "PYTHONPATH": ANALYSIS, **variables}
+        for _ in range(count):
+            process = subprocess.Popen(
+                command, env=environment, stderr=subprocess.DEVNULL
+            )
+            started.append(process)
+        with distributed.Client(scheduler, set_as_default=False) as client:
+            client.wait_for_workers(count, timeout=60)
+        return started
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+    with distributed.Client(scheduler, set_as_default=False) as client:
+        deadline = time.monotonic() + 30
+        while client.nthreads() and time.monotonic() < deadline:
+            client.sync(client.scheduler.identity)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A run folder in many pieces, with wrong rows far from its beginning."""
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
+    folder = write_run(tmp_path / "run", 4000)
+    path = folder / "messages.csv"
+    text = path.read_text().splitlines()
+    for line in (5, 3000):
+        text[line - 1] = "tcp,spoiled"
+    path.write_text("\n".join(text) + "\n")
+    return folder
+
+
+def test_a_cluster_gives_the_answer_of_one_machine_though_a_worker_dies(
+    folder, start_workers, scheduler, monkeypatch
+):
+    monkeypatch.chdir(folder.parent)  # workers have another directory
+    expected = scan_runs("run")
+    assert len(expected.skipped) == 2
+    processes = start_workers(3)
+    killed_at = []
+
+    def kill_one(done: int, planned: int) -> None:
+        if not killed_at and 0 < done < planned:
+            processes[0].kill()
+            killed_at.append(done / planned)
+
+    began = time.monotonic()
+    found = scan_runs("run", dask=scheduler, progress=kill_one)
+    assert killed_at
+    assert killed_at[0] < 1
+    assert processes[0].wait(10) == -9
+    check_same(found, expected)
+    assert time.monotonic() - began < 60
+
+
+def test_a_file_that_cannot_be_read_is_told_as_on_one_machine(
+    folder, start_workers, scheduler
+):
+    start_workers(1)
+    path = folder / "messages.csv"
+    path.write_text(path.read_text().replace(",kind,", ",sort,"))
+    with pytest.raises(ReadError) as here:
+        scan_runs(folder)
+    with pytest.raises(ReadError) as there:
+        scan_runs(folder, dask=scheduler)
+    assert str(there.value) == str(here.value)
+
+
+def test_an_address_where_nothing_listens_is_refused_in_time(folder):
+    began = time.monotonic()
+    with pytest.raises(ClusterError, match="no Dask scheduler answers at tcp"):
+        scan_runs(folder, dask="tcp://127.0.0.1:1")
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("address", ["nonsense", "http://127.0.0.1:80", "tcp://x"])
+def test_what_is_no_address_is_refused(folder, address):
+    with pytest.raises(UsageError, match=f"--dask: '{address}' is no address like"):
+        scan_runs(folder, dask=address)
+
+
+def test_a_cluster_without_workers_is_refused(folder, scheduler):
+    with pytest.raises(ClusterError, match="has no worker; start one"):
+        scan_runs(folder, dask=scheduler)
+
+
+def test_workers_without_latprof_are_refused(folder, start_workers, scheduler):
+    start_workers(1, PYTHONPATH="")
+    with pytest.raises(ClusterError, match="cannot import latprof_analysis: tcp"):
+        scan_runs(folder, dask=scheduler)
+
+
+def test_a_cluster_that_loses_its_last_worker_ends_the_scan(
+    folder, start_workers, scheduler, monkeypatch
+):
+    monkeypatch.setattr(cluster, "ALONE_SECONDS", 0)
+    (process,) = start_workers(1)
+    with pytest.raises(ClusterError, match=r"has no worker any more|died again"):
+        scan_runs(folder, dask=scheduler, progress=lambda *rows: process.kill())
+
+
+def test_without_dask_the_extra_is_named(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match="install latprof with its extra dask"):
+        scan_runs(folder, dask="tcp://127.0.0.1:1")

@@ -1,0 +1,230 @@
+"""A scan gives the figures of the rows, however they are cut and parsed."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from latprof_analysis import drawn, scan
+from latprof_analysis.histogram import bucket_edges
+from latprof_analysis.readers import ReadError, cells, pieces, read_runs
+from latprof_analysis.scan import scan_runs
+from latprof_analysis.stages import BLANK
+from made_runs import SIZES, as_parquet, messages, round_trips, write_run, write_table
+
+PERCENTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99, "p99.9_ns": 0.999}
+
+
+def figures(found: scan.Scan) -> str:
+    """All figures of a scan as text, so that their order counts, too."""
+    parts = {
+        "kinds": found.messages.as_dict(),
+        "slowest": found.messages.slowest,
+        "missing": found.messages.missing,
+        "trips": {name: t.as_dict() for name, t in found.trip_totals.items()},
+        "rows": sorted(found.row_counts.items()),
+        "skipped": [str(row) for row in found.skipped],
+    }
+    return json.dumps(parts)
+
+
+def check_same(found: scan.Scan, expected: scan.Scan) -> None:
+    assert figures(found) == figures(expected)
+    for name in ("message_rows", "round_trip_rows"):
+        one, other = getattr(found, name), getattr(expected, name)
+        pd.testing.assert_frame_equal(one, other, check_categorical=False)
+    assert set(found.trips) == set(expected.trips)
+    for key, trips in found.trips.items():
+        for name, values in vars(trips).items():
+            np.testing.assert_array_equal(values, vars(expected.trips[key])[name])
+
+
+def half_bucket(value: float) -> float:
+    edges = bucket_edges()
+    at = np.searchsorted(edges, value, side="right")
+    return (edges[at] - edges[at - 1]) / 2
+
+
+def check_percentiles(found: dict, values: pd.Series) -> None:
+    """Percentiles are those of the values, within half a bucket of the histogram."""
+    assert found["n"] == len(values)
+    assert found["max_ns"] == values.max()
+    for name, p in PERCENTILES.items():
+        if found[name] is not None:
+            exact = np.quantile(values, p, method="inverted_cdf")
+            assert abs(found[name] - exact) <= half_bucket(exact) + 0.5
+
+
+def test_percentiles_by_kind_stage_and_size_are_those_of_a_groupby(tmp_path):
+    folder = write_run(tmp_path / "run", 6000)
+    kinds = scan_runs(folder).messages.as_dict()
+    frame = pd.read_csv(folder / "messages.csv")
+    frame = frame[frame["end_to_end_ns"].notna() & (frame["kind"] != "warmup")]
+    checked = 0
+    for (protocol, kind), part in frame.groupby(["protocol", "kind"]):
+        found = kinds[f"{protocol} {kind}"]
+        for stage in ("send_queue", "transit", "receive_queue", "end_to_end"):
+            values = part[f"{stage}_ns"].dropna()
+            check_percentiles(found["stages"][stage], values)
+            for size, of_size in part.groupby("size_bytes"):
+                values = of_size[f"{stage}_ns"].dropna()
+                check_percentiles(found["sizes"][str(size)][stage], values)
+                checked += 1
+        for packets, of_packets in part.groupby("packets"):
+            values = of_packets["end_to_end_ns"]
+            check_percentiles(found["by_packets"][str(packets)], values)
+    assert checked == 4 * 4 * len(SIZES)
+
+
+@pytest.mark.parametrize("way", ["pieces", "pandas", "parquet"])
+def test_figures_and_rows_are_the_same_however_a_run_is_read(
+    tmp_path, monkeypatch, way
+):
+    folder = write_run(tmp_path / "run", 400)
+    expected = scan_runs(folder)
+    if way == "pieces":
+        monkeypatch.setattr(pieces, "PIECE_BYTES", 3000)
+    elif way == "pandas":
+        monkeypatch.setattr(cells, "arrow", lambda module: None)
+    else:
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        monkeypatch.setattr(pieces, "PIECE_ROWS", 100)
+        for table in ("messages", "round_trips"):
+            as_parquet(folder / f"{table}.csv")
+    check_same(scan_runs(folder), expected)
+
+
+def test_several_runs_are_summed_up_together(tmp_path):
+    for name, count in (("one", 40), ("two", 60)):
+        write_run(tmp_path / name, count, seed=count)
+    found = scan_runs(tmp_path)
+    assert found.row_counts == {
+        **{("one", "messages"): 40, ("one", "round_trips"): 20},
+        **{("two", "messages"): 60, ("two", "round_trips"): 30},
+    }
+    assert set(found.trips) == {("one", "udp"), ("two", "udp")}
+    assert found.message_rows["run"].value_counts().to_dict() == {"one": 40, "two": 60}
+    assert found.documents["one"]["summary"] == {"format": 1}
+    expected = read_runs(tmp_path).messages
+    pd.testing.assert_frame_equal(found.message_rows, expected, check_categorical=False)
+
+
+def test_rows_to_draw_are_even_ones_and_the_slowest_of_each_kind(tmp_path, monkeypatch):
+    monkeypatch.setattr(drawn, "EVEN_ROWS", 100)
+    monkeypatch.setattr(scan, "EVEN_ROWS", 100)
+    monkeypatch.setattr(drawn, "SLOWEST_ROWS", 7)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
+    folder = write_run(tmp_path / "run", 2000)
+    rows = read_runs(folder).messages
+    found = scan_runs(folder).message_rows
+    assert list(found.columns) == list(rows.columns)
+    assert found["sequence"].is_monotonic_increasing
+    for _, part in rows.groupby(["protocol", "kind"], observed=True):
+        slowest = part.nlargest(7, "end_to_end_ns")["sequence"]
+        assert set(slowest) <= set(found["sequence"])
+    assert 100 <= len(found) <= 100 + 7 * 6
+    slow = rows.groupby(["protocol", "kind"], observed=True)["end_to_end_ns"]
+    few = slow.rank(ascending=False) <= 7
+    even = found[~found["sequence"].isin(rows["sequence"][few])]["sequence"]
+    assert np.diff(even).max() <= 3 * 2000 / 100
+
+
+def test_round_trips_keep_their_rounds_times_and_losses(tmp_path):
+    folder = write_run(tmp_path / "run", 300)
+    expected = pd.DataFrame(round_trips(150))
+    found = scan_runs(folder).trips["run", "udp"]
+    assert found.size_bytes.dtype == np.uint32
+    assert found.size_bytes.tolist() == expected["size_bytes"].tolist()
+    assert found.rtt_ns.tolist() == expected["rtt_ns"].fillna(BLANK).tolist()
+    assert found.sent_ns.tolist() == expected["sent_ns"].tolist()
+    assert found.lost.tolist() == (expected["lost"] == 1).tolist()
+    assert found.round_index.tolist() == [i // 3 for i in range(150)]
+
+
+def test_without_a_generator_a_round_is_how_often_the_size_was_sent(tmp_path):
+    folder = write_run(tmp_path / "run", 60)
+    (folder / "run.json").write_text('{"state": "done", "workload": {"plan": null}}')
+    found = scan_runs(folder).trips["run", "udp"]
+    assert found.round_index.tolist() == [i // 3 for i in range(30)]
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", '{"workload": [1]}', '{"workload": {"plan": 7}}']
+)
+def test_a_run_that_tells_nonsense_of_itself_is_read(tmp_path, text):
+    folder = write_run(tmp_path / "run", 60)
+    (folder / "run.json").write_text(text)
+    found = scan_runs(folder).trips["run", "udp"]
+    assert found.round_index.tolist() == [i // 3 for i in range(30)]
+
+
+def test_wrong_rows_are_told_by_their_line_in_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 3000)
+    folder = write_run(tmp_path / "run", 200)
+    path = folder / "messages.csv"
+    text = path.read_text().splitlines()
+    for line in (5, 150, 199):
+        text[line - 1] = "tcp,spoiled"
+    path.write_text("\n".join(text) + "\n")
+    found = scan_runs(folder)
+    assert [str(row) for row in found.skipped] == [
+        f"{path}:{line}: 2 fields where 31 belong" for line in (5, 150, 199)
+    ]
+    assert found.skipped_rows == 3
+    assert found.row_counts["run", "messages"] == 197
+
+
+def test_a_killed_run_is_read_as_far_as_it_goes_and_noted(tmp_path):
+    folder = write_run(tmp_path / "run", 20)
+    (folder / "summary.json").unlink()
+    (folder / "round_trips.csv").unlink()
+    path = folder / "messages.csv"
+    path.write_text(path.read_text()[:-3])
+    found = scan_runs(folder)
+    assert found.row_counts == {("run", "messages"): 19}
+    assert found.round_trip_rows.empty
+    assert found.notes == read_runs(folder).notes
+    assert "it was cut" in found.skipped[0].why
+
+
+def test_a_table_by_itself_is_read(tmp_path):
+    path = write_table(tmp_path / "m.csv", messages(0))
+    path = write_table(tmp_path / "messages.csv", messages(30)).rename(path)
+    assert list(scan_runs(path).row_counts.values()) == [30]
+
+
+def test_what_is_no_run_is_refused_in_one_line(tmp_path):
+    path = tmp_path / "x.csv"
+    with pytest.raises(ReadError, match="the folder has no messages"):
+        scan_runs(tmp_path)
+    path.write_text("Size = 18 bytes, average latency = 3 ms\n")
+    with pytest.raises(ReadError, match="it is no run folder, and no table of one"):
+        scan_runs(path)
+
+
+def test_a_table_with_any_number_of_kinds_is_refused(tmp_path):
+    rows = [{**row, "kind": f"k{i}"} for i, row in enumerate(messages(80))]
+    path = write_table(tmp_path / "messages.csv", rows)
+    with pytest.raises(ReadError, match=f"{path}: kinds of messages must be at most"):
+        scan_runs(tmp_path)
+
+
+def test_a_file_of_which_most_rows_are_wrong_is_refused(tmp_path):
+    path = write_table(tmp_path / "messages.csv", messages(5))
+    path.write_text(path.read_text() + "tcp\n" * 6)
+    with pytest.raises(ReadError, match="most rows are wrong"):
+        scan_runs(tmp_path)
+
+
+def test_progress_ends_with_all_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 3000)
+    told = []
+    scan_runs(
+        write_run(tmp_path / "run", 200), progress=lambda *rows: told.append(rows)
+    )
+    done, planned = zip(*told, strict=True)
+    assert list(done) == sorted(done)
+    assert done[-1] == planned[-1]
+    assert len(done) > 5
