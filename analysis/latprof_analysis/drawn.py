@@ -1,4 +1,8 @@
-"""Rows to draw: some of all evenly over the run, and the slowest of each kind."""
+"""Rows to draw: some of all evenly over the run, and apart the slowest messages.
+
+What is computed of the even ones holds for all; with the slowest among them tails
+would be too heavy.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,9 @@ EVEN_ROWS = 200_000
 SLOWEST_ROWS = 1_000
 # To choose the slowest takes longer than to keep some rows more.
 _PRUNED_ABOVE = 20_000
-# What the slowest of are kept: each protocol and kind, each protocol.
-_BY = {"messages": ("protocol", "kind"), "round_trips": ("protocol",)}
-_TIME = {"messages": "end_to_end_ns", "round_trips": "rtt_ns"}
+# Of what the slowest are kept: of messages by protocol and kind.
+_BY = ("protocol", "kind")
+_TIME = "end_to_end_ns"
 
 Rows = NDArray[np.intp]
 
@@ -47,22 +51,29 @@ class Drawn:
             self.prune()
 
     def frame(self) -> pd.DataFrame | None:
-        """Return all in the order of the files; None where there are none."""
+        """Return the even ones in the order of the files; None where there are none."""
         if not self.even:
             return None
+        even = _evenly(_indexed(self.even).sort_index(), EVEN_ROWS)
+        return even.reset_index(drop=True)
+
+    def slow_frame(self) -> pd.DataFrame | None:
+        """Return the slowest that `frame` has not; None where there are none."""
+        if not self.even or not self.slow:
+            return None
         self.prune()
-        even = _evenly(_indexed(self.even), EVEN_ROWS)
-        whole = _indexed([even, *self.slow])
-        whole = whole[~whole.index.duplicated()].sort_index()
-        return whole.reset_index(drop=True)
+        even = _evenly(_indexed(self.even).sort_index(), EVEN_ROWS)
+        slow = _indexed(self.slow).sort_index()
+        left = slow[~slow.index.isin(even.index)]
+        return left.reset_index(drop=True) if len(left) else None
 
     def prune(self) -> None:
         """Keep the slowest of each kind; of equal ones the first."""
         if not self.slow:
             return
         whole = _indexed(self.slow).sort_index()
-        whole = whole.sort_values(_TIME[self.table], ascending=False, kind="stable")
-        by = list(_BY[self.table])
+        whole = whole.sort_values(_TIME, ascending=False, kind="stable")
+        by = list(_BY)
         self.slow = [whole.groupby(by, observed=True).head(SLOWEST_ROWS)]
 
 
@@ -89,7 +100,8 @@ class Drawing:
         """Take in the rows that follow."""
         offset = -(self._next - self._first) % self._stride
         even = np.arange(offset, len(batch), self._stride)
-        slow = _slowest(batch, self._table)
+        messages = self._table == "messages"
+        slow = _slowest(batch) if messages else np.empty(0, np.intp)
         for rows, kept in ((even, self._even), (slow, self._slow)):
             if len(rows):
                 kept.append((self._next + rows, batch.take(rows)))
@@ -116,11 +128,11 @@ def _frames(kept: list[tuple[Rows, Batch]], run: str) -> list[pd.DataFrame]:
     return [frame]
 
 
-def _slowest(batch: Batch, table: str) -> Rows:
+def _slowest(batch: Batch) -> Rows:
     """Return the slowest of each kind in a batch, of equal ones the first."""
-    times = batch.numbers[_TIME[table]]
+    times = batch.numbers[_TIME]
     key = np.zeros(len(batch), np.int64)
-    for name in _BY[table]:
+    for name in _BY:
         codes, labels = batch.texts[name]
         key = key * (len(labels) + 1) + codes + 1
     found = []

@@ -1,15 +1,17 @@
 """Run folders of any size -> their figures, in one pass and bounded memory.
 
-The tables are cut into pieces; each is read by a thread, and what is found in them
-is merged in their order. Figures are the same however the tables were cut.
+The tables are cut into pieces; processes read them, and what is found in them is
+merged in their order. Figures are the same however the tables were cut.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from latprof_analysis.drawn import EVEN_ROWS
+from latprof_analysis.errors import LatprofError
 from latprof_analysis.readers.detection import detect
 from latprof_analysis.readers.paths import TABLES, expand
 from latprof_analysis.readers.pieces import Piece, pieces_of
@@ -37,8 +40,10 @@ from latprof_analysis.totals import MessageTotals
 from latprof_analysis.trip_totals import TripTotals
 from latprof_analysis.trips import rounds_of
 
-# Each takes about 200 MB.
-MOST_THREADS = 4
+# Each takes about 400 MB.
+MOST_PROCESSES = 4
+# To start them takes as long as to read some of the rows.
+ROWS_FOR_PROCESSES = 1_000_000
 
 Ints = NDArray[np.int64]
 Progress = Callable[[int, int], None]  # rows read and rows in all, about
@@ -78,8 +83,10 @@ class Scan:
     trips : dict of (str, str) to Trips
         By run and protocol.
     message_rows, round_trip_rows : DataFrame
-        Rows to draw, with the columns of `run_schema` and ``run``: about 200,000
-        evenly, or all where there are fewer, and the slowest 1000 of each kind.
+        With the columns of `run_schema` and ``run``: about 200,000 evenly, or all
+        where there are fewer.
+    slow_rows : DataFrame
+        Of the slowest 1000 messages of each kind those that `message_rows` has not.
     row_counts : dict of (str, str) to int
         By run and table: how many there are.
     documents, notes, skipped, skipped_rows
@@ -90,6 +97,7 @@ class Scan:
     trip_totals: dict[str, TripTotals]
     trips: dict[tuple[str, str], Trips]
     message_rows: pd.DataFrame
+    slow_rows: pd.DataFrame
     round_trip_rows: pd.DataFrame
     row_counts: dict[tuple[str, str], int]
     documents: dict[str, dict[str, Any]]
@@ -133,7 +141,7 @@ def scan_runs(
     notes: list[str] = []
     tasks = _tasks(paths, documents, notes)
     if dask is None:
-        whole = _merged(_on_threads(tasks), tasks, progress)
+        whole = _merged(_parts(tasks), tasks, progress)
     else:
         from latprof_analysis.cluster import scan_on_cluster
 
@@ -175,20 +183,37 @@ def _table_files(path: Path) -> list[tuple[str, Path]]:
     return [(table, path)]
 
 
-def _on_threads(tasks: list[Task]) -> Iterator[Part]:
-    """Scan pieces on threads; give the parts in their order."""
-    threads = min(len(os.sched_getaffinity(0)), MOST_THREADS)
+def _parts(tasks: list[Task]) -> Iterator[Part]:
+    """Scan pieces; give the parts in their order.
+
+    Large tables are read by a process for each CPU: half of the work holds Python's
+    lock, so that threads wait for each other.
+    """
+    processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES, len(tasks))
+    if processes < 2 or sum(task.piece.rows for task in tasks) < ROWS_FOR_PROCESSES:
+        yield from map(scan_piece, tasks)
+        return
     waiting: deque[Future[Part]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
+    with ProcessPoolExecutor(processes, initializer=_leave_interrupts) as pool:
         try:
             for task in tasks:
                 waiting.append(pool.submit(scan_piece, task))
-                if len(waiting) > threads:
+                if len(waiting) > processes:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
+        except BrokenProcessPool as error:
+            raise LatprofError(
+                "a process that read a piece of the tables was ended: was there too "
+                "little memory? Try again, or with fewer CPUs (taskset -c 0)"
+            ) from error
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _leave_interrupts() -> None:
+    """Leave Ctrl-C to the process that waits for this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _merged(
@@ -222,6 +247,7 @@ def _finished(
             for key, parts in whole.trips.items()
         },
         message_rows=frames["messages"],
+        slow_rows=_slow(whole, frames["messages"]),
         round_trip_rows=frames["round_trips"],
         row_counts=dict(whole.row_counts),
         documents=documents,
@@ -237,6 +263,12 @@ def _frame(whole: Part, table: str) -> pd.DataFrame:
         frame = Table.empty(Path(table), SCHEMAS[table], None).frame
         frame["run"] = pd.Categorical([], categories=pd.Index([], dtype="str"))
     return frame
+
+
+def _slow(whole: Part, even: pd.DataFrame) -> pd.DataFrame:
+    drawn = whole.drawn.get("messages")
+    slow = drawn.slow_frame() if drawn else None
+    return even.iloc[:0] if slow is None else slow
 
 
 def _trips(parts: list[tuple[Any, ...]], documents: dict[str, Any]) -> Trips:

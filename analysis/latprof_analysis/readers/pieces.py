@@ -1,4 +1,4 @@
-"""Pieces of a table's file that can be read apart, on threads or other machines.
+"""Pieces of a table's file that can be read apart, by processes or other machines.
 
 A piece of a CSV is a range of bytes that begins and ends between two rows; one of
 a Parquet file is a range of row groups.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latprof_analysis.readers.result import concatenated
 from latprof_analysis.report.answer import answer, key_figures
 from latprof_analysis.report.fit_figures import fit_parts
 from latprof_analysis.report.fit_text import fit_text
@@ -91,7 +92,7 @@ def _message_sections(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Sect
         Section("stages", "Where the time goes", _stages(study, kinds)),
         Section("fit", "Fit: D = aS + b", _fits(study)),
         Section("distribution", "How latencies are distributed", _tails(kinds)),
-        Section("time", "Over time", _time(kinds)),
+        Section("time", "Over time", _time(_with_slow(study, kinds))),
     ]
 
 
@@ -153,6 +154,15 @@ def _tails(kinds: dict[str, pd.DataFrame]) -> list[Part]:
     return _first_open(by_kind)
 
 
+def _with_slow(study: Study, kinds: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Add the slowest messages, which a thinned study keeps apart."""
+    if study.slow_messages.empty:
+        return kinds
+    every = concatenated([study.messages.copy(), study.slow_messages.copy()])
+    whole = dict(whole_messages(every))
+    return {kind: whole[kind] for kind in kinds}
+
+
 def _time(kinds: dict[str, pd.DataFrame]) -> list[Part]:
     series: dict[str, tuple[Floats, Floats]] = {}
     for kind, messages in kinds.items():
@@ -195,11 +205,12 @@ def _notes(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Part]:
     document = study.document
     notes = [str(note) for note in document.get("notes") or ()]
     notes += [f"runs differ in {one}" for one in document.get("differences") or ()]
-    thinned = document.get("thinned")
+    thinned = (document.get("thinned") or {}).get("messages")
     if thinned:
         notes.append(
-            f"figures draw {number(len(study.messages))} messages, a part of those "
-            f"read ({thinned}); tables count all"
+            f"figures draw {number(len(study.messages))} messages, evenly taken of "
+            f"{number(thinned['of'])}, and in the time line "
+            "the slowest, too; tables count all"
         )
     left = list(kinds)[_MOST_KINDS:]
     if left:

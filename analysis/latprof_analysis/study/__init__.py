@@ -35,7 +35,9 @@ class Study:
         ``round_trips``, ``fit``, ``one_way``, ``slowest``, ``warnings``) and more.
     messages, round_trips : DataFrame
         Columns of `readers.run_schema` and ``run``; empty where there are none. Of
-        large runs they are thinned: ``document["thinned"]``.
+        large runs they are thinned evenly: ``document["thinned"]``.
+    slow_messages : DataFrame
+        Where they are: the slowest of those that `messages` has not.
     samples : Samples or None
         What files of other formats hold.
     """
@@ -43,6 +45,7 @@ class Study:
     document: dict[str, Any]
     messages: pd.DataFrame = field(default_factory=pd.DataFrame)
     round_trips: pd.DataFrame = field(default_factory=pd.DataFrame)
+    slow_messages: pd.DataFrame = field(default_factory=pd.DataFrame)
     samples: Samples | None = None
 
     def as_dict(self) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def study_runs(
         "skipped": [str(row) for row in scan.skipped],
     }
     document["warnings"] = _warnings(scan, differences, one_thing)
-    return Study(document, scan.message_rows, scan.round_trip_rows)
+    return Study(document, scan.message_rows, scan.round_trip_rows, scan.slow_rows)
 
 
 def _count(scan: Scan, table: str) -> int:
