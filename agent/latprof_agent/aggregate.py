@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from latprof_analysis.grouped import FEW
+from latprof_analysis.scans.grouped import FEW
+from latprof_analysis.scans.trip_totals import TripTotals
 from latprof_analysis.stages import BLANK
-from latprof_analysis.trip_totals import TripTotals
 from numpy.typing import NDArray
 
 from latprof_agent import round_trips

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from latprof_analysis.totals import MessageTotals
+from latprof_analysis.scans.totals import MessageTotals
 
 from latprof_agent import round_trips
 from latprof_agent.aggregate import RoundTripTotals

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latprof_analysis.fit import fit_round_trips
+from latprof_analysis.fits.fit import fit_round_trips
 from latprof_analysis.run_setup import packets_of, reply_mode_of
 
 NS_PER_SECOND = 1e9

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from latprof_analysis.fit_result import ReplyMode
+from latprof_analysis.fits.fit_result import ReplyMode
 from latprof_analysis.wire import Packets
 
 

@@ -11,9 +11,9 @@ import itertools
 import sys
 
 import numpy as np
-from latprof_analysis.rounds import low_delays
-from latprof_analysis.scale import Scale
-from latprof_analysis.verdict import fit_line
+from latprof_analysis.fits.rounds import low_delays
+from latprof_analysis.fits.scale import Scale
+from latprof_analysis.fits.verdict import fit_line
 
 SLOPE_NS, FIXED_NS = 1.6, 2e6
 # Noise in ns of a generator, and its true 10th percentile.

@@ -17,7 +17,7 @@ from progress import Progress
 
 ROWS = 10_000_000
 ROUNDS = 3
-SCAN = "import sys; from latprof_analysis.scan import scan_runs; scan_runs(sys.argv[1])"
+SCAN = "import sys, latprof_analysis as lp; lp.scan_runs(sys.argv[1])"
 # The same percentiles by what everybody has: all stages by protocol, kind and size.
 PANDAS = """\
 import sys

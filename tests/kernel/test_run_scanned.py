@@ -8,7 +8,7 @@ import sys
 import pandas as pd
 import pytest
 from latprof_analysis.readers import pieces
-from latprof_analysis.scan import scan_runs
+from latprof_analysis.scans.scan import scan_runs
 from latprof_process import run
 
 LAB = ("--rate", "0", "--delay", "0")

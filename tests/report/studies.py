@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from latprof_analysis.fit import fit_round_trips
+from latprof_analysis.fits.fit import fit_round_trips
 from latprof_analysis.stages import STAGES, STAMPS
 from latprof_analysis.study import Study
 

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis.fit import crossing_bytes
+from latprof_analysis.fits.fit import crossing_bytes
+from latprof_analysis.fits.rounds import low_delays
 from latprof_analysis.report.csv_text import csv_text, harmless
 from latprof_analysis.report.fit_figures import line_with_band, size_points
 from latprof_analysis.report.loss_parts import places_of_loss, share_interval
@@ -21,7 +22,6 @@ from latprof_analysis.report.stage_figures import percentile_bands, stage_means
 from latprof_analysis.report.stage_rows import named_stages
 from latprof_analysis.report.tail_figures import pieces_figure
 from latprof_analysis.report.time_figures import over_time
-from latprof_analysis.rounds import low_delays
 from latprof_analysis.wire import Packets
 from scipy import stats
 from studies import BANDWIDTH_BPS, FIXED_NS, messages, round_trips

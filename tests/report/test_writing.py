@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from latprof_analysis.cli import report as command
 from latprof_analysis.errors import LatprofError, UsageError
-from latprof_analysis.fit import fit_round_trips
+from latprof_analysis.fits.fit import fit_round_trips
 from latprof_analysis.readers.result import Samples, samples_frame
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.html import html_page

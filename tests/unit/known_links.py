@@ -1,7 +1,7 @@
 """Simulated round trips over links whose bandwidth and delay are known."""
 
 import numpy as np
-from latprof_analysis.fit import fit_round_trips
+from latprof_analysis.fits.fit import fit_round_trips
 from latprof_analysis.wire import Packets
 
 TCP = Packets.tcp(mtu_bytes=1500)

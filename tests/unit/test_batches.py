@@ -14,7 +14,7 @@ from latprof_analysis.readers.batches import PieceReader, read_batches
 from latprof_analysis.readers.result import concatenated
 from latprof_analysis.readers.run_schema import MESSAGES
 from latprof_analysis.readers.table import read_table
-from latprof_analysis.scan_part import FileRows
+from latprof_analysis.scans.scan_part import FileRows
 from latprof_analysis.stages import BLANK
 from made_runs import as_parquet, messages, write_run, write_table
 

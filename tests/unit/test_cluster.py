@@ -8,17 +8,18 @@ import sys
 import time
 from pathlib import Path
 
+import latprof_analysis
 import pytest
-from latprof_analysis import cluster
-from latprof_analysis.cluster import ClusterError
 from latprof_analysis.errors import UsageError
 from latprof_analysis.readers import ReadError, pieces
-from latprof_analysis.scan import scan_runs
+from latprof_analysis.scans import cluster
+from latprof_analysis.scans.cluster import ClusterError
+from latprof_analysis.scans.scan import scan_runs
 from made_runs import write_run
 from test_scan import check_same
 
 distributed = pytest.importorskip("distributed", reason="dask is not installed")
-ANALYSIS = str(Path(cluster.__file__).parents[1])
+ANALYSIS = str(Path(latprof_analysis.__file__).parents[1])
 WORKER = [sys.executable, "-m", "distributed.cli.dask_worker"]
 WORKER += ["--no-nanny", "--no-dashboard", "--nthreads", "1"]
 

@@ -5,9 +5,9 @@ from functools import cache
 import numpy as np
 import pytest
 from known_links import RATE, TCP, fit_tcp, link
-from latprof_analysis.carry_over import carry_over
-from latprof_analysis.fit import fit_round_trips
-from latprof_analysis.rounds import low_delays
+from latprof_analysis.fits.carry_over import carry_over
+from latprof_analysis.fits.fit import fit_round_trips
+from latprof_analysis.fits.rounds import low_delays
 from simulated_links import LINKS, SIZES, Fifo, Open, TokenBucket, ping_pong, trips_of
 
 

@@ -4,12 +4,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from latprof_analysis import theilsen
-from latprof_analysis.hinge import fit_hinge
-from latprof_analysis.hinges import fit_hinges
-from latprof_analysis.residuals import residuals_of, runs_test
-from latprof_analysis.rounds import LowDelays, low_delays
-from latprof_analysis.theilsen import theil_sen, weighted_theil_sen
+from latprof_analysis.fits import theilsen
+from latprof_analysis.fits.hinge import fit_hinge
+from latprof_analysis.fits.hinges import fit_hinges
+from latprof_analysis.fits.residuals import residuals_of, runs_test
+from latprof_analysis.fits.rounds import LowDelays, low_delays
+from latprof_analysis.fits.theilsen import theil_sen, weighted_theil_sen
 from scipy import stats
 
 

@@ -19,7 +19,7 @@ from latprof_analysis.readers import (
 )
 from latprof_analysis.readers.parquet_writing import write_parquet
 from latprof_analysis.readers.run_schema import MESSAGES
-from latprof_analysis.scan import scan_runs
+from latprof_analysis.scans.scan import scan_runs
 from made_runs import messages, write_run, write_table
 from test_scan import check_same
 

@@ -14,8 +14,8 @@ from latprof_analysis.comparison.setup import SetupDifference
 from latprof_analysis.comparison.sides import Trips
 from latprof_analysis.comparison.trips import compare_loss, compare_throughput
 from latprof_analysis.comparison.worth import Effect
-from latprof_analysis.totals import MessageTotals
-from latprof_analysis.trip_totals import TripTotals
+from latprof_analysis.scans.totals import MessageTotals
+from latprof_analysis.scans.trip_totals import TripTotals
 from message_rows import MessageRows, message
 
 DATA = Path(__file__).parent.parent / "data"

@@ -9,11 +9,11 @@ import signal
 import numpy as np
 import pandas as pd
 import pytest
-from latprof_analysis import drawn, scan
 from latprof_analysis.errors import LatprofError
 from latprof_analysis.histogram import bucket_edges
 from latprof_analysis.readers import ReadError, cells, pieces, read_runs
-from latprof_analysis.scan import scan_runs
+from latprof_analysis.scans import drawn, scan
+from latprof_analysis.scans.scan import scan_runs
 from latprof_analysis.stages import BLANK
 from made_runs import SIZES, as_parquet, messages, round_trips, write_run, write_table
 

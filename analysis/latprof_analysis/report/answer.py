@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from latprof_analysis.fits.rounds import Floats
 from latprof_analysis.percentile import percentiles_in_order
 from latprof_analysis.quantiles import samples_needed
 from latprof_analysis.report.parts import KeyFigure
 from latprof_analysis.report.words import bounds, duration_text, number, span
-from latprof_analysis.rounds import Floats
 from latprof_analysis.text import percent, rate
 
 _PARTS = ("end_to_end", "wakeup")

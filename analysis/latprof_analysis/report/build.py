@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latprof_analysis.fits.rounds import Floats
 from latprof_analysis.readers.result import concatenated
 from latprof_analysis.report.answer import answer, key_figures
 from latprof_analysis.report.fit_figures import fit_parts
@@ -29,7 +30,6 @@ from latprof_analysis.report.stage_table import stage_table
 from latprof_analysis.report.tail_figures import ccdf_figure, pieces_figure
 from latprof_analysis.report.time_figures import time_figure
 from latprof_analysis.report.words import number
-from latprof_analysis.rounds import Floats
 from latprof_analysis.run_setup import packets_of
 from latprof_analysis.study import Study
 

@@ -9,7 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.fit import FEWEST_ROUND_TRIPS, crossing_bytes
+from latprof_analysis.fits.fit import FEWEST_ROUND_TRIPS, crossing_bytes
+from latprof_analysis.fits.rounds import Floats, LowDelays, low_delays
+from latprof_analysis.fits.theilsen import theil_sen
+from latprof_analysis.fits.trips import rounds_of
 from latprof_analysis.percentile import percentiles
 from latprof_analysis.report.marks import (
     Scale,
@@ -23,9 +26,6 @@ from latprof_analysis.report.marks import (
 from latprof_analysis.report.parts import Chart, Figure, Part, Spec
 from latprof_analysis.report.theme import colour
 from latprof_analysis.report.words import slug
-from latprof_analysis.rounds import Floats, LowDelays, low_delays
-from latprof_analysis.theilsen import theil_sen
-from latprof_analysis.trips import rounds_of
 from latprof_analysis.wire import Packets
 
 _GRID = 60

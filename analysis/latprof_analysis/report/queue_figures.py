@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from latprof_analysis.fits.rounds import Floats
 from latprof_analysis.report.marks import (
     Scale,
     bytes_expr,
@@ -17,7 +18,6 @@ from latprof_analysis.report.marks import (
 from latprof_analysis.report.parts import Chart, Figure, Missing, Spec
 from latprof_analysis.report.theme import colour
 from latprof_analysis.report.words import number, slug
-from latprof_analysis.rounds import Floats
 from latprof_analysis.waiting import Waiting, wait_by_queue
 
 _MOST_SCATTERED = 1200

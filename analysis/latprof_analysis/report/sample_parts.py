@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latprof_analysis.fits.rounds import Floats
 from latprof_analysis.percentile import percentiles
 from latprof_analysis.quantiles import Quantile, samples_needed
 from latprof_analysis.report.csv_text import harmless
@@ -15,7 +16,6 @@ from latprof_analysis.report.fit_text import fit_text
 from latprof_analysis.report.parts import Cell, Missing, Part, Section, Table, Text
 from latprof_analysis.report.tail_figures import pieces_figure, sample_ccdf_figure
 from latprof_analysis.report.words import bounds, bytes_text, duration_text, number
-from latprof_analysis.rounds import Floats
 from latprof_analysis.study import Study
 from latprof_analysis.wire import Packets
 

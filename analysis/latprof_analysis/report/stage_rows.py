@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from latprof_analysis.rounds import Floats
+from latprof_analysis.fits.rounds import Floats
 from latprof_analysis.stages import STAGES, STAMPS, merged_name, missing_code
 
 

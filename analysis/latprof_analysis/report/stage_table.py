@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latprof_analysis.fits.rounds import Floats
 from latprof_analysis.percentile import percentiles_in_order
 from latprof_analysis.quantiles import Quantile, samples_needed
 from latprof_analysis.report.parts import Cell, Table
 from latprof_analysis.report.stage_rows import named_stages
 from latprof_analysis.report.words import bounds, duration_text, number
-from latprof_analysis.rounds import Floats
 from latprof_analysis.text import percent
 
 _PERCENTILES = (0.5, 0.9, 0.99, 0.999)

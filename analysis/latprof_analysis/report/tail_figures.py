@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from latprof_analysis.distribution import Ccdf, Piece, ccdf, three_pieces
+from latprof_analysis.fits.rounds import Floats
 from latprof_analysis.report.marks import (
     SWITCH,
     WHOLE,
@@ -22,7 +23,6 @@ from latprof_analysis.report.parts import Chart, Figure, Spec
 from latprof_analysis.report.stage_rows import named_stages
 from latprof_analysis.report.theme import colour
 from latprof_analysis.report.words import duration_text, number, slug, span
-from latprof_analysis.rounds import Floats
 from latprof_analysis.stages import STAGES
 
 _BINS = 60

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from latprof_analysis.fits.rounds import Floats
 from latprof_analysis.report.marks import (
     Scale,
     duration_axis,
@@ -16,7 +17,6 @@ from latprof_analysis.report.marks import (
 from latprof_analysis.report.parts import Chart, Figure, Spec
 from latprof_analysis.report.theme import colour
 from latprof_analysis.report.words import duration_text, number
-from latprof_analysis.rounds import Floats
 
 # Up to so many messages are drawn one by one; of more, spans of time.
 _MOST_POINTS = 800

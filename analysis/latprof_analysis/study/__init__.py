@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from latprof_analysis.errors import UsageError
-from latprof_analysis.fit_result import ReplyMode
+from latprof_analysis.fits.fit_result import ReplyMode
 from latprof_analysis.readers.detection import detect
 from latprof_analysis.readers.formats import read
 from latprof_analysis.readers.paths import expand, is_run_folder
 from latprof_analysis.readers.result import Samples
 
 if TYPE_CHECKING:
-    from latprof_analysis.scan import Progress
+    from latprof_analysis.scans.scan import Progress
 
 # Formats that are a run's table by itself.
 _TABLES = ("messages", "round-trips")

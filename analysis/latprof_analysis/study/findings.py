@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from latprof_analysis.changepoint import level_changes
 from latprof_analysis.distribution import Piece, three_pieces
 from latprof_analysis.histogram import Histogram
-from latprof_analysis.kind_totals import percentiles as histogram_percentiles
 from latprof_analysis.loss import loss_episodes, loss_pattern, loss_share
 from latprof_analysis.loss_models import choose_loss_model
 from latprof_analysis.modes import find_modes
 from latprof_analysis.percentile import percentiles, percentiles_in_order
 from latprof_analysis.quantiles import Quantile, samples_needed
+from latprof_analysis.scans.kind_totals import percentiles as histogram_percentiles
 from latprof_analysis.series import DelayVariation, autocorrelation, ipdv, pdv
 from latprof_analysis.text import percentile_name
 from latprof_analysis.waiting import wait_by_queue

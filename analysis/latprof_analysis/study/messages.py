@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.link_choice import link_rates
+from latprof_analysis.fits.link_choice import link_rates
+from latprof_analysis.fits.stage_fits import QUANTITIES, StageFit, fit_stages
+from latprof_analysis.fits.stage_trains import stage_dispersions
 from latprof_analysis.run_setup import RunSetup
-from latprof_analysis.stage_fits import QUANTITIES, StageFit, fit_stages
-from latprof_analysis.stage_trains import stage_dispersions
 from latprof_analysis.study import findings
 
 Floats = NDArray[np.float64]

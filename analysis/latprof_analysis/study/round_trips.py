@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.fit_result import ReplyMode
+from latprof_analysis.fits.fit_result import ReplyMode
 from latprof_analysis.run_figures import NS_PER_SECOND, round_trip_fit
 from latprof_analysis.run_setup import RunSetup
-from latprof_analysis.scan import Scan, Trips
+from latprof_analysis.scans.scan import Scan, Trips
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings
 from latprof_analysis.study.messages import above_usual
@@ -124,8 +124,8 @@ def _rivals(
     packets: Packets | None,
 ) -> dict[str, Any]:
     """Draw the same line by other estimators."""
-    from latprof_analysis.estimators import compare_estimators
-    from latprof_analysis.least_squares import fit_means_of_five
+    from latprof_analysis.fits.estimators import compare_estimators
+    from latprof_analysis.fits.least_squares import fit_means_of_five
 
     def estimators() -> list[dict[str, Any]]:
         lines = compare_estimators(

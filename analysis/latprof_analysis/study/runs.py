@@ -7,7 +7,7 @@ from typing import Any
 
 from latprof_analysis.run_figures import one_way
 from latprof_analysis.run_setup import RunSetup, common_setup, setup_of
-from latprof_analysis.scan import Progress, Scan, scan_runs
+from latprof_analysis.scans.scan import Progress, Scan, scan_runs
 from latprof_analysis.study import Study
 from latprof_analysis.study.messages import message_figures
 from latprof_analysis.study.round_trips import trip_figures

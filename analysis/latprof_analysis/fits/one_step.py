@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import ndtri
 
-from latprof_analysis.point_lines import (
+from latprof_analysis.fits.point_lines import (
     HUBER_T,
     TUKEY_C,
     SlopeIntercept,
@@ -26,7 +26,7 @@ from latprof_analysis.point_lines import (
     residual_scale,
     tukey_weight,
 )
-from latprof_analysis.rounds import Floats, Ints
+from latprof_analysis.fits.rounds import Floats, Ints
 
 # Of residuals: their score, and its slope in the residual.
 Scores = Callable[[Floats], tuple[Floats, Floats]]

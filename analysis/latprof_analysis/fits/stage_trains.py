@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from latprof_analysis.dispersion import fit_dispersion
-from latprof_analysis.train_result import Dispersion
-from latprof_analysis.trips import FLOW
+from latprof_analysis.fits.dispersion import fit_dispersion
+from latprof_analysis.fits.train_result import Dispersion
+from latprof_analysis.fits.trips import FLOW
 from latprof_analysis.wire import Packets
 
 _NEEDED = (

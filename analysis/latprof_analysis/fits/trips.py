@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from latprof_analysis.fit_result import ReplyMode
-from latprof_analysis.theilsen import theil_sen
+from latprof_analysis.fits.fit_result import ReplyMode
+from latprof_analysis.fits.theilsen import theil_sen
 
 # What tells one direction of one conversation, in messages.csv.
 FLOW = (

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from latprof_analysis.fit import ABOUT_HOSTS
-from latprof_analysis.fit_result import Fit
+from latprof_analysis.fits.fit import ABOUT_HOSTS
+from latprof_analysis.fits.fit_result import Fit
 
 # A message's stamps are those of its last packet, and the others' time for the link
 # passes in earlier stages: only these hold all of it, and so tell a bandwidth.

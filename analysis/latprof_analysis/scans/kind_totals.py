@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.grouped import Grouped, Histograms
 from latprof_analysis.histogram import Histogram
+from latprof_analysis.scans.grouped import Grouped, Histograms
 from latprof_analysis.stages import BLANK, STAGES, STAMPS, merged_name
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}

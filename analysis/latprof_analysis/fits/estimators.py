@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from latprof_analysis.fit import crossing_bytes
-from latprof_analysis.fit_input import check_options, check_rows, column_of
-from latprof_analysis.fit_result import Estimate, ReplyMode
-from latprof_analysis.one_step import (
+from latprof_analysis.fits.fit import crossing_bytes
+from latprof_analysis.fits.fit_input import check_options, check_rows, column_of
+from latprof_analysis.fits.fit_result import Estimate, ReplyMode
+from latprof_analysis.fits.one_step import (
     Scores,
     draw_lines,
     huber_scores,
@@ -27,18 +27,18 @@ from latprof_analysis.one_step import (
     quantile_scores,
     tukey_scores,
 )
-from latprof_analysis.point_lines import (
+from latprof_analysis.fits.point_lines import (
     SlopeIntercept,
     huber_line,
     least_squares_line,
     quantile_line,
     tukey_line,
 )
-from latprof_analysis.resampling import block_weights
-from latprof_analysis.rounds import Floats, LowDelays, low_delays
-from latprof_analysis.scale import Scale
-from latprof_analysis.theilsen import theil_sen
-from latprof_analysis.verdict import fit_line
+from latprof_analysis.fits.resampling import block_weights
+from latprof_analysis.fits.rounds import Floats, LowDelays, low_delays
+from latprof_analysis.fits.scale import Scale
+from latprof_analysis.fits.theilsen import theil_sen
+from latprof_analysis.fits.verdict import fit_line
 from latprof_analysis.wire import Packets
 
 _PER_SIZE = 2  # sizes that a line needs

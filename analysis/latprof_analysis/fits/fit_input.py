@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latprof_analysis.fit_result import ReplyMode
-from latprof_analysis.rounds import Floats
+from latprof_analysis.fits.fit_result import ReplyMode
+from latprof_analysis.fits.rounds import Floats
 
 
 def column_of(name: str, values: ArrayLike) -> Floats:

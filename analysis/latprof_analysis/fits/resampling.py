@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from latprof_analysis.rounds import BLOCKS, Floats, Ints
+from latprof_analysis.fits.rounds import BLOCKS, Floats, Ints
 
 
 def block_weights(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from latprof_analysis.rounds import Floats, LowDelays
-from latprof_analysis.theilsen import weighted_theil_sen
+from latprof_analysis.fits.rounds import Floats, LowDelays
+from latprof_analysis.fits.theilsen import weighted_theil_sen
 
 FEWEST_LONG = 4
 _LONG = 0.125  # of the largest size
@@ -27,7 +27,7 @@ def long_messages_differ(wire_bytes: Floats, low: LowDelays) -> str | None:
 
     Examples
     --------
-    >>> from latprof_analysis.rounds import low_delays
+    >>> from latprof_analysis.fits.rounds import low_delays
     >>> size = np.tile(np.geomspace(64, 64000, 20), 20)
     >>> rounds = np.repeat(np.arange(20.0), 20)
     >>> def differ(delay_ns):

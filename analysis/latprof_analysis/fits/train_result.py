@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from latprof_analysis.fit_result import Estimate, Model
+from latprof_analysis.fits.fit_result import Estimate, Model
 
 
 @dataclass(frozen=True)

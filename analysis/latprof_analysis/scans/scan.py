@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.drawn import EVEN_ROWS
 from latprof_analysis.errors import LatprofError
+from latprof_analysis.fits.trips import rounds_of
 from latprof_analysis.readers.detection import detect
 from latprof_analysis.readers.paths import TABLES, expand
 from latprof_analysis.readers.pieces import Piece, pieces_of
@@ -34,11 +34,11 @@ from latprof_analysis.readers.run_folder import (
 )
 from latprof_analysis.readers.table import Table
 from latprof_analysis.run_setup import setup_of
-from latprof_analysis.scan_part import Part, Task, scan_piece
+from latprof_analysis.scans.drawn import EVEN_ROWS
+from latprof_analysis.scans.scan_part import Part, Task, scan_piece
+from latprof_analysis.scans.totals import MessageTotals
+from latprof_analysis.scans.trip_totals import TripTotals
 from latprof_analysis.stages import BLANK
-from latprof_analysis.totals import MessageTotals
-from latprof_analysis.trip_totals import TripTotals
-from latprof_analysis.trips import rounds_of
 
 # Each takes about 400 MB.
 MOST_PROCESSES = 4
@@ -143,7 +143,7 @@ def scan_runs(
     if dask is None:
         whole = _merged(_parts(tasks), tasks, progress)
     else:
-        from latprof_analysis.cluster import scan_on_cluster
+        from latprof_analysis.scans.cluster import scan_on_cluster
 
         whole = scan_on_cluster(tasks, dask, progress)
     return _finished(whole, documents, notes)

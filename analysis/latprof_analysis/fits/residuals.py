@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.rounds import Floats, LowDelays
+from latprof_analysis.fits.rounds import Floats, LowDelays
 
 _FEWEST_SIGNS = 10  # in both kinds: below, the normal law of runs is rough
 

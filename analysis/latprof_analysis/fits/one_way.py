@@ -10,15 +10,15 @@ from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
-from latprof_analysis.fit import (
+from latprof_analysis.fits.fit import (
     FEWEST_ROUND_TRIPS,
     FEWEST_SIZES,
     fit_low_delays,
     fit_without_line,
 )
-from latprof_analysis.fit_input import check_options, column_of
-from latprof_analysis.fit_result import Fit
-from latprof_analysis.rounds import Floats, low_delays
+from latprof_analysis.fits.fit_input import check_options, column_of
+from latprof_analysis.fits.fit_result import Fit
+from latprof_analysis.fits.rounds import Floats, low_delays
 from latprof_analysis.wire import Packets
 
 NO_REPLY = 0  # as reply_mode of a Fit

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.fit_result import Estimate
+from latprof_analysis.fits.fit_result import Estimate
 
 Floats = NDArray[np.float64]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from latprof_analysis.stage_fits import StageFit
+from latprof_analysis.fits.stage_fits import StageFit
 
 # The link alone; with the stack of both hosts; with their copying, too.
 _BY_PURITY = ("transit", "one_way", "end_to_end")
@@ -28,7 +28,7 @@ def link_rates(fits: Iterable[StageFit]) -> dict[tuple[str, str], StageFit | Non
     Examples
     --------
     >>> import numpy as np, pandas as pd
-    >>> from latprof_analysis.stage_fits import fit_stages
+    >>> from latprof_analysis.fits.stage_fits import fit_stages
     >>> size = np.tile([64, 1000, 4000, 16000, 64000], 30)
     >>> send = 10_000_000 * np.arange(150) + 1
     >>> xmit = send + 2000 + size  # copied first, at 1 ns a byte

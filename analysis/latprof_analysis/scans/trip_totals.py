@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.grouped import FEW, Grouped, alike
 from latprof_analysis.histogram import Histogram
-from latprof_analysis.kind_totals import percentiles
+from latprof_analysis.scans.grouped import FEW, Grouped, alike
+from latprof_analysis.scans.kind_totals import percentiles
 from latprof_analysis.stages import BLANK
 
 Ints = NDArray[np.int64]

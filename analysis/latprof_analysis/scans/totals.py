@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.grouped import FEW, Grouped, alike, distinct
-from latprof_analysis.kind_totals import KindTotals, stages_present
-from latprof_analysis.slowest import beats, slowest_row
+from latprof_analysis.scans.grouped import FEW, Grouped, alike, distinct
+from latprof_analysis.scans.kind_totals import KindTotals, stages_present
+from latprof_analysis.scans.slowest import beats, slowest_row
 from latprof_analysis.stages import BLANK, STAMPS, missing_code
 
 WARMUP = "warmup"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import linprog
 
-from latprof_analysis.rounds import Floats
+from latprof_analysis.fits.rounds import Floats
 
 SlopeIntercept = tuple[float, float]
 

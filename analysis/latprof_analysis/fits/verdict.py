@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latprof_analysis.fit_result import Estimate, Model
-from latprof_analysis.hinge import FEWEST_BESIDE, HingeFit, fit_hinge, fit_sides
-from latprof_analysis.rounds import LOW, Floats, LowDelays
-from latprof_analysis.theilsen import weighted_theil_sen
+from latprof_analysis.fits.fit_result import Estimate, Model
+from latprof_analysis.fits.hinge import FEWEST_BESIDE, HingeFit, fit_hinge, fit_sides
+from latprof_analysis.fits.rounds import LOW, Floats, LowDelays
+from latprof_analysis.fits.theilsen import weighted_theil_sen
 
 # A hinge replaces the line if the data say so (BIC), and if it matters: the bend
 # is over 0.5% of the delays' range, and long messages see another bandwidth than

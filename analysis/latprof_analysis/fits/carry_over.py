@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from latprof_analysis.rounds import Floats, LowDelays
+from latprof_analysis.fits.rounds import Floats, LowDelays
 
 # Messages under a sixteenth of the largest cross in less than the hosts' own noise.
 _LEAST_SIZE = 1 / 16
@@ -43,7 +43,7 @@ def carry_over(size_bytes: Floats, delay_ns: Floats, low: LowDelays) -> str | No
 
     Examples
     --------
-    >>> from latprof_analysis.rounds import low_delays
+    >>> from latprof_analysis.fits.rounds import low_delays
     >>> rng = np.random.default_rng(1)
     >>> size = np.concatenate([rng.permutation([2e3, 4e3, 8e3]) for _ in range(90)])
     >>> index, before = np.repeat(np.arange(90.0), 3), np.roll(size, 1)

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from latprof_analysis.fit_input import check_options, check_rows, column_of
-from latprof_analysis.fit_result import Estimate, ReplyMode
-from latprof_analysis.rounds import Floats
-from latprof_analysis.scale import NS_PER_SECOND
+from latprof_analysis.fits.fit_input import check_options, check_rows, column_of
+from latprof_analysis.fits.fit_result import Estimate, ReplyMode
+from latprof_analysis.fits.rounds import Floats
+from latprof_analysis.fits.scale import NS_PER_SECOND
 
 Outliers = Literal["fences", "kept"]
 GROUP = 5

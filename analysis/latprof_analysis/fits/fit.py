@@ -12,21 +12,21 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latprof_analysis.carry_over import carry_over
-from latprof_analysis.fit_input import check_options, check_rows, column_of
-from latprof_analysis.fit_result import (
+from latprof_analysis.fits.carry_over import carry_over
+from latprof_analysis.fits.fit_input import check_options, check_rows, column_of
+from latprof_analysis.fits.fit_result import (
     Fit,
     Hinge,
     ReplyMode,
     Segment,
 )
-from latprof_analysis.hinge import FEWEST_BESIDE, HingeFit, fit_sides
-from latprof_analysis.hinges import Bends, fit_hinges
-from latprof_analysis.long_messages import long_messages_differ
-from latprof_analysis.residuals import residuals_of
-from latprof_analysis.rounds import Floats, LowDelays, low_delays
-from latprof_analysis.scale import Scale
-from latprof_analysis.verdict import CLOCK_NS, DELTA_BIC, Line, fit_line, verdict
+from latprof_analysis.fits.hinge import FEWEST_BESIDE, HingeFit, fit_sides
+from latprof_analysis.fits.hinges import Bends, fit_hinges
+from latprof_analysis.fits.long_messages import long_messages_differ
+from latprof_analysis.fits.residuals import residuals_of
+from latprof_analysis.fits.rounds import Floats, LowDelays, low_delays
+from latprof_analysis.fits.scale import Scale
+from latprof_analysis.fits.verdict import CLOCK_NS, DELTA_BIC, Line, fit_line, verdict
 from latprof_analysis.wire import Packets
 
 FEWEST_SIZES = 4

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.drawn import Drawing, Drawn
-from latprof_analysis.grouped import alike
 from latprof_analysis.readers.batch import Batch
 from latprof_analysis.readers.batches import PieceReader
 from latprof_analysis.readers.pieces import Piece
 from latprof_analysis.readers.result import BadRow, ReadError, Skipped
+from latprof_analysis.scans.drawn import Drawing, Drawn
+from latprof_analysis.scans.grouped import alike
+from latprof_analysis.scans.totals import MOST_KINDS, MessageTotals
+from latprof_analysis.scans.trip_totals import TripTotals
 from latprof_analysis.stages import BLANK
-from latprof_analysis.totals import MOST_KINDS, MessageTotals
-from latprof_analysis.trip_totals import TripTotals
 
 Ints = NDArray[np.int64]
 TRIP_COLUMNS = ("size_bytes", "rtt_ns", "sent_ns", "sequence")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from latprof_analysis.hinges import Bends
-from latprof_analysis.residuals import Residuals
+from latprof_analysis.fits.hinges import Bends
+from latprof_analysis.fits.residuals import Residuals
 
 Model = Literal["line", "hinge", "none"]
 # A full echo, or replies of so many bytes.

@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from latprof_analysis.fit import fit_round_trips
-from latprof_analysis.fit_result import Fit, ReplyMode
-from latprof_analysis.one_way import fit_one_way
-from latprof_analysis.stage_rates import with_rate, without_rate
-from latprof_analysis.trips import (
+from latprof_analysis.fits.fit import fit_round_trips
+from latprof_analysis.fits.fit_result import Fit, ReplyMode
+from latprof_analysis.fits.one_way import fit_one_way
+from latprof_analysis.fits.stage_rates import with_rate, without_rate
+from latprof_analysis.fits.trips import (
     FLOW,
     against_factor,
     counted,

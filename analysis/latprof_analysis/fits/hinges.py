@@ -17,8 +17,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from latprof_analysis.hinge import FEWEST_BESIDE, knot_grid
-from latprof_analysis.rounds import Floats
+from latprof_analysis.fits.hinge import FEWEST_BESIDE, knot_grid
+from latprof_analysis.fits.rounds import Floats
 
 MOST_KNOTS = 3
 _DELTA_BIC = 10.0

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from latprof_analysis.fit import FEWEST_ROUND_TRIPS, FEWEST_SIZES, crossing_bytes
-from latprof_analysis.fit_input import check_options, column_of
-from latprof_analysis.fit_result import ReplyMode
-from latprof_analysis.rounds import Floats, LowDelays, low_delays
-from latprof_analysis.scale import Scale
-from latprof_analysis.train_result import LogGP
-from latprof_analysis.verdict import fit_line, verdict
+from latprof_analysis.fits.fit import FEWEST_ROUND_TRIPS, FEWEST_SIZES, crossing_bytes
+from latprof_analysis.fits.fit_input import check_options, column_of
+from latprof_analysis.fits.fit_result import ReplyMode
+from latprof_analysis.fits.rounds import Floats, LowDelays, low_delays
+from latprof_analysis.fits.scale import Scale
+from latprof_analysis.fits.train_result import LogGP
+from latprof_analysis.fits.verdict import fit_line, verdict
 from latprof_analysis.wire import Packets
 
 Bools = NDArray[np.bool_]

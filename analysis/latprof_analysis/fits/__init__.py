@@ -1,0 +1,1 @@
+"""Lines through delays: D = aS + b, its rivals, its verdict; trains of messages."""

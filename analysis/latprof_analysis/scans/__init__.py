@@ -1,0 +1,1 @@
+"""Run folders of any size -> totals that merge, on one machine or a cluster."""
