@@ -64,6 +64,15 @@ def test_of_independent_values_the_rank_test_is_brunner_and_munzels(a, b):
         assert p == pytest.approx(theirs, abs=1e-9)
 
 
+def test_the_rank_test_gives_what_r_prints():
+    # brunner.munzel.test(Y, N) of R's package lawstat, the pain scores of its manual:
+    # "p-value = 0.005786 ... P(X<Y)+.5*P(X=Y) 0.788961"
+    y = np.array([1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 1, 1], float)
+    n = np.array([3, 3, 4, 3, 1, 2, 3, 1, 1, 5, 4], float)
+    larger, p = brunner_munzel(y, n)
+    assert (round(larger, 6), round(p, 6)) == (0.788961, 0.005786)
+
+
 @given(samples, samples)
 def test_the_rank_effect_is_mann_and_whitneys_u_over_all_pairs(a, b):
     effect = compare_ranks([np.array(a)], [np.array(b)])
