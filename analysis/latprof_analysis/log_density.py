@@ -62,12 +62,10 @@ class LogDensity:
 
     def density(self, counts: Floats, bandwidth: float) -> Floats:
         """Return the counts under a Gaussian kernel, by its Fourier transform."""
-        from scipy import fft
-
-        waves = fft.rfft(counts, 2 * _CELLS)
-        frequency = fft.rfftfreq(2 * _CELLS, self.width)
+        waves = np.fft.rfft(counts, 2 * _CELLS)
+        frequency = np.fft.rfftfreq(2 * _CELLS, self.width)
         kernel = np.exp(-2 * (np.pi * bandwidth * frequency) ** 2)
-        smooth: Floats = fft.irfft(waves * kernel, 2 * _CELLS)[:_CELLS]
+        smooth: Floats = np.fft.irfft(waves * kernel, 2 * _CELLS)[:_CELLS]
         # Where nothing is, rounding leaves ripples that are no hills.
         return np.where(smooth > 1e-9 * smooth.max(), smooth, 0.0)
 

@@ -234,12 +234,10 @@ def pdv(owd: ArrayLike) -> DelayVariation:
 
 def _correlations(x: Floats, farthest: int) -> Floats:
     """Return the correlations at lags 0, 1, ... up to the farthest."""
-    from scipy import fft
-
     y = x - x.mean()
     # Zeros behind the series, so that it does not meet itself going round.
-    length = fft.next_fast_len(x.size + int(farthest), real=True)
-    products: Floats = fft.irfft(np.abs(fft.rfft(y, length)) ** 2, length)
+    length = 1 << (x.size + int(farthest) - 1).bit_length()
+    products: Floats = np.fft.irfft(np.abs(np.fft.rfft(y, length)) ** 2, length)
     rho: Floats = products[: farthest + 1] / products[0]
     return rho
 
