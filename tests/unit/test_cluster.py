@@ -127,8 +127,14 @@ def test_a_cluster_without_workers_is_refused(folder, scheduler):
         scan_runs(folder, dask=scheduler)
 
 
-def test_workers_without_latprof_are_refused(folder, start_workers, scheduler):
-    start_workers(1, PYTHONPATH="")
+def test_workers_without_latprof_are_refused(
+    folder, start_workers, scheduler, tmp_path
+):
+    # before one that is installed
+    none = tmp_path / "none" / "latprof_analysis.py"
+    none.parent.mkdir()
+    none.write_text("raise ModuleNotFoundError(\"No module 'latprof_analysis'\")")
+    start_workers(1, PYTHONPATH=str(none.parent))
     with pytest.raises(ClusterError, match="cannot import latprof_analysis: tcp"):
         scan_runs(folder, dask=scheduler)
 
