@@ -75,6 +75,24 @@ def test_stages_and_sizes_are_what_numpy_makes_of_the_rows(tmp_path, capsys):
     assert sorted(map(int, sizes)) == sorted(requests["size_bytes"].unique())
 
 
+def test_datagrams_without_a_receiver_are_lost(tmp_path, capsys):
+    rows = write_run(tmp_path / "run")
+    requests = np.flatnonzero(rows["kind"] == "request")
+    lost = requests[np.random.default_rng(3).random(requests.size) < 0.1]
+    rows = rows.assign(protocol="udp").astype({"arrive_ns": "Int64"})
+    at_receiver = ["arrive_ns", "ready_ns", "read_ns", "end_to_end_ns"]
+    rows[at_receiver] = rows[at_receiver].astype("Int64")
+    for column in at_receiver:
+        rows.loc[lost, column] = None
+    rows.to_csv(tmp_path / "run" / "messages.csv", index=False)
+    found = analyze(capsys, tmp_path / "run")
+
+    share = found["messages"]["udp request"]["loss"]["share"]
+    assert (share["lost"], share["n"]) == (lost.size, requests.size)
+    assert share["low"] < 0.1 < share["high"]
+    assert found["messages"]["udp reply"]["loss"]["share"]["lost"] == 0
+
+
 def test_runs_with_other_links_are_not_fitted_together(tmp_path, capsys):
     write_run(tmp_path / "all" / "a")
     other = {"kind": "veth", "rate_bps": 10**9, "delay_ns": 0, "loss": 0}

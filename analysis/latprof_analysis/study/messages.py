@@ -22,7 +22,7 @@ _LINK = ("transit", "one_way")
 
 
 def message_figures(
-    messages: pd.DataFrame, setup: RunSetup, *, thorough: bool
+    messages: pd.DataFrame, setup: RunSetup, *, thorough: bool, thinned: bool
 ) -> dict[str, Any]:
     """Describe messages by kind.
 
@@ -34,6 +34,8 @@ def message_figures(
         What all their runs have in common.
     thorough : bool
         Fit each stage, not one-way delays only, and the queue that messages met.
+    thinned : bool
+        Not all messages are there, so that no order of losses is.
 
     Returns
     -------
@@ -41,12 +43,15 @@ def message_figures(
         ``link``: by kind the fit that tells its direction's link best, or why none
         does; ``stage_fits``; ``dispersion`` by kind; and ``messages``: by kind, end to
         end, ``tail``, ``time``, ``delay_variation`` (transit of the most frequent
-        size) and ``queueing``.
+        size), ``queueing``, and of datagrams ``loss``.
     """
     kinds = dict(_kinds(messages))
     fits = _stage_fits(messages, setup, thorough) if kinds else []
     return {
-        "messages": {name: _kind(rows, thorough) for name, rows in kinds.items()},
+        "messages": {
+            name: _kind(rows, thorough) | _loss(name, rows, thinned)
+            for name, rows in kinds.items()
+        },
         "link": _link(fits),
         "stage_fits": [fit.as_dict() for fit in fits],
         "dispersion": _dispersions(messages, setup) if kinds else {},
@@ -83,6 +88,15 @@ def _kind(rows: pd.DataFrame, thorough: bool) -> dict[str, Any]:
     if thorough:
         found["queueing"] = _queueing(rows)
     return found
+
+
+def _loss(name: str, rows: pd.DataFrame, thinned: bool) -> dict[str, Any]:
+    """Tell how datagrams were lost, where the other end was seen at all."""
+    if not name.startswith("udp") or thinned:
+        return {}
+    lost = (rows["arrive_ns"].isna() & rows["read_ns"].isna()).to_numpy()
+    sent = rows["send_ns"].notna().to_numpy() | rows["queue_ns"].notna().to_numpy()
+    return {} if lost.all() else {"loss": findings.losses(lost[sent])}
 
 
 def _queueing(rows: pd.DataFrame) -> dict[str, Any]:

@@ -60,7 +60,12 @@ def study_runs(
         "missing_stamps": {k: v for k, v in scan.messages.missing.items() if v},
         "stamps_backwards": scan.messages.backwards,
         "thinned": _thinned(scan),
-        **message_figures(scan.message_rows, setup, thorough=thorough),
+        **message_figures(
+            scan.message_rows,
+            setup,
+            thorough=thorough,
+            thinned=len(scan.message_rows) < _count(scan, "messages"),
+        ),
         "notes": notes,
         "skipped_rows": scan.skipped_rows,
         "skipped": [str(row) for row in scan.skipped],

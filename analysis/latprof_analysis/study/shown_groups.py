@@ -149,8 +149,9 @@ def _signed(quantile: dict[str, Any]) -> str:
 def _variation(variation: dict[str, Any]) -> str:
     told = []
     for name in ("ipdv", "pdv"):
-        if "percentiles" in variation[name]:
-            median = variation[name]["percentiles"]["p50"]["value_ns"]
+        percentiles = variation[name].get("percentiles", {})
+        median = percentiles.get("p50", {}).get("value_ns")
+        if median is not None:
             told.append(f"{name.upper()} {duration(median)} p50")
     if not told:
         return ""
