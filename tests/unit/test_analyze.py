@@ -266,6 +266,21 @@ def test_analysis_runs_where_the_agent_is_not_installed(tmp_path):
     assert "transit" in done.stdout
 
 
+def test_all_shows_sizes_stages_and_rivals_of_the_same_line(tmp_path, capsys):
+    rows = write_run(tmp_path / "run")
+    assert cli.main(["analyze", str(tmp_path / "run"), "--all"]) == 0
+    shown = capsys.readouterr().out
+    requests = rows[rows["kind"] == "request"]
+    for title in ("by size, packets, hops", "what a byte adds", "by other estimators"):
+        assert title in shown
+    assert f" {requests['packets'].max()} packets " in shown
+    # 80 ns a byte on the wire
+    transit = next(line for line in shown.splitlines() if "request    one_way" in line)
+    assert float(transit.split()[3]) == pytest.approx(80 * 1500 / 1448, rel=0.01)
+    assert "p10_theil_sen" in shown
+    assert "tukey" in shown
+
+
 def test_the_library_gives_what_the_command_prints(tmp_path, capsys):
     write_run(tmp_path / "run")
     found = analyze_paths(tmp_path / "run")

@@ -30,7 +30,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="also a line for each stage, and by rival estimators: takes seconds",
+        help="also by size, packets and hops, a line for each stage, and by rival "
+        "estimators",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON document on stdout"
@@ -106,5 +107,5 @@ def run(options: argparse.Namespace) -> int:
 
     from latprof_analysis.study.shown import show_study
 
-    show_study(found.document, Console(highlight=False))
+    show_study(found.document, Console(highlight=False), everything=options.all)
     return 0

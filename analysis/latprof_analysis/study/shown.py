@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from latprof_analysis.show import (
+    COLUMNS,
     FEW,
     plain_table,
     setup_sentence,
@@ -31,10 +32,12 @@ from latprof_analysis.text import (
 _TOLD = 5  # wrong rows, and change points, one by one
 
 
-def show_study(document: dict[str, Any], console: Console) -> None:
-    """Print a study's document."""
+def show_study(
+    document: dict[str, Any], console: Console, *, everything: bool = False
+) -> None:
+    """Print a study's document; `everything`: also what few ask for."""
     if "runs" in document:
-        _show_runs(document, console)
+        _show_runs(document, console, everything)
     else:
         show_samples(document, console)
     for note in document["notes"]:
@@ -44,7 +47,7 @@ def show_study(document: dict[str, Any], console: Console) -> None:
         show_line(console, f"warning: {warning}", "bold yellow")
 
 
-def _show_runs(document: dict[str, Any], console: Console) -> None:
+def _show_runs(document: dict[str, Any], console: Console, everything: bool) -> None:
     for name, run in document["runs"].items():
         told = f"{name}: {plural(run['messages'], 'message')}, "
         told += plural(run["round_trips"], "round trip")
@@ -56,6 +59,8 @@ def _show_runs(document: dict[str, Any], console: Console) -> None:
         show_line(console, sentence, "bold")
     for kind, figures in document["kinds"].items():
         show_stages(kind, figures, console)
+        if everything:
+            _show_parts(kind, figures, console)
     for protocol, figures in document["round_trips"].items():
         show_round_trips(protocol, figures, console)
     if not document["kinds"] and not document["round_trips"]:
@@ -64,6 +69,8 @@ def _show_runs(document: dict[str, Any], console: Console) -> None:
     show_line(console, FEW, "dim")
     show_link(document, console)
     _show_directions(document, console)
+    if everything:
+        _show_stage_lines(document, console)
     _show_estimators(document, console)
     groups = _groups(document)
     show_tails(groups, console)
@@ -93,6 +100,26 @@ def answers(document: dict[str, Any]) -> list[str]:
             told = with_interval(bandwidth, rate)
             found.append(f"{kind}: the link carries {told}, by {best['quantity']}")
     return found
+
+
+def _show_parts(kind: str, figures: dict[str, Any], console: Console) -> None:
+    """Show end to end by size, by packets and by hops, where there are several."""
+    sizes = {
+        size: stages.get("end_to_end") for size, stages in figures["sizes"].items()
+    }
+    parts = {
+        "{} B": {size: values for size, values in sizes.items() if values},
+        "{} packets": figures["by_packets"],
+        "{} hops": figures["by_hops"],
+    }
+    table = plain_table(
+        console, f"{kind}: end to end by size, packets, hops", ("",), (*COLUMNS, "n")
+    )
+    for named, found in parts.items():
+        for part, values in found.items() if len(found) > 1 else ():
+            cells = [duration(values[f"{column}_ns"]) for column in COLUMNS]
+            table.add_row(shown(named.format(part)), *cells, str(values["n"]))
+    console.print(table)
 
 
 def _groups(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -134,6 +161,26 @@ def _show_directions(document: dict[str, Any], console: Console) -> None:
         console.print(table)
     for note in notes:
         show_line(console, f" {note}", "dim")
+
+
+def _show_stage_lines(document: dict[str, Any], console: Console) -> None:
+    """Show what a byte adds to each stage."""
+    title = "what a byte adds to each stage, and what is left of it at no bytes"
+    table = plain_table(console, title, ("kind", "stage", "for a byte", "fixed"))
+    for one in document["stage_fits"]:
+        fit = one["fit"]
+        if fit["slope_ns_per_byte"]:
+            table.add_row(
+                shown(f"{one['protocol']} {one['direction']}"),
+                one["quantity"],
+                with_interval(fit["slope_ns_per_byte"], _nanoseconds_per_byte),
+                with_interval(fit["fixed_delay_seconds"], duration, 1e9),
+            )
+    console.print(table)
+
+
+def _nanoseconds_per_byte(slope: float, digits: int) -> str:
+    return f"{slope:.{digits}g} ns/B"
 
 
 def _show_estimators(document: dict[str, Any], console: Console) -> None:
