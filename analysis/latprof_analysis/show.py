@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from latprof_analysis.stages import STAGES
 from latprof_analysis.text import (
     NOT_ENOUGH,
     duration,
@@ -40,10 +41,15 @@ def show_line(console: Console, text: str, style: str = "") -> None:
     console.print(shown(text.removeprefix("\n"), style))
 
 
-def titled_table(console: Console, title: str, first: str, *columns: str) -> Table:
+def _begun(console: Console, title: str) -> Table:
     """Print a title, and begin the table below it."""
     show_line(console, f"\n{title}", "bold")
-    table = Table(box=None, padding=(0, 0, 0, 1), header_style="dim")
+    return Table(box=None, padding=(0, 0, 0, 1), header_style="dim")
+
+
+def titled_table(console: Console, title: str, first: str, *columns: str) -> Table:
+    """Begin a table whose columns are as wide as those of the tables around it."""
+    table = _begun(console, title)
     table.add_column(first, overflow="fold", min_width=FIRST_WIDTH)
     for column in columns:
         width = 7 if column in COLUMNS else 6
@@ -54,9 +60,8 @@ def titled_table(console: Console, title: str, first: str, *columns: str) -> Tab
 def plain_table(
     console: Console, title: str, left: Sequence[str], right: Sequence[str] = ()
 ) -> Table:
-    """Print a title, and begin a table of columns with texts, then with figures."""
-    show_line(console, f"\n{title}", "bold")
-    table = Table(box=None, padding=(0, 0, 0, 1), header_style="dim")
+    """Begin a table of columns with texts, then with figures."""
+    table = _begun(console, title)
     for column in left:
         table.add_column(column, overflow="fold")
     for column in right:
@@ -64,8 +69,9 @@ def plain_table(
     return table
 
 
-def _cells(figures: dict[str, Any]) -> list[str]:
-    return [duration(figures[f"{column}_ns"]) for column in COLUMNS]
+def durations(figures: dict[str, Any], names: Sequence[str] = COLUMNS) -> list[str]:
+    """Write the figures that have these names, each in ns."""
+    return [duration(figures[f"{name}_ns"]) for name in names]
 
 
 def show_stages(kind: str, figures: dict[str, Any], console: Console) -> None:
@@ -77,7 +83,7 @@ def show_stages(kind: str, figures: dict[str, Any], console: Console) -> None:
     for stage, values in figures["stages"].items():
         table.add_row(
             shown(PART_OF.get(stage, stage)),
-            *_cells(values),
+            *durations(values),
             percent(values["share_of_end_to_end"]),
             str(values["n"]),
             style="bold" if stage == "end_to_end" else "",
@@ -97,9 +103,9 @@ def show_round_trips(protocol: str, figures: dict[str, Any], console: Console) -
     title = f"{protocol} round trips: response time, {start} to reply read"
     table = titled_table(console, title, "size", *COLUMNS, "n")
     for size, values in figures["sizes"].items():
-        table.add_row(f"{size} B", *_cells(values), str(values["n"]))
+        table.add_row(f"{size} B", *durations(values), str(values["n"]))
     rtt = figures["rtt"]
-    table.add_row("all sizes", *_cells(rtt), str(rtt["n"]), style="bold")
+    table.add_row("all sizes", *durations(rtt), str(rtt["n"]), style="bold")
     console.print(table)
     show_line(console, f" {_load(figures)}", "dim")
     lost, sent = figures["lost"], figures["sent"]
@@ -176,8 +182,7 @@ def _show_fit_notes(protocol: str, fit: dict[str, Any], console: Console) -> Non
 
 def slowest_sentence(row: dict[str, Any]) -> str:
     """Say in one sentence where the slowest message spent its time."""
-    names = ("application", "send_queue", "qdisc", "transit", "receive_stack")
-    stages = {name: row[f"{name}_ns"] for name in (*names, "receive_queue")}
+    stages = {name: row[f"{name}_ns"] for name in STAGES}
     parts = sorted(
         ((ns, name) for name, ns in stages.items() if ns is not None), reverse=True
     )

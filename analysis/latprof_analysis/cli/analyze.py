@@ -62,6 +62,14 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def check_csv_options(options: argparse.Namespace) -> None:
+    """Refuse a part of what names the columns of a CSV."""
+    if (options.latency_column is None) != (options.unit is None):
+        raise UsageError("--latency-column and --unit go together")
+    if options.size_column and options.latency_column is None:
+        raise UsageError("--size-column goes with --latency-column and --unit")
+
+
 def _reply(text: str) -> str | int:
     if text == "echo":
         return text
@@ -75,10 +83,7 @@ def read_study(options: argparse.Namespace, *, thorough: bool) -> Study:
     from latprof_analysis.cli.progress import show_progress
     from latprof_analysis.study import analyze
 
-    if (options.latency_column is None) != (options.unit is None):
-        raise UsageError("--latency-column and --unit go together")
-    if options.size_column and options.latency_column is None:
-        raise UsageError("--size-column goes with --latency-column and --unit")
+    check_csv_options(options)
     try:
         return analyze(
             options.paths,

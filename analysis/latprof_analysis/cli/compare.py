@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from latprof_analysis.cli.analyze import check_csv_options
 from latprof_analysis.errors import LatprofError, UsageError
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
     """Compare, print, and say by the status whether the gate held."""
     from latprof_analysis.comparison import document
 
-    _check(options)
+    check_csv_options(options)
     try:
         found = _compared(options)
     except ValueError as error:
@@ -143,13 +144,6 @@ def run(options: argparse.Namespace) -> int:
         _write_csv(described, Path(options.csv))
     _print(described, options)
     return 1 if slower else 0
-
-
-def _check(options: argparse.Namespace) -> None:
-    if (options.latency_column is None) != (options.unit is None):
-        raise UsageError("--latency-column and --unit go together")
-    if options.size_column and options.latency_column is None:
-        raise UsageError("--size-column goes with --latency-column and --unit")
 
 
 def _compared(options: argparse.Namespace) -> Comparison:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 
 from latprof_analysis.report.parts import Spec
+from latprof_analysis.stages import STAGES
 
 # What carries text must reach 4.5 against what it stands on, a mark 3 (WCAG 2.2,
 # 1.4.3 and 1.4.11).
@@ -64,18 +65,7 @@ DARK: Mapping[str, str] = {
     "receive_stack": "#3fc9b0",
     "receive_queue": "#eab8ee",
     "merged": "#dfe3e8",
-    **{
-        f"on-{stage}": "#0e1116"
-        for stage in (
-            "application",
-            "send_queue",
-            "qdisc",
-            "transit",
-            "receive_stack",
-            "receive_queue",
-            "merged",
-        )
-    },
+    **{f"on-{stage}": "#0e1116" for stage in (*STAGES, "merged")},
 }
 _NAMED = re.compile(r"var\(--([a-z0-9_-]+)\)")
 

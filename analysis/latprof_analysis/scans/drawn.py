@@ -50,22 +50,20 @@ class Drawn:
         if sum(map(len, self.slow)) > _PRUNED_ABOVE:
             self.prune()
 
-    def frame(self) -> pd.DataFrame | None:
-        """Return the even ones in the order of the files; None where there are none."""
+    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+        """Return the even ones in the order of the files, and the slowest left.
+
+        None where there are none.
+        """
         if not self.even:
             return None
         even = _evenly(_indexed(self.even).sort_index(), EVEN_ROWS)
-        return even.reset_index(drop=True)
-
-    def slow_frame(self) -> pd.DataFrame | None:
-        """Return the slowest that `frame` has not; None where there are none."""
-        if not self.even or not self.slow:
-            return None
-        self.prune()
-        even = _evenly(_indexed(self.even).sort_index(), EVEN_ROWS)
-        slow = _indexed(self.slow).sort_index()
-        left = slow[~slow.index.isin(even.index)]
-        return left.reset_index(drop=True) if len(left) else None
+        slow = even.iloc[:0]
+        if self.slow:
+            self.prune()
+            slow = _indexed(self.slow).sort_index()
+            slow = slow[~slow.index.isin(even.index)]
+        return even.reset_index(drop=True), slow.reset_index(drop=True)
 
     def prune(self) -> None:
         """Keep the slowest of each kind; of equal ones the first."""

@@ -237,7 +237,7 @@ def _finished(
     for (run, table), names in whole.ignored.items():
         ignored = ", ".join(names[:8])
         notes.append(f"{run}: columns of {table} that are not known: {ignored}")
-    frames = {table: _frame(whole, table) for table in TABLES}
+    message_rows, slow_rows = _frames(whole, "messages")
     skipped = [file.skipped for file in whole.files.values()]
     return Scan(
         messages=whole.messages,
@@ -246,9 +246,9 @@ def _finished(
             key: _trips(parts, documents.get(key[0], {}))
             for key, parts in whole.trips.items()
         },
-        message_rows=frames["messages"],
-        slow_rows=_slow(whole, frames["messages"]),
-        round_trip_rows=frames["round_trips"],
+        message_rows=message_rows,
+        slow_rows=slow_rows,
+        round_trip_rows=_frames(whole, "round_trips")[0],
         row_counts=dict(whole.row_counts),
         documents=documents,
         notes=notes,
@@ -257,18 +257,14 @@ def _finished(
     )
 
 
-def _frame(whole: Part, table: str) -> pd.DataFrame:
-    frame = whole.drawn[table].frame() if table in whole.drawn else None
-    if frame is None:
-        frame = Table.empty(Path(table), SCHEMAS[table], None).frame
-        frame["run"] = pd.Categorical([], categories=pd.Index([], dtype="str"))
-    return frame
-
-
-def _slow(whole: Part, even: pd.DataFrame) -> pd.DataFrame:
-    drawn = whole.drawn.get("messages")
-    slow = drawn.slow_frame() if drawn else None
-    return even.iloc[:0] if slow is None else slow
+def _frames(whole: Part, table: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows of a table that are drawn evenly, and the slowest apart."""
+    found = whole.drawn[table].frames() if table in whole.drawn else None
+    if found:
+        return found
+    none = Table.empty(Path(table), SCHEMAS[table], None).frame
+    none["run"] = pd.Categorical([], categories=pd.Index([], dtype="str"))
+    return none, none
 
 
 def _trips(parts: list[tuple[Any, ...]], documents: dict[str, Any]) -> Trips:

@@ -19,6 +19,7 @@ from latprof_analysis.loss_models import choose_loss_model
 from latprof_analysis.modes import find_modes
 from latprof_analysis.percentile import percentiles, percentiles_in_order
 from latprof_analysis.quantiles import Quantile, samples_needed
+from latprof_analysis.scans.kind_totals import PERCENTILES
 from latprof_analysis.scans.kind_totals import percentiles as histogram_percentiles
 from latprof_analysis.series import DelayVariation, autocorrelation, ipdv, pdv
 from latprof_analysis.text import percentile_name
@@ -26,7 +27,6 @@ from latprof_analysis.waiting import wait_by_queue
 
 Floats = NDArray[np.float64]
 
-PERCENTILES = (0.5, 0.9, 0.99, 0.999)
 # Silverman's test resamples a density: of more values a draw is looked at.
 _MOST_FOR_MODES = 2000
 # Sizes sent in rounds are this near to equally many.
@@ -81,7 +81,7 @@ def _percentiles(sample: Floats) -> Any:
     def told() -> dict[str, Any]:
         return {
             percentile_name(q.p): quantile(q)
-            for q in percentiles_in_order(sample, PERCENTILES)
+            for q in percentiles_in_order(sample, tuple(PERCENTILES.values()))
         }
 
     return or_reason(told)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,26 +51,40 @@ def trip_figures(
     found = {}
     for protocol, totals in scan.trip_totals.items():
         of_runs = [trips for (_, p), trips in scan.trips.items() if p == protocol]
+        lost = np.concatenate([trips.lost for trips in of_runs])
+        answered = _answered(of_runs, lost)
         found[protocol] = totals.as_dict() | {
             "open_loop": setup.interval_ns > 0,
             "offered_per_second": _offered(setup.interval_ns),
             "achieved_per_second": _per_second(of_runs),
-            **_in_order(of_runs),
-            **_fits(protocol, of_runs, setup, run, thorough),
+            **_in_order(answered),
+            "loss": findings.losses(lost),
+            **_fits(protocol, answered, setup, run, thorough),
         }
     return found
 
 
-def _in_order(of_runs: list[Trips]) -> dict[str, Any]:
-    lost = np.concatenate([trips.lost for trips in of_runs])
-    rtt = np.concatenate([trips.rtt_ns for trips in of_runs])[~lost]
-    size = np.concatenate([trips.size_bytes for trips in of_runs])[~lost]
-    step = -(-rtt.size // _MOST_IN_ORDER) or 1
-    times, sizes = rtt[::step].astype(np.float64), pd.Series(size[::step])
+class _Answered(NamedTuple):
+    """Round trips of all runs that were not lost, in the order of the files."""
+
+    sizes: Floats
+    times: Floats
+    rounds: Floats
+
+
+def _answered(of_runs: list[Trips], lost: NDArray[np.bool_]) -> _Answered:
+    sizes = np.concatenate([trips.size_bytes for trips in of_runs])
+    times = np.concatenate([trips.rtt_ns for trips in of_runs])
+    columns = (sizes, times, _rounds(of_runs))
+    return _Answered(*(column[~lost].astype(np.float64) for column in columns))
+
+
+def _in_order(trips: _Answered) -> dict[str, Any]:
+    step = -(-trips.times.size // _MOST_IN_ORDER) or 1
+    times, sizes = trips.times[::step], pd.Series(trips.sizes[::step])
     return {
         "tail": findings.tail(times, sizes),
         "time": findings.over_time(above_usual(sizes, times)),
-        "loss": findings.losses(lost),
     }
 
 
@@ -88,21 +102,17 @@ def _offered(interval_ns: int) -> float | None:
 
 def _fits(
     protocol: str,
-    of_runs: list[Trips],
+    trips: _Answered,
     setup: RunSetup,
     run: Mapping[str, Any] | None,
     thorough: bool,
 ) -> dict[str, Any]:
     if run is None or setup.reply_mode is None:
         return {"fit": None}
-    lost = np.concatenate([trips.lost for trips in of_runs])
-    sizes = np.concatenate([t.size_bytes for t in of_runs])[~lost].astype(np.float64)
-    times = np.concatenate([t.rtt_ns for t in of_runs])[~lost].astype(np.float64)
-    rounds = _rounds(of_runs)[~lost]
-    found: dict[str, Any] = {"fit": round_trip_fit(sizes, times, rounds, protocol, run)}
+    found: dict[str, Any] = {"fit": round_trip_fit(*trips, protocol, run)}
     if thorough:
         packets = setup.packets.get(protocol)
-        found |= _rivals(sizes, times, rounds, setup.reply_mode, packets)
+        found |= _rivals(trips, setup.reply_mode, packets)
     return found
 
 
@@ -117,25 +127,21 @@ def _rounds(of_runs: list[Trips]) -> Floats:
 
 
 def _rivals(
-    sizes: Floats,
-    times: Floats,
-    rounds: Floats,
-    reply_mode: ReplyMode,
-    packets: Packets | None,
+    trips: _Answered, reply_mode: ReplyMode, packets: Packets | None
 ) -> dict[str, Any]:
     """Draw the same line by other estimators."""
     from latprof_analysis.fits.estimators import compare_estimators
     from latprof_analysis.fits.least_squares import fit_means_of_five
 
     def estimators() -> list[dict[str, Any]]:
-        lines = compare_estimators(
-            sizes, times, rounds, reply_mode=reply_mode, packets=packets
-        )
+        lines = compare_estimators(*trips, reply_mode=reply_mode, packets=packets)
         return [line.as_dict() for line in lines]
 
     return {
         "estimators": findings.or_reason(estimators),
         "least_squares": findings.or_reason(
-            lambda: fit_means_of_five(sizes, times, reply_mode=reply_mode).as_dict()
+            lambda: fit_means_of_five(
+                trips.sizes, trips.times, reply_mode=reply_mode
+            ).as_dict()
         ),
     }

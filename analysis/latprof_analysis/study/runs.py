@@ -42,7 +42,7 @@ def study_runs(
     one_thing = not any(d.startswith(_FOR_A_FIT) for d in differences)
     told = one_thing and len(setups) == len(scan.documents)
     run = next(iter(scan.documents.values()), {}).get("run") if told else None
-    kinds = scan.messages.as_dict()
+    kinds, thinned = scan.messages.as_dict(), _thinned(scan)
     trips = trip_figures(scan, setup, run, thorough=thorough)
     document = {
         "format": 1,
@@ -59,12 +59,12 @@ def study_runs(
         "warmup_messages": scan.messages.warmup,
         "missing_stamps": {k: v for k, v in scan.messages.missing.items() if v},
         "stamps_backwards": scan.messages.backwards,
-        "thinned": _thinned(scan),
+        "thinned": thinned or None,
         **message_figures(
             scan.message_rows,
             setup,
             thorough=thorough,
-            thinned=len(scan.message_rows) < _count(scan, "messages"),
+            thinned="messages" in thinned,
         ),
         "notes": notes,
         "skipped_rows": scan.skipped_rows,
@@ -74,19 +74,17 @@ def study_runs(
     return Study(document, scan.message_rows, scan.round_trip_rows, scan.slow_rows)
 
 
-def _count(scan: Scan, table: str) -> int:
-    return sum(n for (_, name), n in scan.row_counts.items() if name == table)
-
-
-def _thinned(scan: Scan) -> dict[str, Any] | None:
+def _thinned(scan: Scan) -> dict[str, Any]:
     """Of how many rows those are drawn from which tails and fits of stages come."""
-    rows = {"messages": scan.message_rows, "round_trips": scan.round_trip_rows}
-    found = {
-        table: {"drawn": len(frame), "of": _count(scan, table)}
-        for table, frame in rows.items()
-        if len(frame) < _count(scan, table)
-    }
-    return found or None
+    found = {}
+    for table, frame in (
+        ("messages", scan.message_rows),
+        ("round_trips", scan.round_trip_rows),
+    ):
+        count = sum(n for (_, name), n in scan.row_counts.items() if name == table)
+        if len(frame) < count:
+            found[table] = {"drawn": len(frame), "of": count}
+    return found
 
 
 def _setups(scan: Scan, notes: list[str]) -> dict[str, RunSetup]:

@@ -9,6 +9,7 @@ from rich.console import Console
 from latprof_analysis.show import (
     COLUMNS,
     FEW,
+    durations,
     plain_table,
     setup_sentence,
     show_line,
@@ -117,7 +118,7 @@ def _show_parts(kind: str, figures: dict[str, Any], console: Console) -> None:
     )
     for named, found in parts.items():
         for part, values in found.items() if len(found) > 1 else ():
-            cells = [duration(values[f"{column}_ns"]) for column in COLUMNS]
+            cells = durations(values)
             table.add_row(shown(named.format(part)), *cells, str(values["n"]))
     console.print(table)
 

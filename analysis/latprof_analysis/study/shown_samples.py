@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from latprof_analysis.show import FEW, plain_table, show_line, shown
+from latprof_analysis.show import COLUMNS, FEW, durations, plain_table, show_line, shown
 from latprof_analysis.study.shown_groups import show_order, show_tails
 from latprof_analysis.text import NOT_ENOUGH, duration, plural, rate, with_interval
 
@@ -33,12 +33,11 @@ def show_samples(document: dict[str, Any], console: Console) -> None:
 
 
 def _show_kind(kind: str, figures: dict[str, Any], console: Console) -> None:
-    names = ("p50", "p90", "p99", "p99.9", "max")
     lost = f", {figures['lost']} lost" if figures["lost"] else ""
     title = f"{kind}: {plural(figures['n'], 'latency').replace('ys', 'ies')}{lost}"
-    table = plain_table(console, title, ("size",), (*names, "n"))
+    table = plain_table(console, title, ("size",), (*COLUMNS, "n"))
     for size, values in figures["sizes"].items():
-        cells = [duration(values[f"{name}_ns"]) for name in names]
+        cells = durations(values)
         table.add_row(f"{size} B", *cells, str(values["n"]))
     console.print(table)
 
@@ -49,7 +48,7 @@ def _show_given(kind: str, given: list[dict[str, Any]], console: Console) -> Non
     table = plain_table(console, title, ("size", "statistic"), figures)
     for row in given:
         size = NOT_ENOUGH if row["size_bytes"] is None else f"{row['size_bytes']} B"
-        cells = [duration(row[f"{name}_ns"]) for name in ("median", "min", "max")]
+        cells = durations(row, ("median", "min", "max"))
         messages = NOT_ENOUGH if row["messages"] is None else str(row["messages"])
         cells += [str(row["rows"]), messages]
         table.add_row(size, shown(row["statistic"]), *cells)
