@@ -8,6 +8,7 @@ counted, and lie in the exact maximum and sum, but have no bucket.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ _FIRST_OCTAVE = 6
 _LAST_OCTAVE = 36
 _LINEAR = 1 << _FIRST_OCTAVE
 _LIMIT_NS = 1 << _LAST_OCTAVE
+# Their counts, 4,000 buckets each at most, stay in the cache.
+_PARTS_AT_ONCE = 64
 _BUCKETS = _LINEAR + _SUB_BUCKETS * (_LAST_OCTAVE - _FIRST_OCTAVE)
 
 
@@ -80,14 +83,8 @@ class Histogram:
             Nanoseconds, from 0 to below 2**63. A larger one is taken for a
             negative difference of unsigned stamps and refused.
         """
-        ns, low, high = _checked(values)
-        if not ns.size:
-            return
-        fits = ns if high < _LIMIT_NS else ns[ns < _LIMIT_NS]
-        self.counts += np.bincount(_bucket(fits), minlength=_BUCKETS)
-        self.overflow += ns.size - fits.size
-        self.sum_ns += _exact_sum(ns, high)
-        self._widen(low, high)
+        ns = _checked(values)
+        record_parts([self], ns, np.array([ns.size]))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state with only the buckets that hold something."""
@@ -169,33 +166,98 @@ def bucket_edges() -> NDArray[np.float64]:
     return np.concatenate([np.arange(_LINEAR), log_linear, [_LIMIT_NS]])
 
 
+def record_parts(
+    histograms: Sequence[Histogram], values: NDArray[np.int64], lengths: NDArray[Any]
+) -> None:
+    """Count durations that stand part by part, each part in its own histogram.
+
+    In one pass over all values, which is faster than part by part.
+
+    Parameters
+    ----------
+    histograms : sequence of Histogram, of length k
+    values : ndarray of int64, shape (n,)
+        Nanoseconds from 0.
+    lengths : ndarray of int, shape (k,)
+        Of each part; together n.
+
+    Examples
+    --------
+    >>> small, large = Histogram(), Histogram()
+    >>> record_parts([small, large], np.array([5, 7, 900]), np.array([2, 1]))
+    >>> small.sum_ns, large.sum_ns
+    (12, 900)
+    """
+    filled = np.flatnonzero(lengths)
+    ends = np.cumsum(lengths[filled])
+    first = 0
+    for begin in range(0, len(filled), _PARTS_AT_ONCE):
+        chosen = slice(begin, begin + _PARTS_AT_ONCE)
+        last = ends[chosen][-1]
+        parts = [histograms[i] for i in filled[chosen]]
+        _record(parts, values[first:last], ends[chosen] - first)
+        first = last
+
+
+def _record(
+    histograms: Sequence[Histogram],
+    ns: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> None:
+    begins = np.r_[0, ends[:-1]]
+    lows = np.minimum.reduceat(ns, begins).tolist()
+    highs = np.maximum.reduceat(ns, begins).tolist()
+    if min(lows) < 0:
+        raise ValueError(f"values must be 0 or more, got {min(lows)}")
+    sums = _exact_sums(ns, begins, max(highs))
+    # what has no bucket gets the one behind the last
+    fits = ns if max(highs) < _LIMIT_NS else np.minimum(ns, _LIMIT_NS)
+    bounds = np.minimum([min(lows), max(highs)], _LIMIT_NS)
+    first, last = _bucket(bounds).tolist()
+    width = last + 1 - first
+    rows = np.arange(-first, len(ends) * width - first, width)
+    places = _bucket(fits) + np.repeat(rows, ends - begins)
+    counts = np.bincount(places, minlength=len(ends) * width).reshape(-1, width)
+    there = slice(first, min(last + 1, _BUCKETS))
+    for i, histogram in enumerate(histograms):
+        histogram.counts[there] += counts[i, : there.stop - first]
+        histogram.overflow += int(counts[i, there.stop - first :].sum())
+        histogram.sum_ns += sums[i]
+        histogram._widen(lows[i], highs[i])
+
+
 def _bucket(ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bucket of each value below the limit."""
+    """Return the bucket of each value up to the limit; that of the limit is none."""
     # a double has its octave and then, in 52 bits, where in the octave it is: the
     # upper 7 of these number the bucket
     bits = ns.astype(np.float64).view(np.int64) >> (52 - _SUB_BUCKET_BITS)
     first = (_DOUBLE_BIAS + _FIRST_OCTAVE) << _SUB_BUCKET_BITS
-    return np.where(ns < _LINEAR, ns, bits - (first - _LINEAR))
+    bits -= first - _LINEAR
+    return bits if ns.min() >= _LINEAR else np.where(ns < _LINEAR, ns, bits)
 
 
-def _exact_sum(ns: NDArray[np.int64], high: int) -> int:
-    """Return the sum; where 64 bits might not do, in two halves that fit."""
+def _exact_sums(
+    ns: NDArray[np.int64], begins: NDArray[np.int64], high: int
+) -> list[int]:
+    """Return the sums of parts; where 64 bits might not do, of halves that fit."""
     if high * ns.size < 2**63:
-        return int(ns.sum())
-    return (int((ns >> 32).sum()) << 32) + int((ns & 0xFFFFFFFF).sum())
+        return [int(each) for each in np.add.reduceat(ns, begins)]
+    upper = np.add.reduceat(ns >> 32, begins).tolist()
+    lower = np.add.reduceat(ns & 0xFFFFFFFF, begins).tolist()
+    return [(u << 32) + v for u, v in zip(upper, lower, strict=True)]
 
 
-def _checked(values: ArrayLike) -> tuple[NDArray[np.int64], int, int]:
-    """Return durations with their extremes, which are 0 where there are none."""
+def _checked(values: ArrayLike) -> NDArray[np.int64]:
+    """Return durations, none of them negative."""
     ns = np.asarray(values)
     if ns.ndim != 1:
         raise ValueError(f"values must have shape (n,), got {ns.shape}")
     if not ns.size:
-        return ns.astype(np.int64), 0, 0
+        return ns.astype(np.int64)
     if not np.issubdtype(ns.dtype, np.integer):
         raise ValueError(f"values must be whole nanoseconds, got {ns.dtype}")
     low, high = int(ns.min()), int(ns.max())
     if low < 0 or high >= 2**63:
         wrong = low if low < 0 else high
         raise ValueError(f"values must be from 0 to below 2**63 ns, got {wrong}")
-    return ns.astype(np.int64, copy=False), low, high
+    return ns.astype(np.int64, copy=False)

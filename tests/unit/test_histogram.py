@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis.histogram import Histogram, bucket_edges
+from latprof_analysis.histogram import Histogram, bucket_edges, record_parts
 
 LIMIT_NS = 2**36
 durations = st.lists(st.integers(0, 2**63 - 1), max_size=30)
@@ -156,3 +156,26 @@ def test_what_cannot_be_a_duration_is_refused(values, message):
 def test_p_outside_0_and_1_is_refused(p):
     with pytest.raises(ValueError, match="p must be between 0 and 1"):
         histogram_of([1] * 10).quantile(p)
+
+
+@given(st.lists(durations, max_size=9))
+def test_parts_are_recorded_as_each_by_itself(parts):
+    together = [Histogram() for _ in parts]
+    values = np.array([value for part in parts for value in part], dtype=np.int64)
+    record_parts(together, values, np.array([len(part) for part in parts], int))
+    alone = [histogram_of(part).as_dict() for part in parts]
+    assert [one.as_dict() for one in together] == alone
+
+
+def test_many_parts_are_recorded_in_turns():
+    values = np.random.default_rng(1).integers(0, 10**7, 5000)
+    lengths = np.bincount(np.arange(5000) % 150)
+    together = [Histogram() for _ in lengths]
+    record_parts(together, values, lengths)
+    alone = [histogram_of(part) for part in np.split(values, np.cumsum(lengths)[:-1])]
+    assert [one.as_dict() for one in together] == [one.as_dict() for one in alone]
+
+
+def test_a_negative_duration_in_a_part_is_refused():
+    with pytest.raises(ValueError, match="values must be 0 or more, got -5"):
+        record_parts([Histogram()], np.array([3, -5]), np.array([2]))

@@ -28,7 +28,6 @@ from latprof_analysis.readers.table import (
     read_header,
     wanted_columns,
 )
-from latprof_analysis.stages import BLANK
 
 BATCH_ROWS = 250_000
 
@@ -163,10 +162,8 @@ def _labels(values: Any) -> set[str]:
 
 
 def _numbers(table: Any, columns: list[Column]) -> pd.DataFrame:
-    found = {}
-    for column in columns:
-        numbers = from_chunks(table[column.name])
-        found[column.name] = pd.arrays.IntegerArray(numbers, numbers == BLANK)
+    """Return columns as whole numbers, BLANK where there is none."""
+    found = {column.name: from_chunks(table[column.name]) for column in columns}
     return pd.DataFrame(found, copy=False)
 
 

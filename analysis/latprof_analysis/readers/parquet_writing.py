@@ -78,12 +78,13 @@ def _write(path: Path, schema: Schema) -> Path:
         with pq.ParquetWriter(
             partial,
             pa.schema(types.items()),
-            compression="zstd",
+            # of packed differences zstd makes no less, and takes longer to read
+            compression="snappy",
             use_dictionary=few,
             column_encoding=dict.fromkeys(many, "DELTA_BINARY_PACKED"),
         ) as writer:
             for group in _groups(path, types):
-                writer.write_table(group, row_group_size=GROUP_ROWS)
+                writer.write_table(group)
         partial.rename(whole)
     except pa.ArrowInvalid as error:
         raise ReadError(path, str(error).splitlines()[0]) from error
@@ -120,12 +121,13 @@ def _groups(path: Path, types: dict[str, Any]) -> Iterator[Any]:
             column_types=types, null_values=[""], strings_can_be_null=True
         ),
     )
-    waiting: list[Any] = []
+    waiting = pa.schema(types.items()).empty_table()
     with reader:
         for batch in reader:
-            waiting.append(batch)
-            if sum(map(len, waiting)) >= GROUP_ROWS:
-                group, waiting = pa.Table.from_batches(waiting), []
-                yield group
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+            found = pa.Table.from_batches([batch])
+            waiting = pa.concat_tables([waiting, found])
+            while len(waiting) >= GROUP_ROWS:
+                yield waiting.slice(0, GROUP_ROWS)
+                waiting = waiting.slice(GROUP_ROWS)
+    if len(waiting):
+        yield waiting

@@ -15,7 +15,7 @@ from latprof_analysis.readers.parquet import is_parquet, opened_parquet
 from latprof_analysis.readers.table import opened
 
 PIECE_BYTES = 128 << 20
-PIECE_ROWS = 1_000_000
+PIECE_ROWS = 500_000
 
 
 @dataclass(frozen=True)

@@ -221,15 +221,18 @@ def concatenated(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     if len(frames) == 1:
         return frames[0]
     lengths = [len(frame) for frame in frames]
-    names = list(dict.fromkeys(name for frame in frames for name in frame.columns))
+    parts = []
+    for frame in frames:
+        parts.append(dict(frame.items()))
+        frame.drop(columns=frame.columns, inplace=True)
     columns = {}
-    for name in names:
-        parts = [
-            frame.pop(name) if name in frame else pd.Series([pd.NA] * length)
-            for frame, length in zip(frames, lengths, strict=True)
+    for name in dict.fromkeys(name for part in parts for name in part):
+        values = [
+            part.pop(name) if name in part else pd.Series([pd.NA] * length)
+            for part, length in zip(parts, lengths, strict=True)
         ]
-        if all(isinstance(part.dtype, pd.CategoricalDtype) for part in parts):
-            columns[name] = pd.Series(pd.api.types.union_categoricals(parts))
+        if all(isinstance(each.dtype, pd.CategoricalDtype) for each in values):
+            columns[name] = pd.Series(pd.api.types.union_categoricals(values))
         else:
-            columns[name] = pd.concat(parts, ignore_index=True)
+            columns[name] = pd.concat(values, ignore_index=True)
     return pd.DataFrame(columns, copy=False)

@@ -9,9 +9,10 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from latprof_analysis.readers.schema import Column, Schema, Wrong
-from latprof_analysis.stages import STAGES, STAMPS
+from latprof_analysis.stages import BLANK, STAGES, STAMPS
 
 
 def _text(name: str, about: str, *, needed: bool = False) -> Column:
@@ -22,16 +23,20 @@ def _count(name: str, about: str, *, needed: bool = False) -> Column:
     return Column(name, "count", needed=needed, blank=not needed, about=about)
 
 
+def _whole_numbers(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
+    """Return a column of counts, or of numbers that are BLANK where there is none."""
+    return np.asarray(frame[name].to_numpy("int64", na_value=BLANK))
+
+
 def _backwards(frame: pd.DataFrame) -> list[Wrong]:
     """Find messages whose stamps run backwards: a clock has stepped, or a mix-up."""
     names = [f"{stamp}_ns" for stamp in STAMPS if f"{stamp}_ns" in frame]
     found: list[Wrong] = []
-    # A missing stamp is above all as the earlier one, below all as the later.
-    latest = np.full(len(frame), -1, np.int64)
+    latest = np.full(len(frame), BLANK)
     bad = np.zeros(len(frame), bool)
     for name in names:
-        stamp = frame[name].to_numpy("int64", na_value=-1)
-        bad |= (stamp >= 0) & (stamp < latest)
+        stamp = _whole_numbers(frame, name)
+        bad |= (stamp < latest) & (stamp != BLANK)
         latest = np.maximum(latest, stamp)
     if bad.any():
         found.append((bad, lambda i: _which_backwards(frame, names, i)))
@@ -83,8 +88,8 @@ MESSAGES = Schema(
 def _lost_or_timed(frame: pd.DataFrame) -> list[Wrong]:
     if not {"rtt_ns", "lost"} <= set(frame.columns):
         return []
-    lost = frame["lost"].to_numpy("int64", na_value=0)
-    bad = (lost == 0) & frame["rtt_ns"].isna().to_numpy()
+    lost = _whole_numbers(frame, "lost")
+    bad = (lost <= 0) & (_whole_numbers(frame, "rtt_ns") == BLANK)
     odd = lost > 1
     found: list[Wrong] = []
     if bad.any():

@@ -6,6 +6,8 @@ would be too heavy.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -93,13 +95,14 @@ class Drawing:
         self._first = self._next = first
         self._even: list[tuple[Rows, Batch]] = []
         self._slow: list[tuple[Rows, Batch]] = []
+        self._slowest = _Slowest()
 
     def add(self, batch: Batch) -> None:
         """Take in the rows that follow."""
         offset = -(self._next - self._first) % self._stride
         even = np.arange(offset, len(batch), self._stride)
         messages = self._table == "messages"
-        slow = _slowest(batch) if messages else np.empty(0, np.intp)
+        slow = self._slowest.of(batch) if messages else np.empty(0, np.intp)
         for rows, kept in ((even, self._even), (slow, self._slow)):
             if len(rows):
                 kept.append((self._next + rows, batch.take(rows)))
@@ -110,6 +113,7 @@ class Drawing:
         drawn = Drawn(self._table)
         drawn.even = _frames(self._even, run)
         drawn.slow = _frames(self._slow, run)
+        drawn.prune()
         return drawn
 
 
@@ -126,24 +130,49 @@ def _frames(kept: list[tuple[Rows, Batch]], run: str) -> list[pd.DataFrame]:
     return [frame]
 
 
-def _slowest(batch: Batch) -> Rows:
-    """Return the slowest of each kind in a batch, of equal ones the first."""
-    times = batch.numbers[_TIME]
+class _Slowest:
+    """Tells which rows may be among the slowest of their kind, batch by batch."""
+
+    def __init__(self) -> None:
+        # of those so far, by kind
+        self._times: dict[tuple[str | None, ...], NDArray[np.int64]] = {}
+
+    def of(self, batch: Batch) -> Rows:
+        """Return the slowest rows of each kind; of equal ones the first are."""
+        times = batch.numbers[_TIME]
+        found = [np.empty(0, np.intp)]
+        for kind, rows in _by_kind(batch):
+            before = self._times.get(kind, np.empty(0, np.int64))
+            full = len(before) == SLOWEST_ROWS
+            least = before.min() if full else BLANK
+            slow = _longest(rows[times[rows] > least], times)
+            after = np.sort(np.concatenate([before, times[slow]]))
+            self._times[kind] = after[-SLOWEST_ROWS:]
+            found.append(slow)
+        return np.sort(np.concatenate(found))
+
+
+def _by_kind(batch: Batch) -> Iterator[tuple[tuple[str | None, ...], Rows]]:
+    """Split the rows of a batch by _BY."""
     key = np.zeros(len(batch), np.int64)
     for name in _BY:
         codes, labels = batch.texts[name]
         key = key * (len(labels) + 1) + codes + 1
-    found = []
     for kind in np.flatnonzero(np.bincount(key)).tolist():
-        rows = np.flatnonzero((key == kind) & (times != BLANK))
-        if len(rows) > SLOWEST_ROWS:
-            values = times[rows]
-            least = np.partition(values, -SLOWEST_ROWS)[-SLOWEST_ROWS]
-            above = rows[values > least]
-            equal = rows[values == least][: SLOWEST_ROWS - len(above)]
-            rows = np.concatenate([above, equal])
-        found.append(rows)
-    return np.sort(np.concatenate(found)) if found else np.empty(0, np.intp)
+        rows = np.flatnonzero(key == kind)
+        first = batch.row(int(rows[0]))
+        yield tuple(first[name] for name in _BY), rows
+
+
+def _longest(rows: Rows, times: NDArray[np.int64]) -> Rows:
+    """Return those of the longest times; of equal ones the first."""
+    if len(rows) <= SLOWEST_ROWS:
+        return rows
+    values = times[rows]
+    least = np.partition(values, -SLOWEST_ROWS)[-SLOWEST_ROWS]
+    above = rows[values > least]
+    equal = rows[values == least][: SLOWEST_ROWS - len(above)]
+    return np.concatenate([above, equal])
 
 
 def _indexed(frames: list[pd.DataFrame]) -> pd.DataFrame:

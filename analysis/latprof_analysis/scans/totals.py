@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.scans.grouped import FEW, Grouped, alike, distinct
+from latprof_analysis.histogram import record_parts
+from latprof_analysis.scans.grouped import FEW, Grouped, distinct, in_groups
 from latprof_analysis.scans.kind_totals import KindTotals, stages_present
 from latprof_analysis.scans.slowest import beats, slowest_row
 from latprof_analysis.stages import BLANK, STAMPS, missing_code
@@ -22,6 +23,8 @@ MOST_KINDS = 64
 _CODES = 1 << len(STAMPS)  # of what stamps a message may lack
 
 Ints = NDArray[np.int64]
+# Of rows that are ordered: number of the part, its group, and the stage's name.
+_Parts = list[tuple[int, int, str]]
 
 
 class Rows(Protocol):
@@ -121,40 +124,40 @@ class MessageTotals:
         totals.count(numbers, at)
         totals.complete += len(whole)
         groups, index = totals.by_size.admit(numbers["size_bytes"].take(whole))
-        for key, rows in alike(index * _CODES + missing.take(whole), whole):
+        keys = index * _CODES + missing.take(whole)
+        found, ordered, lengths = in_groups(keys, whole)
+        stages: dict[str, _Parts] = {}
+        for i, (key, length) in enumerate(zip(found, lengths.tolist(), strict=True)):
             group, code = int(groups[key // _CODES]), key % _CODES
             for bit, stamp in enumerate(STAMPS):
-                self.missing[stamp] += len(rows) * (code >> bit & 1)
+                self.missing[stamp] += length * (code >> bit & 1)
             for name, column in stages_present(code):
-                self._record(totals.by_size, group, name, numbers[column].take(rows))
+                stages.setdefault(column, []).append((i, group, name))
+        for column, parts in stages.items():
+            values = numbers[column].take(ordered)
+            self._record(totals.by_size, parts, values, lengths)
         if self.most:
-            self._add_paths(totals, numbers, whole)
+            _add_paths(totals, numbers, whole)
         _add_smallest(totals, numbers, whole)
 
-    def _add_paths(
-        self,
-        totals: KindTotals,
-        numbers: Mapping[str, Ints],
-        whole: NDArray[np.intp],
+    def _record(
+        self, grouped: Grouped, parts: _Parts, values: Ints, lengths: NDArray[np.intp]
     ) -> None:
-        times = numbers["end_to_end_ns"]
-        for grouped, column in (
-            (totals.by_hops, "hops"),
-            (totals.by_packets, "packets"),
-        ):
-            groups, index = grouped.admit(numbers[column].take(whole))
-            for key, rows in alike(index, whole):
-                values = times.take(rows)
-                if (values >= 0).any():
-                    histogram = grouped.of(groups[key], "end_to_end")
-                    histogram.record(values[values >= 0])
-
-    def _record(self, grouped: Grouped, group: int, name: str, values: Ints) -> None:
+        """Record a column that is ordered by parts; of some it may be no stage."""
+        if len(parts) < len(lengths):
+            chosen = np.zeros(len(lengths), bool)
+            chosen[[i for i, _, _ in parts]] = True
+            values, lengths = values[np.repeat(chosen, lengths)], lengths[chosen]
         if values.min() < 0:
             self.backwards += int(((values < 0) & (values != BLANK)).sum())
-            values = values[values >= 0]
-        if len(values):
-            grouped.of(group, name).record(values)
+            values, lengths = _without_negative(values, lengths)
+        there = lengths > 0
+        histograms = [
+            grouped.of(group, name)
+            for (_, group, name), some in zip(parts, there.tolist(), strict=True)
+            if some
+        ]
+        record_parts(histograms, values, lengths[there])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures by kind, stage and percentile, in ns."""
@@ -184,6 +187,30 @@ def _by_kind(
             kind, protocol = divmod(number, len(protocol_names))
             name = f"{protocol_names[protocol]} {kind_names[kind]}"
             yield name, np.flatnonzero(index == i)
+
+
+def _without_negative(
+    values: Ints, lengths: NDArray[np.intp]
+) -> tuple[Ints, NDArray[np.intp]]:
+    """Leave negative values out of parts, and tell how long the parts are then."""
+    fit = values >= 0
+    part = np.repeat(np.arange(len(lengths)), lengths)
+    return values[fit], np.bincount(part[fit], minlength=len(lengths))
+
+
+def _add_paths(
+    totals: KindTotals, numbers: Mapping[str, Ints], whole: NDArray[np.intp]
+) -> None:
+    times = numbers["end_to_end_ns"]
+    whole = whole[times.take(whole) >= 0]
+    for grouped, column in (
+        (totals.by_hops, "hops"),
+        (totals.by_packets, "packets"),
+    ):
+        groups, index = grouped.admit(numbers[column].take(whole))
+        found, ordered, lengths = in_groups(index, whole)
+        histograms = [grouped.of(groups[key], "end_to_end") for key in found]
+        record_parts(histograms, times.take(ordered), lengths)
 
 
 def _add_smallest(

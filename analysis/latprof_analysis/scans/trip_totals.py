@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.histogram import Histogram
-from latprof_analysis.scans.grouped import FEW, Grouped, alike
+from latprof_analysis.histogram import Histogram, record_parts
+from latprof_analysis.scans.grouped import FEW, Grouped, in_groups
 from latprof_analysis.scans.kind_totals import percentiles
 from latprof_analysis.stages import BLANK
 
@@ -59,8 +59,9 @@ class TripTotals:
         timed = (sent_ns != BLANK) & (intended_ns != BLANK)
         self.lateness.record(np.maximum(sent_ns[timed] - intended_ns[timed], 0))
         groups, index = self.by_size.admit(size_bytes[answered])
-        for key, rows in alike(index, answered):
-            self.by_size.of(groups[key], "rtt").record(rtt_ns[rows])
+        found, ordered, lengths = in_groups(index, answered)
+        histograms = [self.by_size.of(groups[key], "rtt") for key in found]
+        record_parts(histograms, rtt_ns.take(ordered), lengths)
 
     def merge(self, other: TripTotals) -> None:
         """Add all that `other` has counted; the order makes no difference."""
