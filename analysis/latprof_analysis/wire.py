@@ -77,8 +77,18 @@ class Packets:
     def wire_bytes(self, size_bytes: ArrayLike) -> NDArray[np.float64]:
         """Return the bytes on the wire of messages of these sizes."""
         carried = np.asarray(size_bytes, dtype=np.float64) + self.message_bytes
-        packets = np.ceil(carried / self.mss_bytes) if self.mss_bytes else 1.0
-        return carried + packets * self.overhead_bytes
+        return carried + self.packets(size_bytes) * self.overhead_bytes
+
+    def packets(self, size_bytes: ArrayLike) -> NDArray[np.float64]:
+        """Return in how many packets messages of these sizes go.
+
+        Examples
+        --------
+        >>> Packets.udp(mtu_bytes=1500).packets([18, 1472, 1473])
+        array([1., 1., 2.])
+        """
+        carried = np.asarray(size_bytes, dtype=np.float64) + self.message_bytes
+        return np.ceil(carried / (self.mss_bytes or np.inf)).clip(1)
 
     @property
     def payload_share(self) -> float:

@@ -3,19 +3,26 @@
     python tests/bench/fit_coverage.py [RUNS]
 
 One row for each noise, number of rounds and number of sizes: percent of RUNS
-(default 1000) whose 95% interval holds the truth, of the slope and of the fixed
-delay. The standard error of 1000 runs is 0.7 points.
+(default 1000) whose 95% interval holds the truth: of the slope, of the fixed delay,
+and of what a packet takes beside its bytes. Then LogGP's G and g, by noise and
+rounds. The standard error of 1000 runs is 0.7 points.
 """
 
 import itertools
 import sys
 
 import numpy as np
+from latprof_analysis.fits.crossing import Crossing
+from latprof_analysis.fits.packet_cost import packet_cost
 from latprof_analysis.fits.rounds import low_delays
 from latprof_analysis.fits.scale import Scale
+from latprof_analysis.fits.trains import fit_loggp
 from latprof_analysis.fits.verdict import fit_line
+from latprof_analysis.wire import Packets
 
 SLOPE_NS, FIXED_NS = 1.6, 2e6
+GAP_PER_BYTE_NS, GAP_NS = 80, 3000
+BARE = Packets(mss_bytes=1448)
 # Noise in ns of a generator, and its true 10th percentile.
 NOISES = {
     "normal": (lambda rng, n: rng.normal(2e5, 3e4, n), 2e5 - 1.2815515655446 * 3e4),
@@ -27,8 +34,8 @@ NOISES = {
 }
 
 
-def held(seed: int, noise: str, rounds: int, sizes: int) -> tuple[bool, bool]:
-    """Simulate one run; tell whether slope and delay are within their intervals."""
+def held(seed: int, noise: str, rounds: int, sizes: int) -> tuple[bool, bool, bool]:
+    """Simulate one run; tell whether each figure is within its interval."""
     draw, low_ns = NOISES[noise]
     rng = np.random.default_rng(seed)
     x = np.unique(np.geomspace(18, 65_000, sizes).round())
@@ -41,17 +48,55 @@ def held(seed: int, noise: str, rounds: int, sizes: int) -> tuple[bool, bool]:
     slope = scale.slope(line.slopes)
     delay = scale.intercept_seconds(line.intercepts_ns)
     truth = (FIXED_NS + low_ns) / 1e9
-    return slope.low <= SLOPE_NS <= slope.high, delay.low <= truth <= delay.high
+    # the slope holds what a byte of a full packet costs; here packets cost nothing
+    packet = packet_cost(Crossing.one_way(x, BARE), low, 0.95).per_packet_ns
+    return (
+        slope.low <= SLOPE_NS <= slope.high,
+        delay.low <= truth <= delay.high,
+        packet is not None and packet.low <= 0 <= packet.high,
+    )
+
+
+def train_held(seed: int, noise: str, rounds: int) -> tuple[bool, bool]:
+    """Simulate trains of 1 and 5; tell whether G and g are within their intervals."""
+    draw, _ = NOISES[noise]
+    sizes = np.array([100.0, 5000, 20_000, 40_000, 60_000])
+    size, count = np.tile(sizes, 2 * rounds), np.repeat([1.0, 5.0], 5 * rounds)
+    link_ns = FIXED_NS + 2 * GAP_PER_BYTE_NS * (size - 1)
+    link_ns += (count - 1) * (GAP_NS + GAP_PER_BYTE_NS * (size - 1))
+    late_ns = draw(np.random.default_rng(seed), size.size)
+    found = fit_loggp(
+        size,
+        count,
+        np.zeros_like(size),
+        link_ns + late_ns,
+        np.tile(np.repeat(np.arange(rounds), 5), 2),
+        reply_mode="echo",
+        resamples=300,
+    )
+    per_byte, gap = found.gap_per_byte_ns, found.gap_ns
+    return (
+        per_byte is not None and per_byte.low <= GAP_PER_BYTE_NS <= per_byte.high,
+        gap is not None and gap.low <= GAP_NS <= gap.high,
+    )
 
 
 def main() -> None:
     """Print the table."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    print(f"{'noise':12} rounds sizes  slope  delay   (percent of {runs} runs)")
+    told = f"(percent of {runs} runs)"
+    print(f"{'noise':12} rounds sizes  slope  delay packet   {told}")
     for case in itertools.product(NOISES, (20, 50, 200), (6, 10, 20)):
         found = np.mean([held(seed, *case) for seed in range(runs)], axis=0)
-        print(f"{case[0]:12} {case[1]:6} {case[2]:5}  {100 * found[0]:5.1f}", end="")
-        print(f"  {100 * found[1]:5.1f}", flush=True)
+        print(f"{case[0]:12} {case[1]:6} {case[2]:5}", *_percent(found), flush=True)
+    print(f"{'noise':12} rounds      G      g   {told}")
+    for train in itertools.product(NOISES, (20, 50, 200)):
+        found = np.mean([train_held(seed, *train) for seed in range(runs)], axis=0)
+        print(f"{train[0]:12} {train[1]:6}", *_percent(found), flush=True)
+
+
+def _percent(shares: np.ndarray) -> list[str]:
+    return [f"{100 * share:6.1f}" for share in shares]
 
 
 if __name__ == "__main__":

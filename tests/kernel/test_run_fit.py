@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+from latprof_analysis import read_runs
+from latprof_analysis.fits.stage_fits import fit_stages
+from latprof_analysis.wire import Packets
 from latprof_process import run
 
 RATE_BPS, DELAY_SECONDS = 100e6, 1e-3
@@ -46,6 +50,33 @@ def test_bandwidth_and_fixed_delay_of_a_known_link(tmp_path, words, factor):
         # much where other programs want the CPUs and caches.
         hosts = 0.0 if protocol == "tcp" else 0.01
         assert 1 / bit >= (1 - 0.02 - hosts) * RATE_BPS, protocol
+
+
+def test_headers_that_nobody_told_of_are_found_as_a_packets_own_time(tmp_path):
+    # Each datagram above the MTU goes in fragments with a header of 20 bytes each:
+    # 1.6 us on this link. Told of no headers, the fit has to find them.
+    out = tmp_path / "run"
+    sizes = "--sizes=64,256,512,1024,1400,2000,2800,4k,8k,16k,32k,65000"
+    summary_of(out, *LINK, "--protocol=udp", sizes, "--rounds=100")
+    messages = read_runs(out).messages
+    mtu = Packets.udp(mtu_bytes=1500)
+    fits = fit_stages(
+        messages,
+        reply_mode="echo",
+        packets={"udp": replace(mtu, overhead_bytes=0)},
+        quantities=["transit"],
+    )
+    header_ns = mtu.overhead_bytes * 8e9 / RATE_BPS
+    transits = [stage.fit for stage in fits if stage.quantity == "transit"]
+    assert len(transits) == 2
+    for fit in transits:
+        cost = fit.packet_cost
+        assert cost.per_packet_ns.low <= header_ns <= cost.per_packet_ns.high
+        assert cost.per_packet_ns.low > 0
+        # The line takes the headers for the link's slowness: 1.3%.
+        assert fit.bandwidth_bits_per_second.high < 0.992 * RATE_BPS
+        found = cost.bandwidth_bits_per_second.value
+        assert found == pytest.approx(RATE_BPS, rel=0.005)
 
 
 def test_a_token_bucket_with_gaps_is_no_line(tmp_path):

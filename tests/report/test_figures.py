@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis.fits.fit import crossing_bytes
+from latprof_analysis.fits.crossing import Crossing
 from latprof_analysis.fits.rounds import low_delays
 from latprof_analysis.report.csv_text import csv_text, harmless
 from latprof_analysis.report.fit_figures import line_with_band, size_points
@@ -110,7 +110,8 @@ def test_the_lines_band_covers_the_truth_at_each_size_as_often_as_it_says() -> N
 
 
 def test_residuals_are_the_points_less_the_line() -> None:
-    crossing = crossing_bytes(np.array([100.0]), Packets.tcp(), "echo")
+    way = Crossing.round_trip(np.array([100.0]), Packets.tcp(), "echo")
+    crossing = way.wire_bytes
     assert crossing.tolist() == [2 * (100 + 52)]
     points = size_points(np.repeat([64.0], 20), np.arange(20.0))
     # ranks of Binomial(20, 0.1): the 2.5% quantile is 0, the 97.5% quantile 5

@@ -107,25 +107,35 @@ def test_without_trains_nothing_is_told():
     assert found.as_dict()["gap_ns"] is None
 
 
-def closed_form(seed, rounds=30):
-    """Single messages and trains of 5 by the model's formula, with normal noise."""
+NOISES = {
+    "normal": lambda rng, n: rng.normal(0, 2e4, n),
+    "exponential": lambda rng, n: rng.exponential(3e4, n),
+    "half Cauchy": lambda rng, n: 1e4 * np.abs(rng.standard_cauchy(n)),
+}
+
+
+def closed_form(seed, noise, rounds=30):
+    """Single messages and trains of 5 by the model's formula, with noise."""
     rng = np.random.default_rng(seed)
     size = np.tile([100.0, 5000, 20_000, 40_000, 60_000], 2 * rounds)
     count = np.repeat([1.0, 5.0], 5 * rounds)
     mean = 2e6 + 160 * (size - 1) + (count - 1) * (3000 + 80 * (size - 1))
     index = np.tile(np.repeat(np.arange(rounds), 5), 2)
-    noise = rng.normal(0, 2e4, size.size)
-    return size, count, np.zeros_like(size), mean + noise, index
+    late = NOISES[noise](rng, size.size)
+    return size, count, np.zeros_like(size), mean + late, index
 
 
 def test_intervals_of_the_parameters_cover_the_truth():
-    runs = 250
-    found = [loggp(closed_form(seed), resamples=200) for seed in range(runs)]
+    # of 600 runs: a standard error of 0.9%; bench/fit_coverage.py has each noise
+    found = [
+        loggp(closed_form(seed, noise), resamples=200)
+        for noise in NOISES
+        for seed in range(200)
+    ]
     slopes = [f.gap_per_byte_ns for f in found]
     gaps = [f.gap_ns for f in found]
-    # Of 500 runs 97.6% and 96.8%; a standard error of 250 is 1.4%.
-    assert 0.93 <= np.mean([e.low <= 80 <= e.high for e in slopes]) <= 0.99
-    assert 0.93 <= np.mean([e.low <= 3000 <= e.high for e in gaps]) <= 0.99
+    assert 0.93 <= np.mean([e.low <= 80 <= e.high for e in slopes]) <= 0.97
+    assert 0.93 <= np.mean([e.low <= 3000 <= e.high for e in gaps]) <= 0.97
 
 
 @pytest.mark.parametrize("link", [Fifo, TokenBucket])

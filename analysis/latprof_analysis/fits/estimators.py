@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from latprof_analysis.fits.fit import crossing_bytes
+from latprof_analysis.fits.crossing import Crossing
 from latprof_analysis.fits.fit_input import check_options, check_rows, column_of
 from latprof_analysis.fits.fit_result import Estimate, ReplyMode
 from latprof_analysis.fits.one_step import (
@@ -92,7 +92,7 @@ class _Sample:
     seed: int
 
     def crossing(self, size: Floats) -> Floats:
-        return crossing_bytes(size, self.packets, self.reply_mode)
+        return Crossing.round_trip(size, self.packets, self.reply_mode).wire_bytes
 
 
 # Slopes and intercepts, those of the sample first; degrees of freedom of each.

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latprof_analysis.fits.carry_over import carry_over
+from latprof_analysis.fits.crossing import Crossing
 from latprof_analysis.fits.fit_input import check_options, check_rows, column_of
 from latprof_analysis.fits.fit_result import (
     Fit,
@@ -23,6 +24,13 @@ from latprof_analysis.fits.fit_result import (
 from latprof_analysis.fits.hinge import FEWEST_BESIDE, HingeFit, fit_sides
 from latprof_analysis.fits.hinges import Bends, fit_hinges
 from latprof_analysis.fits.long_messages import long_messages_differ
+from latprof_analysis.fits.packet_cost import packet_cost
+from latprof_analysis.fits.rate_caveats import (
+    HOST_NS_PER_BYTE,
+    about_rate,
+    host_share,
+    hosts_hide,
+)
 from latprof_analysis.fits.residuals import residuals_of
 from latprof_analysis.fits.rounds import Floats, LowDelays, low_delays
 from latprof_analysis.fits.scale import Scale
@@ -32,14 +40,7 @@ from latprof_analysis.wire import Packets
 FEWEST_SIZES = 4
 FEWEST_ROUND_TRIPS = 10  # of one size: the 10th percentile is then the minimum
 
-# Hosts spend about 0.1 ns a byte (0.15 us a segment): over 10% of such a slope.
-_HOST_NS_PER_BYTE = 1.0
-# Where nothing of a message moves before it is copied whole, as of a datagram above
-# the MTU, 1.0 to 1.7 ns a byte at each crossing were measured (Xeon, 2.3 GHz).
-_COPY_NS_PER_BYTE = 1.7
-_HIDES = 0.01
 _KNOT_SIZES = 4097
-ABOUT_HOSTS = ("no bandwidth of", "up to")  # how caveats of a rate begin
 # Below it the 10th percentile is the minimum, which a bootstrap cannot follow.
 _SAFE_ROUNDS = 20
 
@@ -107,22 +108,22 @@ def fit_round_trips(
     unfitted = fit_without_line(low, reply_mode, confidence)
     if low.size_bytes.size < FEWEST_SIZES:
         return unfitted
-    x = crossing_bytes(low.size_bytes, packets, reply_mode)
+    crossing = Crossing.round_trip(low.size_bytes, packets, reply_mode)
     against = carry_over(sizes, rtt, low)
-    return fit_low_delays(x, low, unfitted, packets, against)
+    return fit_low_delays(crossing, low, unfitted, against)
 
 
 def fit_low_delays(
-    wire_bytes: Floats,
+    crossing: Crossing,
     low: LowDelays,
     unfitted: Fit,
-    packets: Packets,
     against: str | None = None,
 ) -> Fit:
     """Fit low delays to the bytes that crossed the wire, and judge the line.
 
     `against` is what is known to speak against a line.
     """
+    wire_bytes, packets = crossing.wire_bytes, crossing.cut
     line = fit_line(wire_bytes, low)
     scale = Scale(
         low.count,
@@ -131,7 +132,7 @@ def fit_low_delays(
         packets.payload_share,
         line.freedom,
     )
-    host_limited = bool(line.slopes[0] < _HOST_NS_PER_BYTE)
+    host_limited = bool(line.slopes[0] < HOST_NS_PER_BYTE)
     if not host_limited:
         against = against or line.missed or _too_early(unfitted, line, low)
         against = against or long_messages_differ(wire_bytes, low)
@@ -144,6 +145,7 @@ def fit_low_delays(
         unexplained_share=line.unexplained_share,
         delta_bic=line.hinge.delta_bic if line.hinge else None,
         bends=_bends(wire_bytes, low, line, scale),
+        packet_cost=packet_cost(crossing, low, unfitted.confidence),
         residuals=residuals_of(low, line_ns),
     )
     if model == "line":
@@ -153,16 +155,6 @@ def fit_low_delays(
             tested, hinge=_hinge(wire_bytes, low, line.hinge, scale, packets)
         )
     return tested
-
-
-def crossing_bytes(
-    size_bytes: Floats, packets: Packets, reply_mode: ReplyMode
-) -> Floats:
-    """Return the bytes on the wire of a whole round trip."""
-    request = packets.wire_bytes(size_bytes)
-    if reply_mode == "echo":
-        return 2 * request
-    return request + packets.wire_bytes(reply_mode)
 
 
 def fit_without_line(low: LowDelays, reply_mode: ReplyMode, confidence: float) -> Fit:
@@ -216,25 +208,14 @@ def _with_line(tested: Fit, line: Line, scale: Scale, host_limited: bool) -> Fit
         host_limited=host_limited,
     )
     if host_limited:
-        return replace(found, caveats=(*tested.caveats, _hosts_hide(line)))
-    share = min(1.0, _COPY_NS_PER_BYTE / float(line.slopes[0]))
-    caveats = (
-        (*tested.caveats, _hosts_share(share)) if share > _HIDES else tested.caveats
-    )
-    return replace(
+        return replace(found, caveats=(*tested.caveats, hosts_hide(line.slopes[0])))
+    found = replace(
         found,
-        caveats=caveats,
-        host_share=share,
+        host_share=host_share(line.slopes[0]),
         bandwidth_bits_per_second=scale.bandwidth(line.slopes),
         goodput_bits_per_second=scale.bandwidth(line.slopes, scale.payload_share),
     )
-
-
-def _hosts_share(share: float) -> str:
-    return (
-        f"up to {share:.1%} of the slope may be the hosts' own work on each byte, and"
-        " the link faster by as much; fits of the stages tell them apart"
-    )
+    return replace(found, caveats=(*tested.caveats, *about_rate(found)))
 
 
 def _too_early(unfitted: Fit, line: Line, low: LowDelays) -> str | None:
@@ -259,14 +240,6 @@ def _bends(x: Floats, low: LowDelays, line: Line, scale: Scale) -> Bends | None:
         knots_bytes=tuple(np.interp(knots, x, low.size_bytes).tolist()),
         slopes_ns_per_byte=tuple((slopes * unit).tolist()),
         delta_bic=delta_bic,
-    )
-
-
-def _hosts_hide(line: Line) -> str:
-    return (
-        "no bandwidth of the link: hosts and link together take"
-        f" {line.slopes[0]:.2g} ns a byte, over a tenth of it the hosts' own work; a"
-        " token bucket with a burst above the largest message looks the same"
     )
 
 

@@ -19,18 +19,22 @@ def column_of(name: str, values: ArrayLike) -> Floats:
     return column
 
 
-def check_rows(sizes: Floats, rtt: Floats, rounds: Floats) -> None:
-    if not sizes.size == rtt.size == rounds.size:
+def check_rows(
+    sizes: Floats, delays: Floats, rounds: Floats, *, name: str = "rtt_ns"
+) -> None:
+    """Check rows whose delays are called `name`; a round trip is never 0."""
+    if not sizes.size == delays.size == rounds.size:
         raise ValueError(
-            "size_bytes, rtt_ns and round_index must have equal length, "
-            f"got {sizes.size}, {rtt.size} and {rounds.size}"
+            f"size_bytes, {name} and round_index must have equal length, "
+            f"got {sizes.size}, {delays.size} and {rounds.size}"
         )
     if (sizes <= 0).any():
         raise ValueError(f"size_bytes must be more than 0, got {sizes.min():.0f}")
-    if (rtt <= 0).any():
-        raise ValueError(f"rtt_ns must be more than 0, got {rtt.min():.0f}")
-    if (rounds < 0).any():
-        raise ValueError(f"round_index must be 0 or more, got {rounds.min():.0f}")
+    if name == "rtt_ns" and (delays <= 0).any():
+        raise ValueError(f"rtt_ns must be more than 0, got {delays.min():.0f}")
+    for each, column in ((name, delays), ("round_index", rounds)):
+        if (column < 0).any():
+            raise ValueError(f"{each} must be 0 or more, got {column.min():.0f}")
 
 
 def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> None:

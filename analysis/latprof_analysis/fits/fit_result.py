@@ -50,6 +50,26 @@ class Hinge:
 
 
 @dataclass(frozen=True)
+class PacketCost:
+    """What a packet takes beyond the bytes of it and its headers.
+
+    Attributes
+    ----------
+    reason : str
+        What was found, or why nothing is told.
+    per_packet_ns : Estimate or None
+        For one packet and one crossing.
+    bandwidth_bits_per_second : Estimate or None
+        At which the bytes alone cross; equal to the line's where packets take
+        nothing.
+    """
+
+    reason: str
+    per_packet_ns: Estimate | None = None
+    bandwidth_bits_per_second: Estimate | None = None
+
+
+@dataclass(frozen=True)
 class Fit:
     """What the round trip times say of the link.
 
@@ -97,6 +117,9 @@ class Fit:
     host_share : float or None
         Share of the slope that may be the hosts' own work on each byte: the link's
         own rate may be higher by as much. `stage_fits` can tell them apart.
+    packet_cost : PacketCost or None
+        What packets take beyond their bytes, by a fit of its own; where that is
+        much, the line's bandwidth is lower than the link's.
     residuals : Residuals or None
         What the line leaves of each size's delays; given for a refused line too.
     host_limited : bool or None
@@ -123,6 +146,7 @@ class Fit:
     delta_bic: float | None = None
     hinge: Hinge | None = None
     bends: Bends | None = None
+    packet_cost: PacketCost | None = None
     residuals: Residuals | None = None
     host_share: float | None = None
     host_limited: bool | None = None

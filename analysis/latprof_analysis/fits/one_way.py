@@ -10,15 +10,16 @@ from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
+from latprof_analysis.fits.crossing import Crossing
 from latprof_analysis.fits.fit import (
     FEWEST_ROUND_TRIPS,
     FEWEST_SIZES,
     fit_low_delays,
     fit_without_line,
 )
-from latprof_analysis.fits.fit_input import check_options, column_of
+from latprof_analysis.fits.fit_input import check_options, check_rows, column_of
 from latprof_analysis.fits.fit_result import Fit
-from latprof_analysis.fits.rounds import Floats, low_delays
+from latprof_analysis.fits.rounds import low_delays
 from latprof_analysis.wire import Packets
 
 NO_REPLY = 0  # as reply_mode of a Fit
@@ -62,7 +63,7 @@ def fit_one_way(
     sizes = column_of("size_bytes", size_bytes)
     delay = column_of("delay_ns", delay_ns)
     rounds = column_of("round_index", round_index)
-    _check_delays(sizes, delay, rounds)
+    check_rows(sizes, delay, rounds, name="delay_ns")
     check_options("echo", confidence, resamples)
     packets = packets or Packets()
 
@@ -73,17 +74,4 @@ def fit_one_way(
     if low.size_bytes.size < FEWEST_SIZES:
         need = f"{FEWEST_SIZES} sizes with {FEWEST_ROUND_TRIPS} messages each"
         return replace(unfitted, reason=f"a line needs {need}, got {unfitted.sizes}")
-    return fit_low_delays(packets.wire_bytes(low.size_bytes), low, unfitted, packets)
-
-
-def _check_delays(sizes: Floats, delay: Floats, rounds: Floats) -> None:
-    if not sizes.size == delay.size == rounds.size:
-        raise ValueError(
-            "size_bytes, delay_ns and round_index must have equal length, "
-            f"got {sizes.size}, {delay.size} and {rounds.size}"
-        )
-    if (sizes <= 0).any():
-        raise ValueError(f"size_bytes must be more than 0, got {sizes.min():.0f}")
-    for name, column in (("delay_ns", delay), ("round_index", rounds)):
-        if (column < 0).any():
-            raise ValueError(f"{name} must be 0 or more, got {column.min():.0f}")
+    return fit_low_delays(Crossing.one_way(low.size_bytes, packets), low, unfitted)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from latprof_analysis.fits.fit import ABOUT_HOSTS
-from latprof_analysis.fits.fit_result import Fit
+from latprof_analysis.fits.fit_result import Fit, PacketCost
+from latprof_analysis.fits.rate_caveats import without_rate_caveats
 
 # A message's stamps are those of its last packet, and the others' time for the link
 # passes in earlier stages: only these hold all of it, and so tell a bandwidth.
@@ -36,7 +36,7 @@ def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
     if quantity in _WHOLE:
         return fit
     if quantity == "transit" and fit.model == "line" and _handed_over_whole(way):
-        return replace(fit, host_share=None, caveats=_not_about_hosts(fit))
+        return replace(fit, host_share=None, caveats=without_rate_caveats(fit))
     return without_rate(fit)
 
 
@@ -67,10 +67,11 @@ def without_rate(fit: Fit) -> Fit:
         goodput_bits_per_second=None,
         host_limited=None,
         hinge=hinge,
+        packet_cost=_without_bandwidth(fit.packet_cost),
         host_share=None,
-        caveats=_not_about_hosts(fit),
+        caveats=without_rate_caveats(fit),
     )
 
 
-def _not_about_hosts(fit: Fit) -> tuple[str, ...]:
-    return tuple(c for c in fit.caveats if not c.startswith(ABOUT_HOSTS))
+def _without_bandwidth(cost: PacketCost | None) -> PacketCost | None:
+    return replace(cost, bandwidth_bits_per_second=None) if cost else None

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from latprof_analysis.fits.fit import FEWEST_ROUND_TRIPS, FEWEST_SIZES, crossing_bytes
+from latprof_analysis.fits.crossing import Crossing
+from latprof_analysis.fits.fit import FEWEST_ROUND_TRIPS, FEWEST_SIZES
 from latprof_analysis.fits.fit_input import check_options, column_of
 from latprof_analysis.fits.fit_result import ReplyMode
 from latprof_analysis.fits.rounds import Floats, LowDelays, low_delays
@@ -219,7 +220,8 @@ class _Trains:
         self, single: LowDelays, slopes: Floats, overhead: Floats, reply: ReplyMode
     ) -> Floats:
         """Return draws of L: half of what a single message's bytes leave, less 2 o."""
-        crossing = crossing_bytes(single.size_bytes, self.packets, reply) - 2
+        way = Crossing.round_trip(single.size_bytes, self.packets, reply)
+        crossing = way.wire_bytes - 2
         both = np.vstack([single.delay_ns, single.resampled_ns])
         both = both - slopes[:, None] * crossing
         latency: Floats = np.median(both, axis=1) / 2 - 2 * overhead

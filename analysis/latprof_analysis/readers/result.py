@@ -207,10 +207,10 @@ def joined(parts: Iterable[Samples]) -> Samples:
     )
 
 
-def concatenated(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def concatenated(frames: list[pd.DataFrame]) -> pd.DataFrame:
     """Concatenate frames; categories stay categories.
 
-    Takes the frames apart on its way, so that memory holds them once.
+    The list is emptied on the way, so that memory holds the frames once.
 
     Examples
     --------
@@ -219,12 +219,10 @@ def concatenated(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     [1, 2]
     """
     if len(frames) == 1:
-        return frames[0]
+        return frames.pop()
     lengths = [len(frame) for frame in frames]
-    parts = []
-    for frame in frames:
-        parts.append(dict(frame.items()))
-        frame.drop(columns=frame.columns, inplace=True)
+    parts = [dict(frame.items()) for frame in frames]
+    frames.clear()
     columns = {}
     for name in dict.fromkeys(name for part in parts for name in part):
         values = [

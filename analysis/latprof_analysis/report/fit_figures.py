@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.fits.fit import FEWEST_ROUND_TRIPS, crossing_bytes
+from latprof_analysis.fits.crossing import Crossing
+from latprof_analysis.fits.fit import FEWEST_ROUND_TRIPS
 from latprof_analysis.fits.rounds import Floats, LowDelays, low_delays
 from latprof_analysis.fits.theilsen import theil_sen
 from latprof_analysis.fits.trips import rounds_of
@@ -93,7 +94,7 @@ def line_with_band(
     The band at each size holds the middle `confidence` of the lines through the
     resampled rounds at that size; it is no band for the whole line at once.
     """
-    x = crossing_bytes(low.size_bytes, packets, reply_mode)
+    x = Crossing.round_trip(low.size_bytes, packets, reply_mode).wire_bytes
     delays = np.vstack([low.delay_ns, low.resampled_ns])
     slopes, intercepts = theil_sen(x, delays)
     first, last = low.size_bytes[[0, -1]]
@@ -102,7 +103,7 @@ def line_with_band(
             [low.size_bytes, np.rint(np.geomspace(max(first, 1), last, _GRID))]
         )
     )
-    crossing = crossing_bytes(sizes, packets, reply_mode)
+    crossing = Crossing.round_trip(sizes, packets, reply_mode).wire_bytes
     lines: NDArray[np.float64] = slopes[:, None] * crossing + intercepts[:, None]
     tail = (1 - confidence) / 2
     ends = np.quantile(lines[1:], [tail, 1 - tail], axis=0)

@@ -7,7 +7,7 @@ from typing import Any
 from latprof_analysis.report.answer import fixed_delay
 from latprof_analysis.report.parts import Items, Missing, Part, Table
 from latprof_analysis.report.words import bytes_text, number
-from latprof_analysis.text import rate
+from latprof_analysis.text import duration, rate
 
 
 def fit_text(protocol: str, fit: dict[str, Any]) -> list[Part]:
@@ -57,6 +57,11 @@ def _rows(fit: dict[str, Any]) -> list[tuple[str, str, str, str]]:
         interval = f"{low} to {high} ns/B"
         name = "slope, for a byte of payload"
         rows.append((name, f"{value} ns/B", interval, number(slope["n"])))
+    packet = (fit.get("packet_cost") or {}).get("per_packet_ns")
+    if packet:
+        value, low, high = (duration(packet[key]) for key in ("value", "low", "high"))
+        name = "for a packet, beside its bytes"
+        rows.append((name, value, f"{low} to {high}", number(packet["n"])))
     hinge = fit.get("hinge")
     if hinge:
         knot = hinge["knot_bytes"]

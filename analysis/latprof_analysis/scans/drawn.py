@@ -178,7 +178,7 @@ def _longest(rows: Rows, times: NDArray[np.int64]) -> Rows:
 def _indexed(frames: list[pd.DataFrame]) -> pd.DataFrame:
     """Concatenate frames that keep the numbers of their rows."""
     index = np.concatenate([frame.index.to_numpy() for frame in frames])
-    whole = concatenated([frame.copy(deep=False) for frame in frames])
+    whole = concatenated(list(frames))
     whole.index = pd.Index(index)
     return whole
 

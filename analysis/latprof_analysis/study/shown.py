@@ -165,9 +165,11 @@ def _show_directions(document: dict[str, Any], console: Console) -> None:
 
 
 def _show_stage_lines(document: dict[str, Any], console: Console) -> None:
-    """Show what a byte adds to each stage."""
-    title = "what a byte adds to each stage, and what is left of it at no bytes"
-    table = plain_table(console, title, ("kind", "stage", "for a byte", "fixed"))
+    """Show what a byte adds to each stage, and what a packet adds besides."""
+    title = "what a byte adds to each stage, what is left at no bytes, and what a "
+    title += "packet adds beside its bytes"
+    columns = ("kind", "stage", "for a byte", "fixed", "for a packet")
+    table = plain_table(console, title, columns)
     for one in document["stage_fits"]:
         fit = one["fit"]
         if fit["slope_ns_per_byte"]:
@@ -176,6 +178,7 @@ def _show_stage_lines(document: dict[str, Any], console: Console) -> None:
                 one["quantity"],
                 with_interval(fit["slope_ns_per_byte"], _nanoseconds_per_byte),
                 with_interval(fit["fixed_delay_seconds"], duration, 1e9),
+                with_interval(fit["packet_cost"]["per_packet_ns"], duration),
             )
     console.print(table)
 
