@@ -19,7 +19,9 @@
 #include "header.bpf.h"
 #include <bpf/bpf_tracing.h>
 
-/* No segment of several packets is shorter: TCP's least MSS (RFC 879). */
+/* What is shorter is taken for one packet, without a look: the MSS towards a
+ * peer that tells none (IPv4, RFC 9293 3.7.1). Of one that tells less, packets
+ * are counted too low. */
 #define LEAST_GSO_BYTES 536
 
 struct segment {

@@ -106,6 +106,14 @@ def test_links_in_a_row_are_no_time_of_packets():
     wire = TCP.wire_bytes(size)
     delay = BYTE_NS * (wire + 2 * np.minimum(wire, 1500)) + rng.exponential(500, 2000)
     found = cost_of(size, 1e6 + delay, rounds)
+    assert found.per_packet_ns is None or found.per_packet_ns.low < 0
+
+
+def test_packets_that_would_take_less_than_nothing_have_a_reason():
+    size, rounds = sweep(np.random.default_rng(1))
+    delay = BYTE_NS * TCP.wire_bytes(size) - 9000 * TCP.packets(size)
+    noise = np.random.default_rng(2).exponential(500, 2000)
+    found = cost_of(size, 1e6 + delay + noise, rounds)
     assert found.per_packet_ns is None
     assert found.bandwidth_bits_per_second is None
     assert "several links in a row" in found.reason

@@ -25,15 +25,10 @@ _OUT_OF_STEP = 0.1
 def packet_cost(crossing: Crossing, low: LowDelays, confidence: float) -> PacketCost:
     """Fit D = a bytes + c packets + b to low delays by least squares.
 
-    Intervals come from the resampled delays, and are widened by what the plane
-    leaves of the delays beyond their noise (Birge's ratio [1]_), so that a delay of
-    another shape gives wide ones. Several links in a row let c be negative: a
-    message of one packet crosses them one after the other.
-
-    References
-    ----------
-    .. [1] Birge (1932). The calculation of errors by the method of least squares.
-       Physical Review 40, 207-227.
+    Intervals come from the resampled delays, or, where the plane leaves more than
+    their noise, from what it leaves: delays of another shape give wide ones. Several
+    links in a row let c be negative: a message of one packet crosses them one after
+    the other.
 
     Examples
     --------
@@ -60,11 +55,8 @@ def packet_cost(crossing: Crossing, low: LowDelays, confidence: float) -> Packet
         return PacketCost(unknown)
     known = np.ones_like(crossing.wire_bytes)
     plane = np.column_stack([crossing.wire_bytes, crossing.packets, known])
-    solve = np.linalg.pinv(plane)
-    figures = np.vstack([low.delay_ns, low.resampled_ns]) @ solve.T
-    times, freedom = _widening(low.delay_ns - plane @ figures[0], low)
-    centre = figures[0]
-    byte_ns, packet_ns, _ = (centre + times * (figures - centre)).T
+    draws, freedom = _draws(plane, low)
+    byte_ns, packet_ns, _ = draws.T
     scale = Scale(low.count, confidence, 1, 1.0, (freedom, freedom))
     cost = scale.estimate(packet_ns, freedom=freedom)
     if cost.high < 0:
@@ -101,16 +93,21 @@ def _unknown(crossing: Crossing) -> str | None:
     return None
 
 
-def _widening(residual: Floats, low: LowDelays) -> tuple[float, float]:
-    """Return by how much to widen the draws, and of how many degrees that is known.
+def _draws(plane: Floats, low: LowDelays) -> tuple[Floats, float]:
+    """Return draws of the plane's figures, and of how many degrees they are known.
 
-    What chance may leave in one of twenty planes is no reason to.
+    The first is the estimate. Where the plane leaves more of the delays than their
+    noise would in one of twenty, it is what the others' spread comes from.
     """
     from scipy.special import chdtri  # slow to import
 
-    freedom = residual.size - 3
-    noise = float(np.mean(low.noise_ns**2))
+    solve = np.linalg.pinv(plane)
+    draws = np.vstack([low.delay_ns, low.resampled_ns]) @ solve.T
+    residual = low.delay_ns - plane @ draws[0]
+    freedom = residual.size - plane.shape[1]
     left = float(residual @ residual) / freedom
+    noise = float(np.mean(low.noise_ns**2)) + CLOCK_NS**2
     if left <= noise * chdtri(freedom, 0.05) / freedom:
-        return 1.0, math.inf
-    return math.sqrt(left / max(noise, CLOCK_NS**2)), float(freedom)
+        return draws, math.inf
+    spread = np.sqrt(left * (solve**2).sum(axis=1))
+    return draws[0] + np.outer([0, 1, -1], spread), float(freedom)
