@@ -213,12 +213,16 @@ def _shortest(x: Floats) -> int:
 
 def _gains(sums: Floats, start: int, stop: int, shortest: int) -> Floats:
     """Return what splits explain that leave `shortest` or more to each side."""
+    left = np.arange(shortest, stop - start - shortest + 1)
+    return np.asarray(_gain(sums, start, stop, left))
+
+
+def _gain(sums: Floats, start: int, stop: int, left: Any) -> Any:
+    """Return what a split explains that leaves so many values to the left."""
     length = stop - start
-    left = np.arange(shortest, length - shortest + 1)
     lacking = sums[start + left] - sums[start]
-    lacking -= left * ((sums[stop] - sums[start]) / length)
-    gains: Floats = lacking**2 * (length / (left * (length - left)))
-    return gains
+    lacking = lacking - left * ((sums[stop] - sums[start]) / length)
+    return lacking**2 * (length / (left * (length - left)))
 
 
 def _candidates(sums: Floats, at_least: int) -> list[int]:
@@ -256,7 +260,7 @@ def _candidates(sums: Floats, at_least: int) -> list[int]:
 def _settled(sums: Floats, places: list[int], shortest: int) -> list[int]:
     """Drop weak changes and move the others, until nothing moves."""
     for _ in range(_ROUNDS):
-        kept = _strong(sums, places, shortest)
+        kept = _strong(sums, _united(sums, places, shortest), shortest)
         places = kept.copy()
         for i in range(len(places)):
             start, stop = ([0, *places, sums.size - 1][j] for j in (i, i + 2))
@@ -268,21 +272,43 @@ def _settled(sums: Floats, places: list[int], shortest: int) -> list[int]:
     return _strong(sums, places, shortest)
 
 
+def _united(sums: Floats, places: list[int], shortest: int) -> list[int]:
+    """Put one change for two neighbours that gain too little more than it does.
+
+    A stretch that is too short to be split where the level changed is split beside
+    it, and another one to the other side: neither could move past the other.
+    """
+    least = _PENALTY * math.log(sums.size - 1)
+    bounds = [0, *places, sums.size - 1]
+    i = 1
+    while i + 2 < len(bounds):
+        start, first, second, stop = bounds[i - 1 : i + 3]
+        gains = _gains(sums, start, stop, shortest)
+        both = _gain(sums, start, stop, first - start)
+        both += _gain(sums, first, stop, second - first)
+        if gains.size and both - gains.max() <= least:
+            bounds[i : i + 2] = [start + shortest + int(np.argmax(gains))]
+            i = max(1, i - 1)
+        else:
+            i += 1
+    return bounds[1:-1]
+
+
 def _strong(sums: Floats, places: list[int], shortest: int) -> list[int]:
     """Drop the weakest change between its neighbours, until none is too weak."""
 
-    def gain(i: int) -> float:
+    def most(i: int) -> float:
         start, stop = ([0, *left, n][j] for j in (i, i + 2))
         return float(_gains(sums, start, stop, shortest).max(initial=0))
 
     n = sums.size - 1
     left = places.copy()
-    found = [gain(i) for i in range(len(left))]
+    found = [most(i) for i in range(len(left))]
     while left and min(found) <= _PENALTY * math.log(n):
         weakest = int(np.argmin(found))
         del left[weakest], found[weakest]
         # Only its neighbours now stand between others.
         for i in (weakest - 1, weakest):
             if 0 <= i < len(left):
-                found[i] = gain(i)
+                found[i] = most(i)
     return left

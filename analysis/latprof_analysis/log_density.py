@@ -17,6 +17,8 @@ _STEP = 0.95
 # 95 of 100 samples of n values from a flat density have a dip below half of this
 # over sqrt(n): the limit of the table of Hartigan and Hartigan (1985).
 _FLAT = 1.04
+# Half of a curve's points are evenly spread, half stand where most values are.
+_POINTS = 160
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,24 @@ class LogDensity:
         smooth: Floats = np.fft.irfft(waves * kernel, 2 * _CELLS)[:_CELLS]
         # Where nothing is, rounding leaves ripples that are no hills.
         return np.where(smooth > 1e-9 * smooth.max(), smooth, 0.0)
+
+    def curve(
+        self, density: Floats, bandwidth: float, hills: list[Hill]
+    ) -> tuple[tuple[float, float], ...]:
+        """Return latencies, and the density per unit of their natural logarithm.
+
+        As far as the kernel reaches beyond the values, and at the tops of the hills.
+        """
+        used = np.flatnonzero(self.counts)
+        reach = int(3 * bandwidth / self.width) + 1
+        first, last = max(0, used[0] - reach), min(_CELLS - 1, used[-1] + reach)
+        risen = np.cumsum(density[first : last + 1])
+        even = np.linspace(first, last, _POINTS // 2).astype(np.int64)
+        ranks = np.linspace(0, risen[-1], _POINTS // 2)
+        dense = first + np.minimum(np.searchsorted(risen, ranks), last - first)
+        cells = np.unique([*even, *dense, *(hill.top for hill in hills)])
+        height = density / (density.sum() * self.width)
+        return tuple((self.latency(int(i)), float(height[i])) for i in cells)
 
     def hills(self, density: Floats, least_share: float) -> list[Hill]:
         """Return the hills that hold enough of the density, valley to valley."""

@@ -60,6 +60,9 @@ class Modes:
     n : int
     significance : float
     reason : str
+    curve : tuple of (float, float)
+        That density at some latencies, ascending, for drawing: share of the values
+        per unit of the natural logarithm, so that the area under it is 1.
     """
 
     modes: tuple[Mode, ...]
@@ -68,10 +71,12 @@ class Modes:
     n: int
     significance: float
     reason: str
+    curve: tuple[tuple[float, float], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""
-        return {**vars(self), "modes": [vars(mode) for mode in self.modes]}
+        modes = [dict(vars(mode)) for mode in self.modes]
+        return {**vars(self), "modes": modes, "curve": [list(at) for at in self.curve]}
 
 
 def find_modes(
@@ -146,6 +151,7 @@ def find_modes(
         n=x.size,
         significance=significance,
         reason=_reason(len(hills), p_values, significance),
+        curve=grid.curve(density, bandwidth, hills),
     )
 
 

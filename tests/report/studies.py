@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from latprof_analysis.fits.fit import fit_round_trips
+from latprof_analysis.histogram import Histogram
+from latprof_analysis.scans.kind_totals import percentiles
 from latprof_analysis.stages import STAGES, STAMPS
-from latprof_analysis.study import Study
+from latprof_analysis.study import Study, findings
 
 SIZES = (18, 256, 1024, 4096, 16384, 65507)
 BANDWIDTH_BPS = 100e6
@@ -77,8 +79,10 @@ def study(n: int = 3000, **changed: Any) -> Study:
     for name in ("protocol", "kind", "run", "source_address"):
         rows[name] = rows[name].astype("category")
     trips = round_trips(min(n, 1200))
+    kinds = {f"tcp {kind}": rows[rows["kind"] == kind] for kind in ("request", "reply")}
     document = {
-        "kinds": {f"tcp {kind}": _kind(rows, kind) for kind in ("request", "reply")},
+        "kinds": {kind: _kind(some) for kind, some in kinds.items()},
+        "messages": {kind: _found(some) for kind, some in kinds.items()},
         "round_trips": {"tcp": _trips(trips)},
         "fit": _fit(trips),
         "counters": {"datagrams_dropped_at_socket": 3},
@@ -102,8 +106,7 @@ def study(n: int = 3000, **changed: Any) -> Study:
     return Study(document | changed, rows, trips)
 
 
-def _kind(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
-    some = rows[rows["kind"] == kind]
+def _kind(some: pd.DataFrame) -> dict[str, Any]:
     whole = int(some["end_to_end_ns"].sum())
     stages = {}
     for name in (*STAGES, "wakeup", "end_to_end"):
@@ -114,7 +117,34 @@ def _kind(rows: pd.DataFrame, kind: str) -> dict[str, Any]:
             "share_of_end_to_end": int(times.sum()) / whole,
             **{f"p{p:g}_ns": float(np.percentile(times, p)) for p in _PERCENTILES},
         }
-    return {"messages": len(some), "complete": len(some), "stages": stages}
+    return {
+        "messages": len(some),
+        "complete": len(some),
+        "stages": stages,
+        "sizes": {
+            str(size): {"end_to_end": histogram_percentiles(times)}
+            for size, times in some.groupby("size_bytes")["end_to_end_ns"]
+        },
+        "by_packets": {"1": histogram_percentiles(some["end_to_end_ns"])},
+    }
+
+
+def histogram_percentiles(times: Any) -> dict[str, Any]:
+    """Return what a run's summary has of so many times in ns."""
+    histogram = Histogram()
+    histogram.record(np.asarray(times, np.int64))
+    return percentiles(histogram)
+
+
+def _found(some: pd.DataFrame) -> dict[str, Any]:
+    times = some["end_to_end_ns"].to_numpy("float64")
+    usual = pd.Series(times).groupby(some["size_bytes"].to_numpy()).transform("median")
+    when = pd.DataFrame({"run": "run-1", "t_s": np.arange(len(some)) * 5e-3})
+    return {
+        "n": len(some),
+        "tail": findings.tail(times, some["size_bytes"]),
+        "time": findings.over_time(times - usual, when),
+    }
 
 
 def _fit(trips: pd.DataFrame) -> dict[str, Any]:

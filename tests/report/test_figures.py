@@ -12,9 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from latprof_analysis.fits.crossing import Crossing
+from latprof_analysis.fits.fit import fit_round_trips
 from latprof_analysis.fits.rounds import low_delays
 from latprof_analysis.report.csv_text import csv_text, harmless
-from latprof_analysis.report.fit_figures import line_with_band, size_points
+from latprof_analysis.report.fit_figures import (
+    _with_bars,
+    line_with_band,
+    size_points,
+)
 from latprof_analysis.report.loss_parts import places_of_loss, share_interval
 from latprof_analysis.report.parts import Missing
 from latprof_analysis.report.queue_figures import queue_figure
@@ -107,6 +112,30 @@ def test_the_lines_band_covers_the_truth_at_each_size_as_often_as_it_says() -> N
         covered += (line["band_low_ns"] <= truth) & (truth <= line["band_high_ns"])
     # 95% or more, less three times the spread of a share of 80
     assert (covered / times >= 0.95 - 3 * 0.024).all()
+
+
+def test_the_drawn_line_is_that_of_the_fit() -> None:
+    rng, packets = np.random.default_rng(3), Packets.tcp()
+    sizes = np.tile([18.0, 256, 1024, 4096, 16384, 65507], 40)
+    rounds = np.repeat(np.arange(40.0), 6)
+    rtt = 2e6 + 160 * packets.wire_bytes(sizes) + rng.exponential(3e4, sizes.size)
+    fit = fit_round_trips(sizes, rtt, rounds, reply_mode="echo", packets=packets)
+    low = low_delays(sizes, rtt, rounds, fewest=10, resamples=200, seed=1)
+    line = line_with_band(low, packets, "echo")
+    crossing = 2 * packets.wire_bytes(line["size_bytes"].to_numpy())
+    assert fit.bandwidth_bits_per_second is not None
+    assert fit.fixed_delay_seconds is not None
+    byte_ns = 8e9 / fit.bandwidth_bits_per_second.value
+    told = 1e9 * fit.fixed_delay_seconds.value + byte_ns * crossing
+    assert np.allclose(line["line_ns"], told, rtol=1e-9)
+
+
+def test_a_percentile_without_intervals_has_no_bars() -> None:
+    few, many = (
+        size_points(np.repeat([64.0], n), np.arange(1.0 * n)) for n in (20, 90)
+    )
+    assert _with_bars(few) == {"median"}
+    assert _with_bars(many) == {"median", "p10"}
 
 
 def test_residuals_are_the_points_less_the_line() -> None:

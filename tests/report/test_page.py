@@ -14,7 +14,7 @@ import pytest
 from latprof_analysis.readers.result import Samples, samples_frame
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.html import html_page
-from latprof_analysis.study import Study
+from latprof_analysis.study import Study, findings
 from latprof_analysis.study.samples import study_samples
 from studies import study
 
@@ -84,9 +84,11 @@ class Watched:
         return told
 
 
+@pytest.mark.parametrize("n", [3000, 140])  # of few there are not all intervals
 def test_every_figure_is_drawn_and_nothing_is_asked_of_a_network(
-    browser: Any, page_file: Path
+    browser: Any, tmp_path: Path, n: int
 ) -> None:
+    page_file = written(study(n), tmp_path)
     with Watched(browser, page_file) as watched:
         marks = watched.page.evaluate(
             "[...document.querySelectorAll('.view')].map("
@@ -110,6 +112,28 @@ def test_buttons_zoom_in_move_and_show_all_again(browser: Any, page_file: Path) 
         assert watched.domain("over-time")[0] > from_s
         press.get_by_role("button", name="Show all").click()
         assert watched.domain("over-time") == [first, last]
+
+
+def test_levels_and_losses_are_drawn_and_told_also_where_time_is_zoomed(
+    browser: Any, tmp_path: Path
+) -> None:
+    found, at = study(900), np.arange(900)
+    steps = np.where(at >= 600, 2e6, 0) + np.random.default_rng(5).random(900)
+    when = pd.DataFrame({"run": "run-1", "t_s": at * 5e-3})
+    time = findings.over_time(steps, when)
+    found.document["messages"]["tcp request"]["time"] = time
+    lost = np.random.default_rng(1).random(2000) < 0.1
+    found.document["round_trips"]["tcp"]["loss"] = findings.losses(lost)
+    with Watched(browser, written(found, tmp_path)) as watched:
+        assert watched.page.locator("#loss-runs-tcp-round-trips svg").count() == 2
+        change = watched.page.locator("#over-time [aria-label*='level changed at']")
+        change.last.hover(force=True)
+        told = watched.page.locator("#vg-tooltip-element").inner_text()
+        assert "3 s" in told.replace("3.0", "3")
+        for button in ("Zoom in", "Zoom in", "Later", "Later", "Later"):
+            watched.page.get_by_role("button", name=button).click()
+        assert watched.domain("over-time")[0] > 3
+        assert watched.said == []
 
 
 def test_dragging_across_a_figure_zooms_all_charts_to_what_was_dragged_over(

@@ -266,4 +266,4 @@ def test_what_is_read_as_samples_has_its_own_sections() -> None:
     frame = samples_frame(300, "a", kind="GET", size_bytes=sizes, latency_ns=values)
     found = study_samples(Samples(frame, [], 0, "csv", {"latency": "x"}), None)
     names = [section.name for section in build_report(found, "a").sections]
-    assert names[:5] == ["stages", "sizes", "fit", "distribution", "loss"]
+    assert names[:6] == ["stages", "sizes", "fit", "distribution", "time", "loss"]

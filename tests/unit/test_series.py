@@ -171,6 +171,18 @@ def test_a_step_beside_heavy_tails_is_found_within_its_interval(step):
     assert found[0].after.value == pytest.approx(step, abs=0.3)
 
 
+@pytest.mark.parametrize("n", [900, 5000])
+def test_a_sharp_step_is_one_change_wherever_stretches_were_cut(n):
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        place = int(rng.integers(n // 10, n - n // 10))
+        delay = rng.exponential(1e5, n) + np.where(np.arange(n) >= place, 2e6, 0)
+        (change,) = level_changes(delay).changes
+        # a chance value next to the step may seem to be of the other level
+        assert abs(change.index - place) <= 5
+        assert change.low <= place <= change.high
+
+
 def test_a_queue_that_stood_for_a_while_is_two_changes():
     rng = np.random.default_rng(8)
     x = rng.exponential(10, 20_000) + 100

@@ -13,7 +13,11 @@ from latprof_analysis.readers.result import concatenated
 from latprof_analysis.report.answer import answer, key_figures
 from latprof_analysis.report.fit_figures import fit_parts
 from latprof_analysis.report.fit_text import fit_text
+from latprof_analysis.report.group_figures import group_parts
+from latprof_analysis.report.level_parts import level_parts, level_rows
+from latprof_analysis.report.loss_model_parts import loss_groups, loss_model_parts
 from latprof_analysis.report.loss_parts import loss_parts
+from latprof_analysis.report.mode_figures import mode_parts
 from latprof_analysis.report.parts import (
     Fold,
     Missing,
@@ -32,10 +36,10 @@ from latprof_analysis.report.time_figures import time_figure
 from latprof_analysis.report.words import number
 from latprof_analysis.run_setup import packets_of
 from latprof_analysis.study import Study
+from latprof_analysis.study.levels import since_first_read
 
 # More kinds of messages than this are named, not drawn.
 _MOST_KINDS = 4
-NS_PER_SECOND = 1e9
 
 
 def build_report(study: Study, title: str) -> Report:
@@ -45,7 +49,7 @@ def build_report(study: Study, title: str) -> Report:
     drawn = dict(list(kinds.items())[:_MOST_KINDS])
     sections = [
         *_message_sections(study, drawn),
-        Section("loss", "Loss by place", loss_parts(document)),
+        Section("loss", "Loss by place", _losses(document)),
         Section(
             "slowest", "The slowest message", slowest_parts(_slowest(study, kinds))
         ),
@@ -91,8 +95,12 @@ def _message_sections(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Sect
     return [
         Section("stages", "Where the time goes", _stages(study, kinds)),
         Section("fit", "Fit: D = aS + b", _fits(study)),
-        Section("distribution", "How latencies are distributed", _tails(kinds)),
-        Section("time", "Over time", _time(_with_slow(study, kinds))),
+        Section(
+            "distribution",
+            "How latencies are distributed",
+            _tails(study.document, kinds),
+        ),
+        Section("time", "Over time", _time(study, kinds)),
     ]
 
 
@@ -141,15 +149,17 @@ def _fit(protocol: str, fit: dict[str, Any], study: Study) -> list[Part]:
     return [*fit_text(protocol, fit), *fit_parts(protocol, trips, fit, packets)]
 
 
-def _tails(kinds: dict[str, pd.DataFrame]) -> list[Part]:
+def _tails(document: dict[str, Any], kinds: dict[str, pd.DataFrame]) -> list[Part]:
     if not kinds:
         return [Missing("Distributions", "no message was seen from end to end")]
+    told, found = document.get("kinds") or {}, document.get("messages") or {}
     by_kind: dict[str, list[Part]] = {}
     for kind, messages in kinds.items():
-        latency = _latency(messages)
         by_kind[kind] = [
             ccdf_figure(kind, messages),
-            pieces_figure(kind, latency, "end to end"),
+            pieces_figure(kind, _latency(messages), "end to end"),
+            *mode_parts(kind, (found.get(kind) or {}).get("tail"), "end to end"),
+            *group_parts(kind, told.get(kind)),
         ]
     return _first_open(by_kind)
 
@@ -163,19 +173,24 @@ def _with_slow(study: Study, kinds: dict[str, pd.DataFrame]) -> dict[str, pd.Dat
     return {kind: whole[kind] for kind in kinds}
 
 
-def _time(kinds: dict[str, pd.DataFrame]) -> list[Part]:
+def _time(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Part]:
+    found = study.document.get("messages") or {}
     series: dict[str, tuple[Floats, Floats]] = {}
-    for kind, messages in kinds.items():
-        read = messages["read_ns"]
-        since = read.groupby(messages["run"], observed=True).transform("min")
-        t_s = ((read - since) / NS_PER_SECOND).to_numpy("float64", na_value=np.nan)
+    for kind, messages in _with_slow(study, kinds).items():
+        t_s = since_first_read(messages).to_numpy("float64")
         latency = _latency(messages)
         timed = ~np.isnan(t_s)
         if timed.any():
             series[kind] = t_s[timed], latency[timed]
     if not series:
         return [Missing("Over time", "no message has the time at which it was read")]
-    return [time_figure(series, "end to end")]
+    levels = {kind: found.get(kind) for kind in series}
+    rows = {kind: level_rows(figures) for kind, figures in levels.items()}
+    return [time_figure(series, "end to end", rows), *level_parts(levels)]
+
+
+def _losses(document: dict[str, Any]) -> list[Part]:
+    return [*loss_parts(document), *loss_model_parts(loss_groups(document))]
 
 
 def _queues(kinds: dict[str, pd.DataFrame]) -> list[Part]:

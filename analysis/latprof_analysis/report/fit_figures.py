@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 from latprof_analysis.fits.crossing import Crossing
 from latprof_analysis.fits.fit import FEWEST_ROUND_TRIPS
 from latprof_analysis.fits.rounds import Floats, LowDelays, low_delays
-from latprof_analysis.fits.theilsen import theil_sen
 from latprof_analysis.fits.trips import rounds_of
+from latprof_analysis.fits.verdict import fit_line
 from latprof_analysis.percentile import percentiles
 from latprof_analysis.report.marks import (
     Scale,
@@ -89,14 +90,13 @@ def size_points(sizes: Floats, latency: Floats) -> pd.DataFrame:
 def line_with_band(
     low: LowDelays, packets: Packets, reply_mode: Any, confidence: float = 0.95
 ) -> pd.DataFrame:
-    """Return the fitted line at the measured and at other sizes, with its band.
+    """Return the fit's line at the measured and at other sizes, with its band.
 
     The band at each size holds the middle `confidence` of the lines through the
     resampled rounds at that size; it is no band for the whole line at once.
     """
     x = Crossing.round_trip(low.size_bytes, packets, reply_mode).wire_bytes
-    delays = np.vstack([low.delay_ns, low.resampled_ns])
-    slopes, intercepts = theil_sen(x, delays)
+    line = fit_line(x, low)
     first, last = low.size_bytes[[0, -1]]
     sizes = np.unique(
         np.concatenate(
@@ -104,7 +104,8 @@ def line_with_band(
         )
     )
     crossing = Crossing.round_trip(sizes, packets, reply_mode).wire_bytes
-    lines: NDArray[np.float64] = slopes[:, None] * crossing + intercepts[:, None]
+    lines: NDArray[np.float64] = line.slopes[:, None] * crossing
+    lines += line.intercepts_ns[:, None]
     tail = (1 - confidence) / 2
     ends = np.quantile(lines[1:], [tail, 1 - tail], axis=0)
     return pd.DataFrame(
@@ -131,7 +132,7 @@ def _line_figure(
         alt=f"Round trip time against size for {protocol}: the points lie on a line "
         f"that {text}.",
         data=pd.concat([points, line], ignore_index=True),
-        charts=[_switch(_line_layers)],
+        charts=[_switch(partial(_line_layers, _with_bars(points)))],
         main=True,
     )
 
@@ -158,7 +159,7 @@ def _points_figure(kind: str, points: pd.DataFrame, fit: dict[str, Any]) -> Figu
         "intervals.",
         alt=f"Latency against size for {kind}, without a line.",
         data=points,
-        charts=[_switch(_point_layers)],
+        charts=[_switch(partial(_point_layers, _with_bars(points)))],
         main=True,
     )
 
@@ -173,7 +174,7 @@ def _residual_figure(protocol: str, points: pd.DataFrame) -> Figure:
         "mark": {"type": "rule", "color": colour("edge")},
         "encoding": {"y": {"datum": 0}},
     }
-    layers = [zero, *_points_with_bars("residual", x, y, filled=True)]
+    layers = [zero, *_points_with_bars("residual", x, y, _with_bars(points))]
     return Figure(
         name=f"residuals-{slug(protocol)}",
         title=f"{protocol}, residuals: {text}",
@@ -217,7 +218,17 @@ def _size_axis(scale: Scale) -> Spec:
     return across
 
 
-def _line_layers(scale: Scale) -> list[Spec]:
+def _with_bars(points: pd.DataFrame) -> set[str]:
+    """Name what has an interval at any size; bars of no rows have no scale."""
+    return {
+        name
+        for name in ("p10", "median", "residual")
+        if f"{name}_low_ns" in points
+        and len(points[[f"{name}_low_ns", f"{name}_high_ns"]].dropna())
+    }
+
+
+def _line_layers(bars: set[str], scale: Scale) -> list[Spec]:
     x = {"field": "size_bytes", **_size_axis(scale)}
     y = duration_axis("round trip time", scale)
     band: Spec = {
@@ -233,29 +244,31 @@ def _line_layers(scale: Scale) -> list[Spec]:
         "encoding": {"x": x, "y": {"field": "line_ns", **y}},
     }
     drawn = {"transform": [{"filter": "isValid(datum.line_ns)"}]}
-    return [drawn | band, drawn | line, *_point_layers(scale)]
+    return [drawn | band, drawn | line, *_point_layers(bars, scale)]
 
 
-def _point_layers(scale: Scale) -> list[Spec]:
+def _point_layers(bars: set[str], scale: Scale) -> list[Spec]:
     x, y = _size_axis(scale), duration_axis("round trip time", scale)
     return [
-        *_points_with_bars("median", x, y, filled=False),
-        *_points_with_bars("p10", x, y, filled=True),
+        *_points_with_bars("median", x, y, bars),
+        *_points_with_bars("p10", x, y, bars),
     ]
 
 
-def _points_with_bars(name: str, x: Spec, y: Spec, *, filled: bool) -> list[Spec]:
+def _points_with_bars(name: str, x: Spec, y: Spec, bars: set[str]) -> list[Spec]:
+    filled = name != "median"
     ink = colour("ink" if filled else "muted")
     across = {"x": {"field": "size_bytes", **x}}
-    return [
-        {
-            "mark": {"type": "rule", "color": ink},
-            "encoding": {
-                **across,
-                "y": {"field": f"{name}_low_ns", **y},
-                "y2": {"field": f"{name}_high_ns"},
-            },
+    bar: Spec = {
+        "mark": {"type": "rule", "color": ink},
+        "encoding": {
+            **across,
+            "y": {"field": f"{name}_low_ns", **y},
+            "y2": {"field": f"{name}_high_ns"},
         },
+    }
+    return [
+        *([bar] if name in bars else []),
         {
             "transform": [{"filter": f"isValid(datum.{name}_ns)"}],
             "mark": {

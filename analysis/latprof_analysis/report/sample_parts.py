@@ -13,8 +13,21 @@ from latprof_analysis.quantiles import Quantile, samples_needed
 from latprof_analysis.report.csv_text import harmless
 from latprof_analysis.report.fit_figures import fit_parts, size_figure
 from latprof_analysis.report.fit_text import fit_text
-from latprof_analysis.report.parts import Cell, Missing, Part, Section, Table, Text
+from latprof_analysis.report.group_figures import sizes_figure
+from latprof_analysis.report.level_parts import level_parts, level_rows
+from latprof_analysis.report.loss_model_parts import loss_model_parts
+from latprof_analysis.report.mode_figures import mode_parts
+from latprof_analysis.report.parts import (
+    Cell,
+    Fold,
+    Missing,
+    Part,
+    Section,
+    Table,
+    Text,
+)
 from latprof_analysis.report.tail_figures import pieces_figure, sample_ccdf_figure
+from latprof_analysis.report.time_figures import BY_PLACE, time_figure
 from latprof_analysis.report.words import bounds, bytes_text, duration_text, number
 from latprof_analysis.study import Study
 from latprof_analysis.wire import Packets
@@ -37,9 +50,20 @@ def sample_sections(study: Study) -> list[Section]:
         Section("stages", "Where the time goes", [no_stages]),
         Section("sizes", "Latency by kind and size", _sizes(frame, each, what)),
         Section("fit", "Fit: D = aS + b", _fits(study, each)),
-        Section("distribution", "How latencies are distributed", _tails(each, what)),
-        Section("loss", "Loss", [_losses(frame)]),
+        Section(
+            "distribution",
+            "How latencies are distributed",
+            _tails(each, what, _found(study)),
+        ),
+        Section("time", "In the order of the file", _order(each, _found(study))),
+        Section("loss", "Loss", [_losses(frame), *_loss_models(study)]),
     ]
+
+
+def _found(study: Study) -> dict[str, dict[str, Any]]:
+    """Return the findings by kind, under the names that the report has for kinds."""
+    kinds = (study.document.get("samples") or {}).get("kinds") or {}
+    return {harmless(str(kind)): figures for kind, figures in kinds.items()}
 
 
 def _kinds(each: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -102,7 +126,7 @@ def _given(given: pd.DataFrame) -> list[Part]:
 
 
 def _fits(study: Study, each: pd.DataFrame) -> list[Part]:
-    told = (study.document.get("samples") or {}).get("kinds") or {}
+    told = _found(study)
     parts: list[Part] = []
     for kind, rows in _kinds(each).items():
         fit = (told.get(kind) or {}).get("fit") or {}
@@ -125,14 +149,40 @@ def _as_trips(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns | {"sent_ns": np.arange(len(rows))})
 
 
-def _tails(each: pd.DataFrame, what: str) -> list[Part]:
+def _tails(
+    each: pd.DataFrame, what: str, found: dict[str, dict[str, Any]]
+) -> list[Part]:
     kinds = _kinds(each)
     if not kinds:
         return [Missing("Distributions", "these files hold no single latencies")]
     groups = {kind: _latency(rows) for kind, rows in kinds.items()}
     parts: list[Part] = [sample_ccdf_figure(groups, "latency")]
-    parts += [pieces_figure(kind, values, "latency") for kind, values in groups.items()]
+    for i, (kind, values) in enumerate(groups.items()):
+        figures = found.get(kind) or {}
+        parts.append(pieces_figure(kind, values, "latency"))
+        more = mode_parts(kind, figures.get("tail"), "latency")
+        more += sizes_figure(kind, figures.get("sizes") or {}, "latency")
+        parts += [Fold(f"{kind}: modes and sizes", more)] if i and more else more
     return parts
+
+
+def _order(each: pd.DataFrame, found: dict[str, dict[str, Any]]) -> list[Part]:
+    kinds = _kinds(each)
+    if not kinds:
+        return []
+    series = {
+        kind: (np.arange(1.0, len(rows) + 1), _latency(rows))
+        for kind, rows in kinds.items()
+    }
+    levels = {kind: found.get(kind) for kind in series}
+    rows = {kind: level_rows(figures) for kind, figures in levels.items()}
+    return [time_figure(series, "latency", rows, BY_PLACE), *level_parts(levels)]
+
+
+def _loss_models(study: Study) -> list[Part]:
+    losses = {kind: figures.get("loss") for kind, figures in _found(study).items()}
+    lost = {kind: loss for kind, loss in losses.items() if loss and loss["model"]}
+    return loss_model_parts(lost)
 
 
 def _losses(frame: pd.DataFrame) -> Part:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from latprof_analysis.distribution import Ccdf, Piece, ccdf, three_pieces
 from latprof_analysis.fits.rounds import Floats
+from latprof_analysis.quantiles import samples_needed
 from latprof_analysis.report.marks import (
     SWITCH,
     WHOLE,
@@ -71,13 +72,7 @@ def ccdf_figure(kind: str, messages: pd.DataFrame) -> Figure:
     for name, times in (named_stages(messages) | {WHOLE: whole}).items():
         rows.append(_ccdf_rows(name, ccdf(times[~np.isnan(times)], _POINTS)))
     data = pd.concat(rows, ignore_index=True)
-    slow = data[data["share"] <= 0.01].groupby("stage")["latency_ns"].min()
-    slow = slow.drop(WHOLE, errors="ignore")
-    if len(slow):
-        most = slow.idxmax()
-        text = f"1 message in 100 spends {duration_text(slow[most])} or more in {most}"
-    else:
-        text = "the share of messages that took at least so long"
+    text = _slow_share(data, len(messages))
     return Figure(
         name=f"ccdf-{slug(kind)}",
         title=f"{kind}: {text}",
@@ -198,6 +193,18 @@ def _ccdf_spec(stages: list[str], least: float, x: Scale, y: Scale) -> Spec:
             _hover_points(across, up),
         ],
     }
+
+
+def _slow_share(data: pd.DataFrame, n: int) -> str:
+    """Say in which stage the slowest of as many as n can tell spend most."""
+    for of in (100, 10):
+        slow = data[data["share"] <= 1 / of].groupby("stage")["latency_ns"].min()
+        slow = slow.drop(WHOLE, errors="ignore")
+        if len(slow) and n >= samples_needed(1 - 1 / of):
+            most = slow.idxmax()
+            took = duration_text(slow[most])
+            return f"1 message in {of} spends {took} or more in {most}"
+    return "the share of messages that took at least so long"
 
 
 def _ccdf_lines(stages: list[str], across: Spec, up: Spec) -> Spec:

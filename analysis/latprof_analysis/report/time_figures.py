@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from latprof_analysis.fits.rounds import Floats
+from latprof_analysis.report.level_parts import level_layers
 from latprof_analysis.report.marks import (
     Scale,
     duration_axis,
@@ -61,32 +66,105 @@ def over_time(t_s: Floats, latency_ns: Floats) -> pd.DataFrame:
     return pd.concat([spans, slowest], ignore_index=True)
 
 
-def time_figure(kinds: dict[str, tuple[Floats, Floats]], what: str) -> Figure:
-    """Draw each kind's latency over time, one below the other."""
-    frames = [over_time(*series) for series in kinds.values()]
-    for i, (kind, frame) in enumerate(zip(kinds, frames, strict=True)):
-        frame.insert(0, "kind", kind)
-        frame.insert(0, "chart", i)
-    data = pd.concat(frames, ignore_index=True)
-    worst = data.loc[data["latency_ns"].idxmax()]
-    text = (
-        f"the slowest came {worst['t_s']:.3g} s after the first, "
-        f"{duration_text(worst['latency_ns'])}"
+@dataclass(frozen=True)
+class Order:
+    """What stands along the axis: times, or places."""
+
+    name: str
+    title: str
+    unit: str
+    told: str
+    columns: Mapping[str, str]  # of the table, by what the specification calls them
+
+
+BY_TIME = Order(
+    "Over time",
+    "time since the run's first message, s",
+    " s",
+    "Times count from the first message of each run; more runs lie one over another.",
+    {},
+)
+BY_PLACE = Order(
+    "In the order of the file",
+    "place in the file",
+    "",
+    "The files tell no times: latencies stand in their order.",
+    {"t_s": "place", "from_s": "from_place", "to_s": "to_place"},
+)
+
+
+def time_figure(
+    kinds: dict[str, tuple[Floats, Floats]],
+    what: str,
+    levels: dict[str, pd.DataFrame] | None = None,
+    order: Order = BY_TIME,
+) -> Figure:
+    """Draw each kind's latency over time, one below the other.
+
+    `levels` has by kind what `level_rows` returns.
+    """
+    marks = levels or {}
+    data = pd.concat(
+        [
+            _rows(i, kind, over_time(*of), marks.get(kind, pd.DataFrame()))
+            for i, (kind, of) in enumerate(kinds.items())
+        ],
+        ignore_index=True,
     )
+    drawn = data[~data["role"].isin(("level", "change"))]
+    worst = drawn.loc[drawn["latency_ns"].idxmax()]
+    when = f"came {worst['t_s']:.3g}{order.unit} after the first"
+    if order is BY_PLACE:
+        when = f"is number {number(worst['t_s'])}"
+    text = f"the slowest {when}, {duration_text(worst['latency_ns'])}"
     return Figure(
         name="over-time",
-        title=f"Over time: {text}",
-        caption=f"{_how(data)} Times count from the first message of each run; more "
-        "runs lie one over another.",
-        alt=f"{what} over time, one figure for each kind; {text}.",
-        data=data,
+        title=f"{order.name}: {text}",
+        caption=f"{_how(data)} {order.told}{_how_levels(data)}",
+        alt=f"{what}, {order.name.lower()}, one figure for each kind; {text}.",
+        data=data.rename(columns=order.columns),
         charts=[
-            _chart(i, kind, t_s.size, what, last=i == len(kinds) - 1)
+            _chart(
+                i,
+                f"{kind}: n {number(t_s.size)}",
+                _Marks(what, order, set(data["role"][data["chart"] == i])),
+                last=i == len(kinds) - 1,
+            )
             for i, (kind, (t_s, _)) in enumerate(kinds.items())
         ],
         zooms=True,
         wide=True,
         main=True,
+    )
+
+
+def _rows(
+    chart: int, kind: str, messages: pd.DataFrame, marks: pd.DataFrame
+) -> pd.DataFrame:
+    both = [frame for frame in (messages, marks) if len(frame)]
+    frame = pd.concat(both, ignore_index=True)
+    frame.insert(0, "kind", kind)
+    frame.insert(0, "chart", chart)
+    return frame
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """What one chart shows along which axis."""
+
+    what: str
+    order: Order
+    roles: set[str]
+
+
+def _how_levels(data: pd.DataFrame) -> str:
+    levels = data[data["role"] == "level"]
+    if levels.empty:
+        return ""
+    return (
+        " Thick lines: levels between changes, the median of how far messages are "
+        "above the median of their size, drawn above the median of all; dashed lines: "
+        "changes of level, shaded the 95% interval of their place."
     )
 
 
@@ -99,13 +177,9 @@ def _how(data: pd.DataFrame) -> str:
     )
 
 
-def _chart(i: int, kind: str, n: int, what: str, *, last: bool) -> Chart:
+def _chart(i: int, title: str, marks: _Marks, *, last: bool) -> Chart:
     scales: tuple[Scale, ...] = ("linear", "log")
-    spans = n > _MOST_POINTS
-    specs: dict[str, Spec] = {
-        scale: _time_spec(i, scale, what, spans=spans, last=last) for scale in scales
-    }
-    return Chart(specs, f"{kind}: n {number(n)}")
+    return Chart({s: _time_spec(i, s, marks, last=last) for s in scales}, title)
 
 
 def _points(role: str, t_s: Floats, latency_ns: Floats) -> pd.DataFrame:
@@ -121,10 +195,45 @@ def _points(role: str, t_s: Floats, latency_ns: Floats) -> pd.DataFrame:
     )
 
 
-def _time_spec(chart: int, scale: Scale, what: str, *, spans: bool, last: bool) -> Spec:
-    x = {
+def _time_spec(chart: int, scale: Scale, marks: _Marks, *, last: bool) -> Spec:
+    x = _along(marks.order, last=last)
+    spans = "span" in marks.roles
+    # the same room for labels, so that one time is at one place in all charts
+    y = duration_axis(marks.what, scale, minExtent=58)
+    y["scale"] |= {"padding": 5}
+    layers = _span_layers(x, y) if spans else []
+    layers.append(_message_layer(x, y, few=spans))
+    layers += level_layers(x, y, marks.roles)
+    # A level is in sight if any of it is; changes out of sight are clipped, since a
+    # layer without rows would have no scale.
+    end = "(datum.role === 'level' ? datum.to_s : datum.t_s)"
+    return {
+        "height": 150,
+        "params": [{"name": "from", "value": None}, {"name": "to", "value": None}],
+        "transform": [
+            *written(**{a: f"datum.{b}" for a, b in marks.order.columns.items()}),
+            {
+                "filter": f"datum.chart === {chart} && (datum.role === 'change' ||"
+                f" (from === null || {end} >= from)"
+                " && (to === null || datum.t_s <= to))"
+            },
+            *written(
+                took=duration_expr("datum.latency_ns"),
+                least=duration_expr("datum.min_ns"),
+                most=duration_expr("datum.max_ns"),
+                when=f"format(datum.t_s, '.6~r') + '{marks.order.unit}'",
+            ),
+        ],
+        "layer": layers,
+    }
+
+
+def _along(order: Order, *, last: bool) -> Spec:
+    # there are no halves of places
+    labels: dict[str, Any] = {"labelExpr": "datum.value % 1 ? '' : datum.label"}
+    return {
         "field": "t_s",
-        **number_axis("time since the run's first message, s"),
+        **number_axis(order.title, **(labels if order is BY_PLACE else {})),
         **({} if last else {"title": None}),
         "scale": {
             "nice": False,
@@ -132,29 +241,6 @@ def _time_spec(chart: int, scale: Scale, what: str, *, spans: bool, last: bool) 
             "domainMin": {"expr": "from"},
             "domainMax": {"expr": "to"},
         },
-    }
-    # the same room for labels, so that one time is at one place in all charts
-    y = duration_axis(what, scale, minExtent=58)
-    y["scale"] |= {"padding": 5}
-    layers = _span_layers(x, y) if spans else []
-    layers.append(_message_layer(x, y, few=spans))
-    return {
-        "height": 150,
-        "params": [{"name": "from", "value": None}, {"name": "to", "value": None}],
-        "transform": [
-            {
-                "filter": f"datum.chart === {chart}"
-                " && (from === null || datum.t_s >= from)"
-                " && (to === null || datum.t_s <= to)"
-            },
-            *written(
-                took=duration_expr("datum.latency_ns"),
-                least=duration_expr("datum.min_ns"),
-                most=duration_expr("datum.max_ns"),
-                when="format(datum.t_s, '.6~r') + ' s'",
-            ),
-        ],
-        "layer": layers,
     }
 
 
@@ -192,7 +278,7 @@ def _span_layers(x: Spec, y: Spec) -> list[Spec]:
 
 def _message_layer(x: Spec, y: Spec, *, few: bool) -> Spec:
     return {
-        "transform": [{"filter": "datum.role !== 'span'"}],
+        "transform": [{"filter": "datum.role === 'message' || datum.role === 'slow'"}],
         "mark": {
             "type": "point",
             "filled": True,

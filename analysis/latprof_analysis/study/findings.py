@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.changepoint import level_changes
@@ -16,12 +17,14 @@ from latprof_analysis.distribution import Piece, three_pieces
 from latprof_analysis.histogram import Histogram
 from latprof_analysis.loss import loss_episodes, loss_pattern, loss_share
 from latprof_analysis.loss_models import choose_loss_model
+from latprof_analysis.loss_runs import compared_runs
 from latprof_analysis.modes import find_modes
 from latprof_analysis.percentile import percentiles, percentiles_in_order
 from latprof_analysis.quantiles import Quantile, samples_needed
 from latprof_analysis.scans.kind_totals import PERCENTILES
 from latprof_analysis.scans.kind_totals import percentiles as histogram_percentiles
 from latprof_analysis.series import DelayVariation, autocorrelation, ipdv, pdv
+from latprof_analysis.study.levels import placed_levels
 from latprof_analysis.text import percentile_name
 from latprof_analysis.waiting import wait_by_queue
 
@@ -51,16 +54,19 @@ def tail(values: ArrayLike, size_bytes: ArrayLike) -> dict[str, Any]:
     dict
         ``percentiles`` with distribution-free intervals that respect dependence
         between neighbours, ``pieces`` (fastest 95%, to 99.9%, slowest 0.1%) and
-        ``modes`` of the messages of one size, since each size is a mode.
+        ``modes`` of the messages of one size, since each size is a mode: of all
+        ``modes_drawn_of`` or of so many, drawn at random.
     """
     sample, sizes = np.asarray(values, np.float64), np.asarray(size_bytes, np.int64)
     size = most_frequent(sizes)
-    alike = drawn(sample[sizes == size])
+    of_size = sample[sizes == size]
+    alike = drawn(of_size)
     return {
         "n": int(sample.size),
         "percentiles": _percentiles(sample),
         "pieces": or_reason(lambda: [_piece(p) for p in three_pieces(sample)]),
         "modes_of": size,
+        "modes_drawn_of": int(of_size.size),
         "modes": or_reason(lambda: find_modes(alike).as_dict()),
     }
 
@@ -130,13 +136,15 @@ def drawn(sample: Floats, most: int = _MOST_FOR_MODES) -> Floats:
     return kept
 
 
-def over_time(excess: ArrayLike) -> dict[str, Any]:
+def over_time(excess: ArrayLike, when: pd.DataFrame | None = None) -> dict[str, Any]:
     """Describe how latencies follow each other.
 
     Parameters
     ----------
     excess : array_like, shape (n,)
         Above what is usual of their size, in ns, in the order of time.
+    when : DataFrame, n rows, optional
+        As in `placed_levels`.
     """
     series = np.asarray(excess, np.float64)
     step = -(-series.size // _MOST_IN_SERIES) or 1
@@ -154,7 +162,9 @@ def over_time(excess: ArrayLike) -> dict[str, Any]:
     return {
         "every": step,
         "autocorrelation": or_reason(correlation),
-        "level_changes": or_reason(lambda: level_changes(thinned).as_dict()),
+        "level_changes": or_reason(
+            lambda: placed_levels(level_changes(thinned), step, when)
+        ),
     }
 
 
@@ -191,8 +201,9 @@ def losses(lost: ArrayLike) -> dict[str, Any]:
     flags = np.asarray(lost, bool)
     share = or_reason(lambda: loss_share(flags).as_dict())
     if not flags.any():
-        return {"share": share, "episodes": None, "model": None}
+        return {"share": share, "episodes": None, "model": None, "runs": None}
     episodes, pattern = loss_episodes(flags), loss_pattern(flags)
+    choice = choose_loss_model(flags)
     lengths, distances = episodes.length, pattern.distance[pattern.distance > 0]
     return {
         "share": share,
@@ -203,7 +214,8 @@ def losses(lost: ArrayLike) -> dict[str, Any]:
             "median_distance": float(np.median(distances)) if distances.size else None,
             "noticeable_rate_99": pattern.noticeable_rate(99),
         },
-        "model": or_reason(lambda: choose_loss_model(flags).as_dict()),
+        "model": choice.as_dict(),
+        "runs": compared_runs(flags, choice.models),
     }
 
 

@@ -14,6 +14,8 @@ from latprof_analysis.fits.stage_fits import QUANTITIES, StageFit, fit_stages
 from latprof_analysis.fits.stage_trains import stage_dispersions
 from latprof_analysis.run_setup import RunSetup
 from latprof_analysis.study import findings
+from latprof_analysis.study.levels import since_first_read
+from latprof_analysis.study.mode_stages import name_stages
 
 Floats = NDArray[np.float64]
 
@@ -78,10 +80,14 @@ def _kind(rows: pd.DataFrame, thorough: bool) -> dict[str, Any]:
     whole = rows[rows["end_to_end_ns"].notna()]
     times = floats(whole["end_to_end_ns"])
     size, alike = _most_frequent(rows)
+    tail = findings.tail(times, whole["size_bytes"])
+    of_modes = whole[whole["size_bytes"] == tail["modes_of"]]
+    name_stages(tail["modes"].get("modes", []), of_modes)
+    when = pd.DataFrame({"run": whole["run"], "t_s": since_first_read(whole)})
     found = {
         "n": len(whole),
-        "tail": findings.tail(times, whole["size_bytes"]),
-        "time": findings.over_time(above_usual(whole["size_bytes"], times)),
+        "tail": tail,
+        "time": findings.over_time(above_usual(whole["size_bytes"], times), when),
         "delay_variation": {"size_bytes": size, "of": "transit"}
         | findings.delay_variation(floats(alike["transit_ns"])),
     }

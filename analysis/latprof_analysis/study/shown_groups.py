@@ -7,11 +7,10 @@ from typing import Any
 from rich.console import Console
 
 from latprof_analysis.show import plain_table, show_line, shown
+from latprof_analysis.study.levels import SMALLEST_STEP, alike, large_changes
 from latprof_analysis.text import NOT_ENOUGH, duration, percent, plural
 
 _TOLD = 5  # change points one by one
-_SMALLEST_STEP = 0.01  # of the median: smaller ones are counted
-_ALIKE = 2  # variance of a mean, by dependence, over that of independent values
 
 
 def show_tails(groups: dict[str, dict[str, Any]], console: Console) -> None:
@@ -64,10 +63,19 @@ def _modes(modes: dict[str, Any]) -> str:
     if len(found) < 2:
         return ""
     told = ", ".join(
-        f"{mode['name']} at {duration(mode['value'])} ({percent(mode['share'])})"
+        f"{mode['name']} at {duration(mode['value'])} ({percent(mode['share'])}"
+        f"{_longer(mode)})"
         for mode in found
     )
     return f"{len(found)} modes: {told}"
+
+
+def _longer(mode: dict[str, Any]) -> str:
+    """Say where a mode takes longer than the one below it, if that is known."""
+    longer = mode.get("longer_in")
+    if not longer:
+        return ""
+    return f", {duration(longer['by_ns'])} more in {longer['stage']}"
 
 
 def show_order(groups: dict[str, dict[str, Any]], console: Console) -> None:
@@ -111,12 +119,7 @@ def _dependence(correlation: dict[str, Any]) -> str:
 
 def _changes(levels: dict[str, Any], median_ns: float | None) -> list[str]:
     """Tell the changes of level that are of any size beside the median."""
-    changes = levels.get("changes", [])
-    large = [
-        change
-        for change in changes
-        if _step(change) >= _SMALLEST_STEP * (median_ns or 0)
-    ]
+    large = large_changes(levels, median_ns)
     found = [
         f"level changed at value {change['index']} [{change['low']}, "
         f"{change['high']}]: {_signed(change['before'])} to {_signed(change['after'])}"
@@ -125,20 +128,16 @@ def _changes(levels: dict[str, Any], median_ns: float | None) -> list[str]:
     ]
     if len(large) > _TOLD:
         found.append(f"and {plural(len(large) - _TOLD, 'more change')} of level")
-    if large and levels["inflation"] > _ALIKE:
+    if large and alike(levels):
         found.append(
             "neighbours are alike here (a queue), which looks like changes of level: "
             "believe the large ones"
         )
-    small = len(changes) - len(large)
+    small = len(levels.get("changes", [])) - len(large)
     if small:
-        least = percent(_SMALLEST_STEP)
+        least = percent(SMALLEST_STEP)
         found.append(f"{plural(small, 'change')} of level below {least} of the median")
     return found
-
-
-def _step(change: dict[str, Any]) -> float:
-    return abs(float(change["after"]["value"]) - float(change["before"]["value"]))
 
 
 def _signed(quantile: dict[str, Any]) -> str:

@@ -1,0 +1,242 @@
+"""End to end by size, by packets and by hops, where there are several of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from latprof_analysis.quantiles import samples_needed
+from latprof_analysis.report.marks import (
+    SWITCH,
+    Scale,
+    bytes_expr,
+    duration_axis,
+    duration_expr,
+    number_axis,
+    tooltip,
+    top_legend,
+    written,
+)
+from latprof_analysis.report.parts import Cell, Chart, Figure, Fold, Part, Spec, Table
+from latprof_analysis.report.theme import colour
+from latprof_analysis.report.words import duration_text, listed, number, slug
+from latprof_analysis.scans.kind_totals import PERCENTILES
+
+_LOOKS: Mapping[str, tuple[str, list[int]]] = {
+    "p50": ("ink", [1, 0]),
+    "p90": ("transit", [8, 3]),
+    "p99": ("receive_queue", [4, 3]),
+    "p99.9": ("mark-2", [2, 2]),
+}
+# Up to so many groups, each has its value written at the axis.
+_MOST_TICKS = 10
+
+
+@dataclass(frozen=True)
+class _Grouping:
+    """By what messages are told apart, and how its values are written."""
+
+    name: str
+    title: str
+    unit: str
+    label: str  # Vega expression of datum.value
+    scales: tuple[str, ...]
+
+
+_WHOLE = "datum.value % 1 ? '' : format(datum.value, ',')"
+_BY_SIZE = _Grouping(
+    "size",
+    "size of the message",
+    "B",
+    bytes_expr("datum.value"),
+    ("log-log", "semi-log", "linear"),
+)
+_BY_PACKETS = _Grouping(
+    "packets", "packets of the message", "packets", _WHOLE, _BY_SIZE.scales
+)
+# 0 hops have no place on a log scale
+_BY_HOPS = _Grouping(
+    "hops", "routers on the way", "hops", _WHOLE, ("linear", "semi-log")
+)
+
+
+def group_parts(kind: str, told: dict[str, Any] | None) -> list[Part]:
+    """Draw percentiles of end_to_end by size, packets and hops.
+
+    `told` are the figures of one kind of messages, as `KindTotals.as_dict` has them.
+    """
+    told = told or {}
+    sizes = {
+        size: stages["end_to_end"]
+        for size, stages in (told.get("sizes") or {}).items()
+        if "end_to_end" in stages
+    }
+    groups = (
+        (_BY_SIZE, sizes),
+        (_BY_PACKETS, told.get("by_packets") or {}),
+        (_BY_HOPS, told.get("by_hops") or {}),
+    )
+    drawn = [(by, of) for by, of in groups if group_rows(of)["at"].nunique() > 1]
+    if not drawn:
+        return []
+    figures = [
+        _figure(kind, by, of, "end to end", alone=len(drawn) == 1) for by, of in drawn
+    ]
+    names = listed([by.name for by, _ in drawn])
+    tables = [_table(kind, of, by, "end to end") for by, of in drawn]
+    return [*figures, Fold(f"{kind}: end to end by {names}, as a table", tables)]
+
+
+def sizes_figure(kind: str, sizes: Mapping[str, Any], what: str) -> list[Part]:
+    """Draw percentiles by size of other tools' latencies, where there are several."""
+    if group_rows(sizes)["at"].nunique() < 2:
+        return []
+    return [_figure(kind, _BY_SIZE, sizes, what, alone=True)]
+
+
+def _figure(
+    kind: str, by: _Grouping, groups: Mapping[str, Any], what: str, *, alone: bool
+) -> Figure:
+    data = group_rows(groups)
+    median = data[data["percentile"] == "p50"].sort_values("at")["latency_ns"]
+    text = f"{what} by {by.name}"
+    if len(median) > 1:
+        ends = f"{duration_text(median.iloc[0])} to {duration_text(median.iloc[-1])}"
+        text += f": p50 from {ends}"
+    return Figure(
+        name=f"by-{by.name}-{slug(kind)}",
+        title=f"{kind}: {text}",
+        caption=_caption(data, by),
+        alt=f"Percentiles of {what} of {kind} by {by.name}; {text}.",
+        data=data,
+        charts=[Chart({name: _spec(by, what, name, data) for name in by.scales})],
+        wide=alone,
+    )
+
+
+def group_rows(groups: Mapping[str, Any]) -> pd.DataFrame:
+    """Return percentiles by group: what is drawn.
+
+    Parameters
+    ----------
+    groups : mapping of str to dict
+        By the label that `Grouped.label` gives, what `kind_totals.percentiles` does.
+
+    Returns
+    -------
+    DataFrame
+        ``group``, ``at`` (its value; of an octave its geometric middle),
+        ``percentile``, ``latency_ns`` and ``n``; none where n is too small.
+
+    Examples
+    --------
+    >>> figures = {"n": 7, "p50_ns": 9, "p90_ns": None, "p99_ns": None}
+    >>> group_rows({"64-127": figures | {"p99.9_ns": None}}).round().to_numpy().tolist()
+    [['64-127', 90.0, 'p50', 9, 7]]
+    """
+    rows = [
+        (label, _middle(label), name, figures[f"{name}_ns"], figures["n"])
+        for label, figures in groups.items()
+        for name in PERCENTILES
+        if label[0].isdigit() and figures.get(f"{name}_ns") is not None
+    ]
+    columns = ["group", "at", "percentile", "latency_ns", "n"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _middle(label: str) -> float:
+    low, _, high = label.partition("-")
+    return math.sqrt(int(low) * int(high)) if high else float(low)
+
+
+def _caption(data: pd.DataFrame, by: _Grouping) -> str:
+    n = data.drop_duplicates("group")["n"]
+    text = (
+        f"All messages are counted, n {number(n.sum())} in {len(n)} groups of "
+        f"{number(n.min())} to {number(n.max())}; percentiles are those of histograms, "
+        "to 0.4%, without intervals, and left out where n is too small."
+    )
+    if data["group"].str.contains("-").any():
+        text += f" There are many values of {by.name}: each point is an octave."
+    return text
+
+
+def _table(kind: str, groups: Mapping[str, Any], by: _Grouping, what: str) -> Table:
+    rows: list[list[str | Cell]] = [
+        [
+            f"{label} {by.unit}",
+            *(_cell(figures, name) for name in PERCENTILES),
+            duration_text(figures["max_ns"]),
+            number(figures["n"]),
+        ]
+        for label, figures in groups.items()
+        if figures["n"]
+    ]
+    return Table(
+        f"{kind}: {what} by {by.name}",
+        [by.name, *PERCENTILES, "slowest", "n"],
+        rows,
+        "Of histograms, to 0.4%; they give no intervals.",
+    )
+
+
+def _cell(figures: Mapping[str, Any], name: str) -> Cell:
+    value = figures[f"{name}_ns"]
+    if value is None:
+        return Cell("-", f"needs n {number(samples_needed(PERCENTILES[name]))}")
+    return Cell(duration_text(value))
+
+
+def _spec(by: _Grouping, what: str, scale: str, data: pd.DataFrame) -> Spec:
+    across, up = SWITCH[scale]
+    x = {"field": "at", **_axis(by, across, sorted(data["at"].unique()))}
+    y = {"field": "latency_ns", **duration_axis(what, up)}
+    for axis in (x, y):
+        axis["scale"] |= {"padding": 8}
+    kept = [{"filter": "datum.at > 0"}] if across == "log" else []
+    texts = written(
+        took=duration_expr("datum.latency_ns"), which=f"datum.group + ' {by.unit}'"
+    )
+    return {
+        "height": 260,
+        "transform": [*kept, *texts],
+        "layer": _layers(x, y, by, what, list(dict.fromkeys(data["percentile"]))),
+    }
+
+
+def _layers(x: Spec, y: Spec, by: _Grouping, what: str, names: list[str]) -> list[Spec]:
+    legend = top_legend(names, "stroke") | {"symbolSize": 350, "symbolStrokeWidth": 2}
+    series = {"field": "percentile", "type": "nominal"}
+    hues = {"domain": names, "range": [colour(_LOOKS[name][0]) for name in names]}
+    dashes = {"domain": names, "range": [_LOOKS[name][1] for name in names]}
+    hover = tooltip(
+        {"which": by.name, "percentile": "percentile", "took": what, "n": "n"}
+    )
+    line: Spec = {
+        "mark": {"type": "line", "strokeWidth": 1.8},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": {**series, "scale": hues, "legend": legend},
+            "strokeDash": {**series, "scale": dashes},
+        },
+    }
+    points: Spec = {
+        "mark": {"type": "point", "filled": True, "size": 46, "opacity": 1},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": {**series, "scale": hues, "legend": legend},
+            "tooltip": hover,
+        },
+    }
+    return [line, points]
+
+
+def _axis(by: _Grouping, scale: Scale, values: list[float]) -> Spec:
+    told = {"values": values} if len(values) <= _MOST_TICKS else {}
+    return number_axis(by.title, scale, labelExpr=by.label, **told)

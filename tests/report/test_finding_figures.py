@@ -1,0 +1,219 @@
+"""Modes, levels and groups in the report, against how the data were made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from latprof_analysis.changepoint import level_changes
+from latprof_analysis.readers.result import Samples, samples_frame
+from latprof_analysis.report.build import build_report
+from latprof_analysis.report.group_figures import group_parts
+from latprof_analysis.report.level_parts import level_parts, level_rows
+from latprof_analysis.report.mode_figures import mode_parts
+from latprof_analysis.report.parts import Cell, Figure, Fold, Missing, Table, Text
+from latprof_analysis.run_setup import RunSetup
+from latprof_analysis.study import findings
+from latprof_analysis.study.levels import placed_levels, since_first_read
+from latprof_analysis.study.messages import message_figures
+from latprof_analysis.study.mode_stages import name_stages
+from latprof_analysis.study.samples import study_samples
+from studies import histogram_percentiles, messages, study
+
+FAST_NS, SLOW_NS = 1e6, 6e6
+
+
+def figure_of(parts: Any, name: str) -> Figure:
+    (found,) = [one for one in parts if isinstance(one, Figure) and one.name == name]
+    return found
+
+
+def table_of(parts: Any) -> Table:
+    return next(one for one in parts if isinstance(one, Table))
+
+
+def two_delays(n: int, slow: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Lognormal, of which the density over the logarithm is highest at the median."""
+    rng = np.random.default_rng(4)
+    at = np.where(rng.random(n) < slow, SLOW_NS, FAST_NS)
+    return at * rng.lognormal(0, 0.05, n)
+
+
+def test_two_modes_stand_where_they_were_made_under_a_density_of_area_1() -> None:
+    tail = findings.tail(two_delays(1500, 0.25), np.full(1500, 64))
+    (figure,) = mode_parts("udp request", tail, "end to end")
+    assert isinstance(figure, Figure)
+    modes = figure.data[figure.data["role"] == "mode"]
+    assert modes["mode"].tolist() == ["fast", "slow"]
+    # 0.05 / sqrt(375) is 0.3% of the location; a top wanders more than a mean
+    assert modes["latency_ns"].tolist() == pytest.approx([FAST_NS, SLOW_NS], rel=0.03)
+    # three times the spread of a share of 1500
+    assert modes["share"].tolist() == pytest.approx([0.75, 0.25], abs=0.034)
+    curve = figure.data[figure.data["role"] == "curve"]
+    area = np.trapezoid(curve["density"], np.log(curve["latency_ns"]))
+    assert area == pytest.approx(1, abs=0.02)
+    assert "2 modes: fast at 1.0" in figure.title or "fast at 99" in figure.title
+
+
+def test_one_mode_has_a_figure_and_none_has_its_reason() -> None:
+    one = findings.tail(two_delays(800, 0.0), np.zeros(800))
+    (figure,) = mode_parts("ping", one, "latency")
+    assert isinstance(figure, Figure)
+    assert (figure.data["role"] == "mode").sum() == 1
+    for values, why in ((np.ones(49), "at least 50"), (np.ones(60), "all values are")):
+        (missing,) = mode_parts("ping", findings.tail(values, values), "latency")
+        assert isinstance(missing, Missing)
+        assert why in missing.reason
+
+
+def test_a_slower_mode_is_named_by_the_stage_that_makes_it_slower() -> None:
+    rows = messages(400)
+    slow = np.arange(400) % 4 == 0
+    for name in ("qdisc_ns", "end_to_end_ns"):
+        rows[name] = rows[name] + np.where(slow, 50_000_000, 0)
+    modes = [{"low": 0.0}, {"low": 30e6}]
+    name_stages(modes, rows)
+    assert "longer_in" not in modes[0]
+    told: Any = modes[1]["longer_in"]
+    assert (told["stage"], told["n"]) == ("qdisc", 400)
+    # qdisc takes up to 9 us besides
+    assert told["by_ns"] == pytest.approx(50e6, abs=9000)
+
+
+def test_where_a_stamp_is_missing_the_slower_mode_is_named_by_both_stages() -> None:
+    rows = messages(100)
+    rows[["arrive_ns", "transit_ns"]] = pd.NA
+    rows["receive_stack_ns"] = np.where(np.arange(100) < 50, 10**6, 10**9)
+    rows["end_to_end_ns"] = rows["receive_stack_ns"]
+    modes = [{"low": 0.0}, {"low": 1e8}]
+    name_stages(modes, rows)
+    assert modes[1]["longer_in"]["stage"] == "transit+receive_stack"
+
+
+def stepped(n: int = 900, at: int = 600, step: float = 2e6) -> dict[str, Any]:
+    """Findings of messages at 10 ms from each other, of which the level rises once."""
+    rng = np.random.default_rng(5)
+    times = 5e6 + rng.exponential(1e5, n) + np.where(np.arange(n) >= at, step, 0)
+    when = pd.DataFrame({"run": "a", "t_s": np.arange(n) * 0.01})
+    return {
+        "tail": findings.tail(times, np.full(n, 64)),
+        "time": findings.over_time(times - np.median(times), when),
+    }
+
+
+def test_levels_and_the_change_between_them_stand_at_their_times() -> None:
+    rows = level_rows(stepped())
+    levels, changes = (rows[rows["role"] == role] for role in ("level", "change"))
+    # the median of an exponential wait of 100 us is 69 us; 100 / sqrt(300) is 6
+    assert levels["latency_ns"].tolist() == pytest.approx([5.069e6, 7.069e6], abs=2e4)
+    assert levels["t_s"].tolist() == pytest.approx([0, 6.0], abs=0.02)
+    assert levels["to_s"].tolist() == pytest.approx([5.99, 8.99], abs=0.02)
+    (change,) = changes.itertuples()
+    assert change.t_s == pytest.approx(6.0, abs=0.02)
+    assert change.from_s <= 6.0 <= change.to_s
+    assert change.latency_ns - change.before_ns == pytest.approx(2e6, abs=3e4)
+
+
+def test_a_table_tells_when_the_level_changed_and_by_how_much() -> None:
+    table, *_ = level_parts({"udp request": stepped()})
+    assert isinstance(table, Table)
+    ((when, before, after, step),) = table.rows
+    assert isinstance(when, Cell)
+    assert float(when.text.removesuffix(" s")) == pytest.approx(6.0, abs=0.02)
+    assert isinstance(before, Cell)
+    assert before.text.startswith("5.0")
+    assert isinstance(after, Cell)
+    assert after.text.startswith("7.0")
+    assert step == "+2.00 ms" or str(step).startswith(("+1.9", "+2.0"))
+
+
+def test_no_change_of_level_is_one_quiet_sentence_and_no_mark() -> None:
+    steady = stepped(step=0.0)
+    assert level_rows(steady).empty
+    (text,) = level_parts({"udp request": steady})
+    assert isinstance(text, Text)
+    assert text.quiet
+    assert "no evidence that the level changed, n 900" in text.text
+    few = {"time": findings.over_time(np.arange(9.0))}
+    (text,) = level_parts({"udp reply": few})
+    assert isinstance(text, Text)
+    assert "at least 30 values" in text.text
+
+
+def test_a_level_over_two_runs_lies_in_both_and_every_nth_value_is_placed() -> None:
+    x = np.repeat([1.0, 9.0], [300, 100]) + np.random.default_rng(2).random(400)
+    runs = np.repeat(["a", "b"], 400)
+    when = pd.DataFrame({"run": runs, "t_s": np.tile(np.arange(400.0), 2)})
+    low, high = placed_levels(level_changes(x), 2, when)["levels"]
+    assert [(s["run"], s["from_s"], s["to_s"]) for s in low["spans"]] == [
+        ("a", 0, 399),
+        ("b", 0, 199),
+    ]
+    assert [(s["run"], s["from_s"]) for s in high["spans"]] == [("b", 200)]
+    assert high["spans"][0]["first"] == 600
+
+
+def test_the_levels_of_a_study_are_on_the_clock_of_its_time_line() -> None:
+    rows = messages(900)
+    rows["source_port"], rows["destination_port"] = 7, 8
+    rows["destination_address"], rows["packets"] = "10.0.0.2", 1
+    later = rows.index >= 600
+    for name in ("read_ns", "receive_queue_ns", "end_to_end_ns"):
+        rows[name] = rows[name] + np.where(later, 50_000_000, 0)
+    found = message_figures(rows, RunSetup(), thorough=False, thinned=False)
+    levels = found["messages"]["tcp request"]["time"]["level_changes"]
+    (change,) = levels["changes"]
+    # a message each 5 ms; the first of the new level is read 50 ms later
+    assert change["t_s"] == pytest.approx(3.05, abs=0.02)
+    assert since_first_read(rows).iloc[600] == pytest.approx(3.05, abs=0.02)
+
+
+def test_percentiles_by_size_are_numpys_of_the_rows_within_the_histogram() -> None:
+    found = study(3000)
+    parts = group_parts("tcp request", found.document["kinds"]["tcp request"])
+    figure = figure_of(parts, "by-size-tcp-request")
+    rows = found.messages[found.messages["kind"] == "request"]
+    for one in figure.data.itertuples():
+        times = rows.loc[rows["size_bytes"] == one.at, "end_to_end_ns"]
+        p = float(str(one.percentile).removeprefix("p")) / 100
+        exact = np.quantile(times.astype("float64"), p, method="inverted_cdf")
+        assert one.latency_ns == pytest.approx(exact, rel=0.004)
+        assert one.n == len(times)
+    # 500 of each size: enough for p90 (100), too few for p99 (1000)
+    assert set(figure.data["percentile"]) == {"p50", "p90"}
+    fold = parts[-1]
+    assert isinstance(fold, Fold)
+    assert len(table_of(fold.parts).rows) == rows["size_bytes"].nunique()
+
+
+def test_a_single_group_has_no_figure_and_hops_may_be_none() -> None:
+    one = histogram_percentiles(np.full(200, 5000))
+    assert group_parts("a", {"by_packets": {"1": one}, "by_hops": {"0": one}}) == []
+    assert group_parts("a", None) == []
+    (figure, _) = group_parts("a", {"by_hops": {"0": one, "2": one, "unknown": one}})
+    assert isinstance(figure, Figure)
+    assert list(figure.charts[0].scales) == ["linear", "semi-log"]
+    assert set(figure.data["at"]) == {0, 2}
+
+
+def test_a_report_of_samples_has_modes_and_levels_in_the_order_of_the_file() -> None:
+    values = two_delays(1200, 0.2) + np.where(np.arange(1200) >= 800, 4e5, 0)
+    frame = samples_frame(1200, "a", kind="GET", size_bytes=64, latency_ns=values)
+    found = study_samples(Samples(frame, [], 0, "csv", {"latency": "x"}), None)
+    report = build_report(found, "a")
+    named = {figure.name: figure for figure in report.figures()}
+    assert "modes-get" in named
+    data = named["over-time"].data
+    (change,) = data[data["role"] == "change"].itertuples()
+    # places count from 1
+    assert change.place == pytest.approx(801, abs=15)
+
+
+def test_a_whole_study_shows_its_findings_in_their_sections() -> None:
+    report = build_report(study(1500), "run-1")
+    names = {figure.name for figure in report.figures()}
+    for name in ("modes-tcp-request", "modes-tcp-reply", "by-size-tcp-request"):
+        assert name in names
+    assert "by-packets-tcp-request" not in names
