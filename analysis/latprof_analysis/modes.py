@@ -10,12 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.log_density import Hill, LogDensity
-from latprof_analysis.quantiles import check_fraction, checked_values
+from latprof_analysis.quantiles import (
+    check_fraction,
+    checked_values,
+    share_interval,
+)
 
 Floats = NDArray[np.float64]
 
 _FEWEST = 50
 _RESAMPLES = 200
+_ENOUGH = 20
 _MOST_MODES = 8
 _SEED = 1
 _NAMES = {1: ("only",), 2: ("fast", "slow"), 3: ("fast", "middle", "slow")}
@@ -35,6 +40,8 @@ class Mode:
         The valleys, or the smallest or largest value.
     share : float
         Of all values, those from `low` to `high`.
+    share_low, share_high : float
+        95% interval of that, for independent values and valleys that are known.
     """
 
     name: str
@@ -42,6 +49,8 @@ class Mode:
     low: float
     high: float
     share: float
+    share_low: float
+    share_high: float
 
 
 @dataclass(frozen=True)
@@ -162,34 +171,50 @@ def _p_value(
     least_share: float,
     rng: np.random.Generator,
 ) -> float:
-    """Return how often samples of the smoothed density show more than k hills."""
+    """Return how often samples of the smoothed density show more than k hills.
+
+    Drawn until so many did that it will not be refused [1]_: the share is then told
+    well enough.
+
+    References
+    ----------
+    .. [1] Besag and Clifford (1991). Sequential Monte Carlo p-values. Biometrika
+       78, 301-304.
+    """
     density = grid.density(grid.counts, bandwidth)
     # The smoothed density is wider than the sample; instead of shrinking what
     # is drawn from it, as Silverman does, the kernel is widened alike.
     wider = bandwidth * math.hypot(1, bandwidth / grid.spread)
     n = int(grid.counts.sum())
     drawn = rng.multinomial(n, density / density.sum(), size=_RESAMPLES)
-    more = sum(
-        len(grid.hills(grid.density(counts, wider), least_share)) > k
-        for counts in drawn
-    )
+    more = 0
+    for i, counts in enumerate(drawn, start=1):
+        more += len(grid.hills(grid.density(counts, wider), least_share)) > k
+        if more == _ENOUGH:
+            return more / i
     return (more + 1) / (_RESAMPLES + 1)
 
 
 def _named(grid: LogDensity, hills: list[Hill]) -> tuple[Mode, ...]:
     k = len(hills)
     names = _NAMES.get(k) or tuple(f"{i} of {k}" for i in range(1, k + 1))
-    used = np.flatnonzero(grid.counts)
-    return tuple(
-        Mode(
-            name=name,
-            value=grid.latency(hill.top),
-            low=grid.latency(max(hill.first, int(used[0]))),
-            high=grid.latency(min(hill.last, int(used[-1]))),
-            share=float(grid.counts[hill.first : hill.last].sum() / grid.counts.sum()),
+    used, n = np.flatnonzero(grid.counts), int(grid.counts.sum())
+    found = []
+    for name, hill in zip(names, hills, strict=True):
+        held = int(grid.counts[hill.first : hill.last].sum())
+        low, high = share_interval(held, n)
+        found.append(
+            Mode(
+                name=name,
+                value=grid.latency(hill.top),
+                low=grid.latency(max(hill.first, int(used[0]))),
+                high=grid.latency(min(hill.last, int(used[-1]))),
+                share=held / n,
+                share_low=low,
+                share_high=high,
+            )
         )
-        for name, hill in zip(names, hills, strict=True)
-    )
+    return tuple(found)
 
 
 def _reason(count: int, p_values: list[float], significance: float) -> str:

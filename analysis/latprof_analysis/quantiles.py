@@ -151,6 +151,22 @@ def binomial_quantile(probability: float, n: int, p: float) -> int:
     return k
 
 
+def share_interval(hits: int, of: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the interval of Clopper and Pearson (1934) of a share.
+
+    Examples
+    --------
+    >>> [round(end, 4) for end in share_interval(0, 100)]
+    [0.0, 0.0362]
+    """
+    from scipy import special  # takes long to load
+
+    tail = (1 - confidence) / 2
+    low = special.betaincinv(hits, of - hits + 1, tail) if hits else 0.0
+    high = special.betaincinv(hits + 1, of - hits, 1 - tail) if hits < of else 1.0
+    return float(low), float(high)
+
+
 def check_fraction(name: str, value: float) -> None:
     """Refuse what is no share between 0 and 1."""
     if not 0 < value < 1:

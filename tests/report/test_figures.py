@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from latprof_analysis.fits.crossing import Crossing
 from latprof_analysis.fits.fit import fit_round_trips
 from latprof_analysis.fits.rounds import low_delays
+from latprof_analysis.quantiles import share_interval
 from latprof_analysis.report.csv_text import csv_text, harmless
 from latprof_analysis.report.fit_figures import (
     _with_bars,
     line_with_band,
     size_points,
 )
-from latprof_analysis.report.loss_parts import places_of_loss, share_interval
+from latprof_analysis.report.loss_parts import places_of_loss
 from latprof_analysis.report.parts import Missing
 from latprof_analysis.report.queue_figures import queue_figure
 from latprof_analysis.report.stage_figures import percentile_bands, stage_means

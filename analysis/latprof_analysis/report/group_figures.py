@@ -130,21 +130,28 @@ def group_rows(groups: Mapping[str, Any]) -> pd.DataFrame:
     -------
     DataFrame
         ``group``, ``at`` (its value; of an octave its geometric middle),
-        ``percentile``, ``latency_ns`` and ``n``; none where n is too small.
+        ``percentile``, ``latency_ns``, ``low_ns`` and ``high_ns`` (its interval) and
+        ``n``; none where n is too small.
 
     Examples
     --------
-    >>> figures = {"n": 7, "p50_ns": 9, "p90_ns": None, "p99_ns": None}
-    >>> group_rows({"64-127": figures | {"p99.9_ns": None}}).round().to_numpy().tolist()
-    [['64-127', 90.0, 'p50', 9, 7]]
+    >>> figures = {"n": 7, "p50_ns": 9, "p50_low_ns": 4, "p50_high_ns": 20}
+    >>> group_rows({"64-127": figures}).round().to_numpy().tolist()
+    [['64-127', 90.0, 'p50', 9, 4, 20, 7]]
     """
     rows = [
-        (label, _middle(label), name, figures[f"{name}_ns"], figures["n"])
+        (
+            label,
+            _middle(label),
+            name,
+            *(figures.get(f"{name}{end}_ns") for end in ("", "_low", "_high")),
+            figures["n"],
+        )
         for label, figures in groups.items()
         for name in PERCENTILES
         if label[0].isdigit() and figures.get(f"{name}_ns") is not None
     ]
-    columns = ["group", "at", "percentile", "latency_ns", "n"]
+    columns = ["group", "at", "percentile", "latency_ns", "low_ns", "high_ns", "n"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -158,7 +165,8 @@ def _caption(data: pd.DataFrame, by: _Grouping) -> str:
     text = (
         f"All messages are counted, n {number(n.sum())} in {len(n)} groups of "
         f"{number(n.min())} to {number(n.max())}; percentiles are those of histograms, "
-        "to 0.4%, without intervals, and left out where n is too small."
+        "to 0.4%, and left out where n is too small. Bars: 95% intervals, for messages "
+        "that do not depend on each other."
     )
     if data["group"].str.contains("-").any():
         text += f" There are many values of {by.name}: each point is an octave."
@@ -180,7 +188,8 @@ def _table(kind: str, groups: Mapping[str, Any], by: _Grouping, what: str) -> Ta
         f"{kind}: {what} by {by.name}",
         [by.name, *PERCENTILES, "slowest", "n"],
         rows,
-        "Of histograms, to 0.4%; they give no intervals.",
+        "Of histograms, to 0.4%; below them 95% intervals, distribution-free, for "
+        "messages that do not depend on each other.",
     )
 
 
@@ -188,7 +197,11 @@ def _cell(figures: Mapping[str, Any], name: str) -> Cell:
     value = figures[f"{name}_ns"]
     if value is None:
         return Cell("-", f"needs n {number(samples_needed(PERCENTILES[name]))}")
-    return Cell(duration_text(value))
+    low, high = (figures.get(f"{name}_{end}_ns") for end in ("low", "high"))
+    if low is None:
+        return Cell(duration_text(value), "no interval")
+    upto = "more" if high is None else duration_text(high)
+    return Cell(duration_text(value), f"{duration_text(low)} to {upto}")
 
 
 def _spec(by: _Grouping, what: str, scale: str, data: pd.DataFrame) -> Spec:
@@ -199,22 +212,35 @@ def _spec(by: _Grouping, what: str, scale: str, data: pd.DataFrame) -> Spec:
         axis["scale"] |= {"padding": 8}
     kept = [{"filter": "datum.at > 0"}] if across == "log" else []
     texts = written(
-        took=duration_expr("datum.latency_ns"), which=f"datum.group + ' {by.unit}'"
+        took=duration_expr("datum.latency_ns"),
+        least=duration_expr("datum.low_ns"),
+        most=duration_expr("datum.high_ns"),
+        which=f"datum.group + ' {by.unit}'",
     )
     return {
         "height": 260,
         "transform": [*kept, *texts],
-        "layer": _layers(x, y, by, what, list(dict.fromkeys(data["percentile"]))),
+        "layer": _layers(x, y, by, what, data),
     }
 
 
-def _layers(x: Spec, y: Spec, by: _Grouping, what: str, names: list[str]) -> list[Spec]:
+def _layers(
+    x: Spec, y: Spec, by: _Grouping, what: str, data: pd.DataFrame
+) -> list[Spec]:
+    names = list(dict.fromkeys(data["percentile"]))
     legend = top_legend(names, "stroke") | {"symbolSize": 350, "symbolStrokeWidth": 2}
     series = {"field": "percentile", "type": "nominal"}
     hues = {"domain": names, "range": [colour(_LOOKS[name][0]) for name in names]}
     dashes = {"domain": names, "range": [_LOOKS[name][1] for name in names]}
     hover = tooltip(
-        {"which": by.name, "percentile": "percentile", "took": what, "n": "n"}
+        {
+            "which": by.name,
+            "percentile": "percentile",
+            "took": what,
+            "least": "from (95%)",
+            "most": "to (95%)",
+            "n": "n",
+        }
     )
     line: Spec = {
         "mark": {"type": "line", "strokeWidth": 1.8},
@@ -234,7 +260,17 @@ def _layers(x: Spec, y: Spec, by: _Grouping, what: str, names: list[str]) -> lis
             "tooltip": hover,
         },
     }
-    return [line, points]
+    bar: Spec = {
+        "mark": {"type": "rule", "strokeWidth": 1.2},
+        "encoding": {
+            "x": x,
+            "y": y | {"field": "low_ns"},
+            "y2": {"field": "high_ns"},
+            "color": {**series, "scale": hues, "legend": legend},
+        },
+    }
+    bars = len(data[["low_ns", "high_ns"]].dropna()) > 0
+    return [line, *([bar] if bars else []), points]
 
 
 def _axis(by: _Grouping, scale: Scale, values: list[float]) -> Spec:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from latprof_analysis.quantiles import share_interval
 from latprof_analysis.report.marks import number_axis, tooltip
 from latprof_analysis.report.parts import (
     Cell,
@@ -137,22 +138,6 @@ def _share(row: Any) -> Cell:
     low, high = share_interval(int(row.lost), int(row.of))
     interval = f"{100 * low:.2g} to {100 * high:.2g}%"
     return Cell(f"{100 * row.lost / row.of:.3g}%", interval)
-
-
-def share_interval(lost: int, of: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the interval of Clopper and Pearson (1934) of a share.
-
-    Examples
-    --------
-    >>> [round(end, 4) for end in share_interval(0, 100)]
-    [0.0, 0.0362]
-    """
-    from scipy import special  # takes long to load
-
-    tail = (1 - confidence) / 2
-    low = special.betaincinv(lost, of - lost + 1, tail) if lost else 0.0
-    high = special.betaincinv(lost + 1, of - lost, 1 - tail) if lost < of else 1.0
-    return float(low), float(high)
 
 
 def _figure(some: pd.DataFrame) -> Figure:

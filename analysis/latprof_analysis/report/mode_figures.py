@@ -103,6 +103,8 @@ def _data(found: dict[str, Any]) -> pd.DataFrame:
             "latency_ns": mode["value"],
             "mode": mode["name"],
             "share": mode["share"],
+            "share_low": mode["share_low"],
+            "share_high": mode["share_high"],
             "from_ns": mode["low"],
             "to_ns": mode["high"],
             "n": found["n"],
@@ -151,7 +153,8 @@ def _spec(what: str, height: int, data: pd.DataFrame) -> Spec:
     texts = written(
         took=duration_expr("datum.latency_ns"),
         dense="format(datum.density, '.3~r')",
-        part="format(datum.share, '.1%')",
+        part="format(datum.share, '.1%') + ' (' + format(datum.share_low, '.1%')"
+        " + ' to ' + format(datum.share_high, '.1%') + ')'",
         row=f"indexof({_rows(data)}, datum.mode)",
         label=f"datum.mode + ': ' + {duration_expr('datum.latency_ns')}"
         " + ', ' + format(datum.share, '.1%')",
@@ -170,7 +173,7 @@ def _mode_layers(x: Spec, height: int, sides: dict[str, list[str]]) -> list[Spec
         {
             "mode": "mode",
             "took": "at",
-            "part": "share",
+            "part": "share (95%)",
             "range": "from valley to valley",
         }
     )

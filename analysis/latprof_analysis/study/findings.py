@@ -24,6 +24,7 @@ from latprof_analysis.quantiles import Quantile, samples_needed
 from latprof_analysis.scans.kind_totals import PERCENTILES
 from latprof_analysis.scans.kind_totals import percentiles as histogram_percentiles
 from latprof_analysis.series import DelayVariation, autocorrelation, ipdv, pdv
+from latprof_analysis.study.group_intervals import with_intervals
 from latprof_analysis.study.levels import placed_levels
 from latprof_analysis.text import percentile_name
 from latprof_analysis.waiting import wait_by_queue
@@ -97,7 +98,7 @@ def by_histogram(times: Floats) -> dict[str, Any]:
     """Return percentiles in ns as a run's summary has them."""
     histogram = Histogram()
     histogram.record(np.round(times).astype(np.int64))
-    return histogram_percentiles(histogram)
+    return with_intervals(histogram_percentiles(histogram), histogram)
 
 
 def quantile(q: Quantile) -> dict[str, Any]:

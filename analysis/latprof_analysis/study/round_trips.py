@@ -15,6 +15,7 @@ from latprof_analysis.run_setup import RunSetup
 from latprof_analysis.scans.scan import Scan, Trips
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings
+from latprof_analysis.study.group_intervals import trips_with_intervals
 from latprof_analysis.study.messages import above_usual
 from latprof_analysis.wire import Packets
 
@@ -53,7 +54,7 @@ def trip_figures(
         of_runs = [trips for (_, p), trips in scan.trips.items() if p == protocol]
         lost = np.concatenate([trips.lost for trips in of_runs])
         answered = _answered(of_runs, lost)
-        found[protocol] = totals.as_dict() | {
+        found[protocol] = trips_with_intervals(totals) | {
             "open_loop": setup.interval_ns > 0,
             "offered_per_second": _offered(setup.interval_ns),
             "achieved_per_second": _per_second(of_runs),

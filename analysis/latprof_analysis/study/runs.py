@@ -9,6 +9,7 @@ from latprof_analysis.run_figures import one_way
 from latprof_analysis.run_setup import RunSetup, common_setup, setup_of
 from latprof_analysis.scans.scan import Progress, Scan, scan_runs
 from latprof_analysis.study import Study
+from latprof_analysis.study.group_intervals import kinds_with_intervals
 from latprof_analysis.study.messages import message_figures
 from latprof_analysis.study.round_trips import trip_figures
 
@@ -42,7 +43,7 @@ def study_runs(
     one_thing = not any(d.startswith(_FOR_A_FIT) for d in differences)
     told = one_thing and len(setups) == len(scan.documents)
     run = next(iter(scan.documents.values()), {}).get("run") if told else None
-    kinds, thinned = scan.messages.as_dict(), _thinned(scan)
+    kinds, thinned = kinds_with_intervals(scan.messages), _thinned(scan)
     trips = trip_figures(scan, setup, run, thorough=thorough)
     document = {
         "format": 1,
