@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from latprof_analysis.run_figures import one_way, round_trip_fit
+from latprof_analysis.text import NS_PER_SECOND
 
 from latprof_agent.aggregate import RoundTripTotals
 from latprof_agent.recorder import Recorder
 from latprof_agent.run_warnings import warnings_of
 
 LOST_PREFIX = "lost_"
-NS_PER_SECOND = 1e9
 
 
 def summarize(

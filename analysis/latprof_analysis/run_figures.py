@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from latprof_analysis.fits.fit import fit_round_trips
 from latprof_analysis.run_setup import packets_of, reply_mode_of
-
-NS_PER_SECOND = 1e9
+from latprof_analysis.text import NS_PER_SECOND
 
 
 def round_trip_fit(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+NS_PER_SECOND = 1e9
 NOT_ENOUGH = "-"
-_TIMES = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
+_TIMES = (("s", NS_PER_SECOND), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 _RATES = (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0))
 
 Write = Callable[[float, int], str]

@@ -20,8 +20,7 @@ from latprof_analysis.comparison.worth import (
     spread_of_runs,
 )
 from latprof_analysis.loss import FEWEST_EPISODES, loss_episodes, wilson
-
-_NS = 1e9
+from latprof_analysis.text import NS_PER_SECOND
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ def compare_throughput(a: Sequence[Trips], b: Sequence[Trips]) -> TripsChange:
     if reason:
         nothing = Effect(0.0, None, None)
         return TripsChange(0.0, 0.0, n_a, n_b, nothing, None, None, reason)
-    logs = [np.log([_NS / run.mean() for run in side]) for side in gaps]
+    logs = [np.log([NS_PER_SECOND / run.mean() for run in side]) for side in gaps]
     rate_a, rate_b = (float(np.exp(side.mean())) for side in logs)
     if len(a) > 1 or len(b) > 1:
         found = spread_of_runs(*logs)

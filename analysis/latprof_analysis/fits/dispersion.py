@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 from latprof_analysis.fits.fit_input import check_options, column_of
 from latprof_analysis.fits.fit_result import Estimate
 from latprof_analysis.fits.rounds import Floats
-from latprof_analysis.fits.scale import NS_PER_SECOND
 from latprof_analysis.fits.theilsen import theil_sen
 from latprof_analysis.fits.train_result import Dispersion
 from latprof_analysis.quantiles import quantile_ci
+from latprof_analysis.text import NS_PER_SECOND
 from latprof_analysis.wire import Packets
 
 FEWEST_PACKETS = 16  # of a train; half of them are used

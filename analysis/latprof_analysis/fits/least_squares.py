@@ -21,7 +21,7 @@ from scipy import stats
 from latprof_analysis.fits.fit_input import check_options, check_rows, column_of
 from latprof_analysis.fits.fit_result import Estimate, ReplyMode
 from latprof_analysis.fits.rounds import Floats
-from latprof_analysis.fits.scale import NS_PER_SECOND
+from latprof_analysis.text import NS_PER_SECOND
 
 Outliers = Literal["fences", "kept"]
 GROUP = 5

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_analysis.fits.fit_result import Estimate
+from latprof_analysis.text import NS_PER_SECOND
 
 Floats = NDArray[np.float64]
-
-NS_PER_SECOND = 1e9
 
 
 @dataclass(frozen=True)

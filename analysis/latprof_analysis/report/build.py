@@ -168,7 +168,7 @@ def _with_slow(study: Study, kinds: dict[str, pd.DataFrame]) -> dict[str, pd.Dat
     """Add the slowest messages, which a thinned study keeps apart."""
     if study.slow_messages.empty:
         return kinds
-    every = concatenated([study.messages.copy(), study.slow_messages.copy()])
+    every = concatenated([study.messages, study.slow_messages])
     whole = dict(whole_messages(every))
     return {kind: whole[kind] for kind in kinds}
 

@@ -11,9 +11,9 @@ from latprof_analysis.histogram import Histogram, record_parts
 from latprof_analysis.scans.grouped import FEW, Grouped, in_groups
 from latprof_analysis.scans.kind_totals import percentiles
 from latprof_analysis.stages import BLANK
+from latprof_analysis.text import NS_PER_SECOND
 
 Ints = NDArray[np.int64]
-NS_PER_SECOND = 1e9
 
 
 class TripTotals:

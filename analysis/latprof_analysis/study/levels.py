@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from latprof_analysis.changepoint import Changes
+from latprof_analysis.text import NS_PER_SECOND
 
-NS_PER_SECOND = 1e9
 SMALLEST_STEP = 0.01  # of the median: smaller ones are counted
 
 

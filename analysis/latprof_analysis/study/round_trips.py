@@ -10,20 +10,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from latprof_analysis.fits.fit_result import ReplyMode
-from latprof_analysis.run_figures import NS_PER_SECOND, round_trip_fit
+from latprof_analysis.run_figures import round_trip_fit
 from latprof_analysis.run_setup import RunSetup
 from latprof_analysis.scans.scan import Scan, Trips
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings
 from latprof_analysis.study.group_intervals import trips_with_intervals
 from latprof_analysis.study.messages import above_usual
+from latprof_analysis.text import NS_PER_SECOND
 from latprof_analysis.wire import Packets
 
 Floats = NDArray[np.float64]
 
-
-# Of more a stretch is looked at where the order of time is asked for.
-_MOST_IN_ORDER = 200_000
+# Of more so many are looked at, evenly taken.
+_MOST_IN_TAIL = 200_000
 
 
 def trip_figures(
@@ -81,11 +81,11 @@ def _answered(of_runs: list[Trips], lost: NDArray[np.bool_]) -> _Answered:
 
 
 def _in_order(trips: _Answered) -> dict[str, Any]:
-    step = -(-trips.times.size // _MOST_IN_ORDER) or 1
-    times, sizes = trips.times[::step], pd.Series(trips.sizes[::step])
+    step = -(-trips.times.size // _MOST_IN_TAIL) or 1
+    excess = above_usual(pd.Series(trips.sizes), trips.times)
     return {
-        "tail": findings.tail(times, sizes),
-        "time": findings.over_time(above_usual(sizes, times)),
+        "tail": findings.tail(trips.times[::step], trips.sizes[::step]),
+        "time": findings.over_time(excess),
     }
 
 
