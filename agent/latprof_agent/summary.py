@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from latprof_analysis.run_figures import one_way, round_trip_fit
+from latprof_analysis.scans.totals import MessageTotals
 from latprof_analysis.text import NS_PER_SECOND
 
 from latprof_agent.aggregate import RoundTripTotals
@@ -20,7 +21,7 @@ def summarize(
     """Figures of a run; all times in the unit their key names."""
     totals = recorder.messages
     round_trips = {
-        source.created.protocol: _round_trips(source.totals, description)
+        source.created.protocol: _round_trips(source.totals, totals, description)
         for source in recorder.sources
     }
     counters = description["counters"]
@@ -69,12 +70,12 @@ def _probe_cost(recorder: Recorder) -> dict[str, Any]:
 
 
 def _round_trips(
-    totals: RoundTripTotals, description: dict[str, Any]
+    totals: RoundTripTotals, messages: MessageTotals, description: dict[str, Any]
 ) -> dict[str, Any]:
     plan = description["workload"]["plan"]
     interval_ns = plan["interval_ns"] if plan else 0
     return totals.as_dict() | {
         "open_loop": totals.open_loop,
         "offered_per_second": NS_PER_SECOND / interval_ns if interval_ns else None,
-        "fit": round_trip_fit(*totals.arrays(), totals.protocol, description),
+        "fit": round_trip_fit(*totals.arrays(), totals.protocol, description, messages),
     }

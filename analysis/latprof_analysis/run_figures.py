@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latprof_analysis.fits.fit import fit_round_trips
+from latprof_analysis.fits.rate_caveats import slowed_by_losses
 from latprof_analysis.run_setup import packets_of, reply_mode_of
+from latprof_analysis.scans.totals import MessageTotals
 from latprof_analysis.text import NS_PER_SECOND
 
 
@@ -19,6 +21,7 @@ def round_trip_fit(
     round_index: ArrayLike,
     protocol: str,
     run: Mapping[str, Any],
+    messages: MessageTotals,
 ) -> dict[str, Any] | None:
     """Fit D = a S + b to the round trips of one protocol of a run.
 
@@ -29,6 +32,8 @@ def round_trip_fit(
     protocol : {'tcp', 'udp'}
     run : mapping
         run.json, which tells the reply mode and the link.
+    messages : MessageTotals
+        Of the run; they tell what was sent again.
 
     Returns
     -------
@@ -46,7 +51,16 @@ def round_trip_fit(
         round_index,
         reply_mode=reply_mode_of(plan["reply_bytes"]),
         packets=packets_of(run["lab"], protocol),
+        against=_slowed(protocol, messages),
     ).as_dict()
+
+
+def _slowed(protocol: str, messages: MessageTotals) -> str | None:
+    names = (f"{protocol} request", f"{protocol} reply")
+    there = [messages.kinds[name] for name in names if name in messages.kinds]
+    return slowed_by_losses(
+        sum(kind.messages for kind in there), sum(kind.resent for kind in there)
+    )
 
 
 def one_way(

@@ -93,7 +93,7 @@ def show_stages(kind: str, figures: dict[str, Any], console: Console) -> None:
     packets = f"packets: {figures['packets']}"
     if kind.startswith("tcp"):
         packets += f", segments sent again: {again}"
-        packets += " (counted for each message in them)" if again else ""
+        packets += f" (in {figures['resent']} messages)" if again else ""
     show_line(console, f" {packets}", "yellow" if again else "dim")
 
 

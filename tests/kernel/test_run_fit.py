@@ -79,6 +79,19 @@ def test_headers_that_nobody_told_of_are_found_as_a_packets_own_time(tmp_path):
         assert found == pytest.approx(RATE_BPS, rel=0.005)
 
 
+def test_where_tcp_slows_down_after_losses_it_is_no_line(tmp_path):
+    # 3% of packets: BBR and CUBIC then send less than the link carries.
+    words = (*LINK, "--protocol=tcp", "--loss=0.03", "--rounds=40")
+    fit = summary_of(tmp_path / "run", *words)["tcp"]["fit"]
+    assert fit["model"] != "line"
+    assert fit["bandwidth_bits_per_second"] is None
+    # chance may have the delays refused for themselves first
+    assert any(why in fit["reason"] for why in ("sent again", "uncertain", "residuals"))
+    messages = read_runs(tmp_path / "run").messages
+    ways = fit_stages(messages, reply_mode="echo", quantities=["one_way"])
+    assert [stage.fit.bandwidth_bits_per_second for stage in ways] == 3 * [None]
+
+
 def test_a_token_bucket_with_gaps_is_no_line(tmp_path):
     # In each gap of 60 ms the bucket fills again (32 KB take 13 ms at 20 Mbit/s):
     # messages within the burst pass at once, of longer ones only the rest waits.

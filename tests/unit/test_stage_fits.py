@@ -69,6 +69,22 @@ def test_a_serialising_link_is_told_by_round_trip_and_by_each_direction(name):
     assert way.fixed_delay_seconds.value == pytest.approx(floor_s, abs=2e-6)
 
 
+@pytest.mark.parametrize(("resent", "told"), [(0.01, True), (0.1, False)])
+def test_where_tcp_slows_down_after_losses_there_is_no_rate(resent, told):
+    messages = exchange("serial, echo").copy()
+    again = np.random.default_rng(1).random(len(messages)) < resent
+    messages["retransmits"] = again.astype(int)
+    stages = fit_stages(messages, reply_mode="echo", packets=CUT)
+    found = {(stage.direction, stage.quantity): stage.fit for stage in stages}
+    for key in (("request", "one_way"), ("round_trip", "response_time")):
+        fit = found[key]
+        assert (fit.bandwidth_bits_per_second is not None) == told
+        assert ("were sent again" in fit.reason) != told
+    # What hosts take for a byte is no matter of the link's losses.
+    own = found["request", "receive_stack"]
+    assert "were sent again" not in own.reason
+
+
 def test_the_factor_follows_the_recorded_reply_mode_and_is_told():
     echo = fits("serial, echo")["round_trip", "response_time"]
     short = fits("serial, short reply")["round_trip", "response_time"]

@@ -123,6 +123,7 @@ def test_counts_sums_and_extremes_are_those_of_a_groupby(rows):
         for column in ("packets", "retransmits"):
             assert figures[column] == part[column].sum()
         assert figures["bytes"] == part["size_bytes"].sum()
+        assert figures["resent"] == (part["retransmits"] > 0).sum()
         kind = made.kinds[name]
         for stage, histogram in kind.stages.items():
             if "+" not in stage and stage not in ("wakeup", "end_to_end"):

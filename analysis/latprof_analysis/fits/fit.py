@@ -52,6 +52,7 @@ def fit_round_trips(
     *,
     reply_mode: ReplyMode,
     packets: Packets | None = None,
+    against: str | None = None,
     confidence: float = 0.95,
     resamples: int = 1000,
     seed: int = 1,
@@ -76,6 +77,8 @@ def fit_round_trips(
         Whether the reply is as long as the request, or has so many bytes.
     packets : Packets, optional
         How the messages are cut. Without it the bandwidth is that of payload.
+    against : str, optional
+        What is known to speak against a line, such as losses: it is then refused.
     confidence : float
         Of all intervals.
     resamples, seed : int
@@ -109,7 +112,7 @@ def fit_round_trips(
     if low.size_bytes.size < FEWEST_SIZES:
         return unfitted
     crossing = Crossing.round_trip(low.size_bytes, packets, reply_mode)
-    against = carry_over(sizes, rtt, low)
+    against = against or carry_over(sizes, rtt, low)
     return fit_low_delays(crossing, low, unfitted, against)
 
 

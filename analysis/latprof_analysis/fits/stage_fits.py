@@ -17,7 +17,12 @@ import pandas as pd
 from latprof_analysis.fits.fit import fit_round_trips
 from latprof_analysis.fits.fit_result import Fit, ReplyMode
 from latprof_analysis.fits.one_way import fit_one_way
-from latprof_analysis.fits.stage_rates import with_rate, without_rate
+from latprof_analysis.fits.stage_rates import (
+    refused,
+    slowed_way,
+    with_rate,
+    without_rate,
+)
 from latprof_analysis.fits.trips import (
     FLOW,
     against_factor,
@@ -149,7 +154,14 @@ def fit_stages(
         trips, left_out = pair_round_trips(rows)
         if len(trips) or left_out:
             found.append(
-                _round_trip(str(protocol), trips, left_out, reply_mode, cut, options)
+                _round_trip(
+                    str(protocol),
+                    (trips, left_out),
+                    reply_mode,
+                    cut,
+                    slowed_way(rows),
+                    options,
+                )
             )
     return found
 
@@ -191,12 +203,13 @@ def _one_ways(
 
 def _round_trip(
     protocol: str,
-    trips: pd.DataFrame,
-    left_out: dict[str, int],
+    paired: tuple[pd.DataFrame, dict[str, int]],
     reply_mode: ReplyMode | None,
     packets: Packets | None,
+    slowed: str | None,
     options: dict[str, Any],
 ) -> StageFit:
+    trips, left_out = paired
     columns = (
         trips["size_bytes"],
         trips["rtt_ns"],
@@ -210,21 +223,17 @@ def _round_trip(
         fit = fit_round_trips(
             *columns, reply_mode=reply_mode, packets=packets, **options
         )
-        against = against_factor(trips, reply_mode, bent=fit.model == "hinge")
+        against = slowed or against_factor(trips, reply_mode, bent=fit.model == "hinge")
         echo = "a full echo: each byte crosses twice"
         short = f"replies of {reply_mode} bytes: each byte of a request crosses once"
         factor_reason = f"recorded as {echo if reply_mode == 'echo' else short}"
     if against and fit.model == "line":
-        fit = _refused(fit, against)
+        fit = refused(fit, against)
     elif against:
         fit = replace(without_rate(fit), caveats=(*fit.caveats, against))
     return StageFit(
         protocol, "round_trip", "response_time", fit, factor_reason, left_out
     )
-
-
-def _refused(fit: Fit, reason: str) -> Fit:
-    return replace(without_rate(fit), model="none", reason=f"{reason} ({fit.reason})")
 
 
 def _check_columns(messages: pd.DataFrame) -> None:

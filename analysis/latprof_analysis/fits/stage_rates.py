@@ -7,11 +7,15 @@ from dataclasses import replace
 import pandas as pd
 
 from latprof_analysis.fits.fit_result import Fit, PacketCost
-from latprof_analysis.fits.rate_caveats import without_rate_caveats
+from latprof_analysis.fits.rate_caveats import (
+    slowed_by_losses,
+    without_rate_caveats,
+)
 
 # A message's stamps are those of its last packet, and the others' time for the link
 # passes in earlier stages: only these hold all of it, and so tell a bandwidth.
 _WHOLE = ("one_way", "end_to_end")
+_RATED = ("transit", *_WHOLE)
 # Of transit's growth with size, what the stages before may grow by: the last bytes
 # of a long message then did not wait for the first to be sent.
 _HANDED_OVER = 0.15
@@ -33,11 +37,26 @@ def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
     0.02
     >>> with_rate(fit, "transit", pd.DataFrame(whole)).host_share
     """
+    slowed = slowed_way(way) if quantity in _RATED else None
+    if slowed:
+        return refused(fit, slowed)
     if quantity in _WHOLE:
         return fit
     if quantity == "transit" and fit.model == "line" and _handed_over_whole(way):
         return replace(fit, host_share=None, caveats=without_rate_caveats(fit))
     return without_rate(fit)
+
+
+def slowed_way(messages: pd.DataFrame) -> str | None:
+    """Say why delays of these messages may be TCP's own doing; None if not."""
+    if "retransmits" not in messages:
+        return None
+    return slowed_by_losses(len(messages), int((messages["retransmits"] > 0).sum()))
+
+
+def refused(fit: Fit, reason: str) -> Fit:
+    """Return the fit as none, with a reason before that of its model."""
+    return replace(without_rate(fit), model="none", reason=f"{reason} ({fit.reason})")
 
 
 def _handed_over_whole(way: pd.DataFrame) -> bool:

@@ -14,6 +14,7 @@ from latprof_analysis.histogram import Histogram
 from latprof_analysis.scans.grouped import Grouped, Histograms
 from latprof_analysis.stages import BLANK, STAGES, STAMPS, merged_name
 
+_COUNTS = ("messages", "complete", "bytes", "packets", "retransmits", "resent")
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 Ints = NDArray[np.int64]
@@ -53,6 +54,7 @@ class KindTotals:
     bytes: int = 0
     packets: int = 0
     retransmits: int = 0
+    resent: int = 0  # messages of which segments were sent again
     smallest_bytes: int | None = None
     smallest_transit: Histogram = field(default_factory=Histogram)
 
@@ -71,7 +73,9 @@ class KindTotals:
         self.messages += len(at)
         self.bytes += _total(numbers["size_bytes"].take(at))
         self.packets += _total(numbers["packets"].take(at))
-        self.retransmits += _total(numbers["retransmits"].take(at))
+        again = numbers["retransmits"].take(at)
+        self.retransmits += _total(again)
+        self.resent += int((again > 0).sum())
 
     def record_smallest(self, sizes: Ints, transits: Ints) -> None:
         """Add the transits of those that are of the smallest size."""
@@ -85,7 +89,7 @@ class KindTotals:
 
     def merge(self, other: KindTotals) -> None:
         """Add all that `other` has counted."""
-        for name in ("messages", "complete", "bytes", "packets", "retransmits"):
+        for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("by_size", "by_hops", "by_packets"):
             getattr(self, name).merge(getattr(other, name))
@@ -102,11 +106,7 @@ class KindTotals:
     def as_dict(self) -> dict[str, Any]:
         """Return the figures by stage and percentile, in ns."""
         found = {
-            "messages": self.messages,
-            "complete": self.complete,
-            "bytes": self.bytes,
-            "packets": self.packets,
-            "retransmits": self.retransmits,
+            **{name: getattr(self, name) for name in _COUNTS},
             "smallest": self._smallest_dict(),
             "stages": _stages_dict(self.stages),
         }

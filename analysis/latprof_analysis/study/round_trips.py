@@ -60,8 +60,14 @@ def trip_figures(
             "achieved_per_second": _per_second(of_runs),
             **_in_order(answered),
             "loss": findings.losses(lost),
-            **_fits(protocol, answered, setup, run, thorough),
+            "fit": None,
         }
+        if run is not None and setup.reply_mode is not None:
+            fit = round_trip_fit(*answered, protocol, run, scan.messages)
+            found[protocol]["fit"] = fit
+            if thorough:
+                packets = setup.packets.get(protocol)
+                found[protocol] |= _rivals(answered, setup.reply_mode, packets)
     return found
 
 
@@ -99,22 +105,6 @@ def _per_second(of_runs: list[Trips]) -> float | None:
 
 def _offered(interval_ns: int) -> float | None:
     return NS_PER_SECOND / interval_ns if interval_ns else None
-
-
-def _fits(
-    protocol: str,
-    trips: _Answered,
-    setup: RunSetup,
-    run: Mapping[str, Any] | None,
-    thorough: bool,
-) -> dict[str, Any]:
-    if run is None or setup.reply_mode is None:
-        return {"fit": None}
-    found: dict[str, Any] = {"fit": round_trip_fit(*trips, protocol, run)}
-    if thorough:
-        packets = setup.packets.get(protocol)
-        found |= _rivals(trips, setup.reply_mode, packets)
-    return found
 
 
 def _rounds(of_runs: list[Trips]) -> Floats:
