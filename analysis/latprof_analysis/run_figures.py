@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,10 +10,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latprof_analysis.fits.fit import fit_round_trips
-from latprof_analysis.fits.rate_caveats import slowed_by_losses
+from latprof_analysis.fits.fit_result import Fit
+from latprof_analysis.fits.rate_caveats import (
+    refused,
+    slowed_by_losses,
+    slowed_by_sender,
+)
+from latprof_analysis.histogram import Histogram
 from latprof_analysis.run_setup import packets_of, reply_mode_of
+from latprof_analysis.scans.kind_totals import KindTotals
 from latprof_analysis.scans.totals import MessageTotals
+from latprof_analysis.stages import BLANK
 from latprof_analysis.text import NS_PER_SECOND
+
+_BEHIND_TCP = ("qdisc", "transit")
 
 
 def round_trip_fit(
@@ -45,22 +56,47 @@ def round_trip_fit(
     plan = run["workload"]["plan"]
     if not sizes.size or not plan:
         return None
-    return fit_round_trips(
+    fit = fit_round_trips(
         sizes,
         rtt_ns,
         round_index,
         reply_mode=reply_mode_of(plan["reply_bytes"]),
         packets=packets_of(run["lab"], protocol),
-        against=_slowed(protocol, messages),
-    ).as_dict()
-
-
-def _slowed(protocol: str, messages: MessageTotals) -> str | None:
-    names = (f"{protocol} request", f"{protocol} reply")
-    there = [messages.kinds[name] for name in names if name in messages.kinds]
-    return slowed_by_losses(
-        sum(kind.messages for kind in there), sum(kind.resent for kind in there)
     )
+    slowed = _slowed(fit, messages) if protocol == "tcp" else None
+    return (refused(fit, slowed) if slowed else fit).as_dict()
+
+
+def _slowed(fit: Fit, messages: MessageTotals) -> str | None:
+    """Say why round trips of TCP may be its own doing; None if not."""
+    ways = ("tcp request", "tcp reply")
+    there = [messages.kinds[way] for way in ways if way in messages.kinds]
+    sent, again = sum(kind.messages for kind in there), sum(k.resent for k in there)
+    found = slowed_by_losses(sent, again)
+    slope = fit.slope_ns_per_byte
+    if found or slope is None:
+        return found
+    byte_ns = slope.value / fit.factor
+    each = (slowed_by_sender(_most_packets(k), byte_ns, _waited(k)) for k in there)
+    return next(filter(None, each), None)
+
+
+def _most_packets(kind: KindTotals) -> int:
+    return max(kind.by_packets.groups, default=0)
+
+
+def _waited(kind: KindTotals) -> float:
+    """By how much the largest messages' last packet took longer behind TCP, in ns."""
+    sizes = sorted(size for size in kind.by_size.groups if size != BLANK)
+    if len(sizes) < 2:
+        return math.inf
+    ends = []
+    for size in (sizes[0], sizes[-1]):
+        stages = kind.by_size.groups[size]
+        # a median needs five messages, lower percentiles a hundred
+        parts = [stages.get(name, Histogram()).quantile(0.5) for name in _BEHIND_TCP]
+        ends.append(sum(math.inf if part is None else part for part in parts))
+    return math.inf if math.isinf(ends[0]) else ends[1] - ends[0]
 
 
 def one_way(

@@ -56,6 +56,22 @@ def with_interval(
     return f"{texts[0]} [{low}, {high}]"
 
 
+def rate_span(low: float, high: float | None) -> str:
+    """Write from which rate to which, the unit once where it is the same.
+
+    Examples
+    --------
+    >>> rate_span(98.66e6, 101.84e6), rate_span(998e6, 1002e6), rate_span(5e9, None)
+    ('98.66 to 101.8 Mbit/s', '998 Mbit/s to 1.002 Gbit/s', '5 Gbit/s or more')
+    """
+    if high is None:
+        return f"{rate(low)} or more"
+    first, last = rate(low), rate(high)
+    if first.split()[1] == last.split()[1]:
+        first = first.split()[0]
+    return f"{first} to {last}"
+
+
 def counts(found: dict[str, int]) -> str:
     """Name what is not zero."""
     return ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in found.items() if n)

@@ -50,6 +50,26 @@ def test_bandwidth_and_fixed_delay_of_a_known_link(tmp_path, words, factor):
         # much where other programs want the CPUs and caches.
         hosts = 0.0 if protocol == "tcp" else 0.01
         assert 1 / bit >= (1 - 0.02 - hosts) * RATE_BPS, protocol
+        within = found[protocol]["fit"]["link_rate_range"]
+        assert within["low"] <= 1.001 * RATE_BPS, protocol
+        # what hosts do with a byte is known of a host that nobody else wants
+        assert within["high"] >= 0.985 * RATE_BPS, protocol
+
+
+def test_each_answer_of_a_fast_long_link_holds_its_rate_or_is_refused(tmp_path):
+    # 10 ms at 500 Mbit/s is more than a message: TCP may send at a pace of its own,
+    # which made lines of 126 Mbit/s.
+    link = ("--rate=500mbit", "--delay=5ms", "--emulator=always")
+    summary_of(tmp_path / "run", *link, "--rounds=40")
+    messages = read_runs(tmp_path / "run").messages
+    cut = {"tcp": Packets.tcp(), "udp": Packets.udp()}
+    fits = fit_stages(messages, reply_mode="echo", packets=cut)
+    told = [stage for stage in fits if stage.fit.bandwidth_bits_per_second]
+    assert {"transit"} <= {stage.quantity for stage in told if stage.protocol == "udp"}
+    for stage in told:
+        within = stage.fit.link_rate_range
+        assert within.low <= 1.02 * 500e6, stage
+        assert within.high is None or within.high >= 0.98 * 500e6, stage
 
 
 def test_headers_that_nobody_told_of_are_found_as_a_packets_own_time(tmp_path):

@@ -30,6 +30,7 @@ from latprof_analysis.fits.rate_caveats import (
     about_rate,
     host_share,
     hosts_hide,
+    rate_range,
 )
 from latprof_analysis.fits.residuals import residuals_of
 from latprof_analysis.fits.rounds import Floats, LowDelays, low_delays
@@ -52,7 +53,6 @@ def fit_round_trips(
     *,
     reply_mode: ReplyMode,
     packets: Packets | None = None,
-    against: str | None = None,
     confidence: float = 0.95,
     resamples: int = 1000,
     seed: int = 1,
@@ -77,8 +77,6 @@ def fit_round_trips(
         Whether the reply is as long as the request, or has so many bytes.
     packets : Packets, optional
         How the messages are cut. Without it the bandwidth is that of payload.
-    against : str, optional
-        What is known to speak against a line, such as losses: it is then refused.
     confidence : float
         Of all intervals.
     resamples, seed : int
@@ -112,7 +110,7 @@ def fit_round_trips(
     if low.size_bytes.size < FEWEST_SIZES:
         return unfitted
     crossing = Crossing.round_trip(low.size_bytes, packets, reply_mode)
-    against = against or carry_over(sizes, rtt, low)
+    against = carry_over(sizes, rtt, low)
     return fit_low_delays(crossing, low, unfitted, against)
 
 
@@ -218,6 +216,7 @@ def _with_line(tested: Fit, line: Line, scale: Scale, host_limited: bool) -> Fit
         bandwidth_bits_per_second=scale.bandwidth(line.slopes),
         goodput_bits_per_second=scale.bandwidth(line.slopes, scale.payload_share),
     )
+    found = replace(found, link_rate_range=rate_range(found))
     return replace(found, caveats=(*tested.caveats, *about_rate(found)))
 
 

@@ -24,6 +24,25 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class RateRange:
+    """Between which rates the link's own lies, in bit/s, and why no closer.
+
+    Attributes
+    ----------
+    low : float
+    high : float or None
+        Those of the bandwidth's interval, widened by what else may be in the slope;
+        None where all of it may be the hosts'.
+    reason : str
+        Empty where that is all of it.
+    """
+
+    low: float
+    high: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Segment:
     """The line on one side of a hinge's knot.
 
@@ -94,6 +113,9 @@ class Fit:
     bandwidth_bits_per_second : Estimate or None
         Wire rate, headers counted; that of hosts and link together. For a full echo
         over unequal directions the harmonic mean of both.
+    link_rate_range : RateRange or None
+        Where `bandwidth_bits_per_second` holds more than the link, or misses some of
+        it, the link's own rate is between these.
     goodput_bits_per_second : Estimate or None
         What it carries of long messages' payload.
     fixed_delay_seconds : Estimate or None
@@ -139,6 +161,7 @@ class Fit:
     n: int
     confidence: float
     bandwidth_bits_per_second: Estimate | None = None
+    link_rate_range: RateRange | None = None
     goodput_bits_per_second: Estimate | None = None
     fixed_delay_seconds: Estimate | None = None
     slope_ns_per_byte: Estimate | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from latprof_analysis.fits.fit_result import Estimate, Fit, PacketCost
-from latprof_analysis.text import rate
+from latprof_analysis.fits.fit_result import Estimate, Fit, PacketCost, RateRange
+from latprof_analysis.text import rate, rate_span
 
 # Hosts spend about 0.1 ns a byte (0.15 us a segment): over 10% of such a slope.
 HOST_NS_PER_BYTE = 1.0
@@ -14,6 +15,9 @@ HOST_NS_PER_BYTE = 1.0
 _COPY_NS_PER_BYTE = 1.7
 _HIDES = 0.01
 _MOST_RESENT = 0.03
+# A sender's first window lets ten packets by at once.
+_PACED_PACKETS = 10
+_QUEUED_BYTES = 3 * 1500
 _BEGINNINGS = ("no bandwidth of", "up to", "a packet takes")
 
 
@@ -31,32 +35,58 @@ def hosts_hide(slope_ns: float) -> str:
     )
 
 
+def rate_range(fit: Fit, missing_share: float = 0.0) -> RateRange | None:
+    """Return between which rates the link's own lies; None without a bandwidth.
+
+    Parameters
+    ----------
+    missing_share : float
+        What a delay may miss of the link's time, as a share of the slope.
+
+    Examples
+    --------
+    >>> rate = Estimate(100e6, 99e6, 101e6, 100)
+    >>> fit = Fit("line", "", (), 2, 2, 5, 20, 100, 0.95, rate, host_share=0.02)
+    >>> found = rate_range(fit)
+    >>> round(found.low / 1e6), round(found.high / 1e6, 1)
+    (99, 103.1)
+    """
+    bandwidth, share = fit.bandwidth_bits_per_second, fit.host_share or 0.0
+    if bandwidth is None:
+        return None
+    told = [bandwidth, of_bytes_alone(fit) or bandwidth]
+    low, high = min(one.low for one in told), max(one.high for one in told)
+    reason = ""
+    if share > _HIDES:
+        reason = f"up to {share:.1%} of the slope may be the hosts' own work on each"
+        reason += " byte"
+    if missing_share > _HIDES:
+        reason = f"up to {missing_share:.1%} of the link's time may be missing, since"
+        reason += " first packets crossed while later ones were handed over"
+    most = high / (1 - share) if share < 1 else None
+    return RateRange(low / (1 + missing_share), most, reason)
+
+
 def about_rate(fit: Fit) -> Iterator[str]:
     """Say what besides the link's rate is in a fit's bandwidth, if it is over 1%."""
-    bandwidth, share = fit.bandwidth_bits_per_second, fit.host_share
-    if bandwidth is None:
-        return
-    alone = _of_bytes_alone(fit.packet_cost, bandwidth)
+    alone, within = of_bytes_alone(fit), fit.link_rate_range
     if alone and fit.packet_cost:
         without = f"without that they cross at {rate(alone.value)}"
         yield f"{fit.packet_cost.reason}; {without}"
-    if share is not None and _HIDES < share < 1:
-        link = alone or bandwidth
-        low, high = rate(link.low), rate(link.high / (1 - share))
-        yield (
-            f"up to {share:.1%} of the slope may be the hosts' own work on each byte:"
-            f" the link's own rate is from {low} to {high}, and only fits of the stages"
-            " tell it closer"
-        )
+    if within and within.reason:
+        span = rate_span(within.low, within.high)
+        yield f"{within.reason}: the link's own rate is {span}"
 
 
-def _of_bytes_alone(cost: PacketCost | None, bandwidth: Estimate) -> Estimate | None:
-    """Return the rate without what packets take, where that differs."""
+def of_bytes_alone(fit: Fit) -> Estimate | None:
+    """Return the rate without what packets take, where that differs by over 1%."""
+    cost, bandwidth = fit.packet_cost, fit.bandwidth_bits_per_second
     if cost is None or cost.per_packet_ns is None or cost.per_packet_ns.low <= 0:
         return None
     alone = cost.bandwidth_bits_per_second
-    much = alone is not None and alone.value > (1 + _HIDES) * bandwidth.value
-    return alone if much else None
+    if alone is None or bandwidth is None:
+        return None
+    return alone if alone.value > (1 + _HIDES) * bandwidth.value else None
 
 
 def slowed_by_losses(messages: int, resent: int) -> str | None:
@@ -80,6 +110,31 @@ def slowed_by_losses(messages: int, resent: int) -> str | None:
     )
 
 
+def slowed_by_sender(packets: float, slope_ns: float, waited_ns: float) -> str | None:
+    """Say why delays of TCP may be its own pace, not the link's; None if not.
+
+    Where the link is slower than the sender, a long message's last packet stands
+    behind others before the link. If it does not, TCP sent no faster than that:
+    by its window, or paced (BBR on 500 Mbit/s and 10 ms gave a line of 126 Mbit/s).
+
+    Parameters
+    ----------
+    packets : float
+        Of the longest messages.
+    slope_ns : float
+        For a byte, of one crossing.
+    waited_ns : float
+        By how much their last packet took longer, from the device queue to the
+        receiver, than the shortest messages did.
+    """
+    if packets < _PACED_PACKETS or waited_ns >= _QUEUED_BYTES * slope_ns:
+        return None
+    return (
+        "the last packets of long messages did not wait behind others for the link,"
+        " so TCP itself may have sent at this rate, by its window or its pace"
+    )
+
+
 def without_rate_caveats(fit: Fit) -> tuple[str, ...]:
     """Return the caveats of a fit without those of its bandwidth.
 
@@ -90,3 +145,34 @@ def without_rate_caveats(fit: Fit) -> tuple[str, ...]:
     ('few rounds',)
     """
     return tuple(c for c in fit.caveats if not c.startswith(_BEGINNINGS))
+
+
+def refused(fit: Fit, reason: str) -> Fit:
+    """Return the fit as none, with a reason before that of its model."""
+    return replace(without_rate(fit), model="none", reason=f"{reason} ({fit.reason})")
+
+
+def without_rate(fit: Fit) -> Fit:
+    """Return the fit without what only a link's rate could mean."""
+    hinge = fit.hinge
+    if hinge:
+        below, above = (
+            replace(side, bandwidth_bits_per_second=None)
+            for side in (hinge.below, hinge.above)
+        )
+        hinge = replace(hinge, below=below, above=above)
+    return replace(
+        fit,
+        bandwidth_bits_per_second=None,
+        link_rate_range=None,
+        goodput_bits_per_second=None,
+        host_limited=None,
+        hinge=hinge,
+        packet_cost=_without_bandwidth(fit.packet_cost),
+        host_share=None,
+        caveats=without_rate_caveats(fit),
+    )
+
+
+def _without_bandwidth(cost: PacketCost | None) -> PacketCost | None:
+    return replace(cost, bandwidth_bits_per_second=None) if cost else None

@@ -17,12 +17,8 @@ import pandas as pd
 from latprof_analysis.fits.fit import fit_round_trips
 from latprof_analysis.fits.fit_result import Fit, ReplyMode
 from latprof_analysis.fits.one_way import fit_one_way
-from latprof_analysis.fits.stage_rates import (
-    refused,
-    slowed_way,
-    with_rate,
-    without_rate,
-)
+from latprof_analysis.fits.rate_caveats import refused, without_rate
+from latprof_analysis.fits.stage_rates import slowed_way, with_rate
 from latprof_analysis.fits.trips import (
     FLOW,
     against_factor,
@@ -151,18 +147,7 @@ def fit_stages(
     for protocol, rows in messages.groupby("protocol", sort=True):
         cut = (packets or {}).get(str(protocol))
         found += _one_ways(str(protocol), rows, cut, quantities, options)
-        trips, left_out = pair_round_trips(rows)
-        if len(trips) or left_out:
-            found.append(
-                _round_trip(
-                    str(protocol),
-                    (trips, left_out),
-                    reply_mode,
-                    cut,
-                    slowed_way(rows),
-                    options,
-                )
-            )
+        found += _round_trip(str(protocol), rows, cut, reply_mode, options)
     return found
 
 
@@ -203,13 +188,14 @@ def _one_ways(
 
 def _round_trip(
     protocol: str,
-    paired: tuple[pd.DataFrame, dict[str, int]],
-    reply_mode: ReplyMode | None,
+    rows: pd.DataFrame,
     packets: Packets | None,
-    slowed: str | None,
+    reply_mode: ReplyMode | None,
     options: dict[str, Any],
-) -> StageFit:
-    trips, left_out = paired
+) -> Iterator[StageFit]:
+    trips, left_out = pair_round_trips(rows)
+    if trips.empty and not left_out:
+        return
     columns = (
         trips["size_bytes"],
         trips["rtt_ns"],
@@ -223,7 +209,9 @@ def _round_trip(
         fit = fit_round_trips(
             *columns, reply_mode=reply_mode, packets=packets, **options
         )
-        against = slowed or against_factor(trips, reply_mode, bent=fit.model == "hinge")
+        against = slowed_way(rows, fit) or against_factor(
+            trips, reply_mode, bent=fit.model == "hinge"
+        )
         echo = "a full echo: each byte crosses twice"
         short = f"replies of {reply_mode} bytes: each byte of a request crosses once"
         factor_reason = f"recorded as {echo if reply_mode == 'echo' else short}"
@@ -231,7 +219,7 @@ def _round_trip(
         fit = refused(fit, against)
     elif against:
         fit = replace(without_rate(fit), caveats=(*fit.caveats, against))
-    return StageFit(
+    yield StageFit(
         protocol, "round_trip", "response_time", fit, factor_reason, left_out
     )
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pandas as pd
 
-from latprof_analysis.fits.fit_result import Fit, PacketCost
+from latprof_analysis.fits.fit_result import Fit
 from latprof_analysis.fits.rate_caveats import (
+    about_rate,
+    rate_range,
+    refused,
     slowed_by_losses,
+    slowed_by_sender,
+    without_rate,
     without_rate_caveats,
 )
 
@@ -16,6 +22,7 @@ from latprof_analysis.fits.rate_caveats import (
 # passes in earlier stages: only these hold all of it, and so tell a bandwidth.
 _WHOLE = ("one_way", "end_to_end")
 _RATED = ("transit", *_WHOLE)
+_COUNTS = ("protocol", "retransmits", "packets")
 # Of transit's growth with size, what the stages before may grow by: the last bytes
 # of a long message then did not wait for the first to be sent.
 _HANDED_OVER = 0.15
@@ -30,67 +37,54 @@ def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
 
     Examples
     --------
-    >>> fit = Fit("line", "", (), 0, 1, 5, 20, 100, 0.95, host_share=0.02)
+    >>> from latprof_analysis.fits.fit_result import Estimate
+    >>> rate = Estimate(100e6, 99e6, 101e6, 100)
+    >>> fit = Fit("line", "", (), 0, 1, 5, 20, 100, 0.95, rate, host_share=0.02)
     >>> whole = {"size_bytes": [100, 900], "send_ns": [0, 0], "xmit_ns": [10, 15]}
     >>> whole["arrive_ns"] = [1010, 1815]
     >>> with_rate(fit, "one_way", pd.DataFrame(whole)).host_share
     0.02
-    >>> with_rate(fit, "transit", pd.DataFrame(whole)).host_share
+    >>> found = with_rate(fit, "transit", pd.DataFrame(whole))
+    >>> found.host_share, round(found.link_rate_range.low / 1e6, 2)
+    (None, 98.39)
     """
-    slowed = slowed_way(way) if quantity in _RATED else None
+    slowed = slowed_way(way, fit) if quantity in _RATED else None
     if slowed:
         return refused(fit, slowed)
     if quantity in _WHOLE:
         return fit
-    if quantity == "transit" and fit.model == "line" and _handed_over_whole(way):
-        return replace(fit, host_share=None, caveats=without_rate_caveats(fit))
-    return without_rate(fit)
+    handed_over = _growth(way, "send", "xmit") / max(_growth(way, "xmit", "arrive"), 1)
+    if quantity != "transit" or fit.model != "line" or handed_over > _HANDED_OVER:
+        return without_rate(fit)
+    bare = replace(fit, host_share=None, caveats=without_rate_caveats(fit))
+    bare = replace(bare, link_rate_range=rate_range(bare, max(0.0, handed_over)))
+    return replace(bare, caveats=(*bare.caveats, *about_rate(bare)))
 
 
-def slowed_way(messages: pd.DataFrame) -> str | None:
+def slowed_way(messages: pd.DataFrame, fit: Fit) -> str | None:
     """Say why delays of these messages may be TCP's own doing; None if not."""
-    if "retransmits" not in messages:
+    if not {*_COUNTS} <= set(messages) or messages["protocol"].ne("tcp").all():
         return None
-    return slowed_by_losses(len(messages), int((messages["retransmits"] > 0).sum()))
-
-
-def refused(fit: Fit, reason: str) -> Fit:
-    """Return the fit as none, with a reason before that of its model."""
-    return replace(without_rate(fit), model="none", reason=f"{reason} ({fit.reason})")
-
-
-def _handed_over_whole(way: pd.DataFrame) -> bool:
-    times = {
-        "before": way["xmit_ns"] - way["send_ns"],
-        "transit": way["arrive_ns"] - way["xmit_ns"],
-    }
-    low = pd.DataFrame(times).groupby(way["size_bytes"]).quantile(0.1).dropna()
-    if len(low) < 2:
-        return False
-    growth = low.iloc[-1] - low.iloc[0]
-    return bool(growth["before"] < _HANDED_OVER * growth["transit"])
-
-
-def without_rate(fit: Fit) -> Fit:
-    """Return the fit without what only a link's rate could mean."""
-    hinge = fit.hinge
-    if hinge:
-        below, above = (
-            replace(side, bandwidth_bits_per_second=None)
-            for side in (hinge.below, hinge.above)
+    again = int((messages["retransmits"] > 0).sum())
+    slope = fit.slope_ns_per_byte
+    return slowed_by_losses(len(messages), again) or (
+        slowed_by_sender(
+            float(messages["packets"].max()),
+            slope.value / fit.factor,
+            _growth(messages, "queue", "arrive"),
         )
-        hinge = replace(hinge, below=below, above=above)
-    return replace(
-        fit,
-        bandwidth_bits_per_second=None,
-        goodput_bits_per_second=None,
-        host_limited=None,
-        hinge=hinge,
-        packet_cost=_without_bandwidth(fit.packet_cost),
-        host_share=None,
-        caveats=without_rate_caveats(fit),
+        if slope
+        else None
     )
 
 
-def _without_bandwidth(cost: PacketCost | None) -> PacketCost | None:
-    return replace(cost, bandwidth_bits_per_second=None) if cost else None
+def _growth(way: pd.DataFrame, first: str, last: str) -> float:
+    """Return by how much the largest messages take longer between two stamps, in ns.
+
+    By 10th percentiles; infinite where it is not known.
+    """
+    if not {f"{first}_ns", f"{last}_ns"} <= set(way):
+        return math.inf
+    took = way[f"{last}_ns"] - way[f"{first}_ns"]
+    low = took.groupby(way["size_bytes"]).quantile(0.1).dropna()
+    return float(low.iloc[-1] - low.iloc[0]) if len(low) > 1 else math.inf

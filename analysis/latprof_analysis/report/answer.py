@@ -10,7 +10,7 @@ from latprof_analysis.percentile import percentiles_in_order
 from latprof_analysis.quantiles import samples_needed
 from latprof_analysis.report.parts import KeyFigure
 from latprof_analysis.report.words import bounds, duration_text, number, span
-from latprof_analysis.text import percent, rate
+from latprof_analysis.text import percent, rate, rate_span
 
 _PARTS = ("end_to_end", "wakeup")
 _QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
@@ -81,7 +81,17 @@ def _fit(document: dict[str, Any]) -> str:
     return (
         f"{quantity[0].upper()}{quantity[1:]} lie on a line: bandwidth {bandwidth[0]} "
         f"({bandwidth[1]}), fixed delay {fixed[0]} ({fixed[1]}){beside}."
+        f"{_within(fit)}"
     )
+
+
+def _within(fit: dict[str, Any]) -> str:
+    """Say between which rates the link's own lies, and why no closer."""
+    within = fit.get("link_rate_range") or {}
+    if not within.get("reason"):
+        return ""
+    span = rate_span(within["low"], within["high"])
+    return f" The link's own rate is {span}: {within['reason']}."
 
 
 def best_fit(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -100,10 +110,7 @@ def _bandwidth(fit: dict[str, Any]) -> tuple[str, str] | None:
     found = fit.get("bandwidth_bits_per_second")
     if not found:
         return None
-    low, high = rate(found["low"]), rate(found["high"])
-    if low.split()[1] == high.split()[1]:
-        low = low.split()[0]
-    return rate(found["value"]), f"95%: {low} to {high}"
+    return rate(found["value"]), f"95%: {rate_span(found['low'], found['high'])}"
 
 
 def fixed_delay(fit: dict[str, Any]) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 from latprof_analysis.report.answer import fixed_delay
 from latprof_analysis.report.parts import Items, Missing, Part, Table
 from latprof_analysis.report.words import bytes_text, number
-from latprof_analysis.text import duration, rate
+from latprof_analysis.text import duration, rate, rate_span
 
 
 def fit_text(protocol: str, fit: dict[str, Any]) -> list[Part]:
@@ -46,6 +46,11 @@ def _rows(fit: dict[str, Any]) -> list[tuple[str, str, str, str]]:
         if one:
             interval = f"{rate(one['low'])} to {rate(one['high'])}"
             rows.append((name, rate(one["value"]), interval, number(one["n"])))
+    within = fit.get("link_rate_range")
+    if within:
+        told = rate_span(within["low"], within["high"])
+        n = number(fit["bandwidth_bits_per_second"]["n"])
+        rows.append(("the link's own rate", "within", told, n))
     if fit.get("fixed_delay_seconds"):
         one = fit["fixed_delay_seconds"]
         value, interval = fixed_delay(fit)

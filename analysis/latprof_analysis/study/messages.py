@@ -146,13 +146,15 @@ def _link(fits: list[StageFit]) -> dict[str, Any]:
     """Choose by direction the fit that tells the link best."""
     found: dict[str, Any] = {}
     for (protocol, direction), best in link_rates(fits).items():
-        told = [
-            fit
+        reasons = {
+            fit.quantity: fit.fit.reason
             for fit in fits
             if (fit.protocol, fit.direction) == (protocol, direction)
-        ]
+        }
+        # of TCP transit is that of a last packet, and refused as a rule
+        reason = reasons.get("one_way", next(iter(reasons.values())))
         found[f"{protocol} {direction}"] = (
-            best.as_dict() if best else {"reason": told[0].fit.reason}
+            best.as_dict() if best else {"reason": reason}
         )
     return found
 

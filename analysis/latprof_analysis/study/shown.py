@@ -27,6 +27,7 @@ from latprof_analysis.text import (
     percent,
     plural,
     rate,
+    rate_span,
     with_interval,
 )
 
@@ -98,9 +99,17 @@ def answers(document: dict[str, Any]) -> list[str]:
     for kind, best in document["link"].items():
         if "fit" in best:
             bandwidth = best["fit"]["bandwidth_bits_per_second"]
-            told = with_interval(bandwidth, rate)
-            found.append(f"{kind}: the link carries {told}, by {best['quantity']}")
+            told = f"{with_interval(bandwidth, rate)}, by {best['quantity']}"
+            found.append(f"{kind}: the link carries {told}{_but_for(best['fit'])}")
     return found
+
+
+def _but_for(fit: dict[str, Any]) -> str:
+    """Say between which rates the link's own lies, where that is not the interval."""
+    within = fit["link_rate_range"]
+    if not within["reason"]:
+        return ""
+    return f"; its own rate is {rate_span(within['low'], within['high'])}"
 
 
 def _show_parts(kind: str, figures: dict[str, Any], console: Console) -> None:
@@ -142,22 +151,25 @@ def _show_directions(document: dict[str, Any], console: Console) -> None:
     if not document["link"] and not trains:
         return
     title = "each way by itself: D = aS + b without a factor, and dispersion of trains"
-    table = plain_table(console, title, ("kind", "from", "bandwidth", "fixed delay"))
+    columns = ("kind", "from", "bandwidth", "the link's own", "fixed delay")
+    table = plain_table(console, title, columns)
     notes = []
     for kind, best in document["link"].items():
         if "reason" in best:
             notes.append(f"{kind}: refused: {best['reason']}")
             continue
         fit = best["fit"]
+        within = fit["link_rate_range"]
         table.add_row(
             shown(kind),
             best["quantity"],
             with_interval(fit["bandwidth_bits_per_second"], rate),
+            rate_span(within["low"], within["high"]),
             with_interval(fit["fixed_delay_seconds"], duration, 1e9),
         )
     for kind, bandwidth in trains.items():
         told = with_interval(bandwidth, rate)
-        table.add_row(shown(kind), "dispersion", told, NOT_ENOUGH)
+        table.add_row(shown(kind), "dispersion", told, NOT_ENOUGH, NOT_ENOUGH)
     if table.row_count:
         console.print(table)
     for note in notes:

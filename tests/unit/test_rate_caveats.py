@@ -1,0 +1,150 @@
+"""Between which rates a link's own lies, and where TCP itself may be the slow one."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from known_links import ONE_WAY_NS, TCP, link
+from latprof_analysis.fits.fit import fit_round_trips
+from latprof_analysis.fits.rate_caveats import slowed_by_losses, slowed_by_sender
+from latprof_analysis.fits.stage_fits import fit_stages
+from latprof_analysis.run_figures import round_trip_fit
+from latprof_analysis.scans.totals import MessageTotals
+from message_rows import MessageRows
+from simulated_links import Fifo, ping_pong
+
+CUT = {"tcp": TCP}
+RUN = {"workload": {"plan": {"reply_bytes": None}}, "lab": None}
+PACE = 126e6  # what BBR gave on a real link of 500 Mbit/s and 10 ms
+
+
+def with_host_work(byte_ns, rate):
+    """Round trips to which hosts add so much for each byte."""
+    size, rtt, rounds = link(1, rate=rate)
+    crossing = 2 * TCP.wire_bytes(size)
+    return size, rtt + byte_ns * crossing, rounds
+
+
+@pytest.mark.parametrize("rate", [20e6, 100e6, 1e9])
+@pytest.mark.parametrize("byte_ns", [0.0, 0.5, 1.6])
+def test_the_links_own_rate_is_in_the_range_whatever_hosts_do(rate, byte_ns):
+    fit = fit_round_trips(
+        *with_host_work(byte_ns, rate), reply_mode="echo", packets=TCP, resamples=200
+    )
+    if fit.model != "line":
+        assert fit.link_rate_range is None
+        return
+    within = fit.link_rate_range
+    assert within.low <= rate <= within.high
+    # said where it is more than a percent, and not where it is less
+    share = 1.7 / fit.slope_ns_per_byte.value * 2 / TCP.payload_share
+    assert bool(within.reason) == (share > 0.01)
+    assert any("the link's own rate is" in c for c in fit.caveats) == (share > 0.01)
+
+
+def test_where_all_may_be_the_hosts_work_the_range_has_no_end():
+    fit = fit_round_trips(*link(2, rate=6e9), reply_mode="echo", packets=TCP)
+    assert fit.host_limited is False
+    assert fit.link_rate_range.high is None
+    assert any("or more" in caveat for caveat in fit.caveats)
+
+
+def test_what_hosts_hide_has_no_range():
+    fit = fit_round_trips(*link(2, rate=40e9), reply_mode="echo", packets=TCP)
+    assert fit.bandwidth_bits_per_second is None
+    assert fit.link_rate_range is None
+
+
+@pytest.mark.parametrize(
+    ("messages", "resent", "slowed"),
+    [(100, 3, False), (100, 4, True), (0, 0, False), (10_000, 300, False)],
+)
+def test_tcp_is_slowed_by_losses_of_over_3_percent_of_messages(
+    messages, resent, slowed
+):
+    assert bool(slowed_by_losses(messages, resent)) == slowed
+
+
+def paced(rate=PACE, seed=1):
+    """Messages that TCP hands over at a pace below what the link carries.
+
+    Their last packet never waits: it takes as long as a packet by itself.
+    """
+    messages = ping_pong(seed, Fifo(rate), Fifo(rate))
+    wire = TCP.wire_bytes(messages["size_bytes"].to_numpy())
+    own = np.minimum(wire, 1500) * 8e9 / 500e6 + ONE_WAY_NS
+    packets = TCP.packets(messages["size_bytes"].to_numpy()).astype(int)
+    arrive = messages["arrive_ns"]
+    return messages.assign(
+        queue_ns=(arrive - own).astype("int64"),
+        xmit_ns=(arrive - own).astype("int64"),
+        packets=packets,
+    )
+
+
+def queued():
+    """The same round trips over a link of that rate, before which packets wait."""
+    return ping_pong(1, Fifo(PACE), Fifo(PACE))
+
+
+def test_a_pace_is_no_rate_of_the_link_by_round_trips_nor_by_one_way():
+    messages = paced()
+    stages = fit_stages(messages, reply_mode="echo", packets=CUT)
+    found = {(stage.direction, stage.quantity): stage.fit for stage in stages}
+    for key in (("request", "one_way"), ("round_trip", "response_time")):
+        assert found[key].bandwidth_bits_per_second is None
+        assert "did not wait behind others" in found[key].reason
+
+
+def test_a_message_that_fits_the_first_window_is_not_held_for_paced():
+    assert slowed_by_sender(packets=9, slope_ns=80, waited_ns=0) is None
+    assert slowed_by_sender(packets=46, slope_ns=80, waited_ns=0)
+    assert slowed_by_sender(packets=46, slope_ns=80, waited_ns=4500 * 80) is None
+    assert slowed_by_sender(packets=46, slope_ns=80, waited_ns=np.inf) is None
+
+
+def rows_of(messages):
+    """The rows as totals take them in."""
+    frame = messages.astype(object).where(messages.notna(), None)
+    stages = {
+        "transit_ns": messages["arrive_ns"] - messages["xmit_ns"],
+        "qdisc_ns": messages["xmit_ns"] - messages["queue_ns"],
+        "end_to_end_ns": messages["read_ns"] - messages["send_ns"],
+    }
+    return MessageRows(frame.assign(**stages).to_dict("records"))
+
+
+@pytest.mark.parametrize(("make", "told"), [(paced, False), (queued, True)])
+def test_a_runs_own_fit_is_refused_where_its_messages_were_paced(make, told):
+    messages = make()
+    totals = MessageTotals()
+    totals.add(rows_of(messages))
+    trips = messages[messages["kind"] == "request"]
+    size = trips["size_bytes"].to_numpy(float)
+    rounds = pd.Series(size).groupby(size).cumcount().to_numpy(float)
+    rtt = 2 * ONE_WAY_NS + 2 * TCP.wire_bytes(size) * 8e9 / PACE + rounds
+    fit = round_trip_fit(size, rtt, rounds, "tcp", RUN, totals)
+    assert (fit["bandwidth_bits_per_second"] is not None) == told
+    assert ("did not wait behind others" in fit["reason"]) != told
+    # UDP has no pace of its own
+    udp = round_trip_fit(size, rtt, rounds, "udp", RUN, totals)
+    assert udp["bandwidth_bits_per_second"] is not None
+
+
+def test_packets_that_crossed_before_the_last_was_handed_over_lower_the_range():
+    messages = ping_pong(1, Fifo(), Fifo())
+    wire = TCP.wire_bytes(messages["size_bytes"].to_numpy())
+    # a tenth of the link's time for a message passes before its last packet leaves
+    later = (0.1 * wire * 80).astype("int64")
+    messages = messages.assign(
+        protocol="udp",
+        xmit_ns=messages["xmit_ns"] + later,
+        packets=1,
+    )
+    stages = fit_stages(messages, reply_mode="echo", packets={"udp": TCP})
+    found = {(stage.direction, stage.quantity): stage.fit for stage in stages}
+    fit = found["request", "transit"]
+    assert fit.bandwidth_bits_per_second.low > 105e6
+    within = fit.link_rate_range
+    assert within.low <= 100e6 <= within.high
+    assert "first packets crossed" in within.reason
+    assert any("first packets crossed" in caveat for caveat in fit.caveats)
