@@ -8,12 +8,22 @@ import numpy as np
 import pandas as pd
 import pytest
 from latprof_analysis.changepoint import level_changes
+from latprof_analysis.fits.one_way import fit_one_way
 from latprof_analysis.readers.result import Samples, samples_frame
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.group_figures import group_parts
 from latprof_analysis.report.level_parts import level_parts, level_rows
+from latprof_analysis.report.link_table import link_parts
 from latprof_analysis.report.mode_figures import mode_parts
-from latprof_analysis.report.parts import Cell, Figure, Fold, Missing, Table, Text
+from latprof_analysis.report.parts import (
+    Cell,
+    Figure,
+    Fold,
+    Items,
+    Missing,
+    Table,
+    Text,
+)
 from latprof_analysis.run_setup import RunSetup
 from latprof_analysis.study import findings
 from latprof_analysis.study.levels import placed_levels, since_first_read
@@ -217,3 +227,37 @@ def test_a_whole_study_shows_its_findings_in_their_sections() -> None:
     for name in ("modes-tcp-request", "modes-tcp-reply", "by-size-tcp-request"):
         assert name in names
     assert "by-packets-tcp-request" not in names
+
+
+def test_the_link_each_way_is_told_with_its_range_or_why_it_is_not() -> None:
+    rng = np.random.default_rng(1)
+    sizes, rounds = np.tile([64.0, 1000, 4000, 16000, 64000], 40), np.arange(200) // 5
+    fit = fit_one_way(sizes, 1e6 + 80 * sizes + rng.uniform(0, 5e4, 200), rounds)
+    best = {"quantity": "one_way", "fit": fit.as_dict()}
+    document = {
+        "link": {"udp request": best, "tcp reply": {"reason": "it was paced"}},
+        "dispersion": {
+            "udp message": {
+                "bandwidth_bits_per_second": {"value": 1e8, "low": 9e7, "high": 1.1e8},
+                "trains": 6,
+                "packets": 600,
+            },
+            "tcp message": {"bandwidth_bits_per_second": None},
+        },
+    }
+    table, notes = link_parts(document)
+    assert isinstance(table, Table)
+    by_fit, by_trains = table.rows
+    assert isinstance(by_fit[1], Cell)
+    assert 99 < float(by_fit[1].text.removesuffix(" Mbit/s")) < 101
+    low, high = str(by_fit[2]).removesuffix(" Mbit/s").split(" to ")
+    # of 80 ns a byte 1.7 may be the hosts'
+    assert float(high) == pytest.approx(1.02 * float(low), rel=0.01)
+    assert by_fit[4] == "200"
+    assert by_trains[1] == Cell("100 Mbit/s", "90 to 110 Mbit/s")
+    assert isinstance(notes, Items)
+    assert notes.items[-1] == "tcp reply: refused: it was paced"
+    assert any("the link's own rate is" in item for item in notes.items)
+    (missing,) = link_parts({"link": {"tcp reply": {"reason": "it was paced"}}})
+    assert isinstance(missing, Missing)
+    assert link_parts({}) == []

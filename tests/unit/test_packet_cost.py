@@ -17,6 +17,7 @@ from latprof_analysis.wire import Packets
 TCP = Packets.tcp(mtu_bytes=1500)
 BARE = replace(TCP, overhead_bytes=0)  # as if nobody had told of the headers
 BYTE_NS = 80.0
+EIGHT = [64, 256, 700, 1400, 2500, 4000, 16_000, 64_000]
 
 
 def cost_of(size, delay, rounds, packets=TCP, confidence=0.95, resamples=200):
@@ -58,7 +59,7 @@ def holds(estimate, truth):
     return estimate is not None and estimate.low <= truth <= estimate.high
 
 
-@pytest.mark.parametrize("sizes", [SIZES, [64, 700, 1400, 4000, 16_000, 64_000]])
+@pytest.mark.parametrize("sizes", [SIZES, EIGHT])
 def test_intervals_cover_the_truth_whatever_the_noise(sizes):
     held = []
     for noise in NOISES.values():
@@ -130,8 +131,8 @@ def test_a_delay_of_another_shape_gives_a_wide_interval():
     ("sizes", "packets", "why"),
     [
         (SIZES, Packets(), "how messages are cut into packets is not known"),
-        ([64, 200, 400, 800, 1400], TCP, "all messages are of as many packets"),
-        ([64, 1400, 9000, 64_000], TCP, "5 sizes are needed, got 4"),
+        (np.arange(100, 1400, 150), TCP, "all messages are of as many packets"),
+        ([64, 512, 1400, 2000, 4000, 9000, 64_000], TCP, "8 sizes are needed, got 7"),
         (1448 * np.arange(1, 9), TCP, "packets grow in step with bytes"),
     ],
 )

@@ -15,6 +15,7 @@ from latprof_analysis.report.fit_figures import fit_parts
 from latprof_analysis.report.fit_text import fit_text
 from latprof_analysis.report.group_figures import group_parts
 from latprof_analysis.report.level_parts import level_parts, level_rows
+from latprof_analysis.report.link_table import link_parts
 from latprof_analysis.report.loss_model_parts import loss_groups, loss_model_parts
 from latprof_analysis.report.loss_parts import loss_parts
 from latprof_analysis.report.mode_figures import mode_parts
@@ -125,13 +126,15 @@ def _first_open(by_kind: dict[str, list[Part]]) -> list[Part]:
 
 def _fits(study: Study) -> list[Part]:
     told = study.document.get("round_trips") or {}
+    link = link_parts(study.document)
     by_protocol = {
         protocol: _fit(protocol, figures.get("fit") or {}, study)
         for protocol, figures in told.items()
     }
     if not by_protocol:
-        return [Missing("Fit", "there are no round trips: the runs had no generator")]
-    return _first_open(by_protocol)
+        reason = "there are no round trips: the runs had no generator"
+        return [*link, Missing("Fit", reason)]
+    return [*link, *_first_open(by_protocol)]
 
 
 def _fit(protocol: str, fit: dict[str, Any], study: Study) -> list[Part]:
