@@ -172,7 +172,7 @@ def test_the_levels_of_a_study_are_on_the_clock_of_its_time_line() -> None:
     later = rows.index >= 600
     for name in ("read_ns", "receive_queue_ns", "end_to_end_ns"):
         rows[name] = rows[name] + np.where(later, 50_000_000, 0)
-    found = message_figures(rows, RunSetup(), thorough=False, thinned=False)
+    found = message_figures(rows, rows, RunSetup(), thorough=False, every=1)
     levels = found["messages"]["tcp request"]["time"]["level_changes"]
     (change,) = levels["changes"]
     # a message each 5 ms; the first of the new level is read 50 ms later

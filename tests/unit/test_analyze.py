@@ -8,10 +8,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from known_links import RATE, TCP
 from latprof_analysis import cli
+from latprof_analysis.scans import drawn, tasks
+from latprof_analysis.stages import STAMPS, stages_of
 from latprof_analysis.study import analyze as analyze_paths
 from run_folders import write_run
+from simulated_links import Fifo, message
 
 DATA = Path(__file__).parents[1] / "data"
 FILES = [path for path in sorted(DATA.iterdir()) if path.name != "seeds"]
@@ -289,3 +294,30 @@ def test_the_library_gives_what_the_command_prints(tmp_path, capsys):
     assert len(found.messages) == sum(
         kind["messages"] for kind in found.document["kinds"].values()
     )
+
+
+def test_dispersion_and_pairs_of_a_thinned_run_are_those_of_neighbours(
+    tmp_path, monkeypatch
+):
+    # Every second message of a train would have it arrive at half the link's rate.
+    for module in (drawn, tasks):
+        monkeypatch.setattr(module, "EVEN_ROWS", 500)
+    monkeypatch.setattr(tasks, "STRETCH_ROWS", 3000)
+    link, rng, rows, t_ns = Fifo(), np.random.default_rng(1), [], 1e9
+    for i in range(6000):
+        t_ns += 8e7 if i % 100 == 0 else 1e4
+        rows.append(message("request", i, 1400, t_ns, link, rng.exponential(2e3)))
+    frame = pd.DataFrame(rows).assign(protocol="udp", hops=0)
+    times = [name for name in frame if name.endswith("_ns")]
+    frame[times] = frame[times].round().astype("int64")
+    stamps = {name: frame[f"{name}_ns"].to_numpy() for name in STAMPS}
+    for name, values in stages_of(stamps).items():
+        frame[f"{name}_ns"] = values
+    frame.to_csv(tmp_path / "messages.csv", index=False)
+    found = analyze_paths(tmp_path).document
+    assert found["thinned"]["messages"]["of"] == 6000
+    dispersion = found["dispersion"]["udp request"]
+    wire_share = 1400 / TCP.wire_bytes(1400)  # told of no headers
+    rate = dispersion["bandwidth_bits_per_second"]["value"]
+    assert rate == pytest.approx(RATE * wire_share, rel=0.001)
+    assert dispersion["packets"] <= 3000

@@ -12,7 +12,7 @@ import pytest
 from latprof_analysis.errors import LatprofError
 from latprof_analysis.histogram import bucket_edges
 from latprof_analysis.readers import ReadError, cells, pieces, read_runs
-from latprof_analysis.scans import drawn, scan
+from latprof_analysis.scans import drawn, scan, tasks
 from latprof_analysis.scans.scan import scan_runs
 from latprof_analysis.stages import BLANK
 from made_runs import SIZES, as_parquet, messages, round_trips, write_run, write_table
@@ -118,7 +118,7 @@ def test_rows_to_draw_are_even_ones_and_apart_the_slowest_of_each_kind(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(drawn, "EVEN_ROWS", 100)
-    monkeypatch.setattr(scan, "EVEN_ROWS", 100)
+    monkeypatch.setattr(tasks, "EVEN_ROWS", 100)
     monkeypatch.setattr(drawn, "SLOWEST_ROWS", 7)
     monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
     folder = write_run(tmp_path / "run", 2000)
@@ -128,13 +128,36 @@ def test_rows_to_draw_are_even_ones_and_apart_the_slowest_of_each_kind(
     for frame in (even, slow):
         assert list(frame.columns) == list(rows.columns)
         assert frame["sequence"].is_monotonic_increasing
-    assert len(even) == 100
+    # a piece's last rows may be too few for one of them
+    assert 90 <= len(even) <= 100
     assert np.diff(even["sequence"]).max() <= 3 * 2000 / 100
     assert not set(even["sequence"]) & set(slow["sequence"])
     for _, part in rows.groupby(["protocol", "kind"], observed=True):
         slowest = part.nlargest(7, "end_to_end_ns")["sequence"]
         assert set(slowest) <= set(even["sequence"]) | set(slow["sequence"])
     assert len(slow) <= 7 * 6
+
+
+def test_of_kinds_that_take_turns_each_has_its_share_of_the_rows_to_draw(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(drawn, "EVEN_ROWS", 200)
+    monkeypatch.setattr(tasks, "EVEN_ROWS", 200)
+    monkeypatch.setattr(tasks, "STRETCH_ROWS", 300)
+    folder = write_run(tmp_path / "run", 4000)
+    rows = read_runs(folder).messages
+    found = scan_runs(folder)
+    shares = found.message_rows["kind"].value_counts(normalize=True)
+    assert shares["request"] == pytest.approx(0.5, abs=0.1)  # 3 sigma of 200
+    # what needs neighbours has them: the first rows, none left out
+    stretch = found.stretch_rows
+    assert stretch["sequence"].tolist() == rows["sequence"].tolist()[:300]
+    assert set(found.message_rows.columns) == set(stretch.columns)
+
+
+def test_where_nothing_is_thinned_all_rows_are_the_stretch(tmp_path):
+    found = scan_runs(write_run(tmp_path / "run", 50))
+    assert found.stretch_rows is found.message_rows
 
 
 def _ended(task):

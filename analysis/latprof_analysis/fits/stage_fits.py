@@ -93,6 +93,7 @@ def fit_stages(
     *,
     reply_mode: ReplyMode | None,
     packets: Mapping[str, Packets] | None = None,
+    in_turn: pd.DataFrame | None = None,
     quantities: Sequence[str] = tuple(QUANTITIES),
     confidence: float = 0.95,
     resamples: int = 400,
@@ -113,6 +114,9 @@ def fit_stages(
         traffic that was only watched; then no bandwidth is told from round trips.
     packets : mapping of str to Packets, optional
         By protocol, how messages are cut. Without it bandwidth is that of payload.
+    in_turn : DataFrame, optional
+        Messages without gaps, among which replies are paired with their requests,
+        where `messages` are some of many.
     quantities : sequence of str
         Keys of ``QUANTITIES``.
 
@@ -134,6 +138,8 @@ def fit_stages(
     100
     """
     _check_columns(messages)
+    if in_turn is not None:
+        _check_columns(in_turn)
     unknown = [name for name in quantities if name not in QUANTITIES]
     if unknown:
         names = ", ".join(QUANTITIES)
@@ -147,7 +153,8 @@ def fit_stages(
     for protocol, rows in messages.groupby("protocol", sort=True):
         cut = (packets or {}).get(str(protocol))
         found += _one_ways(str(protocol), rows, cut, quantities, options)
-        found += _round_trip(str(protocol), rows, cut, reply_mode, options)
+        turns = rows if in_turn is None else in_turn[in_turn["protocol"] == protocol]
+        found += _round_trip(str(protocol), turns, cut, reply_mode, options)
     return found
 
 

@@ -228,7 +228,8 @@ def _notes(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Part]:
         notes.append(
             f"figures draw {number(len(study.messages))} messages, evenly taken of "
             f"{number(thinned['of'])}, and in the time line "
-            "the slowest, too; tables count all"
+            "the slowest, too; tables count all. What needs neighbours, such as "
+            f"trains, is of the first {number(thinned['without_gaps'])}"
         )
     left = list(kinds)[_MOST_KINDS:]
     if left:

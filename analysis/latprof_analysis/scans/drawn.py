@@ -1,7 +1,8 @@
 """Rows to draw: some of all evenly over the run, and apart the slowest messages.
 
 What is computed of the even ones holds for all; with the slowest among them tails
-would be too heavy.
+would be too heavy. What needs neighbours (trains, variation from one message to the
+next) has a stretch without gaps.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from latprof_analysis.stages import BLANK
 
 EVEN_ROWS = 200_000
 SLOWEST_ROWS = 1_000
+STRETCH_ROWS = 50_000
+# Multiples of the golden ratio stand apart evenly, and in step with nothing.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # To choose the slowest takes longer than to keep some rows more.
 _PRUNED_ABOVE = 20_000
 # Of what the slowest are kept: of messages by protocol and kind.
@@ -33,7 +37,7 @@ class Drawn:
     Attributes
     ----------
     table : {'messages', 'round_trips'}
-    even, slow : list of DataFrame
+    even, slow, stretch : list of DataFrame
         By the number of the row, which is unique among all that are merged, and
         rises in their order.
     """
@@ -42,11 +46,13 @@ class Drawn:
         self.table = table
         self.even: list[pd.DataFrame] = []
         self.slow: list[pd.DataFrame] = []
+        self.stretch: list[pd.DataFrame] = []
 
     def merge(self, later: Drawn) -> None:
         """Take over what `later` keeps."""
         self.even += later.even
         self.slow += later.slow
+        self.stretch += later.stretch
         if sum(map(len, self.even)) > 4 * EVEN_ROWS:
             self.even = [_evenly(_indexed(self.even), 2 * EVEN_ROWS)]
         if sum(map(len, self.slow)) > _PRUNED_ABOVE:
@@ -87,23 +93,31 @@ class Drawing:
         Of so many rows one is kept, evenly.
     first : int
         Number of the first row.
+    stretch : int
+        So many rows from the first on are kept besides, without gaps.
     """
 
-    def __init__(self, table: str, stride: int, first: int) -> None:
+    def __init__(self, table: str, stride: int, first: int, stretch: int = 0) -> None:
         self._table = table
         self._stride = stride
         self._first = self._next = first
         self._even: list[tuple[Rows, Batch]] = []
         self._slow: list[tuple[Rows, Batch]] = []
         self._slowest = _Slowest()
+        self._stretch: list[tuple[Rows, Batch]] = []
+        self._until = first + stretch
 
     def add(self, batch: Batch) -> None:
         """Take in the rows that follow."""
-        offset = -(self._next - self._first) % self._stride
-        even = np.arange(offset, len(batch), self._stride)
+        even = _one_of_each(self._next - self._first, len(batch), self._stride)
         messages = self._table == "messages"
         slow = self._slowest.of(batch) if messages else np.empty(0, np.intp)
-        for rows, kept in ((even, self._even), (slow, self._slow)):
+        near = np.arange(min(len(batch), max(0, self._until - self._next)))
+        for rows, kept in (
+            (even, self._even),
+            (slow, self._slow),
+            (near, self._stretch),
+        ):
             if len(rows):
                 kept.append((self._next + rows, batch.take(rows)))
         self._next += len(batch)
@@ -113,6 +127,7 @@ class Drawing:
         drawn = Drawn(self._table)
         drawn.even = _frames(self._even, run)
         drawn.slow = _frames(self._slow, run)
+        drawn.stretch = _frames(self._stretch, run)
         drawn.prune()
         return drawn
 
@@ -128,6 +143,23 @@ def _frames(kept: list[tuple[Rows, Batch]], run: str) -> list[pd.DataFrame]:
     )
     frame.index = pd.Index(np.concatenate([rows for rows, _ in kept]))
     return [frame]
+
+
+def _one_of_each(before: int, count: int, stride: int) -> Rows:
+    """Return which of `count` rows are kept, one of each `stride`.
+
+    Not the first of each: requests and replies take turns, and an even stride would
+    keep the ones and none of the others.
+
+    Examples
+    --------
+    >>> _one_of_each(0, 12, 4).tolist(), _one_of_each(7, 5, 4).tolist()
+    ([0, 5, 10], [3])
+    """
+    groups = np.arange(before // stride, (before + count) // stride + 1)
+    drawn = groups.astype(np.uint64) * _GOLDEN >> np.uint64(32)
+    rows = groups * stride + (drawn % np.uint64(stride)).astype(np.intp) - before
+    return np.asarray(rows[(rows >= 0) & (rows < count)])
 
 
 class _Slowest:

@@ -22,20 +22,14 @@ from numpy.typing import NDArray
 
 from latprof_analysis.errors import LatprofError
 from latprof_analysis.fits.trips import rounds_of
-from latprof_analysis.readers.detection import detect
-from latprof_analysis.readers.paths import TABLES, expand
-from latprof_analysis.readers.pieces import Piece, pieces_of
-from latprof_analysis.readers.result import BadRow, ReadError
+from latprof_analysis.readers.result import BadRow, concatenated
 from latprof_analysis.readers.run_folder import (
     SCHEMAS,
-    read_documents,
-    run_names,
-    table_file,
 )
 from latprof_analysis.readers.table import Table
 from latprof_analysis.run_setup import setup_of
-from latprof_analysis.scans.drawn import EVEN_ROWS
 from latprof_analysis.scans.scan_part import Part, Task, scan_piece
+from latprof_analysis.scans.tasks import tasks_of
 from latprof_analysis.scans.totals import MessageTotals
 from latprof_analysis.scans.trip_totals import TripTotals
 from latprof_analysis.stages import BLANK
@@ -85,6 +79,9 @@ class Scan:
     message_rows, round_trip_rows : DataFrame
         With the columns of `run_schema` and ``run``: about 200,000 evenly, or all
         where there are fewer.
+    stretch_rows : DataFrame
+        Where `message_rows` are not all: the first messages of each run, together
+        some 50,000, without gaps. Else the same as those.
     slow_rows : DataFrame
         Of the slowest 1000 messages of each kind those that `message_rows` has not.
     row_counts : dict of (str, str) to int
@@ -97,6 +94,7 @@ class Scan:
     trip_totals: dict[str, TripTotals]
     trips: dict[tuple[str, str], Trips]
     message_rows: pd.DataFrame
+    stretch_rows: pd.DataFrame
     slow_rows: pd.DataFrame
     round_trip_rows: pd.DataFrame
     row_counts: dict[tuple[str, str], int]
@@ -139,7 +137,7 @@ def scan_runs(
     """
     documents: dict[str, dict[str, Any]] = {}
     notes: list[str] = []
-    tasks = _tasks(paths, documents, notes)
+    tasks = tasks_of(paths, documents, notes)
     if dask is None:
         whole = _merged(_parts(tasks), tasks, progress)
     else:
@@ -147,40 +145,6 @@ def scan_runs(
 
         whole = scan_on_cluster(tasks, dask, progress)
     return _finished(whole, documents, notes)
-
-
-def _tasks(
-    paths: Path | str | Iterable[Path | str],
-    documents: dict[str, dict[str, Any]],
-    notes: list[str],
-) -> list[Task]:
-    found: list[tuple[str, Piece]] = []
-    folders = expand(paths)
-    for path, run in zip(folders, run_names(folders), strict=True):
-        if path.is_dir():
-            documents[run] = read_documents(path, run, notes)
-        for table, file in _table_files(path):
-            found += [(run, piece) for piece in pieces_of(file, table)]
-    strides = {
-        table: max(1, sum(p.rows for _, p in found if p.table == table) // EVEN_ROWS)
-        for table in TABLES
-    }
-    return [
-        Task(piece, run, number, strides[piece.table])
-        for number, (run, piece) in enumerate(found)
-    ]
-
-
-def _table_files(path: Path) -> list[tuple[str, Path]]:
-    """Return the tables of a folder, or the one that a file is."""
-    form = detect(path)
-    if form == "run":
-        files = {table: table_file(path, table) for table in TABLES}
-        return [(table, file) for table, file in files.items() if file]
-    table = form.replace("-", "_")
-    if table not in TABLES:
-        raise ReadError(path, f"it is no run folder, and no table of one, but {form}")
-    return [(table, path)]
 
 
 def _parts(tasks: list[Task]) -> Iterator[Part]:
@@ -238,6 +202,11 @@ def _finished(
         ignored = ", ".join(names[:8])
         notes.append(f"{run}: columns of {table} that are not known: {ignored}")
     message_rows, slow_rows = _frames(whole, "messages")
+    stretch = whole.drawn["messages"].stretch if "messages" in whole.drawn else []
+    count = sum(n for (_, table), n in whole.row_counts.items() if table == "messages")
+    stretch_rows = message_rows
+    if len(message_rows) < count:
+        stretch_rows = concatenated(stretch) if stretch else message_rows.iloc[:0]
     skipped = [file.skipped for file in whole.files.values()]
     return Scan(
         messages=whole.messages,
@@ -247,6 +216,7 @@ def _finished(
             for key, parts in whole.trips.items()
         },
         message_rows=message_rows,
+        stretch_rows=stretch_rows,
         slow_rows=slow_rows,
         round_trip_rows=_frames(whole, "round_trips")[0],
         row_counts=dict(whole.row_counts),

@@ -36,12 +36,15 @@ class Task:
         Its place among all pieces.
     stride : int
         Of so many rows one is kept to be drawn.
+    stretch : int
+        Besides, so many rows from its first on.
     """
 
     piece: Piece
     run: str
     number: int
     stride: int
+    stretch: int = 0
 
 
 @dataclass
@@ -116,7 +119,7 @@ def scan_piece(task: Task) -> Part:
     part = Part()
     piece = task.piece
     reader = PieceReader(piece)
-    drawing = Drawing(piece.table, task.stride, task.number << 40)
+    drawing = Drawing(piece.table, task.stride, task.number << 40, task.stretch)
     take = _take_messages if piece.table == "messages" else _take_trips
     for batch in reader:
         try:

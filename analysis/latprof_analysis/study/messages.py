@@ -24,7 +24,12 @@ _LINK = ("transit", "one_way")
 
 
 def message_figures(
-    messages: pd.DataFrame, setup: RunSetup, *, thorough: bool, thinned: bool
+    messages: pd.DataFrame,
+    stretch: pd.DataFrame,
+    setup: RunSetup,
+    *,
+    thorough: bool,
+    every: int,
 ) -> dict[str, Any]:
     """Describe messages by kind.
 
@@ -32,12 +37,16 @@ def message_figures(
     ----------
     messages : DataFrame
         Columns of `readers.run_schema`.
+    stretch : DataFrame
+        Messages that follow each other without gaps: all, or of a large run some.
+        What needs neighbours comes from these.
     setup : RunSetup
         What all their runs have in common.
     thorough : bool
         Fit each stage, not one-way delays only, and the queue that messages met.
-    thinned : bool
-        Not all messages are there, so that no order of losses is.
+    every : int
+        Of about so many messages one is in `messages`; 1: all are. Of some there is
+        no order of losses.
 
     Returns
     -------
@@ -47,16 +56,17 @@ def message_figures(
         end, ``tail``, ``time``, ``delay_variation`` (transit of the most frequent
         size), ``queueing``, and of datagrams ``loss``.
     """
-    kinds = dict(_kinds(messages))
-    fits = _stage_fits(messages, setup, thorough) if kinds else []
+    kinds, near = dict(_kinds(messages)), dict(_kinds(stretch))
+    fits = _stage_fits(messages, stretch, setup, thorough) if kinds else []
     return {
         "messages": {
-            name: _kind(rows, thorough) | _loss(name, rows, thinned)
+            name: _kind(rows, near.get(name, rows.iloc[:0]), every, thorough)
+            | ({} if every > 1 else _loss(name, rows))
             for name, rows in kinds.items()
         },
         "link": _link(fits),
         "stage_fits": [fit.as_dict() for fit in fits],
-        "dispersion": _dispersions(messages, setup) if kinds else {},
+        "dispersion": _dispersions(stretch, setup) if kinds else {},
     }
 
 
@@ -76,18 +86,21 @@ def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.loc[order.sort_values(["run", "since"], kind="stable").index]
 
 
-def _kind(rows: pd.DataFrame, thorough: bool) -> dict[str, Any]:
+def _kind(
+    rows: pd.DataFrame, near: pd.DataFrame, every: int, thorough: bool
+) -> dict[str, Any]:
     whole = rows[rows["end_to_end_ns"].notna()]
     times = floats(whole["end_to_end_ns"])
-    size, alike = _most_frequent(rows)
+    size, alike = _most_frequent(near)
     tail = findings.tail(times, whole["size_bytes"])
     of_modes = whole[whole["size_bytes"] == tail["modes_of"]]
     name_stages(tail["modes"].get("modes", []), of_modes)
     when = pd.DataFrame({"run": whole["run"], "t_s": since_first_read(whole)})
+    time = findings.over_time(above_usual(whole["size_bytes"], times), when)
     found = {
         "n": len(whole),
         "tail": tail,
-        "time": findings.over_time(above_usual(whole["size_bytes"], times), when),
+        "time": time | {"every": time["every"] * every},
         "delay_variation": {"size_bytes": size, "of": "transit"}
         | findings.delay_variation(floats(alike["transit_ns"])),
     }
@@ -96,9 +109,9 @@ def _kind(rows: pd.DataFrame, thorough: bool) -> dict[str, Any]:
     return found
 
 
-def _loss(name: str, rows: pd.DataFrame, thinned: bool) -> dict[str, Any]:
+def _loss(name: str, rows: pd.DataFrame) -> dict[str, Any]:
     """Tell how datagrams were lost, where the other end was seen at all."""
-    if not name.startswith("udp") or thinned:
+    if not name.startswith("udp"):
         return {}
     lost = (rows["arrive_ns"].isna() & rows["read_ns"].isna()).to_numpy()
     sent = rows["send_ns"].notna().to_numpy() | rows["queue_ns"].notna().to_numpy()
@@ -132,10 +145,11 @@ def above_usual(size_bytes: pd.Series[Any], times: Floats) -> Floats:
 
 
 def _stage_fits(
-    messages: pd.DataFrame, setup: RunSetup, thorough: bool
+    messages: pd.DataFrame, stretch: pd.DataFrame, setup: RunSetup, thorough: bool
 ) -> list[StageFit]:
     return fit_stages(
         messages,
+        in_turn=stretch,
         reply_mode=setup.reply_mode,
         packets=setup.packets or None,
         quantities=tuple(QUANTITIES) if thorough else _LINK,

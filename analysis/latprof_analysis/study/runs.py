@@ -63,9 +63,10 @@ def study_runs(
         "thinned": thinned or None,
         **message_figures(
             scan.message_rows,
+            scan.stretch_rows,
             setup,
             thorough=thorough,
-            thinned="messages" in thinned,
+            every=_every(thinned),
         ),
         "notes": notes,
         "skipped_rows": scan.skipped_rows,
@@ -73,6 +74,12 @@ def study_runs(
     }
     document["warnings"] = _warnings(scan, differences, one_thing)
     return Study(document, scan.message_rows, scan.round_trip_rows, scan.slow_rows)
+
+
+def _every(thinned: dict[str, Any]) -> int:
+    """Of how many messages one was kept."""
+    messages = thinned.get("messages")
+    return max(2, round(messages["of"] / messages["drawn"])) if messages else 1
 
 
 def _thinned(scan: Scan) -> dict[str, Any]:
@@ -85,6 +92,8 @@ def _thinned(scan: Scan) -> dict[str, Any]:
         count = sum(n for (_, name), n in scan.row_counts.items() if name == table)
         if len(frame) < count:
             found[table] = {"drawn": len(frame), "of": count}
+    if "messages" in found:
+        found["messages"]["without_gaps"] = len(scan.stretch_rows)
     return found
 
 
