@@ -10,6 +10,7 @@ import pytest
 from latprof_analysis.changepoint import level_changes
 from latprof_analysis.fits.one_way import fit_one_way
 from latprof_analysis.readers.result import Samples, samples_frame
+from latprof_analysis.report.answer import answer
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.group_figures import group_parts
 from latprof_analysis.report.level_parts import level_parts, level_rows
@@ -261,3 +262,17 @@ def test_the_link_each_way_is_told_with_its_range_or_why_it_is_not() -> None:
     (missing,) = link_parts({"link": {"tcp reply": {"reason": "it was paced"}}})
     assert isinstance(missing, Missing)
     assert link_parts({}) == []
+
+
+def test_where_no_line_tells_the_rate_trains_do_if_there_are_any() -> None:
+    bandwidth = {"value": 5.0004e8, "low": 4.9999e8, "high": 5.0009e8, "n": 106}
+    document: dict[str, Any] = {
+        "fit": {"model": "none", "reason": "one size"},
+        "dispersion": {"udp request": {"bandwidth_bits_per_second": bandwidth}},
+    }
+    assert answer(document) == [
+        "Trains of udp request messages arrive at 500.0 Mbit/s "
+        "(95%: 500.0 to 500.1 Mbit/s)."
+    ]
+    document["dispersion"]["udp request"]["bandwidth_bits_per_second"] = None
+    assert answer(document) == ["No line tells a bandwidth: one size."]

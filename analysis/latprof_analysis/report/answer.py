@@ -72,7 +72,8 @@ def _fit(document: dict[str, Any]) -> str:
     if not fit:
         return ""
     if fit.get("model") != "line":
-        return f"No bandwidth is told: {fit.get('reason', 'no fit was made')}."
+        reason = f"No line tells a bandwidth: {fit.get('reason', 'no fit was made')}."
+        return _trains(document) or reason
     bandwidth, fixed = _bandwidth(fit), fixed_delay(fit)
     if not bandwidth:
         return f"The delays grow as a line; no bandwidth is told: {fit['reason']}."
@@ -83,6 +84,19 @@ def _fit(document: dict[str, Any]) -> str:
         f"({bandwidth[1]}), fixed delay {fixed[0]} ({fixed[1]}){beside}."
         f"{_within(fit)}"
     )
+
+
+def _trains(document: dict[str, Any]) -> str:
+    """Say at what rate trains arrive, where they tell the link's."""
+    for kind, found in (document.get("dispersion") or {}).items():
+        bandwidth = found["bandwidth_bits_per_second"]
+        if bandwidth:
+            span = rate_span(bandwidth["low"], bandwidth["high"])
+            return (
+                f"Trains of {kind} messages arrive at {rate(bandwidth['value'])} "
+                f"(95%: {span})."
+            )
+    return ""
 
 
 def _within(fit: dict[str, Any]) -> str:

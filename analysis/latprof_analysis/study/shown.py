@@ -101,6 +101,11 @@ def answers(document: dict[str, Any]) -> list[str]:
             bandwidth = best["fit"]["bandwidth_bits_per_second"]
             told = f"{with_interval(bandwidth, rate)}, by {best['quantity']}"
             found.append(f"{kind}: the link carries {told}{_but_for(best['fit'])}")
+            continue
+        trains = document["dispersion"].get(kind, {}).get("bandwidth_bits_per_second")
+        if trains:
+            told = f"{with_interval(trains, rate)}, by dispersion of trains"
+            found.append(f"{kind}: the link carries {told}")
     return found
 
 
