@@ -186,14 +186,14 @@ class _Slowest:
 
 def _by_kind(batch: Batch) -> Iterator[tuple[tuple[str | None, ...], Rows]]:
     """Split the rows of a batch by _BY."""
+    texts = [batch.texts[name] for name in _BY]
     key = np.zeros(len(batch), np.int64)
-    for name in _BY:
-        codes, labels = batch.texts[name]
+    for codes, labels in texts:
         key = key * (len(labels) + 1) + codes + 1
     for kind in np.flatnonzero(np.bincount(key)).tolist():
         rows = np.flatnonzero(key == kind)
-        first = batch.row(int(rows[0]))
-        yield tuple(first[name] for name in _BY), rows
+        first = [(int(codes[rows[0]]), labels) for codes, labels in texts]
+        yield tuple(labels[i] if i >= 0 else None for i, labels in first), rows
 
 
 def _longest(rows: Rows, times: NDArray[np.int64]) -> Rows:

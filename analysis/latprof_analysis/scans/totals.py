@@ -86,9 +86,14 @@ class MessageTotals:
         missing = missing_code({s: rows.numbers[f"{s}_ns"] for s in STAMPS})
         for name, at in _by_kind(rows, measured):
             self._add_kind(self._kind(name), rows.numbers, missing, at)
+        ends = rows.numbers["end_to_end_ns"]
         i = slowest_row(rows.numbers, rows.texts, measured)
-        if i is not None:
-            self._meet(rows.row(i))
+        if i is None:
+            return
+        # to ask for a row is to have all its columns
+        if self.slowest and ends[i] < self.slowest["end_to_end_ns"]:
+            return
+        self._meet(rows.row(i))
 
     def merge(self, other: MessageTotals) -> None:
         """Add all that `other` has counted; the order makes no difference."""
