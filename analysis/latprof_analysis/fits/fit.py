@@ -27,10 +27,9 @@ from latprof_analysis.fits.long_messages import long_messages_differ
 from latprof_analysis.fits.packet_cost import packet_cost
 from latprof_analysis.fits.rate_caveats import (
     HOST_NS_PER_BYTE,
-    about_rate,
     host_share,
     hosts_hide,
-    rate_range,
+    with_range,
 )
 from latprof_analysis.fits.residuals import residuals_of
 from latprof_analysis.fits.rounds import Floats, LowDelays, low_delays
@@ -210,14 +209,13 @@ def _with_line(tested: Fit, line: Line, scale: Scale, host_limited: bool) -> Fit
     )
     if host_limited:
         return replace(found, caveats=(*tested.caveats, hosts_hide(line.slopes[0])))
-    found = replace(
+    rated = replace(
         found,
         host_share=host_share(line.slopes[0]),
         bandwidth_bits_per_second=scale.bandwidth(line.slopes),
         goodput_bits_per_second=scale.bandwidth(line.slopes, scale.payload_share),
     )
-    found = replace(found, link_rate_range=rate_range(found))
-    return replace(found, caveats=(*tested.caveats, *about_rate(found)))
+    return with_range(rated)
 
 
 def _too_early(unfitted: Fit, line: Line, low: LowDelays) -> str | None:

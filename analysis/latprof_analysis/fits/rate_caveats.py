@@ -67,7 +67,16 @@ def rate_range(fit: Fit, missing_share: float = 0.0) -> RateRange | None:
     return RateRange(low / (1 + missing_share), most, reason)
 
 
-def about_rate(fit: Fit) -> Iterator[str]:
+def with_range(fit: Fit, missing_share: float = 0.0) -> Fit:
+    """Return the fit with the range of the link's own rate, and what is in it.
+
+    `missing_share` is as of `rate_range`.
+    """
+    ranged = replace(fit, link_rate_range=rate_range(fit, missing_share))
+    return replace(ranged, caveats=(*fit.caveats, *_about_rate(ranged)))
+
+
+def _about_rate(fit: Fit) -> Iterator[str]:
     """Say what besides the link's rate is in a fit's bandwidth, if it is over 1%."""
     alone, within = of_bytes_alone(fit), fit.link_rate_range
     if alone and fit.packet_cost:

@@ -9,11 +9,10 @@ import pandas as pd
 
 from latprof_analysis.fits.fit_result import Fit
 from latprof_analysis.fits.rate_caveats import (
-    about_rate,
-    rate_range,
     refused,
     slowed_by_losses,
     slowed_by_sender,
+    with_range,
     without_rate,
     without_rate_caveats,
 )
@@ -53,12 +52,13 @@ def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
         return refused(fit, slowed)
     if quantity in _WHOLE:
         return fit
+    if quantity != "transit" or fit.model != "line":
+        return without_rate(fit)
     handed_over = _growth(way, "send", "xmit") / max(_growth(way, "xmit", "arrive"), 1)
-    if quantity != "transit" or fit.model != "line" or handed_over > _HANDED_OVER:
+    if handed_over > _HANDED_OVER:
         return without_rate(fit)
     bare = replace(fit, host_share=None, caveats=without_rate_caveats(fit))
-    bare = replace(bare, link_rate_range=rate_range(bare, max(0.0, handed_over)))
-    return replace(bare, caveats=(*bare.caveats, *about_rate(bare)))
+    return with_range(bare, max(0.0, handed_over))
 
 
 def slowed_way(messages: pd.DataFrame, fit: Fit) -> str | None:

@@ -28,7 +28,7 @@ from latprof_analysis.readers.run_folder import (
 )
 from latprof_analysis.readers.table import Table
 from latprof_analysis.run_setup import setup_of
-from latprof_analysis.scans.scan_part import Part, Task, scan_piece
+from latprof_analysis.scans.scan_part import Part, Task, rows_of, scan_piece
 from latprof_analysis.scans.tasks import tasks_of
 from latprof_analysis.scans.totals import MessageTotals
 from latprof_analysis.scans.trip_totals import TripTotals
@@ -203,9 +203,8 @@ def _finished(
         notes.append(f"{run}: columns of {table} that are not known: {ignored}")
     message_rows, slow_rows = _frames(whole, "messages")
     stretch = whole.drawn["messages"].stretch if "messages" in whole.drawn else []
-    count = sum(n for (_, table), n in whole.row_counts.items() if table == "messages")
     stretch_rows = message_rows
-    if len(message_rows) < count:
+    if len(message_rows) < rows_of(whole.row_counts, "messages"):
         stretch_rows = concatenated(stretch) if stretch else message_rows.iloc[:0]
     skipped = [file.skipped for file in whole.files.values()]
     return Scan(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,6 +113,11 @@ class Part:
                 self.files[path] = file
         self.row_counts.update(later.row_counts)
         self.ignored |= later.ignored
+
+
+def rows_of(row_counts: Mapping[tuple[str, str], int], table: str) -> int:
+    """Return how many rows all runs have of a table."""
+    return sum(count for (_, name), count in row_counts.items() if name == table)
 
 
 def scan_piece(task: Task) -> Part:

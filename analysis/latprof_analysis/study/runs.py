@@ -8,6 +8,7 @@ from typing import Any
 from latprof_analysis.run_figures import one_way
 from latprof_analysis.run_setup import RunSetup, common_setup, setup_of
 from latprof_analysis.scans.scan import Progress, Scan, scan_runs
+from latprof_analysis.scans.scan_part import rows_of
 from latprof_analysis.study import Study
 from latprof_analysis.study.group_intervals import kinds_with_intervals
 from latprof_analysis.study.messages import message_figures
@@ -89,7 +90,7 @@ def _thinned(scan: Scan) -> dict[str, Any]:
         ("messages", scan.message_rows),
         ("round_trips", scan.round_trip_rows),
     ):
-        count = sum(n for (_, name), n in scan.row_counts.items() if name == table)
+        count = rows_of(scan.row_counts, table)
         if len(frame) < count:
             found[table] = {"drawn": len(frame), "of": count}
     if "messages" in found:
