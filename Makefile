@@ -35,7 +35,7 @@ $(BUILD)/compile_commands.json: $(VENV)/ready $(shell find bpf agent tests meson
 
 build: $(VENV)/ready ## compile, and install into .venv for development
 	$(IN_VENV) pip install --quiet --no-build-isolation --no-deps \
-		-Cbuild-dir=build/editable --editable .
+		--config-settings=build-dir=build/editable --editable .
 
 test: build ## run the tests; those that need root are skipped without it
 	$(VENV)/bin/python -m pytest
