@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from latprof_analysis.scans.totals import MessageTotals
 
-from latprof_agent import round_trips
-from latprof_agent.aggregate import RoundTripTotals
-from latprof_agent.capture import Capture
-from latprof_agent.hidden import Hidden
-from latprof_agent.join import Joiner
-from latprof_agent.messages import MESSAGE, Messages, messages_of
-from latprof_agent.round_trips import Created, LogTail
-from latprof_agent.store import RunFolder
+from latprof_agent.capture.capture import Capture
+from latprof_agent.capture.untraced_time import UntracedTime
+from latprof_agent.join.joiner import Joiner
+from latprof_agent.join.message_rows import MESSAGE, Messages, messages_of
+from latprof_agent.sinks.round_trip_totals import RoundTripTotals
+from latprof_agent.sinks.run_files import RunFolder
+from latprof_agent.workload import generator_log
+from latprof_agent.workload.generator_log import Created, LogTail
 
 STEP_SECONDS = 0.02
 # To join often makes it neither faster nor more exact.
@@ -51,7 +51,7 @@ class Recorder:
     messages: MessageTotals = field(default_factory=lambda: MessageTotals(most=0))
     sources: list[Source] = field(default_factory=list)
     records: int = 0
-    hidden: Hidden = field(default_factory=Hidden)
+    hidden: UntracedTime = field(default_factory=UntracedTime)
     _held: deque[tuple[int, Messages]] = field(default_factory=deque)
     _joined_ns: int = 0
 
@@ -105,10 +105,10 @@ class Recorder:
             if not len(records):
                 continue
             source.created.add(records)
-            warmup = (records["flags"] & round_trips.WARMUP_FLAG) != 0
+            warmup = (records["flags"] & generator_log.WARMUP_FLAG) != 0
             measured = records[~warmup]
             source.totals.add(measured)
-            columns = round_trips.csv_columns(
+            columns = generator_log.csv_columns(
                 source.created.protocol, measured, source.totals.open_loop
             )
             self.folder.add_round_trips(columns, len(measured))
@@ -130,7 +130,7 @@ class Recorder:
         send_ns = np.maximum(rows.numbers["send_ns"], 0)
         for source in self.sources:
             mine = np.flatnonzero(source.created.rows_of(rows))
-            found, named = round_trips.created_of(
+            found, named = generator_log.created_of(
                 source.created,
                 kinds[mine],
                 rows.numbers["sequence"][mine],

@@ -10,20 +10,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from latprof_agent import probes
-from latprof_agent.aggregate import RoundTripTotals
-from latprof_agent.capture import Capture, Filter
-from latprof_agent.command import Command
+from latprof_agent.capture.capture import Capture
+from latprof_agent.capture.cost import AgentCost
 from latprof_agent.errors import CaptureError, LatprofError, WorkloadError
-from latprof_agent.generator import Generator, PingPong
 from latprof_agent.interrupts import Interrupt
-from latprof_agent.lab import Lab
-from latprof_agent.link import LinkSpec
+from latprof_agent.lab.lab import Lab
+from latprof_agent.lab.link import LinkSpec
+from latprof_agent.probes import catalogue
+from latprof_agent.probes.catalogue import PROBES, Capability, Probe
+from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import STEP_SECONDS, Recorder, Source
-from latprof_agent.round_trips import Created, LogTail
-from latprof_agent.store import RunFolder, check_free
-from latprof_agent.summary import summarize
-from latprof_agent.usage import Usage
+from latprof_agent.sinks.round_trip_totals import RoundTripTotals
+from latprof_agent.sinks.run_files import RunFolder, check_free
+from latprof_agent.sinks.summary import summarize
+from latprof_agent.workload.generator import Generator, PingPong
+from latprof_agent.workload.generator_log import Created, LogTail
+from latprof_agent.workload.user_command import Command
 
 Progress = Callable[[str, int, float, float], None]  # what, messages, done, planned
 
@@ -61,12 +63,12 @@ def run(
     options: RunOptions,
     progress: Progress,
     interrupt: Interrupt,
-    table: tuple[probes.Probe, ...] = probes.PROBES,
+    table: tuple[Probe, ...] = PROBES,
 ) -> Outcome:
     """Do one run; raises LatprofError only where nothing was recorded."""
     check_free(options.out)
     capabilities = (
-        probes.capabilities(options.protocols, table) if options.record else []
+        catalogue.capabilities(options.protocols, table) if options.record else []
     )
     _require_core(capabilities, options.record)
     with ExitStack() as stack:
@@ -77,7 +79,7 @@ def run(
         return session.run(table)
 
 
-def _require_core(capabilities: list[probes.Capability], record: bool) -> None:
+def _require_core(capabilities: list[Capability], record: bool) -> None:
     """Without a sender's and a receiver's half there is nothing to show."""
     usable = {c.quantity for c in capabilities if c.state != "unavailable"}
     missing = [c for c in capabilities if c.quantity in {"xmit", "ready"} - usable]
@@ -96,7 +98,7 @@ class _Session:
     def __init__(
         self,
         options: RunOptions,
-        capabilities: list[probes.Capability],
+        capabilities: list[Capability],
         interrupt: Interrupt,
         progress: Progress,
         lab: Lab | None,
@@ -106,10 +108,10 @@ class _Session:
         self.lab = lab
         self.interrupt = interrupt
         self._progress = progress
-        self._usage = Usage()
+        self._cost = AgentCost()
         self._runs: list[dict[str, Any]] = []
 
-    def run(self, table: tuple[probes.Probe, ...]) -> Outcome:
+    def run(self, table: tuple[Probe, ...]) -> Outcome:
         """Record all workloads, then sum up, whatever happens between."""
         self._command = self._make_command()
         if self.lab and not self._command:
@@ -131,14 +133,12 @@ class _Session:
             if self._command:
                 self._command.close()
 
-    def _open_capture(
-        self, watched: Filter, table: tuple[probes.Probe, ...]
-    ) -> Capture:
+    def _open_capture(self, watched: Filter, table: tuple[Probe, ...]) -> Capture:
         """Load the probes, or those of them that the kernel does not refuse."""
         try:
             return Capture(watched, self.capabilities, self.options.ring_bytes)
         except CaptureError:
-            proven = probes.proven_capabilities(watched.protocols, table)
+            proven = catalogue.proven_capabilities(watched.protocols, table)
             if proven == self.capabilities or not any(c.programs for c in proven):
                 raise
         _require_core(proven, self.options.record)
@@ -185,7 +185,7 @@ class _Session:
             "unmatched": recorder.joiner.unmatched,
             "link_counters": counters,
         }
-        summary = summarize(recorder, description, self._usage.as_dict())
+        summary = summarize(recorder, description, self._cost.as_dict())
         folder.remove_logs()  # first, since they take room on a full disk
         try:
             folder.write_json("run.json", description)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from figure import Figure, figure
-from latprof_agent.capture import Capture, Filter
-from latprof_agent.probes import capabilities
+from latprof_agent.capture.capture import Capture
+from latprof_agent.probes.catalogue import capabilities
+from latprof_agent.probes.filter import Filter
 from programs import compiled, cpus, output_of, plain_lab, responder
 from progress import Progress
 

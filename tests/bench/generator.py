@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 from figure import Figure, figure, ratios
-from latprof_agent.lab import Lab
-from latprof_agent.round_trips import LogTail
+from latprof_agent.lab.lab import Lab
+from latprof_agent.workload.generator_log import LogTail
 from programs import compiled, output_of, placements, plain_lab, responder
 from programs import generator as generator_path
 from progress import Progress

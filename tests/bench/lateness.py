@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from figure import Figure, figure
-from latprof_agent.round_trips import LogTail
+from latprof_agent.workload.generator_log import LogTail
 from programs import generator, output_of, placements, plain_lab, responder
 from progress import Progress
 

@@ -13,7 +13,7 @@ from progress import Progress
 
 MESSAGES = 1_000_000
 IMPORTS = """\
-import latprof_agent.session, latprof_agent.cli.run, latprof_agent.cli.progress
+import latprof_agent.session, latprof_agent.cli.run, latprof_agent.cli.progress_bar
 from pathlib import Path
 status = Path("/proc/self/status").read_text()
 print(status.split("VmHWM:")[1].split()[0])

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from latprof_agent.executables import find_executable
-from latprof_agent.lab import Lab
-from latprof_agent.link import LinkSpec
+from latprof_agent.lab.lab import Lab
+from latprof_agent.lab.link import LinkSpec
 
 HERE = Path(__file__).parent
 LATPROF = [sys.executable, "-m", "latprof_agent"]

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from latprof_agent.lab import Lab
-from latprof_agent.link import LinkSpec
+from latprof_agent.lab.lab import Lab
+from latprof_agent.lab.link import LinkSpec
 
 HERE = Path(__file__).parent
 

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from latprof_agent.lab import Lab
+from latprof_agent.lab.lab import Lab
 
 SOURCE = Path(__file__).parent / "dropper.bpf.c"
 

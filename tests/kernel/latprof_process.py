@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from latprof_agent.processes import ProcessId
+from latprof_agent.lab.processes import ProcessId
 from recording import wait_until
 
 REGISTRY = Path("/run/latprof")

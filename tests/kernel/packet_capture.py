@@ -7,7 +7,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from latprof_agent.lab import Lab
+from latprof_agent.lab.lab import Lab
 from recording import socket_in
 from timestamping import realtime_offset_ns
 

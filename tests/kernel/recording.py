@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from latprof_agent import netns
-from latprof_agent.capture import Capture, Filter
-from latprof_agent.lab import Lab
-from latprof_agent.probes import BOTH, capabilities
+from latprof_agent.capture.capture import Capture
+from latprof_agent.lab import netns
+from latprof_agent.lab.lab import Lab
+from latprof_agent.probes.catalogue import BOTH, capabilities
+from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import Recorder
-from latprof_agent.store import RunFolder
+from latprof_agent.sinks.run_files import RunFolder
 
 DEADLINE_SECONDS = 20.0
 

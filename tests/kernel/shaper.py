@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dropper import run_tc
-from latprof_agent.lab import Lab
+from latprof_agent.lab.lab import Lab
 
 ETHERNET_BYTES = 14
 IP_BYTES = {False: 20, True: 40}

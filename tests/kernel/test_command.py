@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from latprof_agent.control_group import PREFIX, cgroup2_mount, clean_dead_groups
+from latprof_agent.workload.control_group import (
+    PREFIX,
+    cgroup2_mount,
+    clean_dead_groups,
+)
 from recording import wait_until
 
 LATPROF = [sys.executable, "-m", "latprof_agent"]

@@ -9,9 +9,9 @@ import sys
 import time
 
 import pytest
-from latprof_agent import netns
-from latprof_agent.lab import Lab, clean_dead_labs, enter_netns
-from latprof_agent.link import LinkSpec
+from latprof_agent.lab import netns
+from latprof_agent.lab.lab import Lab, clean_dead_labs, enter_netns
+from latprof_agent.lab.link import LinkSpec
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces")
 

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from latprof_agent import netns
 from latprof_agent.errors import LatprofError
-from latprof_agent.lab import Lab, clean_dead_labs, enter_netns
-from latprof_agent.link import LinkSpec
+from latprof_agent.lab import netns
+from latprof_agent.lab.lab import Lab, clean_dead_labs, enter_netns
+from latprof_agent.lab.link import LinkSpec
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces")
 
@@ -23,8 +23,8 @@ LINKS = {"veth": LinkSpec(), "emulator": LinkSpec(delay_ns=1000, emulator="alway
 HOLDER = """
 import sys
 from pathlib import Path
-from latprof_agent.lab import Lab
-from latprof_agent.link import LinkSpec
+from latprof_agent.lab.lab import Lab
+from latprof_agent.lab.link import LinkSpec
 delay_ns = int(sys.argv[2])
 with Lab(LinkSpec(delay_ns=delay_ns, emulator="always" if delay_ns else "auto"),
          registry=Path(sys.argv[1])) as lab:

@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from latprof_agent import netns, qdisc
 from latprof_agent.errors import LabError, WorkloadError
-from latprof_agent.lab import Lab, clean_dead_labs
-from latprof_agent.link import LinkSpec
+from latprof_agent.lab import netns, qdisc
+from latprof_agent.lab.lab import Lab, clean_dead_labs
+from latprof_agent.lab.link import LinkSpec
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces")
 

@@ -6,8 +6,9 @@ import os
 
 import numpy as np
 import pytest
-from latprof_agent.capture import Capture, Filter
-from latprof_agent.probes import capabilities
+from latprof_agent.capture.capture import Capture
+from latprof_agent.probes.catalogue import capabilities
+from latprof_agent.probes.filter import Filter
 from recording import tcp_pair
 
 RING_BYTES = 4096

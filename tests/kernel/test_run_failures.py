@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 from latprof_agent import session
 from latprof_agent.errors import CaptureError
-from latprof_agent.generator import PingPong
 from latprof_agent.interrupts import Interrupt
-from latprof_agent.link import LinkSpec
-from latprof_agent.probes import PROBES, Way, capabilities
-from latprof_agent.processes import ProcessId
+from latprof_agent.lab.link import LinkSpec
+from latprof_agent.lab.processes import ProcessId
+from latprof_agent.probes.catalogue import PROBES, Way, capabilities
 from latprof_agent.session import RunOptions
+from latprof_agent.workload.generator import PingPong
 from latprof_process import REGISTRY, Latprof, kill, run
 from recording import wait_until
 

@@ -11,8 +11,8 @@ import os
 import numpy as np
 import pytest
 from brackets import STAGES
-from latprof_agent.generator import Generator, PingPong
-from latprof_agent.round_trips import LogTail
+from latprof_agent.workload.generator import Generator, PingPong
+from latprof_agent.workload.generator_log import LogTail
 from peers import DATA_SEGS_OUT, TOTAL_RETRANS, Peer, read, send, tcp_info
 from recording import recording, tcp_pair, wait_until
 

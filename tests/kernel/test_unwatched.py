@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from latprof_agent.capture import Filter
+from latprof_agent.probes.filter import Filter
 from recording import recording, tcp_pair, udp_pair
 
 

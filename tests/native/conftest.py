@@ -1,8 +1,8 @@
 """Links to test, removed afterwards."""
 
 import pytest
-from latprof_agent.lab import Lab
-from latprof_agent.link import LinkSpec
+from latprof_agent.lab.lab import Lab
+from latprof_agent.lab.link import LinkSpec
 
 # Below 1280 bytes there is no IPv6 on the link: no packets but the test's own.
 MTU_BYTES = 1200

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from latprof_agent import netns
 from latprof_agent.executables import find_executable
+from latprof_agent.lab import netns
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces")
 

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_agent import join
-from latprof_agent.datagrams import match_datagrams
-from latprof_agent.join import (
+from latprof_agent.join.datagrams import match_datagrams
+from latprof_agent.join.joiner import (
     IPPROTO_TCP,
     PENDING_LIMIT,
     RANGE_KEEP_NS,
     SETTLE_NS,
     Joiner,
 )
-from latprof_agent.layout import layout_of
+from latprof_agent.probes.layout import layout_of
 
 LAYOUT = layout_of()
 DRAIN_NS = 20_000_000
@@ -271,7 +270,7 @@ def test_memory_is_bounded_where_no_partner_ever_comes():
 def test_flows_that_are_not_used_are_let_go(monkeypatch):
     # halves are kept for 15 drains, so 300 flows and the old one are in use
     limit, fresh, drains = 800, 20, 100
-    monkeypatch.setattr(join, "FLOW_LIMIT", limit)
+    monkeypatch.setattr("latprof_agent.join.joiner.FLOW_LIMIT", limit)
     joiner, rows, expected = Joiner(LAYOUT), [], []
     old = 10**6
     for i in range(drains):

@@ -6,8 +6,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from latprof_agent import btf
-from latprof_agent.layout import dtype_of, layout_of
+from latprof_agent.probes import btf
+from latprof_agent.probes.layout import dtype_of, layout_of
 
 
 @pytest.mark.parametrize("ring", sorted(layout_of().rings))

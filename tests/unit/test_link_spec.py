@@ -2,7 +2,7 @@
 
 import pytest
 from latprof_agent.errors import LabError, UsageError
-from latprof_agent.link import LinkSpec
+from latprof_agent.lab.link import LinkSpec
 
 
 @pytest.mark.parametrize(

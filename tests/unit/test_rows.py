@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent import _rows
-from latprof_agent.messages import csv_text
+from latprof_agent.join.message_rows import csv_text
 from latprof_analysis.stages import BLANK
 
 NUMBERS = st.one_of(

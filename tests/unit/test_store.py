@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from latprof_agent import store
 from latprof_agent.errors import StoreError, UsageError
-from latprof_agent.round_trips import COLUMNS
-from latprof_agent.store import RunFolder, check_free
+from latprof_agent.sinks import run_files
+from latprof_agent.sinks.run_files import RunFolder, check_free
+from latprof_agent.workload.generator_log import COLUMNS
 
 
 def columns(count: int) -> list:
@@ -75,7 +75,7 @@ def test_folders_of_the_same_second_have_different_names(tmp_path, monkeypatch):
     check_free(None)
     made = [RunFolder(None) for _ in range(3)]
     assert len({folder.path for folder in made}) == 3
-    assert {folder.path.parent for folder in made} == {store.DEFAULT_PARENT}
+    assert {folder.path.parent for folder in made} == {run_files.DEFAULT_PARENT}
 
 
 def test_a_file_that_cannot_grow_ends_with_a_whole_line(tmp_path):

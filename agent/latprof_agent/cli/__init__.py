@@ -17,7 +17,7 @@ SUBCOMMANDS = {
         "list what this kernel lets latprof measure", "latprof_agent.cli.probes"
     ),
     "lab": Subcommand(
-        "clean up what labs of dead processes left", "latprof_agent.cli.lab"
+        "clean up what labs of dead processes left", "latprof_agent.cli.lab_clean"
     ),
 }
 

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from latprof_agent.cli.root import require_root
-from latprof_agent.probes import Capability, proven_capabilities
+from latprof_agent.probes.catalogue import Capability, proven_capabilities
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         checked = _checked(options)
         require_root("run")
         from latprof_agent import session
-        from latprof_agent.cli.progress import progress_bar
+        from latprof_agent.cli.progress_bar import progress_bar
 
         with progress_bar(enabled=not options.quiet) as progress:
             outcome = session.run(checked, progress, interrupt)
@@ -51,14 +51,14 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from latprof_agent.show import show
+    from latprof_agent.sinks.terminal import show
 
     # only a terminal needs its lines broken; a file's reader may search in them
     show(summary, Console(soft_wrap=not sys.stdout.isatty()))
 
 
 def _link(options: argparse.Namespace) -> Any:
-    from latprof_agent.link import LinkSpec
+    from latprof_agent.lab.link import LinkSpec
 
     shaped = options.qdisc is not None
     rate = DEFAULT_RATE_BPS if options.rate is None else options.rate
@@ -103,7 +103,7 @@ def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
 
 
 def _plan(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
-    from latprof_agent.generator import DEFAULT_SIZES, PingPong
+    from latprof_agent.workload.generator import DEFAULT_SIZES, PingPong
 
     rounds = int(options.rounds or 0)
     client_cpu, server_cpu = _cpus(options)

@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from latprof_agent.control_group import ControlGroup, clean_dead_groups
 from latprof_agent.errors import WorkloadError
-from latprof_agent.lab import Lab
+from latprof_agent.lab.lab import Lab
+from latprof_agent.workload.control_group import ControlGroup, clean_dead_groups
 
 READY_SECONDS = 10.0  # for a server to listen
 END_SECONDS = 5.0  # between asking a command to end and ending it

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from latprof_agent import _drain
 from latprof_agent.errors import CaptureError
-from latprof_agent.trial import first_line, refusal
+from latprof_agent.probes.trial import first_line, refusal
 
 State = Literal["exact", "partial", "unavailable"]
 TRACEPOINT, FUNCTION = "tracepoint", "function"

@@ -13,7 +13,7 @@ from typing import Any
 
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.executables import find_executable
-from latprof_agent.lab import Lab
+from latprof_agent.lab.lab import Lab
 
 READY_SECONDS = 10.0
 END_SECONDS = 5.0  # between asking the client to end and ending it

@@ -23,15 +23,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from latprof_agent import interface, lab_registry, middle, netns, qdisc
-from latprof_agent.emulator import LinkEmulator
 from latprof_agent.errors import LabError, WorkloadError
 from latprof_agent.executables import find_executable
 from latprof_agent.interrupts import signals_as_exit, signals_deferred
-from latprof_agent.lab_registry import REGISTRY, Registration, clean_dead_labs
-from latprof_agent.link import LinkKind, LinkSpec
-from latprof_agent.netlink import connect
-from latprof_agent.netns import enter_netns
+from latprof_agent.lab import interface, netem_path, netns, qdisc
+from latprof_agent.lab.emulator import LinkEmulator
+from latprof_agent.lab.link import LinkKind, LinkSpec
+from latprof_agent.lab.netlink import connect
+from latprof_agent.lab.netns import enter_netns
+from latprof_agent.lab.registry import (
+    REGISTRY,
+    Registration,
+    clean_dead_labs,
+    namespaces_of,
+    remove_lab,
+)
 
 __all__ = ["Lab", "clean_dead_labs", "enter_netns"]
 
@@ -66,7 +72,7 @@ class Lab:
         self.spec = spec
         self.id = secrets.token_hex(4)
         self.name = f"latprof-{self.id}"
-        names = lab_registry.namespaces_of(self.id)
+        names = namespaces_of(self.id)
         self.a_netns, self.b_netns, self._middle_netns = names
         addresses = interface.IPV6_ADDRESS if spec.ipv6 else interface.IPV4_ADDRESS
         self.a_address, self.b_address = addresses["a"], addresses["b"]
@@ -121,7 +127,7 @@ class Lab:
                 self._emulator.close()
             self._emulator = None
             if self._registration:
-                lab_registry.remove_lab(self._registration.content)
+                remove_lab(self._registration.content)
                 self._registration.close()
             self._registration = None
             for child in self._children:
@@ -148,7 +154,7 @@ class Lab:
             for end in ("a", "b")
         }
         if self.link_kind == "netem":
-            netns.run_in(self._middle_netns, partial(middle.finish, self.spec))
+            netns.run_in(self._middle_netns, partial(netem_path.finish, self.spec))
         self.known = self.spec.known(self.link_kind)
         self.settings = {
             "congestion_control": ends["a"]["congestion_control"],
@@ -183,7 +189,7 @@ class Lab:
         for end in ("a", "b"):
             make = partial(self._make_veth, end, self._middle_netns)
             netns.run_in(self.netns_of(end), make)
-        netns.run_in(self._middle_netns, partial(middle.bring_up, self.spec.mtu))
+        netns.run_in(self._middle_netns, partial(netem_path.bring_up, self.spec.mtu))
 
     def _bring_up(self) -> None:
         for end in ("a", "b"):
@@ -256,5 +262,5 @@ class Lab:
         if self._emulator:
             counters["emulator"] = self._emulator.counters()
         if self.link_kind == "netem":
-            counters["netem"] = netns.run_in(self._middle_netns, middle.statistics)
+            counters["netem"] = netns.run_in(self._middle_netns, netem_path.statistics)
         return counters

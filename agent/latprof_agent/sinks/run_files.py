@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from latprof_agent import _rows, messages, round_trips
+from latprof_agent import _rows
 from latprof_agent.errors import LatprofError, StoreError, UsageError
+from latprof_agent.join import message_rows
+from latprof_agent.workload import generator_log
 
 DEFAULT_PARENT = Path("runs")
 
@@ -25,8 +27,8 @@ class RunFolder:
     def __init__(self, path: Path | None) -> None:
         self.path = _create(path)
         self.failed: StoreError | None = None
-        self._messages = self._open_csv("messages.csv", messages.COLUMNS)
-        self._round_trips = self._open_csv("round_trips.csv", round_trips.COLUMNS)
+        self._messages = self._open_csv("messages.csv", message_rows.COLUMNS)
+        self._round_trips = self._open_csv("round_trips.csv", generator_log.COLUMNS)
 
     def _open_csv(self, name: str, columns: tuple[str, ...]) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
@@ -39,7 +41,7 @@ class RunFolder:
             raise self._cannot_write(name, error) from error
         return descriptor
 
-    def add_messages(self, rows: messages.Messages) -> None:
+    def add_messages(self, rows: message_rows.Messages) -> None:
         """Append rows to messages.csv."""
         self._append(self._messages, "messages.csv", rows.columns(), len(rows))
 

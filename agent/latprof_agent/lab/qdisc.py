@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-from latprof_agent import netns
 from latprof_agent.errors import LabError
-from latprof_agent.link import LinkKind, LinkSpec
-from latprof_agent.netlink import connect, netlink_error
+from latprof_agent.lab import netns
+from latprof_agent.lab.link import LinkKind, LinkSpec
+from latprof_agent.lab.netlink import connect, netlink_error
 
 _ROOT = 0x10000
 _CLASS = 0x10001

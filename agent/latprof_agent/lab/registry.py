@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from latprof_agent import netns, processes
 from latprof_agent.errors import LabError
 from latprof_agent.interrupts import signals_deferred
-from latprof_agent.processes import ProcessId
+from latprof_agent.lab import netns, processes
+from latprof_agent.lab.processes import ProcessId
 
 REGISTRY = Path("/run/latprof")
 

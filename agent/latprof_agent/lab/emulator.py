@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from latprof_agent.errors import LabError
-from latprof_agent.link import LinkSpec
+from latprof_agent.lab.link import LinkSpec
 
 _START_S = 15.0
 _ANSWER_S = 5.0

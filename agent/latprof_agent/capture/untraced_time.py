@@ -16,7 +16,7 @@ KEPT = 1 << 16
 
 
 @dataclass
-class Hidden:
+class UntracedTime:
     """How many spells there were, and the last of them."""
 
     count: int = 0

@@ -15,8 +15,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Remove it, and say what it was."""
     require_root("lab")
-    from latprof_agent.control_group import clean_dead_groups
-    from latprof_agent.lab import clean_dead_labs
+    from latprof_agent.lab.lab import clean_dead_labs
+    from latprof_agent.workload.control_group import clean_dead_groups
 
     removed = clean_dead_labs() + clean_dead_groups()
     for name in removed:

@@ -9,8 +9,8 @@ import numpy as np
 from latprof_analysis.stages import BLANK
 from numpy.typing import NDArray
 
-from latprof_agent.join import IPPROTO_TCP
-from latprof_agent.messages import (
+from latprof_agent.join.joiner import IPPROTO_TCP
+from latprof_agent.join.message_rows import (
     MESSAGE,
     REPLY,
     REQUEST,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from latprof_agent.errors import LabError
-from latprof_agent.netlink import connect, netlink_error
+from latprof_agent.lab.netlink import connect, netlink_error
 
 IPV4_ADDRESS = {"a": "10.203.0.1", "b": "10.203.0.2"}
 IPV6_ADDRESS = {"a": "fd00:6c61:7470::1", "b": "fd00:6c61:7470::2"}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from latprof_agent import btf
+from latprof_agent.probes import btf
 
-OBJECT = Path(__file__).parent / "latprof.bpf.o"
+# an editable install has it in the build folder
+OBJECT = Path(str(files("latprof_agent") / "latprof.bpf.o"))
 
 
 def dtype_of(types: btf.Btf, type_id: int) -> np.dtype[Any]:

@@ -10,8 +10,8 @@ import numpy as np
 from latprof_analysis.stages import BLANK, STAGES, STAMPS, stages_of
 from numpy.typing import NDArray
 
-from latprof_agent.flows import Flows
-from latprof_agent.join import IPPROTO_TCP, Joiner, Pairs
+from latprof_agent.join.flows import Flows
+from latprof_agent.join.joiner import IPPROTO_TCP, Joiner, Pairs
 
 TEXTS = (
     "protocol",

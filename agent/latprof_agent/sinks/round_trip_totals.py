@@ -10,8 +10,8 @@ from latprof_analysis.scans.trip_totals import TripTotals
 from latprof_analysis.stages import BLANK
 from numpy.typing import NDArray
 
-from latprof_agent import round_trips
-from latprof_agent.messages import Ints
+from latprof_agent.join.message_rows import Ints
+from latprof_agent.workload import generator_log
 
 
 class RoundTripTotals:
@@ -36,9 +36,9 @@ class RoundTripTotals:
             return
         if self._first_sequence is None:
             self._first_sequence = int(records["sequence"].min())
-        lost = (records["flags"] & round_trips.LOST_FLAG) != 0
-        self.corrupt += int((records["flags"] & round_trips.CORRUPT_FLAG != 0).sum())
-        rtt = round_trips.rtt_ns(records, self.open_loop)
+        lost = (records["flags"] & generator_log.LOST_FLAG) != 0
+        self.corrupt += int((records["flags"] & generator_log.CORRUPT_FLAG != 0).sum())
+        rtt = generator_log.rtt_ns(records, self.open_loop)
         sizes, sent, intended = (
             records[name].astype("i8")
             for name in ("size_bytes", "sent_ns", "intended_ns")

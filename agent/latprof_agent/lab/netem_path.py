@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from latprof_agent import interface, qdisc
 from latprof_agent.errors import LabError
-from latprof_agent.link import LinkSpec
-from latprof_agent.netlink import connect, netlink_error
+from latprof_agent.lab import interface, qdisc
+from latprof_agent.lab.link import LinkSpec
+from latprof_agent.lab.netlink import connect, netlink_error
 
 _INGRESS = 0xFFFF0000
 _EVERY_PROTOCOL = 3  # ETH_P_ALL

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from latprof_agent import _drain
-from latprof_agent.layout import OBJECT, layout_of
+from latprof_agent.probes.layout import OBJECT, layout_of
 
 
 def first_line(error: OSError) -> str:

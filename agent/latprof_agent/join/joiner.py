@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_agent.capture import Batch
-from latprof_agent.datagrams import match_datagrams
-from latprof_agent.flows import Flows
-from latprof_agent.layout import Layout
+from latprof_agent.capture.rings import Batch
+from latprof_agent.join.datagrams import match_datagrams
+from latprof_agent.join.flows import Flows
+from latprof_agent.probes.layout import Layout
 
 Array = NDArray[Any]
 
