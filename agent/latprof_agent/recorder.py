@@ -1,9 +1,9 @@
-"""From rings to files and figures: the loop that every run shares.
+"""From the probes' rings to a sink: the loop of all that follows messages.
 
-    drain -> join -> hold -> created, retransmits -> figures, messages.csv
+    drain -> join -> hold -> retransmits, what sources know -> sink
 
-Rows are held for a while before they are written, since the generator's log and
-late retransmissions tell more of them.
+Rows are held for a while before they are finished, since late retransmissions and
+the log of a load generator tell more of them.
 """
 
 from __future__ import annotations
@@ -11,47 +11,48 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from latprof_analysis.scans.totals import MessageTotals
+from numpy.typing import NDArray
 
 from latprof_agent.capture.capture import Capture
-from latprof_agent.capture.untraced_time import UntracedTime
-from latprof_agent.join.joiner import Joiner
-from latprof_agent.join.message_rows import MESSAGE, Messages, messages_of
-from latprof_agent.sinks.round_trip_totals import RoundTripTotals
-from latprof_agent.sinks.run_files import RunFolder
-from latprof_agent.workload import generator_log
-from latprof_agent.workload.generator_log import Created, LogTail
+from latprof_agent.join.joiner import Joiner, Pairs
+from latprof_agent.join.message_rows import MESSAGE, Ints, Messages, messages_of
+from latprof_agent.sinks.round_trip_rows import RoundTrips
+from latprof_agent.sinks.sink import Sink, Tally
 
 STEP_SECONDS = 0.02
 # To join often makes it neither faster nor more exact.
 JOIN_NS = 100_000_000
 HOLD_NS = 1_500_000_000
-LOG_KEEP_NS = 10_000_000_000
 
 
-@dataclass
-class Source:
-    """One generator run that is being recorded."""
+class Source(Protocol):
+    """A program's own log: it knows of its messages what no probe can see."""
 
-    created: Created
-    totals: RoundTripTotals
-    log: LogTail
+    def read(self) -> RoundTrips | None:
+        """Take in what is new of the log; return the round trips in it, if any."""
+
+    def kinds_of(self, flows: NDArray[Any]) -> Ints:
+        """Name the messages of a table of flows; MESSAGE: not of this program."""
+
+    def created_of(self, rows: Messages) -> tuple[Ints, Ints, NDArray[np.int32]]:
+        """Tell which rows are its own, when each was made (0 unknown), their kinds."""
+
+    def forget_before(self, send_ns: int) -> None:
+        """Nobody will ask for messages that were sent before."""
 
 
 @dataclass
 class Recorder:
-    """Takes in what the probes and the generator say until `finish`."""
+    """Takes in what the probes and the sources say until `finish`."""
 
     capture: Capture
-    folder: RunFolder
+    sink: Sink
     joiner: Joiner = field(init=False)
-    messages: MessageTotals = field(default_factory=lambda: MessageTotals(most=0))
-    sources: list[Source] = field(default_factory=list)
     records: int = 0
-    hidden: UntracedTime = field(default_factory=UntracedTime)
+    _sources: list[Source] = field(default_factory=list)
     _held: deque[tuple[int, Messages]] = field(default_factory=deque)
     _joined_ns: int = 0
 
@@ -60,84 +61,90 @@ class Recorder:
         self.joiner = Joiner(self.capture.layout)
 
     def add_source(self, source: Source) -> None:
-        """Also record a generator run, from now on."""
-        self.sources.append(source)
+        """Ask this one, too, from now on."""
+        self._sources.append(source)
+
+    def step_for(self, seconds: float) -> None:
+        """Let time pass, and take in what comes meanwhile."""
+        until = time.monotonic() + seconds
+        while True:
+            time.sleep(STEP_SECONDS)
+            self.step()
+            if time.monotonic() >= until:
+                return
 
     def step(self) -> None:
-        """Join what was drained and write what is ready, if it is time."""
+        """Join what was drained and give out what is ready, if it is time."""
         if time.monotonic_ns() - self._joined_ns >= JOIN_NS:
             self._join()
+
+    def finish(self) -> None:
+        """Give out everything, halves too; the capture must have stopped."""
+        try:
+            self._join()
+            now = time.monotonic_ns()
+            self._hold(self.joiner.finish(), now)
+            self._read_sources()
+            self._give_out(now + 1)
+        finally:
+            self.sink.end(self.tally())
+
+    def tally(self) -> Tally:
+        """What was counted until now."""
+        return Tally(
+            self.records,
+            self.capture.counters(),
+            dict(self.joiner.unmatched),
+            self.capture.cost.as_dict(),
+        )
 
     def _join(self) -> None:
         self._joined_ns = time.monotonic_ns()
         batch = self.capture.read()
         drained_ns = self.capture.drained_ns
-        self.hidden.add(batch["hidden_spells"])
+        if len(batch["hidden_spells"]):
+            self.sink.add_untraced(batch["hidden_spells"])
         count = sum(map(len, batch.values()))
         self.records += count
         if count or self.joiner.waiting():
             self._hold(self.joiner.feed(batch, drained_ns), drained_ns)
-        self._read_logs()
-        self._write(drained_ns - HOLD_NS)
+        self._read_sources()
+        self._give_out(drained_ns - HOLD_NS)
 
-    def finish(self) -> None:
-        """Write everything, halves too; the capture must have stopped."""
-        self._join()
-        now = time.monotonic_ns()
-        self._hold(self.joiner.finish(), now)
-        self._read_logs()
-        self._write(now + 1)
-
-    def _hold(self, pairs: Any, now_ns: int) -> None:
+    def _hold(self, pairs: Pairs, now_ns: int) -> None:
         if len(pairs.sent_index):
             rows = messages_of(self.joiner, pairs, self._kinds)
             self._held.append((now_ns, rows))
 
-    def _kinds(self, flows: Any) -> Any:
+    def _kinds(self, flows: NDArray[Any]) -> Ints:
         kinds = np.full(len(flows), MESSAGE)
-        for source in self.sources:
-            kinds = np.maximum(kinds, source.created.kinds_of(flows))
+        for source in self._sources:
+            kinds = np.maximum(kinds, source.kinds_of(flows))
         return kinds
 
-    def _read_logs(self) -> None:
-        for source in self.sources:
-            records = source.log.read()
-            if not len(records):
-                continue
-            source.created.add(records)
-            warmup = (records["flags"] & generator_log.WARMUP_FLAG) != 0
-            measured = records[~warmup]
-            source.totals.add(measured)
-            columns = generator_log.csv_columns(
-                source.created.protocol, measured, source.totals.open_loop
-            )
-            self.folder.add_round_trips(columns, len(measured))
+    def _read_sources(self) -> None:
+        for source in self._sources:
+            trips = source.read()
+            if trips is not None and len(trips):
+                self.sink.add_round_trips(trips)
 
-    def _write(self, until_ns: int) -> None:
+    def _give_out(self, until_ns: int) -> None:
         while self._held and self._held[0][0] < until_ns:
             _, rows = self._held.popleft()
             self._complete(rows)
-            self.messages.add(rows)
-            self.folder.add_messages(rows)
-        for source in self.sources:
-            source.created.forget_before(until_ns - LOG_KEEP_NS)
+            self.sink.add_messages(rows)
+        for source in self._sources:
+            source.forget_before(until_ns)
 
     def _complete(self, rows: Messages) -> None:
         """Put in what became known while the rows were held."""
         rows.set_retransmits(self.joiner.retransmits_of(*rows.retransmit_range))
         created = np.zeros(len(rows), "i8")
         kinds, words = rows.texts["kind"]
-        send_ns = np.maximum(rows.numbers["send_ns"], 0)
-        for source in self.sources:
-            mine = np.flatnonzero(source.created.rows_of(rows))
-            found, named = generator_log.created_of(
-                source.created,
-                kinds[mine],
-                rows.numbers["sequence"][mine],
-                send_ns[mine],
-            )
-            created[mine] = found
-            kinds[mine] = named
+        for source in self._sources:
+            mine, found, named = source.created_of(rows)
+            created[mine], kinds[mine] = found, named
         # made before it was sent, or it is not the same message
+        send_ns = np.maximum(rows.numbers["send_ns"], 0)
         rows.set_created(np.where(created <= send_ns, created, 0))
         rows.texts["kind"] = kinds, words

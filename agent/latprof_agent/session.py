@@ -1,4 +1,4 @@
-"""One run, from the lab to the summary."""
+"""One run: a lab, a workload in it, and a recorder that fills the run folder."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from latprof_agent.capture.capture import Capture
+from latprof_agent.capture.capture import Capture, open_capture
 from latprof_agent.capture.cost import AgentCost
-from latprof_agent.errors import CaptureError, LatprofError, WorkloadError
+from latprof_agent.errors import LatprofError, WorkloadError
 from latprof_agent.interrupts import Interrupt
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.probes import catalogue
 from latprof_agent.probes.catalogue import PROBES, Capability, Probe
 from latprof_agent.probes.filter import Filter
-from latprof_agent.recorder import STEP_SECONDS, Recorder, Source
+from latprof_agent.recorder import STEP_SECONDS, Recorder
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder, check_free
+from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.sinks.summary import summarize
 from latprof_agent.workload.generator import Generator, PingPong
-from latprof_agent.workload.generator_log import Created, LogTail
+from latprof_agent.workload.generator_log import GeneratorLog
 from latprof_agent.workload.user_command import Command
 
 Progress = Callable[[str, int, float, float], None]  # what, messages, done, planned
@@ -70,28 +71,13 @@ def run(
     capabilities = (
         catalogue.capabilities(options.protocols, table) if options.record else []
     )
-    _require_core(capabilities, options.record)
+    catalogue.require_both_halves(capabilities)
     with ExitStack() as stack:
         interrupt.check()
         lab = stack.enter_context(Lab(options.link)) if options.in_lab else None
         interrupt.check()
         session = _Session(options, capabilities, interrupt, progress, lab)
         return session.run(table)
-
-
-def _require_core(capabilities: list[Capability], record: bool) -> None:
-    """Without a sender's and a receiver's half there is nothing to show."""
-    usable = {c.quantity for c in capabilities if c.state != "unavailable"}
-    missing = [c for c in capabilities if c.quantity in {"xmit", "ready"} - usable]
-    if record and missing:
-        raise CaptureError(
-            f"cannot follow messages: {missing[0].quantity}: {missing[0].reason}; "
-            f"{missing[0].remedy}"
-        )
-
-
-def _sent(recorder: Recorder) -> int:
-    return sum(source.totals.sent for source in recorder.sources)
 
 
 class _Session:
@@ -123,7 +109,10 @@ class _Session:
             protocols=self.options.protocols if self.options.record else (),
         )
         try:
-            with self._open_capture(watched, table) as capture:
+            with open_capture(
+                watched, self.capabilities, table, self.options.ring_bytes
+            ) as capture:
+                self.capabilities = capture.capabilities
                 folder = RunFolder(self.options.out)
                 try:
                     return self._record(capture, folder)
@@ -133,46 +122,34 @@ class _Session:
             if self._command:
                 self._command.close()
 
-    def _open_capture(self, watched: Filter, table: tuple[Probe, ...]) -> Capture:
-        """Load the probes, or those of them that the kernel does not refuse."""
-        try:
-            return Capture(watched, self.capabilities, self.options.ring_bytes)
-        except CaptureError:
-            proven = catalogue.proven_capabilities(watched.protocols, table)
-            if proven == self.capabilities or not any(c.programs for c in proven):
-                raise
-        _require_core(proven, self.options.record)
-        self.capabilities = proven
-        return Capture(watched, proven, self.options.ring_bytes)
-
     def _make_command(self) -> Command | None:
         if not self.options.command:
             return None
         return Command(self.options.command, self.options.server_command, self.lab)
 
     def _record(self, capture: Capture, folder: RunFolder) -> Outcome:
-        recorder = Recorder(capture, folder)
+        sink = RunSink(folder)
+        recorder = Recorder(capture, sink)
         failure: LatprofError | None = None
         try:
             folder.write_json("run.json", self._describe(folder, "running"))
             capture.start()
-            self._workloads(recorder, folder)
-            self._wait(recorder, SETTLE_SECONDS)
+            self._workloads(recorder, sink)
+            recorder.step_for(SETTLE_SECONDS)
         except LatprofError as error:
             failure = error
         capture.stop()
         try:
             recorder.finish()
-            if self.interrupt.seen and not recorder.records and not _sent(recorder):
+            sent = any(trips.sent for trips in sink.round_trips.values())
+            if self.interrupt.seen and not recorder.records and not sent:
                 self.interrupt.check()
         except LatprofError as error:
             failure = failure or error
-        return self._sum_up(recorder, folder, failure)
+        return self._sum_up(sink, failure)
 
-    def _sum_up(
-        self, recorder: Recorder, folder: RunFolder, failure: LatprofError | None
-    ) -> Outcome:
-        counters = None
+    def _sum_up(self, sink: RunSink, failure: LatprofError | None) -> Outcome:
+        folder, counters = sink.folder, None
         try:
             counters = self.lab.counters() if self.lab else None
         except LatprofError as error:
@@ -181,11 +158,11 @@ class _Session:
         state = "interrupted" if self.interrupt.seen and not failure else state
         description = self._describe(folder, state) | {
             "failure": str(failure) if failure else None,
-            "counters": recorder.capture.counters(),
-            "unmatched": recorder.joiner.unmatched,
+            "counters": sink.tally.counters,
+            "unmatched": sink.tally.unmatched,
             "link_counters": counters,
         }
-        summary = summarize(recorder, description, self._cost.as_dict())
+        summary = summarize(sink, description, self._cost.as_dict())
         folder.remove_logs()  # first, since they take room on a full disk
         try:
             folder.write_json("run.json", description)
@@ -197,23 +174,25 @@ class _Session:
             summary["failure"] = str(failure)
         return Outcome(folder.path, summary, failure)
 
-    def _workloads(self, recorder: Recorder, folder: RunFolder) -> None:
+    def _workloads(self, recorder: Recorder, sink: RunSink) -> None:
         if self._command:
             self._follow_command(self._command, recorder)
             return
         assert self.lab
         for protocol in self.options.protocols:
             if not self.interrupt.seen:
-                self._follow_generator(self.lab, protocol, recorder, folder)
+                self._follow_generator(self.lab, protocol, recorder, sink)
 
     def _follow_generator(
-        self, lab: Lab, protocol: str, recorder: Recorder, folder: RunFolder
+        self, lab: Lab, protocol: str, recorder: Recorder, sink: RunSink
     ) -> None:
-        plan, log = self.options.plan, folder.log_path(protocol)
+        plan, log = self.options.plan, sink.folder.log_path(protocol)
+        open_loop = plan.interval_ns > 0
         generator = Generator(lab, plan, protocol, log)
-        totals = RoundTripTotals(protocol, len(plan.sizes), plan.interval_ns > 0)
-        created = Created(protocol, generator.port)
-        recorder.add_source(Source(created, totals, LogTail(log)))
+        totals = RoundTripTotals(protocol, len(plan.sizes), open_loop)
+        sink.round_trips[protocol] = totals
+        port = generator.port
+        recorder.add_source(GeneratorLog(log, protocol, port, open_loop=open_loop))
         generator.start()
         started = time.monotonic()
         try:
@@ -221,7 +200,7 @@ class _Session:
                 if self.interrupt.seen:
                     generator.stop()
                 generator.check_responder()
-                self._wait(recorder, STEP_SECONDS)
+                recorder.step_for(STEP_SECONDS)
                 elapsed = time.monotonic() - started
                 if plan.rounds:
                     done, planned = totals.sent, plan.rounds * len(plan.sizes)
@@ -232,7 +211,7 @@ class _Session:
                     )
         finally:
             generator.stop()
-            self._finish_generator(generator, folder)
+            self._finish_generator(generator, sink.folder)
 
     def _finish_generator(self, generator: Generator, folder: RunFolder) -> None:
         try:
@@ -245,27 +224,18 @@ class _Session:
     def _follow_command(self, command: Command, recorder: Recorder) -> None:
         def drain() -> None:
             self.interrupt.check()
-            self._wait(recorder, STEP_SECONDS)
+            recorder.step_for(STEP_SECONDS)
 
         command.start(meanwhile=drain)
         while command.running():
             if self.interrupt.seen:
                 command.stop()
-            self._wait(recorder, STEP_SECONDS)
+            recorder.step_for(STEP_SECONDS)
             self._progress("command", recorder.records, 0, 0)
         try:
             command.finish()
         finally:
             self._runs.append(command.result)
-
-    def _wait(self, recorder: Recorder, seconds: float) -> None:
-        """Let time pass, draining in between."""
-        until = time.monotonic() + seconds
-        while True:
-            time.sleep(STEP_SECONDS)
-            recorder.step()
-            if time.monotonic() >= until:
-                return
 
     def _describe(self, folder: RunFolder, state: str) -> dict[str, Any]:
         uname = platform.uname()

@@ -19,6 +19,7 @@ from latprof_agent.probes.catalogue import BOTH, capabilities
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.run_files import RunFolder
+from latprof_agent.sinks.run_sink import RunSink
 
 DEADLINE_SECONDS = 20.0
 
@@ -38,14 +39,14 @@ def wait_until(holds: Callable[[], Any], what: str) -> Any:
 class Recording:
     """What was recorded; complete after the `with` block of `recording`."""
 
-    def __init__(self, recorder: Recorder, folder: RunFolder) -> None:
+    def __init__(self, recorder: Recorder, sink: RunSink) -> None:
         self.recorder = recorder
+        self.sink = sink
         self.counters: dict[str, int] = {}  # the probes', when recording ended
-        self._folder = folder
 
     def messages(self) -> pd.DataFrame:
         """messages.csv as written."""
-        return pd.read_csv(self._folder.path / "messages.csv")
+        return pd.read_csv(self.sink.folder.path / "messages.csv")
 
     def lost(self) -> dict[str, int]:
         """Records that found no room, by ring; must be empty in every test."""
@@ -65,9 +66,9 @@ def recording(
     numbers = itertools.count(1)
     while (folder / f"run{(n := next(numbers))}").exists():
         continue
-    store = RunFolder(folder / f"run{n}")
+    sink = RunSink(RunFolder(folder / f"run{n}"))
     with Capture(watched, capabilities(watched.protocols)) as capture:
-        recorder = Recorder(capture, store)
+        recorder = Recorder(capture, sink)
         capture.start()
         done = threading.Event()
 
@@ -77,7 +78,7 @@ def recording(
 
         thread = threading.Thread(target=drain)
         thread.start()
-        recorded = Recording(recorder, store)
+        recorded = Recording(recorder, sink)
         try:
             yield recorded
         finally:
@@ -85,8 +86,8 @@ def recording(
             thread.join()
             capture.stop()
             recorder.finish()
-            recorded.counters = capture.counters()
-            store.close()
+            recorded.counters = sink.tally.counters
+            sink.folder.close()
 
 
 def socket_in(name: str, *arguments: Any) -> socket.socket:

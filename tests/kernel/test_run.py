@@ -10,7 +10,7 @@ from threading import Event
 import pandas as pd
 import pytest
 from latprof_agent.join.message_rows import COLUMNS
-from latprof_agent.workload.generator_log import COLUMNS as ROUND_TRIP_COLUMNS
+from latprof_agent.sinks.round_trip_rows import COLUMNS as ROUND_TRIP_COLUMNS
 from latprof_analysis.stages import STAGES
 from latprof_process import FIRST, Latprof, kill, run
 

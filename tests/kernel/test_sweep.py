@@ -65,13 +65,13 @@ def assert_stages_are_whole(rows, recorded):
     stamps = rows[[f"{stamp}_ns" for stamp in STAMPS]]
     assert stamps[["send_ns", "read_ns"]].notna().all().all()
     # a stamp is missing only for a reason, and that is counted
-    counters, hidden = recorded.counters, recorded.recorder.hidden.count
+    counters, untraced = recorded.counters, recorded.sink.untraced.count
     if stamps["ready_ns"].isna().any():
-        assert counters["merged_reads"] or hidden
+        assert counters["merged_reads"] or untraced
     if stamps["arrive_ns"].isna().any():
-        assert counters["backlog_arrivals"] or rows["retransmits"].sum() or hidden
+        assert counters["backlog_arrivals"] or rows["retransmits"].sum() or untraced
     if stamps[["queue_ns", "xmit_ns"]].isna().any().any():
-        assert rows["retransmits"].sum() or hidden
+        assert rows["retransmits"].sum() or untraced
     forwards = stamps.ffill(axis=1).diff(axis=1).iloc[:, 1:]
     backwards = rows[(forwards < 0).any(axis=1)]
     assert backwards.empty, backwards.to_dict("records")
@@ -162,8 +162,8 @@ def test_what_a_spinning_reader_takes_at_once_has_whole_rows(
     sizes, rounds = (64, 1400), 2000
     recorded, _, _ = sweep(lab, tmp_path, protocol, sizes, rounds, **ends)
     rows = recorded.messages()
-    hidden = recorded.recorder.hidden.count
+    untraced = recorded.sink.untraced.count
     assert len(rows) == 2 * rounds * len(sizes)
-    assert rows["end_to_end_ns"].isna().sum() <= hidden
-    assert recorded.counters["unmatched_datagram_reads"] <= hidden
+    assert rows["end_to_end_ns"].isna().sum() <= untraced
+    assert recorded.counters["unmatched_datagram_reads"] <= untraced
     assert (rows["receive_queue_ns"].dropna() >= 0).all()

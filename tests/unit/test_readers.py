@@ -61,7 +61,7 @@ def test_every_cell_is_what_the_csv_module_reads(engine, table):
 
 def test_the_schemas_are_the_columns_that_the_agent_writes():
     messages = pytest.importorskip("latprof_agent.join.message_rows")
-    round_trips = pytest.importorskip("latprof_agent.workload.generator_log")
+    round_trips = pytest.importorskip("latprof_agent.sinks.round_trip_rows")
     assert tuple(c.name for c in MESSAGES.columns) == messages.COLUMNS
     assert tuple(c.name for c in ROUND_TRIPS.columns) == round_trips.COLUMNS
 

@@ -18,7 +18,13 @@ from latprof_agent.capture.rings import (
     main_ring_bytes,
 )
 from latprof_agent.errors import CaptureError
-from latprof_agent.probes.catalogue import Capability
+from latprof_agent.probes.catalogue import (
+    PROBES,
+    Capability,
+    Probe,
+    proven_capabilities,
+    require_both_halves,
+)
 from latprof_agent.probes.filter import Filter
 from latprof_agent.probes.layout import OBJECT, layout_of
 from latprof_agent.probes.trial import first_line
@@ -40,6 +46,7 @@ class Capture:
         ring_bytes: int | None = None,
     ) -> None:
         self.layout = layout_of()
+        self.capabilities = capabilities
         self.programs = sorted({p for c in capabilities for p in c.programs})
         self.drained_ns = self._drained_ns = 0
         self._heaps = {ring: Heap(d) for ring, d in self.layout.rings.items()}
@@ -140,6 +147,23 @@ class Capture:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def open_capture(
+    watched: Filter,
+    capabilities: list[Capability],
+    table: tuple[Probe, ...] = PROBES,
+    ring_bytes: int | None = None,
+) -> Capture:
+    """Load the probes, or those of them that the kernel does not refuse."""
+    try:
+        return Capture(watched, capabilities, ring_bytes)
+    except CaptureError:
+        proven = proven_capabilities(watched.protocols, table)
+        if proven == capabilities or not any(c.programs for c in proven):
+            raise
+    require_both_halves(proven)
+    return Capture(watched, proven, ring_bytes)
 
 
 def _cannot_load(error: OSError) -> CaptureError:

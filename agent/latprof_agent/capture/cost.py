@@ -54,6 +54,14 @@ class ProbeCost:
             self.probe_seconds += (nanoseconds - self._base[1]) / 1e9
             self.sampled_seconds += since
 
+    def as_dict(self) -> dict[str, float | None]:
+        """For summary.json."""
+        return {
+            "probes_cpu_share": self.cpu_share(),
+            "probes_sampled_seconds": self.sampled_seconds,
+            "probes_sampled_runs": self.runs,
+        }
+
     def _total(self) -> tuple[int, int]:
         costs = [self._drain.cost(program) for program in self._programs]
         return sum(c[0] for c in costs), sum(c[1] for c in costs)

@@ -1,4 +1,4 @@
-"""Spells in which the kernel told nothing of a CPU.
+"""Periods in which the kernel let nothing of a CPU be traced.
 
 Some kernels hide certain tasks from tracing, and with them every interrupt on
 top: packets that came or left then have no stamps.
@@ -17,7 +17,7 @@ KEPT = 1 << 16
 
 @dataclass
 class UntracedTime:
-    """How many spells there were, and the last of them."""
+    """How many periods of single CPUs there were, and the last of them."""
 
     count: int = 0
     total_ns: int = 0

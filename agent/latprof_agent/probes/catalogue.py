@@ -265,3 +265,14 @@ def proven_capabilities(
         refused |= {p: refusal([p]) for p in programs if p not in refused}
         if not any(map(refused.get, programs)):
             return found  # no program is at fault: the load itself will say what
+
+
+def require_both_halves(found: list[Capability]) -> None:
+    """Raise CaptureError where no message could be seen to leave and to come."""
+    usable = {c.quantity for c in found if c.state != "unavailable"}
+    missing = [c for c in found if c.quantity in {"xmit", "ready"} - usable]
+    if missing:
+        raise CaptureError(
+            f"cannot follow messages: {missing[0].quantity}: {missing[0].reason}; "
+            f"{missing[0].remedy}"
+        )

@@ -1,4 +1,4 @@
-"""Round trips of the generator's log as figures."""
+"""Round trips as figures."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 from latprof_analysis.scans.grouped import FEW
 from latprof_analysis.scans.trip_totals import TripTotals
-from latprof_analysis.stages import BLANK
-from numpy.typing import NDArray
 
 from latprof_agent.join.message_rows import Ints
-from latprof_agent.workload import generator_log
+from latprof_agent.sinks.round_trip_rows import RoundTrips
 
 
 class RoundTripTotals:
@@ -30,22 +28,24 @@ class RoundTripTotals:
     def sent(self) -> int:
         return self._figures.sent
 
-    def add(self, records: NDArray[Any]) -> None:
-        """Take in measured records of the generator's log, without warm-up."""
-        if not len(records):
+    def add(self, trips: RoundTrips) -> None:
+        """Take in measured round trips, without warm-up."""
+        if not len(trips):
             return
-        if self._first_sequence is None:
-            self._first_sequence = int(records["sequence"].min())
-        lost = (records["flags"] & generator_log.LOST_FLAG) != 0
-        self.corrupt += int((records["flags"] & generator_log.CORRUPT_FLAG != 0).sum())
-        rtt = generator_log.rtt_ns(records, self.open_loop)
-        sizes, sent, intended = (
-            records[name].astype("i8")
-            for name in ("size_bytes", "sent_ns", "intended_ns")
+        sequence, size_bytes, rtt_ns, sent_ns, intended_ns, lost = (
+            trips.numbers[name]
+            for name in (
+                *("sequence", "size_bytes", "rtt_ns"),
+                *("sent_ns", "intended_ns", "lost"),
+            )
         )
-        self._figures.add(sizes, np.where(lost, BLANK, rtt), sent, intended)
-        order = records["sequence"].astype("i8") - self._first_sequence
-        self._parts.append((sizes[~lost], rtt[~lost], order[~lost] // self._size_count))
+        if self._first_sequence is None:
+            self._first_sequence = int(sequence.min())
+        self.corrupt += trips.corrupt
+        self._figures.add(size_bytes, rtt_ns, sent_ns, intended_ns)
+        answered = lost == 0
+        order = (sequence - self._first_sequence)[answered] // self._size_count
+        self._parts.append((size_bytes[answered], rtt_ns[answered], order))
 
     def arrays(self) -> tuple[Ints, Ints, Ints]:
         """Sizes, round trip times and rounds of all that were answered."""

@@ -12,7 +12,7 @@ from typing import Any
 from latprof_agent import _rows
 from latprof_agent.errors import LatprofError, StoreError, UsageError
 from latprof_agent.join import message_rows
-from latprof_agent.workload import generator_log
+from latprof_agent.sinks import round_trip_rows
 
 DEFAULT_PARENT = Path("runs")
 
@@ -28,7 +28,7 @@ class RunFolder:
         self.path = _create(path)
         self.failed: StoreError | None = None
         self._messages = self._open_csv("messages.csv", message_rows.COLUMNS)
-        self._round_trips = self._open_csv("round_trips.csv", generator_log.COLUMNS)
+        self._round_trips = self._open_csv("round_trips.csv", round_trip_rows.COLUMNS)
 
     def _open_csv(self, name: str, columns: tuple[str, ...]) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
@@ -45,9 +45,9 @@ class RunFolder:
         """Append rows to messages.csv."""
         self._append(self._messages, "messages.csv", rows.columns(), len(rows))
 
-    def add_round_trips(self, columns: list[Any], count: int) -> None:
+    def add_round_trips(self, rows: round_trip_rows.RoundTrips) -> None:
         """Append rows to round_trips.csv."""
-        self._append(self._round_trips, "round_trips.csv", columns, count)
+        self._append(self._round_trips, "round_trips.csv", rows.columns(), len(rows))
 
     def _append(self, descriptor: int, name: str, columns: list[Any], n: int) -> None:
         if not n or self.failed:

@@ -8,21 +8,21 @@ from latprof_analysis.run_figures import one_way, round_trip_fit
 from latprof_analysis.scans.totals import MessageTotals
 from latprof_analysis.text import NS_PER_SECOND
 
-from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
+from latprof_agent.sinks.run_sink import RunSink
 
 LOST_PREFIX = "lost_"
 _FALLS_BEHIND = 0.95  # of the offered load
 
 
 def summarize(
-    recorder: Recorder, description: dict[str, Any], usage: dict[str, float]
+    run: RunSink, description: dict[str, Any], agent_cost: dict[str, float]
 ) -> dict[str, Any]:
     """Figures of a run; all times in the unit their key names."""
-    totals = recorder.messages
+    totals = run.messages
     round_trips = {
-        source.created.protocol: _round_trips(source.totals, totals, description)
-        for source in recorder.sources
+        protocol: _round_trips(trips, totals, description)
+        for protocol, trips in run.round_trips.items()
     }
     counters = description["counters"]
     summary = {
@@ -42,8 +42,8 @@ def summarize(
         "warmup_messages": totals.warmup,
         "missing_stamps": {k: v for k, v in totals.missing.items() if v},
         "stamps_backwards": totals.backwards,
-        "records": recorder.records,
-        "hidden_from_tracing": recorder.hidden.as_dict(),
+        "records": run.tally.records,
+        "hidden_from_tracing": run.untraced.as_dict(),
         "lost_records": {
             name.removeprefix(LOST_PREFIX): n
             for name, n in counters.items()
@@ -55,18 +55,9 @@ def summarize(
         "unmatched": description["unmatched"],
         "link_counters": description["link_counters"],
         "capabilities": description["capabilities"],
-        "cost": usage | _probe_cost(recorder),
+        "cost": agent_cost | run.tally.probe_cost,
     }
     return summary | {"warnings": warnings_of(summary)}
-
-
-def _probe_cost(recorder: Recorder) -> dict[str, Any]:
-    cost = recorder.capture.cost
-    return {
-        "probes_cpu_share": cost.cpu_share(),
-        "probes_sampled_seconds": cost.sampled_seconds,
-        "probes_sampled_runs": cost.runs,
-    }
 
 
 def _round_trips(

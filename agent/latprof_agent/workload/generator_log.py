@@ -18,20 +18,12 @@ from latprof_agent.join.message_rows import (
     Ints,
     Messages,
 )
+from latprof_agent.sinks.round_trip_rows import RoundTrips
 
-COLUMNS = (
-    "protocol",
-    "sequence",
-    "size_bytes",
-    "reply_bytes",
-    "intended_ns",
-    "sent_ns",
-    "received_ns",
-    "rtt_ns",
-    "lost",
-)
 # A reply is sent right after it is made, if its responder has a CPU.
 REPLY_KEEP_NS = 1_000_000_000
+# Of a message that is still held, its record may be this much older.
+KEEP_NS = 10_000_000_000
 WARMUP_FLAG, LOST_FLAG, CORRUPT_FLAG = 1, 2, 4
 
 
@@ -69,27 +61,26 @@ class LogTail:
         return True
 
 
-def csv_columns(protocol: str, records: NDArray[Any], open_loop: bool) -> list[Any]:
-    """Columns of round_trips.csv for these records.
+def round_trips_of(
+    protocol: str, records: NDArray[Any], *, open_loop: bool
+) -> RoundTrips:
+    """Make rows of measured round trips.
 
     The round trip counts from the intended time in an open loop, and from the
     send call in a closed one.
     """
     lost = (records["flags"] & LOST_FLAG) != 0
-    received = np.where(lost, BLANK, records["received_ns"].astype("i8"))
-    return [
-        (np.zeros(len(records), np.int32), [protocol]),
-        *(records[name].astype("i8") for name in COLUMNS[1:6]),
-        received,
-        np.where(lost, BLANK, rtt_ns(records, open_loop)),
-        lost.astype("i8"),
-    ]
-
-
-def rtt_ns(records: NDArray[Any], open_loop: bool) -> Ints:
-    """Round trip times of answered records."""
-    since = records["intended_ns" if open_loop else "sent_ns"].astype("i8")
-    return np.asarray(records["received_ns"].astype("i8") - since)
+    corrupt = (records["flags"] & CORRUPT_FLAG) != 0
+    told = ("sequence", "size_bytes", "reply_bytes", "intended_ns", "sent_ns")
+    numbers = {name: records[name].astype("i8") for name in told}
+    received = records["received_ns"].astype("i8")
+    rtt = received - numbers["intended_ns" if open_loop else "sent_ns"]
+    numbers |= {
+        "received_ns": np.where(lost, BLANK, received),
+        "rtt_ns": np.where(lost, BLANK, rtt),
+        "lost": lost.astype("i8"),
+    }
+    return RoundTrips(protocol, numbers, int(corrupt.sum()))
 
 
 class _Part:
@@ -110,55 +101,85 @@ class _Part:
         return first <= high and low <= last
 
 
+# When each message was made, 0 unknown, and whether in the warm-up.
+_Found = tuple[Ints, NDArray[np.bool_]]
+
+
 class _Made(NamedTuple):
     ends: Ints  # sequence of the message in its direction, rising
     created_ns: Ints
     warmup: NDArray[np.bool_]
 
 
-class Created:
-    """When the messages of one generator run were made, by their sequence."""
+class GeneratorLog:
+    """Log of one generator run: its round trips, and when its messages were made."""
 
-    def __init__(self, protocol: str, responder_port: int) -> None:
-        self.protocol = protocol
+    def __init__(
+        self, path: Path, protocol: str, responder_port: int, *, open_loop: bool
+    ) -> None:
+        self._tail = LogTail(path)
+        self._protocol = protocol
         self._port = responder_port
+        self._open_loop = open_loop
         self._parts: list[_Part] = []
 
-    def add(self, records: NDArray[Any]) -> None:
-        """Take in records of the log."""
-        if len(records):
-            self._parts.append(_Part(records))
+    def read(self) -> RoundTrips | None:
+        """Take in what is new; return its measured round trips."""
+        records = self._tail.read()
+        if not len(records):
+            return None
+        self._parts.append(_Part(records))
+        measured = records[(records["flags"] & WARMUP_FLAG) == 0]
+        return round_trips_of(self._protocol, measured, open_loop=self._open_loop)
 
     def kinds_of(self, flows: NDArray[Any]) -> Ints:
         """Name the messages of flows by where they lead; MESSAGE: not ours."""
-        mine = (flows["protocol"] == IPPROTO_TCP) == (self.protocol == "tcp")
+        mine = (flows["protocol"] == IPPROTO_TCP) == (self._protocol == "tcp")
         there = mine & (flows["destination_port"] == self._port)
         back = mine & (flows["source_port"] == self._port)
         return np.select([there, back], [REQUEST, REPLY], MESSAGE)
 
-    def rows_of(self, rows: Messages) -> NDArray[np.bool_]:
-        """Which rows are of this run."""
+    def created_of(self, rows: Messages) -> tuple[Ints, Ints, NDArray[np.int32]]:
+        """Which rows are of this run, when each was made (0 unknown), their kinds.
+
+        What belongs to the warm-up gets that kind.
+        """
+        mine = np.flatnonzero(self._are_mine(rows))
+        kinds = rows.texts["kind"][0][mine]
+        ends = rows.numbers["sequence"][mine]
+        send_ns = np.maximum(rows.numbers["send_ns"][mine], 0)
+        created = np.zeros(len(mine), "i8")
+        requests = np.flatnonzero(kinds == REQUEST)
+        replies = np.flatnonzero(kinds == REPLY)
+        known = [(requests, self._requests(ends[requests]))]
+        if self._protocol == "udp":
+            known.append((replies, self._replies_by_time(send_ns[replies])))
+        else:
+            known.append((replies, self._replies(ends[replies])))
+        for at, (found, warmup) in known:
+            created[at] = found
+            kinds[at[warmup]] = WARMUP
+        return mine, created, kinds
+
+    def _are_mine(self, rows: Messages) -> NDArray[np.bool_]:
         index, words = rows.texts["protocol"]
         ports = rows.numbers
         mine = (ports["source_port"] == self._port) | (
             ports["destination_port"] == self._port
         )
-        return np.asarray(mine & (index == words.index(self.protocol)))
+        return np.asarray(mine & (index == words.index(self._protocol)))
 
-    def requests(self, ends: Ints) -> _Made:
-        """Requests by their sequence, at least those in question."""
+    def _requests(self, ends: Ints) -> _Found:
         near = self._reaching("request_end", ends)
-        return _made(near, "request_end", "created_ns")
+        return _lookup(_made(near, "request_end", "created_ns"), ends)
 
-    def replies(self, ends: Ints) -> _Made:
-        """Replies by their sequence, where the log knows it (TCP)."""
+    def _replies(self, ends: Ints) -> _Found:
         near = self._reaching("reply_end", ends)
-        return _made(near, "reply_end", "reply_created_ns")
+        return _lookup(_made(near, "reply_end", "reply_created_ns"), ends)
 
-    def replies_by_time(self, send_ns: Ints) -> _Made:
-        """Replies made at most REPLY_KEEP_NS before the first send in question."""
+    def _replies_by_time(self, send_ns: Ints) -> _Found:
         near = self._reaching("reply_created_ns", send_ns, REPLY_KEEP_NS)
-        return _made(near, "reply_end", "reply_created_ns")
+        return _by_time(_made(near, "reply_end", "reply_created_ns"), send_ns)
 
     def _reaching(self, field: str, values: Ints, before: int = 0) -> list[_Part]:
         if not len(values):
@@ -166,9 +187,10 @@ class Created:
         low, high = int(values.min()) - before, int(values.max())
         return [part for part in self._parts if part.reaches(field, low, high)]
 
-    def forget_before(self, sent_ns: int) -> None:
+    def forget_before(self, send_ns: int) -> None:
         """Drop what no message asks for any more."""
-        self._parts = [p for p in self._parts if p.bounds["sent_ns"][1] >= sent_ns]
+        until = send_ns - KEEP_NS
+        self._parts = [p for p in self._parts if p.bounds["sent_ns"][1] >= until]
 
 
 def _made(parts: list[_Part], end: str, created: str) -> _Made:
@@ -181,7 +203,7 @@ def _made(parts: list[_Part], end: str, created: str) -> _Made:
     return _Made(ends[order], records[created].astype("i8")[order], warmup[order])
 
 
-def _lookup(made: _Made, ends: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+def _lookup(made: _Made, ends: Ints) -> _Found:
     if not len(made.ends):
         return np.zeros(len(ends), "i8"), np.zeros(len(ends), bool)
     at = np.searchsorted(made.ends, ends)
@@ -190,7 +212,7 @@ def _lookup(made: _Made, ends: Ints) -> tuple[Ints, NDArray[np.bool_]]:
     return np.where(same, made.created_ns[at], 0), same & made.warmup[at]
 
 
-def _by_time(made: _Made, send_ns: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+def _by_time(made: _Made, send_ns: Ints) -> _Found:
     """Give each message made to the first send at or after it.
 
     The responder sends right after it has made a reply and makes one at a time,
@@ -206,26 +228,3 @@ def _by_time(made: _Made, send_ns: Ints) -> tuple[Ints, NDArray[np.bool_]]:
     created[rows] = made.created_ns[known[inside]]
     warmup[rows] = made.warmup[known[inside]]
     return created, warmup
-
-
-def created_of(
-    run: Created, kinds: NDArray[np.int32], ends: Ints, send_ns: Ints
-) -> tuple[Ints, NDArray[np.int32]]:
-    """Creation times of rows of this run (0 unknown), and their kinds.
-
-    What belongs to the warm-up gets that kind.
-    """
-    created = np.zeros(len(ends), "i8")
-    kinds = kinds.copy()
-    requests = np.flatnonzero(kinds == REQUEST)
-    replies = np.flatnonzero(kinds == REPLY)
-    known = [(requests, _lookup(run.requests(ends[requests]), ends[requests]))]
-    if run.protocol == "udp":
-        sent = send_ns[replies]
-        known.append((replies, _by_time(run.replies_by_time(sent), sent)))
-    else:
-        known.append((replies, _lookup(run.replies(ends[replies]), ends[replies])))
-    for rows, (found, warmup) in known:
-        created[rows] = found
-        kinds[rows[warmup]] = WARMUP
-    return created, kinds

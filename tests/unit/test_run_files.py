@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from latprof_agent.errors import StoreError, UsageError
 from latprof_agent.sinks import run_files
+from latprof_agent.sinks.round_trip_rows import COLUMNS, RoundTrips
 from latprof_agent.sinks.run_files import RunFolder, check_free
-from latprof_agent.workload.generator_log import COLUMNS
 
 
-def columns(count: int) -> list:
+def round_trips(count: int) -> RoundTrips:
     """Round trips of `count` rows."""
     numbers = np.arange(count, dtype="i8")
-    return [(np.zeros(count, "i4"), ["tcp"]), *[numbers] * (len(COLUMNS) - 1)]
+    return RoundTrips("tcp", dict.fromkeys(COLUMNS[1:], numbers), 0)
 
 
 def names_in(folder: RunFolder) -> list[str]:
@@ -80,15 +80,15 @@ def test_folders_of_the_same_second_have_different_names(tmp_path, monkeypatch):
 
 def test_a_file_that_cannot_grow_ends_with_a_whole_line(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    folder.add_round_trips(columns(10), 10)
+    folder.add_round_trips(round_trips(10))
     too_large = pytest.raises(StoreError, match=r"cannot write .*csv: file too")
     with too_large, files_limited(5000):
-        folder.add_round_trips(columns(100_000), 100_000)
+        folder.add_round_trips(round_trips(100_000))
     lines = (folder.path / "round_trips.csv").read_text().splitlines(keepends=True)
     assert 11 < len(lines) < 1000
     assert all(line.endswith("\n") for line in lines)
     assert {line.count(",") for line in lines} == {len(COLUMNS) - 1}
-    folder.add_round_trips(columns(1), 1)  # says no more of it
+    folder.add_round_trips(round_trips(1))  # says no more of it
     assert len((folder.path / "round_trips.csv").read_text().splitlines()) == len(lines)
 
 

@@ -1,0 +1,39 @@
+"""Measured round trips as the rows of round_trips.csv."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from latprof_agent.join.message_rows import Ints
+
+COLUMNS = (
+    "protocol",
+    "sequence",
+    "size_bytes",
+    "reply_bytes",
+    "intended_ns",
+    "sent_ns",
+    "received_ns",
+    "rtt_ns",
+    "lost",
+)
+
+
+@dataclass(frozen=True)
+class RoundTrips:
+    """Rows of one protocol by column, BLANK where there is no value."""
+
+    protocol: str
+    numbers: dict[str, Ints]
+    corrupt: int  # of them, replies that were not as sent
+
+    def __len__(self) -> int:
+        return len(self.numbers["sequence"])
+
+    def columns(self) -> list[Any]:
+        """All columns in the file's order, for `_rows.write`."""
+        protocol = np.zeros(len(self), np.int32), [self.protocol]
+        return [protocol, *(self.numbers[name] for name in COLUMNS[1:])]

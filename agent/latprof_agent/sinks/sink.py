@@ -1,0 +1,44 @@
+"""What may become of recorded messages: files, totals, a live view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from latprof_agent.join.message_rows import Messages
+from latprof_agent.sinks.round_trip_rows import RoundTrips
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What was counted while recording, all by name."""
+
+    records: int = 0  # that came through the rings
+    counters: dict[str, int] = field(default_factory=dict)  # the probes'
+    unmatched: dict[str, int] = field(default_factory=dict)  # halves, by cause
+    probe_cost: dict[str, Any] = field(default_factory=dict)
+
+
+class Sink(Protocol):
+    """Takes what is recorded as it comes.
+
+    A method that raises LatprofError ends the recording; `end` is called all the
+    same, once and last.
+    """
+
+    def add_messages(self, rows: Messages) -> None:
+        """Take finished rows; nothing in them will change."""
+
+    def add_round_trips(self, trips: RoundTrips) -> None:
+        """Take round trips that a load generator measured."""
+
+    def add_untraced(self, periods: NDArray[Any]) -> None:
+        """Take periods of single CPUs without tracing, `from_ns` to `until_ns`.
+
+        The records are valid during the call only.
+        """
+
+    def end(self, tally: Tally) -> None:
+        """Nothing more will come."""

@@ -1,0 +1,216 @@
+"""The recorder hands rows to any sink, and needs neither lab nor workload for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import latprof_agent
+import numpy as np
+import pytest
+from latprof_agent.errors import StoreError
+from latprof_agent.join.joiner import IPPROTO_TCP
+from latprof_agent.join.message_rows import MESSAGE, REQUEST
+from latprof_agent.probes.layout import layout_of
+from latprof_agent.recorder import HOLD_NS, Recorder
+from latprof_agent.sinks.round_trip_rows import RoundTrips
+
+LAYOUT = layout_of()
+PACKAGE = Path(latprof_agent.__file__).parent
+FLOW, CLIENT_PORT, SERVER_PORT = 7, 40_000, 5201
+SENDER, RECEIVER = 1, 2
+ADDRESSES = {
+    "source": [0] * 10 + [255, 255, 10, 203, 0, 1],
+    "destination": [0] * 10 + [255, 255, 10, 203, 0, 2],
+}
+PORTS = {"source_port": CLIENT_PORT, "destination_port": SERVER_PORT}
+COUNTERS = {"lost_sent_messages": 0, "merged_reads": 3}
+COST = {"probes_cpu_share": 0.01}
+SECOND = 10**9
+
+
+def records(ring: str, *rows: dict) -> np.ndarray:
+    """Records of a ring as the probes lay them out; zero where nothing is said."""
+    made = np.zeros(len(rows), LAYOUT.rings[ring])
+    for i, row in enumerate(rows):
+        for name, value in row.items():
+            made[name][i] = value
+    return made
+
+
+def one_message(begin_ns: int) -> dict[str, np.ndarray]:
+    """What the rings hold of 100 bytes over a new TCP connection."""
+    flow = {"flow": FLOW, "protocol": IPPROTO_TCP, **ADDRESSES, **PORTS}
+    half = {"flow": FLOW, "end": 100, "size_bytes": 100}
+    left = {"send_ns": begin_ns, "queue_ns": begin_ns + 10, "xmit_ns": begin_ns + 30}
+    came = ("arrive_ns", 1030), ("ready_ns", 1050), ("read_ns", 1100)
+    came = {name: begin_ns + after_ns for name, after_ns in came}
+    return {
+        "flows": records("flows", flow | {"side": SENDER}, flow | {"side": RECEIVER}),
+        "sent_messages": records("sent_messages", half | left | {"packets": 1}),
+        "received_ranges": records("received_ranges", half | came),
+    }
+
+
+class MadeCapture:
+    """Gives batches that a test has made, one a time, as if drained in order."""
+
+    layout = LAYOUT
+    cost = SimpleNamespace(as_dict=lambda: COST)
+
+    def __init__(self, *batches: tuple[int, dict[str, np.ndarray]]) -> None:
+        self._batches = list(batches)
+        self.drained_ns = 0
+
+    def read(self) -> dict[str, np.ndarray]:
+        made = {}
+        if self._batches:
+            self.drained_ns, made = self._batches.pop(0)
+        return {ring: records(ring) for ring in LAYOUT.rings} | made
+
+    def counters(self) -> dict[str, int]:
+        return COUNTERS
+
+
+class Kept:
+    """A sink that keeps what it is given; its tables can be full."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        self.full = full
+        self.rows, self.trips, self.untraced, self.tallies = [], [], [], []
+
+    def add_messages(self, rows) -> None:
+        assert not self.tallies
+        if self.full:
+            raise StoreError("full")
+        self.rows += [rows.row(i) for i in range(len(rows))]
+
+    def add_round_trips(self, trips) -> None:
+        assert not self.tallies
+        self.trips.append(trips)
+
+    def add_untraced(self, periods) -> None:
+        assert not self.tallies
+        self.untraced += zip(periods["from_ns"], periods["until_ns"], strict=True)
+
+    def end(self, tally) -> None:
+        self.tallies.append(tally)
+
+
+class KnowingSource:
+    """Knows of all messages to the server's port that they were made at a time."""
+
+    def __init__(self, created_ns: int) -> None:
+        self.created_ns = created_ns
+        self.trips = [RoundTrips("tcp", {"sequence": np.arange(n)}, 0) for n in (2, 0)]
+
+    def read(self) -> RoundTrips | None:
+        return self.trips.pop(0) if self.trips else None
+
+    def kinds_of(self, flows):
+        return np.where(flows["destination_port"] == SERVER_PORT, REQUEST, MESSAGE)
+
+    def created_of(self, rows):
+        mine = np.flatnonzero(rows.numbers["destination_port"] == SERVER_PORT)
+        return mine, np.full(len(mine), self.created_ns), rows.texts["kind"][0][mine]
+
+    def forget_before(self, send_ns: int) -> None:
+        """It keeps nothing."""
+
+
+def test_a_message_arrives_at_the_sink_as_one_row_with_its_stages():
+    begin_ns = 5 * SECOND
+    capture = MadeCapture((begin_ns + SECOND, one_message(begin_ns)))
+    sink = Kept()
+    recorder = Recorder(capture, sink)
+    recorder.step()
+    assert sink.rows == []  # held: what comes late may belong to it
+    recorder.finish()
+    (row,) = sink.rows
+    assert (row["protocol"], row["kind"], row["size_bytes"]) == ("tcp", "message", 100)
+    assert (row["source_address"], row["source_port"]) == ("10.203.0.1", CLIENT_PORT)
+    assert row["destination_address"] == "10.203.0.2"
+    stages = "send_queue", "qdisc", "transit", "receive_stack", "receive_queue"
+    assert [row[f"{name}_ns"] for name in stages] == [10, 20, 1000, 20, 50]
+    assert (row["end_to_end_ns"], row["retransmits"]) == (1100, 0)
+    assert row["created_ns"] is None
+    assert sink.trips == []
+
+
+def test_rows_are_given_out_while_recording_once_nothing_can_come_for_them(
+    monkeypatch,
+):
+    monkeypatch.setattr("latprof_agent.recorder.JOIN_NS", 0)
+    begin_ns = 5 * SECOND
+    drained_ns = begin_ns + SECOND
+    again = {
+        "retransmits": records("retransmits", {"flow": FLOW, "start": 0, "end": 100})
+    }
+    capture = MadeCapture(
+        (drained_ns, one_message(begin_ns)),
+        (drained_ns + HOLD_NS, again),
+        (drained_ns + HOLD_NS + 1, {}),
+    )
+    sink = Kept()
+    recorder = Recorder(capture, sink)
+    for rows in (0, 0, 1):
+        recorder.step()
+        assert len(sink.rows) == rows
+    assert sink.rows[0]["retransmits"] == 1
+
+
+def test_what_a_source_knows_is_in_the_rows_and_its_round_trips_reach_the_sink():
+    begin_ns = 5 * SECOND
+    capture = MadeCapture((begin_ns + SECOND, one_message(begin_ns)))
+    sink = Kept()
+    recorder = Recorder(capture, sink)
+    recorder.add_source(KnowingSource(begin_ns - 400))
+    recorder.finish()
+    (row,) = sink.rows
+    assert (row["kind"], row["application_ns"]) == ("request", 400)
+    assert [len(trips) for trips in sink.trips] == [2]
+
+
+def test_untraced_time_and_what_was_counted_reach_the_sink():
+    periods = records(
+        "hidden_spells", {"from_ns": 5, "until_ns": 9}, {"from_ns": 20, "until_ns": 21}
+    )
+    made = one_message(5 * SECOND) | {"hidden_spells": periods}
+    del made["received_ranges"]
+    sink = Kept()
+    Recorder(MadeCapture((6 * SECOND, made)), sink).finish()
+    assert sink.untraced == [(5, 9), (20, 21)]
+    (tally,) = sink.tallies
+    assert tally.records == 2 + 1 + 2
+    assert (tally.counters, tally.probe_cost) == (COUNTERS, COST)
+    assert tally.unmatched == {"sent, no receiver's half": 1}
+
+
+def test_a_sink_that_fails_is_told_of_the_end_once():
+    begin_ns = 5 * SECOND
+    sink = Kept(full=True)
+    capture = MadeCapture((begin_ns + SECOND, one_message(begin_ns)))
+    with pytest.raises(StoreError, match="full"):
+        Recorder(capture, sink).finish()
+    assert [tally.records for tally in sink.tallies] == [4]
+
+
+def test_capture_join_and_sinks_import_nothing_of_lab_or_workload():
+    modules = ["latprof_agent.recorder"]
+    for folder in ("probes", "capture", "join", "sinks"):
+        found = sorted((PACKAGE / folder).glob("*.py"))
+        modules += [f"latprof_agent.{folder}.{path.stem}" for path in found]
+    assert "latprof_agent.sinks.run_sink" in modules
+    program = (
+        f"import sys, importlib\n"
+        f"for name in {modules}: importlib.import_module(name)\n"
+        "print(*(m for m in sys.modules if m.startswith('latprof_agent.')))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    loaded = {name.split(".")[1] for name in done.stdout.split()}
+    assert loaded >= {"recorder", "capture", "join", "sinks"}
+    assert not loaded & {"lab", "workload", "session", "interrupts", "cli"}
