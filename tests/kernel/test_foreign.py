@@ -108,10 +108,10 @@ def _iperf3(options, in_lab, tmp_path):
 def _unseen(summary):
     """Datagrams at most that this kernel hid: iperf3 sends a burst each ms.
 
-    A spell that begins in one burst may last into the next.
+    Untraced time that begins in one burst may last into the next.
     """
-    hidden = summary["hidden_from_tracing"]
-    bursts = 2 * hidden["spells"] + 1000 * hidden["seconds"]
+    untraced = summary["untraced_time"]
+    bursts = 2 * untraced["periods"] + 1000 * untraced["seconds"]
     return BURST * bursts
 
 

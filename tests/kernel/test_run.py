@@ -116,7 +116,7 @@ def test_the_text_fits_80_columns_and_names_what_was_asked(out):
         "2 ms + hosts",
         "transit of 18 B, udp reply",
         "The slowest message was",
-        "own cost: probes",
+        "overhead: probes",
         f"folder: {out}",
     ):
         assert text in latprof.out

@@ -290,7 +290,7 @@ def test_flows_that_are_not_used_are_let_go(monkeypatch):
     rows += rows_of(joiner.finish())
     assert sorted(rows) == sorted(expected)
     gone = drains * fresh + 1 - len(joiner.flows)
-    assert joiner.unmatched == {"flows let go": gone}
+    assert joiner.unmatched == {"flows released": gone}
 
 
 def test_retransmitted_segments_count_to_the_messages_they_overlap():

@@ -36,4 +36,4 @@ class UntracedTime:
 
     def as_dict(self) -> dict[str, float]:
         """For summary.json."""
-        return {"spells": self.count, "seconds": self.total_ns / 1e9}
+        return {"periods": self.count, "seconds": self.total_ns / 1e9}

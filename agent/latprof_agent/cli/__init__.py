@@ -17,7 +17,8 @@ SUBCOMMANDS = {
         "list what this kernel lets latprof measure", "latprof_agent.cli.probes"
     ),
     "lab": Subcommand(
-        "clean up what labs of dead processes left", "latprof_agent.cli.lab_clean"
+        "remove namespaces and processes of labs that were killed",
+        "latprof_agent.cli.lab_clean",
     ),
 }
 

@@ -9,7 +9,11 @@ from latprof_agent.cli.root import require_root
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of this subcommand."""
-    parser.add_argument("action", choices=["clean"], help="remove what is left")
+    parser.add_argument(
+        "action",
+        choices=["clean"],
+        help="remove their namespaces, processes and control groups",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -22,5 +26,5 @@ def run(options: argparse.Namespace) -> int:
     for name in removed:
         print(f"removed {name}")
     if not removed:
-        print("nothing was left")
+        print("nothing to remove")
     return 0

@@ -51,8 +51,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     _add_messages(parser.add_argument_group("messages"))
     _add_timing(parser.add_argument_group("timing"))
-    _add_command(parser.add_argument_group("a command instead"))
-    _add_link(parser.add_argument_group("lab: both directions alike"))
+    _add_command(parser.add_argument_group("your own program"))
+    _add_link(parser.add_argument_group("lab link, the same in both directions"))
     _add_output(parser.add_argument_group("recording and output"))
     parser.add_argument("words", nargs="*", metavar="COMMAND", help=argparse.SUPPRESS)
     parser.set_defaults(default_of=parser.get_default)
@@ -69,26 +69,26 @@ def _add_messages(group: Any) -> None:
         "--protocol",
         choices=["tcp", "udp", "both"],
         default="both",
-        help="one after the other (default: both)",
+        help="both: one after the other (default: both)",
     )
     group.add_argument(
         "--sizes",
         type=units.sizes,
         metavar="BYTES,...",
-        help="sent in rounds of each size once, in random order; 18 to 10000000 over "
+        help="each round sends each size once, in random order; 18 to 10000000 over "
         "tcp, to 65507 over udp (default: 18,256,1024,4096,16384,32768,65507)",
     )
     group.add_argument(
         "--reply",
         type=units.size,
         metavar="BYTES",
-        help="answer with so many bytes (default: the request in full)",
+        help="bytes of a reply (default: echo the request)",
     )
     group.add_argument(
         "--wire",
         choices=["latprof", "clear"],
         default="latprof",
-        help="wire format: ours, or that of CLEAR (default: latprof)",
+        help="wire format (default: latprof)",
     )
     group.add_argument(
         "--nagle",
@@ -98,7 +98,7 @@ def _add_messages(group: Any) -> None:
     group.add_argument(
         "--congestion",
         metavar="NAME",
-        help="TCP congestion control of both ends (default: the kernel's)",
+        help="TCP congestion control of both ends (default: none)",
     )
 
 
@@ -108,7 +108,7 @@ def _add_timing(group: Any) -> None:
         "--duration",
         type=units.number(0.001, 3_600_000, float),
         metavar="SECONDS",
-        help=f"for each protocol (default: {DEFAULT_SECONDS:g})",
+        help=f"per protocol (default: {DEFAULT_SECONDS:g})",
     )
     length.add_argument(
         "--rounds",
@@ -121,7 +121,7 @@ def _add_timing(group: Any) -> None:
         type=units.number(0, 10**9),
         default=5,
         metavar="N",
-        help="rounds before, not measured (default: 5)",
+        help="rounds before the measurement (default: 5)",
     )
     group.add_argument(
         "--interval",
@@ -129,24 +129,24 @@ def _add_timing(group: Any) -> None:
         default=0,
         metavar="TIME",
         help="open loop: a message every TIME whether replies came or not, latency "
-        "from the intended time (default: the next follows the reply)",
+        "from the intended send time (default: closed loop, each after a reply)",
     )
     group.add_argument(
         "--poisson",
         action="store_true",
-        help="exponential gaps of mean --interval (default: fixed)",
+        help="exponential gaps with mean --interval (default: fixed gaps)",
     )
     group.add_argument(
         "--spin",
         action="store_true",
-        help="wait busily, for a punctual sender (default: sleep)",
+        help="busy-wait, for exact send times (default: sleep)",
     )
     group.add_argument(
         "--timeout",
         type=units.interval_ns,
         default=0,
         metavar="TIME",
-        help="after which a datagram counts as lost (default: adapts to the round "
+        help="until a datagram counts as lost (default: adapts to the round "
         "trip, 20 ms to 1 s)",
     )
     for end, what in (("client", "sender"), ("server", "responder")):
@@ -162,7 +162,7 @@ def _add_timing(group: Any) -> None:
         type=units.number(0, 2**63 - 1),
         default=1,
         metavar="N",
-        help="of random order, gaps and losses (default: 1)",
+        help="of random sizes, gaps and losses (default: 1)",
     )
 
 
@@ -175,13 +175,13 @@ def _add_command(group: Any) -> None:
         "--server",
         default="",
         metavar="COMMAND",
-        help="run this at the lab's other end first; {server} in COMMAND is its "
-        "address",
+        help="run this first, at the other end of the lab's link; {server} in COMMAND "
+        "is its address",
     )
     group.add_argument(
         "--no-lab",
         action="store_true",
-        help="run COMMAND as it stands, without namespaces",
+        help="run COMMAND on this host, without namespaces",
     )
 
 
@@ -190,44 +190,44 @@ def _add_link(group: Any) -> None:
         "--rate",
         type=units.rate,
         metavar="RATE",
-        help="0: no limit (default: 100mbit)",
+        help="of the link; 0: no limit (default: 100mbit)",
     )
     group.add_argument(
         "--delay",
         type=units.time_ns,
         metavar="TIME",
-        help="each way (default: 1ms; none with --qdisc or --rate 0)",
+        help="one way (default: 1ms; none with --qdisc or --rate 0)",
     )
     group.add_argument(
         "--qdisc",
         choices=["tbf", "htb", "pfifo", "fq", "fq_codel"],
-        help="queueing discipline at both ends (default: none of its own)",
+        help="queueing discipline at both ends (default: none)",
     )
     group.add_argument(
         "--burst",
         type=units.size,
         metavar="BYTES",
-        help="of the token bucket (default: 2 ms of the rate, at least 32 KiB)",
+        help="token bucket size (default: 2 ms of the rate, at least 32 KiB)",
     )
     group.add_argument(
         "--queue",
         type=units.size,
         metavar="BYTES",
-        help="before the rate (default: 100 ms of it, at least 128 KiB)",
+        help="queue before the link (default: 100 ms of its rate, at least 128 KiB)",
     )
     group.add_argument(
         "--loss",
         type=units.number(0, 0.999, float),
         default=0.0,
-        metavar="SHARE",
-        help="of packets, from 0 to 0.999 (default: 0)",
+        metavar="RATIO",
+        help="packet loss ratio, from 0 to 0.999 (default: 0)",
     )
     group.add_argument(
         "--loss-burst",
         type=units.number(0, 10**6, float),
         default=0.0,
         metavar="N",
-        help="mean length of a burst of losses in packets (default: single losses)",
+        help="mean packets in a burst of losses (default: independent losses)",
     )
     group.add_argument(
         "--mtu",
@@ -246,7 +246,8 @@ def _add_link(group: Any) -> None:
         "--emulator",
         choices=["auto", "always", "never"],
         default="auto",
-        help="latprof's own link, auto: where the kernel has no netem (default: auto)",
+        help="link emulator of latprof; auto: for a rate with delay or loss and no "
+        "--qdisc, and where the kernel has no netem (default: auto)",
     )
 
 
@@ -265,7 +266,7 @@ def _add_output(group: Any) -> None:
     group.add_argument(
         "--json",
         action="store_true",
-        help="print one JSON document on stdout, all else on stderr",
+        help="print the summary as JSON on stdout, all else on stderr",
     )
     group.add_argument(
         "--quiet", action="store_true", help="no progress bar (default: on a terminal)"
@@ -275,16 +276,16 @@ def _add_output(group: Any) -> None:
         type=units.ports,
         default=(),
         metavar="N,...",
-        help="watch only sockets with one of these up to 8 ports at either end",
+        help="watch only sockets with one of these ports (8 at most) at either end",
     )
     group.add_argument(
         "--ring-bytes",
         type=units.ring_bytes,
         metavar="BYTES",
-        help="of each CPU's ring for records, a power of two (default: 4 MiB)",
+        help="ring buffer of each CPU, a power of two (default: 4 MiB)",
     )
     group.add_argument(
         "--no-probes",
         action="store_true",
-        help="the same run without probes, to compare",
+        help="the same run without probes, to see what they cost",
     )

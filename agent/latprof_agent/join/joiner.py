@@ -90,7 +90,7 @@ class Joiner:
         """
         if (flows := len(self.flows)) > FLOW_LIMIT:
             stay = self.flows.let_go(FLOW_LIMIT // 2)
-            self._count("flows let go", flows - len(stay))
+            self._count("flows released", flows - len(stay))
             self._forgotten = self._forgotten[stay]
         if len(batch["flows"]):
             self.flows.add(batch["flows"])

@@ -43,7 +43,7 @@ def summarize(
         "missing_stamps": {k: v for k, v in totals.missing.items() if v},
         "stamps_backwards": totals.backwards,
         "records": run.tally.records,
-        "hidden_from_tracing": run.untraced.as_dict(),
+        "untraced_time": run.untraced.as_dict(),
         "lost_records": {
             name.removeprefix(LOST_PREFIX): n
             for name, n in counters.items()
@@ -75,18 +75,18 @@ def _round_trips(
 def warnings_of(summary: dict[str, Any]) -> list[str]:
     """What a reader must know before trusting a summary; nothing where all is well."""
     found = [
-        f"{n} {ring.replace('_', ' ')} found no room in their ring, so rows are "
-        "missing or incomplete; use a larger --ring-bytes"
+        f"lost {n} records of {ring.replace('_', ' ')}: their ring buffer was full, so "
+        "rows are missing or incomplete; use a larger --ring-bytes"
         for ring, n in summary["lost_records"].items()
         if n
     ]
     if summary["stamps_backwards"]:
         found.append(
-            f"{summary['stamps_backwards']} stages were negative and are left out; "
-            "please report it with the run folder"
+            f"{summary['stamps_backwards']} stages had a negative duration and are "
+            "left out; please report it with the run folder"
         )
     if summary["state"] == "interrupted":
-        found.append("the run was interrupted: the figures are of the time until then")
+        found.append("the run was interrupted: figures cover the time until then")
     for protocol, figures in summary["round_trips"].items():
         found += _of_round_trips(protocol, figures)
     return found
@@ -95,7 +95,8 @@ def warnings_of(summary: dict[str, Any]) -> list[str]:
 def _of_round_trips(protocol: str, figures: dict[str, Any]) -> list[str]:
     found = []
     if figures["corrupt"]:
-        found.append(f"{protocol}: {figures['corrupt']} replies were not as sent")
+        n = figures["corrupt"]
+        found.append(f"{protocol}: {n} replies differ from what was sent")
     offered, achieved = figures["offered_per_second"], figures["achieved_per_second"]
     if offered and achieved and achieved < _FALLS_BEHIND * offered:
         found.append(

@@ -1,4 +1,4 @@
-"""A run's summary for people: what was asked first, then how sure it is.
+"""A run's summary on the terminal: what was asked first, then how sure it is.
 
 Reads the summary document only; computes nothing.
 """
@@ -43,18 +43,18 @@ def _show_certainty(summary: dict[str, Any], console: Console) -> None:
     # created is the generator's own: other programs have no such stamp
     missing = {k: n for k, n in summary["missing_stamps"].items() if k != "created"}
     show_line(console, f"\nrecords: {summary['records']}, lost: {lost}")
-    hidden = summary["hidden_from_tracing"]
-    if hidden["spells"]:
-        seconds = duration(1e9 * hidden["seconds"])
+    untraced = summary["untraced_time"]
+    if untraced["periods"]:
         show_line(
             console,
-            f"hidden from tracing by this kernel: {hidden['spells']} spells of single "
-            f"CPUs, {seconds} together; what interrupts did then was not seen",
+            f"untraced time: {duration(1e9 * untraced['seconds'])} in "
+            f"{plural(untraced['periods'], 'period')} of single CPUs; this kernel hid "
+            "its interrupts then, so packets may lack stamps",
         )
     for title, found in (
-        ("counted instead of recorded", summary["counters"]),
-        ("without a partner", summary["unmatched"]),
-        ("messages where two stages are one, by missing stamp", missing),
+        ("counted, but not recorded", summary["counters"]),
+        ("unmatched", summary["unmatched"]),
+        ("messages with two stages merged, by missing stamp", missing),
     ):
         if counts(found):
             show_line(console, f"{title}: {counts(found)}")
@@ -79,7 +79,7 @@ def _show_cost(cost: dict[str, Any], console: Console) -> None:
     share = "not sampled" if probes is None else f"{percent(probes)} of one CPU"
     show_line(
         console,
-        f"own cost: probes {share}; agent {cost['agent_cpu_seconds']:.2f} s of CPU in "
+        f"overhead: probes {share}; agent {cost['agent_cpu_seconds']:.2f} s of CPU in "
         f"{cost['wall_seconds']:.1f} s ({percent(cost['agent_cpu_share'])}), "
         f"{cost['agent_peak_bytes'] / 1e6:.0f} MB",
     )

@@ -1,4 +1,4 @@
-"""How it was measured: kernel, workload, lab, clocks, own cost, capabilities."""
+"""How it was measured: kernel, workload, lab, clocks, overhead, capabilities."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def _rows(document: dict[str, Any]) -> list[list[str]]:
         ["congestion control", str(settings.get("congestion_control") or "")],
         ["clock", _clock(document)],
         ["messages before the count began", _warmup(document)],
-        ["own cost", _cost(document.get("cost") or {})],
-        ["hidden from tracing", _hidden(document.get("hidden_from_tracing") or {})],
+        ["overhead", _cost(document.get("cost") or {})],
+        ["untraced time", _untraced(document.get("untraced_time") or {})],
     ]
 
 
@@ -123,13 +123,13 @@ def _cost(cost: dict[str, Any]) -> str:
     return ", ".join(told)
 
 
-def _hidden(hidden: dict[str, Any]) -> str:
-    if not hidden.get("spells"):
+def _untraced(untraced: dict[str, Any]) -> str:
+    if not untraced.get("periods"):
         return ""
     return (
-        f"{number(hidden['spells'])} spells of single CPUs, "
-        f"{duration_text(1e9 * hidden['seconds'])} together: what interrupts did then "
-        "has no stamps"
+        f"{duration_text(1e9 * untraced['seconds'])} in {number(untraced['periods'])} "
+        "periods of single CPUs: the kernel hid its interrupts then, so packets may "
+        "lack stamps"
     )
 
 

@@ -23,7 +23,7 @@ _TOLD_BY_A_RUN = (
     "counters",
     "unmatched",
     "link_counters",
-    "hidden_from_tracing",
+    "untraced_time",
     "capabilities",
     "cost",
 )
