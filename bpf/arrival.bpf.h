@@ -1,31 +1,122 @@
 /*
- * arrival.bpf.h - the packet that is being received on this CPU, and when it
- * entered the stack.
+ * arrival.bpf.h - when a packet entered the stack, by its address.
+ *
+ * Between its arrival and its socket a packet may wait in a backlog, on another
+ * CPU, or behind the rest of a batch that its driver handed over. An array keyed
+ * by the packet's address outlives all that; a later packet may take the place,
+ * then the arrival is not known.
+ *
+ * A packet may enter more than once: from the NIC, then out of a tunnel, then
+ * into another namespace. The time is the first one in the namespace of its
+ * socket: that of a packet in the same memory which holds the later one.
  */
 #ifndef LATPROF_ARRIVAL_H
 #define LATPROF_ARRIVAL_H
 
-#include "filter.bpf.h"
+#include "packet.bpf.h"
+#include "watch.bpf.h"
+
+#define ARRIVALS 16384 /* a power of two */
+#define PACKET_SHIFT 8 /* the allocator gives them so many bytes, as bits */
 
 struct arrival {
 	__u64 skb;
 	__u64 t_ns;
-	__u32 length;
+	__u64 dev;
+	__u64 data; /* where its IP header is, and ... */
+	__u32 length; /* ... how many bytes from there */
 	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ARRIVALS);
+	__type(key, __u32);
+	__type(value, struct arrival);
+} arrivals SEC(".maps");
+
+/* The packet that entered last on this CPU, and how many have since one was
+ * delivered. */
+struct entered {
+	__u64 skb;
+	__u64 undelivered;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct arrival);
-} arrivals SEC(".maps");
+	__type(value, struct entered);
+} last_entered SEC(".maps");
 
-static __always_inline struct arrival *arrival_slot(void)
+static __always_inline struct arrival *arrival_of(__u64 skb)
 {
-	__u32 zero = 0;
+	__u32 low = skb; /* the verifier lets no other bits of it be moved */
+	__u32 at = ((low >> PACKET_SHIFT) ^ (low >> (PACKET_SHIFT + 14))) &
+		   (ARRIVALS - 1);
 
-	return bpf_map_lookup_elem(&arrivals, &zero);
+	return bpf_map_lookup_elem(&arrivals, &at);
+}
+
+static __always_inline __u64 net_of(__u64 dev)
+{
+	const struct net_device *d = (const struct net_device *)dev;
+
+	if (bpf_rdonly_cast)
+		return (__u64)CAST(struct net_device, (void *)dev)->nd_net.net;
+	return (__u64)BPF_CORE_READ(d, nd_net.net);
+}
+
+/* The same packet again, from a tunnel or a bridge of the same namespace? */
+static __noinline bool entered_before(const struct arrival *a, __u64 dev,
+				      __u64 data, __u32 length)
+{
+	return a->dev != dev && data >= a->data &&
+	       data + length <= a->data + a->length &&
+	       net_of(a->dev) == net_of(dev);
+}
+
+static __always_inline void arrival_note(struct sk_buff *skb)
+{
+	struct arrival *a = arrival_of((__u64)skb);
+	__u64 dev = (__u64)skb->dev, data = (__u64)skb->data;
+	__u32 length = skb->len, zero = 0;
+	struct entered *last;
+	bool again;
+
+	if (!a)
+		return;
+	again = a->skb == (__u64)skb && entered_before(a, dev, data, length);
+	a->skb = (__u64)skb;
+	a->dev = dev;
+	a->data = data;
+	a->length = length;
+	if (!again)
+		a->t_ns = bpf_ktime_get_ns();
+	if (!options.udp)
+		return;
+	last = bpf_map_lookup_elem(&last_entered, &zero);
+	if (!last)
+		return;
+	last->skb = (__u64)skb;
+	last->undelivered++;
+}
+
+/* Instead of a time: others were added to the packet since it entered. */
+#define ARRIVAL_OF_A_PART 1
+
+/* When this packet entered the namespace of its socket; 0 unknown. `network` is
+ * how many bytes before skb->data its IP header is. */
+static __always_inline __u64 arrival_take(const struct sk_buff *skb,
+					  const struct sock *sk, __u32 network)
+{
+	struct arrival *a = arrival_of((__u64)skb);
+
+	if (!a || a->skb != (__u64)skb ||
+	    net_of(a->dev) != (__u64)sk->__sk_common.skc_net.net)
+		return 0;
+	a->skb = 0;
+	return skb->len + network > a->length ? ARRIVAL_OF_A_PART : a->t_ns;
 }
 
 #endif

@@ -1,55 +1,65 @@
 /*
- * close.bpf.c - the end of a connection, and of what its socket still held.
+ * close.bpf.c - the end of a socket, and of what it still held.
  *
  *   inet_sock_set_state:
  *     closing:     a last send call that gave less than it wanted is cut
  *     closed:      what was never handed to a device is written
  *     connecting:  the state of the connection before is forgotten, since a
  *                  socket may be used again (connect to AF_UNSPEC)
+ *   cgroup/sock_release: datagrams that nobody has read are written
  *
  * Does not see the end of what stands in a queueing discipline then: it is
  * written when it leaves, and not at all where it is dropped there.
  */
-#include "message.bpf.h"
+#include "datagram_receive.bpf.h"
+#include "stream.bpf.h"
 #include <bpf/bpf_tracing.h>
 
-#define TCP_ESTABLISHED 1
-#define TCP_SYN_SENT 2
-#define TCP_CLOSE 7
-#define TCP_CLOSE_WAIT 8
+struct abandoned {
+	struct sock *sk;
+	struct stream *s;
+};
 
-static long send_abandon(__u32 index, struct sender **context)
+static long send_abandon(__u32 index, struct abandoned *c)
 {
-	struct sender *s = *context;
-	__u32 i = s->queued + index;
+	struct stream *s = c->s;
+	__u64 at = s->queued + index;
+	struct pending_send *m;
 
-	if (i == s->tail)
+	if (at == s->tail)
 		return 1;
-	send_emit(s, send_at(s, i), 0, RECORD_NOT_TRANSMITTED);
+	m = send_at(c->sk, s, at, 0);
+	if (!m)
+		return 1;
+	send_emit(s, m, 0, RECORD_NOT_TRANSMITTED);
 	return 0;
 }
 
 static __always_inline void sender_end(struct sock *sk)
 {
-	struct sender *s = sender_of(sk);
+	struct abandoned c = { .sk = sk, .s = stream_of(sk) };
 
-	if (!s || s->queued == s->tail)
+	if (!c.s || c.s->queued == c.s->tail)
 		return;
-	bpf_loop(SENDS, send_abandon, &s, 0);
-	s->tail = s->queued;
+	bpf_loop(DEEP_SENDS, send_abandon, &c, 0);
+	c.s->tail = c.s->queued;
 }
 
 /* Before the FIN, which counts as a byte, too. */
 static __always_inline void sender_closing(struct sock *sk)
 {
-	struct sender *s = sender_of(sk);
+	struct stream *s = stream_of(sk);
 	struct tcp_sock *tp;
+	__u64 end;
 
-	if (!s)
+	if (!s || !(s->announced & SIDE_SENDER))
 		return;
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (tp && tp->write_seq != s->last_sequence)
-		send_cut(s, sender_offset(s, tp->write_seq), tp->write_seq);
+	tp = tcp_of(sk);
+	if (!tp)
+		return;
+	end = offset_near(s->given_end, s->out_zero, tp->write_seq);
+	if (end != s->given_end)
+		send_cut(sk, s, end);
 }
 
 SEC("?tp_btf/inet_sock_set_state")
@@ -63,9 +73,52 @@ int BPF_PROG(on_state, const struct sock *const_sk, int before, int state)
 		sender_closing(sk);
 	if (state == TCP_CLOSE)
 		sender_end(sk);
-	if (state == TCP_SYN_SENT) {
-		bpf_sk_storage_delete(&senders, sk);
-		bpf_sk_storage_delete(&receivers, sk);
-	}
+	if (state == TCP_SYN_SENT)
+		bpf_sk_storage_delete(&streams, sk);
 	return 0;
+}
+
+struct unread {
+	__u64 socket;
+	__u32 number;
+	__u32 tail;
+	__u64 now;
+	__u32 pid;
+};
+
+static long datagram_unread(__u32 index, struct unread *c)
+{
+	struct datagram_key at = { .address = c->socket };
+	struct datagram *d;
+
+	if (c->number == c->tail)
+		return 1;
+	at.number = ++c->number;
+	d = bpf_map_lookup_elem(&datagrams, &at);
+	if (!d || d->flags & DATAGRAM_READ)
+		return 0;
+	datagram_emit_received(d, c->now, c->pid, 0,
+			       RECORD_UNREAD | RECORD_NO_WAKEUP);
+	bpf_map_delete_elem(&datagrams, &at);
+	return 0;
+}
+
+SEC("?cgroup/sock_release")
+int on_release(struct bpf_sock *sk)
+{
+	struct datagram_socket *s;
+	struct unread c = {};
+
+	if (sk->protocol != IPPROTO_UDP)
+		return 1;
+	s = bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
+	if (!s || s->head == s->tail)
+		return 1;
+	c.socket = s->socket;
+	c.number = s->head;
+	c.tail = s->tail;
+	c.now = bpf_ktime_get_ns();
+	c.pid = s->reader_pid;
+	bpf_loop(DATAGRAMS, datagram_unread, &c, 0);
+	return 1;
 }

@@ -1,18 +1,22 @@
 /*
- * datagram.bpf.h - UDP: one entry per datagram. While it waits for its driver
- * it is keyed by its packet's address, since nothing replaces the packet then;
- * while it waits for its reader by its number in the socket's queue, since that
- * is a FIFO and no hook of the read tells the packet.
+ * datagram.bpf.h - UDP: the state of a watched socket, and one entry per
+ * datagram. While it waits for its driver it is keyed by its packet's address,
+ * since nothing replaces the packet then; while it waits for its reader by its
+ * number in the socket's queue, since that is a FIFO and no hook of the read
+ * tells the packet.
  *
- * Nothing on the wire numbers a datagram, so the two halves are joined by a
- * fingerprint of its headers and first payload bytes. Does not tell apart two
- * datagrams of one flow with the same length, the same first 32 bytes and, on
- * IPv4, the same identification; the agent takes those in order.
+ * Nothing on the wire numbers a datagram, so the two halves are joined by flow
+ * and a fingerprint of what a translator (NAT) leaves as it is: length, first
+ * payload bytes, identification. Does not tell apart two datagrams of one flow
+ * with the same length, the same first 32 bytes and, on IPv4, the same
+ * identification; the agent takes those in order.
  */
 #ifndef LATPROF_DATAGRAM_H
 #define LATPROF_DATAGRAM_H
 
-#include "message.bpf.h"
+#include "half.bpf.h"
+#include "packet.bpf.h"
+#include "reader.bpf.h"
 
 #define DATAGRAMS 65536
 #define FINGERPRINT_BYTES 32
@@ -36,17 +40,32 @@ struct datagram {
 	__u64 first_ns; /* sending: the call began; receiving: arrival */
 	__u64 second_ns; /* sending: queued; receiving: ready */
 	__u32 size_bytes;
-	__u32 packets;
+	__u32 packets; /* sending */
 	__u32 pid;
 	__u32 queue_bytes;
-	__u16 ttl;
+	__u32 run_delay; /* receiving: of the reader, see reader.bpf.h */
+	__u32 device; /* sending: the one below that it waits for; 0 the first */
 	__u16 flags;
+	__u8 ttl;
+	__u8 reader;
 	__u32 pad;
 };
 
-/* A socket's own count, and the datagram that IP is cutting into fragments. */
+struct left_datagram {
+	__u64 address; /* of its packet */
+	__u64 flow;
+	__u64 key;
+	__u64 number;
+	__u32 device;
+	__u32 pad;
+};
+
+/* The state of a socket: its own counts, and the datagram that IP is cutting
+ * into fragments. */
 struct datagram_socket {
-	__u64 flow; /* announced last */
+	__u64 socket; /* its address */
+	__u64 flow_out; /* announced last */
+	__u64 flow_in;
 	__u64 number;
 	__u64 fragment_key;
 	__u64 fragment_flow;
@@ -54,12 +73,23 @@ struct datagram_socket {
 	__u32 fragment_id;
 	__u32 fragment_size;
 	__u32 fragment_packets;
-	__u32 pid; /* announced */
+	__u32 sender_pid; /* announced */
+	__u32 reader_pid;
+	__u32 generation; /* of the filter that wants it */
+	__u32 fragment_device;
+	__u32 segmented; /* what is on its way is of UDP_SEGMENT */
+	__u32 device; /* that packets were handed to first, announced ... */
+	__u32 stacked; /* ... and whether there are others below */
+	__u32 lower_device;
 	__u32 tail; /* receiving: datagrams that were queued ... */
 	__u32 head; /* ... and read */
-	struct datagram
-		departing; /* sending: queued, free where address is 0 */
+	struct reader reader;
+	struct datagram departing; /* the one that was queued last ... */
+	/* ... and the one that left a stacked device last, for those below */
+	struct left_datagram left;
 };
+
+_Static_assert(sizeof(struct datagram_socket) <= 440, "512 bytes at most");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -73,14 +103,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, struct datagram_socket);
-} datagram_senders SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct datagram_socket);
-} datagram_receivers SEC(".maps");
+} datagram_sockets SEC(".maps");
 
 /* Where a packet stands in its datagram, by its IP header. */
 struct fragment {
@@ -166,7 +189,7 @@ static __always_inline __u32 fingerprint(unsigned char *transport, __u32 id,
 		bytes = FINGERPRINT_BYTES;
 	if (bytes)
 		bpf_probe_read_kernel(payload, bytes, transport + sizeof(udp));
-	hash = mix(*flow, (__u64)size << 32 | id);
+	hash = mix(1, (__u64)size << 32 | id);
 	for (int i = 0; i < FINGERPRINT_BYTES / 8; i++)
 		hash = mix(hash, payload[i]);
 	*key = hash;
@@ -190,24 +213,45 @@ static __always_inline bool datagram_enter(const struct datagram *datagram)
 	return error != -EEXIST;
 }
 
-static __always_inline struct datagram_socket *
-datagram_socket_of(void *map, struct sock *sk)
+static __noinline struct datagram_socket *datagram_decide(struct sock *sk)
 {
-	struct datagram_socket *s =
-		bpf_sk_storage_get(map, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	struct datagram_socket *s;
 
-	if (!s)
+	if (!is_wanted(sk)) {
+		bpf_sk_storage_delete(&datagram_sockets, sk);
+		return NULL;
+	}
+	s = bpf_sk_storage_get(&datagram_sockets, sk, 0,
+			       BPF_SK_STORAGE_GET_F_CREATE);
+	if (!s) {
 		count(failed_storage);
+		return NULL;
+	}
+	if (!s->reader.task)
+		reader_guess(&s->reader, sk->__sk_common.skc_num);
+	s->socket = (__u64)sk;
+	s->generation = options.generation;
 	return s;
 }
 
-static __always_inline void datagram_announce(struct datagram_socket *s,
-					      __u64 flow,
-					      const struct five_tuple *tuple,
-					      const struct sock *sk, __u16 side)
+/* The state of a watched socket; NULL: it is not watched. */
+static __always_inline struct datagram_socket *datagram_watch(struct sock *sk)
 {
-	if (s->flow != flow && flow_announce(flow, tuple, sk, side))
-		s->flow = flow;
+	struct datagram_socket *s =
+		bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
+
+	return s && s->generation == options.generation ? s :
+							  datagram_decide(sk);
+}
+
+static __noinline void datagram_announce(__u64 *announced, __u64 flow,
+					 const struct five_tuple *tuple,
+					 const struct sock *sk, __u16 side)
+{
+	struct first_bytes none = {};
+
+	if (flow_announce(flow, tuple, sk, side, none))
+		*announced = flow;
 }
 
 #endif

@@ -7,7 +7,21 @@
 
 #include "arrival.bpf.h"
 #include "datagram.bpf.h"
-#include "wakeup.bpf.h"
+
+/* When a datagram entered; the UDP header is before skb->data. What was
+ * reassembled from fragments carries the address of the last one, or the first:
+ * it has grown. */
+static __always_inline __u64 datagram_arrival(const struct sk_buff *skb,
+					      const struct sock *sk)
+{
+	struct arrival *a = arrival_of((__u64)skb);
+
+	if (!a || a->skb != (__u64)skb ||
+	    net_of(a->dev) != (__u64)sk->__sk_common.skc_net.net)
+		return 0;
+	a->skb = 0;
+	return a->t_ns;
+}
 
 /* What `ss` shows as Recv-Q: memory, with the packets' overhead. */
 static __always_inline __u32 datagram_backlog(const struct sock *sk,
@@ -75,7 +89,7 @@ static __always_inline __u32 datagram_read_number(struct datagram_socket *s,
 /* Flow, fingerprint and what else the packet itself tells. */
 static __always_inline void datagram_describe(struct sock *sk,
 					      struct datagram_socket *s,
-					      struct sk_buff *skb,
+					      const struct sk_buff *skb,
 					      struct datagram *ret)
 {
 	unsigned char *head = BPF_CORE_READ(skb, head);
@@ -85,51 +99,38 @@ static __always_inline void datagram_describe(struct sock *sk,
 	ret->size_bytes = fingerprint(
 		head + BPF_CORE_READ(skb, transport_header), part.key_id,
 		FINGERPRINT_BYTES, &part.tuple, &ret->flow, &ret->key);
-	datagram_announce(s, ret->flow, &part.tuple, sk, SIDE_RECEIVER);
+	if (s->flow_in != ret->flow)
+		datagram_announce(&s->flow_in, ret->flow, &part.tuple, sk,
+				  SIDE_RECEIVER);
 	ret->queue_bytes = datagram_backlog(sk, skb);
 	ret->ttl = part.ttl;
-}
-
-/* The slot holds the packet that is being delivered; it is UDP's own until the
- * read. What was reassembled from fragments carries the last one's address. A
- * packet that was cut (UDP_SEGMENT) is gone: its parts, as what another CPU
- * queued meanwhile, stand behind it in the queue. All are numbered. */
-static __always_inline bool is_delivered(const struct sock *sk,
-					 const struct arrival *slot)
-{
-	/* an empty queue: its reader was faster */
-	return slot && slot->skb &&
-	       (is_last(sk, slot->skb) || !sk->sk_receive_queue.qlen);
 }
 
 static __always_inline void datagram_emit_received(const struct datagram *d,
 						   __u64 read_ns, __u32 pid,
 						   __u32 wakeup_ns, __u16 flags)
 {
-	struct received_range *record = RESERVE(received_ranges);
+	struct received_range half = {
+		.flow = d->flow,
+		.key = d->key,
+		.arrive_ns = d->first_ns,
+		.ready_ns = d->second_ns,
+		.read_ns = read_ns,
+		.size_bytes = d->size_bytes,
+		.wakeup_ns = wakeup_ns,
+		.queue_bytes = d->queue_bytes,
+		.pid = pid,
+		.ttl = d->ttl,
+		.flags = flags,
+	};
 
-	if (!record)
-		return;
-	record->flow = d->flow;
-	record->key = d->key;
-	record->end = 0;
-	record->arrive_ns = d->first_ns;
-	record->ready_ns = d->second_ns;
-	record->read_ns = read_ns;
-	record->size_bytes = d->size_bytes;
-	record->wakeup_ns = wakeup_ns;
-	record->queue_bytes = d->queue_bytes;
-	record->pid = pid;
-	record->ttl = d->ttl;
-	record->flags = flags;
-	record->pad = 0;
-	SUBMIT(record);
+	received_half(&half);
 }
 
 /* There is an entry of this number. A reader on another CPU may take a datagram
  * before the hook of its readiness has run. What else is there is of a socket
  * that had this address before. */
-static __always_inline void datagram_meet(struct datagram *d)
+static __noinline void datagram_meet(struct datagram *d)
 {
 	struct datagram *read = bpf_map_lookup_elem(&datagrams, &d->at);
 
@@ -141,75 +142,139 @@ static __always_inline void datagram_meet(struct datagram *d)
 	d->second_ns = read->second_ns;
 	datagram_emit_received(d, read->second_ns, read->pid, 0,
 			       read->flags & ~DATAGRAM_READ);
-	__sync_fetch_and_add(&counters.unmatched_datagram_reads, -1);
+	count_more(unmatched_datagram_reads, -1);
 	bpf_map_delete_elem(&datagrams, &d->at);
+}
+
+/* The packet that was just queued, 0 unknown: the last in the queue. Where its
+ * reader was faster the queue is empty, and it is the one that entered last on
+ * this CPU, unless that is one of a batch. A packet that was cut (UDP_SEGMENT)
+ * is gone: its parts, as what another CPU queued meanwhile, stand behind it in
+ * the queue. All are numbered. */
+static __always_inline __u64 datagram_queued(const struct sock *sk)
+{
+	__u64 skb = (__u64)sk->sk_receive_queue.prev;
+	__u32 zero = 0;
+	struct entered *last = bpf_map_lookup_elem(&last_entered, &zero);
+
+	if (!last)
+		return 0;
+	if (!sk->sk_receive_queue.qlen)
+		skb = last->undelivered == 1 ? last->skb : 0;
+	last->undelivered = 0;
+	return skb;
 }
 
 static __always_inline int datagram_ready(struct sock *sk)
 {
-	struct arrival *slot = arrival_slot();
-	struct datagram_socket *s;
+	struct datagram_socket *s = datagram_watch(sk);
+	const struct sk_buff *skb;
 	struct datagram d = {};
 
-	s = datagram_socket_of(&datagram_receivers, sk);
 	if (!s)
 		return 0;
+	skb = (const struct sk_buff *)datagram_queued(sk);
 	d.at.address = (__u64)sk;
-	d.at.number = datagram_number(s, sk, slot ? slot->skb : 0);
-	if (!is_delivered(sk, slot))
+	d.at.number = datagram_number(s, sk, (__u64)skb);
+	d.first_ns = skb ? datagram_arrival(skb, sk) : 0;
+	if (!d.first_ns)
 		return 0; /* counted when it is read */
-	datagram_describe(sk, s, (struct sk_buff *)slot->skb, &d);
-	d.first_ns = slot->t_ns;
+	datagram_describe(sk, s, skb, &d);
 	d.second_ns = bpf_ktime_get_ns();
-	slot->skb = 0;
+	d.reader = reader_note(&s->reader, d.second_ns, &d.run_delay);
 	if (!datagram_enter(&d))
 		datagram_meet(&d);
 	return 0;
 }
 
-static __always_inline void datagram_was_read(struct datagram *d,
-					      const struct reader *reader,
-					      __u64 now, __u32 pid)
+/* The kernel gave up a datagram because its socket was full: where it died. */
+static __always_inline int datagram_refused(struct sock *sk,
+					    const struct sk_buff *skb)
+{
+	struct datagram_socket *s = datagram_watch(sk);
+	struct datagram d = {};
+
+	if (!s)
+		return 0;
+	count(datagrams_dropped_at_socket);
+	d.first_ns = datagram_arrival(skb, sk);
+	datagram_describe(sk, s, skb, &d);
+	datagram_emit_received(&d, bpf_ktime_get_ns(),
+			       bpf_get_current_pid_tgid() >> 32, 0,
+			       RECORD_DROPPED | RECORD_NO_WAKEUP);
+	return 0;
+}
+
+static __always_inline void datagram_was_read(const struct datagram_socket *s,
+					      struct datagram *d, __u64 now,
+					      __u32 pid, __u32 run_delay)
 {
 	__u32 wakeup_ns = 0;
 	__u16 flags = 0;
 
 	if (d->second_ns > now)
 		d->second_ns = now; /* it was ready then at the latest */
-	if (!wakeup_between(reader, d->second_ns, now, &wakeup_ns))
+	if (!reader_waited(&s->reader, d->reader, d->run_delay, d->second_ns,
+			   now, run_delay, &wakeup_ns))
 		flags = RECORD_NO_WAKEUP;
 	datagram_emit_received(d, now, pid, wakeup_ns, flags);
 	bpf_map_delete_elem(&datagrams, &d->at);
 }
 
+static __noinline void datagram_reader(struct datagram_socket *s, __u64 task,
+				       __u32 thread, __u16 port)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+
+	reader_set(&s->reader, task, thread);
+	reader_remember(&s->reader, port);
+	if (s->reader_pid != pid && task_announce(pid))
+		s->reader_pid = pid;
+}
+
+/* It was read before the hook of its readiness ran: a note waits for that. */
+static __noinline void datagram_read_early(struct datagram_socket *s,
+					   struct datagram *note,
+					   __u32 run_delay)
+{
+	struct datagram *d;
+
+	note->flags = DATAGRAM_READ | RECORD_NO_WAKEUP;
+	count(unmatched_datagram_reads); /* until it is told to be ready */
+	if (datagram_enter(note))
+		return;
+	d = bpf_map_lookup_elem(&datagrams, &note->at);
+	if (d && !(d->flags & DATAGRAM_READ)) {
+		count_more(unmatched_datagram_reads, -1);
+		datagram_was_read(s, d, note->second_ns, note->pid, run_delay);
+	}
+}
+
 static __always_inline int datagram_read(struct sock *sk)
 {
 	struct datagram note = { .at.address = (__u64)sk };
-	const struct reader *reader;
+	struct task_struct *task;
 	struct datagram_socket *s;
 	struct datagram *d;
+	__u32 run_delay;
 
-	s = bpf_sk_storage_get(&datagram_receivers, sk, 0, 0);
+	s = bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
 	if (!s)
 		return 0;
+	task = bpf_get_current_task_btf();
 	note.second_ns = bpf_ktime_get_ns();
-	note.pid = bpf_get_current_pid_tgid() >> 32;
+	note.pid = task->tgid;
 	note.at.number = datagram_read_number(s, sk);
-	reader = reader_of_current();
+	run_delay = reader_now(task, note.second_ns);
+	if (s->reader.task != (__u64)task ||
+	    s->reader.thread != (__u32)task->pid || s->reader_pid != note.pid)
+		datagram_reader(s, (__u64)task, task->pid,
+				sk->__sk_common.skc_num);
 	d = bpf_map_lookup_elem(&datagrams, &note.at);
-	if (d && !(d->flags & DATAGRAM_READ)) {
-		datagram_was_read(d, reader, note.second_ns, note.pid);
-		return 0;
-	}
-	note.flags = DATAGRAM_READ | (reader ? 0 : RECORD_NO_WAKEUP);
-	count(unmatched_datagram_reads); /* until it is told to be ready */
-	if (datagram_enter(&note))
-		return 0;
-	d = bpf_map_lookup_elem(&datagrams, &note.at);
-	if (d && !(d->flags & DATAGRAM_READ)) {
-		__sync_fetch_and_add(&counters.unmatched_datagram_reads, -1);
-		datagram_was_read(d, reader, note.second_ns, note.pid);
-	}
+	if (d && !(d->flags & DATAGRAM_READ))
+		datagram_was_read(s, d, note.second_ns, note.pid, run_delay);
+	else
+		datagram_read_early(s, &note, run_delay);
 	return 0;
 }
 

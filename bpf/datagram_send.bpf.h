@@ -6,6 +6,7 @@
 #define LATPROF_DATAGRAM_SEND_H
 
 #include "datagram.bpf.h"
+#include "device.bpf.h"
 #include "send_call.bpf.h"
 
 /* Enters the datagram whose last packet this is; its packet names it. Mostly
@@ -25,7 +26,7 @@ datagram_depart(struct datagram_socket *s, const struct sk_buff *skb,
 	d.second_ns = bpf_ktime_get_ns();
 	d.size_bytes = size;
 	d.packets = packets;
-	d.pid = s->pid;
+	d.pid = s->sender_pid;
 	/* its own address: of a packet that went a way we do not see */
 	if (*room == d.at.address ||
 	    !__sync_val_compare_and_swap(room, 0, d.at.address))
@@ -34,34 +35,61 @@ datagram_depart(struct datagram_socket *s, const struct sk_buff *skb,
 		datagram_keep(&d);
 }
 
-static __always_inline int fragment_queue(struct datagram_socket *s,
-					  const struct sk_buff *skb,
-					  const struct fragment *part)
+static __noinline void fragment_queue(struct datagram_socket *s,
+				      const struct sk_buff *skb,
+				      const struct fragment *part)
 {
+	if (s->fragment_id == part->id &&
+	    s->fragment_device != (__u32)skb->dev->ifindex)
+		return; /* of a device below */
 	if (!s->fragment_packets || s->fragment_id != part->id) {
 		count(fragments_out_of_turn);
-		return 0;
+		return;
 	}
 	s->fragment_packets++;
 	if (part->more)
-		return 0;
+		return;
 	datagram_depart(s, skb, s->fragment_flow, s->fragment_key,
 			s->fragment_send_ns, s->fragment_size,
 			s->fragment_packets);
 	s->fragment_packets = 0;
+}
+
+static __noinline void sender_announce(struct datagram_socket *s, __u32 pid)
+{
+	if (task_announce(pid))
+		s->sender_pid = pid;
+}
+
+static __noinline void datagram_path(struct datagram_socket *s, __u64 flow,
+				     const struct net_device *dev)
+{
+	if (device_announce(flow, dev, 0))
+		s->device = dev->ifindex;
+	s->stacked = is_stacked(dev);
+}
+
+/* Before a device without a queue has it: a packet of UDP_SEGMENT may be cut on
+ * the way to its driver, and what comes there then is not followed. */
+static __always_inline int datagram_before(struct sock *sk,
+					   const struct sk_buff *skb)
+{
+	struct datagram_socket *s;
+	struct skb_shared_info *info;
+
+	if (!sk || sk->sk_protocol != IPPROTO_UDP)
+		return 0;
+	s = datagram_watch(sk);
+	if (!s)
+		return 0;
+	info = (void *)(skb->head + skb->end);
+	s->segmented = BPF_CORE_READ(info, gso_size);
+	if (s->segmented)
+		count(segmented_sends);
 	return 0;
 }
 
-static __always_inline void sender_task(struct datagram_socket *s)
-{
-	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-
-	if (s->pid != pid && task_announce(pid))
-		s->pid = pid;
-}
-
-static __always_inline __u32 linear_after(const struct sk_buff *skb,
-					  unsigned char *transport)
+static __always_inline __u32 linear_after(const struct sk_buff *skb)
 {
 	struct skb_shared_info *info = (void *)(skb->head + skb->end);
 
@@ -74,59 +102,130 @@ static __always_inline __u32 linear_after(const struct sk_buff *skb,
 	return FINGERPRINT_BYTES;
 }
 
-static __always_inline int datagram_queue(struct sock *sk,
-					  const struct sk_buff *skb)
+/* A packet that was handed to a device for the first time. */
+static __always_inline void datagram_handed(struct sock *sk,
+					    struct datagram_socket *s,
+					    const struct sk_buff *skb)
 {
 	unsigned char *transport = skb->head + skb->transport_header;
-	struct datagram_socket *s = datagram_socket_of(&datagram_senders, sk);
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	__u32 size, device = skb->dev->ifindex;
 	struct fragment part = {};
 	__u64 flow, key, send_ns;
-	__u32 size;
 
-	if (!s)
-		return 0;
 	fragment_of(skb->head + skb->network_header, &part);
-	if (!part.first)
-		return fragment_queue(s, skb, &part);
-	size = fingerprint(transport, part.key_id, linear_after(skb, transport),
+	if (!part.first) {
+		fragment_queue(s, skb, &part);
+		return;
+	}
+	if (part.more && s->fragment_packets && s->fragment_id == part.id &&
+	    s->fragment_device != device)
+		return; /* of a device below */
+	size = fingerprint(transport, part.key_id, linear_after(skb),
 			   &part.tuple, &flow, &key);
-	sender_task(s);
-	datagram_announce(s, flow, &part.tuple, sk, SIDE_SENDER);
+	/* a tunnel's packet whose own datagram was not followed */
+	if (part.tuple.source_port != bpf_htons(sk->__sk_common.skc_num) ||
+	    (s->left.key == key && s->left.flow == flow &&
+	     s->left.device != device && s->stacked &&
+	     s->left.address == (__u64)skb))
+		return;
+	if (s->sender_pid != pid)
+		sender_announce(s, pid);
+	if (s->flow_out != flow)
+		datagram_announce(&s->flow_out, flow, &part.tuple, sk,
+				  SIDE_SENDER);
+	if (s->device != device)
+		datagram_path(s, flow, skb->dev);
 	send_ns = send_call_start(sk);
 	if (!send_ns)
 		count(udp_without_send);
 	if (!part.more) {
 		datagram_depart(s, skb, flow, key, send_ns, size, 1);
-		return 0;
+		return;
 	}
 	s->fragment_id = part.id;
+	s->fragment_device = device;
 	s->fragment_flow = flow;
 	s->fragment_key = key;
 	s->fragment_size = size;
 	s->fragment_send_ns = send_ns;
 	s->fragment_packets = 1;
+}
+
+/* Whether it left a stacked device and has come to one below. */
+static __always_inline bool is_below(const struct datagram_socket *s,
+				     const struct sk_buff *skb)
+{
+	return s->left.address == (__u64)skb &&
+	       s->left.device != (__u32)skb->dev->ifindex;
+}
+
+static __noinline void datagram_wait_below(const struct datagram_socket *s,
+					   const struct sk_buff *skb)
+{
+	struct datagram d = { .at.address = (__u64)skb };
+
+	d.flow = s->left.flow;
+	d.key = s->left.key;
+	d.number = s->left.number;
+	d.device = skb->dev->ifindex;
+	datagram_keep(&d);
+}
+
+static __noinline void datagram_left_below(struct datagram_socket *s,
+					   const struct net_device *dev)
+{
+	__u32 device = dev->ifindex;
+
+	if (s->lower_device != device &&
+	    device_announce(s->left.flow, dev, 1))
+		s->lower_device = device;
+	lower_half(s->left.flow, s->left.key, 0, s->left.number, device);
+	s->left.device = device;
+}
+
+static __always_inline int datagram_queue(struct sock *sk,
+					  const struct sk_buff *skb)
+{
+	struct datagram_socket *s = datagram_watch(sk);
+
+	if (!s)
+		return 0;
+	if (is_below(s, skb))
+		datagram_wait_below(s, skb);
+	else
+		datagram_handed(sk, s, skb);
 	return 0;
 }
 
 static __always_inline void datagram_emit_sent(const struct datagram *d,
 					       __u64 xmit_ns)
 {
-	struct sent_message *record = RESERVE(sent_messages);
+	struct sent_message half = {
+		.flow = d->flow,
+		.key = d->key,
+		.end = d->number,
+		.send_ns = d->first_ns,
+		.queue_ns = d->second_ns,
+		.xmit_ns = xmit_ns,
+		.size_bytes = d->size_bytes,
+		.packets = d->packets,
+		.pid = d->pid,
+		.flags = xmit_ns ? 0 : RECORD_NOT_TRANSMITTED,
+	};
 
-	if (!record)
-		return;
-	record->flow = d->flow;
-	record->key = d->key;
-	record->end = d->number;
-	record->send_ns = d->first_ns;
-	record->queue_ns = d->second_ns;
-	record->xmit_ns = xmit_ns;
-	record->size_bytes = d->size_bytes;
-	record->packets = d->packets;
-	record->pid = d->pid;
-	record->merged = 0;
-	record->flags = xmit_ns ? 0 : RECORD_NOT_TRANSMITTED;
-	SUBMIT(record);
+	sent_half(&half);
+}
+
+static __always_inline void datagram_note_left(struct datagram_socket *s,
+					       const struct datagram *d,
+					       __u32 device)
+{
+	s->left.flow = d->flow;
+	s->left.key = d->key;
+	s->left.number = d->number;
+	s->left.device = device;
+	s->left.address = d->at.address;
 }
 
 /* Fragments but the last come through here too and find no entry, so a miss
@@ -141,37 +240,55 @@ static __always_inline void datagram_leave(struct datagram_socket *s,
 
 	if (s->departing.at.address == at.address) {
 		datagram_emit_sent(&s->departing, xmit_ns);
+		if (s->stacked)
+			datagram_note_left(s, &s->departing,
+					   skb->dev->ifindex);
 		__sync_lock_test_and_set(&s->departing.at.address, 0);
 		return;
 	}
 	d = bpf_map_lookup_elem(&datagrams, &at);
 	if (!d)
 		return;
-	datagram_emit_sent(d, xmit_ns);
+	if (!d->device)
+		datagram_emit_sent(d, xmit_ns);
+	if (s->stacked)
+		datagram_note_left(s, d, s->device);
+	if (d->device && xmit_ns)
+		datagram_left_below(s, skb->dev);
 	bpf_map_delete_elem(&datagrams, &at);
 }
 
 static __always_inline int datagram_xmit(struct sock *sk,
 					 const struct sk_buff *skb)
 {
-	struct datagram_socket *s =
-		bpf_sk_storage_get(&datagram_senders, sk, 0, 0);
+	bool queued = has_queue(skb);
+	struct datagram_socket *s;
 
-	if (s)
-		datagram_leave(s, skb, bpf_ktime_get_ns());
+	s = queued ? bpf_sk_storage_get(&datagram_sockets, sk, 0, 0) :
+		     datagram_watch(sk);
+	if (!s)
+		return 0;
+	if (!queued) {
+		if (s->segmented)
+			return 0;
+		if (is_below(s, skb)) {
+			datagram_left_below(s, skb->dev);
+			return 0;
+		}
+		datagram_handed(sk, s, skb);
+	}
+	datagram_leave(s, skb, bpf_ktime_get_ns());
 	return 0;
 }
 
 /* IP gives up on a datagram when one of its fragments is dropped at the entry:
  * its last one, which would have named it, never comes. */
-static __always_inline void fragment_drop(struct datagram_socket *s,
-					  const struct sk_buff *skb)
+static __noinline void fragment_drop(struct datagram_socket *s,
+				     const struct sk_buff *skb)
 {
 	struct fragment part = {};
 	struct datagram d = {};
 
-	if (!s->fragment_packets)
-		return;
 	fragment_of(skb->head + skb->network_header, &part);
 	if (part.id != s->fragment_id)
 		return;
@@ -181,7 +298,7 @@ static __always_inline void fragment_drop(struct datagram_socket *s,
 	d.first_ns = s->fragment_send_ns;
 	d.size_bytes = s->fragment_size;
 	d.packets = s->fragment_packets;
-	d.pid = s->pid;
+	d.pid = s->sender_pid;
 	s->fragment_packets = 0;
 	datagram_emit_sent(&d, 0);
 }
@@ -190,12 +307,13 @@ static __always_inline int datagram_drop(struct sock *sk,
 					 const struct sk_buff *skb)
 {
 	struct datagram_socket *s =
-		bpf_sk_storage_get(&datagram_senders, sk, 0, 0);
+		bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
 
-	if (s) {
-		datagram_leave(s, skb, 0);
+	if (!s)
+		return 0;
+	datagram_leave(s, skb, 0);
+	if (s->fragment_packets)
 		fragment_drop(s, skb);
-	}
 	return 0;
 }
 

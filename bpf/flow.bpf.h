@@ -4,12 +4,13 @@
  * Both ends compute it from what both see: the addresses and ports as the
  * sender wrote them and, for TCP, the first sequence number, so that a port
  * that is used again is another flow. A translator on the way (NAT) makes two
- * flows of one. What the number stands for is sent once by each end.
+ * flows of one; it leaves TCP's sequence numbers as they are, so the agent tells
+ * by both first ones. What the number stands for is sent once by each end.
  */
 #ifndef LATPROF_FLOW_H
 #define LATPROF_FLOW_H
 
-#include "filter.bpf.h"
+#include "watch.bpf.h"
 #include "ring.bpf.h"
 
 RING(flows, flow);
@@ -22,6 +23,12 @@ struct five_tuple {
 	__u16 destination_port;
 	__u16 protocol;
 	__u16 pad;
+};
+
+/* TCP: sequence numbers of the first byte each way; UDP: 0 */
+struct first_bytes {
+	__u32 sequence;
+	__u32 answer;
 };
 
 static __always_inline __u64 mix(__u64 hash, __u64 value)
@@ -86,7 +93,8 @@ static __always_inline void tuple_reverse(struct five_tuple *tuple)
 /* False where the ring was full: the caller tries again next time. */
 static __always_inline bool flow_announce(__u64 flow,
 					  const struct five_tuple *tuple,
-					  const struct sock *sk, __u16 side)
+					  const struct sock *sk, __u16 side,
+					  struct first_bytes first)
 {
 	struct flow *record = RESERVE(flows);
 
@@ -101,6 +109,8 @@ static __always_inline bool flow_announce(__u64 flow,
 	record->destination_port = bpf_ntohs(tuple->destination_port);
 	record->protocol = tuple->protocol;
 	record->side = side;
+	record->first_sequence = first.sequence;
+	record->first_answer = first.answer;
 	record->pad = 0;
 	SUBMIT(record);
 	return true;

@@ -13,10 +13,16 @@ typedef _Bool bool;
 #define true 1
 #define NULL ((void *)0)
 
+#define SOCK_STREAM 1
+#define SOCK_DGRAM 2
 #define AF_INET 2
 #define AF_INET6 10
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
+#define TCP_ESTABLISHED 1
+#define TCP_SYN_SENT 2
+#define TCP_CLOSE 7
+#define TCP_CLOSE_WAIT 8
 #define TCP_LISTEN 10
 #define MSG_PEEK 0x2
 #define MSG_DONTWAIT 0x40
@@ -99,6 +105,7 @@ struct sk_buff_head {
 struct sock {
 	struct sock_common __sk_common;
 	struct sk_buff_head sk_receive_queue;
+	__u16 sk_type;
 	__u16 sk_protocol;
 	struct {
 		atomic_t rmem_alloc;
@@ -107,6 +114,7 @@ struct sock {
 };
 
 struct tcp_sock {
+	bool is_mptcp;
 	__u32 write_seq;
 	__u32 snd_nxt;
 	__u32 rcv_nxt;
@@ -138,8 +146,24 @@ struct msghdr {
 	struct iov_iter msg_iter;
 };
 
+struct Qdisc {
+	void *enqueue;
+};
+
+struct netdev_queue {
+	struct Qdisc *qdisc;
+};
+
+struct rtnl_link_ops {
+	const char *kind;
+};
+
 struct net_device {
+	char name[16];
+	int ifindex;
 	possible_net_t nd_net;
+	struct netdev_queue *_tx;
+	const struct rtnl_link_ops *rtnl_link_ops;
 };
 
 typedef struct {
@@ -152,6 +176,8 @@ struct sk_buff {
 	char cb[48];
 	unsigned int len;
 	__be16 protocol;
+	__u16 queue_mapping;
+	__u16 inner_transport_header;
 	__u16 transport_header;
 	__u16 network_header;
 	unsigned int end;
@@ -217,11 +243,18 @@ struct pt_regs {
 #error "latprof knows the system call arguments of x86-64 and arm64 only"
 #endif
 
+struct sched_info {
+	unsigned long pcount; /* how often it got a CPU ... */
+	unsigned long long run_delay; /* ... and waited for one, ns */
+	unsigned long long last_arrival; /* scheduler's clock */
+	unsigned long long last_queued; /* 0: it does not wait */
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
-	unsigned int __state;
 	struct files_struct *files;
+	struct sched_info sched_info;
 };
 
 #pragma clang attribute pop

@@ -8,6 +8,6 @@
 #include "read.bpf.c"
 #include "receive.bpf.c"
 #include "send.bpf.c"
-#include "wakeup.bpf.c"
+#include "untraced.bpf.c"
 
 char LICENSE[] SEC("license") = "GPL";

@@ -7,7 +7,7 @@
  * it first left, so the agent joins the two. Does not see a segment sent again
  * before we began to watch its socket.
  */
-#include "message.bpf.h"
+#include "stream.bpf.h"
 #include <bpf/bpf_tracing.h>
 
 RING(retransmits, retransmit);
@@ -18,22 +18,17 @@ static __always_inline int segment_resent(struct sock *sk,
 	struct skb_shared_info *info = (void *)(skb->head + skb->end);
 	struct retransmit *record;
 	struct tcp_skb_cb cb = {};
-	struct sender *s;
+	struct stream *s = stream_of(sk);
 
-	if (!wants_socket(sk))
-		return 0;
-	s = sender_of(sk);
-	if (!s) {
-		count(unmatched_retransmit);
-		return 0;
-	}
+	if (!s)
+		return 0; /* not watched, or nothing of it was seen sent */
 	bpf_probe_read_kernel(&cb, sizeof(cb), skb->cb);
 	record = RESERVE(retransmits);
 	if (!record)
 		return 0;
-	record->flow = s->flow;
-	record->start = sender_offset(s, cb.seq);
-	record->end = sender_offset(s, cb.end_seq);
+	record->flow = s->flow_out;
+	record->start = offset_near(s->xmit_end, s->out_zero, cb.seq);
+	record->end = offset_near(s->xmit_end, s->out_zero, cb.end_seq);
 	record->t_ns = bpf_ktime_get_ns();
 	record->packet_bytes = BPF_CORE_READ(info, gso_size);
 	record->pad = 0;

@@ -10,13 +10,21 @@
  * A queueing discipline may cut a packet (TBF with GSO), so TCP is matched by
  * the sequence numbers in its header, never by the packet's address. A datagram
  * is not cut after it was queued; one that IP fragments is followed by its
- * identification to its last fragment. Only devices of the socket's own
- * namespace count, and where these are stacked the first. Does not see the
- * first bytes of UDP payload that lie in pages (UDP_SEGMENT, zero copy): such
- * datagrams are told apart by length alone.
+ * identification to its last fragment.
+ *
+ * Only devices of the socket's own namespace count. Where these are stacked (a
+ * bridge, a bond, a VLAN, a tunnel), `queue` is that of the first, and each one
+ * below writes when the packet left it: the last of them is `xmit`. A device
+ * without a queue has one stamp for both.
+ *
+ * Does not see what a tunnel does with packets that lose their socket in it
+ * (encryption, another namespace), nor the first bytes of UDP payload that lie
+ * in pages (UDP_SEGMENT, zero copy): such datagrams are told apart by length
+ * alone.
  */
 #include "datagram_send.bpf.h"
-#include "header.bpf.h"
+#include "device.bpf.h"
+#include "stream.bpf.h"
 #include <bpf/bpf_tracing.h>
 
 /* What is shorter is taken for one packet, without a look: the MSS towards a
@@ -27,71 +35,113 @@
 struct segment {
 	__u64 start;
 	__u64 end;
-	__u64 gso_size;
+	__u32 gso_size;
 };
 
-/* The payload range of a TCP packet; false where it has none. */
+/* What a loop over the FIFO needs. */
+struct passing {
+	struct sock *sk;
+	struct stream *s;
+	__u64 now;
+	__u64 at;
+	struct segment segment;
+};
+
+/* The payload range of a TCP packet, whose offset is near a known one; false
+ * where it has none, or is not to be found. */
 static __always_inline bool segment_of(const struct sk_buff *skb,
-				       const struct sender *s,
+				       struct sock *sk, __u64 near, __u32 zero,
 				       struct segment *ret)
 {
 	unsigned char *transport = skb->head + skb->transport_header;
+	__u32 ports = ports_of(sk);
 	struct tcp_header header;
 	__u32 length;
 
 	tcp_header_at(transport, &header);
+	if (!has_ports(&header, ports)) {
+		transport = inner_tcp(skb->head, transport,
+				      skb->inner_transport_header, ports,
+				      &header);
+		if (!transport) {
+			count(unreadable_headers);
+			return false;
+		}
+	}
 	length = skb->len - (__u32)(transport - skb->data) -
 		 (header.offset >> 4) * 4;
 	if (!length)
 		return false;
-	ret->start = sender_offset(s, bpf_ntohl(header.sequence));
+	ret->start = offset_near(near, zero, bpf_ntohl(header.sequence));
 	ret->end = ret->start + length;
 	return true;
+}
+
+static long entry_requeue(__u32 index, struct passing *p)
+{
+	struct pending_send *m;
+
+	if (p->at == p->s->queued)
+		return 1;
+	m = send_at(p->sk, p->s, p->at++, 0);
+	if (!m || m->end > p->segment.end)
+		return 1;
+	if (m->end > p->segment.start)
+		m->queue_ns = p->now;
+	return 0;
 }
 
 /* TCP keeps what the qdisc refused and hands it over again: the last time
  * counts for what has not left. What may still be in the qdisc is not sent
  * again. */
-static __always_inline void
-segment_requeue(struct sender *s, const struct segment *segment, __u64 now)
+static __noinline void segment_requeue(struct passing *p)
 {
-	__u32 at = s->head;
-
-	for (int i = 0; i < SENDS && at != s->queued; i++, at++) {
-		struct pending_send *m = send_at(s, at);
-
-		if (m->end > segment->end)
-			break;
-		if (m->end > segment->start)
-			m->queue_ns = now;
-	}
+	p->at = p->s->head;
+	bpf_loop(DEEP_SENDS, entry_requeue, p, 0);
 }
 
-static __always_inline void
-segment_queue(struct sender *s, const struct segment *segment, __u64 now)
+/* Returns 1 where the segment holds the end of no further entry. */
+static __always_inline long entry_queue(__u32 index, struct passing *p)
 {
-	if (segment->start < s->queue_end)
-		segment_requeue(s, segment, now);
-	if (segment->end > s->queue_end) {
-		s->queue_end = segment->end;
-		s->queue_ns = now;
-	}
-	for (int i = 0; i < SENDS && s->queued != s->tail; i++) {
-		struct pending_send *m = send_at(s, s->queued);
+	struct stream *s = p->s;
+	struct pending_send *m;
 
-		if (m->end > segment->end)
-			break;
-		/* behind it already: its own packet went by unseen */
-		m->queue_ns = m->end > segment->start ? now : 0;
-		s->queued++;
+	if (s->queued == s->tail)
+		return 1;
+	m = send_at(p->sk, s, s->queued, 0);
+	if (!m || m->end > p->segment.end)
+		return 1;
+	/* behind it already: its own packet went by unseen */
+	m->queue_ns = m->end > p->segment.start ? p->now : 0;
+	s->queued++;
+	return 0;
+}
+
+static long entries_queue(__u32 index, struct passing *p)
+{
+	return entry_queue(index, p);
+}
+
+static __always_inline void segment_queue(struct passing *p)
+{
+	struct stream *s = p->s;
+
+	if (p->segment.start < s->queue_end)
+		segment_requeue(p);
+	if (p->segment.end > s->queue_end) {
+		s->queue_end = p->segment.end;
+		s->queue_ns = p->now;
 	}
+	if (!entry_queue(0, p) && s->queued != s->tail)
+		bpf_loop(DEEP_SENDS, entries_queue, p, 0);
 }
 
 /* How many packets of a segment carry bytes of [start, end). */
 static __always_inline __u32 packets_between(const struct segment *segment,
 					     __u64 start, __u64 end)
 {
-	__u64 size = segment->gso_size, first, last;
+	__u32 size = segment->gso_size;
+	__u64 first, last;
 
 	if (!size)
 		return 1;
@@ -101,97 +151,147 @@ static __always_inline __u32 packets_between(const struct segment *segment,
 	return (last - 1) / size - first / size + 1;
 }
 
-static __always_inline void
-segment_xmit(struct sender *s, const struct segment *segment, __u64 now)
+/* Returns 1 where nothing more leaves with the segment. */
+static __always_inline long entry_leave(__u32 index, struct passing *p)
 {
-	if (segment->end <= s->xmit_end)
-		return; /* sent again: counted as a retransmission */
-	s->xmit_end = segment->end;
-	s->xmit_ns = now;
-	for (int i = 0; i < SENDS && s->head != s->queued; i++) {
-		struct pending_send *m = send_at(s, s->head);
-		__u64 start = m->end - m->size_bytes;
+	const struct segment *segment = &p->segment;
+	struct stream *s = p->s;
+	__u64 at = s->head, start;
+	struct pending_send *m;
+	bool whole;
 
-		if (start >= segment->end)
-			return;
-		if (m->end <= segment->start) {
-			/* its own packet was dropped in the qdisc, or unseen */
-			send_emit(s, m, 0, RECORD_NOT_TRANSMITTED);
-			s->head++;
-			continue;
-		}
+	if (at == s->tail)
+		return 1;
+	m = send_at(p->sk, s, at, 0);
+	if (!m)
+		return 1;
+	start = m->end - m->size_bytes;
+	if (start >= segment->end)
+		return 1;
+	whole = m->end <= segment->end;
+	if (m->end > segment->start)
 		m->packets += packets_between(segment, start, m->end);
-		if (m->end > segment->end)
-			return;
-		send_emit(s, m, now, 0);
-		s->head++;
-	}
-	if (s->head == s->queued && s->head != s->tail) {
-		struct pending_send *m = send_at(s, s->head);
-		__u64 start = m->end - m->size_bytes;
-
-		if (start < segment->end && m->end > segment->end)
-			m->packets += packets_between(segment, start, m->end);
-	}
+	if (!whole || at >= s->queued)
+		return 1;
+	if (!send_claim(s, at))
+		return 1;
+	/* else: its own packet was dropped in the qdisc, or unseen */
+	if (m->end > segment->start)
+		send_emit(s, m, p->now, 0);
+	else
+		send_emit(s, m, 0, RECORD_NOT_TRANSMITTED);
+	return 0;
 }
 
-/* A packet keeps its socket across veth, so devices of other namespaces see it,
- * too: there it is on its way already. */
-static __always_inline struct sock *watched_socket(const struct sk_buff *skb)
+static long entries_leave(__u32 index, struct passing *p)
+{
+	return entry_leave(index, p);
+}
+
+static __noinline void path_announce(struct stream *s,
+				     const struct net_device *dev)
+{
+	if (device_announce(s->flow_out, dev, 0))
+		s->device = dev->ifindex;
+}
+
+/* The segment left its first device before: this is one below, or it is sent
+ * again, which is counted elsewhere. */
+static __noinline int segment_lower(struct stream *s, struct passing *p,
+				    const struct net_device *dev)
+{
+	__u32 ifindex = dev->ifindex;
+
+	if (ifindex == s->device)
+		return 0;
+	if (ifindex != s->lower_device && device_announce(s->flow_out, dev, 1))
+		s->lower_device = ifindex;
+	lower_half(s->flow_out, 0, p->segment.start, p->segment.end, ifindex);
+	return 0;
+}
+
+static __always_inline int segment_xmit(struct passing *p,
+					const struct net_device *dev)
+{
+	struct stream *s = p->s;
+
+	if (p->segment.end <= s->xmit_end)
+		return segment_lower(s, p, dev);
+	s->xmit_end = p->segment.end;
+	s->xmit_ns = p->now;
+	if (s->device != (__u32)dev->ifindex)
+		path_announce(s, dev);
+	if (!entry_leave(0, p) && s->head != s->tail)
+		bpf_loop(DEEP_SENDS, entries_leave, p, 0);
+	return 0;
+}
+
+/* The socket behind a packet that a device of its own namespace has. A packet
+ * keeps its socket across veth, so devices of other namespaces see it, too:
+ * there it is on its way already. */
+static __always_inline struct sock *own_socket(const struct sk_buff *skb)
 {
 	struct sock *sk = skb->sk;
 
 	if (!sk || !is_full_socket(sk) ||
 	    skb->dev->nd_net.net != sk->__sk_common.skc_net.net)
 		return NULL;
-	return wants_socket(sk) ? sk : NULL;
+	return sk;
 }
 
 SEC("?tp_btf/net_dev_queue")
 int BPF_PROG(on_queue, struct sk_buff *skb)
 {
-	struct sock *sk = watched_socket(skb);
-	struct segment segment;
-	struct sender *s;
+	struct passing p = {};
+	struct sock *sk;
 
+	if (!has_queue(skb))
+		return options.udp ? datagram_before(own_socket(skb), skb) : 0;
+	sk = own_socket(skb);
 	if (!sk)
 		return 0;
-	if (sk->sk_protocol == IPPROTO_UDP)
+	if (sk->sk_protocol != IPPROTO_TCP)
 		return datagram_queue(sk, skb);
-	s = sender_of(sk);
-	if (s && segment_of(skb, s, &segment))
-		segment_queue(s, &segment, bpf_ktime_get_ns());
+	p.s = stream_of(sk);
+	if (!p.s || !segment_of(skb, sk, p.s->queue_end, p.s->out_zero,
+				&p.segment))
+		return 0;
+	p.sk = sk;
+	p.now = bpf_ktime_get_ns();
+	segment_queue(&p);
 	return 0;
 }
 
 SEC("?tp_btf/net_dev_start_xmit")
 int BPF_PROG(on_xmit, const struct sk_buff *skb)
 {
-	struct sock *sk = watched_socket(skb);
+	struct sock *sk = own_socket(skb);
 	struct skb_shared_info *info;
-	struct segment segment;
-	struct sender *s;
+	struct passing p = {};
 
 	if (!sk)
 		return 0;
-	if (sk->sk_protocol == IPPROTO_UDP)
+	if (sk->sk_protocol != IPPROTO_TCP)
 		return datagram_xmit(sk, skb);
-	s = sender_of(sk);
-	if (!s || !segment_of(skb, s, &segment))
+	p.s = stream_of(sk);
+	if (!p.s || !segment_of(skb, sk, p.s->xmit_end, p.s->out_zero,
+				&p.segment))
 		return 0;
-	segment.gso_size = 0;
-	if (segment.end - segment.start >= LEAST_GSO_BYTES) {
+	if (p.segment.end - p.segment.start >= LEAST_GSO_BYTES) {
 		info = (struct skb_shared_info *)(skb->head + skb->end);
-		segment.gso_size = BPF_CORE_READ(info, gso_size);
+		p.segment.gso_size = BPF_CORE_READ(info, gso_size);
 	}
-	segment_xmit(s, &segment, bpf_ktime_get_ns());
-	return 0;
+	p.sk = sk;
+	p.now = bpf_ktime_get_ns();
+	if (p.segment.end > p.s->queue_end && !has_queue(skb))
+		segment_queue(&p);
+	return segment_xmit(&p, skb->dev);
 }
 
 SEC("?tp_btf/kfree_skb")
 int BPF_PROG(on_drop, const struct sk_buff *skb)
 {
-	struct sock *sk = watched_socket(skb);
+	struct sock *sk = own_socket(skb);
 
 	return sk && sk->sk_protocol == IPPROTO_UDP ? datagram_drop(sk, skb) :
 						      0;

@@ -8,103 +8,124 @@
  * instant got which datagram: they may exchange read times.
  */
 #include "datagram_receive.bpf.h"
-#include "message.bpf.h"
-#include "wakeup.bpf.h"
+#include "stream.bpf.h"
 #include <bpf/bpf_tracing.h>
 
-static __always_inline void range_emit(const struct receiver *r,
-				       const struct readable_range *range,
-				       __u64 end, __u64 now,
-				       const struct reader *reader, __u32 pid)
-{
-	struct received_range *record = RESERVE(received_ranges);
-	bool known = end == range->end || !(range->flags & RECORD_MERGED);
-
-	if (!record)
-		return;
-	record->flow = r->flow;
-	record->key = 0;
-	record->end = end;
-	record->arrive_ns = known && range->stack_ns ?
-				    range->ready_ns - range->stack_ns :
-				    0;
-	record->ready_ns = known ? range->ready_ns : 0;
-	record->read_ns = now;
-	record->size_bytes = 0;
-	record->wakeup_ns = 0;
-	record->queue_bytes = range->queue_bytes;
-	record->pid = pid;
-	record->ttl = range->ttl;
-	record->flags = range->flags;
-	if (!wakeup_between(reader, range->ready_ns, now, &record->wakeup_ns))
-		record->flags |= RECORD_NO_WAKEUP;
-	record->pad = 0;
-	SUBMIT(record);
-}
-
 struct read_context {
-	struct receiver *r;
-	const struct reader *reader;
+	struct sock *sk;
+	struct stream *s;
+	__u64 before; /* offset up to which was read and written */
 	__u64 read_end;
 	__u64 now;
 	__u32 pid;
+	__u32 run_delay;
 };
 
-static long range_read(__u32 index, struct read_context *context)
+static __always_inline void range_emit(struct read_context *c,
+				       const struct readable_range *range,
+				       __u64 end)
 {
-	struct receiver *r = context->r;
+	bool known = end == range->end || !(range->flags & RECORD_MERGED);
+	struct received_range half = {
+		.flow = c->s->flow_in,
+		.start = c->before,
+		.end = end,
+		.arrive_ns = known && range->stack_ns ?
+				     range->ready_ns - range->stack_ns :
+				     0,
+		.ready_ns = known ? range->ready_ns : 0,
+		.read_ns = c->now,
+		.queue_bytes = range->queue_bytes,
+		.pid = c->pid,
+		.ttl = range->ttl,
+		.flags = range->flags,
+	};
+
+	if (!reader_waited(&c->s->reader, range->reader, range->run_delay,
+			   range->ready_ns, c->now, c->run_delay,
+			   &half.wakeup_ns))
+		half.flags |= RECORD_NO_WAKEUP;
+	received_half(&half);
+	c->before = end;
+}
+
+/* Returns 1 where nothing more was read. */
+static __always_inline long range_read(__u32 index, struct read_context *c)
+{
+	struct stream *s = c->s;
 	struct readable_range *range;
 	__u64 end;
 
-	if (r->head == r->tail)
+	if (s->range_head == s->range_tail)
 		return 1;
-	range = range_at(r, r->head);
+	range = range_at(c->sk, s, s->range_head, 0);
+	if (!range)
+		return 1;
 	end = range->end;
-	if (end > context->read_end) {
+	if (end > c->read_end) {
 		/* a part of it was read: the rest keeps its stamps */
-		range_emit(r, range, context->read_end, context->now,
-			   context->reader, context->pid);
+		range_emit(c, range, c->read_end);
 		return 1;
 	}
-	range_emit(r, range, end, context->now, context->reader, context->pid);
-	r->head++;
-	return end == context->read_end;
+	range_emit(c, range, end);
+	s->range_head++;
+	return end == c->read_end;
+}
+
+static long ranges_read(__u32 index, struct read_context *c)
+{
+	return range_read(index, c);
+}
+
+static __noinline void reader_change(struct stream *s, __u64 task,
+				     __u32 thread, __u16 port)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+
+	reader_set(&s->reader, task, thread);
+	reader_remember(&s->reader, port);
+	if (s->reader_pid != pid && task_announce(pid))
+		s->reader_pid = pid;
 }
 
 SEC("?tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(on_read, struct sock *sk)
 {
-	struct read_context context = {};
+	struct read_context c = {};
+	struct task_struct *task;
 	struct tcp_sock *tp;
-	struct receiver *r;
+	struct stream *s = stream_of(sk);
 
-	if (!wants_socket(sk))
+	if (!s || s->range_head == s->range_tail)
+		return 0; /* nothing, or bytes from before we watched */
+	tp = tcp_of(sk);
+	if (!tp)
 		return 0;
-	tp = bpf_skc_to_tcp_sock(sk);
-	r = receiver_of(sk);
-	if (!tp || !r)
+	c.read_end = offset_near(s->ready_end, s->in_zero, tp->copied_seq);
+	c.before = s->read_end;
+	if (c.read_end <= c.before)
 		return 0;
-	context.read_end = receiver_offset(r, tp->copied_seq);
-	if (context.read_end <= r->read_end)
-		return 0;
-	r->read_end = context.read_end;
-	if (r->head == r->tail)
-		return 0; /* bytes that were there before we watched */
-	context.r = r;
-	context.now = bpf_ktime_get_ns();
-	context.pid = bpf_get_current_pid_tgid() >> 32;
-	context.reader = reader_of_current();
-	if (r->pid != context.pid && task_announce(context.pid))
-		r->pid = context.pid;
-	bpf_loop(RANGES, range_read, &context, 0);
+	s->read_end = c.read_end;
+	c.sk = sk;
+	c.s = s;
+	c.now = bpf_ktime_get_ns();
+	task = bpf_get_current_task_btf();
+	c.run_delay = reader_now(task, c.now);
+	c.pid = task->tgid;
+	if (s->reader.task != (__u64)task ||
+	    s->reader.thread != (__u32)task->pid || s->reader_pid != c.pid)
+		reader_change(s, (__u64)task, task->pid,
+			      sk->__sk_common.skc_num);
+	if (!range_read(0, &c))
+		bpf_loop(DEEP_RANGES, ranges_read, &c, 0);
 	return 0;
 }
 
 SEC("?tp_btf/sock_recv_length")
 int BPF_PROG(on_receive_return, struct sock *sk, int length, int flags)
 {
-	if (length < 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) ||
-	    sk->sk_protocol != IPPROTO_UDP || !wants_socket(sk))
+	if (sk->sk_protocol != IPPROTO_UDP || length < 0 ||
+	    flags & (MSG_PEEK | MSG_ERRQUEUE))
 		return 0;
 	return datagram_read(sk);
 }
@@ -113,9 +134,7 @@ SEC("?fentry/skb_consume_udp")
 int BPF_PROG(on_udp_consume, struct sock *sk, struct sk_buff *skb)
 {
 	/* a peek holds a reference of its own */
-	if (skb->users.refs.counter > 1 || !wants_socket(sk))
+	if (skb->users.refs.counter > 1)
 		return 0;
 	return datagram_read(sk);
 }
-
-/* The kernel gave up a datagram because its socket was full: where it died. */

@@ -2,23 +2,19 @@
  * receive.bpf.c - when bytes entered this host's stack, and when they became
  * readable in their socket.
  *
- *   netif_receive_skb:     (packet, time)          ->  slot of this CPU
- *   tcp_probe:             its socket, sequence    ->  arrival of the segment
+ *   netif_receive_skb:     packet, time            ->  arrivals
+ *   tcp_probe:             its socket, sequence    ->  this CPU's segment
  *   sk_data_ready:         rcv_nxt moved           ->  receive FIFO
- *                          UDP: the slot's packet  ->  datagram entry
+ *                          UDP: the queued packet  ->  datagram entry
  *
- * From arrival to sk_data_ready a packet stays on one CPU within one softirq,
- * unless the socket was in use: then it waits in the backlog, and its arrival
- * is not known (counted, never guessed). Does not see the arrival of data that
- * came with the last packet of the handshake or after this end was shut down
- * for sending, nor datagrams that two CPUs deliver to one socket at the same
- * instant, nor those that this host cut from one packet (UDP_SEGMENT).
+ * A segment that met its socket in use waits in the backlog, where TCP may add
+ * later ones to it: of what it has grown to, the arrival is not known (counted,
+ * never guessed). Does not see the arrival of datagrams that this host cut from
+ * one packet (UDP_SEGMENT).
  */
 #include "arrival.bpf.h"
 #include "datagram_receive.bpf.h"
-#include "header.bpf.h"
-#include "message.bpf.h"
-#include "wakeup.bpf.h"
+#include "stream.bpf.h"
 #include <bpf/bpf_tracing.h>
 
 RING(early_segments, early_segment);
@@ -26,137 +22,204 @@ RING(early_segments, early_segment);
 SEC("?tp_btf/netif_receive_skb")
 int BPF_PROG(on_arrive, struct sk_buff *skb)
 {
-	struct arrival *slot;
-
-	if (!wants_netns(skb->dev->nd_net.net->ns.inum))
-		return 0;
-	slot = arrival_slot();
-	if (!slot)
-		return 0;
-	slot->skb = (__u64)skb;
-	slot->t_ns = bpf_ktime_get_ns();
+	arrival_note(skb);
 	return 0;
 }
 
-static __always_inline void early_emit(const struct receiver *r, __u64 end)
-{
-	struct early_segment *record;
+/* The segment that TCP has in hand on this CPU, for the hook that follows when
+ * it has become readable. */
+struct segment_in_hand {
+	__u64 socket;
+	__u64 arrive_ns;
+	__u32 start;
+	__u32 end;
+	__u16 flags;
+	__u8 ttl;
+};
 
-	if (!r->segment_arrive_ns)
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct segment_in_hand);
+} segments_in_hand SEC(".maps");
+
+static __always_inline struct segment_in_hand *segment_in_hand(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&segments_in_hand, &zero);
+}
+
+static __noinline void early_emit(struct sock *sk, __u64 arrive_ns, __u32 end)
+{
+	struct stream *s = stream_watch(sk);
+	struct early_segment *record;
+	struct tcp_sock *tp = tcp_of(sk);
+
+	if (!s || !tp || arrive_ns <= ARRIVAL_OF_A_PART)
 		return;
+	if (!(s->announced & SIDE_RECEIVER))
+		receiver_begin(sk, s, tp);
 	record = RESERVE(early_segments);
 	if (!record)
 		return;
-	record->flow = r->flow;
-	record->end = end;
-	record->arrive_ns = r->segment_arrive_ns;
+	record->flow = s->flow_in;
+	record->end = offset_near(s->ready_end, s->in_zero, end);
+	record->arrive_ns = arrive_ns;
 	SUBMIT(record);
 }
 
 SEC("?tp_btf/tcp_probe")
 int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 {
+	struct segment_in_hand *segment;
 	struct tcp_skb_cb cb;
-	struct arrival *slot;
 	struct tcp_sock *tp;
-	struct receiver *r;
 
-	if (!wants_socket(sk))
-		return 0;
 	cb.seq = *(__u32 *)&skb->cb[0];
 	cb.end_seq = *(__u32 *)&skb->cb[4];
 	if (cb.seq == cb.end_seq)
 		return 0; /* an acknowledgement: nothing to read */
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp)
+	segment = segment_in_hand();
+	if (!segment)
 		return 0;
-	r = receiver_of(sk);
-	if (!r || !r->announced)
-		r = receiver_create(sk, tp);
-	slot = arrival_slot();
-	if (!r || !slot)
-		return 0;
-	r->segment_start = cb.seq;
-	r->segment_sequence = cb.end_seq;
-	if (slot->skb == (__u64)skb) {
-		r->segment_arrive_ns = slot->t_ns;
-		r->segment_flags = 0;
-		slot->skb = 0;
-	} else {
-		r->segment_arrive_ns = 0;
-		r->segment_flags = RECORD_BACKLOG;
-		count(backlog_arrivals);
-	}
-	r->ttl = ttl_at(skb->head + skb->network_header);
-	if ((__s32)(cb.seq - tp->rcv_nxt) > 0)
-		early_emit(r, receiver_offset(r, cb.end_seq));
+	segment->socket = (__u64)sk;
+	segment->start = cb.seq;
+	segment->end = cb.end_seq;
+	segment->arrive_ns =
+		arrival_take(skb, sk, skb->transport_header -
+					      skb->network_header);
+	segment->ttl = ttl_at(skb->head + skb->network_header);
+	tp = tcp_of(sk);
+	if (tp && (__s32)(cb.seq - tp->rcv_nxt) > 0)
+		early_emit(sk, segment->arrive_ns, cb.end_seq);
 	return 0;
 }
 
-static __always_inline void range_append(struct receiver *r, __u64 end,
-					 __u64 arrive_ns, __u32 queue_bytes,
-					 __u16 flags)
+static __always_inline void range_append(struct sock *sk, struct stream *s,
+					 __u64 end, __u64 arrive_ns, __u8 ttl,
+					 __u32 queue_bytes, __u16 flags)
 {
+	__u32 pending = s->range_tail - s->range_head;
 	__u64 now = bpf_ktime_get_ns();
 	__u64 stack_ns = arrive_ns ? now - arrive_ns : 0;
 	struct readable_range *range;
 
-	if (r->tail == r->head)
-		r->tail = r->head = 0;
-	if (r->tail - r->head >= RANGES) {
-		range = range_at(r, r->tail - 1);
-		flags |= RECORD_MERGED;
-		count(merged_reads);
+	if (!pending)
+		s->range_tail = s->range_head = s->range_base = 0;
+	range = pending < DEEP_RANGES ?
+			range_at(sk, s, s->range_tail,
+				 BPF_SK_STORAGE_GET_F_CREATE) :
+			NULL;
+	if (range) {
+		s->range_tail++;
 	} else {
-		range = range_at(r, r->tail++);
+		count(merged_reads);
+		flags |= RECORD_MERGED;
+		range = range_at(sk, s, s->range_tail - 1, 0);
+		if (!range)
+			return;
 	}
 	range->end = end;
 	range->ready_ns = now;
 	range->stack_ns = stack_ns > 0xffffffff ? 0 : stack_ns;
 	range->queue_bytes = queue_bytes;
-	range->ttl = r->ttl;
+	range->reader = reader_note(&s->reader, now, &range->run_delay);
+	range->ttl = ttl;
 	range->flags = flags;
 }
 
 /* What is up to `sequence` and was not before is readable from now on. */
-static __always_inline void range_ready(struct receiver *r,
+static __always_inline void range_ready(struct sock *sk, struct stream *s,
 					const struct tcp_sock *tp,
 					__u32 sequence, __u64 arrive_ns,
-					__u16 flags)
+					__u8 ttl, __u16 flags)
 {
-	__u64 end = receiver_offset(r, sequence);
-	__u32 queue_bytes = r->ready_end - receiver_offset(r, tp->copied_seq);
+	__u64 end = offset_near(s->ready_end, s->in_zero, sequence);
+	__u32 queue_bytes = s->ready_end - offset_near(s->ready_end, s->in_zero,
+						       tp->copied_seq);
 
-	range_append(r, end, arrive_ns, queue_bytes, flags);
-	r->ready_end = end;
-	r->ready_sequence = sequence;
+	range_append(sk, s, end, arrive_ns, ttl, queue_bytes, flags);
+	s->ready_end = end;
+}
+
+/* Bytes became readable without tcp_probe: after shutdown(SHUT_WR), or with the
+ * handshake. Where they came in one segment, it is the last in the queue. */
+static __noinline void segment_of_queue(struct sock *sk,
+					const struct tcp_sock *tp, __u32 ready,
+					struct segment_in_hand *ret)
+{
+	const struct sk_buff *skb = sk->sk_receive_queue.prev;
+	struct tcp_skb_cb cb = {};
+
+	ret->start = ready;
+	ret->end = tp->rcv_nxt;
+	ret->arrive_ns = 0;
+	ret->ttl = 0;
+	bpf_probe_read_kernel(&cb, sizeof(cb), skb->cb);
+	if (cb.seq == ready && cb.end_seq == tp->rcv_nxt)
+		ret->arrive_ns = arrival_take(skb, sk, 0);
+}
+
+static __noinline int hole_filled(struct sock *sk, struct stream *s,
+				  const struct tcp_sock *tp, __u8 ttl)
+{
+	range_ready(sk, s, tp, tp->rcv_nxt, 0, ttl, RECORD_HOLE_FILLED);
+	return 0;
+}
+
+static __noinline __u16 arrival_unknown(struct segment_in_hand *segment)
+{
+	if (segment->arrive_ns)
+		count(coalesced_in_backlog);
+	else
+		count(backlog_arrivals);
+	segment->arrive_ns = 0;
+	return RECORD_BACKLOG;
 }
 
 static __always_inline int stream_ready(struct sock *sk)
 {
+	struct segment_in_hand *segment, other;
+	__u32 ready, rcv_nxt;
 	struct tcp_sock *tp;
-	struct receiver *r;
-	__u16 flags;
+	struct stream *s;
+	__u16 flags = 0;
 
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp)
+	s = stream_watch(sk);
+	if (!s)
 		return 0;
-	r = receiver_of(sk);
-	if (!r)
-		r = receiver_create_late(sk, tp);
-	if (!r || (__s32)(tp->rcv_nxt - r->ready_sequence) <= 0)
+	tp = tcp_of(sk);
+	segment = segment_in_hand();
+	if (!tp || !segment)
 		return 0;
-	flags = r->segment_flags;
+	if (!(s->announced & SIDE_RECEIVER)) {
+		receiver_begin(sk, s, tp);
+		/* what is unread is the first that we see become readable */
+		s->ready_end = s->read_end;
+	}
+	rcv_nxt = tp->rcv_nxt;
+	ready = (__u32)s->ready_end + s->in_zero;
+	if ((__s32)(rcv_nxt - ready) <= 0)
+		return 0;
+	if (segment->socket != (__u64)sk ||
+	    (__s32)(segment->end - ready) <= 0) {
+		segment_of_queue(sk, tp, ready, &other);
+		segment = &other;
+	}
+	if (segment->arrive_ns <= ARRIVAL_OF_A_PART)
+		flags |= arrival_unknown(segment);
 	/* what came before this segment became readable unseen */
-	if ((__s32)(r->segment_start - r->ready_sequence) > 0)
+	if ((__s32)(segment->start - ready) > 0)
 		flags |= RECORD_MERGED;
-	if ((__s32)(r->segment_sequence - r->ready_sequence) > 0 &&
-	    (__s32)(tp->rcv_nxt - r->segment_sequence) >= 0)
-		range_ready(r, tp, r->segment_sequence, r->segment_arrive_ns,
-			    flags);
+	if ((__s32)(segment->end - ready) > 0 &&
+	    (__s32)(rcv_nxt - segment->end) >= 0)
+		range_ready(sk, s, tp, segment->end, segment->arrive_ns,
+			    segment->ttl, flags);
 	/* it filled a hole: what is behind it came earlier */
-	if (tp->rcv_nxt != r->ready_sequence)
-		range_ready(r, tp, tp->rcv_nxt, 0, RECORD_HOLE_FILLED);
+	if (rcv_nxt != (__u32)s->ready_end + s->in_zero)
+		return hole_filled(sk, s, tp, segment->ttl);
 	return 0;
 }
 
@@ -164,10 +227,11 @@ static __always_inline int socket_ready(const struct sock *const_sk)
 {
 	struct sock *sk = (struct sock *)const_sk;
 
-	if (!wants_socket(sk) || sk->__sk_common.skc_state == TCP_LISTEN)
+	if (sk->__sk_common.skc_state == TCP_LISTEN)
 		return 0;
-	return sk->sk_protocol == IPPROTO_TCP ? stream_ready(sk) :
-						datagram_ready(sk);
+	if (sk->sk_protocol == IPPROTO_TCP)
+		return sk->sk_type == SOCK_STREAM ? stream_ready(sk) : 0;
+	return sk->sk_protocol == IPPROTO_UDP ? datagram_ready(sk) : 0;
 }
 
 SEC("?tp_btf/sk_data_ready")
@@ -186,32 +250,14 @@ SEC("?tp_btf/udp_fail_queue_rcv_skb")
 int BPF_PROG(on_receive_queue_full, int error, struct sock *sk,
 	     struct sk_buff *skb)
 {
-	struct arrival *slot = arrival_slot();
-	struct datagram_socket *s;
-	struct datagram d = {};
-
-	if (!wants_socket(sk))
-		return 0;
-	count(datagrams_dropped_at_socket);
-	s = datagram_socket_of(&datagram_receivers, sk);
-	if (!s)
-		return 0;
-	datagram_describe(sk, s, skb, &d);
-	if (slot && slot->skb == (__u64)skb) {
-		d.first_ns = slot->t_ns;
-		slot->skb = 0;
-	}
-	datagram_emit_received(&d, bpf_ktime_get_ns(),
-			       bpf_get_current_pid_tgid() >> 32, 0,
-			       RECORD_DROPPED | RECORD_NO_WAKEUP);
-	return 0;
+	return datagram_refused(sk, skb);
 }
 
 /* Kernels whose tracepoint does not tell the packet. */
 SEC("?tp_btf/udp_fail_queue_rcv_skb")
 int BPF_PROG(on_receive_queue_full_count, int error, struct sock *sk)
 {
-	if (wants_socket(sk))
+	if (datagram_watch(sk))
 		count(datagrams_dropped_at_socket);
 	return 0;
 }

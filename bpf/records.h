@@ -26,10 +26,11 @@ struct sent_message {
 	__u16 flags; /* enum record_flag */
 };
 
-/* The receiver's half: bytes up to `end` became readable and were read. */
+/* The receiver's half: bytes of [start, end) became readable and were read. */
 struct received_range {
 	__u64 flow;
 	__u64 key;
+	__u64 start; /* TCP: offset of the byte before the first; UDP: 0 */
 	__u64 end; /* TCP: offset of the last byte; UDP: 0 */
 	__u64 arrive_ns;
 	__u64 ready_ns;
@@ -55,6 +56,10 @@ struct flow {
 	__u16 destination_port;
 	__u16 protocol; /* IPPROTO_ */
 	__u16 side; /* enum flow_side */
+	/* TCP: of the first byte of this direction, and of the other one, 0
+	 * where it is not known yet: a translator (NAT) leaves them as they are */
+	__u32 first_sequence;
+	__u32 first_answer;
 	__u32 pad;
 };
 
@@ -81,6 +86,30 @@ struct early_segment {
 	__u64 flow;
 	__u64 end;
 	__u64 arrive_ns;
+};
+
+/* A packet left for the driver of a device below its first one: a bridge's
+ * port, the NIC below a tunnel. The last of them is the sender's `xmit`. */
+struct lower_transmit {
+	__u64 flow;
+	__u64 key; /* as in struct sent_message */
+	__u64 start; /* TCP: of the packet's bytes; UDP: 0 */
+	__u64 end; /* TCP: of the packet's bytes; UDP: datagram number */
+	__u64 t_ns;
+	__u32 ifindex;
+	__u32 pad;
+};
+
+/* A device on the way of a flow's packets, in the socket's own namespace. */
+struct path_device {
+	__u64 flow;
+	__u64 t_ns;
+	__u32 ifindex;
+	__u32 netns;
+	__u32 lower; /* 0: the first that it was handed to */
+	__u32 pad;
+	__u8 name[16];
+	__u8 kind[16]; /* of a virtual device, as in `ip -d link` */
 };
 
 /* A CPU gave itself to a task, and the end of that was not told: some kernels
@@ -111,6 +140,8 @@ enum record_flag {
 	RECORD_NO_WAKEUP = 16,
 	/* a datagram that found its socket full: it was dropped at read_ns */
 	RECORD_DROPPED = 32,
+	/* a datagram that nobody had read when its socket was closed */
+	RECORD_UNREAD = 64,
 };
 
 /* The front of each CPU's ring, see ring.bpf.h. */
@@ -125,9 +156,13 @@ struct ring_control {
 struct counters {
 	__u64 failed_storage; /* no memory for a socket's state */
 	__u64 merged_sends; /* send FIFO full: neighbours merged */
+	__u64 unrecorded_sends; /* ... and all of it stood in a qdisc */
 	__u64 merged_reads; /* receive FIFO full: neighbours merged */
 	__u64 unmatched_datagram_reads; /* read, arrival not seen */
-	__u64 unmatched_retransmit; /* of a socket that we did not watch then */
+	__u64 multipath_sockets; /* subflows of MPTCP: not followed */
+	__u64 coalesced_in_backlog; /* segments that others were added to */
+	__u64 unreadable_headers; /* TCP header of a lower device not found */
+	__u64 offline_cpus; /* records of a CPU that came after the start */
 	__u64 backlog_arrivals; /* arrival unknown: socket was busy */
 	__u64 fragments_out_of_turn; /* of a datagram we were not following */
 	__u64 segmented_sends; /* UDP_SEGMENT: its datagrams are not followed */
@@ -136,22 +171,25 @@ struct counters {
 	__u64 failed_inserts; /* datagram map would not take an entry */
 };
 
-/* Set by the agent before loading; the same for every probe. */
+/* Set by the agent; the same for every probe. */
 struct options {
 	__u64 cgroup; /* id of the cgroup whose sockets are watched; 0 any */
 	__u32 netns[4]; /* inode numbers; 0 ends the list; none: any */
 	__u16 ports[8]; /* either end; 0 ends the list; none: any */
+	__u32 generation; /* another one makes all verdicts anew */
 	__u8 tcp;
 	__u8 udp;
-	__u8 pad[6];
+	__u8 pad[2];
 };
 
 _Static_assert(sizeof(struct sent_message) == 64, "sent_message");
-_Static_assert(sizeof(struct received_range) == 72, "received_range");
-_Static_assert(sizeof(struct flow) == 64, "flow");
+_Static_assert(sizeof(struct received_range) == 80, "received_range");
+_Static_assert(sizeof(struct flow) == 72, "flow");
 _Static_assert(sizeof(struct task) == 24, "task");
 _Static_assert(sizeof(struct retransmit) == 40, "retransmit");
 _Static_assert(sizeof(struct early_segment) == 24, "early_segment");
+_Static_assert(sizeof(struct lower_transmit) == 48, "lower_transmit");
+_Static_assert(sizeof(struct path_device) == 64, "path_device");
 _Static_assert(sizeof(struct hidden_spell) == 24, "hidden_spell");
 
 #endif

@@ -7,19 +7,18 @@
  * its CPU writes into a ring, but an interrupt may come between: `head` moves
  * by an atomic addition, and a slot is whole when its sequence says so.
  *
- *   the n-th record of a ring:  slot n & mask of its CPU, sequence n, then n +
- * 1
+ *   the n-th record of a ring:  slot n & mask of its CPU,
+ *                               sequence n, then n + 1
  *
- * The agent sets the array's size, and the controls after it is loaded. The
+ * The agent sets the array's size, and the controls after it is loaded; a CPU
+ * that was offline then has no slots. The
  * pointer puts the record's type into the object's BTF, where the agent reads
  * it.
  */
 #ifndef LATPROF_RING_H
 #define LATPROF_RING_H
 
-#include "kernel.h"
-#include "records.h"
-#include <bpf/bpf_helpers.h>
+#include "counters.bpf.h"
 
 #define RING(name, record)                                    \
 	struct name##_slot {                                  \
@@ -52,6 +51,10 @@ static __always_inline __u64 *ring_reserve(void *ring, __u64 *lost)
 
 	if (!control)
 		return NULL;
+	if (!control->mask) {
+		count(offline_cpus);
+		return NULL;
+	}
 	if (control->head - *(volatile __u64 *)&control->tail + RING_MARGIN >
 	    control->mask) {
 		__sync_fetch_and_add(lost, 1);
@@ -80,7 +83,9 @@ static __always_inline void ring_submit(__u64 *record)
 	barrier();
 	*(volatile __u64 *)(record - 1) += 1;
 #else
-	__sync_fetch_and_add(record - 1, 1);
+	/* An exchange is ordered by the kernel's rules; an addition whose result
+	 * is not used is not (on arm64: stadd, which releases nothing). */
+	__sync_lock_test_and_set(record - 1, record[-1] + 1);
 #endif
 }
 

@@ -16,31 +16,47 @@
  * sent through io_uring or splice has no send call of its own: its `send` is
  * missing (counted). Of a corked datagram it is that of the last call.
  */
-#include "message.bpf.h"
+#include "datagram.bpf.h"
 #include "send_call.bpf.h"
+#include "stream.bpf.h"
 #include <asm/unistd.h>
 #include <bpf/bpf_tracing.h>
 
-static __always_inline void send_append(struct sender *s, __u64 end,
-					__u32 size_bytes, __u64 now, __u32 pid)
+/* The FIFO is full. Neighbours that have not been handed on become one, whose
+ * end stays exact; one place is kept for that. */
+static __noinline void send_merge(struct sock *sk, struct stream *s, __u64 end,
+				  __u32 size_bytes)
 {
-	struct pending_send *m;
+	struct pending_send *m = NULL;
 
-	if (s->tail - s->head >= SENDS) {
-		/* Full. The neighbours become one; their end stays exact. */
-		m = send_at(s, s->tail - 1);
-		if (s->queued == s->tail)
-			s->queued--;
-		m->end = end;
-		m->queue_ns = 0;
-		m->size_bytes += size_bytes;
-		m->merged++;
-		count(merged_sends);
+	if (s->tail != s->queued)
+		m = send_at(sk, s, s->tail - 1, 0);
+	if (!m) {
+		count(unrecorded_sends);
 		return;
 	}
-	if (s->tail == s->head)
+	m->end = end;
+	m->size_bytes += size_bytes;
+	m->merged++;
+	count(merged_sends);
+}
+
+static __always_inline void send_append(struct sock *sk, struct stream *s,
+					__u64 end, __u32 size_bytes, __u64 now,
+					__u32 pid)
+{
+	__u64 pending = s->tail - s->head;
+	struct pending_send *m;
+
+	if (!pending)
 		s->base = s->tail;
-	m = send_at(s, s->tail);
+	m = pending < DEEP_SENDS ? send_at(sk, s, s->tail,
+					   BPF_SK_STORAGE_GET_F_CREATE) :
+				   NULL;
+	if (!m || (pending >= DEEP_SENDS - 1 && s->tail != s->queued)) {
+		send_merge(sk, s, end, size_bytes);
+		return;
+	}
 	m->end = end;
 	m->send_ns = now;
 	m->queue_ns = 0;
@@ -53,22 +69,33 @@ static __always_inline void send_append(struct sender *s, __u64 end,
 
 /* The hook comes once for each piece that a call copies. Whether this is a
  * later piece of the call whose range was appended last and ends here, too. */
-static __always_inline bool same_call(struct sender *s,
-				      const struct msghdr *msg, __u64 start)
+static __noinline bool same_call(struct sock *sk, struct stream *s,
+				 const struct msghdr *msg, __u64 start)
 {
-	const struct pending_send *m = send_at(s, s->tail - 1);
+	const struct pending_send *m;
 	__u64 moved;
 
 	if (s->tail == s->head)
 		return false;
 	if (msg->msg_iter.iov_offset)
 		return true;
-	if (start == m->end - m->size_bytes)
+	m = send_at(sk, s, s->tail - 1, 0);
+	if (m && start == m->end - m->size_bytes)
 		return !(msg->msg_flags & MSG_DONTWAIT); /* waits for room */
 	/* between two buffers of one call, as many further as fewer are left */
 	moved = ((__u64)msg->msg_iter.__iov - s->buffers) /
 		sizeof(struct iovec);
 	return moved && moved == s->buffer_count - msg->msg_iter.nr_segs;
+}
+
+/* Who sends is likely to read the answer. */
+static __noinline void sender_task(struct stream *s, __u32 pid)
+{
+	if (task_announce(pid))
+		s->sender_pid = pid;
+	if (!s->reader.task)
+		reader_set(&s->reader, (__u64)bpf_get_current_task_btf(),
+			   bpf_get_current_pid_tgid());
 }
 
 /* `msg` is NULL where the hook comes once for each call. */
@@ -78,35 +105,32 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	struct sock *sk = (struct sock *)const_sk;
 	__u64 start, end;
 	struct tcp_sock *tp;
-	struct sender *s;
+	struct stream *s;
 	__u32 pid;
 
-	if (!wants_socket(sk))
-		return 0;
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp)
-		return 0;
-	s = sender_of(sk);
-	if (!s || !s->announced)
-		s = sender_create(sk, tp);
+	s = stream_watch(sk);
 	if (!s)
 		return 0;
-	start = sender_offset(s, tp->write_seq);
-	end = start + left;
-	if (msg && end == s->last_end && same_call(s, msg, start))
+	tp = tcp_of(sk);
+	if (!tp)
 		return 0;
-	if (start != s->last_end)
-		send_cut(s, start, tp->write_seq);
-	pid = bpf_get_current_pid_tgid() >> 32;
-	if (s->pid != pid && task_announce(pid))
-		s->pid = pid;
+	if (!(s->announced & SIDE_SENDER))
+		sender_begin(sk, s, tp);
+	start = offset_near(s->given_end, s->out_zero, tp->write_seq);
+	end = start + left;
 	if (msg) {
+		if (end == s->given_end && same_call(sk, s, msg, start))
+			return 0;
 		s->buffers = (__u64)msg->msg_iter.__iov;
 		s->buffer_count = msg->msg_iter.nr_segs;
 	}
-	send_append(s, end, left, bpf_ktime_get_ns(), pid);
-	s->last_end = end;
-	s->last_sequence = tp->write_seq + left;
+	if (start != s->given_end)
+		send_cut(sk, s, start);
+	pid = bpf_get_current_pid_tgid() >> 32;
+	if (s->sender_pid != pid)
+		sender_task(s, pid);
+	send_append(sk, s, end, left, bpf_ktime_get_ns(), pid);
+	s->given_end = end;
 	return 0;
 }
 
@@ -128,7 +152,7 @@ int BPF_PROG(on_send_return, struct sock *sk)
 {
 	struct send_call *call;
 
-	if (sk->sk_protocol != IPPROTO_UDP || !wants_socket(sk))
+	if (sk->sk_protocol != IPPROTO_UDP)
 		return 0;
 	call = bpf_task_storage_get(&send_calls, bpf_get_current_task_btf(), 0,
 				    0);
@@ -190,7 +214,7 @@ int BPF_PROG(on_syscall, struct pt_regs *regs, long number)
 SEC("?fentry/udp_sendmsg")
 int BPF_PROG(on_udp_send, struct sock *sk)
 {
-	if (wants_socket(sk))
+	if (datagram_watch(sk))
 		send_call_note(sk);
 	return 0;
 }
@@ -198,7 +222,7 @@ int BPF_PROG(on_udp_send, struct sock *sk)
 SEC("?fentry/udpv6_sendmsg")
 int BPF_PROG(on_udpv6_send, struct sock *sk)
 {
-	if (wants_socket(sk))
+	if (datagram_watch(sk))
 		send_call_note(sk);
 	return 0;
 }

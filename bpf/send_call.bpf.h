@@ -5,7 +5,7 @@
 #ifndef LATPROF_SEND_CALL_H
 #define LATPROF_SEND_CALL_H
 
-#include "filter.bpf.h"
+#include "watch.bpf.h"
 
 struct send_call {
 	__u64 t_ns;

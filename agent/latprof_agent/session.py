@@ -193,6 +193,8 @@ class _Session:
         sink.round_trips[protocol] = totals
         port = generator.port
         recorder.add_source(GeneratorLog(log, protocol, port, open_loop=open_loop))
+        if protocol == "udp":
+            recorder.capture.expect_udp()
         generator.start()
         started = time.monotonic()
         try:

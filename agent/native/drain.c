@@ -19,8 +19,8 @@ struct drain {
 	size_t program_count;
 	struct ring rings[MAX_RINGS];
 	size_t ring_count;
-	int cpu_count;
-	void *counters; /* the copy last read */
+	struct cpus cpus;
+	bool loaded;
 };
 
 static void find_programs(struct drain *drain)
@@ -53,7 +53,7 @@ static void find_rings(struct drain *drain)
 		if (!is_ring(map) || drain->ring_count == MAX_RINGS)
 			continue;
 		ring->map = map;
-		ring->cpu_count = drain->cpu_count;
+		ring->cpus = &drain->cpus;
 		ring_size(ring, DEFAULT_RING_BYTES);
 		drain->ring_count++;
 	}
@@ -67,13 +67,16 @@ int drain_open(const char *path, struct drain **ret)
 	if (!drain)
 		return -ENOMEM;
 	log_start();
-	drain->object = bpf_object__open_file(path, NULL);
-	if (!drain->object) {
-		error = -errno;
+	error = cpus_find(&drain->cpus);
+	if (!error) {
+		drain->object = bpf_object__open_file(path, NULL);
+		error = drain->object ? 0 : -errno;
+	}
+	if (error) {
+		free(drain->cpus.numbers);
 		free(drain);
 		return error;
 	}
-	drain->cpu_count = libbpf_num_possible_cpus();
 	find_programs(drain);
 	find_rings(drain);
 	*ret = drain;
@@ -102,7 +105,7 @@ void drain_close(struct drain *drain)
 	for (size_t i = 0; i < drain->ring_count; i++)
 		ring_close(&drain->rings[i]);
 	bpf_object__close(drain->object);
-	free(drain->counters);
+	free(drain->cpus.numbers);
 	free(drain);
 }
 
@@ -152,19 +155,26 @@ static struct bpf_map *map_ending_in(const struct drain *drain,
 	return NULL;
 }
 
-int drain_constants(struct drain *drain, void **ret, size_t *size)
+/* Before the load libbpf has them in memory; afterwards the kernel has. */
+int drain_set_options(struct drain *drain, const void *options, size_t size)
 {
-	struct bpf_map *map = map_ending_in(drain, ".rodata");
+	struct bpf_map *map = map_ending_in(drain, ".data.options");
+	size_t whole;
+	void *initial;
+	__u32 key = 0;
 
 	if (!map)
 		return -ENOENT;
-	*ret = (void *)bpf_map__initial_value(map, size);
-	return *ret ? 0 : -EINVAL;
+	initial = (void *)bpf_map__initial_value(map, &whole);
+	if (!initial || size != whole)
+		return -EINVAL;
+	memcpy(initial, options, size);
+	return drain->loaded ? bpf_map__update_elem(map, &key, sizeof(key),
+						    options, size, BPF_ANY) :
+			       0;
 }
 
-/* Without a skeleton libbpf keeps its own copy of .bss, as it was before the
- * load: the live one must be looked up. */
-int drain_counters(struct drain *drain, const void **ret, size_t *size)
+int drain_globals(struct drain *drain, void **ret, size_t *size)
 {
 	struct bpf_map *map = map_ending_in(drain, ".bss");
 	__u32 key = 0;
@@ -173,14 +183,42 @@ int drain_counters(struct drain *drain, const void **ret, size_t *size)
 	if (!map)
 		return -ENOENT;
 	*size = bpf_map__value_size(map);
-	if (!drain->counters)
-		drain->counters = malloc(*size);
-	if (!drain->counters)
+	*ret = malloc(*size);
+	if (!*ret)
 		return -ENOMEM;
-	error = bpf_map__lookup_elem(map, &key, sizeof(key), drain->counters,
-				     *size, 0);
-	*ret = drain->counters;
+	error = bpf_map__lookup_elem(map, &key, sizeof(key), *ret, *size, 0);
+	if (error)
+		free(*ret);
 	return error;
+}
+
+int drain_counters(struct drain *drain, uint64_t **ret, size_t *count)
+{
+	struct bpf_map *map = map_ending_in(drain, "counts");
+	size_t words, cpus = libbpf_num_possible_cpus();
+	uint64_t *all, *sums;
+	__u32 key = 0;
+	int error;
+
+	if (!map)
+		return -ENOENT;
+	words = bpf_map__value_size(map) / sizeof(uint64_t);
+	all = calloc(cpus * words, sizeof(uint64_t));
+	sums = calloc(words, sizeof(uint64_t));
+	error = all && sums ? bpf_map__lookup_elem(
+				      map, &key, sizeof(key), all,
+				      cpus * words * sizeof(uint64_t), 0) :
+			      -ENOMEM;
+	for (size_t i = 0; !error && i < cpus * words; i++)
+		sums[i % words] += all[i];
+	free(all);
+	if (error) {
+		free(sums);
+		return error;
+	}
+	*ret = sums;
+	*count = words;
+	return 0;
 }
 
 int drain_size(struct drain *drain, const char *name, size_t bytes)
@@ -196,20 +234,37 @@ int drain_load(struct drain *drain)
 
 	log_start();
 	error = bpf_object__load(drain->object);
+	drain->loaded = !error;
 	for (size_t i = 0; !error && i < drain->ring_count; i++)
 		error = ring_open(&drain->rings[i]);
 	return error;
 }
 
-int drain_attach(struct drain *drain, const char *program)
+int drain_attach(struct drain *drain, const char *program, int cgroup)
 {
 	int i = program_index(drain, program);
 
 	if (i < 0)
 		return i;
+	if (drain->links[i])
+		return 0;
 	log_start();
-	drain->links[i] = bpf_program__attach(drain->programs[i]);
+	drain->links[i] =
+		cgroup < 0 ? bpf_program__attach(drain->programs[i]) :
+			     bpf_program__attach_cgroup(drain->programs[i],
+							cgroup);
 	return drain->links[i] ? 0 : -errno;
+}
+
+int drain_detach(struct drain *drain, const char *program)
+{
+	int i = program_index(drain, program), error;
+
+	if (i < 0)
+		return i;
+	error = bpf_link__destroy(drain->links[i]);
+	drain->links[i] = NULL;
+	return error;
 }
 
 ssize_t drain_waiting(struct drain *drain, const char *name)

@@ -24,18 +24,25 @@ const char *drain_program(const struct drain *drain, size_t i);
 /* Whether drain_load() loads a program; none by default. -ENOENT: no such. */
 int drain_enable(struct drain *drain, const char *program, bool enable);
 
-/* The object's constants, writable until drain_load(). */
-int drain_constants(struct drain *drain, void **ret, size_t *size);
+/* What the programs are told (struct options), also while they run. -EINVAL
+ * where the size is another one. */
+int drain_set_options(struct drain *drain, const void *options, size_t size);
 
-/* A copy of its counters as they are now, after drain_load(); valid until the
- * next call or drain_close(). */
-int drain_counters(struct drain *drain, const void **ret, size_t *size);
+/* A copy of the object's own variables as they are now; to be freed. */
+int drain_globals(struct drain *drain, void **ret, size_t *size);
+
+/* The sums over all CPUs of what each counted (struct counters); to be freed. */
+int drain_counters(struct drain *drain, uint64_t **ret, size_t *count);
 
 /* How many bytes each CPU's ring `name` gets; a power of two, pages. */
 int drain_size(struct drain *drain, const char *name, size_t bytes);
 
 int drain_load(struct drain *drain);
-int drain_attach(struct drain *drain, const char *program);
+
+/* `cgroup` is a descriptor for programs of control groups, else -1. What is
+ * attached, or detached, already stays so. */
+int drain_attach(struct drain *drain, const char *program, int cgroup);
+int drain_detach(struct drain *drain, const char *program);
 int drain_detach_all(struct drain *drain);
 
 /* How many bytes drain_read() gives now, at most. -ENOENT: no such ring. */

@@ -6,6 +6,7 @@
 #include "log.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -106,41 +107,57 @@ static PyObject *Drain_enable(PyObject *object, PyObject *arguments)
 	return none_or_errno(drain_enable(self->drain, program, true), program);
 }
 
-static PyObject *Drain_constants(PyObject *object, PyObject *arguments)
+static PyObject *Drain_set_options(PyObject *object, PyObject *arguments)
 {
 	Drain *self = (Drain *)object;
-	Py_ssize_t offset;
 	Py_buffer bytes;
-	size_t size;
-	void *area;
 	int error;
 
-	if (!is_open(self) ||
-	    !PyArg_ParseTuple(arguments, "ny*", &offset, &bytes))
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "y*", &bytes))
 		return NULL;
-	error = drain_constants(self->drain, &area, &size);
-	if (!error && (offset < 0 || (size_t)(offset + bytes.len) > size))
-		error = -EINVAL;
-	if (!error)
-		memcpy((char *)area + offset, bytes.buf, bytes.len);
+	error = drain_set_options(self->drain, bytes.buf, bytes.len);
 	PyBuffer_Release(&bytes);
-	return none_or_errno(error, "constants");
+	return none_or_errno(error, "options");
 }
 
-static PyObject *Drain_counters(PyObject *object, PyObject *unused)
+static PyObject *bytes_and_free(void *area, size_t size)
+{
+	PyObject *bytes = PyBytes_FromStringAndSize(area, size);
+
+	free(area);
+	return bytes;
+}
+
+static PyObject *Drain_globals(PyObject *object, PyObject *unused)
 {
 	Drain *self = (Drain *)object;
-	const void *area;
 	size_t size;
+	void *area;
 	int error;
 
 	(void)unused;
 	if (!is_open(self))
 		return NULL;
-	error = drain_counters(self->drain, &area, &size);
+	error = drain_globals(self->drain, &area, &size);
+	if (error)
+		return raise_errno(error, "globals");
+	return bytes_and_free(area, size);
+}
+
+static PyObject *Drain_counters(PyObject *object, PyObject *unused)
+{
+	Drain *self = (Drain *)object;
+	uint64_t *sums;
+	size_t count;
+	int error;
+
+	(void)unused;
+	if (!is_open(self))
+		return NULL;
+	error = drain_counters(self->drain, &sums, &count);
 	if (error)
 		return raise_errno(error, "counters");
-	return PyBytes_FromStringAndSize(area, size);
+	return bytes_and_free(sums, count * sizeof(*sums));
 }
 
 static PyObject *Drain_size(PyObject *object, PyObject *arguments)
@@ -168,20 +185,25 @@ static PyObject *Drain_attach(PyObject *object, PyObject *arguments)
 {
 	Drain *self = (Drain *)object;
 	const char *program;
+	int cgroup = -1;
 
-	if (!is_open(self) || !PyArg_ParseTuple(arguments, "s", &program))
+	if (!is_open(self) ||
+	    !PyArg_ParseTuple(arguments, "s|i", &program, &cgroup))
 		return NULL;
-	return none_or_errno(drain_attach(self->drain, program), program);
+	return none_or_errno(drain_attach(self->drain, program, cgroup),
+			     program);
 }
 
-static PyObject *Drain_detach(PyObject *object, PyObject *unused)
+static PyObject *Drain_detach(PyObject *object, PyObject *arguments)
 {
 	Drain *self = (Drain *)object;
+	const char *program = NULL;
 
-	(void)unused;
-	if (!is_open(self))
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "|s", &program))
 		return NULL;
-	return none_or_errno(drain_detach_all(self->drain), "detach");
+	return none_or_errno(program ? drain_detach(self->drain, program) :
+				       drain_detach_all(self->drain),
+			     "detach");
 }
 
 static PyObject *size_or_errno(ssize_t size, const char *what)
@@ -236,13 +258,17 @@ static PyObject *Drain_cost(PyObject *object, PyObject *arguments)
 static PyMethodDef drain_methods[] = {
 	{ "programs", Drain_programs, METH_NOARGS, "names of the programs" },
 	{ "enable", Drain_enable, METH_VARARGS, "load this program, too" },
-	{ "write_constants", Drain_constants, METH_VARARGS,
-	  "write_constants(offset, bytes), before load()" },
-	{ "counters", Drain_counters, METH_NOARGS, "a copy of the counters" },
+	{ "set_options", Drain_set_options, METH_VARARGS,
+	  "set_options(bytes), also while the programs run" },
+	{ "globals", Drain_globals, METH_NOARGS, "a copy of the variables" },
+	{ "counters", Drain_counters, METH_NOARGS,
+	  "what all CPUs counted together" },
 	{ "set_ring_bytes", Drain_size, METH_VARARGS, "bytes per CPU" },
 	{ "load", Drain_load, METH_NOARGS, "load what is enabled" },
-	{ "attach", Drain_attach, METH_VARARGS, "attach a loaded program" },
-	{ "detach", Drain_detach, METH_NOARGS, "detach all programs" },
+	{ "attach", Drain_attach, METH_VARARGS,
+	  "attach(program, cgroup=-1): a descriptor for those of cgroups" },
+	{ "detach", Drain_detach, METH_VARARGS,
+	  "detach a program, or all of them" },
 	{ "waiting", Drain_waiting, METH_VARARGS,
 	  "waiting(ring) -> how many bytes read() gives now, at most" },
 	{ "read", Drain_read, METH_VARARGS,

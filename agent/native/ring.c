@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,9 +21,10 @@ struct batch {
 	size_t used;
 };
 
+/* A control for each CPU that there may be, slots for each that is online. */
 static size_t entries(const struct ring *ring)
 {
-	return ring->cpu_count * (1 + ring->slots);
+	return ring->cpus->possible + ring->cpus->count * ring->slots;
 }
 
 static size_t area_bytes(const struct ring *ring)
@@ -30,6 +33,31 @@ static size_t area_bytes(const struct ring *ring)
 	size_t bytes = entries(ring) * ring->slot_bytes;
 
 	return (bytes + page - 1) / page * page;
+}
+
+int cpus_find(struct cpus *ret)
+{
+	FILE *file = fopen("/sys/devices/system/cpu/online", "re");
+	int possible = libbpf_num_possible_cpus(), first, last;
+	int *numbers = possible > 0 ? calloc(possible, sizeof(*numbers)) : NULL;
+	int count = 0;
+
+	while (file && numbers && fscanf(file, "%d", &first) == 1) {
+		if (fscanf(file, "-%d", &last) != 1)
+			last = first;
+		for (; first <= last && first < possible; first++)
+			numbers[count++] = first;
+		if (fgetc(file) != ',')
+			break;
+	}
+	if (file)
+		fclose(file);
+	if (!count) {
+		free(numbers);
+		return -ENODEV;
+	}
+	*ret = (struct cpus){ numbers, count, possible };
+	return 0;
 }
 
 int ring_size(struct ring *ring, size_t bytes)
@@ -48,9 +76,10 @@ static char *entry(const struct ring *ring, size_t index)
 	return ring->area + index * ring->slot_bytes;
 }
 
-static struct ring_control *control_of(const struct ring *ring, int cpu)
+/* Of the i-th CPU that is online. */
+static struct ring_control *control_of(const struct ring *ring, int i)
 {
-	return (struct ring_control *)entry(ring, cpu);
+	return (struct ring_control *)entry(ring, ring->cpus->numbers[i]);
 }
 
 int ring_open(struct ring *ring)
@@ -61,10 +90,10 @@ int ring_open(struct ring *ring)
 	if (area == MAP_FAILED)
 		return -errno;
 	ring->area = area;
-	for (int cpu = 0; cpu < ring->cpu_count; cpu++) {
-		struct ring_control *control = control_of(ring, cpu);
+	for (int i = 0; i < ring->cpus->count; i++) {
+		struct ring_control *control = control_of(ring, i);
 
-		control->first = ring->cpu_count + cpu * ring->slots;
+		control->first = ring->cpus->possible + i * ring->slots;
 		control->mask = ring->slots - 1;
 	}
 	return 0;
@@ -78,9 +107,9 @@ void ring_close(struct ring *ring)
 }
 
 /* Whether all records fitted that are whole. */
-static bool read_cpu(const struct ring *ring, int cpu, struct batch *batch)
+static bool read_cpu(const struct ring *ring, int i, struct batch *batch)
 {
-	struct ring_control *control = control_of(ring, cpu);
+	struct ring_control *control = control_of(ring, i);
 	const char *slots = entry(ring, control->first);
 	size_t size = ring->slot_bytes - sizeof(uint64_t);
 	uint64_t head = __atomic_load_n(&control->head, __ATOMIC_ACQUIRE);
@@ -108,8 +137,8 @@ size_t ring_waiting(const struct ring *ring)
 {
 	uint64_t records = 0;
 
-	for (int cpu = 0; cpu < ring->cpu_count; cpu++) {
-		struct ring_control *control = control_of(ring, cpu);
+	for (int i = 0; i < ring->cpus->count; i++) {
+		struct ring_control *control = control_of(ring, i);
 
 		records += __atomic_load_n(&control->head, __ATOMIC_ACQUIRE) -
 			   control->tail;
@@ -121,11 +150,11 @@ size_t ring_read(struct ring *ring, void *buffer, size_t size)
 {
 	struct batch batch = { .bytes = buffer, .size = size };
 
-	for (int i = 0; i < ring->cpu_count; i++) {
-		int cpu = (ring->next + i) % ring->cpu_count;
+	for (int i = 0; i < ring->cpus->count; i++) {
+		int at = (ring->next + i) % ring->cpus->count;
 
-		if (!read_cpu(ring, cpu, &batch)) {
-			ring->next = cpu;
+		if (!read_cpu(ring, at, &batch)) {
+			ring->next = at;
 			break;
 		}
 	}

@@ -1,5 +1,6 @@
 /*
- * ring.h - the rings of one record type, one for each CPU; see bpf/ring.bpf.h.
+ * ring.h - the rings of one record type, one for each CPU that is online; see
+ * bpf/ring.bpf.h.
  */
 #ifndef LATPROF_RING_READER_H
 #define LATPROF_RING_READER_H
@@ -8,13 +9,23 @@
 
 struct bpf_map;
 
+/* Possible CPUs may be many more than there are, and numbers have gaps. */
+struct cpus {
+	int *numbers; /* of those online, to be freed */
+	int count;
+	int possible;
+};
+
+/* Those of now; -errno. */
+int cpus_find(struct cpus *ret);
+
 struct ring {
 	struct bpf_map *map; /* borrowed */
+	const struct cpus *cpus; /* borrowed */
 	char *area; /* the map's entries, once they are mapped */
 	size_t slot_bytes; /* a sequence and the record */
 	size_t slots; /* of each CPU; a power of two */
-	int cpu_count;
-	int next; /* CPU to begin with, so that none starves */
+	int next; /* of the CPUs to begin with, so that none starves */
 };
 
 /* Gives each CPU's ring as many slots as go into `bytes`. Before the load. */

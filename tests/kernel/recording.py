@@ -70,6 +70,7 @@ def recording(
     with Capture(watched, capabilities(watched.protocols)) as capture:
         recorder = Recorder(capture, sink)
         capture.start()
+        capture.expect_udp()
         done = threading.Event()
 
         def drain() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from latprof_agent.probes.cgroup import cgroup2_mount
 from latprof_agent.workload.control_group import (
     PREFIX,
-    cgroup2_mount,
     clean_dead_groups,
 )
 from recording import wait_until

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 from latprof_agent import _drain
+from latprof_agent.capture.attachment import Attachment
 from latprof_agent.capture.cost import ProbeCost
 from latprof_agent.capture.rings import (
     MAIN_RINGS,
@@ -20,6 +21,7 @@ from latprof_agent.capture.rings import (
 from latprof_agent.errors import CaptureError
 from latprof_agent.probes.catalogue import (
     PROBES,
+    UDP_SENDS,
     Capability,
     Probe,
     proven_capabilities,
@@ -47,7 +49,6 @@ class Capture:
     ) -> None:
         self.layout = layout_of()
         self.capabilities = capabilities
-        self.programs = sorted({p for c in capabilities for p in c.programs})
         self.drained_ns = self._drained_ns = 0
         self._heaps = {ring: Heap(d) for ring, d in self.layout.rings.items()}
         self._heaps_lock = threading.Lock()
@@ -57,19 +58,18 @@ class Capture:
             self._drain = _drain.Drain(str(OBJECT))
         except OSError as error:
             raise _cannot_load(error) from error
-        self.cost = ProbeCost(self._drain, self.programs)
+        self._attachment = Attachment(self._drain, capabilities)
+        self.cost = ProbeCost(self._drain, self._attachment.programs)
         with self._closed_on_error():
             self._load(watched, ring_bytes or main_ring_bytes(os.cpu_count() or 1))
 
     def _load(self, watched: Filter, ring_bytes: int) -> None:
         try:
-            self._drain.write_constants(
-                self.layout.options_offset, watched.as_record(self.layout)
-            )
+            self._drain.set_options(watched.as_record(self.layout))
             for ring in self.layout.rings:
                 size = ring_bytes if ring in MAIN_RINGS else SMALL_RING_BYTES
                 self._drain.set_ring_bytes(ring, size)
-            for program in self.programs:
+            for program in self._attachment.programs:
                 self._drain.enable(program)
             self._drain.load()
         except OSError as error:
@@ -90,29 +90,33 @@ class Capture:
             self._thread = threading.Thread(target=self._keep_draining, daemon=True)
             self._thread.start()
         with self._closed_on_error():
-            for program in self.programs:
-                try:
-                    self._drain.attach(program)
-                except OSError as error:
-                    raise CaptureError(
-                        f"cannot attach probe {program}: {first_line(error)}; "
-                        "run `latprof probes` to see what this kernel offers"
-                    ) from error
+            self._attachment.attach_all()
+
+    def expect_udp(self) -> None:
+        """Watched sockets will send datagrams: see their first one, too."""
+        self._attachment.expect(UDP_SENDS)
 
     def _keep_draining(self) -> None:
         while not self._ending.wait(DRAIN_SECONDS):
-            self.drain()
+            self._attachment.follow(self.drain())
             self.cost.sample()
 
-    def drain(self) -> None:
-        """Copy what the rings hold now; bounded by their sizes, never blocks."""
+    def drain(self) -> Batch:
+        """Copy what the rings hold now; bounded by their sizes, never blocks.
+
+        Gives the same records, valid until the next `read`.
+        """
         begun_ns = time.monotonic_ns()
+        found = {}
         with self._heaps_lock:
             for ring, heap in self._heaps.items():
                 size = self.layout.rings[ring].itemsize
                 room = heap.room(self._drain.waiting(ring) // size)
-                heap.add(self._drain.read(ring, room) // size)
+                count = self._drain.read(ring, room) // size
+                heap.add(count)
+                found[ring] = room[:count]
             self._drained_ns = begun_ns
+        return found
 
     def read(self) -> Batch:
         """Give what was drained since the last time; valid until the next time."""
@@ -122,12 +126,12 @@ class Capture:
 
     def counters(self) -> dict[str, int]:
         """What was counted instead of recorded, by name."""
-        return self.layout.count(self._drain.counters())
+        return self.layout.count(self._drain.counters(), self._drain.globals())
 
     def stop(self) -> None:
         """Detach, and drain what was recorded until then."""
-        self._drain.detach()
         self._end_thread()
+        self._attachment.detach_all()
         self.drain()
         self.cost.stop()
 

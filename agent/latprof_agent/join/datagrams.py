@@ -1,4 +1,4 @@
-"""Datagrams' halves meet by fingerprint.
+"""Datagrams' halves meet by flow and fingerprint.
 
 Of those that are alike each meets the one sent nearest to when it was due, where
 others tell how long the way takes, and else they meet in their order.
@@ -20,7 +20,40 @@ NEAR = sorted(range(-8, 9), key=abs)
 TIME_BITS = 42  # 73 minutes
 
 
-def match_datagrams(sent: Array, ranges: Array) -> tuple[Array, Array]:
+LONGEST_NS = 10_000_000_000  # on its way, where only the fingerprint tells
+
+
+def translated_pairs(sent: Array, ranges: Array) -> list[tuple[int, int]]:
+    """Return pairs of flow numbers, a sender's and a receiver's, that are one flow.
+
+    A translator (NAT) leaves a datagram's fingerprint as it is. Each flow must be like
+    one other only.
+    """
+    keys = np.intersect1d(sent["key"], ranges["key"])
+    sent, ranges = sent[np.isin(sent["key"], keys)], ranges[np.isin(ranges["key"], keys)]
+    flows: dict[int, set[tuple[int, int]]] = {}
+    for half in sent:
+        since = int(half["flow"]), int(half["xmit_ns"])
+        flows.setdefault(int(half["key"]), set()).add(since)
+    pairs: set[tuple[int, int]] = set()
+    for half in ranges:
+        arrive_ns = int(half["arrive_ns"])
+        pairs |= {
+            (flow, int(half["flow"]))
+            for flow, xmit_ns in flows[int(half["key"])]
+            if 0 <= arrive_ns - xmit_ns <= LONGEST_NS
+        }
+    senders, receivers = [p[0] for p in pairs], [p[1] for p in pairs]
+    return [
+        (sender, receiver)
+        for sender, receiver in pairs
+        if senders.count(sender) == 1 and receivers.count(receiver) == 1
+    ]
+
+
+def match_datagrams(
+    sent: Array, ranges: Array, sent_flow: Array, range_flow: Array
+) -> tuple[Array, Array]:
     """Return indices of sent halves, and of the ranges that are their partners.
 
     Each occurs once at most. Halves of TCP are left out, and what never left its host.
@@ -29,10 +62,11 @@ def match_datagrams(sent: Array, ranges: Array) -> tuple[Array, Array]:
     received = np.flatnonzero(ranges["key"] != 0)
     if not len(datagrams) or not len(received):
         return np.empty(0, "i8"), np.empty(0, "i8")
-    order = np.lexsort((sent["xmit_ns"][datagrams], sent["key"][datagrams]))
-    datagrams = datagrams[order]
+    sent_keys = _keys(sent["key"][datagrams], sent_flow[datagrams])
+    order = np.lexsort((sent["xmit_ns"][datagrams], sent_keys))
+    datagrams, keys = datagrams[order], sent_keys[order]
     received = received[np.argsort(ranges["arrive_ns"][received], kind="stable")]
-    keys, wanted = sent["key"][datagrams], ranges["key"][received]
+    wanted = _keys(ranges["key"][received], range_flow[received])
     low, high = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
     arrive = ranges["arrive_ns"][received].astype("i8")
     xmit = sent["xmit_ns"][datagrams].astype("i8")
@@ -51,6 +85,12 @@ def match_datagrams(sent: Array, ranges: Array) -> tuple[Array, Array]:
     found = np.flatnonzero(choice >= 0)
     chosen, first = np.unique(choice[found], return_index=True)
     return datagrams[chosen], received[found[first]]
+
+
+def _keys(fingerprints: Array, flow: Array) -> Array:
+    """Mix a datagram's fingerprint with its flow's index."""
+    odd = np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray(fingerprints ^ ((flow + 1).astype("u8") * odd))
 
 
 def _in_order(xmit: Array, low: Array, high: Array, arrive: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What flow numbers stand for, as columns."""
+"""What flow numbers stand for, as columns; two numbers of one flow behind a NAT."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 SIDE_SENDER = 1
+IPPROTO_TCP = 6
 
 
 def address_text(raw: Any) -> str:
@@ -19,22 +20,34 @@ def address_text(raw: Any) -> str:
     return str(address.ipv4_mapped or address)
 
 
+def _sequences(record: Any) -> int:
+    """Both first sequence numbers of a TCP connection; 0 where one is not known."""
+    if record["protocol"] != IPPROTO_TCP or not record["first_answer"]:
+        return 0
+    return int(record["first_sequence"]) << 32 | int(record["first_answer"])
+
+
 class Flows:
     """Flows in the order of their coming; a flow's index is its place.
 
-    `table` has the announcement of each (see struct flow); `sender_here` tells
-    whether its sender's end was seen, too.
+    `table` has the announcement of each (see struct flow), the sender's where it was
+    seen. `sender_here` and `receiver_here` tell which ends were. A translator (NAT)
+    gives a flow another number on its way: then `translated` is true, and both numbers
+    have one index. TCP's are found by the first sequence numbers of both directions.
     """
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.table = np.empty(0, dtype)
         self.sender_here = np.empty(0, bool)
+        self.receiver_here = np.empty(0, bool)
+        self.translated = np.empty(0, bool)
         self.source_addresses: list[str] = []
         self.destination_addresses: list[str] = []
         self._used = np.empty(0, "i8")  # when last, by `touch`
         self._touches = 0
         self._ordered = np.empty(0, "u8")
         self._places = np.empty(0, "i8")
+        self._by_sequences: dict[int, int] = {}  # of TCP's flows -> place
 
     def __len__(self) -> int:
         return len(self.table)
@@ -44,18 +57,58 @@ class Flows:
         _, first = np.unique(records["flow"], return_index=True)
         fresh = records[np.sort(first)]
         fresh = fresh[self.index(fresh["flow"]) < 0]
-        order = np.argsort(fresh["flow"])
-        numbers = fresh["flow"][order]
-        at = np.searchsorted(self._ordered, numbers)
-        self._ordered = np.insert(self._ordered, at, numbers)
-        self._places = np.insert(self._places, at, len(self) + order)
+        new, known = [], []
+        for i, record in enumerate(fresh):
+            sequences = _sequences(record)
+            place = self._by_sequences.get(sequences, -1)
+            if place >= 0:
+                known.append((record, place))
+                continue
+            if sequences:
+                self._by_sequences[sequences] = len(self) + len(new)
+            new.append(i)
+        self._append(fresh[new])
+        for record, place in known:
+            self._insert(record["flow"][None], np.array([place]))
+            self._translate(record, place)
+        at = self.index(records["flow"])
+        sender = records["side"] == SIDE_SENDER
+        self.sender_here[at[sender]] = True
+        self.receiver_here[at[~sender]] = True
+
+    def unite(self, number: Any, other: Any) -> None:
+        """Give a receiver's number the place of a sender's: NAT made two of one."""
+        at = np.searchsorted(self._ordered, number)
+        place = int(self.index(np.array([other], "u8"))[0])
+        record = self.table[self._places[at]]
+        self._places[at] = place
+        self._translate(record, place)
+        self.receiver_here[place] = True
+
+    def _translate(self, record: Any, place: int) -> None:
+        """Another end tells of other addresses: the sender's are the flow's."""
+        self.translated[place] = True
+        if record["side"] == SIDE_SENDER:
+            self.table[place] = record
+            self.source_addresses[place] = address_text(record["source"])
+            self.destination_addresses[place] = address_text(record["destination"])
+
+    def _append(self, fresh: Array) -> None:
+        self._insert(fresh["flow"], np.arange(len(self), len(self) + len(fresh)))
         self.table = np.concatenate([self.table, fresh])
-        self.sender_here = np.r_[self.sender_here, np.zeros(len(fresh), bool)]
+        none = np.zeros(len(fresh), bool)
+        self.sender_here = np.r_[self.sender_here, none]
+        self.receiver_here = np.r_[self.receiver_here, none]
+        self.translated = np.r_[self.translated, none]
         self._used = np.r_[self._used, np.full(len(fresh), self._touches)]
         self.source_addresses += map(address_text, fresh["source"])
         self.destination_addresses += map(address_text, fresh["destination"])
-        senders = records["flow"][records["side"] == SIDE_SENDER]
-        self.sender_here[self.index(senders)] = True
+
+    def _insert(self, numbers: Array, places: Array) -> None:
+        order = np.argsort(numbers)
+        at = np.searchsorted(self._ordered, numbers[order])
+        self._ordered = np.insert(self._ordered, at, numbers[order])
+        self._places = np.insert(self._places, at, places[order])
 
     def index(self, numbers: Array) -> Array:
         """Indices of flow numbers, -1 where none was announced."""
@@ -66,23 +119,32 @@ class Flows:
         return np.where(self._ordered[at] == numbers, self._places[at], -1)
 
     def touch(self, *indices: Array) -> None:
-        """These flows are in use; what was not touched lately may be let go."""
+        """These flows are in use; what was not touched lately may be released."""
         self._touches += 1
         for index in indices:
             self._used[index[index >= 0]] = self._touches
 
-    def let_go(self, keep: int) -> Array:
-        """Let go of all but the `keep` used last, and those used as lately.
+    def release(self, keep: int) -> Array:
+        """Release all but the `keep` used last, and those used as lately.
 
         Return the places that stay. All indices change; what refers to the lists of
         addresses keeps the old ones.
         """
         stay = np.flatnonzero(self._used >= np.partition(self._used, -keep)[-keep])
+        place_of = np.full(len(self), -1, "i8")
+        place_of[stay] = np.arange(len(stay))
         self.table = self.table[stay]
         self.sender_here = self.sender_here[stay]
+        self.receiver_here = self.receiver_here[stay]
+        self.translated = self.translated[stay]
         self._used = self._used[stay]
         self.source_addresses = [self.source_addresses[i] for i in stay]
         self.destination_addresses = [self.destination_addresses[i] for i in stay]
-        self._places = np.argsort(self.table["flow"])
-        self._ordered = self.table["flow"][self._places]
+        places = place_of[self._places]
+        self._ordered, self._places = self._ordered[places >= 0], places[places >= 0]
+        self._by_sequences = {
+            sequences: int(place_of[place])
+            for sequences, place in self._by_sequences.items()
+            if place_of[place] >= 0
+        }
         return stay

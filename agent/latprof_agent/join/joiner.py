@@ -4,8 +4,9 @@ The halves come from one ring per CPU, so in no order among CPUs. Whatever has
 a time after the start of the last drain may have neighbours that were not
 drained yet, and waits (`settled`). TCP halves meet by (flow, offset): a
 message's receiver half is the first range of its flow that ends at or behind
-its own end. Datagrams meet by fingerprint, and where several are alike by when
-they were due.
+its own end, if it also begins before that. Datagrams meet by flow and fingerprint,
+and where several are alike by when they were due. What has no other half leaves
+after a few seconds.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_agent.capture.rings import Batch
-from latprof_agent.join.datagrams import match_datagrams
-from latprof_agent.join.flows import Flows
+from latprof_agent.join.datagrams import match_datagrams, translated_pairs
+from latprof_agent.join.flows import IPPROTO_TCP, Flows
+from latprof_agent.join.lower_devices import LowerTransmits
 from latprof_agent.probes.layout import Layout
 
 Array = NDArray[Any]
@@ -28,10 +30,13 @@ OFFSET_BITS = 44  # 17 TB in one direction of one connection
 SETTLE_NS = 2_000_000
 # A sender that lost its CPU in a send call may tell what the call gave this late.
 RANGE_KEEP_NS = 300_000_000
+# So long a sent half waits: where no receiver is known, or a later datagram of its
+# flow was received; and where its receiver is here, and may not have read it yet.
+ALONE_NS = 3_000_000_000
+UNREAD_NS = 60_000_000_000
 PENDING_LIMIT = 1 << 18
 RARE_LIMIT = 1 << 16
 FLOW_LIMIT = 1 << 17  # 40 MB
-IPPROTO_TCP = 6
 FOREVER = np.iinfo(np.int64).max
 
 
@@ -72,8 +77,11 @@ class Joiner:
         self._ranges = np.empty(0, layout.rings["received_ranges"])
         self._early = np.empty(0, layout.rings["early_segments"])
         self._retransmits = np.empty(0, layout.rings["retransmits"])
-        # by flow: the end of the last range that was let go
+        # by flow: the end of the last range that was released
         self._forgotten = np.empty(0, "i8")
+        # by flow: when the last datagram was sent that was received, too
+        self._met_ns = np.empty(0, "i8")
+        self._lower = LowerTransmits(layout.rings["lower_transmits"])
 
     def _count(self, cause: str, n: int) -> None:
         if n:
@@ -89,26 +97,29 @@ class Joiner:
         `drained_ns` is the time just before the batch was drained.
         """
         if (flows := len(self.flows)) > FLOW_LIMIT:
-            stay = self.flows.let_go(FLOW_LIMIT // 2)
+            stay = self.flows.release(FLOW_LIMIT // 2)
             self._count("flows released", flows - len(stay))
             self._forgotten = self._forgotten[stay]
+            self._met_ns = self._met_ns[stay]
         if len(batch["flows"]):
             self.flows.add(batch["flows"])
             fresh = len(self.flows) - len(self._forgotten)
             self._forgotten = np.r_[self._forgotten, np.zeros(fresh, "i8")]
+            self._met_ns = np.r_[self._met_ns, np.zeros(fresh, "i8")]
         for task in batch["tasks"]:
             comm = bytes(task["comm"]).split(b"\0")[0].decode(errors="replace")
             self.comms[int(task["pid"])] = comm
         self._early = _newest(self._early, batch["early_segments"])
         resent = _packets_of(batch["retransmits"])
         self._retransmits = _newest(self._retransmits, resent)
+        self._lower.add(batch["lower_transmits"])
         self._sent = np.concatenate([self._sent, batch["sent_messages"]])
         self._ranges = np.concatenate([self._ranges, batch["received_ranges"]])
         return self._join(drained_ns - SETTLE_NS)
 
     def waiting(self) -> bool:
         """Whether a further `feed` may give pairs without new records."""
-        return len(self._ranges) > 0
+        return len(self._ranges) > 0 or len(self._sent) > 0
 
     def finish(self) -> Pairs:
         """Give out everything that is left, halves too."""
@@ -128,10 +139,9 @@ class Joiner:
         held_flow = self.flows.index(held["flow"])
         self.flows.touch(at_hand.sent_flow, at_hand.range_flow, held_flow)
         self._match_streams(at_hand)
-        sent, received = match_datagrams(at_hand.sent, ranges)
-        at_hand.partner[sent] = received
-        at_hand.used[received] = True
+        self._match_datagrams(at_hand)
         done_sent = self._done_sent(at_hand, settled_ns)
+        self._lower.last_xmit(at_hand.sent, np.flatnonzero(done_sent))
         alone, kept = self._leave_ranges(at_hand, settled_ns)
         self._sent = self._sent[~done_sent]
         self._ranges = np.concatenate([ranges[kept], held])
@@ -149,7 +159,7 @@ class Joiner:
         stream = np.flatnonzero((sent["key"] == 0) & (halves.sent_flow >= 0))
         received = np.flatnonzero((ranges["key"] == 0) & (halves.range_flow >= 0))
         ends = sent["end"][stream].astype("i8")
-        # what its range said was let go: a later range would be another's
+        # its own range was released: a later one would be another's
         stream = stream[ends > self._forgotten[halves.sent_flow[stream]]]
         if not len(stream) or not len(received):
             return
@@ -161,8 +171,42 @@ class Joiner:
         inside = at < len(keys)
         at[~inside] = 0
         same = inside & (keys[at] >> OFFSET_BITS == flow)
+        # the record of its own range may be lost: the next one begins behind it
+        starts = ranges["start"][received[at]]
+        same &= starts < sent["end"][stream]
         halves.partner[stream[same]] = received[at[same]]
         halves.used[received[at[same]]] = True
+
+    def _match_datagrams(self, halves: _Halves) -> None:
+        flows = self.flows
+        self._unite_translated(halves)
+        sent, received = match_datagrams(
+            halves.sent, halves.ranges, halves.sent_flow, halves.range_flow
+        )
+        halves.partner[sent] = received
+        halves.used[received] = True
+        flow = halves.sent_flow[sent]
+        xmit_ns = halves.sent["xmit_ns"][sent].astype("i8")
+        known = flow >= 0
+        np.maximum.at(self._met_ns, flow[known], xmit_ns[known])
+
+    def _unite_translated(self, halves: _Halves) -> None:
+        """Find flows of datagrams that a translator (NAT) has made two of."""
+        flows = self.flows
+        sender_alone = np.r_[flows.sender_here & ~flows.receiver_here, False]
+        receiver_alone = np.r_[flows.receiver_here & ~flows.sender_here, False]
+        sent = halves.sent[
+            (halves.sent["key"] != 0) & sender_alone[halves.sent_flow]
+        ]
+        received = halves.ranges[
+            (halves.ranges["key"] != 0) & receiver_alone[halves.range_flow]
+        ]
+        if not len(sent) or not len(received):
+            return
+        for other, number in translated_pairs(sent, received):
+            flows.unite(number, other)
+        halves.sent_flow[:] = flows.index(halves.sent["flow"])
+        halves.range_flow[:] = flows.index(halves.ranges["flow"])
 
     def _done_sent(self, halves: _Halves, settled_ns: int) -> Array:
         """Which sent halves are given out: joined, or without hope."""
@@ -174,11 +218,23 @@ class Joiner:
         hopeless = self._forgotten_of(halves, waiting)
         over = np.zeros(len(waiting), bool)
         over[: max(0, len(waiting) - PENDING_LIMIT)] = True
-        over |= settled_ns == FOREVER
+        over |= self._waited_long(halves, waiting, settled_ns)
         self._count("sent, receiver's half too late", int(hopeless.sum()))
         self._count("sent, no receiver's half", int((over & ~hopeless).sum()))
         done[waiting[over | hopeless]] = True
         return done
+
+    def _waited_long(self, halves: _Halves, at: Array, settled_ns: int) -> Array:
+        """Which of these sent halves have waited so long that none will come."""
+        flow, sent = halves.sent_flow[at], halves.sent[at]
+        left_ns = np.maximum(sent["xmit_ns"], sent["send_ns"]).astype("i8")
+        receiver_here = np.r_[self.flows.receiver_here, False][flow]
+        later = np.r_[self._met_ns, 0][flow] > left_ns
+        alone = ~receiver_here | ((sent["key"] != 0) & later)
+        patience = np.where(alone, ALONE_NS, UNREAD_NS)
+        # what is read from a stream is never lost, however late it is
+        stays = receiver_here & (sent["key"] == 0) & (settled_ns != FOREVER)
+        return np.asarray((left_ns < settled_ns - patience) & ~stays)
 
     def _forgotten_of(self, halves: _Halves, at: Array) -> Array:
         flow = halves.sent_flow[at]
@@ -196,6 +252,8 @@ class Joiner:
         sender_here = np.r_[self.flows.sender_here, False][flow]
         alone = old & ~halves.used & (datagram | ~sender_here)
         self._count("received, no sender's half", int(alone.sum()))
+        unread = (ranges["flags"] & self._flags["RECORD_UNREAD"]) != 0
+        self._count("unread at close", int((unread & (alone | halves.used)).sum()))
         gone = old | (datagram & halves.used)
         stream = gone & ~datagram & (flow >= 0)
         np.maximum.at(self._forgotten, flow[stream], ranges["end"][stream].astype("i8"))

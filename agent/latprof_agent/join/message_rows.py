@@ -10,8 +10,8 @@ import numpy as np
 from latprof_analysis.stages import BLANK, STAGES, STAMPS, stages_of
 from numpy.typing import NDArray
 
-from latprof_agent.join.flows import Flows
-from latprof_agent.join.joiner import IPPROTO_TCP, Joiner, Pairs
+from latprof_agent.join.flows import IPPROTO_TCP, Flows
+from latprof_agent.join.joiner import Joiner, Pairs
 
 TEXTS = (
     "protocol",
@@ -27,6 +27,7 @@ COLUMNS = (
     "source_port",
     "destination_address",
     "destination_port",
+    "translated",
     "kind",
     "sequence",
     "size_bytes",
@@ -185,7 +186,8 @@ def messages_of(
     inside = merged & stream & ((received.get("end") != ends) | (ready == 0))
     arrive[inside] = ready[inside] = 0
     queue_bytes = np.where(inside, BLANK, received.get("queue_bytes", BLANK))
-    dropped = (received.get("flags") & joiner.flag("RECORD_DROPPED")) != 0
+    never_read = joiner.flag("RECORD_DROPPED") | joiner.flag("RECORD_UNREAD")
+    dropped = (received.get("flags") & never_read) != 0
     read = np.where(dropped, 0, received.get("read_ns"))
     no_wakeup = (received.get("flags") & joiner.flag("RECORD_NO_WAKEUP")) != 0
     wakeup = np.where(
@@ -221,6 +223,7 @@ def _flow_columns(
         name: np.r_[table[name].astype("i8"), BLANK][flow]
         for name in ("source_port", "destination_port")
     }
+    ports["translated"] = np.where(np.r_[flows.translated, False][flow], 1, BLANK)
     protocols = np.r_[(table["protocol"] != IPPROTO_TCP).astype("i4"), -1]
     texts: dict[str, Text] = {
         "protocol": (protocols[flow].astype(np.int32), ["tcp", "udp"]),

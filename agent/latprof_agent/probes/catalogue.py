@@ -11,10 +11,17 @@ from typing import Any, Literal
 
 from latprof_agent import _drain
 from latprof_agent.errors import CaptureError
+from latprof_agent.probes.cgroup import cgroup2_mount
 from latprof_agent.probes.trial import first_line, refusal
 
 State = Literal["exact", "partial", "unavailable"]
-TRACEPOINT, FUNCTION = "tracepoint", "function"
+TRACEPOINT, FUNCTION, STRUCT, CGROUP = "tracepoint", "function", "struct", "cgroup"
+
+# What slows those who are not watched is attached only while it is needed.
+Need = Literal["always", "while watched UDP sockets send", "where tasks are hidden"]
+ALWAYS: Need = "always"
+UDP_SENDS: Need = "while watched UDP sockets send"
+HIDDEN_TASKS: Need = "where tasks are hidden"
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,7 @@ class Way:
     hooks: tuple[str, ...]
     limit: str = ""  # what keeps it from being exact
     arguments: int = 0  # that a tracepoint must give at least
+    need: Need = ALWAYS
 
 
 @dataclass(frozen=True)
@@ -41,9 +49,15 @@ class Probe:
 BOTH, TCP, UDP = ("tcp", "udp"), ("tcp",), ("udp",)
 
 
-def _tracepoint(programs: str, hooks: str, limit: str = "", arguments: int = 0) -> Way:
+def _tracepoint(
+    programs: str,
+    hooks: str,
+    limit: str = "",
+    arguments: int = 0,
+    need: Need = ALWAYS,
+) -> Way:
     names = tuple(programs.split()), TRACEPOINT, tuple(hooks.split())
-    return Way(*names, limit, arguments)
+    return Way(*names, limit, arguments, need)
 
 
 def _function(programs: str, hooks: str, limit: str = "") -> Way:
@@ -70,6 +84,7 @@ PROBES = (
                 "on_syscall on_send_return",
                 "sys_enter sock_send_length",
                 "from the entry of the send system call, not seen for io_uring",
+                need=UDP_SENDS,
             ),
         ),
         "use Linux 6.3 or later, or a kernel that allows fentry",
@@ -89,7 +104,7 @@ PROBES = (
             _tracepoint(
                 "on_arrive on_segment",
                 "netif_receive_skb tcp_probe",
-                "missing for segments that met a socket in use (backlog)",
+                "missing for segments that TCP merged while their socket was in use",
             ),
         ),
         "none known",
@@ -128,13 +143,26 @@ PROBES = (
         "wakeup",
         BOTH,
         (
-            _tracepoint(
-                "on_waking on_switch",
-                "sched_waking sched_switch",
-                "missing for what a task reads first, or after 16 waits in one message",
+            Way(
+                (),
+                STRUCT,
+                ("sched_info",),
+                "missing where another thread read the socket than the time before",
             ),
         ),
+        "use a kernel with CONFIG_SCHEDSTATS or CONFIG_TASK_DELAY_ACCT",
+    ),
+    Probe(
+        "untraced time",
+        BOTH,
+        (_tracepoint("on_switch", "sched_switch", need=HIDDEN_TASKS),),
         "none known",
+    ),
+    Probe(
+        "unread at close (udp)",
+        UDP,
+        (Way(("on_release",), CGROUP, ("sock_release",)),),
+        "mount cgroup v2",
     ),
     Probe(
         "messages never sent (tcp)",
@@ -177,13 +205,19 @@ class Capability:
     reason: str
     remedy: str
     programs: tuple[str, ...]
+    need: Need = ALWAYS
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json and `latprof probes --json`."""
         return asdict(self)
 
 
+SOURCE_WORDS = {FUNCTION: "fentry ", CGROUP: "cgroup/", STRUCT: "task's "}
+
+
 def _missing_hook(way: Way) -> str:
+    if way.kind == CGROUP:
+        return "" if cgroup2_mount() else "cgroup v2 is not mounted"
     for hook in way.hooks:
         if not _drain.kernel_has(way.kind, hook, way.arguments):
             told = f" with {way.arguments} arguments" if way.arguments else ""
@@ -199,8 +233,8 @@ def _try_way(way: Way, refused: dict[str, str]) -> str:
     if missing := _missing_hook(way):
         return missing
     for program in way.programs:
-        if program not in refused and way.kind == FUNCTION:
-            refused[program] = refusal([program], attach=True)
+        if program not in refused and way.kind in (FUNCTION, CGROUP):
+            refused[program] = refusal([program], attach=way.kind == FUNCTION)
         if why := refused.get(program):
             return f"kernel refuses {program}: {why}"
     return ""
@@ -212,10 +246,10 @@ def _capability(probe: Probe, refused: dict[str, str]) -> Capability:
         reason = _try_way(way, refused)
         if not reason:
             state: State = "partial" if way.limit else "exact"
-            kind = "fentry " if way.kind == FUNCTION else ""
+            kind = SOURCE_WORDS.get(way.kind, "")
             source = ", ".join(kind + hook for hook in way.hooks)
             return Capability(
-                probe.quantity, state, source, way.limit, "", way.programs
+                probe.quantity, state, source, way.limit, "", way.programs, way.need
             )
         reasons.append(reason)
     return Capability(

@@ -42,26 +42,17 @@ class Layout:
     rings: dict[str, np.dtype[Any]]
     flags: dict[str, int]
     options: np.dtype[Any]
-    options_offset: int
-    counters: dict[str, int]  # name -> offset in the object's counters
+    counters: dict[str, int]  # name -> offset in struct counters
+    lost: dict[str, int]  # ring -> offset in the object's variables
 
-    def count(self, data: bytes) -> dict[str, int]:
-        """Read all counters from a copy of the object's counter area."""
+    def count(self, counters: bytes, variables: bytes) -> dict[str, int]:
+        """Read what was counted from copies of both areas."""
+        places = [(name, counters, at) for name, at in self.counters.items()]
+        places += [(f"lost_{r}", variables, at) for r, at in self.lost.items()]
         return {
-            name: int.from_bytes(data[at : at + 8], "little")
-            for name, at in self.counters.items()
+            name: int.from_bytes(area[at : at + 8], "little")
+            for name, area, at in places
         }
-
-
-def _counters(elf: bytes, types: btf.Btf, rings: list[str]) -> dict[str, int]:
-    base = btf.variable_offset(elf, "counters")
-    found = {
-        member.name: base + member.offset // 8
-        for member in types.find(btf.STRUCT, "counters").members
-    }
-    for ring in rings:
-        found[f"lost_{ring}"] = btf.variable_offset(elf, f"{ring}_lost")
-    return found
 
 
 @cache
@@ -85,6 +76,9 @@ def layout_of(path: Path = OBJECT) -> Layout:
         rings=rings,
         flags=dict(types.find(btf.ENUM, "record_flag").enumerators),
         options=dtype_of(types, options),
-        options_offset=btf.variable_offset(elf, "options"),
-        counters=_counters(elf, types, list(rings)),
+        counters={
+            member.name: member.offset // 8
+            for member in types.find(btf.STRUCT, "counters").members
+        },
+        lost={ring: btf.variable_offset(elf, f"{ring}_lost") for ring in rings},
     )

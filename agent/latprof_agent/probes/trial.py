@@ -19,13 +19,12 @@ def first_line(error: OSError) -> str:
 def refusal(programs: Sequence[str], *, attach: bool = False) -> str:
     """Return why the kernel refuses these programs, or nothing.
 
-    Every filter is on, since the verifier does not look at what is switched off;
-    no socket passes them.
+    Every filter is on, and no socket passes them.
     """
     layout = layout_of()
     trial = _drain.Drain(str(OBJECT))
     try:
-        trial.write_constants(layout.options_offset, b"\xff" * layout.options.itemsize)
+        trial.set_options(b"\xff" * layout.options.itemsize)
         for program in programs:
             trial.enable(program)
         trial.load()

@@ -15,18 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from latprof_agent.errors import WorkloadError
+from latprof_agent.probes.cgroup import cgroup2_mount
 
-MOUNTS = Path("/proc/self/mounts")
 PREFIX = "latprof-"
 POLL_MS = 100
 
 
-def cgroup2_mount(mounts: Path = MOUNTS) -> Path:
-    """Find where cgroup v2 is mounted; not always /sys/fs/cgroup."""
-    for line in mounts.read_text().splitlines():
-        _, place, kind, *_ = line.split()
-        if kind == "cgroup2":
-            return Path(place.encode().decode("unicode_escape"))
+def _mount() -> Path:
+    if found := cgroup2_mount():
+        return found
     raise WorkloadError(
         "cannot follow a command's processes: cgroup v2 is not mounted; "
         "mount -t cgroup2 none /sys/fs/cgroup"
@@ -55,7 +52,7 @@ class ControlGroup:
 
     def __init__(self, mount: Path | None = None) -> None:
         """Make and lock the group; raises WorkloadError where that is refused."""
-        parent = mount or cgroup2_mount()
+        parent = mount or _mount()
         lock = None
         while lock is None:  # who cleans up may take a group that is not locked yet
             self.path = parent / f"{PREFIX}{secrets.token_hex(4)}"
@@ -114,7 +111,7 @@ def _wait_until_empty(path: Path) -> None:
 def clean_dead_groups(mount: Path | None = None) -> list[str]:
     """End and remove what runs of dead processes left; say what."""
     removed = []
-    for path in sorted((mount or cgroup2_mount()).glob(f"{PREFIX}*")):
+    for path in sorted((mount or _mount()).glob(f"{PREFIX}*")):
         lock = _lock(path)
         if lock is None:
             continue

@@ -9,7 +9,7 @@ import numpy as np
 from latprof_analysis.stages import BLANK
 from numpy.typing import NDArray
 
-from latprof_agent.join.joiner import IPPROTO_TCP
+from latprof_agent.join.flows import IPPROTO_TCP
 from latprof_agent.join.message_rows import (
     MESSAGE,
     REPLY,

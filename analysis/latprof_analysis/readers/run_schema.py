@@ -58,6 +58,7 @@ MESSAGES = Schema(
         _count("source_port", "of the sender"),
         _text("destination_address", "of the receiver"),
         _count("destination_port", "of the receiver"),
+        _count("translated", "1 where a NAT changed addresses or ports on its way"),
         _text("kind", "request, reply, warmup, or message", needed=True),
         _count("sequence", "TCP: offset of the last byte, from 1; UDP: number"),
         Column(

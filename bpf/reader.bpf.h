@@ -1,0 +1,163 @@
+/*
+ * reader.bpf.h - how long a reader was runnable and had no CPU, as the
+ * scheduler itself counts it (run_delay in /proc/PID/schedstat).
+ *
+ * When bytes become readable, the run delay of the task that read this socket
+ * last is noted; at the read the difference is what it waited between. Where
+ * another task reads, its delay then is not known. No hook of the scheduler is
+ * needed, which would slow every switch of the host.
+ *
+ * The scheduler adds a wait when it is over. One that is under way when bytes
+ * become readable began earlier by the scheduler's clock: the distance of that
+ * clock from ours is the least that was seen between a reader's getting its CPU
+ * and its read, 1 or 2 us too long.
+ */
+#ifndef LATPROF_READER_H
+#define LATPROF_READER_H
+
+#include "kernel.h"
+#include "packet.bpf.h"
+#include <bpf/bpf_helpers.h>
+
+#define DRIFT_SHIFT 13 /* clocks drift apart by less than 1 / 8192 */
+#define READER_PORTS 1024 /* a power of two */
+
+struct reader {
+	__u64 task; /* address; 0 unknown */
+	__u32 thread;
+	__u8 number; /* of the readers of this socket */
+};
+
+/* Who read last at this port: mostly the one who will read a new connection. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, READER_PORTS);
+	__type(key, __u32);
+	__type(value, struct reader);
+} port_readers SEC(".maps");
+
+__u64 scheduler_offset; /* our clock less the scheduler's ... */
+__u64 scheduler_offset_ns; /* ... when it was found; 0 never */
+
+static __always_inline __u64 scheduler_offset_at(__u64 now)
+{
+	return scheduler_offset + ((now - scheduler_offset_ns) >> DRIFT_SHIFT);
+}
+
+struct scheduled {
+	__u64 run_delay;
+	__u64 last_queued;
+};
+
+static __always_inline void scheduled_of(__u64 task, struct scheduled *ret)
+{
+	const struct task_struct *t = NULL;
+
+	ret->run_delay = ret->last_queued = 0;
+	if (!bpf_core_field_exists(t->sched_info))
+		return;
+	if (bpf_rdonly_cast) {
+		t = CAST(struct task_struct, (void *)task);
+		ret->run_delay = t->sched_info.run_delay;
+		ret->last_queued = t->sched_info.last_queued;
+	} else {
+		t = (const struct task_struct *)task;
+		ret->run_delay = BPF_CORE_READ(t, sched_info.run_delay);
+		ret->last_queued = BPF_CORE_READ(t, sched_info.last_queued);
+	}
+}
+
+/* Notes the reader's run delay, low bits, when something becomes readable.
+ * Returns the number of the reader that it is of, 0 where it is not known. */
+static __always_inline __u8 reader_note(const struct reader *reader, __u64 now,
+					__u32 *ret)
+{
+	struct scheduled info;
+	__s64 pending;
+
+	*ret = 0;
+	if (!reader->task)
+		return 0;
+	scheduled_of(reader->task, &info);
+	if (info.last_queued) {
+		if (!scheduler_offset_ns)
+			return 0;
+		pending = now - scheduler_offset_at(now) - info.last_queued;
+		if (pending > 0)
+			info.run_delay += pending;
+	}
+	*ret = info.run_delay;
+	return reader->number;
+}
+
+/* The current task reads. It is the socket's reader from now on; who it was
+ * guessed to be is known for sure only now. */
+static __always_inline void reader_set(struct reader *reader, __u64 task,
+				       __u32 thread)
+{
+	if (reader->task == task && reader->thread == thread)
+		return;
+	reader->task = task;
+	reader->thread = thread;
+	reader->number++;
+	reader->number += !reader->number;
+}
+
+/* So long the current task waited for a CPU since what was noted; false where
+ * it was noted of another task, or too long ago to tell. */
+static __always_inline bool reader_waited(const struct reader *reader,
+					  __u8 number, __u32 noted,
+					  __u64 ready_ns, __u64 read_ns,
+					  __u32 run_delay, __u32 *ret)
+{
+	__s64 waited = (__s32)(run_delay - noted), whole = read_ns - ready_ns;
+
+	*ret = 0;
+	if (!number || number != reader->number || whole > 0x7fffffff)
+		return false;
+	if (waited > 0) /* not before it was ready, by the clocks' distance */
+		*ret = waited < whole ? waited : whole;
+	return true;
+}
+
+/* Learns the clocks' distance; returns the current task's run delay. */
+static __always_inline __u32 reader_now(struct task_struct *task, __u64 now)
+{
+	__u64 offset;
+
+	if (!bpf_core_field_exists(task->sched_info))
+		return 0;
+	offset = now - task->sched_info.last_arrival;
+	if (!scheduler_offset_ns || offset < scheduler_offset_at(now)) {
+		scheduler_offset = offset;
+		scheduler_offset_ns = now;
+	}
+	return task->sched_info.run_delay;
+}
+
+/* Whom a new connection at this port is likely to be read by. */
+static __always_inline void reader_guess(struct reader *reader, __u16 port)
+{
+	__u32 at = port & (READER_PORTS - 1);
+	const struct reader *last = bpf_map_lookup_elem(&port_readers, &at);
+
+	if (!last)
+		return;
+	reader->task = last->task;
+	reader->thread = last->thread;
+	reader->number = 1;
+}
+
+static __always_inline void reader_remember(const struct reader *reader,
+					    __u16 port)
+{
+	__u32 at = port & (READER_PORTS - 1);
+	struct reader *last = bpf_map_lookup_elem(&port_readers, &at);
+
+	if (!last)
+		return;
+	last->task = reader->task;
+	last->thread = reader->thread;
+}
+
+#endif
