@@ -20,7 +20,7 @@ from progress import Progress
 
 ROUNDS = 10
 COUNT = 20_000
-SIZE = "64"
+SIZE = "64"  # as roundtrip.c has it
 PORT = "5001"
 # the 64 B of its messages hold a header, as ours do
 SOCKPERF_SECONDS = "1"
@@ -39,12 +39,11 @@ class _Peers:
 
     def bare_us(self) -> float:
         """The naive loop."""
-        at = [self.protocol, self.lab.b_address, PORT, SIZE]
-        with responder(self.lab, *_on(self.server), self.bare, "server", *at):
-            text = output_of(
-                self.lab, *_on(self.client), self.bare, "client", *at, str(COUNT)
-            )
-        return float(json.loads(text)["p50_ns"]) / 1e3
+        at = [self.protocol, self.lab.b_address, PORT]
+        with responder(self.lab, self.bare, "server", *at, str(self.server)):
+            client = [self.bare, "client", *at, str(self.client), str(COUNT)]
+            text = output_of(self.lab, *client)
+        return float(json.loads(text.splitlines()[-1])["p50_ns"]) / 1e3
 
     def latprof_us(self) -> float:
         """The generator, whose own log is read."""
@@ -79,7 +78,7 @@ def _on(cpu: int) -> list[str]:
 
 def measure(folder: Path, progress: Progress) -> Iterator[Figure]:
     """All three in turn, for each protocol and placement."""
-    bare = compiled("bareloop", folder)
+    bare = compiled("roundtrip", folder)
     for name, (client, server) in placements().items():
         for protocol in ("tcp", "udp"):
             with plain_lab() as lab:
