@@ -14,15 +14,19 @@ import platform
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from figure import Figure
+from programs import probes_of_all
 from progress import Progress
 
+# compares states of one machine in pairs, of which there may be more or fewer
+PAIRED = ("cost", "redis", "unwatched")
 MEASUREMENTS = (
-    "pingpong",
+    *PAIRED,
     "generator",
     "lateness",
     "drain",
@@ -46,6 +50,7 @@ def _machine() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "load_before": os.getloadavg()[0],
+        "attached_probes_of_others": probes_of_all(),
     }
 
 
@@ -57,24 +62,36 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME",
         help=f"which to measure, of: {', '.join(MEASUREMENTS)} (all)",
     )
+    parser.add_argument(
+        "--pairs",
+        type=int,
+        default=7,
+        metavar="N",
+        help=f"rounds with and without probes, of {', '.join(PAIRED)} (default: 7)",
+    )
     parser.add_argument("--json", action="store_true", help="one document on stdout")
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.names) - set(MEASUREMENTS))
     if unknown:
         parser.error(f"no measurement named {', '.join(unknown)}; see --help")
+    if options.pairs < 1:
+        parser.error(f"--pairs must be 1 or more, got {options.pairs}")
     if os.geteuid():
         parser.error("probes and namespaces need root; try again with sudo")
     return options
 
 
-def _measured(name: str, show: bool) -> list[Figure]:
+def _measured(name: str, options: argparse.Namespace) -> list[Figure]:
     progress = Progress(name)
     found = []
+    measure = import_module(name).measure
+    if name in PAIRED:
+        measure = partial(measure, pairs=options.pairs)
     with tempfile.TemporaryDirectory(prefix="latprof-bench-") as folder:
-        for figure in import_module(name).measure(Path(folder), progress):
+        for figure in measure(Path(folder), progress):
             progress.done()
             found.append(figure)
-            if show:
+            if not options.json:
                 print(figure.line(), flush=True)
     progress.done()
     return found
@@ -88,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(", ".join(f"{key.replace('_', ' ')} {v}" for key, v in machine.items()))
     figures = []
     for name in options.names or MEASUREMENTS:
-        figures += _measured(name, show=not options.json)
+        figures += _measured(name, options)
     machine["load_after"] = os.getloadavg()[0]
     if options.json:
         document = {"machine": machine, "figures": [f.as_dict() for f in figures]}

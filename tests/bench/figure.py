@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,8 +12,8 @@ from typing import Any
 class Figure:
     """A figure of `n` rounds: their median, quartiles and extremes.
 
-    The smaller, the better. `bar` and `goal` are None where the figure only
-    explains another.
+    The smaller, the better, unless `more_is_better`. `bar` and `goal` are None
+    where the figure only explains another.
     """
 
     name: str
@@ -26,20 +26,24 @@ class Figure:
     bar: float | None = None
     goal: float | None = None
     note: str = ""
+    more_is_better: bool = False
 
     @property
     def verdict(self) -> str:
         """What to call the figure beside its bar and goal."""
         if self.bar is None:
             return ""
-        if self.value > self.bar:
+        if not self._reaches(self.bar):
             return "MISSED"
-        return "goal" if self.goal is None or self.value <= self.goal else "bar"
+        return "goal" if self.goal is None or self._reaches(self.goal) else "bar"
+
+    def _reaches(self, wanted: float) -> bool:
+        return self.value >= wanted if self.more_is_better else self.value <= wanted
 
     def line(self) -> str:
         """Write it on one line."""
         value = f"{_number(self.value)} {self.unit}"
-        found = f"{self.name:<42} {value:>12}  n {self.n:<3}"
+        found = f"{self.name:<48} {value:>12}  n {self.n:<3}"
         if self.n > 1:
             low, high = map(_number, self.quartiles)
             found += f" quartiles {low}..{high}"
@@ -67,6 +71,16 @@ def figure(name: str, unit: str, rounds: Sequence[float], **rest: Any) -> Figure
         quartiles = (low, high)
     value = statistics.median(rounds)
     return Figure(name, unit, value, quartiles, least, most, len(rounds), **rest)
+
+
+def in_turn(states: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
+    """Number the rounds of each state; every other round goes backwards.
+
+    So none of them always comes first.
+    """
+    for i in range(rounds):
+        for state in states if i % 2 == 0 else reversed(states):
+            yield i, state
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
-import statistics
+import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,17 +48,95 @@ class Run:
     folder: Path
     summary: dict[str, Any]
 
-    def median_rtt_ns(self) -> float:
-        """The median of round_trips.csv itself, not of its histogram."""
-        with (self.folder / "round_trips.csv").open() as file:
-            return statistics.median(int(r["rtt_ns"]) for r in csv.DictReader(file))
-
 
 def latprof_run(folder: Path, *words: str) -> Run:
     """Run latprof quietly in a new run folder."""
     command = [*LATPROF, "run", *words, "--quiet", "--json", "--out", str(folder)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     return Run(folder, json.loads(done.stdout))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a recording of a command told at its end."""
+
+    figures: dict[str, Any]
+
+    def require_messages(self, count: int) -> None:
+        """Refuse a recording that missed messages, and so was too cheap."""
+        kinds = self.figures["kinds"].values()
+        complete = sum(int(kind["complete"]) for kind in kinds)
+        if complete + self.lost_records < count:
+            raise RuntimeError(f"{count} messages were sent, {complete} recorded whole")
+
+    @property
+    def lost_records(self) -> int:
+        """Of all rings."""
+        return sum(self.figures["lost_records"].values())
+
+
+class Recording:
+    """`latprof run` of a command, which can be read while it runs."""
+
+    def __init__(
+        self, folder: Path, words: Sequence[str], command: Sequence[str]
+    ) -> None:
+        """Start it; its run folder lasts until the summary is taken."""
+        self._folder = folder
+        run = [*LATPROF, "run", *words, "--quiet", "--out", str(folder)]
+        # what the command prints comes on latprof's standard error
+        self._process = subprocess.Popen(
+            [*run, "--", *command],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_for(self, beginning: str) -> str:
+        """Return the command's next line that begins so."""
+        assert self._process.stderr
+        said = ""
+        for line in self._process.stderr:
+            if line.startswith(beginning):
+                return line
+            said += line
+        self._process.wait()
+        raise RuntimeError(f"the command must print {beginning}, printed {said}")
+
+    def require_probes(self, attached: bool) -> None:
+        """Refuse a comparison in which nothing, or all, is attached."""
+        held = probes_held_by(self._process.pid)
+        if bool(held) != attached:
+            raise RuntimeError(f"latprof holds {held} attached probes")
+
+    def interrupt(self) -> None:
+        """End it by Ctrl-C; without probes nothing was recorded, which it says."""
+        self._process.send_signal(signal.SIGINT)
+        self._process.communicate()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def summary(self) -> Summary:
+        """Wait for the end, and remove the run folder."""
+        _, said = self._process.communicate()
+        if self._process.returncode:
+            raise RuntimeError(f"latprof must end well, said {said}")
+        figures = json.loads((self._folder / "summary.json").read_text())
+        shutil.rmtree(self._folder)
+        return Summary(figures)
+
+
+def probes_held_by(pid: int | str) -> int:
+    """How many attached BPF programs a process holds."""
+    held = 0
+    for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(OSError):
+            held += "bpf_link" in str(descriptor.readlink())
+    return held
+
+
+def probes_of_all() -> int:
+    """How many attached BPF programs the machine's processes hold, ours too."""
+    return sum(probes_held_by(p.name) for p in Path("/proc").glob("[0-9]*"))
 
 
 def cpus() -> list[int]:
