@@ -1,0 +1,85 @@
+"""What a recording takes from programs that it does not watch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from figure import Figure, figure, in_turn, ratios
+from programs import Recording, compiled, cpus, placements
+from progress import Progress
+
+CALLS_SECONDS = 1
+COUNT = 30_000
+LOOPBACK = "127.0.0.1"
+# a round trip a millisecond, for longer than all that is measured beside it
+WATCHED_COUNT, WATCHED_PAUSE_US = 250_000, 1000
+BAR = 0.98
+# What a program did in a second, and the same where other programs do not count.
+Speeds = tuple[float, float]
+
+
+def measure(folder: Path, progress: Progress, pairs: int) -> Iterator[Figure]:
+    """Their speed beside a slow program that is recorded, and one that is not."""
+    roundtrip = compiled("roundtrip", folder)
+    ways = _ways(compiled("calls", folder), roundtrip)
+    cpu = str(cpus()[-1])
+    slow = [roundtrip, "pair", "tcp", LOOPBACK, cpu, cpu]
+    slow += [str(WATCHED_COUNT), str(WATCHED_PAUSE_US)]
+    found: dict[str, dict[str, list[Speeds]]]
+    found = {way: {"off": [], "on": []} for way in ways}
+    for i, state in in_turn(("off", "on"), pairs):
+        words = ["--no-lab"] if state == "on" else ["--no-lab", "--no-probes"]
+        run = Recording(folder / "run", words, slow)
+        run.wait_for("begin")
+        run.require_probes(attached=state == "on")
+        for way, speeds in ways.items():
+            progress(f"{way}, recording {state}, pair {i + 1} of {pairs}")
+            found[way][state].append(speeds())
+        run.interrupt()
+    for way, of_state in found.items():
+        yield from _figures(way, of_state)
+
+
+def _figures(way: str, found: dict[str, list[Speeds]]) -> Iterator[Figure]:
+    off_whole, off_own = zip(*found["off"], strict=True)
+    on_whole, on_own = zip(*found["on"], strict=True)
+    name = f"unwatched {way}, on/off"
+    speed = ratios(on_whole, off_whole)
+    yield figure(name, "x", speed, bar=BAR, more_is_better=True)
+    own = "by CPU time" if "getppid" in way else "by its p50"
+    yield figure(f"  {own}", "x", ratios(on_own, off_own))
+    yield figure("  speed, recording off", "/s", off_whole)
+    yield figure("  speed, recording on", "/s", on_whole)
+
+
+def _ways(calls: str, roundtrip: str) -> dict[str, Callable[[], Speeds]]:
+    """Speeds to measure, away from the recorded program's CPU as far as can be."""
+    first = cpus()[0]
+    return {
+        "getppid()": partial(_calls, calls, first),
+        **{
+            f"tcp 64 B, {name}": partial(_rounds, roundtrip, *at)
+            for name, at in placements().items()
+        },
+    }
+
+
+def _calls(program: str, cpu: int) -> Speeds:
+    said = _said(program, str(cpu), str(CALLS_SECONDS))
+    return said["calls"] / said["seconds"], said["calls"] / said["cpu_seconds"]
+
+
+def _rounds(program: str, client: int, server: int) -> Speeds:
+    words = ("pair", "tcp", LOOPBACK, str(server), str(client), str(COUNT))
+    said = _said(program, *words)
+    return said["n"] / said["seconds"], 1e9 / said["p50_ns"]
+
+
+def _said(*words: str) -> dict[str, float]:
+    """The JSON at the end of what a program printed."""
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
