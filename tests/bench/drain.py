@@ -45,7 +45,7 @@ def measure(folder: Path, progress: Progress) -> Iterator[Figure]:
         "drain, from the rings into arrays",
         "ns/record",
         costs,
-        bar=20,
+        bar=15,
         goal=8,
         note=f"{min(counts)}..{max(counts)} records a round",
     )

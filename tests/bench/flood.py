@@ -100,7 +100,7 @@ def measure(folder: Path, progress: Progress) -> Iterator[Figure]:
         note = f"of {sum(f.sent for f in floods)} datagrams in {ROUNDS} rounds"
         yield figure(f"  {name}, all rounds", "", [sum(counts)], bar=0, note=note)
     during = [f.during_seconds / f.said["seconds"] for f in floods]
-    yield figure("  agent's CPU during the flood", "core", during, bar=0.5, goal=0.25)
+    yield figure("  agent's CPU during the flood", "core", during, bar=0.2)
     whole = [f.whole_seconds / f.said["seconds"] for f in floods]
     yield figure("  with what it wrote afterwards", "core", whole)
     each = [f.whole_seconds / f.sent * 1e9 for f in floods]
