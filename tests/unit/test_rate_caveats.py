@@ -1,14 +1,18 @@
 """Between which rates a link's own lies, and where TCP itself may be the slow one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from known_links import ONE_WAY_NS, TCP, link
 from latprof_analysis.fits.fit import fit_round_trips
+from latprof_analysis.fits.one_way import fit_one_way
 from latprof_analysis.fits.rate_caveats import slowed_by_losses, slowed_by_sender
 from latprof_analysis.fits.stage_fits import fit_stages
 from latprof_analysis.run_figures import round_trip_fit
 from latprof_analysis.scans.totals import MessageTotals
+from latprof_analysis.wire import Packets
 from message_rows import MessageRows
 from simulated_links import Fifo, ping_pong
 
@@ -39,6 +43,30 @@ def test_the_links_own_rate_is_in_the_range_whatever_hosts_do(rate, byte_ns):
     share = 1.7 / fit.slope_ns_per_byte.value * 2 / TCP.payload_share
     assert bool(within.reason) == (share > 0.01)
     assert any("the link's own rate is" in c for c in fit.caveats) == (share > 0.01)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_headers_too_small_to_be_told_are_in_the_range(seed):
+    # Short messages found the hosts asleep and are 2 us late, as measured; so
+    # fragments' headers of 20 bytes, 1.6 us each, are not told from none.
+    cut = Packets.udp(mtu_bytes=1500)
+    rng = np.random.default_rng(seed)
+    sizes = np.array([64.0, 256, 512, 1024, 1400, 2000, 2800, 4096, 8192, 16384, 65000])
+    rounds, nth = np.divmod(np.arange(100 * sizes.size), sizes.size)
+    size = sizes[nth]
+    asleep_ns = 2000 * (cut.packets(size) == 1)
+    delay = (
+        1e6 + 80 * cut.wire_bytes(size) + asleep_ns + rng.exponential(1e4, size.size)
+    )
+    fit = fit_one_way(
+        size, delay, rounds, packets=replace(cut, overhead_bytes=0), resamples=200
+    )
+    assert fit.packet_cost.per_packet_ns.low <= 0
+    assert fit.bandwidth_bits_per_second.high < 99e6
+    within = fit.link_rate_range
+    assert within.low <= 100e6 <= within.high
+    assert "us a packet may be beyond its bytes" in within.reason
+    assert any("us a packet may be" in caveat for caveat in fit.caveats)
 
 
 def test_where_all_may_be_the_hosts_work_the_range_has_no_end():

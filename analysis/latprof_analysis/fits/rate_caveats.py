@@ -38,6 +38,9 @@ def hosts_hide(slope_ns: float) -> str:
 def rate_range(fit: Fit, missing_share: float = 0.0) -> RateRange | None:
     """Return between which rates the link's own lies; None without a bandwidth.
 
+    What packets take beside their bytes is in it also where it is not told from
+    none: packets may then still take as much as its interval reaches.
+
     Parameters
     ----------
     missing_share : float
@@ -56,15 +59,35 @@ def rate_range(fit: Fit, missing_share: float = 0.0) -> RateRange | None:
         return None
     told = [bandwidth, of_bytes_alone(fit) or bandwidth]
     low, high = min(one.low for one in told), max(one.high for one in told)
-    reason = ""
-    if share > _HIDES:
-        reason = f"up to {share:.1%} of the slope may be the hosts' own work on each"
-        reason += " byte"
-    if missing_share > _HIDES:
-        reason = f"up to {missing_share:.1%} of the link's time may be missing, since"
-        reason += " first packets crossed while later ones were handed over"
-    most = high / (1 - share) if share < 1 else None
+    perhaps = _of_bytes_at_most(fit, high)
+    reasons = [
+        f"up to {share:.1%} of the slope may be the hosts' own work on each byte"
+        if share > _HIDES
+        else "",
+        f"up to {missing_share:.1%} of the link's time may be missing, since first"
+        " packets crossed while later ones were handed over"
+        if missing_share > _HIDES
+        else "",
+        perhaps[1],
+    ]
+    most = perhaps[0] / (1 - share) if share < 1 else None
+    reason = ", and ".join(filter(None, reasons))
     return RateRange(low / (1 + missing_share), most, reason)
+
+
+def _of_bytes_at_most(fit: Fit, told: float) -> tuple[float, str]:
+    """Return the highest rate of bytes alone, and why, if it is over 1% from `told`.
+
+    A cost of packets that is not told from none may still be all of its interval.
+    """
+    cost = fit.packet_cost
+    alone = cost.bandwidth_bits_per_second if cost else None
+    if not (cost and cost.per_packet_ns and alone):
+        return told, ""
+    if alone.high <= (1 + _HIDES) * told:
+        return told, ""
+    most_us = cost.per_packet_ns.high / 1e3
+    return alone.high, f"up to {most_us:.3g} us a packet may be beyond its bytes"
 
 
 def with_range(fit: Fit, missing_share: float = 0.0) -> Fit:
