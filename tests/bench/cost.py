@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from figure import Figure, figure, in_turn, ratios
+from figure import Figure, beside, figure, in_turn, ratios
 from programs import PLAIN_VETH, Recording, compiled, cpus, placements
 from progress import Progress
 
@@ -31,17 +31,20 @@ class _Case:
     command: tuple[str, ...]
     bars: dict[str, tuple[float, float]]
 
-    def p50_us(self, folder: Path, watched: str) -> float:
-        """The median round trip while a protocol is watched, or both, or none."""
+    def p50_us(self, folder: Path, watched: str) -> tuple[float, bool]:
+        """The median round trip while a protocol is watched, or both, or none.
+
+        And whether others' probes were attached meanwhile.
+        """
         state = ["--no-probes"] if watched == OFF else ["--protocol", watched]
         run = Recording(folder, [*self.words, *state], self.command)
         run.wait_for("begin")
-        run.require_probes(attached=watched != OFF)
+        disturbed = run.require_probes(attached=watched != OFF)
         found = json.loads(run.wait_for("{"))
         summary = run.summary()
         if watched != OFF:
             summary.require_messages(2 * COUNT)
-        return float(found["p50_ns"]) / 1e3
+        return float(found["p50_ns"]) / 1e3, disturbed
 
 
 def _cases(program: str) -> Iterator[_Case]:
@@ -76,12 +79,16 @@ def measure(folder: Path, progress: Progress, pairs: int) -> Iterator[Figure]:
     """Each case without probes and with those of one protocol or of both, in turn."""
     for case in _cases(compiled("roundtrip", folder)):
         found: dict[str, list[float]] = {OFF: [], **{name: [] for name in case.bars}}
+        disturbed = []
         for i, state in in_turn([*found], pairs):
             progress(f"{case.protocol}, {case.place}, {state}, {i + 1} of {pairs}")
-            found[state].append(case.p50_us(folder / "run", state))
+            p50_us, others = case.p50_us(folder / "run", state)
+            found[state].append(p50_us)
+            disturbed.append(others)
         for watched, (bar, goal) in case.bars.items():
             name = f"{case.protocol} 64 B p50, {case.place}, watching {watched}/off"
             times = ratios(found[watched], found[OFF])
-            yield figure(name, "x", times, bar=bar, goal=goal)
+            note = beside(disturbed)
+            yield figure(name, "x", times, bar=bar, goal=goal, note=note)
         for state, values in found.items():
             yield figure(f"  p50, {state}", "us", values)

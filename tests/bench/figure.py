@@ -73,6 +73,12 @@ def figure(name: str, unit: str, rounds: Sequence[float], **rest: Any) -> Figure
     return Figure(name, unit, value, quartiles, least, most, len(rounds), **rest)
 
 
+def beside(rounds: Sequence[bool]) -> str:
+    """Say in how many rounds other programs' probes were attached, if in any."""
+    disturbed = sum(rounds)
+    return f"{disturbed} of {len(rounds)} runs beside others' probes" * bool(disturbed)
+
+
 def in_turn(states: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
     """Number the rounds of each state; every other round goes backwards.
 

@@ -103,11 +103,16 @@ class Recording:
         self._process.wait()
         raise RuntimeError(f"the command must print {beginning}, printed {said}")
 
-    def require_probes(self, attached: bool) -> None:
-        """Refuse a comparison in which nothing, or all, is attached."""
+    def require_probes(self, attached: bool) -> bool:
+        """Refuse a comparison in which nothing, or all, is attached.
+
+        Returns whether other programs have probes of theirs attached, which slow
+        both states.
+        """
         held = probes_held_by(self._process.pid)
         if bool(held) != attached:
             raise RuntimeError(f"latprof holds {held} attached probes")
+        return probes_of_all() > held
 
     def interrupt(self) -> None:
         """End it by Ctrl-C; without probes nothing was recorded, which it says."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from figure import Figure, figure, in_turn, ratios
+from figure import Figure, beside, figure, in_turn, ratios
 from programs import Recording
 from progress import Progress
 
@@ -38,12 +38,13 @@ def measure(folder: Path, progress: Progress, pairs: int) -> Iterator[Figure]:
         print(f"redis: not measured: no {', '.join(missing)} here", file=sys.stderr)
         return
     found: dict[str, list[float]] = {"off": [], "on": []}
-    lost = 0
+    lost, disturbed = 0, []
     for i, state in in_turn([*found], pairs):
         progress(f"probes {state}, pair {i + 1} of {pairs}")
-        rate, missed = _requests_per_second(folder, watched=state == "on")
+        rate, missed, others = _requests_per_second(folder, watched=state == "on")
         found[state].append(rate)
         lost += missed
+        disturbed.append(others)
     yield figure(
         f"redis GET, {CLIENTS} clients, requests on/off",
         "x",
@@ -51,23 +52,26 @@ def measure(folder: Path, progress: Progress, pairs: int) -> Iterator[Figure]:
         bar=0.8,
         goal=0.87,
         more_is_better=True,
-        note=f"{lost} lost records",
+        note=", ".join(filter(None, [f"{lost} lost records", beside(disturbed)])),
     )
     for state, rates in found.items():
         yield figure(f"  requests, probes {state}", "/s", rates)
 
 
-def _requests_per_second(folder: Path, watched: bool) -> tuple[float, int]:
-    """The rate that redis-benchmark says, and how many records were lost."""
+def _requests_per_second(folder: Path, watched: bool) -> tuple[float, int, bool]:
+    """The rate that redis-benchmark says, and how many records were lost.
+
+    And whether others' probes were attached meanwhile.
+    """
     words = ["--no-lab"] if watched else ["--no-lab", "--no-probes"]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     numbers = (str(port), str(folder), str(REQUESTS), str(CLIENTS))
     run = Recording(folder / "run", words, ["sh", "-c", COMMAND, "sh", *numbers])
     run.wait_for("begin")
-    run.require_probes(attached=watched)
+    disturbed = run.require_probes(attached=watched)
     fields = next(csv.reader([run.wait_for('"GET"')]))
     summary = run.summary()
     if watched:
         summary.require_messages(2 * REQUESTS)
-    return float(fields[1]), summary.lost_records
+    return float(fields[1]), summary.lost_records, disturbed

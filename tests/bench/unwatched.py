@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from figure import Figure, figure, in_turn, ratios
+from figure import Figure, beside, figure, in_turn, ratios
 from programs import Recording, compiled, cpus, placements
 from progress import Progress
 
@@ -31,25 +31,26 @@ def measure(folder: Path, progress: Progress, pairs: int) -> Iterator[Figure]:
     slow += [str(WATCHED_COUNT), str(WATCHED_PAUSE_US)]
     found: dict[str, dict[str, list[Speeds]]]
     found = {way: {"off": [], "on": []} for way in ways}
+    disturbed = []
     for i, state in in_turn(("off", "on"), pairs):
         words = ["--no-lab"] if state == "on" else ["--no-lab", "--no-probes"]
         run = Recording(folder / "run", words, slow)
         run.wait_for("begin")
-        run.require_probes(attached=state == "on")
+        disturbed.append(run.require_probes(attached=state == "on"))
         for way, speeds in ways.items():
             progress(f"{way}, recording {state}, pair {i + 1} of {pairs}")
             found[way][state].append(speeds())
         run.interrupt()
     for way, of_state in found.items():
-        yield from _figures(way, of_state)
+        yield from _figures(way, of_state, beside(disturbed))
 
 
-def _figures(way: str, found: dict[str, list[Speeds]]) -> Iterator[Figure]:
+def _figures(way: str, found: dict[str, list[Speeds]], note: str) -> Iterator[Figure]:
     off_whole, off_own = zip(*found["off"], strict=True)
     on_whole, on_own = zip(*found["on"], strict=True)
     name = f"unwatched {way}, on/off"
     speed = ratios(on_whole, off_whole)
-    yield figure(name, "x", speed, bar=BAR, more_is_better=True)
+    yield figure(name, "x", speed, bar=BAR, more_is_better=True, note=note)
     own = "by CPU time" if "getppid" in way else "by its p50"
     yield figure(f"  {own}", "x", ratios(on_own, off_own))
     yield figure("  speed, recording off", "/s", off_whole)
