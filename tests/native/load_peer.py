@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -16,6 +15,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from latprof_agent.executables import find_executable
 
 HEADER = struct.Struct(">BBIIQ")  # kind, version, size, sequence, created_ns
 CLEAR = struct.Struct(">Hqq")  # size, tv_sec, tv_usec
@@ -24,7 +24,7 @@ DEADLINE_S = 30
 LOOPBACK = "127.0.0.1"
 MASK = 2**64 - 1
 
-LOAD = os.environ.get("LATPROF_LOAD") or shutil.which("latprof-load")
+LOAD = str(find_executable("latprof-load"))
 
 
 class Header(NamedTuple):
@@ -92,7 +92,6 @@ def read_records(path: Path) -> npt.NDArray[Any]:
 
 
 def load(*words: object, **keywords: Any) -> subprocess.Popen[str]:
-    assert LOAD, "no latprof-load: set LATPROF_LOAD"
     return subprocess.Popen(
         [LOAD, *map(str, words)],
         stdout=subprocess.PIPE,

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from load_peer import CLEAR, HEADER, Header, echo, pingpong, tcp_peer
 
-pytestmark = pytest.mark.skipif(not peer.LOAD, reason="needs latprof-load")
-
 WARMUP = 1
 FIELDS = [
     "sequence",

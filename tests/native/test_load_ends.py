@@ -10,8 +10,6 @@ import load_peer as peer
 import pytest
 from load_peer import echo, finish, load, told_progress
 
-pytestmark = pytest.mark.skipif(not peer.LOAD, reason="needs latprof-load")
-
 
 @pytest.mark.parametrize("pacing", [(), ("--interval", 1_000_000)])
 def test_ctrl_c_keeps_the_records(tmp_path, pacing):

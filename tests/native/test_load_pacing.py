@@ -20,8 +20,6 @@ from load_peer import (
     told_progress,
 )
 
-pytestmark = pytest.mark.skipif(not peer.LOAD, reason="needs latprof-load")
-
 LOST, CORRUPT = 2, 4
 
 
