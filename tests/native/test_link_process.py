@@ -9,6 +9,7 @@ import sys
 import pytest
 from latprof_agent.executables import find_executable
 from latprof_agent.lab import netns
+from stamped import Flow
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces")
 
@@ -67,13 +68,32 @@ def test_it_dies_with_its_parent():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--rate=-1"], "--rate must be a whole number from 0 to 10^12, got -1"),
+        (["--rate=-1"], "--rate must be a rate from 0 to 1000gbit, got -1"),
+        (["--rate=1tbit"], "--rate must be a rate from 0 to 1000gbit, got 1tbit"),
+        (["--rate-ba=1001gbit"], "--rate-ba must be a rate from 0 to 1000gbit, got"),
+        (["--delay=1m"], "--delay must be a time from 0 to 60s, got 1m"),
+        (["--delay=60001ms"], "--delay must be a time from 0 to 60s, got 60001ms"),
+        (["--delay=1.5"], "--delay must be a time from 0 to 60s, got 1.5"),
+        (["--queue=0"], "--queue must be a size from 1 to 256mib, got 0"),
+        (["--seed=18446744073709551616"], "--seed must be a whole number from 0 to"),
+        (
+            ["--a-name=sixteen-letters-"],
+            "--a-name must be a text with a length from 1 to 15, got",
+        ),
         (["--loss=1.5"], "--loss must be a probability from 0 to 1, got 1.5"),
         (["--loss=nan"], "--loss must be a probability from 0 to 1, got nan"),
-        (["--ge=0.1,0.2"], "--ge must be four probabilities P,R,1-K,1-H, got 0.1,0.2"),
-        (["--drop-a=0"], "--drop-a must be packet numbers from 1 on, as in 3,7,8"),
+        (["--ge=0.1,0.2"], "--ge must be P,R,1-K,1-H, each a probability from 0 to 1"),
+        (["--ge=0,0,0,0,0"], "--ge must be P,R,1-K,1-H, each a probability"),
+        (["--ge=0,0,0,0", "--loss=0.1"], "--ge excludes --loss and --loss-burst"),
+        (["--loss=0.9", "--loss-burst=2"], "--loss-burst must be at least loss / "),
+        (["--drop-a=0"], "--drop-a must be N,N,..., each a whole number from 1"),
+        (["--drop-a=3,"], "--drop-a must be N,N,..., each a whole number from 1"),
         (["--delay"], "--delay needs a value"),
+        (["--die-with-parent=1"], "--die-with-parent takes no value, got 1"),
         (["--dealy=1"], "--dealy=1 is not an option"),
+        (["--dela=1"], "--dela=1 is not an option"),  # not the start of one, either
+        (["-d", "1"], "-d is not an option"),
+        (["1"], "1 is not an option"),
         ([], "--a-netns and --b-netns are both needed"),
     ],
 )
@@ -95,3 +115,14 @@ def test_a_namespace_that_is_not_there_is_one_line_and_exit_code_1():
         f"latprof-link: cannot enter the network namespace {name}"
     )
     assert done.stderr.count("\n") == 1
+
+
+def test_of_an_option_given_twice_the_later_counts(link):
+    lab = link("--drop-a=1,2", "--drop-a", "3", "--delay=1s", "--delay-ab=0.5us")
+    with Flow(lab) as flow:
+        sent_ns = flow.send(1, 8)
+        assert flow.receive().t_ns - sent_ns < 500_000_000
+        flow.send(2, 8)
+        flow.send(3, 8)
+        flow.send(4, 8)
+        assert [arrival.number for arrival in flow.receive_all(2)] == [2, 4]

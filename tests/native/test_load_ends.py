@@ -82,7 +82,21 @@ def test_a_dead_parent_takes_the_echo_along():
         (("pingpong", "--port", "5", "--rounds", "1", "--duration", "1"), "--duration"),
         (("pingpong", "--port", "5", "--poisson"), "--interval"),
         (("pingpong", "--port", "5", "--protocol", "sctp"), "sctp"),
-        (("pingpong", "--port"), "--port"),
+        (("pingpong", "--port"), "--port needs a value: N"),
+        (("pingpong", "--port=65536"), "whole number from 0 to 65535, got 65536"),
+        (("pingpong", "--port", "0x10"), "0x10"),
+        (("pingpong", "--port", ""), "--port must be"),
+        (("pingpong", "--por", "5"), "--por is not an option of latprof-load pingpong"),
+        (("pingpong", "--spin=yes"), "--spin takes no value, got yes"),
+        (("pingpong", "5"), "5 is not an option"),
+        (("pingpong", "--seed", "18446744073709551616"), "18446744073709551616"),
+        (("pingpong", "--duration", "1e99999"), "1e99999"),
+        (("pingpong", "--duration", "2h"), "a time from 1ms to 3600000s, got 2h"),
+        (("pingpong", "--interval", "0.4"), "a time from 1ns to 3600s, got 0.4"),
+        (("pingpong", "--sizes", "64,65mib"), "each a size from 18 to 64mib, got"),
+        (("pingpong", "--sizes", "64ms"), "64ms"),
+        (("pingpong", "--sizes", "k"), "got k"),
+        (("echo", "--reply", "17"), "--reply must be a size from 18 to 64mib, got 17"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(words, said):
@@ -92,6 +106,39 @@ def test_wrong_usage_is_one_line_and_status_2(words, said):
     assert stderr.startswith("latprof-load: ")
     assert said in stderr
     assert stderr.count("\n") == 1
+
+
+def test_values_with_units_and_the_later_of_two_options_count(tmp_path):
+    with echo() as server:
+        words = [
+            *("--sizes=99", "--sizes", "64,1.5k,2kib", "--rounds=3", "--rounds=2"),
+            *("--seed=18446744073709551615", "--interval=0.1ms", "--timeout", "1s"),
+        ]
+        run = peer.pingpong(tmp_path, server.port, *words)
+    assert run.status == 0, run.stderr
+    assert run.summary["sizes"] == [64, 1500, 2048]
+    assert run.summary["seed"] == 2**64 - 1
+    assert run.summary["interval_ns"] == 100_000
+    assert run.summary["timeout_ns"] == 10**9
+    assert run.summary["rounds"] == 2
+
+
+def test_a_duration_is_in_seconds_where_no_unit_is_given(tmp_path):
+    with echo() as server:
+        for text in ("0.0333333333", "33.3333333ms", "33333333ns"):
+            run = peer.pingpong(tmp_path, server.port, "--duration", text)
+            assert run.summary["duration_ns"] == 33_333_333
+
+
+@pytest.mark.parametrize("command", ["echo", "pingpong"])
+def test_help_names_the_options_of_the_command(command):
+    process = load(command, "--nagle", "--help", "--no-such-option")
+    stdout, _ = process.communicate(timeout=peer.DEADLINE_S)
+    assert process.returncode == 0
+    options = stdout.partition(f"latprof-load {command}:\n")[2].partition("\n\n")[0]
+    assert "--port N " in options
+    assert ("--until-eof" in options) == (command == "echo")
+    assert ("--sizes BYTES,..." in options) == (command == "pingpong")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ static int end_receive(struct emulator *emulator, int direction,
 			return errno == EBADFD ? -ENODEV : -errno;
 		}
 		path_receive(&emulator->path[direction], buffer, (size_t)bytes,
-			     clock_now_ns());
+			     clock_ns());
 	}
 	return 0;
 }
@@ -68,9 +68,10 @@ static int emulator_wait(struct emulator *emulator, struct pace *pace,
 			 struct pollfd *fds, nfds_t count)
 {
 	int64_t sleep_ns =
-		pace_sleep_ns(pace, clock_now_ns(), emulator_due_ns(emulator));
-	struct timespec timeout = { .tv_sec = sleep_ns / (int64_t)NS_PER_S,
-				    .tv_nsec = sleep_ns % (int64_t)NS_PER_S };
+		pace_sleep_ns(pace, clock_ns(), emulator_due_ns(emulator));
+	struct timespec timeout = { .tv_sec = sleep_ns / (int64_t)NS_PER_SECOND,
+				    .tv_nsec =
+					    sleep_ns % (int64_t)NS_PER_SECOND };
 
 	if (ppoll(fds, count, sleep_ns < 0 ? NULL : &timeout, NULL) < 0)
 		return errno == EINTR ? 0 : -errno;

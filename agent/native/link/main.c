@@ -23,42 +23,6 @@
 #include "options.h"
 #include "tun.h"
 
-static const char help[] =
-	"usage: latprof-link --a-netns NETNS --b-netns NETNS [options]\n"
-	"\n"
-	"Emulate a link between two network namespaces, each of which gets a "
-	"TUN\n"
-	"device. Prints `ready` once both exist, and counters as one line of "
-	"JSON on\n"
-	"SIGUSR1 and at the end (SIGTERM, SIGINT).\n"
-	"\n"
-	"  --a-name NAME, --b-name NAME  names of the devices (tun0)\n"
-	"  --mtu BYTES                   largest IP packet (1500)\n"
-	"  --seed N                      of the random loss (1)\n"
-	"  --drop-a N,N,...              drop these packets of a's\n"
-	"  --drop-b N,N,...              drop these packets of b's\n"
-	"  --die-with-parent             end when the parent process ends\n"
-	"\n"
-	"For both directions, or with -ab or -ba at the end of the name for "
-	"one (of\n"
-	"two that meet, the later one counts):\n"
-	"  --rate BITS/S                 of IP packets, 0 is infinite (0)\n"
-	"  --delay NS                    after the last bit has departed (0)\n"
-	"  --queue BYTES                 of packets not yet departed "
-	"(1000000)\n"
-	"  --loss P                      probability that a packet is lost "
-	"(0)\n"
-	"  --loss-burst PACKETS          mean length of a run of losses\n"
-	"  --ge P,R,1-K,1-H              Gilbert-Elliott: good to bad, bad to "
-	"good,\n"
-	"                                loss in good, loss in bad\n"
-	"  --reorder N,N,...             hold these packets for the reorder "
-	"delay\n"
-	"  --reorder-delay NS            (1000000)\n"
-	"\n"
-	"N counts, from 1, the packets of a direction that carry TCP or UDP "
-	"payload.\n";
-
 enum { EXIT_DONE, EXIT_FAILED, EXIT_USAGE };
 
 static int failed(const char *what, const char *object, int err,
@@ -180,23 +144,23 @@ static int run(struct options *options)
 int main(int argc, char **argv)
 {
 	pid_t parent = getppid();
-	struct usage_error error;
+	struct failure failure;
 	struct options options;
-	int status = EXIT_DONE;
+	int error = options_read(argc, argv, &options, &failure);
 
-	if (options_parse(argc, argv, &options, &error)) {
-		fprintf(stderr, "latprof-link: %s; see latprof-link --help\n",
-			error.text);
-		status = EXIT_USAGE;
-	} else if (options.help) {
-		fputs(help, stdout);
-	} else {
-		if (options.die_with_parent)
-			prctl(PR_SET_PDEATHSIG, SIGTERM);
-		/* A parent that ended before could no longer signal. */
-		if (!options.die_with_parent || getppid() == parent)
-			status = run(&options);
+	if (error < 0) {
+		fprintf(stderr, "latprof-link: %s\n", failure.text);
+		return EXIT_USAGE;
 	}
-	options_deinit(&options);
-	return status;
+	if (error) {
+		options_help(stdout);
+		return EXIT_DONE;
+	}
+	if (options.die_with_parent) {
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		/* A parent that ended before could no longer signal. */
+		if (getppid() != parent)
+			return EXIT_DONE;
+	}
+	return run(&options);
 }

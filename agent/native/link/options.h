@@ -3,7 +3,6 @@
 #define LINK_OPTIONS_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "emulator.h"
 
@@ -12,8 +11,7 @@ struct path_request {
 	struct path_options path;
 	double loss;
 	double loss_burst; /* packets; 0: not asked for */
-	bool ge_given;
-	struct gilbert_elliott ge;
+	struct gilbert_elliott ge; /* good_to_bad < 0: not asked for */
 };
 
 struct options {
@@ -23,20 +21,12 @@ struct options {
 	uint64_t seed;
 	uint64_t mtu_bytes;
 	bool die_with_parent;
-	bool help;
 };
 
-/* What is wrong with the command line, for a person. */
-struct usage_error {
-	char text[384];
-};
-
-/*
- * Read the command line; texts in *ret are those of argv. 0, or -EINVAL with
- * the reason in *ret_error. Call options_deinit() in either case.
- */
-int options_parse(int argc, char **argv, struct options *ret,
-		  struct usage_error *ret_error);
-void options_deinit(struct options *options);
+/* Read the command line; texts in *ret are those of argv. 0, 1 where --help
+ * was asked for, or -EINVAL with a line for the user. */
+int options_read(int argc, char **argv, struct options *ret,
+		 struct failure *failure);
+void options_help(FILE *to);
 
 #endif

@@ -24,14 +24,6 @@
 #define BUSY_PERCENT 70
 #define CALM_PERCENT 50
 
-static uint64_t cpu_now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
-}
-
 /* Without the permission the thread stays an ordinary one. */
 static void pace_set_real_time(struct pace *pace, bool on)
 {
@@ -43,9 +35,9 @@ static void pace_set_real_time(struct pace *pace, bool on)
 
 void pace_init(struct pace *pace)
 {
-	*pace = (struct pace){ .last_ns = clock_now_ns() };
+	*pace = (struct pace){ .last_ns = clock_ns() };
 	pace->window_start_ns = pace->last_ns;
-	pace->window_start_cpu_ns = cpu_now_ns();
+	pace->window_start_cpu_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
 	prctl(PR_SET_TIMERSLACK, 1);
 	pace_set_real_time(pace, true);
 }
@@ -56,7 +48,7 @@ static void pace_yield_to_others(struct pace *pace, uint64_t now_ns)
 
 	if (elapsed_ns < WINDOW_NS)
 		return;
-	cpu_ns = cpu_now_ns();
+	cpu_ns = clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
 	percent = (cpu_ns - pace->window_start_cpu_ns) * 100 / elapsed_ns;
 	pace->window_start_ns = now_ns;
 	pace->window_start_cpu_ns = cpu_ns;

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "args.h"
 #include "fate.h"
-#include "number.h"
 
 /* What one direction of the link does to packets. */
 struct path_options {
@@ -14,8 +14,8 @@ struct path_options {
 	uint64_t delay_ns; /* after the last bit has departed */
 	uint64_t queue_bytes; /* of packets that have not departed */
 	struct gilbert_elliott loss;
-	struct number_list drops;
-	struct number_list reorders;
+	struct arg_list drops;
+	struct arg_list reorders;
 	uint64_t reorder_delay_ns;
 };
 
@@ -47,7 +47,7 @@ struct flight_list {
 };
 
 struct path {
-	struct path_options *options;
+	const struct path_options *options;
 	struct path_counters counters;
 	struct fate fate;
 	uint64_t payloads_in;
@@ -62,8 +62,9 @@ struct path {
 	struct flight_list due_late;
 };
 
-/* `options` stay the caller's, must outlive the path, and their lists move. */
-void path_init(struct path *path, struct path_options *options, uint64_t seed);
+/* `options` stay the caller's and must outlive the path. */
+void path_init(struct path *path, const struct path_options *options,
+	       uint64_t seed);
 void path_deinit(struct path *path);
 
 /* Take a packet that came in at `now_ns`: drop it, or hold a copy of it. */

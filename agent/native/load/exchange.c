@@ -15,9 +15,9 @@ static size_t largest_size(const struct options *o)
 {
 	size_t largest = o->reply_bytes;
 
-	for (size_t i = 0; i < o->size_count; i++)
-		if (o->sizes[i] > largest)
-			largest = o->sizes[i];
+	for (size_t i = 0; i < o->sizes.count; i++)
+		if (o->sizes.values[i] > largest)
+			largest = o->sizes.values[i];
 	return largest;
 }
 
@@ -32,8 +32,8 @@ static uint64_t fixed_limit_ns(const struct options *o)
 static struct plan plan_of(const struct options *o)
 {
 	return (struct plan){
-		.sizes = o->sizes,
-		.size_count = o->size_count,
+		.sizes = o->sizes.values,
+		.size_count = o->sizes.count,
 		.rounds = o->rounds,
 		.duration_ns = o->duration_ns,
 		.warmup_rounds = o->warmup_rounds,
@@ -54,7 +54,7 @@ int exchange_open(struct exchange *x)
 		return error;
 	if (payload_open(&x->payload, largest) ||
 	    stream_open(&x->stream, o->wire, largest + STREAM_SLACK_BYTES) ||
-	    loss_open(&x->loss, o->size_count, fixed_limit_ns(o)))
+	    loss_open(&x->loss, o->sizes.count, fixed_limit_ns(o)))
 		return fail(x->failure, ENOMEM,
 			    "cannot prepare messages of "
 			    "%zu bytes: out of memory; give smaller --sizes",
@@ -121,7 +121,7 @@ static void write_header(struct exchange *x, struct record *r)
 			   (uint32_t)r->sequence, r->created_ns);
 		return;
 	}
-	real_ns = clock_real_ns() / 1000 * 1000;
+	real_ns = clock_read_ns(CLOCK_REALTIME) / 1000 * 1000;
 	x->key = real_ns > x->key ? real_ns : x->key + 1000;
 	wire_write_clear(x->outgoing, (uint32_t)r->size_bytes, x->key);
 }

@@ -1,19 +1,14 @@
-/* flags.h - the command line. */
+/* flags.h - the command line of latprof-load. */
 #ifndef LATPROF_LOAD_FLAGS_H
 #define LATPROF_LOAD_FLAGS_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 
-#include "failure.h"
+#include "args.h"
 #include "wire.h"
 
-enum command { COMMAND_HELP, COMMAND_ECHO, COMMAND_PINGPONG };
+enum command { COMMAND_ECHO, COMMAND_PINGPONG };
 enum protocol { PROTOCOL_TCP, PROTOCOL_UDP };
-
-enum { SIZES_MAX = 4096 };
 
 struct options {
 	enum command command;
@@ -28,8 +23,7 @@ struct options {
 	bool nagle;
 	bool die_with_parent;
 	bool until_eof;
-	uint32_t sizes[SIZES_MAX];
-	size_t size_count;
+	struct arg_list sizes;
 	uint64_t rounds; /* 0: by duration */
 	uint64_t duration_ns; /* 0: by rounds */
 	uint64_t warmup_rounds;
@@ -43,8 +37,8 @@ struct options {
 	int64_t progress_fd; /* -1: no progress */
 };
 
-/* Read argv into *ret and check all of it. -EINVAL with a line for the user
- * when it is wrong. Strings are borrowed from argv. */
+/* Read argv into *ret and check all of it. 0, 1 where --help was asked for, or
+ * -EINVAL with a line for the user. Strings are borrowed from argv. */
 int flags_read(int argc, char **argv, struct options *ret,
 	       struct failure *failure);
 void flags_help(FILE *to);

@@ -66,10 +66,11 @@ int main(int argc, char **argv)
 {
 	static struct options options;
 	struct failure failure = { 0 };
+	int error = flags_read(argc, argv, &options, &failure);
 
-	if (flags_read(argc, argv, &options, &failure))
+	if (error < 0)
 		return complain(&failure, EXIT_USAGE);
-	if (options.command == COMMAND_HELP) {
+	if (error) {
 		flags_help(stdout);
 		return finish_stdout(&failure) ?
 			       complain(&failure, EXIT_FAILURE) :

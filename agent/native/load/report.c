@@ -76,8 +76,8 @@ static void show_plan(FILE *to, const struct options *o)
 	number(to, "seed", o->seed);
 	number(to, "timeout_ns", o->timeout_ns);
 	fputs("\"sizes\": [", to);
-	for (size_t i = 0; i < o->size_count; i++)
-		fprintf(to, "%s%" PRIu32, i ? ", " : "", o->sizes[i]);
+	for (size_t i = 0; i < o->sizes.count; i++)
+		fprintf(to, "%s%" PRIu64, i ? ", " : "", o->sizes.values[i]);
 	fputs("], ", to);
 }
 

@@ -87,7 +87,7 @@ bool schedule_next(struct schedule *s, uint64_t now_ns, struct turn *ret)
 	ret->due_ns = due;
 	ret->sequence = ++s->sequence;
 	ret->size_index = s->order[s->position++];
-	ret->size = s->plan.sizes[ret->size_index];
+	ret->size = (uint32_t)s->plan.sizes[ret->size_index];
 	ret->warmup = s->round < s->plan.warmup_rounds;
 	if (!ret->warmup && !s->measured_ns)
 		s->measured_ns = due;

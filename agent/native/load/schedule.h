@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct plan {
-	const uint32_t *sizes;
+	const uint64_t *sizes;
 	size_t size_count;
 	uint64_t rounds; /* measured ones; 0: until duration_ns */
 	uint64_t duration_ns;

@@ -1,6 +1,6 @@
 /* failure.h - how a function that must not print says what went wrong. */
-#ifndef LATPROF_LOAD_FAILURE_H
-#define LATPROF_LOAD_FAILURE_H
+#ifndef LATPROF_FAILURE_H
+#define LATPROF_FAILURE_H
 
 /* One line for the user: `<what failed>: <why>; <what to do>`. */
 struct failure {
