@@ -43,7 +43,7 @@ def test_a_dtype_is_laid_out_as_the_compiler_lays_out_the_struct(tmp_path):
     )
     built = tmp_path / "record.o"
     subprocess.run(
-        ["clang-14", "-target", "bpf", "-g", "-O2", "-c", source, "-o", built],
+        ["clang", "-target", "bpf", "-g", "-O2", "-c", source, "-o", built],
         check=True,
     )
     types = btf.Btf(btf.section(built.read_bytes(), ".BTF"))
