@@ -9,20 +9,13 @@
 
 #include <errno.h>
 
-/* splitmix64: Steele, Lea, Flood (2014), Fast splittable pseudorandom ... */
-static uint64_t random_next(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-	return z ^ z >> 31;
-}
+#include "splitmix.h"
 
 static bool random_happens(uint64_t *state, double probability)
 {
+	*state += SPLITMIX_STEP;
 	/* 53 random bits fill a double in [0, 1) evenly. */
-	return (double)(random_next(state) >> 11) * 0x1p-53 < probability;
+	return (double)(splitmix64_of(*state) >> 11) * 0x1p-53 < probability;
 }
 
 int gilbert_of_burst(double loss, double burst, struct gilbert_elliott *ret)

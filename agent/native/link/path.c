@@ -12,12 +12,17 @@
  */
 #include "path.h"
 
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
+#include <netinet/tcp.h>
+#include <netinet/udp.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "clock.h"
-#include "packet.h"
 
 /* An infinite rate has no queue to bound what a long delay holds. */
 #define FLIGHT_BYTES_MAX (512ull << 20)
@@ -131,6 +136,77 @@ static struct flight *flight_new(struct path *path, const void *packet,
 	*flight = (struct flight){ .bytes = bytes };
 	memcpy(flight->packet, packet, bytes);
 	return flight;
+}
+
+static bool transport_carries_payload(int protocol, const void *header,
+				      size_t bytes)
+{
+	const struct tcphdr *tcp = header;
+
+	if (protocol == IPPROTO_UDP)
+		return bytes > sizeof(struct udphdr);
+	if (protocol != IPPROTO_TCP || bytes < sizeof(*tcp))
+		return false;
+	return bytes > tcp->doff * 4u;
+}
+
+static bool ipv4_carries_payload(const struct iphdr *ip, size_t bytes)
+{
+	size_t header;
+
+	if (bytes < sizeof(*ip))
+		return false;
+	header = ip->ihl * 4u;
+	if (header > bytes)
+		return false;
+	if (ntohs(ip->frag_off) & IP_OFFMASK)
+		return true;
+	return transport_carries_payload(
+		ip->protocol, (const char *)ip + header, bytes - header);
+}
+
+static bool ipv6_carries_payload(const struct ip6_hdr *ip, size_t bytes)
+{
+	const unsigned char *at = (const void *)(ip + 1);
+	size_t left, header;
+	int protocol;
+
+	if (bytes < sizeof(*ip))
+		return false;
+	left = bytes - sizeof(*ip);
+	for (protocol = ip->ip6_nxt; left >= 8;
+	     protocol = at[0], at += header, left -= header) {
+		if (protocol == IPPROTO_FRAGMENT) {
+			if ((at[2] << 8 | at[3]) & 0xfff8)
+				return true;
+			header = sizeof(struct ip6_frag);
+		} else if (protocol == IPPROTO_HOPOPTS ||
+			   protocol == IPPROTO_DSTOPTS) {
+			header = (at[1] + 1) * 8u;
+		} else {
+			break;
+		}
+		if (header > left)
+			return false;
+	}
+	return transport_carries_payload(protocol, at, left);
+}
+
+/*
+ * Does an IPv4 or IPv6 packet carry bytes of a TCP or UDP stream or datagram?
+ * A fragment that is not the first does; a bare ACK, SYN or ICMP does not.
+ * Does not look through extension headers other than hop-by-hop, destination
+ * options and fragment: behind any other, a packet counts as one without.
+ */
+static bool packet_carries_payload(const void *packet, size_t bytes)
+{
+	const struct iphdr *ip = packet;
+
+	if (bytes && ip->version == 4)
+		return ipv4_carries_payload(ip, bytes);
+	if (bytes && ip->version == 6)
+		return ipv6_carries_payload(packet, bytes);
+	return false;
 }
 
 /* A list that a person wrote is short: no need of an order in it. */

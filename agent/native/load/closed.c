@@ -12,7 +12,7 @@
 #include <sys/time.h>
 
 #include "clock.h"
-#include "loops.h"
+#include "exchange.h"
 
 /* How long a call blocks at most before we look at the world again. */
 static const uint64_t stream_tick_ns = 100 * NS_PER_MS;

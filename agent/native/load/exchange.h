@@ -78,6 +78,14 @@ int exchange_fail_send(struct exchange *x, const struct message *m, int error);
 /* Say that the stream holds something that is not the reply. */
 int exchange_bad_stream(struct exchange *x);
 
+/* The two ways to pace a ping-pong. Both run the whole schedule, or until
+ * *x->stop. 0, also when stopped, or -errno with a line for the user. */
+
+/* One message after the other: each waits for the reply before it. */
+int closed_loop(struct exchange *x);
+/* Messages leave when they are due, whatever has become of earlier ones. */
+int open_loop(struct exchange *x);
+
 static inline bool exchange_is_udp(const struct exchange *x)
 {
 	return x->options->protocol == PROTOCOL_UDP;

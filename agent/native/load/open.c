@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 
 #include "clock.h"
-#include "loops.h"
+#include "exchange.h"
 
 enum {
 	/* Reads are short, so that a long reply does not delay a send. */

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "loops.h"
 #include "pingpong.h"
 
 static volatile sig_atomic_t stop;
