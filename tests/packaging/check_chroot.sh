@@ -1,17 +1,20 @@
 #!/bin/bash
 #
-# check_chroot.sh - do the README's commands work on a fresh Debian 12?
+# check_chroot.sh - do the README's commands work on a fresh Debian?
 #
-# Makes a minimal Debian 12 in a temporary folder, puts a copy of this checkout
+# Makes a minimal Debian in a temporary folder, puts a copy of this checkout
 # into it and calls packaging/latprof there, as its first user would. Everything
 # is gone at the end. As root; needs debootstrap and a network; 2 minutes.
 #
 #   check_chroot.sh          `packaging/latprof run`
 #   check_chroot.sh --test   and `packaging/latprof test`
+#
+# LATPROF_CHROOT_SUITE names another release than Debian 12: trixie.
 
 set -eu
 
 CHECKOUT=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
+SUITE=${LATPROF_CHROOT_SUITE:-bookworm}
 OWNER=1000 # of the copy, so that files which root leaves in it stand out
 SECURE_PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
@@ -25,8 +28,8 @@ say() {
 }
 
 make_debian() {
-	say 'making a minimal Debian 12'
-	debootstrap --variant=minbase bookworm "$root" >"$work/debootstrap.log" 2>&1 || {
+	say "making a minimal Debian, $SUITE"
+	debootstrap --variant=minbase "$SUITE" "$root" >"$work/debootstrap.log" 2>&1 || {
 		tail -n 5 "$work/debootstrap.log" >&2
 		die 'debootstrap failed'
 	}
