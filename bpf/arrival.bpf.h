@@ -2,9 +2,9 @@
  * arrival.bpf.h - when a packet entered the stack, by its address.
  *
  * Between its arrival and its socket a packet may wait in a backlog, on another
- * CPU, or behind the rest of a batch that its driver handed over. An array keyed
- * by the packet's address outlives all that; a later packet may take the place,
- * then the arrival is not known.
+ * CPU, or behind the rest of a batch that its driver handed over. An array
+ * keyed by the packet's address outlives all that; a later packet may take the
+ * place, then the arrival is not known.
  *
  * A packet may enter more than once: from the NIC, then out of a tunnel, then
  * into another namespace. The time is the first one in the namespace of its

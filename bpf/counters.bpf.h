@@ -17,14 +17,13 @@ struct {
 } counts SEC(".maps");
 
 /* An interrupt may count between, so the addition is one instruction. */
-#define count_more(member, n)                                           \
-	({                                                              \
-		__u32 zero = 0;                                         \
-		struct counters *here =                                 \
-			bpf_map_lookup_elem(&counts, &zero);            \
-                                                                        \
-		if (here)                                               \
-			__sync_fetch_and_add(&here->member, (__u64)(n)); \
+#define count_more(member, n)                                                \
+	({                                                                   \
+		__u32 zero = 0;                                              \
+		struct counters *here = bpf_map_lookup_elem(&counts, &zero); \
+                                                                             \
+		if (here)                                                    \
+			__sync_fetch_and_add(&here->member, (__u64)(n));     \
 	})
 
 #define count(member) count_more(member, 1)

@@ -44,7 +44,8 @@ struct datagram {
 	__u32 pid;
 	__u32 queue_bytes;
 	__u32 run_delay; /* receiving: of the reader, see reader.bpf.h */
-	__u32 device; /* sending: the one below that it waits for; 0 the first */
+	__u32 device; /* sending: the one below that it waits for; 0 the first
+		       */
 	__u16 flags;
 	__u8 ttl;
 	__u8 reader;

@@ -177,8 +177,7 @@ static __noinline void datagram_left_below(struct datagram_socket *s,
 {
 	__u32 device = dev->ifindex;
 
-	if (s->lower_device != device &&
-	    device_announce(s->left.flow, dev, 1))
+	if (s->lower_device != device && device_announce(s->left.flow, dev, 1))
 		s->lower_device = device;
 	lower_half(s->left.flow, s->left.key, 0, s->left.number, device);
 	s->left.device = device;
@@ -241,8 +240,7 @@ static __always_inline void datagram_leave(struct datagram_socket *s,
 	if (s->departing.at.address == at.address) {
 		datagram_emit_sent(&s->departing, xmit_ns);
 		if (s->stacked)
-			datagram_note_left(s, &s->departing,
-					   skb->dev->ifindex);
+			datagram_note_left(s, &s->departing, skb->dev->ifindex);
 		__sync_lock_test_and_set(&s->departing.at.address, 0);
 		return;
 	}

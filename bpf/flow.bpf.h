@@ -4,14 +4,15 @@
  * Both ends compute it from what both see: the addresses and ports as the
  * sender wrote them and, for TCP, the first sequence number, so that a port
  * that is used again is another flow. A translator on the way (NAT) makes two
- * flows of one; it leaves TCP's sequence numbers as they are, so the agent tells
- * by both first ones. What the number stands for is sent once by each end.
+ * flows of one; it leaves TCP's sequence numbers as they are, so the agent
+ * tells by both first ones. What the number stands for is sent once by each
+ * end.
  */
 #ifndef LATPROF_FLOW_H
 #define LATPROF_FLOW_H
 
-#include "watch.bpf.h"
 #include "ring.bpf.h"
+#include "watch.bpf.h"
 
 RING(flows, flow);
 RING(tasks, task);

@@ -1,6 +1,7 @@
 /*
  * half.bpf.h - what becomes of a finished half of a message: today a record.
- * Whoever wants something else of it (a histogram) changes these functions only.
+ * Whoever wants something else of it (a histogram) changes these functions
+ * only.
  */
 #ifndef LATPROF_HALF_H
 #define LATPROF_HALF_H
@@ -32,7 +33,8 @@ static __always_inline void received_half(const struct received_range *half)
 	SUBMIT(record);
 }
 
-/* A packet of these bytes, or of the datagram `end`, went on to a device below. */
+/* A packet of these bytes, or of the datagram `end`, went on to a device below.
+ */
 static __noinline void lower_half(__u64 flow, __u64 key, __u64 start, __u64 end,
 				  __u32 ifindex)
 {

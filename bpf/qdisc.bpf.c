@@ -60,9 +60,9 @@ static __always_inline bool segment_of(const struct sk_buff *skb,
 
 	tcp_header_at(transport, &header);
 	if (!has_ports(&header, ports)) {
-		transport = inner_tcp(skb->head, transport,
-				      skb->inner_transport_header, ports,
-				      &header);
+		transport =
+			inner_tcp(skb->head, transport,
+				  skb->inner_transport_header, ports, &header);
 		if (!transport) {
 			count(unreadable_headers);
 			return false;
@@ -253,8 +253,8 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
 	if (sk->sk_protocol != IPPROTO_TCP)
 		return datagram_queue(sk, skb);
 	p.s = stream_of(sk);
-	if (!p.s || !segment_of(skb, sk, p.s->queue_end, p.s->out_zero,
-				&p.segment))
+	if (!p.s ||
+	    !segment_of(skb, sk, p.s->queue_end, p.s->out_zero, &p.segment))
 		return 0;
 	p.sk = sk;
 	p.now = bpf_ktime_get_ns();
@@ -274,8 +274,8 @@ int BPF_PROG(on_xmit, const struct sk_buff *skb)
 	if (sk->sk_protocol != IPPROTO_TCP)
 		return datagram_xmit(sk, skb);
 	p.s = stream_of(sk);
-	if (!p.s || !segment_of(skb, sk, p.s->xmit_end, p.s->out_zero,
-				&p.segment))
+	if (!p.s ||
+	    !segment_of(skb, sk, p.s->xmit_end, p.s->out_zero, &p.segment))
 		return 0;
 	if (p.segment.end - p.segment.start >= LEAST_GSO_BYTES) {
 		info = (struct skb_shared_info *)(skb->head + skb->end);

@@ -77,8 +77,8 @@ static long ranges_read(__u32 index, struct read_context *c)
 	return range_read(index, c);
 }
 
-static __noinline void reader_change(struct stream *s, __u64 task,
-				     __u32 thread, __u16 port)
+static __noinline void reader_change(struct stream *s, __u64 task, __u32 thread,
+				     __u16 port)
 {
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
 

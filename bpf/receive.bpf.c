@@ -87,9 +87,8 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 	segment->socket = (__u64)sk;
 	segment->start = cb.seq;
 	segment->end = cb.end_seq;
-	segment->arrive_ns =
-		arrival_take(skb, sk, skb->transport_header -
-					      skb->network_header);
+	segment->arrive_ns = arrival_take(
+		skb, sk, skb->transport_header - skb->network_header);
 	segment->ttl = ttl_at(skb->head + skb->network_header);
 	tp = tcp_of(sk);
 	if (tp && (__s32)(cb.seq - tp->rcv_nxt) > 0)
@@ -108,10 +107,9 @@ static __always_inline void range_append(struct sock *sk, struct stream *s,
 
 	if (!pending)
 		s->range_tail = s->range_head = s->range_base = 0;
-	range = pending < DEEP_RANGES ?
-			range_at(sk, s, s->range_tail,
-				 BPF_SK_STORAGE_GET_F_CREATE) :
-			NULL;
+	range = pending < DEEP_RANGES ? range_at(sk, s, s->range_tail,
+						 BPF_SK_STORAGE_GET_F_CREATE) :
+					NULL;
 	if (range) {
 		s->range_tail++;
 	} else {

@@ -57,7 +57,8 @@ struct flow {
 	__u16 protocol; /* IPPROTO_ */
 	__u16 side; /* enum flow_side */
 	/* TCP: of the first byte of this direction, and of the other one, 0
-	 * where it is not known yet: a translator (NAT) leaves them as they are */
+	 * where it is not known yet: a translator (NAT) leaves them as they are
+	 */
 	__u32 first_sequence;
 	__u32 first_answer;
 	__u32 pad;

@@ -83,8 +83,9 @@ static __always_inline void ring_submit(__u64 *record)
 	barrier();
 	*(volatile __u64 *)(record - 1) += 1;
 #else
-	/* An exchange is ordered by the kernel's rules; an addition whose result
-	 * is not used is not (on arm64: stadd, which releases nothing). */
+	/* An exchange is ordered by the kernel's rules; an addition whose
+	 * result is not used is not (on arm64: stadd, which releases nothing).
+	 */
 	__sync_lock_test_and_set(record - 1, record[-1] + 1);
 #endif
 }

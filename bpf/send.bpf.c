@@ -50,9 +50,9 @@ static __always_inline void send_append(struct sock *sk, struct stream *s,
 
 	if (!pending)
 		s->base = s->tail;
-	m = pending < DEEP_SENDS ? send_at(sk, s, s->tail,
-					   BPF_SK_STORAGE_GET_F_CREATE) :
-				   NULL;
+	m = pending < DEEP_SENDS ?
+		    send_at(sk, s, s->tail, BPF_SK_STORAGE_GET_F_CREATE) :
+		    NULL;
 	if (!m || (pending >= DEEP_SENDS - 1 && s->tail != s->queued)) {
 		send_merge(sk, s, end, size_bytes);
 		return;

@@ -51,9 +51,9 @@ struct readable_range {
 };
 
 /* The sending side is filled under the socket lock, which the hand-over to the
- * first device is under, too; `head`, `xmit_end` and `xmit_ns` move where packets
- * leave for the driver, which a qdisc may do on another CPU. The receiving side
- * is touched under the socket lock only. */
+ * first device is under, too; `head`, `xmit_end` and `xmit_ns` move where
+ * packets leave for the driver, which a qdisc may do on another CPU. The
+ * receiving side is touched under the socket lock only. */
 struct stream {
 	__u64 flow_out;
 	__u64 given_end; /* offset up to which send calls have given bytes */
@@ -208,8 +208,8 @@ static __always_inline struct stream *stream_of(struct sock *sk)
 	return bpf_sk_storage_get(&streams, sk, 0, 0);
 }
 
-/* The state of a socket that has none, or one of another filter; NULL: it is not
- * watched. */
+/* The state of a socket that has none, or one of another filter; NULL: it is
+ * not watched. */
 static __noinline struct stream *stream_decide(struct sock *sk)
 {
 	struct stream *s;
@@ -230,8 +230,7 @@ static __always_inline struct stream *stream_watch(struct sock *sk)
 {
 	struct stream *s = stream_of(sk);
 
-	return s && s->generation == options.generation ? s :
-							  stream_decide(sk);
+	return s && s->generation == options.generation ? s : stream_decide(sk);
 }
 
 static __always_inline struct first_bytes first_bytes_of(struct tcp_sock *tp,
@@ -241,8 +240,8 @@ static __always_inline struct first_bytes first_bytes_of(struct tcp_sock *tp,
 
 	return (struct first_bytes){
 		.sequence = tp->snd_nxt - sent,
-		.answer = answered ? tp->rcv_nxt - (__u32)tp->bytes_received :
-				     0,
+		.answer =
+			answered ? tp->rcv_nxt - (__u32)tp->bytes_received : 0,
 	};
 }
 

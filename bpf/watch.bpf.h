@@ -3,10 +3,11 @@
  * with it.
  *
  * The verdict is found at the socket's first event, from the socket alone, and
- * costs a climb through its cgroups. A watched socket has a state (stream.bpf.h,
- * datagram.bpf.h), which is looked up at each event anyway; another one has a
- * note that it is not. Both carry the generation of the filter they were found
- * by: where the agent has changed the filter, they are found again.
+ * costs a climb through its cgroups. A watched socket has a state
+ * (stream.bpf.h, datagram.bpf.h), which is looked up at each event anyway;
+ * another one has a note that it is not. Both carry the generation of the
+ * filter they were found by: where the agent has changed the filter, they are
+ * found again.
  */
 #ifndef LATPROF_WATCH_H
 #define LATPROF_WATCH_H

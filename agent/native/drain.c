@@ -205,10 +205,11 @@ int drain_counters(struct drain *drain, uint64_t **ret, size_t *count)
 	words = bpf_map__value_size(map) / sizeof(uint64_t);
 	all = calloc(cpus * words, sizeof(uint64_t));
 	sums = calloc(words, sizeof(uint64_t));
-	error = all && sums ? bpf_map__lookup_elem(
-				      map, &key, sizeof(key), all,
-				      cpus * words * sizeof(uint64_t), 0) :
-			      -ENOMEM;
+	error = all && sums ?
+			bpf_map__lookup_elem(map, &key, sizeof(key), all,
+					     cpus * words * sizeof(uint64_t),
+					     0) :
+			-ENOMEM;
 	for (size_t i = 0; !error && i < cpus * words; i++)
 		sums[i % words] += all[i];
 	free(all);
@@ -250,9 +251,9 @@ int drain_attach(struct drain *drain, const char *program, int cgroup)
 		return 0;
 	log_start();
 	drain->links[i] =
-		cgroup < 0 ? bpf_program__attach(drain->programs[i]) :
-			     bpf_program__attach_cgroup(drain->programs[i],
-							cgroup);
+		cgroup < 0 ?
+			bpf_program__attach(drain->programs[i]) :
+			bpf_program__attach_cgroup(drain->programs[i], cgroup);
 	return drain->links[i] ? 0 : -errno;
 }
 

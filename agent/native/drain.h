@@ -31,7 +31,8 @@ int drain_set_options(struct drain *drain, const void *options, size_t size);
 /* A copy of the object's own variables as they are now; to be freed. */
 int drain_globals(struct drain *drain, void **ret, size_t *size);
 
-/* The sums over all CPUs of what each counted (struct counters); to be freed. */
+/* The sums over all CPUs of what each counted (struct counters); to be freed.
+ */
 int drain_counters(struct drain *drain, uint64_t **ret, size_t *count);
 
 /* How many bytes each CPU's ring `name` gets; a power of two, pages. */

@@ -211,6 +211,24 @@ def answer(sock: socket.socket, size: int, count: int) -> Any:
     return log
 
 
+def answer_preempted(sock: socket.socket, size: int, preemptions: int) -> Any:
+    """Answer a question at once, and one more only after so many preemptions.
+
+    Gives (before, after, run delay between) while it computes, and when it has read.
+    """
+    sock.setblocking(True)
+    sock.recv(size)
+    sock.send(b"!")
+    log = []
+    until = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw + preemptions
+    while resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw < until:
+        log.append((now(), run_delay_ns(os.getpid()), now()))
+    sock.recv(size)
+    log.append((now(), run_delay_ns(os.getpid()), now()))
+    sock.send(b"!")
+    return log
+
+
 def hog(_sock: socket.socket, busy_ns: int, idle_ns: int, count: int) -> Any:
     """Take the CPU in turns from everything that is not real time."""
     for _ in range(count):
@@ -220,7 +238,16 @@ def hog(_sock: socket.socket, busy_ns: int, idle_ns: int, count: int) -> Any:
 
 ROLES = {
     role.__name__: role
-    for role in (watch_readable, watch_sent, send, read, ask, answer, hog)
+    for role in (
+        watch_readable,
+        watch_sent,
+        send,
+        read,
+        ask,
+        answer,
+        answer_preempted,
+        hog,
+    )
 }
 
 

@@ -30,7 +30,10 @@ def translated_pairs(sent: Array, ranges: Array) -> list[tuple[int, int]]:
     one other only.
     """
     keys = np.intersect1d(sent["key"], ranges["key"])
-    sent, ranges = sent[np.isin(sent["key"], keys)], ranges[np.isin(ranges["key"], keys)]
+    sent, ranges = (
+        sent[np.isin(sent["key"], keys)],
+        ranges[np.isin(ranges["key"], keys)],
+    )
     flows: dict[int, set[tuple[int, int]]] = {}
     for half in sent:
         since = int(half["flow"]), int(half["xmit_ns"])

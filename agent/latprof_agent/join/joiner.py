@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from latprof_agent.capture.rings import Batch
 from latprof_agent.join.datagrams import match_datagrams, translated_pairs
-from latprof_agent.join.flows import IPPROTO_TCP, Flows
+from latprof_agent.join.flows import Flows
 from latprof_agent.join.lower_devices import LowerTransmits
 from latprof_agent.probes.layout import Layout
 
@@ -178,7 +178,6 @@ class Joiner:
         halves.used[received[at[same]]] = True
 
     def _match_datagrams(self, halves: _Halves) -> None:
-        flows = self.flows
         self._unite_translated(halves)
         sent, received = match_datagrams(
             halves.sent, halves.ranges, halves.sent_flow, halves.range_flow
@@ -195,9 +194,7 @@ class Joiner:
         flows = self.flows
         sender_alone = np.r_[flows.sender_here & ~flows.receiver_here, False]
         receiver_alone = np.r_[flows.receiver_here & ~flows.sender_here, False]
-        sent = halves.sent[
-            (halves.sent["key"] != 0) & sender_alone[halves.sent_flow]
-        ]
+        sent = halves.sent[(halves.sent["key"] != 0) & sender_alone[halves.sent_flow]]
         received = halves.ranges[
             (halves.ranges["key"] != 0) & receiver_alone[halves.range_flow]
         ]
