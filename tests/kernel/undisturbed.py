@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import secrets
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 EVENTS = ("net_dev_start_xmit", "netif_receive_skb")
+ALL_EVENTS = ("net_dev_queue", *EVENTS)
 ATTEMPTS = 25
 
 _T = TypeVar("_T")
@@ -34,23 +35,44 @@ def _trace_instance(folder: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def _watch(instance: Path, interface: str) -> None:
+def _watch(instance: Path, interfaces: Sequence[str], events: Sequence[str]) -> None:
     threads = [int(path.name) for path in Path("/proc/1/task").iterdir()]
     borrowed = " || ".join(f"common_pid == {thread}" for thread in threads)
-    for event in EVENTS:
+    named = " || ".join(f'name == "{name}"' for name in interfaces)
+    for event in events:
         folder = instance / "events" / "net" / event
-        (folder / "filter").write_text(f'name == "{interface}" && ({borrowed})')
+        (folder / "filter").write_text(f"({named}) && ({borrowed})")
         (folder / "enable").write_text("1")
 
 
-def undisturbed(folder: Path, interface: str, experiment: Callable[[], _T]) -> _T:
-    """Return what the experiment gave when no packet of it was out of sight."""
+def _seen(instance: Path) -> int:
+    lines = (instance / "trace").read_text().splitlines()
+    return sum(not line.startswith("#") for line in lines)
+
+
+@contextmanager
+def hidden_events(
+    folder: Path, interfaces: Sequence[str]
+) -> Iterator[Callable[[], int]]:
+    """Count what packets did out of the probes' sight while the block runs.
+
+    A packet may do several such things, so at most that many were hidden.
+    """
     with _trace_instance(folder / "tracefs") as instance:
-        _watch(instance, interface)
+        _watch(instance, interfaces, ALL_EVENTS)
+        yield lambda: _seen(instance)
+
+
+def undisturbed(
+    folder: Path, interface: str | Sequence[str], experiment: Callable[[], _T]
+) -> _T:
+    """Return what the experiment gave when no packet of it was out of sight."""
+    interfaces = [interface] if isinstance(interface, str) else interface
+    with _trace_instance(folder / "tracefs") as instance:
+        _watch(instance, interfaces, EVENTS)
         for _ in range(ATTEMPTS):
             (instance / "trace").write_text("")
             result = experiment()
-            lines = (instance / "trace").read_text().splitlines()
-            if all(line.startswith("#") for line in lines):
+            if not _seen(instance):
                 return result
     raise AssertionError(f"disturbed {ATTEMPTS} times")

@@ -96,7 +96,7 @@ download() { # RELEASE FOLDER
 # Hardware drivers are most of the size, and depmod spends 10 s on them.
 drop_drivers() { # FOLDER OF MODULES
 	local keep='^drivers/(virtio|char/hw_random)/|^drivers/net/[^/]+\.ko'
-	keep+='|^drivers/net/(vxlan|bonding|macvlan|ipvlan)/|virtio_(blk|console|net)\.ko'
+	keep+='|^drivers/net/(vxlan|bonding|macvlan|ipvlan|wireguard|ethernet/intel/e1000)/|virtio_(blk|console|net)\.ko'
 	(
 		cd "$1/kernel"
 		rm -rf sound
