@@ -128,11 +128,14 @@ def recorded_pair(path, folder, connect, early):
             sock.close()
 
 
-def of_sender(recorded, client_address):
-    """The rows of what one socket has sent; no row may lack its sender's half."""
+def of_sender(recorded, path, port):
+    """The rows of what one socket of a has sent; there is none of another host."""
     assert recorded.lost() == {}
     rows = recorded.messages()
-    address, port = client_address
+    ends = {path.lab.a_address, path.lab.b_address}
+    found = dict(Counter(rows["source_address"]))
+    assert set(found) <= ends, f"rows of {found}, not only of {ends}"
+    address = path.lab.a_address
     own = (rows["source_address"] == address) & (rows["source_port"] == port)
     return rows[own].sort_values("sequence", ignore_index=True)
 
@@ -152,16 +155,16 @@ def exchange_datagrams(path, folder, early):
     def exchange():
         with recorded_pair(path, folder, datagram_pair, early) as made:
             recorded, client, server = made
-            address, target = client.getsockname(), client.getpeername()
+            port, target = client.getsockname()[1], client.getpeername()
             before = path.statistics(path.lab.a_netns, NIC)["tx"]["packets"]
             numbers = send_datagrams(client, server, sizes)
             left = path.statistics(path.lab.a_netns, NIC)["tx"]["packets"] - before
         assert numbers == list(range(1, DATAGRAMS + 1))
         assert left >= DATAGRAMS  # ARP may be among them
-        return recorded, address, target
+        return recorded, port, target
 
-    recorded, address, target = undisturbed(folder, all_devices(path), exchange)
-    rows = of_sender(recorded, address)
+    recorded, port, target = undisturbed(folder, all_devices(path), exchange)
+    rows = of_sender(recorded, path, port)
     first = 0 if early else 1  # connecting sends one
     assert len(rows) == DATAGRAMS + first, f"{len(rows)} rows for {DATAGRAMS} datagrams"
     assert rows["size_bytes"].tolist() == [1] * first + sizes
@@ -193,17 +196,20 @@ def exchange_stream(path, folder, early):
     def exchange():
         with recorded_pair(path, folder, stream_pair, early) as made:
             recorded, client, server = made
-            address, target = client.getsockname(), client.getpeername()
+            port, target = client.getsockname()[1], client.getpeername()
             send_each(client, server, SEND_SIZES)
-        return recorded, address, target
+        return recorded, port, target
 
-    recorded, address, target = undisturbed(folder, all_devices(path), exchange)
-    rows = of_sender(recorded, address)
-    assert recorded.counters["merged_sends"] == 0
+    recorded, port, target = undisturbed(folder, all_devices(path), exchange)
+    rows = of_sender(recorded, path, port)
+    merged = recorded.counters["merged_sends"]
+    assert merged == 0, f"{merged} sends were merged into {len(rows)} rows"
     assert rows["size_bytes"].tolist() == SEND_SIZES
     assert rows["sequence"].tolist() == np.cumsum(SEND_SIZES).tolist()
-    assert rows["xmit_ns"].notna().all(), rows[STAMPS].notna().mean().to_dict()
+    must = [stamp for stamp in STAMPS if stamp != "arrive_ns"]
+    assert rows[must].notna().all().all(), rows[STAMPS].notna().mean().to_dict()
     assert (rows[PARTS].sum(axis=1) == rows["end_to_end_ns"]).all()
+    assert set(rows["destination_address"]) == {target[0]}
     assert set(rows["destination_port"]) == {target[1]}
     return rows, recorded
 
@@ -213,9 +219,8 @@ def exchange_stream(path, folder, early):
 def test_each_send_call_over_tcp_is_one_row_with_both_ends(
     make_path, tmp_path, kind, early
 ):
-    rows, _ = exchange_stream(make_path(kind), tmp_path, early)
-    must = [stamp for stamp in STAMPS if stamp != "arrive_ns"]
-    assert rows[must].notna().all().all(), rows[STAMPS].notna().mean().to_dict()
+    _, recorded = exchange_stream(make_path(kind), tmp_path, early)
+    assert recorded.recorder.joiner.unmatched == {}
 
 
 @nat_paths
@@ -266,15 +271,15 @@ def test_a_datagrams_wait_below_the_stack_of_devices_is_qdisc_time(
             recorded_pair(path, tmp_path, datagram_pair, True) as (recorded, *pair),
             paths.shaped(path, path.lab.a_netns, NIC, tbf),
         ):
-            address = pair[0].getsockname()
+            port = pair[0].getsockname()[1]
             send_datagrams(*pair, sizes)
             said = path.tc(path.lab.a_netns, f"-s -j qdisc show dev {NIC} root")
-        return recorded, address, json.loads(said)[0]
+        return recorded, port, json.loads(said)[0]
 
-    recorded, address, counted = undisturbed(tmp_path, all_devices(path), burst)
+    recorded, port, counted = undisturbed(tmp_path, all_devices(path), burst)
     # the arithmetic's packets are those that tc saw
     assert (counted["packets"], counted["bytes"]) == (len(sizes), sum(packets))
-    rows = of_sender(recorded, address)
+    rows = of_sender(recorded, path, port)
     assert rows["size_bytes"].tolist() == sizes
     send, queue, xmit = (rows[f"{s}_ns"].to_numpy() for s in ("send", "queue", "xmit"))
     low = due_times(path, send, packets, np.zeros(len(rows)))
@@ -299,20 +304,20 @@ def test_a_streams_wait_below_the_stack_of_devices_is_qdisc_time(
             recorded_pair(path, tmp_path, stream_pair, True) as (recorded, *pair),
             paths.shaped(path, path.lab.a_netns, NIC, tbf),
         ):
-            address = pair[0].getsockname()
+            port = pair[0].getsockname()[1]
             for size in sizes:
                 send_each(*pair, [size])
-        return recorded, address
+        return recorded, port
 
-    recorded, address = undisturbed(tmp_path, all_devices(path), exchange)
-    rows = of_sender(recorded, address)
+    recorded, port = undisturbed(tmp_path, all_devices(path), exchange)
+    rows = of_sender(recorded, path, port)
     assert rows["size_bytes"].tolist() == sizes
     assert rows[["queue_ns", "xmit_ns"]].notna().all().all()
     wire = 20_000 + 14 * (tcp_header_bytes(False) + path.overhead_bytes)
     drain = (wire - BURST_BYTES) * 8e9 / RATE_BPS
     held = rows["send_queue_ns"] + rows["qdisc_ns"]
     early = drain - 2 * 1514 * 8e9 / RATE_BPS  # fewer packets, or tokens of a pause
-    assert (held > early).all(), f"{held.tolist()} of at least {early}"
+    assert (held > early).all(), f"{held.tolist()}, each at least {early}"
     # transit holds no wait; at most that of the ACKs' own packets in a median
     assert np.median(rows["xmit_ns"] - rows["queue_ns"]) > drain / 4
     transit = (rows["ready_ns"] - rows["xmit_ns"]).to_numpy()
@@ -331,13 +336,13 @@ def test_a_wait_in_another_namespace_is_transit(make_path, tmp_path, connect):
             recorded_pair(path, tmp_path, connect, True) as (recorded, *pair),
             paths.shaped(path, path.middle, paths.MIDDLE["b"], tbf),
         ):
-            address = pair[0].getsockname()
+            port = pair[0].getsockname()[1]
             act = send_datagrams if connect is datagram_pair else send_each
             act(*pair, sizes)
-        return recorded, address
+        return recorded, port
 
-    recorded, address = undisturbed(tmp_path, all_devices(path), burst)
-    rows = of_sender(recorded, address)
+    recorded, port = undisturbed(tmp_path, all_devices(path), burst)
+    rows = of_sender(recorded, path, port)
     assert rows["size_bytes"].tolist() == sizes
     assert np.median(rows["qdisc_ns"]) < LATE_NS
     transit = (rows["ready_ns"] - rows["xmit_ns"]).to_numpy()
@@ -354,7 +359,7 @@ def test_datagrams_unread_when_their_socket_closes_are_told_as_such(
     def half_read():
         with recorded_pair(path, tmp_path, datagram_pair, True) as made:
             recorded, client, server = made
-            address = client.getsockname()
+            port = client.getsockname()[1]
             for number in range(sent):
                 client.send(number.to_bytes(8, "big"))
             # the last has come, hence all
@@ -363,10 +368,10 @@ def test_datagrams_unread_when_their_socket_closes_are_told_as_such(
             for number in range(read):
                 assert int.from_bytes(server.recv(100), "big") == number
             server.close()
-        return recorded, address
+        return recorded, port
 
-    recorded, address = undisturbed(tmp_path, all_devices(path), half_read)
-    rows = of_sender(recorded, address)
+    recorded, port = undisturbed(tmp_path, all_devices(path), half_read)
+    rows = of_sender(recorded, path, port)
     assert rows["sequence"].nunique() == len(rows) == sent
     assert rows["read_ns"].notna().sum() == read
     assert recorded.recorder.joiner.unmatched == {"unread at close": sent - read}
@@ -429,7 +434,7 @@ def test_iperf3_counts_as_many_datagrams_as_there_are_rows(make_path, tmp_path, 
             report = run_iperf3(path, "-u -b 100M -t 1 -l 1000")
         dropped, unseen = path.dropped() - dropped, hidden()
     (data,) = (c["local_port"] for c in report["start"]["connected"])
-    rows = of_sender(recorded, (path.lab.a_address, data))
+    rows = of_sender(recorded, path, data)
     rows = rows[rows["size_bytes"] == 1000]
     count = report["end"]["sum"]["packets"]
     assert count > 10_000
@@ -458,8 +463,9 @@ def test_each_of_iperf3s_calls_that_strace_sees_is_one_row(make_path, tmp_path, 
     (data,) = (c["local_port"] for c in report["start"]["connected"])
     calls = calls_of(trace, data)
     assert sum(calls) == report["end"]["sum_sent"]["bytes"] + 37  # its cookie
-    rows = of_sender(recorded, (path.lab.a_address, data))
-    assert recorded.counters["merged_sends"] == 0
+    rows = of_sender(recorded, path, data)
+    merged = recorded.counters["merged_sends"]
+    assert merged == 0, f"{merged} of {len(calls)} sends were merged"
     assert Counter(rows["size_bytes"]) == Counter(calls)
     lacking = rows["xmit_ns"].isna().sum()
     assert lacking <= unseen, f"{lacking} of {len(rows)} lack xmit, {unseen=}"
