@@ -6,26 +6,13 @@ The guest runs what packaging/latprof has installed, or the virtual environment 
 LATPROF_VENV names (and PYTHONPATH), such as a developer's.
 """
 
-import csv
 import json
-import os
-import shlex
-import shutil
-import statistics
-import subprocess
 from collections import Counter
 from itertools import product
-from pathlib import Path
 
 import pytest
+from guest import boot
 
-HERE = Path(__file__).parent
-KERNELS = os.environ.get("LATPROF_VM_KERNELS", "6.1 6.12").split()
-VENV = Path(os.environ.get("LATPROF_VENV", "/opt/latprof"))
-PROGRAMS = (
-    *("apt-get", "busybox", "cpio", "depmod"),
-    *("qemu-system-x86_64", "xz", "zstd"),
-)
 STAGES = (
     *("application", "send_queue", "qdisc", "transit"),
     *("receive_stack", "receive_queue"),
@@ -38,16 +25,6 @@ ROUNDS = 20
 DELAY_NS = 10_000_000
 TOLERANCE_NS = 100_000
 
-# Files are written to the guest's memory first: small writes to a share are slow.
-PROLOGUE = """
-step() {
-    local name=$1; shift
-    latprof "$@" >$name.out 2>$name.err; echo $? >$name.status
-}
-latprof() { %(python)s -m latprof_agent "$@"; }
-mkdir /dev/shm/out && cd /dev/shm/out
-trap 'cp -r /dev/shm/out/. %(share)s' EXIT
-"""
 SWEEP = """
 step probes probes --json
 step sweep run --protocol both --sizes 64,1473,65507 --rounds 20 --warmup 0 \
@@ -62,65 +39,6 @@ step on run $bare --json --out on
 step netem run --protocol both --sizes 64 --rounds 20 --warmup 0 --rate 0 \
     --delay 10ms --emulator never --json --out netem
 """
-
-
-class Guest:
-    """What a guest left behind."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    def output(self, step: str) -> str:
-        status = int((self.folder / f"{step}.status").read_text())
-        assert status == 0, (self.folder / f"{step}.err").read_text()
-        return (self.folder / f"{step}.out").read_text()
-
-    def rows(self, step: str, name: str = "messages.csv") -> list[dict[str, str]]:
-        self.output(step)
-        with (self.folder / step / name).open(newline="") as file:
-            return list(csv.DictReader(file))
-
-    def round_trip_ns(self, step: str) -> float:
-        rows = self.rows(step, "round_trips.csv")
-        return statistics.median(int(row["rtt_ns"]) for row in rows)
-
-
-def boot(kernel: str, mode: str, script: str, folder: Path) -> Guest:
-    settings = {
-        "VMRUN_SHARE": str(folder),
-        "VMRUN_MODE": mode,
-        "VMRUN_LOG": str(folder / "console"),
-    }
-    prologue = PROLOGUE % {"python": VENV / "bin" / "python3", "share": folder}
-    if path := os.environ.get("PYTHONPATH"):
-        prologue = f"export PYTHONPATH={shlex.quote(path)}\n" + prologue
-    ended = subprocess.run(
-        [HERE / "vmrun.sh", kernel, prologue + script],
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return Guest(folder)
-
-
-@pytest.fixture(scope="module", params=KERNELS)
-def kernel(request):
-    if os.environ.get("LATPROF_VM") != "1":
-        pytest.skip("boots other kernels: set LATPROF_VM=1")
-    path = os.environ["PATH"] + ":/usr/sbin:/sbin"
-    if missing := [name for name in PROGRAMS if not shutil.which(name, path=path)]:
-        pytest.skip(f"needs {', '.join(missing)}")
-    fetched = subprocess.run(
-        [HERE / "vmfetch.sh", request.param],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert fetched.returncode == 0, fetched.stderr
-    return request.param
 
 
 @pytest.fixture(scope="module")

@@ -94,13 +94,15 @@ download() { # RELEASE FOLDER
 }
 
 # Hardware drivers are most of the size, and depmod spends 10 s on them.
+KEPT='^drivers/(virtio|char/hw_random)/|^drivers/net/[^/]+\.ko'
+KEPT+='|^drivers/net/(vxlan|bonding|macvlan|ipvlan|wireguard|ethernet/intel/e1000)/'
+KEPT+='|virtio_(blk|console|net)\.ko'
+
 drop_drivers() { # FOLDER OF MODULES
-	local keep='^drivers/(virtio|char/hw_random)/|^drivers/net/[^/]+\.ko'
-	keep+='|^drivers/net/(vxlan|bonding|macvlan|ipvlan|wireguard|ethernet/intel/e1000)/|virtio_(blk|console|net)\.ko'
 	(
 		cd "$1/kernel"
 		rm -rf sound
-		find drivers -name '*.ko*' | grep -vE "$keep" | xargs rm -f
+		find drivers -name '*.ko*' | grep -vE "$KEPT" | xargs rm -f
 	)
 }
 
@@ -115,6 +117,7 @@ fetch() { # SERIES SUITE FOLDER
 	/usr/bin/python3 "$HERE/unpack_vmlinux.py" \
 		"$(find "$3" -name 'vmlinuz*' -type f | head -n 1)" "$3/vmlinux"
 	echo "$release" >"$3/release"
+	echo "$KEPT" >"$3/kept"
 }
 
 # The modules that mount the root, decompressed, in the order to load them.
@@ -153,7 +156,7 @@ main() {
 	mkdir -p "$VMRUN_HOME/k"
 	home=$(cd "$VMRUN_HOME" && pwd)
 	folder=$home/k/$series
-	if [ ! -e "$folder/vmlinux" ] || [ ! -e "$folder/release" ]; then
+	if [ ! -e "$folder/vmlinux" ] || [ "$KEPT" != "$(cat "$folder/kept" 2>/dev/null)" ]; then
 		rm -rf "$folder"
 		mkdir -p "$folder"
 		fetch "$series" "${2:-$(suite_of "$series")}" "$folder"

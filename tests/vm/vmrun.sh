@@ -13,6 +13,9 @@
 #                          skips idle time: delays are exact to 10 us on a loaded
 #                          host. While the guest waits for a file its clock runs
 #                          ahead, so run a program once before measuring with it.
+#   VMRUN_NICS     models of network cards, e.g. "virtio-net-pci e1000": the guest
+#                  has two of each, joined by a cable: pair P from 0 has the
+#                  addresses 52:54:00:00:0P:01 and :02
 #   VMRUN_SHARE    a folder that the guest may write, at the same path
 #   VMRUN_TIMEOUT  seconds of the host's time               (default 300)
 #   VMRUN_MEMORY   of the guest                             (default 2G)
@@ -49,6 +52,21 @@ set_clock() {
 	esac
 }
 
+# add_cards MODEL...: the hub of each pair lets all packets pass
+add_cards() {
+	local model pair=0 end card
+	for model in "$@"; do
+		for end in 1 2; do
+			card=card$pair$end
+			arguments+=(
+				-netdev "hubport,id=$card,hubid=$pair"
+				-device "$model,netdev=$card,romfile=,mac=52:54:00:00:0$pair:0$end"
+			)
+		done
+		pair=$((pair + 1))
+	done
+}
+
 # All that the guest needs to know lies on the control share.
 write_control() { # FOLDER COMMAND
 	mkdir "$1"
@@ -78,6 +96,8 @@ main() {
 	[ -e "$kernel/initramfs" ] || die "kernel $1 is not there; run vmfetch.sh $1"
 	arguments=()
 	set_clock "${VMRUN_MODE:-real}"
+	# shellcheck disable=SC2086 # one word per model
+	add_cards ${VMRUN_NICS:-}
 	scratch=$(mktemp -d)
 	trap 'rm -rf "$scratch"' EXIT
 	console=${VMRUN_LOG:-$scratch/console}

@@ -1,0 +1,31 @@
+"""Tests in guests are opted into, and need QEMU and what fetches a kernel."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from guest import HERE
+
+KERNELS = os.environ.get("LATPROF_VM_KERNELS", "6.1 6.12").split()
+PROGRAMS = (
+    *("apt-get", "busybox", "cpio", "depmod"),
+    *("qemu-system-x86_64", "wg", "xz", "zstd"),
+)
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def kernel(request):
+    if os.environ.get("LATPROF_VM") != "1":
+        pytest.skip("boots other kernels: set LATPROF_VM=1")
+    path = os.environ["PATH"] + ":/usr/sbin:/sbin"
+    if missing := [name for name in PROGRAMS if not shutil.which(name, path=path)]:
+        pytest.skip(f"needs {', '.join(missing)}")
+    fetched = subprocess.run(
+        [HERE / "vmfetch.sh", request.param],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert fetched.returncode == 0, fetched.stderr
+    return request.param

@@ -1,0 +1,71 @@
+"""Boot a stock kernel in QEMU and keep what the guest leaves behind."""
+
+import csv
+import json
+import os
+import shlex
+import statistics
+import subprocess
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+VENV = Path(os.environ.get("LATPROF_VENV", "/opt/latprof"))
+
+# Files are written to the guest's memory first: small writes to a share are slow.
+PROLOGUE = """
+step() {
+    local name=$1; shift
+    latprof "$@" >$name.out 2>$name.err; echo $? >$name.status
+}
+latprof() { %(python)s -m latprof_agent "$@"; }
+mkdir /dev/shm/out && cd /dev/shm/out
+trap 'cp -r /dev/shm/out/. %(share)s' EXIT
+"""
+
+
+class Guest:
+    """What a guest left behind."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def json(self, step: str) -> dict[str, Any]:
+        return dict(json.loads(self.output(step)))
+
+    def output(self, step: str) -> str:
+        status = int((self.folder / f"{step}.status").read_text())
+        assert status == 0, (self.folder / f"{step}.err").read_text()
+        return (self.folder / f"{step}.out").read_text()
+
+    def rows(self, step: str, name: str = "messages.csv") -> list[dict[str, str]]:
+        self.output(step)
+        with (self.folder / step / name).open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def round_trip_ns(self, step: str) -> float:
+        rows = self.rows(step, "round_trips.csv")
+        return statistics.median(int(row["rtt_ns"]) for row in rows)
+
+
+def boot(kernel: str, mode: str, script: str, folder: Path, nics: str = "") -> Guest:
+    """Run a script in a guest, `nics` as vmrun.sh's VMRUN_NICS."""
+    settings = {
+        "VMRUN_NICS": nics,
+        "VMRUN_SHARE": str(folder),
+        "VMRUN_MODE": mode,
+        "VMRUN_LOG": str(folder / "console"),
+    }
+    prologue = PROLOGUE % {"python": VENV / "bin" / "python3", "share": folder}
+    if path := os.environ.get("PYTHONPATH"):
+        prologue = f"export PYTHONPATH={shlex.quote(path)}\n" + prologue
+    ended = subprocess.run(
+        [HERE / "vmrun.sh", kernel, prologue + script],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return Guest(folder)
