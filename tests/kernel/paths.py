@@ -21,6 +21,7 @@ MIDDLE = {"a": "port-a", "b": "port-b"}
 OUTER_IPV4_BYTES, OUTER_UDP_BYTES, VXLAN_BYTES, ETHERNET_BYTES = 20, 8, 8, 14
 VXLAN_OVERHEAD_BYTES = OUTER_IPV4_BYTES + OUTER_UDP_BYTES + VXLAN_BYTES + ETHERNET_BYTES
 FRONT_PORT = 8080  # where the translating host listens for the one behind it
+IPV6_NET = "fd00:6c61:7470:1::"
 NAT = """\
 table ip latprof_test {{
   counter datagrams {{ }}
@@ -210,6 +211,15 @@ def _bridge_behind(path: Path) -> None:
     path.ip(path.middle, "link set br0 up")
 
 
+def _ipv6(path: Path) -> None:
+    """Addresses of the other family on the first device."""
+    device = path.devices[0]
+    for name, number, _ in path.ends():
+        path.run(name, "sysctl", "-qw", f"net.ipv6.conf.{device}.disable_ipv6=0")
+        path.ip(name, f"addr add {IPV6_NET}{number}/64 dev {device} nodad")
+    path.lab.a_address, path.lab.b_address = IPV6_NET + "1", IPV6_NET + "2"
+
+
 STEPS: dict[str, tuple[Callable[[Path], None], ...]] = {
     "plain": (),
     "bridge": (_bridge_ends,),
@@ -218,13 +228,14 @@ STEPS: dict[str, tuple[Callable[[Path], None], ...]] = {
     "vxlan": (_vxlan,),
     "vxlan-bridge": (_bridge_ends, _vxlan),
     "vxlan-vxlan-bridge": (_bridge_ends, _vxlan, _vxlan),
+    "bridge-ipv6": (_bridge_ends, _ipv6),
+    "vxlan-ipv6": (_vxlan, _ipv6),
     "macvlan": (_macvlan,),
     "vxlan-macvlan": (_macvlan, _vxlan),
     "router": (_router,),
     "nat": (_nat,),
     "nat-bridge": (_nat, _bridge_behind),
 }
-DIRECT = tuple(kind for kind in STEPS if "nat" not in kind)
 # Packets of these pass more devices of the sender's namespace than one.
 STACKED = ("bridge", "vxlan", "vxlan-bridge", "vxlan-vxlan-bridge", "vxlan-macvlan")
 
