@@ -14,7 +14,7 @@ import sys
 
 import pandas as pd
 import pytest
-from undisturbed import hidden_events
+from undisturbed import hidden_messages
 
 RUN = [sys.executable, "-m", "latprof_agent", "run", "--quiet", "--json"]
 PLAIN = ("--rate", "0", "--delay", "0")
@@ -30,10 +30,13 @@ PARTS += ["receive_stack_ns", "receive_queue_ns"]
 
 
 class Run:
-    """What one `latprof run` left, and how much of it the kernel hid at most."""
+    """What one `latprof run` left, and how much of it the kernel hid at most.
 
-    def __init__(self, folder, *words):
-        with hidden_events(folder, [DEVICE]) as hidden:
+    That much were messages of `size_bytes` in the mean.
+    """
+
+    def __init__(self, folder, size_bytes, *words):
+        with hidden_messages(folder, [DEVICE]) as hidden:
             done = subprocess.run(
                 [*RUN, "--out", str(folder / "run"), *words],
                 capture_output=True,
@@ -41,7 +44,7 @@ class Run:
                 timeout=DEADLINE_SECONDS,
                 check=False,
             )
-            self.unseen = hidden()
+            self.unseen = hidden(size_bytes)
         assert done.returncode == 0, done.stderr
         self.summary = json.loads(done.stdout)
         lost = {ring: n for ring, n in self.summary["lost_records"].items() if n}
@@ -80,7 +83,7 @@ def check_count(run, size_bytes):
 @pytest.mark.parametrize("interval", ["1ms", "100us", "40us"])
 def test_hardly_any_message_lacks_its_arrival(tmp_path, interval):
     words = (*PLAIN, *APART, "--protocol=tcp", "--sizes=64,1448", "--duration=4")
-    run = Run(tmp_path, *words, f"--interval={interval}")
+    run = Run(tmp_path, (64 + 1448) // 2, *words, f"--interval={interval}")
     assert len(run.rows) > 5000
     check_count(run, {64, 1448})
     lacking, said = run.lacking("arrive_ns")
@@ -93,7 +96,7 @@ def test_hardly_any_message_lacks_its_arrival(tmp_path, interval):
 
 def test_hardly_any_message_of_many_packets_lacks_its_arrival(tmp_path):
     words = (*PLAIN, *APART, "--protocol=tcp", "--sizes=4k,20k,65507", "--duration=4")
-    run = Run(tmp_path, *words, "--interval=500us")
+    run = Run(tmp_path, (4096 + 20480 + 65507) // 3, *words, "--interval=500us")
     check_count(run, {4096, 20480, 65507})
     lacking, said = run.lacking("arrive_ns")
     total = len(run.measured())
@@ -105,7 +108,7 @@ def test_hardly_any_message_of_many_packets_lacks_its_arrival(tmp_path):
 def test_only_what_a_counter_explains_lacks_the_senders_stamps(tmp_path, qdisc, size):
     shape = ("--qdisc", qdisc, "--rate=1gbit", "--queue=16MiB", "--delay=0")
     words = (*shape, *APART, "--protocol=tcp", f"--sizes={size}", "--duration=4")
-    run = Run(tmp_path, *words, "--interval=300us")
+    run = Run(tmp_path, size, *words, "--interval=300us")
     check_count(run, {size})
     for column in SENDER:
         lacking, said = run.lacking(column)
@@ -120,7 +123,7 @@ def test_only_what_a_counter_explains_lacks_the_senders_stamps(tmp_path, qdisc, 
 def test_a_message_that_takes_several_calls_is_one_row(tmp_path, interval):
     # 200 kB every 400 us are 4 Gbit/s, more than the socket's buffer takes at once
     words = (*PLAIN, *APART, "--protocol=tcp", "--sizes=200000", "--duration=4")
-    run = Run(tmp_path, *words, f"--interval={interval}", "--reply=64")
+    run = Run(tmp_path, 64, *words, f"--interval={interval}", "--reply=64")
     requests = run.rows[run.rows["kind"] == "request"]
     sent = len(run.trips)
     assert len(requests) == sent, f"{len(requests)} rows for {sent} messages"
@@ -138,7 +141,8 @@ def test_no_send_of_iperf3_is_merged_with_another(tmp_path, length):
     report = tmp_path / "report.json"
     client = f"iperf3 -c {{server}} --json -t 2 -l {length} > {report}"
     words = ("--protocol=tcp", "--server", "iperf3 -s -1", "--", "sh", "-c", client)
-    run = Run(tmp_path, *PLAIN, *words)
+    most = int(length[:-1]) * 1024
+    run = Run(tmp_path, most, *PLAIN, *words)
     found = json.loads(report.read_text())
     assert "error" not in found, found["error"]
     (data,) = (c["local_port"] for c in found["start"]["connected"])
@@ -147,7 +151,6 @@ def test_no_send_of_iperf3_is_merged_with_another(tmp_path, length):
     assert rows["size_bytes"].sum() == sent
     merged = run.counters["merged_sends"]
     assert merged == 0, f"{merged} were merged into {len(rows)} rows"
-    most = int(length[:-1]) * 1024
     assert rows["size_bytes"].max() == most
     # a full buffer may end a call early, and the next gives the rest
     assert len(rows) >= sent / most

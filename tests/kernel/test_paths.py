@@ -23,7 +23,7 @@ import pytest
 from paths import NIC
 from recording import DEADLINE_SECONDS, Filter, recording, socket_in, wait_until
 from shaper import Bucket, datagram_packets, tcp_header_bytes
-from undisturbed import hidden_events, undisturbed
+from undisturbed import hidden_messages, undisturbed
 
 SO_RCVBUFFORCE = 33
 STAMPS = ["send_ns", "queue_ns", "xmit_ns", "arrive_ns", "ready_ns", "read_ns"]
@@ -466,11 +466,11 @@ def calls_of(trace, port):
 def test_iperf3_counts_as_many_datagrams_as_there_are_rows(make_path, tmp_path, kind):
     need("iperf3")
     path = make_path(kind)
-    with hidden_events(tmp_path, all_devices(path)) as hidden:
+    with hidden_messages(tmp_path, all_devices(path)) as hidden:
         dropped = path.dropped()
         with recording(path.lab, tmp_path, ("udp",)) as recorded:
             report = run_iperf3(path, "-u -b 100M -t 1 -l 1000")
-        dropped, unseen = path.dropped() - dropped, hidden()
+        dropped, unseen = path.dropped() - dropped, hidden(1000)
     (data,) = (c["local_port"] for c in report["start"]["connected"])
     rows = of_sender(recorded, path, data)
     rows = rows[rows["size_bytes"] == 1000]
@@ -493,11 +493,11 @@ def test_each_of_iperf3s_calls_that_strace_sees_is_one_row(make_path, tmp_path, 
     need("iperf3", "strace")
     path, trace = make_path(kind), tmp_path / "calls"
     with (
-        hidden_events(tmp_path, all_devices(path)) as hidden,
+        hidden_messages(tmp_path, all_devices(path)) as hidden,
         recording(path.lab, tmp_path, ("tcp",)) as recorded,
     ):
         report = run_iperf3(path, "-n 8M -l 8K", trace)
-        unseen = hidden()
+        unseen = hidden(8192)
     (data,) = (c["local_port"] for c in report["start"]["connected"])
     calls = calls_of(trace, data)
     assert sum(calls) == report["end"]["sum_sent"]["bytes"] + 37  # its cookie
@@ -505,7 +505,8 @@ def test_each_of_iperf3s_calls_that_strace_sees_is_one_row(make_path, tmp_path, 
     merged = recorded.counters["merged_sends"]
     assert merged == 0, f"{merged} of {len(calls)} sends were merged"
     assert Counter(rows["size_bytes"]) == Counter(calls)
-    lacking = rows["xmit_ns"].isna().sum()
-    assert lacking <= unseen, f"{lacking} of {len(rows)} lack xmit, {unseen=}"
+    lacking = rows[rows["xmit_ns"].isna()]["sequence"].tolist()
+    assert len(lacking) <= unseen, f"{lacking} of {sum(calls)} lack xmit, {unseen=}"
     # the server ends without having read the last of what came
-    assert rows["ready_ns"].notna().mean() > 0.99
+    unready = rows["ready_ns"].isna().sum()
+    assert unready <= unseen + 0.01 * len(calls), f"{unready} of {len(calls)}"

@@ -45,22 +45,27 @@ def _watch(instance: Path, interfaces: Sequence[str], events: Sequence[str]) -> 
         (folder / "enable").write_text("1")
 
 
-def _seen(instance: Path) -> int:
+def _packet_bytes(instance: Path) -> list[int]:
+    """How long the packet of each event was, all its segments together."""
     lines = (instance / "trace").read_text().splitlines()
-    return sum(not line.startswith("#") for line in lines)
+    return [
+        int(line.partition(" len=")[2].split()[0])
+        for line in lines
+        if not line.startswith("#")
+    ]
 
 
 @contextmanager
-def hidden_events(
+def hidden_messages(
     folder: Path, interfaces: Sequence[str]
-) -> Iterator[Callable[[], int]]:
-    """Count what packets did out of the probes' sight while the block runs.
+) -> Iterator[Callable[[int], int]]:
+    """Tell how many messages of so many bytes were out of sight, at most.
 
-    A packet may do several such things, so at most that many were hidden.
+    A packet may be told more than once, and that of TCP may hold many messages.
     """
     with _trace_instance(folder / "tracefs") as instance:
         _watch(instance, interfaces, ALL_EVENTS)
-        yield lambda: _seen(instance)
+        yield lambda size: sum(1 + n // size for n in _packet_bytes(instance))
 
 
 def undisturbed(
@@ -73,6 +78,6 @@ def undisturbed(
         for _ in range(ATTEMPTS):
             (instance / "trace").write_text("")
             result = experiment()
-            if not _seen(instance):
+            if not _packet_bytes(instance):
                 return result
     raise AssertionError(f"disturbed {ATTEMPTS} times")
