@@ -8,6 +8,7 @@ drops by tc; what this kernel hides from probes by its own trace events.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,10 @@ KINDS = ["request", "reply"]
 SENDER = ["send_ns", "queue_ns", "xmit_ns"]
 PARTS = ["application_ns", "send_queue_ns", "qdisc_ns", "transit_ns"]
 PARTS += ["receive_stack_ns", "receive_queue_ns"]
+
+pytestmark = pytest.mark.skipif(
+    not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1"
+)
 
 
 class Run:

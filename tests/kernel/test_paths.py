@@ -45,10 +45,23 @@ before_and_after = pytest.mark.parametrize(
 )
 
 
+def need(*programs):
+    """Skip where a program is missing."""
+    for program in programs:
+        if not shutil.which(program):
+            pytest.skip(f"needs {program}")
+
+
 @pytest.fixture
 def make_path(make_lab):
     """Make a path of a kind, see paths.STEPS; it is removed after the test."""
-    return lambda kind: paths.build(kind, make_lab())
+
+    def make(kind):
+        if kind in NAT:
+            need("nft")
+        return paths.build(kind, make_lab())
+
+    return make
 
 
 def family_of(path):
@@ -421,13 +434,6 @@ def test_datagrams_unread_when_their_socket_closes_are_told_as_such(
 def receive_memory(sock):
     """SO_MEMINFO: bytes of memory that wait to be read."""
     return int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, 55, 4), "little")
-
-
-def need(*programs):
-    """Skip where a program is missing."""
-    for program in programs:
-        if not shutil.which(program):
-            pytest.skip(f"needs {program}")
 
 
 def run_iperf3(path, options, trace=None):
