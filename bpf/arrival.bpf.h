@@ -35,11 +35,14 @@ struct {
 	__type(value, struct arrival);
 } arrivals SEC(".maps");
 
-/* The packet that entered last on this CPU, and how many have since one was
- * delivered. */
+/* The packets that entered last on this CPU; a driver hands over 8 at once
+ * before the first is delivered (net.core.gro_normal_batch). */
+#define LAST_ENTERED 16 /* a power of two */
+
 struct entered {
-	__u64 skb;
-	__u64 undelivered;
+	__u64 skbs[LAST_ENTERED];
+	__u32 next;
+	__u32 pad;
 };
 
 struct {
@@ -98,8 +101,7 @@ static __always_inline void arrival_note(struct sk_buff *skb)
 	last = bpf_map_lookup_elem(&last_entered, &zero);
 	if (!last)
 		return;
-	last->skb = (__u64)skb;
-	last->undelivered++;
+	last->skbs[last->next++ & (LAST_ENTERED - 1)] = (__u64)skb;
 }
 
 /* Instead of a time: others were added to the packet since it entered. */

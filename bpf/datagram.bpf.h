@@ -57,8 +57,6 @@ struct left_datagram {
 	__u64 flow;
 	__u64 key;
 	__u64 number;
-	__u32 device;
-	__u32 pad;
 };
 
 /* The state of a socket: its own counts, and the datagram that IP is cutting

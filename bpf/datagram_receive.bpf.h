@@ -8,6 +8,10 @@
 #include "arrival.bpf.h"
 #include "datagram.bpf.h"
 
+/* From the arrival of a packet to its socket takes less; else its delivery went
+ * by unseen. */
+#define TAKEN_NS 5000000
+
 /* When a datagram entered; the UDP header is before skb->data. What was
  * reassembled from fragments carries the address of the last one, or the first:
  * it has grown. */
@@ -146,23 +150,41 @@ static __noinline void datagram_meet(struct datagram *d)
 	bpf_map_delete_elem(&datagrams, &d->at);
 }
 
-/* The packet that was just queued, 0 unknown: the last in the queue. Where its
- * reader was faster the queue is empty, and it is the one that entered last on
- * this CPU, unless that is one of a batch. A packet that was cut (UDP_SEGMENT)
- * is gone: its parts, as what another CPU queued meanwhile, stand behind it in
- * the queue. All are numbered. */
-static __always_inline __u64 datagram_queued(const struct sock *sk)
+/* Its reader, on another CPU, was faster than the hook and the queue is empty:
+ * the first to this port of those that entered on this CPU and were not
+ * delivered yet. */
+static __noinline __u64 datagram_taken(const struct sock *sk)
 {
-	__u64 skb = (__u64)sk->sk_receive_queue.prev;
+	__be16 port = bpf_htons(sk->__sk_common.skc_num);
 	__u32 zero = 0;
 	struct entered *last = bpf_map_lookup_elem(&last_entered, &zero);
+	__u64 now = bpf_ktime_get_ns();
 
-	if (!last)
-		return 0;
-	if (!sk->sk_receive_queue.qlen)
-		skb = last->undelivered == 1 ? last->skb : 0;
-	last->undelivered = 0;
-	return skb;
+	for (__u32 i = 0; last && i < LAST_ENTERED; i++) {
+		__u64 skb = last->skbs[(last->next + i) & (LAST_ENTERED - 1)];
+		const struct sk_buff *packet = (const struct sk_buff *)skb;
+		const struct arrival *a = arrival_of(skb);
+		struct udp_header udp = {};
+
+		if (!skb || !a || a->skb != skb || now - a->t_ns > TAKEN_NS)
+			continue;
+		bpf_probe_read_kernel(
+			&udp, sizeof(udp),
+			BPF_CORE_READ(packet, head) +
+				BPF_CORE_READ(packet, transport_header));
+		if (udp.destination == port)
+			return skb;
+	}
+	return 0;
+}
+
+/* The packet that was just queued, 0 unknown. A packet that was cut
+ * (UDP_SEGMENT) is gone: its parts, as what another CPU queued meanwhile, stand
+ * behind it in the queue. All are numbered. */
+static __always_inline __u64 datagram_queued(const struct sock *sk)
+{
+	return sk->sk_receive_queue.qlen ? (__u64)sk->sk_receive_queue.prev :
+					   datagram_taken(sk);
 }
 
 static __always_inline int datagram_ready(struct sock *sk)

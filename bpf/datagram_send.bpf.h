@@ -124,10 +124,7 @@ static __always_inline void datagram_handed(struct sock *sk,
 	size = fingerprint(transport, part.key_id, linear_after(skb),
 			   &part.tuple, &flow, &key);
 	/* a tunnel's packet whose own datagram was not followed */
-	if (part.tuple.source_port != bpf_htons(sk->__sk_common.skc_num) ||
-	    (s->left.key == key && s->left.flow == flow &&
-	     s->left.device != device && s->stacked &&
-	     s->left.address == (__u64)skb))
+	if (part.tuple.source_port != bpf_htons(sk->__sk_common.skc_num))
 		return;
 	if (s->sender_pid != pid)
 		sender_announce(s, pid);
@@ -157,7 +154,7 @@ static __always_inline bool is_below(const struct datagram_socket *s,
 				     const struct sk_buff *skb)
 {
 	return s->left.address == (__u64)skb &&
-	       s->left.device != (__u32)skb->dev->ifindex;
+	       s->device != (__u32)skb->dev->ifindex;
 }
 
 static __noinline void datagram_wait_below(const struct datagram_socket *s,
@@ -180,7 +177,6 @@ static __noinline void datagram_left_below(struct datagram_socket *s,
 	if (s->lower_device != device && device_announce(s->left.flow, dev, 1))
 		s->lower_device = device;
 	lower_half(s->left.flow, s->left.key, 0, s->left.number, device);
-	s->left.device = device;
 }
 
 static __always_inline int datagram_queue(struct sock *sk,
@@ -217,13 +213,11 @@ static __always_inline void datagram_emit_sent(const struct datagram *d,
 }
 
 static __always_inline void datagram_note_left(struct datagram_socket *s,
-					       const struct datagram *d,
-					       __u32 device)
+					       const struct datagram *d)
 {
 	s->left.flow = d->flow;
 	s->left.key = d->key;
 	s->left.number = d->number;
-	s->left.device = device;
 	s->left.address = d->at.address;
 }
 
@@ -240,7 +234,7 @@ static __always_inline void datagram_leave(struct datagram_socket *s,
 	if (s->departing.at.address == at.address) {
 		datagram_emit_sent(&s->departing, xmit_ns);
 		if (s->stacked)
-			datagram_note_left(s, &s->departing, skb->dev->ifindex);
+			datagram_note_left(s, &s->departing);
 		__sync_lock_test_and_set(&s->departing.at.address, 0);
 		return;
 	}
@@ -250,7 +244,7 @@ static __always_inline void datagram_leave(struct datagram_socket *s,
 	if (!d->device)
 		datagram_emit_sent(d, xmit_ns);
 	if (s->stacked)
-		datagram_note_left(s, d, s->device);
+		datagram_note_left(s, d);
 	if (d->device && xmit_ns)
 		datagram_left_below(s, skb->dev);
 	bpf_map_delete_elem(&datagrams, &at);

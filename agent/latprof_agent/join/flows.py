@@ -57,7 +57,8 @@ class Flows:
         _, first = np.unique(records["flow"], return_index=True)
         fresh = records[np.sort(first)]
         fresh = fresh[self.index(fresh["flow"]) < 0]
-        new, known = [], []
+        new: list[int] = []
+        known: list[tuple[Any, int]] = []
         for i, record in enumerate(fresh):
             sequences = _sequences(record)
             place = self._by_sequences.get(sequences, -1)
