@@ -8,7 +8,12 @@
  *
  * A packet may enter more than once: from the NIC, then out of a tunnel, then
  * into another namespace. The time is the first one in the namespace of its
- * socket: that of a packet in the same memory which holds the later one.
+ * socket: that of a packet whose header is still there, in memory which holds
+ * the later one.
+ *
+ * TCP adds segments in the backlog to the one before them, so that their
+ * packets are gone. They are found by ports and the sequence number that they
+ * end with.
  */
 #ifndef LATPROF_ARRIVAL_H
 #define LATPROF_ARRIVAL_H
@@ -16,15 +21,17 @@
 #include "packet.bpf.h"
 #include "watch.bpf.h"
 
-#define ARRIVALS 16384 /* a power of two */
+#define ARRIVAL_BITS 14
+#define ARRIVALS (1 << ARRIVAL_BITS)
 #define PACKET_SHIFT 8 /* the allocator gives them so many bytes, as bits */
 
 struct arrival {
 	__u64 skb;
 	__u64 t_ns;
 	__u64 dev;
-	__u64 data; /* where its IP header is, and ... */
-	__u32 length; /* ... how many bytes from there */
+	__u64 data; /* where its IP header is ... */
+	__u64 mark; /* ... and a hash of what stands there first */
+	__u32 length; /* bytes from there */
 	__u32 pad;
 };
 
@@ -55,7 +62,8 @@ struct {
 static __always_inline struct arrival *arrival_of(__u64 skb)
 {
 	__u32 low = skb; /* the verifier lets no other bits of it be moved */
-	__u32 at = ((low >> PACKET_SHIFT) ^ (low >> (PACKET_SHIFT + 14))) &
+	__u32 at = ((low >> PACKET_SHIFT) ^
+		    (low >> (PACKET_SHIFT + ARRIVAL_BITS))) &
 		   (ARRIVALS - 1);
 
 	return bpf_map_lookup_elem(&arrivals, &at);
@@ -70,13 +78,94 @@ static __always_inline __u64 net_of(__u64 dev)
 	return (__u64)BPF_CORE_READ(d, nd_net.net);
 }
 
+/* A hash of 24 bytes: addresses, ports, identification or sequence number. */
+static __always_inline __u64 mark_at(__u64 data)
+{
+	__u64 word[3] = {};
+
+	if (bpf_rdonly_cast) {
+		const __u8 *bytes = VIEW(struct ipv6hdr, (void *)data);
+
+		for (int i = 0; i < 3; i++)
+			word[i] = *(const __u64 *)(bytes + 8 * i);
+	} else {
+		bpf_probe_read_kernel(word, sizeof(word), (void *)data);
+	}
+	return (word[0] * 0x9e3779b97f4a7c15ULL ^ word[1]) *
+		       0x9e3779b97f4a7c15ULL ^
+	       word[2];
+}
+
 /* The same packet again, from a tunnel or a bridge of the same namespace? */
 static __noinline bool entered_before(const struct arrival *a, __u64 dev,
 				      __u64 data, __u32 length)
 {
 	return a->dev != dev && data >= a->data &&
 	       data + length <= a->data + a->length &&
-	       net_of(a->dev) == net_of(dev);
+	       net_of(a->dev) == net_of(dev) && mark_at(a->data) == a->mark;
+}
+
+/* A TCP segment that entered, by what it ends with. */
+struct segment_arrival {
+	__u64 t_ns;
+	__u32 ports; /* source, then destination */
+	__u32 end;
+	__u32 bytes;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ARRIVALS);
+	__type(key, __u32);
+	__type(value, struct segment_arrival);
+} segment_arrivals SEC(".maps");
+
+static __always_inline struct segment_arrival *segment_arrival_of(__u32 ports,
+								  __u32 end)
+{
+	__u32 at = (end ^ ports) * 0x9e3779b9;
+
+	at >>= 32 - ARRIVAL_BITS;
+	return bpf_map_lookup_elem(&segment_arrivals, &at);
+}
+
+/* Where it is one: its ports and sequence number, as they stand in its header.
+ */
+static __always_inline void segment_note(__u64 data, __u32 length, __u64 t_ns)
+{
+	struct tcp_header tcp;
+	struct segment_arrival *a;
+	__u32 header, bytes, end;
+	__u16 total;
+	__u8 ip[10] = {};
+
+	bpf_probe_read_kernel(ip, sizeof(ip), (void *)data);
+	if (ip[0] >> 4 == 4) {
+		if (ip[9] != IPPROTO_TCP)
+			return;
+		header = (ip[0] & 15) * 4;
+		total = (__u16)ip[2] << 8 | ip[3]; /* 0: too long to tell */
+	} else {
+		if (ip[0] >> 4 != 6 || ip[6] != IPPROTO_TCP)
+			return;
+		header = 40;
+		total = (__u16)ip[4] << 8 | ip[5];
+		total += total ? 40 : 0;
+	}
+	tcp_header_at((unsigned char *)data + header, &tcp);
+	bytes = (total ? total : length) - header - (tcp.offset >> 4) * 4;
+	if (!bytes)
+		return;
+	end = bpf_ntohl(tcp.sequence) + bytes;
+	header = (__u32)tcp.destination << 16 | tcp.source;
+	a = segment_arrival_of(header, end);
+	if (!a)
+		return;
+	a->t_ns = t_ns;
+	a->ports = header;
+	a->end = end;
+	a->bytes = bytes;
 }
 
 static __always_inline void arrival_note(struct sk_buff *skb)
@@ -93,9 +182,12 @@ static __always_inline void arrival_note(struct sk_buff *skb)
 	a->skb = (__u64)skb;
 	a->dev = dev;
 	a->data = data;
+	a->mark = mark_at(data);
 	a->length = length;
 	if (!again)
 		a->t_ns = bpf_ktime_get_ns();
+	if (options.tcp)
+		segment_note(data, length, a->t_ns);
 	if (!options.udp)
 		return;
 	last = bpf_map_lookup_elem(&last_entered, &zero);

@@ -6,6 +6,7 @@
  *     closed:      what was never handed to a device is written
  *     connecting:  the state of the connection before is forgotten, since a
  *                  socket may be used again (connect to AF_UNSPEC)
+ *   tcp_destroy_sock:  what it has beside its state is freed
  *   cgroup/sock_release: datagrams that nobody has read are written
  *
  * Does not see the end of what stands in a queueing discipline then: it is
@@ -28,7 +29,7 @@ static long send_abandon(__u32 index, struct abandoned *c)
 
 	if (at == s->tail)
 		return 1;
-	m = send_at(c->sk, s, at, 0);
+	m = send_at(c->sk, s, at, false);
 	if (!m)
 		return 1;
 	send_emit(s, m, 0, RECORD_NOT_TRANSMITTED);
@@ -73,8 +74,23 @@ int BPF_PROG(on_state, const struct sock *const_sk, int before, int state)
 		sender_closing(sk);
 	if (state == TCP_CLOSE)
 		sender_end(sk);
-	if (state == TCP_SYN_SENT)
+	if (state == TCP_SYN_SENT) {
+		struct stream *s = stream_of(sk);
+
+		if (s)
+			chunks_drop(sk, s);
 		bpf_sk_storage_delete(&streams, sk);
+	}
+	return 0;
+}
+
+SEC("?tp_btf/tcp_destroy_sock")
+int BPF_PROG(on_destroy, struct sock *sk)
+{
+	struct stream *s = stream_of(sk);
+
+	if (s)
+		chunks_drop(sk, s);
 	return 0;
 }
 

@@ -39,9 +39,6 @@ static __noinline void fragment_queue(struct datagram_socket *s,
 				      const struct sk_buff *skb,
 				      const struct fragment *part)
 {
-	if (s->fragment_id == part->id &&
-	    s->fragment_device != (__u32)skb->dev->ifindex)
-		return; /* of a device below */
 	if (!s->fragment_packets || s->fragment_id != part->id) {
 		count(fragments_out_of_turn);
 		return;
@@ -113,14 +110,14 @@ static __always_inline void datagram_handed(struct sock *sk,
 	struct fragment part = {};
 	__u64 flow, key, send_ns;
 
+	/* fragments but the last, of a device below */
+	if (s->fragment_packets && s->fragment_device != device && s->stacked)
+		return;
 	fragment_of(skb->head + skb->network_header, &part);
 	if (!part.first) {
 		fragment_queue(s, skb, &part);
 		return;
 	}
-	if (part.more && s->fragment_packets && s->fragment_id == part.id &&
-	    s->fragment_device != device)
-		return; /* of a device below */
 	size = fingerprint(transport, part.key_id, linear_after(skb),
 			   &part.tuple, &flow, &key);
 	/* a tunnel's packet whose own datagram was not followed */

@@ -206,6 +206,10 @@ struct iphdr {
 	__u8 ttl;
 };
 
+struct ipv6hdr {
+	__u8 hop_limit;
+};
+
 struct socket {
 	struct sock *sk;
 };

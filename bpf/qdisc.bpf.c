@@ -83,7 +83,7 @@ static long entry_requeue(__u32 index, struct passing *p)
 
 	if (p->at == p->s->queued)
 		return 1;
-	m = send_at(p->sk, p->s, p->at++, 0);
+	m = send_at(p->sk, p->s, p->at++, false);
 	if (!m || m->end > p->segment.end)
 		return 1;
 	if (m->end > p->segment.start)
@@ -108,7 +108,7 @@ static __always_inline long entry_queue(__u32 index, struct passing *p)
 
 	if (s->queued == s->tail)
 		return 1;
-	m = send_at(p->sk, s, s->queued, 0);
+	m = send_at(p->sk, s, s->queued, false);
 	if (!m || m->end > p->segment.end)
 		return 1;
 	/* behind it already: its own packet went by unseen */
@@ -162,7 +162,7 @@ static __always_inline long entry_leave(__u32 index, struct passing *p)
 
 	if (at == s->tail)
 		return 1;
-	m = send_at(p->sk, s, at, 0);
+	m = send_at(p->sk, s, at, false);
 	if (!m)
 		return 1;
 	start = m->end - m->size_bytes;
@@ -180,6 +180,7 @@ static __always_inline long entry_leave(__u32 index, struct passing *p)
 		send_emit(s, m, p->now, 0);
 	else
 		send_emit(s, m, 0, RECORD_NOT_TRANSMITTED);
+	chunk_leave(p->sk, s, at, SIDE_SENDER);
 	return 0;
 }
 

@@ -58,7 +58,7 @@ static __always_inline long range_read(__u32 index, struct read_context *c)
 
 	if (s->range_head == s->range_tail)
 		return 1;
-	range = range_at(c->sk, s, s->range_head, 0);
+	range = range_at(c->sk, s, s->range_head, false);
 	if (!range)
 		return 1;
 	end = range->end;
@@ -68,7 +68,7 @@ static __always_inline long range_read(__u32 index, struct read_context *c)
 		return 1;
 	}
 	range_emit(c, range, end);
-	s->range_head++;
+	chunk_leave(c->sk, s, s->range_head++, SIDE_RECEIVER);
 	return end == c->read_end;
 }
 

@@ -26,6 +26,8 @@ int BPF_PROG(on_arrive, struct sk_buff *skb)
 	return 0;
 }
 
+#define PARTS 16 /* a power of two */
+
 /* The segment that TCP has in hand on this CPU, for the hook that follows when
  * it has become readable. */
 struct segment_in_hand {
@@ -33,8 +35,10 @@ struct segment_in_hand {
 	__u64 arrive_ns;
 	__u32 start;
 	__u32 end;
-	__u16 flags;
-	__u8 ttl;
+	__u32 ttl;
+	__u32 parts; /* that TCP made it of, the last one first */
+	__u64 part_arrive_ns[PARTS];
+	__u32 part_ends[PARTS];
 };
 
 struct {
@@ -106,16 +110,15 @@ static __always_inline void range_append(struct sock *sk, struct stream *s,
 	struct readable_range *range;
 
 	if (!pending)
-		s->range_tail = s->range_head = s->range_base = 0;
-	range = pending < DEEP_RANGES ? range_at(sk, s, s->range_tail,
-						 BPF_SK_STORAGE_GET_F_CREATE) :
+		s->range_base = s->range_tail;
+	range = pending < DEEP_RANGES ? range_at(sk, s, s->range_tail, true) :
 					NULL;
 	if (range) {
 		s->range_tail++;
 	} else {
 		count(merged_reads);
 		flags |= RECORD_MERGED;
-		range = range_at(sk, s, s->range_tail - 1, 0);
+		range = range_at(sk, s, s->range_tail - 1, false);
 		if (!range)
 			return;
 	}
@@ -151,6 +154,7 @@ static __noinline void segment_of_queue(struct sock *sk,
 	const struct sk_buff *skb = sk->sk_receive_queue.prev;
 	struct tcp_skb_cb cb = {};
 
+	ret->socket = (__u64)sk;
 	ret->start = ready;
 	ret->end = tp->rcv_nxt;
 	ret->arrive_ns = 0;
@@ -167,6 +171,69 @@ static __noinline int hole_filled(struct sock *sk, struct stream *s,
 	return 0;
 }
 
+/* TCP made one of several segments while the socket was in use. Their arrivals
+ * are known by what each ends with: from the last one back to the first. */
+static __noinline bool parts_find(const struct sock *sk,
+				  struct segment_in_hand *segment)
+{
+	__u32 ports = ports_of(sk), end = segment->end;
+
+	ports = ports << 16 | ports >> 16;
+	segment->parts = 0;
+	for (__u32 i = 0; i < PARTS && end != segment->start; i++) {
+		const struct segment_arrival *a =
+			segment_arrival_of(ports, end);
+
+		if (!a || a->ports != ports || a->end != end)
+			return false;
+		segment->part_ends[i] = end;
+		segment->part_arrive_ns[i] = a->t_ns;
+		segment->parts++;
+		end -= a->bytes;
+	}
+	return end == segment->start;
+}
+
+struct parts_context {
+	struct sock *sk;
+	struct stream *s;
+	const struct tcp_sock *tp;
+	struct segment_in_hand *segment;
+};
+
+/* All parts but the last, which is as any segment. */
+static long part_ready(__u32 index, struct parts_context *c)
+{
+	__u32 ready = (__u32)c->s->ready_end + c->s->in_zero, end;
+	__u64 at = c->segment->parts - 1 - index;
+
+	if (!at || at >= PARTS)
+		return 1;
+	barrier_var(at); /* the verifier of Linux 6.1 needs the mask */
+	at &= PARTS - 1;
+	end = c->segment->part_ends[at];
+	if ((__s32)(end - ready) > 0)
+		range_ready(c->sk, c->s, c->tp, end,
+			    c->segment->part_arrive_ns[at], c->segment->ttl,
+			    /* what came before became readable unseen */
+			    !index && (__s32)(c->segment->start - ready) > 0 ?
+				    RECORD_MERGED :
+				    0);
+	return 0;
+}
+
+static __noinline void parts_ready(struct sock *sk, struct stream *s,
+				   const struct tcp_sock *tp,
+				   struct segment_in_hand *segment)
+{
+	struct parts_context c = { sk, s, tp, segment };
+
+	if ((__s32)(tp->rcv_nxt - segment->end) < 0 || !parts_find(sk, segment))
+		return;
+	bpf_loop(PARTS, part_ready, &c, 0);
+	segment->arrive_ns = segment->part_arrive_ns[0];
+}
+
 static __noinline __u16 arrival_unknown(struct segment_in_hand *segment)
 {
 	if (segment->arrive_ns)
@@ -179,7 +246,7 @@ static __noinline __u16 arrival_unknown(struct segment_in_hand *segment)
 
 static __always_inline int stream_ready(struct sock *sk)
 {
-	struct segment_in_hand *segment, other;
+	struct segment_in_hand *segment;
 	__u32 ready, rcv_nxt;
 	struct tcp_sock *tp;
 	struct stream *s;
@@ -201,10 +268,11 @@ static __always_inline int stream_ready(struct sock *sk)
 	ready = (__u32)s->ready_end + s->in_zero;
 	if ((__s32)(rcv_nxt - ready) <= 0)
 		return 0;
-	if (segment->socket != (__u64)sk ||
-	    (__s32)(segment->end - ready) <= 0) {
-		segment_of_queue(sk, tp, ready, &other);
-		segment = &other;
+	if (segment->socket != (__u64)sk || (__s32)(segment->end - ready) <= 0)
+		segment_of_queue(sk, tp, ready, segment);
+	if (segment->arrive_ns == ARRIVAL_OF_A_PART) {
+		parts_ready(sk, s, tp, segment);
+		ready = (__u32)s->ready_end + s->in_zero;
 	}
 	if (segment->arrive_ns <= ARRIVAL_OF_A_PART)
 		flags |= arrival_unknown(segment);

@@ -30,7 +30,7 @@ static __noinline void send_merge(struct sock *sk, struct stream *s, __u64 end,
 	struct pending_send *m = NULL;
 
 	if (s->tail != s->queued)
-		m = send_at(sk, s, s->tail - 1, 0);
+		m = send_at(sk, s, s->tail - 1, false);
 	if (!m) {
 		count(unrecorded_sends);
 		return;
@@ -50,9 +50,7 @@ static __always_inline void send_append(struct sock *sk, struct stream *s,
 
 	if (!pending)
 		s->base = s->tail;
-	m = pending < DEEP_SENDS ?
-		    send_at(sk, s, s->tail, BPF_SK_STORAGE_GET_F_CREATE) :
-		    NULL;
+	m = pending < DEEP_SENDS ? send_at(sk, s, s->tail, true) : NULL;
 	if (!m || (pending >= DEEP_SENDS - 1 && s->tail != s->queued)) {
 		send_merge(sk, s, end, size_bytes);
 		return;
@@ -79,7 +77,7 @@ static __noinline bool same_call(struct sock *sk, struct stream *s,
 		return false;
 	if (msg->msg_iter.iov_offset)
 		return true;
-	m = send_at(sk, s, s->tail - 1, 0);
+	m = send_at(sk, s, s->tail - 1, false);
 	if (m && start == m->end - m->size_bytes)
 		return !(msg->msg_flags & MSG_DONTWAIT); /* waits for room */
 	/* between two buffers of one call, as many further as fewer are left */

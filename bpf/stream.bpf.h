@@ -8,10 +8,10 @@
  * stream, for sockets older than the run too.
  *
  * Most sockets have little on its way, so the state itself has room for a few
- * ranges and takes 512 bytes of kernel memory. Where they do not suffice, the
- * rest goes to chunks that are allocated then, and stay. Each must stay below
- * 8000 bytes: newer kernels allocate no more at once. Older ones allow 20 kB of
- * option memory a socket (net.core.optmem_max): there the later chunks fail.
+ * ranges and takes 512 bytes of kernel memory. What they do not hold goes to
+ * chunks in a map of their own: socket storage is limited to 20 kB a socket on
+ * older kernels (net.core.optmem_max). A chunk goes when all of it has left, or
+ * with its socket.
  */
 #ifndef LATPROF_STREAM_H
 #define LATPROF_STREAM_H
@@ -22,12 +22,11 @@
 
 #define SHALLOW_SENDS 4
 #define SHALLOW_RANGES 3
-#define CHUNK_SENDS 192
-#define CHUNK_RANGES 240
-#define SEND_CHUNKS 8 /* 4 MB, the default limit, in writes of 4 kB */
-#define RANGE_CHUNKS 4
-#define DEEP_SENDS (CHUNK_SENDS * SEND_CHUNKS)
-#define DEEP_RANGES (CHUNK_RANGES * RANGE_CHUNKS)
+#define CHUNK_BITS 6
+#define CHUNK_ENTRIES (1 << CHUNK_BITS)
+#define CHUNKS 16384 /* of all sockets: a million ranges, 42 MB */
+#define DEEP_SENDS 4096 /* 4 MB, the default limit, in writes of 1 kB */
+#define DEEP_RANGES 1024
 
 struct pending_send {
 	__u64 end;
@@ -84,116 +83,131 @@ struct stream {
 	__u32 sender_pid; /* announced */
 	__u32 reader_pid;
 	__u8 announced; /* bits of enum flow_side */
+	__u8 deep; /* it has, or had, chunks */
 	struct pending_send sends[SHALLOW_SENDS];
 	struct readable_range ranges[SHALLOW_RANGES];
 };
 
 _Static_assert(sizeof(struct stream) <= 440, "a stream is 512 bytes at most");
 
-struct send_chunk {
-	struct pending_send sends[CHUNK_SENDS];
+struct chunk_key {
+	__u64 socket;
+	__u32 number;
+	__u32 side; /* enum flow_side */
 };
 
-struct range_chunk {
-	struct readable_range ranges[CHUNK_RANGES];
+struct chunk {
+	union {
+		struct pending_send sends[CHUNK_ENTRIES];
+		struct readable_range ranges[CHUNK_ENTRIES];
+	};
 };
 
-#define CHUNKS(name, chunk)                            \
-	struct {                                       \
-		__uint(type, BPF_MAP_TYPE_SK_STORAGE); \
-		__uint(map_flags, BPF_F_NO_PREALLOC);  \
-		__type(key, int);                      \
-		__type(value, struct chunk);           \
-	} name SEC(".maps")
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct stream);
+} streams SEC(".maps");
 
-CHUNKS(streams, stream);
-CHUNKS(send_chunks_0, send_chunk);
-CHUNKS(send_chunks_1, send_chunk);
-CHUNKS(send_chunks_2, send_chunk);
-CHUNKS(send_chunks_3, send_chunk);
-CHUNKS(send_chunks_4, send_chunk);
-CHUNKS(send_chunks_5, send_chunk);
-CHUNKS(send_chunks_6, send_chunk);
-CHUNKS(send_chunks_7, send_chunk);
-CHUNKS(range_chunks_0, range_chunk);
-CHUNKS(range_chunks_1, range_chunk);
-CHUNKS(range_chunks_2, range_chunk);
-CHUNKS(range_chunks_3, range_chunk);
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, CHUNKS);
+	__type(key, struct chunk_key);
+	__type(value, struct chunk);
+} chunks SEC(".maps");
 
-#define CHUNK_OF(name, n)                                         \
-	case n:                                                   \
-		chunk = bpf_sk_storage_get(&name, sk, 0, create); \
-		break
+/* What a new chunk is made of: too large for a program's stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct chunk);
+} empty_chunk SEC(".maps");
 
-/* Give `create` where it is to be filled; NULL: no memory. */
-static __noinline struct pending_send *deep_send(struct sock *sk, __u64 number,
-						 __u64 create)
+/* The chunk that holds an entry; NULL: there is none, or no memory for it. */
+static __noinline struct chunk *chunk_of(struct sock *sk, struct stream *s,
+					 __u64 number, __u32 side, bool create)
 {
-	__u32 place = number % DEEP_SENDS;
-	__u64 at = place % CHUNK_SENDS;
-	struct send_chunk *chunk = NULL;
+	struct chunk_key key = { (__u64)sk, number >> CHUNK_BITS, side };
+	struct chunk *chunk = bpf_map_lookup_elem(&chunks, &key), *empty;
+	__u32 zero = 0;
 
-	switch (place / CHUNK_SENDS) {
-		CHUNK_OF(send_chunks_0, 0);
-		CHUNK_OF(send_chunks_1, 1);
-		CHUNK_OF(send_chunks_2, 2);
-		CHUNK_OF(send_chunks_3, 3);
-		CHUNK_OF(send_chunks_4, 4);
-		CHUNK_OF(send_chunks_5, 5);
-		CHUNK_OF(send_chunks_6, 6);
-		CHUNK_OF(send_chunks_7, 7);
+	if (chunk || !create)
+		return chunk;
+	empty = bpf_map_lookup_elem(&empty_chunk, &zero);
+	if (!empty || bpf_map_update_elem(&chunks, &key, empty, BPF_NOEXIST)) {
+		count(failed_inserts);
+		return NULL;
 	}
-	if (!chunk)
-		return NULL;
-	/* older verifiers do not see the bound of a remainder */
-	barrier_var(at);
-	if (at >= CHUNK_SENDS)
-		return NULL;
-	barrier_var(at);
-	return &chunk->sends[at];
+	s->deep = 1;
+	return bpf_map_lookup_elem(&chunks, &key);
 }
 
-static __noinline struct readable_range *deep_range(struct sock *sk,
-						    __u32 number, __u64 create)
+/* An entry has left for good: its chunk goes with the last of it. */
+static __always_inline void chunk_leave(struct sock *sk, const struct stream *s,
+					__u64 number, __u32 side)
 {
-	__u32 place = number % DEEP_RANGES;
-	__u64 at = place % CHUNK_RANGES;
-	struct range_chunk *chunk = NULL;
+	struct chunk_key key = { (__u64)sk, number >> CHUNK_BITS, side };
 
-	switch (place / CHUNK_RANGES) {
-		CHUNK_OF(range_chunks_0, 0);
-		CHUNK_OF(range_chunks_1, 1);
-		CHUNK_OF(range_chunks_2, 2);
-		CHUNK_OF(range_chunks_3, 3);
-	}
-	if (!chunk)
-		return NULL;
-	barrier_var(at);
-	if (at >= CHUNK_RANGES)
-		return NULL;
-	barrier_var(at);
-	return &chunk->ranges[at];
+	if (s->deep && !((number + 1) & (CHUNK_ENTRIES - 1)))
+		bpf_map_delete_elem(&chunks, &key);
+}
+
+struct chunks_left {
+	struct chunk_key key;
+	__u32 last;
+};
+
+static long chunk_drop(__u32 index, struct chunks_left *left)
+{
+	bpf_map_delete_elem(&chunks, &left->key);
+	return left->key.number++ == left->last;
+}
+
+/* The socket goes, or begins anew. */
+static __noinline void chunks_drop(struct sock *sk, const struct stream *s)
+{
+	struct chunks_left left = { .key = { .socket = (__u64)sk } };
+
+	if (!s->deep)
+		return;
+	left.key.side = SIDE_SENDER;
+	left.key.number = s->head >> CHUNK_BITS;
+	left.last = s->tail >> CHUNK_BITS;
+	bpf_loop(DEEP_SENDS / CHUNK_ENTRIES + 2, chunk_drop, &left, 0);
+	left.key.side = SIDE_RECEIVER;
+	left.key.number = s->range_head >> CHUNK_BITS;
+	left.last = s->range_tail >> CHUNK_BITS;
+	bpf_loop(DEEP_RANGES / CHUNK_ENTRIES + 2, chunk_drop, &left, 0);
 }
 
 /* A FIFO that was empty begins at place 0 again. Only an empty one moves its
  * base: whoever looks into it from another CPU meanwhile finds nothing to look
  * at. */
 static __always_inline struct pending_send *
-send_at(struct sock *sk, struct stream *s, __u64 number, __u64 create)
+send_at(struct sock *sk, struct stream *s, __u64 number, bool create)
 {
 	__u64 place = number - s->base;
+	struct chunk *chunk;
 
-	return place < SHALLOW_SENDS ? &s->sends[place] :
-				       deep_send(sk, number, create);
+	if (place < SHALLOW_SENDS)
+		return &s->sends[place];
+	chunk = chunk_of(sk, s, number, SIDE_SENDER, create);
+	return chunk ? &chunk->sends[number & (CHUNK_ENTRIES - 1)] : NULL;
 }
 
 static __always_inline struct readable_range *
-range_at(struct sock *sk, struct stream *s, __u32 number, __u64 create)
+range_at(struct sock *sk, struct stream *s, __u32 number, bool create)
 {
 	__u32 place = number - s->range_base;
+	struct chunk *chunk;
 
-	return place < SHALLOW_RANGES ? &s->ranges[place] :
-					deep_range(sk, number, create);
+	if (place < SHALLOW_RANGES)
+		return &s->ranges[place];
+	chunk = chunk_of(sk, s, number, SIDE_RECEIVER, create);
+	return chunk ? &chunk->ranges[number & (CHUNK_ENTRIES - 1)] : NULL;
 }
 
 /* The offset of a sequence number that is less than 2 GB from a known offset.
@@ -326,7 +340,7 @@ static __noinline void send_cut(struct sock *sk, struct stream *s, __u64 end)
 	/* cut < 0: bytes were written that we did not see */
 	if (cut <= 0 || s->tail == s->queued)
 		return;
-	m = send_at(sk, s, s->tail - 1, 0);
+	m = send_at(sk, s, s->tail - 1, false);
 	if (!m)
 		return;
 	if (m->size_bytes <= cut) {

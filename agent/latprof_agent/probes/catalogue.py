@@ -167,7 +167,7 @@ PROBES = (
     Probe(
         "messages never sent (tcp)",
         TCP,
-        (_tracepoint("on_state", "inet_sock_set_state"),),
+        (_tracepoint("on_state on_destroy", "inet_sock_set_state tcp_destroy_sock"),),
         "none known",
     ),
     Probe(
