@@ -26,7 +26,7 @@ int BPF_PROG(on_arrive, struct sk_buff *skb)
 	return 0;
 }
 
-#define PARTS 16 /* a power of two */
+#define PARTS 128 /* a power of two */
 
 /* The segment that TCP has in hand on this CPU, for the hook that follows when
  * it has become readable. */
