@@ -78,22 +78,38 @@ static __always_inline __u64 net_of(__u64 dev)
 	return (__u64)BPF_CORE_READ(d, nd_net.net);
 }
 
-/* A hash of 24 bytes: addresses, ports, identification or sequence number. */
-static __always_inline __u64 mark_at(__u64 data)
-{
-	__u64 word[3] = {};
+/* The first 24 bytes of a packet from its IP header on: of IPv4 without options
+ * up to the ports. */
+struct packet_front {
+	__u64 word[3];
+};
 
+static __always_inline void front_at(__u64 data, struct packet_front *ret)
+{
 	if (bpf_rdonly_cast) {
 		const __u8 *bytes = VIEW(struct ipv6hdr, (void *)data);
 
 		for (int i = 0; i < 3; i++)
-			word[i] = *(const __u64 *)(bytes + 8 * i);
+			ret->word[i] = *(const __u64 *)(bytes + 8 * i);
 	} else {
-		bpf_probe_read_kernel(word, sizeof(word), (void *)data);
+		bpf_probe_read_kernel(ret, sizeof(*ret), (void *)data);
 	}
-	return (word[0] * 0x9e3779b97f4a7c15ULL ^ word[1]) *
+}
+
+/* Addresses, ports, identification: a hash of what tells packets apart. */
+static __always_inline __u64 front_mark(const struct packet_front *front)
+{
+	return (front->word[0] * 0x9e3779b97f4a7c15ULL ^ front->word[1]) *
 		       0x9e3779b97f4a7c15ULL ^
-	       word[2];
+	       front->word[2];
+}
+
+static __noinline bool is_marked(__u64 data, __u64 mark)
+{
+	struct packet_front front;
+
+	front_at(data, &front);
+	return front_mark(&front) == mark;
 }
 
 /* The same packet again, from a tunnel or a bridge of the same namespace? */
@@ -102,7 +118,7 @@ static __noinline bool entered_before(const struct arrival *a, __u64 dev,
 {
 	return a->dev != dev && data >= a->data &&
 	       data + length <= a->data + a->length &&
-	       net_of(a->dev) == net_of(dev) && mark_at(a->data) == a->mark;
+	       net_of(a->dev) == net_of(dev) && is_marked(a->data, a->mark);
 }
 
 /* A TCP segment that entered, by what it ends with. */
@@ -130,40 +146,46 @@ static __always_inline struct segment_arrival *segment_arrival_of(__u32 ports,
 	return bpf_map_lookup_elem(&segment_arrivals, &at);
 }
 
-/* Where it is one: its ports and sequence number, as they stand in its header.
- */
-static __always_inline void segment_note(__u64 data, __u32 length, __u64 t_ns)
+/* How many bytes of headers stand before TCP's, and in all; false where it is
+ * another protocol. */
+static __always_inline bool is_tcp(const struct packet_front *front,
+				   __u32 *header, __u32 *total)
 {
-	struct tcp_header tcp;
-	struct segment_arrival *a;
-	__u32 header, bytes, end;
-	__u16 total;
-	__u8 ip[10] = {};
+	__u64 first = front->word[0], second = front->word[1];
 
-	bpf_probe_read_kernel(ip, sizeof(ip), (void *)data);
-	if (ip[0] >> 4 == 4) {
-		if (ip[9] != IPPROTO_TCP)
-			return;
-		header = (ip[0] & 15) * 4;
-		total = (__u16)ip[2] << 8 | ip[3]; /* 0: too long to tell */
-	} else {
-		if (ip[0] >> 4 != 6 || ip[6] != IPPROTO_TCP)
-			return;
-		header = 40;
-		total = (__u16)ip[4] << 8 | ip[5];
-		total += total ? 40 : 0;
+	if ((first & 0xf0) == 0x40) {
+		*header = (first & 15) * 4;
+		*total = bpf_ntohs(first >> 16); /* 0: too long to tell */
+		return (second >> 8 & 0xff) == IPPROTO_TCP;
 	}
+	*header = 40;
+	*total = bpf_ntohs(first >> 32);
+	*total += *total ? 40 : 0;
+	return (first & 0xf0) == 0x60 && (first >> 48 & 0xff) == IPPROTO_TCP;
+}
+
+/* A segment with data: its ports and sequence number, as they stand in its
+ * header. */
+static __always_inline void segment_note(const struct packet_front *front,
+					 __u64 data, __u32 length, __u64 t_ns)
+{
+	struct segment_arrival *a;
+	struct tcp_header tcp;
+	__u32 header, total, bytes, end, ports;
+
+	if (!is_tcp(front, &header, &total))
+		return;
 	tcp_header_at((unsigned char *)data + header, &tcp);
 	bytes = (total ? total : length) - header - (tcp.offset >> 4) * 4;
 	if (!bytes)
 		return;
 	end = bpf_ntohl(tcp.sequence) + bytes;
-	header = (__u32)tcp.destination << 16 | tcp.source;
-	a = segment_arrival_of(header, end);
+	ports = (__u32)tcp.destination << 16 | tcp.source;
+	a = segment_arrival_of(ports, end);
 	if (!a)
 		return;
 	a->t_ns = t_ns;
-	a->ports = header;
+	a->ports = ports;
 	a->end = end;
 	a->bytes = bytes;
 }
@@ -173,6 +195,7 @@ static __always_inline void arrival_note(struct sk_buff *skb)
 	struct arrival *a = arrival_of((__u64)skb);
 	__u64 dev = (__u64)skb->dev, data = (__u64)skb->data;
 	__u32 length = skb->len, zero = 0;
+	struct packet_front front;
 	struct entered *last;
 	bool again;
 
@@ -182,12 +205,13 @@ static __always_inline void arrival_note(struct sk_buff *skb)
 	a->skb = (__u64)skb;
 	a->dev = dev;
 	a->data = data;
-	a->mark = mark_at(data);
+	front_at(data, &front);
+	a->mark = front_mark(&front);
 	a->length = length;
 	if (!again)
 		a->t_ns = bpf_ktime_get_ns();
 	if (options.tcp)
-		segment_note(data, length, a->t_ns);
+		segment_note(&front, data, length, a->t_ns);
 	if (!options.udp)
 		return;
 	last = bpf_map_lookup_elem(&last_entered, &zero);
@@ -199,15 +223,29 @@ static __always_inline void arrival_note(struct sk_buff *skb)
 /* Instead of a time: others were added to the packet since it entered. */
 #define ARRIVAL_OF_A_PART 1
 
-/* When this packet entered the namespace of its socket; 0 unknown. `network` is
- * how many bytes before skb->data its IP header is. */
-static __always_inline __u64 arrival_take(const struct sk_buff *skb,
-					  const struct sock *sk, __u32 network)
+/* The arrival of this packet in the namespace of its socket, NULL unknown. Its
+ * IP header is where it was then, or an older packet had this address. */
+static __always_inline struct arrival *arrival_at(const struct sk_buff *skb,
+						  const struct sock *sk)
 {
 	struct arrival *a = arrival_of((__u64)skb);
 
 	if (!a || a->skb != (__u64)skb ||
+	    a->data != (__u64)BPF_CORE_READ(skb, head) +
+			       BPF_CORE_READ(skb, network_header) ||
 	    net_of(a->dev) != (__u64)sk->__sk_common.skc_net.net)
+		return NULL;
+	return a;
+}
+
+/* When it entered; 0 unknown. `network` is how many bytes before skb->data its
+ * IP header is. */
+static __always_inline __u64 arrival_take(const struct sk_buff *skb,
+					  const struct sock *sk, __u32 network)
+{
+	struct arrival *a = arrival_at(skb, sk);
+
+	if (!a)
 		return 0;
 	a->skb = 0;
 	return skb->len + network > a->length ? ARRIVAL_OF_A_PART : a->t_ns;

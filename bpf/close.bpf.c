@@ -19,6 +19,7 @@
 struct abandoned {
 	struct sock *sk;
 	struct stream *s;
+	__u64 sent; /* by TCP, whether or not a device showed it to us */
 };
 
 static long send_abandon(__u32 index, struct abandoned *c)
@@ -32,16 +33,18 @@ static long send_abandon(__u32 index, struct abandoned *c)
 	m = send_at(c->sk, s, at, false);
 	if (!m)
 		return 1;
-	send_emit(s, m, 0, RECORD_NOT_TRANSMITTED);
+	send_emit(s, m, 0, m->end > c->sent ? RECORD_NOT_TRANSMITTED : 0);
 	return 0;
 }
 
 static __always_inline void sender_end(struct sock *sk)
 {
 	struct abandoned c = { .sk = sk, .s = stream_of(sk) };
+	struct tcp_sock *tp = tcp_of(sk);
 
-	if (!c.s || c.s->queued == c.s->tail)
+	if (!tp || !c.s || c.s->queued == c.s->tail)
 		return;
+	c.sent = tp->bytes_sent - tp->bytes_retrans;
 	bpf_loop(DEEP_SENDS, send_abandon, &c, 0);
 	c.s->tail = c.s->queued;
 }
@@ -95,7 +98,7 @@ int BPF_PROG(on_destroy, struct sock *sk)
 }
 
 struct unread {
-	__u64 socket;
+	struct datagram_socket *s;
 	__u32 number;
 	__u32 tail;
 	__u64 now;
@@ -104,13 +107,15 @@ struct unread {
 
 static long datagram_unread(__u32 index, struct unread *c)
 {
-	struct datagram_key at = { .address = c->socket };
+	struct datagram_key at = { .address = c->s->socket };
 	struct datagram *d;
 
 	if (c->number == c->tail)
 		return 1;
 	at.number = ++c->number;
-	d = bpf_map_lookup_elem(&datagrams, &at);
+	d = datagram_room(c->s, at.number);
+	if (d->at.number != at.number)
+		d = bpf_map_lookup_elem(&datagrams, &at);
 	if (!d || d->flags & DATAGRAM_READ)
 		return 0;
 	datagram_emit_received(d, c->now, c->pid, 0,
@@ -130,7 +135,7 @@ int on_release(struct bpf_sock *sk)
 	s = bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
 	if (!s || s->head == s->tail)
 		return 1;
-	c.socket = s->socket;
+	c.s = s;
 	c.number = s->head;
 	c.tail = s->tail;
 	c.now = bpf_ktime_get_ns();

@@ -23,6 +23,7 @@
 #define MORE_FRAGMENTS 0x2000
 #define FRAGMENT_OFFSET 0x1fff
 #define EEXIST 17
+#define WAITING 2 /* a power of two */
 /* In the entry of a datagram that was read before it was told to be ready:
  * `second_ns` is when. Apart from enum record_flag. */
 #define DATAGRAM_READ 0x8000
@@ -86,6 +87,9 @@ struct datagram_socket {
 	struct datagram departing; /* the one that was queued last ... */
 	/* ... and the one that left a stacked device last, for those below */
 	struct left_datagram left;
+	/* receiving: two that wait for their reader; free where number is 0 */
+	struct datagram waiting[WAITING];
+	__u64 early_reads; /* notes in the map, see datagram_read_early() */
 };
 
 _Static_assert(sizeof(struct datagram_socket) <= 440, "512 bytes at most");
@@ -214,10 +218,12 @@ static __always_inline bool datagram_enter(const struct datagram *datagram)
 
 static __noinline struct datagram_socket *datagram_decide(struct sock *sk)
 {
-	struct datagram_socket *s;
+	struct datagram_socket *s =
+		bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
 
 	if (!is_wanted(sk)) {
-		bpf_sk_storage_delete(&datagram_sockets, sk);
+		if (s)
+			bpf_sk_storage_delete(&datagram_sockets, sk);
 		return NULL;
 	}
 	s = bpf_sk_storage_get(&datagram_sockets, sk, 0,

@@ -18,10 +18,9 @@
 static __always_inline __u64 datagram_arrival(const struct sk_buff *skb,
 					      const struct sock *sk)
 {
-	struct arrival *a = arrival_of((__u64)skb);
+	struct arrival *a = arrival_at(skb, sk);
 
-	if (!a || a->skb != (__u64)skb ||
-	    net_of(a->dev) != (__u64)sk->__sk_common.skc_net.net)
+	if (!a)
 		return 0;
 	a->skb = 0;
 	return a->t_ns;
@@ -131,23 +130,59 @@ static __always_inline void datagram_emit_received(const struct datagram *d,
 	received_half(&half);
 }
 
-/* There is an entry of this number. A reader on another CPU may take a datagram
- * before the hook of its readiness has run. What else is there is of a socket
- * that had this address before. */
-static __noinline void datagram_meet(struct datagram *d)
+/* Whoever clears the number has the datagram: its reader and the hook of its
+ * readiness may meet on two CPUs. */
+static __always_inline bool datagram_claim(struct datagram *d, __u64 number)
 {
-	struct datagram *read = bpf_map_lookup_elem(&datagrams, &d->at);
+	return __sync_val_compare_and_swap(&d->at.number, number, 0) == number;
+}
 
-	if (!read || !(read->flags & DATAGRAM_READ) ||
-	    read->second_ns < d->first_ns) {
-		datagram_keep(d);
-		return;
-	}
+/* It was read before it was told to be ready. */
+static __always_inline void datagram_met(struct datagram_socket *s,
+					 struct datagram *d,
+					 const struct datagram *read)
+{
 	d->second_ns = read->second_ns;
 	datagram_emit_received(d, read->second_ns, read->pid, 0,
 			       read->flags & ~DATAGRAM_READ);
 	count_more(unmatched_datagram_reads, -1);
-	bpf_map_delete_elem(&datagrams, &d->at);
+	__sync_fetch_and_add(&s->early_reads, -1ULL);
+	bpf_map_delete_elem(&datagrams, &read->at);
+}
+
+/* Somebody has read this number already: it may have been this one. What else
+ * is there is of a socket that had this address before. */
+static __noinline void datagram_look_for_read(struct datagram_socket *s,
+					      struct datagram *d, __u64 number)
+{
+	struct datagram_key at = { .address = s->socket, .number = number };
+	struct datagram *read = bpf_map_lookup_elem(&datagrams, &at);
+
+	if (read && read->flags & DATAGRAM_READ &&
+	    read->second_ns >= d->first_ns && datagram_claim(d, number))
+		datagram_met(s, d, read);
+}
+
+/* There is no room in the socket, so it waits in the map. */
+static __noinline void datagram_wait(struct datagram_socket *s,
+				     struct datagram *d)
+{
+	struct datagram *read;
+
+	if (datagram_enter(d))
+		return;
+	read = bpf_map_lookup_elem(&datagrams, &d->at);
+	if (read && read->flags & DATAGRAM_READ &&
+	    read->second_ns >= d->first_ns)
+		datagram_met(s, d, read);
+	else
+		datagram_keep(d);
+}
+
+static __always_inline struct datagram *datagram_room(struct datagram_socket *s,
+						      __u64 number)
+{
+	return &s->waiting[number & (WAITING - 1)];
 }
 
 /* Its reader, on another CPU, was faster than the hook and the queue is empty:
@@ -178,34 +213,65 @@ static __noinline __u64 datagram_taken(const struct sock *sk)
 	return 0;
 }
 
-/* The packet that was just queued, 0 unknown. A packet that was cut
- * (UDP_SEGMENT) is gone: its parts, as what another CPU queued meanwhile, stand
- * behind it in the queue. All are numbered. */
+#define QUEUED_AT_ONCE 16
+
+/* The first of those at the queue's end that no hook has taken yet. */
+static __noinline __u64 datagram_first_of(const struct sock *sk, __u64 skb)
+{
+	for (int i = 0; i < QUEUED_AT_ONCE; i++) {
+		__u64 before =
+			(__u64)BPF_CORE_READ((const struct sk_buff *)skb, prev);
+		const struct arrival *a = arrival_of(before);
+
+		if (before == (__u64)&sk->sk_receive_queue || !a ||
+		    a->skb != before)
+			break;
+		skb = before;
+	}
+	return skb;
+}
+
+/* The packet that was just queued, 0 unknown. Several CPUs may queue theirs
+ * before the hook runs once for each. A packet that was cut (UDP_SEGMENT) is
+ * gone: its parts stand behind it in the queue. All are numbered. */
 static __always_inline __u64 datagram_queued(const struct sock *sk)
 {
-	return sk->sk_receive_queue.qlen ? (__u64)sk->sk_receive_queue.prev :
-					   datagram_taken(sk);
+	__u32 waiting = sk->sk_receive_queue.qlen;
+	__u64 skb = (__u64)sk->sk_receive_queue.prev;
+
+	if (!waiting)
+		return datagram_taken(sk);
+	return waiting == 1 ? skb : datagram_first_of(sk, skb);
 }
 
 static __always_inline int datagram_ready(struct sock *sk)
 {
 	struct datagram_socket *s = datagram_watch(sk);
 	const struct sk_buff *skb;
-	struct datagram d = {};
+	struct datagram d = {}, *room;
+	__u64 number;
 
 	if (!s)
 		return 0;
 	skb = (const struct sk_buff *)datagram_queued(sk);
-	d.at.address = (__u64)sk;
-	d.at.number = datagram_number(s, sk, (__u64)skb);
+	number = datagram_number(s, sk, (__u64)skb);
 	d.first_ns = skb ? datagram_arrival(skb, sk) : 0;
 	if (!d.first_ns)
 		return 0; /* counted when it is read */
 	datagram_describe(sk, s, skb, &d);
 	d.second_ns = bpf_ktime_get_ns();
 	d.reader = reader_note(&s->reader, d.second_ns, &d.run_delay);
-	if (!datagram_enter(&d))
-		datagram_meet(&d);
+	d.at.address = (__u64)sk;
+	room = datagram_room(s, number);
+	if (room->at.number) {
+		d.at.number = number;
+		datagram_wait(s, &d);
+		return 0;
+	}
+	*room = d;
+	__sync_lock_test_and_set(&room->at.number, number);
+	if (s->early_reads)
+		datagram_look_for_read(s, room, number);
 	return 0;
 }
 
@@ -240,7 +306,6 @@ static __always_inline void datagram_was_read(const struct datagram_socket *s,
 			   now, run_delay, &wakeup_ns))
 		flags = RECORD_NO_WAKEUP;
 	datagram_emit_received(d, now, pid, wakeup_ns, flags);
-	bpf_map_delete_elem(&datagrams, &d->at);
 }
 
 static __noinline void datagram_reader(struct datagram_socket *s, __u64 task,
@@ -254,22 +319,34 @@ static __noinline void datagram_reader(struct datagram_socket *s, __u64 task,
 		s->reader_pid = pid;
 }
 
-/* It was read before the hook of its readiness ran: a note waits for that. */
+/* Its entry is in the map, or it was read before the hook of its readiness ran:
+ * then a note waits for that. */
 static __noinline void datagram_read_early(struct datagram_socket *s,
 					   struct datagram *note,
 					   __u32 run_delay)
 {
-	struct datagram *d;
+	struct datagram *d = bpf_map_lookup_elem(&datagrams, &note->at);
+	struct datagram *room = datagram_room(s, note->at.number);
 
-	note->flags = DATAGRAM_READ | RECORD_NO_WAKEUP;
-	count(unmatched_datagram_reads); /* until it is told to be ready */
-	if (datagram_enter(note))
-		return;
-	d = bpf_map_lookup_elem(&datagrams, &note->at);
-	if (d && !(d->flags & DATAGRAM_READ)) {
+	if (!d || d->flags & DATAGRAM_READ) {
+		note->flags = DATAGRAM_READ | RECORD_NO_WAKEUP;
+		count(unmatched_datagram_reads); /* until it is told to be */
+		__sync_fetch_and_add(&s->early_reads, 1);
+		if (datagram_enter(note)) {
+			if (room->at.number != note->at.number ||
+			    !datagram_claim(room, note->at.number))
+				return;
+			d = room; /* it was told to be ready meanwhile */
+		} else {
+			d = bpf_map_lookup_elem(&datagrams, &note->at);
+			if (!d || d->flags & DATAGRAM_READ)
+				return;
+		}
 		count_more(unmatched_datagram_reads, -1);
-		datagram_was_read(s, d, note->second_ns, note->pid, run_delay);
+		__sync_fetch_and_add(&s->early_reads, -1ULL);
 	}
+	datagram_was_read(s, d, note->second_ns, note->pid, run_delay);
+	bpf_map_delete_elem(&datagrams, &note->at);
 }
 
 static __always_inline int datagram_read(struct sock *sk)
@@ -292,8 +369,8 @@ static __always_inline int datagram_read(struct sock *sk)
 	    s->reader.thread != (__u32)task->pid || s->reader_pid != note.pid)
 		datagram_reader(s, (__u64)task, task->pid,
 				sk->__sk_common.skc_num);
-	d = bpf_map_lookup_elem(&datagrams, &note.at);
-	if (d && !(d->flags & DATAGRAM_READ))
+	d = datagram_room(s, note.at.number);
+	if (d->at.number == note.at.number && datagram_claim(d, note.at.number))
 		datagram_was_read(s, d, note.second_ns, note.pid, run_delay);
 	else
 		datagram_read_early(s, &note, run_delay);

@@ -171,6 +171,7 @@ typedef struct {
 } refcount_t;
 
 struct sk_buff {
+	struct sk_buff *prev;
 	struct sock *sk;
 	struct net_device *dev;
 	char cb[48];

@@ -17,10 +17,9 @@
  * below writes when the packet left it: the last of them is `xmit`. A device
  * without a queue has one stamp for both.
  *
- * Does not see what a tunnel does with packets that lose their socket in it
- * (encryption, another namespace), nor the first bytes of UDP payload that lie
- * in pages (UDP_SEGMENT, zero copy): such datagrams are told apart by length
- * alone.
+ * Does not see TCP behind encryption (counted), nor devices of another
+ * namespace, nor the first bytes of UDP payload that lie in pages (UDP_SEGMENT,
+ * zero copy): such datagrams are told apart by length alone.
  */
 #include "datagram_send.bpf.h"
 #include "device.bpf.h"

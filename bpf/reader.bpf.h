@@ -19,7 +19,7 @@
 #include "packet.bpf.h"
 #include <bpf/bpf_helpers.h>
 
-#define DRIFT_SHIFT 13 /* clocks drift apart by less than 1 / 8192 */
+#define DRIFT_SHIFT 10 /* clocks drift apart by less than 1 / 1024 */
 #define READER_PORTS 1024 /* a power of two */
 
 struct reader {
@@ -128,7 +128,9 @@ static __always_inline __u32 reader_now(struct task_struct *task, __u64 now)
 	if (!bpf_core_field_exists(task->sched_info))
 		return 0;
 	offset = now - task->sched_info.last_arrival;
-	if (!scheduler_offset_ns || offset < scheduler_offset_at(now)) {
+	/* either clock may be ahead */
+	if (!scheduler_offset_ns ||
+	    (__s64)(offset - scheduler_offset_at(now)) < 0) {
 		scheduler_offset = offset;
 		scheduler_offset_ns = now;
 	}

@@ -260,9 +260,12 @@ static __always_inline int stream_ready(struct sock *sk)
 	if (!tp || !segment)
 		return 0;
 	if (!(s->announced & SIDE_RECEIVER)) {
+		bool first = !s->flow_in;
+
 		receiver_begin(sk, s, tp);
 		/* what is unread is the first that we see become readable */
-		s->ready_end = s->read_end;
+		if (first)
+			s->ready_end = s->read_end;
 	}
 	rcv_nxt = tp->rcv_nxt;
 	ready = (__u32)s->ready_end + s->in_zero;

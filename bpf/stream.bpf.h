@@ -226,10 +226,13 @@ static __always_inline struct stream *stream_of(struct sock *sk)
  * not watched. */
 static __noinline struct stream *stream_decide(struct sock *sk)
 {
-	struct stream *s;
+	struct stream *s = stream_of(sk);
 
 	if (!is_wanted(sk)) {
-		bpf_sk_storage_delete(&streams, sk);
+		if (s) {
+			chunks_drop(sk, s);
+			bpf_sk_storage_delete(&streams, sk);
+		}
 		return NULL;
 	}
 	s = bpf_sk_storage_get(&streams, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);

@@ -111,6 +111,9 @@ static __noinline bool is_wanted(struct sock *sk)
 		return false;
 	if (wants_socket(sk))
 		return true;
+	/* a UDP socket may get its other port later */
+	if (sk->sk_protocol == IPPROTO_UDP && options.ports[0])
+		return false;
 	if (!no)
 		no = bpf_sk_storage_get(&unwatched, sk, 0,
 					BPF_SK_STORAGE_GET_F_CREATE);

@@ -6,6 +6,7 @@ hook in its BTF, then by loading the program: never by its version.
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -225,6 +226,17 @@ def _missing_hook(way: Way) -> str:
     return ""
 
 
+def _refusal_on_trial(program: str, way: Way) -> str:
+    mount = cgroup2_mount() if way.kind == CGROUP else None
+    if not mount:
+        return refusal([program], attach=True)
+    group = os.open(mount, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return refusal([program], attach=True, cgroup=group)
+    finally:
+        os.close(group)
+
+
 def _try_way(way: Way, refused: dict[str, str]) -> str:
     """Return why a way cannot be taken, or nothing; notes what was refused.
 
@@ -234,7 +246,7 @@ def _try_way(way: Way, refused: dict[str, str]) -> str:
         return missing
     for program in way.programs:
         if program not in refused and way.kind in (FUNCTION, CGROUP):
-            refused[program] = refusal([program], attach=way.kind == FUNCTION)
+            refused[program] = _refusal_on_trial(program, way)
         if why := refused.get(program):
             return f"kernel refuses {program}: {why}"
     return ""

@@ -16,7 +16,9 @@ def first_line(error: OSError) -> str:
     return telling[0] if telling else os.strerror(error.errno or 0)
 
 
-def refusal(programs: Sequence[str], *, attach: bool = False) -> str:
+def refusal(
+    programs: Sequence[str], *, attach: bool = False, cgroup: int = -1
+) -> str:
     """Return why the kernel refuses these programs, or nothing.
 
     Every filter is on, and no socket passes them.
@@ -29,7 +31,7 @@ def refusal(programs: Sequence[str], *, attach: bool = False) -> str:
             trial.enable(program)
         trial.load()
         for program in programs if attach else ():
-            trial.attach(program)
+            trial.attach(program, cgroup)
     except OSError as error:
         return first_line(error)
     finally:
