@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -138,12 +139,13 @@ def bpf_objects(pid: int) -> set[str]:
 
 def _kernel_bpf_objects() -> set[str]:
     """All programs and maps that the kernel has."""
+    libbpf = ctypes.CDLL("libbpf.so.1")
     found = set()
-    for kind, name in (("prog", "prog_id"), ("map", "map_id")):
-        text = subprocess.run(
-            ["bpftool", "--json", kind, "list"], capture_output=True, check=True
-        ).stdout
-        found |= {f"{name} {row['id']}" for row in json.loads(text or b"[]")}
+    for kind in ("prog", "map"):
+        next_id = getattr(libbpf, f"bpf_{kind}_get_next_id")
+        number = ctypes.c_uint32()
+        while next_id(number, ctypes.byref(number)) == 0:
+            found.add(f"{kind}_id {number.value}")
     return found
 
 
