@@ -19,7 +19,10 @@ from latprof_analysis.study.samples import study_samples
 from studies import study
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
-_WHY = "needs Chromium (apt install chromium) and pip install playwright"
+_WHY = (
+    "needs Chromium (apt install chromium; Ubuntu has a snap only, which cannot "
+    "read the page) and pip install playwright"
+)
 MOST_BYTES = 1_500_000
 
 if os.environ.get("LATPROF_BROWSER_TESTS") == "1":
