@@ -223,29 +223,28 @@ static __always_inline void arrival_note(struct sk_buff *skb)
 /* Instead of a time: others were added to the packet since it entered. */
 #define ARRIVAL_OF_A_PART 1
 
-/* The arrival of this packet in the namespace of its socket, NULL unknown. Its
- * IP header is where it was then, or an older packet had this address. */
+/* The arrival of this packet in the namespace of its socket, NULL unknown. */
 static __always_inline struct arrival *arrival_at(const struct sk_buff *skb,
 						  const struct sock *sk)
 {
 	struct arrival *a = arrival_of((__u64)skb);
 
 	if (!a || a->skb != (__u64)skb ||
-	    a->data != (__u64)BPF_CORE_READ(skb, head) +
-			       BPF_CORE_READ(skb, network_header) ||
 	    net_of(a->dev) != (__u64)sk->__sk_common.skc_net.net)
 		return NULL;
 	return a;
 }
 
 /* When it entered; 0 unknown. `network` is how many bytes before skb->data its
- * IP header is. */
+ * IP header is. Where that is not where it was, an older packet had this
+ * address. */
 static __always_inline __u64 arrival_take(const struct sk_buff *skb,
 					  const struct sock *sk, __u32 network)
 {
 	struct arrival *a = arrival_at(skb, sk);
 
-	if (!a)
+	if (!a || a->data != (__u64)BPF_CORE_READ(skb, head) +
+				     BPF_CORE_READ(skb, network_header))
 		return 0;
 	a->skb = 0;
 	return skb->len + network > a->length ? ARRIVAL_OF_A_PART : a->t_ns;

@@ -80,7 +80,7 @@ struct datagram_socket {
 	__u32 segmented; /* what is on its way is of UDP_SEGMENT */
 	__u32 device; /* that packets were handed to first, announced ... */
 	__u32 stacked; /* ... and whether there are others below */
-	__u32 lower_device;
+	__u32 lower_told; /* those that were announced, as bits */
 	__u32 tail; /* receiving: datagrams that were queued ... */
 	__u32 head; /* ... and read */
 	struct reader reader;

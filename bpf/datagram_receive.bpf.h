@@ -8,9 +8,9 @@
 #include "arrival.bpf.h"
 #include "datagram.bpf.h"
 
-/* From the arrival of a packet to its socket takes less; else its delivery went
- * by unseen. */
-#define TAKEN_NS 5000000
+/* From the arrival of a packet to its socket takes less; else it was of an
+ * older packet at this address. */
+#define TAKEN_NS 100000000
 
 /* When a datagram entered; the UDP header is before skb->data. What was
  * reassembled from fragments carries the address of the last one, or the first:
@@ -23,7 +23,7 @@ static __always_inline __u64 datagram_arrival(const struct sk_buff *skb,
 	if (!a)
 		return 0;
 	a->skb = 0;
-	return a->t_ns;
+	return bpf_ktime_get_ns() - a->t_ns < TAKEN_NS ? a->t_ns : 0;
 }
 
 /* What `ss` shows as Recv-Q: memory, with the packets' overhead. */
@@ -185,6 +185,8 @@ static __always_inline struct datagram *datagram_room(struct datagram_socket *s,
 	return &s->waiting[number & (WAITING - 1)];
 }
 
+#define ENTERED_NS 5000000 /* longer ago it was delivered, unseen */
+
 /* Its reader, on another CPU, was faster than the hook and the queue is empty:
  * the first to this port of those that entered on this CPU and were not
  * delivered yet. */
@@ -201,7 +203,7 @@ static __noinline __u64 datagram_taken(const struct sock *sk)
 		const struct arrival *a = arrival_of(skb);
 		struct udp_header udp = {};
 
-		if (!skb || !a || a->skb != skb || now - a->t_ns > TAKEN_NS)
+		if (!skb || !a || a->skb != skb || now - a->t_ns > ENTERED_NS)
 			continue;
 		bpf_probe_read_kernel(
 			&udp, sizeof(udp),

@@ -61,8 +61,10 @@ static __noinline void sender_announce(struct datagram_socket *s, __u32 pid)
 static __noinline void datagram_path(struct datagram_socket *s, __u64 flow,
 				     const struct net_device *dev)
 {
-	if (device_announce(flow, dev, 0))
+	if (device_announce(flow, dev, 0)) {
 		s->device = dev->ifindex;
+		s->lower_told = 0;
+	}
 	s->stacked = is_stacked(dev);
 }
 
@@ -171,8 +173,9 @@ static __noinline void datagram_left_below(struct datagram_socket *s,
 {
 	__u32 device = dev->ifindex;
 
-	if (s->lower_device != device && device_announce(s->left.flow, dev, 1))
-		s->lower_device = device;
+	if (!(s->lower_told & device_bit(dev)) &&
+	    device_announce(s->left.flow, dev, 1))
+		s->lower_told |= device_bit(dev);
 	lower_half(s->left.flow, s->left.key, 0, s->left.number, device);
 }
 

@@ -45,6 +45,12 @@ static __noinline bool is_stacked(const struct net_device *dev)
 	return kind[0] && !(kind[0] == 'v' && kind[1] == 'e' && kind[2] == 't');
 }
 
+/* Two devices may share a bit: then one of them is not announced. */
+static __always_inline __u32 device_bit(const struct net_device *dev)
+{
+	return 1U << (dev->ifindex & 31);
+}
+
 static __noinline bool device_announce(__u64 flow, const struct net_device *dev,
 				       __u32 lower)
 {

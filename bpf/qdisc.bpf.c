@@ -191,8 +191,10 @@ static long entries_leave(__u32 index, struct passing *p)
 static __noinline void path_announce(struct stream *s,
 				     const struct net_device *dev)
 {
-	if (device_announce(s->flow_out, dev, 0))
-		s->device = dev->ifindex;
+	if (!device_announce(s->flow_out, dev, 0))
+		return;
+	s->device = dev->ifindex;
+	s->lower_told = 0;
 }
 
 /* The segment left its first device before: this is one below, or it is sent
@@ -204,8 +206,9 @@ static __noinline int segment_lower(struct stream *s, struct passing *p,
 
 	if (ifindex == s->device)
 		return 0;
-	if (ifindex != s->lower_device && device_announce(s->flow_out, dev, 1))
-		s->lower_device = ifindex;
+	if (!(s->lower_told & device_bit(dev)) &&
+	    device_announce(s->flow_out, dev, 1))
+		s->lower_told |= device_bit(dev);
 	lower_half(s->flow_out, 0, p->segment.start, p->segment.end, ifindex);
 	return 0;
 }

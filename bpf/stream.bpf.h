@@ -68,7 +68,7 @@ struct stream {
 	__u32 buffer_count;
 	__u32 out_zero; /* sequence number of the first byte */
 	__u32 device; /* that packets are handed to first */
-	__u32 lower_device; /* announced */
+	__u32 lower_told; /* devices below it that were announced, as bits */
 
 	__u64 flow_in;
 	__u64 ready_end; /* offset up to which bytes became readable ... */
