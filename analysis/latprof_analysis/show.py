@@ -209,12 +209,13 @@ def setup_sentence(summary: dict[str, Any]) -> str:
     link += bucket if known["rate_is_token_bucket"] else ""
     loss = f", {100 * known['loss']:g}% loss" if known["loss"] else ""
     plan = summary["workload"]["plan"]
-    congestion = plan and plan["congestion"]
-    congestion = congestion or summary["lab"]["settings"]["congestion_control"]
+    # a run.json from elsewhere may not tell it
+    settings = summary["lab"].get("settings") or {}
+    congestion = (plan and plan["congestion"]) or settings.get("congestion_control")
     return (
         f"{what}; lab link: {known['kind']}, {link}, "
         f"{duration(known['delay_ns'])} each way{loss}, "
-        f"MTU {known['mtu_bytes']}, {congestion}"
+        f"MTU {known['mtu_bytes']}" + (f", {congestion}" if congestion else "")
     )
 
 

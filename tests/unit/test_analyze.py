@@ -216,6 +216,14 @@ def test_bytes_that_were_changed_cost_rows_not_the_program(tmp_path, capsys, see
     assert shown.err == "" if not status else str(tmp_path / "run") in shown.err
 
 
+def test_a_run_that_tells_no_congestion_control_is_shown_without(tmp_path, capsys):
+    write_run(tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    path.write_text(path.read_text().replace('"congestion_control"', '"spoiled"'))
+    assert cli.main(["analyze", str(tmp_path / "run")]) == 0
+    assert "MTU 1500\n" in capsys.readouterr().out
+
+
 def test_a_killed_run_is_analyzed_as_far_as_it_goes(tmp_path, capsys):
     write_run(tmp_path / "run", state="running")
     (tmp_path / "run" / "summary.json").unlink()
