@@ -59,6 +59,7 @@ def message_rows(messages):
     rows["wakeup_ns"] = 0
     rows["end_to_end_ns"] = rows["read_ns"] - rows["created_ns"]
     rows["hops"] = rows["queue_bytes_at_arrival"] = 0
+    rows["translated"] = pd.NA
     for end in ("sender", "reader"):
         rows[f"{end}_pid"], rows[f"{end}_comm"] = 7, "ping"
     return rows[[column.name for column in MESSAGES.columns]]

@@ -130,11 +130,11 @@ def test_a_cluster_without_workers_is_refused(folder, scheduler):
 def test_workers_without_latprof_are_refused(
     folder, start_workers, scheduler, tmp_path
 ):
-    # before one that is installed
-    none = tmp_path / "none" / "latprof_analysis.py"
-    none.parent.mkdir()
-    none.write_text("raise ModuleNotFoundError(\"No module 'latprof_analysis'\")")
-    start_workers(1, PYTHONPATH=str(none.parent))
+    # read when Python starts, behind the finder of an editable install
+    hide = tmp_path / "hide" / "sitecustomize.py"
+    hide.parent.mkdir()
+    hide.write_text("import sys; sys.modules['latprof_analysis'] = None")
+    start_workers(1, PYTHONPATH=str(hide.parent))
     with pytest.raises(ClusterError, match="cannot import latprof_analysis: tcp"):
         scan_runs(folder, dask=scheduler)
 

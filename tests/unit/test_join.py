@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent.join.datagrams import match_datagrams
+from latprof_agent.join.flows import IPPROTO_TCP
 from latprof_agent.join.joiner import (
-    IPPROTO_TCP,
     PENDING_LIMIT,
     RANGE_KEEP_NS,
     SETTLE_NS,
@@ -105,13 +105,15 @@ def reads_of(draw, flow: int, ends: list[tuple[int, int]]) -> list[Record]:
     last = ends[-1][0]
     cuts = draw(st.sets(st.integers(1, last), max_size=12)) | {last}
     cuts |= {end for end, _ in ends if draw(st.booleans())}
-    found, read_ns = [], 0
+    found, start, read_ns = [], 0, 0
     for cut in sorted(cuts):
         sent_ns = next(t for end, t in ends if end >= cut)
         read_ns = max(read_ns, sent_ns) + draw(st.integers(1, 20_000_000))
         late = draw(st.integers(0, SETTLE_NS))
-        values = {"flow": flow, "end": cut, "read_ns": read_ns, "ready_ns": read_ns}
+        values = {"flow": flow, "start": start, "end": cut}
+        values |= {"read_ns": read_ns, "ready_ns": read_ns}
         found.append(record("received_ranges", read_ns, late, **values))
+        start = cut
     return found
 
 
@@ -160,6 +162,11 @@ def test_datagrams_that_are_alike_join_in_their_order(keys, delays, random):
     assert joined(records) == (sorted(expected), {})
 
 
+def of_one_flow(sent, ranges) -> tuple:
+    """Flow indices where there is one flow only."""
+    return np.zeros(len(sent), "i8"), np.zeros(len(ranges), "i8")
+
+
 def halves_of(xmit, arrive, keys) -> tuple:
     """Sent halves and ranges of datagrams, `end` telling which is whose."""
     sent = np.zeros(len(keys), LAYOUT.rings["sent_messages"])
@@ -192,7 +199,7 @@ def test_a_datagram_alike_takes_no_others_stamps_where_its_own_are_missing(
     for order in keep.values():
         random.shuffle(order)
     sent, ranges = sent[keep["sent"]], ranges[keep["range"]]
-    ours, theirs = match_datagrams(sent, ranges)
+    ours, theirs = match_datagrams(sent, ranges, *of_one_flow(sent, ranges))
     both = set(keep["sent"]) & set(keep["range"])
     found = dict(zip(sent["end"][ours], ranges["end"][theirs], strict=True))
     assert {i: found.get(i) for i in both} == {i: i for i in both}
@@ -203,7 +210,8 @@ def test_a_flood_of_datagrams_that_are_all_alike_joins_in_their_order():
     xmit = 10**12 + np.arange(n) * 5000
     sent, ranges = halves_of(xmit, xmit + 50_000, np.full(n, 7))
     order = np.random.default_rng(1).permutation(n)
-    ours, theirs = match_datagrams(sent[order], ranges)
+    flows = of_one_flow(sent, ranges)
+    ours, theirs = match_datagrams(sent[order], ranges, *flows)
     assert len(ours) == n
     assert (order[ours] == theirs).all()
 
@@ -212,8 +220,9 @@ def message(flow: int, end: int, at_ns: int) -> Record:
     return record("sent_messages", at_ns, 0, flow=flow, end=end, xmit_ns=at_ns)
 
 
-def range_of(flow: int, end: int, at_ns: int, key: int = 0) -> Record:
-    values = {"flow": flow, "end": end, "key": key, "read_ns": at_ns}
+def range_of(flow: int, end: int, at_ns: int, key: int = 0, start: int = 0) -> Record:
+    values = {"flow": flow, "start": start, "end": end, "key": key}
+    values |= {"read_ns": at_ns}
     return record("received_ranges", at_ns, 0, **values)
 
 

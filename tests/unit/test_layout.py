@@ -18,18 +18,27 @@ def test_a_record_has_no_hidden_padding(ring):
 
 def test_every_ring_has_a_counter_of_what_it_lost():
     layout = layout_of()
-    assert {f"lost_{ring}" for ring in layout.rings} <= set(layout.counters)
-    assert len(set(layout.counters.values())) == len(layout.counters)
+    assert set(layout.lost) == set(layout.rings)
+    for places in (layout.lost, layout.counters):
+        assert len(set(places.values())) == len(places)
 
 
-def test_counters_are_read_from_their_offsets():
+def area_of(places: dict[str, int], first: int) -> bytes:
+    """Memory with numbers from `first` at these offsets, in their order."""
+    data = bytearray(max(places.values()) + 8)
+    for number, at in enumerate(places.values(), first):
+        data[at : at + 8] = number.to_bytes(8, "little")
+    return bytes(data)
+
+
+def test_counters_and_what_rings_lost_are_read_from_their_offsets():
     layout = layout_of()
-    data = bytearray(max(layout.counters.values()) + 8)
-    for i, at in enumerate(layout.counters.values()):
-        data[at : at + 8] = (i + 1).to_bytes(8, "little")
-    assert list(layout.count(bytes(data)).values()) == [
-        i + 1 for i in range(len(layout.counters))
-    ]
+    counters, variables = area_of(layout.counters, 1), area_of(layout.lost, 1001)
+    names = [*layout.counters, *(f"lost_{ring}" for ring in layout.lost)]
+    numbers = [*range(1, len(layout.counters) + 1)]
+    numbers += range(1001, len(layout.lost) + 1001)
+    expected = dict(zip(names, numbers, strict=True))
+    assert layout.count(counters, variables) == expected
 
 
 def test_a_dtype_is_laid_out_as_the_compiler_lays_out_the_struct(tmp_path):

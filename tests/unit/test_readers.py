@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_analysis.readers import ReadError, cells, lines, read, read_runs
+from latprof_analysis.readers.parquet_writing import write_parquet
 from latprof_analysis.readers.result import Skipped
 from latprof_analysis.readers.run_schema import MESSAGES, ROUND_TRIPS
 from latprof_analysis.readers.schema import Column, Schema
 from latprof_analysis.readers.table import read_table
+from latprof_analysis.scans.scan import scan_runs
 
 DATA = Path(__file__).parent.parent / "data"
 RUN = DATA / "run"
@@ -148,6 +150,21 @@ def test_an_older_folder_lacks_columns_and_a_newer_one_has_more(engine, folder):
     assert runs.messages["read_ns"].notna().any()
     assert "colour" in runs.notes[0]
     assert list(runs.messages.columns) == [*HEADER.split(","), "run"]
+
+
+def test_a_folder_from_before_the_column_translated_is_read_whole(engine, folder):
+    # recorded when messages.csv had 31 columns
+    header, *rows = (RUN / "messages.csv").read_text().splitlines()
+    assert header.count(",") == 30
+    assert "translated" not in header
+    by_row = read_runs(folder)
+    assert (by_row.skipped_rows, len(by_row.messages)) == (0, len(rows))
+    scan = scan_runs(folder)
+    assert (scan.skipped_rows, scan.row_counts["run", "messages"]) == (0, len(rows))
+    if engine == "pyarrow":
+        write_parquet(folder)
+        (folder / "messages.csv").unlink()
+        assert read_runs(folder).messages.equals(by_row.messages)
 
 
 def test_only_the_columns_that_are_asked_for_are_kept(engine):

@@ -11,7 +11,7 @@ import latprof_agent
 import numpy as np
 import pytest
 from latprof_agent.errors import StoreError
-from latprof_agent.join.joiner import IPPROTO_TCP
+from latprof_agent.join.flows import IPPROTO_TCP
 from latprof_agent.join.message_rows import MESSAGE, REQUEST
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.recorder import HOLD_NS, Recorder
