@@ -2,82 +2,31 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from dataclasses import dataclass
-
 import numpy as np
+import pytest
+from halves import (
+    DRAIN_NS,
+    LAYOUT,
+    RECEIVER,
+    SENDER,
+    Record,
+    announcements,
+    batch_of,
+    joined,
+    message,
+    range_of,
+    record,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent.join.datagrams import match_datagrams
-from latprof_agent.join.flows import IPPROTO_TCP
 from latprof_agent.join.joiner import (
-    PENDING_LIMIT,
+    ALONE_NS,
     RANGE_KEEP_NS,
     SETTLE_NS,
+    UNREAD_NS,
     Joiner,
 )
-from latprof_agent.probes.layout import layout_of
-
-LAYOUT = layout_of()
-DRAIN_NS = 20_000_000
-SENDER, RECEIVER = 1, 2
-
-
-@dataclass(frozen=True)
-class Record:
-    """A record of a ring, when it was made and when it was in the ring."""
-
-    ring: str
-    values: tuple[tuple[str, int], ...]
-    made_ns: int
-    seen_ns: int
-
-
-def record(ring: str, made_ns: int, delay_ns: int, **values: int) -> Record:
-    return Record(ring, tuple(values.items()), made_ns, made_ns + delay_ns)
-
-
-def announcements(flow: int, *sides: int) -> list[Record]:
-    return [
-        record("flows", 0, 0, flow=flow, side=side, protocol=IPPROTO_TCP)
-        for side in sides
-    ]
-
-
-def batch_of(records: list[Record]) -> dict:
-    """One drain's arrays."""
-    batch = {}
-    for ring, dtype in LAYOUT.rings.items():
-        mine = [r for r in records if r.ring == ring]
-        batch[ring] = np.zeros(len(mine), dtype)
-        for i, found in enumerate(mine):
-            for name, value in found.values:
-                batch[ring][name][i] = value
-    return batch
-
-
-def joined(records: list[Record]) -> tuple[list, dict[str, int]]:
-    """Drain every 20 ms what is in the rings by then; all pairs, and the counts."""
-    joiner, pairs = Joiner(LAYOUT), []
-    waiting = sorted(records, key=lambda r: r.seen_ns)
-    now = 0
-    while waiting:
-        now += DRAIN_NS
-        ready = [r for r in waiting if r.seen_ns <= now]
-        waiting = waiting[len(ready) :]
-        pairs += rows_of(joiner.feed(batch_of(ready), now))
-    pairs += rows_of(joiner.finish())
-    return sorted(pairs), joiner.unmatched
-
-
-def rows_of(found) -> list:
-    """(flow or key, end, read) of each pair; 0 for a half that is not there."""
-    rows = []
-    for s, r in zip(found.sent_index, found.received_index, strict=True):
-        half = found.sent[s] if s >= 0 else found.received[r]
-        read_ns = int(found.received[r]["read_ns"]) if r >= 0 else 0
-        rows.append((int(half["flow"]), int(half["key"]), int(half["end"]), read_ns))
-    return rows
 
 
 @st.composite
@@ -216,16 +165,6 @@ def test_a_flood_of_datagrams_that_are_all_alike_joins_in_their_order():
     assert (order[ours] == theirs).all()
 
 
-def message(flow: int, end: int, at_ns: int) -> Record:
-    return record("sent_messages", at_ns, 0, flow=flow, end=end, xmit_ns=at_ns)
-
-
-def range_of(flow: int, end: int, at_ns: int, key: int = 0, start: int = 0) -> Record:
-    values = {"flow": flow, "start": start, "end": end, "key": key}
-    values |= {"read_ns": at_ns}
-    return record("received_ranges", at_ns, 0, **values)
-
-
 def test_what_finds_no_partner_is_given_out_and_counted_by_cause():
     records = announcements(1, SENDER, RECEIVER) + announcements(2, RECEIVER)
     records += [message(1, 100, 1000), message(1, 200, 2000), range_of(1, 100, 9000)]
@@ -256,50 +195,50 @@ def test_a_sender_that_tells_too_late_is_counted_and_not_joined_to_another():
     assert unmatched == {"sent, receiver's half too late": 1}
 
 
-def test_memory_is_bounded_where_no_partner_ever_comes():
+def test_a_message_whose_range_record_was_lost_takes_no_stamps_of_the_next():
+    records = announcements(1, SENDER, RECEIVER)
+    records += [message(1, end, 1000) for end in (100, 200, 300)]
+    # the record of (100, 200] was lost: the next begins behind it
+    records += [range_of(1, 100, 5000), range_of(1, 300, 7000, start=200)]
+    rows, unmatched = joined(records)
+    assert rows == [(1, 0, 100, 5000), (1, 0, 200, 0), (1, 0, 300, 7000)]
+    assert unmatched == {"sent, no receiver's half": 1}
+
+
+def given_out_after(records: list[Record], after_ns: int) -> int:
+    """How many halves leave once nothing new came for that long."""
     joiner = Joiner(LAYOUT)
-    joiner.feed(batch_of(announcements(1, SENDER, RECEIVER)), 0)
-    batch = batch_of([])
-    batch["sent_messages"] = np.zeros(PENDING_LIMIT // 4, LAYOUT.rings["sent_messages"])
-    batch["sent_messages"]["flow"] = 1
-    given_out, held_bytes = 0, []
-    tracemalloc.start()
-    for i in range(24):
-        size = len(batch["sent_messages"])
-        batch["sent_messages"]["end"] = np.arange(i * size, (i + 1) * size) + 1
-        given_out += len(joiner.feed(batch, i * DRAIN_NS).sent_index)
-        held_bytes.append(tracemalloc.get_traced_memory()[0])
-    tracemalloc.stop()
-    # six times the limit came in: all but the limit were given out, as halves
-    assert given_out == 24 * (PENDING_LIMIT // 4) - PENDING_LIMIT
-    assert joiner.unmatched == {"sent, no receiver's half": given_out}
-    assert held_bytes[-1] <= 1.2 * held_bytes[5]
+    now = max(r.seen_ns for r in records) + DRAIN_NS
+    found = len(joiner.feed(batch_of(records), now).sent_index)
+    nothing = batch_of([])
+    assert joiner.waiting()
+    return found + len(joiner.feed(nothing, now + after_ns).sent_index)
 
 
-def test_flows_that_are_not_used_are_let_go(monkeypatch):
-    # halves are kept for 15 drains, so 300 flows and the old one are in use
-    limit, fresh, drains = 800, 20, 100
-    monkeypatch.setattr("latprof_agent.join.joiner.FLOW_LIMIT", limit)
-    joiner, rows, expected = Joiner(LAYOUT), [], []
-    old = 10**6
-    for i in range(drains):
-        now = (i + 1) * DRAIN_NS
-        flows = [i * fresh + n + 1 for n in range(fresh)]
-        records = announcements(old, SENDER, RECEIVER) if i == 0 else []
-        for flow in flows:
-            records += announcements(flow, SENDER, RECEIVER)
-        for flow, end in [(old, i + 1), *((flow, 7) for flow in flows)]:
-            records += [message(flow, end, now - 9), range_of(flow, end, now - 5)]
-            expected.append((flow, 0, end, now - 5))
-        rows += rows_of(joiner.feed(batch_of(records), now))
-        assert len(joiner.flows) <= limit + fresh
-        assert joiner.flows.index(joiner.flows.table["flow"]).tolist() == list(
-            range(len(joiner.flows))
-        )
-    rows += rows_of(joiner.finish())
-    assert sorted(rows) == sorted(expected)
-    gone = drains * fresh + 1 - len(joiner.flows)
-    assert joiner.unmatched == {"flows released": gone}
+@pytest.mark.parametrize("key", [0, 9])
+def test_a_half_whose_receiver_is_not_here_leaves_after_seconds_of_silence(key):
+    here = [record("flows", 0, 0, flow=1, side=SENDER)]
+    here.append(record("sent_messages", 9, 0, flow=1, key=key, end=1, xmit_ns=9))
+    assert given_out_after(here, ALONE_NS // 2) == 0
+    assert given_out_after(here, ALONE_NS) == 1
+
+
+def test_a_half_whose_tcp_receiver_is_here_stays_however_late_it_reads():
+    records = [*announcements(1, SENDER, RECEIVER), message(1, 100, 1000)]
+    assert given_out_after(records, 10 * UNREAD_NS) == 0
+
+
+def test_a_datagram_whose_receiver_is_here_waits_for_it_unless_a_later_one_was_read():
+    records = [record("flows", 0, 0, flow=1, side=side) for side in (SENDER, RECEIVER)]
+    for number in (1, 2):
+        values = {"flow": 1, "key": number, "end": number, "xmit_ns": 1000 * number}
+        records.append(record("sent_messages", 1000 * number, 0, **values))
+    assert given_out_after(records, UNREAD_NS // 2) == 0
+    assert given_out_after(records, UNREAD_NS) == 2
+    times = {"arrive_ns": 3000, "read_ns": 4000}
+    records.append(record("received_ranges", 4000, 0, flow=1, key=2, **times))
+    assert given_out_after(records, ALONE_NS // 2) == 1
+    assert given_out_after(records, ALONE_NS) == 2
 
 
 def test_retransmitted_segments_count_to_the_messages_they_overlap():

@@ -20,40 +20,6 @@ NEAR = sorted(range(-8, 9), key=abs)
 TIME_BITS = 42  # 73 minutes
 
 
-LONGEST_NS = 10_000_000_000  # on its way, where only the fingerprint tells
-
-
-def translated_pairs(sent: Array, ranges: Array) -> list[tuple[int, int]]:
-    """Return pairs of flow numbers, a sender's and a receiver's, that are one flow.
-
-    A translator (NAT) leaves a datagram's fingerprint as it is. Each flow must be like
-    one other only.
-    """
-    keys = np.intersect1d(sent["key"], ranges["key"])
-    sent, ranges = (
-        sent[np.isin(sent["key"], keys)],
-        ranges[np.isin(ranges["key"], keys)],
-    )
-    flows: dict[int, set[tuple[int, int]]] = {}
-    for half in sent:
-        since = int(half["flow"]), int(half["xmit_ns"])
-        flows.setdefault(int(half["key"]), set()).add(since)
-    pairs: set[tuple[int, int]] = set()
-    for half in ranges:
-        arrive_ns = int(half["arrive_ns"])
-        pairs |= {
-            (flow, int(half["flow"]))
-            for flow, xmit_ns in flows[int(half["key"])]
-            if 0 <= arrive_ns - xmit_ns <= LONGEST_NS
-        }
-    senders, receivers = [p[0] for p in pairs], [p[1] for p in pairs]
-    return [
-        (sender, receiver)
-        for sender, receiver in pairs
-        if senders.count(sender) == 1 and receivers.count(receiver) == 1
-    ]
-
-
 def match_datagrams(
     sent: Array, ranges: Array, sent_flow: Array, range_flow: Array
 ) -> tuple[Array, Array]:
@@ -63,6 +29,8 @@ def match_datagrams(
     """
     datagrams = np.flatnonzero((sent["key"] != 0) & (sent["xmit_ns"] != 0))
     received = np.flatnonzero(ranges["key"] != 0)
+    # the rest would be sorted for nothing: a flood to a host that is not here
+    datagrams = datagrams[_is_in(sent_flow[datagrams], range_flow[received])]
     if not len(datagrams) or not len(received):
         return np.empty(0, "i8"), np.empty(0, "i8")
     sent_keys = _keys(sent["key"][datagrams], sent_flow[datagrams])
@@ -88,6 +56,13 @@ def match_datagrams(
     found = np.flatnonzero(choice >= 0)
     chosen, first = np.unique(choice[found], return_index=True)
     return datagrams[chosen], received[found[first]]
+
+
+def _is_in(flow: Array, others: Array) -> Array:
+    """Whether flow indices are among others; -1 is one, too. Sorts nothing."""
+    table = np.zeros(max(flow.max(initial=-1), others.max(initial=-1)) + 2, bool)
+    table[others] = True
+    return np.asarray(table[flow])
 
 
 def _keys(fingerprints: Array, flow: Array) -> Array:

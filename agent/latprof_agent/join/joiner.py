@@ -18,14 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_agent.capture.rings import Batch
-from latprof_agent.join.datagrams import match_datagrams, translated_pairs
+from latprof_agent.join.datagrams import match_datagrams
 from latprof_agent.join.flows import Flows
 from latprof_agent.join.lower_devices import LowerTransmits
+from latprof_agent.join.retransmits import Retransmits, newest
+from latprof_agent.join.stream_key import OFFSET_BITS, stream_key
+from latprof_agent.join.translations import Translations
 from latprof_agent.probes.layout import Layout
 
 Array = NDArray[Any]
 
-OFFSET_BITS = 44  # 17 TB in one direction of one connection
 # A stamp is taken up to this long before its record is in the ring.
 SETTLE_NS = 2_000_000
 # A sender that lost its CPU in a send call may tell what the call gave this late.
@@ -35,7 +37,7 @@ RANGE_KEEP_NS = 300_000_000
 ALONE_NS = 3_000_000_000
 UNREAD_NS = 60_000_000_000
 PENDING_LIMIT = 1 << 18
-RARE_LIMIT = 1 << 16
+ALONE_LIMIT = 1 << 16  # without a receiver: 0.13 s of a flood of 500,000/s
 FLOW_LIMIT = 1 << 17  # 40 MB
 FOREVER = np.iinfo(np.int64).max
 
@@ -76,12 +78,13 @@ class Joiner:
         self._sent = np.empty(0, layout.rings["sent_messages"])
         self._ranges = np.empty(0, layout.rings["received_ranges"])
         self._early = np.empty(0, layout.rings["early_segments"])
-        self._retransmits = np.empty(0, layout.rings["retransmits"])
+        self._retransmits = Retransmits(self.flows, layout.rings["retransmits"])
         # by flow: the end of the last range that was released
         self._forgotten = np.empty(0, "i8")
         # by flow: when the last datagram was sent that was received, too
         self._met_ns = np.empty(0, "i8")
-        self._lower = LowerTransmits(layout.rings["lower_transmits"])
+        self._lower = LowerTransmits()
+        self._translations = Translations(self.flows)
 
     def _count(self, cause: str, n: int) -> None:
         if n:
@@ -101,6 +104,7 @@ class Joiner:
             self._count("flows released", flows - len(stay))
             self._forgotten = self._forgotten[stay]
             self._met_ns = self._met_ns[stay]
+            self._translations.release(stay)
         if len(batch["flows"]):
             self.flows.add(batch["flows"])
             fresh = len(self.flows) - len(self._forgotten)
@@ -109,9 +113,8 @@ class Joiner:
         for task in batch["tasks"]:
             comm = bytes(task["comm"]).split(b"\0")[0].decode(errors="replace")
             self.comms[int(task["pid"])] = comm
-        self._early = _newest(self._early, batch["early_segments"])
-        resent = _packets_of(batch["retransmits"])
-        self._retransmits = _newest(self._retransmits, resent)
+        self._early = newest(self._early, batch["early_segments"])
+        self._retransmits.add(batch["retransmits"])
         self._lower.add(batch["lower_transmits"])
         self._sent = np.concatenate([self._sent, batch["sent_messages"]])
         self._ranges = np.concatenate([self._ranges, batch["received_ranges"]])
@@ -144,6 +147,7 @@ class Joiner:
         self._lower.last_xmit(at_hand.sent, np.flatnonzero(done_sent))
         alone, kept = self._leave_ranges(at_hand, settled_ns)
         self._sent = self._sent[~done_sent]
+        self._forget_lower(settled_ns)
         self._ranges = np.concatenate([ranges[kept], held])
         sent_index, alone_index = np.flatnonzero(done_sent), np.flatnonzero(alone)
         none = np.full(len(alone_index), -1, "i8")
@@ -163,11 +167,11 @@ class Joiner:
         stream = stream[ends > self._forgotten[halves.sent_flow[stream]]]
         if not len(stream) or not len(received):
             return
-        keys = _stream_key(halves.range_flow[received], ranges["end"][received])
+        keys = stream_key(halves.range_flow[received], ranges["end"][received])
         order = np.argsort(keys)
         keys, received = keys[order], received[order]
         flow = halves.sent_flow[stream]
-        at = np.searchsorted(keys, _stream_key(flow, sent["end"][stream]))
+        at = np.searchsorted(keys, stream_key(flow, sent["end"][stream]))
         inside = at < len(keys)
         at[~inside] = 0
         same = inside & (keys[at] >> OFFSET_BITS == flow)
@@ -178,7 +182,10 @@ class Joiner:
         halves.used[received[at[same]]] = True
 
     def _match_datagrams(self, halves: _Halves) -> None:
-        self._unite_translated(halves)
+        both = halves.sent, halves.sent_flow, halves.ranges, halves.range_flow
+        if self._translations.unite(*both):
+            halves.sent_flow[:] = self.flows.index(halves.sent["flow"])
+            halves.range_flow[:] = self.flows.index(halves.ranges["flow"])
         sent, received = match_datagrams(
             halves.sent, halves.ranges, halves.sent_flow, halves.range_flow
         )
@@ -188,22 +195,6 @@ class Joiner:
         xmit_ns = halves.sent["xmit_ns"][sent].astype("i8")
         known = flow >= 0
         np.maximum.at(self._met_ns, flow[known], xmit_ns[known])
-
-    def _unite_translated(self, halves: _Halves) -> None:
-        """Find flows of datagrams that a translator (NAT) has made two of."""
-        flows = self.flows
-        sender_alone = np.r_[flows.sender_here & ~flows.receiver_here, False]
-        receiver_alone = np.r_[flows.receiver_here & ~flows.sender_here, False]
-        sent = halves.sent[(halves.sent["key"] != 0) & sender_alone[halves.sent_flow]]
-        received = halves.ranges[
-            (halves.ranges["key"] != 0) & receiver_alone[halves.range_flow]
-        ]
-        if not len(sent) or not len(received):
-            return
-        for other, number in translated_pairs(sent, received):
-            flows.unite(number, other)
-        halves.sent_flow[:] = flows.index(halves.sent["flow"])
-        halves.range_flow[:] = flows.index(halves.ranges["flow"])
 
     def _done_sent(self, halves: _Halves, settled_ns: int) -> Array:
         """Which sent halves are given out: joined, or without hope."""
@@ -223,15 +214,24 @@ class Joiner:
 
     def _waited_long(self, halves: _Halves, at: Array, settled_ns: int) -> Array:
         """Which of these sent halves have waited so long that none will come."""
-        flow, sent = halves.sent_flow[at], halves.sent[at]
-        left_ns = np.maximum(sent["xmit_ns"], sent["send_ns"]).astype("i8")
+        flow, sent = halves.sent_flow[at], halves.sent
+        datagram = sent["key"][at] != 0
+        left_ns = np.maximum(sent["xmit_ns"], sent["send_ns"])[at].astype("i8")
         receiver_here = np.r_[self.flows.receiver_here, False][flow]
         later = np.r_[self._met_ns, 0][flow] > left_ns
-        alone = ~receiver_here | ((sent["key"] != 0) & later)
+        alone = ~receiver_here | (datagram & later)
         patience = np.where(alone, ALONE_NS, UNREAD_NS)
         # what is read from a stream is never lost, however late it is
-        stays = receiver_here & (sent["key"] == 0) & (settled_ns != FOREVER)
-        return np.asarray((left_ns < settled_ns - patience) & ~stays)
+        stays = receiver_here & ~datagram & (settled_ns != FOREVER)
+        over = (left_ns < settled_ns - patience) & ~stays
+        over[np.flatnonzero(~receiver_here)[:-ALONE_LIMIT]] = True
+        return np.asarray(over)
+
+    def _forget_lower(self, settled_ns: int) -> None:
+        """Keep of lower devices what a half that waits, or comes late, will ask for."""
+        waiting_ns = self._sent["xmit_ns"][self._sent["xmit_ns"] > 0].astype("i8")
+        oldest_ns = waiting_ns.min(initial=settled_ns - RANGE_KEEP_NS)
+        self._lower.forget_before(int(oldest_ns))
 
     def _forgotten_of(self, halves: _Halves, at: Array) -> Array:
         flow = halves.sent_flow[at]
@@ -260,9 +260,9 @@ class Joiner:
         """Arrival of the early segment that holds each end; 0 unknown."""
         if not len(self._early):
             return np.zeros(len(end), "i8")
-        keys = _stream_key(self.flows.index(self._early["flow"]), self._early["end"])
+        keys = stream_key(self.flows.index(self._early["flow"]), self._early["end"])
         order = np.argsort(keys, kind="stable")
-        at = np.searchsorted(keys[order], _stream_key(self.flows.index(flow), end))
+        at = np.searchsorted(keys[order], stream_key(self.flows.index(flow), end))
         inside = at < len(order)
         at[~inside] = 0
         found = order[at]
@@ -271,36 +271,4 @@ class Joiner:
 
     def retransmits_of(self, flow: Array, start: Array, end: Array) -> Array:
         """How many retransmitted packets overlap each range [start, end)."""
-        if not len(self._retransmits):
-            return np.zeros(len(end), "i8")
-        index = self.flows.index(flow)
-        again = self.flows.index(self._retransmits["flow"])
-        first = np.sort(_stream_key(again, self._retransmits["start"]))
-        behind = np.sort(_stream_key(again, self._retransmits["end"]))
-        # those that begin before the range ends, less those that end before it
-        begun = np.searchsorted(first, _stream_key(index, end))
-        over = np.searchsorted(behind, _stream_key(index, start), "right")
-        return np.asarray(begun - over)
-
-
-def _stream_key(flow: Array, offset: Array) -> Array:
-    return np.asarray(flow << OFFSET_BITS | offset.astype("i8"))
-
-
-def _newest(kept: Array, new: Array) -> Array:
-    return np.concatenate([kept, new])[-RARE_LIMIT:] if len(new) else kept
-
-
-def _packets_of(segments: Array) -> Array:
-    """Cut retransmitted segments as the device does, to one record per packet."""
-    start, end = (segments[name].astype("i8") for name in ("start", "end"))
-    size = segments["packet_bytes"].astype("i8")
-    size = np.where(size > 0, size, np.maximum(end - start, 1))
-    counts = np.maximum(-((start - end) // size), 1)
-    packets = np.repeat(segments, counts)
-    which = np.arange(len(packets)) - np.repeat(np.cumsum(counts) - counts, counts)
-    size = np.repeat(size, counts)
-    packets["start"] += (which * size).astype("u8")
-    full_end = packets["start"] + size.astype("u8")
-    packets["end"] = np.minimum(full_end, packets["end"])
-    return packets
+        return self._retransmits.overlapping(flow, start, end)

@@ -6,55 +6,114 @@ is the message's `qdisc` and no part of its transit.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_agent.join.stream_key import stream_key
+
 Array = NDArray[Any]
 
-KEPT = 1 << 18
+KEPT = 1 << 18  # records: 13 MB
+# More tables than this become one, so that slow senders' do not pile up.
+MOST_TABLES = 64
+
+
+class _Table(NamedTuple):
+    """What one device has passed on in some time, ordered by flow and end.
+
+    What went by it again is left out: a key tells the place in `flows`, and an end.
+    """
+
+    ifindex: int
+    last_ns: int
+    flows: Array
+    keys: Array
+    records: Array
+
+    def find(self, halves: Array) -> Array:
+        """Index of the record that holds each half's end; -1 none."""
+        flow = np.searchsorted(self.flows, halves["flow"])
+        known = flow < len(self.flows)
+        flow[~known] = 0
+        known &= self.flows[flow] == halves["flow"]
+        at = np.searchsorted(self.keys, stream_key(flow, halves["end"]))
+        known &= at < len(self.keys)
+        at[~known] = 0
+        found = self.records[at]
+        known &= (found["flow"] == halves["flow"]) & (found["key"] == halves["key"])
+        stream = found["start"] < halves["end"]
+        datagram = found["end"] == halves["end"]
+        known &= np.where(halves["key"] == 0, stream, datagram)
+        return np.where(known, at, -1)
+
+
+def _tables_of(records: Array) -> list[_Table]:
+    return [
+        _table(int(ifindex), records[records["ifindex"] == ifindex])
+        for ifindex in np.unique(records["ifindex"])
+    ]
+
+
+def _table(ifindex: int, records: Array) -> _Table:
+    stream, t_ns = records["key"] == 0, records["t_ns"]
+    by = np.where(stream, t_ns, records["end"])
+    records = records[np.lexsort((t_ns, by, records["flow"]))]
+    first = np.r_[True, records["flow"][1:] != records["flow"][:-1]]
+    keys = stream_key(np.cumsum(first) - 1, records["end"])
+    # what tells no byte or datagram that is new was sent again
+    new = np.r_[True, keys[1:] > np.maximum.accumulate(keys)[:-1]]
+    flows = records["flow"][first]
+    return _Table(ifindex, int(t_ns.max()), flows, keys[new], records[new])
 
 
 class LowerTransmits:
     """Takes such records in; tells of sent halves when they left for good."""
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self._records = np.empty(0, dtype)
+    def __init__(self) -> None:
+        self._tables: list[_Table] = []  # the oldest first
+
+    def __len__(self) -> int:
+        return sum(len(table.records) for table in self._tables)
 
     def add(self, records: Array) -> None:
-        """Take in records of the ring."""
-        if len(records):
-            self._records = np.concatenate([self._records, records])[-KEPT:]
+        """Take in records of the ring; only these are sorted."""
+        if not len(records):
+            return
+        self._tables += _tables_of(records)
+        if len(self._tables) > MOST_TABLES:
+            old, new = (
+                self._tables[: MOST_TABLES // 2],
+                self._tables[MOST_TABLES // 2 :],
+            )
+            self._tables = _tables_of(np.concatenate([t.records for t in old])) + new
+        while len(self) > KEPT and len(self._tables) > 1:
+            del self._tables[0]
+
+    def forget_before(self, t_ns: int) -> None:
+        """No half will be asked for that left its first device before."""
+        self._tables = [table for table in self._tables if table.last_ns >= t_ns]
 
     def last_xmit(self, sent: Array, at: Array) -> None:
-        """Put the last device's time into these sent halves."""
-        at = at[sent["xmit_ns"][at] > 0] if len(self._records) else at[:0]
-        at = at[np.isin(sent["flow"][at], self._records["flow"])]
-        if not len(at):
+        """Put the last device's time into these sent halves.
+
+        Where one is sent again it passes again: of each device the first time counts.
+        """
+        if not self._tables:
             return
-        for ifindex in np.unique(self._records["ifindex"]):
-            mine = self._records[self._records["ifindex"] == ifindex]
-            # sent again it passes again: the first time counts
-            mine = mine[np.lexsort((mine["t_ns"], mine["end"], mine["flow"]))]
-            found = _covering(mine, sent[at])
-            there = found >= 0
-            times = mine["t_ns"][found[there]]
-            old = sent["xmit_ns"][at[there]]
-            sent["xmit_ns"][at[there]] = np.maximum(old, times)
-
-
-def _covering(records: Array, halves: Array) -> Array:
-    """Index of the first record that holds each half's end; -1 none."""
-    pair = np.dtype([("flow", "u8"), ("end", "u8")])
-    keys, wanted = np.empty(len(records), pair), np.empty(len(halves), pair)
-    for name in ("flow", "end"):
-        keys[name], wanted[name] = records[name], halves[name]
-    at = np.searchsorted(keys, wanted)
-    inside = at < len(records)
-    at[~inside] = 0
-    found = records[at]
-    same = inside & (found["flow"] == halves["flow"]) & (found["key"] == halves["key"])
-    stream = found["start"] < halves["end"]
-    datagram = found["end"] == halves["end"]
-    return np.where(same & np.where(halves["key"] == 0, stream, datagram), at, -1)
+        at = at[sent["xmit_ns"][at] > 0]
+        first_ns = sent["xmit_ns"][at]
+        last_ns = first_ns.copy()
+        waiting = {table.ifindex: np.ones(len(at), bool) for table in self._tables}
+        for table in self._tables:
+            mine = waiting[table.ifindex]
+            asking = np.flatnonzero(mine & (first_ns <= table.last_ns))
+            if not len(asking):
+                continue
+            found = table.find(sent[at[asking]])
+            there = asking[found >= 0]
+            times = table.records["t_ns"][found[found >= 0]]
+            last_ns[there] = np.maximum(last_ns[there], times)
+            mine[there] = False
+        sent["xmit_ns"][at] = last_ns

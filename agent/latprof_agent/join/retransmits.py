@@ -1,0 +1,60 @@
+"""Segments that TCP sent again, as packets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_agent.join.flows import Flows
+from latprof_agent.join.stream_key import stream_key
+
+Array = NDArray[Any]
+
+RARE_LIMIT = 1 << 16
+
+
+def newest(kept: Array, new: Array) -> Array:
+    """Add records of a kind that is rare; the oldest go."""
+    return np.concatenate([kept, new])[-RARE_LIMIT:] if len(new) else kept
+
+
+class Retransmits:
+    """The packets that were sent again lately."""
+
+    def __init__(self, flows: Flows, dtype: np.dtype[Any]) -> None:
+        self._flows = flows
+        self._packets = np.empty(0, dtype)
+
+    def add(self, segments: Array) -> None:
+        """Take in records of the ring."""
+        self._packets = newest(self._packets, packets_of(segments))
+
+    def overlapping(self, flow: Array, start: Array, end: Array) -> Array:
+        """How many packets overlap each range [start, end) of a flow number."""
+        if not len(self._packets):
+            return np.zeros(len(end), "i8")
+        index = self._flows.index(flow)
+        again = self._flows.index(self._packets["flow"])
+        first = np.sort(stream_key(again, self._packets["start"]))
+        behind = np.sort(stream_key(again, self._packets["end"]))
+        # those that begin before the range ends, less those that end before it
+        begun = np.searchsorted(first, stream_key(index, end))
+        over = np.searchsorted(behind, stream_key(index, start), "right")
+        return np.asarray(begun - over)
+
+
+def packets_of(segments: Array) -> Array:
+    """Cut retransmitted segments as the device does, to one record per packet."""
+    start, end = (segments[name].astype("i8") for name in ("start", "end"))
+    size = segments["packet_bytes"].astype("i8")
+    size = np.where(size > 0, size, np.maximum(end - start, 1))
+    counts = np.maximum(-((start - end) // size), 1)
+    packets = np.repeat(segments, counts)
+    which = np.arange(len(packets)) - np.repeat(np.cumsum(counts) - counts, counts)
+    size = np.repeat(size, counts)
+    packets["start"] += (which * size).astype("u8")
+    full_end = packets["start"] + size.astype("u8")
+    packets["end"] = np.minimum(full_end, packets["end"])
+    return packets

@@ -1,0 +1,118 @@
+"""Flows of datagrams that a translator (NAT) made two of, found by fingerprint.
+
+It leaves a datagram's fingerprint as it is. Only flows are looked at of which one end
+is here, and of each that comes in a few datagrams: most come from other hosts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_agent.join.flows import Flows
+
+Array = NDArray[Any]
+
+# Looks at datagrams of one incoming flow, and of all at one time.
+LOOKS = 64
+LOOKS_AT_ONCE = 256
+LONGEST_NS = 10_000_000_000  # on its way, where only the fingerprint tells
+
+
+def translated_pairs(sent: Array, ranges: Array) -> list[tuple[int, int]]:
+    """Return pairs of flow numbers, a sender's and a receiver's, that are one flow.
+
+    Each flow must be like one other only, in all datagrams whose keys are in both.
+    """
+    keys = np.intersect1d(sent["key"], ranges["key"])
+    sent = _span_of(sent[np.isin(sent["key"], keys)], "xmit_ns")
+    ranges = _span_of(ranges[np.isin(ranges["key"], keys)], "arrive_ns")
+    sent_alone, ranges_alone = (
+        np.bincount(np.searchsorted(keys, side["key"]), minlength=len(keys)) == 1
+        for side in (sent, ranges)
+    )
+    plain = keys[sent_alone & ranges_alone]
+    doubted = [
+        np.unique(side["flow"][~np.isin(side["key"], plain)]) for side in (sent, ranges)
+    ]
+    # both are ordered by key, with each key once
+    sent, ranges = (side[np.isin(side["key"], plain)] for side in (sent, ranges))
+    due = (sent["first_ns"] <= ranges["last_ns"]) & (
+        sent["last_ns"] + LONGEST_NS >= ranges["first_ns"]
+    )
+    pairs = np.unique(
+        np.stack([sent["flow"][due], ranges["flow"][due]], axis=1), axis=0
+    )
+    good = np.ones(len(pairs), bool)
+    for column, others in zip(pairs.T, doubted, strict=True):
+        _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
+        good &= (counts[place] == 1) & ~np.isin(column, others)
+    return [(int(sender), int(receiver)) for sender, receiver in pairs[good]]
+
+
+_SPAN = np.dtype([("key", "u8"), ("flow", "u8"), ("first_ns", "i8"), ("last_ns", "i8")])
+
+
+def _span_of(halves: Array, stamp: str) -> Array:
+    """One row for each key and flow, in their order: when the first and last went."""
+    order = np.lexsort((halves[stamp], halves["flow"], halves["key"]))
+    halves = halves[order]
+    new = (halves["key"][1:] != halves["key"][:-1]) | (
+        halves["flow"][1:] != halves["flow"][:-1]
+    )
+    first = np.flatnonzero(np.r_[np.ones(min(len(halves), 1), bool), new])
+    last = np.r_[first[1:], len(halves)][: len(first)] - 1
+    found = np.empty(len(first), _SPAN)
+    found["key"], found["flow"] = halves["key"][first], halves["flow"][first]
+    found["first_ns"] = halves[stamp][first]
+    found["last_ns"] = halves[stamp][last]
+    return found
+
+
+class Translations:
+    """Unites such flows; knows at how many datagrams of each it has looked."""
+
+    def __init__(self, flows: Flows) -> None:
+        self._flows = flows
+        self._looked = np.empty(0, "i8")  # by flow
+
+    def release(self, stay: Array) -> None:
+        """Only these flows are left, in this order."""
+        self._looked = self._looked[stay[stay < len(self._looked)]]
+
+    def unite(
+        self, sent: Array, sent_flow: Array, ranges: Array, range_flow: Array
+    ) -> bool:
+        """Unite the flows of halves; whether any were."""
+        flows = self._flows
+        fresh = np.zeros(len(flows) - len(self._looked), "i8")
+        self._looked = np.r_[self._looked, fresh]
+        wanted = flows.receiver_here & ~flows.sender_here & (self._looked < LOOKS)
+        sender_alone = np.r_[flows.sender_here & ~flows.receiver_here, False]
+        if not wanted.any() or not sender_alone.any():
+            return False
+        alone = np.r_[wanted, False][range_flow] & (ranges["key"] != 0)
+        look = np.flatnonzero(alone)[-LOOKS_AT_ONCE:]
+        if not len(look):
+            return False
+        np.add.at(self._looked, range_flow[look], 1)
+        keys = np.unique(ranges["key"][look])
+        mine = _is_one_of(sent["key"], keys) & sender_alone[sent_flow]
+        mine &= sent["xmit_ns"] != 0
+        if not mine.any():
+            return False
+        alike = _is_one_of(ranges["key"], keys)
+        alike &= np.r_[flows.receiver_here & ~flows.sender_here, False][range_flow]
+        pairs = translated_pairs(sent[mine], ranges[alike])
+        for sender, receiver in pairs:
+            flows.unite(receiver, sender)
+        return bool(pairs)
+
+
+def _is_one_of(values: Array, keys: Array) -> Array:
+    """Like np.isin for a few keys in their order; sorts none of the values."""
+    at = np.searchsorted(keys, values)
+    at[at == len(keys)] = 0
+    return np.asarray(keys[at] == values)
