@@ -14,6 +14,7 @@ from latprof_agent.capture.capture import Capture, open_capture
 from latprof_agent.capture.cost import AgentCost
 from latprof_agent.errors import LatprofError, WorkloadError
 from latprof_agent.interrupts import Interrupt
+from latprof_agent.join.joiner import UNREAD_AT_CLOSE
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.probes import catalogue
@@ -155,11 +156,14 @@ class _Session:
         except LatprofError as error:
             failure = failure or error
         state = "failed" if failure else "done"
+        unmatched = dict(sink.tally.unmatched)
+        unread = unmatched.pop(UNREAD_AT_CLOSE, 0)
         state = "interrupted" if self.interrupt.seen and not failure else state
         description = self._describe(folder, state) | {
             "failure": str(failure) if failure else None,
             "counters": sink.tally.counters,
-            "unmatched": sink.tally.unmatched,
+            "unmatched": unmatched,
+            "unread_at_close": unread,
             "link_counters": counters,
         }
         summary = summarize(sink, description, self._cost.as_dict())

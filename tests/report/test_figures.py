@@ -170,7 +170,10 @@ def test_every_place_of_loss_is_told_with_how_many_came_there() -> None:
     told = {
         "round_trips": {"udp": {"sent": 10, "lost": 2}},
         "runs": {
-            "a": {"counters": {"datagrams_dropped_at_socket": 1}},
+            "a": {
+                "counters": {"datagrams_dropped_at_socket": 1},
+                "unread_at_close": 5,
+            },
             "b": {
                 "link_counters": {
                     "emulator": {"ab": {"packets_in": 9, "dropped_loss": 3}},
@@ -187,6 +190,7 @@ def test_every_place_of_loss_is_told_with_how_many_came_there() -> None:
     assert places["lost"].to_dict() == {
         "udp round trips without a reply": 2,
         "a: full socket of the receiver": 1,
+        "a: unread at close": 5,
         "b: a: qdisc tbf": 4,
         "b: emulator ab, loss": 3,
     }

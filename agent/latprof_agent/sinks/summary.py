@@ -53,6 +53,7 @@ def summarize(
             name: n for name, n in counters.items() if not name.startswith(LOST_PREFIX)
         },
         "unmatched": description["unmatched"],
+        "unread_at_close": description["unread_at_close"],
         "link_counters": description["link_counters"],
         "capabilities": description["capabilities"],
         "cost": agent_cost | run.tally.probe_cost,

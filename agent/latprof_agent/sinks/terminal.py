@@ -58,6 +58,9 @@ def _show_certainty(summary: dict[str, Any], console: Console) -> None:
     ):
         if counts(found):
             show_line(console, f"{title}: {counts(found)}")
+    if unread := summary["unread_at_close"]:
+        text = f"unread at close: {plural(unread, 'datagram')}"
+        show_line(console, f"{text} came, and nobody had read when the socket closed")
     counters = summary["link_counters"] or {}
     for way, figures in counters.get("netem", {}).items():
         passed = figures["qdiscs"][0]

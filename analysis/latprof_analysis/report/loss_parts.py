@@ -60,6 +60,9 @@ def _of_run(told: dict[str, Any]) -> list[_Place]:
     dropped = (told.get("counters") or {}).get("datagrams_dropped_at_socket")
     if dropped is not None:
         rows.append(("full socket of the receiver", dropped, None, "datagrams"))
+    unread = told.get("unread_at_close")
+    if unread is not None:
+        rows.append(("unread at close", unread, None, "datagrams"))
     counters = told.get("link_counters") or {}
     rows += _interfaces(counters)
     for way, figures in (counters.get("emulator") or {}).items():

@@ -22,6 +22,7 @@ _TOLD_BY_A_RUN = (
     "lost_records",
     "counters",
     "unmatched",
+    "unread_at_close",
     "link_counters",
     "untraced_time",
     "capabilities",

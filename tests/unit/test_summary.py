@@ -1,0 +1,91 @@
+"""What a run's summary and the terminal say beside its figures."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from halves import DRAIN_NS, LAYOUT, RECEIVER, SENDER, batch_of, record
+from latprof_agent.join.joiner import RANGE_KEEP_NS, UNREAD_AT_CLOSE, Joiner
+from latprof_agent.join.message_rows import MESSAGE, messages_of
+from latprof_agent.sinks.run_files import RunFolder
+from latprof_agent.sinks.run_sink import RunSink
+from latprof_agent.sinks.summary import summarize
+from latprof_agent.sinks.terminal import show
+from rich.console import Console
+
+XMIT = {"quantity": "xmit", "state": "exact", "reason": "", "remedy": ""}
+DESCRIPTION = {
+    "state": "done",
+    "failure": None,
+    "folder": "x",
+    "kernel": "6.1",
+    "workload": {"plan": None, "command": ["true"]},
+    "lab": None,
+    "counters": {},
+    "unmatched": {},
+    "unread_at_close": 0,
+    "link_counters": None,
+    "capabilities": [XMIT],
+}
+COST = {
+    "agent_cpu_seconds": 0.1,
+    "wall_seconds": 1.0,
+    "agent_cpu_share": 0.1,
+    "agent_peak_bytes": 10**6,
+}
+
+
+@pytest.fixture
+def summary_of(tmp_path):
+    """Sum up a run without messages, of which this was told."""
+    folder = RunFolder(tmp_path / "run")
+    sink = RunSink(folder)
+    sink.tally = replace(sink.tally, probe_cost={"probes_cpu_share": 0.01})
+    yield lambda **told: summarize(sink, DESCRIPTION | told, COST)
+    folder.close()
+
+
+def shown(summary: dict) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    show(summary, console)
+    return console.file.getvalue()
+
+
+def test_datagrams_unread_at_close_are_a_line_of_their_own(summary_of):
+    summary = summary_of(unread_at_close=63)
+    assert summary["unread_at_close"] == 63
+    (line,) = [x for x in shown(summary).splitlines() if "unread" in x]
+    assert line.startswith("unread at close: 63 datagrams")
+    assert "unread" not in shown(summary_of())
+
+
+@pytest.mark.parametrize("sender_here", [True, False])
+def test_a_datagram_unread_at_close_is_a_row_that_arrived_and_was_not_read(sender_here):
+    sides = (SENDER, RECEIVER) if sender_here else (RECEIVER,)
+    records = [record("flows", 0, 0, flow=1, side=side, protocol=17) for side in sides]
+    if sender_here:
+        values = {"send_ns": 8, "queue_ns": 9, "xmit_ns": 10}
+        records.append(record("sent_messages", 10, 0, flow=1, key=7, end=1, **values))
+    # read_ns is when the socket was closed
+    values = {"arrive_ns": 20, "ready_ns": 30, "read_ns": 40, "pid": 5}
+    values["flags"] = LAYOUT.flags["RECORD_UNREAD"]
+    records.append(record("received_ranges", 40, 0, flow=1, key=7, **values))
+    joiner, rows = Joiner(LAYOUT), []
+    for batch, at_ns in (
+        (records, DRAIN_NS),
+        ([], DRAIN_NS + 2 * RANGE_KEEP_NS),
+        ([], DRAIN_NS + 4 * RANGE_KEEP_NS),
+    ):
+        pairs = joiner.feed(batch_of(batch), at_ns)
+        made = messages_of(joiner, pairs, lambda flows: np.full(len(flows), MESSAGE))
+        made.set_created(np.zeros(len(made), "i8"))
+        rows += [made.row(i) for i in range(len(made))]
+    (row,) = rows
+    assert (row["arrive_ns"], row["ready_ns"], row["read_ns"]) == (20, 30, None)
+    assert row["reader_pid"] is row["end_to_end_ns"] is None
+    assert joiner.unmatched[UNREAD_AT_CLOSE] == 1
+    alone = {} if sender_here else {"received, no sender's half": 1}
+    assert joiner.unmatched == alone | {UNREAD_AT_CLOSE: 1}
