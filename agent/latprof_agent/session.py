@@ -15,6 +15,7 @@ from latprof_agent.capture.cost import AgentCost
 from latprof_agent.errors import LatprofError, WorkloadError
 from latprof_agent.interrupts import Interrupt
 from latprof_agent.join.joiner import UNREAD_AT_CLOSE
+from latprof_agent.join.path_devices import PathDevices, with_last_devices
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.probes import catalogue
@@ -147,9 +148,11 @@ class _Session:
                 self.interrupt.check()
         except LatprofError as error:
             failure = failure or error
-        return self._sum_up(sink, failure)
+        return self._sum_up(sink, recorder.joiner.path_devices, failure)
 
-    def _sum_up(self, sink: RunSink, failure: LatprofError | None) -> Outcome:
+    def _sum_up(
+        self, sink: RunSink, paths: PathDevices, failure: LatprofError | None
+    ) -> Outcome:
         folder, counters = sink.folder, None
         try:
             counters = self.lab.counters() if self.lab else None
@@ -159,11 +162,15 @@ class _Session:
         unmatched = dict(sink.tally.unmatched)
         unread = unmatched.pop(UNREAD_AT_CLOSE, 0)
         state = "interrupted" if self.interrupt.seen and not failure else state
-        description = self._describe(folder, state) | {
+        told, passed = self._describe(folder, state), paths.as_list()
+        link = self.lab.interface if self.lab else ""
+        description = told | {
             "failure": str(failure) if failure else None,
             "counters": sink.tally.counters,
             "unmatched": unmatched,
             "unread_at_close": unread,
+            "path_devices": passed,
+            "capabilities": with_last_devices(told["capabilities"], passed, link),
             "link_counters": counters,
         }
         summary = summarize(sink, description, self._cost.as_dict())

@@ -20,6 +20,7 @@ from threading import Thread
 import numpy as np
 import paths
 import pytest
+from latprof_agent.join.path_devices import last_devices
 from paths import NIC
 from recording import DEADLINE_SECONDS, Filter, recording, socket_in, wait_until
 from shaper import Bucket, datagram_packets, tcp_header_bytes
@@ -398,6 +399,33 @@ def test_a_wait_in_another_namespace_is_transit(make_path, tmp_path, connect):
     transit = (rows["ready_ns"] - rows["xmit_ns"]).to_numpy()
     full = (40_000 - BURST_BYTES) * 8e9 / RATE_BPS
     assert transit.max() > full / 2, f"{transit.max()} of {full}"
+
+
+def kind_of(path, device):
+    """What `ip -d link` calls a device of a; empty for one that is not virtual."""
+    (found,) = json.loads(path.ip(path.lab.a_netns, f"-d -j link show dev {device}"))
+    return found.get("linkinfo", {}).get("info_kind", "")
+
+
+@pytest.mark.parametrize("connect", [stream_pair, datagram_pair])
+@pytest.mark.parametrize("kind", ["plain", "switch", "nat", *paths.STACKED])
+def test_the_devices_of_the_sender_are_told_in_the_order_that_packets_pass_them(
+    make_path, tmp_path, kind, connect
+):
+    path = make_path(kind)
+    with recorded_pair(path, tmp_path, connect, True) as (recorded, *pair):
+        act = send_datagrams if connect is datagram_pair else send_each
+        act(*pair, [1000] * 20)
+    assert recorded.lost() == {}
+    joiner = recorded.recorder.joiner
+    (told,) = joiner.path_devices.as_list()
+    devices = [(device["name"], device["kind"]) for device in told["devices"]]
+    assert devices == [(name, kind_of(path, name)) for name in path.devices]
+    assert (told["protocol"], told["flows"]) == (protocol_of(connect), 1)
+    shown = last_devices([told])
+    assert bool(shown) == (kind in paths.STACKED)
+    for sentence in shown:
+        assert f"at the driver of {NIC}, below {path.devices[0]} (" in sentence
 
 
 @pytest.mark.parametrize("kind", ["plain", "bridge", "nat"])

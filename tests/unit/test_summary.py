@@ -27,6 +27,7 @@ DESCRIPTION = {
     "counters": {},
     "unmatched": {},
     "unread_at_close": 0,
+    "path_devices": [],
     "link_counters": None,
     "capabilities": [XMIT],
 }
@@ -60,6 +61,13 @@ def test_datagrams_unread_at_close_are_a_line_of_their_own(summary_of):
     (line,) = [x for x in shown(summary).splitlines() if "unread" in x]
     assert line.startswith("unread at close: 63 datagrams")
     assert "unread" not in shown(summary_of())
+
+
+def test_where_xmit_was_taken_is_shown_though_it_is_exact(summary_of):
+    text = "xmit (udp): at wg0 (wireguard); what is below it counts as transit"
+    summary = summary_of(capabilities=[XMIT | {"taken": [text]}])
+    assert shown(summary).splitlines().count(text) == 1
+    assert "xmit" not in shown(summary_of())
 
 
 @pytest.mark.parametrize("sender_here", [True, False])

@@ -21,6 +21,7 @@ from latprof_agent.capture.rings import Batch
 from latprof_agent.join.datagrams import match_datagrams
 from latprof_agent.join.flows import Flows
 from latprof_agent.join.lower_devices import LowerTransmits
+from latprof_agent.join.path_devices import PathDevices
 from latprof_agent.join.retransmits import Retransmits, newest
 from latprof_agent.join.stream_key import OFFSET_BITS, stream_key
 from latprof_agent.join.translations import Translations
@@ -86,6 +87,7 @@ class Joiner:
         # by flow: when the last datagram was sent that was received, too
         self._met_ns = np.empty(0, "i8")
         self._lower = LowerTransmits()
+        self.path_devices = PathDevices(self.flows)
         self._translations = Translations(self.flows)
 
     def _count(self, cause: str, n: int) -> None:
@@ -118,6 +120,7 @@ class Joiner:
         self._early = newest(self._early, batch["early_segments"])
         self._retransmits.add(batch["retransmits"])
         self._lower.add(batch["lower_transmits"])
+        self.path_devices.add(batch["path_devices"])
         self._sent = np.concatenate([self._sent, batch["sent_messages"]])
         self._ranges = np.concatenate([self._ranges, batch["received_ranges"]])
         return self._join(drained_ns - SETTLE_NS)

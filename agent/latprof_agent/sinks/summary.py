@@ -55,6 +55,7 @@ def summarize(
         "unmatched": description["unmatched"],
         "unread_at_close": description["unread_at_close"],
         "link_counters": description["link_counters"],
+        "path_devices": description["path_devices"],
         "capabilities": description["capabilities"],
         "cost": agent_cost | run.tally.probe_cost,
     }

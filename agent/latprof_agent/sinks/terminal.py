@@ -75,6 +75,8 @@ def _show_certainty(summary: dict[str, Any], console: Console) -> None:
     for capability in summary["capabilities"]:
         if capability["state"] != "exact":
             _show_capability(capability, console)
+        for where in capability.get("taken", ()):
+            show_line(console, where, "dim")
 
 
 def _show_cost(cost: dict[str, Any], console: Console) -> None:

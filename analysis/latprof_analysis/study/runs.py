@@ -23,6 +23,7 @@ _TOLD_BY_A_RUN = (
     "counters",
     "unmatched",
     "unread_at_close",
+    "path_devices",
     "link_counters",
     "untraced_time",
     "capabilities",
