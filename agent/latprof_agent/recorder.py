@@ -1,9 +1,9 @@
 """From the probes' rings to a sink: the loop of all that follows messages.
 
-    drain -> join -> hold -> retransmits, what sources know -> sink
+    drain -> join -> hold -> messages of sources, retransmits -> sink
 
 Rows are held for a while before they are finished, since late retransmissions and
-the log of a load generator tell more of them.
+the log of a load generator tell more of them: so which send calls gave one message.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from latprof_agent.capture.capture import Capture
 from latprof_agent.join.joiner import Joiner, Pairs
 from latprof_agent.join.message_rows import MESSAGE, Ints, Messages, messages_of
+from latprof_agent.join.whole_messages import FOREVER, Spans, WholeMessages
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.sinks.sink import Sink, Tally
 
@@ -40,25 +41,34 @@ class Source(Protocol):
     def created_of(self, rows: Messages) -> tuple[Ints, Ints, NDArray[np.int32]]:
         """Tell which rows are its own, when each was made (0 unknown), their kinds."""
 
-    def forget_before(self, send_ns: int) -> None:
-        """Nobody will ask for messages that were sent before."""
+    def spans_of(self, rows: Messages) -> tuple[NDArray[np.intp], Spans]:
+        """Tell which rows may be parts of its messages, and of which."""
+
+    def forget_before(self, time_ns: int) -> None:
+        """Nobody will ask for messages that were over before."""
 
 
 @dataclass
 class Recorder:
-    """Takes in what the probes and the sources say until `finish`."""
+    """Takes in what the probes and the sources say until `finish`.
+
+    With `pieces` each send call is a row, also where a source's message took several.
+    """
 
     capture: Capture
     sink: Sink
+    pieces: bool = False
     joiner: Joiner = field(init=False)
     records: int = 0
     _sources: list[Source] = field(default_factory=list)
     _held: deque[tuple[int, Messages]] = field(default_factory=deque)
     _joined_ns: int = 0
+    _whole: WholeMessages = field(init=False)
 
     def __post_init__(self) -> None:
         """Make the joiner for the layout that was captured."""
         self.joiner = Joiner(self.capture.layout)
+        self._whole = WholeMessages(self._spans)
 
     def add_source(self, source: Source) -> None:
         """Ask this one, too, from now on."""
@@ -82,10 +92,9 @@ class Recorder:
         """Give out everything, halves too; the capture must have stopped."""
         try:
             self._join()
-            now = time.monotonic_ns()
-            self._hold(self.joiner.finish(), now)
+            self._hold(self.joiner.finish(), time.monotonic_ns())
             self._read_sources()
-            self._give_out(now + 1)
+            self._give_out(FOREVER)
         finally:
             self.sink.end(self.tally())
 
@@ -130,11 +139,21 @@ class Recorder:
 
     def _give_out(self, until_ns: int) -> None:
         while self._held and self._held[0][0] < until_ns:
-            _, rows = self._held.popleft()
+            self._whole.add(self._held.popleft()[1])
+        # what is read of a message is joined, and then held, before another such time
+        over_ns = until_ns if until_ns == FOREVER else until_ns - HOLD_NS
+        rows = self._whole.take(over_ns)
+        if rows is not None and len(rows):
             self._complete(rows)
             self.sink.add_messages(rows)
         for source in self._sources:
             source.forget_before(until_ns)
+
+    def _spans(self, rows: Messages) -> Spans:
+        spans = Spans.none(len(rows))
+        for source in [] if self.pieces else self._sources:
+            spans.put(*source.spans_of(rows))
+        return spans
 
     def _complete(self, rows: Messages) -> None:
         """Put in what became known while the rows were held."""

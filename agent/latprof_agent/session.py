@@ -47,6 +47,7 @@ class RunOptions:
     in_lab: bool = True
     ports: tuple[int, ...] = ()
     record: bool = True  # False: the same run without probes, to compare with
+    pieces: bool = False  # a row for each send call of the generator
     ring_bytes: int | None = None
     out: Path | None = None
     parquet: bool = False
@@ -131,7 +132,7 @@ class _Session:
 
     def _record(self, capture: Capture, folder: RunFolder) -> Outcome:
         sink = RunSink(folder)
-        recorder = Recorder(capture, sink)
+        recorder = Recorder(capture, sink, self.options.pieces)
         failure: LatprofError | None = None
         try:
             folder.write_json("run.json", self._describe(folder, "running"))

@@ -142,6 +142,20 @@ def test_a_message_that_takes_several_calls_is_one_row(tmp_path, interval, reply
     assert run.counters["merged_sends"] == 0
 
 
+def test_with_pieces_each_of_its_calls_is_a_row(tmp_path):
+    size = 200_000
+    words = (*PLAIN, *APART, "--protocol=tcp", f"--sizes={size}", "--duration=2")
+    run = Run(tmp_path, size, *words, "--interval=107us", "--pieces")
+    sent = len(run.trips)
+    rows = run.rows[run.rows["kind"] == "request"]
+    assert len(rows) > sent  # a full buffer cut some of them
+    assert rows["size_bytes"].sum() == sent * size
+    # the calls follow each other without a hole, and each message ends with one
+    rows = rows.sort_values("sequence")
+    assert (rows["sequence"].diff()[1:] == rows["size_bytes"][1:]).all()
+    assert (rows["sequence"] % size == 0).sum() == sent
+
+
 def _reply(reply_bytes, size_bytes):
     return [f"--reply={reply_bytes}"] if reply_bytes != size_bytes else []
 

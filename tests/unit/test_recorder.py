@@ -13,6 +13,7 @@ import pytest
 from latprof_agent.errors import StoreError
 from latprof_agent.join.flows import IPPROTO_TCP
 from latprof_agent.join.message_rows import MESSAGE, REQUEST
+from latprof_agent.join.whole_messages import Spans
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.recorder import HOLD_NS, Recorder
 from latprof_agent.sinks.round_trip_rows import RoundTrips
@@ -115,6 +116,9 @@ class KnowingSource:
     def created_of(self, rows):
         mine = np.flatnonzero(rows.numbers["destination_port"] == SERVER_PORT)
         return mine, np.full(len(mine), self.created_ns), rows.texts["kind"][0][mine]
+
+    def spans_of(self, rows):
+        return np.empty(0, "i8"), Spans.none(0)
 
     def forget_before(self, send_ns: int) -> None:
         """It keeps nothing."""

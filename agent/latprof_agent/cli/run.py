@@ -171,6 +171,7 @@ def _checked(options: argparse.Namespace) -> Any:
         in_lab=not options.no_lab,
         ports=options.ports,
         record=not options.no_probes,
+        pieces=options.pieces,
         ring_bytes=options.ring_bytes,
         out=options.out,
         parquet=options.parquet,

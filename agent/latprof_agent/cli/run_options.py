@@ -14,7 +14,7 @@ DEFAULT_SECONDS = 5.0
 ANY_CPU = "any"
 FOR_GENERATOR = (
     *("sizes", "reply", "wire", "nagle", "duration", "rounds", "warmup", "interval"),
-    *("poisson", "spin", "timeout", "client_cpu", "server_cpu"),
+    *("poisson", "spin", "timeout", "client_cpu", "server_cpu", "pieces"),
 )
 FOR_LAB = (
     *("rate", "delay", "qdisc", "burst", "queue", "loss", "loss_burst", "mtu"),
@@ -257,6 +257,12 @@ def _add_output(group: Any) -> None:
         type=Path,
         metavar="DIR",
         help="new run folder (default: runs/DATE-TIME)",
+    )
+    group.add_argument(
+        "--pieces",
+        action="store_true",
+        help="a row for each send call, also where a message took several, as large "
+        "ones do with --interval (default: a row for each message)",
     )
     group.add_argument(
         "--parquet",

@@ -84,6 +84,15 @@ class Messages:
                 found[name] = None if value == BLANK else value
         return found
 
+    def take(self, at: NDArray[np.intp]) -> Messages:
+        """Some of the rows."""
+        flow, start, end = self.retransmit_range
+        return Messages(
+            {name: values[at] for name, values in self.numbers.items()},
+            {name: (index[at], words) for name, (index, words) in self.texts.items()},
+            (flow[at], start[at], end[at]),
+        )
+
     def set_retransmits(self, counts: Ints) -> None:
         """Put in how many packets of each message were sent again.
 
@@ -110,6 +119,37 @@ class Messages:
             self.numbers[f"{name}_ns"] = value
         for name, value in stamps.items():
             self.numbers[f"{name}_ns"] = np.where(value > 0, value, BLANK)
+
+
+def joined_rows(parts: list[Messages]) -> Messages:
+    """Rows of several parts, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    flow, start, end = zip(*(part.retransmit_range for part in parts), strict=True)
+    return Messages(
+        {
+            name: np.concatenate([part.numbers[name] for part in parts])
+            for name in parts[0].numbers
+        },
+        {
+            name: _joined_texts([part.texts[name] for part in parts])
+            for name in parts[0].texts
+        },
+        (np.concatenate(flow), np.concatenate(start), np.concatenate(end)),
+    )
+
+
+def _joined_texts(parts: list[Text]) -> Text:
+    words = parts[0][1]
+    if all(others is words for _, others in parts):
+        return np.concatenate([index for index, _ in parts]), words
+    places: dict[str, int] = {}
+    for _, words in parts:
+        for word in words:
+            places.setdefault(word, len(places))
+    tables = [np.array([*map(places.get, words), -1], np.int32) for _, words in parts]
+    index = [table[i] for table, (i, _) in zip(tables, parts, strict=True)]
+    return np.concatenate(index), list(places)
 
 
 def csv_text(text: str) -> str:

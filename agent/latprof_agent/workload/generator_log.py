@@ -1,4 +1,4 @@
-"""The generator's log: round trips, and when each of its messages was made."""
+"""The generator's log: round trips, when each message was made, and of which bytes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,20 @@ from latprof_agent.join.message_rows import (
     Ints,
     Messages,
 )
+from latprof_agent.join.whole_messages import FOREVER, Spans
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 
 # A reply is sent right after it is made, if its responder has a CPU.
 REPLY_KEEP_NS = 1_000_000_000
-# Of a message that is still held, its record may be this much older.
+# Of a message that is still held, its record may be this much older: its reply, or
+# it was sent so much before where none came.
 KEEP_NS = 10_000_000_000
 WARMUP_FLAG, LOST_FLAG, CORRUPT_FLAG = 1, 2, 4
+# Where the log tells when a message of this kind ended, its size, when it was made.
+_FIELDS = {
+    REQUEST: ("request_end", "size_bytes", "created_ns"),
+    REPLY: ("reply_end", "reply_bytes", "reply_created_ns"),
+}
 
 
 class LogTail:
@@ -93,12 +100,19 @@ class _Part:
         self.records = records
         self.bounds = {
             field: (int(records[field].min()), int(records[field].max()))
-            for field in ("request_end", "reply_end", "reply_created_ns", "sent_ns")
+            for field in (
+                *("request_end", "reply_end", "size_bytes", "reply_bytes"),
+                *("reply_created_ns", "sent_ns", "received_ns"),
+            )
         }
 
     def reaches(self, field: str, low: int, high: int) -> bool:
         first, last = self.bounds[field]
         return first <= high and low <= last
+
+    def over_ns(self) -> int:
+        """When the last of its messages was over."""
+        return max(self.bounds["sent_ns"][1], self.bounds["received_ns"][1])
 
 
 # When each message was made, 0 unknown, and whether in the warm-up.
@@ -107,8 +121,25 @@ _Found = tuple[Ints, NDArray[np.bool_]]
 
 class _Made(NamedTuple):
     ends: Ints  # sequence of the message in its direction, rising
+    sizes: Ints
     created_ns: Ints
+    over_ns: Ints  # when its round trip was; 0: not in the run
     warmup: NDArray[np.bool_]
+
+    def around(
+        self, ends: Ints, sizes: Ints
+    ) -> tuple[Ints, NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which message holds each last byte; whether it ends there; whether it
+        holds all of the bytes.
+        """
+        if not len(self.ends):
+            no = np.zeros(len(ends), bool)
+            return np.zeros(len(ends), "i8"), no, no
+        at = np.searchsorted(self.ends, ends)
+        known = (at < len(self.ends)) & (ends > 0)
+        at[~known] = 0
+        inside = known & (ends - sizes >= self.ends[at] - self.sizes[at])
+        return at, known & (self.ends[at] == ends), inside
 
 
 class GeneratorLog:
@@ -122,6 +153,8 @@ class GeneratorLog:
         self._port = responder_port
         self._open_loop = open_loop
         self._parts: list[_Part] = []
+        # by kind: the last byte that the log told of
+        self._reached = {REQUEST: 0, REPLY: 0}
 
     def read(self) -> RoundTrips | None:
         """Take in what is new; return its measured round trips."""
@@ -129,6 +162,9 @@ class GeneratorLog:
         if not len(records):
             return None
         self._parts.append(_Part(records))
+        for kind, (end, _, _) in _FIELDS.items():
+            last = self._parts[-1].bounds[end][1]
+            self._reached[kind] = max(self._reached[kind], last)
         measured = records[(records["flags"] & WARMUP_FLAG) == 0]
         return round_trips_of(self._protocol, measured, open_loop=self._open_loop)
 
@@ -146,20 +182,70 @@ class GeneratorLog:
         """
         mine = np.flatnonzero(self._are_mine(rows))
         kinds = rows.texts["kind"][0][mine]
-        ends = rows.numbers["sequence"][mine]
-        send_ns = np.maximum(rows.numbers["send_ns"][mine], 0)
         created = np.zeros(len(mine), "i8")
-        requests = np.flatnonzero(kinds == REQUEST)
-        replies = np.flatnonzero(kinds == REPLY)
-        known = [(requests, self._requests(ends[requests]))]
-        if self._protocol == "udp":
-            known.append((replies, self._replies_by_time(send_ns[replies])))
-        else:
-            known.append((replies, self._replies(ends[replies])))
-        for at, (found, warmup) in known:
-            created[at] = found
+        for kind in (REQUEST, REPLY):
+            at = np.flatnonzero(kinds == kind)
+            if self._protocol == "udp" and kind == REPLY:
+                send_ns = np.maximum(rows.numbers["send_ns"][mine[at]], 0)
+                created[at], warmup = self._replies_by_time(send_ns)
+            else:
+                created[at], warmup = self._by_end(kind, rows, mine[at])
             kinds[at[warmup]] = WARMUP
         return mine, created, kinds
+
+    def spans_of(self, rows: Messages) -> tuple[NDArray[np.intp], Spans]:
+        """Tell which bytes make up the message that each row of this run lies in.
+
+        Of TCP only: a datagram is one call.
+        """
+        if self._protocol == "udp":
+            return np.empty(0, np.intp), Spans.none(0)
+        mine = np.flatnonzero(self._are_mine(rows))
+        spans = Spans.none(len(mine))
+        kinds = rows.texts["kind"][0][mine]
+        for kind in (REQUEST, REPLY):
+            at = np.flatnonzero(kinds == kind)
+            spans.put(at, self._spans(kind, rows, mine[at]))
+        return mine, spans
+
+    def _spans(self, kind: int, rows: Messages, of: NDArray[np.intp]) -> Spans:
+        ends, sizes = self._bytes(rows, of)
+        made = self._made_near(kind, ends)
+        at, _, inside = made.around(ends, sizes)
+        spans, at = Spans.none(len(of)), at[inside]
+        over_ns = np.where(made.over_ns[at] > 0, made.over_ns[at], FOREVER)
+        told = Spans(made.ends[at] - made.sizes[at], made.ends[at], over_ns)
+        spans.put(np.flatnonzero(inside), told)
+        # behind all that the log tells of: of a message that is not over
+        spans.over_ns[ends > self._reached[kind]] = FOREVER
+        return spans
+
+    def _by_end(self, kind: int, rows: Messages, of: NDArray[np.intp]) -> _Found:
+        """When messages that end with these rows were made.
+
+        Of several calls that were not united only the last has the message's end.
+        """
+        ends, sizes = self._bytes(rows, of)
+        made = self._made_near(kind, ends)
+        at, same, inside = made.around(ends, sizes)
+        created, warmup = np.zeros(len(of), "i8"), np.zeros(len(of), bool)
+        created[same] = made.created_ns[at[same]]
+        of_one = same | inside
+        warmup[of_one] = made.warmup[at[of_one]]
+        return created, warmup
+
+    def _bytes(self, rows: Messages, of: NDArray[np.intp]) -> tuple[Ints, Ints]:
+        """Last byte and size of some rows; a datagram has one number."""
+        ends, size = rows.numbers["sequence"][of], rows.numbers["size_bytes"][of]
+        one = (size == BLANK) | (self._protocol == "udp")
+        return ends, np.where(one, 1, size)
+
+    def _made_near(self, kind: int, ends: Ints) -> _Made:
+        """The messages in which these bytes are."""
+        end, size, _ = _FIELDS[kind]
+        largest = max((part.bounds[size][1] for part in self._parts), default=0)
+        near = self._reaching(end, ends, after=largest)
+        return _made(near, kind, numbered=self._protocol == "udp")
 
     def _are_mine(self, rows: Messages) -> NDArray[np.bool_]:
         index, words = rows.texts["protocol"]
@@ -169,47 +255,36 @@ class GeneratorLog:
         )
         return np.asarray(mine & (index == words.index(self._protocol)))
 
-    def _requests(self, ends: Ints) -> _Found:
-        near = self._reaching("request_end", ends)
-        return _lookup(_made(near, "request_end", "created_ns"), ends)
-
-    def _replies(self, ends: Ints) -> _Found:
-        near = self._reaching("reply_end", ends)
-        return _lookup(_made(near, "reply_end", "reply_created_ns"), ends)
-
     def _replies_by_time(self, send_ns: Ints) -> _Found:
-        near = self._reaching("reply_created_ns", send_ns, REPLY_KEEP_NS)
-        return _by_time(_made(near, "reply_end", "reply_created_ns"), send_ns)
+        near = self._reaching("reply_created_ns", send_ns, before=REPLY_KEEP_NS)
+        return _by_time(_made(near, REPLY, numbered=True), send_ns)
 
-    def _reaching(self, field: str, values: Ints, before: int = 0) -> list[_Part]:
+    def _reaching(
+        self, field: str, values: Ints, *, before: int = 0, after: int = 0
+    ) -> list[_Part]:
         if not len(values):
             return []
-        low, high = int(values.min()) - before, int(values.max())
+        low, high = int(values.min()) - before, int(values.max()) + after
         return [part for part in self._parts if part.reaches(field, low, high)]
 
-    def forget_before(self, send_ns: int) -> None:
+    def forget_before(self, time_ns: int) -> None:
         """Drop what no message asks for any more."""
-        until = send_ns - KEEP_NS
-        self._parts = [p for p in self._parts if p.bounds["sent_ns"][1] >= until]
+        until = time_ns - KEEP_NS
+        self._parts = [part for part in self._parts if part.over_ns() >= until]
 
 
-def _made(parts: list[_Part], end: str, created: str) -> _Made:
+def _made(parts: list[_Part], kind: int, *, numbered: bool) -> _Made:
+    """The messages of one kind in these parts; `numbered`: their end is a number."""
     if not parts:
-        return _Made(np.empty(0, "i8"), np.empty(0, "i8"), np.empty(0, bool))
+        none = np.empty(0, "i8")
+        return _Made(none, none, none, none, np.empty(0, bool))
     records = np.concatenate([part.records for part in parts])
-    ends = records[end].astype("i8")
-    order = np.argsort(ends, kind="stable")
+    records = records[np.argsort(records[_FIELDS[kind][0]], kind="stable")]
+    ends, sizes, created = (records[name].astype("i8") for name in _FIELDS[kind])
+    if numbered:
+        sizes = np.ones(len(ends), "i8")
     warmup = (records["flags"] & WARMUP_FLAG) != 0
-    return _Made(ends[order], records[created].astype("i8")[order], warmup[order])
-
-
-def _lookup(made: _Made, ends: Ints) -> _Found:
-    if not len(made.ends):
-        return np.zeros(len(ends), "i8"), np.zeros(len(ends), bool)
-    at = np.searchsorted(made.ends, ends)
-    at[at == len(made.ends)] = 0
-    same = (made.ends[at] == ends) & (ends > 0)
-    return np.where(same, made.created_ns[at], 0), same & made.warmup[at]
+    return _Made(ends, sizes, created, records["received_ns"].astype("i8"), warmup)
 
 
 def _by_time(made: _Made, send_ns: Ints) -> _Found:
