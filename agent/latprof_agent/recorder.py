@@ -135,6 +135,7 @@ class Recorder:
         for source in self._sources:
             trips = source.read()
             if trips is not None and len(trips):
+                trips.set_met(self.capture.cost.met(trips.numbers["sent_ns"]))
                 self.sink.add_round_trips(trips)
 
     def _give_out(self, until_ns: int) -> None:
@@ -167,3 +168,4 @@ class Recorder:
         send_ns = np.maximum(rows.numbers["send_ns"], 0)
         rows.set_created(np.where(created <= send_ns, created, 0))
         rows.texts["kind"] = kinds, words
+        rows.set_met(self.capture.cost.met(rows.first_ns()))

@@ -95,6 +95,7 @@ def show_stages(kind: str, figures: dict[str, Any], console: Console) -> None:
         packets += f", segments sent again: {again}"
         packets += f" (in {figures['resent']} messages)" if again else ""
     show_line(console, f" {packets}", "yellow" if again else "dim")
+    _show_left_out(figures, "message", console)
 
 
 def show_round_trips(protocol: str, figures: dict[str, Any], console: Console) -> None:
@@ -113,6 +114,13 @@ def show_round_trips(protocol: str, figures: dict[str, Any], console: Console) -
     corrupt = figures.get("corrupt")  # the generator's own, not in the rows
     text += "" if corrupt is None else f", corrupt: {corrupt}"
     show_line(console, text, "yellow" if lost or corrupt else "dim")
+    _show_left_out(figures, "round trip", console)
+
+
+def _show_left_out(figures: dict[str, Any], what: str, console: Console) -> None:
+    if figures["left_out"]:
+        text = f" {plural(figures['left_out'], what)} met the measuring of our own cost"
+        show_line(console, f"{text}, and are not in the percentiles", "dim")
 
 
 def _load(figures: dict[str, Any]) -> str:

@@ -22,6 +22,9 @@ STAGES = (
     "receive_queue",
 )
 BLANK = np.iinfo(np.int64).min
+# Column: 1 where a message may have met the measuring of latprof's own cost, which
+# makes it slower. It counts as any other, but is in no percentile and no fit.
+PROBE_STATISTICS = "probe_statistics"
 
 Stamps = dict[str, NDArray[np.int64]]
 

@@ -66,6 +66,7 @@ def _numbers(first: int, count: int) -> dict[str, np.ndarray]:
         "sender_pid": np.where(reply, 14912, 14913),
         "reader_pid": np.where(reply, 14913, 14912),
         "wakeup_ns": np.where(whole, waited // 2, BLANK),
+        "probe_statistics": np.where(number % 50 == 0, 1, BLANK),
         **{f"{k}_ns": np.where(v > 0, v, BLANK) for k, v in stamps.items()},
         **{f"{name}_ns": v for name, v in stages_of(stamps).items()},
     }

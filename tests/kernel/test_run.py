@@ -54,7 +54,13 @@ def test_a_stop_of_200_ms_shows_in_the_p99_of_an_open_loop(out):
         assert p99_ms == pytest.approx(150, rel=0.1)
     summary = json.loads(latprof.out)
     shown_ms = summary["round_trips"]["tcp"]["rtt"]["p99_ns"] / 1e6
-    assert shown_ms == pytest.approx(p99_ms, rel=0.004)  # the histogram's buckets
+    shown = rows[rows["probe_statistics"].isna()]
+    low_ms, high_ms = (
+        shown["rtt_ns"].quantile(0.99, interpolation=end) / 1e6
+        for end in ("lower", "higher")
+    )
+    # the histogram's buckets are of 0.4%
+    assert 0.996 * low_ms <= shown_ms <= 1.004 * high_ms
     assert latprof.left() == []
 
 
@@ -70,8 +76,10 @@ def test_json_is_one_document_and_the_same_as_summary_json(out):
         assert {"value", "low", "high", "n"} == set(shown["fit"][estimate])
     assert (shown["fit"]["model"], shown["fit"]["factor"]) == ("line", 2)
     for protocol in ("tcp", "udp"):
-        sizes = shown["round_trips"][protocol]["sizes"]
-        assert {figures["n"] for figures in sizes.values()} == {30}
+        trips = shown["round_trips"][protocol]
+        counts = [figures["n"] for figures in trips["sizes"].values()]
+        assert max(counts) <= 30
+        assert sum(counts) + trips["left_out"] == trips["sent"] == 30 * len(counts)
         for kind in ("request", "reply"):
             stages = shown["kinds"][f"{protocol} {kind}"]["stages"]
             assert {"send_queue", "qdisc", "receive_queue", "end_to_end"} <= set(stages)
@@ -144,7 +152,7 @@ def test_a_lost_datagram_is_lost_and_stalls_nothing(out):
     lost = rows["lost"] == 1
     assert figures["lost"] == lost.sum() > 0
     assert rows[lost]["rtt_ns"].isna().all()
-    assert figures["rtt"]["n"] == 300 - lost.sum()
+    assert figures["rtt"]["n"] + figures["left_out"] == 300 - lost.sum()
     # each lost packet lost one round trip: warm-up's among them
     emulator = summary["link_counters"]["emulator"]
     dropped = sum(emulator[way]["dropped_loss"] for way in ("ab", "ba"))

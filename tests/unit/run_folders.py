@@ -62,7 +62,7 @@ def message_rows(messages):
     rows["translated"] = pd.NA
     for end in ("sender", "reader"):
         rows[f"{end}_pid"], rows[f"{end}_comm"] = 7, "ping"
-    return rows[[column.name for column in MESSAGES.columns]]
+    return rows.reindex(columns=[column.name for column in MESSAGES.columns])
 
 
 def round_trip_rows(rows):
@@ -82,7 +82,7 @@ def round_trip_rows(rows):
             "lost": 0,
         }
     )
-    return trips[[column.name for column in ROUND_TRIPS.columns]]
+    return trips.reindex(columns=[column.name for column in ROUND_TRIPS.columns])
 
 
 def write_run(folder, *, seed=1, reply="echo", there=None, back=None, **about):

@@ -235,3 +235,16 @@ def test_the_document_is_json_with_named_units(repeats):
     assert (p50["a"]["runs"], p50["a"]["n"]) == (3, 900)
     assert report["counts"][str(repeats / "b")]["slower"] >= 10
     assert Effect(**entry["rank"]["larger"]).value == entry["rank"]["larger"]["value"]
+
+
+def test_messages_that_met_the_measuring_of_our_cost_are_not_compared(tmp_path):
+    folder = write_run(tmp_path / "a", 1, rounds=50)
+    for table, time in (("messages", "end_to_end_ns"), ("round_trips", "rtt_ns")):
+        path = tmp_path / "a" / f"{table}.csv"
+        rows = pd.read_csv(path)
+        rows["probe_statistics"] = pd.array([1, *[None] * (len(rows) - 1)], "Int64")
+        rows.loc[0, time] = 10**15
+        rows.to_csv(path, index=False)
+    (side,) = read_sides([folder])
+    assert max(series.max() for each in side.series.values() for series in each) < 1e15
+    assert sum(trips.lost.size for trips in side.trips["tcp"]) == 100

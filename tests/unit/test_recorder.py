@@ -17,6 +17,7 @@ from latprof_agent.join.whole_messages import Spans
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.recorder import HOLD_NS, Recorder
 from latprof_agent.sinks.round_trip_rows import RoundTrips
+from latprof_analysis.stages import BLANK
 
 LAYOUT = layout_of()
 PACKAGE = Path(latprof_agent.__file__).parent
@@ -29,6 +30,7 @@ ADDRESSES = {
 PORTS = {"source_port": CLIENT_PORT, "destination_port": SERVER_PORT}
 COUNTERS = {"lost_sent_messages": 0, "merged_reads": 3}
 COST = {"probes_cpu_share": 0.01}
+MET_NS = 77  # sent while the cost was measured
 SECOND = 10**9
 
 
@@ -59,7 +61,7 @@ class MadeCapture:
     """Gives batches that a test has made, one a time, as if drained in order."""
 
     layout = LAYOUT
-    cost = SimpleNamespace(as_dict=lambda: COST)
+    cost = SimpleNamespace(as_dict=lambda: COST, met=lambda sent_ns: sent_ns == MET_NS)
 
     def __init__(self, *batches: tuple[int, dict[str, np.ndarray]]) -> None:
         self._batches = list(batches)
@@ -105,7 +107,8 @@ class KnowingSource:
 
     def __init__(self, created_ns: int) -> None:
         self.created_ns = created_ns
-        self.trips = [RoundTrips("tcp", {"sequence": np.arange(n)}, 0) for n in (2, 0)]
+        sent = [np.array([MET_NS, 78][:n]) for n in (2, 0)]
+        self.trips = [RoundTrips("tcp", {"sequence": s, "sent_ns": s}, 0) for s in sent]
 
     def read(self) -> RoundTrips | None:
         return self.trips.pop(0) if self.trips else None
@@ -175,6 +178,20 @@ def test_what_a_source_knows_is_in_the_rows_and_its_round_trips_reach_the_sink()
     (row,) = sink.rows
     assert (row["kind"], row["application_ns"]) == ("request", 400)
     assert [len(trips) for trips in sink.trips] == [2]
+    assert sink.trips[0].numbers["probe_statistics"].tolist() == [1, BLANK]
+
+
+def test_messages_that_met_the_measuring_of_the_cost_are_flagged():
+    sink = Kept()
+    capture = MadeCapture(
+        (SECOND, one_message(MET_NS)), (2 * SECOND, one_message(SECOND))
+    )
+    recorder = Recorder(capture, sink)
+    recorder.step()
+    recorder.finish()
+    flags = {row["send_ns"]: row["probe_statistics"] for row in sink.rows}
+    assert flags[MET_NS] == 1
+    assert set(flags.values()) <= {1, None}
 
 
 def test_untraced_time_and_what_was_counted_reach_the_sink():

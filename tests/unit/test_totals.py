@@ -35,6 +35,7 @@ def messages(draw):
         hops=draw(st.sampled_from([None, 0, 3])),
         retransmits=draw(st.sampled_from([None, 0, 2])),
         sender_comm=draw(st.sampled_from([None, "a", "b"])),
+        probe_statistics=draw(st.sampled_from([None, None, 1])),
     )
 
 
@@ -115,16 +116,22 @@ def test_counts_sums_and_extremes_are_those_of_a_groupby(rows):
     found = made.as_dict()
     names = frame["protocol"] + " " + frame["kind"]
     assert set(found) == set(names)
+    lacking = dict.fromkeys(STAMPS, 0)
     for name, part in frame.groupby(names):
         whole = part[part["end_to_end_ns"].notna()]
         figures = found[name]
         assert figures["messages"] == len(part)
         assert figures["complete"] == len(whole)
+        for stamp in STAMPS:
+            lacking[stamp] += int(whole[f"{stamp}_ns"].isna().sum())
         for column in ("packets", "retransmits"):
             assert figures[column] == part[column].sum()
         assert figures["bytes"] == part["size_bytes"].sum()
         assert figures["resent"] == (part["retransmits"] > 0).sum()
         kind = made.kinds[name]
+        disturbed = whole["probe_statistics"] == 1
+        assert figures["left_out"] == disturbed.sum()
+        whole = whole[~disturbed]
         for stage, histogram in kind.stages.items():
             if "+" not in stage and stage not in ("wakeup", "end_to_end"):
                 assert histogram.max_ns <= whole[f"{stage}_ns"].max()
@@ -136,7 +143,8 @@ def test_counts_sums_and_extremes_are_those_of_a_groupby(rows):
             counts = whole[column].value_counts(dropna=False)
             each = {low: h["end_to_end"].count for low, h in by.groups.items()}
             assert each == {BLANK if pd.isna(v) else v: n for v, n in counts.items()}
-    ends = frame["end_to_end_ns"].max()
+    assert made.missing == lacking
+    ends = frame[frame["probe_statistics"] != 1]["end_to_end_ns"].max()
     assert (made.slowest or {}).get("end_to_end_ns", 0) == (ends if ends > 0 else 0)
 
 
@@ -215,6 +223,7 @@ trips = st.lists(
         st.one_of(st.just(BLANK), st.integers(0, 10**10)),
         st.integers(0, 10**12),
         st.one_of(st.just(BLANK), st.integers(0, 10**12)),
+        st.sampled_from([0, 0, 1]),
     ),
     max_size=20,
 )
@@ -222,7 +231,8 @@ trips = st.lists(
 
 def trip_totals_of(rows):
     made = TripTotals(most=2)
-    made.add(*np.array(rows, "i8").reshape(-1, 4).T)
+    *columns, disturbed = np.array(rows, "i8").reshape(-1, 5).T
+    made.add(*columns, disturbed == 1)
     return made
 
 
@@ -247,7 +257,8 @@ def test_merging_round_trips_equals_adding_all_to_one(a, b):
 
 
 def test_lost_round_trips_are_counted_and_have_no_time():
-    made = trip_totals_of([(18, 7, 0, 0), (18, BLANK, 10**9, 0), (64, 9, 2 * 10**9, 0)])
+    lost, last = (18, BLANK, 10**9, 0, 0), (64, 9, 2 * 10**9, 0, 0)
+    made = trip_totals_of([(18, 7, 0, 0, 0), lost, last])
     found = made.as_dict()
     assert (found["sent"], found["lost"], found["loss_ratio"]) == (3, 1, 1 / 3)
     assert found["achieved_per_second"] == 1.0
@@ -262,3 +273,10 @@ def test_totals_load_neither_pandas_nor_scipy_stats_nor_pyarrow():
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert done.stdout.decode().strip() == "set()"
+
+
+def test_disturbed_round_trips_count_and_are_in_no_percentile():
+    sent = [(18, 7, 0, 0, 0), (18, 900, 1, 0, 1), (18, BLANK, 2, 0, 1)]
+    found = trip_totals_of(sent).as_dict()
+    assert (found["sent"], found["lost"], found["left_out"]) == (3, 1, 1)
+    assert (found["rtt"]["n"], found["rtt"]["max_ns"]) == (1, 7)

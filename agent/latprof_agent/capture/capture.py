@@ -91,6 +91,7 @@ class Capture:
             self._thread.start()
         with self._closed_on_error():
             self._attachment.attach_all()
+        self.cost.begin()
 
     def expect_udp(self) -> None:
         """Watched sockets will send datagrams: see their first one, too."""

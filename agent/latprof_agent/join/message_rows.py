@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from latprof_analysis.stages import BLANK, STAGES, STAMPS, stages_of
+from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAGES, STAMPS, stages_of
 from numpy.typing import NDArray
 
 from latprof_agent.join.flows import IPPROTO_TCP, Flows
@@ -43,6 +43,7 @@ COLUMNS = (
     *(f"{stage}_ns" for stage in STAGES),
     "wakeup_ns",
     "end_to_end_ns",
+    PROBE_STATISTICS,
 )
 KINDS = ["message", "request", "reply", "warmup"]
 MESSAGE, REQUEST, REPLY, WARMUP = range(4)
@@ -111,6 +112,17 @@ class Messages:
         """Put in when the application made each message; 0 unknown."""
         self.numbers["created_ns"] = created_ns
         self._set_stages()
+
+    def first_ns(self) -> Ints:
+        """When each was sent, or the first that is known of it."""
+        first = self.numbers["send_ns"]
+        for stamp in STAMPS[STAMPS.index("send") + 1 :]:
+            first = np.where(first > 0, first, self.numbers[f"{stamp}_ns"])
+        return first
+
+    def set_met(self, met: NDArray[np.bool_]) -> None:
+        """Put in which of them met the statistics of our own cost."""
+        self.numbers[PROBE_STATISTICS] = np.where(met, 1, BLANK)
 
     def _set_stages(self) -> None:
         stamps = {name: self.numbers[f"{name}_ns"] for name in STAMPS}

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from latprof_analysis.stages import BLANK, PROBE_STATISTICS
+from numpy.typing import NDArray
 
 from latprof_agent.join.message_rows import Ints
 
@@ -19,6 +21,7 @@ COLUMNS = (
     "received_ns",
     "rtt_ns",
     "lost",
+    PROBE_STATISTICS,
 )
 
 
@@ -32,6 +35,10 @@ class RoundTrips:
 
     def __len__(self) -> int:
         return len(self.numbers["sequence"])
+
+    def set_met(self, met: NDArray[np.bool_]) -> None:
+        """Put in which of them met the statistics of our own cost."""
+        self.numbers[PROBE_STATISTICS] = np.where(met, 1, BLANK)
 
     def columns(self) -> list[Any]:
         """All columns in the file's order, for `_rows.write`."""

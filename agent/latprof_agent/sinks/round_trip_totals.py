@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from latprof_analysis.scans.grouped import FEW
 from latprof_analysis.scans.trip_totals import TripTotals
+from latprof_analysis.stages import PROBE_STATISTICS
 
 from latprof_agent.join.message_rows import Ints
 from latprof_agent.sinks.round_trip_rows import RoundTrips
@@ -42,13 +43,14 @@ class RoundTripTotals:
         if self._first_sequence is None:
             self._first_sequence = int(sequence.min())
         self.corrupt += trips.corrupt
-        self._figures.add(size_bytes, rtt_ns, sent_ns, intended_ns)
-        answered = lost == 0
+        met = trips.numbers[PROBE_STATISTICS] == 1
+        self._figures.add(size_bytes, rtt_ns, sent_ns, intended_ns, met)
+        answered = (lost == 0) & ~met
         order = (sequence - self._first_sequence)[answered] // self._size_count
         self._parts.append((size_bytes[answered], rtt_ns[answered], order))
 
     def arrays(self) -> tuple[Ints, Ints, Ints]:
-        """Sizes, round trip times and rounds of all that were answered."""
+        """Sizes, round trip times and rounds of what was answered and undisturbed."""
         if not self._parts:
             empty = np.empty(0, "i8")
             return empty, empty, empty

@@ -23,8 +23,7 @@ from latprof_agent.sinks.round_trip_rows import RoundTrips
 
 # A reply is sent right after it is made, if its responder has a CPU.
 REPLY_KEEP_NS = 1_000_000_000
-# Of a message that is still held, its record may be this much older: its reply, or
-# it was sent so much before where none came.
+# Of a message that is still held, the round trip may be over this much longer.
 KEEP_NS = 10_000_000_000
 WARMUP_FLAG, LOST_FLAG, CORRUPT_FLAG = 1, 2, 4
 # Where the log tells when a message of this kind ended, its size, when it was made.
@@ -91,10 +90,7 @@ def round_trips_of(
 
 
 class _Part:
-    """Records of the log that came together, and how far each field reaches.
-
-    Of a long log only the parts near the messages in question are looked at.
-    """
+    """Records of the log that came together, and how far each field reaches."""
 
     def __init__(self, records: NDArray[Any]) -> None:
         self.records = records
@@ -129,9 +125,7 @@ class _Made(NamedTuple):
     def around(
         self, ends: Ints, sizes: Ints
     ) -> tuple[Ints, NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which message holds each last byte; whether it ends there; whether it
-        holds all of the bytes.
-        """
+        """Which message holds a last byte; whether it ends there, and holds all."""
         if not len(self.ends):
             no = np.zeros(len(ends), bool)
             return np.zeros(len(ends), "i8"), no, no

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from latprof_analysis.comparison.tables import STAGE_COLUMNS, Tables
 from latprof_analysis.comparison.worth import Floats
 from latprof_analysis.readers import Samples
+from latprof_analysis.readers.run_schema import undisturbed
 
 STAGE_ORDER = (*(name.removesuffix("_ns") for name in STAGE_COLUMNS), "rtt", "latency")
 _KINDS = ("request", "reply", "message")
@@ -156,7 +157,7 @@ def _rows(frame: pd.DataFrame, by: list[str]) -> Rows:
 
 
 def _add_messages(side: Side, messages: pd.DataFrame) -> None:
-    rows = messages[messages["kind"].isin(_KINDS)]
+    rows = undisturbed(messages[messages["kind"].isin(_KINDS)])
     rows = _sized(side, rows.sort_values("send_ns", kind="stable"))
     groups = list(_rows(rows, ["protocol", "kind", "size_bytes", "run"]))
     for column in STAGE_COLUMNS:
@@ -180,6 +181,7 @@ def _add(side: Side, group: Group, values: Floats) -> None:
 def _add_round_trips(side: Side, table: pd.DataFrame) -> None:
     rows = _sized(side, table.sort_values("sent_ns", kind="stable"))
     rtt = rows["rtt_ns"].to_numpy("float64", na_value=np.nan)
+    rtt[~rows.index.isin(undisturbed(rows).index)] = np.nan
     lost = rows["lost"].to_numpy("int64", na_value=0) > 0
     sent = rows["sent_ns"].to_numpy("int64", na_value=0)
     sizes = rows["size_bytes"].to_numpy()

@@ -12,12 +12,12 @@ import pandas as pd
 from latprof_analysis.readers import Samples, expand, read, read_runs
 from latprof_analysis.readers.paths import is_run_folder
 from latprof_analysis.readers.result import joined, shown
-from latprof_analysis.stages import STAGES
+from latprof_analysis.stages import PROBE_STATISTICS, STAGES
 
 STAGE_COLUMNS = tuple(f"{stage}_ns" for stage in (*STAGES, "wakeup", "end_to_end"))
 _COLUMNS = {
     *("protocol", "kind", "size_bytes", "send_ns", *STAGE_COLUMNS),
-    *("sent_ns", "rtt_ns", "lost"),
+    *("sent_ns", "rtt_ns", "lost", PROBE_STATISTICS),
 }
 _BACKEND = "backend"
 

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from latprof_analysis.readers.schema import Column, Schema, Wrong
-from latprof_analysis.stages import BLANK, STAGES, STAMPS
+from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAGES, STAMPS
 
 
 def _text(name: str, about: str, *, needed: bool = False) -> Column:
@@ -79,11 +79,26 @@ MESSAGES = Schema(
         *(_count(f"{stage}_ns", f"stage {stage}") for stage in STAGES),
         _count("wakeup_ns", "part of receive_queue: runnable without a CPU"),
         _count("end_to_end_ns", "read less created, or less send"),
+        _count(PROBE_STATISTICS, "1 if it met the measuring of latprof's own cost"),
     ),
     check=_backwards,
     checked=tuple(f"{stamp}_ns" for stamp in STAMPS),
     ends_whole=True,
 )
+
+
+def undisturbed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that did not meet the measuring of latprof's own cost.
+
+    Examples
+    --------
+    >>> undisturbed(pd.DataFrame({"rtt_ns": [5, 9], "probe_statistics": [None, 1]}))
+       rtt_ns  probe_statistics
+    0       5               NaN
+    """
+    if PROBE_STATISTICS not in rows:
+        return rows
+    return rows[rows[PROBE_STATISTICS].isna()]
 
 
 def _lost_or_timed(frame: pd.DataFrame) -> list[Wrong]:
@@ -116,6 +131,7 @@ ROUND_TRIPS = Schema(
             about="from sent_ns in a closed loop, from intended_ns in an open one",
         ),
         _count("lost", "1 if no reply came", needed=True),
+        _count(PROBE_STATISTICS, "1 if it met the measuring of latprof's own cost"),
     ),
     check=_lost_or_timed,
     checked=("rtt_ns", "lost"),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from latprof_analysis.readers.batch import Batch
 from latprof_analysis.readers.result import concatenated
-from latprof_analysis.stages import BLANK
+from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 
 EVEN_ROWS = 200_000
 SLOWEST_ROWS = 1_000
@@ -170,8 +170,9 @@ class _Slowest:
         self._times: dict[tuple[str | None, ...], NDArray[np.int64]] = {}
 
     def of(self, batch: Batch) -> Rows:
-        """Return the slowest rows of each kind; of equal ones the first are."""
-        times = batch.numbers[_TIME]
+        """Return the slowest undisturbed rows of each kind; of equal ones the first."""
+        disturbed = batch.numbers[PROBE_STATISTICS] == 1
+        times = np.where(disturbed, BLANK, batch.numbers[_TIME])
         found = [np.empty(0, np.intp)]
         for kind, rows in _by_kind(batch):
             before = self._times.get(kind, np.empty(0, np.int64))

@@ -14,7 +14,9 @@ from latprof_analysis.histogram import Histogram
 from latprof_analysis.scans.grouped import Grouped, Histograms
 from latprof_analysis.stages import BLANK, STAGES, STAMPS, merged_name
 
-_COUNTS = ("messages", "complete", "bytes", "packets", "retransmits", "resent")
+_COUNTS = (
+    *("messages", "complete", "left_out", "bytes", "packets", "retransmits", "resent"),
+)
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 Ints = NDArray[np.int64]
@@ -51,6 +53,7 @@ class KindTotals:
     by_packets: Grouped
     messages: int = 0
     complete: int = 0  # with both ends
+    left_out: int = 0  # of them: met the measuring of our own cost
     bytes: int = 0
     packets: int = 0
     retransmits: int = 0

@@ -55,6 +55,8 @@ class Trips:
     rtt_ns, sent_ns : ndarray of int64, shape (n,)
         BLANK where there is none.
     lost : ndarray of bool, shape (n,)
+    disturbed : ndarray of bool, shape (n,)
+        They met the measuring of latprof's own cost.
     """
 
     size_bytes: NDArray[Any]
@@ -62,6 +64,7 @@ class Trips:
     sent_ns: NDArray[np.int64]
     round_index: NDArray[Any]
     lost: NDArray[np.bool_]
+    disturbed: NDArray[np.bool_]
 
 
 @dataclass
@@ -238,13 +241,14 @@ def _frames(whole: Part, table: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def _trips(parts: list[tuple[Any, ...]], documents: dict[str, Any]) -> Trips:
     columns = zip(*parts, strict=True)
-    size_bytes, rtt_ns, sent_ns, sequence = map(np.concatenate, columns)
+    size_bytes, rtt_ns, sent_ns, sequence, met = map(np.concatenate, columns)
     return Trips(
         size_bytes=_narrow(size_bytes),
         rtt_ns=rtt_ns,
         sent_ns=sent_ns,
         round_index=_narrow(_rounds(size_bytes, sent_ns, sequence, documents)),
         lost=rtt_ns == BLANK,
+        disturbed=met == 1,
     )
 
 

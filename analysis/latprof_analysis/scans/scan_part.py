@@ -18,10 +18,10 @@ from latprof_analysis.scans.drawn import Drawing, Drawn
 from latprof_analysis.scans.grouped import alike
 from latprof_analysis.scans.totals import MOST_KINDS, MessageTotals
 from latprof_analysis.scans.trip_totals import TripTotals
-from latprof_analysis.stages import BLANK
+from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 
 Ints = NDArray[np.int64]
-TRIP_COLUMNS = ("size_bytes", "rtt_ns", "sent_ns", "sequence")
+TRIP_COLUMNS = ("size_bytes", "rtt_ns", "sent_ns", "sequence", PROBE_STATISTICS)
 
 
 @dataclass(frozen=True)
@@ -160,5 +160,6 @@ def _take_trips(part: Part, batch: Batch, run: str) -> None:
         arrays = tuple(columns[name][rows] for name in TRIP_COLUMNS)
         part.trips.setdefault((run, protocol), []).append(arrays)
         totals = part.trip_totals.setdefault(protocol, TripTotals())
-        size_bytes, rtt_ns, sent_ns, _ = arrays
-        totals.add(size_bytes, rtt_ns, sent_ns, numbers["intended_ns"][rows])
+        size_bytes, rtt_ns, sent_ns, _, met = arrays
+        intended_ns = numbers["intended_ns"][rows]
+        totals.add(size_bytes, rtt_ns, sent_ns, intended_ns, met == 1)

@@ -15,7 +15,7 @@ from latprof_analysis.histogram import record_parts
 from latprof_analysis.scans.grouped import FEW, Grouped, distinct, in_groups
 from latprof_analysis.scans.kind_totals import KindTotals, stages_present
 from latprof_analysis.scans.slowest import beats, slowest_row
-from latprof_analysis.stages import BLANK, STAMPS, missing_code
+from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAMPS, missing_code
 
 WARMUP = "warmup"
 # Ours are six; a file with more than this is none of messages.
@@ -63,8 +63,9 @@ class MessageTotals:
     backwards : int
         Stages that are negative: left out.
     slowest : dict or None
-        The row with the largest end_to_end. Of equal ones that which comes first
-        by the values of its columns, so that the order of rows makes no difference.
+        The row with the largest end_to_end in the percentiles. Of equal ones that
+        which comes first by the values of its columns, so that the order of rows
+        makes no difference.
     """
 
     def __init__(self, most: int = FEW) -> None:
@@ -87,7 +88,8 @@ class MessageTotals:
         for name, at in _by_kind(rows, measured):
             self._add_kind(self._kind(name), rows.numbers, missing, at)
         ends = rows.numbers["end_to_end_ns"]
-        i = slowest_row(rows.numbers, rows.texts, measured)
+        undisturbed = rows.numbers[PROBE_STATISTICS] != 1
+        i = slowest_row(rows.numbers, rows.texts, measured & undisturbed)
         if i is None:
             return
         # to ask for a row is to have all its columns
@@ -128,14 +130,16 @@ class MessageTotals:
         whole = at if complete.all() else at[complete]
         totals.count(numbers, at)
         totals.complete += len(whole)
+        self._count_missing(missing.take(whole))
+        undisturbed = numbers[PROBE_STATISTICS].take(whole) != 1
+        totals.left_out += len(whole) - int(undisturbed.sum())
+        whole = whole[undisturbed]
         groups, index = totals.by_size.admit(numbers["size_bytes"].take(whole))
         keys = index * _CODES + missing.take(whole)
         found, ordered, lengths = in_groups(keys, whole)
         stages: dict[str, _Parts] = {}
-        for i, (key, length) in enumerate(zip(found, lengths.tolist(), strict=True)):
+        for i, key in enumerate(found):
             group, code = int(groups[key // _CODES]), key % _CODES
-            for bit, stamp in enumerate(STAMPS):
-                self.missing[stamp] += length * (code >> bit & 1)
             for name, column in stages_present(code):
                 stages.setdefault(column, []).append((i, group, name))
         for column, parts in stages.items():
@@ -144,6 +148,11 @@ class MessageTotals:
         if self.most:
             _add_paths(totals, numbers, whole)
         _add_smallest(totals, numbers, whole)
+
+    def _count_missing(self, codes: NDArray[np.uint8]) -> None:
+        for code, count in enumerate(np.bincount(codes).tolist()):
+            for bit, stamp in enumerate(STAMPS):
+                self.missing[stamp] += count * (code >> bit & 1)
 
     def _record(
         self, grouped: Grouped, parts: _Parts, values: Ints, lengths: NDArray[np.intp]

@@ -27,6 +27,8 @@ class TripTotals:
     Attributes
     ----------
     sent, lost : int
+    left_out : int
+        Answered ones that are in no percentile.
     first_ns, last_ns : int or None
         When the first and the last were sent.
     lateness : Histogram
@@ -34,14 +36,19 @@ class TripTotals:
     """
 
     def __init__(self, most: int = FEW) -> None:
-        self.sent = self.lost = 0
+        self.sent = self.lost = self.left_out = 0
         self.first_ns: int | None = None
         self.last_ns: int | None = None
         self.lateness = Histogram()
         self.by_size = Grouped(most)
 
     def add(
-        self, size_bytes: Ints, rtt_ns: Ints, sent_ns: Ints, intended_ns: Ints
+        self,
+        size_bytes: Ints,
+        rtt_ns: Ints,
+        sent_ns: Ints,
+        intended_ns: Ints,
+        disturbed: NDArray[np.bool_] | bool = False,
     ) -> None:
         """Take in round trips.
 
@@ -49,6 +56,8 @@ class TripTotals:
         ----------
         size_bytes, rtt_ns, sent_ns, intended_ns : ndarray of int64, shape (n,)
             BLANK where not known; `rtt_ns` is BLANK of those that were lost.
+        disturbed : ndarray of bool, shape (n,), optional
+            They met the measuring of our own cost: in no percentile.
         """
         answered = np.flatnonzero(rtt_ns != BLANK)
         self.sent += len(rtt_ns)
@@ -58,6 +67,9 @@ class TripTotals:
             self._widen(int(sent.min()), int(sent.max()))
         timed = (sent_ns != BLANK) & (intended_ns != BLANK)
         self.lateness.record(np.maximum(sent_ns[timed] - intended_ns[timed], 0))
+        left_out = np.broadcast_to(disturbed, len(rtt_ns))[answered]
+        self.left_out += int(left_out.sum())
+        answered = answered[~left_out]
         groups, index = self.by_size.admit(size_bytes[answered])
         found, ordered, lengths = in_groups(index, answered)
         histograms = [self.by_size.of(groups[key], "rtt") for key in found]
@@ -67,6 +79,7 @@ class TripTotals:
         """Add all that `other` has counted; the order makes no difference."""
         self.sent += other.sent
         self.lost += other.lost
+        self.left_out += other.left_out
         self.lateness.merge(other.lateness)
         self.by_size.merge(other.by_size)
         if other.first_ns is not None and other.last_ns is not None:
@@ -82,6 +95,7 @@ class TripTotals:
         return {
             "sent": self.sent,
             "lost": self.lost,
+            "left_out": self.left_out,
             "loss_ratio": self.lost / self.sent if self.sent else None,
             "achieved_per_second": self._per_second(),
             "rtt": percentiles(self.by_size.total().get("rtt", Histogram())),

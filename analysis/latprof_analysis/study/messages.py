@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from latprof_analysis.fits.link_choice import link_rates
 from latprof_analysis.fits.stage_fits import QUANTITIES, StageFit, fit_stages
 from latprof_analysis.fits.stage_trains import stage_dispersions
+from latprof_analysis.readers.run_schema import undisturbed
 from latprof_analysis.run_setup import RunSetup
 from latprof_analysis.study import findings
 from latprof_analysis.study.levels import since_first_read
@@ -57,10 +58,15 @@ def message_figures(
         size), ``queueing``, and of datagrams ``loss``.
     """
     kinds, near = dict(_kinds(messages)), dict(_kinds(stretch))
-    fits = _stage_fits(messages, stretch, setup, thorough) if kinds else []
+    fits = _stage_fits(undisturbed(messages), stretch, setup, thorough) if kinds else []
     return {
         "messages": {
-            name: _kind(rows, near.get(name, rows.iloc[:0]), every, thorough)
+            name: _kind(
+                undisturbed(rows),
+                undisturbed(near.get(name, rows.iloc[:0])),
+                every,
+                thorough,
+            )
             | ({} if every > 1 else _loss(name, rows))
             for name, rows in kinds.items()
         },

@@ -53,7 +53,8 @@ def trip_figures(
     for protocol, totals in scan.trip_totals.items():
         of_runs = [trips for (_, p), trips in scan.trips.items() if p == protocol]
         lost = np.concatenate([trips.lost for trips in of_runs])
-        answered = _answered(of_runs, lost)
+        disturbed = np.concatenate([trips.disturbed for trips in of_runs])
+        answered = _answered(of_runs, ~lost & ~disturbed)
         found[protocol] = trips_with_intervals(totals) | {
             "open_loop": setup.interval_ns > 0,
             "offered_per_second": _offered(setup.interval_ns),
@@ -72,18 +73,18 @@ def trip_figures(
 
 
 class _Answered(NamedTuple):
-    """Round trips of all runs that were not lost, in the order of the files."""
+    """Round trips that were neither lost nor disturbed, in the order of the files."""
 
     sizes: Floats
     times: Floats
     rounds: Floats
 
 
-def _answered(of_runs: list[Trips], lost: NDArray[np.bool_]) -> _Answered:
+def _answered(of_runs: list[Trips], kept: NDArray[np.bool_]) -> _Answered:
     sizes = np.concatenate([trips.size_bytes for trips in of_runs])
     times = np.concatenate([trips.rtt_ns for trips in of_runs])
     columns = (sizes, times, _rounds(of_runs))
-    return _Answered(*(column[~lost].astype(np.float64) for column in columns))
+    return _Answered(*(column[kept].astype(np.float64) for column in columns))
 
 
 def _in_order(trips: _Answered) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from latprof_analysis.readers.run_schema import undisturbed
 from latprof_analysis.run_figures import one_way
 from latprof_analysis.run_setup import RunSetup, common_setup, setup_of
 from latprof_analysis.scans.scan import Progress, Scan, scan_runs
@@ -52,7 +54,7 @@ def study_runs(
         "format": 1,
         "runs": {name: _run(scan, name, setups.get(name)) for name in scan.documents},
         "differences": differences,
-        "workload": run and run.get("workload"),
+        "workload": _workload(run or {}),
         "lab": run and run.get("lab"),
         "known": run and (run.get("lab") or {}).get("known"),
         "kinds": kinds,
@@ -76,7 +78,18 @@ def study_runs(
         "skipped": [str(row) for row in scan.skipped],
     }
     document["warnings"] = _warnings(scan, differences, one_thing)
-    return Study(document, scan.message_rows, scan.round_trip_rows, scan.slow_rows)
+    return Study(
+        document,
+        undisturbed(scan.message_rows),
+        undisturbed(scan.round_trip_rows),
+        scan.slow_rows,
+    )
+
+
+def _workload(run: Mapping[str, Any]) -> Any:
+    """What was run, where run.json is whole in that."""
+    found = run.get("workload") or {}
+    return found if {"plan", "command"} <= found.keys() else None
 
 
 def _every(thinned: dict[str, Any]) -> int:

@@ -1,0 +1,97 @@
+"""When the probes' cost is measured, and which messages met that."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from latprof_agent.capture import cost
+from latprof_agent.capture.cost import ON_THE_WAY_NS, ProbeCost
+
+SECOND = 10**9
+
+
+class Clock:
+    """Time as a test has it."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.now_ns = 5 * SECOND
+        monkeypatch.setattr(cost.time, "monotonic", lambda: self.now_ns / 1e9)
+        monkeypatch.setattr(cost.time, "monotonic_ns", lambda: self.now_ns)
+
+
+class MadeDrain:
+    """Each program has run twice as often at each look, 100 ns each time."""
+
+    runs = 1
+
+    def cost(self, program):
+        self.runs *= 2
+        return self.runs, 100 * self.runs
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def measured(clock, monkeypatch):
+    monkeypatch.setattr(cost._drain, "statistics", lambda: os.open("/", os.O_RDONLY))
+    made = ProbeCost(MadeDrain(), ["program"])
+    made.sample()
+    made.begin()
+    clock.now_ns += SECOND // 2
+    yield made
+    made.stop()
+
+
+def met(measured, *sent_ns):
+    return measured.met(np.array(sent_ns)).tolist()
+
+
+def test_what_was_sent_in_a_sample_or_shortly_before_met_it(clock, measured):
+    begin_ns = clock.now_ns
+    assert met(measured, begin_ns) == [False]
+    measured.sample()
+    before_ns = begin_ns - ON_THE_WAY_NS
+    sent_ns = before_ns - 1, before_ns, begin_ns, begin_ns + SECOND
+    assert met(measured, *sent_ns) == [False, True, True, True]  # it has not ended
+    clock.now_ns = end_ns = begin_ns + 11_000_000
+    measured.sample()
+    assert met(measured, begin_ns, end_ns, end_ns + 1) == [True, True, False]
+    clock.now_ns = second_ns = begin_ns + SECOND
+    measured.sample()
+    assert met(measured, end_ns + 1, second_ns, begin_ns) == [False, True, True]
+    assert measured.as_dict()["probes_sampled_seconds"] == pytest.approx(0.011)
+
+
+def test_a_sample_lasts_10_ms_of_each_second(clock, measured):
+    on_ns = 0
+    for _ in range(3000):
+        measured.sample()
+        clock.now_ns += 1_000_000
+        on_ns += 1_000_000 * int(measured._statistics is not None)
+    assert on_ns == pytest.approx(3 * 10_000_000, abs=3_000_000)
+
+
+def test_where_the_kernel_refuses_statistics_no_message_met_them(
+    clock, measured, monkeypatch
+):
+    def refuse():
+        raise PermissionError
+
+    monkeypatch.setattr(cost._drain, "statistics", refuse)
+    measured.sample()
+    assert met(measured, clock.now_ns) == [False]
+    assert measured.cpu_share() is None
+
+
+def test_a_run_without_probes_or_of_half_a_second_has_no_sample(clock):
+    for programs in ([], ["program"]):
+        made = ProbeCost(MadeDrain(), programs)
+        made.begin()
+        clock.now_ns += SECOND // 2 - 1 if programs else SECOND
+        made.sample()
+        assert met(made, clock.now_ns) == [False]
