@@ -16,9 +16,7 @@ def first_line(error: OSError) -> str:
     return telling[0] if telling else os.strerror(error.errno or 0)
 
 
-def refusal(
-    programs: Sequence[str], *, attach: bool = False, cgroup: int = -1
-) -> str:
+def refusal(programs: Sequence[str], *, attach: bool = False, cgroup: int = -1) -> str:
     """Return why the kernel refuses these programs, or nothing.
 
     Every filter is on, and no socket passes them.
