@@ -71,11 +71,7 @@ static __always_inline struct arrival *arrival_of(__u64 skb)
 
 static __always_inline __u64 net_of(__u64 dev)
 {
-	const struct net_device *d = (const struct net_device *)dev;
-
-	if (bpf_rdonly_cast)
-		return (__u64)CAST(struct net_device, (void *)dev)->nd_net.net;
-	return (__u64)BPF_CORE_READ(d, nd_net.net);
+	return (__u64)SEE(struct net_device, dev, nd_net.net);
 }
 
 /* The first 24 bytes of a packet from its IP header on: of IPv4 without options
@@ -235,19 +231,19 @@ static __always_inline struct arrival *arrival_at(const struct sk_buff *skb,
 	return a;
 }
 
-/* When it entered; 0 unknown. `network` is how many bytes before skb->data its
- * IP header is. Where that is not where it was, an older packet had this
- * address. */
+/* When it entered; 0 unknown. `network` is its IP header and `length` what
+ * follows from there. Where the header is not where it was, an older packet had
+ * this address. */
 static __always_inline __u64 arrival_take(const struct sk_buff *skb,
-					  const struct sock *sk, __u32 network)
+					  const struct sock *sk, __u64 network,
+					  __u32 length)
 {
 	struct arrival *a = arrival_at(skb, sk);
 
-	if (!a || a->data != (__u64)BPF_CORE_READ(skb, head) +
-				     BPF_CORE_READ(skb, network_header))
+	if (!a || a->data != network)
 		return 0;
 	a->skb = 0;
-	return skb->len + network > a->length ? ARRIVAL_OF_A_PART : a->t_ns;
+	return length > a->length ? ARRIVAL_OF_A_PART : a->t_ns;
 }
 
 #endif

@@ -33,8 +33,8 @@ static __always_inline __u32 datagram_backlog(const struct sock *sk,
 	const struct udp_sock *up = (const struct udp_sock *)sk;
 	__s64 bytes = sk->sk_backlog.rmem_alloc.counter;
 
-	bytes -= BPF_CORE_READ(up, forward_deficit);
-	bytes -= BPF_CORE_READ(skb, truesize);
+	bytes -= SEE(struct udp_sock, up, forward_deficit);
+	bytes -= SEE(struct sk_buff, skb, truesize);
 	return bytes > 0 ? bytes : 0;
 }
 
@@ -46,7 +46,7 @@ static __always_inline __u32 datagrams_waiting(const struct sock *sk)
 	__u32 arrived = *(volatile const __u32 *)&sk->sk_receive_queue.qlen;
 
 	barrier();
-	return arrived + BPF_CORE_READ(up, reader_queue.qlen);
+	return arrived + SEE(struct udp_sock, up, reader_queue.qlen);
 }
 
 /* Is this packet the last in the queue that packets come to? */
@@ -95,12 +95,12 @@ static __always_inline void datagram_describe(struct sock *sk,
 					      const struct sk_buff *skb,
 					      struct datagram *ret)
 {
-	unsigned char *head = BPF_CORE_READ(skb, head);
+	unsigned char *head = SEE(struct sk_buff, skb, head);
 	struct fragment part = {};
 
-	fragment_of(head + BPF_CORE_READ(skb, network_header), &part);
+	fragment_of(head + SEE(struct sk_buff, skb, network_header), &part);
 	ret->size_bytes = fingerprint(
-		head + BPF_CORE_READ(skb, transport_header), part.key_id,
+		head + SEE(struct sk_buff, skb, transport_header), part.key_id,
 		FINGERPRINT_BYTES, &part.tuple, &ret->flow, &ret->key);
 	if (s->flow_in != ret->flow)
 		datagram_announce(&s->flow_in, ret->flow, &part.tuple, sk,
@@ -207,8 +207,8 @@ static __noinline __u64 datagram_taken(const struct sock *sk)
 			continue;
 		bpf_probe_read_kernel(
 			&udp, sizeof(udp),
-			BPF_CORE_READ(packet, head) +
-				BPF_CORE_READ(packet, transport_header));
+			SEE(struct sk_buff, packet, head) +
+				SEE(struct sk_buff, packet, transport_header));
 		if (udp.destination == port)
 			return skb;
 	}
@@ -221,8 +221,7 @@ static __noinline __u64 datagram_taken(const struct sock *sk)
 static __noinline __u64 datagram_first_of(const struct sock *sk, __u64 skb)
 {
 	for (int i = 0; i < QUEUED_AT_ONCE; i++) {
-		__u64 before =
-			(__u64)BPF_CORE_READ((const struct sk_buff *)skb, prev);
+		__u64 before = (__u64)SEE(struct sk_buff, skb, prev);
 		const struct arrival *a = arrival_of(before);
 
 		if (before == (__u64)&sk->sk_receive_queue || !a ||

@@ -9,47 +9,56 @@
 #include "device.bpf.h"
 #include "send_call.bpf.h"
 
-/* Enters the datagram whose last packet this is; its packet names it. Mostly
- * the one before has left, and the socket has room for one: then no map is
- * touched. A packet may leave on another CPU than the one that queued it. */
-static __always_inline void
-datagram_depart(struct datagram_socket *s, const struct sk_buff *skb,
-		__u64 flow, __u64 key, __u64 send_ns, __u32 size, __u32 packets)
+/* The datagram whose last packet this is; its packet names it. */
+static __always_inline void datagram_of(struct datagram_socket *s,
+					const struct sk_buff *skb, __u64 flow,
+					__u64 key, __u64 send_ns, __u32 size,
+					__u32 packets, struct datagram *ret)
 {
-	struct datagram d = { .at.address = (__u64)skb };
-	__u64 *room = &s->departing.at.address;
-
-	d.flow = flow;
-	d.key = key;
-	d.number = __sync_fetch_and_add(&s->number, 1) + 1;
-	d.first_ns = send_ns;
-	d.second_ns = bpf_ktime_get_ns();
-	d.size_bytes = size;
-	d.packets = packets;
-	d.pid = s->sender_pid;
-	/* its own address: of a packet that went a way we do not see */
-	if (*room == d.at.address ||
-	    !__sync_val_compare_and_swap(room, 0, d.at.address))
-		s->departing = d;
-	else
-		datagram_keep(&d);
+	ret->at.address = (__u64)skb;
+	ret->flow = flow;
+	ret->key = key;
+	ret->number = __sync_fetch_and_add(&s->number, 1) + 1;
+	ret->first_ns = send_ns;
+	ret->second_ns = bpf_ktime_get_ns();
+	ret->size_bytes = size;
+	ret->packets = packets;
+	ret->pid = s->sender_pid;
 }
 
-static __noinline void fragment_queue(struct datagram_socket *s,
+/* It waits in the queue of its device. Mostly the one before has left, and the
+ * socket has room for one: then no map is touched. A packet may leave on
+ * another CPU than the one that queued it. */
+static __always_inline void datagram_depart(struct datagram_socket *s,
+					    const struct datagram *d)
+{
+	__u64 *room = &s->departing.at.address;
+
+	/* its own address: of a packet that went a way we do not see */
+	if (*room == d->at.address ||
+	    !__sync_val_compare_and_swap(room, 0, d->at.address))
+		s->departing = *d;
+	else
+		datagram_keep(d);
+}
+
+static __noinline bool fragment_queue(struct datagram_socket *s,
 				      const struct sk_buff *skb,
-				      const struct fragment *part)
+				      const struct fragment *part,
+				      struct datagram *ret)
 {
 	if (!s->fragment_packets || s->fragment_id != part->id) {
 		count(fragments_out_of_turn);
-		return;
+		return false;
 	}
 	s->fragment_packets++;
 	if (part->more)
-		return;
-	datagram_depart(s, skb, s->fragment_flow, s->fragment_key,
-			s->fragment_send_ns, s->fragment_size,
-			s->fragment_packets);
+		return false;
+	datagram_of(s, skb, s->fragment_flow, s->fragment_key,
+		    s->fragment_send_ns, s->fragment_size, s->fragment_packets,
+		    ret);
 	s->fragment_packets = 0;
+	return true;
 }
 
 static __noinline void sender_announce(struct datagram_socket *s, __u32 pid)
@@ -82,7 +91,7 @@ static __always_inline int datagram_before(struct sock *sk,
 	if (!s)
 		return 0;
 	info = (void *)(skb->head + skb->end);
-	s->segmented = BPF_CORE_READ(info, gso_size);
+	s->segmented = SEE(struct skb_shared_info, info, gso_size);
 	if (s->segmented)
 		count(segmented_sends);
 	return 0;
@@ -94,17 +103,19 @@ static __always_inline __u32 linear_after(const struct sk_buff *skb)
 
 	/* headers and payload of a plain datagram are one piece; what UDP
 	 * segmentation built has its payload in pages */
-	if (BPF_CORE_READ(info, gso_size)) {
+	if (SEE(struct skb_shared_info, info, gso_size)) {
 		count(segmented_sends);
 		return 0;
 	}
 	return FINGERPRINT_BYTES;
 }
 
-/* A packet that was handed to a device for the first time. */
-static __always_inline void datagram_handed(struct sock *sk,
+/* A packet that was handed to a device for the first time. Whether it is the
+ * last of its datagram, which is `ret` then. */
+static __always_inline bool datagram_handed(struct sock *sk,
 					    struct datagram_socket *s,
-					    const struct sk_buff *skb)
+					    const struct sk_buff *skb,
+					    struct datagram *ret)
 {
 	unsigned char *transport = skb->head + skb->transport_header;
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
@@ -114,17 +125,15 @@ static __always_inline void datagram_handed(struct sock *sk,
 
 	/* fragments but the last, of a device below */
 	if (s->fragment_packets && s->fragment_device != device && s->stacked)
-		return;
+		return false;
 	fragment_of(skb->head + skb->network_header, &part);
-	if (!part.first) {
-		fragment_queue(s, skb, &part);
-		return;
-	}
+	if (!part.first)
+		return fragment_queue(s, skb, &part, ret);
 	size = fingerprint(transport, part.key_id, linear_after(skb),
 			   &part.tuple, &flow, &key);
 	/* a tunnel's packet whose own datagram was not followed */
 	if (part.tuple.source_port != bpf_htons(sk->__sk_common.skc_num))
-		return;
+		return false;
 	if (s->sender_pid != pid)
 		sender_announce(s, pid);
 	if (s->flow_out != flow)
@@ -136,8 +145,8 @@ static __always_inline void datagram_handed(struct sock *sk,
 	if (!send_ns)
 		count(udp_without_send);
 	if (!part.more) {
-		datagram_depart(s, skb, flow, key, send_ns, size, 1);
-		return;
+		datagram_of(s, skb, flow, key, send_ns, size, 1, ret);
+		return true;
 	}
 	s->fragment_id = part.id;
 	s->fragment_device = device;
@@ -146,6 +155,7 @@ static __always_inline void datagram_handed(struct sock *sk,
 	s->fragment_size = size;
 	s->fragment_send_ns = send_ns;
 	s->fragment_packets = 1;
+	return false;
 }
 
 /* Whether it left a stacked device and has come to one below. */
@@ -183,13 +193,14 @@ static __always_inline int datagram_queue(struct sock *sk,
 					  const struct sk_buff *skb)
 {
 	struct datagram_socket *s = datagram_watch(sk);
+	struct datagram d = {};
 
 	if (!s)
 		return 0;
 	if (is_below(s, skb))
 		datagram_wait_below(s, skb);
-	else
-		datagram_handed(sk, s, skb);
+	else if (datagram_handed(sk, s, skb, &d))
+		datagram_depart(s, &d);
 	return 0;
 }
 
@@ -250,26 +261,35 @@ static __always_inline void datagram_leave(struct datagram_socket *s,
 	bpf_map_delete_elem(&datagrams, &at);
 }
 
+/* At a device without a queue: its driver has it at once. */
+static __always_inline int datagram_pass(struct sock *sk,
+					 const struct sk_buff *skb)
+{
+	struct datagram_socket *s = datagram_watch(sk);
+	struct datagram d = {};
+
+	if (!s || s->segmented)
+		return 0;
+	if (is_below(s, skb)) {
+		datagram_left_below(s, skb->dev);
+	} else if (datagram_handed(sk, s, skb, &d)) {
+		datagram_emit_sent(&d, d.second_ns);
+		if (s->stacked)
+			datagram_note_left(s, &d);
+	}
+	return 0;
+}
+
 static __always_inline int datagram_xmit(struct sock *sk,
 					 const struct sk_buff *skb)
 {
-	bool queued = has_queue(skb);
 	struct datagram_socket *s;
 
-	s = queued ? bpf_sk_storage_get(&datagram_sockets, sk, 0, 0) :
-		     datagram_watch(sk);
-	if (!s)
-		return 0;
-	if (!queued) {
-		if (s->segmented)
-			return 0;
-		if (is_below(s, skb)) {
-			datagram_left_below(s, skb->dev);
-			return 0;
-		}
-		datagram_handed(sk, s, skb);
-	}
-	datagram_leave(s, skb, bpf_ktime_get_ns());
+	if (!has_queue(skb))
+		return datagram_pass(sk, skb);
+	s = bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
+	if (s)
+		datagram_leave(s, skb, bpf_ktime_get_ns());
 	return 0;
 }
 

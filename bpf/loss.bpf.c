@@ -30,7 +30,7 @@ static __always_inline int segment_resent(struct sock *sk,
 	record->start = offset_near(s->xmit_end, s->out_zero, cb.seq);
 	record->end = offset_near(s->xmit_end, s->out_zero, cb.end_seq);
 	record->t_ns = bpf_ktime_get_ns();
-	record->packet_bytes = BPF_CORE_READ(info, gso_size);
+	record->packet_bytes = SEE(struct skb_shared_info, info, gso_size);
 	record->pad = 0;
 	SUBMIT(record);
 	return 0;

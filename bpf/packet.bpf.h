@@ -23,6 +23,12 @@ extern void *bpf_rdonly_cast(const void *memory, __u32 type) __ksym __weak;
 #define VIEW(type, memory) \
 	((const __u8 *)bpf_rdonly_cast(memory, bpf_core_type_id_kernel(type)))
 
+/* A field of what is not known to be a pointer: a copy is a call, 15 to 30 ns.
+ */
+#define SEE(type, memory, field)                                       \
+	(bpf_rdonly_cast ? CAST(type, (const void *)(memory))->field : \
+			   BPF_CORE_READ((const type *)(memory), field))
+
 /* So far behind the outer transport header an inner one is looked for. */
 #define TUNNEL_BYTES 128
 

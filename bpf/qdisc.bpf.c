@@ -282,7 +282,8 @@ int BPF_PROG(on_xmit, const struct sk_buff *skb)
 		return 0;
 	if (p.segment.end - p.segment.start >= LEAST_GSO_BYTES) {
 		info = (struct skb_shared_info *)(skb->head + skb->end);
-		p.segment.gso_size = BPF_CORE_READ(info, gso_size);
+		p.segment.gso_size =
+			SEE(struct skb_shared_info, info, gso_size);
 	}
 	p.sk = sk;
 	p.now = bpf_ktime_get_ns();

@@ -181,30 +181,39 @@ static __always_inline struct sock *socket_of_descriptor(__u32 descriptor)
 	struct fdtable *table = task->files->fdt;
 	struct file *file = NULL, **slot;
 	struct socket *socket;
+	struct inode *inode;
 
 	if (descriptor >= table->max_fds)
 		return NULL;
 	slot = table->fd + descriptor;
-	bpf_probe_read_kernel(&file, sizeof(file), slot);
-	if (!file ||
-	    (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFSOCK)
+	if (bpf_rdonly_cast)
+		file = *(struct file **)VIEW(struct ipv6hdr, slot);
+	else
+		bpf_probe_read_kernel(&file, sizeof(file), slot);
+	if (!file)
 		return NULL;
-	socket = BPF_CORE_READ(file, private_data);
-	return BPF_CORE_READ(socket, sk);
+	inode = SEE(struct file, file, f_inode);
+	if ((SEE(struct inode, inode, i_mode) & S_IFMT) != S_IFSOCK)
+		return NULL;
+	socket = SEE(struct file, file, private_data);
+	return SEE(struct socket, socket, sk);
 }
 
 SEC("?tp_btf/sys_enter")
 int BPF_PROG(on_syscall, struct pt_regs *regs, long number)
 {
 	struct sock *sk;
+	struct net *net;
 
 	if (number == __NR_io_uring_enter || number == __NR_splice)
 		send_call_forget();
 	if (!is_send_call(number))
 		return 0;
 	sk = socket_of_descriptor(FIRST_ARGUMENT(regs));
-	if (sk && BPF_CORE_READ(sk, sk_protocol) == IPPROTO_UDP &&
-	    wants_netns(BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum)))
+	if (!sk || SEE(struct sock, sk, sk_protocol) != IPPROTO_UDP)
+		return 0;
+	net = SEE(struct sock, sk, __sk_common.skc_net.net);
+	if (wants_netns(SEE(struct net, net, ns.inum)))
 		send_call_note(sk);
 	return 0;
 }

@@ -22,7 +22,7 @@ from latprof_agent.probes.cgroup import cgroup2_mount
 from latprof_agent.probes.trial import first_line
 
 # What is needed sometimes is attached for so long, to see whether it is.
-TRIAL_SECONDS = 2.0
+TRIAL_SECONDS = 1.0
 IPPROTO_UDP = 17
 SIDE_SENDER = 1
 
