@@ -35,29 +35,44 @@ static size_t area_bytes(const struct ring *ring)
 	return (bytes + page - 1) / page * page;
 }
 
+/* A list as the kernel writes it: 0-3,8. */
+static int add_ranges(const char *text, struct cpus *ret)
+{
+	while (*text >= '0' && *text <= '9') {
+		char *behind;
+		long first = strtol(text, &behind, 10), last = first;
+
+		if (*behind == '-')
+			last = strtol(behind + 1, &behind, 10);
+		for (; first <= last && first < ret->possible; first++)
+			ret->numbers[ret->count++] = (int)first;
+		text = behind + (*behind == ',');
+	}
+	return ret->count ? 0 : -ENODEV;
+}
+
 int cpus_find(struct cpus *ret)
 {
 	FILE *file = fopen("/sys/devices/system/cpu/online", "re");
-	int possible = libbpf_num_possible_cpus(), first, last;
-	int *numbers = possible > 0 ? calloc(possible, sizeof(*numbers)) : NULL;
-	int count = 0;
+	struct cpus found = { .possible = libbpf_num_possible_cpus() };
+	char text[4096] = "";
+	int error;
 
-	while (file && numbers && fscanf(file, "%d", &first) == 1) {
-		if (fscanf(file, "-%d", &last) != 1)
-			last = first;
-		for (; first <= last && first < possible; first++)
-			numbers[count++] = first;
-		if (fgetc(file) != ',')
-			break;
-	}
-	if (file)
-		fclose(file);
-	if (!count) {
-		free(numbers);
+	if (!file)
+		return -errno;
+	error = fgets(text, sizeof(text), file) ? 0 : -ENODEV;
+	fclose(file);
+	if (error || found.possible <= 0)
 		return -ENODEV;
-	}
-	*ret = (struct cpus){ numbers, count, possible };
-	return 0;
+	found.numbers = calloc(found.possible, sizeof(*found.numbers));
+	if (!found.numbers)
+		return -ENOMEM;
+	error = add_ranges(text, &found);
+	if (error)
+		free(found.numbers);
+	else
+		*ret = found;
+	return error;
 }
 
 int ring_size(struct ring *ring, size_t bytes)

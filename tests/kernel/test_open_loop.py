@@ -100,7 +100,13 @@ def test_hardly_any_message_lacks_its_arrival(tmp_path, interval):
 
 
 def test_hardly_any_message_of_many_packets_lacks_its_arrival(tmp_path):
-    words = (*PLAIN, *APART, "--protocol=tcp", "--sizes=4kib,20kib,65507", "--duration=4")
+    words = (
+        *PLAIN,
+        *APART,
+        "--protocol=tcp",
+        "--sizes=4096,20480,65507",
+        "--duration=4",
+    )
     run = Run(tmp_path, (4096 + 20480 + 65507) // 3, *words, "--interval=500us")
     check_count(run, {4096, 20480, 65507})
     lacking, said = run.lacking("arrive_ns")
