@@ -64,3 +64,25 @@ def test_another_protocol_leaves_no_rows(make_lab, tmp_path):
         sock.close()
     assert recorded.lost() == {}
     assert recorded.messages()["size_bytes"].tolist() == [200] * 20
+
+
+def test_another_filter_holds_from_then_on_for_sockets_that_are_known(
+    make_lab, tmp_path, connect
+):
+    lab = make_lab()
+    first, second = connect(lab), connect(lab)
+    ports = [pair[1].getsockname()[1] for pair in (first, second)]
+    namespaces = (lab.a_inode, lab.b_inode)
+    filters = [Filter(netns=namespaces, ports=(port,)) for port in ports]
+    with recording(filters[0], tmp_path) as recorded:
+        exchange(*first, 100)
+        exchange(*second, 200)
+        recorded.recorder.capture.watch(filters[1])
+        exchange(*first, 300)
+        exchange(*second, 400)
+    for sock in (*first, *second):
+        sock.close()
+    assert recorded.lost() == {}
+    rows = recorded.messages().sort_values("send_ns")
+    assert rows["size_bytes"].tolist() == [100] * 20 + [400] * 20
+    assert rows["end_to_end_ns"].notna().all()

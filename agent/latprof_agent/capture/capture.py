@@ -54,6 +54,7 @@ class Capture:
         self._heaps_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
+        self._generation = 0
         try:
             self._drain = _drain.Drain(str(OBJECT))
         except OSError as error:
@@ -92,6 +93,11 @@ class Capture:
         with self._closed_on_error():
             self._attachment.attach_all()
         self.cost.begin()
+
+    def watch(self, watched: Filter) -> None:
+        """Watch other sockets from now on; the protocols stay those of the start."""
+        self._generation += 1
+        self._drain.set_options(watched.as_record(self.layout, self._generation))
 
     def expect_udp(self) -> None:
         """Watched sockets will send datagrams: see their first one, too."""

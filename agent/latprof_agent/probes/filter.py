@@ -18,12 +18,13 @@ class Filter:
     cgroup: int = 0
     protocols: tuple[str, ...] = ("tcp", "udp")
 
-    def as_record(self, layout: Layout) -> bytes:
-        """The probes' struct options."""
+    def as_record(self, layout: Layout, generation: int = 0) -> bytes:
+        """The probes' struct options; another generation makes verdicts anew."""
         record = np.zeros((), layout.options)
         record["netns"][: len(self.netns)] = self.netns
         record["ports"][: len(self.ports)] = self.ports
         record["cgroup"] = self.cgroup
+        record["generation"] = generation
         record["tcp"] = "tcp" in self.protocols
         record["udp"] = "udp" in self.protocols
         return record.tobytes()
