@@ -102,11 +102,11 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 }
 
 static __always_inline void range_append(struct sock *sk, struct stream *s,
-					 __u64 end, __u64 arrive_ns, __u8 ttl,
-					 __u32 queue_bytes, __u16 flags)
+					 __u64 end, __u64 now, __u64 arrive_ns,
+					 __u8 ttl, __u32 queue_bytes,
+					 __u16 flags)
 {
 	__u32 pending = s->range_tail - s->range_head;
-	__u64 now = bpf_ktime_get_ns();
 	__u64 stack_ns = arrive_ns ? now - arrive_ns : 0;
 	struct readable_range *range;
 
@@ -135,14 +135,14 @@ static __always_inline void range_append(struct sock *sk, struct stream *s,
 /* What is up to `sequence` and was not before is readable from now on. */
 static __always_inline void range_ready(struct sock *sk, struct stream *s,
 					const struct tcp_sock *tp,
-					__u32 sequence, __u64 arrive_ns,
-					__u8 ttl, __u16 flags)
+					__u32 sequence, __u64 now,
+					__u64 arrive_ns, __u8 ttl, __u16 flags)
 {
 	__u64 end = offset_near(s->ready_end, s->in_zero, sequence);
 	__u32 queue_bytes = s->ready_end - offset_near(s->ready_end, s->in_zero,
 						       tp->copied_seq);
 
-	range_append(sk, s, end, arrive_ns, ttl, queue_bytes, flags);
+	range_append(sk, s, end, now, arrive_ns, ttl, queue_bytes, flags);
 	s->ready_end = end;
 }
 
@@ -170,9 +170,10 @@ static __noinline void segment_of_queue(struct sock *sk,
 }
 
 static __noinline int hole_filled(struct sock *sk, struct stream *s,
-				  const struct tcp_sock *tp, __u8 ttl)
+				  const struct tcp_sock *tp, __u8 ttl,
+				  __u64 now)
 {
-	range_ready(sk, s, tp, tp->rcv_nxt, 0, ttl, RECORD_HOLE_FILLED);
+	range_ready(sk, s, tp, tp->rcv_nxt, now, 0, ttl, RECORD_HOLE_FILLED);
 	return 0;
 }
 
@@ -204,6 +205,7 @@ struct parts_context {
 	struct stream *s;
 	const struct tcp_sock *tp;
 	struct segment_in_hand *segment;
+	__u64 now;
 };
 
 /* All parts but the last, which is as any segment. */
@@ -218,7 +220,7 @@ static long part_ready(__u32 index, struct parts_context *c)
 	at &= PARTS - 1;
 	end = c->segment->part_ends[at];
 	if ((__s32)(end - ready) > 0)
-		range_ready(c->sk, c->s, c->tp, end,
+		range_ready(c->sk, c->s, c->tp, end, c->now,
 			    c->segment->part_arrive_ns[at], c->segment->ttl,
 			    /* what came before became readable unseen */
 			    !index && (__s32)(c->segment->start - ready) > 0 ?
@@ -229,9 +231,9 @@ static long part_ready(__u32 index, struct parts_context *c)
 
 static __noinline void parts_ready(struct sock *sk, struct stream *s,
 				   const struct tcp_sock *tp,
-				   struct segment_in_hand *segment)
+				   struct segment_in_hand *segment, __u64 now)
 {
-	struct parts_context c = { sk, s, tp, segment };
+	struct parts_context c = { sk, s, tp, segment, now };
 
 	if ((__s32)(tp->rcv_nxt - segment->end) < 0 || !parts_find(sk, segment))
 		return;
@@ -253,6 +255,7 @@ static __always_inline int stream_ready(struct sock *sk)
 {
 	struct segment_in_hand *segment;
 	__u32 ready, rcv_nxt;
+	__u64 now;
 	struct tcp_sock *tp;
 	struct stream *s;
 	__u16 flags = 0;
@@ -276,10 +279,11 @@ static __always_inline int stream_ready(struct sock *sk)
 	ready = (__u32)s->ready_end + s->in_zero;
 	if ((__s32)(rcv_nxt - ready) <= 0)
 		return 0;
+	now = bpf_ktime_get_ns();
 	if (segment->socket != (__u64)sk || (__s32)(segment->end - ready) <= 0)
 		segment_of_queue(sk, tp, ready, segment);
 	if (segment->arrive_ns == ARRIVAL_OF_A_PART) {
-		parts_ready(sk, s, tp, segment);
+		parts_ready(sk, s, tp, segment, now);
 		ready = (__u32)s->ready_end + s->in_zero;
 	}
 	if (segment->arrive_ns <= ARRIVAL_OF_A_PART)
@@ -289,11 +293,11 @@ static __always_inline int stream_ready(struct sock *sk)
 		flags |= RECORD_MERGED;
 	if ((__s32)(segment->end - ready) > 0 &&
 	    (__s32)(rcv_nxt - segment->end) >= 0)
-		range_ready(sk, s, tp, segment->end, segment->arrive_ns,
+		range_ready(sk, s, tp, segment->end, now, segment->arrive_ns,
 			    segment->ttl, flags);
 	/* it filled a hole: what is behind it came earlier */
 	if (rcv_nxt != (__u32)s->ready_end + s->in_zero)
-		return hole_filled(sk, s, tp, segment->ttl);
+		return hole_filled(sk, s, tp, segment->ttl, now);
 	return 0;
 }
 
