@@ -68,7 +68,7 @@ bench: ## measure the speed of an installed latprof (as root)
 	$(AS_ROOT) /opt/latprof/bin/python3 tests/bench
 
 test-vm: ## run it under other kernels, e.g. KERNELS="6.1 6.12" (as root)
-	$(AS_ROOT) env LATPROF_VM=1 LATPROF_VM_KERNELS="$(KERNELS)" \
+	$(AS_ROOT) env LATPROF_VM=1 LATPROF_VM_PATHS=1 LATPROF_VM_KERNELS="$(KERNELS)" \
 		packaging/latprof test tests/vm
 
 clean: ## remove what was built, kernels and .venv too

@@ -139,7 +139,7 @@ def test_a_line_without_end_is_left_out_and_what_follows_is_read(write, monkeypa
 )
 def test_a_wrong_round_trip_is_left_out_with_its_reason(write, row, why):
     head = ",".join(column.name for column in ROUND_TRIPS.columns)
-    samples = read(write(f"{head}\nudp,1,64,64,5,5,9,4,0\n{row}\n"))
+    samples = read(write(f"{head}\nudp,1,64,64,5,5,9,4,0,\n{row},\n"))
     assert [(bad.line, bad.why) for bad in samples.skipped] == [(3, why)]
     assert samples.frame["latency_ns"].tolist() == [4.0]
 

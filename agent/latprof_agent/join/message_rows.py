@@ -260,6 +260,7 @@ def messages_of(
         "ready_ns": ready,
         "read_ns": read,
         "wakeup_ns": wakeup,
+        PROBE_STATISTICS: np.full(len(flow), BLANK),  # until `set_met`
     }
     ports, texts = _flow_columns(joiner.flows, flow, kinds_of(joiner.flows.table))
     texts["sender_comm"] = _comm(sent.get("pid"), joiner)
