@@ -539,8 +539,11 @@ def test_each_of_iperf3s_calls_that_strace_sees_is_one_row(make_path, tmp_path, 
     merged = recorded.counters["merged_sends"]
     assert merged == 0, f"{merged} of {len(calls)} sends were merged"
     assert Counter(rows["size_bytes"]) == Counter(calls)
-    lacking = rows[rows["xmit_ns"].isna()]["sequence"].tolist()
+    # the server closes when it knows the end, which resets what has not left yet
+    came = report["end"]["sum_received"]["bytes"] + 37
+    due = rows[rows["sequence"] <= came]
+    lacking = due[due["xmit_ns"].isna()]["sequence"].tolist()
+    assert came > 0.9 * sum(calls)
     assert len(lacking) <= unseen, f"{lacking} of {sum(calls)} lack xmit, {unseen=}"
-    # the server ends without having read the last of what came
-    unready = rows["ready_ns"].isna().sum()
-    assert unready <= unseen + 0.01 * len(calls), f"{unready} of {len(calls)}"
+    unready = due["ready_ns"].isna().sum()
+    assert unready <= unseen, f"{unready} of {len(due)}"
