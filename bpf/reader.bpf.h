@@ -56,15 +56,9 @@ static __always_inline void scheduled_of(__u64 task, struct scheduled *ret)
 	ret->run_delay = ret->last_queued = 0;
 	if (!bpf_core_field_exists(t->sched_info))
 		return;
-	if (bpf_rdonly_cast) {
-		t = CAST(struct task_struct, (void *)task);
-		ret->run_delay = t->sched_info.run_delay;
-		ret->last_queued = t->sched_info.last_queued;
-	} else {
-		t = (const struct task_struct *)task;
-		ret->run_delay = BPF_CORE_READ(t, sched_info.run_delay);
-		ret->last_queued = BPF_CORE_READ(t, sched_info.last_queued);
-	}
+	ret->run_delay = SEE(struct task_struct, task, sched_info.run_delay);
+	ret->last_queued =
+		SEE(struct task_struct, task, sched_info.last_queued);
 }
 
 /* Notes the reader's run delay, low bits, when something becomes readable.

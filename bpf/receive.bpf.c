@@ -8,9 +8,9 @@
  *                          UDP: the queued packet  ->  datagram entry
  *
  * A segment that met its socket in use waits in the backlog, where TCP may add
- * later ones to it: of what it has grown to, the arrival is not known (counted,
- * never guessed). Does not see the arrival of datagrams that this host cut from
- * one packet (UDP_SEGMENT).
+ * later ones to it: these are found by what each ends with, and where one is
+ * not, the arrival is not known (counted, never guessed). Does not see the
+ * arrival of datagrams that this host cut from one packet (UDP_SEGMENT).
  */
 #include "arrival.bpf.h"
 #include "datagram_receive.bpf.h"
