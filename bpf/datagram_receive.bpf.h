@@ -130,11 +130,22 @@ static __always_inline void datagram_emit_received(const struct datagram *d,
 	received_half(&half);
 }
 
-/* Whoever clears the number has the datagram: its reader and the hook of its
- * readiness may meet on two CPUs. */
-static __always_inline bool datagram_claim(struct datagram *d, __u64 number)
+/* Instead of a number: somebody writes or reads the room just now. */
+#define ROOM_IN_USE (~0ULL)
+
+/* Whoever changes the number has the room: its reader, the hook of its
+ * readiness and that of the next one to stand there may meet on several CPUs.
+ */
+static __always_inline bool room_claim(struct datagram *room, __u64 number)
 {
-	return __sync_val_compare_and_swap(&d->at.number, number, 0) == number;
+	return __sync_val_compare_and_swap(&room->at.number, number,
+					   ROOM_IN_USE) == number;
+}
+
+/* From now on it has this number; 0: it is free. */
+static __always_inline void room_leave(struct datagram *room, __u64 number)
+{
+	__sync_lock_test_and_set(&room->at.number, number);
 }
 
 /* It was read before it was told to be ready. */
@@ -153,14 +164,17 @@ static __always_inline void datagram_met(struct datagram_socket *s,
 /* Somebody has read this number already: it may have been this one. What else
  * is there is of a socket that had this address before. */
 static __noinline void datagram_look_for_read(struct datagram_socket *s,
-					      struct datagram *d, __u64 number)
+					      struct datagram *room,
+					      __u64 number)
 {
 	struct datagram_key at = { .address = s->socket, .number = number };
 	struct datagram *read = bpf_map_lookup_elem(&datagrams, &at);
 
 	if (read && read->flags & DATAGRAM_READ &&
-	    read->second_ns >= d->first_ns && datagram_claim(d, number))
-		datagram_met(s, d, read);
+	    read->second_ns >= room->first_ns && room_claim(room, number)) {
+		datagram_met(s, room, read);
+		room_leave(room, 0);
+	}
 }
 
 /* There is no room in the socket, so it waits in the map. */
@@ -264,13 +278,14 @@ static __always_inline int datagram_ready(struct sock *sk)
 	d.reader = reader_note(&s->reader, d.second_ns, &d.run_delay);
 	d.at.address = (__u64)sk;
 	room = datagram_room(s, number);
-	if (room->at.number) {
+	if (!room_claim(room, 0)) {
 		d.at.number = number;
 		datagram_wait(s, &d);
 		return 0;
 	}
+	d.at.number = ROOM_IN_USE;
 	*room = d;
-	__sync_lock_test_and_set(&room->at.number, number);
+	room_leave(room, number);
 	if (s->early_reads)
 		datagram_look_for_read(s, room, number);
 	return 0;
@@ -334,8 +349,7 @@ static __noinline void datagram_read_early(struct datagram_socket *s,
 		count(unmatched_datagram_reads); /* until it is told to be */
 		__sync_fetch_and_add(&s->early_reads, 1);
 		if (datagram_enter(note)) {
-			if (room->at.number != note->at.number ||
-			    !datagram_claim(room, note->at.number))
+			if (!room_claim(room, note->at.number))
 				return;
 			d = room; /* it was told to be ready meanwhile */
 		} else {
@@ -347,6 +361,8 @@ static __noinline void datagram_read_early(struct datagram_socket *s,
 		__sync_fetch_and_add(&s->early_reads, -1ULL);
 	}
 	datagram_was_read(s, d, note->second_ns, note->pid, run_delay);
+	if (d == room)
+		room_leave(room, 0);
 	bpf_map_delete_elem(&datagrams, &note->at);
 }
 
@@ -355,7 +371,7 @@ static __always_inline int datagram_read(struct sock *sk)
 	struct datagram note = { .at.address = (__u64)sk };
 	struct task_struct *task;
 	struct datagram_socket *s;
-	struct datagram *d;
+	struct datagram *room;
 	__u32 run_delay;
 
 	s = bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
@@ -370,11 +386,13 @@ static __always_inline int datagram_read(struct sock *sk)
 	    s->reader.thread != (__u32)task->pid || s->reader_pid != note.pid)
 		datagram_reader(s, (__u64)task, task->pid,
 				sk->__sk_common.skc_num);
-	d = datagram_room(s, note.at.number);
-	if (d->at.number == note.at.number && datagram_claim(d, note.at.number))
-		datagram_was_read(s, d, note.second_ns, note.pid, run_delay);
-	else
+	room = datagram_room(s, note.at.number);
+	if (room_claim(room, note.at.number)) {
+		datagram_was_read(s, room, note.second_ns, note.pid, run_delay);
+		room_leave(room, 0);
+	} else {
 		datagram_read_early(s, &note, run_delay);
+	}
 	return 0;
 }
 

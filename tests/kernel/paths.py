@@ -132,7 +132,7 @@ def _bridge_ends(path: Path) -> None:
     """A bridge in the namespace of each end, with the NIC as its port."""
     for name, number, _ in path.ends():
         path.ip(name, f"addr flush dev {NIC}")
-        path.ip(name, "link add br0 type bridge forward_delay 0")
+        path.ip(name, "link add br0 type bridge forward_delay 0 mcast_snooping 0")
         path.ip(name, f"link set {NIC} master br0")
         path.ip(name, f"addr add 10.203.0.{number}/24 dev br0")
         path.ip(name, "link set br0 up")
@@ -142,7 +142,7 @@ def _bridge_ends(path: Path) -> None:
 def _bridge_middle(path: Path) -> None:
     """A bridge in a namespace between the ends: a switch."""
     _make_middle(path)
-    path.ip(path.middle, "link add br0 type bridge forward_delay 0")
+    path.ip(path.middle, "link add br0 type bridge forward_delay 0 mcast_snooping 0")
     for device in MIDDLE.values():
         path.ip(path.middle, f"link set {device} master br0")
     path.ip(path.middle, "link set br0 up")
@@ -205,7 +205,7 @@ def _bridge_behind(path: Path) -> None:
     """The translating host knows a as a container on its bridge."""
     device = MIDDLE["a"]
     path.ip(path.middle, f"addr flush dev {device}")
-    path.ip(path.middle, "link add br0 type bridge forward_delay 0")
+    path.ip(path.middle, "link add br0 type bridge forward_delay 0 mcast_snooping 0")
     path.ip(path.middle, f"link set {device} master br0")
     path.ip(path.middle, "addr add 10.203.1.254/24 dev br0")
     path.ip(path.middle, "link set br0 up")

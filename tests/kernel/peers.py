@@ -74,9 +74,12 @@ def _pause_until(due_ns: int) -> None:
 
 
 def _changes(read: Callable[[], int], until: int) -> list[tuple[int, int, int]]:
-    """(earliest, latest, value) of each change until a value is reached."""
+    """(earliest, latest, value) of each change until a value is reached.
+
+    What the first reading finds may have been so for long: its earliest is 0.
+    """
     log: list[tuple[int, int, int]] = []
-    value, earliest = -1, now()
+    value, earliest = -1, 0
     while value < until:
         before = now()
         found = read()

