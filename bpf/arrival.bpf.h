@@ -117,6 +117,10 @@ static __noinline bool entered_before(const struct arrival *a, __u64 dev,
 	       net_of(a->dev) == net_of(dev) && is_marked(a->data, a->mark);
 }
 
+/* Each segment takes a new place, so few enough to stay in the cache. */
+#define SEGMENT_BITS 12
+#define SEGMENTS (1 << SEGMENT_BITS)
+
 /* A TCP segment that entered, by what it ends with. */
 struct segment_arrival {
 	__u64 t_ns;
@@ -128,7 +132,7 @@ struct segment_arrival {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, ARRIVALS);
+	__uint(max_entries, SEGMENTS);
 	__type(key, __u32);
 	__type(value, struct segment_arrival);
 } segment_arrivals SEC(".maps");
@@ -138,7 +142,7 @@ static __always_inline struct segment_arrival *segment_arrival_of(__u32 ports,
 {
 	__u32 at = (end ^ ports) * 0x9e3779b9;
 
-	at >>= 32 - ARRIVAL_BITS;
+	at >>= 32 - SEGMENT_BITS;
 	return bpf_map_lookup_elem(&segment_arrivals, &at);
 }
 
@@ -162,15 +166,13 @@ static __always_inline bool is_tcp(const struct packet_front *front,
 
 /* A segment with data: its ports and sequence number, as they stand in its
  * header. */
-static __always_inline void segment_note(const struct packet_front *front,
-					 __u64 data, __u32 length, __u64 t_ns)
+static __always_inline void segment_note(__u64 data, __u32 header, __u32 total,
+					 __u32 length, __u64 t_ns)
 {
 	struct segment_arrival *a;
 	struct tcp_header tcp;
-	__u32 header, total, bytes, end, ports;
+	__u32 bytes, end, ports;
 
-	if (!is_tcp(front, &header, &total))
-		return;
 	tcp_header_at((unsigned char *)data + header, &tcp);
 	bytes = (total ? total : length) - header - (tcp.offset >> 4) * 4;
 	if (!bytes)
@@ -186,13 +188,23 @@ static __always_inline void segment_note(const struct packet_front *front,
 	a->bytes = bytes;
 }
 
+/* A driver hands over many at once: which of them a socket got is asked for
+ * where the socket's queue does not tell. */
+static __always_inline void entered_note(__u64 skb)
+{
+	__u32 zero = 0;
+	struct entered *last = bpf_map_lookup_elem(&last_entered, &zero);
+
+	if (last)
+		last->skbs[last->next++ & (LAST_ENTERED - 1)] = skb;
+}
+
 static __always_inline void arrival_note(struct sk_buff *skb)
 {
 	struct arrival *a = arrival_of((__u64)skb);
 	__u64 dev = (__u64)skb->dev, data = (__u64)skb->data;
-	__u32 length = skb->len, zero = 0;
+	__u32 length = skb->len, header, total;
 	struct packet_front front;
-	struct entered *last;
 	bool again;
 
 	if (!a)
@@ -206,14 +218,12 @@ static __always_inline void arrival_note(struct sk_buff *skb)
 	a->length = length;
 	if (!again)
 		a->t_ns = bpf_ktime_get_ns();
-	if (options.tcp)
-		segment_note(&front, data, length, a->t_ns);
-	if (!options.udp)
-		return;
-	last = bpf_map_lookup_elem(&last_entered, &zero);
-	if (!last)
-		return;
-	last->skbs[last->next++ & (LAST_ENTERED - 1)] = (__u64)skb;
+	if (is_tcp(&front, &header, &total)) {
+		if (options.tcp)
+			segment_note(data, header, total, length, a->t_ns);
+	} else if (options.udp) {
+		entered_note((__u64)skb);
+	}
 }
 
 /* Instead of a time: others were added to the packet since it entered. */

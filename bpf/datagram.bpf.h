@@ -122,12 +122,9 @@ static __always_inline void fragment_of_ipv4(const struct ipv4_header *ip,
 					     struct fragment *ret)
 {
 	__u16 field = bpf_ntohs(ip->fragment);
-	__u32 address;
 
-	__builtin_memcpy(&address, ip->source, 4);
-	map_ipv4(ret->tuple.source, address);
-	__builtin_memcpy(&address, ip->destination, 4);
-	map_ipv4(ret->tuple.destination, address);
+	map_ipv4(ret->tuple.source, ip->source);
+	map_ipv4(ret->tuple.destination, ip->destination);
 	ret->id = ret->key_id = ip->id;
 	ret->more = field & MORE_FRAGMENTS;
 	ret->first = !(field & FRAGMENT_OFFSET);
@@ -161,11 +158,61 @@ static __always_inline void fragment_of(unsigned char *network,
 
 	ret->tuple.protocol = IPPROTO_UDP;
 	ret->tuple.pad = 0;
+	if (bpf_rdonly_cast && *VIEW(struct iphdr, network) >> 4 == 4) {
+		fragment_of_ipv4((const void *)VIEW(struct iphdr, network),
+				 ret);
+		return;
+	}
 	bpf_probe_read_kernel(&header, sizeof(header), network);
 	if (*(__u8 *)&header >> 4 == 4)
 		fragment_of_ipv4((struct ipv4_header *)&header, ret);
 	else
 		fragment_of_ipv6(&header.ip, &header.cut, ret);
+}
+
+/* The lowest addressed bytes of a word, 1 to 7. */
+static __always_inline __u64 bytes_mask(__u32 bytes)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return (1ULL << (bytes * 8)) - 1;
+#else
+	return ~(~0ULL >> (bytes * 8));
+#endif
+}
+
+/* The first bytes of a payload, zero behind its end. */
+static __always_inline void payload_at(unsigned char *from, __u32 bytes,
+				       __u64 ret[FINGERPRINT_BYTES / 8])
+{
+	const __u8 *words;
+
+	/* one register: Linux 6.1 does not see that a copy has its bounds */
+	barrier_var(bytes);
+	if (bytes > FINGERPRINT_BYTES)
+		bytes = FINGERPRINT_BYTES;
+	if (!bpf_rdonly_cast) {
+		if (bytes)
+			bpf_probe_read_kernel(ret, bytes, from);
+		return;
+	}
+	words = VIEW(struct ipv6hdr, from);
+	for (__u32 i = 0; i < FINGERPRINT_BYTES / 8; i++) {
+		if (bytes >= 8 * i + 8)
+			ret[i] = *(const __u64 *)(words + 8 * i);
+		else if (bytes > 8 * i)
+			ret[i] = *(const __u64 *)(words + 8 * i) &
+				 bytes_mask(bytes - 8 * i);
+	}
+}
+
+static __always_inline void udp_header_at(unsigned char *transport,
+					  struct udp_header *ret)
+{
+	if (bpf_rdonly_cast)
+		*ret = *(const struct udp_header *)VIEW(struct udphdr,
+							transport);
+	else
+		bpf_probe_read_kernel(ret, sizeof(*ret), transport);
 }
 
 /* Flow, key and length from the UDP header and the first payload bytes; `id`
@@ -177,21 +224,16 @@ static __always_inline __u32 fingerprint(unsigned char *transport, __u32 id,
 {
 	__u64 payload[FINGERPRINT_BYTES / 8] = {};
 	struct udp_header udp;
-	__u32 size, bytes;
+	__u32 size;
 	__u64 hash;
 
-	bpf_probe_read_kernel(&udp, sizeof(udp), transport);
+	udp_header_at(transport, &udp);
 	tuple->source_port = udp.source;
 	tuple->destination_port = udp.destination;
 	*flow = flow_number(tuple, 0);
 	size = bpf_ntohs(udp.length) - sizeof(udp);
-	bytes = size < readable ? size : readable;
-	/* one register: Linux 6.1 does not see that a copy has its bounds */
-	barrier_var(bytes);
-	if (bytes > FINGERPRINT_BYTES)
-		bytes = FINGERPRINT_BYTES;
-	if (bytes)
-		bpf_probe_read_kernel(payload, bytes, transport + sizeof(udp));
+	payload_at(transport + sizeof(udp), size < readable ? size : readable,
+		   payload);
 	hash = mix(1, (__u64)size << 32 | id);
 	for (int i = 0; i < FINGERPRINT_BYTES / 8; i++)
 		hash = mix(hash, payload[i]);

@@ -77,33 +77,40 @@ static __noinline void datagram_path(struct datagram_socket *s, __u64 flow,
 	s->stacked = is_stacked(dev);
 }
 
+static __always_inline __u32 segment_size(const struct sk_buff *skb)
+{
+	const struct skb_shared_info *info = (void *)(skb->head + skb->end);
+
+	return SEE(struct skb_shared_info, info, gso_size);
+}
+
+bool segments_datagrams; /* a watched socket has used UDP_SEGMENT */
+
 /* Before a device without a queue has it: a packet of UDP_SEGMENT may be cut on
  * the way to its driver, and what comes there then is not followed. */
 static __always_inline int datagram_before(struct sock *sk,
 					   const struct sk_buff *skb)
 {
 	struct datagram_socket *s;
-	struct skb_shared_info *info;
 
 	if (!sk || sk->sk_protocol != IPPROTO_UDP)
 		return 0;
 	s = datagram_watch(sk);
 	if (!s)
 		return 0;
-	info = (void *)(skb->head + skb->end);
-	s->segmented = SEE(struct skb_shared_info, info, gso_size);
-	if (s->segmented)
+	s->segmented = segment_size(skb);
+	if (s->segmented) {
+		segments_datagrams = true;
 		count(segmented_sends);
+	}
 	return 0;
 }
 
 static __always_inline __u32 linear_after(const struct sk_buff *skb)
 {
-	struct skb_shared_info *info = (void *)(skb->head + skb->end);
-
 	/* headers and payload of a plain datagram are one piece; what UDP
 	 * segmentation built has its payload in pages */
-	if (SEE(struct skb_shared_info, info, gso_size)) {
+	if (segment_size(skb)) {
 		count(segmented_sends);
 		return 0;
 	}

@@ -274,8 +274,8 @@ struct ipv4_header {
 	__u8 ttl;
 	__u8 protocol;
 	__be16 checksum;
-	__u8 source[4];
-	__u8 destination[4];
+	__be32 source;
+	__be32 destination;
 };
 
 struct ipv6_header {

@@ -249,7 +249,10 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
 	struct sock *sk;
 
 	if (!has_queue(skb))
-		return options.udp ? datagram_before(own_socket(skb), skb) : 0;
+		return segments_datagrams ||
+				       (options.udp && segment_size(skb)) ?
+			       datagram_before(own_socket(skb), skb) :
+			       0;
 	sk = own_socket(skb);
 	if (!sk)
 		return 0;

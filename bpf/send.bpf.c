@@ -144,13 +144,15 @@ int BPF_PROG(on_send_fentry, struct sock *sk, struct msghdr *msg, __u64 size)
 	return send_begin(sk, NULL, size);
 }
 
+bool sends_many; /* somebody has called sendmmsg on a UDP socket */
+
 /* sendmmsg: the next datagram's call begins where this one's ended. */
 SEC("?tp_btf/sock_send_length")
 int BPF_PROG(on_send_return, struct sock *sk)
 {
 	struct send_call *call;
 
-	if (sk->sk_protocol != IPPROTO_UDP)
+	if (!sends_many || sk->sk_protocol != IPPROTO_UDP)
 		return 0;
 	call = bpf_task_storage_get(&send_calls, bpf_get_current_task_btf(), 0,
 				    0);
@@ -213,8 +215,11 @@ int BPF_PROG(on_syscall, struct pt_regs *regs, long number)
 	if (!sk || SEE(struct sock, sk, sk_protocol) != IPPROTO_UDP)
 		return 0;
 	net = SEE(struct sock, sk, __sk_common.skc_net.net);
-	if (wants_netns(SEE(struct net, net, ns.inum)))
-		send_call_note(sk);
+	if (!wants_netns(SEE(struct net, net, ns.inum)))
+		return 0;
+	if (number == __NR_sendmmsg && !sends_many)
+		sends_many = true;
+	send_call_note(sk);
 	return 0;
 }
 
