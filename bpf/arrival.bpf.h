@@ -3,8 +3,8 @@
  *
  * Between its arrival and its socket a packet may wait in a backlog, on another
  * CPU, or behind the rest of a batch that its driver handed over. An array
- * keyed by the packet's address outlives all that; a later packet may take the
- * place, then the arrival is not known.
+ * keyed by the packet's address outlives all that. There are two places for
+ * each address; where later packets take both, the arrival is not known.
  *
  * A packet may enter more than once: from the NIC, then out of a tunnel, then
  * into another namespace. The time is the first one in the namespace of its
@@ -25,6 +25,8 @@
 #define ARRIVALS (1 << ARRIVAL_BITS)
 #define PACKET_SHIFT 8 /* the allocator gives them so many bytes, as bits */
 
+#define HEADERS_BYTES 28 /* the least: of IPv4 and UDP */
+
 struct arrival {
 	__u64 skb;
 	__u64 t_ns;
@@ -32,7 +34,8 @@ struct arrival {
 	__u64 data; /* where its IP header is ... */
 	__u64 mark; /* ... and a hash of what stands there first */
 	__u32 length; /* bytes from there */
-	__u32 pad;
+	__u16 identification;
+	__u16 pad;
 };
 
 struct {
@@ -59,14 +62,46 @@ struct {
 	__type(value, struct entered);
 } last_entered SEC(".maps");
 
-static __always_inline struct arrival *arrival_of(__u64 skb)
+/* The verifier lets no bits of a pointer be moved: as a number it is known by
+ * its lower half, which the compiler would keep where the pointer is. */
+static __always_inline __u32 low_half(__u64 address)
 {
-	__u32 low = skb; /* the verifier lets no other bits of it be moved */
+	__u32 low;
+
+	asm volatile("%0 = %1" : "=w"(low) : "w"((__u32)address));
+	return low;
+}
+
+static __always_inline struct arrival *arrival_place(__u64 skb, __u32 other)
+{
+	__u32 low = low_half(skb);
 	__u32 at = ((low >> PACKET_SHIFT) ^
-		    (low >> (PACKET_SHIFT + ARRIVAL_BITS))) &
+		    (low >> (PACKET_SHIFT + ARRIVAL_BITS)) ^ other) &
 		   (ARRIVALS - 1);
 
 	return bpf_map_lookup_elem(&arrivals, &at);
+}
+
+/* What was noted of this packet, NULL nothing. */
+static __always_inline struct arrival *arrival_of(__u64 skb)
+{
+	struct arrival *a = arrival_place(skb, 0);
+
+	if (a && a->skb == skb)
+		return a;
+	a = arrival_place(skb, 1);
+	return a && a->skb == skb ? a : NULL;
+}
+
+/* Where to note it: over the older one of two. */
+static __always_inline struct arrival *arrival_room(__u64 skb)
+{
+	struct arrival *a = arrival_place(skb, 0);
+	struct arrival *other = arrival_place(skb, 1);
+
+	if (!a || !other || a->skb == skb)
+		return a;
+	return other->skb == skb || other->t_ns < a->t_ns ? other : a;
 }
 
 static __always_inline __u64 net_of(__u64 dev)
@@ -108,6 +143,26 @@ static __noinline bool is_marked(__u64 data, __u64 mark)
 	return front_mark(&front) == mark;
 }
 
+static __always_inline __u16 identification(const struct packet_front *front)
+{
+	return front->word[0] >> 32; /* of IPv4 */
+}
+
+/* Whether the packet whose IP header is at `network` is the one that was noted,
+ * and not another one in memory that was given back: it stands where it stood,
+ * or is of IPv4, was put together from fragments and has grown. */
+static __noinline bool is_still(const struct arrival *a, __u64 network)
+{
+	struct packet_front front;
+
+	front_at(network, &front);
+	if (network == a->data)
+		return !a->mark || front_mark(&front) == a->mark;
+	return (front.word[0] & 0xf0) == 0x40 &&
+	       identification(&front) == a->identification &&
+	       bpf_ntohs(front.word[0] >> 16) > a->length;
+}
+
 /* The same packet again, from a tunnel or a bridge of the same namespace? */
 static __noinline bool entered_before(const struct arrival *a, __u64 dev,
 				      __u64 data, __u32 length)
@@ -140,7 +195,9 @@ struct {
 static __always_inline struct segment_arrival *segment_arrival_of(__u32 ports,
 								  __u32 end)
 {
-	__u32 at = (end ^ ports) * 0x9e3779b9;
+	/* multiples of the golden ratio: segments that follow each other spread
+	 * over all places before they meet */
+	__u32 at = (end + ports * 0x85ebca6b) * 0x9e3779b9;
 
 	at >>= 32 - SEGMENT_BITS;
 	return bpf_map_lookup_elem(&segment_arrivals, &at);
@@ -201,10 +258,11 @@ static __always_inline void entered_note(__u64 skb)
 
 static __always_inline void arrival_note(struct sk_buff *skb)
 {
-	struct arrival *a = arrival_of((__u64)skb);
+	struct arrival *a = arrival_room((__u64)skb);
 	__u64 dev = (__u64)skb->dev, data = (__u64)skb->data;
-	__u32 length = skb->len, header, total;
-	struct packet_front front;
+	__u32 length = skb->len, linear = length - skb->data_len;
+	struct packet_front front = {};
+	__u32 header, total;
 	bool again;
 
 	if (!a)
@@ -213,8 +271,12 @@ static __always_inline void arrival_note(struct sk_buff *skb)
 	a->skb = (__u64)skb;
 	a->dev = dev;
 	a->data = data;
-	front_at(data, &front);
+	/* Some drivers leave all headers in pages: there stands what was there
+	 * before. */
+	if (linear >= HEADERS_BYTES)
+		front_at(data, &front);
 	a->mark = front_mark(&front);
+	a->identification = identification(&front);
 	a->length = length;
 	if (!again)
 		a->t_ns = bpf_ktime_get_ns();
@@ -235,8 +297,7 @@ static __always_inline struct arrival *arrival_at(const struct sk_buff *skb,
 {
 	struct arrival *a = arrival_of((__u64)skb);
 
-	if (!a || a->skb != (__u64)skb ||
-	    net_of(a->dev) != (__u64)sk->__sk_common.skc_net.net)
+	if (!a || net_of(a->dev) != (__u64)sk->__sk_common.skc_net.net)
 		return NULL;
 	return a;
 }

@@ -148,7 +148,8 @@ static __always_inline void fragment_of_ipv6(const struct ipv6_header *ip,
 	ret->first = !(cut->offset_more & bpf_htons(0xfff8));
 }
 
-static __always_inline void fragment_of(unsigned char *network,
+/* IPv6, and kernels on which a header cannot be read in place. */
+static __noinline void fragment_of_copy(unsigned char *network,
 					struct fragment *ret)
 {
 	struct {
@@ -156,18 +157,23 @@ static __always_inline void fragment_of(unsigned char *network,
 		struct ipv6_fragment cut;
 	} header;
 
-	ret->tuple.protocol = IPPROTO_UDP;
-	ret->tuple.pad = 0;
-	if (bpf_rdonly_cast && *VIEW(struct iphdr, network) >> 4 == 4) {
-		fragment_of_ipv4((const void *)VIEW(struct iphdr, network),
-				 ret);
-		return;
-	}
 	bpf_probe_read_kernel(&header, sizeof(header), network);
 	if (*(__u8 *)&header >> 4 == 4)
 		fragment_of_ipv4((struct ipv4_header *)&header, ret);
 	else
 		fragment_of_ipv6(&header.ip, &header.cut, ret);
+}
+
+static __always_inline void fragment_of(unsigned char *network,
+					struct fragment *ret)
+{
+	ret->tuple.protocol = IPPROTO_UDP;
+	ret->tuple.pad = 0;
+	if (bpf_rdonly_cast && *VIEW(struct iphdr, network) >> 4 == 4)
+		fragment_of_ipv4((const void *)VIEW(struct iphdr, network),
+				 ret);
+	else
+		fragment_of_copy(network, ret);
 }
 
 /* The lowest addressed bytes of a word, 1 to 7. */
@@ -186,11 +192,12 @@ static __always_inline void payload_at(unsigned char *from, __u32 bytes,
 {
 	const __u8 *words;
 
-	/* one register: Linux 6.1 does not see that a copy has its bounds */
-	barrier_var(bytes);
-	if (bytes > FINGERPRINT_BYTES)
-		bytes = FINGERPRINT_BYTES;
 	if (!bpf_rdonly_cast) {
+		/* one register: Linux 6.1 does not see that a copy has its
+		 * bounds */
+		barrier_var(bytes);
+		if (bytes > FINGERPRINT_BYTES)
+			bytes = FINGERPRINT_BYTES;
 		if (bytes)
 			bpf_probe_read_kernel(ret, bytes, from);
 		return;
@@ -205,11 +212,12 @@ static __always_inline void payload_at(unsigned char *from, __u32 bytes,
 	}
 }
 
+/* By a type that all kernels have in their BTF; some have no udphdr. */
 static __always_inline void udp_header_at(unsigned char *transport,
 					  struct udp_header *ret)
 {
 	if (bpf_rdonly_cast)
-		*ret = *(const struct udp_header *)VIEW(struct udphdr,
+		*ret = *(const struct udp_header *)VIEW(struct tcphdr,
 							transport);
 	else
 		bpf_probe_read_kernel(ret, sizeof(*ret), transport);

@@ -202,31 +202,36 @@ static __always_inline struct datagram *datagram_room(struct datagram_socket *s,
 #define ENTERED_NS 5000000 /* longer ago it was delivered, unseen */
 
 /* Its reader, on another CPU, was faster than the hook and the queue is empty:
- * the first to this port of those that entered on this CPU and were not
- * delivered yet. */
+ * the first to this port of those that entered on this CPU after what was
+ * delivered last. Those before that will not be: they were fragments, or went
+ * elsewhere. */
 static __noinline __u64 datagram_taken(const struct sock *sk)
 {
 	__be16 port = bpf_htons(sk->__sk_common.skc_num);
 	__u32 zero = 0;
 	struct entered *last = bpf_map_lookup_elem(&last_entered, &zero);
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_ns(), found = 0;
 
-	for (__u32 i = 0; last && i < LAST_ENTERED; i++) {
-		__u64 skb = last->skbs[(last->next + i) & (LAST_ENTERED - 1)];
+	for (__u32 i = 1; last && i <= LAST_ENTERED; i++) {
+		__u64 skb = last->skbs[(last->next - i) & (LAST_ENTERED - 1)];
 		const struct sk_buff *packet = (const struct sk_buff *)skb;
 		const struct arrival *a = arrival_of(skb);
 		struct udp_header udp = {};
+		unsigned char *head;
 
-		if (!skb || !a || a->skb != skb || now - a->t_ns > ENTERED_NS)
+		if (!skb || !a || now - a->t_ns > ENTERED_NS)
+			break;
+		head = SEE(struct sk_buff, packet, head);
+		if (!is_still(a, (__u64)head + SEE(struct sk_buff, packet,
+						   network_header)))
 			continue;
-		bpf_probe_read_kernel(
-			&udp, sizeof(udp),
-			SEE(struct sk_buff, packet, head) +
-				SEE(struct sk_buff, packet, transport_header));
+		udp_header_at(
+			head + SEE(struct sk_buff, packet, transport_header),
+			&udp);
 		if (udp.destination == port)
-			return skb;
+			found = skb;
 	}
-	return 0;
+	return found;
 }
 
 #define QUEUED_AT_ONCE 16
@@ -238,8 +243,7 @@ static __noinline __u64 datagram_first_of(const struct sock *sk, __u64 skb)
 		__u64 before = (__u64)SEE(struct sk_buff, skb, prev);
 		const struct arrival *a = arrival_of(before);
 
-		if (before == (__u64)&sk->sk_receive_queue || !a ||
-		    a->skb != before)
+		if (before == (__u64)&sk->sk_receive_queue || !a)
 			break;
 		skb = before;
 	}

@@ -176,6 +176,7 @@ struct sk_buff {
 	struct net_device *dev;
 	char cb[48];
 	unsigned int len;
+	unsigned int data_len; /* of it in pages */
 	__be16 protocol;
 	__u16 queue_mapping;
 	__u16 inner_transport_header;

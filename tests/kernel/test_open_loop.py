@@ -186,5 +186,8 @@ def test_no_send_of_iperf3_is_merged_with_another(tmp_path, length):
     assert rows["size_bytes"].max() == most
     # a full buffer may end a call early, and the next gives the rest
     assert len(rows) >= sent / most
-    lacking = rows["xmit_ns"].isna().sum()
+    # the server closes when it knows the end, which resets what has not left yet
+    came = found["end"]["sum_received"]["bytes"] + 37
+    assert came > 0.9 * sent
+    lacking = rows[rows["sequence"] <= came]["xmit_ns"].isna().sum()
     assert lacking <= run.unseen, f"{lacking} lack xmit, {run.unseen=}"

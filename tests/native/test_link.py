@@ -1,7 +1,7 @@
 """latprof-link against arithmetic and against its own counters.
 
-Lower bounds are physics: nothing may arrive early. Upper bounds are medians, since
-a loaded machine delays any single packet by milliseconds.
+Lower bounds are physics: nothing may arrive early. Upper bounds are of those that
+arrive first, since a loaded machine delays many packets by milliseconds.
 """
 
 import os
@@ -14,6 +14,7 @@ from stamped import (
     LATE_NS,
     UDP_IPV4_HEADER_BYTES,
     Flow,
+    lateness_ns,
     wait_for_counters,
 )
 
@@ -55,7 +56,7 @@ def test_one_way_delay_is_never_short_and_barely_long(link, delay_ns):
             sent_ns = flow.send(number, 100)
             late_ns.append(flow.receive().t_ns - sent_ns - delay_ns)
     assert min(late_ns) >= -CLOCK_NS
-    assert statistics.median(late_ns) <= LATE_NS
+    assert lateness_ns(late_ns) <= LATE_NS
 
 
 def test_delay_follows_serialisation(link):
@@ -71,7 +72,7 @@ def test_delay_follows_serialisation(link):
                 sent_ns = flow.send(number, payload_bytes)
                 late_ns.append(flow.receive().t_ns - sent_ns - known_ns)
             assert min(late_ns) >= -CLOCK_NS
-            assert statistics.median(late_ns) <= LATE_NS
+            assert lateness_ns(late_ns) <= LATE_NS
 
 
 def test_each_direction_has_its_own_options(link):
@@ -84,7 +85,7 @@ def test_each_direction_has_its_own_options(link):
                 sent_ns = flow.send(number, 8)
                 late_ns.append(flow.receive().t_ns - sent_ns - delay_ns)
             assert min(late_ns) >= -CLOCK_NS
-            assert statistics.median(late_ns) <= LATE_NS
+            assert lateness_ns(late_ns) <= LATE_NS
 
 
 @pytest.mark.parametrize("sender", ["a", "b"])

