@@ -13,7 +13,7 @@ C_SOURCES := $(shell find bpf agent tests -name '*.[ch]')
 NATIVE_SOURCES := $(filter %.c,$(filter agent/%,$(C_SOURCES)))
 SCRIPTS := packaging/latprof .ci/run $(shell find tests -name '*.sh')
 BPF_ARCH := $(if $(filter aarch64,$(shell uname -m)),arm64,x86)
-BPF_FLAGS := -target bpf -D__TARGET_ARCH_$(BPF_ARCH) \
+BPF_FLAGS := -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) \
 	-I/usr/include/$(shell gcc -print-multiarch 2>/dev/null)
 
 .DELETE_ON_ERROR:
@@ -38,7 +38,8 @@ build: $(VENV)/ready ## compile, and install into .venv for development
 		--config-settings=build-dir=build/editable --editable .
 
 test: build ## run the tests; those that need root are skipped without it
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --numprocesses=auto tests/unit
+	$(VENV)/bin/python -m pytest --ignore=tests/unit
 
 lint: lint-python lint-c lint-scripts lint-spelling ## check format, style, types, C and spelling
 

@@ -141,7 +141,12 @@ def protocol_of(connect):
 def recorded_pair(path, folder, connect, early):
     """Record a pair of sockets that is connected before, or while, it records."""
     protocol = protocol_of(connect)
-    pair = connect(path) if early else None
+    pair = connect(path)
+    if not early:
+        # all neighbours are known: what waits for one is sent by another's call
+        for sock in pair:
+            sock.close()
+        pair = None
     try:
         with recording(path.lab, folder, (protocol,)) as recorded:
             pair = pair or connect(path)
