@@ -295,8 +295,9 @@ static __always_inline struct datagram_socket *datagram_watch(struct sock *sk)
 	struct datagram_socket *s =
 		bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
 
-	return s && s->generation == options.generation ? s :
-							  datagram_decide(sk);
+	if (s && s->generation == options.generation)
+		return s;
+	return is_unwatched(sk) ? NULL : datagram_decide(sk);
 }
 
 static __noinline void datagram_announce(__u64 *announced, __u64 flow,

@@ -247,7 +247,9 @@ static __always_inline struct stream *stream_watch(struct sock *sk)
 {
 	struct stream *s = stream_of(sk);
 
-	return s && s->generation == options.generation ? s : stream_decide(sk);
+	if (s && s->generation == options.generation)
+		return s;
+	return is_unwatched(sk) ? NULL : stream_decide(sk);
 }
 
 static __always_inline struct first_bytes first_bytes_of(struct tcp_sock *tp,

@@ -102,21 +102,25 @@ static __noinline bool wants_socket(const struct sock *sk)
 	       wants_port(sk) && wants_cgroup(sk);
 }
 
-/* The verdict on a socket that has no state. */
+/* Whether the verdict on a socket is known, and is no. */
+static __always_inline bool is_unwatched(struct sock *sk)
+{
+	const __u32 *no = bpf_sk_storage_get(&unwatched, sk, 0, 0);
+
+	return no && *no == options.generation;
+}
+
+/* The verdict on a socket on which there is none. */
 static __noinline bool is_wanted(struct sock *sk)
 {
-	__u32 *no = bpf_sk_storage_get(&unwatched, sk, 0, 0);
+	__u32 *no;
 
-	if (no && *no == options.generation)
-		return false;
 	if (wants_socket(sk))
 		return true;
 	/* a UDP socket may get its other port later */
 	if (sk->sk_protocol == IPPROTO_UDP && options.ports[0])
 		return false;
-	if (!no)
-		no = bpf_sk_storage_get(&unwatched, sk, 0,
-					BPF_SK_STORAGE_GET_F_CREATE);
+	no = bpf_sk_storage_get(&unwatched, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (no)
 		*no = options.generation;
 	return false;

@@ -1,24 +1,53 @@
 """What the probes and their recording add to a round trip of 64 bytes.
 
 The program that is recorded is none of latprof's, as a user's is: its own generator
-keeps times and numbers of its own, and so would tell only of itself.
+keeps times and numbers of its own, and so would tell only of itself. It is one
+process for both states, which attach and detach around it: two processes of the
+same program differ by 20% on a machine that others share, for no reason of ours.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
+import threading
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from figure import Figure, beside, figure, in_turn, ratios
-from programs import PLAIN_VETH, Recording, compiled, cpus, placements
+from figure import Figure, figure, ratios
+from latprof_agent.capture.attachment import TRIAL_SECONDS
+from latprof_agent.capture.capture import Capture
+from latprof_agent.lab.lab import Lab
+from latprof_agent.probes.catalogue import capabilities
+from latprof_agent.probes.filter import Filter
+from programs import compiled, cpus, placements, plain_lab, responder
 from progress import Progress
 
-COUNT = 20_000
 PORT = "5001"
 LOOPBACK = "127.0.0.1"
-OFF = "off"
+BOTH = ("tcp", "udp")
+# As many pairs of windows as cost the time of one pair of programs.
+WINDOWS_A_PAIR = 3
+READ_SECONDS = 0.1
+
+
+class _PingPong:
+    """roundtrip.c, asking in windows."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def p50_us(self) -> float:
+        """Give the median of one window."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write("x")
+        self._process.stdin.flush()
+        return float(json.loads(self._process.stdout.readline())["p50_ns"]) / 1e3
 
 
 @dataclass(frozen=True)
@@ -27,68 +56,101 @@ class _Case:
 
     protocol: str
     place: str
-    words: tuple[str, ...]
-    command: tuple[str, ...]
+    at: tuple[int, int]
     bars: dict[str, tuple[float, float]]
 
-    def p50_us(self, folder: Path, watched: str) -> tuple[float, bool]:
-        """The median round trip while a protocol is watched, or both, or none.
+    @contextmanager
+    def program(self, roundtrip: str) -> Iterator[tuple[_PingPong, Filter]]:
+        """Start it; give what it asks with, and what it is watched by."""
+        pipes: dict[str, Any] = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "text": True,
+        }
+        client, server = map(str, self.at)
+        in_lab = "lab" in self.place
+        with plain_lab() if in_lab else nullcontext() as lab:
+            if not isinstance(lab, Lab):
+                words = [roundtrip, "pair", self.protocol, LOOPBACK, server, client]
+                process = subprocess.Popen([*words, "windows"], **pipes)
+                try:
+                    yield _PingPong(process), Filter(protocols=BOTH)
+                finally:
+                    process.kill()
+                    process.communicate()
+                return
+            to = (lab.b_address, PORT)
+            with responder(lab, roundtrip, "server", self.protocol, *to, server):
+                words = [roundtrip, "client", self.protocol, *to, client, "windows"]
+                process = lab.start("a", words, **pipes)
+                watched = Filter(netns=(lab.a_inode, lab.b_inode), protocols=BOTH)
+                yield _PingPong(process), watched
 
-        And whether others' probes were attached meanwhile.
-        """
-        state = ["--no-probes"] if watched == OFF else ["--protocol", watched]
-        run = Recording(folder, [*self.words, *state], self.command)
-        run.wait_for("begin")
-        disturbed = run.require_probes(attached=watched != OFF)
-        found = json.loads(run.wait_for("{"))
-        summary = run.summary()
-        if watched != OFF:
-            summary.require_messages(2 * COUNT)
-        return float(found["p50_ns"]) / 1e3, disturbed
+    def p50s(
+        self, asking: _PingPong, watched: Filter, pairs: int
+    ) -> tuple[list[float], list[float]]:
+        """Medians without probes, before and after each of those with them, in us."""
+        off, on = [asking.p50_us()], []
+        with Capture(watched, capabilities(watched.protocols)) as capture:
+            for _ in range(pairs):
+                with _recording(capture) as records:
+                    settled = time.monotonic() + TRIAL_SECONDS + 0.1
+                    while time.monotonic() < settled:
+                        asking.p50_us()
+                    on.append(asking.p50_us())
+                off.append(asking.p50_us())
+                if not records:
+                    raise RuntimeError("nothing was recorded while it was watched")
+        return off, on
 
 
-def _cases(program: str) -> Iterator[_Case]:
+@contextmanager
+def _recording(capture: Capture) -> Iterator[list[int]]:
+    """Record, and read what was drained, as an agent does; how much there was."""
+    records: list[int] = []
+    ended = threading.Event()
+
+    def read() -> None:
+        while not ended.wait(READ_SECONDS):
+            if count := sum(map(len, capture.read().values())):
+                records.append(count)
+
+    reader = threading.Thread(target=read)
+    capture.start()
+    reader.start()
+    try:
+        yield records
+    finally:
+        ended.set()
+        reader.join()
+        capture.stop()
+        capture.read()
+
+
+def _cases() -> Iterator[_Case]:
     """Loopback and the lab, then the lab with an end on each CPU."""
     tcp = {"tcp": (1.16, 1.12), "both": (1.17, 1.12)}
     udp = {"both": (1.25, 1.17)}
+    one = (cpus()[-1], cpus()[-1])
     for protocol, bars in ("tcp", tcp), ("udp", udp):
-        cpu = str(cpus()[-1])
-        pair = (program, "pair", protocol, LOOPBACK, cpu, cpu, str(COUNT))
-        yield _Case(protocol, "loopback", ("--no-lab",), pair, bars)
-        yield _in_lab(program, protocol, "lab", (cpus()[-1], cpus()[-1]), bars)
-    apart = list(placements().values())[1:]
-    for both in apart:
-        bars = {"tcp": (1.15, 1.05)}
-        yield _in_lab(program, "tcp", "lab, an end on each CPU", both, bars)
-
-
-def _in_lab(
-    program: str,
-    protocol: str,
-    place: str,
-    at: tuple[int, int],
-    bars: dict[str, tuple[float, float]],
-) -> _Case:
-    client, server = map(str, at)
-    responder = f"{program} server {protocol} {{server}} {PORT} {server}"
-    asking = (program, "client", protocol, "{server}", PORT, client, str(COUNT))
-    return _Case(protocol, place, (*PLAIN_VETH, "--server", responder), asking, bars)
+        for place in "loopback", "lab":
+            yield _Case(protocol, place, one, bars)
+    for apart in list(placements().values())[1:]:
+        yield _Case("tcp", "lab, an end on each CPU", apart, {"tcp": (1.15, 1.05)})
 
 
 def measure(folder: Path, progress: Progress, pairs: int) -> Iterator[Figure]:
     """Each case without probes and with those of one protocol or of both, in turn."""
-    for case in _cases(compiled("roundtrip", folder)):
-        found: dict[str, list[float]] = {OFF: [], **{name: [] for name in case.bars}}
-        disturbed = []
-        for i, state in in_turn([*found], pairs):
-            progress(f"{case.protocol}, {case.place}, {state}, {i + 1} of {pairs}")
-            p50_us, others = case.p50_us(folder / "run", state)
-            found[state].append(p50_us)
-            disturbed.append(others)
-        for watched, (bar, goal) in case.bars.items():
-            name = f"{case.protocol} 64 B p50, {case.place}, watching {watched}/off"
-            times = ratios(found[watched], found[OFF])
-            note = beside(disturbed)
-            yield figure(name, "x", times, bar=bar, goal=goal, note=note)
-        for state, values in found.items():
-            yield figure(f"  p50, {state}", "us", values)
+    roundtrip = compiled("roundtrip", folder)
+    for case in _cases():
+        for state, (bar, goal) in case.bars.items():
+            progress(f"{case.protocol}, {case.place}, watching {state}")
+            with case.program(roundtrip) as (asking, place):
+                protocols = BOTH if state == "both" else (state,)
+                watched = replace(place, protocols=protocols)
+                off, on = case.p50s(asking, watched, WINDOWS_A_PAIR * pairs)
+            name = f"{case.protocol} 64 B p50, {case.place}, watching {state}/off"
+            around = [(a + b) / 2 for a, b in pairwise(off)]
+            yield figure(name, "x", ratios(on, around), bar=bar, goal=goal)
+            yield figure("  p50, off", "us", off)
+            yield figure(f"  p50, {state}", "us", on)

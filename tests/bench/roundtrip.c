@@ -5,12 +5,15 @@
  *   roundtrip pair   tcp|udp ADDRESS SERVER_CPU CLIENT_CPU COUNT [PAUSE_US]
  *   roundtrip server tcp|udp ADDRESS PORT CPU
  *   roundtrip client tcp|udp ADDRESS PORT CPU COUNT [PAUSE_US]
+ *   roundtrip pair|client ... windows
  *
  * Blocking send and recv, a clock reading before and one after, nothing else;
  * a pair is a server and a client of one process each. The client prints
  * "begin" after its warm-up, and at the end {"p50_ns": ..., "p99_ns": ...,
- * "n": ..., "seconds": ...}. Does not see loss: a lost datagram stops it until
- * the alarm.
+ * "n": ..., "seconds": ...}. In place of COUNT, windows waits for a byte on its
+ * standard input, asks for WINDOW_NS, prints the same and waits again: one
+ * process, so that what differs from window to window is not its place in
+ * memory. Does not see loss: a lost datagram stops it until the alarm.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -30,6 +33,8 @@
 #define SIZE 64
 #define WARMUP 1000
 #define PATIENCE_SECONDS 300
+#define WINDOW_NS 150000000
+#define WINDOW_MOST 200000 /* round trips in it */
 
 static uint64_t now_ns(void)
 {
@@ -111,6 +116,35 @@ static uint64_t round_trip_ns(int fd)
 	return now_ns() - began;
 }
 
+static void tell(uint64_t *rtt, size_t count, uint64_t took)
+{
+	qsort(rtt, count, sizeof(*rtt), by_value);
+	printf("{\"p50_ns\": %lu, \"p99_ns\": %lu, \"n\": %zu, "
+	       "\"seconds\": %.9f}\n",
+	       rtt[count / 2], rtt[count * 99 / 100], count, took / 1e9);
+	fflush(stdout);
+}
+
+static void ask_in_windows(int fd)
+{
+	static uint64_t rtt[WINDOW_MOST];
+
+	while (getchar() != EOF) {
+		uint64_t began, took = 0;
+		size_t count = 0;
+
+		alarm(PATIENCE_SECONDS);
+		for (size_t i = 0; i < WARMUP; i++)
+			round_trip_ns(fd);
+		began = now_ns();
+		while (took < WINDOW_NS && count < WINDOW_MOST) {
+			rtt[count++] = round_trip_ns(fd);
+			took = now_ns() - began;
+		}
+		tell(rtt, count, took);
+	}
+}
+
 static void ask(int fd, size_t count, useconds_t pause_us)
 {
 	uint64_t *rtt = calloc(count, sizeof(*rtt)), began, took;
@@ -129,10 +163,7 @@ static void ask(int fd, size_t count, useconds_t pause_us)
 			usleep(pause_us);
 	}
 	took = now_ns() - began;
-	qsort(rtt, count, sizeof(*rtt), by_value);
-	printf("{\"p50_ns\": %lu, \"p99_ns\": %lu, \"n\": %zu, "
-	       "\"seconds\": %.9f}\n",
-	       rtt[count / 2], rtt[count * 99 / 100], count, took / 1e9);
+	tell(rtt, count, took);
 }
 
 static void ask_at(struct sockaddr_in *at, int tcp, char **argv)
@@ -142,7 +173,10 @@ static void ask_at(struct sockaddr_in *at, int tcp, char **argv)
 	stay_on(atoi(argv[0]));
 	if (connect(fd, (struct sockaddr *)at, sizeof(*at)))
 		err(1, "connect");
-	ask(fd, atol(argv[1]), argv[2] ? atoi(argv[2]) : 0);
+	if (!strcmp(argv[1], "windows"))
+		ask_in_windows(fd);
+	else
+		ask(fd, atol(argv[1]), argv[2] ? atoi(argv[2]) : 0);
 }
 
 int main(int argc, char **argv)

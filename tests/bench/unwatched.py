@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from figure import Figure, beside, figure, in_turn, ratios
+from latprof_agent.capture.attachment import TRIAL_SECONDS
 from programs import Recording, compiled, cpus, placements
 from progress import Progress
 
@@ -18,6 +20,8 @@ LOOPBACK = "127.0.0.1"
 # a round trip a millisecond, for longer than all that is measured beside it
 WATCHED_COUNT, WATCHED_PAUSE_US = 250_000, 1000
 BAR = 0.98
+# what is attached to see whether it is needed is detached by then
+SETTLED_SECONDS = TRIAL_SECONDS + 0.5
 # What a program did in a second, and the same where other programs do not count.
 Speeds = tuple[float, float]
 
@@ -36,6 +40,7 @@ def measure(folder: Path, progress: Progress, pairs: int) -> Iterator[Figure]:
         words = ["--no-lab"] if state == "on" else ["--no-lab", "--no-probes"]
         run = Recording(folder / "run", words, slow)
         run.wait_for("begin")
+        time.sleep(SETTLED_SECONDS)
         disturbed.append(run.require_probes(attached=state == "on"))
         for way, speeds in ways.items():
             progress(f"{way}, recording {state}, pair {i + 1} of {pairs}")
