@@ -15,8 +15,6 @@
 
 #include "../../bpf/records.h"
 
-#define AHEAD 16 /* records */
-
 struct batch {
 	char *bytes;
 	size_t size;
@@ -123,17 +121,6 @@ void ring_close(struct ring *ring)
 	ring->area = NULL;
 }
 
-/* Another CPU has written the records, and its cache has them still: to wait
- * for one after the other takes twice as long. */
-static void prefetch(const struct ring *ring, const char *slots, uint64_t mask,
-		     uint64_t at)
-{
-	const char *slot = slots + (at & mask) * ring->slot_bytes;
-
-	__builtin_prefetch(slot);
-	__builtin_prefetch(slot + 64);
-}
-
 /* Whether all records fitted that are whole. */
 static bool read_cpu(const struct ring *ring, int i, struct batch *batch)
 {
@@ -149,7 +136,6 @@ static bool read_cpu(const struct ring *ring, int i, struct batch *batch)
 			(const uint64_t *)(slots + (at & control->mask) *
 							   ring->slot_bytes);
 
-		prefetch(ring, slots, control->mask, at + AHEAD);
 		if (__atomic_load_n(slot, __ATOMIC_ACQUIRE) != at + 1)
 			break; /* begun, and interrupted */
 		room = batch->size - batch->used >= size;

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,6 +167,30 @@ def responder(lab: Lab, *words: str) -> Iterator[str]:
     finally:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def repeated(lab: Lab, *words: str) -> Iterator[Callable[[], None]]:
+    """Give what runs a program at the lab's end a each time that it is called.
+
+    A shell starts it: a fork of ours would make each page of memory that is written
+    afterwards a fault.
+    """
+    loop = 'while read -r line; do "$@" || exit; echo "$line"; done'
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = lab.start("a", ["sh", "-c", loop, "sh", *words], text=True, **pipes)
+
+    def run() -> None:
+        process.stdin.write("done\n")
+        process.stdin.flush()
+        while (said := process.stdout.readline()) != "done\n":
+            if not said:
+                raise RuntimeError(f"{words[0]} must end well")
+
+    try:
+        yield run
+    finally:
+        process.communicate()  # it ends with its input
 
 
 def output_of(lab: Lab, *words: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 Records = np.ndarray[Any, np.dtype[Any]]
 Batch = dict[str, Records]
@@ -24,6 +25,20 @@ def main_ring_bytes(cpus: int) -> int:
     return max(SMALL_RING_BYTES, min(MAIN_RING_BYTES, 1 << share.bit_length() - 1))
 
 
+def as_bytes(records: Records) -> NDArray[Any]:
+    """The same memory, each record one piece.
+
+    NumPy copies records field by field, which takes 20 times as long (35 to 90 ns for
+    one of 80 bytes, `take` and `compress` 2 ns; NumPy 2.4).
+    """
+    return records.view(f"V{records.itemsize}")
+
+
+def stacked(*parts: Records) -> Records:
+    """Copy records of one kind into one array."""
+    return np.concatenate([as_bytes(part) for part in parts]).view(parts[0].dtype)
+
+
 class Heap:
     """Records of one ring that were drained and not read yet, in room that stays.
 
@@ -39,7 +54,7 @@ class Heap:
         """Give so much room behind what is there, for `add`."""
         if self._used + records > len(self._room):
             room = np.empty(2 * (self._used + records), self._room.dtype)
-            room[: self._used] = self._room[: self._used]
+            as_bytes(room)[: self._used] = as_bytes(self._room)[: self._used]
             self._room = room
         return self._room[self._used : self._used + records]
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_agent.capture.rings import Batch
+from latprof_agent.capture.rings import Batch, stacked
 from latprof_agent.join.datagrams import match_datagrams
 from latprof_agent.join.flows import Flows
 from latprof_agent.join.lower_devices import LowerTransmits
@@ -121,8 +121,8 @@ class Joiner:
         self._retransmits.add(batch["retransmits"])
         self._lower.add(batch["lower_transmits"])
         self.path_devices.add(batch["path_devices"])
-        self._sent = np.concatenate([self._sent, batch["sent_messages"]])
-        self._ranges = np.concatenate([self._ranges, batch["received_ranges"]])
+        self._sent = stacked(self._sent, batch["sent_messages"])
+        self._ranges = stacked(self._ranges, batch["received_ranges"])
         return self._join(drained_ns - SETTLE_NS)
 
     def waiting(self) -> bool:
@@ -135,7 +135,8 @@ class Joiner:
 
     def _join(self, settled_ns: int) -> Pairs:
         settled = self._ranges["read_ns"].astype("i8") <= settled_ns
-        ranges, held = self._ranges[settled], self._ranges[~settled]
+        ranges = self._ranges.compress(settled)
+        held = self._ranges.compress(~settled)
         at_hand = _Halves(
             self._sent,
             self.flows.index(self._sent["flow"]),
@@ -151,9 +152,9 @@ class Joiner:
         done_sent = self._done_sent(at_hand, settled_ns)
         self._lower.last_xmit(at_hand.sent, np.flatnonzero(done_sent))
         alone, kept = self._leave_ranges(at_hand, settled_ns)
-        self._sent = self._sent[~done_sent]
+        self._sent = self._sent.compress(~done_sent)
         self._forget_lower(settled_ns)
-        self._ranges = np.concatenate([ranges[kept], held])
+        self._ranges = stacked(ranges.compress(kept), held)
         sent_index, alone_index = np.flatnonzero(done_sent), np.flatnonzero(alone)
         none = np.full(len(alone_index), -1, "i8")
         return Pairs(

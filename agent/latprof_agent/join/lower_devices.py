@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_agent.capture.rings import stacked
 from latprof_agent.join.stream_key import stream_key
 
 Array = NDArray[Any]
@@ -59,13 +60,13 @@ def _tables_of(records: Array) -> list[_Table]:
 def _table(ifindex: int, records: Array) -> _Table:
     stream, t_ns = records["key"] == 0, records["t_ns"]
     by = np.where(stream, t_ns, records["end"])
-    records = records[np.lexsort((t_ns, by, records["flow"]))]
+    records = records.take(np.lexsort((t_ns, by, records["flow"])))
     first = np.r_[True, records["flow"][1:] != records["flow"][:-1]]
     keys = stream_key(np.cumsum(first) - 1, records["end"])
     # what tells no byte or datagram that is new was sent again
     new = np.r_[True, keys[1:] > np.maximum.accumulate(keys)[:-1]]
     flows = records["flow"][first]
-    return _Table(ifindex, int(t_ns.max()), flows, keys[new], records[new])
+    return _Table(ifindex, int(t_ns.max()), flows, keys[new], records.compress(new))
 
 
 class LowerTransmits:
@@ -87,7 +88,7 @@ class LowerTransmits:
                 self._tables[: MOST_TABLES // 2],
                 self._tables[MOST_TABLES // 2 :],
             )
-            self._tables = _tables_of(np.concatenate([t.records for t in old])) + new
+            self._tables = _tables_of(stacked(*(t.records for t in old))) + new
         while len(self) > KEPT and len(self._tables) > 1:
             del self._tables[0]
 
@@ -111,7 +112,7 @@ class LowerTransmits:
             asking = np.flatnonzero(mine & (first_ns <= table.last_ns))
             if not len(asking):
                 continue
-            found = table.find(sent[at[asking]])
+            found = table.find(sent.take(at[asking]))
             there = asking[found >= 0]
             times = table.records["t_ns"][found[found >= 0]]
             last_ns[there] = np.maximum(last_ns[there], times)

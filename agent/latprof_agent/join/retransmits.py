@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_agent.capture.rings import stacked
 from latprof_agent.join.flows import Flows
 from latprof_agent.join.stream_key import stream_key
 
@@ -17,7 +18,7 @@ RARE_LIMIT = 1 << 16
 
 def newest(kept: Array, new: Array) -> Array:
     """Add records of a kind that is rare; the oldest go."""
-    return np.concatenate([kept, new])[-RARE_LIMIT:] if len(new) else kept
+    return stacked(kept, new)[-RARE_LIMIT:] if len(new) else kept
 
 
 class Retransmits:
