@@ -82,11 +82,15 @@ static __always_inline struct arrival *arrival_place(__u64 skb, __u32 other)
 	return bpf_map_lookup_elem(&arrivals, &at);
 }
 
-/* What was noted of this packet, NULL nothing. */
+/* What was noted of this packet, NULL nothing; a place that is free has none.
+ */
 static __always_inline struct arrival *arrival_of(__u64 skb)
 {
-	struct arrival *a = arrival_place(skb, 0);
+	struct arrival *a;
 
+	if (!skb)
+		return NULL;
+	a = arrival_place(skb, 0);
 	if (a && a->skb == skb)
 		return a;
 	a = arrival_place(skb, 1);

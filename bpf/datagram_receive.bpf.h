@@ -219,7 +219,7 @@ static __noinline __u64 datagram_taken(const struct sock *sk)
 		struct udp_header udp = {};
 		unsigned char *head;
 
-		if (!skb || !a || now - a->t_ns > ENTERED_NS)
+		if (!a || now - a->t_ns > ENTERED_NS)
 			break;
 		head = SEE(struct sk_buff, packet, head);
 		if (!is_still(a, (__u64)head + SEE(struct sk_buff, packet,

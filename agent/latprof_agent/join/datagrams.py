@@ -34,19 +34,22 @@ def match_datagrams(
     if not len(datagrams) or not len(received):
         return np.empty(0, "i8"), np.empty(0, "i8")
     sent_keys = _keys(sent["key"][datagrams], sent_flow[datagrams])
-    order = np.lexsort((sent["xmit_ns"][datagrams], sent_keys))
+    order = _order(sent_keys, sent["xmit_ns"][datagrams])
     datagrams, keys = datagrams[order], sent_keys[order]
     received = received[np.argsort(ranges["arrive_ns"][received], kind="stable")]
     wanted = _keys(ranges["key"][received], range_flow[received])
-    low, high = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
+    low = _places(keys, wanted)
     arrive = ranges["arrive_ns"][received].astype("i8")
     xmit = sent["xmit_ns"][datagrams].astype("i8")
-    choice = np.where(high - low == 1, low, -1)
+    choice = np.where(keys[np.minimum(low, len(keys) - 1)] == wanted, low, -1)
+    low = low.clip(0, len(keys) - 1)
+    again = np.r_[keys[1:] == keys[:-1], False][low]
+    alike = np.flatnonzero((choice >= 0) & again)
+    choice[alike] = -1
     choice[(choice >= 0) & (xmit[choice] > arrive)] = -1
-    alike = np.flatnonzero(high - low > 1)
     plain = np.flatnonzero(choice >= 0)
     if len(alike):
-        group = low[alike], high[alike]
+        group = low[alike], np.searchsorted(keys, wanted[alike], "right")
         if len(plain) >= ENOUGH:
             transit = arrive[plain] - xmit[choice[plain]]
             choice[alike] = _in_time(keys, xmit, *group, arrive[alike], transit)
@@ -56,6 +59,27 @@ def match_datagrams(
     found = np.flatnonzero(choice >= 0)
     chosen, first = np.unique(choice[found], return_index=True)
     return datagrams[chosen], received[found[first]]
+
+
+def _order(keys: Array, xmit: Array) -> Array:
+    """Give the order by key, and by time where keys are alike, which few are."""
+    order = np.argsort(keys)
+    same = keys[order[1:]] == keys[order[:-1]]
+    alike = np.flatnonzero(np.r_[same, False] | np.r_[False, same])
+    some = order[alike]
+    order[alike] = some[np.lexsort((xmit[some], keys[some]))]
+    return order
+
+
+def _places(keys: Array, wanted: Array) -> Array:
+    """Where each would stand among sorted keys.
+
+    They are looked up in their order: one after the other in memory, not all over it.
+    """
+    order = np.argsort(wanted)
+    places = np.empty(len(wanted), "i8")
+    places[order] = np.searchsorted(keys, wanted[order])
+    return places
 
 
 def _is_in(flow: Array, others: Array) -> Array:
