@@ -328,17 +328,6 @@ static __always_inline void datagram_was_read(const struct datagram_socket *s,
 	datagram_emit_received(d, now, pid, wakeup_ns, flags);
 }
 
-static __noinline void datagram_reader(struct datagram_socket *s, __u64 task,
-				       __u32 thread, __u16 port)
-{
-	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-
-	reader_set(&s->reader, task, thread);
-	reader_remember(&s->reader, port);
-	if (s->reader_pid != pid && task_announce(pid))
-		s->reader_pid = pid;
-}
-
 /* Its entry is in the map, or it was read before the hook of its readiness ran:
  * then a note waits for that. */
 static __noinline void datagram_read_early(struct datagram_socket *s,
@@ -386,10 +375,7 @@ static __always_inline int datagram_read(struct sock *sk)
 	note.pid = task->tgid;
 	note.at.number = datagram_read_number(s, sk);
 	run_delay = reader_now(task, note.second_ns);
-	if (s->reader.task != (__u64)task ||
-	    s->reader.thread != (__u32)task->pid || s->reader_pid != note.pid)
-		datagram_reader(s, (__u64)task, task->pid,
-				sk->__sk_common.skc_num);
+	reader_came(&s->reader, &s->reader_pid, task, sk->__sk_common.skc_num);
 	room = datagram_room(s, note.at.number);
 	if (room_claim(room, note.at.number)) {
 		datagram_was_read(s, room, note.second_ns, note.pid, run_delay);

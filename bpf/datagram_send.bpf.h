@@ -77,13 +77,6 @@ static __noinline void datagram_path(struct datagram_socket *s, __u64 flow,
 	s->stacked = is_stacked(dev);
 }
 
-static __always_inline __u32 segment_size(const struct sk_buff *skb)
-{
-	const struct skb_shared_info *info = (void *)(skb->head + skb->end);
-
-	return SEE(struct skb_shared_info, info, gso_size);
-}
-
 bool segments_datagrams; /* a watched socket has used UDP_SEGMENT */
 
 /* Before a device without a queue has it: a packet of UDP_SEGMENT may be cut on

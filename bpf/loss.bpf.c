@@ -15,7 +15,6 @@ RING(retransmits, retransmit);
 static __always_inline int segment_resent(struct sock *sk,
 					  const struct sk_buff *skb)
 {
-	struct skb_shared_info *info = (void *)(skb->head + skb->end);
 	struct retransmit *record;
 	struct tcp_skb_cb cb = {};
 	struct stream *s = stream_of(sk);
@@ -30,7 +29,7 @@ static __always_inline int segment_resent(struct sock *sk,
 	record->start = offset_near(s->xmit_end, s->out_zero, cb.seq);
 	record->end = offset_near(s->xmit_end, s->out_zero, cb.end_seq);
 	record->t_ns = bpf_ktime_get_ns();
-	record->packet_bytes = SEE(struct skb_shared_info, info, gso_size);
+	record->packet_bytes = segment_size(skb);
 	record->pad = 0;
 	SUBMIT(record);
 	return 0;

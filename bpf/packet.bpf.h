@@ -103,6 +103,14 @@ static __noinline unsigned char *inner_tcp(unsigned char *head,
 	return transport + offset;
 }
 
+/* Bytes in each packet that it will be cut into; 0: it will not be. */
+static __always_inline __u32 segment_size(const struct sk_buff *skb)
+{
+	const struct skb_shared_info *info = (void *)(skb->head + skb->end);
+
+	return SEE(struct skb_shared_info, info, gso_size);
+}
+
 /* TTL or hop limit. */
 static __always_inline __u16 ttl_at(unsigned char *network)
 {

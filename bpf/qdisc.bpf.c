@@ -272,7 +272,6 @@ SEC("?tp_btf/net_dev_start_xmit")
 int BPF_PROG(on_xmit, const struct sk_buff *skb)
 {
 	struct sock *sk = own_socket(skb);
-	struct skb_shared_info *info;
 	struct passing p = {};
 
 	if (!sk)
@@ -283,11 +282,8 @@ int BPF_PROG(on_xmit, const struct sk_buff *skb)
 	if (!p.s ||
 	    !segment_of(skb, sk, p.s->xmit_end, p.s->out_zero, &p.segment))
 		return 0;
-	if (p.segment.end - p.segment.start >= LEAST_GSO_BYTES) {
-		info = (struct skb_shared_info *)(skb->head + skb->end);
-		p.segment.gso_size =
-			SEE(struct skb_shared_info, info, gso_size);
-	}
+	if (p.segment.end - p.segment.start >= LEAST_GSO_BYTES)
+		p.segment.gso_size = segment_size(skb);
 	p.sk = sk;
 	p.now = bpf_ktime_get_ns();
 	if (p.segment.end > p.s->queue_end && !has_queue(skb))

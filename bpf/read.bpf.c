@@ -77,17 +77,6 @@ static long ranges_read(__u32 index, struct read_context *c)
 	return range_read(index, c);
 }
 
-static __noinline void reader_change(struct stream *s, __u64 task, __u32 thread,
-				     __u16 port)
-{
-	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-
-	reader_set(&s->reader, task, thread);
-	reader_remember(&s->reader, port);
-	if (s->reader_pid != pid && task_announce(pid))
-		s->reader_pid = pid;
-}
-
 SEC("?tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(on_read, struct sock *sk)
 {
@@ -112,10 +101,7 @@ int BPF_PROG(on_read, struct sock *sk)
 	task = bpf_get_current_task_btf();
 	c.run_delay = reader_now(task, c.now);
 	c.pid = task->tgid;
-	if (s->reader.task != (__u64)task ||
-	    s->reader.thread != (__u32)task->pid || s->reader_pid != c.pid)
-		reader_change(s, (__u64)task, task->pid,
-			      sk->__sk_common.skc_num);
+	reader_came(&s->reader, &s->reader_pid, task, sk->__sk_common.skc_num);
 	if (!range_read(0, &c))
 		bpf_loop(DEEP_RANGES, ranges_read, &c, 0);
 	return 0;

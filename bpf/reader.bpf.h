@@ -15,7 +15,7 @@
 #ifndef LATPROF_READER_H
 #define LATPROF_READER_H
 
-#include "kernel.h"
+#include "flow.bpf.h"
 #include "packet.bpf.h"
 #include <bpf/bpf_helpers.h>
 
@@ -154,6 +154,28 @@ static __always_inline void reader_remember(const struct reader *reader,
 		return;
 	last->task = reader->task;
 	last->thread = reader->thread;
+}
+
+/* `announced`: the process that was told of last. */
+static __noinline void reader_change(struct reader *reader, __u32 *announced,
+				     __u64 task, __u32 thread, __u16 port)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+
+	reader_set(reader, task, thread);
+	reader_remember(reader, port);
+	if (*announced != pid && task_announce(pid))
+		*announced = pid;
+}
+
+/* The current task reads at this port; mostly it did the last time, too. */
+static __always_inline void reader_came(struct reader *reader, __u32 *announced,
+					const struct task_struct *task,
+					__u16 port)
+{
+	if (reader->task != (__u64)task || reader->thread != (__u32)task->pid ||
+	    *announced != (__u32)task->tgid)
+		reader_change(reader, announced, (__u64)task, task->pid, port);
 }
 
 #endif

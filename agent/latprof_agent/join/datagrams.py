@@ -38,11 +38,10 @@ def match_datagrams(
     datagrams, keys = datagrams[order], sent_keys[order]
     received = received[np.argsort(ranges["arrive_ns"][received], kind="stable")]
     wanted = _keys(ranges["key"][received], range_flow[received])
-    low = _places(keys, wanted)
+    low = _places(keys, wanted).clip(max=len(keys) - 1)
     arrive = ranges["arrive_ns"][received].astype("i8")
     xmit = sent["xmit_ns"][datagrams].astype("i8")
-    choice = np.where(keys[np.minimum(low, len(keys) - 1)] == wanted, low, -1)
-    low = low.clip(0, len(keys) - 1)
+    choice = np.where(keys[low] == wanted, low, -1)
     again = np.r_[keys[1:] == keys[:-1], False][low]
     alike = np.flatnonzero((choice >= 0) & again)
     choice[alike] = -1
