@@ -110,6 +110,7 @@ struct sock {
 	struct {
 		atomic_t rmem_alloc;
 	} sk_backlog;
+	__u32 sk_max_ack_backlog;
 	struct sock_cgroup_data sk_cgrp_data;
 };
 

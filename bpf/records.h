@@ -61,7 +61,7 @@ struct flow {
 	 */
 	__u32 first_sequence;
 	__u32 first_answer;
-	__u32 pad;
+	__u32 accepted; /* 1: this end is a server's, TCP only */
 };
 
 /* The name of a process that sent or read. */

@@ -4,6 +4,7 @@
 
 Rows are held for a while before they are finished, since late retransmissions and
 the log of a load generator tell more of them: so which send calls gave one message.
+Finished messages are paired to exchanges.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_agent.capture.capture import Capture
+from latprof_agent.join.exchange_rows import exchange_rows
+from latprof_agent.join.exchanges import Exchanges
 from latprof_agent.join.joiner import Joiner, Pairs
 from latprof_agent.join.message_rows import MESSAGE, Ints, Messages, messages_of
 from latprof_agent.join.whole_messages import FOREVER, Spans, WholeMessages
@@ -64,11 +67,13 @@ class Recorder:
     _held: deque[tuple[int, Messages]] = field(default_factory=deque)
     _joined_ns: int = 0
     _whole: WholeMessages = field(init=False)
+    _exchanges: Exchanges = field(init=False)
 
     def __post_init__(self) -> None:
         """Make the joiner for the layout that was captured."""
         self.joiner = Joiner(self.capture.layout)
         self._whole = WholeMessages(self._spans)
+        self._exchanges = Exchanges(self.joiner.flows, self.joiner.conversations)
 
     def add_source(self, source: Source) -> None:
         """Ask this one, too, from now on."""
@@ -104,6 +109,7 @@ class Recorder:
             self.records,
             self.capture.counters(),
             dict(self.joiner.unmatched),
+            dict(self._exchanges.no_exchange),
             self.capture.cost.as_dict(),
         )
 
@@ -147,8 +153,14 @@ class Recorder:
         if rows is not None and len(rows):
             self._complete(rows)
             self.sink.add_messages(rows)
+        self._pair(rows, over_ns if self._sources else until_ns)
         for source in self._sources:
             source.forget_before(until_ns)
+
+    def _pair(self, rows: Messages | None, until_ns: int) -> None:
+        request, reply = self._exchanges.add(rows, until_ns)
+        if request.shape[1]:
+            self.sink.add_exchanges(exchange_rows(self.joiner, request, reply))
 
     def _spans(self, rows: Messages) -> Spans:
         spans = Spans.none(len(rows))

@@ -77,14 +77,18 @@ class Flows:
         self.sender_here[at[sender]] = True
         self.receiver_here[at[~sender]] = True
 
-    def unite(self, number: Any, other: Any) -> None:
-        """Give a receiver's number the place of a sender's: NAT made two of one."""
+    def unite(self, number: Any, other: Any) -> tuple[int, int]:
+        """Give a receiver's number the place of a sender's: NAT made two of one.
+
+        Return the place that it had, and the one that it has.
+        """
         at = np.searchsorted(self._ordered, number)
         place = int(self.index(np.array([other], "u8"))[0])
-        record = self.table[self._places[at]]
+        gone = int(self._places[at])
         self._places[at] = place
-        self._translate(record, place)
+        self._translate(self.table[gone], place)
         self.receiver_here[place] = True
+        return gone, place
 
     def _translate(self, record: Any, place: int) -> None:
         """Another end tells of other addresses: the sender's are the flow's."""

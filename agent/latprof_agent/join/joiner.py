@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_agent.capture.rings import Batch, stacked
+from latprof_agent.join.conversations import Conversations
 from latprof_agent.join.datagrams import match_datagrams
 from latprof_agent.join.flows import Flows
 from latprof_agent.join.lower_devices import LowerTransmits
@@ -75,6 +76,7 @@ class Joiner:
 
     def __init__(self, layout: Layout) -> None:
         self.flows = Flows(layout.rings["flows"])
+        self.conversations = Conversations(self.flows)
         self.comms: dict[int, str] = {}
         self.unmatched: dict[str, int] = {}
         self._flags = layout.flags
@@ -109,8 +111,10 @@ class Joiner:
             self._forgotten = self._forgotten[stay]
             self._met_ns = self._met_ns[stay]
             self._translations.release(stay)
+            self.conversations.release(stay)
         if len(batch["flows"]):
             self.flows.add(batch["flows"])
+            self.conversations.add(batch["flows"])
             fresh = len(self.flows) - len(self._forgotten)
             self._forgotten = np.r_[self._forgotten, np.zeros(fresh, "i8")]
             self._met_ns = np.r_[self._met_ns, np.zeros(fresh, "i8")]
@@ -189,7 +193,10 @@ class Joiner:
 
     def _match_datagrams(self, halves: _Halves) -> None:
         both = halves.sent, halves.sent_flow, halves.ranges, halves.range_flow
-        if self._translations.unite(*both):
+        united = self._translations.unite(*both)
+        for gone, kept in united:
+            self.conversations.unite(gone, kept)
+        if united:
             halves.sent_flow[:] = self.flows.index(halves.sent["flow"])
             halves.range_flow[:] = self.flows.index(halves.ranges["flow"])
         sent, received = match_datagrams(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAGES, STAMPS, stages_of
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from latprof_agent.join.flows import IPPROTO_TCP, Flows
 from latprof_agent.join.joiner import Joiner, Pairs
+from latprof_agent.join.texts import csv_text
 
 TEXTS = (
     "protocol",
     "source_address",
     "destination_address",
     "kind",
+    "way",
     "sender_comm",
     "reader_comm",
 )
@@ -29,6 +31,7 @@ COLUMNS = (
     "destination_port",
     "translated",
     "kind",
+    "way",
     "sequence",
     "size_bytes",
     "packets",
@@ -56,27 +59,25 @@ Text = tuple[NDArray[np.int32], list[str]]
 
 
 @dataclass
-class Messages:
-    """Rows of messages.csv by column, BLANK where there is no value."""
+class Rows:
+    """Rows of a table by column, BLANK where there is no value."""
+
+    COLUMNS: ClassVar[tuple[str, ...]]
 
     numbers: dict[str, Ints]
     texts: dict[str, Text]
-    retransmit_range: tuple[NDArray[Any], Ints, Ints]  # flow, start, end
-
-    def __len__(self) -> int:
-        return len(self.numbers["send_ns"])
 
     def columns(self) -> list[Any]:
         """All columns in the file's order, for `_rows.write`."""
         return [
             self.texts[name] if name in self.texts else self.numbers[name]
-            for name in COLUMNS
+            for name in self.COLUMNS
         ]
 
     def row(self, i: int) -> dict[str, Any]:
         """One row by column; None where blank."""
         found: dict[str, Any] = {}
-        for name in COLUMNS:
+        for name in self.COLUMNS:
             if name in self.texts:
                 index, words = self.texts[name]
                 found[name] = words[index[i]] if index[i] >= 0 else None
@@ -84,6 +85,18 @@ class Messages:
                 value = int(self.numbers[name][i])
                 found[name] = None if value == BLANK else value
         return found
+
+    def __len__(self) -> int:
+        return len(next(iter(self.numbers.values())))
+
+
+@dataclass
+class Messages(Rows):
+    """Rows of messages.csv."""
+
+    COLUMNS = COLUMNS
+
+    retransmit_range: tuple[NDArray[Any], Ints, Ints]  # flow, start, end
 
     def take(self, at: NDArray[np.intp]) -> Messages:
         """Some of the rows."""
@@ -164,13 +177,6 @@ def _joined_texts(parts: list[Text]) -> Text:
     return np.concatenate(index), list(places)
 
 
-def csv_text(text: str) -> str:
-    """Quote a text for CSV where it needs it."""
-    if any(c in text for c in ',"\r\n'):
-        return '"' + text.replace('"', '""') + '"'
-    return text
-
-
 def hops_of(ttl: Ints) -> Ints:
     """Routers on the way, from the TTL left and the usual first values."""
     first = FIRST_TTLS[np.searchsorted(FIRST_TTLS, np.clip(ttl, 0, 255))]
@@ -197,13 +203,15 @@ class _Half:
         return np.asarray(self._records[name][self._index])
 
 
-def _comm(pids: Ints, joiner: Joiner) -> Text:
+def names_of(pids: Ints, comms: dict[int, str]) -> Text:
+    """Name processes as a column of text."""
     unique, index = np.unique(pids, return_inverse=True)
-    words = [csv_text(joiner.comms.get(int(pid), "")) for pid in unique]
+    words = [csv_text(comms.get(int(pid), "")) for pid in unique]
     return index.astype(np.int32), words
 
 
-def _blank(values: Ints) -> Ints:
+def blank_zeros(values: Ints) -> Ints:
+    """Return values that are BLANK where there were none."""
     return np.where(values > 0, values, BLANK)
 
 
@@ -246,14 +254,14 @@ def messages_of(
         received.there & ~no_wakeup & (ready > 0), received.get("wakeup_ns"), BLANK
     )
     numbers = {
-        "sequence": _blank(ends),
+        "sequence": blank_zeros(ends),
         "size_bytes": np.where(sent.there | ~stream, size, BLANK),
-        "packets": _blank(sent.get("packets")),
+        "packets": blank_zeros(sent.get("packets")),
         "retransmits": np.where(sent.there & stream, 0, BLANK),
         "hops": hops_of(received.get("ttl")),
         "queue_bytes_at_arrival": queue_bytes,
-        "sender_pid": _blank(sent.get("pid")),
-        "reader_pid": _blank(np.where(dropped, 0, received.get("pid"))),
+        "sender_pid": blank_zeros(sent.get("pid")),
+        "reader_pid": blank_zeros(np.where(dropped, 0, received.get("pid"))),
         "created_ns": np.zeros(len(flow), "i8"),
         **{f"{s}_ns": sent.get(f"{s}_ns") for s in ("send", "queue", "xmit")},
         "arrive_ns": arrive,
@@ -263,9 +271,14 @@ def messages_of(
         PROBE_STATISTICS: np.full(len(flow), BLANK),  # until `set_met`
     }
     ports, texts = _flow_columns(joiner.flows, flow, kinds_of(joiner.flows.table))
-    texts["sender_comm"] = _comm(sent.get("pid"), joiner)
-    texts["reader_comm"] = _comm(received.get("pid"), joiner)
-    return Messages(numbers | ports, texts, (number, ends - size, ends))
+    pids = sent.get("pid"), received.get("pid")
+    texts["sender_comm"] = names_of(pids[0], joiner.comms)
+    texts["reader_comm"] = names_of(pids[1], joiner.comms)
+    joiner.conversations.name(flow, *pids, joiner.comms)
+    texts["way"] = flow.astype(np.int32), joiner.conversations.labels
+    # a range without a sender is no message, but so many bytes
+    begins = np.where(sent.there | ~stream, ends - size, received.get("start"))
+    return Messages(numbers | ports, texts, (number, begins, ends))
 
 
 def _flow_columns(

@@ -84,31 +84,29 @@ class Translations:
 
     def unite(
         self, sent: Array, sent_flow: Array, ranges: Array, range_flow: Array
-    ) -> bool:
-        """Unite the flows of halves; whether any were."""
+    ) -> list[tuple[int, int]]:
+        """Unite the flows of halves; return the places as `Flows.unite` does."""
         flows = self._flows
         fresh = np.zeros(len(flows) - len(self._looked), "i8")
         self._looked = np.r_[self._looked, fresh]
         wanted = flows.receiver_here & ~flows.sender_here & (self._looked < LOOKS)
         sender_alone = np.r_[flows.sender_here & ~flows.receiver_here, False]
         if not wanted.any() or not sender_alone.any():
-            return False
+            return []
         alone = np.r_[wanted, False][range_flow] & (ranges["key"] != 0)
         look = np.flatnonzero(alone)[-LOOKS_AT_ONCE:]
         if not len(look):
-            return False
+            return []
         np.add.at(self._looked, range_flow[look], 1)
         keys = np.unique(ranges["key"][look])
         mine = _is_one_of(sent["key"], keys) & sender_alone[sent_flow]
         mine &= sent["xmit_ns"] != 0
         if not mine.any():
-            return False
+            return []
         alike = _is_one_of(ranges["key"], keys)
         alike &= np.r_[flows.receiver_here & ~flows.sender_here, False][range_flow]
         pairs = translated_pairs(sent[mine], ranges[alike])
-        for sender, receiver in pairs:
-            flows.unite(receiver, sender)
-        return bool(pairs)
+        return [flows.unite(receiver, sender) for sender, receiver in pairs]
 
 
 def _is_one_of(values: Array, keys: Array) -> Array:

@@ -11,14 +11,14 @@ from typing import Any
 
 from latprof_agent import _rows
 from latprof_agent.errors import LatprofError, StoreError, UsageError
-from latprof_agent.join import message_rows
+from latprof_agent.join import exchange_rows, message_rows
 from latprof_agent.sinks import round_trip_rows
 
 DEFAULT_PARENT = Path("runs")
 
 
 class RunFolder:
-    """A new folder with messages.csv, round_trips.csv, run.json, summary.json.
+    """A new folder with the tables, run.json and summary.json.
 
     Raises UsageError where the folder exists or cannot be made, StoreError where
     it cannot be written later (a full disk); what was written stays.
@@ -29,6 +29,7 @@ class RunFolder:
         self.failed: StoreError | None = None
         self._messages = self._open_csv("messages.csv", message_rows.COLUMNS)
         self._round_trips = self._open_csv("round_trips.csv", round_trip_rows.COLUMNS)
+        self._exchanges = self._open_csv("exchanges.csv", exchange_rows.COLUMNS)
 
     def _open_csv(self, name: str, columns: tuple[str, ...]) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
@@ -44,6 +45,10 @@ class RunFolder:
     def add_messages(self, rows: message_rows.Messages) -> None:
         """Append rows to messages.csv."""
         self._append(self._messages, "messages.csv", rows.columns(), len(rows))
+
+    def add_exchanges(self, rows: exchange_rows.ExchangeRows) -> None:
+        """Append rows to exchanges.csv."""
+        self._append(self._exchanges, "exchanges.csv", rows.columns(), len(rows))
 
     def add_round_trips(self, rows: round_trip_rows.RoundTrips) -> None:
         """Append rows to round_trips.csv."""
@@ -103,7 +108,7 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the files; nothing but them stays."""
-        for descriptor in (self._messages, self._round_trips):
+        for descriptor in (self._messages, self._exchanges, self._round_trips):
             os.close(descriptor)
         self.remove_logs()
 

@@ -8,6 +8,7 @@ from latprof_analysis.scans.totals import MessageTotals
 from numpy.typing import NDArray
 
 from latprof_agent.capture.untraced_time import UntracedTime
+from latprof_agent.join.exchange_rows import ExchangeRows
 from latprof_agent.join.message_rows import Messages
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
@@ -32,6 +33,10 @@ class RunSink:
         """Write and sum up."""
         self.messages.add(rows)
         self.folder.add_messages(rows)
+
+    def add_exchanges(self, rows: ExchangeRows) -> None:
+        """Write."""
+        self.folder.add_exchanges(rows)
 
     def add_round_trips(self, trips: RoundTrips) -> None:
         """Write and sum up."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from latprof_agent.join.exchange_rows import ExchangeRows
 from latprof_agent.join.message_rows import Messages
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 
@@ -18,6 +19,8 @@ class Tally:
     records: int = 0  # that came through the rings
     counters: dict[str, int] = field(default_factory=dict)  # the probes'
     unmatched: dict[str, int] = field(default_factory=dict)  # halves, by cause
+    # messages by who sent to whom, and cause
+    no_exchange: dict[tuple[str, str], int] = field(default_factory=dict)
     probe_cost: dict[str, Any] = field(default_factory=dict)
 
 
@@ -30,6 +33,9 @@ class Sink(Protocol):
 
     def add_messages(self, rows: Messages) -> None:
         """Take finished rows; nothing in them will change."""
+
+    def add_exchanges(self, rows: ExchangeRows) -> None:
+        """Take exchanges; their messages came before."""
 
     def add_round_trips(self, trips: RoundTrips) -> None:
         """Take round trips that a load generator measured."""

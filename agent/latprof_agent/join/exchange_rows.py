@@ -1,0 +1,142 @@
+"""Exchanges as the rows of exchanges.csv."""
+
+from __future__ import annotations
+
+import numpy as np
+from latprof_analysis.stages import BLANK, PROBE_STATISTICS
+
+from latprof_agent.join.exchanges import FOREVER, Turn
+from latprof_agent.join.flows import IPPROTO_TCP
+from latprof_agent.join.joiner import Joiner
+from latprof_agent.join.message_rows import Ints, Rows, Text, blank_zeros, names_of
+
+COLUMNS = (
+    "protocol",
+    "way",
+    "kind",
+    "client_address",
+    "client_port",
+    "server_address",
+    "server_port",
+    "client_pid",
+    "client_comm",
+    "server_pid",
+    "server_comm",
+    "requests",
+    "request_bytes",
+    "replies",
+    "reply_bytes",
+    "retransmits",
+    "request_first_sequence",
+    "request_last_sequence",
+    "reply_first_sequence",
+    "reply_last_sequence",
+    "pipelined",
+    "request_sent_ns",
+    "request_ready_ns",
+    "request_read_ns",
+    "reply_sent_ns",
+    "reply_read_ns",
+    "request_way_ns",
+    "server_ns",
+    "reply_way_ns",
+    "server_queue_ns",
+    "server_wakeup_ns",
+    "server_work_ns",
+    "reply_pauses_ns",
+    "response_ns",
+    PROBE_STATISTICS,
+)
+KINDS = ["exchange", "warmup"]
+
+
+class ExchangeRows(Rows):
+    """Rows of exchanges.csv."""
+
+    COLUMNS = COLUMNS
+
+
+def exchange_rows(joiner: Joiner, request: Ints, reply: Ints) -> ExchangeRows:
+    """Make rows of request and reply turns, tables of `Turn`."""
+    flows, place = joiner.flows, joiner.flows.index(request[Turn.FLOW].view("u8"))
+    index = place.astype(np.int32)
+    table = flows.table
+    pids = {
+        "client_pid": _either(request[Turn.SENDER_PID], reply[Turn.READER_PID]),
+        "server_pid": _either(request[Turn.READER_PID], reply[Turn.SENDER_PID]),
+    }
+    numbers = {
+        "client_port": np.r_[table["source_port"].astype("i8"), BLANK][place],
+        "server_port": np.r_[table["destination_port"].astype("i8"), BLANK][place],
+        **{name: blank_zeros(values) for name, values in pids.items()},
+        **_counts(request, reply),
+        **_times(request, reply),
+        PROBE_STATISTICS: blank_zeros(
+            np.maximum(request[Turn.DISTURBED], reply[Turn.DISTURBED])
+        ),
+    }
+    protocols = np.r_[(table["protocol"] != IPPROTO_TCP).astype("i4"), -1]
+    texts: dict[str, Text] = {
+        "protocol": (protocols[place].astype(np.int32), ["tcp", "udp"]),
+        "way": (index, joiner.conversations.labels),
+        "kind": (request[Turn.WARMUP].astype(np.int32), KINDS),
+        "client_address": (index, flows.source_addresses),
+        "server_address": (index, flows.destination_addresses),
+        "client_comm": names_of(pids["client_pid"], joiner.comms),
+        "server_comm": names_of(pids["server_pid"], joiner.comms),
+    }
+    return ExchangeRows(numbers, texts)
+
+
+def _either(values: Ints, others: Ints) -> Ints:
+    return np.where(values > 0, values, others)
+
+
+def _counts(request: Ints, reply: Ints) -> dict[str, Ints]:
+    return {
+        "requests": request[Turn.MESSAGES],
+        "request_bytes": request[Turn.BYTES],
+        "replies": reply[Turn.MESSAGES],
+        "reply_bytes": reply[Turn.BYTES],
+        "retransmits": request[Turn.RETRANSMITS] + reply[Turn.RETRANSMITS],
+        "request_first_sequence": request[Turn.FIRST_SEQUENCE],
+        "request_last_sequence": request[Turn.LAST_SEQUENCE],
+        "reply_first_sequence": reply[Turn.FIRST_SEQUENCE],
+        "reply_last_sequence": reply[Turn.LAST_SEQUENCE],
+    }
+
+
+def _times(request: Ints, reply: Ints) -> dict[str, Ints]:
+    """Return stamps and the times between them; of a pipeline only the whole."""
+    sent, replied = _known(request[Turn.FIRST_SEND_NS]), reply[Turn.FIRST_SEND_NS]
+    replied = _known(replied)
+    ready, read = request[Turn.READY_NS], request[Turn.LAST_READ_NS]
+    got = reply[Turn.LAST_READ_NS]
+    pipelined = (replied > 0) & (np.maximum(ready, read) > replied)
+    waited = _between(ready, read, ~pipelined)
+    wakeup = np.where(waited == BLANK, BLANK, request[Turn.WAKEUP_NS])
+    came = _between(replied, got, ~pipelined)
+    return {
+        "pipelined": np.where(pipelined, 1, BLANK),
+        "request_sent_ns": blank_zeros(sent),
+        "request_ready_ns": blank_zeros(ready),
+        "request_read_ns": blank_zeros(read),
+        "reply_sent_ns": blank_zeros(replied),
+        "reply_read_ns": blank_zeros(got),
+        "request_way_ns": _between(sent, ready, ~pipelined),
+        "server_ns": _between(ready, replied, ~pipelined),
+        "reply_way_ns": came,
+        "server_queue_ns": waited,
+        "server_wakeup_ns": wakeup,
+        "server_work_ns": _between(read, replied, ~pipelined),
+        "reply_pauses_ns": np.where(came == BLANK, BLANK, reply[Turn.PAUSES_NS]),
+        "response_ns": _between(sent, got, np.ones(len(sent), bool)),
+    }
+
+
+def _known(stamps: Ints) -> Ints:
+    return np.where(stamps == FOREVER, 0, stamps)
+
+
+def _between(since: Ints, until: Ints, told: np.ndarray) -> Ints:
+    return np.where(told & (since > 0) & (until > 0), until - since, BLANK)

@@ -1,0 +1,280 @@
+"""Messages of both directions -> exchanges: a request turn and its reply turn.
+
+A *turn* is what one end says until the other answers. Turns are taken in the order
+in which the client saw them: its own messages when it sent them, the server's when it
+had read them (where the client was not seen: when the server could read, and when it
+sent). A request turn and the reply turn behind it are an exchange if the server
+answered after it had read, and all that it had read, and the client went on after it
+had read all that was sent: else both talked at once, and which bytes answer which is
+not to be told from outside.
+
+A turn is a column of sums, not a list of messages: what is open takes little memory,
+however long one end talks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import IntEnum, auto
+
+import numpy as np
+from latprof_analysis.stages import PROBE_STATISTICS
+from numpy.typing import NDArray
+
+from latprof_agent.join.conversations import Conversations
+from latprof_agent.join.flows import Flows
+from latprof_agent.join.message_rows import WARMUP, Ints, Messages
+
+# How long after it was over a message may come from the joiner: where both ends are
+# here, and where one half waited in vain for the other.
+LATE_NS = 500_000_000
+LATE_ALONE_NS = 4_000_000_000
+# Messages that wait until those before them are there, and open turns.
+WAITING_LIMIT = 1 << 19
+OPEN_LIMIT = 1 << 17
+FOREVER = np.iinfo(np.int64).max
+
+PUSHED = "pushed without a request"
+AT_ONCE = "both sides talked at once"
+UNANSWERED = "without an answer"
+
+
+class Turn(IntEnum):
+    """Rows of a table with a column for each turn, or part of one.
+
+    A time that is not known is 0 where the last counts, and FOREVER where the first.
+    """
+
+    IDENTITY = 0  # of the conversation
+    IS_REPLY = auto()
+    # of the first message
+    FLOW = auto()
+    FIRST_SEQUENCE = auto()
+    # the least
+    BEGIN_NS = auto()  # in the client's order
+    FIRST_SEND_NS = auto()
+    FIRST_READ_NS = auto()
+    # the largest
+    END_NS = auto()
+    LAST_SEND_NS = auto()
+    LAST_READ_NS = auto()
+    SENDER_PID = auto()
+    READER_PID = auto()
+    DISTURBED = auto()  # met the measuring of our own cost
+    WARMUP = auto()
+    MUDDLED = auto()  # came when the other end's next turn had begun
+    # sums
+    MESSAGES = auto()
+    BYTES = auto()
+    RETRANSMITS = auto()
+    PAUSES_NS = auto()  # nothing was on its way, and all had been read
+    # of the last message
+    READY_NS = auto()
+    WAKEUP_NS = auto()
+    LAST_SEQUENCE = auto()
+
+
+_LEAST = slice(Turn.BEGIN_NS, Turn.END_NS)
+_LARGEST = slice(Turn.END_NS, Turn.MESSAGES)
+_SUMS = slice(Turn.MESSAGES, Turn.READY_NS)
+_OF_LAST = slice(Turn.READY_NS, len(Turn))
+
+Flags = NDArray[np.bool_]
+
+
+class Exchanges:
+    """Takes finished messages, gives pairs of turns.
+
+    `no_exchange` counts messages that are in none, by who sent to whom and cause.
+    """
+
+    def __init__(self, flows: Flows, conversations: Conversations) -> None:
+        self.no_exchange: Counter[tuple[str, str]] = Counter()
+        self._flows = flows
+        self._conversations = conversations
+        self._waiting = np.empty((len(Turn), 0), "i8")
+        self._alone = np.empty(0, bool)  # of those: whether one end only was seen
+        self._open = np.empty((len(Turn), 0), "i8")
+
+    def add(self, rows: Messages | None, until_ns: int) -> tuple[Ints, Ints]:
+        """Take messages in; all that were over before `until_ns` are here.
+
+        Return the requests and replies of exchanges, as tables of `Turn`. With
+        FOREVER nothing more will come.
+        """
+        parts, alone = self._waiting, self._alone
+        if rows is not None and len(rows) and len(self._flows):
+            fresh, fresh_alone = self._parts(rows)
+            parts = np.concatenate([parts, fresh], axis=1)
+            alone = np.r_[alone, fresh_alone]
+        ready = _over(parts[Turn.END_NS], alone, until_ns)
+        self._waiting, self._alone = parts.compress(~ready, axis=1), alone[~ready]
+        parts = np.concatenate([self._open, parts.compress(ready, axis=1)], axis=1)
+        order = np.lexsort((parts[Turn.BEGIN_NS], parts[Turn.IDENTITY]))
+        return self._paired(_merged(parts.take(order, axis=1)), until_ns)
+
+    def _parts(self, rows: Messages) -> tuple[Ints, Flags]:
+        """Return messages as parts of turns, and of which one end only was seen."""
+        flow, start, end = rows.retransmit_range
+        place = self._flows.index(flow)
+        known = self._conversations
+        to_server, client_here = known.to_server[place], known.client_here[place]
+        stamps = {
+            name: np.maximum(rows.numbers[f"{name}_ns"], 0)
+            for name in ("send", "queue", "xmit", "ready", "read")
+        }
+        send = _first_of(stamps["send"], stamps["queue"], stamps["xmit"])
+        read = stamps["read"]
+        when = np.where(
+            to_server | ~client_here, _first_of(send, stamps["ready"], read), read
+        )
+        parts = np.empty((len(Turn), len(flow)), "i8")
+        parts[Turn.IDENTITY] = known.identity[place]
+        parts[Turn.IS_REPLY] = ~to_server
+        parts[Turn.FLOW] = flow.view("i8")
+        parts[Turn.FIRST_SEQUENCE] = rows.numbers["sequence"]
+        parts[Turn.LAST_SEQUENCE] = rows.numbers["sequence"]
+        parts[Turn.BEGIN_NS] = parts[Turn.END_NS] = when
+        parts[Turn.LAST_SEND_NS], parts[Turn.LAST_READ_NS] = send, read
+        parts[Turn.FIRST_SEND_NS] = np.where(send > 0, send, FOREVER)
+        parts[Turn.FIRST_READ_NS] = np.where(read > 0, read, FOREVER)
+        parts[Turn.SENDER_PID] = np.maximum(rows.numbers["sender_pid"], 0)
+        parts[Turn.READER_PID] = np.maximum(rows.numbers["reader_pid"], 0)
+        parts[Turn.DISTURBED] = rows.numbers[PROBE_STATISTICS] == 1
+        parts[Turn.WARMUP] = rows.texts["kind"][0] == WARMUP
+        parts[Turn.MUDDLED] = parts[Turn.PAUSES_NS] = 0
+        parts[Turn.MESSAGES] = 1
+        parts[Turn.BYTES] = end - start
+        parts[Turn.RETRANSMITS] = np.maximum(rows.numbers["retransmits"], 0)
+        parts[Turn.READY_NS] = stamps["ready"]
+        parts[Turn.WAKEUP_NS] = rows.numbers["wakeup_ns"]
+        # a reply that the client never read is none to it
+        told = (place >= 0) & (when > 0)
+        alone = ~known.whole[place]
+        return parts.compress(told, axis=1), alone[told]
+
+    def _paired(self, turns: Ints, until_ns: int) -> tuple[Ints, Ints]:
+        """Take turns in their order; keep what is open."""
+        identity, is_reply = turns[Turn.IDENTITY], turns[Turn.IS_REPLY] == 1
+        starts = np.r_[True, identity[1:] != identity[:-1]][: len(identity)]
+        pushed = starts & is_reply
+        self._count(turns.compress(pushed, axis=1), PUSHED)
+        if pushed.any():
+            turns, is_reply = turns.compress(~pushed, axis=1), is_reply[~pushed]
+            identity = turns[Turn.IDENTITY]
+        requests = np.flatnonzero(~is_reply)
+        ended = _closed(identity, turns[Turn.END_NS], until_ns)[requests]
+        answered = _has(identity, requests, 1)
+        # the next exchange shows whether all of this one's reply had been read
+        final = (answered & ended) | _has(identity, requests, 3)
+        silent = ~answered & ended
+        self._count(turns.take(requests[silent], axis=1), UNANSWERED)
+        done = requests[final]
+        self._open = turns.take(_but(len(identity), done, requests[silent]), axis=1)
+        early, late = _talked_at_once(turns, requests[answered])
+        bad = np.zeros(len(identity), bool)
+        bad[requests[answered]] = early | late
+        # what came too early for an answer was part of the reply before
+        before = requests[answered][early] - 2
+        before = before[before >= 0]
+        bad[before] |= identity[before] == identity[before + 2]
+        at_once = done[bad[done]]
+        for each in (at_once, at_once + 1):
+            self._count(turns.take(each, axis=1), AT_ONCE)
+        good = done[~bad[done]]
+        return turns.take(good, axis=1), turns.take(good + 1, axis=1)
+
+    def _count(self, turns: Ints, cause: str) -> None:
+        """Count the messages of turns that are no part of an exchange."""
+        measured = turns.compress(turns[Turn.WARMUP] == 0, axis=1)
+        place = self._flows.index(measured[Turn.FLOW].view("u8"))
+        found, index = np.unique(place, return_inverse=True)
+        counts = np.zeros(len(found), "i8")
+        np.add.at(counts, index, measured[Turn.MESSAGES])
+        for at, count in zip(found.tolist(), counts.tolist(), strict=True):
+            who = self._conversations.labels[at] if at >= 0 else ""
+            self.no_exchange[who, cause] += count
+
+
+def _first_of(*stamps: Ints) -> Ints:
+    """Return the first of stamps that is known, 0 where none is."""
+    found = stamps[0]
+    for others in stamps[1:]:
+        found = np.where(found > 0, found, others)
+    return found
+
+
+def _over(end_ns: Ints, alone: Flags, until_ns: int) -> Flags:
+    """Which messages have all before them here; of too many the oldest, too."""
+    if until_ns == FOREVER:
+        return np.ones(len(end_ns), bool)
+    over = end_ns < until_ns - np.where(alone, LATE_ALONE_NS, LATE_NS)
+    excess = len(end_ns) - WAITING_LIMIT
+    if excess > 0:
+        over |= end_ns <= np.partition(end_ns, excess)[excess]
+    return np.asarray(over)
+
+
+def _merged(parts: Ints) -> Ints:
+    """Make one of the parts of each turn; they must be in order."""
+    if not parts.shape[1]:
+        return parts
+    keys = parts[[Turn.IDENTITY, Turn.IS_REPLY]]
+    changes = keys[:, 1:] != keys[:, :-1]
+    other_end, other = changes[1] & ~changes[0], changes.any(axis=0)
+    muddled = other_end & (parts[Turn.BEGIN_NS, 1:] < parts[Turn.END_NS, :-1])
+    parts[Turn.MUDDLED, 1:] |= muddled
+    parts[Turn.MUDDLED, :-1] |= muddled
+    send, read = parts[Turn.FIRST_SEND_NS, 1:], parts[Turn.LAST_READ_NS, :-1]
+    paused = ~other & (read > 0) & (send != FOREVER) & (send > read)
+    parts[Turn.PAUSES_NS, 1:] += np.where(paused, send - read, 0)
+    begins = np.r_[0, np.flatnonzero(other) + 1]
+    if len(begins) == parts.shape[1]:
+        return parts
+    ends = np.r_[begins[1:], parts.shape[1]] - 1
+    turns: Ints = parts[:, begins]
+    turns[_LEAST] = np.minimum.reduceat(parts[_LEAST], begins, axis=1)
+    turns[_LARGEST] = np.maximum.reduceat(parts[_LARGEST], begins, axis=1)
+    turns[_SUMS] = np.add.reduceat(parts[_SUMS], begins, axis=1)
+    turns[_OF_LAST] = parts[_OF_LAST].take(ends, axis=1)
+    return turns
+
+
+def _has(identity: Ints, at: NDArray[np.intp], ahead: int) -> Flags:
+    """Whether so many turns ahead is one of the same conversation."""
+    there = at + ahead < len(identity)
+    then = np.where(there, at + ahead, at)
+    return np.asarray(there & (identity[then] == identity[at]))
+
+
+def _closed(identity: Ints, end_ns: Ints, until_ns: int) -> Flags:
+    """Of which turns the conversation is over, or must be taken to be."""
+    if until_ns == FOREVER:
+        return np.ones(len(identity), bool)
+    excess = len(identity) - OPEN_LIMIT
+    if excess <= 0:
+        return np.zeros(len(identity), bool)
+    last = np.r_[identity[1:] != identity[:-1], True]
+    lengths = np.diff(np.flatnonzero(np.r_[True, last]))
+    quiet_ns = end_ns[last]
+    oldest = np.partition(quiet_ns, min(excess, len(quiet_ns) - 1))
+    return np.repeat(quiet_ns <= oldest[min(excess, len(quiet_ns) - 1)], lengths)
+
+
+def _but(count: int, pairs: NDArray[np.intp], single: NDArray[np.intp]) -> Ints:
+    """Which turns are neither in these pairs nor these by themselves."""
+    kept = np.ones(count, bool)
+    kept[pairs] = kept[pairs + 1] = kept[single] = False
+    return np.flatnonzero(kept)
+
+
+def _talked_at_once(turns: Ints, requests: NDArray[np.intp]) -> tuple[Flags, Flags]:
+    """Which answers began too early for one, and which pairs are none else."""
+    request, reply = turns.take(requests, axis=1), turns.take(requests + 1, axis=1)
+    answered_ns, ended_ns = reply[Turn.FIRST_SEND_NS], reply[Turn.LAST_SEND_NS]
+    early = answered_ns < request[Turn.BEGIN_NS]
+    read = request[Turn.FIRST_READ_NS]
+    early |= (read != FOREVER) & (answered_ns < read)
+    late = (ended_ns > 0) & (request[Turn.LAST_READ_NS] > ended_ns)
+    late |= (request[Turn.MUDDLED] | reply[Turn.MUDDLED]) == 1
+    return early, late
