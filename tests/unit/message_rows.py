@@ -1,4 +1,4 @@
-"""Rows of messages as the totals take them in, from lists of dictionaries."""
+"""Rows as the totals take them in, from lists of dictionaries."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from typing import Any
 
 import numpy as np
 from latprof_analysis.readers.run_schema import MESSAGES
+from latprof_analysis.readers.schema import Schema
 from latprof_analysis.stages import BLANK, STAMPS, stages_of
-
-TEXTS = [c.name for c in MESSAGES.columns if c.kind == "text"]
-NUMBERS = [c.name for c in MESSAGES.columns if c.kind != "text"]
 
 
 @dataclass
 class MessageRows:
-    """The rows by column, and one by one."""
+    """The rows by column, and one by one; of messages unless told."""
 
     each: list[dict[str, Any]]
+    schema: Schema = MESSAGES
 
     def __post_init__(self) -> None:
+        columns = self.schema.columns
+        texts = [c.name for c in columns if c.kind == "text"]
         self.numbers = {
             name: np.array(
                 [BLANK if r.get(name) is None else r[name] for r in self.each], "i8"
             )
-            for name in NUMBERS
+            for name in (c.name for c in columns if c.kind != "text")
         }
         self.texts = {}
-        for name in TEXTS:
+        for name in texts:
             # in the order in which they come, as a file's labels are
             labels = list(dict.fromkeys(r[name] for r in self.each if r.get(name)))
             codes = [labels.index(r[name]) if r.get(name) else -1 for r in self.each]
@@ -37,7 +38,7 @@ class MessageRows:
         return len(self.each)
 
     def row(self, i: int) -> dict[str, Any]:
-        return {name: self.each[i].get(name) for name in (*NUMBERS, *TEXTS)}
+        return {name: self.each[i].get(name) for name in (*self.numbers, *self.texts)}
 
 
 def message(

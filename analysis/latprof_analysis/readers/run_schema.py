@@ -1,4 +1,4 @@
-"""The columns of a run folder's messages.csv and round_trips.csv.
+"""The columns of a run folder's messages.csv, round_trips.csv and exchanges.csv.
 
 Times are nanoseconds; stamps are CLOCK_MONOTONIC of the host that ran.
 """
@@ -60,6 +60,7 @@ MESSAGES = Schema(
         _count("destination_port", "of the receiver"),
         _count("translated", "1 where a NAT changed addresses or ports on its way"),
         _text("kind", "request, reply, warmup, or message", needed=True),
+        _text("way", "sender -> receiver, by name, the port at the server's end"),
         _count("sequence", "TCP: offset of the last byte, from 1; UDP: number"),
         Column(
             "size_bytes",
@@ -135,5 +136,51 @@ ROUND_TRIPS = Schema(
     ),
     check=_lost_or_timed,
     checked=("rtt_ns", "lost"),
+    ends_whole=True,
+)
+
+EXCHANGES = Schema(
+    (
+        _text("protocol", "tcp or udp", needed=True),
+        _text("way", "client -> server, by name, with the server's port", needed=True),
+        _text("kind", "exchange, or warmup, which is in no figure", needed=True),
+        _text("client_address", "of who asks"),
+        _count("client_port", "of who asks"),
+        _text("server_address", "of who answers"),
+        _count("server_port", "of who answers"),
+        _count("client_pid", "process that asks"),
+        _text("client_comm", "name of the process that asks"),
+        _count("server_pid", "process that answers"),
+        _text("server_comm", "name of the process that answers"),
+        _count("requests", "send calls of the request turn"),
+        _count("request_bytes", "of the request turn"),
+        _count("replies", "send calls of the reply turn"),
+        _count("reply_bytes", "of the reply turn"),
+        _count("retransmits", "segments sent again, both ways"),
+        _count("request_first_sequence", "sequence of the request's first message"),
+        _count("request_last_sequence", "... and of its last"),
+        _count("reply_first_sequence", "sequence of the reply's first message"),
+        _count("reply_last_sequence", "... and of its last"),
+        _count("pipelined", "1 if the reply began before the request was whole there"),
+        _count("request_sent_ns", "stamp: first send of the request"),
+        _count("request_ready_ns", "stamp: its last byte readable at the server"),
+        _count("request_read_ns", "stamp: ... and read"),
+        _count("reply_sent_ns", "stamp: first send of the reply"),
+        _count("reply_read_ns", "stamp: the client has read its last byte"),
+        _count("request_way_ns", "from request_sent to request_ready"),
+        _count("server_ns", "from request_ready to reply_sent"),
+        _count("reply_way_ns", "from reply_sent to reply_read"),
+        _count("server_queue_ns", "part of server: readable, and not yet read"),
+        _count("server_wakeup_ns", "part of server_queue: runnable without a CPU"),
+        _count("server_work_ns", "part of server: from request_read to reply_sent"),
+        _count("reply_pauses_ns", "part of reply_way: the server had not sent on"),
+        Column(
+            "response_ns",
+            "count",
+            blank=True,
+            about="from request_sent to reply_read; blank without the client's end",
+        ),
+        _count(PROBE_STATISTICS, "1 if it met the measuring of latprof's own cost"),
+    ),
     ends_whole=True,
 )

@@ -1,4 +1,4 @@
-"""The slowest of messages: one row, the same whatever the order they come in."""
+"""The slowest of rows: one of them, the same whatever the order they come in."""
 
 from __future__ import annotations
 
@@ -19,19 +19,25 @@ def slowest_row(
 ) -> int | None:
     """Return the measured row with the largest end_to_end; None if none is above 0.
 
-    Of equal ones it is that whose columns, in the order of their names, come first;
-    blank comes before all.
+    Of equal ones it is that which `first_row` chooses.
     """
     times = np.where(measured, numbers["end_to_end_ns"], BLANK)
     if times.max() <= 0:
         return None
-    ties = np.flatnonzero(times == times.max())
+    return first_row(numbers, texts, np.flatnonzero(times == times.max()))
+
+
+def first_row(numbers: Mapping[str, Ints], texts: Texts, rows: NDArray[np.intp]) -> int:
+    """Return which of rows has the columns that, in the order of names, come first.
+
+    Blank comes before all.
+    """
     for name in sorted([*numbers, *texts]):
-        if len(ties) == 1:
+        if len(rows) == 1:
             break
-        values = _ranks(*texts[name])[ties] if name in texts else numbers[name][ties]
-        ties = ties[values == values.min()]
-    return int(ties[0])
+        values = _ranks(*texts[name])[rows] if name in texts else numbers[name][rows]
+        rows = rows[values == values.min()]
+    return int(rows[0])
 
 
 def _ranks(codes: NDArray[np.int32], labels: Sequence[str]) -> NDArray[np.intp]:
@@ -50,9 +56,16 @@ def beats(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     >>> beats({"end_to_end_ns": 5, "send_ns": 1}, {"end_to_end_ns": 5, "send_ns": 0})
     False
     """
-    return _place(row) < _place(other)
+    return place(row, row["end_to_end_ns"]) < place(other, other["end_to_end_ns"])
 
 
-def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def place(row: Mapping[str, Any], time_ns: int) -> tuple[Any, ...]:
+    """Return what orders rows: the slowest first, then as `first_row`.
+
+    Examples
+    --------
+    >>> place({"server_ns": 4, "client_pid": None}, 4) < place({"server_ns": 3}, 3)
+    True
+    """
     cells = (row[name] for name in sorted(row))
-    return -row["end_to_end_ns"], *((c is not None, c or 0) for c in cells)
+    return -time_ns, *((c is not None, c or 0) for c in cells)

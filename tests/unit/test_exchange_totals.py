@@ -1,0 +1,244 @@
+"""Totals of exchanges: merge laws, counts, parts, and what stays bounded."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from exchange_rows import exchange
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from latprof_analysis.readers.run_schema import EXCHANGES
+from latprof_analysis.scans import exchange_totals
+from latprof_analysis.scans.exchange_totals import MOST_PROTOCOLS, ExchangeTotals
+from message_rows import MessageRows
+
+gaps = st.lists(st.integers(0, 10**6), min_size=5, max_size=5)
+present = st.lists(st.sampled_from([True, True, True, False]), min_size=5, max_size=5)
+SUMS = ["requests", "request_bytes", "replies", "reply_bytes", "retransmits"]
+
+
+@st.composite
+def exchanges(draw):
+    """An exchange with any stamps missing."""
+    stamps = np.cumsum(draw(gaps)) + 1
+    there = draw(present)
+    return exchange(
+        tuple(int(s) if t else None for s, t in zip(stamps, there, strict=True)),
+        kind=draw(st.sampled_from(["exchange", "exchange", "warmup"])),
+        protocol=draw(st.sampled_from(["tcp", "udp"])),
+        way=draw(st.sampled_from(["a -> b:80", "b -> a:1", "c -> d:9", "other"])),
+        requests=draw(st.sampled_from([None, 1, 16])),
+        retransmits=draw(st.sampled_from([None, 0, 2])),
+        pipelined=draw(st.sampled_from([None, 1])),
+        probe_statistics=draw(st.sampled_from([None, None, 1])),
+    )
+
+
+batches = st.lists(exchanges(), max_size=12)
+
+
+@pytest.fixture(autouse=True)
+def _few_ways(monkeypatch):
+    """Tell two ways apart, so that what is beyond is met, too."""
+    monkeypatch.setattr(exchange_totals, "MOST_WAYS", 2)
+
+
+def totals_of(*parts):
+    made = ExchangeTotals()
+    for part in parts:
+        made.add(MessageRows(part, EXCHANGES))
+    return made
+
+
+def merged(*parts):
+    whole = ExchangeTotals()
+    for part in parts:
+        whole.merge(pickle.loads(pickle.dumps(part)))
+    return whole
+
+
+def state(made):
+    """All that totals hold."""
+
+    def parts(histograms):
+        return {name: h.as_dict() for name, h in histograms.items()}
+
+    ways = {
+        (protocol, name): vars(way)
+        | {"whole": parts(way.whole), "half": parts(way.half)}
+        for protocol, found in made.ways.items()
+        for name, way in found.items()
+    }
+    return ways, made.warmup, made.backwards
+
+
+@settings(deadline=None)
+@given(batches, batches)
+def test_merging_totals_equals_adding_all_rows_to_one(a, b):
+    whole = state(totals_of(a + b))
+    assert state(merged(totals_of(a), totals_of(b))) == whole
+    assert state(totals_of(a, b)) == whole
+
+
+@settings(deadline=None)
+@given(batches, batches)
+def test_merging_totals_is_commutative(a, b):
+    a, b = totals_of(a), totals_of(b)
+    assert state(merged(a, b)) == state(merged(b, a))
+
+
+@settings(deadline=None)
+@given(batches, batches, batches)
+def test_merging_totals_is_associative(a, b, c):
+    a, b, c = totals_of(a), totals_of(b), totals_of(c)
+    assert state(merged(merged(a, b), c)) == state(merged(a, merged(b, c)))
+
+
+@settings(deadline=None)
+@given(st.lists(exchanges(), min_size=1, max_size=40))
+def test_counts_and_extremes_are_those_of_a_groupby(rows):
+    frame = pd.DataFrame(rows)
+    frame = frame[frame["kind"] == "exchange"]
+    made = totals_of(rows)
+    first = {
+        p: sorted({*g["way"]} - {"other"})[:2] for p, g in frame.groupby("protocol")
+    }
+    kept = [
+        f"{p} {w if w in first[p] else 'other'}"
+        for p, w in zip(frame["protocol"], frame["way"], strict=True)
+    ]
+    found = made.as_dict()
+    assert set(found) == set(kept)
+    assert made.warmup == len(rows) - len(frame)
+    for name, group in frame.groupby(pd.Series(kept, frame.index, str)):
+        figures = found[name]
+        assert figures["exchanges"] == len(group)
+        assert figures["timed"] == group["response_ns"].notna().sum()
+        assert figures["left_out"] == (group["probe_statistics"] == 1).sum()
+        assert figures["pipelined"] == (group["pipelined"] == 1).sum()
+        for column in SUMS:
+            assert figures[column] == group[column].fillna(0).sum()
+        measured = group[group["probe_statistics"].isna()]
+        response = measured["response_ns"].dropna().astype(int)
+        if response.empty:
+            assert "response" not in figures["parts"]
+        else:
+            part = figures["parts"]["response"]
+            assert (part["n"], part["max_ns"]) == (len(response), response.max())
+        times = measured["response_ns"].fillna(measured["server_ns"]).dropna()
+        if (times > 0).any():
+            slowest = figures["slowest"]
+            time = slowest["response_ns"]
+            assert (slowest["server_ns"] if time is None else time) == times.max()
+
+
+@settings(deadline=None)
+@given(st.lists(exchanges(), min_size=1, max_size=40))
+def test_the_shares_of_the_parts_sum_to_one(rows):
+    for figures in totals_of(rows).as_dict().values():
+        ends = ("request_way", "server", "reply_way")
+        shares = [
+            part["share_of_response"]
+            for name, part in figures["parts"].items()
+            if name.rsplit("+", maxsplit=1)[-1] in ends
+        ]
+        there = [share for share in shares if share is not None]
+        assert not there or sum(there) == pytest.approx(1)
+
+
+def test_parts_are_as_numpy_finds_them():
+    rng = np.random.default_rng(8)
+    gaps = rng.integers(1_000, 1_000_000, (1_000, 5))
+    stamps = gaps.cumsum(axis=1)
+    parts = totals_of([exchange(tuple(map(int, row))) for row in stamps])
+    found = parts.as_dict()["tcp cli -> srv:80"]["parts"]
+    sent, ready, read, replied, got = stamps.T
+    expected = {
+        "response": got - sent,
+        "request_way": ready - sent,
+        "server": replied - ready,
+        "server_queue": read - ready,
+        "server_work": replied - read,
+        "reply_way": got - replied,
+    }
+    assert set(found) == set(expected)
+    for name, values in expected.items():
+        assert found[name]["n"] == 1_000
+        assert found[name]["max_ns"] == values.max()
+        assert found[name]["mean_ns"] == values.mean()
+        # a bucket's middle is at most 0.4% away from any value in it
+        for p in (0.5, 0.9, 0.99):
+            exact = np.quantile(values, p, method="inverted_cdf")
+            assert found[name][f"p{p * 100:.0f}_ns"] == pytest.approx(exact, rel=0.004)
+        share = values.sum() / (got - sent).sum()
+        assert found[name]["share_of_response"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("missing", "names"),
+    [
+        (
+            1,
+            {
+                "request_way+server",
+                "request_way+server_queue",
+                "server_work",
+                "reply_way",
+            },
+        ),
+        (2, {"request_way", "server", "server_queue+server_work", "reply_way"}),
+        (3, {"request_way", "server_queue", "server+reply_way"}),
+    ],
+)
+def test_without_a_stamp_two_parts_are_one_and_named_by_both(missing, names):
+    stamps = [10, 20, 30, 40, 50]
+    stamps[missing] = None
+    parts = totals_of([exchange(tuple(stamps))]).as_dict()["tcp cli -> srv:80"]["parts"]
+    assert set(parts) == {"response", *names}
+
+
+def test_the_half_that_was_seen_is_there_by_itself():
+    client = exchange((10, None, None, None, 90))
+    server = exchange((None, 20, 30, 70, None), server_wakeup_ns=4)
+    found = totals_of([client, server]).as_dict()["tcp cli -> srv:80"]
+    assert (found["exchanges"], found["timed"]) == (2, 1)
+    maxima = {name: part["max_ns"] for name, part in found["parts"].items()}
+    assert maxima == {
+        "response": 80,
+        "server": 50,
+        "server_queue": 10,
+        "server_wakeup": 4,
+        "server_work": 40,
+    }
+    # no share of a response of which the parts are not known
+    shares = {part["share_of_response"] for part in found["parts"].values()}
+    assert shares == {None}
+    alone = totals_of([server]).as_dict()["tcp cli -> srv:80"]
+    assert alone["slowest"]["server_ns"] == 50
+
+
+def test_parts_that_run_backwards_are_left_out_and_counted():
+    row = exchange((10, 20, 30, 40, 50), request_way_ns=-3)
+    made = totals_of([row])
+    assert made.backwards == 1
+    assert "request_way" not in made.as_dict()["tcp cli -> srv:80"]["parts"]
+
+
+def test_ways_beyond_the_first_are_one(monkeypatch):
+    monkeypatch.setattr(exchange_totals, "MOST_WAYS", 48)
+    rows = [exchange((1, 2, 3, 4, 5), way=f"c{i:04} -> s:1") for i in range(1_000)]
+    found = totals_of(rows[500:], rows[:500]).as_dict()
+    assert len(found) == 49
+    assert found["tcp other"]["exchanges"] == 952
+    assert next(iter(found)) == "tcp other"  # of most exchanges
+    assert "tcp c0047 -> s:1" in found
+
+
+def test_a_file_with_many_protocols_is_none_of_exchanges():
+    rows = [exchange((1, 2, 3, 4, 5), protocol=f"p{i}") for i in range(MOST_PROTOCOLS)]
+    totals = totals_of(rows)
+    with pytest.raises(ValueError, match=r"protocols must be at most 8, got 'x' too"):
+        totals.add(MessageRows([exchange((1, 2, 3, 4, 5), protocol="x")], EXCHANGES))
