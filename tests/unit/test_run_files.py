@@ -106,4 +106,4 @@ def test_the_generators_log_does_not_stay(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.log_path("tcp").write_text("log")
     folder.close()
-    assert names_in(folder) == ["messages.csv", "round_trips.csv"]
+    assert names_in(folder) == ["exchanges.csv", "messages.csv", "round_trips.csv"]

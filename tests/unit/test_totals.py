@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from latprof_analysis.scans.grouped import Grouped, distinct
 from latprof_analysis.scans.totals import MessageTotals
 from latprof_analysis.scans.trip_totals import TripTotals
-from latprof_analysis.stages import BLANK, STAMPS
+from latprof_analysis.scans.ways import MOST_WAYS
+from latprof_analysis.stages import BLANK, STAGES, STAMPS
 from message_rows import MessageRows, message
 
 gaps = st.lists(st.integers(0, 10**6), min_size=7, max_size=7)
@@ -35,6 +37,7 @@ def messages(draw):
         hops=draw(st.sampled_from([None, 0, 3])),
         retransmits=draw(st.sampled_from([None, 0, 2])),
         sender_comm=draw(st.sampled_from([None, "a", "b"])),
+        way=draw(st.sampled_from([None, "a -> b:80", "b:80 -> a", "a -> 10.0.0.1:80"])),
         probe_statistics=draw(st.sampled_from([None, None, 1])),
     )
 
@@ -71,10 +74,12 @@ def state(made):
             "smallest_transit": kind.smallest_transit.as_dict(),
             **{by: groups(vars(kind)[by]) for by in ("by_size", "by_hops")},
             "by_packets": groups(kind.by_packets),
+            "halves": groups(kind.halves),
         }
         for name, kind in made.kinds.items()
     }
-    return {**vars(made), "kinds": kinds}
+    rest = {k: v for k, v in vars(made).items() if k not in ("_kinds", "_ways")}
+    return {**rest, "kinds": kinds, "level": made._ways.level}
 
 
 @settings(deadline=None)
@@ -99,6 +104,33 @@ def test_merging_totals_is_associative(a, b, c):
     assert state(merged(merged(a, b), c)) == state(merged(a, merged(b, c)))
 
 
+many = st.lists(
+    st.sampled_from(
+        [f"p{i} -> s:80" for i in range(20)]
+        + [f"p -> 10.0.0.{i}:80" for i in range(20)]
+    ),
+    max_size=60,
+)
+
+
+@settings(deadline=None)
+@given(many, many)
+def test_of_many_ways_the_same_are_told_in_any_order(a, b):
+    parts = [
+        [message((1, 2, 3, 4, 5, 6, 9), kind="message", way=way) for way in ways]
+        for ways in (a, b)
+    ]
+    together = totals_of(parts[0] + parts[1], most=0)
+    found = {name: kind.messages for name, kind in together.kinds.items()}
+    assert len(found) <= MOST_WAYS
+    assert sum(found.values()) == len(a) + len(b)
+    for order in (parts, parts[::-1]):
+        whole = merged(*(totals_of(part, most=0) for part in order))
+        assert {n: k.messages for n, k in whole.kinds.items()} == found
+    if len({*a, *b}) <= MOST_WAYS:
+        assert found == Counter(f"tcp {way}" for way in a + b)
+
+
 @settings(deadline=None)
 @given(st.permutations([message((1, 2, 3, 4, 5, 6, 9), hops=h) for h in range(4)]))
 def test_of_equally_slow_messages_the_same_is_named_in_any_order(rows):
@@ -114,7 +146,8 @@ def test_counts_sums_and_extremes_are_those_of_a_groupby(rows):
     frame = frame[frame["kind"] != "warmup"]
     made = totals_of(rows)
     found = made.as_dict()
-    names = frame["protocol"] + " " + frame["kind"]
+    told = frame["way"].where(frame["kind"] == "message")
+    names = frame["protocol"] + " " + told.fillna(frame["kind"])
     assert set(found) == set(names)
     lacking = dict.fromkeys(STAMPS, 0)
     for name, part in frame.groupby(names):
@@ -131,6 +164,14 @@ def test_counts_sums_and_extremes_are_those_of_a_groupby(rows):
         kind = made.kinds[name]
         disturbed = whole["probe_statistics"] == 1
         assert figures["left_out"] == disturbed.sum()
+        half = part[part["end_to_end_ns"].isna() & (part["probe_statistics"] != 1)]
+        assert figures["halves"]["messages"] == len(part) - len(whole)
+        for stage, seen in figures["halves"]["stages"].items():
+            column = f"{stage.rsplit('+', maxsplit=1)[-1]}_ns"
+            assert seen["max_ns"] <= half[column].max()
+        counted = sum(s["n"] for s in figures["halves"]["stages"].values())
+        stages = [f"{stage}_ns" for stage in STAGES]
+        assert counted == half[stages].notna().sum().sum()
         whole = whole[~disturbed]
         for stage, histogram in kind.stages.items():
             if "+" not in stage and stage not in ("wakeup", "end_to_end"):

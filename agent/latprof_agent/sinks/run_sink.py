@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from latprof_analysis.scans.exchange_totals import ExchangeTotals
 from latprof_analysis.scans.totals import MessageTotals
 from numpy.typing import NDArray
 
@@ -25,6 +26,7 @@ class RunSink:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.messages = MessageTotals(most=0)
+        self.exchanges = ExchangeTotals()
         self.round_trips: dict[str, RoundTripTotals] = {}
         self.untraced = UntracedTime()
         self.tally = Tally()
@@ -35,7 +37,8 @@ class RunSink:
         self.folder.add_messages(rows)
 
     def add_exchanges(self, rows: ExchangeRows) -> None:
-        """Write."""
+        """Write and sum up."""
+        self.exchanges.add(rows)
         self.folder.add_exchanges(rows)
 
     def add_round_trips(self, trips: RoundTrips) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from latprof_analysis.run_figures import one_way, round_trip_fit
 from latprof_analysis.scans.totals import MessageTotals
+from latprof_analysis.scans.ways import MOST_WAYS
 from latprof_analysis.text import NS_PER_SECOND
 
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
@@ -34,6 +35,8 @@ def summarize(
         "workload": description["workload"],
         "lab": description["lab"],
         "known": description["lab"] and description["lab"]["known"],
+        "exchanges": run.exchanges.as_dict(),
+        "no_exchange": _no_exchange(run.tally.no_exchange),
         "kinds": totals.as_dict(),
         "one_way": one_way(totals.as_dict(), description["lab"]),
         "round_trips": round_trips,
@@ -60,6 +63,20 @@ def summarize(
         "cost": agent_cost | run.tally.probe_cost,
     }
     return summary | {"warnings": warnings_of(summary)}
+
+
+def _no_exchange(counts: dict[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+    """Messages that are in no exchange, by cause, of the ways with most of them."""
+    found: dict[str, dict[str, int]] = {}
+    for (way, cause), count in counts.items():
+        found.setdefault(way, {})[cause] = count
+    most = sorted(found, key=lambda way: -sum(found[way].values()))
+    told = {way: found[way] for way in most[:MOST_WAYS]}
+    for way in most[MOST_WAYS:]:
+        rest = told.setdefault("other", {})
+        for cause, count in found[way].items():
+            rest[cause] = rest.get(cause, 0) + count
+    return told
 
 
 def _round_trips(

@@ -6,6 +6,7 @@ those of the whole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,9 +16,12 @@ from latprof_analysis.histogram import record_parts
 from latprof_analysis.scans.grouped import FEW, Grouped, distinct, in_groups
 from latprof_analysis.scans.kind_totals import KindTotals, stages_present
 from latprof_analysis.scans.slowest import beats, slowest_row
+from latprof_analysis.scans.ways import ByWay, coarser
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAMPS, missing_code
 
 WARMUP = "warmup"
+# What is neither request nor reply of a load generator: told apart by its ends.
+MESSAGE = "message"
 # Ours are six; a file with more than this is none of messages.
 MOST_KINDS = 64
 _CODES = 1 << len(STAMPS)  # of what stamps a message may lack
@@ -55,7 +59,8 @@ class MessageTotals:
     Attributes
     ----------
     kinds : dict of str to KindTotals
-        By protocol and kind: "tcp request".
+        By protocol and kind: "tcp request"; or, of other programs' messages, by
+        protocol and ends: "tcp curl -> nginx:80".
     warmup : int
         Messages of the warm-up, which are in no other figure.
     missing : dict of str to int
@@ -70,11 +75,16 @@ class MessageTotals:
 
     def __init__(self, most: int = FEW) -> None:
         self.most = most
-        self.kinds: dict[str, KindTotals] = {}
+        self._kinds: dict[str, KindTotals] = {}
+        self._ways: ByWay[KindTotals] = ByWay(partial(KindTotals.empty, most))
         self.warmup = 0
         self.missing = dict.fromkeys(STAMPS, 0)
         self.backwards = 0
         self.slowest: dict[str, Any] | None = None
+
+    @property
+    def kinds(self) -> dict[str, KindTotals]:
+        return self._kinds | self._ways.totals
 
     def add(self, rows: Rows) -> None:
         """Take in rows; those without protocol or kind are in no figure."""
@@ -86,7 +96,12 @@ class MessageTotals:
         self.warmup += int((~measured).sum())
         missing = missing_code({s: rows.numbers[f"{s}_ns"] for s in STAMPS})
         for name, at in _by_kind(rows, measured):
-            self._add_kind(self._kind(name), rows.numbers, missing, at)
+            if name.endswith(f" {MESSAGE}") and "way" in rows.texts:
+                for way, of_way in self._by_way(rows, name, at):
+                    totals = self._ways.of(way)
+                    self._add_kind(totals, rows.numbers, missing, of_way)
+            else:
+                self._add_kind(self._kind(name), rows.numbers, missing, at)
         ends = rows.numbers["end_to_end_ns"]
         undisturbed = rows.numbers[PROBE_STATISTICS] != 1
         i = slowest_row(rows.numbers, rows.texts, measured & undisturbed)
@@ -99,8 +114,9 @@ class MessageTotals:
 
     def merge(self, other: MessageTotals) -> None:
         """Add all that `other` has counted; the order makes no difference."""
-        for name, totals in other.kinds.items():
+        for name, totals in other._kinds.items():
             self._kind(name).merge(totals)
+        self._ways.merge(other._ways)
         self.warmup += other.warmup
         self.backwards += other.backwards
         for stamp, count in other.missing.items():
@@ -109,11 +125,29 @@ class MessageTotals:
             self._meet(other.slowest)
 
     def _kind(self, name: str) -> KindTotals:
-        if name not in self.kinds and len(self.kinds) == MOST_KINDS:
+        if name not in self._kinds and len(self._kinds) == MOST_KINDS:
             raise ValueError(
                 f"kinds of messages must be at most {MOST_KINDS}, got {name!r:.60} too"
             )
-        return self.kinds.setdefault(name, KindTotals.empty(self.most))
+        return self._kinds.setdefault(name, KindTotals.empty(self.most))
+
+    def _by_way(
+        self, rows: Rows, name: str, at: NDArray[np.intp]
+    ) -> Iterator[tuple[str, NDArray[np.intp]]]:
+        """Split rows of one protocol's messages by who sent to whom."""
+        codes, labels = rows.texts["way"]
+        found, index = np.unique(codes.take(at), return_inverse=True)
+        protocol = name.partition(" ")[0]
+        ways = [labels[code] if code >= 0 else "" for code in found.tolist()]
+        names = [
+            coarser(f"{protocol} {way}", self._ways.level) if way else name
+            for way in ways
+        ]
+        number = {way: i for i, way in enumerate(dict.fromkeys(names))}
+        keys = np.array([number[way] for way in names])[index]
+        order = np.argsort(keys, kind="stable")
+        parts = np.split(at[order], np.flatnonzero(np.diff(keys[order])) + 1)
+        yield from zip(number, parts, strict=True)
 
     def _meet(self, row: dict[str, Any]) -> None:
         if self.slowest is None or beats(row, self.slowest):
@@ -129,25 +163,47 @@ class MessageTotals:
         complete = numbers["end_to_end_ns"].take(at) != BLANK
         whole = at if complete.all() else at[complete]
         totals.count(numbers, at)
+        if len(whole) < len(at):
+            self._add_halves(totals, numbers, missing, at[~complete])
         totals.complete += len(whole)
         self._count_missing(missing.take(whole))
         undisturbed = numbers[PROBE_STATISTICS].take(whole) != 1
         totals.left_out += len(whole) - int(undisturbed.sum())
         whole = whole[undisturbed]
-        groups, index = totals.by_size.admit(numbers["size_bytes"].take(whole))
-        keys = index * _CODES + missing.take(whole)
-        found, ordered, lengths = in_groups(keys, whole)
+        self._add_stages(totals.by_size, numbers, missing, whole)
+        if self.most:
+            _add_paths(totals, numbers, whole)
+        _add_smallest(totals, numbers, whole)
+
+    def _add_halves(
+        self,
+        totals: KindTotals,
+        numbers: Mapping[str, Ints],
+        missing: NDArray[np.uint8],
+        at: NDArray[np.intp],
+    ) -> None:
+        """Add the stages of messages of which one end was seen."""
+        undisturbed = at[numbers[PROBE_STATISTICS].take(at) != 1]
+        if len(undisturbed):
+            self._add_stages(totals.halves, numbers, missing, undisturbed)
+
+    def _add_stages(
+        self,
+        grouped: Grouped,
+        numbers: Mapping[str, Ints],
+        missing: NDArray[np.uint8],
+        rows: NDArray[np.intp],
+    ) -> None:
+        groups, index = grouped.admit(numbers["size_bytes"].take(rows))
+        keys = index * _CODES + missing.take(rows)
+        found, ordered, lengths = in_groups(keys, rows)
         stages: dict[str, _Parts] = {}
         for i, key in enumerate(found):
             group, code = int(groups[key // _CODES]), key % _CODES
             for name, column in stages_present(code):
                 stages.setdefault(column, []).append((i, group, name))
         for column, parts in stages.items():
-            values = numbers[column].take(ordered)
-            self._record(totals.by_size, parts, values, lengths)
-        if self.most:
-            _add_paths(totals, numbers, whole)
-        _add_smallest(totals, numbers, whole)
+            self._record(grouped, parts, numbers[column].take(ordered), lengths)
 
     def _count_missing(self, codes: NDArray[np.uint8]) -> None:
         for code, count in enumerate(np.bincount(codes).tolist()):
@@ -166,6 +222,8 @@ class MessageTotals:
             self.backwards += int(((values < 0) & (values != BLANK)).sum())
             values, lengths = _without_negative(values, lengths)
         there = lengths > 0
+        if not there.any():
+            return
         histograms = [
             grouped.of(group, name)
             for (_, group, name), some in zip(parts, there.tolist(), strict=True)
