@@ -12,10 +12,9 @@ from latprof_agent import _drain
 from latprof_agent.capture.attachment import Attachment
 from latprof_agent.capture.cost import ProbeCost
 from latprof_agent.capture.rings import (
-    MAIN_RINGS,
-    SMALL_RING_BYTES,
     Batch,
     Heap,
+    bytes_of_ring,
     main_ring_bytes,
 )
 from latprof_agent.errors import CaptureError
@@ -68,8 +67,7 @@ class Capture:
         try:
             self._drain.set_options(watched.as_record(self.layout))
             for ring in self.layout.rings:
-                size = ring_bytes if ring in MAIN_RINGS else SMALL_RING_BYTES
-                self._drain.set_ring_bytes(ring, size)
+                self._drain.set_ring_bytes(ring, bytes_of_ring(ring, ring_bytes))
             for program in self._attachment.programs:
                 self._drain.enable(program)
             self._drain.load()
