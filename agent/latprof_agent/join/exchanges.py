@@ -110,7 +110,9 @@ class Exchanges:
         ready = _over(parts[Turn.END_NS], alone, until_ns)
         self._waiting, self._alone = parts.compress(~ready, axis=1), alone[~ready]
         parts = np.concatenate([self._open, parts.compress(ready, axis=1)], axis=1)
-        order = np.lexsort((parts[Turn.BEGIN_NS], parts[Turn.IDENTITY]))
+        # bytes of several messages may be read at once
+        keys = Turn.FIRST_SEQUENCE, Turn.BEGIN_NS, Turn.IDENTITY
+        order = np.lexsort([parts[key] for key in keys])
         return self._paired(_merged(parts.take(order, axis=1)), until_ns)
 
     def _parts(self, rows: Messages) -> tuple[Ints, Flags]:
