@@ -32,7 +32,7 @@ Array = NDArray[Any]
 class Conversation:
     """One conversation. It has two ends, 0 and 1, and `way` n is what end n sends."""
 
-    identity: int = 0  # number of its first flow
+    identity: int = 0
     ways: dict[int, int] = field(default_factory=dict)  # of flows, by place
     ends: dict[int, int] = field(default_factory=dict)  # by key, those that were seen
     server: int = UNKNOWN  # the end that was accepted
@@ -71,7 +71,8 @@ class Conversations:
     Attributes
     ----------
     identity : ndarray of int64
-        The same for both directions of a conversation, and for no other.
+        The same for both directions of a conversation, and for no other: they are
+        counted from 1.
     to_server, client_here, whole : ndarray of bool
         Whether the flow goes to the server; whether the client's end was seen; whether
         both were.
@@ -85,6 +86,7 @@ class Conversations:
         self._flows = flows
         self._of_place: list[Conversation] = []
         self._of_end: dict[int, Conversation] = {}
+        self._count = 0
         self.identity = np.empty(0, "i8")
         self.to_server = np.empty(0, bool)
         self.client_here = np.empty(0, bool)
@@ -124,7 +126,8 @@ class Conversations:
             self._put(of_end, place, end if sends else 1 - end)
             return of_end
         if of_flow is NONE:
-            of_flow = Conversation(int(record["flow"].astype("i8")))
+            self._count += 1
+            of_flow = Conversation(self._count)
             self._put(of_flow, place, 0)
         way = of_flow.ways[place]
         end = way if sends else 1 - way
