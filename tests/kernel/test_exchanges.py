@@ -7,11 +7,12 @@ import csv
 import io
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pandas as pd
@@ -448,3 +449,36 @@ def test_the_servers_pauses_within_a_reply_are_told(tmp_path):
     assert (excess >= 0).all()
     assert np.median(excess) <= CALL_NS
     assert (rows["reply_pauses_ns"] <= rows["reply_way_ns"]).all()
+
+
+def test_messages_that_waited_together_for_a_stopped_server(tmp_path):
+    """It is stopped for 100 ms, with 20 requests on their way: one stall."""
+    need("redis-server")
+    port = free_port()
+    with ExitStack() as stack:
+        command = ["redis-server", "--port", str(port), "--save", ""]
+        server = stack.enter_context(served(command, port))
+        recorded = stack.enter_context(tcp_at(port, tmp_path))
+        address = ("127.0.0.1", port)
+        clients = [
+            stack.enter_context(socket.create_connection(address)) for _ in range(20)
+        ]
+        for stopped in (False, True):
+            if stopped:
+                server.send_signal(signal.SIGSTOP)
+                begin_ns = time.monotonic_ns()
+            for client in clients:
+                client.sendall(b"PING\r\n")
+            if stopped:
+                threading.Event().wait(0.1)
+                end_ns = time.monotonic_ns()
+                server.send_signal(signal.SIGCONT)
+            for client in clients:
+                assert client.recv(100) == b"+PONG\r\n"
+    (stall,) = recorded.sink.stalls.as_list()
+    assert (stall["reader_pid"], stall["reader_comm"]) == (server.pid, "redis-server")
+    assert stall["messages"] == 20
+    assert begin_ns <= stall["from_ns"] <= begin_ns + 20_000_000
+    assert end_ns <= stall["until_ns"] <= end_ns + 50_000_000
+    rows = exchanges_of(recorded)
+    assert (rows["server_queue_ns"] > 80_000_000).sum() == 20

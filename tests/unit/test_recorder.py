@@ -90,6 +90,9 @@ class Kept:
             raise StoreError("full")
         self.rows += [rows.row(i) for i in range(len(rows))]
 
+    def add_exchanges(self, rows) -> None:
+        assert not self.tallies
+
     def add_round_trips(self, trips) -> None:
         assert not self.tallies
         self.trips.append(trips)

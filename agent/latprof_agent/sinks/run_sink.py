@@ -15,6 +15,7 @@ from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.sink import Tally
+from latprof_agent.sinks.stalls import Stalls
 
 
 class RunSink:
@@ -27,6 +28,7 @@ class RunSink:
         self.folder = folder
         self.messages = MessageTotals(most=0)
         self.exchanges = ExchangeTotals()
+        self.stalls = Stalls()
         self.round_trips: dict[str, RoundTripTotals] = {}
         self.untraced = UntracedTime()
         self.tally = Tally()
@@ -34,6 +36,7 @@ class RunSink:
     def add_messages(self, rows: Messages) -> None:
         """Write and sum up."""
         self.messages.add(rows)
+        self.stalls.add(rows)
         self.folder.add_messages(rows)
 
     def add_exchanges(self, rows: ExchangeRows) -> None:

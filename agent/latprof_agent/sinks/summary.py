@@ -42,6 +42,7 @@ def summarize(
         "round_trips": round_trips,
         "fit": next((r["fit"] for r in round_trips.values()), None),
         "slowest": totals.slowest,
+        "stalls": run.stalls.as_list(),
         "warmup_messages": totals.warmup,
         "missing_stamps": {k: v for k, v in totals.missing.items() if v},
         "stamps_backwards": totals.backwards,
