@@ -9,24 +9,19 @@ from __future__ import annotations
 
 from functools import cache
 
-WAYS_AND_SERVER = ("request_way", "server", "reply_way")
-# Each within one of those; the first three sum with the request's way to the server.
-WITHIN = {
-    "server_queue": "server",
-    "server_wakeup": "server_queue",
-    "server_work": "server",
-    "reply_pauses": "reply_way",
+# In the order in which they are shown: as people call them, and how far within others.
+_LABELS = {
+    "response": (0, "response"),
+    "request_way": (1, "request's way"),
+    "server": (1, "server"),
+    "server_queue": (2, "waiting to be read"),
+    "server_wakeup": (3, "of which for a CPU"),
+    "server_work": (2, "at work"),
+    "reply_way": (1, "reply's way"),
+    "reply_pauses": (2, "of which server paused"),
 }
-PARTS = (
-    "response",
-    "request_way",
-    "server",
-    "server_queue",
-    "server_wakeup",
-    "server_work",
-    "reply_way",
-    "reply_pauses",
-)
+PARTS = tuple(_LABELS)
+SUMMANDS = ("request_way", "server", "reply_way")
 # Where parts begin and end: without one of them, two parts are one.
 STAMPS = ("request_sent", "request_ready", "request_read", "reply_sent")
 _CHAINS = (
@@ -81,3 +76,16 @@ def part_order(name: str) -> int:
     ['response', 'request_way+server', 'reply_way']
     """
     return PARTS.index(name.rsplit("+", maxsplit=1)[-1])
+
+
+def part_label(name: str, indent: str = "  ") -> str:
+    """Name a part for people, as far within as it is a part of others.
+
+    Examples
+    --------
+    >>> part_label("server_queue"), part_label("request_way+server", "")
+    ('    waiting to be read', "request's way + server")
+    """
+    found = [_LABELS[part] for part in name.split("+")]
+    depth = max(depth for depth, _ in found)
+    return indent * depth + " + ".join(label for _, label in found)

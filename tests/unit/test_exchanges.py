@@ -1,312 +1,298 @@
-"""Messages to exchanges: known conversations, in any pieces, and nothing forgotten."""
+"""Exchanges of a run folder: read, summed up, and said to people."""
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import pairwise
+import io
+import json
 
 import numpy as np
-from halves import LAYOUT, RECEIVER, SENDER, mapped
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from latprof_agent.join.conversations import Conversations
-from latprof_agent.join.exchanges import FOREVER, LATE_NS, Exchanges, Turn
-from latprof_agent.join.flows import IPPROTO_TCP, Flows
-from latprof_agent.join.message_rows import KINDS, MESSAGE, Messages
-from latprof_analysis.stages import BLANK, PROBE_STATISTICS
+import pandas as pd
+import pytest
+from exchange_rows import exchange, write_exchanges
+from latprof_analysis import cli
+from latprof_analysis.readers import cells, detect, pieces, read, read_runs
+from latprof_analysis.readers.parquet_writing import write_parquet
+from latprof_analysis.readers.run_schema import EXCHANGES
+from latprof_analysis.scans.exchange_totals import ExchangeTotals
+from latprof_analysis.scans.scan import scan_runs
+from latprof_analysis.show_exchanges import (
+    exchange_sentence,
+    exchange_sentences,
+    show_exchanges,
+)
+from latprof_analysis.study import analyze
+from made_runs import messages, write_table
+from message_rows import MessageRows
+from rich.console import Console
 
-MS = 1_000_000
-CLIENT, SERVER = "10.0.0.1", "10.0.0.2"
-PORTS = {CLIENT: 40_000, SERVER: 80}
-FIRST = {CLIENT: 11, SERVER: 22}  # sequence numbers
-PIDS = {CLIENT: 100, SERVER: 200}
-NAMES = {100: "curl", 200: "nginx"}
-
-
-def announcement(number, source, side, connection=0):
-    """What one end tells of what `source` sends; the server's was accepted."""
-    other = SERVER if source == CLIENT else CLIENT
-    teller = source if side == SENDER else other
-    record = np.zeros(1, LAYOUT.rings["flows"])
-    told = {
-        "flow": number,
-        "t_ns": 1,
-        "source": mapped(source),
-        "destination": mapped(other),
-        "source_port": PORTS[source],
-        "destination_port": PORTS[other],
-        "protocol": IPPROTO_TCP,
-        "side": side,
-        "first_sequence": FIRST[source] + connection,
-        "first_answer": FIRST[other] + connection,
-        "accepted": teller == SERVER,
-    }
-    for name, value in told.items():
-        record[name] = value
-    return record
+REDIS = "redis-benchmark -> redis-server:7777"
+DNS = "dig -> dnsd:53"
 
 
-def numbers(connection):
-    """The flow numbers of a connection: to the server, and back."""
-    return {CLIENT: 10 * connection + 1, SERVER: 10 * connection + 2}
+def made(n, seed=1, **values):
+    """Exchanges whose parts are drawn at random."""
+    gaps = np.random.default_rng(seed).integers(1_000, 50_000, (n, 4))
+    sent = 10**12 + 10**6 * np.arange(n)
+    stamps = sent[:, None] + np.c_[np.zeros(n, int), gaps.cumsum(axis=1)]
+    return [exchange(tuple(row), **values) for row in stamps.tolist()]
 
 
-def paired(connections, ends=(CLIENT, SERVER)):
-    """Exchanges of so many connections, of which these ends are watched."""
-    flows = Flows(LAYOUT.rings["flows"])
-    conversations = Conversations(flows)
-    for connection in range(connections):
-        for source, number in numbers(connection).items():
-            for side in (SENDER, RECEIVER):
-                other = SERVER if source == CLIENT else CLIENT
-                if (source if side == SENDER else other) not in ends:
-                    continue
-                record = announcement(number, source, side, connection)
-                flows.add(record)
-                conversations.add(record)
-    return Exchanges(flows, conversations)
+def made_folder(path):
+    """A run folder of messages alone."""
+    path.mkdir()
+    write_table(path / "messages.csv", messages(40))
+    return path
 
 
-def messages(rows):
-    """Rows of (connection, source, send, ready, read, sequence); one byte each."""
-    table = np.array([row[2:] for row in rows], "i8").reshape(len(rows), 4)
-    send, ready, read, sequence = table.T
-    number = np.array([numbers(row[0])[row[1]] for row in rows], "u8")
-    zero = np.zeros(len(rows), "i8")
-    columns = {
-        "sequence": sequence,
-        "send_ns": send,
-        "queue_ns": send,
-        "xmit_ns": send,
-        "ready_ns": ready,
-        "read_ns": read,
-        "wakeup_ns": zero,
-        "retransmits": zero,
-        "sender_pid": zero + 100,
-        "reader_pid": zero + 200,
-        PROBE_STATISTICS: np.full(len(rows), BLANK),
-    }
-    kinds = np.full(len(rows), MESSAGE, "i4"), KINDS
-    return Messages(columns, {"kind": kinds}, (number, sequence - 1, sequence))
-
-
-def told(request, reply):
-    """Each exchange as (connection, times and counts of both turns)."""
-    rows = (
-        *(Turn.FIRST_SEND_NS, Turn.LAST_READ_NS, Turn.READY_NS),
-        *(Turn.MESSAGES, Turn.BYTES, Turn.FIRST_SEQUENCE, Turn.LAST_SEQUENCE),
+@pytest.fixture
+def folder(tmp_path):
+    """A run folder: redis of 2000 exchanges, one of them slow, and a few of a DNS."""
+    made_folder(tmp_path / "run")
+    stall = 200_500_000
+    at = 5 * 10**12
+    slow = exchange(
+        (at, at + 200_000, at + 250_000, at + 200_000 + stall, at + 201_000_000),
+        way=REDIS,
+        server_comm="redis-server",
     )
-    return [
-        (int(request[Turn.FLOW, i]) // 10, *request[rows, i], *reply[rows, i])
-        for i in range(request.shape[1])
-    ]
+    rows = [*made(1_999, way=REDIS), slow]
+    rows += made(30, 2, way=DNS, protocol="udp")
+    rows += made(5, 3, way=REDIS, kind="warmup")
+    write_exchanges(tmp_path / "run" / "exchanges.csv", rows)
+    return tmp_path / "run"
 
 
-def all_at_once(rows, connections, ends=(CLIENT, SERVER)):
-    pairer = paired(connections, ends)
-    found = told(*pairer.add(messages(rows), FOREVER)) if rows else []
-    return sorted(found), pairer.no_exchange
+def test_percentiles_and_shares_are_those_of_a_groupby(folder):
+    found = analyze(folder).document["exchanges"]
+    rows = pd.read_csv(folder / "exchanges.csv")
+    rows = rows[rows["kind"] == "exchange"]
+    assert list(found) == [f"tcp {REDIS}", f"udp {DNS}"]  # most exchanges first
+    for (protocol, way), group in rows.groupby(["protocol", "way"]):
+        figures = found[f"{protocol} {way}"]
+        assert figures["exchanges"] == figures["timed"] == len(group)
+        assert figures["request_bytes"] == group["request_bytes"].sum()
+        whole = group["response_ns"].sum()
+        for part, values in figures["parts"].items():
+            exact = group[f"{part}_ns"]
+            assert values["n"] == len(group)
+            assert values["max_ns"] == exact.max()
+            assert values["share_of_response"] == pytest.approx(exact.sum() / whole)
+            # half a bucket is 0.4%
+            median = np.quantile(exact, 0.5, method="inverted_cdf")
+            assert values["p50_ns"] == pytest.approx(median, rel=0.004)
+        slowest = group.loc[group["response_ns"].idxmax()]
+        assert figures["slowest"]["request_sent_ns"] == slowest["request_sent_ns"]
+        assert figures["slowest"]["server_pid"] == 812
+    assert found[f"udp {DNS}"]["parts"]["response"]["p90_ns"] is None  # of 30
 
 
-@st.composite
-def polite(draw, connection=0):
-    """A connection on which each end waits for the other, and its exchanges."""
-    now, rows, turns = draw(st.integers(1, 50)) * MS, [], []
-    sequence = Counter()
-    for _ in range(draw(st.integers(0, 6))):
-        for source in (CLIENT, SERVER):
-            mine = []
-            for _ in range(draw(st.integers(1, 3))):
-                sequence[source] += 1
-                gaps = [draw(st.integers(1, 900)) * MS for _ in range(3)]
-                send, ready, read = np.cumsum([now, *gaps])[1:].tolist()
-                mine.append((connection, source, send, ready, read, sequence[source]))
-                # the next may be sent before this one is read
-                now = send
-            now = max(read for *_, read, _ in mine) + MS
-            rows += mine
-            turns.append(mine)
-    exchanges = []
-    for request, reply in zip(turns[::2], turns[1::2], strict=True):
-        found = [connection]
-        for mine in (request, reply):
-            # in the order of the bytes, each is read no earlier than the one before
-            reads = np.maximum.accumulate([row[4] for row in mine]).tolist()
-            readies = np.maximum.accumulate([row[3] for row in mine]).tolist()
-            mine[:] = [
-                (*row[:3], ready, read, row[5])
-                for row, ready, read in zip(mine, readies, reads, strict=True)
-            ]
-            found += [mine[0][2], reads[-1], readies[-1], len(mine), len(mine)]
-            found += [mine[0][5], mine[-1][5]]
-        exchanges.append(tuple(found))
-    return [row for turn in turns for row in turn], exchanges
+@pytest.mark.parametrize("how", ["pieces", "pandas", "parquet"])
+def test_figures_are_the_same_however_exchanges_are_read(folder, monkeypatch, how):
+    expected = scan_runs(folder)
+    if how == "pieces":
+        monkeypatch.setattr(pieces, "PIECE_BYTES", 9_000)
+    elif how == "pandas":
+        monkeypatch.setattr(cells, "arrow", lambda module: None)
+    else:
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        write_parquet(folder)
+        (folder / "exchanges.csv").unlink()
+    found = scan_runs(folder)
+    assert json.dumps(found.exchanges.as_dict()) == json.dumps(
+        expected.exchanges.as_dict()
+    )
+    for name in ("exchange_rows", "slow_exchange_rows"):
+        one, other = getattr(found, name), getattr(expected, name)
+        pd.testing.assert_frame_equal(one, other, check_categorical=False)
 
 
-@settings(deadline=None)
-@given(st.integers(1, 4).flatmap(lambda n: st.tuples(*map(polite, range(n)))))
-def test_who_waits_for_each_other_has_all_exchanges(connections):
-    rows = [row for rows, _ in connections for row in rows]
-    expected = sorted(e for _, exchanges in connections for e in exchanges)
-    found, rest = all_at_once(rows, len(connections))
-    assert found == expected
-    assert not rest
+def test_exchanges_are_read_cell_by_cell_from_csv_and_parquet(folder):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    read_csv = read_runs(folder).exchanges
+    write_parquet(folder)
+    (folder / "exchanges.csv").unlink()
+    read_parquet = read_runs(folder).exchanges
+    pd.testing.assert_frame_equal(read_csv, read_parquet, check_categorical=False)
+    assert len(read_csv) == 2_035
+    assert read_csv["reply_pauses_ns"].isna().all()
 
 
-impolite = st.lists(
-    st.tuples(
-        st.integers(0, 2),
-        st.sampled_from([CLIENT, SERVER]),
-        *([st.integers(1, 300)] * 3),
-    ),
-    max_size=30,
+def test_a_file_of_exchanges_by_itself_is_known_by_its_columns(tmp_path):
+    path = tmp_path / "some.csv"
+    rows = made(40, way=REDIS)
+    write_exchanges(path, [*rows, exchange((None, 1, 2, 3, None), way=REDIS)])
+    assert detect(path) == "exchanges"
+    samples = read(path)
+    assert samples.frame["latency_ns"].tolist() == [r["response_ns"] for r in rows]
+    assert set(samples.frame["kind"]) == {REDIS}
+    found = analyze(path).document["exchanges"][f"tcp {REDIS}"]
+    assert (found["exchanges"], found["timed"]) == (41, 40)
+
+
+def test_a_folder_without_exchanges_stays_as_it_was(tmp_path, capsys):
+    folder = made_folder(tmp_path / "run")
+    assert analyze(folder).document["exchanges"] == {}
+    assert read_runs(folder).exchanges.empty
+    assert cli.main(["analyze", str(folder)]) == 0
+    assert "exchange" not in capsys.readouterr().out
+
+
+def test_messages_with_and_without_their_way_are_read(tmp_path):
+    header, row = "protocol,kind,size_bytes,send_ns", "tcp,message,64,1000"
+    for name, way in (("new", ",way"), ("old", "")):
+        (tmp_path / name).mkdir()
+        cell = ",a -> b:1" if way else ""
+        text = f"{header}{way}\n{row}{cell}\n"
+        (tmp_path / name / "messages.csv").write_text(text)
+    runs = read_runs([tmp_path / "new", tmp_path / "old"])
+    ways = runs.messages["way"]
+    assert ways.dropna().tolist() == ["a -> b:1"]
+    assert ways.isna().tolist() == [False, True]
+    assert not [note for note in runs.notes if "not known" in note]
+
+
+def test_analyze_begins_with_a_sentence_for_each_way(folder, capsys):
+    assert cli.main(["analyze", str(folder)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("run: 40 messages, 0 round trips, 2035 exchanges")
+    where = "max 201 ms, of which 200.5 ms in redis-server (pid 812)"
+    begin, _, rest = text.partition(where)
+    assert f"{REDIS}, 2,000 exchanges: response p50" in begin
+    assert " stage " in rest
+    assert " stage " not in begin
+
+
+SLOW = {
+    "request_sent_ns": 1,
+    "request_way_ns": 1_000,
+    "server_ns": 1_000,
+    "reply_way_ns": 1_000,
+    "server_queue_ns": 100,
+    "server_comm": "srv",
+    "server_pid": 8,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"server_ns": 9_000}, "of which 9 us in srv (pid 8)"),
+        ({"server_ns": 9_000, "server_pid": None}, "of which 9 us in srv"),
+        (
+            {"server_ns": 9_000, "server_comm": None},
+            "of which 9 us in the server (pid 8)",
+        ),
+        (
+            {"server_ns": 9_000, "server_queue_ns": 8_000},
+            "of which 9 us in srv (pid 8), not yet read",
+        ),
+        (
+            {
+                "server_ns": 9_000,
+                "server_queue_ns": 8_000,
+                "server_wakeup_ns": 7_000,
+            },
+            "of which 9 us in srv (pid 8), waiting for a CPU",
+        ),
+        (
+            {"reply_way_ns": 9_000, "reply_pauses_ns": 8_500},
+            "of which 9.500 us in srv (pid 8)",
+        ),
+        (
+            {"request_way_ns": 9_000, "retransmits": 1},
+            "of which 9 us in the request's way (sent again)",
+        ),
+        ({"reply_way_ns": 9_000}, "of which 9 us in the reply's way"),
+        (
+            {"request_way_ns": None, "server_ns": 9_000},
+            "of which 9 us in the request's way and srv (pid 8)",
+        ),
+        (
+            {"request_way_ns": None, "server_ns": None, "reply_way_ns": None},
+            "its parts not known",
+        ),
+        ({"pipelined": 1}, "answered before its request was whole"),
+    ],
 )
+def test_the_sentence_says_where_the_slowest_spent_its_time(changed, told):
+    response = {"p50_ns": None, "p99_ns": None, "max_ns": 11_000}
+    figures = {
+        "exchanges": 3,
+        "parts": {"response": response},
+        "slowest": SLOW | changed,
+    }
+    said = exchange_sentence("tcp cli -> srv:1", figures)
+    assert said == f"cli -> srv:1, 3 exchanges: response max 11 us, {told}"
 
 
-def in_order(events):
-    """Anybody sends anything at any time; bytes are read in order."""
-    rows, last = [], {}
-    sequence = Counter()
-    for connection, source, *gaps in sorted(events, key=lambda e: e[2]):
-        key = connection, source
-        sequence[key] += 1
-        send, ready, read = (np.cumsum(gaps) * MS + sequence[key]).tolist()
-        ready, read = (
-            max(pair) for pair in zip((ready, read), last.get(key, (0, 0)), strict=True)
-        )
-        read = max(read, ready)
-        last[key] = ready, read
-        rows.append((connection, source, send, ready, read, sequence[key]))
-    return rows
+def figures_of(rows):
+    """The figures of these exchanges, by way."""
+    totals = ExchangeTotals()
+    totals.add(MessageRows(rows, EXCHANGES))
+    return totals.as_dict()
 
 
-@settings(deadline=None)
-@given(impolite)
-def test_every_message_is_in_an_exchange_or_counted(events):
-    rows = in_order(events)
-    found, rest = all_at_once(rows, 3)
-    paired_messages = sum(e[4] + e[11] for e in found)
-    assert paired_messages + sum(rest.values()) == len(rows)
-    for _, sent, read, _, _, _, _, _, answered, got, *_ in found:
-        assert sent <= answered <= got
-        assert read <= got
+def test_where_the_client_was_not_seen_the_server_is_told():
+    rows = [exchange((None, 20, 30, 70, None), way="elsewhere -> srv:80")] * 20
+    ((name, figures),) = figures_of(rows).items()
+    assert exchange_sentence(name, figures) == (
+        "elsewhere -> srv:80, 20 exchanges: server p50 50 ns, max 50 ns "
+        "(the client's end was not seen)"
+    )
 
 
-@settings(deadline=None)
-@given(
-    st.one_of(impolite.map(in_order), polite().map(lambda made: made[0])),
-    st.lists(st.integers(0, 3000), max_size=6),
-    st.randoms(use_true_random=False),
-)
-def test_the_pieces_in_which_messages_come_make_no_difference(rows, cuts, random):
-    expected = all_at_once(rows, 3)
-    pairer, found = paired(3), []
-    # a message comes when it was read, or a little later
-    due = [(row[4] + random.randrange(LATE_NS), row) for row in rows]
-    times = [0, *sorted(cut * MS for cut in cuts), FOREVER]
-    for since, until in pairwise(times):
-        some = [row for at, row in due if since <= at < until]
-        random.shuffle(some)
-        found += told(*pairer.add(messages(some) if some else None, until))
-    assert (sorted(found), pairer.no_exchange) == expected
-
-
-def test_a_client_that_does_not_wait_makes_no_exchange():
-    """It asks again while the answer is on its way: which is the answer to what?"""
+def test_of_many_ways_the_largest_are_told_and_the_others_counted():
     rows = [
-        (0, CLIENT, 1 * MS, 2 * MS, 3 * MS, 1),
-        (0, SERVER, 4 * MS, 9 * MS, 10 * MS, 1),
-        (0, CLIENT, 5 * MS, 6 * MS, 7 * MS, 2),
-        (0, SERVER, 20 * MS, 21 * MS, 22 * MS, 2),
+        row
+        for i in range(9)
+        for row in made(20 - i, i, way=f"cli{i} -> srv:80", protocol="udp")
     ]
-    found, rest = all_at_once(rows, 1)
-    # both requests went before the first answer was read: a pipeline
-    assert [(e[4], e[11]) for e in found] == [(2, 2)]
-    assert not rest
-    rows.insert(3, (0, CLIENT, 12 * MS, 13 * MS, 30 * MS, 3))
-    found, rest = all_at_once(rows, 1)
-    assert found == []
-    assert sum(rest.values()) == 5
-
-
-def test_of_one_end_what_it_saw_is_paired():
-    """The client's own: when it asked, and when it had read the answer."""
-    client = [
-        (0, CLIENT, 1 * MS, 0, 0, 1),
-        (0, SERVER, 0, 5 * MS, 6 * MS, 1),
-        (0, CLIENT, 7 * MS, 0, 0, 2),
-        (0, SERVER, 0, 8 * MS, 9 * MS, 2),
+    said = exchange_sentences({"exchanges": figures_of(rows)})
+    assert [line.split(",")[0] for line in said[:6]] == [
+        f"cli{i} -> srv:80 (udp)" for i in range(6)
     ]
-    found, rest = all_at_once(client, 1, ends=(CLIENT,))
-    assert [(e[1] // MS, e[9] // MS) for e in found] == [(1, 6), (7, 9)]
-    server = [
-        (0, CLIENT, 0, 2 * MS, 3 * MS, 1),
-        (0, SERVER, 4 * MS, 0, 0, 1),
-        (0, CLIENT, 0, 8 * MS, 9 * MS, 2),
-        (0, SERVER, 10 * MS, 0, 0, 2),
+    assert said[6:] == ["and 3 more, 39 exchanges"]
+
+
+def screen(exchanges, width=80):
+    console = Console(file=io.StringIO(), width=width)
+    show_exchanges({"exchanges": exchanges}, console)
+    return console.file.getvalue()
+
+
+def test_tables_fit_80_columns_and_have_no_empty_one():
+    many = made(2_000, way=REDIS, reply_pauses_ns=7, server_wakeup_ns=900)
+    lines = screen(figures_of(many)).splitlines()
+    assert max(map(len, lines)) <= 80
+    table = lines[next(i for i, line in enumerate(lines) if " part " in line) :]
+    assert table[0].split() == ["part", "p50", "p90", "p99", "max", "share", "n"]
+    assert [line[:28].strip() for line in table[1:9]] == [
+        "response",
+        "request's way",
+        "server",
+        "waiting to be read",
+        "of which for a CPU",
+        "at work",
+        "reply's way",
+        "of which server paused",
     ]
-    found, more = all_at_once(server, 1, ends=(SERVER,))
-    assert [(e[3] // MS, e[8] // MS) for e in found] == [(2, 4), (8, 10)]
-    assert not rest
-    assert not more
+    few = screen(figures_of(made(20, way=REDIS)))
+    assert "p50" in few
+    assert "p99" not in few
+    assert " - " not in few
 
 
-def test_a_stream_that_nobody_answers_takes_the_memory_of_one_turn():
-    pairer = paired(1)
-    for batch in range(50):
-        begin = batch * 1000
-        rows = [
-            (0, CLIENT, (begin + i) * MS, (begin + i) * MS + 1, (begin + i) * MS + 2, i)
-            for i in range(1, 1000)
-        ]
-        request, _ = pairer.add(messages(rows), (begin + 10_000) * MS)
-        assert request.shape[1] == 0
-        assert pairer._open.shape[1] == 1
-    pairer.add(None, FOREVER)
-    assert sum(pairer.no_exchange.values()) == 50 * 999
+def test_pipelining_is_said_and_counted_by_sends():
+    rows = made(10, way=REDIS, requests=16)
+    rows += [exchange((1, None, None, None, 90), way=REDIS, pipelined=1)] * 2
+    text = screen(figures_of(rows))
+    sends = 10 * 16 + 2
+    assert f"exchanges of several requests: {sends / 12:.3g} in one on average" in text
+    assert f"{sends} in all, counted by sends" in " ".join(text.split())
+    assert "pipelined: 2 of 12 were answered before" in text
 
 
-def test_who_is_who_is_told_of_both_ways_and_by_both_ends():
-    flows = Flows(LAYOUT.rings["flows"])
-    conversations = Conversations(flows)
-    # the server speaks first, and is found all the same: it was accepted
-    for source, number in reversed(numbers(0).items()):
-        for side in (SENDER, RECEIVER):
-            record = announcement(number, source, side)
-            flows.add(record)
-            conversations.add(record)
-    place = flows.index(np.array([1, 2], "u8"))
-    assert conversations.to_server[place].tolist() == [True, False]
-    assert conversations.whole.all()
-    assert len(set(conversations.identity)) == 1
-    assert [conversations.labels[i] for i in place] == [
-        "elsewhere -> 10.0.0.2:80",
-        "10.0.0.2:80 -> elsewhere",
-    ]
-    conversations.name(place[:1], np.array([100]), np.array([200]), NAMES)
-    assert [conversations.labels[i] for i in place] == [
-        "curl -> nginx:80",
-        "nginx:80 -> curl",
-    ]
-
-
-def test_released_flows_leave_the_others_as_they_are():
-    flows = Flows(LAYOUT.rings["flows"])
-    conversations = Conversations(flows)
-    for connection in range(3):
-        for source, number in numbers(connection).items():
-            for side in (SENDER, RECEIVER):
-                record = announcement(number, source, side, connection)
-                flows.add(record)
-                conversations.add(record)
-    before = conversations.identity[flows.index(np.array([21, 22], "u8"))]
-    flows.touch(flows.index(np.array([21, 22], "u8")))
-    conversations.release(flows.release(2))
-    after = conversations.identity[flows.index(np.array([21, 22], "u8"))]
-    assert after.tolist() == before.tolist()
-    assert after[0] == after[1]
-    # a new one may have the ends of one that is gone
-    record = announcement(31, CLIENT, SENDER, 0)
-    flows.add(record)
-    conversations.add(record)
-    assert conversations.identity[flows.index(np.array([31], "u8"))] not in before
+def test_a_hostile_name_of_a_way_does_nothing_to_the_screen():
+    text = screen(figures_of(made(20, way="\x1b[2J[bold]x -> y:1")))
+    assert "\x1b" not in text
+    assert "[bold]x" in text

@@ -129,7 +129,7 @@ def test_what_is_no_whole_table_is_refused_and_leaves_no_file(tmp_path, spoil, w
 
 
 def test_without_tables_or_pyarrow_nothing_is_written(tmp_path, monkeypatch):
-    with pytest.raises(ReadError, match="the folder has no messages"):
+    with pytest.raises(ReadError, match="the folder has none of messages"):
         write_parquet(tmp_path)
     write_table(tmp_path / "messages.csv", messages(5))
     monkeypatch.setattr(cells, "arrow", lambda module: None)

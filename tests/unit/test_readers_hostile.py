@@ -74,7 +74,7 @@ def test_a_file_that_is_nothing_is_refused_in_one_line(write, content, why):
 def test_what_is_not_there_or_no_run_folder_is_refused(tmp_path):
     with pytest.raises(ReadError, match="no such file or directory"):
         read(tmp_path / "nothing")
-    with pytest.raises(ReadError, match="the folder has no messages"):
+    with pytest.raises(ReadError, match="the folder has none of messages"):
         read(tmp_path)
     with pytest.raises(ValueError, match="at least one file"):
         read([])

@@ -250,7 +250,7 @@ def test_a_table_by_itself_is_read(tmp_path):
 
 def test_what_is_no_run_is_refused_in_one_line(tmp_path):
     path = tmp_path / "x.csv"
-    with pytest.raises(ReadError, match="the folder has no messages"):
+    with pytest.raises(ReadError, match="the folder has none of messages"):
         scan_runs(tmp_path)
     path.write_text("Size = 18 bytes, average latency = 3 ms\n")
     with pytest.raises(ReadError, match="it is no run folder, and no table of one"):

@@ -180,7 +180,7 @@ def read_batches(
 
     Parameters
     ----------
-    table : {'messages', 'round_trips'}
+    table : {'messages', 'round_trips', 'exchanges'}
     columns : collection of str, optional
         Limits what is read.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from latprof_analysis.readers import parquet
 from latprof_analysis.readers.json_file import read_json
-from latprof_analysis.readers.paths import is_run_folder
+from latprof_analysis.readers.paths import TABLE_FILES, is_run_folder
 from latprof_analysis.readers.result import ReadError
 from latprof_analysis.readers.sockperf import LOG_HEADER
 from latprof_analysis.readers.table import BYTE_ORDER_MARK, opened
@@ -19,6 +19,7 @@ _LOOKED_AT_BYTES = 1 << 20
 _HEADERS = {
     "messages": {"protocol", "kind", "size_bytes", "send_ns"},
     "round-trips": {"protocol", "sequence", "size_bytes", "rtt_ns", "lost"},
+    "exchanges": {"protocol", "way", "kind", "response_ns"},
     "proxystore": {"backend", "op", "payload_size_bytes", "avg_time_ms"},
 }
 # In this order: a full log has the text output in it.
@@ -39,6 +40,7 @@ FORMATS = (
     "run",
     "messages",
     "round-trips",
+    "exchanges",
     "proxystore",
     "tmsn",
     "clear",
@@ -66,7 +68,7 @@ def detect(path: Path | str) -> str:
     if path.is_dir():
         if is_run_folder(path):
             return "run"
-        raise ReadError(path, "the folder has no messages.csv and no round_trips.csv")
+        raise ReadError(path, f"the folder has none of {', '.join(TABLE_FILES)}")
     with opened(path) as file:
         start = file.read(_LOOKED_AT_BYTES)
     start = start.removeprefix(BYTE_ORDER_MARK)

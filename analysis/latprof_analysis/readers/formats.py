@@ -15,6 +15,7 @@ from latprof_analysis.readers.paths import expand
 from latprof_analysis.readers.proxystore import read_proxystore
 from latprof_analysis.readers.result import Samples, joined
 from latprof_analysis.readers.run_folder import (
+    read_exchanges,
     read_messages,
     read_round_trips,
     read_runs,
@@ -25,6 +26,7 @@ from latprof_analysis.readers.tmsn import read_tmsn
 _FILES = {
     "messages": read_messages,
     "round-trips": read_round_trips,
+    "exchanges": read_exchanges,
     "proxystore": read_proxystore,
     "tmsn": read_tmsn,
     "clear": read_clear,

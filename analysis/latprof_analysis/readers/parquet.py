@@ -12,7 +12,7 @@ import pandas as pd
 
 from latprof_analysis.readers import cells
 from latprof_analysis.readers.result import ReadError, Skipped, concatenated
-from latprof_analysis.readers.run_schema import MESSAGES, ROUND_TRIPS
+from latprof_analysis.readers.run_schema import EXCHANGES, MESSAGES, ROUND_TRIPS
 from latprof_analysis.readers.schema import Column, Schema
 from latprof_analysis.readers.table import (
     Table,
@@ -25,7 +25,7 @@ from latprof_analysis.readers.table import (
 MAGIC = b"PAR1"
 RUN_TEXTS = [
     column.name
-    for schema in (MESSAGES, ROUND_TRIPS)
+    for schema in (MESSAGES, ROUND_TRIPS, EXCHANGES)
     for column in schema.columns
     if column.kind == "text"
 ]

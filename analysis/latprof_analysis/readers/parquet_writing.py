@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from latprof_analysis.readers import cells
-from latprof_analysis.readers.paths import TABLES
+from latprof_analysis.readers.paths import TABLE_FILES, TABLES
 from latprof_analysis.readers.result import ReadError
 from latprof_analysis.readers.run_folder import SCHEMAS
 from latprof_analysis.readers.schema import Schema
@@ -27,6 +27,14 @@ _FEW = (
     "reader_pid",
     "reply_bytes",
     "lost",
+    "client_port",
+    "server_port",
+    "client_pid",
+    "server_pid",
+    "requests",
+    "request_bytes",
+    "replies",
+    "pipelined",
 )
 
 
@@ -61,7 +69,7 @@ def write_parquet(folder: Path | str) -> list[Path]:
     texts = [(table, folder / f"{table}.csv") for table in TABLES]
     there = [(table, path) for table, path in texts if path.is_file()]
     if not there:
-        raise ReadError(folder, "the folder has no messages.csv and no round_trips.csv")
+        raise ReadError(folder, f"the folder has none of {', '.join(TABLE_FILES)}")
     return [_write(path, SCHEMAS[table]) for table, path in there]
 
 

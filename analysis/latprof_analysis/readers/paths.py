@@ -8,7 +8,8 @@ from pathlib import Path
 
 from latprof_analysis.readers.result import ReadError
 
-TABLES = ("messages", "round_trips")
+TABLES = ("messages", "round_trips", "exchanges")
+TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
 
 
 def is_run_folder(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""latprof's run folders: messages, round trips, and what the run said of itself.
+"""latprof's run folders: messages, exchanges, round trips, and what the run said.
 
 A table is read from its ``.parquet`` where there is one and pyarrow is installed,
 else from its ``.csv``; the documented columns are those of `run_schema`. Folders
@@ -26,7 +26,7 @@ from latprof_analysis.readers.result import (
     concatenated,
     samples_frame,
 )
-from latprof_analysis.readers.run_schema import MESSAGES, ROUND_TRIPS
+from latprof_analysis.readers.run_schema import EXCHANGES, MESSAGES, ROUND_TRIPS
 from latprof_analysis.readers.schema import Schema
 from latprof_analysis.readers.table import Table, read_table
 
@@ -35,7 +35,8 @@ RTT = (
     " responder's own time is in it"
 )
 END_TO_END = "end to end, from the message made (or sent) to read"
-SCHEMAS = dict(zip(TABLES, (MESSAGES, ROUND_TRIPS), strict=True))
+RESPONSE = "response, first send of the request to last byte of the reply read"
+SCHEMAS = dict(zip(TABLES, (MESSAGES, ROUND_TRIPS, EXCHANGES), strict=True))
 _DOCUMENTS = ("run.json", "summary.json")
 
 
@@ -45,7 +46,7 @@ class Runs:
 
     Attributes
     ----------
-    messages, round_trips : DataFrame
+    messages, round_trips, exchanges : DataFrame
         The columns of `run_schema`, and ``run`` (category): the folder. Blank is
         missing: NA.
     documents : dict
@@ -58,17 +59,27 @@ class Runs:
 
     messages: pd.DataFrame
     round_trips: pd.DataFrame
+    exchanges: pd.DataFrame
     documents: dict[str, dict[str, Any]]
     notes: list[str]
     skipped: list[BadRow]
     skipped_rows: int
 
+    @classmethod
+    def empty(cls) -> Runs:
+        """Begin with nothing."""
+        return cls(pd.DataFrame(), pd.DataFrame(), pd.DataFrame(), {}, [], [], 0)
+
     def samples(self) -> Samples:
-        """Return the round trips as `Samples`; the messages where there are none."""
-        timed = _round_trips(self.round_trips)
-        latency = RTT
+        """Return the round trips as `Samples`; where there are none, the messages.
+
+        Where there are none of these either, the exchanges.
+        """
+        timed, latency = _round_trips(self.round_trips), RTT
         if timed.empty:
             timed, latency = _messages(self.messages), END_TO_END
+        if timed.empty and len(self.exchanges):
+            timed, latency = _exchanges(self.exchanges), RESPONSE
         meta = {"latency": latency, "notes": self.notes, "runs": self.documents}
         return Samples(timed, self.skipped, self.skipped_rows, "run", meta)
 
@@ -94,15 +105,15 @@ def read_runs(
     folders = expand(paths)
     names = run_names(folders)
     parts: dict[str, list[pd.DataFrame]] = {table: [] for table in SCHEMAS}
-    runs = Runs(pd.DataFrame(), pd.DataFrame(), {}, [], [], 0)
+    runs = Runs.empty()
     for folder, name in zip(folders, names, strict=True):
         runs.documents[name] = read_documents(folder, name, runs.notes)
         for table, schema in SCHEMAS.items():
             read = _table(folder, table, schema, columns)
             _note(runs, name, table, read)
             parts[table].append(_with_run(read.frame, name))
-    runs.messages = concatenated(parts["messages"])
-    runs.round_trips = concatenated(parts["round_trips"])
+    for table, frames in parts.items():
+        setattr(runs, table, concatenated(frames))
     return runs
 
 
@@ -198,6 +209,18 @@ def _messages(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def _exchanges(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the exchanges of which the client's end was seen."""
+    table = table[table["response_ns"].notna() & (table["kind"] != "warmup")]
+    return samples_frame(
+        len(table),
+        table["run"].array,
+        kind=table["way"].array,
+        size_bytes=table["request_bytes"].array,
+        latency_ns=table["response_ns"].to_numpy("float64"),
+    )
+
+
 def read_messages(path: Path) -> Samples:
     """Read a messages file that stands by itself, CSV or Parquet."""
     return _alone(path, "messages")
@@ -208,9 +231,13 @@ def read_round_trips(path: Path) -> Samples:
     return _alone(path, "round_trips")
 
 
+def read_exchanges(path: Path) -> Samples:
+    """Read an exchanges file that stands by itself, CSV or Parquet."""
+    return _alone(path, "exchanges")
+
+
 def _alone(path: Path, table: str) -> Samples:
-    runs = Runs(pd.DataFrame(), pd.DataFrame(), {}, [], [], 0)
-    tables = {}
+    runs = Runs.empty()
     for name, schema in SCHEMAS.items():
         if name != table:
             read = Table.empty(path, schema, None)
@@ -219,6 +246,5 @@ def _alone(path: Path, table: str) -> Samples:
         else:
             read = read_table(path, schema)
         _note(runs, path.name, name, read)
-        tables[name] = _with_run(read.frame, str(path))
-    runs.messages, runs.round_trips = tables["messages"], tables["round_trips"]
+        setattr(runs, name, _with_run(read.frame, str(path)))
     return runs.samples()

@@ -24,9 +24,11 @@ STRETCH_ROWS = 50_000
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # To choose the slowest takes longer than to keep some rows more.
 _PRUNED_ABOVE = 20_000
-# Of what the slowest are kept: of messages by protocol and kind.
-_BY = ("protocol", "kind")
-_TIME = "end_to_end_ns"
+# Of what the slowest are kept: by which columns told apart, and slow in what.
+_SLOW = {
+    "messages": (("protocol", "kind"), "end_to_end_ns"),
+    "exchanges": (("protocol", "kind"), "response_ns"),
+}
 
 Rows = NDArray[np.intp]
 
@@ -36,7 +38,7 @@ class Drawn:
 
     Attributes
     ----------
-    table : {'messages', 'round_trips'}
+    table : {'messages', 'round_trips', 'exchanges'}
     even, slow, stretch : list of DataFrame
         By the number of the row, which is unique among all that are merged, and
         rises in their order.
@@ -78,9 +80,9 @@ class Drawn:
         if not self.slow:
             return
         whole = _indexed(self.slow).sort_index()
-        whole = whole.sort_values(_TIME, ascending=False, kind="stable")
-        by = list(_BY)
-        self.slow = [whole.groupby(by, observed=True).head(SLOWEST_ROWS)]
+        by, time = _SLOW[self.table]
+        whole = whole.sort_values(time, ascending=False, kind="stable")
+        self.slow = [whole.groupby(list(by), observed=True).head(SLOWEST_ROWS)]
 
 
 class Drawing:
@@ -88,7 +90,7 @@ class Drawing:
 
     Parameters
     ----------
-    table : {'messages', 'round_trips'}
+    table : {'messages', 'round_trips', 'exchanges'}
     stride : int
         Of so many rows one is kept, evenly.
     first : int
@@ -103,15 +105,14 @@ class Drawing:
         self._first = self._next = first
         self._even: list[tuple[Rows, Batch]] = []
         self._slow: list[tuple[Rows, Batch]] = []
-        self._slowest = _Slowest()
+        self._slowest = _Slowest(*_SLOW[table]) if table in _SLOW else None
         self._stretch: list[tuple[Rows, Batch]] = []
         self._until = first + stretch
 
     def add(self, batch: Batch) -> None:
         """Take in the rows that follow."""
         even = _one_of_each(self._next - self._first, len(batch), self._stride)
-        messages = self._table == "messages"
-        slow = self._slowest.of(batch) if messages else np.empty(0, np.intp)
+        slow = self._slowest.of(batch) if self._slowest else np.empty(0, np.intp)
         near = np.arange(min(len(batch), max(0, self._until - self._next)))
         for rows, kept in (
             (even, self._even),
@@ -165,16 +166,18 @@ def _one_of_each(before: int, count: int, stride: int) -> Rows:
 class _Slowest:
     """Tells which rows may be among the slowest of their kind, batch by batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, by: tuple[str, ...], time: str) -> None:
+        self._by = by
+        self._time = time
         # of those so far, by kind
         self._times: dict[tuple[str | None, ...], NDArray[np.int64]] = {}
 
     def of(self, batch: Batch) -> Rows:
         """Return the slowest undisturbed rows of each kind; of equal ones the first."""
         disturbed = batch.numbers[PROBE_STATISTICS] == 1
-        times = np.where(disturbed, BLANK, batch.numbers[_TIME])
+        times = np.where(disturbed, BLANK, batch.numbers[self._time])
         found = [np.empty(0, np.intp)]
-        for kind, rows in _by_kind(batch):
+        for kind, rows in _by_kind(batch, self._by):
             before = self._times.get(kind, np.empty(0, np.int64))
             full = len(before) == SLOWEST_ROWS
             least = before.min() if full else BLANK
@@ -185,9 +188,11 @@ class _Slowest:
         return np.sort(np.concatenate(found))
 
 
-def _by_kind(batch: Batch) -> Iterator[tuple[tuple[str | None, ...], Rows]]:
-    """Split the rows of a batch by _BY."""
-    texts = [batch.texts[name] for name in _BY]
+def _by_kind(
+    batch: Batch, by: tuple[str, ...]
+) -> Iterator[tuple[tuple[str | None, ...], Rows]]:
+    """Split the rows of a batch by columns of text."""
+    texts = [batch.texts[name] for name in by]
     key = np.zeros(len(batch), np.int64)
     for codes, labels in texts:
         key = key * (len(labels) + 1) + codes + 1

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from latprof_analysis.exchange_parts import (
     STAMPS,
-    WAYS_AND_SERVER,
+    SUMMANDS,
     part_order,
     parts_present,
 )
@@ -310,7 +310,7 @@ def _codes(rows: Rows, at: Index) -> Ints:
         code |= (numbers[f"{stamp}_ns"].take(at) <= 0).astype(np.int64) << bit
     whole = np.ones(len(at), bool)
     # a missing stamp merges parts into later ones: the last of them is always there
-    for name in ("response", WAYS_AND_SERVER[-1]):
+    for name in ("response", SUMMANDS[-1]):
         whole &= numbers[f"{name}_ns"].take(at) >= 0
     return np.where(whole, code | _WHOLE, code)
 

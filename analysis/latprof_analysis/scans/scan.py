@@ -28,6 +28,7 @@ from latprof_analysis.readers.run_folder import (
 )
 from latprof_analysis.readers.table import Table
 from latprof_analysis.run_setup import setup_of
+from latprof_analysis.scans.exchange_totals import ExchangeTotals
 from latprof_analysis.scans.scan_part import Part, Task, rows_of, scan_piece
 from latprof_analysis.scans.tasks import tasks_of
 from latprof_analysis.scans.totals import MessageTotals
@@ -75,11 +76,13 @@ class Scan:
     ----------
     messages : MessageTotals
         Of all runs together; ``messages.as_dict()`` is ``kinds`` of a summary.
+    exchanges : ExchangeTotals
+        Of all runs together; ``exchanges.as_dict()`` is that of a summary.
     trip_totals : dict of str to TripTotals
         By protocol, of all runs together.
     trips : dict of (str, str) to Trips
         By run and protocol.
-    message_rows, round_trip_rows : DataFrame
+    message_rows, round_trip_rows, exchange_rows : DataFrame
         With the columns of `run_schema` and ``run``: about 200,000 evenly, or all
         where there are fewer.
     stretch_rows : DataFrame
@@ -87,6 +90,8 @@ class Scan:
         some 50,000, without gaps. Else the same as those.
     slow_rows : DataFrame
         Of the slowest 1000 messages of each kind those that `message_rows` has not.
+    slow_exchange_rows : DataFrame
+        The same of exchanges, by protocol.
     row_counts : dict of (str, str) to int
         By run and table: how many there are.
     documents, notes, skipped, skipped_rows
@@ -94,12 +99,15 @@ class Scan:
     """
 
     messages: MessageTotals
+    exchanges: ExchangeTotals
     trip_totals: dict[str, TripTotals]
     trips: dict[tuple[str, str], Trips]
     message_rows: pd.DataFrame
     stretch_rows: pd.DataFrame
     slow_rows: pd.DataFrame
     round_trip_rows: pd.DataFrame
+    exchange_rows: pd.DataFrame
+    slow_exchange_rows: pd.DataFrame
     row_counts: dict[tuple[str, str], int]
     documents: dict[str, dict[str, Any]]
     notes: list[str]
@@ -205,6 +213,7 @@ def _finished(
         ignored = ", ".join(names[:8])
         notes.append(f"{run}: columns of {table} that are not known: {ignored}")
     message_rows, slow_rows = _frames(whole, "messages")
+    exchange_rows, slow_exchange_rows = _frames(whole, "exchanges")
     stretch = whole.drawn["messages"].stretch if "messages" in whole.drawn else []
     stretch_rows = message_rows
     if len(message_rows) < rows_of(whole.row_counts, "messages"):
@@ -212,6 +221,7 @@ def _finished(
     skipped = [file.skipped for file in whole.files.values()]
     return Scan(
         messages=whole.messages,
+        exchanges=whole.exchanges,
         trip_totals=dict(sorted(whole.trip_totals.items())),
         trips={
             key: _trips(parts, documents.get(key[0], {}))
@@ -221,6 +231,8 @@ def _finished(
         stretch_rows=stretch_rows,
         slow_rows=slow_rows,
         round_trip_rows=_frames(whole, "round_trips")[0],
+        exchange_rows=exchange_rows,
+        slow_exchange_rows=slow_exchange_rows,
         row_counts=dict(whole.row_counts),
         documents=documents,
         notes=notes,

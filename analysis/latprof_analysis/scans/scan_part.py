@@ -15,6 +15,7 @@ from latprof_analysis.readers.batches import PieceReader
 from latprof_analysis.readers.pieces import Piece
 from latprof_analysis.readers.result import BadRow, ReadError, Skipped
 from latprof_analysis.scans.drawn import Drawing, Drawn
+from latprof_analysis.scans.exchange_totals import ExchangeTotals
 from latprof_analysis.scans.grouped import alike
 from latprof_analysis.scans.totals import MOST_KINDS, MessageTotals
 from latprof_analysis.scans.trip_totals import TripTotals
@@ -73,6 +74,7 @@ class Part:
     Attributes
     ----------
     messages : MessageTotals
+    exchanges : ExchangeTotals
     trip_totals : dict of str to TripTotals
         By protocol.
     trips : dict of (str, str) to list of tuple of ndarray
@@ -87,6 +89,7 @@ class Part:
     """
 
     messages: MessageTotals = field(default_factory=MessageTotals)
+    exchanges: ExchangeTotals = field(default_factory=ExchangeTotals)
     trip_totals: dict[str, TripTotals] = field(default_factory=dict)
     trips: dict[tuple[str, str], list[tuple[Ints, ...]]] = field(default_factory=dict)
     drawn: dict[str, Drawn] = field(default_factory=dict)
@@ -97,6 +100,7 @@ class Part:
     def merge(self, later: Part) -> None:
         """Add a part that follows this one; `later` is used up."""
         self.messages.merge(later.messages)
+        self.exchanges.merge(later.exchanges)
         for protocol, totals in later.trip_totals.items():
             self.trip_totals.setdefault(protocol, TripTotals()).merge(totals)
         for key, arrays in later.trips.items():
@@ -126,7 +130,7 @@ def scan_piece(task: Task) -> Part:
     piece = task.piece
     reader = PieceReader(piece)
     drawing = Drawing(piece.table, task.stride, task.number << 40, task.stretch)
-    take = _take_messages if piece.table == "messages" else _take_trips
+    take = _TAKE[piece.table]
     for batch in reader:
         try:
             take(part, batch, task.run)
@@ -143,6 +147,10 @@ def scan_piece(task: Task) -> Part:
 
 def _take_messages(part: Part, batch: Batch, run: str) -> None:
     part.messages.add(batch)
+
+
+def _take_exchanges(part: Part, batch: Batch, run: str) -> None:
+    part.exchanges.add(batch)
 
 
 def _take_trips(part: Part, batch: Batch, run: str) -> None:
@@ -163,3 +171,10 @@ def _take_trips(part: Part, batch: Batch, run: str) -> None:
         size_bytes, rtt_ns, sent_ns, _, met = arrays
         intended_ns = numbers["intended_ns"][rows]
         totals.add(size_bytes, rtt_ns, sent_ns, intended_ns, met == 1)
+
+
+_TAKE = {
+    "messages": _take_messages,
+    "round_trips": _take_trips,
+    "exchanges": _take_exchanges,
+}

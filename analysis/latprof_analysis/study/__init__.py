@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from latprof_analysis.scans.scan import Progress
 
 # Formats that are a run's table by itself.
-_TABLES = ("messages", "round-trips")
+_TABLES = ("messages", "round-trips", "exchanges")
 
 
 @dataclass
@@ -31,13 +31,16 @@ class Study:
     Attributes
     ----------
     document : dict
-        For JSON. Of run folders it has the keys of a run's summary.json (``kinds``,
-        ``round_trips``, ``fit``, ``one_way``, ``slowest``, ``warnings``) and more.
+        For JSON. Of run folders it has the keys of a run's summary.json (``exchanges``,
+        ``kinds``, ``round_trips``, ``fit``, ``one_way``, ``slowest``, ``warnings``)
+        and more.
     messages, round_trips : DataFrame
         Columns of `readers.run_schema` and ``run``; empty where there are none. Of
         large runs they are thinned evenly: ``document["thinned"]``.
     slow_messages : DataFrame
         Where they are: the slowest of those that `messages` has not.
+    exchanges, slow_exchanges : DataFrame
+        As of messages.
     samples : Samples or None
         What files of other formats hold.
     """
@@ -47,6 +50,8 @@ class Study:
     round_trips: pd.DataFrame = field(default_factory=pd.DataFrame)
     slow_messages: pd.DataFrame = field(default_factory=pd.DataFrame)
     samples: Samples | None = None
+    exchanges: pd.DataFrame = field(default_factory=pd.DataFrame)
+    slow_exchanges: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the document."""

@@ -24,6 +24,7 @@ _TOLD_BY_A_RUN = (
     "lost_records",
     "counters",
     "unmatched",
+    "no_exchange",
     "unread_at_close",
     "path_devices",
     "link_counters",
@@ -57,14 +58,16 @@ def study_runs(
         "workload": _workload(run or {}),
         "lab": run and run.get("lab"),
         "known": run and (run.get("lab") or {}).get("known"),
+        "exchanges": scan.exchanges.as_dict(),
         "kinds": kinds,
         "one_way": one_way(kinds, run and run.get("lab")),
         "round_trips": trips,
         "fit": next((t["fit"] for t in trips.values() if t["fit"]), None),
         "slowest": scan.messages.slowest,
         "warmup_messages": scan.messages.warmup,
+        "warmup_exchanges": scan.exchanges.warmup,
         "missing_stamps": {k: v for k, v in scan.messages.missing.items() if v},
-        "stamps_backwards": scan.messages.backwards,
+        "stamps_backwards": scan.messages.backwards + scan.exchanges.backwards,
         "thinned": thinned or None,
         **message_figures(
             scan.message_rows,
@@ -83,6 +86,8 @@ def study_runs(
         undisturbed(scan.message_rows),
         undisturbed(scan.round_trip_rows),
         scan.slow_rows,
+        exchanges=undisturbed(scan.exchange_rows),
+        slow_exchanges=scan.slow_exchange_rows,
     )
 
 
@@ -104,6 +109,7 @@ def _thinned(scan: Scan) -> dict[str, Any]:
     for table, frame in (
         ("messages", scan.message_rows),
         ("round_trips", scan.round_trip_rows),
+        ("exchanges", scan.exchange_rows),
     ):
         count = rows_of(scan.row_counts, table)
         if len(frame) < count:
@@ -137,6 +143,7 @@ def _run(scan: Scan, name: str, setup: RunSetup | None) -> dict[str, Any]:
         "state": str(run.get("state", "not told")),
         "messages": scan.row_counts.get((name, "messages"), 0),
         "round_trips": scan.row_counts.get((name, "round_trips"), 0),
+        "exchanges": scan.row_counts.get((name, "exchanges"), 0),
     }
 
 

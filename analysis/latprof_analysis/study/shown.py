@@ -19,6 +19,7 @@ from latprof_analysis.show import (
     shown,
     slowest_sentence,
 )
+from latprof_analysis.show_exchanges import exchange_sentences, show_exchange_tables
 from latprof_analysis.study.shown_groups import show_order, show_tails
 from latprof_analysis.study.shown_samples import show_samples
 from latprof_analysis.text import (
@@ -53,19 +54,21 @@ def _show_runs(document: dict[str, Any], console: Console, everything: bool) -> 
     for name, run in document["runs"].items():
         told = f"{name}: {plural(run['messages'], 'message')}, "
         told += plural(run["round_trips"], "round trip")
+        told += f", {plural(run['exchanges'], 'exchange')}" if run["exchanges"] else ""
         where = ", ".join(filter(None, (run["host"], run["kernel"])))
         show_line(console, f"{told} ({where})" if where else told)
     if document["workload"]:
         show_line(console, setup_sentence(document))
-    for sentence in answers(document):
+    for sentence in (*exchange_sentences(document), *answers(document)):
         show_line(console, sentence, "bold")
+    show_exchange_tables(document, console)
     for kind, figures in document["kinds"].items():
         show_stages(kind, figures, console)
         if everything:
             _show_parts(kind, figures, console)
     for protocol, figures in document["round_trips"].items():
         show_round_trips(protocol, figures, console)
-    if not document["kinds"] and not document["round_trips"]:
+    if not any(document[key] for key in ("kinds", "round_trips", "exchanges")):
         show_line(console, "no latencies in it")
         return
     show_line(console, FEW, "dim")
