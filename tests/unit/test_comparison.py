@@ -192,7 +192,7 @@ def test_a_stage_that_one_side_rarely_knows_is_said(tmp_path, repeats):
     rows["wakeup_ns"] = "1"
     rows.to_csv(tmp_path / "a" / "messages.csv", index=False)
     warnings = compare_sides(read_sides([a, b])).warnings
-    assert any("wakeup is known of 100% of the messages of" in w for w in warnings)
+    assert any("wakeup is known of 100% of those of" in w for w in warnings)
 
 
 def test_what_only_one_side_has_is_said(repeats):

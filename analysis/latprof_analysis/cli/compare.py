@@ -28,7 +28,7 @@ side 3 times or more: single runs differ anyway.
 Exit status: 0 done, 1 failed or slower than --fail-if-slower, 2 wrong usage.
 """
 # What --fail-if-slower looks at: not at stages, unless --only names them.
-_WHOLE = ("end_to_end", "rtt", "latency")
+_WHOLE = ("end_to_end", "response", "rtt", "latency")
 # Columns of a table that goes to a file or a pipe, and of each side in it.
 _FILE_WIDTH, _SIDE_WIDTH = 120, 28
 _CORRECTIONS = {"bh": "benjamini-hochberg", "holm": "holm", "none": "none"}
@@ -57,8 +57,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--fail-if-slower",
         metavar="PERCENT",
         type=percent,
-        help="exit with 1 if a latency (end_to_end, rtt; or what --only names) is "
-        "slower by more, with its whole interval",
+        help="exit with 1 if a latency (end_to_end, response, rtt; or what --only "
+        "names) is slower by more, with its whole interval",
     )
     output = parser.add_argument_group("output")
     output.add_argument("--all", action="store_true", help="also what did not change")
@@ -74,7 +74,8 @@ def _add_choice(group: argparse._ArgumentGroup) -> None:
         metavar="WORD,...",
         type=_words,
         default=(),
-        help="only these stages, protocols or kinds: end_to_end, rtt, udp, reply",
+        help="only these stages, protocols, kinds or ends: end_to_end, response, rtt, "
+        "server, udp, reply",
     )
     group.add_argument(
         "--sizes", metavar="BYTES,...", type=_sizes, default=(), help="only these"

@@ -292,7 +292,7 @@ def _gaps(baseline: Side, other: Side) -> Iterable[str]:
         a, b = baseline.known[key], other.known[key]
         if min(a, b) > 0 and abs(a - b) > _KNOWN_ALIKE:
             yield (
-                f"{' '.join(key)} is known of {100 * a:.0f}% of the messages of"
+                f"{' '.join(key)} is known of {100 * a:.0f}% of those of"
                 f" {baseline.name}, of {100 * b:.0f}% of {other.name}: those without"
                 " may be other ones"
             )

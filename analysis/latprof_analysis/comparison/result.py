@@ -65,7 +65,8 @@ class JudgedTrips:
 class Choice:
     """Which groups are compared; empty: all of them.
 
-    `words` are stages, protocols or kinds: "end_to_end", "tcp", "request", "rtt".
+    `words` are stages, parts, protocols, kinds or ends: "end_to_end", "response",
+    "tcp", "request", "rtt", "redis-server:7777".
     """
 
     words: Sequence[str] = ()

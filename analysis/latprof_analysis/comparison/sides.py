@@ -1,7 +1,8 @@
 """One side of a comparison, split into groups of latencies that are alike.
 
-Run folders give the stages of their messages by protocol, kind and size, and their
-round trips by protocol and size; any other file its kinds and sizes.
+Run folders give the stages of their messages by protocol, kind and size, their
+round trips by protocol and size, and the parts of their exchanges by protocol and
+way; any other file its kinds and sizes.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.comparison.tables import STAGE_COLUMNS, Tables
+from latprof_analysis.comparison.tables import PART_COLUMNS, STAGE_COLUMNS, Tables
 from latprof_analysis.comparison.worth import Floats
 from latprof_analysis.readers import Samples
 from latprof_analysis.readers.run_schema import undisturbed
+from latprof_analysis.scans.totals import WARMUP
 
-STAGE_ORDER = (*(name.removesuffix("_ns") for name in STAGE_COLUMNS), "rtt", "latency")
+STAGE_ORDER = (
+    *(name.removesuffix("_ns") for name in (*STAGE_COLUMNS, *PART_COLUMNS)),
+    "rtt",
+    "latency",
+)
 _KINDS = ("request", "reply", "message")
 # With more sizes than this they are put into classes by powers of two.
 _MOST_SIZES = 32
@@ -67,7 +73,7 @@ class Side:
     trips : dict of str to list of Trips
         By protocol, one for each run.
     known : dict of (kind, stage) to float
-        Share of messages of which the stage is known.
+        Share of messages, or exchanges, of which the stage is known.
     figures : dict of (Group, statistic) to list of (value, count)
         Latencies that are a mean, a maximum or the like; these cannot be ranked.
     latency : str
@@ -115,6 +121,8 @@ def _side(tables: Tables, classes: bool) -> Side:
         _add_messages(side, messages)
     if trips is not None and not trips.empty:
         _add_round_trips(side, trips)
+    if tables.exchanges is not None and not tables.exchanges.empty:
+        _add_exchanges(side, tables.exchanges)
     return side
 
 
@@ -170,6 +178,21 @@ def _add_messages(side: Side, messages: pd.DataFrame) -> None:
         for (protocol, kind), at in _rows(rows, ["protocol", "kind"]):
             share = float(np.mean(~np.isnan(values[at])))
             side.known[f"{protocol} {kind}", stage] = share
+
+
+def _add_exchanges(side: Side, exchanges: pd.DataFrame) -> None:
+    """Add the parts by way; a request may be of any size, so that sizes tell little."""
+    rows = undisturbed(exchanges[exchanges["kind"] != WARMUP])
+    since = rows["request_sent_ns"].fillna(rows["request_ready_ns"])
+    rows = rows.loc[since.sort_values(kind="stable").index]
+    for column in PART_COLUMNS:
+        values = rows[column].to_numpy("float64", na_value=np.nan)
+        part = column.removesuffix("_ns")
+        for (protocol, way, _), at in _rows(rows, ["protocol", "way", "run"]):
+            _add(side, Group(f"{protocol} {way}", part, -1), values[at])
+        for (protocol, way), at in _rows(rows, ["protocol", "way"]):
+            share = float(np.mean(~np.isnan(values[at])))
+            side.known[f"{protocol} {way}", part] = share
 
 
 def _add(side: Side, group: Group, values: Floats) -> None:

@@ -9,15 +9,18 @@ from typing import Any
 
 import pandas as pd
 
+from latprof_analysis.exchange_parts import PARTS
 from latprof_analysis.readers import Samples, expand, read, read_runs
 from latprof_analysis.readers.paths import is_run_folder
 from latprof_analysis.readers.result import joined, shown
 from latprof_analysis.stages import PROBE_STATISTICS, STAGES
 
 STAGE_COLUMNS = tuple(f"{stage}_ns" for stage in (*STAGES, "wakeup", "end_to_end"))
+PART_COLUMNS = tuple(f"{part}_ns" for part in PARTS)
 _COLUMNS = {
     *("protocol", "kind", "size_bytes", "send_ns", *STAGE_COLUMNS),
     *("sent_ns", "rtt_ns", "lost", PROBE_STATISTICS),
+    *("way", "request_sent_ns", "request_ready_ns", *PART_COLUMNS),
 }
 _BACKEND = "backend"
 
@@ -29,6 +32,7 @@ class Tables:
     name: str
     messages: pd.DataFrame | None
     round_trips: pd.DataFrame | None
+    exchanges: pd.DataFrame | None
     samples: Samples | None
     documents: dict[str, dict[str, Any]]
     notes: list[str]
@@ -79,12 +83,12 @@ def _read(argument: str, name: str, **columns: str | None) -> Tables:
     if not any(columns.values()) and all(map(is_run_folder, paths)):
         runs = read_runs(paths, columns=_COLUMNS)
         notes = _notes(runs.notes, runs.skipped_rows)
-        documents = runs.documents
-        return Tables(name, runs.messages, runs.round_trips, None, documents, notes)
+        tables = runs.messages, runs.round_trips, runs.exchanges
+        return Tables(name, *tables, None, runs.documents, notes)
     samples = read(paths, **columns)
     notes = _notes(samples.meta.get("notes", []), samples.skipped_rows)
     documents = samples.meta.get("runs", {})
-    return Tables(name, None, None, samples, documents, notes)
+    return Tables(name, None, None, None, samples, documents, notes)
 
 
 def _notes(notes: list[str], skipped_rows: int) -> list[str]:
@@ -138,6 +142,6 @@ def _split(tables: Sequence[Tables], by: str) -> list[Tables]:
             parts.setdefault(value, []).append(part)
     notes = [note for table in tables for note in table.notes]
     return [
-        Tables(value, None, None, joined(found), {}, notes)
+        Tables(value, None, None, None, joined(found), {}, notes)
         for value, found in parts.items()
     ]
