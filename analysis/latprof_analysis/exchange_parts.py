@@ -14,11 +14,11 @@ _LABELS = {
     "response": (0, "response"),
     "request_way": (1, "request's way"),
     "server": (1, "server"),
-    "server_queue": (2, "waiting to be read"),
-    "server_wakeup": (3, "of which for a CPU"),
+    "server_queue": (2, "not yet read"),
+    "server_wakeup": (3, "waiting for CPU"),
     "server_work": (2, "at work"),
     "reply_way": (1, "reply's way"),
-    "reply_pauses": (2, "of which server paused"),
+    "reply_pauses": (2, "server paused"),
 }
 PARTS = tuple(_LABELS)
 SUMMANDS = ("request_way", "server", "reply_way")
@@ -84,7 +84,7 @@ def part_label(name: str, indent: str = "  ") -> str:
     Examples
     --------
     >>> part_label("server_queue"), part_label("request_way+server", "")
-    ('    waiting to be read', "request's way + server")
+    ('    not yet read', "request's way + server")
     """
     found = [_LABELS[part] for part in name.split("+")]
     depth = max(depth for depth, _ in found)

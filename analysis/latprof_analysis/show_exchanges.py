@@ -61,7 +61,7 @@ def exchange_sentence(name: str, figures: dict[str, Any]) -> str:
     ...     "parts": {"response": response}, "slowest": slowest}).split(": ")[1]
     'response max 201 ms, of which 200.5 ms in redis (pid 812)'
     """
-    begin = f"{_way(name)}, {_exchanges(figures['exchanges'])}"
+    begin = f"{ends_of(name)}, {_exchanges(figures['exchanges'])}"
     parts = figures["parts"]
     whole = next((part for part in _OTHER_END if part in parts), None)
     if whole is None:
@@ -138,7 +138,7 @@ def _show_parts(name: str, figures: dict[str, Any], console: Console) -> None:
     if not parts:
         return
     columns = _columns(parts)
-    title = f"{_way(name)}: {_exchanges(figures['exchanges'])}"
+    title = f"{ends_of(name)}: {_exchanges(figures['exchanges'])}"
     table = plain_table(console, title, ("part",), (*columns, "share", "n"))
     for part, values in parts.items():
         table.add_row(
@@ -199,12 +199,12 @@ def _ways(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return sorted(found, key=lambda way: -way[1]["exchanges"])
 
 
-def _way(name: str) -> str:
-    """Name the ends, and the protocol where it is not TCP.
+def ends_of(name: str) -> str:
+    """Return the name of a way: its ends, and the protocol where it is not TCP.
 
     Examples
     --------
-    >>> _way("tcp a -> b:80"), _way("udp a -> b:53")
+    >>> ends_of("tcp a -> b:80"), ends_of("udp a -> b:53")
     ('a -> b:80', 'a -> b:53 (udp)')
     """
     protocol, _, ends = name.partition(" ")

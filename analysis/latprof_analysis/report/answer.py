@@ -10,6 +10,7 @@ from latprof_analysis.percentile import percentiles_in_order
 from latprof_analysis.quantiles import samples_needed
 from latprof_analysis.report.parts import KeyFigure
 from latprof_analysis.report.words import bounds, duration_text, number, span
+from latprof_analysis.show_exchanges import exchange_sentences
 from latprof_analysis.text import percent, rate, rate_span
 
 _PARTS = ("end_to_end", "wakeup")
@@ -25,6 +26,8 @@ def answer(document: dict[str, Any]) -> list[str]:
     ['Lost: 2 of 8 udp round trips (25.0%).']
     """
     told = [_stages(document), _fit(document), _loss(document)]
+    # as on a terminal, but for the sign of micro
+    told = [f"{s}.".replace(" us", " µs") for s in exchange_sentences(document)] + told
     found = [text for text in told if text]
     return found or ["These files hold no latencies that a report could show."]
 

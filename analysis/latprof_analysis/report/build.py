@@ -11,6 +11,7 @@ import pandas as pd
 from latprof_analysis.fits.rounds import Floats
 from latprof_analysis.readers.result import concatenated
 from latprof_analysis.report.answer import answer, key_figures
+from latprof_analysis.report.exchange_figures import exchange_sections
 from latprof_analysis.report.fit_figures import fit_parts
 from latprof_analysis.report.fit_text import fit_text
 from latprof_analysis.report.group_figures import group_parts
@@ -49,6 +50,7 @@ def build_report(study: Study, title: str) -> Report:
     kinds = dict(whole_messages(study.messages))
     drawn = dict(list(kinds.items())[:_MOST_KINDS])
     sections = [
+        *exchange_sections(study),
         *_message_sections(study, drawn),
         Section("loss", "Loss by place", _losses(document)),
         Section(

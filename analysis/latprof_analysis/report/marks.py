@@ -19,6 +19,16 @@ SWITCH: Mapping[str, tuple[Scale, Scale]] = {
 WHOLE = "end_to_end"
 # A longer one, as of merged stages, needs the room of two.
 _LONG_NAME = 16
+# Parts of exchanges have the colours of the stages that are most like them.
+_LIKE = {
+    "request's way": "transit",
+    "server": "send_queue",
+    "not yet read": "receive_queue",
+    "waiting for CPU": "qdisc",
+    "at work": "send_queue",
+    "reply's way": "receive_stack",
+    "server paused": "application",
+}
 LEGEND_COLUMNS = "columns"
 # In a figure of fewer pixels than the first a legend has the second's columns.
 LEGEND_ROOM = ((400, 2), (760, 3), (100_000, 7))
@@ -138,23 +148,25 @@ def legend_columns(width: int) -> int:
 
 
 def stage_scale(stages: Sequence[str]) -> Spec:
-    """Return the colours of stages, in the order of the path."""
+    """Return the colours of stages, or parts, in the order of the path."""
     return {"domain": list(stages), "range": [stage_colour(name) for name in stages]}
 
 
 def stage_colour(stage: str) -> str:
     """Name a stage's colour; the whole is drawn in ink."""
-    if stage == WHOLE:
-        return colour("ink")
-    return colour(stage if stage in STAGES else "merged")
+    return colour("ink" if stage == WHOLE else _colour_name(stage))
+
+
+def _colour_name(stage: str) -> str:
+    name = _LIKE.get(stage, stage)
+    return name if name in STAGES else "merged"
 
 
 def on_stage_scale(stages: Sequence[str]) -> Spec:
     """Return the colours of text upon stages."""
-    names = [stage if stage in STAGES else "merged" for stage in stages]
     return {
         "domain": list(stages),
-        "range": [colour(f"on-{name}") for name in names],
+        "range": [colour(f"on-{_colour_name(name)}") for name in stages],
     }
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
+from latprof_analysis.fits.rounds import Floats
 from latprof_analysis.quantiles import rank
 from latprof_analysis.report.marks import (
     duration_expr,
@@ -45,7 +47,12 @@ def stage_means(messages: pd.DataFrame, group: pd.Series) -> pd.DataFrame:
         all messages of the group, also those without that stage), ``share`` and
         where it begins and ends on a bar of length 1.
     """
-    times = pd.DataFrame(named_stages(messages)).fillna(0.0)
+    return means_by_group(named_stages(messages), group)
+
+
+def means_by_group(stages: Mapping[str, Floats], group: pd.Series) -> pd.DataFrame:
+    """Return what `stage_means` does, of the times in each stage; NaN: none."""
+    times = pd.DataFrame(stages).fillna(0.0)
     grouped = times.groupby(group.array, observed=True, sort=True)
     means, counts = grouped.mean(), grouped.size()
     tidy = means.stack().rename("mean_ns").reset_index()
@@ -73,7 +80,7 @@ def by_size(kind: str, messages: pd.DataFrame) -> Figure:
         alt=f"Stacked bars, one for each size of {kind}: "
         f"{biggest} takes {_range(share)} of the mean time.",
         data=means,
-        charts=[Chart({"share": _bars(means, "message size")})],
+        charts=[Chart({"share": share_bars(means, "message size", "end to end")})],
         main=True,
     )
 
@@ -95,7 +102,11 @@ def by_percentile(kind: str, messages: pd.DataFrame) -> Figure:
         "Slow ones are often simply large: compare with the sizes.",
         alt=f"Stacked bars, one for each band of percentiles of {kind}: {text}.",
         data=means,
-        charts=[Chart({"share": _bars(means, "percentiles of end to end")})],
+        charts=[
+            Chart(
+                {"share": share_bars(means, "percentiles of end to end", "end to end")}
+            )
+        ],
         main=True,
     )
 
@@ -150,7 +161,8 @@ def _range(share: pd.Series) -> str:
     return f"{low}%" if low == high else f"{low} to {high}%"
 
 
-def _bars(means: pd.DataFrame, title: str) -> Spec:
+def share_bars(means: pd.DataFrame, title: str, whole: str) -> Spec:
+    """Draw a stacked bar for each group: shares of the mean of the whole."""
     stages = list(dict.fromkeys(means["stage"]))
     groups = list(dict.fromkeys(means["group"]))
     ends = _ends(means)
@@ -162,7 +174,7 @@ def _bars(means: pd.DataFrame, title: str) -> Spec:
             middle="(datum.from_share + datum.to_share) / 2",
         ),
         "layer": [
-            _stacks(stages, title),
+            _stacks(stages, title, whole),
             _names_on_bars(stages, title),
             *(_at_the_end(ends, field, dy) for field, dy in (("mean", -6), ("n", 7))),
         ],
@@ -184,14 +196,14 @@ def _ends(means: pd.DataFrame) -> list[dict[str, str]]:
     ]
 
 
-def _stacks(stages: list[str], title: str) -> Spec:
+def _stacks(stages: list[str], title: str, whole: str) -> Spec:
     return {
         "mark": {"type": "bar", "stroke": colour("card"), "strokeWidth": 1},
         "encoding": {
             "x": {
                 "field": "from_share",
                 "type": "quantitative",
-                "title": "share of the mean end to end",
+                "title": f"share of the mean {whole}",
                 "scale": {"domain": [0, _ROOM], "nice": False},
                 "axis": {
                     "format": ".0%",
