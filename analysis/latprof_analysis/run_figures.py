@@ -17,11 +17,10 @@ from latprof_analysis.fits.rate_caveats import (
     slowed_by_sender,
 )
 from latprof_analysis.histogram import Histogram
-from latprof_analysis.run_setup import packets_of, reply_mode_of
+from latprof_analysis.run_setup import known_transit_ns, packets_of, reply_mode_of
 from latprof_analysis.scans.kind_totals import KindTotals
 from latprof_analysis.scans.totals import MessageTotals
 from latprof_analysis.stages import BLANK
-from latprof_analysis.text import NS_PER_SECOND
 
 _BEHIND_TCP = ("qdisc", "transit")
 
@@ -119,19 +118,6 @@ def one_way(
         smallest = figures["smallest"]
         if smallest:
             protocol = name.split()[0]
-            known_ns = _known_transit_ns(protocol, smallest["size_bytes"], lab)
+            known_ns = known_transit_ns(protocol, smallest["size_bytes"], lab)
             found[name] = smallest | {"known_ns": known_ns}
     return found
-
-
-def _known_transit_ns(
-    protocol: str, size_bytes: int, lab: Mapping[str, Any] | None
-) -> float | None:
-    if not lab or lab["known"]["kind"] == "veth":
-        return None
-    known = lab["known"]
-    delay_ns = float(known["delay_ns"])
-    if not known["rate_bps"] or known["rate_is_token_bucket"]:
-        return delay_ns
-    wire_bytes = float(packets_of(lab, protocol).wire_bytes(size_bytes))
-    return delay_ns + wire_bytes * 8 * NS_PER_SECOND / float(known["rate_bps"])

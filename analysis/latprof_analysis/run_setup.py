@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from latprof_analysis.fits.fit_result import ReplyMode
+from latprof_analysis.text import NS_PER_SECOND
 from latprof_analysis.wire import Packets
 
 
@@ -67,6 +68,28 @@ def packets_of(lab: Mapping[str, Any] | None, protocol: str) -> Packets:
     packets = make(mtu_bytes=mtu, ip_version=version)
     header = int(lab["known"]["link_header_bytes"])
     return replace(packets, overhead_bytes=packets.overhead_bytes + header)
+
+
+def known_transit_ns(
+    protocol: str, size_bytes: int, lab: Mapping[str, Any] | None
+) -> float | None:
+    """Return how long a message takes on a lab's link that is idle; None: not known.
+
+    Parameters
+    ----------
+    protocol : {'tcp', 'udp'}
+    size_bytes : int
+    lab : mapping or None
+        ``lab`` of run.json.
+    """
+    if not lab or lab["known"]["kind"] == "veth":
+        return None
+    known = lab["known"]
+    delay_ns = float(known["delay_ns"])
+    if not known["rate_bps"] or known["rate_is_token_bucket"]:
+        return delay_ns
+    wire_bytes = float(packets_of(lab, protocol).wire_bytes(size_bytes))
+    return delay_ns + wire_bytes * 8 * NS_PER_SECOND / float(known["rate_bps"])
 
 
 def setup_of(run: Mapping[str, Any]) -> RunSetup:

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from latprof_analysis.stages import STAGES
+from latprof_analysis.likely_cause import likely_cause, stage_times
+from latprof_analysis.run_setup import known_transit_ns
 from latprof_analysis.text import (
     NOT_ENOUGH,
     duration,
@@ -188,22 +189,33 @@ def _show_fit_notes(protocol: str, fit: dict[str, Any], console: Console) -> Non
         show_line(console, f" {protocol}: {caveat}", "dim")
 
 
-def slowest_sentence(row: dict[str, Any]) -> str:
-    """Say in one sentence where the slowest message spent its time."""
-    stages = {name: row[f"{name}_ns"] for name in STAGES}
-    parts = sorted(
-        ((ns, name) for name, ns in stages.items() if ns is not None), reverse=True
-    )
-    where = ", ".join(f"{duration(ns)} in {name}" for ns, name in parts[:3] if ns)
-    again, wakeup = row["retransmits"], row["wakeup_ns"]
-    lost = f"; {plural(again, 'segment')} sent again" if again else ""
-    slept = f"; its reader waited {duration(wakeup)} for a CPU" if wakeup else ""
+def slowest_cause(row: dict[str, Any], lab: dict[str, Any] | None = None) -> str:
+    """Say why the slowest message was slow, which it was, and whose."""
+    known_ns = known_transit_ns(row["protocol"], row["size_bytes"] or 0, lab)
+    ends = " to ".join(_process(row, end) for end in ("sender", "reader"))
     return (
-        f"The slowest message was {row['protocol']} {row['kind']} {row['sequence']} "
-        f"of {row['size_bytes']} bytes to {row['destination_address']} port "
-        f"{row['destination_port']}: {duration(row['end_to_end_ns'])}, of which "
-        f"{where}{slept}{lost}."
+        f"slowest message, {duration(row['end_to_end_ns'])}: "
+        f"{likely_cause(row, known_ns)}; {row['protocol']} {row['kind']} "
+        f"{row['sequence']} of {row['size_bytes']} bytes, {ends}"
     )
+
+
+def slowest_sentence(row: dict[str, Any], lab: dict[str, Any] | None = None) -> str:
+    """Say the same, and where it went, and in which stages its time did."""
+    parts = sorted(((ns, name) for name, ns in stage_times(row).items()), reverse=True)
+    where = ", ".join(f"{duration(ns)} in {name}" for ns, name in parts[:3])
+    wakeup, again = row["wakeup_ns"], row["retransmits"]
+    slept = f", {duration(wakeup)} of it without a CPU" if wakeup else ""
+    lost = f", {plural(again, 'segment')} sent again" if again else ""
+    return (
+        f"{slowest_cause(row, lab)} at {row['destination_address']} port "
+        f"{row['destination_port']}; {where}{slept}{lost}"
+    )
+
+
+def _process(row: dict[str, Any], end: str) -> str:
+    name, pid = row[f"{end}_comm"], row[f"{end}_pid"]
+    return f"{name or 'unknown'} ({'pid not known' if pid is None else f'pid {pid}'})"
 
 
 def setup_sentence(summary: dict[str, Any]) -> str:

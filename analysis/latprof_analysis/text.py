@@ -42,6 +42,31 @@ def percent(share: float | None) -> str:
     return NOT_ENOUGH if share is None else f"{100 * share:.1f}%"
 
 
+def short_duration(ns: float | None) -> str:
+    """Write a duration in ns where there is little room: two digits, or three.
+
+    Examples
+    --------
+    >>> [short_duration(ns) for ns in (1_370_000, 999_400, 100_400_000, 40, None)]
+    ['1.4ms', '999us', '100ms', '40ns', '-']
+    """
+    return duration(ns, 2).replace(" ", "")
+
+
+def short_percent(share: float | None) -> str:
+    """Write a share of the whole in percent, without the sign.
+
+    Examples
+    --------
+    >>> [short_percent(share) for share in (0.928, 0.004, 0.0, 1.0, None)]
+    ['93', '0.4', '0', '100', '-']
+    """
+    if share is None:
+        return NOT_ENOUGH
+    value = 100 * share
+    return f"{value:.1f}" if 0.05 <= value < 1 else f"{value:.0f}"
+
+
 def with_interval(
     estimate: dict[str, Any] | None, write: Write, scale: float = 1.0
 ) -> str:

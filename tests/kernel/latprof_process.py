@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
+import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -111,6 +115,29 @@ def run(*words: str, **options: Any) -> Latprof:
     process = Latprof(*words, **options)
     process.finish()
     return process
+
+
+def screen_of(*words: str, columns: int, **options: Any) -> tuple[int, list[str]]:
+    """Run latprof on a terminal of so many columns; its exit status, its plain lines.
+
+    Only stdout is the terminal, so that no progress bar is in them.
+    """
+    ours, its = os.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+    environment |= {"TERM": "xterm"}
+    try:
+        latprof = Latprof(*words, stdout=its, env=environment, **options)
+        os.close(its)
+        read = b""
+        with suppress(OSError):  # EIO: nobody has the terminal any more
+            while some := os.read(ours, 1 << 16):
+                read += some
+        status = latprof.finish()
+    finally:
+        os.close(ours)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", read.decode())
+    return status, plain.replace("\r\n", "\n").splitlines()
 
 
 def _pids() -> list[int]:

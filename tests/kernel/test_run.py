@@ -12,7 +12,7 @@ import pytest
 from latprof_agent.join.message_rows import COLUMNS
 from latprof_agent.sinks.round_trip_rows import COLUMNS as ROUND_TRIP_COLUMNS
 from latprof_analysis.stages import STAGES
-from latprof_process import FIRST, Latprof, kill, run
+from latprof_process import FIRST, Latprof, kill, run, screen_of
 
 PLAIN = ("--rate", "0", "--delay", "0")
 
@@ -109,8 +109,30 @@ def test_the_files_have_their_columns_and_one_row_for_each_message(out):
     assert (parts == measured["end_to_end_ns"]).all()
 
 
-def test_the_text_fits_80_columns_and_names_what_was_asked(out):
-    latprof = run("run", "--rounds=12", f"--out={out}")
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_the_first_screen_is_one_at_any_width(tmp_path, columns):
+    words = () if columns == 100 else ("--rounds=12",)  # as by default at 100
+    status, lines = screen_of(
+        "run", *words, "--out=here", columns=columns, cwd=tmp_path
+    )
+
+    assert status == 0, lines
+    assert max(map(len, lines)) <= columns
+    heads = next(line for line in lines if line.startswith("stage")).split()
+    assert heads.count("p50") == 4  # request and reply of both protocols
+    (answer,) = [x for x in lines if x.startswith("udp: ")]
+    assert "of the time in" in answer
+    assert "response p50" in answer
+    assert lines[-1] == "next: latprof report here"
+    if columns == 100:
+        assert len(lines) <= 40, lines
+        assert heads.count("p99") == 4  # of 1000 messages or more
+        assert "p99" in answer
+        assert not [line for line in lines if " - " in line]
+
+
+def test_all_has_every_figure_in_80_columns(out):
+    latprof = run("run", "--all", "--rounds=12", f"--out={out}")
 
     assert latprof.process.returncode == 0, latprof.err
     lines = latprof.out.splitlines()
@@ -123,7 +145,9 @@ def test_the_text_fits_80_columns_and_names_what_was_asked(out):
         "100 Mbit/s",
         "2 ms + hosts",
         "transit of 18 B, udp reply",
-        "The slowest message was",
+        "slowest message, ",
+        "emulator ab: ",
+        "partial: ",
         "overhead: probes",
         f"folder: {out}",
     ):

@@ -62,7 +62,7 @@ def test_the_scan_of_a_run_has_the_figures_of_its_summary(tmp_path, monkeypatch,
 def test_what_met_the_measuring_of_our_cost_counts_and_is_in_no_percentile(tmp_path):
     out = tmp_path / "run"
     words = (*LAB, "--protocol=tcp", "--sizes=64", "--duration=2.5")
-    latprof = run("run", f"--out={out}", *words)
+    latprof = run("run", "--verbose", f"--out={out}", *words)
 
     assert latprof.process.returncode == 0, latprof.err
     rows = pd.read_csv(out / "messages.csv", low_memory=False)

@@ -17,7 +17,13 @@ from latprof_analysis.scans.scan import scan_runs
 from latprof_analysis.stages import BLANK
 from made_runs import SIZES, as_parquet, messages, round_trips, write_run, write_table
 
-PERCENTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99, "p99.9_ns": 0.999}
+PERCENTILES = {
+    "p50_ns": 0.5,
+    "p90_ns": 0.9,
+    "p95_ns": 0.95,
+    "p99_ns": 0.99,
+    "p99.9_ns": 0.999,
+}
 
 
 def figures(found: scan.Scan) -> str:

@@ -13,7 +13,7 @@ from latprof_agent.join.message_rows import MESSAGE, messages_of
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.sinks.summary import summarize
-from latprof_agent.sinks.terminal import show
+from latprof_agent.sinks.terminal import show_all
 from rich.console import Console
 
 XMIT = {"quantity": "xmit", "state": "exact", "reason": "", "remedy": ""}
@@ -51,14 +51,14 @@ def summary_of(tmp_path):
 
 def shown(summary: dict) -> str:
     console = Console(file=io.StringIO(), width=200)
-    show(summary, console)
+    show_all(summary, console)
     return console.file.getvalue()
 
 
 def test_datagrams_unread_at_close_are_a_line_of_their_own(summary_of):
     summary = summary_of(unread_at_close=63)
     assert summary["unread_at_close"] == 63
-    (line,) = [x for x in shown(summary).splitlines() if "unread" in x]
+    (line,) = [x for x in shown(summary).splitlines() if x.startswith("unread")]
     assert line.startswith("unread at close: 63 datagrams")
     assert "unread" not in shown(summary_of())
 

@@ -38,21 +38,23 @@ def run(options: argparse.Namespace) -> int:
 
         with progress_bar(enabled=not options.quiet) as progress:
             outcome = session.run(checked, progress, interrupt)
-    _show(outcome.summary, as_json=options.json)
+    _show(outcome.summary, as_json=options.json, everything=options.all)
     if outcome.failure:
         print(f"latprof: {outcome.failure}", file=sys.stderr)
         return outcome.failure.exit_code
     return 0
 
 
-def _show(summary: dict[str, Any], *, as_json: bool) -> None:
+def _show(summary: dict[str, Any], *, as_json: bool, everything: bool) -> None:
     if as_json:
         print(json.dumps(summary, indent=2))
         return
+    from latprof_analysis.first_screen import show_first
     from rich.console import Console
 
-    from latprof_agent.sinks.terminal import show
+    from latprof_agent.sinks.terminal import show_all
 
+    show = show_all if everything else show_first
     # only a terminal needs its lines broken; a file's reader may search in them
     show(summary, Console(soft_wrap=not sys.stdout.isatty()))
 

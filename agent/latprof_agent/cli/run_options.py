@@ -10,7 +10,7 @@ from latprof_agent.cli import units
 
 DEFAULT_RATE_BPS = 100_000_000
 DEFAULT_DELAY_NS = 1_000_000
-DEFAULT_SECONDS = 5.0
+DEFAULT_SECONDS = 6.0  # for a p99, of 1000 messages or more
 ANY_CPU = "any"
 FOR_GENERATOR = (
     *("sizes", "reply", "wire", "nagle", "duration", "rounds", "warmup", "interval"),
@@ -273,6 +273,15 @@ def _add_output(group: Any) -> None:
         "--json",
         action="store_true",
         help="print the summary as JSON on stdout, all else on stderr",
+    )
+    group.add_argument(
+        "-v",
+        "--verbose",
+        "--all",
+        dest="all",
+        action="store_true",
+        help="show all that is known: each way with p90, p99.9, max and n, the fit's "
+        "caveats, counters, costs and partial stamps (default: one screen)",
     )
     group.add_argument(
         "--quiet", action="store_true", help="no progress bar (default: on a terminal)"

@@ -1,4 +1,4 @@
-"""A run's summary on the terminal: what was asked first, then how sure it is.
+"""A run's whole summary on the terminal: every table, then how sure it is.
 
 Reads the summary document only; computes nothing.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from latprof_analysis.first_screen import answers, losses
 from latprof_analysis.show import (
     FEW,
     setup_sentence,
@@ -17,12 +18,15 @@ from latprof_analysis.show import (
     slowest_sentence,
 )
 from latprof_analysis.text import counts, duration, percent, plural
+from latprof_analysis.ways import pairs_of
 from rich.console import Console
 
 
-def show(summary: dict[str, Any], console: Console) -> None:
-    """Print everything."""
+def show_all(summary: dict[str, Any], console: Console) -> None:
+    """Print everything; `first_screen.show_first` prints what matters first."""
     show_line(console, setup_sentence(summary))
+    for sentence in answers(summary, pairs_of(summary["kinds"])):
+        show_line(console, sentence, "bold")
     for kind, figures in summary["kinds"].items():
         show_stages(kind, figures, console)
     for protocol, figures in summary["round_trips"].items():
@@ -31,7 +35,9 @@ def show(summary: dict[str, Any], console: Console) -> None:
         show_line(console, FEW, "dim")
     show_link(summary, console)
     if summary["slowest"]:
-        show_line(console, "\n" + slowest_sentence(summary["slowest"]))
+        show_line(console, "\n" + slowest_sentence(summary["slowest"], summary["lab"]))
+    if lost := losses(summary):
+        show_line(console, f"\nlost: {lost}", "yellow")
     _show_certainty(summary, console)
     for warning in summary["warnings"]:
         show_line(console, f"warning: {warning}", "bold yellow")

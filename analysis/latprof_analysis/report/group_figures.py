@@ -29,6 +29,7 @@ from latprof_analysis.scans.kind_totals import PERCENTILES
 _LOOKS: Mapping[str, tuple[str, list[int]]] = {
     "p50": ("ink", [1, 0]),
     "p90": ("transit", [8, 3]),
+    "p95": ("receive_stack", [6, 2, 2, 2]),
     "p99": ("receive_queue", [4, 3]),
     "p99.9": ("mark-2", [2, 2]),
 }

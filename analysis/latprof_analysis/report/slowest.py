@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from latprof_analysis.likely_cause import stage_times
 from latprof_analysis.report.marks import (
     duration_axis,
     duration_expr,
@@ -16,7 +17,6 @@ from latprof_analysis.report.marks import (
 )
 from latprof_analysis.report.parts import Chart, Figure, Missing, Part, Spec, Text
 from latprof_analysis.report.words import bytes_text, duration_text, listed
-from latprof_analysis.stages import STAGES, STAMPS, merged_name
 from latprof_analysis.text import plural
 
 
@@ -40,22 +40,6 @@ def slowest_sentence(row: dict[str, Any]) -> str:
         f"{row.get('sequence', 'without a number')} of {bytes_text(row['size_bytes'])}"
         f": {duration_text(row['end_to_end_ns'])}, of which {where}{slept}{lost}."
     )
-
-
-def stage_times(row: dict[str, Any]) -> dict[str, int]:
-    """Return the times of the stages that took any, by the names of `merged_name`.
-
-    Examples
-    --------
-    >>> stage_times({"send_ns": 2, "queue_ns": 9, "read_ns": 9, "send_queue_ns": 7})
-    {'send_queue': 7}
-    """
-    there = {name: bool(row.get(f"{name}_ns")) for name in STAMPS}
-    return {
-        merged_name(stage, there): int(row[f"{stage}_ns"])
-        for stage in STAGES
-        if row.get(f"{stage}_ns")
-    }
 
 
 def slowest_figure(row: dict[str, Any]) -> Figure:

@@ -17,7 +17,7 @@ from latprof_analysis.stages import BLANK, STAGES, STAMPS, merged_name
 _COUNTS = (
     *("messages", "complete", "left_out", "bytes", "packets", "retransmits", "resent"),
 )
-PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 
 Ints = NDArray[np.int64]
 

@@ -81,7 +81,9 @@ def _show_runs(document: dict[str, Any], console: Console, everything: bool) -> 
     show_tails(groups, console)
     show_order(groups, console)
     if document["slowest"]:
-        show_line(console, "\n" + slowest_sentence(document["slowest"]))
+        show_line(
+            console, "\n" + slowest_sentence(document["slowest"], document.get("lab"))
+        )
 
 
 def answers(document: dict[str, Any]) -> list[str]:

@@ -1,0 +1,92 @@
+"""Ways of messages in pairs: what goes to a server, and what comes back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+_TO = " -> "
+_AT_PORT = re.compile(r":\d+$")
+OURS = ("request", "reply")  # kinds of latprof's own generator
+
+
+class Pair(NamedTuple):
+    """Two ways between the same ends, or one where nothing came back.
+
+    `ways` holds figures of a summary's ``kinds``: by ``request`` and ``reply``, or by
+    ``messages`` where it is not known which end is the server.
+    """
+
+    name: str
+    ways: dict[str, dict[str, Any]]
+
+    @property
+    def messages(self) -> int:
+        """How many messages went both ways."""
+        return sum(figures["messages"] for figures in self.ways.values())
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether latprof's own generator sent them."""
+        return _TO not in self.name and set(self.ways) <= set(OURS)
+
+
+def pairs_of(kinds: Mapping[str, dict[str, Any]]) -> list[Pair]:
+    """Pair the ways of a summary's ``kinds``: the generator's, then the largest.
+
+    Examples
+    --------
+    >>> ways = ("tcp a -> b:80", "tcp b:80 -> a", "tcp request", "tcp reply")
+    >>> for pair in pairs_of({way: {"messages": 1} for way in ways}):
+    ...     print(pair.name, list(pair.ways))
+    tcp ['request', 'reply']
+    tcp a -> b:80 ['request', 'reply']
+    """
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for kind, figures in kinds.items():
+        name, way = _named(kind)
+        found.setdefault(name, {})[way] = figures
+    pairs = [Pair(name, _in_order(ways)) for name, ways in found.items()]
+    ours = [pair for pair in pairs if pair.is_ours]
+    others = [pair for pair in pairs if not pair.is_ours]
+    return ours + sorted(others, key=lambda pair: -pair.messages)
+
+
+def _named(kind: str) -> tuple[str, str]:
+    """Name the pair that a kind belongs to, and its way in it."""
+    protocol, _, rest = kind.partition(" ")
+    if rest in OURS:
+        return protocol, rest
+    sender, to, receiver = rest.partition(_TO)
+    if not to:
+        return kind, "messages"
+    if _AT_PORT.search(receiver):
+        return kind, "request"
+    if _AT_PORT.search(sender):
+        return f"{protocol} {receiver}{_TO}{sender}", "reply"
+    return kind, "messages"
+
+
+def _in_order(ways: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {way: ways[way] for way in (*OURS, "messages") if way in ways}
+
+
+def time_by_stage(pair: Pair) -> dict[str, float]:
+    """Return the share of each stage in the time of both ways together.
+
+    Examples
+    --------
+    >>> way = {"qdisc": (3, 2.0), "transit": (3, 6.0), "end_to_end": (3, 8.0)}
+    >>> stages = {name: {"n": n, "mean_ns": ns} for name, (n, ns) in way.items()}
+    >>> time_by_stage(Pair("tcp", {"request": {"stages": stages}}))
+    {'qdisc': 0.25, 'transit': 0.75}
+    """
+    sums: dict[str, float] = {}
+    for figures in pair.ways.values():
+        for name, stage in figures["stages"].items():
+            if stage["n"]:
+                sums[name] = sums.get(name, 0.0) + stage["n"] * stage["mean_ns"]
+    sums.pop("wakeup", None)  # a part of receive_queue
+    whole = sums.pop("end_to_end", 0.0)
+    return {name: time / whole for name, time in sums.items()} if whole else {}

@@ -1,0 +1,244 @@
+"""The first screen of a run: what is on it, and that it fits the terminal.
+
+The summaries were written by real runs: as by default, an overload, losses, three
+rounds only, and another program.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from latprof_analysis.aligned import Column, Group, table_lines
+from latprof_analysis.first_screen import show_first
+from latprof_analysis.likely_cause import likely_cause
+from latprof_analysis.ways import pairs_of, time_by_stage
+from rich.console import Console
+
+SUMMARIES = {
+    path.stem: json.loads(path.read_text())
+    for path in (Path(__file__).parents[1] / "data" / "summaries").glob("*.json")
+}
+WIDTHS = (80, 100, 200)
+
+
+def screen(summary: dict, width: int = 100) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    show_first(summary, console)
+    return console.file.getvalue().splitlines()
+
+
+def tables(lines: list[str]) -> dict[str, list[str]]:
+    """Tables by their first head, from the head to the last row."""
+    found = {}
+    for i, line in enumerate(lines):
+        for name in ("stage", "response", "the link"):
+            if line.startswith(f"{name} "):
+                end = next(j for j in range(i, len(lines)) if not lines[j])
+                found[name] = lines[i:end]
+    return found
+
+
+def redis(ways: int = 1) -> dict:
+    """A summary as of redis-benchmark and a server that were both seen."""
+    summary = copy.deepcopy(SUMMARIES["iperf3"])
+    ours = SUMMARIES["default"]["kinds"]
+    summary["kinds"] = {}
+    for i in range(ways):
+        there, back = f"redis-benchmark -> redis-server:{7777 + i}", "tcp request"
+        summary["kinds"][f"tcp {there}"] = ours[back] | {"messages": 9000 - i}
+        client, _, server = there.partition(" -> ")
+        summary["kinds"][f"tcp {server} -> {client}"] = ours["tcp reply"]
+    return summary
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", sorted(SUMMARIES))
+def test_no_line_is_wider_than_the_terminal_and_at_100_columns_40_are_enough(
+    name, width
+):
+    lines = screen(SUMMARIES[name], width)
+    assert max(map(len, lines)) <= width
+    assert width < 100 or len(lines) <= 40
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", sorted(SUMMARIES))
+def test_no_column_and_no_row_tells_nothing(name, width):
+    for lines in tables(screen(SUMMARIES[name], width)).values():
+        for row in lines[1:]:
+            assert set(row.split()[1:]) - {"-"}, row
+        ends = [found.end() for found in re.finditer(r"\S+", lines[0])]
+        for end in ends[1:] if lines[0].startswith("stage") else []:
+            cells = {row[:end].split(" ")[-1] for row in lines[1:] if len(row) >= end}
+            assert cells - {"-"}, (end, lines)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_all_four_ways_stand_side_by_side_with_their_p99_and_share(width):
+    lines = screen(SUMMARIES["default"], width)
+    heads = tables(lines)["stage"][0].split()
+    for column in ("p50", "p99"):
+        assert heads.count(column) == 4
+    assert heads.count("share") + heads.count("%") == 4
+    assert heads.count("p95") == (4 if width == 200 else 0)
+    assert not [line for line in lines if line.startswith("-:")]  # nothing is too few
+
+
+def test_the_answer_names_the_stage_that_has_most_of_both_ways_time():
+    summary = SUMMARIES["default"]
+    sums = dict.fromkeys(("transit", "end_to_end"), 0.0)
+    for way in ("tcp request", "tcp reply"):
+        for name in sums:
+            stage = summary["kinds"][way]["stages"][name]
+            sums[name] += stage["n"] * stage["mean_ns"]
+    share = f"{100 * sums['transit'] / sums['end_to_end']:.1f}%"
+    (line,) = [x for x in screen(summary) if x.startswith("tcp: ")]
+    assert line.startswith(f"tcp: {share} of the time in transit; response p50 ")
+    assert line.endswith("; none lost")
+
+
+def test_the_order_is_answer_stages_sizes_link_losses_slowest_warnings_folder():
+    text = "\n".join(screen(SUMMARIES["loss"]))
+    told = (
+        *("ping-pong", "\ntcp: ", "\nudp: ", "\nstage ", "\nresponse ", "the link"),
+        *("\nlost: ", "\nslowest message", "\nwarning: ", " records, ", "\nfolder: "),
+        "\nnext: latprof report runs/loss",
+    )
+    places = [text.find(one) for one in told]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_losses_are_named_by_place_with_the_emulators_own_counts():
+    (line,) = [x for x in screen(SUMMARIES["overload"]) if x.startswith("lost:")]
+    dropped = SUMMARIES["overload"]["link_counters"]["emulator"]["ab"]["dropped_queue"]
+    assert line == f"lost: {dropped} packets (a to b) in the link's queue"
+    text = " ".join(screen(SUMMARIES["loss"], 200))
+    assert "packets (119 a to b, 99 b to a) on the link" in text
+    assert "72 segments of 62 messages sent again" in text
+    assert not [x for x in screen(SUMMARIES["default"]) if x.startswith("lost:")]
+
+
+def test_a_sign_for_too_few_is_explained_only_where_it_stands():
+    summary = copy.deepcopy(SUMMARIES["default"])
+    sizes = summary["round_trips"]["tcp"]["sizes"]
+    sizes["18"]["p50_ns"] = None
+    (line,) = [x for x in screen(summary) if x.startswith("-:")]
+    assert "p99 1000" in line
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_ways_of_other_programs_are_paired_and_the_rest_is_counted(width):
+    lines = screen(redis(5), width)
+    title = next(line for line in lines if line.startswith("    ") and "tcp" in line)
+    shown = len(re.findall(r"tcp redis-benchmark", title))
+    assert 2 <= shown <= 3
+    i = lines.index(title)
+    assert lines[i + 1].split() == ["request", "reply"] * shown
+    assert f"and {10 - 2 * shown} more ways: --all" in lines
+    assert max(map(len, lines)) <= width
+    assert len(lines) <= 40
+
+
+def test_the_way_to_the_servers_port_is_the_request():
+    kinds = {"tcp b:80 -> a": {"messages": 1}, "tcp a -> b:80": {"messages": 2}}
+    (pair,) = pairs_of(kinds)
+    assert pair.name == "tcp a -> b:80"
+    assert [f["messages"] for f in pair.ways.values()] == [2, 1]
+    assert list(pair.ways) == ["request", "reply"]
+
+
+def test_a_kind_that_no_end_is_known_of_stands_alone():
+    (other,) = pairs_of({"tcp other": {"messages": 1}})
+    assert (other.name, list(other.ways)) == ("tcp other", ["messages"])
+
+
+def test_stages_of_both_ways_share_all_the_time():
+    (pair,) = [p for p in pairs_of(SUMMARIES["default"]["kinds"]) if p.name == "udp"]
+    assert sum(time_by_stage(pair).values()) == pytest.approx(1, abs=1e-9)
+
+
+MS = 1_000_000
+STAMPS = dict.fromkeys(
+    ("created_ns", "send_ns", "queue_ns", "xmit_ns", "arrive_ns", "ready_ns"), 1
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "known_ns", "cause"),
+    [
+        ({"qdisc_ns": 12 * MS, "transit_ns": MS}, None, "waited 12 ms in its sender's"),
+        (
+            {"transit_ns": 19 * MS, "retransmits": 1},
+            MS,
+            "1 segment sent again, whole 18 ms later",
+        ),
+        (
+            {"receive_queue_ns": 6 * MS, "wakeup_ns": 5 * MS},
+            None,
+            "its reader waited 5 ms for a CPU",
+        ),
+        (
+            {"receive_queue_ns": 6 * MS, "wakeup_ns": MS},
+            None,
+            "its receiver had not read for 5 ms",
+        ),
+        (
+            {"transit_ns": 6 * MS, "send_queue_ns": 1000},
+            6 * MS,
+            "its own bytes and the delay take 6 ms",
+        ),
+        # what it always needs is no cause where something else came on top
+        (
+            {"transit_ns": 6 * MS, "send_queue_ns": 2 * MS},
+            6 * MS,
+            "waited 2 ms in its sender's socket",
+        ),
+        ({"transit_ns": 99 * MS}, MS, "waited 98 ms on the link beside its own"),
+        ({}, None, "no part of its time is known"),
+    ],
+)
+def test_the_likely_cause_is_what_took_most_beyond_what_the_link_needs(
+    row, known_ns, cause
+):
+    assert likely_cause(STAMPS | row, known_ns).startswith(cause)
+
+
+def test_the_slowest_message_has_its_cause_first_then_names_and_pids_of_both_ends():
+    (line,) = [x for x in screen(SUMMARIES["default"], 400) if x.startswith("slowest")]
+    row = SUMMARIES["default"]["slowest"]
+    cause, which = line.split("; ")
+    assert cause.startswith("slowest message, 9.89 ms: its reader waited ")
+    for end in ("sender", "reader"):
+        assert f"{row[f'{end}_comm']} (pid {row[f'{end}_pid']})" in which
+
+
+texts = st.text(alphabet="ab 1.", max_size=9).map(str.strip)
+
+
+@given(
+    st.lists(texts, min_size=1, max_size=5).flatmap(
+        lambda rows: st.tuples(
+            st.just(rows),
+            st.lists(
+                st.lists(texts, min_size=len(rows), max_size=len(rows)),
+                min_size=1,
+                max_size=4,
+            ),
+        )
+    )
+)
+def test_every_row_of_a_table_ends_each_column_at_the_same_place(made):
+    rows, columns = made
+    group = Group("of", [Column("n", [f"{c}|" for c in cells]) for cells in columns])
+    lines = table_lines("name", rows, [group])
+    bars = {tuple(m.end() for m in re.finditer(r"\|", x)) for x in lines[2:]}
+    assert len(bars) == 1
+    assert all(line == line.rstrip() for line in lines)
