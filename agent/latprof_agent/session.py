@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from latprof_analysis.offered_load import overloads
+
 from latprof_agent.capture.capture import Capture, open_capture
 from latprof_agent.capture.cost import AgentCost
 from latprof_agent.errors import LatprofError, WorkloadError
@@ -32,7 +34,11 @@ from latprof_agent.workload.user_command import Command
 
 Progress = Callable[[str, int, float, float], None]  # what, messages, done, planned
 
+Notice = Callable[[str], None]  # what the user should know before the run is over
+
 SETTLE_SECONDS = 0.1  # for packets on the way when the generator ends
+# By which messages that are over have been told of, and are in the totals.
+TOLD_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,8 @@ def run(
     progress: Progress,
     interrupt: Interrupt,
     table: tuple[Probe, ...] = PROBES,
+    *,
+    notice: Notice = lambda _text: None,
 ) -> Outcome:
     """Do one run; raises LatprofError only where nothing was recorded."""
     check_free(options.out)
@@ -80,6 +88,8 @@ def run(
         lab = stack.enter_context(Lab(options.link)) if options.in_lab else None
         interrupt.check()
         session = _Session(options, capabilities, interrupt, progress, lab)
+        for text in session.overloads():
+            notice(text)
         return session.run(table)
 
 
@@ -124,6 +134,11 @@ class _Session:
         finally:
             if self._command:
                 self._command.close()
+
+    def overloads(self) -> list[str]:
+        """Say what is known to go wrong before anything is sent."""
+        told = {"workload": self._workload(), "lab": self._lab()}
+        return list(overloads(told, self.options.protocols))
 
     def _make_command(self) -> Command | None:
         if not self.options.command:
@@ -174,6 +189,7 @@ class _Session:
             "capabilities": with_last_devices(told["capabilities"], passed, link),
             "link_counters": counters,
         }
+        self._progress("summing up", 0, 0, 0)
         summary = summarize(sink, description, self._cost.as_dict())
         folder.remove_logs()  # first, since they take room on a full disk
         try:
@@ -208,24 +224,26 @@ class _Session:
         if protocol == "udp":
             recorder.capture.expect_udp()
         generator.start()
-        started = time.monotonic()
         try:
             while generator.running():
                 if self.interrupt.seen:
                     generator.stop()
                 generator.check_responder()
                 recorder.step_for(STEP_SECONDS)
-                elapsed = time.monotonic() - started
-                if plan.rounds:
-                    done, planned = totals.sent, plan.rounds * len(plan.sizes)
-                    self._progress(protocol, totals.sent, done, planned)
-                else:
-                    self._progress(
-                        protocol, totals.sent, elapsed, plan.duration_seconds
-                    )
+                self._show_progress(plan, totals)
         finally:
             generator.stop()
             self._finish_generator(generator, sink.folder)
+
+    def _show_progress(self, plan: PingPong, totals: RoundTripTotals) -> None:
+        protocol, sent = totals.protocol, totals.sent
+        if plan.rounds:
+            self._progress(protocol, sent, sent, plan.rounds * len(plan.sizes))
+            return
+        gone = totals.seconds_since_first()
+        self._progress(protocol, sent, gone, plan.duration_seconds)
+        if gone > plan.duration_seconds + TOLD_SECONDS:
+            self._progress(f"{protocol}: what is late, and its replies", 0, 0, 0)
 
     def _finish_generator(self, generator: Generator, folder: RunFolder) -> None:
         try:
@@ -253,7 +271,6 @@ class _Session:
 
     def _describe(self, folder: RunFolder, state: str) -> dict[str, Any]:
         uname = platform.uname()
-        lab = self.lab
         return {
             "format": 1,
             "state": state,
@@ -264,18 +281,25 @@ class _Session:
             "kernel": uname.release,
             "machine": uname.machine,
             "clock": "CLOCK_MONOTONIC, one host",
-            "workload": {
-                "plan": None if self.options.command else asdict(self.options.plan),
-                "command": list(self.options.command),
-                "server_command": self.options.server_command,
-                "runs": self._runs,
-            },
-            "lab": lab
-            and {
-                "link": asdict(self.options.link),
-                "known": lab.known,
-                "settings": lab.settings,
-                "addresses": {"a": lab.a_address, "b": lab.b_address},
-            },
+            "workload": self._workload(),
+            "lab": self._lab(),
             "capabilities": [c.as_dict() for c in self.capabilities],
+        }
+
+    def _workload(self) -> dict[str, Any]:
+        return {
+            "plan": None if self.options.command else asdict(self.options.plan),
+            "command": list(self.options.command),
+            "server_command": self.options.server_command,
+            "runs": self._runs,
+        }
+
+    def _lab(self) -> dict[str, Any] | None:
+        if not self.lab:
+            return None
+        return {
+            "link": asdict(self.options.link),
+            "known": self.lab.known,
+            "settings": self.lab.settings,
+            "addresses": {"a": self.lab.a_address, "b": self.lab.b_address},
         }

@@ -111,6 +111,8 @@ def _remarks(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"lost: {lost}", "yellow"
     if summary["slowest"]:
         yield slowest_cause(summary["slowest"], summary["lab"]), ""
+    for note in summary.get("notes", ()):
+        yield f"note: {note}", "dim"
     for warning in summary["warnings"]:
         yield f"warning: {warning}", "bold yellow"
 

@@ -117,17 +117,19 @@ def run(*words: str, **options: Any) -> Latprof:
     return process
 
 
-def screen_of(*words: str, columns: int, **options: Any) -> tuple[int, list[str]]:
+def screen_of(
+    *words: str, columns: int, shown: str = "stdout", **options: Any
+) -> tuple[int, list[str]]:
     """Run latprof on a terminal of so many columns; its exit status, its plain lines.
 
-    Only stdout is the terminal, so that no progress bar is in them.
+    Only one stream is the terminal: stdout has no progress bar, `shown="stderr"` has.
     """
     ours, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
     environment |= {"TERM": "xterm"}
     try:
-        latprof = Latprof(*words, stdout=its, env=environment, **options)
+        latprof = Latprof(*words, env=environment, **{shown: its}, **options)
         os.close(its)
         read = b""
         with suppress(OSError):  # EIO: nobody has the terminal any more

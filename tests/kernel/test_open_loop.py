@@ -15,6 +15,7 @@ import sys
 
 import pandas as pd
 import pytest
+from latprof_process import screen_of
 from undisturbed import hidden_messages
 
 RUN = [sys.executable, "-m", "latprof_agent", "run", "--quiet", "--json"]
@@ -32,6 +33,26 @@ PARTS += ["receive_stack_ns", "receive_queue_ns"]
 pytestmark = pytest.mark.skipif(
     not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1"
 )
+
+
+def test_an_overload_is_told_before_and_after_and_what_is_late_is_waited_for(tmp_path):
+    words = ("--protocol=udp", "--interval=1ms", "--duration=1", "--rate=50mbit")
+    words = (*words, "--qdisc=tbf", "--out=here")
+    status, lines = screen_of("run", *words, columns=200, shown="stderr", cwd=tmp_path)
+    assert status == 0
+    text = "\n".join(lines)
+    warning = "udp offers 141 Mbit/s each way (mean 17.6 kB with headers every 1 ms)"
+    assert f"latprof: warning: {warning} to a link of 50 Mbit/s" in text
+    assert text.index("warning") < text.index("100%") < text.index("what is late")
+    summary = json.loads((tmp_path / "here" / "summary.json").read_text())
+    assert summary["warnings"][0].startswith(warning)
+    trips = pd.read_csv(tmp_path / "here" / "round_trips.csv")
+    assert (trips["lost"] == 0).all()
+    # the last message was due after 1 s, and leaves when all bytes before it have:
+    # a second of 140.9 Mbit/s at 50 takes 1.818 s longer, less what a bucket and the
+    # last messages' random sizes make
+    late_s = (trips["sent_ns"] - trips["intended_ns"]).iloc[-1] / 1e9
+    assert late_s == pytest.approx(1.818, rel=0.05)
 
 
 class Run:

@@ -192,8 +192,8 @@ def test_percentiles_by_size_are_numpys_of_the_rows_within_the_histogram() -> No
         exact = np.quantile(times.astype("float64"), p, method="inverted_cdf")
         assert one.latency_ns == pytest.approx(exact, rel=0.004)
         assert one.n == len(times)
-    # 500 of each size: enough for p90 (100), too few for p99 (1000)
-    assert set(figure.data["percentile"]) == {"p50", "p90"}
+    # 500 of each size: enough for p95 (200), too few for p99 (1000)
+    assert set(figure.data["percentile"]) == {"p50", "p90", "p95"}
     fold = parts[-1]
     assert isinstance(fold, Fold)
     assert len(table_of(fold.parts).rows) == rows["size_bytes"].nunique()

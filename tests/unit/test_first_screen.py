@@ -23,7 +23,7 @@ from rich.console import Console
 
 SUMMARIES = {
     path.stem: json.loads(path.read_text())
-    for path in (Path(__file__).parents[1] / "data" / "summaries").glob("*.json")
+    for path in (Path(__file__).parent / "summaries").glob("*.json")
 }
 WIDTHS = (80, 100, 200)
 

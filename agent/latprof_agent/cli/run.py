@@ -37,12 +37,16 @@ def run(options: argparse.Namespace) -> int:
         from latprof_agent.cli.progress_bar import progress_bar
 
         with progress_bar(enabled=not options.quiet) as progress:
-            outcome = session.run(checked, progress, interrupt)
+            outcome = session.run(checked, progress, interrupt, notice=_warn)
     _show(outcome.summary, as_json=options.json, everything=options.all)
     if outcome.failure:
         print(f"latprof: {outcome.failure}", file=sys.stderr)
         return outcome.failure.exit_code
     return 0
+
+
+def _warn(text: str) -> None:
+    print(f"latprof: warning: {text}", file=sys.stderr)
 
 
 def _show(summary: dict[str, Any], *, as_json: bool, everything: bool) -> None:

@@ -33,9 +33,9 @@ EXAMPLES = """\
 examples:
   latprof run                            a link of 100 Mbit/s and 1 ms each way
   latprof run --rate 0 --delay 0         two namespaces joined by plain veth
-  latprof run --protocol udp --interval 1ms --duration 10
-  latprof run --qdisc tbf --rate 20mbit --sizes 64,1k,64k
-  latprof run --loss 0.01 --loss-burst 3
+  latprof run --protocol udp --interval 2ms --spin      70 of the 100 Mbit/s
+  latprof run --qdisc tbf --rate 20mbit --protocol tcp
+  latprof run --protocol udp --loss 0.01 --sizes 64,1400   a packet a message
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab -- curl http://127.0.0.1/
 
@@ -220,7 +220,8 @@ def _add_link(group: Any) -> None:
         type=units.number(0, 0.999, float),
         default=0.0,
         metavar="RATIO",
-        help="packet loss ratio, from 0 to 0.999 (default: 0)",
+        help="share of packets lost, from 0 to 0.999; a message of n packets loses one "
+        "or more in 1-(1-RATIO)^n (default: 0)",
     )
     group.add_argument(
         "--loss-burst",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 from latprof_analysis.scans.grouped import FEW
 from latprof_analysis.scans.trip_totals import TripTotals
 from latprof_analysis.stages import PROBE_STATISTICS
+from latprof_analysis.text import NS_PER_SECOND
 
 from latprof_agent.join.message_rows import Ints
 from latprof_agent.sinks.round_trip_rows import RoundTrips
@@ -48,6 +50,11 @@ class RoundTripTotals:
         answered = (lost == 0) & ~met
         order = (sequence - self._first_sequence)[answered] // self._size_count
         self._parts.append((size_bytes[answered], rtt_ns[answered], order))
+
+    def seconds_since_first(self) -> float:
+        """How long ago the first was sent; 0 before."""
+        first_ns = self._figures.first_ns
+        return (time.monotonic_ns() - first_ns) / NS_PER_SECOND if first_ns else 0.0
 
     def arrays(self) -> tuple[Ints, Ints, Ints]:
         """Sizes, round trip times and rounds of what was answered and undisturbed."""

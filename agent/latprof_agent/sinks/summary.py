@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from latprof_analysis.offered_load import expected_losses, overloads
 from latprof_analysis.run_figures import one_way, round_trip_fit
 from latprof_analysis.scans.totals import MessageTotals
 from latprof_analysis.scans.ways import MOST_WAYS
@@ -63,7 +64,10 @@ def summarize(
         "capabilities": description["capabilities"],
         "cost": agent_cost | run.tally.probe_cost,
     }
-    return summary | {"warnings": warnings_of(summary)}
+    return summary | {
+        "notes": list(expected_losses(description, list(run.round_trips))),
+        "warnings": warnings_of(summary),
+    }
 
 
 def _no_exchange(counts: dict[tuple[str, str], int]) -> dict[str, dict[str, int]]:
@@ -107,6 +111,7 @@ def warnings_of(summary: dict[str, Any]) -> list[str]:
         )
     if summary["state"] == "interrupted":
         found.append("the run was interrupted: figures cover the time until then")
+    found += overloads(summary, list(summary["round_trips"]))
     for protocol, figures in summary["round_trips"].items():
         found += _of_round_trips(protocol, figures)
     return found

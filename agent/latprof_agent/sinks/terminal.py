@@ -39,6 +39,8 @@ def show_all(summary: dict[str, Any], console: Console) -> None:
     if lost := losses(summary):
         show_line(console, f"\nlost: {lost}", "yellow")
     _show_certainty(summary, console)
+    for note in summary["notes"]:
+        show_line(console, f"note: {note}", "dim")
     for warning in summary["warnings"]:
         show_line(console, f"warning: {warning}", "bold yellow")
     show_line(console, f"\nfolder: {summary['folder']}")
