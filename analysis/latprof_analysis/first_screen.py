@@ -34,7 +34,7 @@ from latprof_analysis.text import (
     short_percent,
     with_interval,
 )
-from latprof_analysis.ways import Pair, pairs_of, time_by_stage
+from latprof_analysis.ways import Pair, pairs_of, seen_of, time_by_stage
 
 MOST_PAIRS = 3
 # Lines for a row of each size and for remarks; where there are many remarks, there
@@ -153,9 +153,9 @@ def _ways(pair: Pair) -> str:
     told = []
     for way, figures in pair.ways.items():
         whole = figures["stages"].get("end_to_end")
-        text = f"{plural(figures['messages'], way.removesuffix('s'))}"
-        told.append(f"{text} {_median_and_tail(whole)}" if whole else text)
-    return ", ".join(told)
+        seen = f"seen {seen_of(figures).where or 'in part'} only"
+        told.append(f"{way} {_median_and_tail(whole) if whole else seen}")
+    return "; ".join(told)
 
 
 def _median_and_tail(figures: Mapping[str, Any]) -> str:
@@ -168,7 +168,11 @@ def _median_and_tail(figures: Mapping[str, Any]) -> str:
 
 def _stage_table(pairs: Sequence[Pair], width: int) -> list[str]:
     """Write the stages of as many pairs as fit, or of one that does not."""
-    pairs = [pair for pair in pairs if any(f["stages"] for f in pair.ways.values())]
+    pairs = [
+        pair
+        for pair in pairs
+        if any(s.stages for s in map(seen_of, pair.ways.values()))
+    ]
     lines: list[str] = []
     for n in range(min(MOST_PAIRS, len(pairs)), 0, -1):
         for layout in _LAYOUTS:
@@ -192,8 +196,8 @@ def _stage_lines(pairs: Sequence[Pair], layout: _Layout) -> list[str]:
             pair.name,
             [
                 Group(
-                    f"{pair.name} {way}" if ours else way,
-                    _way_columns(figures["stages"], stages, layout),
+                    _way_title(pair, way, ours=ours),
+                    _way_columns(seen_of(figures).stages, stages, layout),
                 )
                 for way, figures in pair.ways.items()
             ],
@@ -204,14 +208,19 @@ def _stage_lines(pairs: Sequence[Pair], layout: _Layout) -> list[str]:
     return lines[1:] if ours else lines
 
 
+def _way_title(pair: Pair, way: str, *, ours: bool) -> str:
+    title = f"{pair.name} {way}" if ours else way
+    return f"{title} {seen_of(pair.ways[way]).where}".rstrip()
+
+
 def _stages_of(pairs: Sequence[Pair]) -> list[str]:
     """Name the stages that are not rare, in the order of the path."""
     found = {
         name
         for pair in pairs
-        for figures in pair.ways.values()
-        for name, stage in figures["stages"].items()
-        if stage["n"] and stage["n"] >= _enough(figures["complete"])
+        for seen in map(seen_of, pair.ways.values())
+        for name, stage in seen.stages.items()
+        if stage["n"] and stage["n"] >= _enough(seen.messages)
     }
     order = [*STAGES, "wakeup", "end_to_end"]
     return sorted(found, key=lambda n: (order.index(n.rsplit("+", 1)[-1]), n))

@@ -80,16 +80,20 @@ def show_stages(kind: str, figures: dict[str, Any], console: Console) -> None:
     n, whole = figures["messages"], figures["complete"]
     seen = "all" if whole == n else f"{whole} of {n}"
     title = f"{kind}: {plural(n, 'message')}, {seen} seen from end to end"
-    table = titled_table(console, title, "stage", *COLUMNS, "share", "n")
-    for stage, values in figures["stages"].items():
-        table.add_row(
-            shown(PART_OF.get(stage, stage)),
-            *durations(values),
-            percent(values["share_of_end_to_end"]),
-            str(values["n"]),
-            style="bold" if stage == "end_to_end" else "",
-        )
-    console.print(table)
+    if figures["stages"]:
+        table = titled_table(console, title, "stage", *COLUMNS, "share", "n")
+        for stage, values in figures["stages"].items():
+            table.add_row(
+                shown(PART_OF.get(stage, stage)),
+                *durations(values),
+                percent(values["share_of_end_to_end"]),
+                str(values["n"]),
+                style="bold" if stage == "end_to_end" else "",
+            )
+        console.print(table)
+    else:
+        show_line(console, f"\n{title}", "bold")
+    _show_halves(figures.get("halves"), console)
     again = figures["retransmits"]
     packets = f"packets: {figures['packets']}"
     if kind.startswith("tcp"):
@@ -97,6 +101,18 @@ def show_stages(kind: str, figures: dict[str, Any], console: Console) -> None:
         packets += f" (in {figures['resent']} messages)" if again else ""
     show_line(console, f" {packets}", "yellow" if again else "dim")
     _show_left_out(figures, "message", console)
+
+
+def _show_halves(halves: dict[str, Any] | None, console: Console) -> None:
+    """Show the stages of messages of which one end was seen."""
+    if not halves or not halves["stages"]:
+        return
+    title = f"of {plural(halves['messages'], 'message')} seen at one end only"
+    table = titled_table(console, title, "stage", *COLUMNS, "n")
+    for stage, values in halves["stages"].items():
+        name = shown(PART_OF.get(stage, stage))
+        table.add_row(name, *durations(values), str(values["n"]))
+    console.print(table)
 
 
 def show_round_trips(protocol: str, figures: dict[str, Any], console: Console) -> None:

@@ -72,6 +72,73 @@ def _in_order(ways: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {way: ways[way] for way in (*OURS, "messages") if way in ways}
 
 
+class Seen(NamedTuple):
+    """Of so many messages of a way the stages, and where they were seen."""
+
+    messages: int
+    stages: dict[str, dict[str, Any]]
+    where: str = ""  # empty: from end to end
+
+
+_HALVES = {
+    "at the sender": ("application", "send_queue", "qdisc"),
+    "at the receiver": ("receive_stack", "receive_queue"),
+}
+
+
+def seen_of(figures: Mapping[str, Any]) -> Seen:
+    """Return the stages of whole messages; of halves where no message is whole.
+
+    Examples
+    --------
+    >>> half = {"messages": 7, "stages": {"qdisc": {"n": 7, "p50_ns": 9}}}
+    >>> seen_of({"complete": 0, "stages": {}, "halves": half}).where
+    'at the sender'
+    """
+    halves = figures.get("halves") or {"messages": 0, "stages": {}}
+    if figures["complete"] or not halves["messages"]:
+        return Seen(figures["complete"], figures["stages"])
+    there = {name.rsplit("+", 1)[-1] for name in halves["stages"]}
+    where = [end for end, stages in _HALVES.items() if there & set(stages)]
+    return Seen(halves["messages"], halves["stages"], " or ".join(where) or "in part")
+
+
+# Losses are fewer: this many have another cause.
+_UNSEEN_SHARE = 0.2
+
+
+def unseen_ends(document: Mapping[str, Any]) -> str:
+    """Say why most messages have one end only; nothing where they have both.
+
+    In a lab both ends are watched from the start: there such a message was lost.
+
+    Parameters
+    ----------
+    document : mapping
+        A summary, or what `analyze` makes of runs.
+
+    Examples
+    --------
+    >>> kinds = {"tcp message": {"messages": 9, "complete": 9}}
+    >>> unseen_ends({"kinds": kinds, "lab": None, "workload": {"plan": None}})
+    ''
+    """
+    kinds = document.get("kinds", {})
+    messages = sum(figures["messages"] for figures in kinds.values())
+    unseen = messages - sum(figures["complete"] for figures in kinds.values())
+    if (
+        document.get("lab")
+        or not document.get("workload")
+        or unseen <= _UNSEEN_SHARE * messages
+    ):
+        return ""
+    return (
+        f"{unseen} of {messages} messages were seen at one end only: the other end is "
+        "older than the run, outside the command's cgroup, or on another host; to see "
+        "both, start both in COMMAND"
+    )
+
+
 def time_by_stage(pair: Pair) -> dict[str, float]:
     """Return the share of each stage in the time of both ways together.
 

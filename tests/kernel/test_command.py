@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -182,3 +184,61 @@ def test_a_server_that_cannot_start_is_told(tmp_path):
     )
     assert done.returncode == 1
     assert "the server ended with status 7 before it listened" in done.stderr
+
+
+@pytest.fixture
+def redis_port(tmp_path):
+    """A redis-server that is older than any run of the test."""
+    if not shutil.which("redis-server"):
+        pytest.skip("redis-server is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ("--port", str(port), "--save", "", "--dir", str(tmp_path))
+    server = subprocess.Popen(["redis-server", *words], stdout=subprocess.DEVNULL)
+
+    def answers():
+        try:
+            with socket.create_connection(("127.0.0.1", port), 1):
+                return True
+        except OSError:
+            return False
+
+    wait_until(answers, "a redis-server that answers")
+    yield port
+    server.terminate()
+    server.wait(DEADLINE_SECONDS)
+
+
+def test_of_a_server_that_is_older_the_reason_is_said_and_the_folder_is_read(
+    tmp_path, redis_port
+):
+    folder = tmp_path / "run"
+    bench = ("redis-benchmark", "-p", str(redis_port), "-n", "500", "-c", "5")
+    status, out, error = _run(folder, "--", *bench, "-q", "-t", "set,get")
+    assert status == 0, error
+    assert "were seen at one end only: the other end is older than the run" in out
+    rows = pd.read_csv(folder / "messages.csv")
+    # each set and each get, and what it asks of the server at first
+    assert rows["sender_comm"].eq("redis-benchmark").sum() >= 1000
+    assert rows["end_to_end_ns"].isna().all()
+
+    analyzed = {}
+    for words in (("analyze",), ("analyze", "--all"), ("analyze", "--json")):
+        analyzed[words] = _analysis(*words, str(folder))
+    assert "older than the run" in analyzed["analyze",]
+    counted = json.loads(analyzed["analyze", "--json"])["kinds"]
+    assert sum(figures["messages"] for figures in counted.values()) == len(rows)
+    assert "older than the run" in _analysis("report", str(folder))
+    assert (folder / "report.html").stat().st_size > 1000
+
+
+def _analysis(*words):
+    done = subprocess.run(
+        [*LATPROF, *words],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return " ".join(done.stdout.split())

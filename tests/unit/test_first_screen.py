@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from latprof_analysis.aligned import Column, Group, table_lines
 from latprof_analysis.first_screen import show_first
 from latprof_analysis.likely_cause import likely_cause
-from latprof_analysis.ways import pairs_of, time_by_stage
+from latprof_analysis.show import show_stages
+from latprof_analysis.ways import pairs_of, time_by_stage, unseen_ends
 from rich.console import Console
 
 SUMMARIES = {
@@ -242,3 +243,53 @@ def test_every_row_of_a_table_ends_each_column_at_the_same_place(made):
     bars = {tuple(m.end() for m in re.finditer(r"\|", x)) for x in lines[2:]}
     assert len(bars) == 1
     assert all(line == line.rstrip() for line in lines)
+
+
+def halves_of(figures: dict, stages: tuple[str, ...]) -> dict:
+    """Figures of messages of which one end was seen, as `MessageTotals` has them."""
+    left = {name: dict(figures["stages"][name]) for name in stages}
+    for stage in left.values():
+        del stage["share_of_end_to_end"]
+    half = {"messages": figures["messages"], "stages": left}
+    return figures | {"complete": 0, "stages": {}, "halves": half}
+
+
+def one_end() -> dict:
+    """A run whose server was older: requests leave, replies come."""
+    summary = redis()
+    there, back = summary["kinds"]
+    summary["kinds"] = {
+        there: halves_of(summary["kinds"][there], ("send_queue", "qdisc")),
+        back: halves_of(summary["kinds"][back], ("receive_stack", "receive_queue")),
+    }
+    return summary | {"slowest": None}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_of_messages_with_one_end_the_half_that_was_seen_is_shown(width):
+    lines = screen(one_end(), width)
+    assert "request seen at the sender only; reply seen at the receiver only" in (
+        " ".join(" ".join(lines).split())
+    )
+    table = tables(lines)["stage"]
+    rows = ["send_queue", "qdisc", "receive_stack", "receive_queue"]
+    assert [row.split()[0] for row in table[1:]] == rows
+    assert not {"share", "%"} & set(table[0].split())  # of what is not known
+    assert max(map(len, lines)) <= width
+
+
+def test_why_one_end_was_not_seen_is_said_unless_a_lab_had_both():
+    kinds, run = one_end()["kinds"], {"workload": {"plan": None}, "lab": None}
+    text = unseen_ends(run | {"kinds": kinds})
+    n = sum(figures["messages"] for figures in kinds.values())
+    assert text.startswith(f"{n} of {n} messages were seen at one end only")
+    assert "older than the run, outside the command's cgroup, or on another" in text
+    assert unseen_ends(run | {"kinds": kinds, "lab": {"known": {}}}) == ""
+    assert unseen_ends(run | {"kinds": SUMMARIES["default"]["kinds"]}) == ""
+    # several runs that have nothing in common tell of no lab
+    assert unseen_ends({"kinds": kinds, "workload": None, "lab": None}) == ""
+    console = Console(file=io.StringIO(), width=100)
+    for kind, figures in kinds.items():
+        show_stages(kind, figures, console)
+    assert "seen at one end only" in console.file.getvalue()
+    assert "send_queue" in console.file.getvalue()

@@ -9,6 +9,7 @@ from latprof_analysis.run_figures import one_way, round_trip_fit
 from latprof_analysis.scans.totals import MessageTotals
 from latprof_analysis.scans.ways import MOST_WAYS
 from latprof_analysis.text import NS_PER_SECOND
+from latprof_analysis.ways import unseen_ends
 
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_sink import RunSink
@@ -109,6 +110,8 @@ def warnings_of(summary: dict[str, Any]) -> list[str]:
             f"{summary['stamps_backwards']} stages had a negative duration and are "
             "left out; please report it with the run folder"
         )
+    if unseen := unseen_ends(summary):
+        found.append(unseen)
     if summary["state"] == "interrupted":
         found.append("the run was interrupted: figures cover the time until then")
     found += overloads(summary, list(summary["round_trips"]))

@@ -172,7 +172,8 @@ def _one_ways(
             if way.empty or first not in way or last not in way:
                 continue
             delay = way[last] - way[first]
-            missing, backwards = delay.isna(), delay < 0
+            # without the sender's half the size is missing, too
+            missing, backwards = delay.isna() | way["size_bytes"].isna(), delay < 0
             kept = way[~missing & ~backwards]
             left_out = counted(
                 {"a stamp is missing": missing, "stamps run backwards": backwards}

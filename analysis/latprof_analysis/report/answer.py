@@ -12,6 +12,7 @@ from latprof_analysis.report.parts import KeyFigure
 from latprof_analysis.report.words import bounds, duration_text, number, span
 from latprof_analysis.show_exchanges import exchange_sentences
 from latprof_analysis.text import percent, rate, rate_span
+from latprof_analysis.ways import unseen_ends
 
 _PARTS = ("end_to_end", "wakeup")
 _QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
@@ -25,7 +26,7 @@ def answer(document: dict[str, Any]) -> list[str]:
     >>> answer({"round_trips": {"udp": {"sent": 8, "lost": 2}}})
     ['Lost: 2 of 8 udp round trips (25.0%).']
     """
-    told = [_stages(document), _fit(document), _loss(document)]
+    told = [_stages(document), _fit(document), _loss(document), unseen_ends(document)]
     # as on a terminal, but for the sign of micro
     told = [f"{s}.".replace(" us", " µs") for s in exchange_sentences(document)] + told
     found = [text for text in told if text]

@@ -131,7 +131,11 @@ def _queueing(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _most_frequent(rows: pd.DataFrame) -> tuple[int, pd.DataFrame]:
-    """Messages of one size: only those may be held against each other."""
+    """Messages of one size: only those may be held against each other.
+
+    Of a message whose sender was not seen the size is not known.
+    """
+    rows = rows[rows["size_bytes"].notna()]
     size = findings.most_frequent(rows["size_bytes"])
     return size, rows[rows["size_bytes"] == size]
 

@@ -31,6 +31,7 @@ from latprof_analysis.text import (
     rate_span,
     with_interval,
 )
+from latprof_analysis.ways import unseen_ends
 
 _TOLD = 5  # wrong rows, and change points, one by one
 
@@ -64,7 +65,7 @@ def _show_runs(document: dict[str, Any], console: Console, everything: bool) -> 
     show_exchange_tables(document, console)
     for kind, figures in document["kinds"].items():
         show_stages(kind, figures, console)
-        if everything:
+        if everything and figures["stages"]:
             _show_parts(kind, figures, console)
     for protocol, figures in document["round_trips"].items():
         show_round_trips(protocol, figures, console)
@@ -111,7 +112,8 @@ def answers(document: dict[str, Any]) -> list[str]:
         if trains:
             told = f"{with_interval(trains, rate)}, by dispersion of trains"
             found.append(f"{kind}: the link carries {told}")
-    return found
+    unseen = unseen_ends(document)
+    return [*found, unseen] if unseen else found
 
 
 def _but_for(fit: dict[str, Any]) -> str:
