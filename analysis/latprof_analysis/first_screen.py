@@ -270,9 +270,11 @@ def _trip_table(
 
 
 def _spread(sizes: list[str], most: int) -> list[str]:
-    """Choose so many, from the first to the last."""
-    step = max(1.0, (len(sizes) - 1) / (most - 1))
-    return [sizes[round(i * step)] for i in range(min(most, len(sizes)))]
+    """Choose so many, from the first to the last; a line for the rest is one, too."""
+    if len(sizes) <= most + 1:
+        return sizes
+    step = (len(sizes) - 1) / (most - 1)
+    return [sizes[round(i * step)] for i in range(most)]
 
 
 def _bytes(label: str) -> int:
@@ -379,12 +381,18 @@ def losses(summary: Mapping[str, Any]) -> str:
         "in a qdisc": _ways_lost({e: _dropped(link[e]) for e in "ab" if e in link}),
         "datagrams at a full socket": summary["counters"].get(_AT_SOCKET, 0),
         "datagrams unread at close": summary["unread_at_close"],
+        "answered after the time-out": _late(summary["workload"]),
     }
     told = [f"{n} {place}" for place, n in places.items() if n]
     again = sum(figures["retransmits"] for figures in summary["kinds"].values())
     resent = plural(sum(f["resent"] for f in summary["kinds"].values()), "message")
     told += [f"{plural(again, 'segment')} of {resent} sent again"] if again else []
     return ", ".join(told)
+
+
+def _late(workload: Mapping[str, Any]) -> int:
+    """Count replies that the generator had given up; its log calls them lost."""
+    return sum(run.get("late", 0) for run in workload["runs"])
 
 
 def _dropped(counted: Mapping[str, Any]) -> int:

@@ -127,6 +127,14 @@ def test_losses_are_named_by_place_with_the_emulators_own_counts():
     assert not [x for x in screen(SUMMARIES["default"]) if x.startswith("lost:")]
 
 
+def test_a_reply_that_came_after_its_time_out_is_called_late():
+    summary = copy.deepcopy(SUMMARIES["default"])
+    summary["workload"]["runs"][1]["late"] = 1
+    lines = screen(summary)
+    assert "lost: 1 answered after the time-out" in lines
+    assert len(lines) <= 40
+
+
 def test_a_sign_for_too_few_is_explained_only_where_it_stands():
     summary = copy.deepcopy(SUMMARIES["default"])
     sizes = summary["round_trips"]["tcp"]["sizes"]

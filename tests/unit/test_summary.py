@@ -22,7 +22,7 @@ DESCRIPTION = {
     "failure": None,
     "folder": "x",
     "kernel": "6.1",
-    "workload": {"plan": None, "command": ["true"]},
+    "workload": {"plan": None, "command": ["true"], "runs": []},
     "lab": None,
     "counters": {},
     "unmatched": {},

@@ -27,6 +27,7 @@ def show_all(summary: dict[str, Any], console: Console) -> None:
     show_line(console, setup_sentence(summary))
     for sentence in answers(summary, pairs_of(summary["kinds"])):
         show_line(console, sentence, "bold")
+    # the exchanges' sentence and table belong here
     for kind, figures in summary["kinds"].items():
         show_stages(kind, figures, console)
     for protocol, figures in summary["round_trips"].items():
