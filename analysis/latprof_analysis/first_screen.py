@@ -21,9 +21,11 @@ from latprof_analysis.show import (
     shown,
     slowest_cause,
 )
+from latprof_analysis.show_exchanges import exchange_sentences, show_exchange_tables
 from latprof_analysis.stages import STAGES
 from latprof_analysis.text import (
     NOT_ENOUGH,
+    NS_PER_SECOND,
     counts,
     duration,
     percent,
@@ -36,7 +38,7 @@ from latprof_analysis.text import (
 )
 from latprof_analysis.ways import Pair, pairs_of, seen_of, time_by_stage
 
-MOST_PAIRS = 3
+MOST_PAIRS, MOST_STALLS = 3, 2
 # Lines for a row of each size and for remarks; where there are many remarks, there
 # are fewer sizes.
 _ROOM, _FEWEST_SIZES = 10, 3
@@ -82,7 +84,8 @@ def show_first(summary: dict[str, Any], console: Console) -> None:
     pairs = pairs_of(summary["kinds"])
     for sentence in answers(summary, pairs):
         show_line(console, sentence, "bold")
-    # the exchanges' sentence and table belong here
+    if not summary["round_trips"]:
+        show_exchange_tables(summary, console, most=1)
     remarks = list(_remarks(summary))
     taken = sum(math.ceil(len(text) / console.width) for text, _ in remarks)
     tables = [
@@ -105,12 +108,24 @@ def show_first(summary: dict[str, Any], console: Console) -> None:
         console.print(shown(f"{name}: {text}"), soft_wrap=True)
 
 
+def _stall(stall: Mapping[str, Any]) -> str:
+    """Say who did not read, and how many messages waited for it."""
+    return (
+        f"stall: {stall['reader_comm']} (pid {stall['reader_pid']}) read nothing for "
+        f"{duration(stall['until_ns'] - stall['from_ns'])}, "
+        f"{stall['after_ns'] / NS_PER_SECOND:.3g} s after the first message: "
+        f"{plural(stall['messages'], 'message')} waited together"
+    )
+
+
 def _remarks(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Say what was lost, what was slow, and what must be known to trust the rest."""
     if lost := losses(summary):
         yield f"lost: {lost}", "yellow"
     if summary["slowest"]:
         yield slowest_cause(summary["slowest"], summary["lab"]), ""
+    for stall in summary.get("stalls", ())[:MOST_STALLS]:
+        yield _stall(stall), ""
     for note in summary.get("notes", ()):
         yield f"note: {note}", "dim"
     for warning in summary["warnings"]:
@@ -126,9 +141,16 @@ def _show_lines(lines: Sequence[str], console: Console) -> None:
 
 
 def answers(summary: Mapping[str, Any], pairs: Sequence[Pair]) -> list[str]:
-    """Say of each protocol where most time went, how long it took, what was lost."""
+    """Say of each protocol where most time went, how long it took, what was lost.
+
+    Of other programs' exchanges their own sentences say more.
+    """
     trips = summary["round_trips"]
+    exchanges = {} if trips else summary.get("exchanges") or {}
+    pairs = [pair for pair in pairs if pair.name not in exchanges]
     found = [_answer(pair, trips.get(pair.name)) for pair in pairs[:MOST_PAIRS]]
+    if exchanges:
+        found = exchange_sentences(dict(summary), MOST_PAIRS) + found
     alone = set(trips) - {pair.name for pair in pairs}
     return [*found, *(f"{name}: {_response(trips[name])}" for name in sorted(alone))]
 

@@ -28,14 +28,16 @@ def show_exchanges(document: dict[str, Any], console: Console) -> None:
     show_exchange_tables(document, console)
 
 
-def exchange_sentences(document: dict[str, Any]) -> list[str]:
+def exchange_sentences(
+    document: dict[str, Any], most: int = MOST_SENTENCES
+) -> list[str]:
     """Say in a sentence for each way how long it took, and where the longest was.
 
-    Those of most exchanges first; of more than six how many there are.
+    Those of most exchanges first; of more than `most` how many there are.
     """
     ways = _ways(document)
-    told = [exchange_sentence(*way) for way in ways[:MOST_SENTENCES]]
-    rest = ways[MOST_SENTENCES:]
+    told = [exchange_sentence(*way) for way in ways[:most]]
+    rest = ways[most:]
     if rest:
         n = sum(figures["exchanges"] for _, figures in rest)
         told.append(f"and {len(rest)} more, {_exchanges(n)}")
@@ -122,13 +124,15 @@ def _idle(row: dict[str, Any]) -> str:
     return ", not yet read" if (row.get("server_queue_ns") or 0) > half else ""
 
 
-def show_exchange_tables(document: dict[str, Any], console: Console) -> None:
+def show_exchange_tables(
+    document: dict[str, Any], console: Console, most: int = MOST_TABLES
+) -> None:
     """Show the parts of the response, a table for each of the first ways."""
     ways = _ways(document)
-    for name, figures in ways[:MOST_TABLES]:
+    for name, figures in ways[:most]:
         _show_parts(name, figures, console)
-    if len(ways) > MOST_TABLES:
-        left = len(ways) - MOST_TABLES
+    if len(ways) > most == MOST_TABLES:
+        left = len(ways) - most
         show_line(console, f" {left} more ways: --json has their parts, too", "dim")
     _show_no_exchange(document.get("no_exchange") or {}, console)
 

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from latprof_analysis.scans.by_way import MOST_WAYS
 from latprof_analysis.scans.grouped import Grouped, distinct
 from latprof_analysis.scans.totals import MessageTotals
 from latprof_analysis.scans.trip_totals import TripTotals
-from latprof_analysis.scans.ways import MOST_WAYS
 from latprof_analysis.stages import BLANK, STAGES, STAMPS
 from message_rows import MessageRows, message
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from latprof_analysis.offered_load import expected_losses, overloads
 from latprof_analysis.run_figures import one_way, round_trip_fit
+from latprof_analysis.scans.by_way import MOST_WAYS
 from latprof_analysis.scans.totals import MessageTotals
-from latprof_analysis.scans.ways import MOST_WAYS
 from latprof_analysis.text import NS_PER_SECOND
 from latprof_analysis.ways import unseen_ends
 

@@ -17,6 +17,7 @@ from latprof_analysis.show import (
     show_stages,
     slowest_sentence,
 )
+from latprof_analysis.show_exchanges import show_exchange_tables
 from latprof_analysis.text import counts, duration, percent, plural
 from latprof_analysis.ways import pairs_of
 from rich.console import Console
@@ -27,7 +28,7 @@ def show_all(summary: dict[str, Any], console: Console) -> None:
     show_line(console, setup_sentence(summary))
     for sentence in answers(summary, pairs_of(summary["kinds"])):
         show_line(console, sentence, "bold")
-    # the exchanges' sentence and table belong here
+    show_exchange_tables(summary, console)
     for kind, figures in summary["kinds"].items():
         show_stages(kind, figures, console)
     for protocol, figures in summary["round_trips"].items():

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_analysis.histogram import record_parts
+from latprof_analysis.scans.by_way import ByWay, coarser
 from latprof_analysis.scans.grouped import FEW, Grouped, distinct, in_groups
 from latprof_analysis.scans.kind_totals import KindTotals, stages_present
 from latprof_analysis.scans.slowest import beats, slowest_row
-from latprof_analysis.scans.ways import ByWay, coarser
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAMPS, missing_code
 
 WARMUP = "warmup"
