@@ -266,7 +266,7 @@ def test_tables_fit_80_columns_and_have_no_empty_one():
     lines = screen(figures_of(many)).splitlines()
     assert max(map(len, lines)) <= 80
     table = lines[next(i for i, line in enumerate(lines) if " part " in line) :]
-    assert table[0].split() == ["part", "p50", "p90", "p99", "max", "share", "n"]
+    assert table[0].split() == ["part", "p50", "p95", "p99", "max", "share", "n"]
     labels = [re.split(r" {2,}", line.strip())[0] for line in table[1:9]]
     assert labels == [
         "response",
