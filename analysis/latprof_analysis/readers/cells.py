@@ -34,7 +34,8 @@ def arrow(module: str) -> Any:
 def blanks(length: int, kind: str) -> Any:
     """Return a column without values."""
     if kind == "text":
-        return pd.Categorical([None] * length, categories=pd.Index([], dtype="str"))
+        none = pd.Index([], dtype="str")
+        return pd.Categorical.from_codes(np.full(length, -1, np.int8), categories=none)
     if kind == "count":
         return pd.array([pd.NA] * length, dtype="Int64")
     return np.full(length, np.nan)
