@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent import cli
-from latprof_agent.cli import units
+from latprof_analysis.cli import units
+from latprof_analysis.cli.program import build_parser
 from latprof_analysis.text import duration, rate, with_interval
 
 
@@ -24,11 +25,23 @@ from latprof_analysis.text import duration, rate, with_interval
         (units.time_ns, "1ms", 1_000_000),
         (units.time_ns, "2.5us", 2500),
         (units.time_ns, "0", 0),
+        (units.duration_seconds, "10s", 10),
+        (units.duration_seconds, "10", 10),
+        (units.duration_seconds, "500ms", 0.5),
+        (units.duration_seconds, "2min", 120),
+        (units.share, "1%", 0.01),
+        (units.share, "0.01", 0.01),
+        (units.share, "0.5 %", 0.005),
+        (units.share, "150%", 1.5),
         (units.size, "64k", 64_000),
         (units.size, "1MiB", 1 << 20),
         (units.sizes, "18,1k", (18, 1000)),
         (units.ring_bytes, "64KiB", 1 << 16),
         (units.ports, "1,65535", (1, 65535)),
+        (units.count, "9223372036854775807", 2**63 - 1),  # no float could hold it
+        (units.percentiles, "p50,99.9,p50", (0.5, 0.999)),
+        (units.either("any", units.count), "any", "any"),
+        (units.either("any", units.count), "3", 3),
     ],
 )
 def test_values_are_read_with_their_units(read, text, value):
@@ -43,8 +56,13 @@ def test_values_are_read_with_their_units(read, text, value):
         (units.rate, "1e3"),
         (units.time_ns, "5"),
         (units.time_ns, ""),
-        (units.interval_ns, "0"),
-        (units.interval_ns, "61s"),
+        (units.within(units.time_ns, "1ns", "60s"), "0"),
+        (units.within(units.time_ns, "1ns", "60s"), "61s"),
+        (units.share, "2x"),
+        (units.share, "5"),  # 5% or 500%?
+        (units.share, "1k"),
+        (units.share, "-1%"),
+        (units.duration_seconds, "1m"),  # of sizes, m is a million
         (units.size, "9" * 19),
         (units.sizes, "64,,64"),
         (units.sizes, "64,64"),
@@ -52,9 +70,11 @@ def test_values_are_read_with_their_units(read, text, value):
         (units.ring_bytes, "2KiB"),
         (units.ring_bytes, "2048MiB"),
         (units.ports, "1,2,3,4,5,6,7,8,9"),
-        (units.number(1, 5), "6"),
-        (units.number(1, 5), "x"),
-        (units.number(0, 1, float), "nan"),
+        (units.within(units.count, "1", "5"), "6"),
+        (units.within(units.count, "1", "5"), "x"),
+        (units.number, "nan"),
+        (units.count, "1.5"),
+        (units.either("any", units.count), "some"),
     ],
 )
 def test_values_out_of_range_are_refused_with_the_rule(read, text):
@@ -66,10 +86,20 @@ def test_values_out_of_range_are_refused_with_the_rule(read, text):
     ("words", "text"),
     [
         ([], "required: COMMAND"),
-        (["walk"], "invalid choice: 'walk'"),
-        (["run", "--interval", "0"], "--interval: must be from 1ns to 60s, got 0"),
+        (["walk"], "COMMAND must be one of run, analyze, compare, "),
+        (["analyse"], "got 'analyse'; did you mean analyze; see latprof --help"),
+        (["--verison"], "arguments: --verison; did you mean --version; see latprof -"),
+        (["run", "--interval", "0"], "--interval must be from 1ns to 60s, got '0'"),
+        (["run", "--loss", "2x"], "--loss must be a share like 1% or 0.01, got '2x'"),
+        (["run", "--loss", "100%"], "--loss must be from 0% to 99.9%, got '100%'"),
         (["run", "--rounds", "1", "--duration", "1"], "not allowed with"),
-        (["run", "--dur", "1"], "--dur"),  # no abbreviations: they change meaning
+        # no abbreviations: they change meaning
+        (["run", "--dur", "1"], "arguments: --dur; did you mean --duration; see latp"),
+        (["run", "--protcol=tcp"], "did you mean --protocol; see latprof run --help"),
+        (["run", "--protcol", "tcp"], "arguments: --protcol; did you mean --protocol"),
+        (["run", "--protocol", "tpc"], "one of tcp, udp, both, got 'tpc'; did you me"),
+        (["run", "redis-benchmark", "-p", "1"], "-p 1; put -- before the COMMAND"),
+        (["compare", "a", "--fail-if-slowr=1%"], "did you mean --fail-if-slower"),
         (["run", "--poisson"], "--poisson: needs --interval"),
         (["run", "--server", "x"], "--server: needs a COMMAND"),
         (["run", "--wire", "clear", "--reply", "20"], "--reply"),
@@ -85,6 +115,29 @@ def test_wrong_usage_is_one_line_and_status_2(capsys, words, text):
     assert len(shown.err.splitlines()) == 1
     assert shown.err.startswith("latprof: ")
     assert text in shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "value"),
+    [
+        (["run", "--loss", "1%"], "loss", 0.01),
+        (["run", "--loss", "0.01"], "loss", 0.01),
+        (["run", "--duration", "10s"], "duration", 10),
+        (["run", "--duration", "10"], "duration", 10),
+        (["run", "--delay", "5ms"], "delay", 5_000_000),
+        (["run", "--rate", "100mbit"], "rate", 100_000_000),
+        (["run", "--mtu", "9k"], "mtu", 9000),
+        (["run", "--client-cpu", "any"], "client_cpu", "any"),
+        (["compare", "a", "b", "--sizes", "18,64k"], "sizes", (18, 64_000)),
+        (["compare", "a", "b", "--smallest", "0.02"], "smallest", 0.02),
+        (["compare", "a", "b", "--fail-if-slower", "5%"], "fail_if_slower", 0.05),
+        (["analyze", "a", "--reply", "1k"], "reply", 1000),
+        (["report", "a", "--reply", "echo"], "reply", "echo"),
+    ],
+)
+def test_every_subcommand_takes_the_same_units(words, option, value):
+    parser = build_parser(cli.SUBCOMMANDS, "1", [words[0]])
+    assert getattr(parser.parse_args(words), option) == value
 
 
 def test_parquet_without_pyarrow_is_refused_before_the_run(capsys, monkeypatch):

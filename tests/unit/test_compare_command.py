@@ -170,9 +170,13 @@ def test_names_from_files_reach_neither_terminal_nor_spreadsheet(compare, tmp_pa
     [
         (["missing", "b"], 1, "cannot read missing: no such file"),
         (["a"], 2, "one input is nothing to compare"),
-        (["a", "b", "--fail-if-slower", "5"], 2, "must be like 5%"),
-        (["a", "b", "--percentile", "100"], 2, "must be like p50,p99.9"),
-        (["a", "b", "--sizes", "x"], 2, "must be like 18,1024"),
+        (
+            ["a", "b", "--fail-if-slower", "5"],
+            2,
+            "must be a share like 1% or 0.01, got '5'",
+        ),
+        (["a", "b", "--percentile", "100"], 2, "must be percentiles like p50,p99.9"),
+        (["a", "b", "--sizes", "x"], 2, "must be a size like 18, 64k or 1MiB"),
         (["a", "b", "--unit", "ms"], 2, "--latency-column and --unit go together"),
         (["a", "b", "--only", "nothing"], 1, "no input has what --only"),
         (["a", "b", "--by", "backend"], 1, "has no such column"),

@@ -81,13 +81,13 @@ def _link(options: argparse.Namespace) -> Any:
         loss=options.loss,
         loss_burst=options.loss_burst,
         queue_bytes=options.queue,
-        mtu=int(options.mtu),
+        mtu=options.mtu,
         offloads=not options.no_offloads,
         ipv6=options.ipv6,
         # the generator sets its own, which needs no leave of the host
         congestion=options.congestion if options.words else None,
         emulator=options.emulator,
-        seed=int(options.seed) or 1,
+        seed=options.seed or 1,
     )
 
 
@@ -111,13 +111,13 @@ def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
 def _plan(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
     from latprof_agent.workload.generator import DEFAULT_SIZES, PingPong
 
-    rounds = int(options.rounds or 0)
+    rounds = options.rounds or 0
     client_cpu, server_cpu = _cpus(options)
     plan = PingPong(
         sizes=options.sizes or DEFAULT_SIZES,
         rounds=rounds,
-        duration_seconds=0.0 if rounds else float(options.duration or DEFAULT_SECONDS),
-        warmup_rounds=int(options.warmup),
+        duration_seconds=0.0 if rounds else options.duration or DEFAULT_SECONDS,
+        warmup_rounds=options.warmup,
         interval_ns=options.interval,
         poisson=options.poisson,
         spin=options.spin,
@@ -128,7 +128,7 @@ def _plan(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         congestion=options.congestion,
         nagle=options.nagle,
         timeout_ns=options.timeout,
-        seed=int(options.seed),
+        seed=options.seed,
     )
     for protocol in protocols:
         plan.check(protocol)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from latprof_agent.cli import units
+from latprof_analysis.cli import units
 
 DEFAULT_RATE_BPS = 100_000_000
 DEFAULT_DELAY_NS = 1_000_000
@@ -26,8 +26,8 @@ Send messages between two network namespaces joined by a link of known rate and
 delay, and show where each of them spent its time, with the known figures beside
 the measured ones. Or run a COMMAND, and show the same of its sockets.
 
-RATE is bit/s (100mbit, 2gbit), TIME has a unit (250us, 1ms, 2s), BYTES may have
-one (64, 16k, 1MiB).
+RATE is in bit/s (100mbit, 2gbit), TIME has a unit (250us, 5ms, 2s), BYTES may
+have one (64, 16k, 1MiB), SHARE is 1% or 0.01.
 """
 EXAMPLES = """\
 examples:
@@ -35,7 +35,7 @@ examples:
   latprof run --rate 0 --delay 0         two namespaces joined by plain veth
   latprof run --protocol udp --interval 2ms --spin      70 of the 100 Mbit/s
   latprof run --qdisc tbf --rate 20mbit --protocol tcp
-  latprof run --protocol udp --loss 0.01 --sizes 64,1400   a packet a message
+  latprof run --protocol udp --loss 1% --sizes 64,1400   a packet a message
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab -- curl http://127.0.0.1/
 
@@ -106,26 +106,26 @@ def _add_timing(group: Any) -> None:
     length = group.add_mutually_exclusive_group()
     length.add_argument(
         "--duration",
-        type=units.number(0.001, 3_600_000, float),
-        metavar="SECONDS",
-        help=f"per protocol (default: {DEFAULT_SECONDS:g})",
+        type=units.within(units.duration_seconds, "1ms", "1000h"),
+        metavar="TIME",
+        help=f"per protocol; seconds without a unit (default: {DEFAULT_SECONDS:g}s)",
     )
     length.add_argument(
         "--rounds",
-        type=units.number(1, 10**9),
+        type=units.within(units.count, "1", "1000000000"),
         metavar="N",
         help="measured rounds, instead of a duration",
     )
     group.add_argument(
         "--warmup",
-        type=units.number(0, 10**9),
+        type=units.within(units.count, "0", "1000000000"),
         default=5,
         metavar="N",
         help="rounds before the measurement (default: 5)",
     )
     group.add_argument(
         "--interval",
-        type=units.interval_ns,
+        type=units.within(units.time_ns, "1ns", "60s"),
         default=0,
         metavar="TIME",
         help="open loop: a message every TIME whether replies came or not, latency "
@@ -143,7 +143,7 @@ def _add_timing(group: Any) -> None:
     )
     group.add_argument(
         "--timeout",
-        type=units.interval_ns,
+        type=units.within(units.time_ns, "1ns", "60s"),
         default=0,
         metavar="TIME",
         help="until a datagram counts as lost (default: adapts to the round "
@@ -152,22 +152,18 @@ def _add_timing(group: Any) -> None:
     for end, what in (("client", "sender"), ("server", "responder")):
         group.add_argument(
             f"--{end}-cpu",
-            type=_cpu,
+            type=units.either(ANY_CPU, units.within(units.count, "0", "8191")),
             metavar="N",
             help=f"CPU of the {what}, or any (default: one for both in a closed loop, "
             "else any)",
         )
     group.add_argument(
         "--seed",
-        type=units.number(0, 2**63 - 1),
+        type=units.within(units.count, "0", str(2**63 - 1)),
         default=1,
         metavar="N",
         help="of random sizes, gaps and losses (default: 1)",
     )
-
-
-def _cpu(text: str) -> int | str:
-    return text if text == ANY_CPU else int(units.number(0, 8191)(text))
 
 
 def _add_command(group: Any) -> None:
@@ -194,7 +190,7 @@ def _add_link(group: Any) -> None:
     )
     group.add_argument(
         "--delay",
-        type=units.time_ns,
+        type=units.within(units.time_ns, "0", "60s"),
         metavar="TIME",
         help="one way (default: 1ms; none with --qdisc or --rate 0)",
     )
@@ -217,22 +213,22 @@ def _add_link(group: Any) -> None:
     )
     group.add_argument(
         "--loss",
-        type=units.number(0, 0.999, float),
+        type=units.within(units.share, "0%", "99.9%"),
         default=0.0,
-        metavar="RATIO",
-        help="share of packets lost, from 0 to 0.999; a message of n packets loses one "
-        "or more in 1-(1-RATIO)^n (default: 0)",
+        metavar="SHARE",
+        help="of packets that the link loses; of messages of n packets 1-(1-SHARE)^n "
+        "lose one or more (default: 0%%)",
     )
     group.add_argument(
         "--loss-burst",
-        type=units.number(0, 10**6, float),
+        type=units.within(units.number, "0", "1000000"),
         default=0.0,
         metavar="N",
         help="mean packets in a burst of losses (default: independent losses)",
     )
     group.add_argument(
         "--mtu",
-        type=units.number(68, 65535),
+        type=units.within(units.size, "68", "65535"),
         default=1500,
         metavar="BYTES",
         help="(default: 1500)",

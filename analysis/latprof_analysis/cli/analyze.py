@@ -7,6 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from latprof_analysis.cli import units
 from latprof_analysis.errors import LatprofError, UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reply",
         metavar="echo|BYTES",
-        type=_reply,
+        type=units.either("echo", units.size),
         help="how the responder answered, where the file does not tell: the factor of "
         "the fit D = aS + b follows from it",
     )
@@ -68,14 +69,6 @@ def check_csv_options(options: argparse.Namespace) -> None:
         raise UsageError("--latency-column and --unit go together")
     if options.size_column and options.latency_column is None:
         raise UsageError("--size-column goes with --latency-column and --unit")
-
-
-def _reply(text: str) -> str | int:
-    if text == "echo":
-        return text
-    if text.isdecimal():
-        return int(text)
-    raise argparse.ArgumentTypeError(f"must be echo or a number of bytes, got {text!r}")
 
 
 def read_study(options: argparse.Namespace, *, thorough: bool) -> Study:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from latprof_analysis.cli import units
 from latprof_analysis.cli.analyze import check_csv_options
 from latprof_analysis.errors import LatprofError, UsageError
 
@@ -42,8 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     judging = parser.add_argument_group("how it is judged")
     judging.add_argument(
         "--smallest",
-        metavar="PERCENT",
-        type=percent,
+        metavar="SHARE",
+        type=units.share,
         default=0.01,
         help="smaller changes count as none (default: 1%%)",
     )
@@ -55,8 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     judging.add_argument(
         "--fail-if-slower",
-        metavar="PERCENT",
-        type=percent,
+        metavar="SHARE",
+        type=units.share,
         help="exit with 1 if a latency (end_to_end, response, rtt; or what --only "
         "names) is slower by more, with its whole interval",
     )
@@ -72,18 +72,18 @@ def _add_choice(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--only",
         metavar="WORD,...",
-        type=_words,
+        type=units.words,
         default=(),
         help="only these stages, protocols, kinds or ends: end_to_end, response, rtt, "
         "server, udp, reply",
     )
     group.add_argument(
-        "--sizes", metavar="BYTES,...", type=_sizes, default=(), help="only these"
+        "--sizes", metavar="BYTES,...", type=units.sizes, default=(), help="only these"
     )
     group.add_argument(
         "--percentile",
         metavar="P,...",
-        type=percentiles,
+        type=units.percentiles,
         default=(0.5, 0.9, 0.99),
         help="judge these (default: p50,p90,p99)",
     )
@@ -96,36 +96,6 @@ def _add_choice(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--latency-column", metavar="NAME", help="of any other CSV")
     group.add_argument("--unit", choices=["ns", "us", "ms", "s"], help="of that column")
     group.add_argument("--size-column", metavar="NAME", help="of sizes in bytes")
-
-
-def percent(text: str) -> float:
-    """Read 5% as a share."""
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,9})?) ?%", text.strip())
-    if not found:
-        raise argparse.ArgumentTypeError(f"must be like 5% or 0.5%, got {text!r}")
-    return float(found[1]) / 100
-
-
-def percentiles(text: str) -> tuple[float, ...]:
-    """Read p50,p99.9 as fractions."""
-    found = []
-    for part in text.split(","):
-        match = re.fullmatch(r"p?(\d{1,2}(?:\.\d{1,6})?)", part.strip())
-        if not match or not 0 < float(match[1]) < 100:
-            raise argparse.ArgumentTypeError(f"must be like p50,p99.9, got {text!r}")
-        found.append(round(float(match[1]) / 100, 9))
-    return tuple(dict.fromkeys(found))
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(re.fullmatch(r"[0-9]{1,18}", part) for part in parts):
-        raise argparse.ArgumentTypeError(f"must be like 18,1024, got {text!r}")
-    return tuple(int(part) for part in parts)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from latprof_analysis.errors import LatprofError
 
@@ -32,14 +33,53 @@ class Subcommand:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        text = message.removeprefix("argument ")
+        text = re.sub("^argument ([^:]+): must ", r"\1 must ", message)
+        text = text.removeprefix("argument ")
         print(f"latprof: {text}; see {self.prog} --help", file=sys.stderr)
         raise SystemExit(2)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = list(map(str, action.choices or ()))
+        if choices and value not in choices:
+            hint = did_you_mean(value, choices)
+            text = f"must be one of {', '.join(choices)}, got {value!r}{hint}"
+            raise argparse.ArgumentError(action, text)
 
-def _parser(
-    subcommands: dict[str, Subcommand], version: str, wanted: str | None
-) -> argparse.ArgumentParser:
+    def knows(self, option: str) -> bool:
+        """Whether there is such an option."""
+        return option.partition("=")[0] in self._option_string_actions
+
+    def refuse_unknown(self, extra: Sequence[str], *, in_command: bool) -> NoReturn:
+        """Say that these arguments are none, and what may have been meant."""
+        first = extra[0].partition("=")[0]
+        if in_command:
+            hint = "; put -- before the COMMAND"
+        else:
+            hint = did_you_mean(first, self._option_string_actions)
+        self.error(f"unrecognized arguments: {' '.join(extra)}{hint}")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint at the word that may have been meant, or nothing.
+
+    Examples
+    --------
+    >>> did_you_mean("--protcol", ["--protocol", "--rate"])
+    '; did you mean --protocol'
+    >>> did_you_mean("--dur", ["--duration", "--rate"]), did_you_mean("x", ["--rate"])
+    ('; did you mean --duration', '')
+    """
+    from difflib import get_close_matches
+
+    longer = [k for k in known if len(word) > 2 and k.startswith(word)]
+    near = longer[:1] or get_close_matches(word, known, 1)
+    return f"; did you mean {near[0]}" if near else ""
+
+
+def build_parser(
+    subcommands: dict[str, Subcommand], version: str, wanted: Collection[str]
+) -> _Parser:
+    """Make the parser, with the options of the wanted subcommands only."""
     parser = _Parser(
         prog="latprof",
         description=DESCRIPTION,
@@ -60,11 +100,23 @@ def _parser(
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        if name == wanted:
+        if name in wanted:
             module = import_module(subcommand.module)
             module.add_options(sub)
-            sub.set_defaults(run=module.run)
+            sub.set_defaults(run=module.run, parser=sub)
     return parser
+
+
+def _options(parser: _Parser, words: list[str]) -> argparse.Namespace:
+    """Parse, with the subcommand's own words for what it does not know."""
+    if words and words[0].startswith("-") and not parser.knows(words[0]):
+        parser.refuse_unknown(words[:1], in_command=False)
+    options, extra = parser.parse_known_args(words)
+    if extra:
+        command: list[str] = getattr(options, "words", [])
+        inside = bool(command) and words.index(command[0]) < words.index(extra[0])
+        options.parser.refuse_unknown(extra, in_command=inside)
+    return options
 
 
 def run_program(
@@ -74,9 +126,9 @@ def run_program(
 ) -> int:
     """Run one subcommand; returns the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    wanted = next((word for word in words if word in subcommands), None)
+    wanted = [word for word in words if word in subcommands][:1]
     try:
-        options = _parser(subcommands, version, wanted).parse_args(words)
+        options = _options(build_parser(subcommands, version, wanted), words)
         status = int(options.run(options))
         sys.stdout.flush()
     except LatprofError as error:
