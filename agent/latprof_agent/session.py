@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from latprof_agent.errors import LatprofError, WorkloadError
 from latprof_agent.interrupts import Interrupt
 from latprof_agent.join.joiner import UNREAD_AT_CLOSE
 from latprof_agent.join.path_devices import PathDevices, with_last_devices
+from latprof_agent.lab import netns
+from latprof_agent.lab.interface import check_congestion
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.probes import catalogue
@@ -79,6 +82,8 @@ def run(
 ) -> Outcome:
     """Do one run; raises LatprofError only where nothing was recorded."""
     check_free(options.out)
+    if options.plan.congestion:
+        netns.run_in_new(partial(check_congestion, options.plan.congestion))
     capabilities = (
         catalogue.capabilities(options.protocols, table) if options.record else []
     )

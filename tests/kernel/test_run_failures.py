@@ -70,10 +70,22 @@ def assert_readable(folder) -> int:
         (("--out=/etc/passwd/run",), "/etc/passwd is not a folder"),
         (("--out=/proc/run",), "cannot make run folder /proc/run"),
         (("--nosuch",), "unrecognized arguments"),
+        (("--congestion=vegsa",), "--congestion must be one of "),
+        (("--congestion=vegsa", "--", "true"), "got 'vegsa'"),
+        (("--nagle", "--protocol=udp"), "--nagle: is for tcp"),
+        (("--reply=0",), "18 to 10000000 bytes, got 0"),
     ],
 )
-def test_wrong_usage_is_refused_before_anything_is_made(words, text):
-    assert_failed(run("run", *SHORT, *words), 2, text)
+def test_wrong_usage_is_refused_before_anything_is_made(words, text, tmp_path):
+    short = SHORT if "--" not in words else ()
+    assert_failed(run("run", *short, *words, cwd=tmp_path), 2, text)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_of_tcp_alone_leave_udp_as_it_is(out):
+    latprof = run("run", *SHORT, "--nagle", "--congestion=reno", f"--out={out}")
+    assert latprof.process.returncode == 0, latprof.err
+    assert "udp request: " in latprof.out
 
 
 @pytest.mark.parametrize(

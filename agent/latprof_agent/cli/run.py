@@ -18,6 +18,7 @@ from latprof_agent.cli.run_options import (
     DEFAULT_SECONDS,
     FOR_GENERATOR,
     FOR_LAB,
+    FOR_TCP,
     add_options,
     first_given,
 )
@@ -145,12 +146,14 @@ def _check_together(options: argparse.Namespace) -> None:
     """Refuse options that contradict each other."""
     own = options.words and first_given(options, FOR_GENERATOR)
     lab = options.no_lab and first_given(options, FOR_LAB)
+    tcp = options.protocol == "udp" and first_given(options, FOR_TCP)
     for wrong, text in (
         (own, f"{own}: is for latprof's own messages, not for a COMMAND"),
         (options.no_lab and not options.words, "--no-lab: needs a COMMAND after --"),
         (options.server and not options.words, "--server: needs a COMMAND after --"),
         (options.server and options.no_lab, "--server: needs the lab, not --no-lab"),
         (lab, f"{lab}: needs the lab, not --no-lab"),
+        (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
         (options.poisson and not options.interval, "--poisson: needs --interval"),
     ):
         if wrong:

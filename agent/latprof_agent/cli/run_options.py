@@ -20,6 +20,7 @@ FOR_LAB = (
     *("rate", "delay", "qdisc", "burst", "queue", "loss", "loss_burst", "mtu"),
     *("ipv6", "no_offloads", "emulator", "congestion", "seed"),
 )
+FOR_TCP = ("nagle", "congestion")
 
 TEXT = """\
 Send messages between two network namespaces joined by a link of known rate and

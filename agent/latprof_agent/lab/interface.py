@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from latprof_agent.errors import LabError
+from latprof_agent.errors import LabError, UsageError
 from latprof_agent.lab.netlink import connect, netlink_error
 
 IPV4_ADDRESS = {"a": "10.203.0.1", "b": "10.203.0.2"}
@@ -66,6 +66,23 @@ def switch_ipv6_off() -> None:
     if kernel_has_ipv6():
         for folder in ("all", "default"):
             (_IPV6 / folder / "disable_ipv6").write_text("1")
+
+
+def check_congestion(name: str) -> None:
+    """Refuse a congestion control that no socket of this namespace can have.
+
+    A socket of root's may have any that is there or can be loaded, also one that
+    the host does not allow by default: so one is tried.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
+        try:
+            tried.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except OSError as error:
+            there = ", ".join(_CONGESTIONS.read_text().split())
+            raise UsageError(
+                f"--congestion must be one of {there}, or a module tcp_NAME that can "
+                f"be loaded, got {name!r}; see latprof run --help"
+            ) from error
 
 
 def set_congestion(name: str | None) -> str:

@@ -56,7 +56,8 @@ class PingPong:
             largest = min(largest, CLEAR_LARGEST_BYTES)
             if self.reply_bytes is not None:
                 raise UsageError("--wire clear echoes in full: it excludes --reply")
-        for size in (*self.sizes, self.reply_bytes or HEADER_BYTES):
+        reply = HEADER_BYTES if self.reply_bytes is None else self.reply_bytes
+        for size in (*self.sizes, reply):
             if not HEADER_BYTES <= size <= largest:
                 raise UsageError(
                     f"a {protocol} message must be {HEADER_BYTES} to {largest} bytes"
@@ -71,10 +72,9 @@ class PingPong:
             words += ["--reply", str(self.reply_bytes)]
         if cpu is not None:
             words += ["--cpu", str(cpu)]
-        if self.congestion and protocol == "tcp":
-            words += ["--congestion", self.congestion]
-        if self.nagle:
-            words += ["--nagle"]
+        if protocol == "tcp":
+            words += ["--congestion", self.congestion] if self.congestion else []
+            words += ["--nagle"] if self.nagle else []
         return words
 
     def responder_words(self, protocol: str, address: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from latprof_analysis.cli import units
 from latprof_analysis.cli.analyze import check_csv_options
+from latprof_analysis.cli.program import did_you_mean
 from latprof_analysis.errors import LatprofError, UsageError
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ def run(options: argparse.Namespace) -> int:
     from latprof_analysis.comparison import document
 
     check_csv_options(options)
+    if options.csv and not Path(options.csv).parent.is_dir():
+        raise LatprofError(f"cannot write {options.csv}: no such folder; make it first")
     try:
         found = _compared(options)
     except ValueError as error:
@@ -131,6 +134,7 @@ def _compared(options: argparse.Namespace) -> Comparison:
         raise UsageError(
             "one input is nothing to compare; name two or more, the baseline first"
         )
+    _check_words(options.only, sides)
     return compare_sides(
         _from_baseline(sides, options.baseline),
         percentiles=options.percentile,
@@ -140,6 +144,19 @@ def _compared(options: argparse.Namespace) -> Comparison:
     )
 
 
+def _check_words(only: tuple[str, ...], sides: list[Side]) -> None:
+    """Refuse a word of --only that no side has, as others would hide that it is."""
+    groups = {
+        g for side in sides for g in (*side.series, *(f[0] for f in side.figures))
+    }
+    known = {word for group in groups for word in group.words}
+    unknown = next((word for word in only if word not in known), None)
+    if known and unknown is not None:
+        named = ", ".join(ascii(word) for word in sorted(known))
+        hint = did_you_mean(unknown, known)
+        raise UsageError(f"--only must be of {named}, got {unknown!a}{hint}")
+
+
 def _from_baseline(sides: list[Side], name: str | None) -> list[Side]:
     """Put the named side first."""
     if name is None:
@@ -147,7 +164,8 @@ def _from_baseline(sides: list[Side], name: str | None) -> list[Side]:
     chosen = [side for side in sides if side.name == name]
     if not chosen:
         known = ", ".join(ascii(side.name) for side in sides)
-        raise UsageError(f"--baseline must be one of {known}, got {name!a}")
+        hint = did_you_mean(name, [side.name for side in sides])
+        raise UsageError(f"--baseline must be one of {known}, got {name!a}{hint}")
     return chosen + [side for side in sides if side.name != name]
 
 

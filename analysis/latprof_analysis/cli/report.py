@@ -44,10 +44,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, lay out, write."""
     from latprof_analysis.report.build import build_report
-    from latprof_analysis.report.write import write_csv, write_report
+    from latprof_analysis.report.write import check_tools, write_csv, write_report
 
     chosen = _format(options)
     out = options.out or _beside(options.paths, chosen)
+    if out.is_dir():
+        raise UsageError(f"--out must be a file, got the folder {out}")
+    check_tools(chosen)  # before reading, which may take minutes
     found = read_study(options, thorough=False)
     report = build_report(found, _title(options.paths))
     try:

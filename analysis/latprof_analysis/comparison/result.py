@@ -74,8 +74,7 @@ class Choice:
 
     def has(self, group: Group) -> bool:
         """Whether a group is among them."""
-        names = {group.stage, group.kind, *group.kind.split()}
-        return (not self.words or not names.isdisjoint(self.words)) and (
+        return (not self.words or not group.words.isdisjoint(self.words)) and (
             not self.sizes or group.size_bytes in self.sizes
         )
 

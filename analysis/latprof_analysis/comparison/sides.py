@@ -47,6 +47,11 @@ class Group(NamedTuple):
         """Sort by kind, then as a message meets the stages, then by size."""
         return self.kind, STAGE_ORDER.index(self.stage), self.size_bytes
 
+    @property
+    def words(self) -> set[str]:
+        """What --only may name it by."""
+        return {self.stage, self.kind, *self.kind.split()}
+
 
 @dataclass(frozen=True)
 class Trips:

@@ -37,7 +37,7 @@ _GUTTER = 16
 
 def typeset(report: Report, chosen: str) -> bytes:
     """Write a report as a PDF, or its answer and main figures as a PNG."""
-    typst = _typesetter()
+    typst = typesetter()
     if chosen == "pdf":
         told = _told(report, _PAGE_WIDTH, [_section(s) for s in report.sections])
         return _compiled(typst, told, format="pdf")
@@ -46,7 +46,8 @@ def typeset(report: Report, chosen: str) -> bytes:
     return _compiled(typst, told, format="png", ppi=_PICTURE_PPI)
 
 
-def _typesetter() -> ModuleType:
+def typesetter() -> ModuleType:
+    """Return typst, or say in one line that it is missing."""
     try:
         import typst
     except ImportError as error:

@@ -8,6 +8,17 @@ from latprof_analysis.report.csv_text import csv_text
 from latprof_analysis.report.parts import Report
 
 
+def check_tools(chosen: str) -> None:
+    """Raise LatprofError where what draws this format is not installed."""
+    from latprof_analysis.report.vega import converter
+
+    converter()
+    if chosen in ("pdf", "png"):
+        from latprof_analysis.report.typeset import typesetter
+
+        typesetter()
+
+
 def write_report(report: Report, out: Path, chosen: str) -> list[Path]:
     """Write a report as html, md, pdf or png; returns the files beside `out`."""
     out.parent.mkdir(parents=True, exist_ok=True)
