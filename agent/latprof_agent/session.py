@@ -59,6 +59,7 @@ class RunOptions:
     pieces: bool = False  # a row for each send call of the generator
     ring_bytes: int | None = None
     out: Path | None = None
+    name: str = ""
     parquet: bool = False
     arguments: tuple[str, ...] = ()
 
@@ -131,7 +132,7 @@ class _Session:
                 watched, self.capabilities, table, self.options.ring_bytes
             ) as capture:
                 self.capabilities = capture.capabilities
-                folder = RunFolder(self.options.out)
+                folder = RunFolder(self.options.out, self.options.name)
                 try:
                     return self._record(capture, folder)
                 finally:
@@ -279,6 +280,7 @@ class _Session:
         return {
             "format": 1,
             "state": state,
+            "name": self.options.name,
             "arguments": list(self.options.arguments),
             "written_unix_seconds": time.time(),
             "folder": str(folder.path),

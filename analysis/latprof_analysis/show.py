@@ -27,6 +27,7 @@ from latprof_analysis.text import (
 COLUMNS = ("p50", "p90", "p99", "p99.9", "max")
 FIRST_WIDTH = len("transit+receive_stack")
 FEW = "-: too few for that percentile (p90 needs 100, p99 1000, p99.9 10000)"
+_TITLE_WIDTH = 60  # of the command in it
 PART_OF = {"wakeup": "  of which wakeup"}
 
 
@@ -253,6 +254,43 @@ def setup_sentence(summary: dict[str, Any]) -> str:
         f"{duration(known['delay_ns'])} each way{loss}, "
         f"MTU {known['mtu_bytes']}" + (f", {congestion}" if congestion else "")
     )
+
+
+def run_name(folder: str, run: dict[str, Any]) -> str:
+    """Name a run by its own name, and by its folder where that is another.
+
+    Examples
+    --------
+    >>> run_name("20261121-222501", {"name": ""}), run_name("a-2", {"name": "a"})
+    ('20261121-222501', 'a (a-2)')
+    """
+    name = run["name"] or folder
+    return name if name == folder else f"{name} ({folder})"
+
+
+def setup_title(summary: dict[str, Any]) -> str:
+    """Say in a few words what was run over what: a title.
+
+    Examples
+    --------
+    >>> known = {"kind": "emulator", "rate_bps": 10**8, "delay_ns": 10**6, "loss": 0.01}
+    >>> command = ["redis-benchmark", "-p", "7777"]
+    >>> setup_title({"workload": {"command": command}, "known": known})
+    'redis-benchmark -p 7777 over emulator 100 Mbit/s, 1 ms, 1% loss'
+    """
+    workload, known = summary["workload"], summary["known"]
+    what = printable(" ".join(workload["command"]), _TITLE_WIDTH)
+    if not what:
+        interval = workload["plan"]["interval_ns"]
+        what = f"ping-pong every {duration(interval)}" if interval else "ping-pong"
+    if not known:
+        return what
+    link = [
+        rate(known["rate_bps"]) if known["rate_bps"] else "without a rate",
+        duration(known["delay_ns"]) if known["delay_ns"] else "",
+        f"{100 * known['loss']:g}% loss" if known["loss"] else "",
+    ]
+    return f"{what} over {known['kind']} {', '.join(filter(None, link))}"
 
 
 def _plan_text(plan: dict[str, Any]) -> str:

@@ -183,6 +183,7 @@ def _checked(options: argparse.Namespace) -> Any:
         pieces=options.pieces,
         ring_bytes=options.ring_bytes,
         out=options.out,
+        name=options.name or "",
         parquet=options.parquet,
         arguments=tuple(sys.argv[1:]),
     )

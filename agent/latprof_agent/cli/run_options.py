@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -249,12 +250,27 @@ def _add_link(group: Any) -> None:
     )
 
 
+def _name(text: str) -> str:
+    if not re.fullmatch(r"\w[\w.+=@-]{0,99}", text) or text == "latest":
+        raise argparse.ArgumentTypeError(
+            f"must be letters, digits and -_.+=@, and not latest, got {text!r}"
+        )
+    return text
+
+
 def _add_output(group: Any) -> None:
     group.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="new run folder (default: runs/DATE-TIME)",
+        help="new run folder (default: in runs/, where latest leads to the newest)",
+    )
+    group.add_argument(
+        "--name",
+        type=_name,
+        metavar="NAME",
+        help="of the run: its folder is runs/NAME, or runs/NAME-2 where that is taken; "
+        "reports say it (default: DATE-TIME)",
     )
     group.add_argument(
         "--pieces",

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from latprof_agent.join import exchange_rows, message_rows
 from latprof_agent.sinks import round_trip_rows
 
 DEFAULT_PARENT = Path("runs")
+LATEST = "latest"  # a link beside the run folders, to the newest
 
 
 class RunFolder:
@@ -24,8 +26,11 @@ class RunFolder:
     it cannot be written later (a full disk); what was written stays.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self.path = _create(path)
+    def __init__(self, path: Path | None, name: str = "") -> None:
+        """Make `path`, or else one in runs/ of this name, or of date and time."""
+        self.path = _create(path, name)
+        if self.path.absolute().parent == DEFAULT_PARENT.absolute():
+            _link_latest(self.path)
         self.failed: StoreError | None = None
         self._messages = self._open_csv("messages.csv", message_rows.COLUMNS)
         self._round_trips = self._open_csv("round_trips.csv", round_trip_rows.COLUMNS)
@@ -142,16 +147,32 @@ def _cannot_make(path: Path, why: str) -> UsageError:
     )
 
 
-def _create(path: Path | None) -> Path:
-    stem = DEFAULT_PARENT / time.strftime("%Y%m%d-%H%M%S")
-    names = [path] if path else [stem, *(Path(f"{stem}-{n}") for n in range(2, 100))]
-    for name in names:
+def _create(path: Path | None, name: str) -> Path:
+    stem = DEFAULT_PARENT / (name or time.strftime("%Y%m%d-%H%M%S"))
+    paths = [path] if path else [stem, *(Path(f"{stem}-{n}") for n in range(2, 1000))]
+    for one in paths:
         try:
-            name.mkdir(parents=True)
-            return name
+            one.mkdir(parents=True)
+            return one
         except FileExistsError:
             continue
         except OSError as error:
             why = os.strerror(error.errno or 0).lower()
-            raise _cannot_make(name, why) from error
-    raise _exists(names[-1])
+            raise _cannot_make(one, why) from error
+    raise _exists(paths[-1])
+
+
+def _link_latest(folder: Path) -> None:
+    """Let `latest` lead to the folder; where it cannot, the run goes on without.
+
+    What stands there and is no link is somebody else's.
+    """
+    link, made = folder.with_name(LATEST), folder.with_name(f".{LATEST}.{os.getpid()}")
+    if os.path.lexists(link) and not link.is_symlink():
+        return
+    with suppress(OSError):
+        made.symlink_to(folder.name)
+        try:
+            made.replace(link)
+        finally:
+            made.unlink(missing_ok=True)

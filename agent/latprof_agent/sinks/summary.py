@@ -31,6 +31,7 @@ def summarize(
     summary = {
         "format": 1,
         "state": description["state"],
+        "name": description["name"],
         "failure": description["failure"],
         "folder": description["folder"],
         "kernel": description["kernel"],

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from latprof_analysis.cli.analyze import add_input_options, read_study
 from latprof_analysis.errors import LatprofError, UsageError
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--out must be a file, got the folder {out}")
     check_tools(chosen)  # before reading, which may take minutes
     found = read_study(options, thorough=False)
-    report = build_report(found, _title(options.paths))
+    report = build_report(found, _title(options.paths, found.document))
     try:
         written = [out, *write_report(report, out, chosen)]
         if options.csv:
@@ -77,12 +77,21 @@ def _format(options: argparse.Namespace) -> str:
 
 
 def _beside(paths: list[str], chosen: str) -> Path:
-    only = Path(paths[0])
+    from latprof_analysis.readers.paths import behind_link
+
+    only = behind_link(Path(paths[0]))
     folder = only if len(paths) == 1 and only.is_dir() else Path()
     return folder / f"report.{chosen}"
 
 
-def _title(paths: list[str]) -> str:
+def _title(paths: list[str], document: dict[str, Any]) -> str:
+    """Name one run by its own name and what it did, several by their folders."""
+    from latprof_analysis.show import run_name, setup_title
+
+    runs = document.get("runs") or {}
+    if len(runs) == 1 and document["workload"]:
+        ((folder, run),) = runs.items()
+        return f"{run_name(folder, run)}: {setup_title(document)}"
     names = [Path(path).resolve().name for path in paths]
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if names[4:] else "")
 

@@ -19,12 +19,25 @@ def is_run_folder(path: Path) -> bool:
 
 
 def expand(paths: Path | str | Iterable[Path | str]) -> list[Path]:
-    """Return what paths, folders of run folders and patterns name, each once."""
+    """Return what paths, folders of run folders and patterns name, each once.
+
+    A link to a folder, as ``runs/latest`` is, stands for that folder: it has the
+    folder's name, and beside it in a pattern is not read again.
+    """
     given = [paths] if isinstance(paths, Path | str) else list(paths)
-    found = [path for name in given for path in _expand_one(str(name))]
+    found = [behind_link(path) for name in given for path in _expand_one(str(name))]
     if not found:
         raise ValueError("paths must name at least one file or folder")
-    return list(dict.fromkeys(found))
+    once: dict[Path, Path] = {}
+    for path in found:
+        once.setdefault(path.resolve(), path)
+    return list(once.values())
+
+
+def behind_link(path: Path) -> Path:
+    """Return the folder that a link leads to, and anything else as it is."""
+    linked = path.is_symlink() and path.is_dir()
+    return path.parent / path.readlink() if linked else path
 
 
 def _expand_one(name: str) -> list[Path]:

@@ -137,6 +137,7 @@ def _run(scan: Scan, name: str, setup: RunSetup | None) -> dict[str, Any]:
     summary = scan.documents[name].get("summary", {})
     return {
         **{key: summary[key] for key in _TOLD_BY_A_RUN if key in summary},
+        "name": str(run.get("name", "")),
         "clock": str(run.get("clock", "")),
         "host": setup.host if setup else "",
         "kernel": setup.kernel if setup else "",

@@ -11,6 +11,7 @@ from latprof_analysis.show import (
     FEW,
     durations,
     plain_table,
+    run_name,
     setup_sentence,
     show_line,
     show_link,
@@ -52,8 +53,8 @@ def show_study(
 
 
 def _show_runs(document: dict[str, Any], console: Console, everything: bool) -> None:
-    for name, run in document["runs"].items():
-        told = f"{name}: {plural(run['messages'], 'message')}, "
+    for folder, run in document["runs"].items():
+        told = f"{run_name(folder, run)}: {plural(run['messages'], 'message')}, "
         told += plural(run["round_trips"], "round trip")
         told += f", {plural(run['exchanges'], 'exchange')}" if run["exchanges"] else ""
         where = ", ".join(filter(None, (run["host"], run["kernel"])))
