@@ -210,7 +210,7 @@ class _Session:
 
     def _workloads(self, recorder: Recorder, sink: RunSink) -> None:
         if self._command:
-            self._follow_command(self._command, recorder)
+            self._follow_command(self._command, recorder, sink)
             return
         assert self.lab
         for protocol in self.options.protocols:
@@ -259,7 +259,9 @@ class _Session:
         finally:
             self._runs.append({"protocol": generator.protocol, **generator.result})
 
-    def _follow_command(self, command: Command, recorder: Recorder) -> None:
+    def _follow_command(
+        self, command: Command, recorder: Recorder, sink: RunSink
+    ) -> None:
         def drain() -> None:
             self.interrupt.check()
             recorder.step_for(STEP_SECONDS)
@@ -269,7 +271,7 @@ class _Session:
             if self.interrupt.seen:
                 command.stop()
             recorder.step_for(STEP_SECONDS)
-            self._progress("command", recorder.records, 0, 0)
+            self._progress("command", sink.written, 0, 0)
         try:
             command.finish()
         finally:

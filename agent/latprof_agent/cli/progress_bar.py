@@ -1,12 +1,16 @@
-"""A progress bar on stderr, where that is a terminal."""
+"""How far a run is, on stderr, where that is a terminal."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from latprof_agent.session import Progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
 
 def _silent(_what: str, _messages: int, _done: float, _planned: float) -> None:
@@ -17,34 +21,47 @@ def _silent(_what: str, _messages: int, _done: float, _planned: float) -> None:
 def progress_bar(*, enabled: bool) -> Iterator[Progress]:
     """Give a function that shows how far a run is, its rate and the time left.
 
-    A `planned` of 0 is unknown: then it shows that something goes on.
+    A `planned` of 0 is unknown, as of a COMMAND: then it shows the time gone, and
+    neither bar nor percentage.
     """
     if not enabled or not sys.stderr.isatty():
         yield _silent
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description:<8}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.percentage:>3.0f}% {task.fields[figures]}"),
-        TimeRemainingColumn(compact=True),
-        TextColumn("left"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        tasks = {}
+    with ExitStack() as stack:
+        bar: Bar | None = None
+        tasks: dict[str, Any] = {}
 
         def show(what: str, messages: int, done: float, planned: float) -> None:
+            nonlocal bar
+            bar = bar or stack.enter_context(_bar(has_end=planned > 0))
             if what not in tasks:
-                tasks[what] = bar.add_task(what, total=None, figures="")
+                tasks[what] = bar.add_task(what, total=planned or None, figures="")
             elapsed = bar.tasks[tasks[what]].elapsed
             rate = messages / elapsed if elapsed else 0.0
             bar.update(
                 tasks[what],
-                completed=min(done, planned) if planned else done,
+                completed=min(done, planned),
                 total=planned or None,
                 figures=f"{messages} messages, {rate:.0f}/s" if messages else "",
             )
 
         yield show
+
+
+def _bar(*, has_end: bool) -> Bar:
+    from rich import progress
+    from rich.console import Console
+
+    what = progress.TextColumn("{task.description:<8}")
+    figures = progress.TextColumn("{task.fields[figures]}")
+    columns: list[progress.ProgressColumn] = [
+        what,
+        progress.TimeElapsedColumn(),
+        figures,
+    ]
+    if has_end:
+        share = progress.TextColumn("{task.percentage:>3.0f}%")
+        left = progress.TimeRemainingColumn(compact=True)
+        shape = progress.BarColumn(bar_width=24)
+        columns = [what, shape, share, figures, left, progress.TextColumn("left")]
+    return progress.Progress(*columns, console=Console(stderr=True), transient=True)

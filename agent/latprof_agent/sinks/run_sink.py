@@ -21,7 +21,8 @@ from latprof_agent.sinks.stalls import Stalls
 class RunSink:
     """A `Sink` that writes rows into a run folder and sums them up.
 
-    `round_trips` has totals for each protocol whose round trips are to come.
+    `round_trips` has totals for each protocol whose round trips are to come;
+    `written` counts messages.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -29,6 +30,7 @@ class RunSink:
         self.messages = MessageTotals(most=0)
         self.exchanges = ExchangeTotals()
         self.stalls = Stalls()
+        self.written = 0
         self.round_trips: dict[str, RoundTripTotals] = {}
         self.untraced = UntracedTime()
         self.tally = Tally()
@@ -38,6 +40,7 @@ class RunSink:
         self.messages.add(rows)
         self.stalls.add(rows)
         self.folder.add_messages(rows)
+        self.written += len(rows)
 
     def add_exchanges(self, rows: ExchangeRows) -> None:
         """Write and sum up."""
