@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pseudo_terminal import on_a_terminal
-
 from latprof_process import COMMAND
+from pseudo_terminal import on_a_terminal
 
 
 def test_a_command_without_an_end_shows_time_messages_and_rate(tmp_path):
