@@ -12,7 +12,7 @@ SUBCOMMANDS = {
         "send messages (or run a command) and show where they spent their time",
         "latprof_agent.cli.run",
     ),
-    **OFFLINE,
+    **{name: OFFLINE[name] for name in ("analyze", "compare", "report")},
     "probes": Subcommand(
         "list what this kernel lets latprof measure", "latprof_agent.cli.probes"
     ),
@@ -20,6 +20,7 @@ SUBCOMMANDS = {
         "remove namespaces and processes of labs that were killed",
         "latprof_agent.cli.lab_clean",
     ),
+    "completion": OFFLINE["completion"],
 }
 
 

@@ -21,13 +21,22 @@ OFFLINE = {
         "make a page of what was found, or a PDF, Markdown or picture",
         "latprof_analysis.cli.report",
     ),
+    "completion": Subcommand(
+        "print what lets a shell complete latprof's options",
+        "latprof_analysis.cli.completion",
+    ),
 }
+
+
+def program_subcommands() -> dict[str, Subcommand]:
+    """Return all subcommands: the agent's, too, where it is installed."""
+    if find_spec("latprof_agent"):
+        from latprof_agent.cli import SUBCOMMANDS
+
+        return dict(SUBCOMMANDS)
+    return OFFLINE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; with the agent installed, any of its commands, too."""
-    if find_spec("latprof_agent"):
-        from latprof_agent.cli import main as whole
-
-        return int(whole(arguments))
-    return run_program(OFFLINE, VERSION, arguments)
+    return run_program(program_subcommands(), VERSION, arguments)

@@ -104,7 +104,14 @@ def build_parser(
             module = import_module(subcommand.module)
             module.add_options(sub)
             sub.set_defaults(run=module.run, parser=sub)
+    parser.set_defaults(subcommands=subcommands)
     return parser
+
+
+def subparsers_of(parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """Return the parsers of subcommands by name."""
+    found = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return dict(next(found).choices)
 
 
 def _options(parser: _Parser, words: list[str]) -> argparse.Namespace:

@@ -1,0 +1,82 @@
+"""Man pages, from the parser itself: `python3 -m latprof_analysis.cli.manual DIR`.
+
+Only the set-up calls it, with argparse-manpage installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from latprof_analysis.cli import VERSION, program_subcommands
+from latprof_analysis.cli.program import (
+    DESCRIPTION,
+    Subcommand,
+    build_parser,
+    subparsers_of,
+)
+
+_SHORT = "where did my message spend its time?"
+
+
+def write_pages(subcommands: Mapping[str, Subcommand], folder: Path) -> list[Path]:
+    """Write latprof.1 and a page for each subcommand; returns the files."""
+    parsers = subparsers_of(build_parser(dict(subcommands), VERSION, subcommands))
+    pages = {"latprof": _page("latprof", _overview(subcommands), _SHORT, subcommands)}
+    for name, parser in parsers.items():
+        others = [other for other in subcommands if other != name]
+        what = subcommands[name].what
+        pages[f"latprof-{name}"] = _page(f"latprof-{name}", parser, what, others)
+    written = []
+    for name, text in pages.items():
+        path = folder / f"{name}.1"
+        path.write_text(text, encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def _overview(subcommands: Mapping[str, Subcommand]) -> argparse.ArgumentParser:
+    """Make a parser that looks like a list of the commands."""
+    parser = argparse.ArgumentParser(
+        prog="latprof", usage="latprof COMMAND [options]", description=DESCRIPTION
+    )
+    commands = parser.add_argument_group("commands")
+    for name, subcommand in subcommands.items():
+        commands.add_argument(name, metavar=f"latprof {name}", help=subcommand.what)
+    parser.add_argument("--version", action="version", help="print the version")
+    return parser
+
+
+def _page(name: str, parser: argparse.ArgumentParser, what: str, others: Any) -> str:
+    from argparse_manpage.manpage import Manpage
+
+    epilog, parser.epilog = parser.epilog or "", None
+    about = {"description": what, "project_name": "latprof", "version": VERSION}
+    page = Manpage(parser, about | {"manual_title": "latprof"})
+    page.prog = name
+    page.date = date.fromisoformat(page.date).strftime("%B %d, %Y")
+    if epilog:
+        page.add_section("examples", "=", _preformatted(epilog))
+    page.add_section("exit status", "=", "0 done, 1 failed, 2 wrong usage.")
+    pages = ["latprof", *(f"latprof-{other}" for other in others)]
+    see = [f".BR {one} (1)" for one in pages if one != name]
+    page.add_section("see also", "=", " ,\n".join(see))
+    return str(page)
+
+
+def _preformatted(text: str) -> str:
+    """Keep the lines of a text as they are."""
+    lines = []
+    for line in text.strip("\n").splitlines():
+        escaped = line.replace("\\", "\\e").replace("-", "\\-")
+        lines.append(f"\\&{escaped}" if escaped[:1] in (".", "'") else escaped)
+    return "\n".join([".nf", *lines, ".fi"])
+
+
+if __name__ == "__main__":
+    for written in write_pages(program_subcommands(), Path(sys.argv[1])):
+        print(written)
