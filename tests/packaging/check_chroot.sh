@@ -98,9 +98,56 @@ check_other_distribution() {
 	umount "$root/usr/lib/os-release"
 }
 
+# What shells and man find, each at its place.
+check_shell() {
+	say 'man pages and completions'
+	local name
+	for name in latprof latprof-run latprof-compare; do
+		inside test -s "/usr/local/share/man/man1/$name.1" ||
+			die "no man page of $name"
+	done
+	inside bash -c '. /usr/local/share/bash-completion/completions/latprof
+		COMP_WORDS=(latprof run --protoc) COMP_CWORD=2
+		_shtab_latprof
+		[ "${COMPREPLY[*]}" = --protocol ]' || die 'bash does not complete'
+}
+
+check_upgrade() {
+	say 'an upgrade that fails leaves the version that works'
+	local source=$root/src/agent/native/drain.c
+	cp "$source" "$work/drain.c"
+	echo 'int broken(' >>"$source"
+	! inside packaging/latprof upgrade 2>"$work/err" || die 'it was built'
+	cat "$work/drain.c" >"$source"
+	grep -q 'the version before is in place again: latprof ' "$work/err" ||
+		die "unclear: $(cat "$work/err")"
+	inside latprof probes >/dev/null
+	check_shell
+	say 'an upgrade that works'
+	source=$root/src/analysis/latprof_analysis/cli/__init__.py
+	cp "$source" "$work/version"
+	sed 's/^VERSION = .*/VERSION = "99"/' "$work/version" >"$source"
+	inside packaging/latprof upgrade
+	cat "$work/version" >"$source"
+	[ "$(inside latprof --version)" = 'latprof 99' ] || die 'it is not the new version'
+}
+
+check_uninstall() {
+	say 'uninstall removes what was made, and nothing else'
+	echo mine >"$root/usr/local/share/man/man1/latprof-mine.1"
+	inside packaging/latprof uninstall
+	rm "$root/usr/local/share/man/man1/latprof-mine.1"
+	inside find /opt /usr/local ! -path '*/man/man1' | sort | diff "$work/places" - ||
+		die 'it left something, or took too much'
+	[ -s "$root/tmp/run/messages.csv" ] || die 'it removed a run folder'
+	inside clang --version >/dev/null || die 'it removed packages'
+	inside packaging/latprof uninstall || die 'a second time, it fails'
+}
+
 check() {
 	mount_kernel_folders
 	checkout_files >"$work/before"
+	inside find /opt /usr/local ! -path '*/man/man1' | sort >"$work/places"
 	check_without_network
 	check_run
 	check_second_call
@@ -109,6 +156,9 @@ check() {
 		say 'packaging/latprof test'
 		inside packaging/latprof test
 	fi
+	check_shell
+	check_upgrade
+	check_uninstall
 	checkout_files | diff "$work/before" - ||
 		die 'files were left in the checkout, or changed hands'
 	say 'all is well'
