@@ -19,19 +19,19 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def on_a_terminal(
-    words: Sequence[str], cwd: Path, *, columns: int = 100, **options: object
+    words: Sequence[str], cwd: Path, *, columns: int = 100, home: Path | None = None
 ) -> tuple[int, str]:
     """Run a program to its end; its status and all that it wrote, without colours."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    shown = {"TERM": "xterm-256color", "COLUMNS": str(columns)}
     process = subprocess.Popen(
         list(words),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         cwd=cwd,
-        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns)},
-        **options,
+        env=os.environ | shown | ({"HOME": str(home)} if home else {}),
     )
     os.close(theirs)
     try:

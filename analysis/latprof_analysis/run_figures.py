@@ -60,7 +60,7 @@ def round_trip_fit(
         rtt_ns,
         round_index,
         reply_mode=reply_mode_of(plan["reply_bytes"]),
-        packets=packets_of(run["lab"], protocol),
+        packets=packets_of(run.get("lab"), protocol),
     )
     slowed = _slowed(fit, messages) if protocol == "tcp" else None
     return (refused(fit, slowed) if slowed else fit).as_dict()

@@ -106,6 +106,7 @@ check_shell() {
 		inside test -s "/usr/local/share/man/man1/$name.1" ||
 			die "no man page of $name"
 	done
+	# shellcheck disable=SC2016 # for the shell inside
 	inside bash -c '. /usr/local/share/bash-completion/completions/latprof
 		COMP_WORDS=(latprof run --protoc) COMP_CWORD=2
 		_shtab_latprof

@@ -78,7 +78,7 @@ def _cell(value: object) -> str:
 
 def write_run(folder: Path, count: int = 300, seed: int = 1) -> Path:
     """Write a run folder with so many messages."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     write_table(folder / "messages.csv", messages(count, seed))
     write_table(folder / "round_trips.csv", round_trips(count // 2))
     plan = {"sizes": list(SIZES), "reply_bytes": None, "interval_ns": 0}

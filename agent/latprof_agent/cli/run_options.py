@@ -33,13 +33,13 @@ have one (64, 16k, 1MiB), SHARE is 1% or 0.01.
 """
 EXAMPLES = """\
 examples:
-  latprof run                            a link of 100 Mbit/s and 1 ms each way
-  latprof run --rate 0 --delay 0         two namespaces joined by plain veth
-  latprof run --protocol udp --interval 2ms --spin      70 of the 100 Mbit/s
+  latprof run                         # a link of 100 Mbit/s and 1 ms each way
+  latprof run --rate 0 --delay 0      # two namespaces joined by plain veth
+  latprof run --protocol udp --interval 2ms --spin  # open loop, 70 of 100 Mbit/s
   latprof run --qdisc tbf --rate 20mbit --protocol tcp
-  latprof run --protocol udp --loss 1% --sizes 64,1400   a packet a message
+  latprof run --protocol udp --loss 1% --sizes 64,1400  # a packet is a message
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
-  latprof run --no-lab -- curl http://127.0.0.1/
+  latprof run --no-lab --name curl -- curl http://127.0.0.1/
 
 Ctrl-C ends a run early and shows what was recorded until then; a second Ctrl-C
 ends at once. Exit status: 0 done, 1 failed, 2 wrong usage.

@@ -1,0 +1,70 @@
+"""Examples as README.md and the help of each subcommand show them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from latprof_agent.cli import SUBCOMMANDS
+from latprof_analysis.cli.program import build_parser, subparsers_of
+from pseudo_terminal import on_a_terminal
+
+ROOT = Path(__file__).parents[1]
+AS_ROOT = ("run", "probes", "lab")
+# In README.md behind four spaces or a prompt, in a help behind two spaces.
+_LINE = re.compile(r"^(?: {2}| {4}|\$ )(?:sudo )?(latprof \w.*)$", re.MULTILINE)
+_FOLLOWED_BY = re.compile(r"[<>|;&]+")
+
+
+class Example(NamedTuple):
+    """A line for a shell, and where it stands."""
+
+    where: str
+    line: str
+
+    @property
+    def words(self) -> list[str]:
+        """What the program gets."""
+        lexer = shlex.shlex(self.line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words = list(lexer)
+        ends = (i for i, word in enumerate(words) if _FOLLOWED_BY.fullmatch(word))
+        return words[1 : next(ends, len(words))]
+
+    @property
+    def written_to(self) -> str:
+        """Where its output goes by `>`, or nothing."""
+        found = re.search(r" > (\S+)", self.line)
+        return found[1] if found else ""
+
+    def options(self) -> dict[str, object]:
+        """What the parser makes of it."""
+        parser = build_parser(SUBCOMMANDS, "", SUBCOMMANDS)
+        return vars(parser.parse_args(self.words))
+
+
+def examples() -> list[Example]:
+    """All of them, each once."""
+    parsers = subparsers_of(build_parser(SUBCOMMANDS, "", SUBCOMMANDS))
+    texts = {"README.md": (ROOT / "README.md").read_text()}
+    texts |= {f"{name} --help": p.epilog or "" for name, p in parsers.items()}
+    found = {
+        line: Example(where, line)
+        for where, text in texts.items()
+        for line in _LINE.findall(text)
+    }
+    return list(found.values())
+
+
+def run_example(line: str, cwd: Path, *before: str) -> tuple[int, str]:
+    """Run a line in a shell on a terminal; its status and what is to be seen."""
+    folder = Path(sys.executable).parent
+    program = f'latprof() {{ {shlex.quote(sys.executable)} -m latprof_agent "$@"; }}'
+    script = f"PATH={shlex.quote(str(folder))}:$PATH\n{program}\n{line}"
+    words = [*before, "bash", "-c", script]
+    status, screen = on_a_terminal(words, cwd, columns=200, home=cwd)
+    assert "Traceback" not in screen, screen
+    return status, screen

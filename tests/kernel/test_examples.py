@@ -1,0 +1,143 @@
+"""Each example of README.md and of the helps that needs root works as written.
+
+Each has a network namespace of its own as its host, so that ports of one do not
+meet those of another.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from examples import AS_ROOT, Example, examples, run_example
+from recording import wait_until
+
+ONLINE = [example for example in examples() if example.words[0] in AS_ROOT]
+BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+WAY = re.compile(r"[\w.+-]+")
+
+
+@pytest.fixture
+def host():
+    """A process that keeps a namespace with a web server, and how to enter it."""
+    up = 'ip link set lo up && exec "$@"'
+    words = ("unshare", "--net", "sh", "-c", up, "sh", sys.executable)
+    serve = ("-m", "http.server", "80", "--bind", "127.0.0.1")
+    devices = (subprocess.DEVNULL, subprocess.DEVNULL)
+    server = subprocess.Popen([*words, *serve], stdout=devices[0], stderr=devices[1])
+    listens = Path(f"/proc/{server.pid}/net/tcp")
+    wait_until(lambda: ":0050 " in listens.read_text(), "the web server")
+    try:
+        yield ("nsenter", f"--net=/proc/{server.pid}/ns/net")
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_there_are_examples_of_every_command_of_root():
+    assert {example.words[0] for example in ONLINE} == set(AS_ROOT)
+    assert len(ONLINE) >= 14
+
+
+@pytest.mark.parametrize("example", ONLINE, ids=lambda example: example.line)
+def test_an_example_does_what_it_says(example, tmp_path, host):
+    status, screen = run_example(example.line, tmp_path, *host)
+    assert status == 0, screen
+    if example.words[0] == "run":
+        check_run(example, tmp_path, screen)
+    elif example.words[0] == "probes":
+        assert re.search(r"^ *send .*(exact|partial)", screen, re.MULTILINE), screen
+    else:
+        assert re.search(r"^(removed \S+|nothing to remove)", screen, re.MULTILINE)
+
+
+def check_run(example: Example, cwd: Path, screen: str) -> None:
+    """Hold the run against the text of its example, not against our parser."""
+    line = example.line.partition(" # ")[0]
+    folder = cwd / "runs" / "latest"
+    told = json.loads((folder / "run.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text())
+    assert told["state"] == "done"
+    if example.written_to:
+        assert json.loads((cwd / example.written_to).read_text()) == summary
+    else:
+        assert str(folder.resolve().relative_to(cwd.resolve())) in screen
+    if name := option(line, "name"):
+        assert folder.resolve().name == name == told["name"]
+    check_link(line, told, screen)
+    if " -- " in line:
+        check_command(line, told, summary)
+    else:
+        check_messages(line, told, summary, screen)
+
+
+def option(line: str, name: str) -> str:
+    """The text behind an option, or nothing."""
+    found = re.search(rf"--{name}[ =](\S+)", line.partition(" -- ")[0])
+    return found[1] if found else ""
+
+
+def check_link(line: str, told: dict[str, Any], screen: str) -> None:
+    lab = told["lab"]
+    if "--no-lab" in line:
+        assert lab is None
+        return
+    known = lab["known"]
+    if (rate := option(line, "rate")) not in ("", "0"):
+        number, unit = re.fullmatch(r"(\d+)([a-z]+)", rate).groups()
+        assert known["rate_bps"] == int(number) * BITS[unit]
+        assert f"{number} {unit[0].upper()}bit/s" in screen
+    if "--rate 0 --delay 0" in line:
+        assert known["kind"] == "veth" and not known["delay_ns"]
+    if not {"rate", "delay", "qdisc"} & set(re.findall("--([a-z]+)", line)):
+        assert (known["rate_bps"], known["delay_ns"]) == (10**8, 10**6)
+    if qdisc := option(line, "qdisc"):
+        assert known["qdisc"] == qdisc
+        kinds = {q["kind"] for q in told["link_counters"]["a"]["qdiscs"]}
+        assert qdisc in kinds
+    if loss := option(line, "loss"):
+        share = float(loss.rstrip("%")) / (100 if loss.endswith("%") else 1)
+        assert known["loss"] == pytest.approx(share)
+        assert f"{100 * share:g}% loss" in screen
+        ways = told["link_counters"].get("emulator", {}).values()
+        passed = sum(way["packets_in"] for way in ways)
+        lost = sum(way["dropped_loss"] for way in ways)
+        # binomial, six deviations
+        assert abs(lost - share * passed) <= 6 * (share * passed) ** 0.5 + 6
+
+
+def check_messages(
+    line: str, told: dict[str, Any], summary: dict[str, Any], screen: str
+) -> None:
+    protocols = {option(line, "protocol")} - {"", "both"} or {"tcp", "udp"}
+    assert set(summary["round_trips"]) == protocols
+    for protocol in protocols:
+        kinds = {f"{protocol} request", f"{protocol} reply"}
+        assert kinds <= summary["kinds"].keys()
+        assert summary["round_trips"][protocol]["sent"] >= 20
+        assert protocol in screen or "--json" in line
+    sizes = option(line, "sizes")
+    if sizes:
+        asked = [int(text.replace("k", "000")) for text in sizes.split(",")]
+        assert told["workload"]["plan"]["sizes"] == asked
+    if interval := option(line, "interval"):
+        each = int(interval.removesuffix("ms")) / 1000
+        assert "open loop" in screen
+        for trips in summary["round_trips"].values():
+            assert trips["open_loop"]
+            # the default of 5 s; the machine may be busy
+            assert trips["sent"] == pytest.approx(5 / each, rel=0.1)
+
+
+def check_command(line: str, told: dict[str, Any], summary: dict[str, Any]) -> None:
+    command = line.partition(" -- ")[2].split()
+    assert told["workload"]["command"][0] == command[0]
+    assert summary["kinds"], "none of its messages was seen"
+    if "--server" in line:
+        sent = sum(kind["messages"] for kind in summary["kinds"].values())
+        assert sent >= 20

@@ -1,0 +1,133 @@
+"""Each example of README.md and of the helps that needs no root works as written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from examples import AS_ROOT, Example, examples, run_example
+from made_runs import write_run
+
+DATA = Path(__file__).parents[1] / "data"
+OFFLINE = [example for example in examples() if example.words[0] not in AS_ROOT]
+BEGINS = {"html": b"<!doctype html>", "pdf": b"%PDF", "png": b"\x89PNG", "md": b"# "}
+
+
+def inputs_of(options: dict) -> list[str]:
+    return list(options.get("paths") or options.get("inputs") or ())
+
+
+def make_input(name: str, options: dict) -> None:
+    """Make what an example takes for granted: run folders, and tables."""
+    for part in ("1", "2"):
+        path = Path(name.replace("*", part))
+        if path.exists():
+            continue
+        if path.name == "latest":
+            write_run(path.with_name("newest"), 300, seed=1)
+            path.symlink_to("newest")
+        elif path.suffix != ".csv":
+            write_run(path, 300, seed=crc32(path.name.encode()))
+        elif options["latency_column"]:
+            write_table(path, options["latency_column"], options["size_column"])
+        else:
+            shutil.copy(DATA / "seeds" / "proxystore_theta.csv", path)
+
+
+def write_table(path: Path, latency: str, size: str | None) -> None:
+    names = [latency, *([size] if size else [])]
+    rows = [[10 + i % 7 + i % 4, 1000 * (1 + i % 4)][: len(names)] for i in range(400)]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([names, *rows])
+
+
+@pytest.fixture
+def cluster(request):
+    """The address of a Dask cluster that sees our files."""
+    distributed = pytest.importorskip("distributed", reason="dask is not installed")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+    ) as local:
+        yield local.scheduler_address
+
+
+def test_there_are_examples_of_every_offline_command():
+    assert {example.words[0] for example in OFFLINE} == {
+        *("analyze", "compare", "report", "completion")
+    }
+    assert len(OFFLINE) >= 17
+
+
+@pytest.mark.parametrize("example", OFFLINE, ids=lambda example: example.line)
+def test_an_offline_example_does_what_it_says(example, tmp_path, monkeypatch, request):
+    monkeypatch.chdir(tmp_path)
+    options = example.options()
+    line = example.line
+    if options["command"] == "report":
+        pytest.importorskip("vl_convert")
+    if options["command"] == "completion":
+        pytest.importorskip("shtab")
+    if options.get("dask"):
+        line = line.replace(str(options["dask"]), request.getfixturevalue("cluster"))
+    for name in inputs_of(options):
+        make_input(name, options)
+    written = Path(example.written_to.replace("~", str(tmp_path)))
+    written.parent.mkdir(parents=True, exist_ok=True)
+
+    status, screen = run_example(line, tmp_path)
+
+    gate_failed = bool(options.get("fail_if_slower")) and "failed: " in screen
+    assert status == int(gate_failed), screen
+    if example.written_to:
+        shown = written.read_text()
+        assert screen == ""
+    else:
+        shown = screen
+        assert shown
+    check_output(example, options, shown)
+
+
+def check_output(example: Example, options: dict, shown: str) -> None:
+    if options.get("json"):
+        document = json.loads(shown)
+        assert {"kinds", "round_trips"} <= document.keys()
+        return
+    if options["command"] == "compare":
+        check_comparison(options, shown)
+    elif options["command"] == "analyze":
+        assert "messages" in shown or "latencies" in shown
+        if options["all"]:
+            assert "by other estimators" in shown
+    elif options["command"] == "report":
+        check_report(options, shown)
+    else:
+        assert "complete" in shown and "latprof" in shown
+
+
+def check_comparison(options: dict, shown: str) -> None:
+    first, *others = inputs_of(options)
+    if not others:  # the sides are in the file
+        assert "REDIS" in shown and "ENDPOINT" in shown
+        return
+    answer = shown.splitlines()[0]
+    assert others[0] in answer
+    assert f" {first}" in answer or "Nothing can be told" in answer
+    if options["only"]:
+        assert "transit" not in shown
+    if options["sizes"] and 1024 not in options["sizes"]:
+        assert " 1024 B" not in shown
+
+
+def check_report(options: dict, shown: str) -> None:
+    path = Path(re.search(r"^report: (\S+)", shown, re.MULTILINE)[1])
+    if options["out"]:
+        assert path == options["out"]
+    begin = path.read_bytes()[:15].lower()
+    assert begin.startswith(BEGINS[path.suffix[1:]].lower())
+    if options["csv"]:
+        assert list(Path(options["csv"]).glob("*.csv"))
