@@ -19,7 +19,6 @@ from recording import wait_until
 
 ONLINE = [example for example in examples() if example.words[0] in AS_ROOT]
 BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-WAY = re.compile(r"[\w.+-]+")
 
 
 @pytest.fixture

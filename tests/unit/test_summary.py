@@ -19,6 +19,7 @@ from rich.console import Console
 XMIT = {"quantity": "xmit", "state": "exact", "reason": "", "remedy": ""}
 DESCRIPTION = {
     "state": "done",
+    "name": "",
     "failure": None,
     "folder": "x",
     "kernel": "6.1",

@@ -35,7 +35,7 @@ EXAMPLES = """\
 examples:
   latprof run                         # a link of 100 Mbit/s and 1 ms each way
   latprof run --rate 0 --delay 0      # two namespaces joined by plain veth
-  latprof run --protocol udp --interval 2ms --spin  # open loop, 70 of 100 Mbit/s
+  latprof run --protocol udp --interval 2ms --spin  # 70 of 100 Mbit/s
   latprof run --qdisc tbf --rate 20mbit --protocol tcp
   latprof run --protocol udp --loss 1% --sizes 64,1400  # a packet is a message
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
