@@ -15,11 +15,13 @@ from latprof_analysis.fits.rate_caveats import (
     refused,
     slowed_by_losses,
     slowed_by_sender,
+    with_hosts,
 )
 from latprof_analysis.histogram import Histogram
 from latprof_analysis.run_setup import known_transit_ns, packets_of, reply_mode_of
+from latprof_analysis.scans.grouped import Grouped
 from latprof_analysis.scans.kind_totals import KindTotals
-from latprof_analysis.scans.totals import MessageTotals
+from latprof_analysis.scans.totals import DATAGRAM_TURNS, MessageTotals
 from latprof_analysis.stages import BLANK
 
 _BEHIND_TCP = ("qdisc", "transit")
@@ -62,8 +64,30 @@ def round_trip_fit(
         reply_mode=reply_mode_of(plan["reply_bytes"]),
         packets=packets_of(run.get("lab"), protocol),
     )
-    slowed = _slowed(fit, messages) if protocol == "tcp" else None
+    if protocol == "udp":
+        return with_hosts(fit, _hosts_byte_ns(messages) / fit.factor).as_dict()
+    slowed = _slowed(fit, messages)
     return (refused(fit, slowed) if slowed else fit).as_dict()
+
+
+def _hosts_byte_ns(messages: MessageTotals) -> float:
+    """Return what hosts took for a byte of a datagram and its reply, in ns."""
+    ways = (messages.kinds[w] for w in DATAGRAM_TURNS if w in messages.kinds)
+    return sum(_growth(way.hosts) for way in ways)
+
+
+def _growth(times: Grouped) -> float:
+    """Return by how much the median grows for a byte; 0 where it is not known."""
+    found = {
+        size: histograms["hosts"].quantile(0.5)
+        for size, histograms in times.groups.items()
+        if size != BLANK and histograms
+    }
+    known = [(size, ns) for size, ns in sorted(found.items()) if ns is not None]
+    if len(known) < 2:
+        return 0.0
+    (least, short_ns), (most, long_ns) = known[0], known[-1]
+    return (long_ns - short_ns) / (most - least)
 
 
 def _slowed(fit: Fit, messages: MessageTotals) -> str | None:

@@ -7,6 +7,9 @@ link has a state, and what is left of it depends on what was sent before.
 import numpy as np
 import pandas as pd
 from known_links import ONE_WAY_NS, RATE, TCP, sweep
+from latprof_analysis.wire import Packets
+
+UDP = Packets.udp(mtu_bytes=1500)
 
 # 29 sizes up to 65 kB, 30 rounds
 SIZES = np.unique(np.geomspace(18, 65_000, 29).astype(int))
@@ -125,6 +128,32 @@ def cut_through(seed, sizes=SIZES, rounds=ROUNDS):
             rows.append(message("reply", i, segment, came, back, extra[i, 1]))
         t_ns = rows[-1]["read_ns"] + 2000
     return pd.DataFrame(rows)
+
+
+# Sizes of a run by default
+FEW_SIZES = np.array([18, 256, 1024, 4096, 16_384, 32_768, 65_507])
+
+
+def busy_trips(seed, rounds=140):
+    """Datagrams echoed between hosts whose CPUs, by spells, others want, too.
+
+    In a spell, which has some tens of exchanges, one in five is stalled for a few
+    ms; copying takes 2.4 ns a byte; and whoever slept while a long message crossed
+    wakes later, and is stalled more often. Returns sizes, round trip times, rounds,
+    and what hosts took for a byte at each crossing.
+    """
+    rng = np.random.default_rng(seed)
+    size, index = sweep(rng, FEW_SIZES, rounds)
+    turns = np.cumsum(rng.random(size.size) < 1 / 40)
+    spell = (turns + seed) % 2 == 0
+    after_long = np.append(0, size[:-1] >= 16_384)
+    copy_ns = 2.4
+    stalled = rng.random(size.size) < np.where(spell, 0.2, 0.02) * (1 + after_long)
+    hosts_ns = 40e3 + 15e3 * after_long + stalled * rng.uniform(5e5, 4e6, size.size)
+    link_ns = 2 * (ONE_WAY_NS + UDP.wire_bytes(size) * 8e9 / RATE)
+    noise_ns = rng.exponential(np.where(spell, 3 * QUEUE_NS, QUEUE_NS))
+    rtt_ns = link_ns + 2 * copy_ns * size + hosts_ns + noise_ns
+    return size, rtt_ns, index, copy_ns
 
 
 def trips_of(messages):

@@ -5,10 +5,20 @@ from functools import cache
 import numpy as np
 import pytest
 from known_links import RATE, TCP, fit_tcp, link
-from latprof_analysis.fits.carry_over import carry_over
 from latprof_analysis.fits.fit import fit_round_trips
-from latprof_analysis.fits.rounds import low_delays
-from simulated_links import LINKS, SIZES, Fifo, Open, TokenBucket, ping_pong, trips_of
+from latprof_analysis.fits.rate_caveats import with_hosts
+from simulated_links import (
+    FEW_SIZES,
+    LINKS,
+    SIZES,
+    UDP,
+    Fifo,
+    Open,
+    TokenBucket,
+    busy_trips,
+    ping_pong,
+    trips_of,
+)
 
 
 def fit(trips, reply_mode):
@@ -50,6 +60,38 @@ def test_no_token_bucket_passes_for_another_rate(
         assert told.value == pytest.approx(RATE, rel=0.01)
 
 
+@pytest.mark.parametrize("reply_mode", ["echo", 18])
+@pytest.mark.parametrize("gap_ns", [0.0, 2e6])
+@pytest.mark.parametrize("delay_ns", [0.0, 1e5, 1e6])
+@pytest.mark.parametrize("burst_bytes", [4096, 16_384, 49_152, 98_304])
+def test_no_token_bucket_passes_by_the_sizes_of_a_run(
+    burst_bytes, delay_ns, gap_ns, reply_mode
+):
+    # Either way or both; the bucket's state hangs on the messages before.
+    for rate in (5e6, 100e6):
+        there = TokenBucket(rate, burst_bytes, delay_ns)
+        for back in (TokenBucket(rate, burst_bytes, delay_ns), Open()):
+            rows = ping_pong(1, there, back, reply_mode, gap_ns, FEW_SIZES, rounds=40)
+            told = fit(trips_of(rows), reply_mode).bandwidth_bits_per_second
+            if told:
+                assert told.value == pytest.approx(rate, rel=0.01)
+
+
+def test_what_is_told_beside_busy_neighbours_holds_in_19_of_20_runs():
+    # Of 100 runs so many hold by chance in all but one of 5000, if 95% do.
+    least, runs = 88, 100
+    told, narrow = [], 0
+    for seed in range(runs):
+        *trips, copy_ns = busy_trips(seed)
+        found = fit_round_trips(*trips, reply_mode="echo", packets=UDP, resamples=200)
+        assert found.model == "line", found.reason
+        within = with_hosts(found, copy_ns).link_rate_range
+        told.append(within.low <= RATE <= within.high)
+        narrow += found.link_rate_range.high < RATE
+    assert sum(told) >= least
+    assert narrow > runs / 2  # by what idle hosts take
+
+
 @pytest.mark.parametrize("rate", [1e6, 10e6, 100e6, 500e6])
 @pytest.mark.parametrize("delay_ns", [1e4, 1e6, 1e8])
 def test_serialising_links_are_told_whatever_their_rate_and_delay(delay_ns, rate):
@@ -87,31 +129,3 @@ def test_a_slope_that_may_be_a_tenth_off_is_no_answer():
     found = fit_tcp(link(1, rate=5e9, rounds=10, sizes=SIZES[::7] // 10))
     assert found.model == "none"
     assert "the slope is uncertain by over 10%" in found.reason
-
-
-def test_links_without_a_memory_seldom_seem_to_have_one():
-    found = []
-    for seed in range(300):
-        size, rtt, index = link(seed, rounds=15, sizes=SIZES[::3])
-        low = low_delays(
-            size.astype(float), rtt, index.astype(float), fewest=10, resamples=1, seed=1
-        )
-        found.append(carry_over(size.astype(float), rtt, low))
-    # One in 2000 by design, of noise that comes in bursts and has no variance.
-    assert sum(result is not None for result in found) <= 2
-
-
-def test_the_order_of_sizes_alone_is_no_memory():
-    size = np.tile(SIZES, 40).astype(float)
-    rng = np.random.default_rng(1)
-    rtt = 2e6 + 160 * size + rng.exponential(3e4, size.size)
-    index = np.repeat(np.arange(40.0), SIZES.size)
-    low = low_delays(size, rtt, index, fewest=10, resamples=1, seed=1)
-    assert carry_over(size, rtt, low) is None
-
-
-def test_too_few_messages_show_no_memory():
-    one = np.array([64.0])
-    low = low_delays(one, one, one, fewest=1, resamples=1, seed=1)
-    assert carry_over(one, one, low) is None
-    assert fit(link(1, rounds=3), "echo").model == "none"

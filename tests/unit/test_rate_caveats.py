@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import simulated_links
 from known_links import ONE_WAY_NS, TCP, link
 from latprof_analysis.fits.fit import fit_round_trips
 from latprof_analysis.fits.one_way import fit_one_way
@@ -14,7 +15,7 @@ from latprof_analysis.run_figures import round_trip_fit
 from latprof_analysis.scans.totals import MessageTotals
 from latprof_analysis.wire import Packets
 from message_rows import MessageRows
-from simulated_links import Fifo, ping_pong
+from simulated_links import Fifo, TokenBucket, ping_pong, trips_of
 
 CUT = {"tcp": TCP}
 RUN = {"workload": {"plan": {"reply_bytes": None}}, "lab": None}
@@ -156,6 +157,48 @@ def test_a_runs_own_fit_is_refused_where_its_messages_were_paced(make, told):
     # UDP has no pace of its own
     udp = round_trip_fit(size, rtt, rounds, "udp", RUN, totals)
     assert udp["bandwidth_bits_per_second"] is not None
+
+
+def datagrams(monkeypatch, copy_ns, link_of):
+    """Figures of a run of datagrams, and what the fit of its round trips says."""
+    monkeypatch.setattr(simulated_links, "COPY_NS", copy_ns)
+    messages = ping_pong(1, link_of(), link_of()).assign(protocol="udp")
+    totals = MessageTotals(most=0)
+    totals.add(rows_of(messages))
+    trips = [np.asarray(column, float) for column in trips_of(messages)]
+    alone = fit_round_trips(*trips, reply_mode="echo")
+    return round_trip_fit(*trips, "udp", RUN, totals), alone, messages
+
+
+def test_hosts_that_copy_slower_than_idle_ones_are_in_the_range(monkeypatch):
+    # A run without a lab tells of no headers: its rate is that of payload.
+    rate = 100e6 * TCP.payload_share
+    found, alone, messages = datagrams(monkeypatch, 3.0, Fifo)
+    assert alone.link_rate_range.high < rate
+    assert found["link_rate_range"]["low"] <= rate <= found["link_rate_range"]["high"]
+    assert "up to 3.8%" in found["link_rate_range"]["reason"]
+    assert found["bandwidth_bits_per_second"]["value"] == pytest.approx(
+        alone.bandwidth_bits_per_second.value
+    )
+    # and so of each stage that holds the hosts' work, of one way and of both
+    for stage in fit_stages(messages, reply_mode="echo", resamples=200):
+        within = stage.fit.link_rate_range
+        if within:
+            assert within.low <= rate * 1.001, stage.quantity
+            assert rate * 0.999 <= within.high, stage.quantity
+
+
+def test_a_slope_that_is_mostly_the_hosts_tells_no_bandwidth(monkeypatch):
+    # A bucket lets all messages by at once: what is left is the hosts' copying.
+    found, alone, _ = datagrams(
+        monkeypatch, 1.5, lambda: TokenBucket(burst_bytes=1e9, delay_ns=1e6)
+    )
+    assert alone.bandwidth_bits_per_second is not None
+    assert found["bandwidth_bits_per_second"] is None
+    assert found["link_rate_range"] is None
+    assert found["host_limited"]
+    assert found["slope_ns_per_byte"] is not None
+    assert "no bandwidth of the link: hosts and link" in found["caveats"][-1]
 
 
 def test_packets_that_crossed_before_the_last_was_handed_over_lower_the_range():

@@ -73,8 +73,7 @@ def state(made):
             **vars(kind),
             "smallest_transit": kind.smallest_transit.as_dict(),
             **{by: groups(vars(kind)[by]) for by in ("by_size", "by_hops")},
-            "by_packets": groups(kind.by_packets),
-            "halves": groups(kind.halves),
+            **{by: groups(vars(kind)[by]) for by in ("by_packets", "halves", "hosts")},
         }
         for name, kind in made.kinds.items()
     }
@@ -195,6 +194,21 @@ def test_a_stage_with_the_time_of_a_missing_stamp_bears_both_names():
     assert "transit" not in stages
     assert stages["transit+receive_stack"]["max_ns"] == 20
     assert totals_of([row]).missing == {**dict.fromkeys(STAMPS, 0), "arrive": 1}
+
+
+def test_hosts_of_datagrams_have_the_time_outside_qdisc_and_transit():
+    stamps = (10, 20, 30, 45, 100, 160, 177)
+    rows = [
+        message(stamps, protocol=protocol, size_bytes=size)
+        for protocol, size in (("udp", 18), ("udp", 1024), ("tcp", 18))
+    ]
+    rows.append(message((10, 20, 30, None, 100, 160, 177), protocol="udp"))
+    made = totals_of(rows, most=0)
+    hosts = made.kinds["udp request"].hosts.groups
+    counted = {size: h["hosts"].count for size, h in hosts.items() if h}
+    assert counted == {18: 1, 1024: 1}
+    assert hosts[18]["hosts"].sum_ns == (177 - 10) - (100 - 30)
+    assert not made.kinds["tcp request"].hosts.groups
 
 
 def test_stages_that_run_backwards_are_counted_and_in_no_figure():

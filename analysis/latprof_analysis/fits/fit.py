@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from latprof_analysis.fits.carry_over import carry_over
 from latprof_analysis.fits.crossing import Crossing
 from latprof_analysis.fits.fit_input import check_options, check_rows, column_of
 from latprof_analysis.fits.fit_result import (
@@ -61,17 +60,15 @@ def fit_round_trips(
     The 10th percentile of each size is regressed on the bytes that cross the
     wire both ways, by Theil and Sen with pairs weighted by distance; intervals come
     from a bootstrap of whole rounds. A line that the delays contradict is refused:
-    a hinge is better, long messages or those behind a long one differ, or the
-    slope is uncertain by a tenth.
+    a hinge is better, long messages differ, or the slope is uncertain by a tenth.
 
     Parameters
     ----------
     size_bytes, rtt_ns, round_index : array_like, shape (n,)
         One entry for each round trip that was answered, without the warm-up: bytes
-        of the request, its round trip time, and its round. In the order of sending,
-        if that is known: only then does a link with a memory show (`carry_over`).
-        Sizes must have been sent in random order within rounds, or a burst of
-        noise that hits one size passes for the link's doing.
+        of the request, its round trip time, and its round. Sizes must have been
+        sent in random order within rounds, or a burst of noise that hits one size
+        passes for the link's doing.
     reply_mode : 'echo' or int
         Whether the reply is as long as the request, or has so many bytes.
     packets : Packets, optional
@@ -109,20 +106,11 @@ def fit_round_trips(
     if low.size_bytes.size < FEWEST_SIZES:
         return unfitted
     crossing = Crossing.round_trip(low.size_bytes, packets, reply_mode)
-    against = carry_over(sizes, rtt, low)
-    return fit_low_delays(crossing, low, unfitted, against)
+    return fit_low_delays(crossing, low, unfitted)
 
 
-def fit_low_delays(
-    crossing: Crossing,
-    low: LowDelays,
-    unfitted: Fit,
-    against: str | None = None,
-) -> Fit:
-    """Fit low delays to the bytes that crossed the wire, and judge the line.
-
-    `against` is what is known to speak against a line.
-    """
+def fit_low_delays(crossing: Crossing, low: LowDelays, unfitted: Fit) -> Fit:
+    """Fit low delays to the bytes that crossed the wire, and judge the line."""
     wire_bytes, packets = crossing.wire_bytes, crossing.cut
     line = fit_line(wire_bytes, low)
     scale = Scale(
@@ -133,8 +121,9 @@ def fit_low_delays(
         line.freedom,
     )
     host_limited = bool(line.slopes[0] < HOST_NS_PER_BYTE)
+    against = None
     if not host_limited:
-        against = against or line.missed or _too_early(unfitted, line, low)
+        against = line.missed or _too_early(unfitted, line, low)
         against = against or long_messages_differ(wire_bytes, low)
     line_ns = line.slopes[0] * wire_bytes + line.intercepts_ns[0]
     model, reason = verdict(line, low, scale.per_payload_byte(line.slopes), against)

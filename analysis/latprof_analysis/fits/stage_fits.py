@@ -17,8 +17,8 @@ import pandas as pd
 from latprof_analysis.fits.fit import fit_round_trips
 from latprof_analysis.fits.fit_result import Fit, ReplyMode
 from latprof_analysis.fits.one_way import fit_one_way
-from latprof_analysis.fits.rate_caveats import refused, without_rate
-from latprof_analysis.fits.stage_rates import slowed_way, with_rate
+from latprof_analysis.fits.rate_caveats import refused, with_hosts, without_rate
+from latprof_analysis.fits.stage_rates import hosts_byte_ns, slowed_way, with_rate
 from latprof_analysis.fits.trips import (
     FLOW,
     against_factor,
@@ -217,6 +217,9 @@ def _round_trip(
         fit = fit_round_trips(
             *columns, reply_mode=reply_mode, packets=packets, **options
         )
+        ways = (rows[rows["kind"].eq(kind)] for kind in ("request", "reply"))
+        hosts_ns = sum(hosts_byte_ns(way, "read") for way in ways)
+        fit = with_hosts(fit, hosts_ns / fit.factor)
         against = slowed_way(rows, fit) or against_factor(
             trips, reply_mode, bent=fit.model == "hinge"
         )

@@ -45,14 +45,16 @@ class KindTotals:
     """All messages of one kind.
 
     `by_size` has the stages of each size; `by_hops` and `by_packets` have
-    end_to_end by the number of routers on the way, and by that of packets. `halves`
-    has the stages of messages of which one end was seen.
+    end_to_end by the number of routers on the way, and by that of packets; `halves`
+    has the stages of messages of which one end was seen, `hosts` by size what passed
+    of datagrams outside the qdisc and transit.
     """
 
     by_size: Grouped
     by_hops: Grouped
     by_packets: Grouped
     halves: Grouped = field(default_factory=lambda: Grouped(0))
+    hosts: Grouped = field(default_factory=Grouped)
     messages: int = 0
     complete: int = 0  # with both ends
     left_out: int = 0  # of them: met the measuring of our own cost
@@ -96,7 +98,7 @@ class KindTotals:
         """Add all that `other` has counted."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("by_size", "by_hops", "by_packets", "halves"):
+        for name in ("by_size", "by_hops", "by_packets", "halves", "hosts"):
             getattr(self, name).merge(getattr(other, name))
         if other.smallest_bytes is None:
             return

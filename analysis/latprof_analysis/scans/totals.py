@@ -24,6 +24,8 @@ WARMUP = "warmup"
 MESSAGE = "message"
 # Ours are six; a file with more than this is none of messages.
 MOST_KINDS = 64
+# Of these the hosts' time is told apart: nothing of a datagram crosses meanwhile.
+DATAGRAM_TURNS = ("udp request", "udp reply")
 _CODES = 1 << len(STAMPS)  # of what stamps a message may lack
 
 Ints = NDArray[np.int64]
@@ -98,10 +100,11 @@ class MessageTotals:
         for name, at in _by_kind(rows, measured):
             if name.endswith(f" {MESSAGE}") and "way" in rows.texts:
                 for way, of_way in self._by_way(rows, name, at):
-                    totals = self._ways.of(way)
-                    self._add_kind(totals, rows.numbers, missing, of_way)
+                    self._add_kind(self._ways.of(way), rows.numbers, missing, of_way)
             else:
-                self._add_kind(self._kind(name), rows.numbers, missing, at)
+                whole = self._add_kind(self._kind(name), rows.numbers, missing, at)
+                if name in DATAGRAM_TURNS:
+                    _add_hosts(self._kind(name), rows.numbers, whole)
         ends = rows.numbers["end_to_end_ns"]
         undisturbed = rows.numbers[PROBE_STATISTICS] != 1
         i = slowest_row(rows.numbers, rows.texts, measured & undisturbed)
@@ -159,7 +162,8 @@ class MessageTotals:
         numbers: Mapping[str, Ints],
         missing: NDArray[np.uint8],
         at: NDArray[np.intp],
-    ) -> None:
+    ) -> NDArray[np.intp]:
+        """Add messages; return those of them that have all stages in percentiles."""
         complete = numbers["end_to_end_ns"].take(at) != BLANK
         whole = at if complete.all() else at[complete]
         totals.count(numbers, at)
@@ -174,6 +178,7 @@ class MessageTotals:
         if self.most:
             _add_paths(totals, numbers, whole)
         _add_smallest(totals, numbers, whole)
+        return whole
 
     def _add_halves(
         self,
@@ -283,6 +288,22 @@ def _add_paths(
         found, ordered, lengths = in_groups(index, whole)
         histograms = [grouped.of(groups[key], "end_to_end") for key in found]
         record_parts(histograms, times.take(ordered), lengths)
+
+
+def _add_hosts(
+    totals: KindTotals, numbers: Mapping[str, Ints], whole: NDArray[np.intp]
+) -> None:
+    """Add the hosts' time of those whose time on the way is known."""
+    stamps = ("queue_ns", "xmit_ns", "arrive_ns")
+    lacking = [numbers[stamp].take(whole) == BLANK for stamp in stamps]
+    rows = whole[~np.any(lacking, axis=0)]
+    groups, index = totals.hosts.admit(numbers["size_bytes"].take(rows))
+    found, ordered, lengths = in_groups(index, rows)
+    times = numbers["end_to_end_ns"].take(ordered)
+    for stage in ("qdisc_ns", "transit_ns"):
+        times = times - numbers[stage].take(ordered)
+    histograms = [totals.hosts.of(groups[key], "hosts") for key in found]
+    record_parts(histograms, np.maximum(times, 0), lengths)
 
 
 def _add_smallest(
