@@ -69,8 +69,8 @@ def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
 def hosts_byte_ns(way: pd.DataFrame, last: str) -> float:
     """Return what hosts took for a byte until a stamp, in ns; 0 if it is not known.
 
-    It is known where messages were handed over whole: hosts then work before and
-    after the link does, not meanwhile.
+    It is known of datagrams: hosts work before and after the qdisc and the link do,
+    not meanwhile.
 
     Parameters
     ----------
@@ -81,15 +81,15 @@ def hosts_byte_ns(way: pd.DataFrame, last: str) -> float:
 
     Examples
     --------
-    >>> way = {"size_bytes": [100, 900], "send_ns": [0, 0], "xmit_ns": [10, 90]}
-    >>> way |= {"arrive_ns": [1010, 65090], "read_ns": [1020, 66300]}
-    >>> hosts_byte_ns(pd.DataFrame(way), "read")
+    >>> way = {"protocol": "udp", "size_bytes": [100, 900], "send_ns": [0, 0]}
+    >>> way |= {"queue_ns": [10, 90], "arrive_ns": [1010, 65090]}
+    >>> hosts_byte_ns(pd.DataFrame(way | {"read_ns": [1020, 66300]}), "read")
     1.6
     """
-    known = {"xmit_ns", "arrive_ns", f"{last}_ns"} <= set(way)
-    if not known or _handed_over(way) > _HANDED_OVER:
+    known = {"protocol", "queue_ns", "arrive_ns", f"{last}_ns"} <= set(way)
+    if not known or way["protocol"].ne("udp").any():
         return 0.0
-    took = way[f"{last}_ns"] - way["send_ns"] - (way["arrive_ns"] - way["xmit_ns"])
+    took = way["queue_ns"] - way["send_ns"] + way[f"{last}_ns"] - way["arrive_ns"]
     typical = took.groupby(way["size_bytes"]).median().dropna()
     if len(typical) < 2:
         return 0.0
