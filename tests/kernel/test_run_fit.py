@@ -64,8 +64,10 @@ def check_line(protocol: str, fit: dict) -> None:
     assert rate >= (1 - 0.02 - hosts) * RATE_BPS, protocol
     within = fit["link_rate_range"]
     assert within["low"] <= 1.001 * RATE_BPS, protocol
-    # what hosts do with a byte is known of a host that nobody else wants
-    assert within["high"] >= 0.985 * RATE_BPS, protocol
+    # What hosts do with a byte of a datagram is measured; of TCP it is known of a host
+    # that nobody else wants.
+    least = 0.985 if protocol == "tcp" else 0.999
+    assert within["high"] >= least * RATE_BPS, protocol
 
 
 def test_each_answer_of_a_fast_long_link_holds_its_rate_or_is_refused(tmp_path):

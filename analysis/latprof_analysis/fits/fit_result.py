@@ -138,7 +138,8 @@ class Fit:
         small to refuse a line or not.
     host_share : float or None
         Share of the slope that may be the hosts' own work on each byte: the link's
-        own rate may be higher by as much. `stage_fits` can tell them apart.
+        own rate may be higher by as much. Of datagrams it is measured. Of transit,
+        which has none of that work, it is what the stamps may be off.
     packet_cost : PacketCost or None
         What packets take beyond their bytes, by a fit of its own; where that is
         much, the line's bandwidth is lower than the link's.
