@@ -6,6 +6,7 @@
  *     closed:      what was never handed to a device is written
  *     connecting:  the state of the connection before is forgotten, since a
  *                  socket may be used again (connect to AF_UNSPEC)
+ *     established: its peer on this host may be watched, too (peer.bpf.h)
  *   tcp_destroy_sock:  what it has beside its state is freed
  *   cgroup/sock_release: datagrams that nobody has read are written
  *
@@ -66,6 +67,15 @@ static __always_inline void sender_closing(struct sock *sk)
 		send_cut(sk, s, end);
 }
 
+/* Before any of its bytes arrive: its peer is found by then. */
+static __noinline void connection_state(struct sock *sk, int state)
+{
+	if (state == TCP_CLOSE)
+		connection_forget(sk);
+	else if (state == TCP_ESTABLISHED && wants_socket(sk))
+		connection_note(sk);
+}
+
 SEC("?tp_btf/inet_sock_set_state")
 int BPF_PROG(on_state, const struct sock *const_sk, int before, int state)
 {
@@ -84,6 +94,8 @@ int BPF_PROG(on_state, const struct sock *const_sk, int before, int state)
 			chunks_drop(sk, s);
 		bpf_sk_storage_delete(&streams, sk);
 	}
+	if (options.peers)
+		connection_state(sk, state);
 	return 0;
 }
 

@@ -271,9 +271,12 @@ static __noinline struct datagram_socket *datagram_decide(struct sock *sk)
 	struct datagram_socket *s =
 		bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
 
-	if (!is_wanted(sk)) {
+	if (!wants_socket(sk)) {
 		if (s)
 			bpf_sk_storage_delete(&datagram_sockets, sk);
+		/* it may get its other port later */
+		if (!options.ports[0])
+			unwatched_note(sk);
 		return NULL;
 	}
 	s = bpf_sk_storage_get(&datagram_sockets, sk, 0,

@@ -114,7 +114,26 @@ struct sock {
 	struct sock_cgroup_data sk_cgrp_data;
 };
 
+struct request_sock {
+	struct request_sock *dl_next;
+	struct sock *sk;
+};
+
+struct request_sock_queue {
+	struct request_sock *rskq_accept_head;
+};
+
+struct inet_sock {
+	__be16 inet_sport;
+};
+
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+	struct request_sock_queue icsk_accept_queue;
+};
+
 struct tcp_sock {
+	struct inet_connection_sock inet_conn;
 	bool is_mptcp;
 	__u32 write_seq;
 	__u32 snd_nxt;
@@ -123,6 +142,7 @@ struct tcp_sock {
 	__u64 bytes_sent;
 	__u64 bytes_retrans;
 	__u64 bytes_received;
+	__u64 bytes_acked;
 };
 
 struct udp_sock {
@@ -235,6 +255,22 @@ struct files_struct {
 	struct fdtable *fdt;
 };
 
+struct seq_file {
+	unsigned long count;
+};
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct task_struct;
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	struct file *file;
+};
+
 /* the first argument of a system call */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
@@ -257,9 +293,16 @@ struct sched_info {
 	unsigned long long last_queued; /* 0: it does not wait */
 };
 
+struct signal_struct {
+	atomic_t live; /* threads that have not ended */
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
+	struct task_struct *group_leader;
+	struct signal_struct *signal;
+	char comm[16];
 	struct files_struct *files;
 	struct sched_info sched_info;
 };

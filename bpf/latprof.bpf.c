@@ -4,6 +4,7 @@
  */
 #include "close.bpf.c"
 #include "loss.bpf.c"
+#include "processes.bpf.c"
 #include "qdisc.bpf.c"
 #include "read.bpf.c"
 #include "receive.bpf.c"

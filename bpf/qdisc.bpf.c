@@ -259,7 +259,7 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
 	if (sk->sk_protocol != IPPROTO_TCP)
 		return datagram_queue(sk, skb);
 	p.s = stream_of(sk);
-	if (!p.s ||
+	if (!p.s || !p.s->flow_out ||
 	    !segment_of(skb, sk, p.s->queue_end, p.s->out_zero, &p.segment))
 		return 0;
 	p.sk = sk;
@@ -279,7 +279,7 @@ int BPF_PROG(on_xmit, const struct sk_buff *skb)
 	if (sk->sk_protocol != IPPROTO_TCP)
 		return datagram_xmit(sk, skb);
 	p.s = stream_of(sk);
-	if (!p.s ||
+	if (!p.s || !p.s->flow_out ||
 	    !segment_of(skb, sk, p.s->xmit_end, p.s->out_zero, &p.segment))
 		return 0;
 	if (p.segment.end - p.segment.start >= LEAST_GSO_BYTES)

@@ -176,11 +176,13 @@ struct counters {
 struct options {
 	__u64 cgroup; /* id of the cgroup whose sockets are watched; 0 any */
 	__u32 netns[4]; /* inode numbers; 0 ends the list; none: any */
+	__u64 comms[8][2]; /* names of processes; 0 ends the list; none: any */
 	__u16 ports[8]; /* either end; 0 ends the list; none: any */
 	__u32 generation; /* another one makes all verdicts anew */
 	__u8 tcp;
 	__u8 udp;
-	__u8 pad[2];
+	__u8 pids; /* only processes of the map that has this name */
+	__u8 peers; /* also the other ends of their connections, on this host */
 };
 
 _Static_assert(sizeof(struct sent_message) == 64, "sent_message");

@@ -73,10 +73,10 @@ static __noinline bool same_call(struct sock *sk, struct stream *s,
 	const struct pending_send *m;
 	__u64 moved;
 
-	if (s->tail == s->head)
-		return false;
 	if (msg->msg_iter.iov_offset)
 		return true;
+	if (s->tail == s->head)
+		return false;
 	m = send_at(sk, s, s->tail - 1, false);
 	if (m && start == m->end - m->size_bytes)
 		return !(msg->msg_flags & MSG_DONTWAIT); /* waits for room */
@@ -104,6 +104,7 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	__u64 start, end;
 	struct tcp_sock *tp;
 	struct stream *s;
+	bool older;
 	__u32 pid;
 
 	s = stream_watch(sk);
@@ -112,8 +113,12 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	tp = tcp_of(sk);
 	if (!tp)
 		return 0;
+	older = !s->flow_out && msg && msg->msg_iter.iov_offset;
 	if (!(s->announced & SIDE_SENDER))
 		sender_begin(sk, s, tp);
+	/* a later piece of a call that began before we watched: no message of
+	 * ours; new sockets may begin so, too (io_uring's buffers) */
+	older = older && s->given_end;
 	start = offset_near(s->given_end, s->out_zero, tp->write_seq);
 	end = start + left;
 	if (msg) {
@@ -121,6 +126,10 @@ static __always_inline int send_begin(const struct sock *const_sk,
 			return 0;
 		s->buffers = (__u64)msg->msg_iter.__iov;
 		s->buffer_count = msg->msg_iter.nr_segs;
+	}
+	if (older) {
+		s->given_end = end;
+		return 0;
 	}
 	if (start != s->given_end)
 		send_cut(sk, s, start);

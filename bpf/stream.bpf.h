@@ -18,6 +18,7 @@
 
 #include "half.bpf.h"
 #include "packet.bpf.h"
+#include "peer.bpf.h"
 #include "reader.bpf.h"
 
 #define SHALLOW_SENDS 4
@@ -228,11 +229,13 @@ static __noinline struct stream *stream_decide(struct sock *sk)
 {
 	struct stream *s = stream_of(sk);
 
-	if (!is_wanted(sk)) {
+	if (!wants_socket(sk) && !is_peer(sk)) {
 		if (s) {
 			chunks_drop(sk, s);
 			bpf_sk_storage_delete(&streams, sk);
 		}
+		if (!may_become_peer(sk))
+			unwatched_note(sk);
 		return NULL;
 	}
 	s = bpf_sk_storage_get(&streams, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);

@@ -3,7 +3,8 @@
  * with it.
  *
  * The verdict is found at the socket's first event, from the socket alone, and
- * costs a climb through its cgroups. A watched socket has a state
+ * costs a climb through its cgroups. Where processes are asked for, their
+ * sockets were marked before (processes.bpf.c). A watched socket has a state
  * (stream.bpf.h, datagram.bpf.h), which is looked up at each event anyway;
  * another one has a note that it is not. Both carry the generation of the
  * filter they were found by: where the agent has changed the filter, they are
@@ -28,6 +29,15 @@ struct {
 	__type(key, int);
 	__type(value, __u32); /* generation of the filter that said no */
 } unwatched SEC(".maps");
+
+/* Marks the sockets of the processes that are asked for; a connection that is
+ * accepted has the mark of its listener. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, __u32);
+} marked SEC(".maps");
 
 static __always_inline bool wants_netns(unsigned int inum)
 {
@@ -76,6 +86,12 @@ static __always_inline bool wants_cgroup(const struct sock *sk)
 	return false;
 }
 
+static __always_inline bool wants_process_of(struct sock *sk)
+{
+	return (!options.pids && !options.comms[0][0]) ||
+	       bpf_sk_storage_get(&marked, sk, 0, 0);
+}
+
 /* A raw socket may have the protocol, and none of its state. A subflow of MPTCP
  * is filled and emptied by the socket above it, which we do not follow. */
 static __always_inline bool wants_protocol(const struct sock *sk)
@@ -95,11 +111,11 @@ static __always_inline bool wants_protocol(const struct sock *sk)
 	return !subflow;
 }
 
-static __noinline bool wants_socket(const struct sock *sk)
+static __noinline bool wants_socket(struct sock *sk)
 {
 	return wants_protocol(sk) &&
 	       wants_netns(sk->__sk_common.skc_net.net->ns.inum) &&
-	       wants_port(sk) && wants_cgroup(sk);
+	       wants_port(sk) && wants_process_of(sk) && wants_cgroup(sk);
 }
 
 /* Whether the verdict on a socket is known, and is no. */
@@ -110,20 +126,13 @@ static __always_inline bool is_unwatched(struct sock *sk)
 	return no && *no == options.generation;
 }
 
-/* The verdict on a socket on which there is none. */
-static __noinline bool is_wanted(struct sock *sk)
+static __noinline void unwatched_note(struct sock *sk)
 {
-	__u32 *no;
+	__u32 *no = bpf_sk_storage_get(&unwatched, sk, 0,
+				       BPF_SK_STORAGE_GET_F_CREATE);
 
-	if (wants_socket(sk))
-		return true;
-	/* a UDP socket may get its other port later */
-	if (sk->sk_protocol == IPPROTO_UDP && options.ports[0])
-		return false;
-	no = bpf_sk_storage_get(&unwatched, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (no)
 		*no = options.generation;
-	return false;
 }
 
 /* skb->sk may also be a request or a time-wait socket: no struct sock at all */

@@ -1,4 +1,4 @@
-"""One run: a lab, a workload in it, and a recorder that fills the run folder."""
+"""One run: a workload, mostly in a lab, and a recorder that fills the run folder."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder, check_free
 from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.sinks.summary import summarize
+from latprof_agent.workload.attached import Attached, Target
 from latprof_agent.workload.generator import Generator, PingPong
 from latprof_agent.workload.generator_log import GeneratorLog
 from latprof_agent.workload.user_command import Command
@@ -53,6 +54,7 @@ class RunOptions:
     protocols: tuple[str, ...]
     command: tuple[str, ...] = ()
     server_command: str = ""
+    target: Target | None = None  # attach to it, instead of running something
     in_lab: bool = True
     ports: tuple[int, ...] = ()
     record: bool = True  # False: the same run without probes, to compare with
@@ -85,18 +87,29 @@ def run(
     check_free(options.out)
     if options.plan.congestion:
         netns.run_in_new(partial(check_congestion, options.plan.congestion))
-    capabilities = (
-        catalogue.capabilities(options.protocols, table) if options.record else []
-    )
-    catalogue.require_both_halves(capabilities)
     with ExitStack() as stack:
+        attached = Attached(options.target) if options.target else None
+        if attached:
+            stack.callback(attached.close)
+        capabilities = _capabilities(options, attached, table)
         interrupt.check()
         lab = stack.enter_context(Lab(options.link)) if options.in_lab else None
         interrupt.check()
-        session = _Session(options, capabilities, interrupt, progress, lab)
+        session = _Session(options, capabilities, interrupt, progress, lab, attached)
         for text in session.overloads():
             notice(text)
         return session.run(table)
+
+
+def _capabilities(
+    options: RunOptions, attached: Attached | None, table: tuple[Probe, ...]
+) -> list[Capability]:
+    if not options.record:
+        return []
+    needs = attached.filter(options.protocols).needs if attached else frozenset()
+    found = catalogue.capabilities(options.protocols, table, needs)
+    catalogue.require_both_halves(found)
+    return found
 
 
 class _Session:
@@ -107,8 +120,10 @@ class _Session:
         interrupt: Interrupt,
         progress: Progress,
         lab: Lab | None,
+        attached: Attached | None,
     ) -> None:
         self.options = options
+        self._attached = attached
         self.capabilities = capabilities
         self.lab = lab
         self.interrupt = interrupt
@@ -121,15 +136,9 @@ class _Session:
         self._command = self._make_command()
         if self.lab and not self._command:
             self.lab.place_emulator(self.options.plan.cpu_of_both)
-        watched = Filter(
-            netns=(self.lab.a_inode, self.lab.b_inode) if self.lab else (),
-            ports=self.options.ports,
-            cgroup=self._command.cgroup_id if self._command and not self.lab else 0,
-            protocols=self.options.protocols if self.options.record else (),
-        )
         try:
             with open_capture(
-                watched, self.capabilities, table, self.options.ring_bytes
+                self._watched(), self.capabilities, table, self.options.ring_bytes
             ) as capture:
                 self.capabilities = capture.capabilities
                 folder = RunFolder(self.options.out, self.options.name)
@@ -145,6 +154,18 @@ class _Session:
         """Say what is known to go wrong before anything is sent."""
         told = {"workload": self._workload(), "lab": self._lab()}
         return list(overloads(told, self.options.protocols))
+
+    def _watched(self) -> Filter:
+        protocols = self.options.protocols if self.options.record else ()
+        if self._attached:
+            return self._attached.filter(protocols)
+        return Filter(
+            netns=(self.lab.a_inode, self.lab.b_inode) if self.lab else (),
+            ports=self.options.ports,
+            cgroup=self._command.cgroup_id if self._command and not self.lab else 0,
+            peers=bool(self._command and not self.lab),
+            protocols=protocols,
+        )
 
     def _make_command(self) -> Command | None:
         if not self.options.command:
@@ -166,7 +187,8 @@ class _Session:
         try:
             recorder.finish()
             sent = any(trips.sent for trips in sink.round_trips.values())
-            if self.interrupt.seen and not recorder.records and not sent:
+            seen = recorder.records or sent or self._attached
+            if self.interrupt.seen and not seen:
                 self.interrupt.check()
         except LatprofError as error:
             failure = failure or error
@@ -183,7 +205,8 @@ class _Session:
         state = "failed" if failure else "done"
         unmatched = dict(sink.tally.unmatched)
         unread = unmatched.pop(UNREAD_AT_CLOSE, 0)
-        state = "interrupted" if self.interrupt.seen and not failure else state
+        if self.interrupt.seen and not failure and not self._endless():
+            state = "interrupted"
         told, passed = self._describe(folder, state), paths.as_list()
         link = self.lab.interface if self.lab else ""
         description = told | {
@@ -208,7 +231,15 @@ class _Session:
             summary["failure"] = str(failure)
         return Outcome(folder.path, summary, failure)
 
+    def _endless(self) -> bool:
+        """Whether Ctrl-C is how such a run ends."""
+        target = self.options.target
+        return target is not None and not target.duration_seconds
+
     def _workloads(self, recorder: Recorder, sink: RunSink) -> None:
+        if self._attached:
+            self._follow_attached(self._attached, recorder, sink)
+            return
         if self._command:
             self._follow_command(self._command, recorder, sink)
             return
@@ -277,6 +308,20 @@ class _Session:
         finally:
             self._runs.append(command.result)
 
+    def _follow_attached(
+        self, attached: Attached, recorder: Recorder, sink: RunSink
+    ) -> None:
+        attached.check()
+        attached.start(len(recorder.capture.open_sockets))
+        self._runs.append(attached.result)
+        # who waits for it may begin
+        sink.folder.write_json("run.json", self._describe(sink.folder, "running"))
+        planned = attached.target.duration_seconds
+        while attached.running() and not self.interrupt.seen:
+            recorder.step_for(STEP_SECONDS)
+            elapsed = attached.result["seconds"]
+            self._progress("attached", sink.written, elapsed, planned)
+
     def _describe(self, folder: RunFolder, state: str) -> dict[str, Any]:
         uname = platform.uname()
         return {
@@ -296,10 +341,12 @@ class _Session:
         }
 
     def _workload(self) -> dict[str, Any]:
+        own = not self.options.command and not self._attached
         return {
-            "plan": None if self.options.command else asdict(self.options.plan),
+            "plan": asdict(self.options.plan) if own else None,
             "command": list(self.options.command),
             "server_command": self.options.server_command,
+            "attached": self._attached and self._attached.as_dict(),
             "runs": self._runs,
         }
 

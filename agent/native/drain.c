@@ -7,10 +7,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_PROGRAMS 64
 #define MAX_RINGS 16
 #define DEFAULT_RING_BYTES (256 * 1024)
+#define ITERATOR_BYTES 4096
 
 struct drain {
 	struct bpf_object *object;
@@ -266,6 +268,70 @@ int drain_detach(struct drain *drain, const char *program)
 	error = bpf_link__destroy(drain->links[i]);
 	drain->links[i] = NULL;
 	return error;
+}
+
+static int read_all(int iterator, char **ret, size_t *size)
+{
+	size_t room = 0;
+
+	for (;;) {
+		ssize_t got;
+
+		if (room - *size < ITERATOR_BYTES) {
+			char *more = realloc(*ret, 2 * room + ITERATOR_BYTES);
+
+			if (!more)
+				return -ENOMEM;
+			room = 2 * room + ITERATOR_BYTES;
+			*ret = more;
+		}
+		got = read(iterator, *ret + *size, room - *size);
+		if (!got)
+			return 0;
+		/* so many were passed over that the kernel makes a pause */
+		if (got < 0 && errno != EAGAIN && errno != EINTR)
+			return -errno;
+		*size += got > 0 ? got : 0;
+	}
+}
+
+int drain_iterate(struct drain *drain, const char *program, void **ret,
+		  size_t *size)
+{
+	int i = program_index(drain, program), iterator, error;
+	struct bpf_link *link;
+	char *bytes = NULL;
+
+	if (i < 0)
+		return i;
+	log_start();
+	link = bpf_program__attach(drain->programs[i]);
+	if (!link)
+		return -errno;
+	*size = 0;
+	iterator = bpf_iter_create(bpf_link__fd(link));
+	error = iterator < 0 ? -errno : read_all(iterator, &bytes, size);
+	if (iterator >= 0)
+		close(iterator);
+	bpf_link__destroy(link);
+	if (error) {
+		free(bytes);
+		return error;
+	}
+	*ret = bytes;
+	return 0;
+}
+
+int drain_put(struct drain *drain, const char *map, const void *key,
+	      size_t key_size, const void *value, size_t value_size)
+{
+	const struct bpf_map *found =
+		bpf_object__find_map_by_name(drain->object, map);
+
+	if (!found)
+		return -ENOENT;
+	return bpf_map__update_elem(found, key, key_size, value, value_size,
+				    BPF_ANY);
 }
 
 ssize_t drain_waiting(struct drain *drain, const char *name)

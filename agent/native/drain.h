@@ -46,6 +46,14 @@ int drain_attach(struct drain *drain, const char *program, int cgroup);
 int drain_detach(struct drain *drain, const char *program);
 int drain_detach_all(struct drain *drain);
 
+/* Runs an iterator to its end; `ret` is what it wrote, to be freed. */
+int drain_iterate(struct drain *drain, const char *program, void **ret,
+		  size_t *size);
+
+/* Puts an entry into a map; -EINVAL where a size is another one. */
+int drain_put(struct drain *drain, const char *map, const void *key,
+	      size_t key_size, const void *value, size_t value_size);
+
 /* How many bytes drain_read() gives now, at most. -ENOENT: no such ring. */
 ssize_t drain_waiting(struct drain *drain, const char *name);
 

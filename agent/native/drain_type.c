@@ -206,6 +206,39 @@ static PyObject *Drain_detach(PyObject *object, PyObject *arguments)
 			     "detach");
 }
 
+static PyObject *Drain_iterate(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	const char *program;
+	void *bytes = NULL;
+	size_t size = 0;
+	int error;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "s", &program))
+		return NULL;
+	error = drain_iterate(self->drain, program, &bytes, &size);
+	if (error)
+		return raise_errno(error, program);
+	return bytes_and_free(bytes, size);
+}
+
+static PyObject *Drain_put(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	const char *map;
+	Py_buffer key, value;
+	int error;
+
+	if (!is_open(self) ||
+	    !PyArg_ParseTuple(arguments, "sy*y*", &map, &key, &value))
+		return NULL;
+	error = drain_put(self->drain, map, key.buf, key.len, value.buf,
+			  value.len);
+	PyBuffer_Release(&key);
+	PyBuffer_Release(&value);
+	return none_or_errno(error, map);
+}
+
 static PyObject *size_or_errno(ssize_t size, const char *what)
 {
 	if (size < 0)
@@ -269,6 +302,9 @@ static PyMethodDef drain_methods[] = {
 	  "attach(program, cgroup=-1): a descriptor for those of cgroups" },
 	{ "detach", Drain_detach, METH_VARARGS,
 	  "detach a program, or all of them" },
+	{ "iterate", Drain_iterate, METH_VARARGS,
+	  "run an iterator to its end -> what it wrote" },
+	{ "put", Drain_put, METH_VARARGS, "put(map, key, value)" },
 	{ "waiting", Drain_waiting, METH_VARARGS,
 	  "waiting(ring) -> how many bytes read() gives now, at most" },
 	{ "read", Drain_read, METH_VARARGS,

@@ -238,6 +238,8 @@ def _process(row: dict[str, Any], end: str) -> str:
 def setup_sentence(summary: dict[str, Any]) -> str:
     """Say in one sentence what was run over what."""
     workload, known = summary["workload"], summary["known"]
+    if workload.get("attached"):
+        return attached_sentence(workload)
     what = " ".join(workload["command"]) or _plan_text(workload["plan"])
     if not known:
         return f"{what}, without a lab"
@@ -280,7 +282,9 @@ def setup_title(summary: dict[str, Any]) -> str:
     """
     workload, known = summary["workload"], summary["known"]
     what = printable(" ".join(workload["command"]), _TITLE_WIDTH)
-    if not what:
+    if workload.get("attached"):
+        what = attached_sentence(workload)
+    elif not what:
         interval = workload["plan"]["interval_ns"]
         what = f"ping-pong every {duration(interval)}" if interval else "ping-pong"
     if not known:
@@ -291,6 +295,12 @@ def setup_title(summary: dict[str, Any]) -> str:
         f"{100 * known['loss']:g}% loss" if known["loss"] else "",
     ]
     return f"{what} over {known['kind']} {', '.join(filter(None, link))}"
+
+
+def attached_sentence(workload: dict[str, Any]) -> str:
+    """Say to what was attached, and for how long."""
+    seconds = sum(run.get("seconds", 0) for run in workload["runs"])
+    return f"attached to {workload['attached']['to']} for {duration(1e9 * seconds)}"
 
 
 def _plan_text(plan: dict[str, Any]) -> str:

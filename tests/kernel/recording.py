@@ -67,7 +67,8 @@ def recording(
     while (folder / f"run{(n := next(numbers))}").exists():
         continue
     sink = RunSink(RunFolder(folder / f"run{n}"))
-    with Capture(watched, capabilities(watched.protocols)) as capture:
+    found = capabilities(watched.protocols, needs=watched.needs)
+    with Capture(watched, found) as capture:
         recorder = Recorder(capture, sink)
         capture.start()
         capture.expect_udp()

@@ -157,7 +157,7 @@ def test_help_names_every_option_and_what_it_is_if_not_given():
     assert max(map(len, text.splitlines())) <= 80
     options = re.split(r"\n  (?=--)", text)[1:]
     assert len(options) > 30
-    needs_none = ("--rounds", "--server", "--no-lab", "--json", "--ports", "--no-prob")
+    needs_none = ("--rounds", "--server", "--no-lab", "--json", "--no-probes")
     for option in options:
         assert "default:" in option or option.startswith(needs_none), option
 

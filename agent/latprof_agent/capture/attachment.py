@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
+import numpy as np
+
 from latprof_agent import _drain
+from latprof_agent.capture.processes import processes_below
 from latprof_agent.capture.rings import Batch
 from latprof_agent.errors import CaptureError
 from latprof_agent.probes.catalogue import (
-    ALWAYS,
+    BY_FILTER,
     HIDDEN_TASKS,
+    NEW_PROCESSES,
     UDP_SENDS,
     Capability,
     Need,
@@ -44,39 +49,81 @@ SIGNS: dict[Need, Callable[[Batch], bool]] = {
 }
 
 
+def _programs_from(source: str, capabilities: list[Capability]) -> set[str]:
+    return {
+        program
+        for capability in capabilities
+        if capability.source.startswith(source)
+        for program in capability.programs
+    }
+
+
 class Attachment:
     """The programs of one object, attached and detached by need."""
 
     def __init__(self, drain: _drain.Drain, capabilities: list[Capability]) -> None:
         self._drain = drain
+        # what is behind the send call first: what is sent then has all stamps
+        self._order = [p for c in reversed(capabilities) for p in c.programs]
         self._by_need: dict[Need, set[str]] = {}
         for capability in capabilities:
             programs = self._by_need.setdefault(capability.need, set())
             programs.update(capability.programs)
         self._open: dict[Need, float | None] = {}  # need -> when its trial ends
-        self._cgroup_programs = {
-            program
-            for capability in capabilities
-            if capability.source.startswith("cgroup/")
-            for program in capability.programs
-        }
+        self._cgroup_programs = _programs_from("cgroup/", capabilities)
+        self._iterators = _programs_from("iter/", capabilities)
         self._lock = threading.Lock()
         self.programs = sorted(set().union(*self._by_need.values()))
 
-    def attach_all(self) -> None:
-        """Attach everything; the trial of what may not be needed begins."""
+    def attach_all(self, pids: tuple[int, ...] = ()) -> set[int]:
+        """Attach everything; the trial of what may not be needed begins.
+
+        First come the programs that choose the sockets of these processes, and of
+        their descendants. Returns the sockets that are open, where one chooses.
+        """
+        choosing = set().union(*(self._by_need.get(n, set()) for n in BY_FILTER))
         cgroup = -1
         try:
             if self._cgroup_programs and (mount := cgroup2_mount()):
                 cgroup = os.open(mount, os.O_RDONLY | os.O_DIRECTORY)
-            for program in self.programs:
-                own = cgroup if program in self._cgroup_programs else -1
-                self._attach(program, own)
+            self._attach_some(choosing - self._iterators, cgroup)
+            if NEW_PROCESSES in self._by_need:
+                self._follow_processes(pids)
+            found = self._iterate()
+            self._attach_some(set(self.programs) - choosing, cgroup)
         finally:
             if cgroup >= 0:
                 os.close(cgroup)
         until = time.monotonic() + TRIAL_SECONDS
-        self._open = {need: until for need in self._by_need if need != ALWAYS}
+        self._open = {need: until for need in self._by_need if need in SIGNS}
+        return found
+
+    def _attach_some(self, programs: set[str], cgroup: int) -> None:
+        for program in filter(programs.__contains__, self._order):
+            own = cgroup if program in self._cgroup_programs else -1
+            self._attach(program, own)
+
+    def _follow_processes(self, pids: tuple[int, ...]) -> None:
+        """Children that are forked from now on are followed by the probes."""
+        known: set[int] = set()
+        found = set(pids)
+        while found - known:
+            for pid in found - known:
+                self._drain.put("pids", pid.to_bytes(4, sys.byteorder), b"\1")
+            known = found
+            found = known | processes_below(known)
+
+    def _iterate(self) -> set[int]:
+        found: set[int] = set()
+        for program in self._iterators:
+            try:
+                addresses = self._drain.iterate(program)
+            except OSError as error:
+                raise CaptureError(
+                    f"cannot look for open sockets: {first_line(error)}"
+                ) from error
+            found.update(np.frombuffer(addresses, "u8").tolist())
+        return found
 
     def _attach(self, program: str, cgroup: int = -1) -> None:
         try:

@@ -54,6 +54,8 @@ class Capture:
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
         self._generation = 0
+        self._pids = watched.pids
+        self.open_sockets: set[int] = set()  # where the filter asks for them
         try:
             self._drain = _drain.Drain(str(OBJECT))
         except OSError as error:
@@ -89,7 +91,7 @@ class Capture:
             self._thread = threading.Thread(target=self._keep_draining, daemon=True)
             self._thread.start()
         with self._closed_on_error():
-            self._attachment.attach_all()
+            self.open_sockets = self._attachment.attach_all(self._pids)
         self.cost.begin()
 
     def watch(self, watched: Filter) -> None:
@@ -168,7 +170,7 @@ def open_capture(
     try:
         return Capture(watched, capabilities, ring_bytes)
     except CaptureError:
-        proven = proven_capabilities(watched.protocols, table)
+        proven = proven_capabilities(watched.protocols, table, watched.needs)
         if proven == capabilities or not any(c.programs for c in proven):
             raise
     require_both_halves(proven)

@@ -6,7 +6,11 @@ import argparse
 import json
 
 from latprof_agent.cli.root import require_root
-from latprof_agent.probes.catalogue import Capability, proven_capabilities
+from latprof_agent.probes.catalogue import (
+    BY_FILTER,
+    Capability,
+    proven_capabilities,
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List the capabilities."""
     require_root("probes")
-    found = proven_capabilities()
+    found = proven_capabilities(needs=BY_FILTER)
     if options.json:
         print(json.dumps([c.as_dict() for c in found], indent=2))
     else:

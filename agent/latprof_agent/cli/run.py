@@ -16,9 +16,12 @@ from latprof_agent.cli.run_options import (
     DEFAULT_DELAY_NS,
     DEFAULT_RATE_BPS,
     DEFAULT_SECONDS,
+    FOR_ATTACHING,
     FOR_GENERATOR,
     FOR_LAB,
     FOR_TCP,
+    MOST_COMMS,
+    MOST_PORTS,
     add_options,
     first_given,
 )
@@ -34,6 +37,8 @@ def run(options: argparse.Namespace) -> int:
     with interrupt.caught():
         checked = _checked(options)
         require_root("run")
+        if checked.target and (notice := checked.target.notice()):
+            print(f"latprof: {notice}", file=sys.stderr)
         from latprof_agent import session
         from latprof_agent.cli.progress_bar import progress_bar
 
@@ -144,12 +149,28 @@ def _refuse(text: str) -> None:
 
 def _check_together(options: argparse.Namespace) -> None:
     """Refuse options that contradict each other."""
+    attach = first_given(options, FOR_ATTACHING)
+    attaching = attach and not options.words
+    by_process = options.words and first_given(options, FOR_ATTACHING[:-1])
     own = options.words and first_given(options, FOR_GENERATOR)
-    lab = options.no_lab and first_given(options, FOR_LAB)
+    other = attaching and first_given(
+        options, tuple(name for name in FOR_GENERATOR if name != "duration")
+    )
+    lab = (options.no_lab or attaching) and first_given(options, FOR_LAB)
+    alone = options.no_lab and not options.words and not attach
     tcp = options.protocol == "udp" and first_given(options, FOR_TCP)
     for wrong, text in (
+        (by_process, f"{by_process}: attaches to what runs, so without a COMMAND"),
+        (len(options.ports) > MOST_PORTS, f"--port: {MOST_PORTS} at most"),
+        (len(options.comm) > MOST_COMMS, f"--comm: {MOST_COMMS} at most"),
+        (other, f"{other}: is for latprof's own messages, not with {attach}"),
+        (
+            attaching and options.no_probes,
+            f"--no-probes: leaves nothing to do with {attach}",
+        ),
+        (lab and attaching, f"{lab}: needs the lab, not with {attach}"),
         (own, f"{own}: is for latprof's own messages, not for a COMMAND"),
-        (options.no_lab and not options.words, "--no-lab: needs a COMMAND after --"),
+        (alone, "--no-lab: needs a COMMAND after --"),
         (options.server and not options.words, "--server: needs a COMMAND after --"),
         (options.server and options.no_lab, "--server: needs the lab, not --no-lab"),
         (lab, f"{lab}: needs the lab, not --no-lab"),
@@ -166,10 +187,25 @@ def _check_together(options: argparse.Namespace) -> None:
         _refuse(f"--server: {str(error).lower()} in {options.server}")
 
 
+def _target(options: argparse.Namespace) -> Any:
+    if options.words or not first_given(options, FOR_ATTACHING):
+        return None
+    from latprof_agent.workload.attached import Target
+
+    return Target(
+        pids=tuple(dict.fromkeys(options.pid)),
+        comms=tuple(dict.fromkeys(options.comm)),
+        cgroup=options.cgroup,
+        ports=tuple(options.ports),
+        duration_seconds=float(options.duration or 0),
+    )
+
+
 def _checked(options: argparse.Namespace) -> Any:
     from latprof_agent.session import RunOptions
 
     _check_together(options)
+    target = _target(options)
     protocols = ("tcp", "udp") if options.protocol == "both" else (options.protocol,)
     return RunOptions(
         link=_link(options),
@@ -177,8 +213,9 @@ def _checked(options: argparse.Namespace) -> Any:
         protocols=protocols,
         command=tuple(options.words),
         server_command=options.server,
-        in_lab=not options.no_lab,
-        ports=options.ports,
+        target=target,
+        in_lab=not options.no_lab and not target,
+        ports=tuple(options.ports),
         record=not options.no_probes,
         pieces=options.pieces,
         ring_bytes=options.ring_bytes,

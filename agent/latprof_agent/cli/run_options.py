@@ -23,13 +23,23 @@ FOR_LAB = (
 )
 FOR_TCP = ("nagle", "congestion")
 
+MOST_PORTS = MOST_COMMS = 8  # of struct options
+FOR_ATTACHING = ("pid", "comm", "cgroup", "ports")
+
 TEXT = """\
 Send messages between two network namespaces joined by a link of known rate and
 delay, and show where each of them spent its time, with the known figures beside
-the measured ones. Or run a COMMAND, and show the same of its sockets.
+the measured ones. Or run a COMMAND, and show the same of its sockets. Or attach
+to what runs already: to sockets of a process, a name, a control group, a port.
 
 RATE is in bit/s (100mbit, 2gbit), TIME has a unit (250us, 5ms, 2s), BYTES may
 have one (64, 16k, 1MiB), SHARE is 1% or 0.01.
+"""
+ATTACH = """\
+Until --duration is over, Ctrl-C, or the processes of --pid have ended. Where
+several of these are given, all must hold; each but --cgroup takes several
+values, with commas or given again, of which one must. The other ends of TCP
+connections on this host are watched, too, unless a NAT is between.
 """
 EXAMPLES = """\
 examples:
@@ -40,6 +50,8 @@ examples:
   latprof run --protocol udp --loss 1% --sizes 64,1400  # a packet is a message
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
+  latprof run --port 6379 --duration 10s
+  latprof run --pid "$(pidof -s redis-server)"
 
 Ctrl-C ends a run early and shows what was recorded until then; a second Ctrl-C
 ends at once. Exit status: 0 done, 1 failed, 2 wrong usage.
@@ -54,6 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_messages(parser.add_argument_group("messages"))
     _add_timing(parser.add_argument_group("timing"))
     _add_command(parser.add_argument_group("your own program"))
+    _add_attach(parser.add_argument_group("attach to what runs already", ATTACH))
     _add_link(parser.add_argument_group("lab link, the same in both directions"))
     _add_output(parser.add_argument_group("recording and output"))
     parser.add_argument("words", nargs="*", metavar="COMMAND", help=argparse.SUPPRESS)
@@ -110,7 +123,8 @@ def _add_timing(group: Any) -> None:
         "--duration",
         type=units.within(units.duration_seconds, "1ms", "1000h"),
         metavar="TIME",
-        help=f"per protocol; seconds without a unit (default: {DEFAULT_SECONDS:g}s)",
+        help=f"per protocol (default: {DEFAULT_SECONDS:g}s), or attached (default: "
+        "until Ctrl-C); seconds without a unit",
     )
     length.add_argument(
         "--rounds",
@@ -181,6 +195,62 @@ def _add_command(group: Any) -> None:
         action="store_true",
         help="run COMMAND on this host, without namespaces",
     )
+
+
+def _pids(text: str) -> tuple[int, ...]:
+    words = text.replace(",", " ").split()  # pidof puts spaces between
+    if not words or not all(re.fullmatch(r"[1-9]\d{0,6}", word) for word in words):
+        raise argparse.ArgumentTypeError(f"must be numbers of processes, got {text!r}")
+    return tuple(map(int, words))
+
+
+def _comms(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"must be names, got {text!r}")
+    return found
+
+
+def _add_attach(group: Any) -> None:
+    group.add_argument(
+        "--pid",
+        action="extend",
+        type=_pids,
+        default=[],
+        metavar="PID,...",
+        help="processes and all their descendants; sockets that they have or make "
+        "(default: any)",
+    )
+    group.add_argument(
+        "--comm",
+        action="extend",
+        type=_comms,
+        default=[],
+        metavar="NAME,...",
+        help="processes of this name, as in `ps -o comm`, and those that come later "
+        "(default: any)",
+    )
+    group.add_argument(
+        "--cgroup",
+        default="",
+        metavar="PATH",
+        help="sockets that were made in this control group or below, e.g. "
+        "system.slice/redis-server.service (default: any)",
+    )
+    port_help = (
+        "sockets with one of these ports (8 at most) at either end; with a COMMAND: "
+        "only those of its sockets (default: any)"
+    )
+    for name, told in (("--port", port_help), ("--ports", argparse.SUPPRESS)):
+        group.add_argument(
+            name,
+            dest="ports",
+            action="extend",
+            type=units.ports,
+            default=[],
+            metavar="PORT,...",
+            help=told,
+        )
 
 
 def _add_link(group: Any) -> None:
@@ -299,13 +369,6 @@ def _add_output(group: Any) -> None:
     )
     group.add_argument(
         "--quiet", action="store_true", help="no progress bar (default: on a terminal)"
-    )
-    group.add_argument(
-        "--ports",
-        type=units.ports,
-        default=(),
-        metavar="N,...",
-        help="watch only sockets with one of these ports (8 at most) at either end",
     )
     group.add_argument(
         "--ring-bytes",

@@ -17,12 +17,25 @@ from latprof_agent.probes.trial import first_line, refusal
 
 State = Literal["exact", "partial", "unavailable"]
 TRACEPOINT, FUNCTION, STRUCT, CGROUP = "tracepoint", "function", "struct", "cgroup"
+ITERATOR = "iterator"
 
 # What slows those who are not watched is attached only while it is needed.
-Need = Literal["always", "while watched UDP sockets send", "where tasks are hidden"]
+Need = Literal[
+    "always",
+    "while watched UDP sockets send",
+    "where tasks are hidden",
+    "with --pid, --comm or --cgroup, once",
+    "with --pid or --comm",
+    "with --pid",
+]
 ALWAYS: Need = "always"
 UDP_SENDS: Need = "while watched UDP sockets send"
 HIDDEN_TASKS: Need = "where tasks are hidden"
+OPEN_SOCKETS: Need = "with --pid, --comm or --cgroup, once"
+NEW_SOCKETS: Need = "with --pid or --comm"
+NEW_PROCESSES: Need = "with --pid"
+# What chooses the sockets of processes: only where a filter asks for it.
+BY_FILTER = frozenset({OPEN_SOCKETS, NEW_SOCKETS, NEW_PROCESSES})
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,11 @@ class Probe:
     protocols: tuple[str, ...]
     ways: tuple[Way, ...]
     remedy: str
+
+    def asked_for(self, protocols: tuple[str, ...], needs: frozenset[Need]) -> bool:
+        """Whether a recording of these protocols, by a filter's needs, has it."""
+        by_filter = {way.need for way in self.ways} & BY_FILTER
+        return bool(set(protocols) & set(self.protocols)) and by_filter <= needs
 
 
 BOTH, TCP, UDP = ("tcp", "udp"), ("tcp",), ("udp",)
@@ -193,6 +211,30 @@ PROBES = (
         ),
         "use Linux 6.10 or later",
     ),
+    Probe(
+        "sockets that are open already",
+        BOTH,
+        (Way(("on_open_file",), ITERATOR, ("task_file",), need=OPEN_SOCKETS),),
+        "use --port",
+    ),
+    Probe(
+        "sockets that a process makes",
+        BOTH,
+        (Way(("on_create",), CGROUP, ("sock_create",), need=NEW_SOCKETS),),
+        "mount cgroup v2, or use --port",
+    ),
+    Probe(
+        "children of a process",
+        BOTH,
+        (
+            _tracepoint(
+                "on_fork on_exit",
+                "sched_process_fork sched_process_exit",
+                need=NEW_PROCESSES,
+            ),
+        ),
+        "use --comm",
+    ),
 )
 
 
@@ -213,14 +255,20 @@ class Capability:
         return asdict(self)
 
 
-SOURCE_WORDS = {FUNCTION: "fentry ", CGROUP: "cgroup/", STRUCT: "task's "}
+SOURCE_WORDS = {
+    FUNCTION: "fentry ",
+    CGROUP: "cgroup/",
+    STRUCT: "task's ",
+    ITERATOR: "iter/",
+}
 
 
 def _missing_hook(way: Way) -> str:
     if way.kind == CGROUP:
         return "" if cgroup2_mount() else "cgroup v2 is not mounted"
     for hook in way.hooks:
-        if not _drain.kernel_has(way.kind, hook, way.arguments):
+        known = ("struct", f"bpf_iter__{hook}") if way.kind == ITERATOR else None
+        if not _drain.kernel_has(*(known or (way.kind, hook)), way.arguments):
             told = f" with {way.arguments} arguments" if way.arguments else ""
             return f"kernel has no {way.kind} {hook}{told}"
     return ""
@@ -265,20 +313,27 @@ def _capability(probe: Probe, refused: dict[str, str]) -> Capability:
             )
         reasons.append(reason)
     return Capability(
-        probe.quantity, "unavailable", "", "; ".join(reasons), probe.remedy, ()
+        probe.quantity,
+        "unavailable",
+        "",
+        "; ".join(reasons),
+        probe.remedy,
+        (),
+        probe.ways[0].need,
     )
 
 
 def _ask(
     protocols: tuple[str, ...],
     table: tuple[Probe, ...],
+    needs: frozenset[Need],
     refused: dict[str, str],  # program -> why, or nothing
 ) -> list[Capability]:
     try:
         return [
             _capability(probe, refused)
             for probe in table
-            if set(protocols) & set(probe.protocols)
+            if probe.asked_for(protocols, needs)
         ]
     except OSError as error:
         raise CaptureError(
@@ -288,23 +343,27 @@ def _ask(
 
 
 def capabilities(
-    protocols: tuple[str, ...] = BOTH, table: tuple[Probe, ...] = PROBES
+    protocols: tuple[str, ...] = BOTH,
+    table: tuple[Probe, ...] = PROBES,
+    needs: frozenset[Need] = frozenset(),
 ) -> list[Capability]:
     """Ask the running kernel for every quantity of these protocols.
 
     It has the hooks; whether it takes the programs, the load will tell. Raises
     CaptureError where the kernel has no BTF at all.
     """
-    return _ask(protocols, table, {})
+    return _ask(protocols, table, needs, {})
 
 
 def proven_capabilities(
-    protocols: tuple[str, ...] = BOTH, table: tuple[Probe, ...] = PROBES
+    protocols: tuple[str, ...] = BOTH,
+    table: tuple[Probe, ...] = PROBES,
+    needs: frozenset[Need] = frozenset(),
 ) -> list[Capability]:
     """Do the same, and without the programs that the kernel refuses to load."""
     refused: dict[str, str] = {}
     while True:
-        found = _ask(protocols, table, refused)
+        found = _ask(protocols, table, needs, refused)
         programs = sorted({p for c in found for p in c.programs})
         if not refusal(programs):
             return found
@@ -314,11 +373,17 @@ def proven_capabilities(
 
 
 def require_both_halves(found: list[Capability]) -> None:
-    """Raise CaptureError where no message could be seen to leave and to come."""
-    usable = {c.quantity for c in found if c.state != "unavailable"}
-    missing = [c for c in found if c.quantity in {"xmit", "ready"} - usable]
-    if missing:
-        raise CaptureError(
-            f"cannot follow messages: {missing[0].quantity}: {missing[0].reason}; "
-            f"{missing[0].remedy}"
-        )
+    """Raise CaptureError where no message could be seen to leave and to come.
+
+    Or where the sockets that a filter asks for cannot be told from others.
+    """
+    lacks = [c for c in found if c.state == "unavailable"]
+    for what, missing in (
+        ("follow messages", [c for c in lacks if c.quantity in ("xmit", "ready")]),
+        ("attach to processes", [c for c in lacks if c.need in BY_FILTER]),
+    ):
+        if missing:
+            raise CaptureError(
+                f"cannot {what}: {missing[0].quantity}: {missing[0].reason}; "
+                f"{missing[0].remedy}"
+            )

@@ -8,7 +8,7 @@ from latprof_analysis.offered_load import expected_losses, overloads
 from latprof_analysis.run_figures import one_way, round_trip_fit
 from latprof_analysis.scans.by_way import MOST_WAYS
 from latprof_analysis.scans.totals import MessageTotals
-from latprof_analysis.text import NS_PER_SECOND
+from latprof_analysis.text import NS_PER_SECOND, duration, plural
 from latprof_analysis.ways import unseen_ends
 
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
@@ -118,7 +118,20 @@ def warnings_of(summary: dict[str, Any]) -> list[str]:
     found += overloads(summary, list(summary["round_trips"]))
     for protocol, figures in summary["round_trips"].items():
         found += _of_round_trips(protocol, figures)
+    if attached := summary["workload"].get("attached"):
+        runs = summary["workload"]["runs"]
+        if runs and not summary["kinds"]:
+            found.append(_nothing_seen(attached["to"], **runs[0]))
     return found
+
+
+def _nothing_seen(target: str, open_sockets: int, seconds: float) -> str:
+    sockets = plural(open_sockets, "open socket") if open_sockets else "no open socket"
+    which = "none of them" if open_sockets else "no new one"
+    return (
+        f"nothing was seen: {target} had {sockets} when the run began, and {which} "
+        f"sent or received in {duration(NS_PER_SECOND * seconds)}"
+    )
 
 
 def _of_round_trips(protocol: str, figures: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from latprof_analysis.comparison.sides import Side
 
 # What run.json says of the setup; the rest are results.
 _OF_RUN = ("host", "kernel", "machine", "clock", "state")
-_OF_WORKLOAD = ("plan", "command", "server_command")
+_OF_WORKLOAD = ("plan", "command", "server_command", "attached")
 _OF_LAB = ("known", "settings")
 _OF_PROTOCOL = ("loop", "congestion", "mss_bytes", "path_mtu_bytes", "cpu")
 _MOST_SHOWN = 200

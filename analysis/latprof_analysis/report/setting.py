@@ -6,6 +6,7 @@ from typing import Any
 
 from latprof_analysis.report.parts import Fold, Items, Missing, Part, Table
 from latprof_analysis.report.words import bytes_text, duration_text, listed, number
+from latprof_analysis.show import attached_sentence
 from latprof_analysis.text import percent, rate
 
 
@@ -65,6 +66,8 @@ def _rows(document: dict[str, Any]) -> list[list[str]]:
 def _workload(workload: dict[str, Any]) -> str:
     if workload.get("command"):
         return " ".join(map(str, workload["command"]))
+    if workload.get("attached"):
+        return attached_sentence(workload)
     plan = workload.get("plan")
     if not plan:
         return ""

@@ -173,7 +173,7 @@ class MessageTotals:
         self._count_missing(missing.take(whole))
         undisturbed = numbers[PROBE_STATISTICS].take(whole) != 1
         totals.left_out += len(whole) - int(undisturbed.sum())
-        whole = whole[undisturbed]
+        whole = np.compress(undisturbed, whole)
         self._add_stages(totals.by_size, numbers, missing, whole)
         if self.most:
             _add_paths(totals, numbers, whole)
