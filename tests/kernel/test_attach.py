@@ -25,10 +25,8 @@ from recording import DEADLINE_SECONDS, recording, wait_until
 ROUNDS, ASK, REPLY = 20, 100, 50
 AT_LEAST = 2000  # commands while attached
 
-# Executes each line of its input, and answers it with a line.
-PEER = f"""
+TALK = f"""
 import os, socket, sys, threading
-LOCAL = "127.0.0.1", 0
 def serve(s):
     for _ in range({ROUNDS}):
         assert len(s.recv({ASK}, socket.MSG_WAITALL)) == {ASK}
@@ -37,6 +35,11 @@ def ask(s):
     for _ in range({ROUNDS}):
         s.send(bytes({ASK}))
         assert len(s.recv({REPLY}, socket.MSG_WAITALL)) == {REPLY}
+"""
+# Executes each line of its input, and answers it with a line.
+PEER = f"""
+{TALK}
+LOCAL = "127.0.0.1", 0
 def fork(act, *arguments):
     if not os.fork():
         act(*arguments)
@@ -533,6 +536,25 @@ def test_a_thread_of_a_process_is_told_whose_it_is(make_peer, tmp_path):
     assert latprof.err == (
         f"latprof: {thread} is a thread of process {peer.pid}; use --pid {peer.pid}\n"
     )
+
+
+def test_the_server_of_a_command_without_a_lab_is_seen_too(make_peer, tmp_path):
+    server, stranger, its_server = make_peer(), make_peer(), make_peer()
+    _connect(stranger, its_server)
+    to = server.do("l = socket.create_server(LOCAL); answer = port(l)")
+    server.tell("s, _ = l.accept(); serve(s)")
+    line = f"ask(socket.create_connection(('127.0.0.1', {to})))"
+    words = ("run", "--quiet", "--no-lab", "--out", str(tmp_path / "run"), "--")
+    latprof = Latprof(*words, sys.executable, "-c", f"{TALK}\n{line}")
+    server.answer()
+    _talk(stranger, its_server)
+    assert latprof.finish() == 0, latprof.err
+
+    rows = pd.read_csv(tmp_path / "run" / "messages.csv")
+    assert set(rows["source_port"]) | set(rows["destination_port"]) > {to}
+    assert len(rows) == 2 * ROUNDS
+    assert rows["end_to_end_ns"].notna().all()
+    assert set(rows[rows["size_bytes"] == ASK]["reader_pid"]) == {server.pid}
 
 
 def test_without_processes_no_probe_more_is_attached(tmp_path):
