@@ -503,11 +503,11 @@ def test_who_waits_for_a_process_is_told_its_nearest_name(make_peer, tmp_path):
     [
         ("--pid 4194304", 1, "there is no process with pid 4194304"),
         ("--pid 2", 1, "pid 2 is a thread of the kernel (kthreadd)"),
-        ("--pid self", 2, "--pid: must be numbers of processes, got 'self'"),
+        ("--pid self", 2, "--pid must be numbers of processes, got 'self'"),
         ("--pid 1 -- true", 2, "--pid: attaches to what runs, so without a COMMAND"),
         ("--cgroup no/such", 1, "there is no cgroup no/such below /"),
         ("--cgroup /etc", 1, "there is no cgroup /etc below /"),
-        ("--port 0", 2, "--port: must be from 1 to 65535, got 0"),
+        ("--port 0", 2, "--port must be from 1 to 65535, got '0'"),
         ("--port 1,2,3,4,5 --port 6,7,8,9", 2, "--port: 8 at most"),
         ("--port 1 --loss 0.5", 2, "--loss: needs the lab, not with --port"),
         ("--comm a --rounds 3", 2, "--rounds: is for latprof's own messages"),
