@@ -9,11 +9,14 @@ from pathlib import Path
 import latprof_analysis as lp
 import numpy as np
 import pytest
+from exchange_rows import exchange
 from latprof_analysis.comparison import compare_quantile, compare_ranks
 from latprof_analysis.comparison.setup import SetupDifference
 from latprof_analysis.comparison.sides import Trips
 from latprof_analysis.comparison.trips import compare_loss, compare_throughput
 from latprof_analysis.comparison.worth import Effect
+from latprof_analysis.readers.run_schema import EXCHANGES
+from latprof_analysis.scans.exchange_totals import ExchangeTotals
 from latprof_analysis.scans.totals import MessageTotals
 from latprof_analysis.scans.trip_totals import TripTotals
 from message_rows import MessageRows, message
@@ -64,6 +67,12 @@ def message_totals():
     totals.add(
         MessageRows([message((1, 2, 3, 4, 5, 6, 9)), message((0, 2, 3, 4, 0, 0, 0))])
     )
+    return totals
+
+
+def exchange_totals():
+    totals = ExchangeTotals()
+    totals.add(MessageRows([exchange((1, 2, 3, 4, 5))], EXCHANGES))
     return totals
 
 
@@ -126,6 +135,8 @@ RESULTS = {
     ],
     "LossModel": lambda: lp.choose_loss_model(hidden_bursts()).models,
     "LossPattern": lambda: [lp.loss_pattern(BURSTS), lp.loss_pattern([0])],
+    "ExchangeTotals": lambda: [exchange_totals(), ExchangeTotals()],
+    "WayTotals": lambda: list(exchange_totals().ways.values()),
     "KindTotals": lambda: list(message_totals().kinds.values()),
     "LossShare": lambda: [
         lp.loss_share(BURSTS),

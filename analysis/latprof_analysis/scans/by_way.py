@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 MOST_WAYS = 24
 ELSEWHERE = "elsewhere"
-TO_SERVERS, TO_CLIENTS = "to servers", "from servers"
+_COARSEST = TO_SERVERS, FROM_SERVERS, OTHER = "to servers", "from servers", "other"
 # An end without a name: its address, and its port if it is a server's.
 _ADDRESS = re.compile(r"(?<= )(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:.]+\])(?=:\d+( |$))")
 _TO_SERVER = re.compile(r":\d+$")
@@ -36,13 +36,17 @@ def coarser(name: str, level: int) -> str:
     ('tcp curl -> elsewhere:80', 'tcp nginx:80 -> curl')
     >>> coarser("tcp curl -> 10.0.0.1:80", 2), coarser("tcp nginx:80 -> curl", 2)
     ('tcp to servers', 'tcp from servers')
+    >>> coarser("tcp to servers", 2), coarser("tcp message", 2)
+    ('tcp to servers', 'tcp other')
     """
     if level == 0:
         return name
     if level == 1:
         return _ADDRESS.sub(ELSEWHERE, name)
     protocol, _, way = name.partition(" ")
-    return f"{protocol} {TO_SERVERS if _TO_SERVER.search(way) else TO_CLIENTS}"
+    if " -> " not in way:
+        return name if way in _COARSEST else f"{protocol} {OTHER}"
+    return f"{protocol} {TO_SERVERS if _TO_SERVER.search(way) else FROM_SERVERS}"
 
 
 class ByWay(Generic[Totals]):

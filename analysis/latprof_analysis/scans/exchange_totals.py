@@ -1,16 +1,12 @@
 """From rows of exchanges to figures by way, of bounded memory.
 
-A way is the two ends of exchanges: "redis-benchmark -> redis-server:7777". Of each
-protocol the 48 whose names sort first are told apart, the others are summed up as
-one. What is kept so depends on the names alone: a name that was left out once has
-48 before it for ever. So totals of parts merge, in any order, to those of the
-whole; "the 48 with most exchanges" would not.
+A way is the two ends of exchanges: "redis-benchmark -> redis-server:7777". Which are
+told apart is as in `by_way`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,16 +20,15 @@ from latprof_analysis.exchange_parts import (
     parts_present,
 )
 from latprof_analysis.histogram import Histogram, record_parts
+from latprof_analysis.scans.by_way import ByWay
 from latprof_analysis.scans.grouped import Histograms, distinct, in_groups
 from latprof_analysis.scans.kind_totals import percentiles
 from latprof_analysis.scans.slowest import first_row, place
 from latprof_analysis.scans.totals import WARMUP, Rows
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 
-MOST_WAYS = 48
 # tcp and udp; a file with more than this is none of exchanges
 MOST_PROTOCOLS = 8
-OTHER = "other"
 _SUMS = (
     "pipelined",
     "requests",
@@ -114,8 +109,8 @@ class ExchangeTotals:
 
     Attributes
     ----------
-    ways : dict of str to dict of str to WayTotals
-        By protocol and way.
+    ways : dict of str to WayTotals
+        By protocol and way: "tcp curl -> nginx:80".
     warmup : int
         Exchanges of the warm-up, which are in no other figure.
     backwards : int
@@ -135,9 +130,14 @@ class ExchangeTotals:
     """
 
     def __init__(self) -> None:
-        self.ways: dict[str, dict[str, WayTotals]] = {}
+        self._ways: ByWay[WayTotals] = ByWay(WayTotals)
+        self._protocols: set[str] = set()
         self.warmup = 0
         self.backwards = 0
+
+    @property
+    def ways(self) -> dict[str, WayTotals]:
+        return self._ways.totals
 
     def add(self, rows: Rows) -> None:
         """Take in rows; those without protocol, kind or way are in no figure."""
@@ -155,41 +155,21 @@ class ExchangeTotals:
 
     def merge(self, other: ExchangeTotals) -> None:
         """Add all that `other` has counted; the order makes no difference."""
-        for protocol, ways in other.ways.items():
-            self._make_room(protocol, ways)
-            for way, totals in ways.items():
-                self._of(protocol, way).merge(totals)
+        self._admit(other._protocols)
+        self._ways.merge(other._ways)
         self.warmup += other.warmup
         self.backwards += other.backwards
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures by protocol and way, those of most exchanges first."""
-        found = {
-            f"{protocol} {way}": totals.as_dict()
-            for protocol, ways in sorted(self.ways.items())
-            for way, totals in sorted(ways.items())
-        }
+        found = {name: totals.as_dict() for name, totals in sorted(self.ways.items())}
         return dict(sorted(found.items(), key=lambda item: -item[1]["exchanges"]))
 
-    def _of(self, protocol: str, way: str) -> WayTotals:
-        ways = self.ways[protocol]
-        return ways.get(way) or ways[OTHER]
-
-    def _make_room(self, protocol: str, found: Iterable[str]) -> None:
-        """Let these ways be told apart, as far as they are among the first."""
-        if protocol not in self.ways and len(self.ways) == MOST_PROTOCOLS:
-            raise ValueError(
-                f"protocols must be at most {MOST_PROTOCOLS}, got {protocol!r:.60} too"
-            )
-        ways = self.ways.setdefault(protocol, {})
-        names = sorted({*ways, *found} - {OTHER})
-        if len(names) > MOST_WAYS or OTHER in found:
-            ways.setdefault(OTHER, WayTotals())
-        for name in names[:MOST_WAYS]:
-            ways.setdefault(name, WayTotals())
-        for name in names[MOST_WAYS:]:
-            if name in ways:
-                ways[OTHER].merge(ways.pop(name))
+    def _admit(self, protocols: set[str]) -> None:
+        self._protocols |= protocols
+        if len(self._protocols) > MOST_PROTOCOLS:
+            told = ", ".join(f"{name!r:.60}" for name in sorted(self._protocols))
+            raise ValueError(f"protocols must be at most {MOST_PROTOCOLS}, got {told}")
 
     def _ways_of(
         self, rows: Rows, measured: NDArray[np.bool_]
@@ -207,12 +187,14 @@ class ExchangeTotals:
             )
             for number in found[found != BLANK].tolist()
         ]
-        for protocol in dict.fromkeys(protocol for protocol, _ in ends):
-            self._make_room(protocol, {way for of, way in ends if of == protocol})
-        # several may be one: "other"
-        totals = {id(one): one for one in (self._of(*end) for end in ends)}
+        self._admit({protocol for protocol, _ in ends})
+        names = [f"{protocol} {way}" for protocol, way in ends]
+        for name in names:  # which may make them coarser: several are one then
+            self._ways.of(name)
+        each = [self._ways.of(name) for name in names]
+        totals = {id(one): one for one in each}
         numbers = {key: i for i, key in enumerate(totals)}
-        which = [numbers[id(self._of(*end))] for end in ends]
+        which = [numbers[id(one)] for one in each]
         if len(which) < len(found):
             which.insert(int(np.flatnonzero(found == BLANK)[0]), -1)
         return list(totals.values()), np.array(which, np.intp)[index]
