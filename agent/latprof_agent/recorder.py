@@ -99,6 +99,9 @@ class Recorder:
             self._join()
             self._hold(self.joiner.finish(), time.monotonic_ns())
             self._read_sources()
+            # one by one, or all of it would be in memory several times
+            for held_ns in [held_ns for held_ns, _ in self._held]:
+                self._give_out(held_ns + 1)
             self._give_out(FOREVER)
         finally:
             self.sink.end(self.tally())

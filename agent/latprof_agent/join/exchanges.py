@@ -29,8 +29,6 @@ from latprof_agent.join.message_rows import WARMUP, Ints, Messages
 # here, and where one half waited in vain for the other.
 LATE_NS = 500_000_000
 LATE_ALONE_NS = 4_000_000_000
-# Seldom, since what waits is looked at each time.
-EVERY_NS = 500_000_000
 # Messages that wait until those before them are there, and open turns.
 WAITING_LIMIT = 1 << 19
 OPEN_LIMIT = 1 << 17
@@ -98,10 +96,8 @@ class Exchanges:
         self.no_exchange: Counter[tuple[str, str]] = Counter()
         self._flows = flows
         self._conversations = conversations
-        self._waiting = _NONE
-        self._fresh: list[Ints] = []
+        self._waiting: list[Ints] = []
         self._open = _NONE
-        self._due_ns = 0
 
     def add(self, rows: Messages | None, until_ns: int) -> tuple[Ints, Ints]:
         """Take messages in; all that were over before `until_ns` are here.
@@ -110,17 +106,27 @@ class Exchanges:
         FOREVER nothing more will come.
         """
         if rows is not None and len(rows) and len(self._flows):
-            self._fresh.append(self._parts(rows))
-        if until_ns < self._due_ns:
-            return _NONE, _NONE
-        self._due_ns = min(until_ns, FOREVER - EVERY_NS) + EVERY_NS
-        # what is open was over before
-        parts = np.concatenate([self._open, self._waiting, *self._fresh], axis=1)
-        self._fresh.clear()
-        over = _over(parts, until_ns)
-        self._waiting = parts.take(np.flatnonzero(~over), axis=1)
-        turns = _merged(parts.take(_in_order(parts, np.flatnonzero(over)), axis=1))
+            self._waiting.append(self._parts(rows))
+        parts = np.concatenate([self._open, *self._over(until_ns)], axis=1)
+        turns = _merged(parts.take(_in_order(parts), axis=1))
         return self._paired(turns, until_ns)
+
+    def _over(self, until_ns: int) -> list[Ints]:
+        """Take what has all before it here from what waits; of too much the oldest."""
+        over, self._waiting, waited = [], [], self._waiting
+        excess = sum(parts.shape[1] for parts in waited) - WAITING_LIMIT
+        for parts in waited:
+            late_ns = np.where(parts[Turn.ALONE] == 1, LATE_ALONE_NS, LATE_NS)
+            is_over = parts[Turn.END_NS] < until_ns - late_ns
+            if is_over.all() or until_ns == FOREVER or excess > 0:
+                over.append(parts)
+                excess -= parts.shape[1]
+            elif not is_over.any():
+                self._waiting.append(parts)
+            else:
+                over.append(parts.take(np.flatnonzero(is_over), axis=1))
+                self._waiting.append(parts.take(np.flatnonzero(~is_over), axis=1))
+        return over
 
     def _parts(self, rows: Messages) -> Ints:
         """Return messages as parts of turns."""
@@ -213,24 +219,11 @@ def _first_of(*stamps: Ints) -> Ints:
     return found
 
 
-def _over(parts: Ints, until_ns: int) -> Flags:
-    """Which messages have all before them here; of too many the oldest, too."""
-    end_ns = parts[Turn.END_NS]
-    if until_ns == FOREVER:
-        return np.ones(len(end_ns), bool)
-    late_ns = np.where(parts[Turn.ALONE] == 1, LATE_ALONE_NS, LATE_NS)
-    over = end_ns < until_ns - late_ns
-    excess = len(end_ns) - WAITING_LIMIT
-    if excess > 0:
-        over |= end_ns <= np.partition(end_ns, excess)[excess]
-    return np.asarray(over)
-
-
-def _in_order(parts: Ints, at: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Order some parts by conversation and time; what was read at once by its bytes."""
-    if not len(at):
-        return at
-    identity, begin_ns = (parts[row].take(at) for row in (Turn.IDENTITY, Turn.BEGIN_NS))
+def _in_order(parts: Ints) -> NDArray[np.intp]:
+    """Order parts by conversation and time; what was read at once by its bytes."""
+    if not parts.shape[1]:
+        return np.empty(0, np.intp)
+    identity, begin_ns = parts[Turn.IDENTITY], parts[Turn.BEGIN_NS]
     first, since = identity.min(), begin_ns.min()
     # one key is sorted in a tenth of the time of three
     fits = (identity.max() - first) >> _IDENTITY_BITS == 0
@@ -238,8 +231,8 @@ def _in_order(parts: Ints, at: NDArray[np.intp]) -> NDArray[np.intp]:
         key = (identity - first) << _TIME_BITS | (begin_ns - since)
         order = np.argsort(key)
         if np.diff(key[order]).all():
-            return at[order]
-    return at[np.lexsort((parts[Turn.FIRST_SEQUENCE].take(at), begin_ns, identity))]
+            return order
+    return np.lexsort((parts[Turn.FIRST_SEQUENCE], begin_ns, identity))
 
 
 def _merged(parts: Ints) -> Ints:
