@@ -10,8 +10,11 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from examples import AS_ROOT, Example, examples, run_example
@@ -21,21 +24,53 @@ ONLINE = [example for example in examples() if example.words[0] in AS_ROOT]
 BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
-@pytest.fixture
+# Most of their time is waiting for 6 s to pass.
+AT_A_TIME = 4
+
+
+@contextmanager
 def host():
-    """A process that keeps a namespace with a web server, and how to enter it."""
+    """A namespace with a web server that is asked now and then; how to enter it."""
     up = 'ip link set lo up && exec "$@"'
     words = ("unshare", "--net", "sh", "-c", up, "sh", sys.executable)
     serve = ("-m", "http.server", "80", "--bind", "127.0.0.1")
-    devices = (subprocess.DEVNULL, subprocess.DEVNULL)
-    server = subprocess.Popen([*words, *serve], stdout=devices[0], stderr=devices[1])
-    listens = Path(f"/proc/{server.pid}/net/tcp")
-    wait_until(lambda: ":0050 " in listens.read_text(), "the web server")
-    try:
-        yield ("nsenter", f"--net=/proc/{server.pid}/ns/net")
-    finally:
-        server.kill()
-        server.wait()
+    devices = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with ExitStack() as stack:
+        server = stack.enter_context(subprocess.Popen([*words, *serve], **devices))
+        stack.callback(server.kill)
+        listens = Path(f"/proc/{server.pid}/net/tcp")
+        wait_until(lambda: ":0050 " in listens.read_text(), "the web server")
+        enter = ("nsenter", f"--net=/proc/{server.pid}/ns/net")
+        ask = "while sleep 0.05; do curl -s http://127.0.0.1/; done"
+        asking = [*enter, "sh", "-c", ask]
+        asker = stack.enter_context(subprocess.Popen(asking, **devices))
+        stack.callback(asker.kill)
+        yield enter
+
+
+class Ran(NamedTuple):
+    """What became of an example."""
+
+    status: int
+    screen: str
+    folder: Path
+
+
+def run_in_host(example: Example, folder: Path) -> Ran:
+    with host() as enter:
+        return Ran(*run_example(example.line, folder, *enter), folder)
+
+
+@pytest.fixture(scope="module")
+def ran(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, Future[Ran]]]:
+    """All of them, a few at a time."""
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        yield {
+            each.line: pool.submit(run_in_host, each, tmp_path_factory.mktemp("run"))
+            for each in ONLINE
+        }
 
 
 def test_there_are_examples_of_every_command_of_root():
@@ -44,11 +79,11 @@ def test_there_are_examples_of_every_command_of_root():
 
 
 @pytest.mark.parametrize("example", ONLINE, ids=lambda example: example.line)
-def test_an_example_does_what_it_says(example, tmp_path, host):
-    status, screen = run_example(example.line, tmp_path, *host)
+def test_an_example_does_what_it_says(example, ran):
+    status, screen, folder = ran[example.line].result()
     assert status == 0, screen
     if example.words[0] == "run":
-        check_run(example, tmp_path, screen)
+        check_run(example, folder, screen)
     elif example.words[0] == "probes":
         assert re.search(r"^ *send .*(exact|partial)", screen, re.MULTILINE), screen
     else:
@@ -68,6 +103,9 @@ def check_run(example: Example, cwd: Path, screen: str) -> None:
         assert str(folder.resolve().relative_to(cwd.resolve())) in screen
     if name := option(line, "name"):
         assert folder.resolve().name == name == told["name"]
+    if attached := re.search(r"--(port|comm|cgroup|pid)\b", line):
+        check_attached(attached[1], line, told, summary)
+        return
     check_link(line, told, screen)
     if " -- " in line:
         check_command(line, told, summary)
@@ -129,8 +167,21 @@ def check_messages(
         assert "open loop" in screen
         for trips in summary["round_trips"].values():
             assert trips["open_loop"]
-            # the default of 5 s; the machine may be busy
-            assert trips["sent"] == pytest.approx(5 / each, rel=0.1)
+            # the default of 6 s; the machine may be busy
+            assert trips["sent"] == pytest.approx(6 / each, rel=0.1)
+
+
+def check_attached(
+    to: str, line: str, told: dict[str, Any], summary: dict[str, Any]
+) -> None:
+    assert told["lab"] is None
+    assert option(line, to) in told["workload"]["attached"]["to"]
+    (run,) = told["workload"]["runs"]
+    seconds = float(option(line, "duration").removesuffix("s"))
+    assert seconds <= run["seconds"] <= seconds + 2
+    # curl asked the web server twenty times a second, or a little less
+    found = {way: f["exchanges"] for way, f in summary["exchanges"].items()}
+    assert sum(n for way, n in found.items() if "curl -> " in way) >= 5 * seconds
 
 
 def check_command(line: str, told: dict[str, Any], summary: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import sys
 
 import pandas as pd
 import pytest
+from latprof_analysis import analyze
 
 LATPROF = [sys.executable, "-m", "latprof_agent", "run", "--quiet", "--json"]
 DEADLINE_SECONDS = 120
@@ -81,6 +82,11 @@ def test_redis_counts_the_same_requests_and_bytes(tmp_path, pipeline, in_lab):
     assert replies["size_bytes"].sum() - answer == int(info["total_net_output_bytes"])
     assert requests["reader_comm"].unique().tolist() == ["redis-server"]
     assert requests["end_to_end_ns"].notna().all()
+    found = analyze(tmp_path / "run").document
+    ways = {f"tcp {way}" for way in rows["way"].unique()}
+    assert ways == set(found["kinds"]) == set(found["messages"])
+    assert f"tcp redis-benchmark -> redis-server:{port}" in ways
+    assert f"tcp redis-server:{port} -> redis-benchmark" in ways
 
 
 def _iperf3(options, in_lab, tmp_path):

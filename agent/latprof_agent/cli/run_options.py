@@ -50,8 +50,8 @@ examples:
   latprof run --protocol udp --loss 1% --sizes 64,1400  # a packet is a message
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
-  latprof run --port 6379 --duration 10s
-  latprof run --pid "$(pidof -s redis-server)"
+  latprof run --port 80 --duration 5s
+  latprof run --comm curl --duration 5s
 
 Ctrl-C ends a run early and shows what was recorded until then; a second Ctrl-C
 ends at once. Exit status: 0 done, 1 failed, 2 wrong usage.

@@ -20,13 +20,13 @@ from latprof_analysis.comparison.worth import Floats
 from latprof_analysis.readers import Samples
 from latprof_analysis.readers.run_schema import undisturbed
 from latprof_analysis.scans.totals import WARMUP
+from latprof_analysis.study.ends import by_ends, level_of
 
 STAGE_ORDER = (
     *(name.removesuffix("_ns") for name in (*STAGE_COLUMNS, *PART_COLUMNS)),
     "rtt",
     "latency",
 )
-_KINDS = ("request", "reply", "message")
 # With more sizes than this they are put into classes by powers of two.
 _MOST_SIZES = 32
 
@@ -109,10 +109,11 @@ class Side:
 def sides_of(tables: Sequence[Tables]) -> list[Side]:
     """Split tables into groups, sizes in the same way for all of them."""
     classes = len(set().union(*map(_sizes, tables))) > _MOST_SIZES
-    return [_side(table, classes) for table in tables]
+    level = level_of(t.messages for t in tables if t.messages is not None)
+    return [_side(table, classes, level) for table in tables]
 
 
-def _side(tables: Tables, classes: bool) -> Side:
+def _side(tables: Tables, classes: bool, level: int) -> Side:
     samples, messages, trips = tables.samples, tables.messages, tables.round_trips
     runs = tuple(tables.documents)
     if samples is not None:
@@ -123,7 +124,7 @@ def _side(tables: Tables, classes: bool) -> Side:
     if samples is not None:
         _add_samples(side, samples)
     if messages is not None and not messages.empty:
-        _add_messages(side, messages)
+        _add_messages(side, by_ends(messages, level))
     if trips is not None and not trips.empty:
         _add_round_trips(side, trips)
     if tables.exchanges is not None and not tables.exchanges.empty:
@@ -170,7 +171,7 @@ def _rows(frame: pd.DataFrame, by: list[str]) -> Rows:
 
 
 def _add_messages(side: Side, messages: pd.DataFrame) -> None:
-    rows = undisturbed(messages[messages["kind"].isin(_KINDS)])
+    rows = undisturbed(messages[messages["kind"] != WARMUP])
     rows = _sized(side, rows.sort_values("send_ns", kind="stable"))
     groups = list(_rows(rows, ["protocol", "kind", "size_bytes", "run"]))
     for column in STAGE_COLUMNS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
@@ -28,8 +28,6 @@ from latprof_analysis.fits.trips import (
 )
 from latprof_analysis.wire import Packets
 
-Direction = Literal["request", "reply", "message", "round_trip"]
-
 # What is fitted of each direction, and between which stamps.
 QUANTITIES = {
     "application": ("created_ns", "send_ns"),
@@ -41,7 +39,8 @@ QUANTITIES = {
     "one_way": ("send_ns", "ready_ns"),
     "end_to_end": ("send_ns", "read_ns"),
 }
-_DIRECTIONS: tuple[Direction, ...] = ("request", "reply", "message")
+# Of these as many as have most messages are fitted, requests and replies first.
+_MOST_DIRECTIONS = 4
 _NEEDED = (*FLOW, "kind", "size_bytes", "send_ns", "read_ns")
 
 
@@ -52,7 +51,8 @@ class StageFit:
     Attributes
     ----------
     protocol : str
-    direction : {'request', 'reply', 'message', 'round_trip'}
+    direction : str
+        A kind of message, who sent to whom, or 'round_trip'.
     quantity : str
         A key of ``QUANTITIES``, or 'response_time' of a round trip: it holds the
         responder's own time.
@@ -70,7 +70,7 @@ class StageFit:
     """
 
     protocol: str
-    direction: Direction
+    direction: str
     quantity: str
     fit: Fit
     factor_reason: str
@@ -158,6 +158,13 @@ def fit_stages(
     return found
 
 
+def _directions(rows: pd.DataFrame) -> list[str]:
+    """Name the directions of messages: kinds, or who sent to whom."""
+    counts = rows.loc[rows["kind"] != "warmup", "kind"].value_counts()
+    found = sorted(counts[counts > 0].head(_MOST_DIRECTIONS).index)
+    return sorted(found, key=lambda kind: (kind != "request", kind != "reply"))
+
+
 def _one_ways(
     protocol: str,
     rows: pd.DataFrame,
@@ -165,7 +172,7 @@ def _one_ways(
     quantities: Sequence[str],
     options: dict[str, Any],
 ) -> Iterator[StageFit]:
-    for direction in _DIRECTIONS:
+    for direction in _directions(rows):
         way = rows[rows["kind"].eq(direction)]
         for quantity in quantities:
             first, last = QUANTITIES[quantity]

@@ -70,8 +70,9 @@ def stage_dispersions(
     if missing:
         raise ValueError(f"messages must have the column {missing[0]}, got none")
     found: dict[tuple[str, str], Dispersion] = {}
-    measured = messages[messages["kind"].isin(["request", "reply", "message"])]
-    for (protocol, kind), rows in measured.groupby(["protocol", "kind"], sort=True):
+    measured = messages[messages["kind"] != "warmup"]
+    ways = measured.groupby(["protocol", "kind"], sort=True, observed=True)
+    for (protocol, kind), rows in ways:
         cut = (packets or {}).get(str(protocol), Packets())
         arrivals = _arrivals(rows, cut)
         whole = arrivals[~arrivals["spoilt"]]

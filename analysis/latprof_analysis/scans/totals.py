@@ -85,6 +85,11 @@ class MessageTotals:
         self.slowest: dict[str, Any] | None = None
 
     @property
+    def level(self) -> int:
+        """How coarsely ways are told apart, as in `coarser`."""
+        return self._ways.level
+
+    @property
     def kinds(self) -> dict[str, KindTotals]:
         return self._kinds | self._ways.totals
 

@@ -12,6 +12,7 @@ from latprof_analysis.run_setup import RunSetup, common_setup, setup_of
 from latprof_analysis.scans.scan import Progress, Scan, scan_runs
 from latprof_analysis.scans.scan_part import rows_of
 from latprof_analysis.study import Study
+from latprof_analysis.study.ends import by_ends
 from latprof_analysis.study.group_intervals import kinds_with_intervals
 from latprof_analysis.study.messages import message_figures
 from latprof_analysis.study.round_trips import trip_figures
@@ -43,6 +44,10 @@ def study_runs(
 ) -> Study:
     """Read run folders and say what they hold; arguments as of `analyze`."""
     scan = scan_runs(paths, progress=progress, dask=dask)
+    messages, stretch, slow = (
+        by_ends(rows, scan.messages.level)
+        for rows in (scan.message_rows, scan.stretch_rows, scan.slow_rows)
+    )
     notes = list(scan.notes)
     setups = _setups(scan, notes)
     setup, differences = common_setup(setups)
@@ -70,8 +75,8 @@ def study_runs(
         "stamps_backwards": scan.messages.backwards + scan.exchanges.backwards,
         "thinned": thinned or None,
         **message_figures(
-            scan.message_rows,
-            scan.stretch_rows,
+            messages,
+            stretch,
             setup,
             thorough=thorough,
             every=_every(thinned),
@@ -83,9 +88,9 @@ def study_runs(
     document["warnings"] = _warnings(scan, differences, one_thing)
     return Study(
         document,
-        undisturbed(scan.message_rows),
+        undisturbed(messages),
         undisturbed(scan.round_trip_rows),
-        scan.slow_rows,
+        slow,
         exchanges=undisturbed(scan.exchange_rows),
         slow_exchanges=scan.slow_exchange_rows,
     )
