@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -209,17 +210,57 @@ def redis_port(tmp_path):
     server.wait(DEADLINE_SECONDS)
 
 
-def test_of_a_server_that_is_older_the_reason_is_said_and_the_folder_is_read(
-    tmp_path, redis_port
-):
+def test_a_server_that_is_older_is_seen_too(tmp_path, redis_port):
+    """On the same host, though outside the command's control group."""
     folder = tmp_path / "run"
     bench = ("redis-benchmark", "-p", str(redis_port), "-n", "500", "-c", "5")
     status, out, error = _run(folder, "--", *bench, "-q", "-t", "set,get")
     assert status == 0, error
-    assert "were seen at one end only: the other end is older than the run" in out
+    assert "seen at one end only" not in out
     rows = pd.read_csv(folder / "messages.csv")
+    asked = rows[rows["sender_comm"] == "redis-benchmark"]
     # each set and each get, and what it asks of the server at first
-    assert rows["sender_comm"].eq("redis-benchmark").sum() >= 1000
+    assert len(asked) == 1001
+    assert asked["reader_comm"].eq("redis-server").all()
+    assert asked["end_to_end_ns"].notna().all()
+
+
+ECHO = """\
+import socket
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    sock.bind(("127.0.0.1", 0))
+    print(sock.getsockname()[1], flush=True)
+    while True:
+        data, peer = sock.recvfrom(2000)
+        sock.sendto(data, peer)
+"""
+ASK = """\
+import socket
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    sock.connect(("127.0.0.1", {port}))
+    for i in range(200):
+        sock.send(b"%d" % i)
+        assert sock.recv(100) == b"%d" % i
+"""
+
+
+def test_of_a_datagram_server_that_is_older_the_reason_is_said(tmp_path):
+    """It has no connection to be found by: the client's end alone is seen."""
+    folder = tmp_path / "run"
+    command = [sys.executable, "-c", ECHO]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        script = ASK.format(port=int(server.stdout.readline()))
+        words = ("--protocol", "udp", "--", sys.executable, "-c", script)
+        status, out, error = _run(folder, *words)
+        server.terminate()
+    assert status == 0, error
+    assert "were seen at one end only: the other end is older than the run" in out
+    # what was seen has stages all the same, and each exchange its response
+    assert "send_queue" in out
+    assert "receive_queue" in out
+    assert re.search(r"-> 127.0.0.1:\d+ \(udp\), 200 exchanges: response p50 \d", out)
+    rows = pd.read_csv(folder / "messages.csv")
+    assert len(rows) == 400
     assert rows["end_to_end_ns"].isna().all()
 
     analyzed = {}

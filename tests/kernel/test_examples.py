@@ -140,7 +140,7 @@ def check_link(line: str, told: dict[str, Any], screen: str) -> None:
     if loss := option(line, "loss"):
         share = float(loss.rstrip("%")) / (100 if loss.endswith("%") else 1)
         assert known["loss"] == pytest.approx(share)
-        assert f"{100 * share:g}% loss" in screen
+        assert f"{100 * share:g}% of packets lost" in screen
         ways = told["link_counters"].get("emulator", {}).values()
         passed = sum(way["packets_in"] for way in ways)
         lost = sum(way["dropped_loss"] for way in ways)

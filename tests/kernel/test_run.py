@@ -9,6 +9,7 @@ from threading import Event
 
 import pandas as pd
 import pytest
+from latprof_agent.join.exchange_rows import COLUMNS as EXCHANGE_COLUMNS
 from latprof_agent.join.message_rows import COLUMNS
 from latprof_agent.sinks.round_trip_rows import COLUMNS as ROUND_TRIP_COLUMNS
 from latprof_analysis.stages import STAGES
@@ -92,6 +93,7 @@ def test_the_files_have_their_columns_and_one_row_for_each_message(out):
 
     assert latprof.process.returncode == 0, latprof.err
     assert sorted(p.name for p in out.iterdir()) == [
+        "exchanges.csv",
         "messages.csv",
         "round_trips.csv",
         "run.json",
@@ -102,6 +104,11 @@ def test_the_files_have_their_columns_and_one_row_for_each_message(out):
     assert tuple(messages.columns) == COLUMNS
     assert tuple(trips.columns) == ROUND_TRIP_COLUMNS
     assert trips.groupby(["protocol", "size_bytes"]).size().tolist() == [20] * 4
+    # the generator's own round trips are exchanges, too
+    exchanges = pd.read_csv(out / "exchanges.csv")
+    assert tuple(exchanges.columns) == EXCHANGE_COLUMNS
+    asked = exchanges[exchanges["kind"] == "exchange"]
+    assert asked.groupby(["protocol", "request_bytes"]).size().tolist() == [20] * 4
     measured = messages[messages["kind"] != "warmup"]
     rows = measured.groupby(["protocol", "kind", "size_bytes"]).size()
     assert rows.tolist() == [20] * 8

@@ -85,7 +85,7 @@ def test_wrong_usage_is_refused_before_anything_is_made(words, text, tmp_path):
 def test_options_of_tcp_alone_leave_udp_as_it_is(out):
     latprof = run("run", *SHORT, "--nagle", "--congestion=reno", f"--out={out}")
     assert latprof.process.returncode == 0, latprof.err
-    assert "udp request: " in latprof.out
+    assert "\nudp: " in latprof.out
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ Batch = dict[str, Records]
 # Both halves of every message pass through these two. A ring that fits into a
 # CPU's cache costs a ping-pong 0.5 us less than one of 16 MB.
 MAIN_RINGS = ("sent_messages", "received_ranges")
+# Each connection tells of itself and of its devices four times: here is room for
+# 3,600 of them within what a busy machine leaves between two drains.
+FLOW_RINGS = ("flows", "path_devices")
 SMALL_RING_BYTES = 1 << 18
-# Each connection tells of itself four times: 3,600 within what a busy machine leaves
-# between two drains.
 FLOW_RING_BYTES = 1 << 20
 MAIN_RING_BYTES = 1 << 22
 ALL_RINGS_BYTES = 1 << 28  # for all CPUs together, so that large hosts stay modest
@@ -32,7 +33,7 @@ def bytes_of_ring(ring: str, main_bytes: int) -> int:
     """Bytes of one CPU's ring, of main rings of so many."""
     if ring in MAIN_RINGS:
         return main_bytes
-    return FLOW_RING_BYTES if ring == "flows" else SMALL_RING_BYTES
+    return FLOW_RING_BYTES if ring in FLOW_RINGS else SMALL_RING_BYTES
 
 
 def as_bytes(records: Records) -> NDArray[Any]:
