@@ -42,7 +42,8 @@ MOST_PAIRS, MOST_STALLS = 3, 2
 # Lines for a row of each size and for remarks; where there are many remarks, there
 # are fewer sizes.
 _ROOM, _FEWEST_SIZES = 10, 3
-# A stage of fewer messages than this share of a way's is left to --all.
+# A stage of fewer messages than this share of a way's is left to --all, and a pair
+# of ends with fewer than this share of the largest one's.
 _RARE = 0.01
 _FEW = "-: too few for that percentile (p90 needs 100, p95 200, p99 1000)"
 _AT_SOCKET = "datagrams_dropped_at_socket"
@@ -81,7 +82,9 @@ _SIZE_COLUMNS = (("p50", "p90", "p95", "p99", "max", "n"), ("p50", "p90", "p99",
 def show_first(summary: dict[str, Any], console: Console) -> None:
     """Print at most a screen."""
     show_line(console, setup_sentence(summary))
-    pairs = pairs_of(summary["kinds"])
+    every = pairs_of(summary["kinds"])
+    most = max((pair.messages for pair in every), default=0)
+    pairs = [pair for pair in every if pair.messages >= _RARE * most]
     for sentence in answers(summary, pairs):
         show_line(console, sentence, "bold")
     if not summary["round_trips"]:
@@ -89,7 +92,7 @@ def show_first(summary: dict[str, Any], console: Console) -> None:
     remarks = list(_remarks(summary))
     taken = sum(math.ceil(len(text) / console.width) for text, _ in remarks)
     tables = [
-        *_stage_table(pairs, console.width),
+        *_stage_table(pairs, console.width, [p for p in every if p not in pairs]),
         *_trip_table(summary["round_trips"], console.width, _ROOM - taken),
     ]
     _show_lines(tables, console)
@@ -188,7 +191,7 @@ def _median_and_tail(figures: Mapping[str, Any]) -> str:
     return ", ".join(texts) if figures["n"] else "not seen"
 
 
-def _stage_table(pairs: Sequence[Pair], width: int) -> list[str]:
+def _stage_table(pairs: Sequence[Pair], width: int, rare: Sequence[Pair]) -> list[str]:
     """Write the stages of as many pairs as fit, or of one that does not."""
     pairs = [
         pair
@@ -200,8 +203,8 @@ def _stage_table(pairs: Sequence[Pair], width: int) -> list[str]:
         for layout in _LAYOUTS:
             lines = _stage_lines(pairs[:n], layout)
             if fits(lines, width):
-                return ["", *lines, *_others(pairs[n:])]
-    return ["", *lines, *_others(pairs[1:])] if lines else []
+                return ["", *lines, *_others([*pairs[n:], *rare])]
+    return ["", *lines, *_others([*pairs[1:], *rare])] if lines else []
 
 
 def _others(pairs: Sequence[Pair]) -> list[str]:
