@@ -103,7 +103,8 @@ def check_run(example: Example, cwd: Path, screen: str) -> None:
         assert str(folder.resolve().relative_to(cwd.resolve())) in screen
     if name := option(line, "name"):
         assert folder.resolve().name == name == told["name"]
-    if attached := re.search(r"--(port|comm|cgroup|pid)\b", line):
+    ours = line.partition(" -- ")[0]
+    if attached := re.search(r"--(port|comm|cgroup|pid)\b", ours):
         check_attached(attached[1], line, told, summary)
         return
     check_link(line, told, screen)
