@@ -113,8 +113,8 @@ static __always_inline bool flow_announce(__u64 flow,
 	record->first_sequence = first.sequence;
 	record->first_answer = first.answer;
 	/* what was accepted is a copy of its listener, with its limit */
-	record->accepted = sk->sk_protocol == IPPROTO_TCP &&
-			   sk->sk_max_ack_backlog;
+	record->accepted =
+		sk->sk_protocol == IPPROTO_TCP && sk->sk_max_ack_backlog;
 	SUBMIT(record);
 	return true;
 }
