@@ -97,12 +97,26 @@ class Conversations:
     def add(self, records: Array) -> None:
         """Take in announcements, after `flows` has."""
         self._grow(len(self._flows) - len(self.identity))
-        keys = _end_keys(records).tolist()
-        places = self._flows.index(records["flow"]).tolist()
+        sends = (records["side"] == SIDE_SENDER).tolist()
+        ports = zip(
+            records["source_port"].tolist(),
+            records["destination_port"].tolist(),
+            strict=True,
+        )
         changed = {}
-        for record, key, place in zip(records, keys, places, strict=True):
-            conversation = self._find(record, key, place)
-            self._learn(conversation, record, key, place)
+        for end_sends, key, place, of_ways, accepted, t_ns in zip(
+            sends,
+            _end_keys(records).tolist(),
+            self._flows.index(records["flow"]).tolist(),
+            ports,
+            records["accepted"].tolist(),
+            records["t_ns"].tolist(),
+            strict=True,
+        ):
+            conversation = self._find(key, place, sends=end_sends)
+            self._learn(conversation, place, of_ways, t_ns)
+            if accepted:
+                conversation.server = conversation.ends[key]
             changed[conversation.identity] = conversation
         for conversation in changed.values():
             self._settle(conversation)
@@ -117,9 +131,8 @@ class Conversations:
         self.labels += [""] * fresh
         self._of_place += [NONE] * fresh
 
-    def _find(self, record: Any, key: int, place: int) -> Conversation:
+    def _find(self, key: int, place: int, *, sends: bool) -> Conversation:
         """Return the conversation of an announcement, which is placed in it."""
-        sends = record["side"] == SIDE_SENDER
         of_end, of_flow = self._of_end.get(key), self._of_place[place]
         if of_flow is NONE and of_end:
             end = of_end.ends[key]
@@ -155,16 +168,13 @@ class Conversations:
             kept.first = 1 - other.first if turned else other.first
 
     def _learn(
-        self, conversation: Conversation, record: Any, key: int, place: int
+        self, conversation: Conversation, place: int, ports: tuple[int, int], t_ns: int
     ) -> None:
+        """Take in what a flow's announcement tells: its ports, and when it was."""
         way = conversation.ways[place]
-        conversation.ports[way] = int(record["source_port"])
-        conversation.ports[1 - way] = int(record["destination_port"])
+        conversation.ports[way], conversation.ports[1 - way] = ports
         conversation.addresses[way] = self._flows.source_addresses[place]
         conversation.addresses[1 - way] = self._flows.destination_addresses[place]
-        if record["accepted"]:
-            conversation.server = conversation.ends[key]
-        t_ns = int(record["t_ns"])
         if not conversation.first_ns or t_ns < conversation.first_ns:
             conversation.first_ns, conversation.first = t_ns, way
 

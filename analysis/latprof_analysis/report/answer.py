@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from latprof_analysis.fits.rounds import Floats
@@ -152,19 +151,19 @@ def _loss(document: dict[str, Any]) -> str:
 
 
 def key_figures(
-    document: dict[str, Any], kinds: Mapping[str, Floats]
+    document: dict[str, Any], what: str, latencies_ns: Floats
 ) -> list[KeyFigure]:
     """Return the numbers that the answer rests on, each with its interval and n.
 
-    `kinds` has the end to end of messages in ns, in the order of time.
+    `latencies_ns` are in the order of time, and `what` says of what they are.
     """
     found = []
-    for kind, end_to_end_ns in list(kinds.items())[:1]:
-        for one in percentiles_in_order(end_to_end_ns, (0.5, 0.99)):
-            if one.n >= samples_needed(one.p):
-                under = f"95%: {bounds(one)}, n {number(one.n)}"
-                label = f"{kind}, end to end, p{100 * one.p:g}"
-                found.append(KeyFigure(label, duration_text(one.value), under))
+    ends = percentiles_in_order(latencies_ns, (0.5, 0.99)) if latencies_ns.size else []
+    for one in ends:
+        if one.n >= samples_needed(one.p):
+            under = f"95%: {bounds(one)}, n {number(one.n)}"
+            label = f"{what}, p{100 * one.p:g}"
+            found.append(KeyFigure(label, duration_text(one.value), under))
     quantity, fit = best_fit(document)
     bandwidth = _bandwidth(fit)
     if bandwidth:

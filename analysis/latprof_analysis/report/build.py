@@ -11,7 +11,7 @@ import pandas as pd
 from latprof_analysis.fits.rounds import Floats
 from latprof_analysis.readers.result import concatenated
 from latprof_analysis.report.answer import answer, key_figures
-from latprof_analysis.report.exchange_figures import exchange_sections
+from latprof_analysis.report.exchange_figures import exchange_sections, first_responses
 from latprof_analysis.report.fit_figures import fit_parts
 from latprof_analysis.report.fit_text import fit_text
 from latprof_analysis.report.group_figures import group_parts
@@ -66,7 +66,7 @@ def build_report(study: Study, title: str) -> Report:
         title=title,
         subtitle=_subtitle(study, kinds),
         answer=answer(document),
-        key_figures=key_figures(document, {k: _latency(r) for k, r in kinds.items()}),
+        key_figures=key_figures(document, *_first_latencies(study, kinds)),
         sections=[section for section in sections if section.parts],
         warnings=[str(warning) for warning in document.get("warnings") or ()],
     )
@@ -92,6 +92,18 @@ def whole_messages(messages: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]
 def _latency(messages: pd.DataFrame) -> Floats:
     values: Floats = messages["end_to_end_ns"].to_numpy("float64")
     return values
+
+
+def _first_latencies(
+    study: Study, kinds: dict[str, pd.DataFrame]
+) -> tuple[str, Floats]:
+    """Return what a reader asks for first: responses; else messages end to end."""
+    ours = study.document.get("round_trips")
+    if not ours and (responses := first_responses(study)):
+        return responses
+    for kind, rows in kinds.items():
+        return f"{kind}, end to end", _latency(rows)
+    return "", np.empty(0)
 
 
 def _message_sections(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Section]:

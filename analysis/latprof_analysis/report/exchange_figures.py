@@ -88,6 +88,17 @@ def exchange_sections(study: Study) -> list[Section]:
     return [Section("exchanges", "Exchanges: where the response goes", parts)]
 
 
+def first_responses(study: Study) -> tuple[str, Floats] | None:
+    """Return the responses in ns of the way with most of them, in order of time."""
+    for name in study.document.get("exchanges") or {}:
+        rows = _rows(study.exchanges, name).dropna(subset=["response_ns"])
+        if len(rows):
+            rows = rows.sort_values(["run", "reply_read_ns"], kind="stable")
+            values: Floats = rows["response_ns"].to_numpy("float64")
+            return f"{ends_of(name)}, response", values
+    return None
+
+
 def _rows(exchanges: pd.DataFrame, name: str) -> pd.DataFrame:
     if exchanges.empty:
         return exchanges

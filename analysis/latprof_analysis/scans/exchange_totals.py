@@ -136,6 +136,11 @@ class ExchangeTotals:
         self.backwards = 0
 
     @property
+    def level(self) -> int:
+        """How coarsely ways are told apart, as in `by_way.coarser`."""
+        return self._ways.level
+
+    @property
     def ways(self) -> dict[str, WayTotals]:
         return self._ways.totals
 

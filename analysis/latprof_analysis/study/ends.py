@@ -50,3 +50,13 @@ def by_ends(messages: pd.DataFrame, level: int) -> pd.DataFrame:
     kind = messages["kind"].astype(object)
     kind[foreign] = ways.map(group)
     return messages.assign(kind=kind.astype("category"))
+
+
+def by_ways(exchanges: pd.DataFrame, level: int) -> pd.DataFrame:
+    """Make the ways of exchanges so coarse, as `by_ends` does."""
+    if not level or exchanges.empty:
+        return exchanges
+    names = exchanges["way"].cat.categories
+    group = {way: coarser(f"- {way}", level).partition(" ")[2] for way in names}
+    coarse = exchanges["way"].astype(object).map(group)
+    return exchanges.assign(way=coarse.astype("category"))

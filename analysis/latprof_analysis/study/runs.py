@@ -12,7 +12,7 @@ from latprof_analysis.run_setup import RunSetup, common_setup, setup_of
 from latprof_analysis.scans.scan import Progress, Scan, scan_runs
 from latprof_analysis.scans.scan_part import rows_of
 from latprof_analysis.study import Study
-from latprof_analysis.study.ends import by_ends
+from latprof_analysis.study.ends import by_ends, by_ways
 from latprof_analysis.study.group_intervals import kinds_with_intervals
 from latprof_analysis.study.messages import message_figures
 from latprof_analysis.study.round_trips import trip_figures
@@ -91,8 +91,8 @@ def study_runs(
         undisturbed(messages),
         undisturbed(scan.round_trip_rows),
         slow,
-        exchanges=undisturbed(scan.exchange_rows),
-        slow_exchanges=scan.slow_exchange_rows,
+        exchanges=by_ways(undisturbed(scan.exchange_rows), scan.exchanges.level),
+        slow_exchanges=by_ways(scan.slow_exchange_rows, scan.exchanges.level),
     )
 
 
