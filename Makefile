@@ -38,8 +38,8 @@ build: $(VENV)/ready ## compile, and install into .venv for development
 		--config-settings=build-dir=build/editable --editable .
 
 test: build ## run the tests; those that need root are skipped without it
-	$(VENV)/bin/python -m pytest --numprocesses=auto tests/unit
-	$(VENV)/bin/python -m pytest --ignore=tests/unit
+	$(VENV)/bin/python -m pytest --numprocesses=auto tests/unit tests/report
+	$(VENV)/bin/python -m pytest --ignore=tests/unit --ignore=tests/report
 
 lint: lint-python lint-c lint-scripts lint-spelling ## check format, style, types, C and spelling
 

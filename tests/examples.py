@@ -47,15 +47,14 @@ class Example(NamedTuple):
 
 
 def examples() -> list[Example]:
-    """All of them, each once."""
+    """All of them, each once, whatever is said beside it."""
     parsers = subparsers_of(build_parser(SUBCOMMANDS, "", SUBCOMMANDS))
     texts = {"README.md": (ROOT / "README.md").read_text()}
     texts |= {f"{name} --help": p.epilog or "" for name, p in parsers.items()}
-    found = {
-        line: Example(where, line)
-        for where, text in texts.items()
-        for line in _LINE.findall(text)
-    }
+    found: dict[str, Example] = {}
+    for where, text in texts.items():
+        for line in _LINE.findall(text):
+            found.setdefault(line.partition(" # ")[0].rstrip(), Example(where, line))
     return list(found.values())
 
 

@@ -47,7 +47,7 @@ examples:
   latprof run --rate 0 --delay 0      # two namespaces joined by plain veth
   latprof run --protocol udp --interval 2ms --spin  # 70 of 100 Mbit/s
   latprof run --qdisc tbf --rate 20mbit --protocol tcp
-  latprof run --protocol udp --loss 1% --sizes 64,1400  # a packet is a message
+  latprof run --loss 1% --protocol udp --sizes 64,1400  # a packet is a message
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
   latprof run --port 80 --duration 5s
