@@ -290,6 +290,16 @@ def test_who_is_who_is_told_of_both_ways_and_by_both_ends():
     ]
 
 
+def test_a_process_may_call_itself_anything():
+    flows = Flows(LAYOUT.rings["flows"])
+    conversations = Conversations(flows)
+    record = announcement(1, CLIENT, SENDER)
+    flows.add(record)
+    conversations.add(record)
+    conversations.name(np.array([0]), np.array([7]), np.array([0]), {7: 'a,"b\n'})
+    assert conversations.labels == ["a??b? -> 10.0.0.2:80"]
+
+
 def test_released_flows_leave_the_others_as_they_are():
     flows = Flows(LAYOUT.rings["flows"])
     conversations = Conversations(flows)

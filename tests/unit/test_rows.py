@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent import _rows
-from latprof_agent.join.message_rows import csv_text
+from latprof_agent.join.message_rows import Rows, csv_text
 from latprof_analysis.stages import BLANK
 
 NUMBERS = st.one_of(
@@ -71,6 +71,14 @@ def test_texts_survive_whatever_they_hold(tmp_path_factory, words, data):
     read = list(csv.reader(io.StringIO(text, newline="")))
     assert [row[0] for row in read] == [words[i] if i >= 0 else "" for i in index]
     assert [int(row[1]) for row in read] == numbers.tolist()
+
+
+@settings(deadline=None)
+@given(TEXTS)
+def test_one_row_by_itself_has_the_text_as_it_was(word):
+    table = Rows({}, {"way": (np.zeros(1, "i4"), [csv_text(word)])})
+    table.COLUMNS = ("way",)
+    assert table.row(0) == {"way": word}
 
 
 def test_more_rows_than_the_buffer_holds_are_all_written(tmp_path):

@@ -11,6 +11,7 @@ kernel hands out; else the client is who spoke first.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_agent.join.flows import SIDE_SENDER, Flows
-from latprof_agent.join.texts import csv_text
 
 EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 ELSEWHERE = "elsewhere"
 UNKNOWN = -1
+_UNFIT = re.compile(r'[",\x00-\x1f\x7f]')
 
 Array = NDArray[Any]
 
@@ -52,14 +53,18 @@ class Conversation:
         return self.first
 
     def label(self, way: int, client: int) -> str:
-        """Name who sends and who receives: "curl -> nginx:80"."""
+        """Name who sends and who receives: "curl -> nginx:80".
+
+        A process may call itself anything: what would need quotes is left out. Its
+        exact name is in the columns of names.
+        """
         server = 1 - client
         address = self.addresses[server]
         names = list(self.names)
         names[client] = names[client] or ELSEWHERE
         names[server] = names[server] or (f"[{address}]" if ":" in address else address)
         names[server] += f":{self.ports[server]}"
-        return f"{names[way]} -> {names[1 - way]}"
+        return _UNFIT.sub("?", f"{names[way]} -> {names[1 - way]}")
 
 
 NONE = Conversation()
@@ -186,7 +191,7 @@ class Conversations:
             self.to_server[place] = way == client
             self.client_here[place] = client in seen
             self.whole[place] = len(seen) > 1
-            self.labels[place] = csv_text(conversation.label(way, client))
+            self.labels[place] = conversation.label(way, client)
 
     def name(
         self, place: Array, sender: Array, reader: Array, comms: dict[int, str]

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from latprof_agent.join.flows import IPPROTO_TCP, Flows
 from latprof_agent.join.joiner import Joiner, Pairs
-from latprof_agent.join.texts import csv_text
 
 TEXTS = (
     "protocol",
@@ -80,7 +79,7 @@ class Rows:
         for name in self.COLUMNS:
             if name in self.texts:
                 index, words = self.texts[name]
-                found[name] = words[index[i]] if index[i] >= 0 else None
+                found[name] = _said(words[index[i]]) if index[i] >= 0 else None
             else:
                 value = int(self.numbers[name][i])
                 found[name] = None if value == BLANK else value
@@ -175,6 +174,18 @@ def _joined_texts(parts: list[Text]) -> Text:
     tables = [np.array([*map(places.get, words), -1], np.int32) for _, words in parts]
     index = [table[i] for table, (i, _) in zip(tables, parts, strict=True)]
     return np.concatenate(index), list(places)
+
+
+def csv_text(text: str) -> str:
+    """Quote a text for CSV where it needs it."""
+    if any(c in text for c in ',"\r\n'):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def _said(cell: str) -> str:
+    """Return the text that `csv_text` made a cell of."""
+    return cell[1:-1].replace('""', '"') if cell.startswith('"') else cell
 
 
 def hops_of(ttl: Ints) -> Ints:
