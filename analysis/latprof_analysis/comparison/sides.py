@@ -126,8 +126,9 @@ def _side(tables: Tables, classes: bool, level: int) -> Side:
     if messages is not None and not messages.empty:
         _add_messages(side, by_ends(messages, level))
     if trips is not None and not trips.empty:
+        # exchanges of a load generator are these, at another port in each run
         _add_round_trips(side, trips)
-    if tables.exchanges is not None and not tables.exchanges.empty:
+    elif tables.exchanges is not None and not tables.exchanges.empty:
         _add_exchanges(side, tables.exchanges)
     return side
 
