@@ -348,8 +348,12 @@ def _link_table(
     """Write what was measured of the link, the protocols across where there is room."""
     delay = known.get("delay_ns")
     bandwidth = rate(known.get("rate_bps"))
+    # what hosts do with each byte is in the fit, and not in what is known
+    apart = any(map(_own_rate, found.values()))
     rows = [
-        _LinkRow("bandwidth", _bandwidth, bandwidth),
+        _LinkRow(
+            "bandwidth", _bandwidth, f"{bandwidth} - hosts" if apart else bandwidth
+        ),
         _LinkRow("link's own rate", _own_rate, bandwidth),
         _LinkRow(
             "fixed delay", _fixed, f"{duration(2 * delay)} + hosts" if delay else ""
