@@ -349,11 +349,10 @@ def _link_table(
     delay = known.get("delay_ns")
     bandwidth = rate(known.get("rate_bps"))
     # what hosts do with each byte is in the fit, and not in what is known
-    apart = any(map(_own_rate, found.values()))
+    apart = known.get("rate_bps") and any(map(_own_rate, found.values()))
+    of_fit = f"{bandwidth} - hosts" if apart else bandwidth
     rows = [
-        _LinkRow(
-            "bandwidth", _bandwidth, f"{bandwidth} - hosts" if apart else bandwidth
-        ),
+        _LinkRow("bandwidth", _bandwidth, of_fit),
         _LinkRow("link's own rate", _own_rate, bandwidth),
         _LinkRow(
             "fixed delay", _fixed, f"{duration(2 * delay)} + hosts" if delay else ""
