@@ -266,6 +266,32 @@ def test_a_stream_that_nobody_answers_takes_the_memory_of_one_turn():
     assert sum(pairer.no_exchange.values()) == 50 * 999
 
 
+def test_an_answer_that_comes_late_finds_its_request():
+    """Its flow is announced when the server speaks for the first time."""
+    flows = Flows(LAYOUT.rings["flows"])
+    conversations = Conversations(flows)
+    pairer = Exchanges(flows, conversations)
+
+    def announce(source):
+        for side in (SENDER, RECEIVER):
+            record = announcement(numbers(0)[source], source, side)
+            flows.add(record)
+            conversations.add(record)
+
+    announce(CLIENT)
+    asked = [(0, CLIENT, i * MS, i * MS + 5, i * MS + 9, i) for i in range(1, 4)]
+    assert pairer.add(messages(asked), 5000 * MS)[0].shape[1] == 0
+    announce(SERVER)
+    answer = [(0, SERVER, 9000 * MS, 9001 * MS, 9002 * MS, 1)]
+    pairer.add(messages(answer), 9100 * MS)
+    ((_, sent, _, _, count, bytes_, first, last, *_, got, _, _, _, _, _),) = told(
+        *pairer.add(None, FOREVER)
+    )
+    assert (sent, count, bytes_, first, last) == (1 * MS, 3, 3, 1, 3)
+    assert got == 9002 * MS
+    assert not pairer.no_exchange
+
+
 def test_who_is_who_is_told_of_both_ways_and_by_both_ends():
     flows = Flows(LAYOUT.rings["flows"])
     conversations = Conversations(flows)

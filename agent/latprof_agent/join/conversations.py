@@ -78,9 +78,9 @@ class Conversations:
     identity : ndarray of int64
         The same for both directions of a conversation, and for no other: they are
         counted from 1.
-    to_server, client_here, whole : ndarray of bool
+    to_server, client_here, whole, both_ways : ndarray of bool
         Whether the flow goes to the server; whether the client's end was seen; whether
-        both were.
+        both were; whether both have spoken.
     labels : list of str
         Who sends to whom, see `Conversation.label`.
     """
@@ -96,6 +96,7 @@ class Conversations:
         self.to_server = np.empty(0, bool)
         self.client_here = np.empty(0, bool)
         self.whole = np.empty(0, bool)
+        self.both_ways = np.empty(0, bool)
         self._named = np.empty((0, 2), bool)  # by place: sender, reader
         self.labels: list[str] = []
 
@@ -132,6 +133,7 @@ class Conversations:
         self.to_server = np.r_[self.to_server, none]
         self.client_here = np.r_[self.client_here, none]
         self.whole = np.r_[self.whole, none]
+        self.both_ways = np.r_[self.both_ways, none]
         self._named = np.r_[self._named, np.zeros((fresh, 2), bool)]
         self.labels += [""] * fresh
         self._of_place += [NONE] * fresh
@@ -187,10 +189,12 @@ class Conversations:
         """Put what is known of a conversation to its flows."""
         client = conversation.client(self._ephemeral)
         seen = set(conversation.ends.values())
+        both = len(set(conversation.ways.values())) > 1
         for place, way in conversation.ways.items():
             self.to_server[place] = way == client
             self.client_here[place] = client in seen
             self.whole[place] = len(seen) > 1
+            self.both_ways[place] = both
             self.labels[place] = conversation.label(way, client)
 
     def name(
@@ -226,7 +230,14 @@ class Conversations:
 
     def release(self, stay: Array) -> None:
         """Only these places stay, and move up."""
-        for name in ("identity", "to_server", "client_here", "whole", "_named"):
+        for name in (
+            "identity",
+            "to_server",
+            "client_here",
+            "whole",
+            "both_ways",
+            "_named",
+        ):
             setattr(self, name, getattr(self, name)[stay])
         self.labels = [self.labels[i] for i in stay]
         before, self._of_place = self._of_place, [self._of_place[i] for i in stay]

@@ -106,7 +106,13 @@ class Exchanges:
         FOREVER nothing more will come.
         """
         if rows is not None and len(rows) and len(self._flows):
-            self._waiting.append(self._parts(rows))
+            place = self._flows.index(rows.retransmit_range[0])
+            answered = self._conversations.both_ways[place]
+            if answered.all():
+                self._waiting.append(self._parts(rows))
+            else:
+                self._waiting.append(self._parts(rows.take(np.flatnonzero(answered))))
+                self._waiting.append(self._unanswered(rows, place, ~answered))
         parts = np.concatenate([self._open, *self._over(until_ns)], axis=1)
         turns = _merged(parts.take(_in_order(parts), axis=1))
         return self._paired(turns, until_ns)
@@ -128,8 +134,8 @@ class Exchanges:
                 self._waiting.append(parts.take(np.flatnonzero(~is_over), axis=1))
         return over
 
-    def _parts(self, rows: Messages) -> Ints:
-        """Return messages as parts of turns."""
+    def _parts(self, rows: Messages, *, every: bool = False) -> Ints:
+        """Return messages as parts of turns; `every`: also those never read."""
         flow, start, end = rows.retransmit_range
         place = self._flows.index(flow)
         known = self._conversations
@@ -166,7 +172,36 @@ class Exchanges:
         parts[Turn.ALONE] = ~known.whole[place]
         # a reply that the client never read is none to it
         told = (place >= 0) & (when > 0)
-        return parts if told.all() else parts.take(np.flatnonzero(told), axis=1)
+        if every or told.all():
+            return parts
+        return parts.take(np.flatnonzero(told), axis=1)
+
+    def _unanswered(self, rows: Messages, place: Ints, which: Flags) -> Ints:
+        """Return messages to which nobody has said a word yet: a part for each flow.
+
+        The other end's first word would be here before them, so none is between them.
+        """
+        at = np.flatnonzero(which & (place >= 0))
+        at = at[np.argsort(place[at], kind="stable")]
+        sequence = rows.numbers["sequence"]
+        if ((np.diff(sequence[at]) <= 0) & (np.diff(place[at]) == 0)).any():
+            at = at[np.lexsort((sequence[at], place[at]))]
+        begins = np.flatnonzero(np.diff(place[at], prepend=-1))
+        if not len(begins):
+            return _NONE
+        ends = np.r_[begins[1:], len(at)] - 1
+        # the first and the last of each, and sums over all
+        edges = self._parts(rows.take(at[np.r_[begins, ends]]), every=True)
+        parts, last = edges[:, : len(begins)], edges[:, len(begins) :]
+        parts[_LEAST] = np.minimum(parts[_LEAST], last[_LEAST])
+        parts[_LARGEST] = np.maximum(parts[_LARGEST], last[_LARGEST])
+        parts[_OF_LAST] = last[_OF_LAST]
+        _, start, end = rows.retransmit_range
+        again = np.maximum(rows.numbers["retransmits"][at], 0)
+        parts[Turn.MESSAGES] = ends - begins + 1
+        parts[Turn.BYTES] = np.add.reduceat((end - start)[at], begins)
+        parts[Turn.RETRANSMITS] = np.add.reduceat(again, begins)
+        return parts.take(np.flatnonzero(parts[Turn.END_NS] > 0), axis=1)
 
     def _paired(self, turns: Ints, until_ns: int) -> tuple[Ints, Ints]:
         """Take turns in their order; keep what is open."""
