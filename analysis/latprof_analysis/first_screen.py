@@ -350,7 +350,7 @@ def _link_table(
     bandwidth = rate(known.get("rate_bps"))
     # what hosts do with each byte is in the fit, and not in what is known
     apart = known.get("rate_bps") and any(map(_own_rate, found.values()))
-    of_fit = f"{bandwidth} - hosts" if apart else bandwidth
+    of_fit = f"{bandwidth} less hosts" if apart else bandwidth
     rows = [
         _LinkRow("bandwidth", _bandwidth, of_fit),
         _LinkRow("link's own rate", _own_rate, bandwidth),
