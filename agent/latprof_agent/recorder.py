@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from latprof_agent.capture.capture import Capture
 from latprof_agent.join.exchange_rows import exchange_rows
 from latprof_agent.join.exchanges import Exchanges
-from latprof_agent.join.joiner import Joiner, Pairs
+from latprof_agent.join.joiner import FOREVER, Joiner, Pairs
 from latprof_agent.join.message_rows import MESSAGE, Ints, Messages, messages_of
-from latprof_agent.join.whole_messages import FOREVER, Spans, WholeMessages
+from latprof_agent.join.whole_messages import Spans, WholeMessages
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.sinks.sink import Sink, Tally
 

@@ -10,8 +10,9 @@ from halves import LAYOUT, RECEIVER, SENDER, mapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent.join.conversations import Conversations
-from latprof_agent.join.exchanges import FOREVER, LATE_NS, Exchanges, Turn
+from latprof_agent.join.exchanges import LATE_NS, Exchanges, Turn
 from latprof_agent.join.flows import IPPROTO_TCP, Flows
+from latprof_agent.join.joiner import FOREVER
 from latprof_agent.join.message_rows import KINDS, MESSAGE, Messages
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from latprof_agent.join.joiner import FOREVER
 from latprof_agent.join.message_rows import (
     COLUMNS,
     KINDS,
@@ -15,7 +16,7 @@ from latprof_agent.join.message_rows import (
     WARMUP,
     Messages,
 )
-from latprof_agent.join.whole_messages import FOREVER, WholeMessages
+from latprof_agent.join.whole_messages import WholeMessages
 from latprof_agent.workload.generator_log import GeneratorLog
 from latprof_analysis.stages import BLANK, STAGES
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 import numpy as np
 
 from latprof_agent import _drain
-from latprof_agent.capture.processes import processes_below
 from latprof_agent.capture.rings import Batch
 from latprof_agent.errors import CaptureError
 from latprof_agent.probes.catalogue import (
@@ -25,6 +24,7 @@ from latprof_agent.probes.catalogue import (
 )
 from latprof_agent.probes.cgroup import cgroup2_mount
 from latprof_agent.probes.trial import first_line
+from latprof_agent.process_table import processes_below
 
 # What is needed sometimes is attached for so long, to see whether it is.
 TRIAL_SECONDS = 1.0

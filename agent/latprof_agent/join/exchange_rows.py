@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 
-from latprof_agent.join.exchanges import FOREVER, Turn
-from latprof_agent.join.flows import IPPROTO_TCP
-from latprof_agent.join.joiner import Joiner
-from latprof_agent.join.message_rows import Ints, Rows, Text, blank_zeros, names_of
+from latprof_agent.join.exchanges import Turn
+from latprof_agent.join.joiner import FOREVER, Joiner
+from latprof_agent.join.message_rows import (
+    Ints,
+    Rows,
+    Text,
+    blank_zeros,
+    flow_columns,
+    names_of,
+)
 
 COLUMNS = (
     "protocol",
@@ -58,16 +64,15 @@ class ExchangeRows(Rows):
 
 def exchange_rows(joiner: Joiner, request: Ints, reply: Ints) -> ExchangeRows:
     """Make rows of request and reply turns, tables of `Turn`."""
-    flows, place = joiner.flows, joiner.flows.index(request[Turn.FLOW].view("u8"))
-    index = place.astype(np.int32)
-    table = flows.table
+    place = joiner.flows.index(request[Turn.FLOW].view("u8"))
+    ports, told = flow_columns(joiner.flows, place)
     pids = {
         "client_pid": _either(request[Turn.SENDER_PID], reply[Turn.READER_PID]),
         "server_pid": _either(request[Turn.READER_PID], reply[Turn.SENDER_PID]),
     }
     numbers = {
-        "client_port": np.r_[table["source_port"].astype("i8"), BLANK][place],
-        "server_port": np.r_[table["destination_port"].astype("i8"), BLANK][place],
+        "client_port": ports["source_port"],
+        "server_port": ports["destination_port"],
         **{name: blank_zeros(values) for name, values in pids.items()},
         **_counts(request, reply),
         **_times(request, reply),
@@ -75,13 +80,12 @@ def exchange_rows(joiner: Joiner, request: Ints, reply: Ints) -> ExchangeRows:
             np.maximum(request[Turn.DISTURBED], reply[Turn.DISTURBED])
         ),
     }
-    protocols = np.r_[(table["protocol"] != IPPROTO_TCP).astype("i4"), -1]
     texts: dict[str, Text] = {
-        "protocol": (protocols[place].astype(np.int32), ["tcp", "udp"]),
-        "way": (index, joiner.conversations.labels),
+        "protocol": told["protocol"],
+        "way": (place.astype(np.int32), joiner.conversations.labels),
         "kind": (request[Turn.WARMUP].astype(np.int32), KINDS),
-        "client_address": (index, flows.source_addresses),
-        "server_address": (index, flows.destination_addresses),
+        "client_address": told["source_address"],
+        "server_address": told["destination_address"],
         "client_comm": names_of(pids["client_pid"], joiner.comms),
         "server_comm": names_of(pids["server_pid"], joiner.comms),
     }

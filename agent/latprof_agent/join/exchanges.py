@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from latprof_agent.join.conversations import Conversations
 from latprof_agent.join.flows import Flows
+from latprof_agent.join.joiner import FOREVER
 from latprof_agent.join.message_rows import WARMUP, Ints, Messages
 
 # How long after it was over a message may come from the joiner: where both ends are
@@ -32,7 +33,6 @@ LATE_ALONE_NS = 4_000_000_000
 # Messages that wait until those before them are there, and open turns.
 WAITING_LIMIT = 1 << 19
 OPEN_LIMIT = 1 << 17
-FOREVER = np.iinfo(np.int64).max
 
 PUSHED = "pushed without a request"
 AT_ONCE = "both sides talked at once"
@@ -109,9 +109,10 @@ class Exchanges:
             place = self._flows.index(rows.retransmit_range[0])
             answered = self._conversations.both_ways[place]
             if answered.all():
-                self._waiting.append(self._parts(rows))
+                self._waiting.append(_told(self._parts(rows, place)))
             else:
-                self._waiting.append(self._parts(rows.take(np.flatnonzero(answered))))
+                at = np.flatnonzero(answered)
+                self._waiting.append(_told(self._parts(rows.take(at), place[at])))
                 self._waiting.append(self._unanswered(rows, place, ~answered))
         parts = np.concatenate([self._open, *self._over(until_ns)], axis=1)
         turns = _merged(parts.take(_in_order(parts), axis=1))
@@ -134,10 +135,9 @@ class Exchanges:
                 self._waiting.append(parts.take(np.flatnonzero(~is_over), axis=1))
         return over
 
-    def _parts(self, rows: Messages, *, every: bool = False) -> Ints:
-        """Return messages as parts of turns; `every`: also those never read."""
+    def _parts(self, rows: Messages, place: Ints) -> Ints:
+        """Return messages of these flows as parts of turns."""
         flow, start, end = rows.retransmit_range
-        place = self._flows.index(flow)
         known = self._conversations
         to_server, client_here = known.to_server[place], known.client_here[place]
         stamps = {
@@ -170,11 +170,8 @@ class Exchanges:
         parts[Turn.READY_NS] = stamps["ready"]
         parts[Turn.WAKEUP_NS] = rows.numbers["wakeup_ns"]
         parts[Turn.ALONE] = ~known.whole[place]
-        # a reply that the client never read is none to it
-        told = (place >= 0) & (when > 0)
-        if every or told.all():
-            return parts
-        return parts.take(np.flatnonzero(told), axis=1)
+        parts[Turn.END_NS, place < 0] = 0
+        return parts
 
     def _unanswered(self, rows: Messages, place: Ints, which: Flags) -> Ints:
         """Return messages to which nobody has said a word yet: a part for each flow.
@@ -191,7 +188,8 @@ class Exchanges:
             return _NONE
         ends = np.r_[begins[1:], len(at)] - 1
         # the first and the last of each, and sums over all
-        edges = self._parts(rows.take(at[np.r_[begins, ends]]), every=True)
+        edge = at[np.r_[begins, ends]]
+        edges = self._parts(rows.take(edge), place[edge])
         parts, last = edges[:, : len(begins)], edges[:, len(begins) :]
         parts[_LEAST] = np.minimum(parts[_LEAST], last[_LEAST])
         parts[_LARGEST] = np.maximum(parts[_LARGEST], last[_LARGEST])
@@ -201,7 +199,7 @@ class Exchanges:
         parts[Turn.MESSAGES] = ends - begins + 1
         parts[Turn.BYTES] = np.add.reduceat((end - start)[at], begins)
         parts[Turn.RETRANSMITS] = np.add.reduceat(again, begins)
-        return parts.take(np.flatnonzero(parts[Turn.END_NS] > 0), axis=1)
+        return _told(parts)
 
     def _paired(self, turns: Ints, until_ns: int) -> tuple[Ints, Ints]:
         """Take turns in their order; keep what is open."""
@@ -244,6 +242,12 @@ class Exchanges:
         for at, count in zip(found.tolist(), counts.tolist(), strict=True):
             who = self._conversations.labels[at] if at >= 0 else ""
             self.no_exchange[who, cause] += count
+
+
+def _told(parts: Ints) -> Ints:
+    """Leave out what has no time: a reply that the client never read is none to it."""
+    told = parts[Turn.END_NS] > 0
+    return parts if told.all() else parts.take(np.flatnonzero(told), axis=1)
 
 
 def _first_of(*stamps: Ints) -> Ints:

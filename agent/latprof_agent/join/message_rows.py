@@ -281,7 +281,11 @@ def messages_of(
         "wakeup_ns": wakeup,
         PROBE_STATISTICS: np.full(len(flow), BLANK),  # until `set_met`
     }
-    ports, texts = _flow_columns(joiner.flows, flow, kinds_of(joiner.flows.table))
+    ports, texts = flow_columns(joiner.flows, flow)
+    translated = np.r_[joiner.flows.translated, False][flow]
+    ports["translated"] = np.where(translated, 1, BLANK)
+    kinds = np.r_[kinds_of(joiner.flows.table), MESSAGE][flow]
+    texts["kind"] = kinds.astype(np.int32), KINDS
     pids = sent.get("pid"), received.get("pid")
     texts["sender_comm"] = names_of(pids[0], joiner.comms)
     texts["reader_comm"] = names_of(pids[1], joiner.comms)
@@ -292,19 +296,16 @@ def messages_of(
     return Messages(numbers | ports, texts, (number, begins, ends))
 
 
-def _flow_columns(
-    flows: Flows, flow: Ints, kinds: Ints
-) -> tuple[dict[str, Ints], dict[str, Text]]:
+def flow_columns(flows: Flows, flow: Ints) -> tuple[dict[str, Ints], dict[str, Text]]:
+    """Return ports, and protocol and addresses, of flows by their places."""
     table, index = flows.table, flow.astype(np.int32)
     ports = {
         name: np.r_[table[name].astype("i8"), BLANK][flow]
         for name in ("source_port", "destination_port")
     }
-    ports["translated"] = np.where(np.r_[flows.translated, False][flow], 1, BLANK)
     protocols = np.r_[(table["protocol"] != IPPROTO_TCP).astype("i4"), -1]
     texts: dict[str, Text] = {
         "protocol": (protocols[flow].astype(np.int32), ["tcp", "udp"]),
-        "kind": (np.r_[kinds, MESSAGE][flow].astype(np.int32), KINDS),
         "source_address": (index, flows.source_addresses),
         "destination_address": (index, flows.destination_addresses),
     }

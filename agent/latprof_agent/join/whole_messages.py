@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from latprof_agent.join.message_rows import Ints, Messages, joined_rows
 
-FOREVER = np.iinfo(np.int64).max
 # All other columns are those of the last call, whose last byte is the message's.
 OF_FIRST_CALL = ("send_ns", "sender_pid")
 

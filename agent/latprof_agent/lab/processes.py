@@ -8,7 +8,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-_PROC = Path("/proc")
+from latprof_agent.process_table import PROC, stat_fields
+
 _TERMINATE_S = 2.0
 _KILL_S = 5.0
 
@@ -21,15 +22,10 @@ class ProcessId:
     start_ticks: int
 
     @classmethod
-    def of(cls, pid: int, proc: Path = _PROC) -> ProcessId | None:
+    def of(cls, pid: int, proc: Path = PROC) -> ProcessId | None:
         """Identify a live process, or tell with None that there is none."""
-        try:
-            text = (proc / str(pid) / "stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            return None
-        # The command, field 2, may hold anything, a parenthesis too.
-        fields = text[text.rindex(")") + 2 :].split()
-        if fields[0] in "ZX":
+        fields = stat_fields(pid, proc)
+        if not fields or fields[0] in "ZX":
             return None
         return cls(pid, int(fields[19]))
 

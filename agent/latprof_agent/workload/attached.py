@@ -14,6 +14,7 @@ from typing import Any
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.probes.cgroup import cgroup2_mount
 from latprof_agent.probes.filter import COMM_BYTES, Filter
+from latprof_agent.process_table import stat_fields
 
 PROC = Path("/proc")
 HOST_PID_NAMESPACE = 0xEFFFFFFC  # its inode number, the same in every kernel
@@ -148,10 +149,8 @@ def _owner_of(thread: int) -> int:
 
 
 def _is_kernel_thread(pid: int) -> bool:
-    with suppress(OSError):
-        stat = (PROC / str(pid) / "stat").read_text(errors="replace")
-        return bool(int(stat[stat.rindex(")") + 2 :].split()[6]) & PF_KTHREAD)
-    return False
+    fields = stat_fields(pid)
+    return bool(fields and int(fields[6]) & PF_KTHREAD)
 
 
 def _cgroup_id(name: str) -> int:

@@ -10,6 +10,7 @@ from latprof_analysis.stages import BLANK
 from numpy.typing import NDArray
 
 from latprof_agent.join.flows import IPPROTO_TCP
+from latprof_agent.join.joiner import FOREVER
 from latprof_agent.join.message_rows import (
     MESSAGE,
     REPLY,
@@ -18,7 +19,7 @@ from latprof_agent.join.message_rows import (
     Ints,
     Messages,
 )
-from latprof_agent.join.whole_messages import FOREVER, Spans
+from latprof_agent.join.whole_messages import Spans
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 
 # A reply is sent right after it is made, if its responder has a CPU.

@@ -173,7 +173,9 @@ class MessageTotals:
         whole = at if complete.all() else at[complete]
         totals.count(numbers, at)
         if len(whole) < len(at):
-            self._add_halves(totals, numbers, missing, at[~complete])
+            half = at[~complete]
+            half = half[numbers[PROBE_STATISTICS].take(half) != 1]
+            self._add_stages(totals.halves, numbers, missing, half)
         totals.complete += len(whole)
         self._count_missing(missing.take(whole))
         undisturbed = numbers[PROBE_STATISTICS].take(whole) != 1
@@ -184,18 +186,6 @@ class MessageTotals:
             _add_paths(totals, numbers, whole)
         _add_smallest(totals, numbers, whole)
         return whole
-
-    def _add_halves(
-        self,
-        totals: KindTotals,
-        numbers: Mapping[str, Ints],
-        missing: NDArray[np.uint8],
-        at: NDArray[np.intp],
-    ) -> None:
-        """Add the stages of messages of which one end was seen."""
-        undisturbed = at[numbers[PROBE_STATISTICS].take(at) != 1]
-        if len(undisturbed):
-            self._add_stages(totals.halves, numbers, missing, undisturbed)
 
     def _add_stages(
         self,
