@@ -80,11 +80,16 @@ class Recorder:
         self._sources.append(source)
 
     def step_for(self, seconds: float) -> None:
-        """Let time pass, and take in what comes meanwhile."""
+        """Let time pass, and take in what comes meanwhile.
+
+        Raises what the sink says for itself where it cannot take any more.
+        """
         until = time.monotonic() + seconds
         while True:
             time.sleep(STEP_SECONDS)
             self.step()
+            if self.sink.failure:
+                raise self.sink.failure
             if time.monotonic() >= until:
                 return
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from latprof_analysis.offered_load import overloads
 
+from latprof_agent.calling_user import calling_user
 from latprof_agent.capture.capture import Capture, open_capture
 from latprof_agent.capture.cost import AgentCost
 from latprof_agent.errors import LatprofError, WorkloadError
@@ -28,7 +29,8 @@ from latprof_agent.probes.catalogue import PROBES, Capability, Probe
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import STEP_SECONDS, Recorder
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
-from latprof_agent.sinks.run_files import RunFolder, check_free
+from latprof_agent.sinks.run_files import RunFolder
+from latprof_agent.sinks.run_place import check_free
 from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.sinks.summary import summarize
 from latprof_agent.workload.attached import Attached, Target
@@ -84,7 +86,8 @@ def run(
     notice: Notice = lambda _text: None,
 ) -> Outcome:
     """Do one run; raises LatprofError only where nothing was recorded."""
-    check_free(options.out)
+    user = calling_user()
+    check_free(options.out, user)
     if options.plan.congestion:
         netns.run_in_new(partial(check_congestion, options.plan.congestion))
     with ExitStack() as stack:
@@ -198,6 +201,8 @@ class _Session:
         self, sink: RunSink, paths: PathDevices, failure: LatprofError | None
     ) -> Outcome:
         folder, counters = sink.folder, None
+        folder.free_logs()
+        failure = failure or folder.failure
         try:
             counters = self.lab.counters() if self.lab else None
         except LatprofError as error:
@@ -220,10 +225,10 @@ class _Session:
         }
         self._progress("summing up", 0, 0, 0)
         summary = summarize(sink, description, self._cost.as_dict())
-        folder.remove_logs()  # first, since they take room on a full disk
         try:
             folder.write_json("run.json", description)
             folder.write_json("summary.json", summary)
+            folder.finish_tables()  # last, or it might leave no room for the others
             if self.options.parquet:
                 folder.write_parquet()
         except LatprofError as error:
@@ -251,7 +256,7 @@ class _Session:
     def _follow_generator(
         self, lab: Lab, protocol: str, recorder: Recorder, sink: RunSink
     ) -> None:
-        plan, log = self.options.plan, sink.folder.log_path(protocol)
+        plan, log = self.options.plan, sink.folder.new_log()
         open_loop = plan.interval_ns > 0
         generator = Generator(lab, plan, protocol, log)
         totals = RoundTripTotals(protocol, len(plan.sizes), open_loop)
@@ -330,7 +335,7 @@ class _Session:
             "name": self.options.name,
             "arguments": list(self.options.arguments),
             "written_unix_seconds": time.time(),
-            "folder": str(folder.path),
+            "folder": str(path) if (path := folder.found()) else None,
             "host": uname.node,
             "kernel": uname.release,
             "machine": uname.machine,

@@ -103,6 +103,8 @@ def show_first(summary: dict[str, Any], console: Console) -> None:
     for text, style in remarks:
         show_line(console, text, style)
     show_line(console, _certainty(summary), "dim")
+    if not summary["folder"]:
+        return
     # to be copied: the terminal breaks them where it must
     for name, text in (
         ("folder", summary["folder"]),

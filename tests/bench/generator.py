@@ -55,7 +55,8 @@ class _Peers:
             words += ["--port", line.split()[1], "--cpu", str(self.client)]
             words += ["--sizes", SIZE, "--rounds", str(COUNT), "--output", str(log)]
             output_of(self.lab, ours, "pingpong", *words)
-        records = LogTail(log).read()
+        with log.open("rb") as file:
+            records = LogTail(file.fileno()).read()
         return float(np.median(records["received_ns"] - records["sent_ns"])) / 1e3
 
     def sockperf_us(self) -> float:

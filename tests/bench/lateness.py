@@ -42,6 +42,7 @@ def _lateness_us(folder: Path, protocol: str, client: int, server: int) -> np.nd
             words += ["--sizes", "64", "--rounds", str(COUNT), "--output", str(log)]
             words += ["--interval", str(INTERVAL_NS), "--spin"]
             output_of(lab, generator(), "pingpong", *words)
-    records = LogTail(log).read()
+    with log.open("rb") as file:
+        records = LogTail(file.fileno()).read()
     late_ns = records["sent_ns"].astype("i8") - records["intended_ns"].astype("i8")
     return late_ns / 1e3

@@ -198,6 +198,16 @@ def test_a_disk_that_fills_ends_the_run_with_whole_lines_and_a_summary(tmp_path)
 
     assert_failed(latprof, 1, "no space left on device")
     assert assert_readable(copy / "run") > 0
+    # both tables end at about the same message, and begin with the first
+    requests, trips = (
+        pd.read_csv(copy / "run" / f"{table}.csv")
+        for table in ("messages", "round_trips")
+    )
+    requests = requests[requests["kind"] == "request"]
+    assert abs(len(requests) - len(trips)) < 300
+    assert (trips["sequence"].diff().dropna() == 1).all()
+    ends = requests["sequence"].sort_values().diff().dropna()
+    assert set(ends) == {64}, "rows are missing in the middle"
     assert "tcp request" in latprof.out
     # what the generator's log took is free again, so there is room for it
     assert json.loads((copy / "run/summary.json").read_text())["state"] == "failed"

@@ -39,8 +39,9 @@ def ipv6(request):
 def sweep(lab, folder, protocol, sizes, rounds=ROUNDS, **options):
     """Run the generator; what was recorded, its log, and the generator itself."""
     plan = PingPong(sizes=sizes, rounds=rounds, warmup_rounds=0, **options)
+    log_file = os.open(folder, os.O_TMPFILE | os.O_RDWR)
     with recording(lab, folder, (protocol,)) as recorded:
-        generator = Generator(lab, plan, protocol, folder / "log")
+        generator = Generator(lab, plan, protocol, log_file)
         generator.start()
         try:
             wait_until(lambda: not generator.running(), "the sweep's end")
@@ -49,7 +50,8 @@ def sweep(lab, folder, protocol, sizes, rounds=ROUNDS, **options):
             generator.finish()
     assert recorded.lost() == {}
     assert recorded.recorder.joiner.unmatched == {}
-    log = LogTail(folder / "log").read()
+    log = LogTail(log_file).read()
+    os.close(log_file)
     assert sorted(log["size_bytes"]) == sorted(sizes * rounds)
     return recorded, log, generator
 

@@ -78,16 +78,14 @@ class MadeCapture:
 
 
 class Kept:
-    """A sink that keeps what it is given; its tables can be full."""
+    """A sink that keeps what it is given, also where it says that it is full."""
 
-    def __init__(self, *, full: bool = False) -> None:
-        self.full = full
+    def __init__(self, failure: StoreError | None = None) -> None:
+        self.failure = failure
         self.rows, self.trips, self.untraced, self.tallies = [], [], [], []
 
     def add_messages(self, rows) -> None:
         assert not self.tallies
-        if self.full:
-            raise StoreError("full")
         self.rows += [rows.row(i) for i in range(len(rows))]
 
     def add_exchanges(self, rows) -> None:
@@ -212,12 +210,15 @@ def test_untraced_time_and_what_was_counted_reach_the_sink():
     assert tally.unmatched == {"sent, no receiver's half": 1}
 
 
-def test_a_sink_that_fails_is_told_of_the_end_once():
+def test_a_sink_that_is_full_ends_the_recording_and_is_told_of_the_end_once():
     begin_ns = 5 * SECOND
-    sink = Kept(full=True)
+    sink = Kept(StoreError("full"))
     capture = MadeCapture((begin_ns + SECOND, one_message(begin_ns)))
+    recorder = Recorder(capture, sink)
     with pytest.raises(StoreError, match="full"):
-        Recorder(capture, sink).finish()
+        recorder.step_for(60)
+    recorder.finish()
+    assert len(sink.rows) == 1
     assert [tally.records for tally in sink.tallies] == [4]
 
 

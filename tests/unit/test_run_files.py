@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
+import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
+from latprof_agent.calling_user import User
 from latprof_agent.errors import StoreError, UsageError
-from latprof_agent.sinks import run_files
 from latprof_agent.sinks.round_trip_rows import COLUMNS, RoundTrips
-from latprof_agent.sinks.run_files import RunFolder, check_free
+from latprof_agent.sinks.run_files import RESERVED_BYTES, RunFolder
+from latprof_agent.sinks.run_place import DEFAULT_PARENT, check_free
 
 
 def round_trips(count: int) -> RoundTrips:
     """Round trips of `count` rows."""
     numbers = np.arange(count, dtype="i8")
     return RoundTrips("tcp", dict.fromkeys(COLUMNS[1:], numbers), 0)
+
+
+ROOT = User(os.geteuid(), os.getegid())
 
 
 def names_in(folder: RunFolder) -> list[str]:
@@ -65,31 +72,78 @@ def test_what_cannot_be_a_new_folder_is_refused_at_once_and_later(tmp_path, name
     (tmp_path / "folder").mkdir()
     (tmp_path / "dangling").symlink_to("nowhere")
     with pytest.raises(UsageError, match=text):
-        check_free(tmp_path / name)
+        check_free(tmp_path / name, ROOT)
     with pytest.raises(UsageError):
         RunFolder(tmp_path / name)
 
 
 def test_folders_of_the_same_second_have_different_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    check_free(None)
+    check_free(None, ROOT)
     made = [RunFolder(None) for _ in range(3)]
     assert len({folder.path for folder in made}) == 3
-    assert {folder.path.parent for folder in made} == {run_files.DEFAULT_PARENT}
+    assert {folder.path.parent for folder in made} == {DEFAULT_PARENT}
 
 
 def test_a_file_that_cannot_grow_ends_with_a_whole_line(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.add_round_trips(round_trips(10))
-    too_large = pytest.raises(StoreError, match=r"cannot write .*csv: file too")
-    with too_large, files_limited(5000):
+    with files_limited(5000):
         folder.add_round_trips(round_trips(100_000))
+        folder.finish_tables()
+    assert "csv: file too large; what was" in str(folder.failure)
     lines = (folder.path / "round_trips.csv").read_text().splitlines(keepends=True)
     assert 11 < len(lines) < 1000
     assert all(line.endswith("\n") for line in lines)
     assert {line.count(",") for line in lines} == {len(COLUMNS) - 1}
-    folder.add_round_trips(round_trips(1))  # says no more of it
-    assert len((folder.path / "round_trips.csv").read_text().splitlines()) == len(lines)
+
+
+def test_what_found_no_room_is_written_when_there_is_some(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with files_limited(5000):
+        for _ in range(2):
+            folder.add_round_trips(round_trips(300))
+    assert (folder.path / "round_trips.csv").read_text().count("\n") == 1
+    folder.finish_tables()
+    assert (folder.path / "round_trips.csv").read_text().count("\n") == 601
+    assert "file too large" in str(folder.failure)
+
+
+@pytest.mark.parametrize("name", ["messages.csv", "round_trips.csv", "exchanges.csv"])
+def test_a_table_that_was_removed_is_told_of(tmp_path, name):
+    folder = RunFolder(tmp_path / "run")
+    assert folder.failure is None
+    (folder.path / name).unlink()
+    (folder.path / name).write_text("another")
+    assert f"{name}: it was removed during the run, and its rows" in str(folder.failure)
+
+
+def test_a_folder_that_was_removed_keeps_nothing_and_says_so(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    shutil.rmtree(folder.path)
+    what = "run: the folder was removed during the run, and what was recorded with it"
+    assert what in str(folder.failure)
+    with pytest.raises(StoreError, match=what):
+        folder.write_json("run.json", {})
+    assert not folder.path.exists()
+
+
+def test_room_for_the_documents_is_kept_until_the_end(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+
+    def held() -> int:
+        bytes_held = 0
+        for path in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):  # what lists them has one, too
+                name = str(path.readlink())
+                if name.startswith(str(folder.path)) and name.endswith("(deleted)"):
+                    bytes_held += path.stat().st_blocks * 512
+        return bytes_held
+
+    assert held() >= RESERVED_BYTES
+    folder.free_logs()
+    assert held() == 0
+    folder.close()
 
 
 def test_a_document_that_does_not_fit_leaves_the_one_before(tmp_path):
@@ -102,8 +156,55 @@ def test_a_document_that_does_not_fit_leaves_the_one_before(tmp_path):
     assert ".run.json.partial" not in names_in(folder)
 
 
-def test_the_generators_log_does_not_stay(tmp_path):
+def test_the_generators_log_has_no_name(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    folder.log_path("tcp").write_text("log")
-    folder.close()
+    log = folder.new_log()
+    with open(f"/proc/self/fd/{log}", "wb") as file:  # noqa: PTH123
+        file.write(b"log")
+    assert os.pread(log, 10, 0) == b"log"
     assert names_in(folder) == ["exchanges.csv", "messages.csv", "round_trips.csv"]
+    folder.close()
+
+
+def test_a_name_that_somebody_took_is_neither_followed_nor_written(tmp_path):
+    folder, victim = RunFolder(tmp_path / "run"), tmp_path / "victim"
+    victim.write_text("mine")
+    for name in (".run.json.partial", "run.json", ".messages.parquet.partial"):
+        (folder.path / name).symlink_to(victim)
+    folder.write_json("run.json", {"state": "done"})
+    pytest.importorskip("pyarrow")
+    folder.write_parquet()
+    assert victim.read_text() == "mine"
+    assert json.loads((folder.path / "run.json").read_text()) == {"state": "done"}
+    assert not (folder.path / "messages.parquet").is_symlink()
+
+
+def test_a_folder_that_was_moved_is_filled_where_it_is(tmp_path):
+    folder, other = RunFolder(tmp_path / "run"), tmp_path / "other"
+    folder.path.rename(tmp_path / "moved")
+    other.mkdir()
+    folder.path.symlink_to(other)
+    folder.add_round_trips(round_trips(1))
+    folder.write_json("run.json", {})
+    assert list(other.iterdir()) == []
+    assert (tmp_path / "moved" / "run.json").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o777])
+def test_all_of_a_run_is_the_calling_users_whatever_the_umask(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        folder = RunFolder(tmp_path / "above" / "run", user=User(4711, 4712))
+        folder.write_json("run.json", {})
+        folder.close()
+    finally:
+        os.umask(before)
+    above = folder.path.parent
+    for path in (above, folder.path, *folder.path.iterdir()):
+        status = path.stat()
+        assert (status.st_uid, status.st_gid) == (4711, 4712)
+        own, folders = 0o600, 0o700
+        assert status.st_mode & folders >= (folders if path.is_dir() else own)
+        assert not status.st_mode & 0o022
+    assert tmp_path.stat().st_uid == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 
 import numpy as np
@@ -73,7 +74,9 @@ def log_of(folder, *round_trips):
 
 
 def generator_log(folder, *round_trips):
-    log = GeneratorLog(log_of(folder, *round_trips), "tcp", PORT, open_loop=True)
+    path = log_of(folder, *round_trips)
+    descriptor = os.open(path, os.O_RDONLY)
+    log = GeneratorLog(descriptor, "tcp", PORT, open_loop=True)
     log.read()
     return log
 

@@ -1,178 +1,227 @@
-"""The run folder: what a run leaves, readable also when it is killed."""
+"""The run folder: what a run leaves, readable also when it is killed.
+
+All files are made anew in the folder's own descriptor, and used by theirs: whatever
+is put in the place of a name while the run goes on is neither read nor written.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 from latprof_agent import _rows
-from latprof_agent.errors import LatprofError, StoreError, UsageError
+from latprof_agent.calling_user import User, calling_user
+from latprof_agent.errors import LatprofError, StoreError
 from latprof_agent.join import exchange_rows, message_rows
 from latprof_agent.sinks import round_trip_rows
+from latprof_agent.sinks.run_place import make_run_folder
+from latprof_agent.sinks.trusted_folder import give
 
-DEFAULT_PARENT = Path("runs")
-LATEST = "latest"  # a link beside the run folders, to the newest
+# For run.json and summary.json, where the tables fill the disk.
+RESERVED_BYTES = 1 << 18
+# Of these the generator tells where its log cannot grow.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+class _Unwritten(NamedTuple):
+    table: str
+    columns: list[Any]
+    length: int
 
 
 class RunFolder:
     """A new folder with the tables, run.json and summary.json.
 
     Raises UsageError where the folder exists or cannot be made, StoreError where
-    it cannot be written later (a full disk); what was written stays.
+    a document cannot be written later (a full disk). Where a table cannot, `failure`
+    says so, and its rows wait for `finish_tables`. What was written stays.
     """
 
-    def __init__(self, path: Path | None, name: str = "") -> None:
-        """Make `path`, or else one in runs/ of this name, or of date and time."""
-        self.path = _create(path, name)
-        if self.path.absolute().parent == DEFAULT_PARENT.absolute():
-            _link_latest(self.path)
-        self.failed: StoreError | None = None
-        self._messages = self._open_csv("messages.csv", message_rows.COLUMNS)
-        self._round_trips = self._open_csv("round_trips.csv", round_trip_rows.COLUMNS)
-        self._exchanges = self._open_csv("exchanges.csv", exchange_rows.COLUMNS)
+    def __init__(
+        self, path: Path | None, name: str = "", user: User | None = None
+    ) -> None:
+        """Make `path`, or else one in runs/ of this name, or of date and time.
 
-    def _open_csv(self, name: str, columns: tuple[str, ...]) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        It and all in it is given to `user`, who is the calling one unless told.
+        """
+        self._user = user or calling_user()
+        self.path, self._folder = make_run_folder(path, name, self._user)
+        self._failed: StoreError | None = None
+        self._unwritten: list[_Unwritten] = []
+        self._logs: list[int] = []
+        self._tables: dict[str, int] = {}
+        for table, columns in (
+            ("messages", message_rows.COLUMNS),
+            ("round_trips", round_trip_rows.COLUMNS),
+            ("exchanges", exchange_rows.COLUMNS),
+        ):
+            self._open_table(table, columns)
+        self._reserve()
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why no more rows are written: no room, or a file has no name any more."""
+        self._failed = self._failed or self._removed()
+        return self._failed
+
+    def _new(self, name: str, flags: int) -> int:
+        flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, 0o644, dir_fd=self._folder)
+        give(descriptor, self._user)
+        return descriptor
+
+    def _open_table(self, table: str, columns: tuple[str, ...]) -> None:
         line = (",".join(columns) + "\n").encode()
         try:
-            descriptor = os.open(self.path / name, flags, 0o644)
+            descriptor = self._new(f"{table}.csv", os.O_RDWR | os.O_APPEND)
+            self._tables[table] = descriptor
             if os.write(descriptor, line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise self._cannot_write(name, error) from error
-        return descriptor
+            raise self._cannot_write(f"{table}.csv", error) from error
 
     def add_messages(self, rows: message_rows.Messages) -> None:
         """Append rows to messages.csv."""
-        self._append(self._messages, "messages.csv", rows.columns(), len(rows))
+        self._append(_Unwritten("messages", rows.columns(), len(rows)))
 
     def add_exchanges(self, rows: exchange_rows.ExchangeRows) -> None:
         """Append rows to exchanges.csv."""
-        self._append(self._exchanges, "exchanges.csv", rows.columns(), len(rows))
+        self._append(_Unwritten("exchanges", rows.columns(), len(rows)))
 
     def add_round_trips(self, rows: round_trip_rows.RoundTrips) -> None:
         """Append rows to round_trips.csv."""
-        self._append(self._round_trips, "round_trips.csv", rows.columns(), len(rows))
+        self._append(_Unwritten("round_trips", rows.columns(), len(rows)))
 
-    def _append(self, descriptor: int, name: str, columns: list[Any], n: int) -> None:
-        if not n or self.failed:
+    def _append(self, rows: _Unwritten) -> None:
+        if not rows.length:
             return
+        descriptor = self._tables[rows.table]
+        if not self.failure:
+            end = os.fstat(descriptor).st_size
+            try:
+                _rows.write(descriptor, rows.columns, rows.length)
+                return
+            except OSError as error:
+                self._failed = self._cannot_write(f"{rows.table}.csv", error)
+                os.ftruncate(descriptor, end)
+        self._unwritten.append(rows)
+
+    def free_logs(self) -> None:
+        """Give back the room of the logs, which were read, and of what was reserved."""
+        for log in self._logs:
+            os.ftruncate(log, 0)
+
+    def finish_tables(self) -> None:
+        """Write what had found no room, as far as it goes now."""
+        full = set()
+        for rows in self._unwritten:
+            if rows.table not in full and not self._write_whole_lines(rows):
+                full.add(rows.table)
+        self._unwritten.clear()
+
+    def _write_whole_lines(self, rows: _Unwritten) -> bool:
+        descriptor = self._tables[rows.table]
         end = os.fstat(descriptor).st_size
         try:
-            _rows.write(descriptor, columns, n)
-        except OSError as error:
-            os.ftruncate(descriptor, _last_line_end(self.path / name, end))
-            self.failed = self._cannot_write(name, error)
-            raise self.failed from error
+            _rows.write(descriptor, rows.columns, rows.length)
+        except OSError:
+            more = os.pread(descriptor, os.fstat(descriptor).st_size - end, end)
+            os.ftruncate(descriptor, end + more.rfind(b"\n") + 1)
+            return False
+        return True
 
     def write_json(self, name: str, document: dict[str, Any]) -> None:
         """Write a document whole or not at all."""
-        partial = self.path / f".{name}.partial"
-        try:
-            partial.write_text(json.dumps(document, indent=2) + "\n")
-            partial.rename(self.path / name)
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            raise self._cannot_write(name, error) from error
+        with self._whole(name) as file:
+            file.write((json.dumps(document, indent=2) + "\n").encode())
 
     def write_parquet(self) -> None:
         """Write the tables as Parquet, too."""
-        from latprof_analysis.readers.parquet_writing import write_parquet
+        from latprof_analysis.readers.parquet_writing import convert
+        from latprof_analysis.readers.run_folder import SCHEMAS
 
+        for table, descriptor in self._tables.items():
+            with self._whole(f"{table}.parquet") as file:
+                convert(Path(f"/proc/self/fd/{descriptor}"), file, SCHEMAS[table])
+
+    @contextmanager
+    def _whole(self, name: str) -> Iterator[BinaryIO]:
+        """Give a file that has its name only when it is whole."""
+        partial, folder = f".{name}.partial", self._folder
         try:
-            write_parquet(self.path)
+            with suppress(FileNotFoundError):
+                os.unlink(partial, dir_fd=folder)
+            try:
+                with open(self._new(partial, os.O_WRONLY), "wb") as file:  # noqa: PTH123
+                    yield file
+                os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(partial, dir_fd=folder)
+                raise
         except OSError as error:
-            raise self._cannot_write("*.parquet", error) from error
+            raise self._cannot_write(name, error) from error
 
     def _cannot_write(self, name: str, error: OSError) -> StoreError:
-        return StoreError(
+        return self._removed() or StoreError(
             f"cannot write {self.path / name}: {os.strerror(error.errno or 0).lower()};"
             " what was recorded until now is kept there"
         )
 
-    def log_path(self, protocol: str) -> Path:
-        """Where the generator logs; read while it runs, then removed."""
-        return self.path / f".{protocol}.log"
+    def _removed(self) -> StoreError | None:
+        """Say that a table, or the folder, has no name any more."""
+        if not os.fstat(self._folder).st_nlink:
+            return StoreError(
+                f"cannot write {self.path}: the folder was removed during the run, and "
+                "what was recorded with it; run it again"
+            )
+        for table, descriptor in self._tables.items():
+            if not os.fstat(descriptor).st_nlink:
+                return StoreError(
+                    f"cannot write {self.path / table}.csv: it was removed during the "
+                    "run, and its rows with it; the other files are kept"
+                )
+        return None
+
+    def found(self) -> Path | None:
+        """Where the folder is now, which may have been moved; None: removed."""
+        own = os.fstat(self._folder)
+        if not own.st_nlink:
+            return None
+        with suppress(OSError):
+            if os.path.samestat(self.path.stat(), own):
+                return self.path
+        return Path(os.readlink(f"/proc/self/fd/{self._folder}"))  # noqa: PTH115
+
+    def _reserve(self) -> None:
+        try:
+            os.posix_fallocate(self.new_log(), 0, RESERVED_BYTES)
+        except OSError as error:
+            raise self._cannot_write("run.json", error) from error
+
+    def new_log(self) -> int:
+        """Make a file for a generator's log, which has no name and so ends with us."""
+        name = f".log.{len(self._logs)}"
+        try:
+            self._logs.append(self._new(name, os.O_RDWR))
+            os.unlink(name, dir_fd=self._folder)
+        except OSError as error:
+            raise self._cannot_write(name, error) from error
+        return self._logs[-1]
 
     def explain(self, error: LatprofError) -> LatprofError:
         """Give the reason of a generator's failure where it is this folder's."""
-        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return (
-            self._cannot_write("", full) if str(full.strerror) in str(error) else error
-        )
-
-    def remove_logs(self) -> None:
-        """Remove the generator's logs."""
-        for log in self.path.glob(".*.log"):
-            log.unlink()
+        for number in _NO_ROOM:
+            if f"{os.strerror(number)}; give --output " in str(error):
+                return self._cannot_write("", OSError(number, ""))
+        return error
 
     def close(self) -> None:
-        """Close the files; nothing but them stays."""
-        for descriptor in (self._messages, self._exchanges, self._round_trips):
+        """Close all files."""
+        for descriptor in (*self._tables.values(), *self._logs, self._folder):
             os.close(descriptor)
-        self.remove_logs()
-
-
-def _last_line_end(path: Path, begin: int) -> int:
-    """Where the last whole line ends, at `begin` or behind it."""
-    with path.open("rb") as file:
-        file.seek(begin)
-        return begin + file.read().rfind(b"\n") + 1
-
-
-def check_free(path: Path | None) -> None:
-    """Raise UsageError where no run folder could be made, before anything is done."""
-    if path and os.path.lexists(path):
-        raise _exists(path)
-    wanted = path or DEFAULT_PARENT / "DATE-TIME"
-    above = next(p for p in wanted.absolute().parents if os.path.lexists(p))
-    if not above.is_dir():
-        raise _cannot_make(wanted, f"{above} is not a folder")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise _cannot_make(wanted, f"{above} cannot be written")
-
-
-def _exists(path: Path) -> UsageError:
-    return UsageError(f"--out: {path} exists already; name another folder")
-
-
-def _cannot_make(path: Path, why: str) -> UsageError:
-    return UsageError(
-        f"cannot make run folder {path}: {why}; use --out DIR with another folder"
-    )
-
-
-def _create(path: Path | None, name: str) -> Path:
-    stem = DEFAULT_PARENT / (name or time.strftime("%Y%m%d-%H%M%S"))
-    paths = [path] if path else [stem, *(Path(f"{stem}-{n}") for n in range(2, 1000))]
-    for one in paths:
-        try:
-            one.mkdir(parents=True)
-            return one
-        except FileExistsError:
-            continue
-        except OSError as error:
-            why = os.strerror(error.errno or 0).lower()
-            raise _cannot_make(one, why) from error
-    raise _exists(paths[-1])
-
-
-def _link_latest(folder: Path) -> None:
-    """Let `latest` lead to the folder; where it cannot, the run goes on without.
-
-    What stands there and is no link is somebody else's.
-    """
-    link, made = folder.with_name(LATEST), folder.with_name(f".{LATEST}.{os.getpid()}")
-    if os.path.lexists(link) and not link.is_symlink():
-        return
-    with suppress(OSError):
-        made.symlink_to(folder.name)
-        try:
-            made.replace(link)
-        finally:
-            made.unlink(missing_ok=True)

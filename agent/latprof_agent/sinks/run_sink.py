@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from typing import Any
 
 from latprof_analysis.scans.exchange_totals import ExchangeTotals
@@ -9,13 +11,19 @@ from latprof_analysis.scans.totals import MessageTotals
 from numpy.typing import NDArray
 
 from latprof_agent.capture.untraced_time import UntracedTime
+from latprof_agent.errors import LatprofError
 from latprof_agent.join.exchange_rows import ExchangeRows
+from latprof_agent.join.joiner import FOREVER
 from latprof_agent.join.message_rows import Messages
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.sink import Tally
 from latprof_agent.sinks.stalls import Stalls
+
+# Round trips wait for their messages to be finished, so that on a full disk both
+# tables end at about the same one; but no longer than that.
+HOLD_NS = 5_000_000_000
 
 
 class RunSink:
@@ -34,6 +42,12 @@ class RunSink:
         self.round_trips: dict[str, RoundTripTotals] = {}
         self.untraced = UntracedTime()
         self.tally = Tally()
+        self._held: deque[tuple[int, RoundTrips]] = deque()
+
+    @property
+    def failure(self) -> LatprofError | None:
+        """Why the folder takes no more."""
+        return self.folder.failure
 
     def add_messages(self, rows: Messages) -> None:
         """Write and sum up."""
@@ -41,6 +55,7 @@ class RunSink:
         self.stalls.add(rows)
         self.folder.add_messages(rows)
         self.written += len(rows)
+        self._write_round_trips(int(rows.numbers["send_ns"].max(initial=0)))
 
     def add_exchanges(self, rows: ExchangeRows) -> None:
         """Write and sum up."""
@@ -48,9 +63,19 @@ class RunSink:
         self.folder.add_exchanges(rows)
 
     def add_round_trips(self, trips: RoundTrips) -> None:
-        """Write and sum up."""
+        """Sum up, and write later."""
         self.round_trips[trips.protocol].add(trips)
-        self.folder.add_round_trips(trips)
+        self._held.append((time.monotonic_ns(), trips))
+        self._write_round_trips()
+
+    def _write_round_trips(self, sent_ns: int = 0) -> None:
+        """Write those that were sent until then, and what waits for nothing."""
+        old_ns = time.monotonic_ns() - HOLD_NS
+        while self._held:
+            told_ns, trips = self._held[0]
+            if told_ns > old_ns and trips.numbers["sent_ns"].max() > sent_ns:
+                break
+            self.folder.add_round_trips(self._held.popleft()[1])
 
     def add_untraced(self, periods: NDArray[Any]) -> None:
         """Sum up."""
@@ -58,4 +83,5 @@ class RunSink:
 
     def end(self, tally: Tally) -> None:
         """Keep what was counted."""
+        self._write_round_trips(FOREVER)
         self.tally = tally

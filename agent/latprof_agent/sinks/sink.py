@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from latprof_agent.errors import LatprofError
 from latprof_agent.join.exchange_rows import ExchangeRows
 from latprof_agent.join.message_rows import Messages
 from latprof_agent.sinks.round_trip_rows import RoundTrips
@@ -25,11 +26,15 @@ class Tally:
 
 
 class Sink(Protocol):
-    """Takes what is recorded as it comes.
+    """Takes what is recorded as it comes, and `end` once and last.
 
-    A method that raises LatprofError ends the recording; `end` is called all the
-    same, once and last.
+    A sink that cannot take any more says so in `failure`, which ends the recording;
+    what was recorded until then is handed over all the same.
     """
+
+    @property
+    def failure(self) -> LatprofError | None:
+        """What keeps it from taking more."""
 
     def add_messages(self, rows: Messages) -> None:
         """Take finished rows; nothing in them will change."""

@@ -45,7 +45,7 @@ def show_all(summary: dict[str, Any], console: Console) -> None:
         show_line(console, f"note: {note}", "dim")
     for warning in summary["warnings"]:
         show_line(console, f"warning: {warning}", "bold yellow")
-    show_line(console, f"\nfolder: {summary['folder']}")
+    show_line(console, f"\nfolder: {summary['folder'] or 'removed'}")
 
 
 def _show_certainty(summary: dict[str, Any], console: Console) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from latprof_agent.errors import UsageError, WorkloadError
@@ -114,7 +113,7 @@ def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
 class Generator:
     """A responder at end b and a client at end a, over one protocol."""
 
-    def __init__(self, lab: Lab, plan: PingPong, protocol: str, log: Path) -> None:
+    def __init__(self, lab: Lab, plan: PingPong, protocol: str, log: int) -> None:
         self.protocol = protocol
         self.plan = plan
         self.result: dict[str, Any] = {}
@@ -130,7 +129,9 @@ class Generator:
         self._client: subprocess.Popen[str] | None = None
         self._asked_to_end: float | None = None
 
-    def _start(self, end: str, words: list[str]) -> subprocess.Popen[str]:
+    def _start(
+        self, end: str, words: list[str], descriptors: tuple[int, ...] = ()
+    ) -> subprocess.Popen[str]:
         return self._lab.start(
             end,
             [self._load, *words],
@@ -138,13 +139,16 @@ class Generator:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            pass_fds=descriptors,
             start_new_session=True,  # Ctrl-C reaches us, and we end it
         )
 
     def start(self) -> None:
         """Begin to send."""
         words = self.plan.client_words(self.protocol, self._lab.b_address, self.port)
-        self._client = self._start("a", [*words, "--output", str(self._log)])
+        self._client = self._start(
+            "a", [*words, "--output", f"/proc/self/fd/{self._log}"], (self._log,)
+        )
 
     def running(self) -> bool:
         """Whether the client still sends."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,32 +40,30 @@ class LogTail:
     The log's first line names its fields; each is a 64-bit number.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, log: int) -> None:
+        self._log = log
         self._offset = 0
         self._dtype: np.dtype[Any] | None = None
 
     def read(self) -> NDArray[Any]:
         """Return new whole records; an empty array where there are none."""
-        try:
-            with self._path.open("rb") as log:
-                if self._dtype is None and not self._read_names(log.readline()):
-                    return np.empty(0, "u8")
-                log.seek(self._offset)
-                data = log.read()
-        except FileNotFoundError:
-            return np.empty(0, "u8")
+        # not by seeking: who wrote it may share the place in the file
+        size = os.fstat(self._log).st_size
+        data = os.pread(self._log, max(0, size - self._offset), self._offset)
+        if self._dtype is None:
+            line = data[: data.find(b"\n") + 1]
+            if not line:
+                return np.empty(0, "u8")
+            self._read_names(line)
+            data = data[len(line) :]
         assert self._dtype is not None
         whole = len(data) // self._dtype.itemsize * self._dtype.itemsize
         self._offset += whole
         return np.frombuffer(data[:whole], self._dtype)
 
-    def _read_names(self, line: bytes) -> bool:
-        if not line.endswith(b"\n"):
-            return False
+    def _read_names(self, line: bytes) -> None:
         self._offset = len(line)
         self._dtype = np.dtype([(name, "<u8") for name in line.decode().split()])
-        return True
 
 
 def round_trips_of(
@@ -141,9 +139,9 @@ class GeneratorLog:
     """Log of one generator run: its round trips, and when its messages were made."""
 
     def __init__(
-        self, path: Path, protocol: str, responder_port: int, *, open_loop: bool
+        self, log: int, protocol: str, responder_port: int, *, open_loop: bool
     ) -> None:
-        self._tail = LogTail(path)
+        self._tail = LogTail(log)
         self._protocol = protocol
         self._port = responder_port
         self._open_loop = open_loop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from latprof_analysis.readers import cells
 from latprof_analysis.readers.paths import TABLE_FILES, TABLES
@@ -74,17 +74,31 @@ def write_parquet(folder: Path | str) -> list[Path]:
 
 
 def _write(path: Path, schema: Schema) -> Path:
+    whole = path.with_suffix(".parquet")
+    partial = path.with_suffix(".parquet.partial")
+    try:
+        with partial.open("wb") as file:
+            convert(path, file, schema)
+        partial.rename(whole)
+    finally:
+        partial.unlink(missing_ok=True)
+    return whole
+
+
+def convert(path: Path, file: BinaryIO, schema: Schema) -> None:
+    """Write the CSV of a path as Parquet into a file that is open.
+
+    Raises as `write_parquet` does.
+    """
     pa, pq = cells.arrow(""), cells.arrow(".parquet")
     if pq is None:
         raise ReadError(path, "to write Parquet needs pyarrow; install it")
     types = _types(path, schema)
-    whole = path.with_suffix(".parquet")
-    partial = path.with_suffix(".parquet.partial")
     few = [name for name, of in types.items() if name in _FEW or of != pa.int64()]
     many = [name for name in types if name not in few]
     try:
         with pq.ParquetWriter(
-            partial,
+            file,
             pa.schema(types.items()),
             # of packed differences zstd makes no less, and takes longer to read
             compression="snappy",
@@ -93,12 +107,8 @@ def _write(path: Path, schema: Schema) -> Path:
         ) as writer:
             for group in _groups(path, types):
                 writer.write_table(group)
-        partial.rename(whole)
     except pa.ArrowInvalid as error:
         raise ReadError(path, str(error).splitlines()[0]) from error
-    finally:
-        partial.unlink(missing_ok=True)
-    return whole
 
 
 def _types(path: Path, schema: Schema) -> dict[str, Any]:

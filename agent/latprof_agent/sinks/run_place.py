@@ -1,0 +1,96 @@
+"""Where a run folder is made, and that it is a new one."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from latprof_agent.calling_user import User
+from latprof_agent.errors import UsageError
+from latprof_agent.sinks.trusted_folder import FolderError, new_folder, open_folder
+
+DEFAULT_PARENT = Path("runs")
+LATEST = "latest"  # a link beside the run folders, to the newest
+
+
+def check_free(path: Path | None, user: User) -> None:
+    """Raise UsageError where no run folder could be made, before anything is done."""
+    if path and os.path.lexists(path):
+        raise _exists(path)
+    wanted = path or DEFAULT_PARENT / "DATE-TIME"
+    above = _open(wanted, user, make=False)
+    try:
+        if not os.access(".", os.W_OK | os.X_OK, dir_fd=above):
+            where = os.readlink(f"/proc/self/fd/{above}")  # noqa: PTH115
+            raise _cannot_make(wanted, f"{where} cannot be written")
+    finally:
+        os.close(above)
+
+
+def make_run_folder(path: Path | None, name: str, user: User) -> tuple[Path, int]:
+    """Make `path`, or else a folder in runs/ of this name, or of date and time.
+
+    Returns its path and its descriptor.
+    """
+    stem = DEFAULT_PARENT / (name or time.strftime("%Y%m%d-%H%M%S"))
+    paths = [path] if path else [stem, *(Path(f"{stem}-{n}") for n in range(2, 1000))]
+    parent = _open(paths[0], user, make=True)
+    try:
+        for one in paths:
+            try:
+                made = new_folder(one.name, user, parent)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                why = os.strerror(error.errno or 0).lower()
+                raise _cannot_make(one, why) from error
+            except FolderError as error:
+                raise _cannot_make(one, str(error)) from error
+            if one.parent == DEFAULT_PARENT:
+                _link_latest(one.name, parent)
+            return one, made
+    finally:
+        os.close(parent)
+    raise _exists(paths[-1])
+
+
+def _open(wanted: Path, user: User, *, make: bool) -> int:
+    try:
+        return open_folder(wanted.parent, user, make=make)
+    except FolderError as error:
+        raise _cannot_make(wanted, str(error)) from error
+    except OSError as error:
+        why = os.strerror(error.errno or 0).lower()
+        raise _cannot_make(wanted, why) from error
+
+
+def _exists(path: Path) -> UsageError:
+    return UsageError(f"--out: {path} exists already; name another folder")
+
+
+def _cannot_make(path: Path, why: str) -> UsageError:
+    return UsageError(
+        f"cannot make run folder {path}: {why}; use --out DIR with another folder"
+    )
+
+
+def _link_latest(name: str, parent: int) -> None:
+    """Let `latest` lead to the folder; where it cannot, the run goes on without.
+
+    What stands there and is no link is somebody else's.
+    """
+    made = f".{LATEST}.{os.getpid()}"
+    with suppress(OSError):
+        with suppress(FileNotFoundError):
+            there = os.lstat(LATEST, dir_fd=parent)
+            if not stat.S_ISLNK(there.st_mode):
+                return
+        os.symlink(name, made, dir_fd=parent)
+        try:
+            os.replace(made, LATEST, src_dir_fd=parent, dst_dir_fd=parent)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(made, dir_fd=parent)
