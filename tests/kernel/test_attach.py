@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from latprof_agent.lab.control_group import ControlGroup
 from latprof_agent.probes.catalogue import BOTH
 from latprof_agent.workload.attached import Attached, Target
-from latprof_agent.workload.control_group import ControlGroup
 from latprof_process import Latprof, run
 from logged import Calls, assert_inside, assert_stamps_in_order, rows_between
 from recording import DEADLINE_SECONDS, recording, wait_until
@@ -251,7 +251,7 @@ def test_processes_of_a_name_are_seen_also_those_that_come_later(make_peer, tmp_
 
 
 def test_a_control_group_is_seen_and_what_is_below_it(make_peer, tmp_path):
-    group = ControlGroup()
+    group = ControlGroup(f"latprof-{secrets.token_hex(4)}")
     below = group.path / "below"
     below.mkdir()
     try:

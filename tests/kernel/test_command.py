@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from latprof_agent.lab.registry import clean_dead_labs
 from latprof_agent.probes.cgroup import cgroup2_mount
-from latprof_agent.workload.control_group import (
-    PREFIX,
-    clean_dead_groups,
-)
+from latprof_agent.workload.user_command import END_SECONDS
 from recording import wait_until
 
 LATPROF = [sys.executable, "-m", "latprof_agent"]
@@ -131,7 +131,7 @@ def test_the_process_tree_is_ended_with_the_command_and_its_group_removed(tmp_pa
     status, _, error = _run(tmp_path / "run", "--", "sh", "-c", script)
 
     assert status == 0, error
-    assert PREFIX in group.read_text()
+    assert "/latprof-" in group.read_text()
     assert not Path(group.read_text().strip()).exists()
     assert [_ended(int(pid)) for pid in pids.read_text().split()] == [True, True]
 
@@ -155,6 +155,62 @@ def test_ctrl_c_ends_the_command_and_shows_what_was_recorded(tmp_path, trap):
     assert not Path(group.read_text().strip()).exists()
 
 
+@pytest.fixture
+def other_group():
+    """A control group that is none of latprof's."""
+    path = cgroup2_mount() / f"test-{secrets.token_hex(4)}"
+    path.mkdir()
+    yield path
+    (path / "cgroup.kill").write_text("1")
+    wait_until(lambda: "populated 0" in (path / "cgroup.events").read_text(), "an end")
+    path.rmdir()
+
+
+# leaves its group, as `systemd-run --scope` and podman do; may not end when asked
+LEAVER = f"""{TALK.format(size=100)}
+import os, signal, sys
+from pathlib import Path
+group, told, how = sys.argv[1:]
+Path(group, "cgroup.procs").write_text("0")
+if how == "stays":
+    signal.signal(signal.SIGTERM, lambda *_: Path(told, "asked").touch())
+Path(told, "new").write_text(f"{{os.getpid()}}")
+Path(told, "new").rename(Path(told, "pid"))
+while True:
+    signal.pause()
+"""
+BY = {"itself": (), "its child": ("sh", "-c", '"$@" & wait', "sh")}
+
+
+def _start_leaver(tmp_path, group, how, by="itself"):
+    words = [*BY[by], sys.executable, "-c", LEAVER, group, tmp_path, how]
+    process = _start(tmp_path / "run", "--", *words)
+    wait_until((tmp_path / "pid").exists, "the command")
+    return process, int((tmp_path / "pid").read_text())
+
+
+@pytest.mark.parametrize("how", ["ends", "stays"])
+@pytest.mark.parametrize("by", BY)
+def test_ctrl_c_ends_what_left_the_control_group(tmp_path, other_group, by, how):
+    process, pid = _start_leaver(tmp_path, other_group, how, by)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=DEADLINE_SECONDS)
+    assert (process.returncode, error) == (0, "")
+    assert _ended(pid)
+    assert (tmp_path / "asked").exists() == (how == "stays")
+
+
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path, other_group):
+    process, pid = _start_leaver(tmp_path, other_group, "stays")
+    process.send_signal(signal.SIGINT)
+    wait_until((tmp_path / "asked").exists, "the first")
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=DEADLINE_SECONDS)
+    assert time.monotonic() - started < END_SECONDS  # what it would have been left
+    assert _ended(pid)
+
+
 def test_what_a_killed_run_left_is_removed_by_lab_clean(tmp_path):
     group, ready = tmp_path / "group", tmp_path / "ready"
     script = f"echo {OWN_GROUP} > {group}; sleep 1000 & echo $! > {ready}.new\n"
@@ -162,7 +218,7 @@ def test_what_a_killed_run_left_is_removed_by_lab_clean(tmp_path):
     process = _start(tmp_path / "run", "--", "sh", "-c", script)
     wait_until(ready.exists, "the command's child")
     child, folder = int(ready.read_text()), Path(group.read_text().strip())
-    clean_dead_groups()
+    clean_dead_labs()
     assert not _ended(child)  # its run is alive
     process.kill()
     process.wait()

@@ -13,6 +13,7 @@ from latprof_agent.errors import LatprofError
 from latprof_agent.lab import netns
 from latprof_agent.lab.lab import Lab, clean_dead_labs, enter_netns
 from latprof_agent.lab.link import LinkSpec
+from latprof_agent.lab.registry import Cleaning, namespaces_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces")
 
@@ -180,35 +181,42 @@ def test_the_next_lab_removes_what_a_killed_one_left(registry, foreign, delay_ns
 def test_cleaning_leaves_labs_that_live_and_what_is_not_a_lab(registry, foreign):
     process, namespaces, _ = hold_lab(registry)
     with Lab(LinkSpec(), registry=registry) as lab:
-        assert clean_dead_labs(registry) == []
+        assert clean_dead_labs(registry) == Cleaning()
         assert exists(lab.a_netns)
         assert all(exists(name) for name in namespaces)
     process.kill()
     process.communicate(timeout=DEADLINE_S)
     (registry / "notes.lab").write_text(foreign)
-    assert set(clean_dead_labs(registry)) >= set(namespaces)
-    assert clean_dead_labs(registry) == []
+    strange = [registry / "notes.lab"]
+    done = clean_dead_labs(registry)
+    assert set(done.removed) >= set(namespaces)
+    assert done.strange == strange
+    assert clean_dead_labs(registry) == Cleaning(strange=strange)
     assert exists(foreign)
     assert (registry / "notes.lab").exists()
 
 
 def test_a_name_that_became_another_namespace_is_left_alone(registry, foreign):
-    registry.mkdir()
+    lab_id = foreign.split("-")[1]
+    names = namespaces_of(lab_id)
+    another = netns.inode(foreign) + 1
     dead = {
-        "namespaces": [{"name": foreign, "inode": netns.inode(foreign) + 1}],
+        "namespaces": [{"name": name, "inode": another} for name in names],
         "processes": [{"pid": os.getpid(), "start_ticks": 1}],
         "cgroup": None,
     }
-    (registry / "0123abcd.lab").write_text(json.dumps(dead))
-    assert clean_dead_labs(registry) == []
+    registry.mkdir(mode=0o700)
+    entry = registry / f"{lab_id}.lab"
+    entry.write_text(json.dumps(dead))
+    assert clean_dead_labs(registry) == Cleaning()
     assert exists(foreign)
-    assert not (registry / "0123abcd.lab").exists()
+    assert not entry.exists()
 
 
 def test_a_lab_that_died_before_its_first_note_is_known_by_its_name(registry, foreign):
-    registry.mkdir()
+    registry.mkdir(mode=0o700)
     (registry / f"{foreign.split('-')[1]}.lab").write_text("")
-    assert clean_dead_labs(registry) == [foreign]
+    assert clean_dead_labs(registry) == Cleaning(removed=[foreign])
     netns.create(foreign)  # for the fixture to remove
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from latprof_agent.cli.root import require_root
 
@@ -17,14 +18,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Remove it, and say what it was."""
+    """Remove it, and say what it was; 1 where something of ours stays."""
     require_root("lab")
-    from latprof_agent.lab.lab import clean_dead_labs
-    from latprof_agent.workload.control_group import clean_dead_groups
+    from latprof_analysis.text import printable
 
-    removed = clean_dead_labs() + clean_dead_groups()
-    for name in removed:
+    from latprof_agent.lab.registry import clean_dead_labs
+
+    done = clean_dead_labs()
+    for name in done.removed:
         print(f"removed {name}")
-    if not removed:
+    for path in done.strange:
+        said = printable(str(path))
+        print(f"left as it is: {said}, it is no entry of latprof's", file=sys.stderr)
+    for why in done.kept:
+        print(f"latprof: {why}", file=sys.stderr)
+    if not done.removed and not done.kept:
         print("nothing to remove")
-    return 0
+    return 1 if done.kept else 0

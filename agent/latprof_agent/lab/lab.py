@@ -36,7 +36,6 @@ from latprof_agent.lab.registry import (
     Registration,
     clean_dead_labs,
     namespaces_of,
-    remove_lab,
 )
 
 __all__ = ["Lab", "clean_dead_labs", "enter_netns"]
@@ -103,7 +102,7 @@ class Lab:
         """Build the lab, or leave nothing of it."""
         self._signals.enter_context(signals_as_exit())
         try:
-            self.removed = clean_dead_labs(self._folder)
+            self.removed = clean_dead_labs(self._folder).removed
             with signals_deferred():
                 self._build()
         except BaseException:
@@ -122,17 +121,18 @@ class Lab:
 
     def close(self) -> None:
         """End what was started in the lab and remove it; twice does no harm."""
-        with signals_deferred():
-            if self._emulator:
-                self._emulator.close()
-            self._emulator = None
-            if self._registration:
-                remove_lab(self._registration.content)
-                self._registration.close()
-            self._registration = None
-            for child in self._children:
-                child.poll()
-        self._signals.close()
+        registration, self._registration = self._registration, None
+        try:
+            with signals_deferred():
+                if self._emulator:
+                    self._emulator.close()
+                self._emulator = None
+                if registration:
+                    registration.close()
+                for child in self._children:
+                    child.poll()
+        finally:
+            self._signals.close()
 
     def _build(self) -> None:
         self._registration = Registration(self.id, self._folder)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -23,6 +24,7 @@ _MS_BIND = 4096
 _MS_REC = 16384
 _MS_SHARED = 1 << 20
 _MNT_DETACH = 2
+_UMOUNT_NOFOLLOW = 8
 
 _T = TypeVar("_T")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -92,7 +94,7 @@ def create(name: str) -> int:
 def remove(name: str) -> bool:
     """Take the name off a namespace, which ends with its last process."""
     path = NETNS_DIRECTORY / name
-    _libc.umount2(os.fsencode(path), _MNT_DETACH)
+    _libc.umount2(os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW)
     try:
         path.unlink()
     except FileNotFoundError:
@@ -106,6 +108,19 @@ def remove(name: str) -> bool:
 def inode(name: str) -> int:
     """Tell the number by which the kernel, and so a probe, knows a namespace."""
     return (NETNS_DIRECTORY / name).stat().st_ino
+
+
+def is_bare(name: str) -> bool:
+    """Whether a name has no namespace here: it was mounted elsewhere, or nowhere.
+
+    Then it is the empty file that `create` made, which every mount namespace sees.
+    """
+    status = (NETNS_DIRECTORY / name).lstat()
+    return (
+        stat.S_ISREG(status.st_mode)
+        and (status.st_size, status.st_uid) == (0, os.geteuid())
+        and status.st_dev == NETNS_DIRECTORY.stat().st_dev
+    )
 
 
 def enter_netns(name: str) -> Callable[[], None]:

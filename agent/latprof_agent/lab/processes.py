@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from latprof_agent.errors import LabError
 from latprof_agent.process_table import PROC, stat_fields
 
 _TERMINATE_S = 2.0
@@ -36,15 +39,38 @@ def _wait(descriptor: int, seconds: float) -> bool:
     return bool(poll.poll(int(seconds * 1000)))
 
 
-def end(process: ProcessId) -> bool:
-    """End exactly this process, first asking; tell if it was there."""
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return False
+@contextmanager
+def _held(process: ProcessId) -> Iterator[int | None]:
+    """Open a descriptor of exactly this process; None where it has ended."""
+    descriptor = None
+    with suppress(ProcessLookupError):
+        # a number used again may be a thread's, of which there is no descriptor
+        if ProcessId.of(process.pid) == process:
+            descriptor = os.pidfd_open(process.pid)
+    if descriptor is None:
+        yield None
+        return
     try:
         # Asked after the descriptor was opened, so the two are the same process.
-        if ProcessId.of(process.pid) != process:
+        yield descriptor if ProcessId.of(process.pid) == process else None
+    finally:
+        os.close(descriptor)
+
+
+def send(process: ProcessId, number: int) -> None:
+    """Signal exactly this process, if it is there."""
+    with _held(process) as descriptor, suppress(ProcessLookupError):
+        if descriptor is not None:
+            signal.pidfd_send_signal(descriptor, number)
+
+
+def end(process: ProcessId) -> bool:
+    """End exactly this process, first asking; tell if it was there.
+
+    Raises LabError where it stays.
+    """
+    with _held(process) as descriptor, suppress(ProcessLookupError):
+        if descriptor is None:
             return False
         for number, seconds in (
             (signal.SIGTERM, _TERMINATE_S),
@@ -52,9 +78,9 @@ def end(process: ProcessId) -> bool:
         ):
             signal.pidfd_send_signal(descriptor, number)
             if _wait(descriptor, seconds):
-                break
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+                return True
+        raise LabError(
+            f"cannot end process {process.pid}: it was killed and is still there; "
+            "see what it waits for"
+        )
+    return False

@@ -7,19 +7,24 @@ others, and nothing of it stays behind.
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from latprof_agent.errors import WorkloadError
+from latprof_agent.errors import LabError, WorkloadError
+from latprof_agent.interrupts import signals_deferred
+from latprof_agent.lab import processes
+from latprof_agent.lab.control_group import ControlGroup
 from latprof_agent.lab.lab import Lab
-from latprof_agent.workload.control_group import ControlGroup, clean_dead_groups
+from latprof_agent.lab.processes import ProcessId
+from latprof_agent.lab.registry import Registration, clean_dead_labs
+from latprof_agent.process_table import processes_below
 
 READY_SECONDS = 10.0  # for a server to listen
 END_SECONDS = 5.0  # between asking a command to end and ending it
@@ -32,6 +37,11 @@ def _need(words: list[str]) -> None:
             f"cannot run {words[0]}: not found or not executable; "
             "check its name and PATH"
         )
+
+
+def _register() -> Registration:
+    clean_dead_labs()
+    return Registration(secrets.token_hex(4))
 
 
 def _how_it_ended(status: int) -> str:
@@ -50,12 +60,21 @@ class Command:
         self._lab = lab
         for command in filter(None, (self._words, self._server_words)):
             _need(command)
-        clean_dead_groups()
-        self._group = ControlGroup()
         self._process: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
+        self._seen: set[ProcessId] = set()
         self._asked_to_end: float | None = None
         self.result: dict[str, Any] = {"command": list(words)}
+        with signals_deferred():
+            self._alone = None if lab else _register()
+            registration = lab.registration if lab else self._alone
+            assert registration
+            try:
+                self._group = ControlGroup(registration.add_cgroup())
+            except LabError:
+                if self._alone:
+                    self._alone.close()
+                raise
 
     @staticmethod
     def _fill(words: list[str], lab: Lab | None) -> list[str]:
@@ -86,14 +105,18 @@ class Command:
         wrapped = ["/bin/sh", "-c", join, str(self._group.members), *words]
         # its output must not mix with ours on stdout; its Ctrl-C comes from us
         options: dict[str, Any] = {"stdout": 2, "start_new_session": True}
-        if self._lab:
-            environment = {
-                "LATPROF_SERVER": self._lab.b_address,
-                "LATPROF_CLIENT": self._lab.a_address,
-            }
-            options["env"] = os.environ | environment
-            return self._lab.start(end, wrapped, **options)
-        return subprocess.Popen(wrapped, **options)
+        if self._alone:
+            with signals_deferred():
+                started = subprocess.Popen(wrapped, **options)
+                self._alone.add_process(started.pid)
+            return started
+        assert self._lab
+        environment = {
+            "LATPROF_SERVER": self._lab.b_address,
+            "LATPROF_CLIENT": self._lab.a_address,
+        }
+        options["env"] = os.environ | environment
+        return self._lab.start(end, wrapped, **options)
 
     def _wait_for_server(
         self, server: subprocess.Popen[bytes], meanwhile: Callable[[], None]
@@ -130,15 +153,19 @@ class Command:
             self._signal_all(signal.SIGKILL)
 
     def _signal_all(self, number: int) -> None:
-        for pid in self._group.pids():
-            # the group says that it is ours; the descriptor, that it stays so
-            with suppress(ProcessLookupError):
-                descriptor = os.pidfd_open(pid)
-                try:
-                    if pid in self._group.pids():
-                        signal.pidfd_send_signal(descriptor, number)
-                finally:
-                    os.close(descriptor)
+        pids = self._pids()
+        found = {process for process in map(ProcessId.of, pids) if process}
+        # who is still there was there in between: the number is not another's
+        still = self._pids()
+        self._seen |= {process for process in found if process.pid in still}
+        for process in self._seen:
+            processes.send(process, number)
+
+    def _pids(self) -> set[int]:
+        """The tree: who is in the group, and those below us, who may have left it."""
+        ours = {p.pid for p in (self._process, self._server) if p and p.poll() is None}
+        below = processes_below(ours) if ours else set()
+        return {*self._group.pids()} | ours | below
 
     def finish(self) -> None:
         """Take the command's status; raises WorkloadError where it failed."""
@@ -148,15 +175,23 @@ class Command:
         if status and self._asked_to_end is None:
             raise WorkloadError(
                 f"the command ended with {_how_it_ended(status)}: "
-                f"{shlex.join(self._words)}; what was recorded until then is kept"
+                f"{shlex.join(self._words)}; "
+                "what was recorded until then is kept"
             )
 
     def close(self) -> None:
-        """End what is left of the tree and remove the group."""
-        self._group.close()
-        for process in (self._process, self._server):
-            if process:
-                process.wait()
+        """End what is left of the tree and remove the group.
+
+        Raises LabError where something cannot be ended, after some seconds.
+        """
+        with signals_deferred():
+            self._signal_all(signal.SIGKILL)
+            try:
+                (self._alone or self._group).close()
+            finally:
+                self._alone = None
+                for process in filter(None, (self._process, self._server)):
+                    process.poll()
 
 
 def _listening(net: Path) -> Iterator[str]:
