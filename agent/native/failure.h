@@ -8,7 +8,7 @@ struct failure {
 };
 
 /* Keep the line in *ret and return -error, so that callers can write
- * `return fail(failure, errno, ...)`. */
+ * `return fail(failure, errno, ...)`. Control characters become `?`. */
 int fail(struct failure *ret, int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 

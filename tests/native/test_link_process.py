@@ -94,6 +94,7 @@ def test_it_dies_with_its_parent():
         (["--dela=1"], "--dela=1 is not an option"),  # not the start of one, either
         (["-d", "1"], "-d is not an option"),
         (["1"], "1 is not an option"),
+        (["--a\nb\x1b[2J\x7f"], "--a?b?[2J? is not an option"),  # nor a second line
         ([], "--a-netns and --b-netns are both needed"),
     ],
 )
@@ -113,6 +114,16 @@ def test_a_namespace_that_is_not_there_is_one_line_and_exit_code_1():
     assert done.returncode == 1
     assert done.stderr.startswith(
         f"latprof-link: cannot enter the network namespace {name}"
+    )
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_namespace_whose_name_has_control_characters_is_one_line():
+    command = [find_executable("latprof-link"), "--a-netns=a\n\x9b31mü", "--b-netns=x"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "latprof-link: cannot enter the network namespace a???31mü: "
     )
     assert done.stderr.count("\n") == 1
 

@@ -96,6 +96,7 @@ def test_a_dead_parent_takes_the_echo_along():
         (("pingpong", "--sizes", "64,65mib"), "each a size from 18 to 64mib, got"),
         (("pingpong", "--sizes", "64ms"), "64ms"),
         (("pingpong", "--sizes", "k"), "got k"),
+        (("echo", "--port", "1\n\x1b[31m"), "from 0 to 65535, got 1??[31m"),
         (("echo", "--reply", "17"), "--reply must be a size from 18 to 64mib, got 17"),
     ],
 )

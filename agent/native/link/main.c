@@ -25,12 +25,20 @@
 
 enum { EXIT_DONE, EXIT_FAILED, EXIT_USAGE };
 
+static int complain(const struct failure *failure, int status)
+{
+	fprintf(stderr, "latprof-link: %s\n", failure->text);
+	return status;
+}
+
 static int failed(const char *what, const char *object, int err,
 		  const char *remedy)
 {
-	fprintf(stderr, "latprof-link: cannot %s %s: %s; %s\n", what, object,
-		strerror(-err), remedy);
-	return EXIT_FAILED;
+	struct failure failure;
+
+	fail(&failure, -err, "cannot %s %.300s: %s; %s", what, object,
+	     strerror(-err), remedy);
+	return complain(&failure, EXIT_FAILED);
 }
 
 static void print_path(const char *name, const struct path_counters *c)
@@ -148,10 +156,8 @@ int main(int argc, char **argv)
 	struct options options;
 	int error = options_read(argc, argv, &options, &failure);
 
-	if (error < 0) {
-		fprintf(stderr, "latprof-link: %s\n", failure.text);
-		return EXIT_USAGE;
-	}
+	if (error < 0)
+		return complain(&failure, EXIT_USAGE);
 	if (error) {
 		options_help(stdout);
 		return EXIT_DONE;
