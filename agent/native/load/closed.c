@@ -26,8 +26,8 @@ static bool is_pause(int error)
 	return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
-/* Nothing came, nothing left: may we go on? -ECANCELED when stopped,
- * -ETIMEDOUT when `limit_ns` after `since_ns` is over, where not 0. */
+/* Nothing came, nothing left: may we go on? -ECANCELED when stopped, 1 when
+ * `limit_ns` after `since_ns` is over, where not 0. */
 static int look_around(struct exchange *x, uint64_t since_ns, uint64_t limit_ns)
 {
 	uint64_t now = clock_ns();
@@ -35,15 +35,15 @@ static int look_around(struct exchange *x, uint64_t since_ns, uint64_t limit_ns)
 	if (*x->stop)
 		return -ECANCELED;
 	if (limit_ns && now - since_ns >= limit_ns)
-		return -ETIMEDOUT;
+		return 1;
 	return exchange_upkeep(x, now);
 }
 
 static int look_around_stream(struct exchange *x, uint64_t since_ns)
 {
-	int error = look_around(x, since_ns, x->options->timeout_ns);
+	int result = look_around(x, since_ns, x->options->timeout_ns);
 
-	return error == -ETIMEDOUT ? exchange_lost_peer(x, ETIMEDOUT) : error;
+	return result > 0 ? exchange_lost_peer(x, ETIMEDOUT) : result;
 }
 
 /* The last act before a message leaves. */
@@ -165,7 +165,7 @@ static int send_datagram(struct exchange *x, struct message *m)
 	}
 }
 
-/* 0: m is answered. -ETIMEDOUT: it is lost. */
+/* 0: m is answered. 1: it is lost. */
 static int receive_datagram(struct exchange *x, struct message *m)
 {
 	uint64_t limit_ns = loss_limit_ns(&x->loss, m->size_index);
@@ -176,7 +176,7 @@ static int receive_datagram(struct exchange *x, struct message *m)
 	for (;;) {
 		ssize_t n = recv(x->fd, reply, x->stream.capacity, flags);
 		uint64_t received_ns = clock_ns();
-		int error;
+		int result;
 
 		if (n < 0 && !is_pause(errno))
 			return exchange_lost_peer(x, errno);
@@ -186,9 +186,9 @@ static int receive_datagram(struct exchange *x, struct message *m)
 						       (size_t)n, received_ns);
 			exchange_ignore(x, header.key);
 		}
-		error = look_around(x, m->record.sent_ns, limit_ns);
-		if (error)
-			return error;
+		result = look_around(x, m->record.sent_ns, limit_ns);
+		if (result)
+			return result;
 	}
 }
 
@@ -203,19 +203,17 @@ static int exchange_datagram(struct exchange *x, struct message *m)
 {
 	int result = send_datagram(x, m);
 
-	if (result < 0)
-		return result;
 	if (!result)
 		x->totals.unsent++;
-	else
+	else if (result > 0)
 		result = receive_datagram(x, m);
+	if (result < 0)
+		return result;
 	if (m->settled) {
 		loss_sample(&x->loss, m->size_index,
 			    m->record.received_ns - m->record.sent_ns);
 		return 0;
 	}
-	if (result && result != -ETIMEDOUT)
-		return result;
 	exchange_lose(x, m);
 	return 0;
 }
