@@ -1,0 +1,138 @@
+/*
+ * client.c - what a responder may answer to `latprof-load pingpong`.
+ *
+ * The input is a list of what the network does next: a reply, right or wrong
+ * in one field, any bytes, nothing for a while, an error, an end.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "exchange.h"
+
+static const uint64_t sizes[][3] = {
+	{ 18, 64, 1000 }, { 64, 64, 64 }, { 40000, 18, 300 }, { 65507, 18, 20 }
+};
+
+static const int errors[] = { EAGAIN,	  EINTR,     ENOBUFS, ECONNREFUSED,
+			      ECONNRESET, ETIMEDOUT, ENOMEM,  EMSGSIZE };
+
+/* The request that left last, as the peer knows it. */
+static struct {
+	uint8_t request[1 << 16];
+	size_t bytes;
+	bool datagrams;
+} peer;
+
+static ssize_t fail_with(uint8_t which)
+{
+	errno = errors[which % (sizeof(errors) / sizeof(*errors))];
+	world.now_ns += (uint64_t)which * 1000000;
+	return -1;
+}
+
+/* The request sent back, with some byte of it another one, and of any length.
+ */
+static size_t reply(uint8_t *ret, size_t room)
+{
+	size_t count = peer.bytes < room ? peer.bytes : room;
+	uint8_t change = world_byte(), at = world_byte(), to = world_byte();
+
+	memcpy(ret, peer.request, count);
+	if (count)
+		ret[0] = KIND_REPLY;
+	if (change & 1 && at < count)
+		ret[at] = to;
+	if (change & 2)
+		count = (size_t)world_number(0xffff) % (count + 1);
+	if (change & 4) {
+		memset(ret + count, 'x', room - count);
+		count = room;
+	}
+	return count;
+}
+
+ssize_t world_receive(void *ret, size_t size)
+{
+	uint8_t act = world_byte();
+
+	MUST(size);
+	world.now_ns += 1000;
+	if (!world.left) {
+		errno = ECONNREFUSED;
+		return peer.datagrams ? -1 : 0;
+	}
+	if (act < 64)
+		return fail_with(act);
+	if (act < 192)
+		return (ssize_t)reply(ret, size);
+	act -= 191;
+	return (ssize_t)world_bytes(ret, act < size ? act : size);
+}
+
+ssize_t world_send(const void *bytes, size_t size)
+{
+	uint8_t act = world_byte();
+
+	world.now_ns += 1000;
+	if (!world.left) {
+		errno = ECONNRESET;
+		return -1;
+	}
+	if (act < 16)
+		return fail_with(act);
+	if (act < 32 && !peer.datagrams)
+		size = size / 2 + 1;
+	peer.bytes = size < sizeof(peer.request) ? size : sizeof(peer.request);
+	memcpy(peer.request, bytes, peer.bytes);
+	return (ssize_t)size;
+}
+
+static void run(const struct options *options)
+{
+	static const volatile sig_atomic_t never;
+	struct failure failure = { 0 };
+	struct exchange x = { .options = options,
+			      .stop = &never,
+			      .failure = &failure };
+	const struct totals *t = &x.totals;
+	int error;
+
+	MUST(!exchange_open(&x));
+	error = options->interval_ns ? open_loop(&x) : closed_loop(&x);
+	MUST(!error == !failure.text[0]);
+	MUST(!exchange_close(&x));
+	MUST(t->sent == t->received + t->lost + t->unanswered);
+	MUST(error || t->sent == options->rounds * options->sizes.count);
+	MUST(t->corrupt <= t->received && t->received <= t->replies);
+	MUST(t->replies <= t->sent + t->warmup);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
+{
+	struct options options = { .address = "peer",
+				   .port = 1,
+				   .seed = 1,
+				   .rounds = 3,
+				   .warmup_rounds = 1,
+				   .progress_fd = -1 };
+	uint8_t mode;
+
+	world_begin(input, size);
+	mode = world_byte();
+	peer.bytes = 0;
+	peer.datagrams = mode & 1;
+	options.protocol = mode & 1 ? PROTOCOL_UDP : PROTOCOL_TCP;
+	options.wire = mode & 2 ? WIRE_CLEAR : WIRE_LATPROF;
+	options.interval_ns = mode & 4 ? 1 + world_number(0xffff) : 0;
+	options.no_verify = mode & 8;
+	options.spin = mode & 16;
+	options.timeout_ns = mode & 32 ? 1000000 : 0;
+	options.sizes.values = (uint64_t *)sizes[mode >> 6];
+	options.sizes.count = 3;
+	options.poisson = options.interval_ns % 2;
+	if (world_byte() & 1 && options.wire == WIRE_LATPROF)
+		options.reply_bytes = 64;
+	run(&options);
+	return 0;
+}
