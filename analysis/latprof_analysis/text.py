@@ -107,8 +107,11 @@ def plural(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def printable(text: str, width: int = 2000) -> str:
-    """Return a text without what a terminal would act on, and not too long.
+def printable(text: str, width: int = 5000) -> str:
+    """Return a text as one line that a terminal does not act on, and not too long.
+
+    What is no visible character (controls, changes of direction, no width, half of
+    a pair) becomes a question mark. Any path is shorter than the usual width.
 
     Examples
     --------

@@ -178,7 +178,8 @@ def test_lab_clean_says_what_it_leaves():
     """
     words = ("unshare", "--mount", "sh", "-c", script, "sh", *LATPROF, "lab", "clean")
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    left = f"left as it is: /run/latprof/{ID}.lab, it is no entry of latprof's\n"
+    entry = f"/run/latprof/{ID}.lab"
+    left = f"latprof: left as it is: {entry}, it is no entry of latprof's\n"
     assert (done.returncode, done.stderr) == (0, left)
     assert done.stdout == "removed latprof-0123abce-a\n"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
+
+from latprof_analysis.cli.say import say, say_error
 
 from latprof_agent.cli.root import require_root
 
@@ -20,18 +21,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Remove it, and say what it was; 1 where something of ours stays."""
     require_root("lab")
-    from latprof_analysis.text import printable
-
     from latprof_agent.lab.registry import clean_dead_labs
 
     done = clean_dead_labs()
     for name in done.removed:
-        print(f"removed {name}")
+        say(f"removed {name}")
     for path in done.strange:
-        said = printable(str(path))
-        print(f"left as it is: {said}, it is no entry of latprof's", file=sys.stderr)
+        say_error(f"left as it is: {path}, it is no entry of latprof's")
     for why in done.kept:
-        print(f"latprof: {why}", file=sys.stderr)
+        say_error(why)
     if not done.removed and not done.kept:
-        print("nothing to remove")
+        say("nothing to remove")
     return 1 if done.kept else 0

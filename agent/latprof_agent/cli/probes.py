@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
+
+from latprof_analysis.cli.say import say_json
 
 from latprof_agent.cli.root import require_root
 from latprof_agent.probes.catalogue import (
@@ -25,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     require_root("probes")
     found = proven_capabilities(needs=BY_FILTER)
     if options.json:
-        print(json.dumps([c.as_dict() for c in found], indent=2))
+        say_json([c.as_dict() for c in found])
     else:
         show(found)
     return 0
@@ -33,8 +34,9 @@ def run(options: argparse.Namespace) -> int:
 
 def show(found: list[Capability]) -> None:
     """Print one line for each quantity."""
-    from rich.console import Console
+    from latprof_analysis.terminal import Terminal
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None)
     for column in ("quantity", "state", "from", "limit, or what to do"):
@@ -42,6 +44,6 @@ def show(found: list[Capability]) -> None:
     colours = {"exact": "green", "partial": "yellow", "unavailable": "red"}
     for c in found:
         limit = f"{c.reason}; {c.remedy}" if c.remedy else c.reason
-        state = f"[{colours[c.state]}]{c.state}[/]"
+        state = Text(c.state, style=colours[c.state])
         table.add_row(c.quantity, state, c.source, limit)
-    Console().print(table)
+    Terminal().print(table)

@@ -49,10 +49,10 @@ def progress_bar(*, enabled: bool) -> Iterator[Progress]:
 
 
 def _bar(*, has_end: bool) -> Bar:
+    from latprof_analysis.terminal import Terminal
     from rich import progress
-    from rich.console import Console
 
-    what = progress.TextColumn("{task.description:<8}")
+    what = progress.TextColumn("{task.description:<8}", markup=False)
     figures = progress.TextColumn("{task.fields[figures]}")
     columns: list[progress.ProgressColumn] = [
         what,
@@ -64,4 +64,4 @@ def _bar(*, has_end: bool) -> Bar:
         left = progress.TimeRemainingColumn(compact=True)
         shape = progress.BarColumn(bar_width=24)
         columns = [what, shape, share, figures, left, progress.TextColumn("left")]
-    return progress.Progress(*columns, console=Console(stderr=True), transient=True)
+    return progress.Progress(*columns, console=Terminal(stderr=True), transient=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import sys
 from importlib.util import find_spec
 from typing import Any
+
+from latprof_analysis.cli.say import say_error, say_json
 
 from latprof_agent.cli.root import require_root
 from latprof_agent.cli.run_options import (
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         checked = _checked(options)
         require_root("run")
         if checked.target and (notice := checked.target.notice()):
-            print(f"latprof: {notice}", file=sys.stderr)
+            say_error(notice)
         from latprof_agent import session
         from latprof_agent.cli.progress_bar import progress_bar
 
@@ -46,27 +47,27 @@ def run(options: argparse.Namespace) -> int:
             outcome = session.run(checked, progress, interrupt, notice=_warn)
     _show(outcome.summary, as_json=options.json, everything=options.all)
     if outcome.failure:
-        print(f"latprof: {outcome.failure}", file=sys.stderr)
+        say_error(str(outcome.failure))
         return outcome.failure.exit_code
     return 0
 
 
 def _warn(text: str) -> None:
-    print(f"latprof: warning: {text}", file=sys.stderr)
+    say_error(f"warning: {text}")
 
 
 def _show(summary: dict[str, Any], *, as_json: bool, everything: bool) -> None:
     if as_json:
-        print(json.dumps(summary, indent=2))
+        say_json(summary)
         return
     from latprof_analysis.first_screen import show_first
-    from rich.console import Console
+    from latprof_analysis.terminal import Terminal
 
     from latprof_agent.sinks.terminal import show_all
 
     show = show_all if everything else show_first
     # only a terminal needs its lines broken; a file's reader may search in them
-    show(summary, Console(soft_wrap=not sys.stdout.isatty()))
+    show(summary, Terminal(soft_wrap=not sys.stdout.isatty()))
 
 
 def _link(options: argparse.Namespace) -> Any:

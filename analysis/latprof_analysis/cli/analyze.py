@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import TYPE_CHECKING
 
 from latprof_analysis.cli import units
+from latprof_analysis.cli.say import say_json
 from latprof_analysis.errors import LatprofError, UsageError
 
 if TYPE_CHECKING:
@@ -98,12 +97,10 @@ def run(options: argparse.Namespace) -> int:
     """Analyze, and print."""
     found = read_study(options, thorough=options.all)
     if options.json:
-        json.dump(found.document, sys.stdout, indent=2, allow_nan=False)
-        print()
+        say_json(found.document)
         return 0
-    from rich.console import Console
-
     from latprof_analysis.study.shown import show_study
+    from latprof_analysis.terminal import Terminal
 
-    show_study(found.document, Console(highlight=False), everything=options.all)
+    show_study(found.document, Terminal(), everything=options.all)
     return 0

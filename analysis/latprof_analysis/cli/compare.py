@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from latprof_analysis.cli import units
 from latprof_analysis.cli.analyze import check_csv_options
 from latprof_analysis.cli.program import did_you_mean
+from latprof_analysis.cli.say import say_json
 from latprof_analysis.errors import LatprofError, UsageError
 
 if TYPE_CHECKING:
@@ -203,15 +203,13 @@ def _write_csv(described: dict[str, Any], path: Path) -> None:
 
 def _print(described: dict[str, Any], options: argparse.Namespace) -> None:
     if options.json:
-        json.dump(described, sys.stdout, indent=2, allow_nan=False)
-        print()
+        say_json(described)
         return
-    from rich.console import Console
-
     from latprof_analysis.comparison.show import show, show_gate
+    from latprof_analysis.terminal import Terminal
 
     wide = max(_FILE_WIDTH, _SIDE_WIDTH * (1 + len(described["sides"])))
     width = None if sys.stdout.isatty() else wide
-    console = Console(highlight=False, soft_wrap=width is not None, width=width)
+    console = Terminal(soft_wrap=width is not None, width=width)
     show(described, console, everything=options.all)
     show_gate(described, console)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from latprof_analysis.cli.program import build_parser, subparsers_of
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     parser = build_parser(names, "", names)
     for one in subparsers_of(parser).values():
         _complete_paths(one, shtab)
-    print(shtab.complete(parser, options.shell))
+    sys.stdout.write(shtab.complete(parser, options.shell) + "\n")
     return 0
 
 

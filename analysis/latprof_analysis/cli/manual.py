@@ -19,6 +19,7 @@ from latprof_analysis.cli.program import (
     build_parser,
     subparsers_of,
 )
+from latprof_analysis.cli.say import say
 
 _SHORT = "where did my message spend its time?"
 
@@ -79,4 +80,4 @@ def _preformatted(text: str) -> str:
 
 if __name__ == "__main__":
     for written in write_pages(program_subcommands(), Path(sys.argv[1])):
-        print(written)
+        say(str(written))

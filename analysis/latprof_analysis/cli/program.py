@@ -13,8 +13,10 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
+from latprof_analysis.cli.say import say_error
 from latprof_analysis.errors import LatprofError
 
 DESCRIPTION = (
@@ -35,7 +37,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         text = re.sub("^argument ([^:]+): must ", r"\1 must ", message)
         text = text.removeprefix("argument ")
-        print(f"latprof: {text}; see {self.prog} --help", file=sys.stderr)
+        say_error(f"{text}; see {self.prog} --help")
         raise SystemExit(2)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -132,6 +134,8 @@ def run_program(
     arguments: Sequence[str] | None = None,
 ) -> int:
     """Run one subcommand; returns the exit status."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # as ASCII, where that is all
     words = list(sys.argv[1:] if arguments is None else arguments)
     wanted = [word for word in words if word in subcommands][:1]
     try:
@@ -139,11 +143,11 @@ def run_program(
         status = int(options.run(options))
         sys.stdout.flush()
     except LatprofError as error:
-        print(f"latprof: {error}", file=sys.stderr)
+        say_error(str(error))
         return error.exit_code
     except KeyboardInterrupt:
         text = "interrupted: ended without a summary; what was written is kept"
-        print(f"latprof: {text}", file=sys.stderr)
+        say_error(text)
         return 1
     except BrokenPipeError:
         # the reader of our output is gone: nothing is left to say

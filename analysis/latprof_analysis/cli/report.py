@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from latprof_analysis.cli.analyze import add_input_options, read_study
+from latprof_analysis.cli.say import say, say_json
 from latprof_analysis.errors import LatprofError, UsageError
 
 if TYPE_CHECKING:
@@ -99,10 +99,8 @@ def _title(paths: list[str], document: dict[str, Any]) -> str:
 def _show(report: Report, written: list[Path], document: object) -> None:
     if document is None:
         for line in report.answer:
-            print(line)
-        print(f"report: {written[0]}")
+            say(line)
+        say(f"report: {written[0]}")
         return
-    print(f"report: {written[0]}", file=sys.stderr)
-    told = {"report": [str(path) for path in written], "study": document}
-    json.dump(told, sys.stdout, indent=2, allow_nan=False)
-    print()
+    say(f"report: {written[0]}", sys.stderr)
+    say_json({"report": [str(path) for path in written], "study": document})

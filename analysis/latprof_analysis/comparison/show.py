@@ -1,7 +1,6 @@
 """A comparison for people: the answer, what changed, and the rest as a count.
 
-Takes the document only; computes nothing. Names come from files and folders: what
-a terminal would act on is shown as a question mark.
+Takes the document only; computes nothing.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from latprof_analysis.report.exchange_figures import exchange_sections, first_re
 from latprof_analysis.report.fit_figures import fit_parts
 from latprof_analysis.report.fit_text import fit_text
 from latprof_analysis.report.group_figures import group_parts
+from latprof_analysis.report.legible import legible
 from latprof_analysis.report.level_parts import level_parts, level_rows
 from latprof_analysis.report.link_table import link_parts
 from latprof_analysis.report.loss_model_parts import loss_groups, loss_model_parts
@@ -39,6 +40,7 @@ from latprof_analysis.report.words import number
 from latprof_analysis.run_setup import packets_of
 from latprof_analysis.study import Study
 from latprof_analysis.study.levels import since_first_read
+from latprof_analysis.text import printable
 
 # More kinds of messages than this are named, not drawn.
 _MOST_KINDS = 4
@@ -46,6 +48,7 @@ _MOST_KINDS = 4
 
 def build_report(study: Study, title: str) -> Report:
     """Lay out a study as a report; `title` names what was read."""
+    study = legible(study)
     document = study.document
     kinds = dict(whole_messages(study.messages))
     drawn = dict(list(kinds.items())[:_MOST_KINDS])
@@ -63,7 +66,7 @@ def build_report(study: Study, title: str) -> Report:
     if study.samples is not None:
         sections = [*sample_sections(study), *sections[-2:]]
     return Report(
-        title=title,
+        title=printable(title),
         subtitle=_subtitle(study, kinds),
         answer=answer(document),
         key_figures=key_figures(document, *_first_latencies(study, kinds)),

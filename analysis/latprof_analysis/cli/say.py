@@ -1,0 +1,29 @@
+"""What commands print: a line of text, or a document. Tables: `terminal.Terminal`.
+
+Nothing else in the program prints (ruff sees to it), so that names of others reach
+the terminal as text only.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, TextIO
+
+from latprof_analysis.text import printable
+
+
+def say(text: str, file: TextIO | None = None) -> None:
+    """Print one line, on stdout if no file is given."""
+    print(printable(text), file=file)
+
+
+def say_error(text: str) -> None:
+    """Print one line on stderr, with the program's name before it."""
+    say(f"latprof: {text}", sys.stderr)
+
+
+def say_json(document: Any) -> None:
+    """Print one JSON document on stdout: ASCII, so that nothing in it acts."""
+    json.dump(document, sys.stdout, indent=2, allow_nan=False)
+    print()
