@@ -13,7 +13,7 @@ from typing import Any
 
 from latprof_analysis.offered_load import overloads
 
-from latprof_agent.calling_user import calling_user
+from latprof_agent.calling_user import User, calling_user
 from latprof_agent.capture.capture import Capture, open_capture
 from latprof_agent.capture.cost import AgentCost
 from latprof_agent.errors import LatprofError, WorkloadError
@@ -56,6 +56,7 @@ class RunOptions:
     protocols: tuple[str, ...]
     command: tuple[str, ...] = ()
     server_command: str = ""
+    user: User | None = None  # whom the commands run as; None: as we do
     target: Target | None = None  # attach to it, instead of running something
     in_lab: bool = True
     ports: tuple[int, ...] = ()
@@ -173,7 +174,8 @@ class _Session:
     def _make_command(self) -> Command | None:
         if not self.options.command:
             return None
-        return Command(self.options.command, self.options.server_command, self.lab)
+        words, server = self.options.command, self.options.server_command
+        return Command(words, server, self.lab, self.options.user)
 
     def _record(self, capture: Capture, folder: RunFolder) -> Outcome:
         sink = RunSink(folder)
@@ -351,6 +353,7 @@ class _Session:
             "plan": asdict(self.options.plan) if own else None,
             "command": list(self.options.command),
             "server_command": self.options.server_command,
+            "user": self.options.user.name if self.options.user else None,
             "attached": self._attached and self._attached.as_dict(),
             "runs": self._runs,
         }

@@ -241,6 +241,8 @@ def setup_sentence(summary: dict[str, Any]) -> str:
     if workload.get("attached"):
         return attached_sentence(workload)
     what = " ".join(workload["command"]) or _plan_text(workload["plan"])
+    if workload.get("user") not in (None, "root"):
+        what += f", as {workload['user']}"
     if not known:
         return f"{what}, without a lab"
     link = rate(known["rate_bps"]) if known["rate_bps"] else "no rate limit"

@@ -162,9 +162,7 @@ def test_delay_without_netem_and_emulator_is_one_clear_error(registry):
 def test_a_program_that_is_not_there_is_one_clear_error(registry):
     with (
         Lab(LinkSpec(), registry=registry) as lab,
-        pytest.raises(
-            WorkloadError, match="cannot start latprof-nothing: No such file"
-        ),
+        pytest.raises(WorkloadError, match="cannot run latprof-nothing: No such file"),
     ):
         lab.start("a", ["latprof-nothing"])
 

@@ -158,6 +158,7 @@ def _check_together(options: argparse.Namespace) -> None:
         options, tuple(name for name in FOR_GENERATOR if name != "duration")
     )
     lab = (options.no_lab or attaching) and first_given(options, FOR_LAB)
+    user = options.user is not None
     alone = options.no_lab and not options.words and not attach
     tcp = options.protocol == "udp" and first_given(options, FOR_TCP)
     for wrong, text in (
@@ -172,6 +173,7 @@ def _check_together(options: argparse.Namespace) -> None:
         (lab and attaching, f"{lab}: needs the lab, not with {attach}"),
         (own, f"{own}: is for latprof's own messages, not for a COMMAND"),
         (alone, "--no-lab: needs a COMMAND after --"),
+        (user and not options.words, "--user: needs a COMMAND after --"),
         (options.server and not options.words, "--server: needs a COMMAND after --"),
         (options.server and options.no_lab, "--server: needs the lab, not --no-lab"),
         (lab, f"{lab}: needs the lab, not --no-lab"),
@@ -202,6 +204,18 @@ def _target(options: argparse.Namespace) -> Any:
     )
 
 
+def _user(options: argparse.Namespace) -> Any:
+    """Whom COMMAND runs as."""
+    from latprof_agent.calling_user import calling_user, find_user
+
+    if options.user is None:
+        return calling_user()
+    try:
+        return find_user(options.user)
+    except KeyError:
+        _refuse(f"--user: must be a user's name or number, got {options.user!r}")
+
+
 def _checked(options: argparse.Namespace) -> Any:
     from latprof_agent.session import RunOptions
 
@@ -214,6 +228,7 @@ def _checked(options: argparse.Namespace) -> Any:
         protocols=protocols,
         command=tuple(options.words),
         server_command=options.server,
+        user=_user(options) if options.words else None,
         target=target,
         in_lab=not options.no_lab and not target,
         ports=tuple(options.ports),

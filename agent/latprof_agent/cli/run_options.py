@@ -195,6 +195,12 @@ def _add_command(group: Any) -> None:
         action="store_true",
         help="run COMMAND on this host, without namespaces",
     )
+    group.add_argument(
+        "--user",
+        metavar="NAME",
+        help="run COMMAND and --server's as this user, a name or a number; root keeps "
+        "root (default: whoever typed sudo, else whoever started latprof)",
+    )
 
 
 def _pids(text: str) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ _OFFLOADS = {"tso": (0x1E, 0x1F), "gso": (0x23, 0x24), "gro": (0x2B, 0x2C)}
 _CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 _CONGESTIONS = _CONGESTION.with_name("tcp_available_congestion_control")
 _ALLOWED = _CONGESTION.with_name("tcp_allowed_congestion_control")
+_IPV4 = _CONGESTION.parent
 _IPV6 = Path("/proc/sys/net/ipv6/conf")
+_FOR_USERS = {"ip_unprivileged_port_start": "0", "ping_group_range": "0 2147483647"}
 
 
 def other(end: str) -> str:
@@ -51,7 +54,13 @@ def kernel_has_ipv6() -> bool:
 
 
 def prepare_namespace() -> None:
-    """Bring `lo` up; no IPv6 router is asked for, no duplicate address waited for."""
+    """Bring `lo` up; no IPv6 router is asked for, no duplicate address waited for.
+
+    The namespace is for whoever works in it: any user may use any port, and ping.
+    """
+    for setting, value in _FOR_USERS.items():
+        with suppress(OSError):  # what is refused needs root, as on the host
+            (_IPV4 / setting).write_text(value)
     if kernel_has_ipv6():
         for setting in ("accept_dad", "router_solicitations", "autoconf"):
             for folder in ("all", "default"):

@@ -11,22 +11,19 @@ SIGKILL left is removed by the next lab.
 
 from __future__ import annotations
 
-import ctypes
-import os
 import secrets
-import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from latprof_agent.errors import LabError, WorkloadError
+from latprof_agent.errors import LabError
 from latprof_agent.executables import find_executable
 from latprof_agent.interrupts import signals_as_exit, signals_deferred
-from latprof_agent.lab import interface, netem_path, netns, qdisc
+from latprof_agent.lab import child, interface, netem_path, netns, qdisc
 from latprof_agent.lab.emulator import LinkEmulator
 from latprof_agent.lab.link import LinkKind, LinkSpec
 from latprof_agent.lab.netlink import connect
@@ -39,22 +36,6 @@ from latprof_agent.lab.registry import (
 )
 
 __all__ = ["Lab", "clean_dead_labs", "enter_netns"]
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _begin_child(name: str) -> Callable[[], None]:
-    """Make a `preexec_fn`: into the namespace, and never to outlive this process."""
-    enter, parent = enter_netns(name), os.getpid()
-
-    def begin() -> None:
-        enter()
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return begin
 
 
 class Lab:
@@ -129,8 +110,8 @@ class Lab:
                 self._emulator = None
                 if registration:
                     registration.close()
-                for child in self._children:
-                    child.poll()
+                for started in self._children:
+                    started.poll()
         finally:
             self._signals.close()
 
@@ -210,30 +191,18 @@ class Lab:
         return {"congestion_control": congestion, "offloads": offloads}
 
     def start(
-        self, end: str, command: Sequence[str], **options: Any
+        self, end: str, command: Sequence[str], *steps: child.Step, **options: Any
     ) -> subprocess.Popen[Any]:
         """Start a program in the namespace of an end; it ends with the lab.
 
-        `options` go to Popen. The program is killed when the thread that called
-        this ends, so call it from one that lives as long as the lab.
+        `steps` and `options` are as of `child.start`.
         """
-        name = self.netns_of(end)
+        enter = enter_netns(self.netns_of(end))
         with signals_deferred():
-            # It calls nothing but the kernel, so other threads' locks do not matter.
-            begin = _begin_child(name)
-            try:
-                child = subprocess.Popen(
-                    list(command),
-                    preexec_fn=begin,  # noqa: PLW1509
-                    **options,
-                )
-            except (OSError, subprocess.SubprocessError) as error:
-                why = getattr(error, "strerror", None) or f"no namespace {name}"
-                what = f"cannot start {command[0]}: {why}"
-                raise WorkloadError(f"{what}; check its name and PATH") from error
-            self._children.append(child)
-            self.registration.add_process(child.pid)
-        return child
+            started = child.start(command, enter, *steps, **options)
+            self._children.append(started)
+            self.registration.add_process(started.pid)
+        return started
 
     def place_emulator(self, cpu: int | None) -> None:
         """Keep the link emulator, if this lab has one, on the CPU of both ends.

@@ -1,7 +1,7 @@
 """A program of the user's, with its whole process tree, as the workload.
 
 The tree runs in a control group of its own, so its sockets can be told from all
-others, and nothing of it stays behind.
+others, and nothing of it stays behind. It runs as the user who asked for it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from latprof_agent.calling_user import User
 from latprof_agent.errors import LabError, WorkloadError
 from latprof_agent.interrupts import signals_deferred
-from latprof_agent.lab import processes
+from latprof_agent.lab import child, processes
 from latprof_agent.lab.control_group import ControlGroup
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.processes import ProcessId
@@ -31,12 +32,31 @@ END_SECONDS = 5.0  # between asking a command to end and ending it
 TCP_LISTEN = "0A"
 
 
-def _need(words: list[str]) -> None:
-    if not shutil.which(words[0]):
+def _need(word: str, user: User | None) -> None:
+    if not _can_run(word, user):
+        whom = f" as {user.name}" if user else ""
         raise WorkloadError(
-            f"cannot run {words[0]}: not found or not executable; "
+            f"cannot run {word}{whom}: not found or not executable; "
             "check its name and PATH"
         )
+
+
+def _can_run(word: str, user: User | None) -> bool:
+    """Whether a program is there for that user, which only a process of theirs sees."""
+    if not user:
+        return shutil.which(word) is not None
+    drop = child.become(user)
+    pid = os.fork()
+    if pid:
+        return os.waitpid(pid, 0)[1] == 0
+    found = False
+    try:
+        drop()
+        found = shutil.which(word) is not None
+    except OSError:
+        found = True  # to start it says what is wrong
+    finally:
+        os._exit(0 if found else 1)
 
 
 def _register() -> Registration:
@@ -53,13 +73,23 @@ def _how_it_ended(status: int) -> str:
 class Command:
     """The user's command, and a second one at the lab's other end."""
 
-    def __init__(self, words: tuple[str, ...], server: str, lab: Lab | None) -> None:
-        """Make the control group; nothing is started before `start`."""
+    def __init__(
+        self,
+        words: tuple[str, ...],
+        server: str,
+        lab: Lab | None,
+        user: User | None = None,
+    ) -> None:
+        """Make the control group; nothing is started before `start`.
+
+        `user`: whom the commands run as; None: as we do.
+        """
         self._words = self._fill(list(words), lab)
         self._server_words = self._fill(shlex.split(server), lab)
         self._lab = lab
+        self._user = user if user and user.uid != os.geteuid() else None
         for command in filter(None, (self._words, self._server_words)):
-            _need(command)
+            _need(command[0], self._user)
         self._process: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._seen: set[ProcessId] = set()
@@ -99,15 +129,16 @@ class Command:
         self._process = self._spawn("a", self._words)
 
     def _spawn(self, end: str, words: list[str]) -> subprocess.Popen[bytes]:
-        # through a shell that enters the group first: the child is in it before
-        # it makes its first socket
-        join = 'echo 0 > "$0" && exec "$@"'
-        wrapped = ["/bin/sh", "-c", join, str(self._group.members), *words]
-        # its output must not mix with ours on stdout; its Ctrl-C comes from us
-        options: dict[str, Any] = {"stdout": 2, "start_new_session": True}
+        options: dict[str, Any] = {
+            "user": self._user,
+            "stdout": 2,  # its output must not mix with ours
+            "start_new_session": True,  # its Ctrl-C comes from us
+        }
+        # it is in the group before it can make a socket
+        enter = self._group.enter
         if self._alone:
             with signals_deferred():
-                started = subprocess.Popen(wrapped, **options)
+                started = child.start(words, enter, **options)
                 self._alone.add_process(started.pid)
             return started
         assert self._lab
@@ -116,7 +147,7 @@ class Command:
             "LATPROF_CLIENT": self._lab.a_address,
         }
         options["env"] = os.environ | environment
-        return self._lab.start(end, wrapped, **options)
+        return self._lab.start(end, words, enter, **options)
 
     def _wait_for_server(
         self, server: subprocess.Popen[bytes], meanwhile: Callable[[], None]
@@ -133,7 +164,7 @@ class Command:
                 raise WorkloadError(
                     f"the server ended with {_how_it_ended(status)} before it "
                     f"listened: {shlex.join(self._server_words)}; "
-                    "see what it said above"
+                    f"{self._as_whom()}see what it said above"
                 )
             if any(_listening(Path(f"/proc/{server.pid}/net"))):
                 return
@@ -175,9 +206,14 @@ class Command:
         if status and self._asked_to_end is None:
             raise WorkloadError(
                 f"the command ended with {_how_it_ended(status)}: "
-                f"{shlex.join(self._words)}; "
+                f"{shlex.join(self._words)}; {self._as_whom()}"
                 "what was recorded until then is kept"
             )
+
+    def _as_whom(self) -> str:
+        if not self._user:
+            return ""
+        return f"it ran as {self._user.name}, --user root would keep root; "
 
     def close(self) -> None:
         """End what is left of the tree and remove the group.
