@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from latprof_analysis.csv_cells import FORMULA
 from numpy.typing import NDArray
 
 from latprof_agent.join.flows import SIDE_SENDER, Flows
@@ -24,7 +25,7 @@ from latprof_agent.join.flows import SIDE_SENDER, Flows
 EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 ELSEWHERE = "elsewhere"
 UNKNOWN = -1
-_UNFIT = re.compile(r'[",\x00-\x1f\x7f]')
+_UNFIT = re.compile(rf"""^'*\s*[{FORMULA}]|[",;\x00-\x1f\x7f]""")
 
 Array = NDArray[Any]
 
@@ -55,8 +56,9 @@ class Conversation:
     def label(self, way: int, client: int) -> str:
         """Name who sends and who receives: "curl -> nginx:80".
 
-        A process may call itself anything: what would need quotes is left out. Its
-        exact name is in the columns of names.
+        A process may call itself anything: what would need quotes, or begins as a
+        formula of a spreadsheet, is left out. Its exact name is in the columns of
+        names.
         """
         server = 1 - client
         address = self.addresses[server]

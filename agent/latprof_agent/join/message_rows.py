@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from latprof_analysis.csv_cells import cell_of, text_of
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAGES, STAMPS, stages_of
 from numpy.typing import NDArray
 
@@ -79,7 +80,7 @@ class Rows:
         for name in self.COLUMNS:
             if name in self.texts:
                 index, words = self.texts[name]
-                found[name] = _said(words[index[i]]) if index[i] >= 0 else None
+                found[name] = text_of(words[index[i]]) if index[i] >= 0 else None
             else:
                 value = int(self.numbers[name][i])
                 found[name] = None if value == BLANK else value
@@ -176,18 +177,6 @@ def _joined_texts(parts: list[Text]) -> Text:
     return np.concatenate(index), list(places)
 
 
-def csv_text(text: str) -> str:
-    """Quote a text for CSV where it needs it."""
-    if any(c in text for c in ',"\r\n'):
-        return '"' + text.replace('"', '""') + '"'
-    return text
-
-
-def _said(cell: str) -> str:
-    """Return the text that `csv_text` made a cell of."""
-    return cell[1:-1].replace('""', '"') if cell.startswith('"') else cell
-
-
 def hops_of(ttl: Ints) -> Ints:
     """Routers on the way, from the TTL left and the usual first values."""
     first = FIRST_TTLS[np.searchsorted(FIRST_TTLS, np.clip(ttl, 0, 255))]
@@ -217,7 +206,7 @@ class _Half:
 def names_of(pids: Ints, comms: dict[int, str]) -> Text:
     """Name processes as a column of text."""
     unique, index = np.unique(pids, return_inverse=True)
-    words = [csv_text(comms.get(int(pid), "")) for pid in unique]
+    words = [cell_of(comms.get(int(pid), "")) for pid in unique]
     return index.astype(np.int32), words
 
 

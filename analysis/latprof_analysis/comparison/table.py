@@ -6,6 +6,8 @@ import csv
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from latprof_analysis.csv_cells import guarded
+
 COLUMNS = (
     *("baseline", "side", "kind", "stage", "size_bytes", "figure"),
     *("baseline_ns", "baseline_n", "side_ns", "side_n"),
@@ -13,8 +15,6 @@ COLUMNS = (
     *("difference_ns", "difference_low_ns", "difference_high_ns"),
     *("p", "p_adjusted", "verdict", "reason"),
 )
-# With these a spreadsheet begins a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(document: dict[str, Any], file: TextIO) -> None:
@@ -26,8 +26,8 @@ def write_csv(document: dict[str, Any], file: TextIO) -> None:
 
 
 def _safe(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
+    if isinstance(value, str):
+        return guarded(value)
     return "" if value is None else value
 
 

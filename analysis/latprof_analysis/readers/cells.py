@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latprof_analysis.csv_cells import unguarded
 from latprof_analysis.readers.result import shown
 from latprof_analysis.readers.schema import Column, Schema, Wrong
 
@@ -20,6 +21,9 @@ Columns = dict[str, Any]
 # Spaces and digits are those of ASCII: others are no number to any parser.
 _WHOLE = r"[ \t-\r]*\+?[0-9]{1,18}(?:\.0*)?[ \t-\r]*"
 _NEGATIVE = r"[ \t-\r]*-[0-9]+(?:\.0*)?[ \t-\r]*"
+
+# Characters of a cell that is a name.
+LONGEST_TEXT = 1000
 
 
 @cache
@@ -54,11 +58,12 @@ def parse(
     columns: Columns = {}
     wrong: list[Wrong] = []
     for name, kind in kinds.items():
-        if kind == "text" and _is_text(frame[name]):
-            columns[name] = _texts(frame[name].array)
-        elif kind == "text":
-            text = _pandas(data, names, {name: "cells"}, schema)[name]
-            columns[name] = pd.Categorical(text.astype("str"))
+        if kind == "text":
+            texts = frame[name].array
+            if not _is_text(frame[name]):
+                text = _pandas(data, names, {name: "cells"}, schema)[name]
+                texts = pd.Categorical(text.astype("str"))
+            columns[name] = _texts(_bare(texts) if schema.guarded else texts)
         elif _is_typed(frame[name], kind):
             columns[name] = _typed(frame[name], kind)
         else:
@@ -92,6 +97,17 @@ def _pandas(
 def _texts(values: Any) -> Any:
     """Return a categorical; one without values has categories of text, too."""
     return values if len(values.categories) else blanks(len(values), "text")
+
+
+def _bare(values: Any) -> Any:
+    """Return the texts of which a writer made these with `csv_cells.guarded`."""
+    texts = [unguarded(text) for text in values.categories]
+    if texts == values.categories.tolist():
+        return values
+    # two of them may be the same
+    places, distinct = pd.factorize(np.array(texts, object))
+    codes = np.where(values.codes < 0, -1, places[values.codes])
+    return pd.Categorical.from_codes(codes, categories=pd.Index(distinct, dtype="str"))
 
 
 def _is_text(values: pd.Series[Any]) -> bool:
@@ -145,7 +161,7 @@ def out_of_range(values: pd.Series[Any], column: Column) -> list[Wrong]:
     if not column.blank and empty.any():
         found.append((empty, lambda _: f"{name} is missing"))
     if column.kind == "text":
-        return found
+        return found + _too_long(values, name)
     negative = (values < 0).fillna(False).to_numpy(bool)
     if negative.any():
         found.append((negative, lambda i: f"{name} must be 0 or more, got {values[i]}"))
@@ -153,6 +169,15 @@ def out_of_range(values: pd.Series[Any], column: Column) -> list[Wrong]:
     if infinite.any() and column.kind == "number":
         found.append((infinite, lambda _: f"{name} must be finite"))
     return found
+
+
+def _too_long(values: pd.Series[Any], name: str) -> list[Wrong]:
+    """Find texts that are no names: each would be repeated for every row."""
+    lengths = np.array([len(label) for label in values.cat.categories], np.int64)
+    if not (lengths > LONGEST_TEXT).any():
+        return []
+    long = np.r_[lengths > LONGEST_TEXT, False][values.cat.codes.to_numpy()]
+    return [(long, lambda _: f"{name} has more than {LONGEST_TEXT} characters")]
 
 
 def parse_arrow(
@@ -176,6 +201,8 @@ def arrow_table(
     """Parse to a table of pyarrow; None as `parse_arrow`."""
     csv, pa = arrow(".csv"), arrow("")
     if csv is None or schema.spaced or b'"' in data or _is_odd(data, kinds):
+        return None
+    if schema.guarded and b"'" in data:
         return None
     types = arrow_types()
     try:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from latprof_analysis.csv_cells import unguarded
 from latprof_analysis.readers import cells
+from latprof_analysis.readers.parquet import RUN_TEXTS
 from latprof_analysis.readers.paths import TABLE_FILES, TABLES
 from latprof_analysis.readers.result import ReadError
 from latprof_analysis.readers.run_folder import SCHEMAS
@@ -105,7 +107,7 @@ def convert(path: Path, file: BinaryIO, schema: Schema) -> None:
             use_dictionary=few,
             column_encoding=dict.fromkeys(many, "DELTA_BINARY_PACKED"),
         ) as writer:
-            for group in _groups(path, types):
+            for group in _groups(path, types, schema):
                 writer.write_table(group)
     except pa.ArrowInvalid as error:
         raise ReadError(path, str(error).splitlines()[0]) from error
@@ -126,7 +128,7 @@ def _types(path: Path, schema: Schema) -> dict[str, Any]:
     }
 
 
-def _groups(path: Path, types: dict[str, Any]) -> Iterator[Any]:
+def _groups(path: Path, types: dict[str, Any], schema: Schema) -> Iterator[Any]:
     """Read the rows as they stand, a row group at a time."""
     csv, pa = cells.arrow(".csv"), cells.arrow("")
     reader = csv.open_csv(
@@ -139,13 +141,26 @@ def _groups(path: Path, types: dict[str, Any]) -> Iterator[Any]:
             column_types=types, null_values=[""], strings_can_be_null=True
         ),
     )
+    names = [name for name in types if schema.guarded and name in RUN_TEXTS]
     waiting = pa.schema(types.items()).empty_table()
     with reader:
         for batch in reader:
-            found = pa.Table.from_batches([batch])
+            found = _bare(pa.Table.from_batches([batch]), names)
             waiting = pa.concat_tables([waiting, found])
             while len(waiting) >= GROUP_ROWS:
                 yield waiting.slice(0, GROUP_ROWS)
                 waiting = waiting.slice(GROUP_ROWS)
     if len(waiting):
         yield waiting
+
+
+def _bare(table: Any, names: list[str]) -> Any:
+    """Return a table with texts of others as they are: Parquet is no spreadsheet's."""
+    pa, compute = cells.arrow(""), cells.arrow(".compute")
+    for name in names:
+        column = table[name]
+        if compute.any(compute.starts_with(column, "'")).as_py():
+            texts = [text and unguarded(text) for text in column.to_pylist()]
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, name, pa.array(texts, pa.string()))
+    return table

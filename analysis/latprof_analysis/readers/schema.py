@@ -44,7 +44,7 @@ class Schema:
 
     `checked`: the columns that `check` looks at. `ends_whole`: its writer ends every
     line. `spaced`: a space follows each delimiter. `ruler`: lines that begin so are
-    no rows.
+    no rows. `guarded`: texts are as `csv_cells.guarded` leaves them.
     """
 
     columns: tuple[Column, ...]
@@ -54,3 +54,4 @@ class Schema:
     ends_whole: bool = False
     spaced: bool = False
     ruler: bytes = b""
+    guarded: bool = False

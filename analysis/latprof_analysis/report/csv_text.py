@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-# What spreadsheets take for the beginning of a formula (OWASP, CSV Injection), also
-# in the wide forms of East Asian scripts.
-_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+from latprof_analysis.csv_cells import guarded
 
 
 def harmless(text: str) -> str:
@@ -17,8 +15,7 @@ def harmless(text: str) -> str:
     >>> harmless("=HYPERLINK(0)"), harmless("tcp request")
     ("'=HYPERLINK(0)", 'tcp request')
     """
-    line = " ".join(text.splitlines())
-    return "'" + line if line.lstrip().startswith(_FORMULA) else line
+    return guarded(" ".join(text.splitlines()))
 
 
 def csv_text(frame: pd.DataFrame) -> str:
