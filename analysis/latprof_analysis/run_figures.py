@@ -53,14 +53,16 @@ def round_trip_fit(
         ``Fit.as_dict()``; None without round trips, or where no generator tells how
         the responder answered.
     """
-    sizes = np.asarray(size_bytes, np.float64)
+    sizes, times = np.asarray(size_bytes, np.float64), np.asarray(rtt_ns)
     plan = run["workload"]["plan"]
-    if not sizes.size or not plan:
+    # of no bytes there is nothing to fit, and no round trip takes no time
+    some = (sizes > 0) & (times > 0)
+    if not some.any() or not plan:
         return None
     fit = fit_round_trips(
-        sizes,
-        rtt_ns,
-        round_index,
+        sizes[some],
+        times[some],
+        np.asarray(round_index)[some],
         reply_mode=reply_mode_of(plan["reply_bytes"]),
         packets=packets_of(run.get("lab"), protocol),
     )

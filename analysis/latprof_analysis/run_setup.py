@@ -127,6 +127,8 @@ def _setup_of(run: Mapping[str, Any]) -> RunSetup:
 
 
 def _link(known: Mapping[str, Any]) -> str:
+    if "rate_is_token_bucket" not in known:
+        raise KeyError("rate_is_token_bucket")
     told = ("kind", "rate_bps", "burst_bytes", "qdisc", "delay_ns", "loss", "mtu_bytes")
     return ", ".join(f"{name} {known[name]}" for name in told if known[name])
 

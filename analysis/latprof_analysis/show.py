@@ -252,7 +252,7 @@ def setup_sentence(summary: dict[str, Any]) -> str:
     plan = summary["workload"]["plan"]
     # a run.json from elsewhere may not tell it
     settings = summary["lab"].get("settings") or {}
-    congestion = (plan and plan["congestion"]) or settings.get("congestion_control")
+    congestion = (plan and plan.get("congestion")) or settings.get("congestion_control")
     return (
         f"{what}; lab link: {known['kind']}, {link}, "
         f"{duration(known['delay_ns'])} each way{loss}, "
@@ -307,12 +307,12 @@ def attached_sentence(workload: dict[str, Any]) -> str:
 
 def _plan_text(plan: dict[str, Any]) -> str:
     if plan["interval_ns"]:
-        gaps = "exponential gaps of" if plan["poisson"] else "every"
+        gaps = "exponential gaps of" if plan.get("poisson") else "every"
         loop = f"open loop, {gaps} {duration(plan['interval_ns'])}"
     else:
         loop = "closed loop"
     reply = plan["reply_bytes"]
     echo = "full echo" if reply is None else f"replies of {reply} bytes"
-    ends = {"sender": plan["client_cpu"], "responder": plan["server_cpu"]}
+    ends = {"sender": plan.get("client_cpu"), "responder": plan.get("server_cpu")}
     where = ", ".join(f"{end} on CPU {n}" for end, n in ends.items() if n is not None)
     return f"ping-pong, {loop}, {echo}" + (f", {where}" if where else "")

@@ -98,7 +98,9 @@ def test_a_run_json_of_odd_shape_does_no_harm(tmp_path):
     odd = {"workload": [1], "lab": "x", "capabilities": [None, {"state": 1}]}
     a = write_run(tmp_path / "x", 1, run=odd)
     b = write_run(tmp_path / "y", 2, run={"workload": {"plan": 3, "runs": {}}})
-    assert compare_sides(read_sides([a, b])).setup[b]
+    found = compare_sides(read_sides([a, b]))
+    assert not found.setup[b]
+    assert sum("is not as latprof writes it" in one for one in found.warnings) == 2
 
 
 def test_more_loss_is_found(tmp_path):

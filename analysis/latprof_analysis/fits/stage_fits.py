@@ -181,9 +181,14 @@ def _one_ways(
             delay = way[last] - way[first]
             # without the sender's half the size is missing, too
             missing, backwards = delay.isna() | way["size_bytes"].isna(), delay < 0
-            kept = way[~missing & ~backwards]
+            empty = way["size_bytes"] == 0
+            kept = way[~missing & ~backwards & ~empty]
             left_out = counted(
-                {"a stamp is missing": missing, "stamps run backwards": backwards}
+                {
+                    "a stamp is missing": missing,
+                    "stamps run backwards": backwards,
+                    "it has no bytes": empty,
+                }
             )
             columns = (
                 kept["size_bytes"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from latprof_analysis.fits.dispersion import fit_dispersion
@@ -75,7 +76,8 @@ def stage_dispersions(
     for (protocol, kind), rows in ways:
         cut = (packets or {}).get(str(protocol), Packets())
         arrivals = _arrivals(rows, cut)
-        whole = arrivals[~arrivals["spoilt"]]
+        # messages of no bytes, where headers are not known, space out nothing
+        whole = arrivals[~arrivals["spoilt"] & (arrivals["wire_bytes"] > 0)]
         dispersion = fit_dispersion(
             whole["train"],
             whole["arrive_ns"],
@@ -107,7 +109,9 @@ def _arrivals(rows: pd.DataFrame, packets: Packets) -> pd.DataFrame:
     rows = rows[rows["queue_ns"].notna()]
     flow = rows.groupby(list(FLOW)).ngroup()
     rows = rows.assign(flow=flow).sort_values(["flow", "queue_ns"], kind="stable")
-    rows["wire_bytes"] = packets.wire_bytes(rows["size_bytes"].to_numpy())
+    rows["wire_bytes"] = packets.wire_bytes(
+        rows["size_bytes"].to_numpy("float64", na_value=np.nan)
+    )
     rows["train"] = _trains(rows)
 
     lost = rows["read_ns"].isna() & rows["arrive_ns"].isna()

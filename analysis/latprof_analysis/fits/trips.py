@@ -80,16 +80,23 @@ def pair_round_trips(messages: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, in
     answered = nth["of"].eq(rows["of"]) & nth["kind"].eq("reply")
     pieces = answered & after["of"].eq(rows["of"]) & after["kind"].eq("reply")
     whole = rows["read_ns"].notna() & nth["read_ns"].notna()
+    whole &= rows["size_bytes"].notna() & nth["size_bytes"].notna()
+    # of no bytes there is nothing to fit, and no round trip takes no time
+    some = (rows["size_bytes"] > 0) & (nth["read_ns"] > rows["send_ns"])
+    some = some.fillna(False)
     turns = nth["send_ns"] >= rows["read_ns"]
     why = {
         "no reply before the next request": request & ~answered,
         "the reply came in several messages": request & pieces,
-        "a stamp is missing": request & answered & ~pieces & ~whole,
+        "a stamp or a size is missing": request & answered & ~pieces & ~whole,
+        "it has no bytes, or took no time": (
+            request & answered & ~pieces & whole & ~some
+        ),
         "the reply began before the request was read": (
-            request & answered & ~pieces & whole & ~turns
+            request & answered & ~pieces & whole & some & ~turns
         ),
     }
-    good = request & answered & ~pieces & whole & turns
+    good = request & answered & ~pieces & whole & some & turns
     trips = pd.DataFrame(
         {
             "size_bytes": rows["size_bytes"],

@@ -151,7 +151,7 @@ def _is_right(table: Any, wanted: list[Column], schema: Schema) -> bool:
             least = compute.min(values).as_py()
             if least is not None and least < 0:
                 return False
-        elif "" in _labels(values):
+        elif not all(0 < len(label) <= cells.LONGEST_TEXT for label in _labels(values)):
             return False
     checked = [column for column in wanted if column.name in schema.checked]
     return schema.check is None or not schema.check(_numbers(table, checked))

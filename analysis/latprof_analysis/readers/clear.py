@@ -2,8 +2,8 @@
 
     Size = 1024 bytes, Count = 10, average latency = 0.083 ms
 
-What stands between the two figures may be anything. Lines without both are
-comments, but for those that begin like one and do not end like one.
+What stands between the two figures may be anything, up to 1000 bytes. Lines without
+both are comments, but for those that begin like one and do not end like one.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from latprof_analysis.readers.lines import numbered
 from latprof_analysis.readers.result import ReadError, Samples, Skipped, samples_frame
 from latprof_analysis.readers.table import opened
 
 LATENCY = "mean round trip time of a full echo, by the wall clock"
 _LINE = re.compile(
-    rb"Size = (\d{1,18}) bytes, .*?average latency = (\d{1,12}(?:\.\d{0,30})?) ms"
+    rb"Size = (\d{1,18}) bytes, .{0,1000}?"
+    rb"average latency = (\d{1,12}(?:\.\d{0,30})?) ms"
 )
 _COUNT = re.compile(rb"[Cc]ount = (\d{1,18})\b")
 _BEGINS = re.compile(rb"Size = ")
@@ -32,7 +34,7 @@ def read_clear(path: Path) -> Samples:
     latencies: list[float] = []
     counts: list[int | None] = []
     with opened(path) as file:
-        for line, text in enumerate(file, 1):
+        for line, text in numbered(file):
             if match := _LINE.search(text):
                 sizes.append(int(match[1]))
                 latencies.append(1e6 * float(match[2]))

@@ -27,7 +27,7 @@ _LINES = (
     ("sockperf-log", re.compile(re.escape(LOG_HEADER), re.MULTILINE)),
     ("sockperf", re.compile(rb"^sockperf: ", re.MULTILINE)),
     ("tmsn", re.compile(rb"^stress perf,", re.MULTILINE)),
-    ("clear", re.compile(rb"Size = \d+ bytes, .*average latency = ")),
+    ("clear", re.compile(rb"Size = \d{1,18} bytes, .{0,1000}average latency = ")),
 )
 _BINARIES = (
     (b"\x1f\x8b", "is compressed by gzip; unpack it"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from latprof_analysis.readers.json_file import number, part, read_json
+from latprof_analysis.readers.json_file import MOST, number, part, read_json
 from latprof_analysis.readers.result import (
     ReadError,
     Samples,
@@ -94,7 +94,7 @@ def _row(trip: Any) -> dict[str, Any]:
 def _signed(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return float("nan")
-    return float(value)
+    return float(value) if abs(value) < MOST else float("nan")
 
 
 def _inner(value: Any, *names: str) -> Any:

@@ -24,6 +24,8 @@ QUOTED_LINES = 20
 _NEWLINE = 10
 # Small enough to stay in a CPU's cache.
 _CACHED_BYTES = 1 << 17
+# Of a line of a text, as other tools print them.
+LONGEST_TEXT_BYTES = 64 << 10
 
 
 class LineSource(Protocol):
@@ -61,6 +63,22 @@ class Block:
     data: bytes
     lines: NDArray[np.int64]
     counted: bool = True
+
+
+def numbered(file: LineSource) -> Iterator[tuple[int, bytes]]:
+    """Give the lines of a text, counted from 1; of one without end its beginning.
+
+    Examples
+    --------
+    >>> list(numbered(BytesIO(b"a\\nb")))
+    [(1, b'a\\n'), (2, b'b')]
+    """
+    line = 0
+    while text := file.readline(LONGEST_TEXT_BYTES):
+        line += 1
+        yield line, text
+        while text and not text.endswith(b"\n"):
+            text = file.readline(LONGEST_LINE_BYTES)
 
 
 def blocks(

@@ -30,6 +30,10 @@ RUN_TEXTS = [
     if column.kind == "text"
 ]
 _ROWS_AT_ONCE = 1 << 19
+# A message has a dozen stamps, each of them a byte at least however it is packed.
+_FEW_ROWS = 1_000_000
+# The agent's row groups have 250,000 rows, and 100 MB.
+_MOST_GROUP_BYTES = 1 << 30
 
 
 def is_parquet(path: Path) -> bool:
@@ -45,7 +49,7 @@ def is_readable(path: Path) -> bool:
         return False
     try:
         pq.read_metadata(path)
-    except (OSError, cells.arrow("").ArrowInvalid):
+    except (OSError, cells.arrow("").ArrowException):
         return False
     return True
 
@@ -56,20 +60,35 @@ def opened_parquet(path: Path) -> Iterator[Any]:
     pa, pq = cells.arrow(""), cells.arrow(".parquet")
     if pq is None:
         raise ReadError(path, "Parquet needs pyarrow; install it, or give the CSV")
+    opened(path).close()
     try:
         metadata = pq.read_metadata(path)
-    except pa.ArrowException as error:
+    except (OSError, pa.ArrowException) as error:
         raise ReadError(path, "it breaks off: no whole Parquet file") from error
-    except OSError as error:
-        raise ReadError(path, (error.strerror or str(error)).lower()) from error
-    texts = [name for name in metadata.schema.names if name in RUN_TEXTS]
+    _check_size(path, metadata)
     try:
+        texts = [name for name in metadata.schema.names if name in RUN_TEXTS]
         # texts as their numbers among the distinct ones
         with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts) as file:
             yield file
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
         why = str(error).splitlines()[0] if str(error) else "it cannot be decoded"
         raise ReadError(path, why) from error
+
+
+def _check_size(path: Path, metadata: Any) -> None:
+    """Refuse a small file that would fill the memory."""
+    size, rows = path.stat().st_size, metadata.num_rows
+    if rows > max(_FEW_ROWS, size):
+        raise ReadError(path, f"it claims {rows} rows in {size} bytes: no run's do so")
+    groups = range(metadata.num_row_groups)
+    largest = max((metadata.row_group(i).total_byte_size for i in groups), default=0)
+    if largest > _MOST_GROUP_BYTES:
+        raise ReadError(
+            path,
+            f"a row group has {largest >> 20} MiB unpacked, and at most"
+            f" {_MOST_GROUP_BYTES >> 20} are read; write smaller ones, or give the CSV",
+        )
 
 
 def read_parquet(
@@ -111,7 +130,7 @@ def _frame(path: Path, table: Any, wanted: list[Column]) -> pd.DataFrame:
         values = table[column.name]
         try:
             if column.kind == "text" and pa.types.is_dictionary(values.type):
-                values = values.cast(pa.string())
+                values = _labelled(values)
             cast = values.cast(types[column.kind])
         except pa.ArrowException as error:
             raise ReadError(
@@ -119,6 +138,20 @@ def _frame(path: Path, table: Any, wanted: list[Column]) -> pd.DataFrame:
             ) from error
         parsed[column.name] = cells.from_arrow(cast, column.kind)
     return pd.DataFrame(parsed, copy=False)
+
+
+def _labelled(values: Any) -> Any:
+    """Return texts with labels that are texts, each of them once."""
+    pa = cells.arrow("")
+    return pa.chunked_array(
+        [
+            pa.DictionaryArray.from_arrays(
+                chunk.indices.cast(pa.int32()), chunk.dictionary.cast(pa.string())
+            )
+            for chunk in values.chunks
+        ],
+        pa.dictionary(pa.int32(), pa.string()),
+    )
 
 
 def column_names(path: Path) -> list[str]:

@@ -17,15 +17,14 @@ import numpy as np
 import pandas as pd
 
 from latprof_analysis.readers import parquet
-from latprof_analysis.readers.json_file import read_json
 from latprof_analysis.readers.paths import TABLES, expand
 from latprof_analysis.readers.result import (
     BadRow,
-    ReadError,
     Samples,
     concatenated,
     samples_frame,
 )
+from latprof_analysis.readers.run_documents import read_documents
 from latprof_analysis.readers.run_schema import EXCHANGES, MESSAGES, ROUND_TRIPS
 from latprof_analysis.readers.schema import Schema
 from latprof_analysis.readers.table import Table, read_table
@@ -37,7 +36,6 @@ RTT = (
 END_TO_END = "end to end, from the message made (or sent) to read"
 RESPONSE = "response, first send of the request to last byte of the reply read"
 SCHEMAS = dict(zip(TABLES, (MESSAGES, ROUND_TRIPS, EXCHANGES), strict=True))
-_DOCUMENTS = ("run.json", "summary.json")
 
 
 @dataclass
@@ -130,23 +128,6 @@ def run_names(folders: Sequence[Path]) -> list[str]:
         name if short.count(name) == 1 else str(folder)
         for name, folder in zip(short, folders, strict=True)
     ]
-
-
-def read_documents(folder: Path, name: str, notes: list[str]) -> dict[str, Any]:
-    """Return run.json and summary.json as far as there; notes on what is not."""
-    found: dict[str, Any] = {}
-    for file in _DOCUMENTS:
-        if not (folder / file).is_file():
-            notes.append(f"{name}: {file} is missing: the run was killed")
-            continue
-        try:
-            found[file.removesuffix(".json")] = read_json(folder / file)
-        except ReadError as error:
-            notes.append(f"{name}: {error}")
-    state = found.get("run", {}).get("state")
-    if state not in (None, "done"):
-        notes.append(f"{name}: run.json says that the run is {state!s:.20}")
-    return found
 
 
 def _table(

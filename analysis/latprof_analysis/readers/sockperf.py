@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
 
+from latprof_analysis.readers.lines import numbered
 from latprof_analysis.readers.result import (
     ReadError,
     Samples,
@@ -27,7 +29,6 @@ LATENCY = "half of the round trip time, as sockperf prints it"
 LOG_HEADER = b"packet, txTime(sec), rxTime(sec), latency(usec)"
 # The log's header stands behind some thirty lines of summary.
 _HEADER_WITHIN = 1000
-_LONGEST_BYTES = 64 << 10
 _US, _SECOND = 1e3, 1e9
 
 
@@ -117,9 +118,7 @@ def _statistic(text: str) -> tuple[str, float] | None:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     with opened(path) as file:
-        line = 0
-        while raw := file.readline(_LONGEST_BYTES):
-            line += 1
+        for line, raw in numbered(file):
             yield line, raw.decode("utf-8", "replace")
 
 
@@ -159,8 +158,7 @@ def read_sockperf_log(path: Path) -> Samples:
 def _find_header(path: Path, file: BinaryIO) -> tuple[int, int | None]:
     """Return the line of the log's header, and the size that stands before it."""
     size = None
-    for line in range(1, _HEADER_WITHIN + 1):
-        raw = file.readline(_LONGEST_BYTES)
+    for line, raw in islice(numbered(file), _HEADER_WITHIN):
         if raw.strip() == LOG_HEADER:
             return line, size
         if match := _COUNTS["message_bytes"].search(raw.decode("utf-8", "replace")):

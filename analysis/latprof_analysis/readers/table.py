@@ -7,6 +7,9 @@ parsed by pyarrow where it is installed, else by pandas: the same answer.
 from __future__ import annotations
 
 import csv
+import os
+import stat
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +21,7 @@ from numpy.typing import NDArray
 
 from latprof_analysis.readers import cells
 from latprof_analysis.readers.lines import (
+    LONGEST_LINE_BYTES,
     Block,
     Layout,
     blocks,
@@ -33,6 +37,8 @@ from latprof_analysis.readers.result import (
 from latprof_analysis.readers.schema import Column, Schema, Wrong
 
 _LONGEST_HEADER_BYTES = 64 << 10
+# Of a column's name in an error.
+_SHOWN_NAME = 40
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -102,26 +108,42 @@ def completed(
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a file to read; the reason in one line where that fails."""
+    """Open a file to read; the reason in one line where that fails.
+
+    What is no file on a disk is refused, since it may never end, or never begin: a
+    FIFO, a device, a socket, and files that the kernel makes up, of 0 bytes.
+    """
     try:
-        return path.open("rb")
+        file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
     except OSError as error:
         raise ReadError(path, (error.strerror or str(error)).lower()) from error
+    status = os.fstat(file.fileno())
+    if stat.S_ISREG(status.st_mode) and status.st_size:
+        return file
+    file.close()
+    why = "is empty" if stat.S_ISREG(status.st_mode) else "is no regular file"
+    raise ReadError(path, f"it {why}")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_header(path: Path, file: BinaryIO, schema: Schema, line: int = 1) -> list[str]:
     """Return the names of a file's columns, from the line in which they stand."""
     for _ in range(line - 1):
-        file.readline()
-    raw = file.readline(_LONGEST_HEADER_BYTES)
+        file.readline(LONGEST_LINE_BYTES)
+    raw = file.readline(_LONGEST_HEADER_BYTES + 1)
     if not raw.strip():
         raise ReadError(path, "it is empty" if line == 1 else "its header is missing")
+    if len(raw) > _LONGEST_HEADER_BYTES:
+        raise ReadError(path, f"its header has more than {_LONGEST_HEADER_BYTES} bytes")
     text = raw.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace").strip()
     try:
         names = [name.strip() for name in split_fields(text, schema.delimiter)]
     except csv.Error as error:
         raise ReadError(path, f"its header has wrong quotes: {error}") from error
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
     if twice:
         raise ReadError(path, f"its header has column {shown(twice[0])} twice")
     return names
@@ -134,7 +156,8 @@ def wanted_columns(
     missing = [c.name for c in schema.columns if c.needed and c.name not in names]
     if missing:
         s = "" if len(missing) == 1 else "s"
-        has = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        has = ", ".join(name[:_SHOWN_NAME] for name in names[:8])
+        has += ", ..." if len(names) > 8 else ""
         raise ReadError(path, f"column{s} {', '.join(missing)} missing; it has {has}")
     return [
         column

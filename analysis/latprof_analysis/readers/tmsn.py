@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from latprof_analysis.readers.lines import numbered
 from latprof_analysis.readers.result import (
     ReadError,
     Samples,
@@ -60,7 +61,7 @@ def read_tmsn(path: Path) -> Samples:
     rows: list[Row] = []
     run = test = 0
     with opened(path) as file:
-        for line, raw in enumerate(file, 1):
+        for line, raw in numbered(file):
             if raw.startswith(b"load_size"):
                 run += 1
             elif raw.startswith(b"start new test"):

@@ -10,7 +10,8 @@ from latprof_analysis.readers.detection import detect
 from latprof_analysis.readers.paths import TABLES, expand
 from latprof_analysis.readers.pieces import Piece, pieces_of
 from latprof_analysis.readers.result import ReadError
-from latprof_analysis.readers.run_folder import read_documents, run_names, table_file
+from latprof_analysis.readers.run_documents import read_documents
+from latprof_analysis.readers.run_folder import run_names, table_file
 from latprof_analysis.scans.drawn import EVEN_ROWS, STRETCH_ROWS
 from latprof_analysis.scans.scan_part import Task
 

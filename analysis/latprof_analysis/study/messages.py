@@ -95,7 +95,7 @@ def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
 def _kind(
     rows: pd.DataFrame, near: pd.DataFrame, every: int, thorough: bool
 ) -> dict[str, Any]:
-    whole = rows[rows["end_to_end_ns"].notna()]
+    whole = rows[rows["end_to_end_ns"].notna() & rows["size_bytes"].notna()]
     times = floats(whole["end_to_end_ns"])
     size, alike = _most_frequent(near)
     tail = findings.tail(times, whole["size_bytes"])

@@ -99,7 +99,10 @@ def study_runs(
 def _workload(run: Mapping[str, Any]) -> Any:
     """What was run, where run.json is whole in that."""
     found = run.get("workload") or {}
-    return found if {"plan", "command"} <= found.keys() else None
+    if not {"plan", "command"} <= found.keys():
+        return None
+    told = found["plan"] or any(found["command"])
+    return found if told or (found.get("attached") and "runs" in found) else None
 
 
 def _every(thinned: dict[str, Any]) -> int:
