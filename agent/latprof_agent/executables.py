@@ -15,7 +15,9 @@ def _folders() -> Iterator[Path]:
     if named := os.environ.get("LATPROF_BIN"):
         yield Path(named)
     yield Path(sys.executable).parent
-    yield from map(Path, os.environ.get("PATH", "").split(os.pathsep))
+    folders = map(Path, os.environ.get("PATH", "").split(os.pathsep))
+    # an empty one is the working directory, which may be anybody's
+    yield from (folder for folder in folders if folder.is_absolute())
     # last: to look for it takes long
     build = Path(__file__).parents[2] / "build"
     yield from sorted(build.glob("*/agent/native/*"))
