@@ -2,6 +2,7 @@
 
 PYTHON ?= /usr/bin/python3
 KERNELS ?= 6.1 6.12
+SECONDS ?= 300
 
 VENV := .venv
 BUILD := build/dev
@@ -17,7 +18,7 @@ BPF_FLAGS := -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) \
 	-I/usr/include/$(shell gcc -print-multiarch 2>/dev/null)
 
 .DELETE_ON_ERROR:
-.PHONY: help build test lint format bench test-vm clean
+.PHONY: help build test lint format fuzz bench test-vm clean
 .PHONY: lint-python lint-c lint-scripts lint-spelling
 
 help: ## show this list
@@ -63,6 +64,9 @@ format: $(VENV)/ready ## rewrite Python and C in the project's format
 	$(VENV)/bin/ruff check --fix --exit-zero --quiet
 	$(VENV)/bin/ruff format
 	$(VENV)/bin/clang-format -i $(C_SOURCES)
+
+fuzz: build ## fuzz what reads files of others, e.g. SECONDS=3600
+	$(VENV)/bin/python tests/fuzz $(SECONDS)
 
 bench: ## measure the speed of an installed latprof (as root)
 	$(AS_ROOT) packaging/latprof install

@@ -6,6 +6,7 @@ import argparse
 import builtins
 import json
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from latprof_analysis.fits.fit import fit_round_trips
 from latprof_analysis.readers.result import Samples, samples_frame
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.html import html_page
+from latprof_analysis.report.markdown import _plain
 from latprof_analysis.report.parts import Fold, Missing, Part, Report
 from latprof_analysis.report.write import write_csv, write_report
 from latprof_analysis.study import Study
 from latprof_analysis.study.samples import study_samples
+from markdown_it import MarkdownIt
 from studies import messages, study
 
 DATA = Path(__file__).parents[1] / "data"
@@ -138,6 +141,31 @@ def test_markdown_has_no_markup_from_the_files(tmp_path: Path) -> None:
     assert "<script" not in text
     assert "\n# b" not in text
     assert not re.search(r"(?<!\\)\[x", text)
+
+
+@pytest.mark.parametrize(
+    "name", ["- a", "+ a", "1. a", "12) a", "    a", "===", "> a", "# a", "---"]
+)
+def test_a_name_begins_no_list_or_title_of_markdown(tmp_path: Path, name: str) -> None:
+    html = MarkdownIt().render(_plain(name))
+    assert re.fullmatch(r"<p>[^<]*</p>\n", html)
+    assert unescape(html[3:-5]) == name.strip()
+
+
+@pytest.mark.parametrize(
+    "name", ["http://a.example/", "see https://a.example", "www.a.example", "a@b.c"]
+)
+def test_a_name_is_no_link_of_markdown(name: str) -> None:
+    assert not re.search(r"://|www\.|@", _plain(name))
+    html = MarkdownIt().render(_plain(name))
+    assert unescape(html[3:-5]) == name
+
+
+def test_typst_in_names_is_text(tmp_path: Path) -> None:
+    hostile = '#panic("x") $x$ *b* @ref <label> \\ #eval("1") `r` ] #] "'
+    found = Study({"notes": [hostile], "warnings": [hostile]}, messages(0))
+    write_report(build_report(found, hostile), tmp_path / "a.pdf", "pdf")
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_each_figures_table_is_written_as_csv(whole: Report, tmp_path: Path) -> None:

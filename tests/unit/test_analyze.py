@@ -244,6 +244,20 @@ def test_a_run_json_of_a_stranger_costs_the_fit_only(tmp_path, capsys, text):
     assert found["notes"]
 
 
+@pytest.mark.parametrize("size", ["0", ""])
+@pytest.mark.parametrize("more", [(), ("--all",)])
+def test_messages_of_no_size_are_in_no_fit(tmp_path, capsys, size, more):
+    rows = write_run(tmp_path / "run").astype({"size_bytes": object})
+    rows.loc[rows.index % 3 == 0, "size_bytes"] = size
+    rows.to_csv(tmp_path / "run" / "messages.csv", index=False)
+    trips = pd.read_csv(tmp_path / "run" / "round_trips.csv")
+    trips.loc[::3, "size_bytes"] = 0
+    trips.loc[1::3, "rtt_ns"] = 0
+    trips.to_csv(tmp_path / "run" / "round_trips.csv", index=False)
+    assert cli.main(["analyze", str(tmp_path / "run"), *more]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_markup_and_control_characters_in_names_are_shown_as_they_are(tmp_path, capsys):
     folder = tmp_path / "[red]run\x1b[31m"
     write_run(folder, host="<script>[/]\x07")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import socket
 import subprocess
@@ -199,3 +200,26 @@ def test_what_is_no_file_in_a_run_folder_does_not_hang(tmp_path, capsys, make, n
     status = run_program(OFFLINE, VERSION, ["analyze", str(folder)])
     told = capsys.readouterr()
     assert (status, told.err.count("\n")) in ((0, 0), (1, 1))
+
+
+@pytest.mark.parametrize(
+    "name", ["messages.csv", "round_trips.csv", "messages.parquet", "run.json"]
+)
+def test_what_is_packed_is_unpacked_by_nobody(tmp_path, capsys, name):
+    folder = tmp_path / "run"
+    write_run(folder)
+    packed = gzip.compress(b"protocol,kind,size_bytes\n" + bytes(64 << 20))
+    (folder / name.replace("parquet", "csv")).unlink()  # which is read else
+    (folder / name).write_bytes(packed)
+    status = run_program(OFFLINE, VERSION, ["analyze", str(folder)])
+    told = capsys.readouterr()
+    # what describes a run is left out, and a note says so
+    assert status == (0 if name.endswith("json") else 1)
+    assert "is compressed by gzip; unpack it" in told.out + told.err
+
+
+def test_a_packed_csv_is_refused_also_by_its_columns(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(gzip.compress(b"rtt\n1\n"))
+    with pytest.raises(ReadError, match="is compressed by gzip; unpack it"):
+        read(path, latency_column="rtt", unit="ms")

@@ -29,13 +29,6 @@ _LINES = (
     ("tmsn", re.compile(rb"^stress perf,", re.MULTILINE)),
     ("clear", re.compile(rb"Size = \d{1,18} bytes, .{0,1000}average latency = ")),
 )
-_BINARIES = (
-    (b"\x1f\x8b", "is compressed by gzip; unpack it"),
-    (b"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it"),
-    (b"PK\x03\x04", "is a zip archive; unpack it"),
-    (b"\xff\xfe", "is UTF-16; save it as UTF-8"),
-    (b"\xfe\xff", "is UTF-16; save it as UTF-8"),
-)
 FORMATS = (
     "run",
     "messages",
@@ -76,9 +69,6 @@ def detect(path: Path | str) -> str:
         raise ReadError(path, "it is empty")
     if start.startswith(parquet.MAGIC):
         return _by_columns(path, parquet.column_names(path))
-    for magic, why in _BINARIES:
-        if start.startswith(magic):
-            raise ReadError(path, f"it {why}")
     if start.lstrip()[:1] in b"{[":
         return _by_keys(path, read_json(path))
     return _by_text(path, start)

@@ -12,6 +12,7 @@ import stat
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,6 +38,13 @@ from latprof_analysis.readers.result import (
 from latprof_analysis.readers.schema import Column, Schema, Wrong
 
 _LONGEST_HEADER_BYTES = 64 << 10
+_PACKED = (
+    (b"\x1f\x8b", "is compressed by gzip; unpack it"),
+    (b"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it"),
+    (b"PK\x03\x04", "is a zip archive; unpack it"),
+    (b"\xff\xfe", "is UTF-16; save it as UTF-8"),
+    (b"\xfe\xff", "is UTF-16; save it as UTF-8"),
+)
 # Of a column's name in an error.
 _SHOWN_NAME = 40
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -111,18 +119,27 @@ def opened(path: Path) -> BinaryIO:
     """Open a file to read; the reason in one line where that fails.
 
     What is no file on a disk is refused, since it may never end, or never begin: a
-    FIFO, a device, a socket, and files that the kernel makes up, of 0 bytes.
+    FIFO, a device, a socket, and files that the kernel makes up, of 0 bytes. So is
+    what must be unpacked first.
     """
     try:
         file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
     except OSError as error:
         raise ReadError(path, (error.strerror or str(error)).lower()) from error
+    if why := _why_unreadable(file):
+        file.close()
+        raise ReadError(path, f"it {why}")
+    return file
+
+
+def _why_unreadable(file: BufferedReader) -> str | None:
     status = os.fstat(file.fileno())
-    if stat.S_ISREG(status.st_mode) and status.st_size:
-        return file
-    file.close()
-    why = "is empty" if stat.S_ISREG(status.st_mode) else "is no regular file"
-    raise ReadError(path, f"it {why}")
+    if not stat.S_ISREG(status.st_mode):
+        return "is no regular file"
+    if not status.st_size:
+        return "is empty"
+    start = file.peek(4)
+    return next((why for magic, why in _PACKED if start.startswith(magic)), None)
 
 
 def _without_waiting(path: str, flags: int) -> int:

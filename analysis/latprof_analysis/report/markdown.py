@@ -23,6 +23,10 @@ from latprof_analysis.report.vega import svg
 _WIDTH = 720
 # What Markdown or the HTML in it would read as more than a letter.
 _MARKUP = re.compile(r"([\\`*_\[\]|#~!])")
+# What begins a list or underlines a title, where it begins a line.
+_BEGINNING = re.compile(r"^(\s*\d*)([-+=.)])")
+# What GitHub makes a link of by itself.
+_LINK = re.compile(r"(?<=[a-z]):(?=//)|(?<=www)\.|@", re.IGNORECASE)
 
 
 def write_markdown(report: Report, out: Path) -> list[Path]:
@@ -53,7 +57,9 @@ def _plain(text: str) -> str:
     >>> _plain("send_queue <b>")
     'send\\\\_queue &lt;b&gt;'
     """
-    return _MARKUP.sub(r"\\\1", escape(text, quote=False).replace("\n", " "))
+    line = _MARKUP.sub(r"\\\1", escape(text, quote=False).replace("\n", " "))
+    line = _BEGINNING.sub(r"\1\\\2", line.lstrip())
+    return _LINK.sub(lambda found: f"&#{ord(found[0])};", line)
 
 
 def _part(part: Part, folder: Path, written: list[Path]) -> list[str]:
