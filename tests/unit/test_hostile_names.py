@@ -56,7 +56,7 @@ def renamed(path, columns):
 @pytest.fixture
 def run(tmp_path):
     """A run folder whose every name is hostile, its own included."""
-    folder = tmp_path / NAME.replace("/", "")
+    folder = tmp_path / (NAME.replace("/", "") + "\udcff")  # a byte that is no UTF-8
     write_run(folder)
     texts = ["way", "sender_comm", "reader_comm", "source_address", "kind"]
     renamed(folder / "messages.csv", texts)

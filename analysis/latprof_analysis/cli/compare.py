@@ -195,7 +195,7 @@ def _write_csv(described: dict[str, Any], path: Path) -> None:
     from latprof_analysis.comparison.table import write_csv
 
     try:
-        with path.open("w", newline="") as file:
+        with path.open("w", newline="", encoding="utf-8", errors="replace") as file:
             write_csv(described, file)
     except OSError as error:
         raise LatprofError(f"cannot write {path}: {error.strerror}") from error

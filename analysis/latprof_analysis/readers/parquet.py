@@ -48,8 +48,9 @@ def is_readable(path: Path) -> bool:
     if pq is None:
         return False
     try:
-        pq.read_metadata(path)
-    except (OSError, cells.arrow("").ArrowException):
+        with opened(path) as file:
+            pq.read_metadata(file)
+    except (ReadError, OSError, cells.arrow("").ArrowException):
         return False
     return True
 
@@ -60,20 +61,21 @@ def opened_parquet(path: Path) -> Iterator[Any]:
     pa, pq = cells.arrow(""), cells.arrow(".parquet")
     if pq is None:
         raise ReadError(path, "Parquet needs pyarrow; install it, or give the CSV")
-    opened(path).close()
-    try:
-        metadata = pq.read_metadata(path)
-    except (OSError, pa.ArrowException) as error:
-        raise ReadError(path, "it breaks off: no whole Parquet file") from error
-    _check_size(path, metadata)
-    try:
-        texts = [name for name in metadata.schema.names if name in RUN_TEXTS]
-        # texts as their numbers among the distinct ones
-        with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts) as file:
-            yield file
-    except (OSError, pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
-        why = str(error).splitlines()[0] if str(error) else "it cannot be decoded"
-        raise ReadError(path, why) from error
+    # not by its name, which pyarrow takes in UTF-8 only
+    with opened(path) as raw:
+        try:
+            metadata = pq.read_metadata(raw)
+        except (OSError, pa.ArrowException) as error:
+            raise ReadError(path, "it breaks off: no whole Parquet file") from error
+        _check_size(path, metadata)
+        try:
+            texts = [name for name in metadata.schema.names if name in RUN_TEXTS]
+            # texts as their numbers among the distinct ones
+            with pq.ParquetFile(raw, metadata=metadata, read_dictionary=texts) as file:
+                yield file
+        except (OSError, pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
+            why = str(error).splitlines()[0] if str(error) else "it cannot be decoded"
+            raise ReadError(path, why) from error
 
 
 def _check_size(path: Path, metadata: Any) -> None:

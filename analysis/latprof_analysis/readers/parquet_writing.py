@@ -131,8 +131,9 @@ def _types(path: Path, schema: Schema) -> dict[str, Any]:
 def _groups(path: Path, types: dict[str, Any], schema: Schema) -> Iterator[Any]:
     """Read the rows as they stand, a row group at a time."""
     csv, pa = cells.arrow(".csv"), cells.arrow("")
+    file = opened(path)  # by its name only where that is UTF-8
     reader = csv.open_csv(
-        path,
+        file,
         read_options=csv.ReadOptions(
             column_names=list(types), skip_rows=1, block_size=_BLOCK_BYTES
         ),
@@ -143,7 +144,7 @@ def _groups(path: Path, types: dict[str, Any], schema: Schema) -> Iterator[Any]:
     )
     names = [name for name in types if schema.guarded and name in RUN_TEXTS]
     waiting = pa.schema(types.items()).empty_table()
-    with reader:
+    with file, reader:
         for batch in reader:
             found = _bare(pa.Table.from_batches([batch]), names)
             waiting = pa.concat_tables([waiting, found])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +11,17 @@ from latprof_analysis.readers.result import ReadError
 
 TABLES = ("messages", "round_trips", "exchanges")
 TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
+
+
+def text_of(path: Path | str) -> str:
+    """Return a path as text: a byte that is no UTF-8 becomes U+FFFD.
+
+    Examples
+    --------
+    >>> text_of("run\\udcff")
+    'run\ufffd'
+    """
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def is_run_folder(path: Path) -> bool:

@@ -154,7 +154,12 @@ def samples_frame(length: int, source: Any, **columns: Any) -> pd.DataFrame:
     1  ping          64      3000.0      each      1
     """
     given = {"statistic": "each", "count": 1, "lost": False, **columns}
-    given["source"] = source
+    # a path may have bytes that are no UTF-8
+    given["source"] = (
+        source.encode("utf-8", "replace").decode()
+        if isinstance(source, str)
+        else source
+    )
     index = pd.RangeIndex(length)
     frame = pd.DataFrame(index=index)
     for name in FRAME_COLUMNS:

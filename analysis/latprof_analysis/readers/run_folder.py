@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from latprof_analysis.readers import parquet
-from latprof_analysis.readers.paths import TABLES, expand
+from latprof_analysis.readers.paths import TABLES, expand, text_of
 from latprof_analysis.readers.result import (
     BadRow,
     Samples,
@@ -123,9 +123,9 @@ def run_names(folders: Sequence[Path]) -> list[str]:
     >>> run_names([Path("a/1"), Path("a/2"), Path("b/2")])
     ['1', 'a/2', 'b/2']
     """
-    short = [folder.name or str(folder) for folder in folders]
+    short = [text_of(folder.name or folder) for folder in folders]
     return [
-        name if short.count(name) == 1 else str(folder)
+        name if short.count(name) == 1 else text_of(folder)
         for name, folder in zip(short, folders, strict=True)
     ]
 
@@ -227,5 +227,5 @@ def _alone(path: Path, table: str) -> Samples:
         else:
             read = read_table(path, schema)
         _note(runs, path.name, name, read)
-        setattr(runs, name, _with_run(read.frame, str(path)))
+        setattr(runs, name, _with_run(read.frame, text_of(path)))
     return runs.samples()
