@@ -16,9 +16,14 @@ BYTES = 64
 
 
 @pytest.fixture
-def capture(make_lab):
+def lab(make_lab):
+    """Two ends."""
+    return make_lab()
+
+
+@pytest.fixture
+def capture(lab):
     """Probes with rings of one page that nobody drains; a pair to send over."""
-    lab = make_lab()
     client, server = tcp_pair(lab)
     watched = Filter(netns=(lab.a_inode, lab.b_inode), protocols=("tcp",))
     found = capabilities(("tcp",))
@@ -36,6 +41,12 @@ def pass_messages(count, client, server):
     for _ in range(count):
         client.send(bytes(BYTES))
         server.recv(BYTES)
+
+
+def ports_of(flows):
+    """From where to where, of each announcement."""
+    columns = flows["source_port"].tolist(), flows["destination_port"].tolist()
+    return list(zip(*columns, strict=True))
 
 
 def drained(capture):
@@ -69,3 +80,26 @@ def test_a_drained_ring_goes_round_without_a_loss(capture):
         ends = np.concatenate([batch[ring]["end"] for batch in batches])
         assert ends.tolist() == [BYTES * (i + 1) for i in range(600)]
         assert capture.counters()[f"lost_{ring}"] == 0
+
+
+def test_a_flow_that_found_no_room_is_announced_with_its_next_message(lab, capture):
+    capture, *_ = capture
+    pairs = [tcp_pair(lab) for _ in range(60)]
+    ports = {(c.getsockname()[1], s.getsockname()[1]) for c, s in pairs}
+    batches = []
+    for _ in range(2):
+        for i, (client, server) in enumerate(pairs):
+            pass_messages(1, client, server)
+            if batches and i % 5 == 0:
+                batches.append(drained(capture))
+        batches.append(drained(capture))
+    for pair in pairs:
+        for end in pair:
+            end.close()
+    told_first = ports & set(ports_of(batches[0]["flows"]))
+    assert 0 < len(told_first) < len(ports) / 2
+    assert capture.counters()["lost_flows"] > 0
+    flows = np.concatenate([batch["flows"] for batch in batches])
+    for side in (1, 2):  # the sender's and the receiver's: once each
+        told = ports_of(flows[flows["side"] == side])
+        assert sorted(told) == sorted(ports)

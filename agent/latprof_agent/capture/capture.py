@@ -15,7 +15,7 @@ from latprof_agent.capture.rings import (
     Batch,
     Heap,
     bytes_of_ring,
-    main_ring_bytes,
+    large_ring_bytes,
 )
 from latprof_agent.errors import CaptureError
 from latprof_agent.probes.catalogue import (
@@ -63,7 +63,7 @@ class Capture:
         self._attachment = Attachment(self._drain, capabilities)
         self.cost = ProbeCost(self._drain, self._attachment.programs)
         with self._closed_on_error():
-            self._load(watched, ring_bytes or main_ring_bytes(os.cpu_count() or 1))
+            self._load(watched, ring_bytes or large_ring_bytes(os.cpu_count() or 1))
 
     def _load(self, watched: Filter, ring_bytes: int) -> None:
         try:

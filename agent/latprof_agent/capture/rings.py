@@ -10,30 +10,32 @@ from numpy.typing import NDArray
 Records = np.ndarray[Any, np.dtype[Any]]
 Batch = dict[str, Records]
 
-# Both halves of every message pass through these two. A ring that fits into a
-# CPU's cache costs a ping-pong 0.5 us less than one of 16 MB.
-MAIN_RINGS = ("sent_messages", "received_ranges")
-# Each connection tells of itself and of its devices four times: here is room for
-# 3,600 of them within what a busy machine leaves between two drains.
-FLOW_RINGS = ("flows", "path_devices")
+# Both halves of every message pass through the first two; a ring of them that fits
+# into a CPU's cache costs a ping-pong 0.5 us less than one of 16 MB. What a message's
+# addresses are passes through the others, for short connections as often: each tells
+# of itself at both ends and both ways, and of its device each way.
+LARGE_RINGS = ("sent_messages", "received_ranges", "flows", "path_devices")
+LARGE_RING_BYTES = 1 << 22
+ALL_RINGS_BYTES = 1 << 29  # for all CPUs together, so that large hosts stay modest
 SMALL_RING_BYTES = 1 << 18
-FLOW_RING_BYTES = 1 << 20
-MAIN_RING_BYTES = 1 << 22
-ALL_RINGS_BYTES = 1 << 28  # for all CPUs together, so that large hosts stay modest
+SMALL_RING_SHARE = LARGE_RING_BYTES // SMALL_RING_BYTES
 HEAP_RECORDS = 1 << 10
 
 
-def main_ring_bytes(cpus: int) -> int:
-    """Bytes for each CPU's main ring: a power of two within the budget."""
-    share = ALL_RINGS_BYTES // (len(MAIN_RINGS) * cpus)
-    return max(SMALL_RING_BYTES, min(MAIN_RING_BYTES, 1 << share.bit_length() - 1))
+def large_ring_bytes(cpus: int) -> int:
+    """Bytes for each CPU's large rings: a power of two within the budget."""
+    share = ALL_RINGS_BYTES // (len(LARGE_RINGS) * cpus)
+    return max(SMALL_RING_BYTES, min(LARGE_RING_BYTES, 1 << share.bit_length() - 1))
 
 
-def bytes_of_ring(ring: str, main_bytes: int) -> int:
-    """Bytes of one CPU's ring, of main rings of so many."""
-    if ring in MAIN_RINGS:
-        return main_bytes
-    return FLOW_RING_BYTES if ring in FLOW_RINGS else SMALL_RING_BYTES
+def bytes_of_ring(ring: str, large_bytes: int) -> int:
+    """Bytes of one CPU's ring, where a large one has so many.
+
+    All grow with it, so that whoever is told of a full ring can make it larger.
+    """
+    if ring in LARGE_RINGS:
+        return large_bytes
+    return max(min(large_bytes, SMALL_RING_BYTES), large_bytes // SMALL_RING_SHARE)
 
 
 def as_bytes(records: Records) -> NDArray[Any]:

@@ -380,7 +380,9 @@ def _add_output(group: Any) -> None:
         "--ring-bytes",
         type=units.ring_bytes,
         metavar="BYTES",
-        help="ring buffer of each CPU, a power of two (default: 4 MiB)",
+        help="ring buffers of each CPU, a power of two: so many bytes for each of "
+        "messages' halves, flows and devices, and a sixteenth for the rest "
+        "(default: 4 MiB, less with more than 32 CPUs)",
     )
     group.add_argument(
         "--no-probes",

@@ -102,7 +102,7 @@ def warnings_of(summary: dict[str, Any]) -> list[str]:
     """What a reader must know before trusting a summary; nothing where all is well."""
     found = [
         f"lost {n} records of {ring.replace('_', ' ')}: their ring buffer was full, so "
-        "rows are missing or incomplete; use a larger --ring-bytes"
+        "rows may be missing or incomplete; use a larger --ring-bytes"
         for ring, n in summary["lost_records"].items()
         if n
     ]

@@ -1,0 +1,51 @@
+"""How large the probes' rings are: by default, on large hosts, and when asked for."""
+
+from __future__ import annotations
+
+import pytest
+from latprof_agent.capture.rings import bytes_of_ring, large_ring_bytes
+from latprof_agent.probes.layout import layout_of
+
+RINGS = layout_of().rings
+SEQUENCE_BYTES = 8  # before each record, see bpf/ring.bpf.h
+MIB = 1 << 20
+
+
+def slots(ring: str, large_bytes: int) -> int:
+    """Of one CPU: a power of two."""
+    slot_bytes = SEQUENCE_BYTES + RINGS[ring].itemsize
+    return 1 << (bytes_of_ring(ring, large_bytes) // slot_bytes).bit_length() - 1
+
+
+def memory_bytes(large_bytes: int) -> int:
+    """Of all rings of one CPU."""
+    return sum(
+        slots(ring, large_bytes) * (SEQUENCE_BYTES + RINGS[ring].itemsize)
+        for ring in RINGS
+    )
+
+
+@pytest.mark.parametrize("ring", RINGS)
+def test_a_larger_size_makes_every_ring_larger(ring):
+    """What a warning of a full ring says to do helps, whichever ring it was."""
+    default = large_ring_bytes(cpus=2)
+    assert slots(ring, 2 * default) == 2 * slots(ring, default)
+    assert slots(ring, 16 * default) == 16 * slots(ring, default)
+
+
+@pytest.mark.parametrize("ring", RINGS)
+def test_the_smallest_size_leaves_every_ring_room(ring):
+    margin = 16  # for interrupts, see bpf/ring.bpf.h
+    assert slots(ring, 4096) > margin
+
+
+def test_flows_and_devices_have_as_many_slots_as_messages():
+    assert {slots(ring, large_ring_bytes(2)) for ring in ("flows", "path_devices")} == {
+        slots("sent_messages", large_ring_bytes(2))
+    }
+
+
+def test_the_memory_is_what_is_said_of_it():
+    assert round(memory_bytes(large_ring_bytes(2)) / 1e6, 1) == 11.4
+    for cpus in (1, 8, 32, 33, 64, 256):
+        assert cpus * memory_bytes(large_ring_bytes(cpus)) < 700 * MIB
