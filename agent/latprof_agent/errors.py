@@ -11,9 +11,9 @@ LatprofError      one line for the user, exit code 1
 
 from __future__ import annotations
 
-from latprof_analysis.errors import LatprofError, UsageError
+from latprof_analysis.errors import LatprofError, UsageError, refusals_told, remedy
 
-__all__ = ["LatprofError", "UsageError"]
+__all__ = ["LatprofError", "UsageError", "refusals_told", "remedy"]
 
 
 class LabError(LatprofError):

@@ -1,4 +1,4 @@
-"""Signals that must not cut a piece of work in half."""
+"""Signals that must not cut a piece of work in half: `_ENDING`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from types import FrameType
 
 from latprof_agent.errors import InterruptedRun
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# the last comes where `ulimit -t` is reached, and then each second
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 
 
 @contextmanager
 def signals_deferred() -> Iterator[None]:
-    """Let SIGINT, SIGTERM and SIGHUP wait until the end of the block.
+    """Let them wait until the end of the block.
 
     Only the main thread is interrupted by signals, so elsewhere it does nothing.
     """
@@ -67,7 +68,7 @@ def signals_as_exit() -> Iterator[None]:
 
 @dataclass
 class Interrupt:
-    """Set by the first Ctrl-C, SIGTERM or SIGHUP; the second ends at once."""
+    """Set by the first of them; the second ends at once."""
 
     seen: bool = False
 

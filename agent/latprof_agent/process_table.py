@@ -1,7 +1,8 @@
-"""What /proc/PID/stat tells of processes: whose children they are, and more."""
+"""What is told of processes: by /proc/PID/stat, and by the status they end with."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -27,3 +28,22 @@ def processes_below(pids: set[int], proc: Path = PROC) -> set[int]:
         fresh = {pid for pid, parent in parents.items() if parent in fresh} - found
         found |= fresh
     return found - pids
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether somebody stopped the process, as by SIGSTOP."""
+    return stat_fields(pid)[:1] == ["T"]
+
+
+def how_it_ended(status: int) -> str:
+    """Say an exit status as of Popen: below 0 it is of a signal.
+
+    Examples
+    --------
+    >>> how_it_ended(-9), how_it_ended(3)
+    ('signal 9 (SIGKILL)', 'status 3')
+    """
+    if status >= 0:
+        return f"status {status}"
+    names = {int(number): number.name for number in signal.Signals}
+    return f"signal {-status} ({names.get(-status, 'real-time')})"

@@ -25,7 +25,7 @@ from latprof_agent.lab.control_group import ControlGroup
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.processes import ProcessId
 from latprof_agent.lab.registry import Registration, clean_dead_labs
-from latprof_agent.process_table import processes_below
+from latprof_agent.process_table import how_it_ended, processes_below
 
 READY_SECONDS = 10.0  # for a server to listen
 END_SECONDS = 5.0  # between asking a command to end and ending it
@@ -62,12 +62,6 @@ def _can_run(word: str, user: User | None) -> bool:
 def _register() -> Registration:
     clean_dead_labs()
     return Registration(secrets.token_hex(4))
-
-
-def _how_it_ended(status: int) -> str:
-    if status < 0:
-        return f"signal {-status} ({signal.Signals(-status).name})"
-    return f"status {status}"
 
 
 class Command:
@@ -162,7 +156,7 @@ class Command:
             status = server.poll()
             if status is not None:
                 raise WorkloadError(
-                    f"the server ended with {_how_it_ended(status)} before it "
+                    f"the server ended with {how_it_ended(status)} before it "
                     f"listened: {shlex.join(self._server_words)}; "
                     f"{self._as_whom()}see what it said above"
                 )
@@ -205,7 +199,7 @@ class Command:
         self.result["status"] = status
         if status and self._asked_to_end is None:
             raise WorkloadError(
-                f"the command ended with {_how_it_ended(status)}: "
+                f"the command ended with {how_it_ended(status)}: "
                 f"{shlex.join(self._words)}; {self._as_whom()}"
                 "what was recorded until then is kept"
             )

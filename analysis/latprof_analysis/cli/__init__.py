@@ -12,14 +12,17 @@ OFFLINE = {
     "analyze": Subcommand(
         "say what run folders and other tools' files hold: stages, fit, tails, loss",
         "latprof_analysis.cli.analyze",
+        address_space_mib=1024,
     ),
     "compare": Subcommand(
         "say what changed from a baseline, and how surely",
         "latprof_analysis.cli.compare",
+        address_space_mib=1024,
     ),
     "report": Subcommand(
         "make a page of what was found, or a PDF, Markdown or picture",
         "latprof_analysis.cli.report",
+        address_space_mib=2048,
     ),
     "completion": Subcommand(
         "print what lets a shell complete latprof's options",

@@ -11,7 +11,7 @@ from latprof_analysis.cli import units
 from latprof_analysis.cli.analyze import check_csv_options
 from latprof_analysis.cli.program import did_you_mean
 from latprof_analysis.cli.say import say_json
-from latprof_analysis.errors import LatprofError, UsageError
+from latprof_analysis.errors import LatprofError, UsageError, remedy
 
 if TYPE_CHECKING:
     from latprof_analysis.comparison import Comparison, Side
@@ -198,7 +198,8 @@ def _write_csv(described: dict[str, Any], path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8", errors="replace") as file:
             write_csv(described, file)
     except OSError as error:
-        raise LatprofError(f"cannot write {path}: {error.strerror}") from error
+        why = f"{error.strerror}; {remedy(error.errno, 'name another file')}"
+        raise LatprofError(f"cannot write {path}: {why}") from error
 
 
 def _print(described: dict[str, Any], options: argparse.Namespace) -> None:

@@ -7,17 +7,24 @@ the wanted one is loaded, so that `--help` needs neither numpy nor pandas.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Any, NoReturn
 
+from latprof_analysis.cli.process import (
+    check_limits,
+    keep_blas_small,
+    open_standard_streams,
+)
 from latprof_analysis.cli.say import say_error
-from latprof_analysis.errors import LatprofError
+from latprof_analysis.errors import REFUSALS, LatprofError, refused
 
 DESCRIPTION = (
     "Where did my message spend its time? Per message, per stage, in nanoseconds, "
@@ -25,12 +32,16 @@ DESCRIPTION = (
 )
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 @dataclass(frozen=True)
 class Subcommand:
-    """What it does, and the module that does it."""
+    """What it does, the module that does it, and the room that its libraries take."""
 
     what: str
     module: str
+    address_space_mib: int = 512
 
 
 class _Parser(argparse.ArgumentParser):
@@ -133,24 +144,58 @@ def run_program(
     version: str,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Run one subcommand; returns the exit status."""
+    """Run one subcommand; returns the exit status.
+
+    Expected failures, and what the system refuses, are one line; a bug is a traceback.
+    """
+    open_standard_streams()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # as ASCII, where that is all
     words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(subcommands, version, words)
+    except LatprofError as error:
+        return _complain(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _complain(
+            "interrupted: ended without a summary; what was written is kept"
+        )
+    except BrokenPipeError:
+        _output_fails()  # its reader is gone: nothing is left to say
+        return 1
+    except REFUSALS as error:
+        full = isinstance(error, OSError) and error.errno in _FULL
+        what = "write the output" if _output_fails() or full else "go on"
+        return _complain(str(refused(f"cannot {what}", error)))
+
+
+def _run(subcommands: dict[str, Subcommand], version: str, words: list[str]) -> int:
     wanted = [word for word in words if word in subcommands][:1]
+    for name in wanted:
+        check_limits(subcommands[name].address_space_mib << 20)
+        keep_blas_small()
     try:
         options = _options(build_parser(subcommands, version, wanted), words)
         status = int(options.run(options))
+    except SystemExit:  # --help and the like
         sys.stdout.flush()
-    except LatprofError as error:
-        say_error(str(error))
-        return error.exit_code
-    except KeyboardInterrupt:
-        text = "interrupted: ended without a summary; what was written is kept"
-        say_error(text)
-        return 1
-    except BrokenPipeError:
-        # the reader of our output is gone: nothing is left to say
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        raise
+    sys.stdout.flush()
     return status
+
+
+def _complain(text: str, status: int = 1) -> int:
+    _output_fails()  # or Python would say so at its end, at length
+    with suppress(OSError):
+        say_error(text)
+    return status
+
+
+def _output_fails() -> bool:
+    """Whether what was printed cannot be written: then it is let go."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False

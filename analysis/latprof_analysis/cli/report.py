@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from latprof_analysis.cli.analyze import add_input_options, read_study
 from latprof_analysis.cli.say import say, say_json
-from latprof_analysis.errors import LatprofError, UsageError
+from latprof_analysis.errors import LatprofError, UsageError, remedy
 
 if TYPE_CHECKING:
     from latprof_analysis.report.parts import Report
@@ -59,7 +59,8 @@ def run(options: argparse.Namespace) -> int:
             written += write_csv(report, options.csv)
     except OSError as error:
         path = error.filename or out
-        raise LatprofError(f"cannot write {path}: {error.strerror}") from error
+        why = f"{error.strerror}; {remedy(error.errno, 'name another file')}"
+        raise LatprofError(f"cannot write {path}: {why}") from error
     _show(report, written, found.document if options.json else None)
     return 0
 
