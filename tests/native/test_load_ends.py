@@ -178,3 +178,30 @@ def test_a_full_disk_ends_the_run_in_one_line(tmp_path: Path):
     assert client.returncode == 1
     assert "No space left" in stderr
     assert stderr.count("\n") == 1
+
+
+def test_closed_standard_streams_leave_the_records_as_they_are(tmp_path):
+    output = tmp_path / "records"
+    with echo() as server:
+        words = ("--port", server.port, "--rounds", 10, "--output", output)
+        closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", peer.LOAD, "pingpong"]
+        subprocess.run([*closed, *map(str, words)], check=True, timeout=60)
+    names, rest = output.read_bytes().split(b"\n", 1)
+    assert len(rest) % (8 * len(names.split())) == 0  # nothing but whole records
+    assert len(peer.read_records(output)) >= 10
+
+
+def test_a_file_that_may_not_grow_is_one_line(tmp_path):
+    output = tmp_path / "records"
+    with echo() as server:
+        words = ("--port", server.port, "--rounds", 100_000, "--output", output)
+        limited = ["prlimit", "--fsize=10000", peer.LOAD, "pingpong"]
+        run = subprocess.run(
+            [*limited, *map(str, words)],
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=60,
+        )
+    assert run.returncode == 1
+    assert run.stderr.count("\n") == 1 and "File too large" in run.stderr

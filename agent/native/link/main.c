@@ -21,6 +21,7 @@
 
 #include "emulator.h"
 #include "options.h"
+#include "streams.h"
 #include "tun.h"
 
 enum { EXIT_DONE, EXIT_FAILED, EXIT_USAGE };
@@ -31,13 +32,31 @@ static int complain(const struct failure *failure, int status)
 	return status;
 }
 
+/* What to do about an error, if its number tells. */
+static const char *remedy(int err, const char *otherwise)
+{
+	switch (-err) {
+	case EPERM:
+	case EACCES:
+		return "run as root with all capabilities, outside of a user"
+		       " namespace";
+	case EMFILE:
+		return "raise `ulimit -n`";
+	case ENOMEM:
+	case ENOBUFS:
+		return "free some memory";
+	default:
+		return otherwise;
+	}
+}
+
 static int failed(const char *what, const char *object, int err,
-		  const char *remedy)
+		  const char *otherwise)
 {
 	struct failure failure;
 
 	fail(&failure, -err, "cannot %s %.300s: %s; %s", what, object,
-	     strerror(-err), remedy);
+	     strerror(-err), remedy(err, otherwise));
 	return complain(&failure, EXIT_FAILED);
 }
 
@@ -93,14 +112,15 @@ static int open_end(const struct options *options, int end, int *ret_fd)
 		return EXIT_DONE;
 	if (step == TUN_NETNS)
 		return failed("enter the network namespace", netns, fd,
-			      "run as root, see `ip netns`");
+			      "see `ip netns`");
 	if (step == TUN_CLONE)
 		return failed("open", "/dev/net/tun", fd,
-			      "run as root, load the module tun, or create the"
-			      " device with mknod /dev/net/tun c 10 200");
+			      "load the module tun, or create the device with"
+			      " mknod /dev/net/tun c 10 200");
 	if (step == TUN_CREATE)
 		return failed("create the TUN device", name, fd,
-			      "run as root, choose a name that is free");
+			      "choose a name that is free, and see that"
+			      " /dev/net/tun is what `mknod c 10 200` makes");
 	return failed("set the MTU and queue of", name, fd,
 		      "choose another --mtu");
 }
@@ -154,8 +174,10 @@ int main(int argc, char **argv)
 	pid_t parent = getppid();
 	struct failure failure;
 	struct options options;
-	int error = options_read(argc, argv, &options, &failure);
+	int error;
 
+	streams_open();
+	error = options_read(argc, argv, &options, &failure);
 	if (error < 0)
 		return complain(&failure, EXIT_USAGE);
 	if (error) {

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "report.h"
+#include "streams.h"
 
 enum { EXIT_USAGE = 2 };
 
@@ -81,6 +82,7 @@ static int process_place(const struct options *options, struct failure *failure)
 		follow_parent(getppid());
 	prctl(PR_SET_TIMERSLACK, 1);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a write that is too much says so itself */
 	if (options->netns)
 		error = enter_netns(options->netns, failure);
 	if (!error && options->cpu >= 0)
@@ -138,8 +140,10 @@ int main(int argc, char **argv)
 {
 	static struct options options;
 	struct failure failure = { 0 };
-	int error = flags_read(argc, argv, &options, &failure);
+	int error;
 
+	streams_open();
+	error = flags_read(argc, argv, &options, &failure);
 	if (error < 0)
 		return complain(&failure, EXIT_USAGE);
 	if (error) {
