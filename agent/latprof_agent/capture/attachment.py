@@ -13,7 +13,7 @@ import numpy as np
 
 from latprof_agent import _drain
 from latprof_agent.capture.rings import Batch
-from latprof_agent.errors import CaptureError
+from latprof_agent.errors import CaptureError, remedy
 from latprof_agent.probes.catalogue import (
     BY_FILTER,
     HIDDEN_TASKS,
@@ -23,7 +23,7 @@ from latprof_agent.probes.catalogue import (
     Need,
 )
 from latprof_agent.probes.cgroup import cgroup2_mount
-from latprof_agent.probes.trial import first_line
+from latprof_agent.probes.trial import SEE_OFFER, first_line
 from latprof_agent.process_table import processes_below
 
 # What is needed sometimes is attached for so long, to see whether it is.
@@ -120,7 +120,8 @@ class Attachment:
                 addresses = self._drain.iterate(program)
             except OSError as error:
                 raise CaptureError(
-                    f"cannot look for open sockets: {first_line(error)}"
+                    f"cannot look for open sockets: {first_line(error)}; "
+                    f"{remedy(error.errno, SEE_OFFER)}"
                 ) from error
             found.update(np.frombuffer(addresses, "u8").tolist())
         return found
@@ -131,7 +132,7 @@ class Attachment:
         except OSError as error:
             raise CaptureError(
                 f"cannot attach probe {program}: {first_line(error)}; "
-                "run `latprof probes` to see what this kernel offers"
+                f"{remedy(error.errno, SEE_OFFER)}"
             ) from error
 
     def follow(self, records: Batch) -> None:

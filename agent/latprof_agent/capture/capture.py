@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
 
 from latprof_agent import _drain
 from latprof_agent.capture.attachment import Attachment
@@ -17,7 +16,7 @@ from latprof_agent.capture.rings import (
     bytes_of_ring,
     large_ring_bytes,
 )
-from latprof_agent.errors import CaptureError
+from latprof_agent.errors import CaptureError, LatprofError, refusals_told, remedy
 from latprof_agent.probes.catalogue import (
     PROBES,
     UDP_SENDS,
@@ -28,7 +27,7 @@ from latprof_agent.probes.catalogue import (
 )
 from latprof_agent.probes.filter import Filter
 from latprof_agent.probes.layout import OBJECT, layout_of
-from latprof_agent.probes.trial import first_line
+from latprof_agent.probes.trial import SEE_OFFER, first_line
 
 DRAIN_SECONDS = 0.005
 
@@ -52,6 +51,7 @@ class Capture:
         self._heaps = {ring: Heap(d) for ring, d in self.layout.rings.items()}
         self._heaps_lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._failure: LatprofError | None = None  # the thread's
         self._ending = threading.Event()
         self._generation = 0
         self._pids = watched.pids
@@ -62,8 +62,11 @@ class Capture:
             raise _cannot_load(error) from error
         self._attachment = Attachment(self._drain, capabilities)
         self.cost = ProbeCost(self._drain, self._attachment.programs)
-        with self._closed_on_error():
+        try:
             self._load(watched, ring_bytes or large_ring_bytes(os.cpu_count() or 1))
+        except BaseException:
+            self.close()
+            raise
 
     def _load(self, watched: Filter, ring_bytes: int) -> None:
         try:
@@ -76,22 +79,17 @@ class Capture:
         except OSError as error:
             raise _cannot_load(error) from error
 
-    @contextlib.contextmanager
-    def _closed_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.close()
-            raise
-
     def start(self, *, draining: bool = True) -> None:
-        """Attach all programs, and drain them from now on."""
+        """Attach all programs, and drain them from now on, or raise CaptureError.
+
+        Also then `stop` gives what was recorded.
+        """
         self._ending.clear()
         if draining:
-            self._thread = threading.Thread(target=self._keep_draining, daemon=True)
-            self._thread.start()
-        with self._closed_on_error():
-            self.open_sockets = self._attachment.attach_all(self._pids)
+            thread = threading.Thread(target=self._keep_draining, daemon=True)
+            thread.start()
+            self._thread = thread
+        self.open_sockets = self._attachment.attach_all(self._pids)
         self.cost.begin()
 
     def watch(self, watched: Filter) -> None:
@@ -104,9 +102,13 @@ class Capture:
         self._attachment.expect(UDP_SENDS)
 
     def _keep_draining(self) -> None:
-        while not self._ending.wait(DRAIN_SECONDS):
-            self._attachment.follow(self.drain())
-            self.cost.sample()
+        try:
+            with refusals_told("cannot drain the probes"):
+                while not self._ending.wait(DRAIN_SECONDS):
+                    self._attachment.follow(self.drain())
+                    self.cost.sample()
+        except LatprofError as failure:
+            self._failure = failure
 
     def drain(self) -> Batch:
         """Copy what the rings hold now; bounded by their sizes, never blocks.
@@ -126,7 +128,13 @@ class Capture:
         return found
 
     def read(self) -> Batch:
-        """Give what was drained since the last time; valid until the next time."""
+        """Give what was drained since the last time; valid until the next time.
+
+        Raises LatprofError once where nothing is drained any more.
+        """
+        failure, self._failure = self._failure, None
+        if failure:
+            raise failure
         with self._heaps_lock:
             self.drained_ns = self._drained_ns
             return {ring: heap.take() for ring, heap in self._heaps.items()}
@@ -179,17 +187,15 @@ def open_capture(
 
 def _cannot_load(error: OSError) -> CaptureError:
     why = first_line(error)
-    if error.errno == 1:
-        return CaptureError(
-            f"cannot load the probes: {why}; run as root, and see that the kernel "
-            "is not locked down to confidentiality"
-        )
-    if error.errno in (11, 12):
+    if error.errno in (errno.EAGAIN, errno.ENOMEM):
         return CaptureError(
             f"cannot load the probes: no memory for them ({why}); "
             "use a smaller --ring-bytes"
         )
-    return CaptureError(
-        f"cannot load the probes: {why}; run `latprof probes` to see what this "
-        "kernel offers"
-    )
+    todo = remedy(error.errno, SEE_OFFER)
+    if error.errno == errno.EPERM:
+        todo += (
+            ", and see that neither a lock-down to confidentiality nor a filter of "
+            "system calls forbids it"
+        )
+    return CaptureError(f"cannot load the probes: {why}; {todo}")

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from latprof_agent.calling_user import User
-from latprof_agent.errors import WorkloadError
+from latprof_agent.errors import WorkloadError, remedy
 
 _PR_SET_PDEATHSIG = 1
 _OF_CALLERS = ("DOAS_USER", "PKEXEC_UID")
@@ -59,12 +59,13 @@ def start(
         return _run_or_shell(run, list(command))
     except (OSError, subprocess.SubprocessError) as error:
         refused = int.from_bytes(errors[:], "little")
-        why = os.strerror(refused or getattr(error, "errno", None) or errno.EIO)
+        number = refused or getattr(error, "errno", None) or errno.EIO
+        why = os.strerror(number)
         what = f"cannot run {command[0]}{f' as {user.name}' if user else ''}: {why}"
         check = "check its name, its mode and PATH"
         if refused:
             check = "the kernel refuses its namespace, control group or user"
-        raise WorkloadError(f"{what}; {check}") from error
+        raise WorkloadError(f"{what}; {remedy(number, check)}") from error
     finally:
         errors.close()
 

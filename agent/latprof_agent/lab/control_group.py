@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from latprof_agent.errors import LabError
+from latprof_agent.errors import LabError, remedy
 from latprof_agent.probes.cgroup import cgroup2_mount
 
 END_SECONDS = 5.0  # between killing processes and giving up on them
@@ -34,7 +34,7 @@ class ControlGroup:
         except OSError as error:
             raise LabError(
                 f"cannot make control group {self.path}: {error.strerror}; "
-                "run as root, with cgroup v2 mounted writable"
+                f"{remedy(error.errno, 'run as root, with cgroup v2 mounted writable')}"
             ) from error
 
     @property

@@ -8,11 +8,13 @@ import select
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from latprof_agent.errors import LabError
+from latprof_agent.errors import LabError, remedy
 from latprof_agent.lab.link import LinkSpec
+from latprof_agent.process_table import how_it_ended, is_stopped
 
 _START_S = 15.0
 _ANSWER_S = 5.0
@@ -51,7 +53,7 @@ class LinkEmulator:
                 process_group=0,  # a Ctrl-C is for us, and we end it last
             )
         except OSError as error:
-            why = f"{error.strerror}; install latprof again"
+            why = f"{error.strerror}; {remedy(error.errno, 'install latprof again')}"
             raise LabError(f"cannot start {executable}: {why}") from error
         self._unread = b""
 
@@ -69,18 +71,26 @@ class LinkEmulator:
             ready, _, _ = select.select([descriptor], [], [], left)
             read = os.read(descriptor, 65536) if ready else b""
             if not read:
-                raise self._failure("it has ended" if ready else "it does not answer")
+                raise self._failure("" if ready else "it does not answer")
             self._unread += read
         line, self._unread = self._unread.split(b"\n", 1)
         return line.decode()
 
     def _failure(self, why: str) -> LabError:
+        """End it if it has not; tell by its own words, by `why`, or by its status."""
+        if not why:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_ANSWER_S)  # its output is closed: it ends
         self._process.kill()
         _, said = self._process.communicate()
         lines = said.decode(errors="replace").strip().splitlines()
-        text = lines[-1].removeprefix("latprof-link: ") if lines else ""
-        text = text or f"{why}; free CPU and memory, and try again"
-        return LabError(f"link emulator: {text}")
+        if lines:
+            text = lines[-1].removeprefix("latprof-link: ")
+            return LabError(f"link emulator: {text}")
+        why = why or f"it ended with {how_it_ended(self._process.returncode)}"
+        return LabError(
+            f"the link emulator failed: {why}; see what did that, and try again"
+        )
 
     def place(self, cpu: int) -> None:
         """Keep it on one CPU."""
@@ -90,17 +100,24 @@ class LinkEmulator:
         """Wait until both devices exist."""
         self._line(_START_S)
 
+    def check(self) -> None:
+        """Raise LabError where it has ended."""
+        if self._process.poll() is not None:
+            raise self._failure("")
+
     def counters(self) -> dict[str, Any]:
         """Read its counters, "ab" and "ba", while it goes on."""
-        if self._process.poll() is not None:
-            raise self._failure("it has ended")
+        self.check()
+        if is_stopped(self.pid):
+            raise self._failure("it is stopped (SIGSTOP)")
         self._process.send_signal(signal.SIGUSR1)
         counters: dict[str, Any] = json.loads(self._line(_ANSWER_S))
         return counters
 
     def close(self) -> None:
-        """End it and wait for its end."""
+        """End it, stopped or not, and wait for its end."""
         self._process.terminate()
+        self._process.send_signal(signal.SIGCONT)
         try:
             self._process.communicate(timeout=_ANSWER_S)
         except subprocess.TimeoutExpired:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from latprof_agent.errors import LabError, UsageError
+from latprof_agent.errors import LabError, UsageError, remedy
 from latprof_agent.lab.netlink import connect, netlink_error
 
 IPV4_ADDRESS = {"a": "10.203.0.1", "b": "10.203.0.2"}
@@ -86,6 +86,8 @@ def check_congestion(name: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
         try:
             tried.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except PermissionError:
+            raise
         except OSError as error:
             there = ", ".join(_CONGESTIONS.read_text().split())
             raise UsageError(
@@ -100,16 +102,20 @@ def set_congestion(name: str | None) -> str:
         try:
             _CONGESTION.write_text(name)
         except OSError as error:
-            there = _CONGESTIONS.read_text().split()
+            there, allowed = (
+                path.read_text().split() for path in (_CONGESTIONS, _ALLOWED)
+            )
+            if name in allowed:  # so it is not the name that is wrong
+                raise
             why = f"this kernel has {', '.join(there)}; choose one of these or load"
-            remedy = f"{why} tcp_{name}"
+            why = f"{why} tcp_{name}"
             if name in there:
-                allow = f"{_ALLOWED.read_text().strip()} {name}"
-                remedy = (
+                allow = " ".join([*allowed, name])
+                why = (
                     "the host restricts it; allow it with `sysctl -w "
                     f"net.ipv4.{_ALLOWED.name}='{allow}'`"
                 )
-            raise LabError(f"cannot set congestion control {name}: {remedy}") from error
+            raise LabError(f"cannot set congestion control {name}: {why}") from error
     return _CONGESTION.read_text().strip()
 
 
@@ -130,7 +136,8 @@ def make_veth(ip: Any, name: str, peer_name: str, peer_netns: str) -> None:
             ip.link("add", ifname=name, kind="veth", peer=peer)
         except netlink_error() as error:
             raise LabError(
-                f"cannot create a veth pair: {error.args[1]}; load the module veth"
+                f"cannot create a veth pair: {error.args[1]}; "
+                f"{remedy(error.code, 'load the module veth')}"
             ) from error
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from latprof_agent.errors import LabError
+from latprof_agent.errors import LabError, refusals_told
 from latprof_agent.executables import find_executable
 from latprof_agent.interrupts import signals_as_exit, signals_deferred
 from latprof_agent.lab import child, interface, netem_path, netns, qdisc
@@ -84,7 +84,7 @@ class Lab:
         self._signals.enter_context(signals_as_exit())
         try:
             self.removed = clean_dead_labs(self._folder).removed
-            with signals_deferred():
+            with signals_deferred(), refusals_told("cannot set up the lab"):
                 self._build()
         except BaseException:
             self.close()
@@ -214,8 +214,19 @@ class Lab:
             self._emulator.place(cpu)
             self.settings["emulator_cpu"] = cpu
 
+    def check(self) -> None:
+        """Raise LabError where the link has ended."""
+        if self._emulator:
+            self._emulator.check()
+
     def counters(self) -> dict[str, Any]:
-        """Count packets: on the way, and at interfaces and qdiscs of both ends."""
+        """Count packets: on the way, and at interfaces and qdiscs of both ends.
+
+        Raises LabError where the link has ended, or stands still.
+        """
+        counters: dict[str, Any] = {}
+        if self._emulator:  # first, since the interfaces are its own
+            counters["emulator"] = self._emulator.counters()
 
         def read() -> dict[str, Any]:
             with connect() as ip:
@@ -225,11 +236,8 @@ class Lab:
                     "qdiscs": qdisc.statistics(ip, index),
                 }
 
-        counters: dict[str, Any] = {
-            end: netns.run_in(self.netns_of(end), read) for end in ("a", "b")
-        }
-        if self._emulator:
-            counters["emulator"] = self._emulator.counters()
+        for end in ("a", "b"):
+            counters[end] = netns.run_in(self.netns_of(end), read)
         if self.link_kind == "netem":
             counters["netem"] = netns.run_in(self._middle_netns, netem_path.statistics)
         return counters

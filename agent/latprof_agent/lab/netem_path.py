@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from latprof_agent.errors import LabError
+from latprof_agent.errors import LabError, remedy
 from latprof_agent.lab import interface, qdisc
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.lab.netlink import connect, netlink_error
@@ -50,9 +50,13 @@ def _redirect(ip: Any, source: int, target: int) -> None:
         ip.tc("add", "ingress", source, _INGRESS)
         ip.tc("add-filter", "u32", source, **how)
     except netlink_error() as error:
+        load = (
+            "load the modules sch_ingress, cls_u32 and act_mirred, or use "
+            "--emulator always"
+        )
         raise LabError(
-            f"cannot join a path in the middle: {error.args[1]}; load the modules"
-            " sch_ingress, cls_u32 and act_mirred, or use --emulator always"
+            f"cannot join a path in the middle: {error.args[1]}; "
+            f"{remedy(error.code, load)}"
         ) from error
 
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
-def connect() -> Any:
-    """Open a socket to the namespace of the calling thread."""
+@contextmanager
+def connect() -> Iterator[Any]:
+    """Give a socket to the namespace of the calling thread.
+
+    What the kernel refuses, and nobody expects, is OSError as of any system call.
+    """
     from pyroute2 import IPRoute
 
-    return IPRoute()
+    try:
+        with IPRoute() as ip:
+            yield ip
+    except netlink_error() as error:
+        raise OSError(error.code, os.strerror(error.code)) from error
 
 
 def netlink_error() -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TypeVar
 
-from latprof_agent.errors import LabError
+from latprof_agent.errors import LabError, remedy
 
 NETNS_DIRECTORY = Path("/run/netns")
 
@@ -82,11 +82,8 @@ def create(name: str) -> int:
         _share_directory()
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0))
         in_thread(make)
-    except PermissionError as error:
-        why = "this needs root; run it with sudo"
-        raise LabError(f"cannot create network namespace {name}: {why}") from error
     except OSError as error:
-        why = f"{error.strerror}; see `ip netns` and free memory"
+        why = f"{error.strerror}; {remedy(error.errno, 'see `ip netns`, and /proc')}"
         raise LabError(f"cannot create network namespace {name}: {why}") from error
     return inode(name)
 

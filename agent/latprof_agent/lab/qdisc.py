@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-from latprof_agent.errors import LabError
+from latprof_agent.errors import LabError, remedy
 from latprof_agent.lab import netns
 from latprof_agent.lab.link import LinkKind, LinkSpec
 from latprof_agent.lab.netlink import connect, netlink_error
@@ -25,7 +25,8 @@ def _add(ip: Any, command: str, kind: str, index: int, handle: int, **how: Any) 
         if error.code == errno.ENOENT:
             why = f"this kernel has no {kind}; choose another, or load sch_{kind}"
         else:
-            why = f"{errno.errorcode.get(error.code, error.code)}; try other values"
+            why = errno.errorcode.get(error.code, str(error.code))
+            why = f"{why}; {remedy(error.code, 'try other values')}"
         raise LabError(f"cannot set up qdisc {kind}: {why}") from error
 
 
@@ -40,7 +41,10 @@ def kernel_has(kind: str) -> bool:
             except netlink_error() as error:
                 if error.code in (errno.ENOENT, errno.EOPNOTSUPP):
                     return False
-                raise LabError(f"cannot try qdisc {kind}: {error.args[1]}") from error
+                raise LabError(
+                    f"cannot try qdisc {kind}: {error.args[1]}; "
+                    f"{remedy(error.code, 'use --emulator always')}"
+                ) from error
         return True
 
     return netns.run_in_new(make)

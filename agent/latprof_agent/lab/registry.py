@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from latprof_agent.errors import LabError
+from latprof_agent.errors import LabError, remedy
 from latprof_agent.interrupts import signals_deferred
 from latprof_agent.lab import control_group, netns, processes
 from latprof_agent.lab.processes import ProcessId
@@ -59,7 +59,7 @@ def _open_folder(folder: Path) -> int:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
-        why = f"{error.strerror}; run it with sudo"
+        why = f"{error.strerror}; {remedy(error.errno, 'run it with sudo')}"
         if isinstance(error, FileExistsError | NotADirectoryError):
             why = "it is no folder, or a symbolic link; see where it is from, remove it"
         raise LabError(f"cannot register a lab in {folder}: {why}") from error
@@ -118,7 +118,7 @@ class Registration:
         try:
             self._bytes = os.pwrite(self._descriptor, text, 0)
         except OSError as error:
-            why = f"{error.strerror}; free some space"
+            why = f"{error.strerror}; {remedy(error.errno, 'free some space')}"
             raise LabError(f"cannot write {self._path}: {why}") from error
 
     def add_namespace(self, name: str, inode: int) -> None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from latprof_agent import _drain
-from latprof_agent.errors import CaptureError
+from latprof_agent.errors import CaptureError, remedy
 from latprof_agent.probes.cgroup import cgroup2_mount
 from latprof_agent.probes.trial import first_line, refusal
 
@@ -336,9 +336,10 @@ def _ask(
             if probe.asked_for(protocols, needs)
         ]
     except OSError as error:
+        needs_btf = "latprof needs a kernel with BTF (CONFIG_DEBUG_INFO_BTF=y)"
         raise CaptureError(
-            f"cannot read the kernel's types: {first_line(error)}; latprof needs "
-            "a kernel with BTF (CONFIG_DEBUG_INFO_BTF=y)"
+            f"cannot read the kernel's types: {first_line(error)}; "
+            f"{remedy(error.errno, needs_btf)}"
         ) from error
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from latprof_agent import _drain
 from latprof_agent.probes.layout import OBJECT, layout_of
 
+SEE_OFFER = "run `latprof probes` to see what this kernel offers"
+
 
 def first_line(error: OSError) -> str:
     """Return the first line of libbpf's reason, or the system's words."""
