@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from latprof_analysis.offered_load import overloads
 from latprof_agent.calling_user import User, calling_user
 from latprof_agent.capture.capture import Capture, open_capture
 from latprof_agent.capture.cost import AgentCost
-from latprof_agent.errors import LatprofError, WorkloadError
+from latprof_agent.errors import LatprofError, WorkloadError, refusals_told
 from latprof_agent.interrupts import Interrupt
 from latprof_agent.join.joiner import UNREAD_AT_CLOSE
 from latprof_agent.join.path_devices import PathDevices, with_last_devices
@@ -148,11 +148,20 @@ class _Session:
                 folder = RunFolder(self.options.out, self.options.name)
                 try:
                     return self._record(capture, folder)
+                except BaseException:
+                    self._tell_end(folder)
+                    raise
                 finally:
                     folder.close()
         finally:
             if self._command:
                 self._command.close()
+
+    def _tell_end(self, folder: RunFolder) -> None:
+        """Let nobody believe that a run without a summary still goes on."""
+        state = "interrupted" if self.interrupt.seen else "failed"
+        with suppress(LatprofError):
+            folder.write_json("run.json", self._describe(folder, state))
 
     def overloads(self) -> list[str]:
         """Say what is known to go wrong before anything is sent."""
@@ -182,19 +191,21 @@ class _Session:
         recorder = Recorder(capture, sink, self.options.pieces)
         failure: LatprofError | None = None
         try:
-            folder.write_json("run.json", self._describe(folder, "running"))
-            capture.start()
-            self._workloads(recorder, sink)
-            recorder.step_for(SETTLE_SECONDS)
+            with refusals_told("cannot record"):
+                folder.write_json("run.json", self._describe(folder, "running"))
+                capture.start()
+                self._workloads(recorder, sink)
+                recorder.step_for(SETTLE_SECONDS)
         except LatprofError as error:
             failure = error
-        capture.stop()
         try:
-            recorder.finish()
-            sent = any(trips.sent for trips in sink.round_trips.values())
-            seen = recorder.records or sent or self._attached
-            if self.interrupt.seen and not seen:
-                self.interrupt.check()
+            with refusals_told("cannot finish the recording"):
+                capture.stop()
+                recorder.finish()
+                sent = any(trips.sent for trips in sink.round_trips.values())
+                seen = recorder.records or sent or self._attached
+                if self.interrupt.seen and not seen:
+                    self.interrupt.check()
         except LatprofError as error:
             failure = failure or error
         return self._sum_up(sink, recorder.joiner.path_devices, failure)
@@ -206,9 +217,12 @@ class _Session:
         folder.free_logs()
         failure = failure or folder.failure
         try:
-            counters = self.lab.counters() if self.lab else None
+            with refusals_told("cannot read the link's counters"):
+                counters = self.lab.counters() if self.lab else None
         except LatprofError as error:
-            failure = failure or error
+            # a workload whose link is gone can but fail, whatever it says
+            no_link = failure is None or isinstance(failure, WorkloadError)
+            failure = error if no_link else failure
         state = "failed" if failure else "done"
         unmatched = dict(sink.tally.unmatched)
         unread = unmatched.pop(UNREAD_AT_CLOSE, 0)
@@ -272,7 +286,8 @@ class _Session:
             while generator.running():
                 if self.interrupt.seen:
                     generator.stop()
-                generator.check_responder()
+                lab.check()
+                generator.check()
                 recorder.step_for(STEP_SECONDS)
                 self._show_progress(plan, totals)
         finally:
@@ -305,12 +320,14 @@ class _Session:
             recorder.step_for(STEP_SECONDS)
 
         command.start(meanwhile=drain)
-        while command.running():
-            if self.interrupt.seen:
-                command.stop()
-            recorder.step_for(STEP_SECONDS)
-            self._progress("command", sink.written, 0, 0)
         try:
+            while command.running():
+                if self.interrupt.seen:
+                    command.stop()
+                if self.lab:
+                    self.lab.check()
+                recorder.step_for(STEP_SECONDS)
+                self._progress("command", sink.written, 0, 0)
             command.finish()
         finally:
             self._runs.append(command.result)

@@ -6,12 +6,12 @@ A step of the wall clock needs no test: all stamps are CLOCK_MONOTONIC.
 from __future__ import annotations
 
 import json
-import re
 import signal
 from dataclasses import replace
 
 import pandas as pd
 import pytest
+from failures import assert_failed, assert_readable
 from latprof_agent import session
 from latprof_agent.errors import CaptureError
 from latprof_agent.interrupts import Interrupt
@@ -25,32 +25,11 @@ from recording import wait_until
 
 SHORT = ("--rate=0", "--delay=0", "--rounds=5", "--quiet")
 LONG = ("--protocol=tcp", "--duration=30", "--quiet")
-LINE = re.compile(r"latprof: .+: .+; .+|latprof: .+ must .+, got .+")
 
 
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "run"
-
-
-def assert_failed(latprof: Latprof, status: int, *texts: str) -> None:
-    """One line on stderr, with these texts; the exit status; nothing left."""
-    assert latprof.process.returncode == status, latprof.err
-    lines = latprof.err.splitlines()
-    assert len(lines) == 1 and LINE.fullmatch(lines[0]), latprof.err
-    for text in texts:
-        assert text in lines[0]
-    assert latprof.left() == []
-
-
-def assert_readable(folder) -> int:
-    """Whole lines, each with all fields; the number of messages."""
-    for name in ("messages.csv", "round_trips.csv"):
-        text = (folder / name).read_text()
-        assert text.endswith("\n")
-        counts = {line.count(",") for line in text.splitlines()}
-        assert len(counts) == 1, name
-    return len(pd.read_csv(folder / "messages.csv"))
 
 
 @pytest.mark.parametrize(
@@ -288,19 +267,6 @@ def test_an_interrupt_at_the_end_changes_nothing_but_the_wait(out):
 
     assert latprof.finish() == 0, latprof.err
     assert "tcp request: 210 messages" in latprof.out
-    assert latprof.left() == []
-
-
-def test_a_generator_that_does_not_end_is_ended(out):
-    latprof = Latprof("run", *LONG, f"--out={out}")
-    latprof.wait_for_rows(out / "round_trips.csv", 50)
-    kill(latprof.wait_for_child("pingpong"), signal.SIGSTOP)
-    latprof.signal(signal.SIGINT)
-
-    assert latprof.finish() == 1
-    assert "the generator failed: it ended by signal 9" in latprof.err
-    assert "; response p50 " in latprof.out
-    assert_readable(out)
     assert latprof.left() == []
 
 

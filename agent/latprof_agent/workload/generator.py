@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 import select
 import signal
 import subprocess
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.executables import find_executable
 from latprof_agent.lab.lab import Lab
+from latprof_agent.process_table import how_it_ended, is_stopped
 
 READY_SECONDS = 10.0
-END_SECONDS = 5.0  # between asking the client to end and ending it
+END_SECONDS = 5.0  # between asking a process to end and ending it
+# After --duration the run waits for what is late until nothing came for so long.
+LATE_SECONDS = 3.0
+LOOK_SECONDS = 0.1  # that one look may stand for: a machine may stand still, too
+LONGEST_GAP = 20  # of exponential gaps, in means: once in 500 million
 HEADER_BYTES = 18
 LARGEST_BYTES = {"tcp": 10_000_000, "udp": 65_507}
 CLEAR_LARGEST_BYTES = 65_535
+_KEPT = "what was recorded until then is kept"
 DEFAULT_SIZES = (18, 256, 1024, 4096, 16384, 32768, 65507)
 
 
@@ -110,6 +118,25 @@ def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
     return process.stdout.readline() if readable else ""
 
 
+class _Stillness:
+    """For how long nothing has come to or left the end of a process."""
+
+    def __init__(self, pid: int) -> None:
+        self._counters = Path(f"/proc/{pid}/net/dev")
+        self._told, self._looked = "", time.monotonic()
+        self._seconds = 0.0
+
+    def seconds(self) -> float:
+        """Look again."""
+        before, now = self._looked, time.monotonic()
+        told = self._counters.read_text()
+        self._seconds += min(now - before, LOOK_SECONDS)
+        if told != self._told:
+            self._seconds = 0.0
+        self._told, self._looked = told, now
+        return self._seconds
+
+
 class Generator:
     """A responder at end b and a client at end a, over one protocol."""
 
@@ -128,6 +155,8 @@ class Generator:
         self.port = int(line.split()[1])
         self._client: subprocess.Popen[str] | None = None
         self._asked_to_end: float | None = None
+        self._due = math.inf  # when --duration is over
+        self._stillness = _Stillness(self._responder.pid)
 
     def _start(
         self, end: str, words: list[str], descriptors: tuple[int, ...] = ()
@@ -149,15 +178,45 @@ class Generator:
         self._client = self._start(
             "a", [*words, "--output", f"/proc/self/fd/{self._log}"], (self._log,)
         )
+        if self.plan.duration_seconds:
+            self._due = time.monotonic() + self.plan.duration_seconds
 
     def running(self) -> bool:
         """Whether the client still sends."""
         return self._client is not None and self._client.poll() is None
 
-    def check_responder(self) -> None:
-        """Raise WorkloadError where the responder has ended before the client."""
-        if self._responder.poll() is not None and self.running():
+    def check(self) -> None:
+        """Raise WorkloadError where the client waits for what will not come.
+
+        The responder has ended; or the time is over and nothing comes any more.
+        """
+        if not self.running():
+            return
+        if self._responder.poll() is not None:
             raise WorkloadError(_last_words(self._responder, "the responder"))
+        if time.monotonic() > self._due:
+            still = self._stillness.seconds()
+            if still > self._patience_seconds():
+                self._check_stopped()
+                why = f"it did not answer for {still:.0f} s"
+                raise WorkloadError(f"the responder failed: {why}; {_KEPT}")
+
+    def _patience_seconds(self) -> float:
+        """How long nothing may come: the link, and the plan, may be slow."""
+        link, plan = self._lab.spec, self.plan
+        packet_bits = 8 * link.packet_bytes("veth")
+        packet = packet_bits / link.rate_bps if link.rate_bps else 0.0
+        gap_ns = plan.interval_ns * (LONGEST_GAP if plan.poisson else 1)
+        slow_ns = 2 * link.delay_ns + gap_ns + plan.timeout_ns
+        return LATE_SECONDS + 2 * packet + slow_ns / 1e9
+
+    def _check_stopped(self) -> None:
+        """Raise WorkloadError where somebody has stopped one of the two."""
+        ends = (("the generator", self._client), ("the responder", self._responder))
+        for who, process in ends:
+            if process and process.poll() is None and is_stopped(process.pid):
+                why = "it is stopped (SIGSTOP)"
+                raise WorkloadError(f"{who} failed: {why}; {_KEPT}")
 
     def stop(self) -> None:
         """Ask the client to end: it then writes what it has. After a while end it."""
@@ -166,7 +225,7 @@ class Generator:
         now = time.monotonic()
         if self._asked_to_end is None:
             self._asked_to_end = now
-            self._client.send_signal(signal.SIGINT)
+            _ask_to_end(self._client, signal.SIGINT)
         elif now > self._asked_to_end + END_SECONDS:
             self._client.kill()
 
@@ -176,43 +235,44 @@ class Generator:
         Raises WorkloadError with the client's own words where it failed.
         """
         assert self._client
+        text, complaint = _all_words(self._client)
         try:
-            text, complaint = self._client.communicate(timeout=READY_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._client.kill()
-            text, complaint = self._client.communicate()
-        self._end_responder()
+            if not self._client.returncode:
+                self.result = json.loads(text)
+                self._check_stopped()
+        finally:
+            _ask_to_end(self._responder, signal.SIGTERM)
+            _all_words(self._responder)
         if self._client.returncode:
             raise WorkloadError(_words(complaint, "the generator", self._client))
-        self.result = json.loads(text)
-
-    def _end_responder(self) -> None:
-        self._responder.terminate()
-        try:
-            self._responder.communicate(timeout=READY_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._responder.kill()
-            self._responder.communicate()
 
     def progress(self, started: float) -> tuple[float, float]:
         """Seconds gone and seconds planned (0 where rounds are planned)."""
         return time.monotonic() - started, self.plan.duration_seconds
 
 
+def _ask_to_end(process: subprocess.Popen[str], number: int) -> None:
+    process.send_signal(number)
+    process.send_signal(signal.SIGCONT)  # or it cannot, where somebody stopped it
+
+
+def _all_words(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process that was asked to end has said; after a while end it."""
+    try:
+        return process.communicate(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()
+
+
 def _words(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
     line = complaint.strip().splitlines()[-1] if complaint.strip() else ""
     if line:
         return line.removeprefix("latprof-load: ")
-    status = process.returncode
-    how = f"by signal {-status}" if status < 0 else f"with status {status}"
-    return f"{who} failed: it ended {how}; what was recorded until then is kept"
+    return f"{who} failed: it ended with {how_it_ended(process.returncode)}; {_KEPT}"
 
 
 def _last_words(process: subprocess.Popen[str], who: str) -> str:
-    process.terminate()
-    try:
-        _, complaint = process.communicate(timeout=READY_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        _, complaint = process.communicate()
+    _ask_to_end(process, signal.SIGTERM)
+    _, complaint = _all_words(process)
     return _words(complaint, who, process)
