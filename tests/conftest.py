@@ -1,8 +1,28 @@
-"""No test is timed: how long an example takes is the machine's doing."""
+"""What is timed, and what needs root.
+
+No test is timed: how long an example takes is the machine's doing. With
+LATPROF_KERNEL_TESTS=1 those that need root may not be skipped.
+"""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+HERE = Path(__file__).parent
+AS_ROOT = (HERE / "kernel", HERE / "faults")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what cannot run here, unless it is demanded."""
+    if os.geteuid() == 0 or os.environ.get("LATPROF_KERNEL_TESTS") == "1":
+        return
+    for item in items:
+        if not set(AS_ROOT).isdisjoint(item.path.parents):
+            item.add_marker(pytest.mark.skip(reason="needs root"))
