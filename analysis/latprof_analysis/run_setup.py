@@ -86,7 +86,7 @@ def known_transit_ns(
         return None
     known = lab["known"]
     delay_ns = float(known["delay_ns"])
-    if not known["rate_bps"] or known["rate_is_token_bucket"]:
+    if not known["rate_bps"] or known.get("rate_is_token_bucket"):
         return delay_ns
     wire_bytes = float(packets_of(lab, protocol).wire_bytes(size_bytes))
     return delay_ns + wire_bytes * 8 * NS_PER_SECOND / float(known["rate_bps"])
@@ -127,8 +127,6 @@ def _setup_of(run: Mapping[str, Any]) -> RunSetup:
 
 
 def _link(known: Mapping[str, Any]) -> str:
-    if "rate_is_token_bucket" not in known:
-        raise KeyError("rate_is_token_bucket")
     told = ("kind", "rate_bps", "burst_bytes", "qdisc", "delay_ns", "loss", "mtu_bytes")
     return ", ".join(f"{name} {known[name]}" for name in told if known[name])
 

@@ -247,7 +247,7 @@ def setup_sentence(summary: dict[str, Any]) -> str:
         return f"{what}, without a lab"
     link = rate(known["rate_bps"]) if known["rate_bps"] else "no rate limit"
     bucket = f" ({known['qdisc']}, burst {known['burst_bytes']} bytes)"
-    link += bucket if known["rate_is_token_bucket"] else ""
+    link += bucket if known.get("rate_is_token_bucket") else ""
     loss = f", {100 * known['loss']:g}% of packets lost" if known["loss"] else ""
     plan = summary["workload"]["plan"]
     # a run.json from elsewhere may not tell it
