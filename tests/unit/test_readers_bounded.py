@@ -20,6 +20,7 @@ from latprof_analysis.readers import (
     read,
     run_documents,
 )
+from latprof_analysis.readers.proxystore import SCHEMA as PROXYSTORE
 from latprof_analysis.readers.run_schema import MESSAGES, ROUND_TRIPS
 from run_folders import write_run
 
@@ -223,3 +224,20 @@ def test_a_packed_csv_is_refused_also_by_its_columns(tmp_path):
     path.write_bytes(gzip.compress(b"rtt\n1\n"))
     with pytest.raises(ReadError, match="is compressed by gzip; unpack it"):
         read(path, latency_column="rtt", unit="ms")
+
+
+def test_more_kinds_than_any_tool_has_are_refused_at_once(tmp_path, capsys):
+    path = tmp_path / "ops.csv"
+    header = ",".join(column.name for column in PROXYSTORE.columns)
+    rows = (f"R,op{i},64,5,5,1,1,1,1\n" for i in range(100_000))
+    path.write_text(header + "\n" + "".join(rows))
+    assert run_program(OFFLINE, VERSION, ["analyze", str(path)]) == 1
+    assert "cannot tell 100000 kinds of latencies apart" in capsys.readouterr().err
+
+
+def test_a_line_of_gigabytes_is_left_out_in_little_memory(tmp_path):
+    header = ",".join(column.name for column in MESSAGES.columns)
+    with (tmp_path / "messages.csv").open("wb") as file:
+        file.write(header.encode() + b"\n")
+        file.truncate(2 << 30)  # NUL bytes, which take no room on the disk
+    assert_refused(tmp_path, "the line is longer than 1048576 bytes")

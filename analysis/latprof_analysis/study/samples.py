@@ -6,12 +6,15 @@ from typing import Any
 
 import pandas as pd
 
+from latprof_analysis.errors import LatprofError
 from latprof_analysis.fits.fit import fit_round_trips
 from latprof_analysis.fits.fit_result import ReplyMode
 from latprof_analysis.readers.result import Samples
 from latprof_analysis.study import Study, findings
 from latprof_analysis.study.messages import above_usual, floats
 
+# Each takes 10 ms. iperf3 has 128 streams at most, other tools a few kinds.
+MOST_KINDS = 1000
 _EACH = "each"
 _NO_SIZE = "any"
 
@@ -27,6 +30,12 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
         nobody did, and then there is no bandwidth.
     """
     frame = samples.frame
+    count = frame["kind"].nunique()
+    if count > MOST_KINDS:
+        raise LatprofError(
+            f"cannot tell {count} kinds of latencies apart: {MOST_KINDS} at most; is "
+            f"the file ({samples.format}) what it looks like?"
+        )
     reply_mode = samples.meta.get("reply_mode", reply_mode)
     each = frame[(frame["statistic"] == _EACH) & ~frame["lost"]]
     kinds = {
