@@ -128,6 +128,16 @@ def test_a_folder_that_was_removed_keeps_nothing_and_says_so(tmp_path):
     assert not folder.path.exists()
 
 
+def test_where_there_is_no_room_from_the_start_no_folder_stays(tmp_path):
+    for size in (10, 10_000):
+        with (
+            files_limited(size),
+            pytest.raises(StoreError, match=r"run: .*; (free|raise) "),
+        ):
+            RunFolder(tmp_path / "run")
+        assert list(tmp_path.iterdir()) == []
+
+
 def test_room_for_the_documents_is_kept_until_the_end(tmp_path):
     folder = RunFolder(tmp_path / "run")
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from latprof_agent import _rows
 from latprof_agent.calling_user import User, calling_user
-from latprof_agent.errors import LatprofError, StoreError
+from latprof_agent.errors import LatprofError, StoreError, remedy
 from latprof_agent.join import exchange_rows, message_rows
 from latprof_agent.sinks import round_trip_rows
 from latprof_agent.sinks.run_place import make_run_folder
@@ -55,19 +55,34 @@ class RunFolder:
         self._unwritten: list[_Unwritten] = []
         self._logs: list[int] = []
         self._tables: dict[str, int] = {}
-        for table, columns in (
-            ("messages", message_rows.COLUMNS),
-            ("round_trips", round_trip_rows.COLUMNS),
-            ("exchanges", exchange_rows.COLUMNS),
-        ):
-            self._open_table(table, columns)
-        self._reserve()
+        try:
+            for table, columns in (
+                ("messages", message_rows.COLUMNS),
+                ("round_trips", round_trip_rows.COLUMNS),
+                ("exchanges", exchange_rows.COLUMNS),
+            ):
+                self._open_table(table, columns)
+            os.posix_fallocate(self._nameless(), 0, RESERVED_BYTES)
+        except OSError as error:
+            self._remove()
+            why = os.strerror(error.errno or 0).lower()
+            what = remedy(error.errno, "use --out DIR with another folder")
+            raise StoreError(f"cannot write {self.path}: {why}; {what}") from error
 
     @property
     def failure(self) -> StoreError | None:
         """Why no more rows are written: no room, or a file has no name any more."""
         self._failed = self._failed or self._removed()
         return self._failed
+
+    def _remove(self) -> None:
+        """Leave no folder in which nothing is told."""
+        for name in os.listdir(self._folder):  # noqa: PTH208
+            os.unlink(name, dir_fd=self._folder)
+        with suppress(OSError):
+            if os.path.samestat(self.path.lstat(), os.fstat(self._folder)):
+                self.path.rmdir()
+        self.close()
 
     def _new(self, name: str, flags: int) -> int:
         flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -77,13 +92,10 @@ class RunFolder:
 
     def _open_table(self, table: str, columns: tuple[str, ...]) -> None:
         line = (",".join(columns) + "\n").encode()
-        try:
-            descriptor = self._new(f"{table}.csv", os.O_RDWR | os.O_APPEND)
-            self._tables[table] = descriptor
-            if os.write(descriptor, line) < len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError as error:
-            raise self._cannot_write(f"{table}.csv", error) from error
+        descriptor = self._new(f"{table}.csv", os.O_RDWR | os.O_APPEND)
+        self._tables[table] = descriptor
+        if os.write(descriptor, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def add_messages(self, rows: message_rows.Messages) -> None:
         """Append rows to messages.csv."""
@@ -198,20 +210,17 @@ class RunFolder:
                 return self.path
         return Path(os.readlink(f"/proc/self/fd/{self._folder}"))  # noqa: PTH115
 
-    def _reserve(self) -> None:
-        try:
-            os.posix_fallocate(self.new_log(), 0, RESERVED_BYTES)
-        except OSError as error:
-            raise self._cannot_write("run.json", error) from error
-
     def new_log(self) -> int:
         """Make a file for a generator's log, which has no name and so ends with us."""
-        name = f".log.{len(self._logs)}"
         try:
-            self._logs.append(self._new(name, os.O_RDWR))
-            os.unlink(name, dir_fd=self._folder)
+            return self._nameless()
         except OSError as error:
-            raise self._cannot_write(name, error) from error
+            raise self._cannot_write("", error) from error
+
+    def _nameless(self) -> int:
+        name = f".log.{len(self._logs)}"
+        self._logs.append(self._new(name, os.O_RDWR))
+        os.unlink(name, dir_fd=self._folder)
         return self._logs[-1]
 
     def explain(self, error: LatprofError) -> LatprofError:
