@@ -6,27 +6,31 @@ SECONDS ?= 300
 
 VENV := .venv
 BUILD := build/dev
+LOCK := packaging/lock
 # meson-python wants its tools on PATH.
 IN_VENV := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 C_SOURCES := $(shell find bpf agent tests -name '*.[ch]')
 NATIVE_SOURCES := $(filter %.c,$(filter agent/%,$(C_SOURCES)))
-SCRIPTS := packaging/latprof .ci/run $(shell find tests -name '*.sh')
+SCRIPTS := packaging/latprof packaging/write-lock .ci/run $(shell find tests -name '*.sh')
 BPF_ARCH := $(if $(filter aarch64,$(shell uname -m)),arm64,x86)
 BPF_FLAGS := -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) \
 	-I/usr/include/$(shell gcc -print-multiarch 2>/dev/null)
 
 .DELETE_ON_ERROR:
-.PHONY: help build test lint format fuzz bench test-vm clean
+.PHONY: help build test lint lock format fuzz bench test-vm clean
 .PHONY: lint-python lint-c lint-scripts lint-spelling
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-$(VENV)/ready: requirements-dev.txt
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --requirement $<
+$(VENV)/ready: $(LOCK)/build.txt $(LOCK)/dev.txt
+	$(PYTHON) -Im venv $(VENV)
+	for wanted in $^; do \
+		$(VENV)/bin/pip install --quiet --disable-pip-version-check \
+			--require-hashes --no-build-isolation --no-deps -r $$wanted || exit; \
+	done
 	touch $@
 
 # What clang-tidy reads.
@@ -59,6 +63,9 @@ lint-scripts:
 
 lint-spelling: $(VENV)/ready
 	$(VENV)/bin/codespell bpf agent analysis tests packaging $(wildcard *.md)
+
+lock: $(VENV)/ready ## name what pyproject.toml wants, by hash; RENEW=1: the newest
+	$(IN_VENV) packaging/write-lock $(if $(RENEW),--upgrade)
 
 format: $(VENV)/ready ## rewrite Python and C in the project's format
 	$(VENV)/bin/ruff check --fix --exit-zero --quiet
