@@ -13,7 +13,8 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 C_SOURCES := $(shell find bpf agent tests -name '*.[ch]')
 NATIVE_SOURCES := $(filter %.c,$(filter agent/%,$(C_SOURCES)))
-SCRIPTS := packaging/latprof packaging/write-lock .ci/run $(shell find tests -name '*.sh')
+SCRIPTS := packaging/latprof packaging/packages.sh packaging/write-lock .ci/run \
+	$(shell find tests -name '*.sh')
 BPF_ARCH := $(if $(filter aarch64,$(shell uname -m)),arm64,x86)
 BPF_FLAGS := -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) \
 	-I/usr/include/$(shell gcc -print-multiarch 2>/dev/null)
