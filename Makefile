@@ -4,6 +4,9 @@ PYTHON ?= /usr/bin/python3
 KERNELS ?= 6.1 6.12
 SECONDS ?= 300
 
+# What measures no time, and so may run side by side.
+UNTIMED := tests/unit tests/report tests/faults
+
 VENV := .venv
 BUILD := build/dev
 LOCK := packaging/lock
@@ -44,8 +47,8 @@ build: $(VENV)/ready ## compile, and install into .venv for development
 		--config-settings=build-dir=build/editable --editable .
 
 test: build ## run the tests; those that need root are skipped without it
-	$(VENV)/bin/python -m pytest --numprocesses=auto tests/unit tests/report
-	$(VENV)/bin/python -m pytest --ignore=tests/unit --ignore=tests/report
+	$(VENV)/bin/python -m pytest --numprocesses=4 $(UNTIMED)
+	$(VENV)/bin/python -m pytest $(UNTIMED:%=--ignore=%)
 
 lint: lint-python lint-c lint-scripts lint-spelling ## check format, style, types, C and spelling
 

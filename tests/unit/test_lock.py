@@ -27,10 +27,10 @@ WANTED = {
 
 
 def locked(name):
-    """Give the versions that a lock names."""
+    """Give what a lock names, by versions: of some there are two, for two Pythons."""
     text = (ROOT / "packaging" / "lock" / f"{name}.txt").read_text()
     found = re.findall(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==(\S+)", text, re.MULTILINE)
-    return dict(found)
+    return set(found)
 
 
 @pytest.mark.parametrize("name", WANTED)
@@ -39,14 +39,14 @@ def test_the_lock_meets_what_pyproject_wants(name):
 
     for text in WANTED[name]:
         wanted = Requirement(text)
-        version = versions.get(canonicalize_name(wanted.name))
-        assert version, f"{text} is not in {name}.txt; run `make lock`"
-        assert wanted.specifier.contains(version), f"{text}; run `make lock`"
+        known = canonicalize_name(wanted.name)
+        there = [version for package, version in versions if package == known]
+        assert any(map(wanted.specifier.contains, there)), f"{text}; run `make lock`"
 
 
 @pytest.mark.parametrize("name", ["build", "run", "test"])
 def test_all_locks_name_the_same_versions(name):
-    assert locked(name).items() <= locked("dev").items()
+    assert locked(name) <= locked("dev")
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
