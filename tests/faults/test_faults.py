@@ -49,6 +49,7 @@ def test_a_link_that_dies_ends_the_run_at_once_and_is_blamed(out, words):
 
 def test_a_link_that_dies_under_a_command_ends_both_and_is_blamed(out):
     latprof = Latprof("run", "--quiet", f"--out={out}", "--", "sleep", "60")
+    latprof.wait_for((out / "run.json").exists, "the recording")
     latprof.wait_for_child("sleep 60")
     kill(latprof.wait_for_child(EMULATOR))
     killed = time.monotonic()
@@ -57,6 +58,13 @@ def test_a_link_that_dies_under_a_command_ends_both_and_is_blamed(out):
     assert time.monotonic() < killed + SOON_SECONDS
     assert_failed(latprof, 1, "the link emulator failed", "signal 9 (SIGKILL)")
     assert state_of(out) == "failed"
+
+
+def test_a_link_that_dies_while_the_lab_is_built_is_blamed(out):
+    latprof = Latprof("run", "--quiet", f"--out={out}")
+    kill(latprof.wait_for_child(EMULATOR))
+    latprof.finish()
+    assert_failed(latprof, 1, "the link emulator failed", "signal 9 (SIGKILL)")
 
 
 @pytest.mark.parametrize("words", [CLOSED, OPEN])

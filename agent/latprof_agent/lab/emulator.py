@@ -100,9 +100,10 @@ class LinkEmulator:
         """Wait until both devices exist."""
         self._line(_START_S)
 
-    def check(self) -> None:
-        """Raise LabError where it has ended."""
-        if self._process.poll() is not None:
+    def check(self, seconds: float = 0.0) -> None:
+        """Raise LabError where it has ended, or does so within these seconds."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
             raise self._failure("")
 
     def counters(self) -> dict[str, Any]:

@@ -37,6 +37,9 @@ from latprof_agent.lab.registry import (
 
 __all__ = ["Lab", "clean_dead_labs", "enter_netns"]
 
+# Who ends takes its interfaces away first.
+_ENDING_SECONDS = 0.5
+
 
 class Lab:
     """Two joined namespaces, `a` and `b`, for the time of a `with` block.
@@ -84,8 +87,8 @@ class Lab:
         self._signals.enter_context(signals_as_exit())
         try:
             self.removed = clean_dead_labs(self._folder).removed
-            with signals_deferred(), refusals_told("cannot set up the lab"):
-                self._build()
+            with signals_deferred():
+                self._build_whole()
         except BaseException:
             self.close()
             raise
@@ -114,6 +117,14 @@ class Lab:
                     started.poll()
         finally:
             self._signals.close()
+
+    def _build_whole(self) -> None:
+        try:
+            with refusals_told("cannot set up the lab"):
+                self._build()
+        except LabError:
+            self.check(_ENDING_SECONDS)
+            raise
 
     def _build(self) -> None:
         self._registration = Registration(self.id, self._folder)
@@ -214,10 +225,10 @@ class Lab:
             self._emulator.place(cpu)
             self.settings["emulator_cpu"] = cpu
 
-    def check(self) -> None:
-        """Raise LabError where the link has ended."""
+    def check(self, seconds: float = 0.0) -> None:
+        """Raise LabError where the link has ended, or does so within these seconds."""
         if self._emulator:
-            self._emulator.check()
+            self._emulator.check(seconds)
 
     def counters(self) -> dict[str, Any]:
         """Count packets: on the way, and at interfaces and qdiscs of both ends.
