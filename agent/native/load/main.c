@@ -108,7 +108,8 @@ static int finish_stdout(struct failure *failure)
 
 static int run_echo(const struct options *options, struct failure *failure)
 {
-	struct echo echo;
+	/* Its threads go on until the process is gone. */
+	static struct echo echo;
 	int error = echo_open(&echo, options, failure);
 
 	if (error)

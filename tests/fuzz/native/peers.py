@@ -52,10 +52,15 @@ class Program:
     def running(self) -> bool:
         return self._process.poll() is None
 
+    def ask(self) -> bool:
+        """Ask it to end."""
+        self._process.send_signal(signal.SIGTERM)
+        return True
+
     def end(self, *, ask: bool) -> None:
         """Wait for the end, after a SIGTERM or not, and judge it."""
         if ask:
-            self._process.send_signal(signal.SIGTERM)
+            self.ask()
         try:
             _, said = self._process.communicate(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -130,6 +135,23 @@ def against_echo(dice: random.Random, build: str) -> None:
     echo.end(ask=True)
 
 
+def against_ending_echo(dice: random.Random, build: str) -> None:
+    """Responders that end while datagrams still come."""
+    for _ in range(20):
+        words = ["--protocol", "udp", "--wire", dice.choice(WIRES)]
+        echo = Program(f"{build}/latprof-load", "echo", *words)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+            peer.connect(("127.0.0.1", int(echo.line().split()[1])))
+            until = time.monotonic() + 0.02
+            asked = False
+            while echo.running():
+                with suppress(OSError):
+                    peer.send(bytes(18), socket.MSG_DONTWAIT)
+                if not asked and time.monotonic() > until:
+                    asked = echo.ask()
+        echo.end(ask=False)
+
+
 def against_pingpong(dice: random.Random, build: str) -> None:
     """A client, and a responder that makes its answers up."""
     wire, protocol = dice.choice(WIRES), dice.choice(["tcp", "udp"])
@@ -171,7 +193,7 @@ def answer_datagrams(dice: random.Random, server: socket.socket, wire: str) -> N
         for _ in range(dice.randrange(3)):
             server.sendto(reply, peer)
         if not dice.randrange(3):
-            server.sendto(any_bytes(dice, wire, 2), peer)
+            server.sendto(any_bytes(dice, wire, 2)[:65507], peer)
 
 
 def any_packet(dice: random.Random) -> bytes:
@@ -235,7 +257,7 @@ def main() -> int:
     seconds, build = float(sys.argv[1]), sys.argv[2]
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.randrange(1 << 32)
     kinds: list[Callable[[random.Random, str], None]]
-    kinds = [against_echo, against_pingpong, against_link]
+    kinds = [against_echo, against_pingpong, against_link, against_ending_echo]
     set_up("lo")
     if not is_root_of_all():
         kinds.remove(against_link)  # it may not set up its device
