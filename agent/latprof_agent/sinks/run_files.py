@@ -77,9 +77,10 @@ class RunFolder:
 
     def _remove(self) -> None:
         """Leave no folder in which nothing is told."""
-        for name in os.listdir(self._folder):  # noqa: PTH208
-            os.unlink(name, dir_fd=self._folder)
-        with suppress(OSError):
+        for table in self._tables:
+            with suppress(OSError):
+                os.unlink(f"{table}.csv", dir_fd=self._folder)
+        with suppress(OSError):  # somebody has put something else there
             if os.path.samestat(self.path.lstat(), os.fstat(self._folder)):
                 self.path.rmdir()
         self.close()
