@@ -14,6 +14,7 @@ from latprof_analysis.readers.run_documents import read_documents
 RUN = Path(__file__).parent.parent / "fuzz" / "run"
 DOCUMENTS = {name: json.loads((RUN / f"{name}.json").read_text())
              for name in ("run", "summary")}  # fmt: skip
+NO_SHARE = {"agent_cpu_seconds": 1, "wall_seconds": 2, "agent_peak_bytes": 3}
 
 
 def read(folder, **documents):
@@ -84,6 +85,8 @@ def test_what_is_nested_without_end_is_refused(tmp_path):
     [
         (("capabilities",), [[]], "capabilities[0] must be an object"),
         (("cost",), {"agent_cpu_seconds": 1}, "cost.wall_seconds is missing"),
+        (("cost",), NO_SHARE, "cost.agent_cpu_share is missing"),
+        (("cost", "agent_cpu_share"), None, "agent_cpu_share must be a number from 0"),
         (("counters", "lost"), -1, "counters.lost must be a whole number from 0"),
         (("link_counters", "a", "qdiscs"), 1, "link_counters.a.qdiscs must be a list"),
         (("untraced_time",), None, "untraced_time must be an object"),

@@ -123,9 +123,10 @@ _SUMMARY = {
         {
             "agent_cpu_seconds": NUMBER,
             "wall_seconds": NUMBER,
+            "agent_cpu_share": NUMBER,
             "agent_peak_bytes": COUNT,
         },
-        {"agent_cpu_share": maybe(NUMBER), "probes_cpu_share": maybe(NUMBER)},
+        {"probes_cpu_share": maybe(NUMBER)},
     ),
     "warnings": each(TEXT),
 }
