@@ -110,6 +110,22 @@ def test_over_time_slow_exchanges_have_the_part_that_took_most():
     assert spans["exchanges"].sum() == N
 
 
+@pytest.mark.parametrize("known", [0, 3])
+def test_exchanges_that_do_not_tell_when_they_began_are_in_no_time_line(
+    tmp_path, known
+):
+    rows = rows_of(20)
+    for row in rows[known:]:
+        row["request_sent_ns"] = None
+    write_exchanges(tmp_path / "exchanges.csv", rows)
+    section = build_report(analyze(tmp_path), "run").sections[0]
+    over_time = section.parts[-1]
+    if known:
+        assert len(over_time.data) == known
+    else:
+        assert over_time.reason == "no exchange has the time at which it began"
+
+
 def test_percentiles_by_way_are_those_of_the_document(found):
     told = found.document["exchanges"]
     data = percentiles_figure(told).data

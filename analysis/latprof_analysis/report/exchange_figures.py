@@ -29,6 +29,7 @@ from latprof_analysis.report.parts import (
     Chart,
     Figure,
     Fold,
+    Missing,
     Part,
     Section,
     Spec,
@@ -122,7 +123,11 @@ def _way_parts(
         both = [frame for frame in (whole, _whole(slow)) if len(frame)]
         parts.append(bands_figure(name, whole, f"exchange-parts-{file}"))
         together = concatenated(both)
-        parts.append(response_figure(name, together, f"exchange-time-{file}"))
+        timed = together[together["request_sent_ns"].notna()]
+        if timed.empty:
+            reason = "no exchange has the time at which it began"
+            return [*parts, Missing(f"{ends_of(name)} over time", reason)]
+        parts.append(response_figure(name, timed, f"exchange-time-{file}"))
     return parts
 
 
@@ -290,8 +295,10 @@ def _dots(way: str, response: pd.Series) -> Spec:
 
 
 def response_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:
-    """Draw the response over time; slow ones by the part that is the largest."""
-    rows = rows[rows["request_sent_ns"].notna()]
+    """Draw the response over time; slow ones by the part that is the largest.
+
+    `rows` are exchanges that all have the time at which they began.
+    """
     sent = rows["request_sent_ns"].astype("int64")
     first = sent.groupby(rows["run"], observed=True).transform("min")
     t_s = ((sent - first) / NS_PER_SECOND).to_numpy("float64")
