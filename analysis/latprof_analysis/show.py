@@ -212,21 +212,29 @@ def slowest_cause(row: dict[str, Any], lab: dict[str, Any] | None = None) -> str
     ends = " to ".join(_process(row, end) for end in ("sender", "reader"))
     return (
         f"slowest message, {duration(row['end_to_end_ns'])}: "
-        f"{likely_cause(row, known_ns)}; {row['protocol']} {row['kind']} "
-        f"{row['sequence']} of {row['size_bytes']} bytes, {ends}"
+        f"{likely_cause(row, known_ns)}; {_message(row)}, {ends}"
     )
+
+
+def _message(row: dict[str, Any]) -> str:
+    """Name a message by its number and size, as far as they are told."""
+    number = "" if row["sequence"] is None else f" {row['sequence']}"
+    size = row["size_bytes"]
+    told = "a size that is not told" if size is None else f"{size} bytes"
+    return f"{row['protocol']} {row['kind']}{number} of {told}"
 
 
 def slowest_sentence(row: dict[str, Any], lab: dict[str, Any] | None = None) -> str:
     """Say the same, and where it went, and in which stages its time did."""
     parts = sorted(((ns, name) for name, ns in stage_times(row).items()), reverse=True)
     where = ", ".join(f"{duration(ns)} in {name}" for ns, name in parts[:3])
+    spent = f"; {where}" if where else ""
     wakeup, again = row["wakeup_ns"], row["retransmits"]
     slept = f", {duration(wakeup)} of it without a CPU" if wakeup else ""
     lost = f", {plural(again, 'segment')} sent again" if again else ""
     return (
         f"{slowest_cause(row, lab)} at {row['destination_address']} port "
-        f"{row['destination_port']}; {where}{slept}{lost}"
+        f"{row['destination_port']}{spent}{slept}{lost}"
     )
 
 

@@ -20,7 +20,8 @@ from latprof_analysis.readers.result import Samples, samples_frame
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.html import html_page
 from latprof_analysis.report.markdown import _plain
-from latprof_analysis.report.parts import Fold, Missing, Part, Report
+from latprof_analysis.report.parts import Fold, Missing, Part, Report, Text
+from latprof_analysis.report.slowest import slowest_parts
 from latprof_analysis.report.write import write_csv, write_report
 from latprof_analysis.study import Study
 from latprof_analysis.study.samples import study_samples
@@ -217,6 +218,33 @@ def test_messages_that_are_all_equal_make_a_page() -> None:
     found.messages = pd.concat([one] * 300, ignore_index=True)
     page = html_page(build_report(found, "equal"))
     assert "fastest 95%" in page
+
+
+@pytest.mark.parametrize("known", [0, 300])
+def test_messages_whose_sender_was_not_seen_have_no_size(known: int) -> None:
+    found = study(600)
+    found.messages.loc[known:, "size_bytes"] = pd.NA
+    report = build_report(found, "receiver only")
+    drawn = {one.name: one for one in report.figures()}
+    assert ("stages-by-size-tcp-request" in drawn) == (known > 0)
+    assert "stages-by-percentile-tcp-request" in drawn
+    if known:
+        sizes = drawn["stages-by-size-tcp-request"].data
+        assert sizes.drop_duplicates("group")["n"].sum() == known
+    else:
+        reason = missing_of(report)["tcp request, by size"]
+        assert reason == "no message tells its size"
+
+
+def test_a_slowest_message_of_which_nothing_more_is_told() -> None:
+    row = {"protocol": "tcp", "kind": "request", "end_to_end_ns": 5000}
+    row |= {"sequence": None, "size_bytes": None}
+    text, missing = slowest_parts(row)
+    assert text == Text(
+        "The slowest message was tcp request without a number of a size that is not "
+        "told: 5 µs."
+    )
+    assert isinstance(missing, Missing)
 
 
 def test_one_size_only_has_no_line_and_the_reason_stands_there() -> None:

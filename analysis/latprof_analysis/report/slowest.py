@@ -25,20 +25,26 @@ def slowest_parts(row: dict[str, Any] | None) -> list[Part]:
     if not row or not row.get("end_to_end_ns"):
         reason = "no message was seen from end to end"
         return [Missing("The slowest message", reason)]
-    return [Text(slowest_sentence(row)), slowest_figure(row)]
+    parts: list[Part] = [Text(slowest_sentence(row))]
+    if stage_times(row):
+        return [*parts, slowest_figure(row)]
+    return [*parts, Missing("Its stages", "none of its stages is told")]
 
 
 def slowest_sentence(row: dict[str, Any]) -> str:
     """Say in one sentence where the slowest message spent its time."""
     parts = sorted(stage_times(row).items(), key=lambda part: -part[1])
     where = listed([f"{duration_text(ns)} in {name}" for name, ns in parts[:3]])
+    spent = f", of which {where}" if where else ""
+    number = row.get("sequence")
     again, wakeup = row.get("retransmits"), row.get("wakeup_ns")
     lost = f"; {plural(again, 'segment')} of it sent again" if again else ""
     slept = f"; its reader waited {duration_text(wakeup)} for a CPU" if wakeup else ""
     return (
         f"The slowest message was {row['protocol']} {row['kind']} "
-        f"{row.get('sequence', 'without a number')} of {bytes_text(row['size_bytes'])}"
-        f": {duration_text(row['end_to_end_ns'])}, of which {where}{slept}{lost}."
+        f"{'without a number' if number is None else number} of "
+        f"{bytes_text(row['size_bytes'])}: {duration_text(row['end_to_end_ns'])}"
+        f"{spent}{slept}{lost}."
     )
 
 
@@ -48,7 +54,7 @@ def slowest_figure(row: dict[str, Any]) -> Figure:
     data["to_ns"] = data["time_ns"].cumsum()
     data["from_ns"] = data["to_ns"] - data["time_ns"]
     most = data.loc[data["time_ns"].idxmax()]
-    share = f"{100 * most['time_ns'] / row['end_to_end_ns']:.0f}%"
+    share = f"{100 * float(most['time_ns']) / row['end_to_end_ns']:.0f}%"
     return Figure(
         name="slowest",
         title=f"The slowest message spent {share} of its time in {most['stage']}",

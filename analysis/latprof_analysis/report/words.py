@@ -23,15 +23,15 @@ def duration_text(ns: float | None, digits: int = 3) -> str:
     return duration(ns, digits).replace(" us", " µs")
 
 
-def bytes_text(size: float) -> str:
+def bytes_text(size: float | None) -> str:
     """Write a number of bytes as it is given to a send call.
 
     Examples
     --------
-    >>> bytes_text(65507)
-    '65,507 B'
+    >>> bytes_text(65507), bytes_text(None)
+    ('65,507 B', 'a size that is not told')
     """
-    return f"{size:,.0f} B"
+    return "a size that is not told" if size is None else f"{size:,.0f} B"
 
 
 def number(n: float) -> str:
