@@ -204,16 +204,20 @@ def _with_slow(study: Study, kinds: dict[str, pd.DataFrame]) -> dict[str, pd.Dat
 def _time(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Part]:
     found = study.document.get("messages") or {}
     series: dict[str, tuple[Floats, Floats]] = {}
+    placed = set()
     for kind, messages in _with_slow(study, kinds).items():
         t_s = since_first_read(messages).to_numpy("float64")
         latency = _latency(messages)
         timed = ~np.isnan(t_s)
         if timed.any():
             series[kind] = t_s[timed], latency[timed]
+        if timed.all():
+            placed.add(kind)
     if not series:
         return [Missing("Over time", "no message has the time at which it was read")]
     levels = {kind: found.get(kind) for kind in series}
-    rows = {kind: level_rows(figures) for kind, figures in levels.items()}
+    # elsewhere only the order of levels is known
+    rows = {kind: level_rows(levels[kind]) for kind in series if kind in placed}
     return [time_figure(series, "end to end", rows), *level_parts(levels)]
 
 

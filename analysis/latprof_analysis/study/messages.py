@@ -102,7 +102,8 @@ def _kind(
     of_modes = whole[whole["size_bytes"] == tail["modes_of"]]
     name_stages(tail["modes"].get("modes", []), of_modes)
     when = pd.DataFrame({"run": whole["run"], "t_s": since_first_read(whole)})
-    time = findings.over_time(above_usual(whole["size_bytes"], times), when)
+    timed = when if when["t_s"].notna().all() else None
+    time = findings.over_time(above_usual(whole["size_bytes"], times), timed)
     found = {
         "n": len(whole),
         "tail": tail,
