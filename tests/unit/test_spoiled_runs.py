@@ -20,6 +20,7 @@ from latprof_analysis.report.build import build_report
 from latprof_analysis.report.csv_text import csv_text
 from latprof_analysis.report.loss_parts import loss_parts
 from latprof_analysis.report.setting import setting_parts
+from latprof_analysis.stages import STAGES, STAMPS
 from latprof_analysis.study import Study, analyze
 from latprof_analysis.study.runs import _TOLD_BY_A_RUN
 from latprof_analysis.study.shown import show_study
@@ -125,6 +126,37 @@ def test_no_blank_cell_breaks_what_is_made_of_a_run(tmp_path, table, seed):
     path.write_text("\n".join([head, *map(",".join, rows)]) + "\n")
     tell(analyze(run, thorough=True))
     compare_sides(read_sides([str(before), str(run)]))
+
+
+STAGE_COLUMNS = tuple(f"{stage}_ns" for stage in STAGES)
+STAMP_COLUMNS = tuple(f"{stamp}_ns" for stamp in STAMPS)
+
+
+@pytest.mark.parametrize("value", ["", "0"])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ("packets",),
+        STAGE_COLUMNS,
+        STAMP_COLUMNS,
+        (*STAGE_COLUMNS, *STAMP_COLUMNS),
+        (*STAGE_COLUMNS, "end_to_end_ns"),
+    ],
+)
+def test_columns_that_tell_nothing_of_any_message_break_nothing(
+    tmp_path, columns, value
+):
+    """Of TCP, whose fits ask for packets, and so many that there is a fit."""
+    copied(tmp_path, rows=80)
+    path = tmp_path / "messages.csv"
+    head, *lines = path.read_text().replace("udp,", "tcp,").splitlines()
+    names = head.split(",")
+    rows = [line.split(",") for line in lines]
+    for row in rows:
+        for name in columns:
+            row[names.index(name)] = value
+    path.write_text("\n".join([head, *map(",".join, rows)]) + "\n")
+    tell(analyze(tmp_path))
 
 
 @pytest.mark.parametrize("every", [1, 2])

@@ -110,7 +110,7 @@ def slowed_way(messages: pd.DataFrame, fit: Fit) -> str | None:
     slope = fit.slope_ns_per_byte
     return slowed_by_losses(len(messages), again) or (
         slowed_by_sender(
-            float(messages["packets"].max()),
+            float(messages["packets"].fillna(0).max()),
             slope.value / fit.factor,
             _growth(messages, "queue", "arrive"),
         )

@@ -10,7 +10,7 @@ from latprof_analysis.quantiles import samples_needed
 from latprof_analysis.report.parts import KeyFigure
 from latprof_analysis.report.words import bounds, duration_text, number, span
 from latprof_analysis.show_exchanges import exchange_sentences
-from latprof_analysis.text import percent, rate, rate_span
+from latprof_analysis.text import percent, plural, rate, rate_span
 from latprof_analysis.ways import unseen_ends
 
 _PARTS = ("end_to_end", "wakeup")
@@ -47,10 +47,12 @@ def _stages(document: dict[str, Any]) -> str:
         ),
         reverse=True,
     )
-    (first, biggest), *others = shares
-    second = f", then {others[0][1]} with {percent(others[0][0])}" if others else ""
     p50 = stages["end_to_end"]["p50_ns"]
     median = f" (median end to end {duration_text(p50)})" if p50 is not None else ""
+    if not shares:
+        return f"Of {plural(stages['end_to_end']['n'], kind)} no stage is told{median}."
+    (first, biggest), *others = shares
+    second = f", then {others[0][1]} with {percent(others[0][0])}" if others else ""
     return f"A {kind} spends {percent(first)} of its time in {biggest}{second}{median}."
 
 

@@ -130,17 +130,9 @@ def _stages(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Part]:
 
     def parts(kind: str, messages: pd.DataFrame) -> list[Part]:
         table = stage_table(kind, messages, told.get(kind), thinned=thinned)
-        return [table, _by_size(kind, messages), by_percentile(kind, messages)]
+        return [table, by_size(kind, messages), by_percentile(kind, messages)]
 
     return _first_open({kind: parts(kind, rows) for kind, rows in kinds.items()})
-
-
-def _by_size(kind: str, messages: pd.DataFrame) -> Part:
-    """Draw the stages of the sizes that are known: a sender not seen tells none."""
-    sized = messages[messages["size_bytes"].notna()]
-    if sized.empty:
-        return Missing(f"{kind}, by size", "no message tells its size")
-    return by_size(kind, sized)
 
 
 def _first_open(by_kind: dict[str, list[Part]]) -> list[Part]:

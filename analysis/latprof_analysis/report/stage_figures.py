@@ -18,7 +18,7 @@ from latprof_analysis.report.marks import (
     top_legend,
     written,
 )
-from latprof_analysis.report.parts import Chart, Figure, Spec
+from latprof_analysis.report.parts import Chart, Figure, Missing, Spec
 from latprof_analysis.report.stage_rows import named_stages
 from latprof_analysis.report.theme import colour
 from latprof_analysis.report.words import bytes_text, duration_text, number, slug
@@ -26,6 +26,7 @@ from latprof_analysis.report.words import bytes_text, duration_text, number, slu
 BANDS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
 # More sizes than this are put together, as many messages to each.
 _MOST_SIZES = 10
+_NO_STAGE = "no message tells a stage that took any time"
 # Behind the bars, of length 1, there is room for their means.
 _ROOM = 1.38
 
@@ -52,6 +53,8 @@ def stage_means(messages: pd.DataFrame, group: pd.Series) -> pd.DataFrame:
 
 def means_by_group(stages: Mapping[str, Floats], group: pd.Series) -> pd.DataFrame:
     """Return what `stage_means` does, of the times in each stage; NaN: none."""
+    if not stages:
+        return pd.DataFrame(columns=["group", "stage", "mean_ns", "share", "n"])
     times = pd.DataFrame(stages).fillna(0.0)
     grouped = times.groupby(group.array, observed=True, sort=True)
     means, counts = grouped.mean(), grouped.size()
@@ -67,14 +70,19 @@ def means_by_group(stages: Mapping[str, Floats], group: pd.Series) -> pd.DataFra
     return tidy[tidy["mean_ns"] > 0].reset_index(drop=True)
 
 
-def by_size(kind: str, messages: pd.DataFrame) -> Figure:
-    """Draw each size's shares of stages."""
-    sizes = messages["size_bytes"].astype("int64")
-    means = stage_means(messages, _size_groups(sizes))
+def by_size(kind: str, messages: pd.DataFrame) -> Figure | Missing:
+    """Draw each size's shares of stages; a sender that was not seen tells no size."""
+    title = f"{kind}, by size"
+    sized = messages[messages["size_bytes"].notna()]
+    if sized.empty:
+        return Missing(title, "no message tells its size")
+    means = stage_means(sized, _size_groups(sized["size_bytes"].astype("int64")))
+    if means.empty:
+        return Missing(title, _NO_STAGE)
     biggest, share = _biggest(means)
     return Figure(
         name=f"stages-by-size-{slug(kind)}",
-        title=f"{kind}, by size: {biggest} takes {_range(share)} of the time",
+        title=f"{title}: {biggest} takes {_range(share)} of the time",
         caption="Mean time in each stage, as a share of end to end; at the right the "
         "mean end to end and n. Means have no interval: a few slow messages move them.",
         alt=f"Stacked bars, one for each size of {kind}: "
@@ -85,10 +93,13 @@ def by_size(kind: str, messages: pd.DataFrame) -> Figure:
     )
 
 
-def by_percentile(kind: str, messages: pd.DataFrame) -> Figure:
+def by_percentile(kind: str, messages: pd.DataFrame) -> Figure | Missing:
     """Draw the shares of stages of the fast and of the slow messages."""
+    title = f"{kind}, from fast to slow"
     bands = percentile_bands(messages["end_to_end_ns"].to_numpy("float64"))
     means = stage_means(messages, pd.Series(bands))
+    if means.empty:
+        return Missing(title, _NO_STAGE)
     last = means[means["group"] == means["group"].iloc[-1]]
     biggest = last.loc[last["share"].idxmax()]
     text = (
@@ -97,7 +108,7 @@ def by_percentile(kind: str, messages: pd.DataFrame) -> Figure:
     )
     return Figure(
         name=f"stages-by-percentile-{slug(kind)}",
-        title=f"{kind}, from fast to slow: {text}",
+        title=f"{title}: {text}",
         caption="Messages in the order of their end to end, cut at its percentiles. "
         "Slow ones are often simply large: compare with the sizes.",
         alt=f"Stacked bars, one for each band of percentiles of {kind}: {text}.",

@@ -56,11 +56,13 @@ def _row(
     n = figures.get("n") or values.size
     slowest = figures.get("max_ns") or values.max()
     share = figures.get("share_of_end_to_end")
+    if share is None and whole_ns > 0:
+        share = float(values.sum()) / whole_ns
     return [
         f"of which {stage}" if stage == "wakeup" else stage,
         *(_cell(one, figures.get(f"p{100 * one.p:g}_ns"), n) for one in found),
         duration_text(float(slowest)),
-        percent(float(values.sum()) / whole_ns if share is None else share),
+        percent(share),
         number(n),
     ]
 
