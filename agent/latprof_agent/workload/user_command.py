@@ -183,7 +183,8 @@ class Command:
         # who is still there was there in between: the number is not another's
         still = self._pids()
         self._seen |= {process for process in found if process.pid in still}
-        for process in self._seen:
+        # the oldest first: a shell that outlives its child says so, and goes on
+        for process in sorted(self._seen, key=lambda one: (one.start_ticks, one.pid)):
             processes.send(process, number)
 
     def _pids(self) -> set[int]:
