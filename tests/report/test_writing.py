@@ -236,6 +236,17 @@ def test_messages_whose_sender_was_not_seen_have_no_size(known: int) -> None:
         assert reason == "no message tells its size"
 
 
+@pytest.mark.parametrize("size", [0, 300, 10**6])
+def test_a_size_too_rare_for_the_fit_has_no_residual(size: int) -> None:
+    found = study(600)
+    found.round_trips.loc[found.round_trips.index[:3], "size_bytes"] = size
+    figures = {one.name: one for one in build_report(found, "rare").figures()}
+    assert size in set(figures["fit-tcp"].data["size_bytes"])
+    residuals = figures["residuals-tcp"].data
+    assert size not in set(residuals["size_bytes"])
+    assert (residuals["residual_ns"].abs() < 0.1 * residuals["line_ns"]).all()
+
+
 def test_a_slowest_message_of_which_nothing_more_is_told() -> None:
     row = {"protocol": "tcp", "kind": "request", "end_to_end_ns": 5000}
     row |= {"sequence": None, "size_bytes": None}

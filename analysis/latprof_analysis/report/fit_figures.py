@@ -42,27 +42,31 @@ def fit_parts(
     """Draw the round trips of a protocol, with the line where the fit has one."""
     sizes = trips["size_bytes"].to_numpy("float64")
     rtt = trips["rtt_ns"].to_numpy("float64")
+    points = size_points(sizes, rtt)
+    if fit.get("model") != "line":
+        return [_points_figure(protocol, points, fit)]
     rounds = rounds_of(trips["size_bytes"], trips["sent_ns"]).to_numpy("float64")
+    some = (sizes > 0) & (rtt > 0)  # as the fit takes them
     low = low_delays(
-        sizes,
-        rtt,
-        rounds,
+        sizes[some],
+        rtt[some],
+        rounds[some],
         fewest=FEWEST_ROUND_TRIPS,
         resamples=_RESAMPLES,
         seed=_SEED,
     )
-    points = size_points(sizes, rtt)
-    if fit.get("model") != "line":
-        return [_points_figure(protocol, points, fit)]
+    if low.size_bytes.size < 2:
+        few = "too few of the fit's sizes are drawn"
+        return [_points_figure(protocol, points, fit | {"reason": few})]
     line = line_with_band(low, packets, fit["reply_mode"])
-    at = np.searchsorted(line["size_bytes"], points["size_bytes"])
-    points["line_ns"] = line["line_ns"].to_numpy()[at]
+    # of sizes too rare for the fit there is no residual
+    points = points.merge(line[["size_bytes", "line_ns"]], "left", on="size_bytes")
     points["residual_ns"] = points["p10_ns"] - points["line_ns"]
     for end in ("low", "high"):
         points[f"residual_{end}_ns"] = points[f"p10_{end}_ns"] - points["line_ns"]
     return [
         _line_figure(protocol, points, line, fit),
-        _residual_figure(protocol, points),
+        _residual_figure(protocol, points.dropna(subset=["line_ns"])),
     ]
 
 
