@@ -150,10 +150,11 @@ def size_class(size_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
 
     Examples
     --------
-    >>> size_class(np.array([-1, 0, 1, 1023, 1024])).tolist()
-    [-1, 0, 1, 512, 1024]
+    >>> size_class(np.array([-1, 0, 1, 1023, 1024, 2**63 - 1])).tolist()
+    [-1, 0, 1, 512, 1024, 4611686018427387904]
     """
     exponent = np.frexp(np.maximum(size_bytes, 1).astype(np.float64))[1] - 1
+    exponent = np.minimum(exponent, 62)  # a double rounds the largest up to 2^63
     return np.where(
         size_bytes < 1, size_bytes, np.int64(1) << exponent.astype(np.int64)
     )
