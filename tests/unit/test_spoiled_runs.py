@@ -30,7 +30,7 @@ from message_rows import message
 
 RUN = Path(__file__).parent.parent / "fuzz" / "run"
 ROWS = 6
-SAMPLED = 8
+SAMPLED = 6
 GONE = object()
 VALUES = (GONE, None, "a", [], {}, [None], -1, 0, True, 0.5, 2**62)
 
@@ -105,7 +105,7 @@ def test_no_value_of_a_run_json_breaks_what_is_made_of_a_run(tmp_path):
 
 
 @pytest.mark.parametrize("table", SCHEMAS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_blank_cell_breaks_what_is_made_of_a_run(tmp_path, table, seed):
     chance = random.Random(seed)
     before, run = tmp_path / "before", tmp_path / "run"
