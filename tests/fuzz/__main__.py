@@ -29,7 +29,7 @@ READERS = (
 )
 NATIVE = HERE / "native" / "run.sh"  # shares its time out, too
 NATIVE_SHARE = 1 / 3
-LIMITS = ("-timeout=30", "-rss_limit_mb=3000", "-max_len=65536")
+LIMITS = ("-timeout=120", "-rss_limit_mb=3000", "-max_len=65536")
 TOLD_LINES = 30
 
 
