@@ -7,7 +7,9 @@ LATPROF_KERNEL_TESTS=1 those that need root may not be skipped.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -17,6 +19,14 @@ settings.load_profile("untimed")
 
 HERE = Path(__file__).parent
 AS_ROOT = (HERE / "kernel", HERE / "faults")
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that other users can get into, which pytest's own are not."""
+    with TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

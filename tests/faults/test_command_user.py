@@ -9,8 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pandas as pd
 import pytest
@@ -40,14 +38,6 @@ def under_sudo(uid=NOBODY.pw_uid, gid=NOBODY.pw_gid):
 def run_command(folder, *words, env=None, where="no lab", **options):
     words = ("run", "--quiet", *LAB[where], f"--out={folder}", *words)
     return run(*words, env=env or under_sudo(), **options)
-
-
-@pytest.fixture
-def open_folder():
-    """A folder that any user may enter, which pytest's are not."""
-    with TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 def user_of(folder):
@@ -125,10 +115,8 @@ def test_a_user_without_a_command_is_refused():
     assert "--user: needs a COMMAND after --" in latprof.err
 
 
-def test_what_that_user_cannot_run_is_told_before_anything_is_made(
-    tmp_path, open_folder
-):
-    program = open_folder / "program"
+def test_what_that_user_cannot_run_is_told_before_anything_is_made(tmp_path, reachable):
+    program = reachable / "program"
     shutil.copy("/bin/true", program)
     for mode in (0o700, 0o644):
         program.chmod(mode)
@@ -151,8 +139,8 @@ def test_a_command_that_fails_as_the_user_hints_at_root(tmp_path):
     assert "--user" not in run_command(tmp_path / "b", "--user=root", *words).err
 
 
-def test_a_script_need_not_say_who_runs_it(tmp_path, open_folder):
-    script = open_folder / "script"
+def test_a_script_need_not_say_who_runs_it(tmp_path, reachable):
+    script = reachable / "script"
     script.write_text("id -u >&2; echo $1 >&2\n")
     script.chmod(0o755)
     latprof = run_command(tmp_path / "run", "--", str(script), "word")

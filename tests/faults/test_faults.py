@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 from failures import assert_failed, assert_readable, state_of
+from latprof_agent.lab.child import END_SECONDS
 from latprof_agent.probes.cgroup import cgroup2_mount
-from latprof_agent.workload.generator import END_SECONDS, LATE_SECONDS
+from latprof_agent.workload.generator import LATE_SECONDS
 from latprof_process import Latprof, kill, run
 from recording import wait_until
 

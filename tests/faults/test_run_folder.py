@@ -6,8 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from latprof_process import Latprof, run
@@ -53,14 +51,12 @@ while True:
 
 
 @pytest.fixture
-def place():
-    """A folder of the user's that others can get into, which pytest's are not."""
-    with TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        home = Path(name) / "home"
-        home.mkdir()
-        os.chown(home, USER, USER)
-        yield home
+def place(reachable):
+    """A folder of the user's."""
+    home = reachable / "home"
+    home.mkdir()
+    os.chown(home, USER, USER)
+    return home
 
 
 def as_user(*words: str, **options):

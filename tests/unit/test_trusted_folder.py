@@ -9,7 +9,6 @@ import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from latprof_agent.calling_user import User
@@ -171,14 +170,6 @@ def swapping(here: Path, name: str, other: Path):
     finally:
         process.kill()
         process.communicate()
-
-
-@pytest.fixture
-def reachable():
-    """A folder that other users can get into, which pytest's own are not."""
-    with TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
 
 
 def test_what_is_swapped_meanwhile_is_never_written_through(reachable):

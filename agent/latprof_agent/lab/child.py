@@ -10,11 +10,12 @@ import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, AnyStr
 
 from latprof_agent.calling_user import User
 from latprof_agent.errors import WorkloadError, remedy
 
+END_SECONDS = 5.0  # between asking a process to end and ending it
 _PR_SET_PDEATHSIG = 1
 _OF_CALLERS = ("DOAS_USER", "PKEXEC_UID")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -80,6 +81,21 @@ def _run_or_shell(
         if error.errno != errno.ENOEXEC:
             raise
     return run(["/bin/sh", "-c", 'exec "$0" "$@"', *command])
+
+
+def ask_to_end(process: subprocess.Popen[Any], number: int = signal.SIGTERM) -> None:
+    """Signal a process, and let it go on, or it cannot end where it was stopped."""
+    process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
+
+
+def last_output(process: subprocess.Popen[AnyStr]) -> tuple[AnyStr, AnyStr]:
+    """What a process that was asked to end has said; after a while end it."""
+    try:
+        return process.communicate(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()
 
 
 def become(user: User) -> Step:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from latprof_agent.errors import LabError, remedy
+from latprof_agent.lab import child
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.process_table import how_it_ended, is_stopped
 
@@ -117,10 +118,5 @@ class LinkEmulator:
 
     def close(self) -> None:
         """End it, stopped or not, and wait for its end."""
-        self._process.terminate()
-        self._process.send_signal(signal.SIGCONT)
-        try:
-            self._process.communicate(timeout=_ANSWER_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
+        child.ask_to_end(self._process)
+        child.last_output(self._process)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from latprof_agent.calling_user import User
@@ -41,14 +42,10 @@ def make_run_folder(path: Path | None, name: str, user: User) -> tuple[Path, int
     try:
         for one in paths:
             try:
-                made = new_folder(one.name, user, parent)
+                with _refusals_of(one):
+                    made = new_folder(one.name, user, parent)
             except FileExistsError:
                 continue
-            except OSError as error:
-                why = os.strerror(error.errno or 0).lower()
-                raise _cannot_make(one, why) from error
-            except FolderError as error:
-                raise _cannot_make(one, str(error)) from error
             if one.parent == DEFAULT_PARENT:
                 _link_latest(one.name, parent)
             return one, made
@@ -58,8 +55,17 @@ def make_run_folder(path: Path | None, name: str, user: User) -> tuple[Path, int
 
 
 def _open(wanted: Path, user: User, *, make: bool) -> int:
-    try:
+    with _refusals_of(wanted):
         return open_folder(wanted.parent, user, make=make)
+
+
+@contextmanager
+def _refusals_of(wanted: Path) -> Iterator[None]:
+    """Say why a folder cannot be made; that there is one is the caller's."""
+    try:
+        yield
+    except FileExistsError:
+        raise
     except FolderError as error:
         raise _cannot_make(wanted, str(error)) from error
     except OSError as error:

@@ -166,7 +166,7 @@ def give(descriptor: int, user: User) -> None:
     """
     mode = os.fstat(descriptor).st_mode
     own = 0o700 if stat.S_ISDIR(mode) else 0o600
-    with suppress(PermissionError, NotImplementedError):
+    with suppress(PermissionError):
         os.fchmod(descriptor, stat.S_IMODE(mode) | own)
         if user.uid != os.geteuid():
             os.fchown(descriptor, user.uid, user.gid)

@@ -14,11 +14,11 @@ from typing import Any
 
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.executables import find_executable
+from latprof_agent.lab.child import END_SECONDS, ask_to_end, last_output
 from latprof_agent.lab.lab import Lab
 from latprof_agent.process_table import how_it_ended, is_stopped
 
 READY_SECONDS = 10.0
-END_SECONDS = 5.0  # between asking a process to end and ending it
 # After --duration the run waits for what is late until nothing came for so long.
 LATE_SECONDS = 3.0
 LOOK_SECONDS = 0.1  # that one look may stand for: a machine may stand still, too
@@ -225,7 +225,7 @@ class Generator:
         now = time.monotonic()
         if self._asked_to_end is None:
             self._asked_to_end = now
-            _ask_to_end(self._client, signal.SIGINT)
+            ask_to_end(self._client, signal.SIGINT)
         elif now > self._asked_to_end + END_SECONDS:
             self._client.kill()
 
@@ -235,34 +235,16 @@ class Generator:
         Raises WorkloadError with the client's own words where it failed.
         """
         assert self._client
-        text, complaint = _all_words(self._client)
+        text, complaint = last_output(self._client)
         try:
             if not self._client.returncode:
                 self.result = json.loads(text)
                 self._check_stopped()
         finally:
-            _ask_to_end(self._responder, signal.SIGTERM)
-            _all_words(self._responder)
+            ask_to_end(self._responder)
+            last_output(self._responder)
         if self._client.returncode:
             raise WorkloadError(_words(complaint, "the generator", self._client))
-
-    def progress(self, started: float) -> tuple[float, float]:
-        """Seconds gone and seconds planned (0 where rounds are planned)."""
-        return time.monotonic() - started, self.plan.duration_seconds
-
-
-def _ask_to_end(process: subprocess.Popen[str], number: int) -> None:
-    process.send_signal(number)
-    process.send_signal(signal.SIGCONT)  # or it cannot, where somebody stopped it
-
-
-def _all_words(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What a process that was asked to end has said; after a while end it."""
-    try:
-        return process.communicate(timeout=END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.communicate()
 
 
 def _words(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
@@ -273,6 +255,6 @@ def _words(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
 
 
 def _last_words(process: subprocess.Popen[str], who: str) -> str:
-    _ask_to_end(process, signal.SIGTERM)
-    _, complaint = _all_words(process)
+    ask_to_end(process)
+    _, complaint = last_output(process)
     return _words(complaint, who, process)

@@ -22,20 +22,19 @@ static void check(const struct options *o)
 		     o->sizes.values[i] <= most);
 }
 
+static int read_words(int argc, char **argv, struct failure *failure)
+{
+	struct options options;
+	int result = flags_read(argc, argv, &options, failure);
+
+	if (!result)
+		check(&options);
+	return result;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 {
-	struct failure failure = { 0 };
-	struct options options;
-	struct words words;
-	int result;
-
-	words_open(&words, input, size);
-	result = flags_read(words.count, words.words, &options, &failure);
-	if (result < 0)
-		words_must_be_a_line(&failure);
-	else if (!result)
-		check(&options);
-	words_close(&words);
+	words_try(input, size, read_words);
 	return 0;
 }

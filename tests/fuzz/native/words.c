@@ -9,6 +9,12 @@
 
 enum { KEPT_MAX = 4 * WORDS_MAX };
 
+struct words {
+	int count;
+	char *words[WORDS_MAX + 2]; /* as argv: the last is NULL */
+	char *text; /* what they point into */
+};
+
 static void *kept[KEPT_MAX];
 
 void *words_calloc(size_t count, size_t size)
@@ -27,7 +33,7 @@ void words_free(void *memory)
 	free(memory);
 }
 
-void words_open(struct words *words, const uint8_t *input, size_t size)
+static void words_open(struct words *words, const uint8_t *input, size_t size)
 {
 	static char program[] = "program";
 
@@ -47,14 +53,14 @@ void words_open(struct words *words, const uint8_t *input, size_t size)
 	getopt(1, words->words, "+");
 }
 
-void words_close(struct words *words)
+static void words_close(struct words *words)
 {
 	for (size_t i = 0; i < KEPT_MAX; i++)
 		words_free(kept[i]);
 	free(words->text);
 }
 
-void words_must_be_a_line(const struct failure *failure)
+static void must_be_a_line(const struct failure *failure)
 {
 	size_t length = strnlen(failure->text, sizeof(failure->text));
 
@@ -64,4 +70,15 @@ void words_must_be_a_line(const struct failure *failure)
 
 		MUST(c >= ' ' && c != 0x7f);
 	}
+}
+
+void words_try(const uint8_t *input, size_t size, words_reader *read)
+{
+	struct failure failure = { 0 };
+	struct words words;
+
+	words_open(&words, input, size);
+	if (read(words.count, words.words, &failure) < 0)
+		must_be_a_line(&failure);
+	words_close(&words);
 }

@@ -9,19 +9,13 @@
 
 enum { WORDS_MAX = 64 };
 
-struct words {
-	int count;
-	char *words[WORDS_MAX + 2]; /* as argv: the last is NULL */
-	char *text; /* what they point into */
-};
+/* Reads a command line: below 0 with a failure where it is refused. */
+typedef int words_reader(int argc, char **argv, struct failure *failure);
 
-/* Begins with the program's own name. What args.c keeps for as long as the
- * process lives is given back by words_close(). */
-void words_open(struct words *words, const uint8_t *input, size_t size);
-void words_close(struct words *words);
-
-/* What the user is told: one line that a terminal shows as it is. */
-void words_must_be_a_line(const struct failure *failure);
+/* Have it read an input; what the user is told must be one line that a terminal
+ * shows as it is. Begins with the program's own name. What args.c keeps for as
+ * long as the process lives is given back. */
+void words_try(const uint8_t *input, size_t size, words_reader *read);
 
 void *words_calloc(size_t count, size_t size);
 void words_free(void *memory);
