@@ -4,8 +4,8 @@ PYTHON ?= /usr/bin/python3
 KERNELS ?= 6.1 6.12
 SECONDS ?= 300
 
-# What measures no time, and so may run side by side.
-UNTIMED := tests/unit tests/report tests/faults tests/kernel/test_examples_as_root.py
+# Of tests that measure no time: a file each on all CPUs at once.
+AT_ONCE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 VENV := .venv
 BUILD := build/dev
@@ -23,7 +23,7 @@ BPF_FLAGS := -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) \
 	-I/usr/include/$(shell gcc -print-multiarch 2>/dev/null)
 
 .DELETE_ON_ERROR:
-.PHONY: help build test lint lock format fuzz bench test-vm clean
+.PHONY: help build test lint lock format fuzz soak bench test-vm clean
 .PHONY: lint-python lint-c lint-scripts lint-spelling
 
 help: ## show this list
@@ -47,8 +47,8 @@ build: $(VENV)/ready ## compile, and install into .venv for development
 		--config-settings=build-dir=build/editable --editable .
 
 test: build ## run the tests; those that need root are skipped without it
-	$(VENV)/bin/python -m pytest --numprocesses=4 $(UNTIMED)
-	$(VENV)/bin/python -m pytest $(UNTIMED:%=--ignore=%)
+	$(VENV)/bin/python -m pytest $(AT_ONCE) -m 'not timed'
+	$(VENV)/bin/python -m pytest -m timed
 
 lint: lint-python lint-c lint-scripts lint-spelling ## check format, style, types, C and spelling
 
@@ -78,6 +78,10 @@ format: $(VENV)/ready ## rewrite Python and C in the project's format
 
 fuzz: build ## fuzz what reads files of others, e.g. SECONDS=3600
 	$(VENV)/bin/python tests/fuzz $(SECONDS)
+
+soak: build ## watch churn for half an hour (as root): exact counts, flat memory
+	$(AS_ROOT) env LATPROF_SOAK_SECONDS=$(if $(filter 300,$(SECONDS)),1800,$(SECONDS)) \
+		$(VENV)/bin/python -m pytest --timeout=0 tests/kernel/test_soak.py
 
 bench: ## measure the speed of an installed latprof (as root)
 	$(AS_ROOT) packaging/latprof install

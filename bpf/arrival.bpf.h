@@ -301,7 +301,8 @@ static __always_inline struct arrival *arrival_at(const struct sk_buff *skb,
 {
 	struct arrival *a = arrival_of((__u64)skb);
 
-	if (!a || net_of(a->dev) != (__u64)sk->__sk_common.skc_net.net)
+	if (!a || a->t_ns < options.since_ns ||
+	    net_of(a->dev) != (__u64)sk->__sk_common.skc_net.net)
 		return NULL;
 	return a;
 }

@@ -7,14 +7,15 @@
  *     connecting:  the state of the connection before is forgotten, since a
  *                  socket may be used again (connect to AF_UNSPEC)
  *     established: its peer on this host may be watched, too (peer.bpf.h)
- *   tcp_destroy_sock:  what it has beside its state is freed
+ *   tcp_destroy_sock:  what it has beside its state is freed; an exchange
+ *     that was read after the connection's end is counted
  *   cgroup/sock_release: datagrams that nobody has read are written
  *
  * Does not see the end of what stands in a queueing discipline then: it is
  * written when it leaves, and not at all where it is dropped there.
  */
 #include "datagram_receive.bpf.h"
-#include "stream.bpf.h"
+#include "listener.bpf.h"
 #include <bpf/bpf_tracing.h>
 
 struct abandoned {
@@ -34,13 +35,14 @@ static long send_abandon(__u32 index, struct abandoned *c)
 	m = send_at(c->sk, s, at, false);
 	if (!m)
 		return 1;
-	send_emit(s, m, 0, m->end > c->sent ? RECORD_NOT_TRANSMITTED : 0);
+	send_emit(c->sk, s, m, 0,
+		  m->end > c->sent ? RECORD_NOT_TRANSMITTED : 0);
 	return 0;
 }
 
 static __always_inline void sender_end(struct sock *sk)
 {
-	struct abandoned c = { .sk = sk, .s = stream_of(sk) };
+	struct abandoned c = { .sk = sk, .s = stream_known(sk) };
 	struct tcp_sock *tp = tcp_of(sk);
 
 	if (!tp || !c.s || c.s->queued == c.s->tail)
@@ -53,11 +55,11 @@ static __always_inline void sender_end(struct sock *sk)
 /* Before the FIN, which counts as a byte, too. */
 static __always_inline void sender_closing(struct sock *sk)
 {
-	struct stream *s = stream_of(sk);
+	struct stream *s = stream_known(sk);
 	struct tcp_sock *tp;
 	__u64 end;
 
-	if (!s || !(s->announced & SIDE_SENDER))
+	if (!s || !sender_begun(s))
 		return;
 	tp = tcp_of(sk);
 	if (!tp)
@@ -71,9 +73,41 @@ static __always_inline void sender_closing(struct sock *sk)
 static __noinline void connection_state(struct sock *sk, int state)
 {
 	if (state == TCP_CLOSE)
-		connection_forget(sk);
+		end_forget(stream_number(sk), (__u64)sk);
 	else if (state == TCP_ESTABLISHED && wants_socket(sk))
-		connection_note(sk);
+		stream_note(sk);
+}
+
+/* The RTT of the handshake is counted when the group is known. */
+static __noinline void handshake_note(struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	struct stream *s = stream_watch(sk);
+
+	if (s && tp)
+		s->handshake_us = tp->srtt_us >> 3;
+}
+
+/* Nobody will read any more: it is closed, not half of it shut down. */
+static __always_inline bool is_closed(const struct sock *sk, int before,
+				      int state)
+{
+	return state == TCP_CLOSE || state == TCP_LAST_ACK ||
+	       (before == TCP_ESTABLISHED && sk->sk_shutdown == SHUTDOWN_MASK);
+}
+
+static __noinline void counting_end(struct sock *sk, int state)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	struct stream *s = stream_known(sk);
+
+	if (!s || !tp)
+		return;
+	/* what has come may still be read, until the socket is destroyed */
+	if (!unread_bytes(sk, tp) && exchange_end(&s->exchange, false))
+		client_turn_tell(sk, s);
+	if (state == TCP_CLOSE)
+		ends_finish(s->flow_out);
 }
 
 SEC("?tp_btf/inet_sock_set_state")
@@ -87,6 +121,10 @@ int BPF_PROG(on_state, const struct sock *const_sk, int before, int state)
 		sender_closing(sk);
 	if (state == TCP_CLOSE)
 		sender_end(sk);
+	if (histograms && is_closed(sk, before, state))
+		counting_end(sk, state);
+	if (histograms && state == TCP_ESTABLISHED)
+		handshake_note(sk);
 	if (state == TCP_SYN_SENT) {
 		struct stream *s = stream_of(sk);
 
@@ -94,9 +132,19 @@ int BPF_PROG(on_state, const struct sock *const_sk, int before, int state)
 			chunks_drop(sk, s);
 		bpf_sk_storage_delete(&streams, sk);
 	}
-	if (options.peers)
+	if (options.peers && !histograms)
 		connection_state(sk, state);
 	return 0;
+}
+
+/* The client's, which it has read after its connection had ended. */
+static __noinline void last_exchange_end(struct sock *sk)
+{
+	struct stream *s = stream_known(sk);
+	struct tcp_sock *tp = tcp_of(sk);
+
+	if (s && tp && exchange_end(&s->exchange, unread_bytes(sk, tp)))
+		client_turn_tell(sk, s);
 }
 
 SEC("?tp_btf/tcp_destroy_sock")
@@ -104,8 +152,57 @@ int BPF_PROG(on_destroy, struct sock *sk)
 {
 	struct stream *s = stream_of(sk);
 
+	if (histograms)
+		last_exchange_end(sk);
 	if (s)
 		chunks_drop(sk, s);
+	return 0;
+}
+
+/* The same where messages are counted: also while they are not. */
+SEC("?tp_btf/inet_sock_set_state")
+int BPF_PROG(on_connection, const struct sock *sk, int before, int state)
+{
+	if (sk->sk_protocol != IPPROTO_TCP)
+		return 0;
+	if (before == TCP_LISTEN)
+		listener_end((struct sock *)sk);
+	if (state == TCP_LISTEN && wants_socket((struct sock *)sk))
+		listener_begin((struct sock *)sk);
+	else
+		connection_state((struct sock *)sk, state);
+	return 0;
+}
+
+/* Over all listeners: how many connections they have refused. */
+SEC("?iter/bpf_sk_storage_map")
+int on_listener(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct sock *sk = ctx->sk;
+	__u32 *told = ctx->value;
+
+	if (sk && told)
+		listener_count(sk, told);
+	return 0;
+}
+
+/* Bytes that were readable and that nobody has read. */
+static __noinline void stream_unread(struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	__u32 unread = tp ? unread_bytes(sk, tp) : 0;
+
+	if (unread)
+		unread_count(group_of_stream(sk), IPPROTO_TCP, 1, unread);
+}
+
+SEC("?tp_btf/tcp_destroy_sock")
+int BPF_PROG(on_stream_end, struct sock *sk)
+{
+	if (!stream_of(sk))
+		return 0;
+	spurious_count(sk);
+	stream_unread(sk);
 	return 0;
 }
 
@@ -130,10 +227,25 @@ static long datagram_unread(__u32 index, struct unread *c)
 		d = bpf_map_lookup_elem(&datagrams, &at);
 	if (!d || d->flags & DATAGRAM_READ)
 		return 0;
-	datagram_emit_received(d, c->now, c->pid, 0,
+	datagram_emit_received(c->s, d, c->now, c->pid, 0,
 			       RECORD_UNREAD | RECORD_NO_WAKEUP);
 	bpf_map_delete_elem(&datagrams, &at);
 	return 0;
+}
+
+/* By the queues themselves: they hold what came before we watched, too. */
+static __noinline void datagrams_end(const struct datagram_socket *s)
+{
+	const struct sock *sk = (const struct sock *)s->socket;
+	const struct udp_sock *up = (const struct udp_sock *)sk;
+	__u32 waiting = SEE(struct sock, sk, sk_receive_queue.qlen) +
+			SEE(struct udp_sock, up, reader_queue.qlen);
+	__u16 port = bpf_htons(SEE(struct sock, sk, __sk_common.skc_num));
+	__u32 netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+
+	end_forget(port_number(port, IPPROTO_UDP, netns), s->socket);
+	if (histograms && waiting)
+		unread_count(s->group, IPPROTO_UDP, waiting, 0);
 }
 
 SEC("?cgroup/sock_release")
@@ -145,6 +257,9 @@ int on_release(struct bpf_sock *sk)
 	if (sk->protocol != IPPROTO_UDP)
 		return 1;
 	s = bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
+	if (s && (options.peers || histograms))
+		datagrams_end(s);
+	s = datagram_known(sk);
 	if (!s || s->head == s->tail)
 		return 1;
 	c.s = s;

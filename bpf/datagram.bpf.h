@@ -37,7 +37,7 @@ struct datagram {
 	struct datagram_key at;
 	__u64 flow;
 	__u64 key;
-	__u64 number;
+	__u64 number; /* receiving, histograms: of the flow that answers */
 	__u64 first_ns; /* sending: the call began; receiving: arrival */
 	__u64 second_ns; /* sending: queued; receiving: ready */
 	__u32 size_bytes;
@@ -75,11 +75,12 @@ struct datagram_socket {
 	__u32 fragment_packets;
 	__u32 sender_pid; /* announced */
 	__u32 reader_pid;
-	__u32 generation; /* of the filter that wants it */
+	__u32 verdict; /* its number, see watch.bpf.h; 0: ask again */
 	__u32 fragment_device;
 	__u32 segmented; /* what is on its way is of UDP_SEGMENT */
 	__u32 device; /* that packets were handed to first, announced ... */
-	__u32 stacked; /* ... and whether there are others below */
+	__u16 stacked; /* ... and whether there are others below */
+	__u16 window; /* of time, that it is followed in, the low bits */
 	__u32 lower_told; /* those that were announced, as bits */
 	__u32 tail; /* receiving: datagrams that were queued ... */
 	__u32 head; /* ... and read */
@@ -89,7 +90,10 @@ struct datagram_socket {
 	struct left_datagram left;
 	/* receiving: two that wait for their reader; free where number is 0 */
 	struct datagram waiting[WAITING];
-	__u64 early_reads; /* notes in the map, see datagram_read_early() */
+	__u32 early_reads; /* notes in the map, see datagram_read_early() */
+	__u16 group; /* 0: not decided */
+	__u8 role;
+	__u8 pad;
 };
 
 _Static_assert(sizeof(struct datagram_socket) <= 440, "512 bytes at most");
@@ -266,17 +270,42 @@ static __always_inline bool datagram_enter(const struct datagram *datagram)
 	return error != -EEXIST;
 }
 
+/* What came and went since it was watched last was not seen. */
+static __noinline void datagrams_restart(struct datagram_socket *s)
+{
+	s->window = options.window;
+	s->tail = s->head = 0;
+	s->departing.at.address = s->left.address = 0;
+	s->fragment_packets = 0;
+	s->early_reads = 0;
+	for (int i = 0; i < WAITING; i++)
+		s->waiting[i].at.number = 0;
+}
+
+static __always_inline bool datagrams_followed(const struct datagram_socket *s)
+{
+	return !histograms || s->window == (__u16)options.window;
+}
+
+static __always_inline struct datagram_socket *
+datagrams_now(struct datagram_socket *s)
+{
+	if (!datagrams_followed(s))
+		datagrams_restart(s);
+	return s;
+}
+
 static __noinline struct datagram_socket *datagram_decide(struct sock *sk)
 {
 	struct datagram_socket *s =
 		bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
+	__u32 verdict = verdict_number(sk);
+	enum wanted wanted = wants_socket(sk);
 
-	if (!wants_socket(sk)) {
+	if (!wanted) {
 		if (s)
 			bpf_sk_storage_delete(&datagram_sockets, sk);
-		/* it may get its other port later */
-		if (!options.ports[0])
-			unwatched_note(sk);
+		unwatched_note(sk, verdict);
 		return NULL;
 	}
 	s = bpf_sk_storage_get(&datagram_sockets, sk, 0,
@@ -288,9 +317,19 @@ static __noinline struct datagram_socket *datagram_decide(struct sock *sk)
 	if (!s->reader.task)
 		reader_guess(&s->reader, sk->__sk_common.skc_num);
 	s->socket = (__u64)sk;
-	s->generation = options.generation;
-	return s;
+	s->verdict = wanted == WANTED_SO_FAR ? 0 : verdict;
+	return datagrams_now(s);
 }
+
+/* What is known of a socket; NULL nothing, or nothing of this window. (A macro:
+ * programs of cgroups have another type of socket.) */
+#define datagram_known(sk)                                               \
+	({                                                               \
+		struct datagram_socket *known =                          \
+			bpf_sk_storage_get(&datagram_sockets, sk, 0, 0); \
+                                                                         \
+		known &&datagrams_followed(known) ? known : NULL;        \
+	})
 
 /* The state of a watched socket; NULL: it is not watched. */
 static __always_inline struct datagram_socket *datagram_watch(struct sock *sk)
@@ -298,19 +337,23 @@ static __always_inline struct datagram_socket *datagram_watch(struct sock *sk)
 	struct datagram_socket *s =
 		bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
 
-	if (s && s->generation == options.generation)
-		return s;
+	if (s && s->verdict == verdict_number(sk))
+		return datagrams_now(s);
 	return is_unwatched(sk) ? NULL : datagram_decide(sk);
 }
 
-static __noinline void datagram_announce(__u64 *announced, __u64 flow,
+static __noinline void datagram_announce(struct datagram_socket *s, __u64 flow,
 					 const struct five_tuple *tuple,
 					 const struct sock *sk, __u16 side)
 {
 	struct first_bytes none = {};
 
-	if (flow_announce(flow, tuple, sk, side, none))
-		*announced = flow;
+	if (!flow_announce(flow, tuple, sk, side, s->group, none))
+		return;
+	if (side == SIDE_SENDER)
+		s->flow_out = flow;
+	else
+		s->flow_in = flow;
 }
 
 #endif

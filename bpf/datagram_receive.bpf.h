@@ -6,7 +6,7 @@
 #define LATPROF_DATAGRAM_RECEIVE_H
 
 #include "arrival.bpf.h"
-#include "datagram.bpf.h"
+#include "datagram_count.bpf.h"
 
 /* From the arrival of a packet to its socket takes less; else it was of an
  * older packet at this address. */
@@ -102,16 +102,23 @@ static __always_inline void datagram_describe(struct sock *sk,
 	ret->size_bytes = fingerprint(
 		head + SEE(struct sk_buff, skb, transport_header), part.key_id,
 		FINGERPRINT_BYTES, &part.tuple, &ret->flow, &ret->key);
-	if (s->flow_in != ret->flow)
-		datagram_announce(&s->flow_in, ret->flow, &part.tuple, sk,
-				  SIDE_RECEIVER);
+	if (s->flow_in != ret->flow &&
+	    (!histograms || is_datagram_sampled(ret->key)))
+		datagram_announce(s, ret->flow, &part.tuple, sk, SIDE_RECEIVER);
+	if (histograms) {
+		tuple_reverse(&part.tuple);
+		ret->number = flow_number(&part.tuple, 0);
+		if (!(options.by & BY_COMM))
+			datagram_group(sk, s, &part.tuple, false);
+	}
 	ret->queue_bytes = datagram_backlog(sk, skb);
 	ret->ttl = part.ttl;
 }
 
-static __always_inline void datagram_emit_received(const struct datagram *d,
-						   __u64 read_ns, __u32 pid,
-						   __u32 wakeup_ns, __u16 flags)
+static __always_inline void
+datagram_emit_received(const struct datagram_socket *s,
+		       const struct datagram *d, __u64 read_ns, __u32 pid,
+		       __u32 wakeup_ns, __u16 flags)
 {
 	struct received_range half = {
 		.flow = d->flow,
@@ -127,6 +134,16 @@ static __always_inline void datagram_emit_received(const struct datagram *d,
 		.flags = flags,
 	};
 
+	if (histograms) {
+		if (flags & (RECORD_DROPPED | RECORD_UNREAD))
+			return;
+		half.flags |= received_count(s->group, RECEIVE_STACK, 1, &half);
+		datagram_turn_read(s, d->number, read_ns, d->second_ns);
+		if (is_datagram_sampled(half.key))
+			half.flags |= RECORD_SAMPLED;
+		if (!(half.flags & (RECORD_SAMPLED | RECORD_SLOW)))
+			return;
+	}
 	received_half(&half);
 }
 
@@ -154,10 +171,10 @@ static __always_inline void datagram_met(struct datagram_socket *s,
 					 const struct datagram *read)
 {
 	d->second_ns = read->second_ns;
-	datagram_emit_received(d, read->second_ns, read->pid, 0,
+	datagram_emit_received(s, d, read->second_ns, read->pid, 0,
 			       read->flags & ~DATAGRAM_READ);
 	count_more(unmatched_datagram_reads, -1);
-	__sync_fetch_and_add(&s->early_reads, -1ULL);
+	__sync_fetch_and_add(&s->early_reads, -1);
 	bpf_map_delete_elem(&datagrams, &read->at);
 }
 
@@ -204,10 +221,10 @@ static __always_inline struct datagram *datagram_room(struct datagram_socket *s,
 /* Its reader, on another CPU, was faster than the hook and the queue is empty:
  * the first to this port of those that entered on this CPU after what was
  * delivered last. Those before that will not be: they were fragments, or went
- * elsewhere. */
-static __noinline __u64 datagram_taken(const struct sock *sk)
+ * elsewhere. Not static, so that the verifier looks at it once. `port` is in
+ * network byte order. */
+__noinline __u64 datagram_taken(__u32 port)
 {
-	__be16 port = bpf_htons(sk->__sk_common.skc_num);
 	__u32 zero = 0;
 	struct entered *last = bpf_map_lookup_elem(&last_entered, &zero);
 	__u64 now = bpf_ktime_get_ns(), found = 0;
@@ -259,7 +276,7 @@ static __always_inline __u64 datagram_queued(const struct sock *sk)
 	__u64 skb = (__u64)sk->sk_receive_queue.prev;
 
 	if (!waiting)
-		return datagram_taken(sk);
+		return datagram_taken(bpf_htons(sk->__sk_common.skc_num));
 	return waiting == 1 ? skb : datagram_first_of(sk, skb);
 }
 
@@ -272,10 +289,12 @@ static __always_inline int datagram_ready(struct sock *sk)
 
 	if (!s)
 		return 0;
+	if (!udp_receives)
+		udp_receives = true;
 	skb = (const struct sk_buff *)datagram_queued(sk);
 	number = datagram_number(s, sk, (__u64)skb);
 	d.first_ns = skb ? datagram_arrival(skb, sk) : 0;
-	if (!d.first_ns)
+	if (!d.first_ns || options.closing)
 		return 0; /* counted when it is read */
 	datagram_describe(sk, s, skb, &d);
 	d.second_ns = bpf_ktime_get_ns();
@@ -307,7 +326,7 @@ static __always_inline int datagram_refused(struct sock *sk,
 	count(datagrams_dropped_at_socket);
 	d.first_ns = datagram_arrival(skb, sk);
 	datagram_describe(sk, s, skb, &d);
-	datagram_emit_received(&d, bpf_ktime_get_ns(),
+	datagram_emit_received(s, &d, bpf_ktime_get_ns(),
 			       bpf_get_current_pid_tgid() >> 32, 0,
 			       RECORD_DROPPED | RECORD_NO_WAKEUP);
 	return 0;
@@ -325,7 +344,7 @@ static __always_inline void datagram_was_read(const struct datagram_socket *s,
 	if (!reader_waited(&s->reader, d->reader, d->run_delay, d->second_ns,
 			   now, run_delay, &wakeup_ns))
 		flags = RECORD_NO_WAKEUP;
-	datagram_emit_received(d, now, pid, wakeup_ns, flags);
+	datagram_emit_received(s, d, now, pid, wakeup_ns, flags);
 }
 
 /* Its entry is in the map, or it was read before the hook of its readiness ran:
@@ -351,12 +370,22 @@ static __noinline void datagram_read_early(struct datagram_socket *s,
 				return;
 		}
 		count_more(unmatched_datagram_reads, -1);
-		__sync_fetch_and_add(&s->early_reads, -1ULL);
+		__sync_fetch_and_add(&s->early_reads, -1);
 	}
 	datagram_was_read(s, d, note->second_ns, note->pid, run_delay);
 	if (d == room)
 		room_leave(room, 0);
 	bpf_map_delete_elem(&datagrams, &note->at);
+}
+
+/* By process: the group is known when that is at work. */
+static __noinline void datagram_reader_group(struct sock *sk,
+					     struct datagram_socket *s)
+{
+	struct five_tuple tuple;
+
+	tuple_of_socket(sk, &tuple);
+	datagram_group(sk, s, &tuple, false);
 }
 
 static __always_inline int datagram_read(struct sock *sk)
@@ -367,7 +396,7 @@ static __always_inline int datagram_read(struct sock *sk)
 	struct datagram *room;
 	__u32 run_delay;
 
-	s = bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
+	s = datagram_known(sk);
 	if (!s)
 		return 0;
 	task = bpf_get_current_task_btf();
@@ -375,6 +404,9 @@ static __always_inline int datagram_read(struct sock *sk)
 	note.pid = task->tgid;
 	note.at.number = datagram_read_number(s, sk);
 	run_delay = reader_now(task, note.second_ns);
+	/* else by the packet, which tells who asks where the socket does not */
+	if (histograms && !s->group && options.by & BY_COMM)
+		datagram_reader_group(sk, s);
 	reader_came(&s->reader, &s->reader_pid, task, sk->__sk_common.skc_num);
 	room = datagram_room(s, note.at.number);
 	if (room_claim(room, note.at.number)) {

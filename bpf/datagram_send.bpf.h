@@ -5,7 +5,7 @@
 #ifndef LATPROF_DATAGRAM_SEND_H
 #define LATPROF_DATAGRAM_SEND_H
 
-#include "datagram.bpf.h"
+#include "datagram_count.bpf.h"
 #include "device.bpf.h"
 #include "send_call.bpf.h"
 
@@ -24,6 +24,8 @@ static __always_inline void datagram_of(struct datagram_socket *s,
 	ret->size_bytes = size;
 	ret->packets = packets;
 	ret->pid = s->sender_pid;
+	if (histograms)
+		datagram_turn_send(s, flow, send_ns ? send_ns : ret->second_ns);
 }
 
 /* It waits in the queue of its device. Mostly the one before has left, and the
@@ -70,7 +72,7 @@ static __noinline void sender_announce(struct datagram_socket *s, __u32 pid)
 static __noinline void datagram_path(struct datagram_socket *s, __u64 flow,
 				     const struct net_device *dev)
 {
-	if (device_announce(flow, dev, 0)) {
+	if (histograms || device_announce(flow, dev, 0)) {
 		s->device = dev->ifindex;
 		s->lower_told = 0;
 	}
@@ -136,9 +138,12 @@ static __always_inline bool datagram_handed(struct sock *sk,
 		return false;
 	if (s->sender_pid != pid)
 		sender_announce(s, pid);
-	if (s->flow_out != flow)
-		datagram_announce(&s->flow_out, flow, &part.tuple, sk,
-				  SIDE_SENDER);
+	if (!udp_sends)
+		udp_sends = true;
+	if (histograms)
+		datagram_group(sk, s, &part.tuple, true);
+	if (s->flow_out != flow && (!histograms || is_datagram_sampled(key)))
+		datagram_announce(s, flow, &part.tuple, sk, SIDE_SENDER);
 	if (s->device != device)
 		datagram_path(s, flow, skb->dev);
 	send_ns = send_call_start(sk);
@@ -183,6 +188,8 @@ static __noinline void datagram_left_below(struct datagram_socket *s,
 {
 	__u32 device = dev->ifindex;
 
+	if (histograms)
+		return;
 	if (!(s->lower_told & device_bit(dev)) &&
 	    device_announce(s->left.flow, dev, 1))
 		s->lower_told |= device_bit(dev);
@@ -195,7 +202,7 @@ static __always_inline int datagram_queue(struct sock *sk,
 	struct datagram_socket *s = datagram_watch(sk);
 	struct datagram d = {};
 
-	if (!s)
+	if (!s || options.closing)
 		return 0;
 	if (is_below(s, skb))
 		datagram_wait_below(s, skb);
@@ -204,7 +211,8 @@ static __always_inline int datagram_queue(struct sock *sk,
 	return 0;
 }
 
-static __always_inline void datagram_emit_sent(const struct datagram *d,
+static __always_inline void datagram_emit_sent(const struct datagram_socket *s,
+					       const struct datagram *d,
 					       __u64 xmit_ns)
 {
 	struct sent_message half = {
@@ -220,6 +228,13 @@ static __always_inline void datagram_emit_sent(const struct datagram *d,
 		.flags = xmit_ns ? 0 : RECORD_NOT_TRANSMITTED,
 	};
 
+	if (histograms) {
+		half.flags |= sent_count(s->group, &half);
+		if (is_datagram_sampled(half.key))
+			half.flags |= RECORD_SAMPLED;
+		if (!(half.flags & (RECORD_SAMPLED | RECORD_SLOW)))
+			return;
+	}
 	sent_half(&half);
 }
 
@@ -235,15 +250,14 @@ static __always_inline void datagram_note_left(struct datagram_socket *s,
 /* Fragments but the last come through here too and find no entry, so a miss
  * cannot be told from an evicted entry: the agent counts receives without a
  * sender's half instead. */
-static __always_inline void datagram_leave(struct datagram_socket *s,
-					   const struct sk_buff *skb,
-					   __u64 xmit_ns)
+static __noinline void datagram_leave(struct datagram_socket *s,
+				      const struct sk_buff *skb, __u64 xmit_ns)
 {
 	struct datagram_key at = { .address = (__u64)skb };
 	struct datagram *d;
 
 	if (s->departing.at.address == at.address) {
-		datagram_emit_sent(&s->departing, xmit_ns);
+		datagram_emit_sent(s, &s->departing, xmit_ns);
 		if (s->stacked)
 			datagram_note_left(s, &s->departing);
 		__sync_lock_test_and_set(&s->departing.at.address, 0);
@@ -253,7 +267,7 @@ static __always_inline void datagram_leave(struct datagram_socket *s,
 	if (!d)
 		return;
 	if (!d->device)
-		datagram_emit_sent(d, xmit_ns);
+		datagram_emit_sent(s, d, xmit_ns);
 	if (s->stacked)
 		datagram_note_left(s, d);
 	if (d->device && xmit_ns)
@@ -262,18 +276,17 @@ static __always_inline void datagram_leave(struct datagram_socket *s,
 }
 
 /* At a device without a queue: its driver has it at once. */
-static __always_inline int datagram_pass(struct sock *sk,
-					 const struct sk_buff *skb)
+static __noinline int datagram_pass(struct sock *sk, const struct sk_buff *skb)
 {
 	struct datagram_socket *s = datagram_watch(sk);
 	struct datagram d = {};
 
-	if (!s || s->segmented)
+	if (!s || s->segmented || options.closing)
 		return 0;
 	if (is_below(s, skb)) {
 		datagram_left_below(s, skb->dev);
 	} else if (datagram_handed(sk, s, skb, &d)) {
-		datagram_emit_sent(&d, d.second_ns);
+		datagram_emit_sent(s, &d, d.second_ns);
 		if (s->stacked)
 			datagram_note_left(s, &d);
 	}
@@ -287,7 +300,9 @@ static __always_inline int datagram_xmit(struct sock *sk,
 
 	if (!has_queue(skb))
 		return datagram_pass(sk, skb);
-	s = bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
+	s = datagram_known(sk);
+	if (s && !queues_used)
+		queues_used = true;
 	if (s)
 		datagram_leave(s, skb, bpf_ktime_get_ns());
 	return 0;
@@ -312,14 +327,13 @@ static __noinline void fragment_drop(struct datagram_socket *s,
 	d.packets = s->fragment_packets;
 	d.pid = s->sender_pid;
 	s->fragment_packets = 0;
-	datagram_emit_sent(&d, 0);
+	datagram_emit_sent(s, &d, 0);
 }
 
 static __always_inline int datagram_drop(struct sock *sk,
 					 const struct sk_buff *skb)
 {
-	struct datagram_socket *s =
-		bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
+	struct datagram_socket *s = datagram_known(sk);
 
 	if (!s)
 		return 0;

@@ -11,7 +11,6 @@
 #ifndef LATPROF_FLOW_H
 #define LATPROF_FLOW_H
 
-#include "ring.bpf.h"
 #include "watch.bpf.h"
 
 RING(flows, flow);
@@ -52,12 +51,6 @@ static __always_inline __u64 flow_number(const struct five_tuple *tuple,
 				 tuple->protocol);
 }
 
-static __always_inline void map_ipv4(__u64 ret[2], __u32 address)
-{
-	ret[0] = 0;
-	ret[1] = (__u64)address << 32 | bpf_htonl(0xffff);
-}
-
 /* The tuple as the socket's own packets carry it. */
 static __always_inline void tuple_of_socket(const struct sock *sk,
 					    struct five_tuple *ret)
@@ -95,7 +88,7 @@ static __always_inline void tuple_reverse(struct five_tuple *tuple)
 static __always_inline bool flow_announce(__u64 flow,
 					  const struct five_tuple *tuple,
 					  const struct sock *sk, __u16 side,
-					  struct first_bytes first)
+					  __u16 group, struct first_bytes first)
 {
 	struct flow *record = RESERVE(flows);
 
@@ -115,20 +108,50 @@ static __always_inline bool flow_announce(__u64 flow,
 	/* what was accepted is a copy of its listener, with its limit */
 	record->accepted =
 		sk->sk_protocol == IPPROTO_TCP && sk->sk_max_ack_backlog;
+	record->group = group;
 	SUBMIT(record);
 	return true;
 }
 
+/* Told last, by pid: a server takes thousands of connections a second, and each
+ * begins with its process. */
+#define TOLD_TASKS 1024 /* a power of two */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TOLD_TASKS);
+	__type(key, __u32);
+	__type(value, struct task);
+} told_tasks SEC(".maps");
+
+static __always_inline bool is_same_task(const struct task *a,
+					 const struct task *b)
+{
+	const __u64 *name = (const __u64 *)a->comm;
+	const __u64 *other = (const __u64 *)b->comm;
+
+	return a->pid == b->pid && name[0] == other[0] && name[1] == other[1];
+}
+
 static __always_inline bool task_announce(__u32 pid)
 {
-	struct task *record = RESERVE(tasks);
+	__u32 at = pid & (TOLD_TASKS - 1);
+	struct task *told, *record;
+	struct task now = { .pid = pid };
 
+	if (histograms)
+		return true; /* who wants to know looks it up */
+	bpf_get_current_comm(now.comm, sizeof(now.comm));
+	told = bpf_map_lookup_elem(&told_tasks, &at);
+	if (told && is_same_task(told, &now))
+		return true;
+	record = RESERVE(tasks);
 	if (!record)
 		return false;
-	record->pid = pid;
-	record->pad = 0;
-	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	*record = now;
 	SUBMIT(record);
+	if (told)
+		*told = now;
 	return true;
 }
 

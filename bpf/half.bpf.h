@@ -1,12 +1,12 @@
 /*
- * half.bpf.h - what becomes of a finished half of a message: today a record.
- * Whoever wants something else of it (a histogram) changes these functions
- * only.
+ * half.bpf.h - what becomes of a finished half of a message: a record, or its
+ * stages counted in the histograms of its group (histogram.bpf.h).
  */
 #ifndef LATPROF_HALF_H
 #define LATPROF_HALF_H
 
-#include "flow.bpf.h"
+#include "group.bpf.h"
+#include "sample.bpf.h"
 
 RING(sent_messages, sent_message);
 RING(received_ranges, received_range);
@@ -31,6 +31,65 @@ static __always_inline void received_half(const struct received_range *half)
 		return;
 	*record = *half;
 	SUBMIT(record);
+}
+
+/* What counts is not static, and takes no more than memory, so that the
+ * verifier looks at it once for all who call it. */
+
+/* The stages of a message that left, or was given up. Returns flags of its
+ * record: whether it was slow. */
+__noinline int sent_count(__u32 group, const struct sent_message *half)
+{
+	struct group_counts *counts = counts_of_group(group);
+	struct group_limit *limit = limit_of(group);
+	__u32 messages;
+
+	if (!half || !counts)
+		return 0;
+	messages = 1 + half->merged;
+	__sync_fetch_and_add(&counts->sent_messages, messages);
+	__sync_fetch_and_add(&counts->sent_bytes, half->size_bytes);
+	__sync_fetch_and_add(&counts->sent_packets, half->packets);
+	if (half->queue_ns && half->send_ns)
+		histogram_add(group, SEND_QUEUE, half->queue_ns - half->send_ns,
+			      1);
+	if (half->queue_ns && half->xmit_ns)
+		histogram_add(group, QDISC, half->xmit_ns - half->queue_ns, 1);
+	if (!limit || !half->xmit_ns || !half->send_ns)
+		return 0;
+	return slow_flag(limit, half->xmit_ns - half->send_ns, limit->sent_ns);
+}
+
+/* The stages of `n` messages that were read at once, or of a range whose
+ * messages are not known here: `quantity` is the first of three. Returns flags
+ * of its record. */
+__noinline int received_count(__u32 group, __u32 quantity, __u32 n,
+			      const struct received_range *half)
+{
+	struct group_counts *counts = counts_of_group(group);
+	struct group_limit *limit = limit_of(group);
+
+	if (!half || !counts)
+		return 0;
+	__sync_fetch_and_add(&counts->received_bytes,
+			     half->size_bytes ?: half->end - half->start);
+	if (n && quantity == RECEIVE_STACK)
+		__sync_fetch_and_add(&counts->received_messages, n);
+	else if (n)
+		__sync_fetch_and_add(&counts->received_ranges, n);
+	if (n && half->ready_ns) {
+		if (half->arrive_ns)
+			histogram_add(group, quantity,
+				      half->ready_ns - half->arrive_ns, n);
+		histogram_add(group, quantity + 1,
+			      half->read_ns - half->ready_ns, n);
+		if (!(half->flags & RECORD_NO_WAKEUP))
+			histogram_add(group, quantity + 2, half->wakeup_ns, n);
+	}
+	if (!limit || !half->arrive_ns)
+		return 0;
+	return slow_flag(limit, half->read_ns - half->arrive_ns,
+			 limit->received_ns);
 }
 
 /* A packet of these bytes, or of the datagram `end`, went on to a device below.

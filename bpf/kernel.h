@@ -21,9 +21,21 @@ typedef _Bool bool;
 #define IPPROTO_UDP 17
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2
+#define TCP_SYN_RECV 3
 #define TCP_CLOSE 7
 #define TCP_CLOSE_WAIT 8
+#define TCP_LAST_ACK 9
 #define TCP_LISTEN 10
+#define SHUTDOWN_MASK 3
+#define TCP_CA_RECOVERY 3
+#define TCP_CA_LOSS 4
+#define ICSK_TIME_LOSS_PROBE 5
+#define SOCK_DONE 1 /* bit: TCP has its peer's FIN */
+#define ETH_P_IP 0x0800
+#define ETH_P_IPV6 0x86dd
+#define TCP_FLAG_FIN 1
+#define TCP_FLAG_SYN 2
+#define TC_H_ROOT 0xffffffff
 #define MSG_PEEK 0x2
 #define MSG_DONTWAIT 0x40
 #define MSG_ERRQUEUE 0x2000
@@ -37,8 +49,17 @@ struct ns_common {
 	unsigned int inum;
 };
 
+struct hlist_node {
+	struct hlist_node *next;
+};
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
 struct net {
 	struct ns_common ns;
+	struct hlist_head *dev_index_head;
 };
 
 typedef struct {
@@ -48,10 +69,16 @@ typedef struct {
 struct in6_addr {
 	union {
 		__u8 u6_addr8[16];
+		__be32 u6_addr32[4];
 	} in6_u;
 };
 
+struct dst_entry {
+	struct net_device *dev;
+};
+
 struct sock_common {
+	int skc_bound_dev_if;
 	union {
 		struct {
 			__be32 skc_daddr;
@@ -66,6 +93,7 @@ struct sock_common {
 	};
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
+	unsigned long skc_flags;
 	possible_net_t skc_net;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
@@ -95,7 +123,12 @@ typedef struct {
 	int counter;
 } atomic_t;
 
+typedef struct {
+	__u32 val;
+} kuid_t;
+
 struct sk_buff;
+struct socket;
 
 struct sk_buff_head {
 	struct sk_buff *prev;
@@ -111,6 +144,12 @@ struct sock {
 		atomic_t rmem_alloc;
 	} sk_backlog;
 	__u32 sk_max_ack_backlog;
+	atomic_t sk_drops;
+	unsigned char sk_shutdown;
+	struct dst_entry *sk_dst_cache;
+	int sk_rx_dst_ifindex;
+	struct socket *sk_socket;
+	kuid_t sk_uid;
 	struct sock_cgroup_data sk_cgrp_data;
 };
 
@@ -130,12 +169,32 @@ struct inet_sock {
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	struct request_sock_queue icsk_accept_queue;
+	__u8 icsk_ca_state : 5;
+	__u8 icsk_pending;
+};
+
+struct tcp_options_received {
+	__u16 sack_ok : 3;
+};
+
+struct minmax_sample {
+	__u32 t;
+	__u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
 };
 
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
+	__u32 srtt_us; /* times 8 */
+	struct minmax rtt_min; /* us */
 	bool is_mptcp;
+	struct tcp_options_received rx_opt;
+	__u32 dsack_dups; /* segments that the peer had got twice */
 	__u32 write_seq;
+	__u32 snd_una; /* acknowledged up to here */
 	__u32 snd_nxt;
 	__u32 rcv_nxt;
 	__u32 copied_seq;
@@ -169,6 +228,8 @@ struct msghdr {
 
 struct Qdisc {
 	void *enqueue;
+	__u32 handle;
+	__u32 parent;
 };
 
 struct netdev_queue {
@@ -182,6 +243,7 @@ struct rtnl_link_ops {
 struct net_device {
 	char name[16];
 	int ifindex;
+	struct hlist_node index_hlist;
 	possible_net_t nd_net;
 	struct netdev_queue *_tx;
 	const struct rtnl_link_ops *rtnl_link_ops;
@@ -218,6 +280,11 @@ struct skb_shared_info {
 struct tcp_skb_cb {
 	__u32 seq;
 	__u32 end_seq;
+	union {
+		struct {
+			__u16 tcp_gso_segs;
+		};
+	};
 };
 
 /* for their numbers as types: all fields of headers are in the structs below */
@@ -269,6 +336,22 @@ struct bpf_iter__task_file {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
 	struct file *file;
+};
+
+struct bpf_map;
+
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	struct sock *sk;
+	void *value;
+};
+
+struct bpf_iter__bpf_map_elem {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	void *key;
+	void *value;
 };
 
 /* the first argument of a system call */

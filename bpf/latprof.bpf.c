@@ -3,6 +3,8 @@
  * agent loads those whose hooks the running kernel has.
  */
 #include "close.bpf.c"
+#include "drops.bpf.c"
+#include "idle.bpf.c"
 #include "loss.bpf.c"
 #include "processes.bpf.c"
 #include "qdisc.bpf.c"

@@ -1,24 +1,74 @@
 /*
  * loss.bpf.c - segments that TCP sent again.
  *
- *   tcp_retransmit_skb:  the segment's range and time  ->  one record
+ *   tcp_retransmit_skb:      the segment's range and time  ->  one record
+ *                            or, where messages are counted, its cause
+ *   tcp_retransmit_synack:   counted
  *
  * The range usually belongs to a message whose sender's half was written when
  * it first left, so the agent joins the two. Does not see a segment sent again
  * before we began to watch its socket.
  */
-#include "stream.bpf.h"
+#include "loss.bpf.h"
 #include <bpf/bpf_tracing.h>
 
 RING(retransmits, retransmit);
+
+/* Why, from what TCP is about: a probe is sent while nothing is known to be
+ * lost, by the timer that is still set then. */
+static __noinline void resent_add(__u32 group, const struct tcp_sock *tp,
+				  __u8 tcp_state, __u32 n)
+{
+	const struct inet_connection_sock *icsk = &tp->inet_conn;
+	__u8 state = BPF_CORE_READ_BITFIELD_PROBED(icsk, icsk_ca_state);
+
+	if (tcp_state == TCP_SYN_SENT || tcp_state == TCP_SYN_RECV)
+		segments_add(group, handshake, n);
+	else if (state == TCP_CA_LOSS)
+		segments_add(group, timeout, n);
+	else if (state != TCP_CA_RECOVERY &&
+		 BPF_CORE_READ(icsk, icsk_pending) == ICSK_TIME_LOSS_PROBE)
+		segments_add(group, probe, n);
+	else
+		segments_add(group, fast, n);
+}
+
+static __noinline int resent_count(struct sock *sk, const struct sk_buff *skb)
+{
+	struct tcp_skb_cb *cb = (struct tcp_skb_cb *)skb->cb;
+	struct tcp_sock *tp = tcp_of(sk);
+	__u32 group, n, *told;
+
+	if (!tp || !is_watched(sk))
+		return 0;
+	group = group_of_stream(sk);
+	n = BPF_CORE_READ(cb, tcp_gso_segs);
+	resent_add(group, tp, sk->__sk_common.skc_state, n ?: 1);
+	if (sk->__sk_common.skc_state != TCP_SYN_SENT &&
+	    !BPF_CORE_READ_BITFIELD_PROBED(tp, rx_opt.sack_ok))
+		segments_add(group, unproven, n ?: 1);
+	told = bpf_sk_storage_get(&spurious_told, sk, 0, 0);
+	if (told)
+		return 0;
+	told = bpf_sk_storage_get(&spurious_told, sk, 0,
+				  BPF_SK_STORAGE_GET_F_CREATE);
+	if (told)
+		*told = tp->dsack_dups;
+	else
+		count(failed_storage);
+	return 0;
+}
 
 static __always_inline int segment_resent(struct sock *sk,
 					  const struct sk_buff *skb)
 {
 	struct retransmit *record;
 	struct tcp_skb_cb cb = {};
-	struct stream *s = stream_of(sk);
+	struct stream *s;
 
+	if (histograms)
+		return resent_count(sk, skb);
+	s = stream_of(sk);
 	if (!s)
 		return 0; /* not watched, or nothing of it was seen sent */
 	bpf_probe_read_kernel(&cb, sizeof(cb), skb->cb);
@@ -35,16 +85,29 @@ static __always_inline int segment_resent(struct sock *sk,
 	return 0;
 }
 
-/* Newer kernels tell of attempts that failed, too: those sent nothing. */
+/* Newer kernels tell of attempts that failed, too: those sent nothing, unless
+ * it was a qdisc that dropped it (a positive error). */
 SEC("?tp_btf/tcp_retransmit_skb")
 int BPF_PROG(on_retransmit_attempt, const struct sock *sk,
 	     const struct sk_buff *skb, int error)
 {
-	return error ? 0 : segment_resent((struct sock *)sk, skb);
+	if (error < 0 || (error && !histograms))
+		return 0;
+	return segment_resent((struct sock *)sk, skb);
 }
 
 SEC("?tp_btf/tcp_retransmit_skb")
 int BPF_PROG(on_retransmit, const struct sock *sk, const struct sk_buff *skb)
 {
 	return segment_resent((struct sock *)sk, skb);
+}
+
+SEC("?tp_btf/tcp_retransmit_synack")
+int BPF_PROG(on_retransmit_synack, const struct sock *listener)
+{
+	struct sock *sk = (struct sock *)listener;
+
+	if (is_watched(sk))
+		segments_add(group_of_stream(sk), handshake, 1);
+	return 0;
 }

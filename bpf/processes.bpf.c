@@ -4,14 +4,14 @@
  *
  *   iter/task_file:      sockets that are open, of all processes  ->  marked
  *   cgroup/sock_create:  a socket that such a process makes       ->  marked
- *   sched_process_fork:  its children are asked for, too
+ *   sched_process_fork:  its children are asked for as it is
  *   sched_process_exit:  its number may be given to another one
  *
  * Marks a connection that was accepted later with its listener (BPF_F_CLONE).
  * Does not see a socket that a process is handed later by another one
  * (SCM_RIGHTS): it stays that of who made it.
  */
-#include "peer.bpf.h"
+#include "listener.bpf.h"
 #include <bpf/bpf_tracing.h>
 
 #define PROCESSES 65536
@@ -22,61 +22,99 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, PROCESSES);
 	__type(key, __u32);
-	__type(value, __u8);
+	__type(value, struct followed);
 } pids SEC(".maps");
 
-/* A thread may have a name of its own. */
-static __noinline bool wants_name(const struct task_struct *task)
-{
-	__u64 name[2] = {};
+struct named {
+	__u64 own[2]; /* a thread may have a name of its own */
+	__u64 leaders[2];
+	__u32 facts;
+};
 
-	bpf_core_read(name, sizeof(name), &task->comm);
-	for (unsigned int i = 0; i < ARRAY_SIZE(options.comms); i++) {
-		if (!options.comms[i][0])
-			return false;
-		if (options.comms[i][0] == name[0] &&
-		    options.comms[i][1] == name[1])
-			return true;
+static long name_ask(__u32 index, struct named *n)
+{
+	const struct term *term;
+	const __u64 *name;
+
+	if (index >= MOST_TERMS)
+		return 1;
+	term = &options.terms[index];
+	name = term->value;
+	if (term->kind == TERM_COMM &&
+	    ((name[0] == n->own[0] && name[1] == n->own[1]) ||
+	     (name[0] == n->leaders[0] && name[1] == n->leaders[1])))
+		n->facts |= term->mask[0];
+	return term->kind == TERM_NONE;
+}
+
+static __always_inline const struct followed *followed_of(__u32 pid)
+{
+	const struct followed *f = bpf_map_lookup_elem(&pids, &pid);
+
+	return f && f->notes == options.notes ? f : NULL;
+}
+
+/* What the terms of processes ask, as bits. */
+static __noinline __u32 facts_of(const struct task_struct *task)
+{
+	const struct followed *f = followed_of(task->tgid);
+	struct named n = { .facts = f ? f->facts : options.zero };
+
+	bpf_core_read(n.own, sizeof(n.own), &task->comm);
+	bpf_core_read(n.leaders, sizeof(n.leaders), &task->group_leader->comm);
+	bpf_loop(MOST_TERMS, name_ask, &n, 0);
+	return n.facts;
+}
+
+static __always_inline void mark_note(struct mark *m, __u32 facts)
+{
+	if (!m) {
+		count(failed_storage);
+		return;
 	}
-	return false;
+	m->facts = m->notes == options.notes ? m->facts | facts : facts;
+	m->notes = options.notes;
 }
 
-static __always_inline bool wants_process(const struct task_struct *task)
+/* For each type that the kernel has of sockets. */
+#define mark(sk, facts)                                            \
+	mark_note(bpf_sk_storage_get(&marked, sk, 0,               \
+				     BPF_SK_STORAGE_GET_F_CREATE), \
+		  facts)
+
+struct waiting {
+	struct request_sock *request;
+	__u32 facts;
+	bool wanted;
+};
+
+static long waiting_mark(__u32 index, struct waiting *w)
 {
-	__u32 pid = task->tgid;
+	struct request_sock *request = w->request;
+	struct sock *sk = request ? request->sk : NULL;
 
-	if (options.pids && !bpf_map_lookup_elem(&pids, &pid))
-		return false;
-	return !options.comms[0][0] || wants_name(task) ||
-	       wants_name(task->group_leader);
+	if (!sk)
+		return 1;
+	if (w->facts)
+		mark(sk, w->facts);
+	if (w->wanted)
+		stream_note(sk);
+	w->request = request->dl_next;
+	return 0;
 }
-
-#define mark(sk)                                                      \
-	do {                                                          \
-		if (!bpf_sk_storage_get(&marked, sk, 0,               \
-					BPF_SK_STORAGE_GET_F_CREATE)) \
-			count(failed_storage);                        \
-	} while (0)
 
 /* A connection that nobody has accepted is of no process: it belongs to its
  * listener's. */
-static __always_inline void waiting_mark(struct sock *listener)
+static __noinline void listener_mark(struct sock *listener, __u32 facts,
+				     bool wanted)
 {
+	struct waiting w = { .facts = facts, .wanted = wanted };
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(listener);
-	struct request_sock *request;
-	struct sock *sk;
 
 	if (!tp)
 		return;
-	request = tp->inet_conn.icsk_accept_queue.rskq_accept_head;
-	for (int i = 0; i < ACCEPT_QUEUE && request; i++) {
-		sk = request->sk;
-		if (!sk)
-			return;
-		mark(sk);
-		connection_note(sk);
-		request = request->dl_next;
-	}
+	w.request = tp->inet_conn.icsk_accept_queue.rskq_accept_head;
+	bpf_loop(ACCEPT_QUEUE, waiting_mark, &w, 0);
 }
 
 /* Writes the address of each socket that is watched, as often as it is open. */
@@ -88,6 +126,8 @@ int on_open_file(struct bpf_iter__task_file *ctx)
 	struct socket *socket;
 	struct sock *sk;
 	__u64 address;
+	__u32 facts;
+	bool wanted;
 
 	if (!task || !file)
 		return 0;
@@ -95,16 +135,20 @@ int on_open_file(struct bpf_iter__task_file *ctx)
 	sk = socket ? socket->sk : NULL;
 	if (!sk || !wants_protocol(sk))
 		return 0;
-	if (wants_process(task))
-		mark(sk);
-	if (!wants_socket(sk))
+	facts = facts_of(task);
+	if (facts)
+		mark(sk, facts);
+	wanted = wants_socket(sk);
+	if (sk->__sk_common.skc_state == TCP_LISTEN)
+		listener_mark(sk, facts, wanted);
+	else if (wanted && sk->sk_protocol == IPPROTO_TCP)
+		stream_note(sk);
+	if (!wanted)
 		return 0;
-	if (sk->sk_protocol == IPPROTO_TCP) {
-		if (sk->__sk_common.skc_state == TCP_LISTEN)
-			waiting_mark(sk);
-		else
-			connection_note(sk);
-	}
+	if (sk->sk_protocol == IPPROTO_UDP)
+		end_note(sk, socket_number(sk), GROUP_UNDECIDED);
+	else if (sk->__sk_common.skc_state == TCP_LISTEN)
+		listener_begin(sk);
 	address = (__u64)sk;
 	bpf_seq_write(ctx->meta->seq, &address, sizeof(address));
 	return 0;
@@ -113,9 +157,13 @@ int on_open_file(struct bpf_iter__task_file *ctx)
 SEC("?cgroup/sock_create")
 int on_create(struct bpf_sock *sk)
 {
-	if ((sk->protocol == IPPROTO_TCP || sk->protocol == IPPROTO_UDP) &&
-	    wants_process(bpf_get_current_task_btf()))
-		mark(sk);
+	__u32 facts;
+
+	if (sk->protocol != IPPROTO_TCP && sk->protocol != IPPROTO_UDP)
+		return 1;
+	facts = facts_of(bpf_get_current_task_btf());
+	if (facts)
+		mark(sk, facts);
 	return 1;
 }
 
@@ -123,11 +171,11 @@ SEC("?tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	__u32 from = parent->tgid, pid = child->tgid;
-	__u8 yes = 1;
+	const struct followed *f = from == pid ? NULL : followed_of(from);
 
-	if (from == pid || !bpf_map_lookup_elem(&pids, &from))
+	if (!f)
 		return 0; /* a thread, or a stranger's child */
-	if (bpf_map_update_elem(&pids, &pid, &yes, BPF_ANY))
+	if (bpf_map_update_elem(&pids, &pid, f, BPF_ANY))
 		count(failed_inserts);
 	return 0;
 }

@@ -63,7 +63,10 @@ static __always_inline bool segment_of(const struct sk_buff *skb,
 			inner_tcp(skb->head, transport,
 				  skb->inner_transport_header, ports, &header);
 		if (!transport) {
-			count(unreadable_headers);
+			/* of a socket that was reset: it has no port any more
+			 */
+			if (sk->__sk_common.skc_num)
+				count(unreadable_headers);
 			return false;
 		}
 	}
@@ -176,9 +179,9 @@ static __always_inline long entry_leave(__u32 index, struct passing *p)
 		return 1;
 	/* else: its own packet was dropped in the qdisc, or unseen */
 	if (m->end > segment->start)
-		send_emit(s, m, p->now, 0);
+		send_emit(p->sk, s, m, p->now, 0);
 	else
-		send_emit(s, m, 0, RECORD_NOT_TRANSMITTED);
+		send_emit(p->sk, s, m, 0, RECORD_NOT_TRANSMITTED);
 	chunk_leave(p->sk, s, at, SIDE_SENDER);
 	return 0;
 }
@@ -206,11 +209,30 @@ static __noinline int segment_lower(struct stream *s, struct passing *p,
 
 	if (ifindex == s->device)
 		return 0;
+	if (histograms) {
+		s->last_device = ifindex;
+		return 0;
+	}
 	if (!(s->lower_told & device_bit(dev)) &&
 	    device_announce(s->flow_out, dev, 1))
 		s->lower_told |= device_bit(dev);
 	lower_half(s->flow_out, 0, p->segment.start, p->segment.end, ifindex);
 	return 0;
+}
+
+#define LEAVING_NS 1000000000ULL
+
+/* Whether the segment goes on to a device below, as others did before it: it is
+ * counted when it leaves the last one. Where nothing came there for long, the
+ * way has changed. */
+static __noinline bool goes_on(struct sock *sk, struct stream *s, __u64 now)
+{
+	const struct pending_send *oldest = send_at(sk, s, s->head, false);
+
+	if (s->head != s->queued && oldest && oldest->queue_ns &&
+	    now - oldest->queue_ns > LEAVING_NS)
+		s->last_device = s->device = 0;
+	return s->last_device;
 }
 
 static __always_inline int segment_xmit(struct passing *p,
@@ -220,12 +242,19 @@ static __always_inline int segment_xmit(struct passing *p,
 
 	if (p->segment.end <= s->xmit_end)
 		return segment_lower(s, p, dev);
+	if (histograms && s->last_device &&
+	    s->last_device != (__u32)dev->ifindex && goes_on(p->sk, s, p->now))
+		return 0;
 	s->xmit_end = p->segment.end;
 	s->xmit_ns = p->now;
-	if (s->device != (__u32)dev->ifindex)
+	if (histograms)
+		s->device = s->device ? s->device : (__u32)dev->ifindex;
+	else if (s->device != (__u32)dev->ifindex)
 		path_announce(s, dev);
 	if (!entry_leave(0, p) && s->head != s->tail)
 		bpf_loop(DEEP_SENDS, entries_leave, p, 0);
+	if (histograms && s->exchange.due)
+		server_turn_tell(p->sk, s, p->now);
 	return 0;
 }
 
@@ -258,7 +287,7 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
 		return 0;
 	if (sk->sk_protocol != IPPROTO_TCP)
 		return datagram_queue(sk, skb);
-	p.s = stream_of(sk);
+	p.s = stream_known(sk);
 	if (!p.s || !p.s->flow_out ||
 	    !segment_of(skb, sk, p.s->queue_end, p.s->out_zero, &p.segment))
 		return 0;
@@ -268,27 +297,48 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
 	return 0;
 }
 
-SEC("?tp_btf/net_dev_start_xmit")
-int BPF_PROG(on_xmit, const struct sk_buff *skb)
+/* A device without a queue has it at once. Where there is one, its hook may not
+ * have been attached yet: then the stamp is missing. */
+static __always_inline void segment_queue_unseen(struct passing *p, bool queued)
 {
-	struct sock *sk = own_socket(skb);
-	struct passing p = {};
+	__u64 now = p->now;
 
-	if (!sk)
-		return 0;
-	if (sk->sk_protocol != IPPROTO_TCP)
-		return datagram_xmit(sk, skb);
-	p.s = stream_of(sk);
+	if (queued && !queues_used)
+		queues_used = true;
+	if (queued && !histograms)
+		return;
+	if (queued)
+		p->now = 0;
+	segment_queue(p);
+	p->now = now;
+}
+
+/* A call of its own: the stack has no room for this beside that of datagrams.
+ */
+static __noinline int stream_xmit(struct sock *sk, const struct sk_buff *skb)
+{
+	struct passing p = { .sk = sk, .s = stream_known(sk) };
+
 	if (!p.s || !p.s->flow_out ||
 	    !segment_of(skb, sk, p.s->xmit_end, p.s->out_zero, &p.segment))
 		return 0;
 	if (p.segment.end - p.segment.start >= LEAST_GSO_BYTES)
 		p.segment.gso_size = segment_size(skb);
-	p.sk = sk;
 	p.now = bpf_ktime_get_ns();
-	if (p.segment.end > p.s->queue_end && !has_queue(skb))
-		segment_queue(&p);
+	if (p.segment.end > p.s->queue_end)
+		segment_queue_unseen(&p, has_queue(skb));
 	return segment_xmit(&p, skb->dev);
+}
+
+SEC("?tp_btf/net_dev_start_xmit")
+int BPF_PROG(on_xmit, const struct sk_buff *skb)
+{
+	struct sock *sk = own_socket(skb);
+
+	if (!sk)
+		return 0;
+	return sk->sk_protocol == IPPROTO_TCP ? stream_xmit(sk, skb) :
+						datagram_xmit(sk, skb);
 }
 
 SEC("?tp_btf/kfree_skb")

@@ -17,9 +17,38 @@ struct read_context {
 	__u64 before; /* offset up to which was read and written */
 	__u64 read_end;
 	__u64 now;
+	__u64 ready_ns; /* of the last one ... */
+	__u64 arrive_ns;
+	__u64 first_arrive_ns; /* ... and the first */
+	struct flow_ends *ends; /* NULL: not told */
 	__u32 pid;
 	__u32 run_delay;
 };
+
+/* As messages, where their sender is on this host and tells their ends. */
+static __always_inline void range_count(const struct read_context *c,
+					struct received_range *half)
+{
+	__u32 group = c->s->exchange.group, messages = 0;
+	__u16 slow;
+
+	if (c->ends) {
+		messages = ends_take(c->ends, half->end);
+		slow = received_count(group, RECEIVE_STACK, messages, half);
+	} else {
+		slow = received_count(group, RANGE_RECEIVE_STACK, 1, half);
+	}
+	/* where the sender tells the ends, what holds none is of no use */
+	if ((messages || !c->ends) &&
+	    is_range_sampled(half->flow, half->start, half->end))
+		half->flags |= RECORD_SAMPLED;
+	half->flags |= slow;
+	if (!(half->flags & (RECORD_SAMPLED | RECORD_SLOW)))
+		return;
+	if (!(c->s->announced & SIDE_RECEIVER))
+		receiver_tell(c->sk, c->s);
+	received_half(half);
+}
 
 static __always_inline void range_emit(struct read_context *c,
 				       const struct readable_range *range,
@@ -45,8 +74,15 @@ static __always_inline void range_emit(struct read_context *c,
 			   range->ready_ns, c->now, c->run_delay,
 			   &half.wakeup_ns))
 		half.flags |= RECORD_NO_WAKEUP;
-	received_half(&half);
+	if (histograms)
+		range_count(c, &half);
+	else
+		received_half(&half);
 	c->before = end;
+	c->ready_ns = range->ready_ns;
+	c->arrive_ns = half.arrive_ns;
+	if (!c->first_arrive_ns)
+		c->first_arrive_ns = half.arrive_ns;
 }
 
 /* Returns 1 where nothing more was read. */
@@ -77,17 +113,35 @@ static long ranges_read(__u32 index, struct read_context *c)
 	return range_read(index, c);
 }
 
+/* A segment brings the acknowledgement of what its sender had got. */
+static __always_inline bool all_is_acknowledged(const struct stream *s,
+						const struct tcp_sock *tp)
+{
+	return offset_near(s->given_end, s->out_zero, tp->snd_una) >=
+	       s->given_end;
+}
+
+static __always_inline void counting_begin(struct read_context *c)
+{
+	if (!c->s->exchange.group)
+		stream_group(c->sk, c->s);
+	c->ends = ends_meet(c->s->flow_in, c->now);
+}
+
 SEC("?tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(on_read, struct sock *sk)
 {
 	struct read_context c = {};
 	struct task_struct *task;
 	struct tcp_sock *tp;
-	struct stream *s = stream_of(sk);
+	struct stream *s = stream_known(sk);
 
 	if (!s || s->range_head == s->range_tail)
 		return 0; /* nothing, or bytes from before we watched */
-	tp = tcp_of(sk);
+	/* what could not be known before it was accepted is known now */
+	if (!s->generation)
+		s = stream_decide(sk);
+	tp = s ? tcp_of(sk) : NULL;
 	if (!tp)
 		return 0;
 	c.read_end = offset_near(s->ready_end, s->in_zero, tp->copied_seq);
@@ -102,8 +156,18 @@ int BPF_PROG(on_read, struct sock *sk)
 	c.run_delay = reader_now(task, c.now);
 	c.pid = task->tgid;
 	reader_came(&s->reader, &s->reader_pid, task, sk->__sk_common.skc_num);
+	if (histograms)
+		counting_begin(&c);
 	if (!range_read(0, &c))
 		bpf_loop(DEEP_RANGES, ranges_read, &c, 0);
+	if (histograms && c.ready_ns) {
+		if (s->exchange.role != ROLE_CLIENT)
+			s->exchange.arrive_ns = c.arrive_ns;
+		else if (s->exchange.turn == TURN_ASKED)
+			s->exchange.arrive_ns = c.first_arrive_ns;
+		exchange_read(&s->exchange, c.now, c.ready_ns,
+			      all_is_acknowledged(s, tp));
+	}
 	return 0;
 }
 

@@ -14,7 +14,7 @@
  */
 #include "arrival.bpf.h"
 #include "datagram_receive.bpf.h"
-#include "stream.bpf.h"
+#include "loss.bpf.h"
 #include <bpf/bpf_tracing.h>
 
 RING(early_segments, early_segment);
@@ -63,7 +63,7 @@ static __noinline void early_emit(struct sock *sk, __u64 arrive_ns, __u32 end)
 
 	if (!s || !tp || arrive_ns <= ARRIVAL_OF_A_PART)
 		return;
-	if (!(s->announced & SIDE_RECEIVER))
+	if (!receiver_begun(s))
 		receiver_begin(sk, s, tp);
 	record = RESERVE(early_segments);
 	if (!record)
@@ -74,6 +74,16 @@ static __noinline void early_emit(struct sock *sk, __u64 arrive_ns, __u32 end)
 	SUBMIT(record);
 }
 
+/* GRO may have merged some. */
+static __noinline void early_count(struct sock *sk, const struct sk_buff *skb)
+{
+	const struct skb_shared_info *info = (void *)(skb->head + skb->end);
+	__u32 n = SEE(struct skb_shared_info, info, gso_segs);
+
+	if (is_watched(sk))
+		segments_add(group_of_stream(sk), early, n ?: 1);
+}
+
 SEC("?tp_btf/tcp_probe")
 int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 {
@@ -81,6 +91,11 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 	struct tcp_skb_cb cb;
 	struct tcp_sock *tp;
 
+	if (histograms) {
+		tp = tcp_of(sk);
+		if (tp && tp->dsack_dups)
+			spurious_count(sk);
+	}
 	cb.seq = *(__u32 *)&skb->cb[0];
 	cb.end_seq = *(__u32 *)&skb->cb[4];
 	if (cb.seq == cb.end_seq)
@@ -96,7 +111,13 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 		skb->len + skb->transport_header - skb->network_header);
 	segment->ttl = ttl_at(skb->head + skb->network_header);
 	tp = tcp_of(sk);
-	if (tp && (__s32)(cb.seq - tp->rcv_nxt) > 0)
+	if (!tp)
+		return 0;
+	if ((__s32)(cb.seq - tp->rcv_nxt) <= 0)
+		return 0;
+	if (histograms)
+		early_count(sk, skb);
+	else
 		early_emit(sk, segment->arrive_ns, cb.end_seq);
 	return 0;
 }
@@ -142,7 +163,9 @@ static __always_inline void range_ready(struct sock *sk, struct stream *s,
 	__u32 queue_bytes = s->ready_end - offset_near(s->ready_end, s->in_zero,
 						       tp->copied_seq);
 
-	range_append(sk, s, end, now, arrive_ns, ttl, queue_bytes, flags);
+	if (!options.closing)
+		range_append(sk, s, end, now, arrive_ns, ttl, queue_bytes,
+			     flags);
 	s->ready_end = end;
 }
 
@@ -178,19 +201,24 @@ static __noinline int hole_filled(struct sock *sk, struct stream *s,
 }
 
 /* TCP made one of several segments while the socket was in use. Their arrivals
- * are known by what each ends with: from the last one back to the first. */
-static __noinline bool parts_find(const struct sock *sk,
-				  struct segment_in_hand *segment)
+ * are known by what each ends with: from the last one back to the first. Not
+ * static, so that the verifier looks at it once. `ports` as the socket sends.
+ */
+__noinline int parts_find(__u32 ports, struct segment_in_hand *segment)
 {
-	__u32 ports = ports_of(sk), end = segment->end;
+	__u32 end;
 
+	if (!segment)
+		return false;
 	ports = ports << 16 | ports >> 16;
+	end = segment->end;
 	segment->parts = 0;
 	for (__u32 i = 0; i < PARTS && end != segment->start; i++) {
 		const struct segment_arrival *a =
 			segment_arrival_of(ports, end);
 
-		if (!a || a->ports != ports || a->end != end)
+		if (!a || a->ports != ports || a->end != end ||
+		    a->t_ns < options.since_ns)
 			return false;
 		segment->part_ends[i] = end;
 		segment->part_arrive_ns[i] = a->t_ns;
@@ -235,7 +263,8 @@ static __noinline void parts_ready(struct sock *sk, struct stream *s,
 {
 	struct parts_context c = { sk, s, tp, segment, now };
 
-	if ((__s32)(tp->rcv_nxt - segment->end) < 0 || !parts_find(sk, segment))
+	if ((__s32)(tp->rcv_nxt - segment->end) < 0 ||
+	    !parts_find(ports_of(sk), segment))
 		return;
 	bpf_loop(PARTS, part_ready, &c, 0);
 	segment->arrive_ns = segment->part_arrive_ns[0];
@@ -267,7 +296,7 @@ static __always_inline int stream_ready(struct sock *sk)
 	segment = segment_in_hand();
 	if (!tp || !segment)
 		return 0;
-	if (!(s->announced & SIDE_RECEIVER)) {
+	if (!receiver_begun(s)) {
 		bool first = !s->flow_in;
 
 		receiver_begin(sk, s, tp);

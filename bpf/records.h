@@ -61,7 +61,8 @@ struct flow {
 	 */
 	__u32 first_sequence;
 	__u32 first_answer;
-	__u32 accepted; /* 1: this end is a server's, TCP only */
+	__u16 accepted; /* 1: this end is a server's, TCP only */
+	__u16 group; /* of this end, with histograms */
 };
 
 /* The name of a process that sent or read. */
@@ -113,6 +114,26 @@ struct path_device {
 	__u8 kind[16]; /* of a virtual device, as in `ip -d link` */
 };
 
+/* What one end saw of an exchange, with histograms only. The client tells when
+ * it is over, the server when its reply leaves. */
+struct turn {
+	__u64 flow; /* of the requests */
+	__u64 end; /* offset of the request's last byte */
+	__u64 send_ns; /* first of what this end said */
+	__u64 xmit_ns; /* client: last of the request; server: first of the
+			  reply */
+	__u64 arrive_ns; /* client: first of the reply; server: last of the
+			    request */
+	__u64 ready_ns; /* server: the request was whole */
+	__u64 read_ns; /* client: last of the reply */
+	__u32 pid;
+	__u16 group;
+	__u8 role;
+	__u8 pad;
+	__u16 flags;
+	__u16 pads[3];
+};
+
 /* A CPU gave itself to a task, and the end of that was not told: some kernels
  * hide certain tasks from tracing, and with them every interrupt on top. */
 struct hidden_spell {
@@ -125,6 +146,129 @@ struct hidden_spell {
 enum flow_side {
 	SIDE_SENDER = 1,
 	SIDE_RECEIVER = 2,
+};
+
+/* What traffic is told apart by, of which only what is asked for is filled in
+ * (enum grouping). The same for all connections of a group. */
+struct group {
+	__u64 remote[2]; /* subnet of the other end */
+	__u64 cgroup;
+	__u64 comm[2];
+	__u32 ifindex;
+	__u32 netns; /* of the interface */
+	__u16 service; /* port of the server's end */
+	__u8 protocol;
+	__u8 role; /* of our end, enum group_role */
+	__u32 pad;
+};
+
+enum group_role {
+	ROLE_CLIENT = 1,
+	ROLE_SERVER = 2,
+};
+
+/* By what groups are told apart; bits. */
+enum grouping {
+	BY_SERVICE = 1,
+	BY_CGROUP = 2,
+	BY_COMM = 4,
+	BY_REMOTE = 8,
+	BY_INTERFACE = 16,
+};
+
+/* What a group has a histogram of, each. */
+enum quantity {
+	/* messages, at their sender */
+	SEND_QUEUE,
+	QDISC,
+	/* messages, at their receiver: their sender is on this host */
+	RECEIVE_STACK,
+	RECEIVE_QUEUE,
+	WAKEUP,
+	/* the same of readable ranges, whose sender is elsewhere */
+	RANGE_RECEIVE_STACK,
+	RANGE_RECEIVE_QUEUE,
+	RANGE_WAKEUP,
+	/* exchanges: at the client, and at the server */
+	RESPONSE,
+	SERVER,
+	/* network RTT: of the handshake, and the least that TCP has seen */
+	RTT_HANDSHAKE,
+	RTT_FLOOR,
+	QUANTITIES,
+};
+
+/* Log-linear: one bucket below 64 ns, 32 in each octave up to 2^36 ns, and one
+ * for what is longer. Counts wrap: whoever reads takes differences. */
+#define HISTOGRAM_BUCKETS 962
+
+struct histogram {
+	__u64 sum_ns;
+	__u32 counts[HISTOGRAM_BUCKETS];
+};
+
+/* What is counted of a group. */
+struct group_counts {
+	__u64 sent_messages;
+	__u64 sent_bytes;
+	__u64 sent_packets;
+	__u64 received_messages; /* whose sender is on this host */
+	__u64 received_ranges;
+	__u64 received_bytes;
+	__u64 exchanges;
+};
+
+/* What is slow in a group; 0 nothing. */
+struct group_limit {
+	__u64 sent_ns; /* from send to driver */
+	__u64 received_ns; /* from arrival to read */
+	__u64 turn_ns; /* response, or server's time */
+	__s32 tokens; /* so many may be told until the next are given */
+	__u32 pad;
+};
+
+/* Where packets of watched flows were freed before anybody read them: by it
+ * they are counted. What the reason means, user space tells by its name. */
+struct drop {
+	__u64 location; /* in the kernel's code; 0: the last two places */
+	__u32 reason; /* enum skb_drop_reason of the running kernel */
+	__u32 netns; /* of the device */
+	__u32 ifindex; /* 0: not known */
+	__u32 qdisc; /* handle of the device's queue */
+	__u16 group; /* of the end that it is counted at */
+	__u16 sender; /* group of the socket that sent them; 0 not watched */
+	__u8 protocol;
+	__u8 place; /* enum drop_place */
+	__u8 empty; /* they take no place in TCP's sequence: ACKs, resets */
+	__u8 pad;
+};
+
+enum drop_place {
+	DROP_AT_SENDER = 1, /* in the namespace of the socket that sent it */
+	DROP_BETWEEN, /* in another namespace of this host */
+	DROP_AT_RECEIVER,
+	DROP_UNREAD, /* closed with it: datagrams, or bytes of one stream */
+	DROP_REFUSED, /* by a listener; those with a reason are in it, too */
+};
+
+struct dropped {
+	__u64 packets; /* on the wire: those that segmentation makes of it */
+	__u64 buffers; /* as the kernel's own counters have it */
+	__u64 bytes; /* of payload */
+	__u8 device[16];
+};
+
+/* Of the segments of a group. */
+struct segments {
+	/* sent again, by cause */
+	__u64 timeout; /* a timer ran out, or what follows from that */
+	__u64 fast; /* the peer told of later ones */
+	__u64 probe; /* tail loss probe */
+	__u64 handshake; /* SYN or SYN-ACK */
+	/* sent again, but ... */
+	__u64 spurious; /* the peer says that it had it (DSACK) */
+	__u64 unproven; /* the peer could not say so: no SACK */
+	__u64 early; /* received before its turn */
 };
 
 enum record_flag {
@@ -143,6 +287,9 @@ enum record_flag {
 	RECORD_DROPPED = 32,
 	/* a datagram that nobody had read when its socket was closed */
 	RECORD_UNREAD = 64,
+	/* chosen for the sample; slower than its group's limit */
+	RECORD_SAMPLED = 128,
+	RECORD_SLOW = 256,
 };
 
 /* The front of each CPU's ring, see ring.bpf.h. */
@@ -170,19 +317,69 @@ struct counters {
 	__u64 udp_without_send; /* datagram whose send call was not seen */
 	__u64 datagrams_dropped_at_socket; /* its receive queue was full */
 	__u64 failed_inserts; /* datagram map would not take an entry */
+	__u64 unpaired_messages; /* counted at their reader without their ends
+				  */
+	__u64 talked_at_once; /* turns that are no exchange */
+	__u64 uncounted_drops; /* packets: no room for another place */
+};
+
+/* What a filter asks of a socket. They are asked in this order: from the
+ * cheapest to the dearest, namespaces first. */
+enum term_kind {
+	TERM_NONE, /* ends the list */
+	TERM_NETNS, /* inode number */
+	TERM_PORT, /* of either end */
+	TERM_LOCAL_PORT,
+	TERM_REMOTE_PORT,
+	TERM_UID,
+	TERM_REMOTE, /* address, by value and mask */
+	TERM_PID, /* any of the map `pids`; the mask is a bit of `facts` */
+	TERM_COMM, /* name of a process; the same */
+	TERM_INTERFACE, /* name */
+	TERM_CGROUP, /* id of the group, or of one above */
+};
+
+#define MOST_TERMS 64
+
+struct term {
+	__u64 value[2];
+	__u64 mask[2];
+	__u8 kind; /* enum term_kind */
+	__u8 negated;
+	__u8 pad[6];
+};
+
+/* A process that is asked for by its number, and its descendants; in `pids`. */
+struct followed {
+	__u32 notes; /* as of struct options: another one is of an older filter
+		      */
+	__u32 facts; /* bits, the masks of terms that hold for it */
 };
 
 /* Set by the agent; the same for every probe. */
 struct options {
-	__u64 cgroup; /* id of the cgroup whose sockets are watched; 0 any */
-	__u32 netns[4]; /* inode numbers; 0 ends the list; none: any */
-	__u64 comms[8][2]; /* names of processes; 0 ends the list; none: any */
-	__u16 ports[8]; /* either end; 0 ends the list; none: any */
-	__u32 generation; /* another one makes all verdicts anew */
+	struct term terms[MOST_TERMS];
+	__u64 since_ns; /* what is older was not seen by these programs */
+	__u64 idle_ns; /* so long after its last read an exchange is over */
+	__u32 generation; /* another one makes all verdicts anew; never 0 */
+	__u32 notes; /* another one: also what was noted of processes and
+		      * connections */
+	__u32 zero; /* that the verifier does not know to be one */
+	__u32 by; /* bits of enum grouping */
+	__u32 window; /* of time: what began in another one is not followed */
+	__u16 ephemeral[2]; /* ports that the kernel hands out: first, last */
+	__u16 shard_mask; /* CPUs that share histograms, see histogram.bpf.h */
+	__u8 prefix_ipv4; /* of the other end's subnet, bits */
+	__u8 prefix_ipv6;
+	/* one block of so many bits of each period: see sample.bpf.h */
+	__u8 sample_block_bits;
+	__u8 sample_period_bits;
+	__u8 closing; /* what begins now is not counted any more, what has begun
+			 is */
 	__u8 tcp;
 	__u8 udp;
-	__u8 pids; /* only processes of the map that has this name */
 	__u8 peers; /* also the other ends of their connections, on this host */
+	__u8 pad[6];
 };
 
 _Static_assert(sizeof(struct sent_message) == 64, "sent_message");
@@ -193,6 +390,13 @@ _Static_assert(sizeof(struct retransmit) == 40, "retransmit");
 _Static_assert(sizeof(struct early_segment) == 24, "early_segment");
 _Static_assert(sizeof(struct lower_transmit) == 48, "lower_transmit");
 _Static_assert(sizeof(struct path_device) == 64, "path_device");
+_Static_assert(sizeof(struct term) == 40, "term");
 _Static_assert(sizeof(struct hidden_spell) == 24, "hidden_spell");
+_Static_assert(sizeof(struct turn) == 72, "turn");
+_Static_assert(sizeof(struct group) == 56, "group");
+_Static_assert(sizeof(struct group_limit) == 32, "group_limit");
+_Static_assert(sizeof(struct histogram) == 3856, "histogram");
+_Static_assert(sizeof(struct drop) == 32, "drop");
+_Static_assert(sizeof(struct dropped) == 40, "dropped");
 
 #endif

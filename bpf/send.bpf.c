@@ -38,6 +38,8 @@ static __noinline void send_merge(struct sock *sk, struct stream *s, __u64 end,
 	m->end = end;
 	m->size_bytes += size_bytes;
 	m->merged++;
+	if (histograms)
+		ends_note(s->flow_out, end);
 	count(merged_sends);
 }
 
@@ -63,6 +65,8 @@ static __always_inline void send_append(struct sock *sk, struct stream *s,
 	m->pid = pid;
 	m->merged = 0;
 	s->tail++;
+	if (histograms)
+		ends_note(s->flow_out, end);
 }
 
 /* The hook comes once for each piece that a call copies. Whether this is a
@@ -96,12 +100,32 @@ static __noinline void sender_task(struct stream *s, __u32 pid)
 			   bpf_get_current_pid_tgid());
 }
 
+/* A message begins a turn, or goes on with it. */
+static __always_inline void turn_send(struct sock *sk, struct stream *s,
+				      const struct tcp_sock *tp, __u64 now)
+{
+	if (!s->exchange.group)
+		stream_group(sk, s);
+	if (s->exchange.role == ROLE_SERVER) {
+		if (exchange_answer(&s->exchange, now, unread_bytes(sk, tp)))
+			s->exchange.due =
+				turn_flags(s, s->flow_in, s->read_end) /
+				RECORD_SAMPLED;
+		return;
+	}
+	if (exchange_end(&s->exchange, unread_bytes(sk, tp))) {
+		client_turn_tell(sk, s);
+		floor_count(s, tp, now);
+	}
+	exchange_ask(&s->exchange, now);
+}
+
 /* `msg` is NULL where the hook comes once for each call. */
 static __always_inline int send_begin(const struct sock *const_sk,
 				      const struct msghdr *msg, __u64 left)
 {
 	struct sock *sk = (struct sock *)const_sk;
-	__u64 start, end;
+	__u64 start, end, now;
 	struct tcp_sock *tp;
 	struct stream *s;
 	bool older;
@@ -114,7 +138,7 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	if (!tp)
 		return 0;
 	older = !s->flow_out && msg && msg->msg_iter.iov_offset;
-	if (!(s->announced & SIDE_SENDER))
+	if (!sender_begun(s))
 		sender_begin(sk, s, tp);
 	/* a later piece of a call that began before we watched: no message of
 	 * ours; new sockets may begin so, too (io_uring's buffers) */
@@ -133,10 +157,17 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	}
 	if (start != s->given_end)
 		send_cut(sk, s, start);
+	now = bpf_ktime_get_ns();
+	if (histograms)
+		turn_send(sk, s, tp, now);
+	if (options.closing) {
+		s->given_end = end;
+		return 0;
+	}
 	pid = bpf_get_current_pid_tgid() >> 32;
 	if (s->sender_pid != pid)
 		sender_task(s, pid);
-	send_append(sk, s, end, left, bpf_ktime_get_ns(), pid);
+	send_append(sk, s, end, left, now, pid);
 	s->given_end = end;
 	return 0;
 }

@@ -49,7 +49,10 @@ static __always_inline __u64 send_call_start(const struct sock *sk)
 	struct send_call *call = bpf_task_storage_get(
 		&send_calls, bpf_get_current_task_btf(), 0, 0);
 
-	return call && call->socket == (__u64)sk ? call->t_ns : 0;
+	return call && call->socket == (__u64)sk &&
+			       call->t_ns >= options.since_ns ?
+		       call->t_ns :
+		       0;
 }
 
 #endif

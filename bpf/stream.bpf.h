@@ -16,12 +16,14 @@
 #ifndef LATPROF_STREAM_H
 #define LATPROF_STREAM_H
 
+#include "exchange.bpf.h"
 #include "half.bpf.h"
+#include "message_ends.bpf.h"
 #include "packet.bpf.h"
 #include "peer.bpf.h"
 #include "reader.bpf.h"
 
-#define SHALLOW_SENDS 4
+#define SHALLOW_SENDS 3
 #define SHALLOW_RANGES 3
 #define CHUNK_BITS 6
 #define CHUNK_ENTRIES (1 << CHUNK_BITS)
@@ -69,7 +71,10 @@ struct stream {
 	__u32 buffer_count;
 	__u32 out_zero; /* sequence number of the first byte */
 	__u32 device; /* that packets are handed to first */
-	__u32 lower_told; /* devices below it that were announced, as bits */
+	union {
+		__u32 lower_told; /* those below that were announced, as bits */
+		__u32 last_device; /* counting: of them the last; 0 none */
+	};
 
 	__u64 flow_in;
 	__u64 ready_end; /* offset up to which bytes became readable ... */
@@ -80,11 +85,15 @@ struct stream {
 	__u32 range_base;
 	struct reader reader;
 
-	__u32 generation; /* of the filter that wants it */
+	__u32 generation; /* of the filter that wants it; 0: ask again */
+	__u32 window; /* of time, that it is followed in */
 	__u32 sender_pid; /* announced */
 	__u32 reader_pid;
 	__u8 announced; /* bits of enum flow_side */
 	__u8 deep; /* it has, or had, chunks */
+	__u32 handshake_us; /* RTT, until it is counted */
+	__u32 floor_told; /* when the RTT's floor was counted, in 2^30 ns */
+	struct exchange exchange;
 	struct pending_send sends[SHALLOW_SENDS];
 	struct readable_range ranges[SHALLOW_RANGES];
 };
@@ -223,27 +232,60 @@ static __always_inline struct stream *stream_of(struct sock *sk)
 	return bpf_sk_storage_get(&streams, sk, 0, 0);
 }
 
+/* What came and went since it was watched last was not seen: it begins where
+ * the socket stands now, in the same group. */
+static __noinline void stream_restart(struct sock *sk, struct stream *s)
+{
+	chunks_drop(sk, s);
+	s->flow_out = s->flow_in = 0;
+	s->queued = s->head = s->tail;
+	s->range_head = s->range_tail;
+	s->exchange.turn = TURN_NONE;
+	s->exchange.due = 0;
+	s->window = options.window;
+}
+
+static __always_inline struct stream *stream_now(struct sock *sk,
+						 struct stream *s)
+{
+	if (histograms && s->window != options.window)
+		stream_restart(sk, s);
+	return s;
+}
+
+/* What is known of a socket; NULL nothing, or nothing of this window: what was
+ * begun in one before is not followed. */
+static __always_inline struct stream *stream_known(struct sock *sk)
+{
+	struct stream *s = stream_of(sk);
+
+	return s && (!histograms || s->window == options.window) ? s : NULL;
+}
+
 /* The state of a socket that has none, or one of another filter; NULL: it is
  * not watched. */
 static __noinline struct stream *stream_decide(struct sock *sk)
 {
+	__u32 generation = generation_now(), verdict = verdict_number(sk);
+	enum wanted wanted = wants_socket(sk);
 	struct stream *s = stream_of(sk);
 
-	if (!wants_socket(sk) && !is_peer(sk)) {
+	if (!wanted && !is_peer(sk)) {
 		if (s) {
 			chunks_drop(sk, s);
 			bpf_sk_storage_delete(&streams, sk);
 		}
 		if (!may_become_peer(sk))
-			unwatched_note(sk);
+			unwatched_note(sk, verdict);
 		return NULL;
 	}
 	s = bpf_sk_storage_get(&streams, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-	if (s)
-		s->generation = options.generation;
-	else
+	if (!s) {
 		count(failed_storage);
-	return s;
+		return NULL;
+	}
+	s->generation = wanted == WANTED_SO_FAR ? 0 : generation;
+	return stream_now(sk, s);
 }
 
 static __always_inline struct stream *stream_watch(struct sock *sk)
@@ -251,7 +293,7 @@ static __always_inline struct stream *stream_watch(struct sock *sk)
 	struct stream *s = stream_of(sk);
 
 	if (s && s->generation == options.generation)
-		return s;
+		return stream_now(sk, s);
 	return is_unwatched(sk) ? NULL : stream_decide(sk);
 }
 
@@ -265,6 +307,66 @@ static __always_inline struct first_bytes first_bytes_of(struct tcp_sock *tp,
 		.answer =
 			answered ? tp->rcv_nxt - (__u32)tp->bytes_received : 0,
 	};
+}
+
+/* An RTT of the handshake, in us, is that of the network alone. */
+static __always_inline void handshake_count(struct stream *s)
+{
+	histogram_add(s->exchange.group, RTT_HANDSHAKE,
+		      (__u64)s->handshake_us * 1000, 1);
+	s->handshake_us = 0;
+}
+
+/* The least RTT that TCP has seen is told once a second, while exchanges are
+ * seen: it measures delayed acknowledgements, too, so only its floor counts. */
+static __always_inline void floor_count(struct stream *s,
+					const struct tcp_sock *tp, __u64 now)
+{
+	__u32 second = now >> 30;
+
+	if (s->floor_told == second)
+		return;
+	s->floor_told = second;
+	if (tp->rtt_min.s[0].v != ~0U)
+		histogram_add(s->exchange.group, RTT_FLOOR,
+			      (__u64)tp->rtt_min.s[0].v * 1000, 1);
+}
+
+/* Bytes that wait to be read; a FIN, which counts as one, is none. */
+static __always_inline __u32 unread_bytes(const struct sock *sk,
+					  const struct tcp_sock *tp)
+{
+	__u32 unread = tp->rcv_nxt - tp->copied_seq;
+
+	if (unread && sk->__sk_common.skc_flags & 1 << SOCK_DONE)
+		unread--;
+	return unread >> 31 ? 0 : unread;
+}
+
+static __noinline void stream_group(struct sock *sk, struct stream *s)
+{
+	struct five_tuple tuple;
+
+	tuple_of_socket(sk, &tuple);
+	s->exchange.role = role_of(sk, bpf_ntohs(tuple.source_port),
+				   bpf_ntohs(tuple.destination_port), false);
+	s->exchange.group = group_decide(sk, &tuple, s->exchange.role);
+	end_note(sk, stream_number(sk),
+		 s->exchange.group); /* it may be older than the run */
+	if (s->handshake_us)
+		handshake_count(s);
+}
+
+/* Whether a side of the stream was begun: it was announced or, where nothing
+ * is, has its number. */
+static __always_inline bool sender_begun(const struct stream *s)
+{
+	return histograms ? !!s->flow_out : s->announced & SIDE_SENDER;
+}
+
+static __always_inline bool receiver_begun(const struct stream *s)
+{
+	return histograms ? !!s->flow_in : s->announced & SIDE_RECEIVER;
 }
 
 /* The first send call that we see. */
@@ -283,7 +385,23 @@ static __noinline void sender_begin(struct sock *sk, struct stream *s,
 		s->given_end = sent + (tp->write_seq - tp->snd_nxt);
 		s->queue_end = s->xmit_end = sent;
 	}
-	if (flow_announce(s->flow_out, &tuple, sk, SIDE_SENDER, first))
+	if (histograms)
+		ends_begin(s->flow_out, bpf_ktime_get_ns());
+	else if (flow_announce(s->flow_out, &tuple, sk, SIDE_SENDER, 0, first))
+		s->announced |= SIDE_SENDER;
+}
+
+/* Of what is counted only samples are told, and what they need first. */
+static __noinline void sender_tell(struct sock *sk, struct stream *s)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	struct five_tuple tuple;
+
+	if (!tp)
+		return;
+	tuple_of_socket(sk, &tuple);
+	if (flow_announce(s->flow_out, &tuple, sk, SIDE_SENDER,
+			  s->exchange.group, first_bytes_of(tp, true)))
 		s->announced |= SIDE_SENDER;
 }
 
@@ -306,11 +424,44 @@ static __noinline void receiver_begin(struct sock *sk, struct stream *s,
 		if (!s->reader.task)
 			reader_guess(&s->reader, sk->__sk_common.skc_num);
 	}
-	if (flow_announce(s->flow_in, &tuple, sk, SIDE_RECEIVER, first))
+	if (histograms)
+		ends_meet(s->flow_in, bpf_ktime_get_ns());
+	else if (flow_announce(s->flow_in, &tuple, sk, SIDE_RECEIVER, 0, first))
 		s->announced |= SIDE_RECEIVER;
 }
 
-static __always_inline void send_emit(const struct stream *s,
+static __noinline void receiver_tell(struct sock *sk, struct stream *s)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	struct five_tuple tuple;
+	struct first_bytes own;
+
+	if (!tp)
+		return;
+	own = first_bytes_of(tp, true);
+	tuple_of_socket(sk, &tuple);
+	tuple_reverse(&tuple);
+	if (flow_announce(s->flow_in, &tuple, sk, SIDE_RECEIVER,
+			  s->exchange.group,
+			  (struct first_bytes){ own.answer, own.sequence }))
+		s->announced |= SIDE_RECEIVER;
+}
+
+/* It is counted; a sample and slow ones are told, too. */
+static __always_inline void sent_half_count(struct sock *sk, struct stream *s,
+					    struct sent_message *half)
+{
+	half->flags |= sent_count(s->exchange.group, half);
+	if (is_message_sampled(half->flow, half->end))
+		half->flags |= RECORD_SAMPLED;
+	if (!(half->flags & (RECORD_SAMPLED | RECORD_SLOW)))
+		return;
+	if (!(s->announced & SIDE_SENDER))
+		sender_tell(sk, s);
+	sent_half(half);
+}
+
+static __always_inline void send_emit(struct sock *sk, struct stream *s,
 				      const struct pending_send *m,
 				      __u64 xmit_ns, __u16 flags)
 {
@@ -327,7 +478,10 @@ static __always_inline void send_emit(const struct stream *s,
 		.flags = flags | (m->merged ? RECORD_MERGED : 0),
 	};
 
-	sent_half(&half);
+	if (histograms)
+		sent_half_count(sk, s, &half);
+	else
+		sent_half(&half);
 }
 
 /* Whoever counts `head` on has the message; two CPUs may want to. */
@@ -335,6 +489,67 @@ static __always_inline bool send_claim(struct stream *s, __u64 number)
 {
 	return __sync_val_compare_and_swap(&s->head, number, number + 1) ==
 	       number;
+}
+
+/* Both ends choose by the request's last byte. */
+static __always_inline __u16 turn_flags(const struct stream *s, __u64 flow,
+					__u64 end)
+{
+	return exchange_flags(&s->exchange, is_message_sampled(flow, end));
+}
+
+/* The client's exchange is over, and it has sent nothing since. */
+static __noinline void client_turn_tell(struct sock *sk, struct stream *s)
+{
+	__u16 flags = turn_flags(s, s->flow_out, s->given_end);
+	struct turn *record;
+
+	if (!flags)
+		return;
+	if (!(s->announced & SIDE_SENDER))
+		sender_tell(sk, s);
+	record = RESERVE(turns);
+	if (!record)
+		return;
+	__builtin_memset(record, 0, sizeof(*record));
+	record->flow = s->flow_out;
+	record->end = s->given_end;
+	record->send_ns = s->exchange.begin_ns;
+	record->xmit_ns = s->xmit_end == s->given_end ? s->xmit_ns : 0;
+	record->arrive_ns = s->exchange.arrive_ns;
+	record->read_ns = s->exchange.end_ns;
+	record->pid = s->reader_pid;
+	record->group = s->exchange.group;
+	record->role = ROLE_CLIENT;
+	record->flags = flags;
+	SUBMIT(record);
+}
+
+/* The reply leaves, and nothing more was read. */
+static __noinline void server_turn_tell(struct sock *sk, struct stream *s,
+					__u64 now)
+{
+	__u16 flags = s->exchange.due * RECORD_SAMPLED;
+	struct turn *record;
+
+	s->exchange.due = 0;
+	if (!(s->announced & SIDE_RECEIVER))
+		receiver_tell(sk, s);
+	record = RESERVE(turns);
+	if (!record)
+		return;
+	__builtin_memset(record, 0, sizeof(*record));
+	record->flow = s->flow_in;
+	record->end = s->read_end;
+	record->send_ns = s->exchange.end_ns;
+	record->xmit_ns = now;
+	record->arrive_ns = s->exchange.arrive_ns;
+	record->ready_ns = s->exchange.begin_ns;
+	record->pid = s->sender_pid;
+	record->group = s->exchange.group;
+	record->role = ROLE_SERVER;
+	record->flags = flags;
+	SUBMIT(record);
 }
 
 /* The last byte of the last send call stands at `end`: nothing follows it yet,
@@ -357,6 +572,8 @@ static __noinline void send_cut(struct sock *sk, struct stream *s, __u64 end)
 	}
 	m->end = end;
 	m->size_bytes -= cut;
+	if (histograms)
+		ends_cut(s->flow_out, end);
 	if (end > s->queue_end)
 		return;
 	m->queue_ns = s->queue_ns;
@@ -365,7 +582,7 @@ static __noinline void send_cut(struct sock *sk, struct stream *s, __u64 end)
 	    !send_claim(s, s->tail - 1))
 		return;
 	m->packets += !m->packets;
-	send_emit(s, m, s->xmit_ns, 0);
+	send_emit(sk, s, m, s->xmit_ns, 0);
 }
 
 #endif

@@ -13,109 +13,47 @@
 #ifndef LATPROF_WATCH_H
 #define LATPROF_WATCH_H
 
-#include "counters.bpf.h"
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_endian.h>
+#include "filter.bpf.h"
 
-#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-#define CGROUP_DEPTH 8
+/* Count in histograms instead of writing records. A constant, so that the
+ * kernel leaves out what is not used. */
+const volatile __u32 histograms SEC(".rodata.histograms") = 0;
 
-/* Not constant: the agent may change them while the programs run. */
-struct options options SEC(".data.options");
+/* What the agent attaches some programs for. */
+bool udp_sends; /* a watched socket did ... */
+bool udp_receives;
+bool queues_used; /* ... its packets came to a device with a queue */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, __u32); /* generation of the filter that said no */
+	__type(value, __u32); /* number of the verdict that said no */
 } unwatched SEC(".maps");
 
-/* Marks the sockets of the processes that are asked for; a connection that is
- * accepted has the mark of its listener. */
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
-	__type(key, int);
-	__type(value, __u32);
-} marked SEC(".maps");
-
-static __always_inline bool wants_netns(unsigned int inum)
+/* Read before the terms: a verdict on terms that are just being changed has the
+ * number of the filter before, and so is found again. */
+static __always_inline __u32 generation_now(void)
 {
-	if (!options.netns[0])
-		return true;
-	for (unsigned int i = 0; i < ARRAY_SIZE(options.netns); i++) {
-		if (options.netns[i] == inum)
-			return true;
-		if (!options.netns[i])
-			return false;
+	return *(volatile __u32 *)&options.generation;
+}
+
+/* Of the filter, and of the ends that the socket has: bind() and connect() give
+ * it others. */
+static __always_inline __u32 verdict_number(const struct sock *sk)
+{
+	const struct sock_common *ends = &sk->__sk_common;
+	__u32 number = generation_now();
+
+	number = number * 31 + ((__u32)ends->skc_dport << 16 | ends->skc_num);
+	number = number * 31 + ends->skc_daddr;
+	number = number * 31 + ends->skc_bound_dev_if;
+	if (ends->skc_family == AF_INET6) {
+		for (int i = 0; i < 4; i++)
+			number = number * 31 +
+				 ends->skc_v6_daddr.in6_u.u6_addr32[i];
 	}
-	return false;
-}
-
-static __always_inline bool wants_port(const struct sock *sk)
-{
-	__u16 local, remote;
-
-	if (!options.ports[0])
-		return true;
-	local = sk->__sk_common.skc_num;
-	remote = bpf_ntohs(sk->__sk_common.skc_dport);
-	for (unsigned int i = 0; i < ARRAY_SIZE(options.ports); i++) {
-		if (!options.ports[i])
-			return false;
-		if (options.ports[i] == local || options.ports[i] == remote)
-			return true;
-	}
-	return false;
-}
-
-/* A socket belongs to the cgroup of the process that made it, or of a parent
- * of that cgroup: a command may make groups of its own below ours. */
-static __always_inline bool wants_cgroup(const struct sock *sk)
-{
-	struct cgroup *group;
-
-	if (!options.cgroup)
-		return true;
-	group = BPF_CORE_READ(sk, sk_cgrp_data.cgroup);
-	for (int i = 0; i < CGROUP_DEPTH && group; i++) {
-		if (BPF_CORE_READ(group, kn, id) == options.cgroup)
-			return true;
-		group = BPF_CORE_READ(group, self.parent, cgroup);
-	}
-	return false;
-}
-
-static __always_inline bool wants_process_of(struct sock *sk)
-{
-	return (!options.pids && !options.comms[0][0]) ||
-	       bpf_sk_storage_get(&marked, sk, 0, 0);
-}
-
-/* A raw socket may have the protocol, and none of its state. A subflow of MPTCP
- * is filled and emptied by the socket above it, which we do not follow. */
-static __always_inline bool wants_protocol(const struct sock *sk)
-{
-	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
-	bool subflow = false;
-
-	if (sk->sk_protocol == IPPROTO_UDP)
-		return options.udp && sk->sk_type == SOCK_DGRAM;
-	if (sk->sk_protocol != IPPROTO_TCP || sk->sk_type != SOCK_STREAM ||
-	    !options.tcp)
-		return false;
-	if (bpf_core_field_exists(tp->is_mptcp))
-		bpf_core_read(&subflow, sizeof(subflow), &tp->is_mptcp);
-	if (subflow)
-		count(multipath_sockets);
-	return !subflow;
-}
-
-static __noinline bool wants_socket(struct sock *sk)
-{
-	return wants_protocol(sk) &&
-	       wants_netns(sk->__sk_common.skc_net.net->ns.inum) &&
-	       wants_port(sk) && wants_process_of(sk) && wants_cgroup(sk);
+	return number | 1; /* 0 is none */
 }
 
 /* Whether the verdict on a socket is known, and is no. */
@@ -123,16 +61,16 @@ static __always_inline bool is_unwatched(struct sock *sk)
 {
 	const __u32 *no = bpf_sk_storage_get(&unwatched, sk, 0, 0);
 
-	return no && *no == options.generation;
+	return no && *no == verdict_number(sk);
 }
 
-static __noinline void unwatched_note(struct sock *sk)
+static __noinline void unwatched_note(struct sock *sk, __u32 verdict)
 {
 	__u32 *no = bpf_sk_storage_get(&unwatched, sk, 0,
 				       BPF_SK_STORAGE_GET_F_CREATE);
 
 	if (no)
-		*no = options.generation;
+		*no = verdict;
 }
 
 /* skb->sk may also be a request or a time-wait socket: no struct sock at all */

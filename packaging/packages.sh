@@ -24,8 +24,15 @@ test program redis-benchmark    redis-tools      redis                redis     
 test program nginx              nginx-light      nginx                nginx             nginx             nginx
 test program wrk                wrk              wrk                  wrk               wrk               wrk
 test program memcached          memcached        memcached            memcached         memcached         memcached
+test program memcaslap          libmemcached-tools libmemcached-awesome-tools libmemcached-awesome libmemcached libmemcached
+test program dnsmasq            dnsmasq-base     dnsmasq              dnsmasq           dnsmasq           dnsmasq
+test program dig                bind9-dnsutils   bind-utils           bind              bind-utils        bind-tools
+test program crun               crun             crun                 crun              crun              crun
 test program sockperf           sockperf         sockperf             sockperf          sockperf          sockperf
 test program strace             strace           strace               strace            strace            strace
+test program systemd-analyze    systemd          systemd              systemd           systemd           systemd
+test program openssl            openssl          openssl              openssl           openssl           openssl
+test program prometheus         prometheus       prometheus           prometheus        golang-github-prometheus-prometheus prometheus
 test program nft                nftables         nftables             nftables          nftables          nftables
 page program chromium           chromium         chromium             chromium          chromium          chromium
 vm   program qemu-system-x86_64 qemu-system-x86  qemu-system-x86-core qemu-system-x86   qemu-x86          qemu-system-x86_64
@@ -77,7 +84,7 @@ package_manager() {
 }
 
 install_packages() {
-	local column command wanted
+	local column command wanted service
 	read -r column command <<<"$(package_manager)"
 	wanted=$(missing "$column" "$@")
 	[ -n "$wanted" ] || return 0
@@ -88,7 +95,9 @@ install_packages() {
 	apt_get update || fail "cannot read the package lists"
 	# shellcheck disable=SC2086 # one word per package
 	apt_get install $wanted || fail "cannot install packages"
-	case " $wanted " in *" redis-server "*) stop_redis ;; esac
+	for service in redis-server prometheus; do
+		case " $wanted " in *" $service "*) stop_service "$service" ;; esac
+	done
 	wanted=$(missing 2 "$@")
 	[ -z "$wanted" ] || die "still missing after the installation: $wanted; the full log is $LOG"
 }
@@ -98,12 +107,12 @@ apt_get() {
 		-o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "$@"
 }
 
-# The tests start a server of their own; the package's service is not wanted.
-stop_redis() {
+# The tests start servers of their own; the package's service is not wanted.
+stop_service() {
 	if [ -d /run/systemd/system ]; then
-		logged systemctl disable --now redis-server || true
-	elif [ -x /etc/init.d/redis-server ]; then
-		logged /etc/init.d/redis-server stop || true
+		logged systemctl disable --now "$1" || true
+	elif [ -x "/etc/init.d/$1" ]; then
+		logged "/etc/init.d/$1" stop || true
 	fi
 }
 

@@ -1,6 +1,6 @@
-"""What is timed, and what needs root.
+"""What comes first, what is timed, and what needs root.
 
-No test is timed: how long an example takes is the machine's doing. With
+No example of Hypothesis is timed: how long it takes is the machine's doing. With
 LATPROF_KERNEL_TESTS=1 those that need root may not be skipped.
 """
 
@@ -13,6 +13,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
+from latprof_analysis.cli.process import keep_blas_small
+
+# As the program does before NumPy comes: a pool of threads would only spin.
+keep_blas_small()
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -30,7 +34,8 @@ def reachable() -> Iterator[Path]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what cannot run here, unless it is demanded."""
+    """Begin with the guests, which take longest; skip what cannot run here."""
+    items.sort(key=lambda item: HERE / "vm" not in item.path.parents)
     if os.geteuid() == 0 or os.environ.get("LATPROF_KERNEL_TESTS") == "1":
         return
     for item in items:

@@ -13,7 +13,7 @@ from latprof_analysis.cli.program import build_parser, subparsers_of
 from pseudo_terminal import on_a_terminal
 
 ROOT = Path(__file__).parents[1]
-AS_ROOT = ("run", "probes", "lab")
+AS_ROOT = ("run", "watch", "agent", "probes", "lab")
 # In README.md behind four spaces or a prompt, in a help behind two spaces.
 _LINE = re.compile(r"^(?: {2}| {4}|\$ )(?:sudo )?(latprof \w.*)$", re.MULTILINE)
 _FOLLOWED_BY = re.compile(r"[<>|;&]+")

@@ -5,6 +5,7 @@ LatprofError      one line for the user, exit code 1
 ├─ LabError       namespaces, links and qdiscs
 ├─ CaptureError   loading, attaching and draining the probes
 ├─ StoreError     the run folder
+├─ FilterError    what a filter names is not there
 ├─ WorkloadError  the generator or the user's command
 └─ InterruptedRun ended by the user before anything was recorded
 """
@@ -26,6 +27,10 @@ class CaptureError(LatprofError):
 
 class StoreError(LatprofError):
     """The run folder."""
+
+
+class FilterError(LatprofError):
+    """What a filter names is not there."""
 
 
 class WorkloadError(LatprofError):

@@ -1,9 +1,11 @@
-"""What is told of processes: by /proc/PID/stat, and by the status they end with."""
+"""What is told of processes: by /proc, and by the status they end with."""
 
 from __future__ import annotations
 
 import signal
 from pathlib import Path
+
+from latprof_agent.kernel_names import name_of
 
 PROC = Path("/proc")
 
@@ -16,6 +18,14 @@ def stat_fields(pid: int, proc: Path = PROC) -> list[str]:
         return []
     # The command, field 2, may hold anything, a parenthesis too.
     return stat[stat.rindex(")") + 2 :].split()
+
+
+def comm_of(pid: int, proc: Path = PROC) -> str:
+    """The name of a process; empty where it has ended."""
+    try:
+        return name_of((proc / str(pid) / "comm").read_bytes().removesuffix(b"\n"))
+    except OSError:
+        return ""
 
 
 def processes_below(pids: set[int], proc: Path = PROC) -> set[int]:

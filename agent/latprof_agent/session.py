@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
@@ -29,6 +27,7 @@ from latprof_agent.probes.catalogue import PROBES, Capability, Probe
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import STEP_SECONDS, Recorder
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
+from latprof_agent.sinks.run_description import described
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.run_place import check_free
 from latprof_agent.sinks.run_sink import RunSink
@@ -175,7 +174,9 @@ class _Session:
         return Filter(
             netns=(self.lab.a_inode, self.lab.b_inode) if self.lab else (),
             ports=self.options.ports,
-            cgroup=self._command.cgroup_id if self._command and not self.lab else 0,
+            cgroups=(self._command.cgroup_id,)
+            if self._command and not self.lab
+            else (),
             peers=bool(self._command and not self.lab),
             protocols=protocols,
         )
@@ -347,22 +348,15 @@ class _Session:
             self._progress("attached", sink.written, elapsed, planned)
 
     def _describe(self, folder: RunFolder, state: str) -> dict[str, Any]:
-        uname = platform.uname()
-        return {
-            "format": 1,
-            "state": state,
-            "name": self.options.name,
-            "arguments": list(self.options.arguments),
-            "written_unix_seconds": time.time(),
-            "folder": str(path) if (path := folder.found()) else None,
-            "host": uname.node,
-            "kernel": uname.release,
-            "machine": uname.machine,
-            "clock": "CLOCK_MONOTONIC, one host",
-            "workload": self._workload(),
-            "lab": self._lab(),
-            "capabilities": [c.as_dict() for c in self.capabilities],
-        }
+        return described(
+            folder,
+            state,
+            name=self.options.name,
+            arguments=self.options.arguments,
+            workload=self._workload(),
+            lab=self._lab(),
+            capabilities=[c.as_dict() for c in self.capabilities],
+        )
 
     def _workload(self) -> dict[str, Any]:
         own = not self.options.command and not self._attached

@@ -3,8 +3,12 @@
 #include "ring.h"
 
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,12 +41,23 @@ static void find_programs(struct drain *drain)
 	}
 }
 
-/* All arrays that user space may map, but for the object's own variables. */
-static bool is_ring(const struct bpf_map *map)
+static bool ends_in(const char *name, const char *suffix)
 {
+	size_t length = strlen(name), tail = strlen(suffix);
+
+	return length >= tail && !strcmp(name + length - tail, suffix);
+}
+
+/* The type of what an array holds tells it; see RING() in ring.bpf.h. */
+static bool is_ring(const struct drain *drain, const struct bpf_map *map)
+{
+	const struct btf *types = bpf_object__btf(drain->object);
+	const struct btf_type *held =
+		btf__type_by_id(types, bpf_map__btf_value_type_id(map));
+
 	return bpf_map__type(map) == BPF_MAP_TYPE_ARRAY &&
-	       bpf_map__map_flags(map) & BPF_F_MMAPABLE &&
-	       !bpf_map__is_internal(map);
+	       bpf_map__map_flags(map) & BPF_F_MMAPABLE && held &&
+	       ends_in(btf__name_by_offset(types, held->name_off), "_slot");
 }
 
 static void find_rings(struct drain *drain)
@@ -52,7 +67,7 @@ static void find_rings(struct drain *drain)
 	bpf_object__for_each_map(map, drain->object) {
 		struct ring *ring = &drain->rings[drain->ring_count];
 
-		if (!is_ring(map) || drain->ring_count == MAX_RINGS)
+		if (!is_ring(drain, map) || drain->ring_count == MAX_RINGS)
 			continue;
 		ring->map = map;
 		ring->cpus = &drain->cpus;
@@ -148,10 +163,7 @@ static struct bpf_map *map_ending_in(const struct drain *drain,
 	struct bpf_map *map;
 
 	bpf_object__for_each_map(map, drain->object) {
-		const char *name = bpf_map__name(map);
-		size_t length = strlen(name), tail = strlen(suffix);
-
-		if (length >= tail && !strcmp(name + length - tail, suffix))
+		if (ends_in(bpf_map__name(map), suffix))
 			return map;
 	}
 	return NULL;
@@ -174,6 +186,44 @@ int drain_set_options(struct drain *drain, const void *options, size_t size)
 	return drain->loaded ? bpf_map__update_elem(map, &key, sizeof(key),
 						    options, size, BPF_ANY) :
 			       0;
+}
+
+int drain_set_constant(struct drain *drain, const char *name, uint32_t value)
+{
+	char section[64];
+	struct bpf_map *map;
+	void *initial;
+	size_t size;
+
+	snprintf(section, sizeof(section), ".rodata.%s", name);
+	map = map_ending_in(drain, section);
+	initial = map ? (void *)bpf_map__initial_value(map, &size) : NULL;
+	if (!initial)
+		return -ENOENT;
+	if (drain->loaded || size != sizeof(value))
+		return -EINVAL;
+	memcpy(initial, &value, sizeof(value));
+	return 0;
+}
+
+int drain_set_entries(struct drain *drain, const char *map, uint32_t entries)
+{
+	struct bpf_map *found =
+		bpf_object__find_map_by_name(drain->object, map);
+
+	return found ? bpf_map__set_max_entries(found, entries) : -ENOENT;
+}
+
+int drain_descriptor(struct drain *drain, const char *map)
+{
+	const struct bpf_map *found =
+		bpf_object__find_map_by_name(drain->object, map);
+	int descriptor;
+
+	if (!found)
+		return -ENOENT;
+	descriptor = fcntl(bpf_map__fd(found), F_DUPFD_CLOEXEC, 0);
+	return descriptor < 0 ? -errno : descriptor;
 }
 
 int drain_globals(struct drain *drain, void **ret, size_t *size)
@@ -237,6 +287,8 @@ int drain_load(struct drain *drain)
 
 	log_start();
 	error = bpf_object__load(drain->object);
+	/* the kernel's types and what was built of them: some 10 MB */
+	malloc_trim(0);
 	drain->loaded = !error;
 	for (size_t i = 0; !error && i < drain->ring_count; i++)
 		error = ring_open(&drain->rings[i]);
@@ -295,8 +347,24 @@ static int read_all(int iterator, char **ret, size_t *size)
 	}
 }
 
-int drain_iterate(struct drain *drain, const char *program, void **ret,
-		  size_t *size)
+static struct bpf_link *attach_iterator(struct drain *drain,
+					const struct bpf_program *program,
+					const char *map)
+{
+	union bpf_iter_link_info of_map = {};
+	LIBBPF_OPTS(bpf_iter_attach_opts, options);
+
+	if (map) {
+		of_map.map.map_fd =
+			bpf_object__find_map_fd_by_name(drain->object, map);
+		options.link_info = &of_map;
+		options.link_info_len = sizeof(of_map);
+	}
+	return bpf_program__attach_iter(program, &options);
+}
+
+int drain_iterate(struct drain *drain, const char *program, const char *map,
+		  void **ret, size_t *size)
 {
 	int i = program_index(drain, program), iterator, error;
 	struct bpf_link *link;
@@ -305,7 +373,7 @@ int drain_iterate(struct drain *drain, const char *program, void **ret,
 	if (i < 0)
 		return i;
 	log_start();
-	link = bpf_program__attach(drain->programs[i]);
+	link = attach_iterator(drain, drain->programs[i], map);
 	if (!link)
 		return -errno;
 	*size = 0;
@@ -334,6 +402,117 @@ int drain_put(struct drain *drain, const char *map, const void *key,
 				    BPF_ANY);
 }
 
+int drain_clear(struct drain *drain, const char *map)
+{
+	const struct bpf_map *found =
+		bpf_object__find_map_by_name(drain->object, map);
+	char *key;
+	int error;
+
+	if (!found)
+		return -ENOENT;
+	key = malloc(bpf_map__key_size(found));
+	if (!key)
+		return -ENOMEM;
+	do {
+		error = bpf_map_get_next_key(bpf_map__fd(found), NULL, key);
+		if (!error)
+			error = bpf_map_delete_elem(bpf_map__fd(found), key);
+	} while (!error);
+	free(key);
+	return error == -ENOENT ? 0 : error;
+}
+
+int drain_values(struct drain *drain, const char *map, uint32_t first,
+		 uint32_t count, void **ret, size_t *size)
+{
+	const struct bpf_map *found =
+		bpf_object__find_map_by_name(drain->object, map);
+	size_t each;
+	int error = 0;
+	char *values;
+
+	if (!found)
+		return -ENOENT;
+	each = (bpf_map__value_size(found) + 7) / 8 * 8;
+	values = malloc(each * count);
+	if (!values)
+		return -ENOMEM;
+	for (uint32_t i = 0; !error && i < count; i++) {
+		uint32_t key = first + i;
+
+		error = bpf_map_lookup_elem(bpf_map__fd(found), &key,
+					    values + i * each);
+	}
+	if (error) {
+		free(values);
+		return error;
+	}
+	*ret = values;
+	*size = each * count;
+	return 0;
+}
+
+static size_t whole_value_size(const struct bpf_map *map)
+{
+	size_t size = bpf_map__value_size(map);
+
+	switch (bpf_map__type(map)) {
+	case BPF_MAP_TYPE_PERCPU_HASH:
+	case BPF_MAP_TYPE_LRU_PERCPU_HASH:
+		return (size + 7) / 8 * 8 * libbpf_num_possible_cpus();
+	default:
+		return size;
+	}
+}
+
+/* In pieces; the kernel gives whole buckets of the map only. */
+static ssize_t read_entries(int map, char *keys, size_t key_size, char *values,
+			    size_t value_size, __u32 room)
+{
+	__u64 place[2]; /* as large as a key, or 4 bytes */
+	char *at = malloc(key_size > sizeof(place) ? key_size : sizeof(place));
+	__u32 done = 0, count;
+	int error = at ? 0 : -ENOMEM;
+
+	while (!error && done < room) {
+		count = room - done;
+		error = bpf_map_lookup_batch(
+			map, done ? at : NULL, at, keys + done * key_size,
+			values + done * value_size, &count, NULL);
+		if (!error || error == -ENOENT)
+			done += count;
+	}
+	free(at);
+	return error && error != -ENOENT ? error : (ssize_t)done;
+}
+
+ssize_t drain_entries(struct drain *drain, const char *map, void **keys,
+		      size_t *key_size, void **values, size_t *value_size)
+{
+	const struct bpf_map *found =
+		bpf_object__find_map_by_name(drain->object, map);
+	size_t room;
+	ssize_t count;
+
+	if (!found)
+		return -ENOENT;
+	room = bpf_map__max_entries(found);
+	*key_size = bpf_map__key_size(found);
+	*value_size = whole_value_size(found);
+	*keys = malloc(room * *key_size);
+	*values = malloc(room * *value_size);
+	count = *keys && *values ?
+			read_entries(bpf_map__fd(found), *keys, *key_size,
+				     *values, *value_size, room) :
+			-ENOMEM;
+	if (count < 0) {
+		free(*keys);
+		free(*values);
+	}
+	return count;
+}
+
 ssize_t drain_waiting(struct drain *drain, const char *name)
 {
 	const struct ring *ring = ring_find(drain, name);
@@ -349,22 +528,38 @@ ssize_t drain_read(struct drain *drain, const char *name, void *buffer,
 	return ring ? (ssize_t)ring_read(ring, buffer, size) : -ENOENT;
 }
 
+static int program_info(const struct drain *drain, const char *program,
+			struct bpf_prog_info *ret)
+{
+	__u32 length = sizeof(*ret);
+	int i = program_index(drain, program);
+
+	return i < 0 ? i :
+		       bpf_obj_get_info_by_fd(
+			       bpf_program__fd(drain->programs[i]), ret,
+			       &length);
+}
+
 int drain_cost(struct drain *drain, const char *program, uint64_t *runs,
 	       uint64_t *nanoseconds)
 {
 	struct bpf_prog_info info = {};
-	__u32 length = sizeof(info);
-	int i = program_index(drain, program), error;
+	int error = program_info(drain, program, &info);
 
-	if (i < 0)
-		return i;
-	error = bpf_obj_get_info_by_fd(bpf_program__fd(drain->programs[i]),
-				       &info, &length);
 	if (error)
 		return error;
 	*runs = info.run_cnt;
 	*nanoseconds = info.run_time_ns;
 	return 0;
+}
+
+int drain_misses(struct drain *drain, const char *program, uint64_t *ret)
+{
+	struct bpf_prog_info info = {};
+	int error = program_info(drain, program, &info);
+
+	*ret = info.recursion_misses;
+	return error;
 }
 
 int drain_statistics(void)

@@ -28,6 +28,16 @@ int drain_enable(struct drain *drain, const char *program, bool enable);
  * where the size is another one. */
 int drain_set_options(struct drain *drain, const void *options, size_t size);
 
+/* A constant of the programs, in a section .rodata.<name>. Before the load.
+ * -ENOENT: no such. */
+int drain_set_constant(struct drain *drain, const char *name, uint32_t value);
+
+/* How many entries a map gets. Before the load. */
+int drain_set_entries(struct drain *drain, const char *map, uint32_t entries);
+
+/* A descriptor of a loaded map, to be closed; e.g. to map its memory. */
+int drain_descriptor(struct drain *drain, const char *map);
+
 /* A copy of the object's own variables as they are now; to be freed. */
 int drain_globals(struct drain *drain, void **ret, size_t *size);
 
@@ -46,13 +56,27 @@ int drain_attach(struct drain *drain, const char *program, int cgroup);
 int drain_detach(struct drain *drain, const char *program);
 int drain_detach_all(struct drain *drain);
 
-/* Runs an iterator to its end; `ret` is what it wrote, to be freed. */
-int drain_iterate(struct drain *drain, const char *program, void **ret,
-		  size_t *size);
+/* Runs an iterator to its end, of a map if one is given; `ret` is what it
+ * wrote, to be freed. */
+int drain_iterate(struct drain *drain, const char *program, const char *map,
+		  void **ret, size_t *size);
 
 /* Puts an entry into a map; -EINVAL where a size is another one. */
 int drain_put(struct drain *drain, const char *map, const void *key,
 	      size_t key_size, const void *value, size_t value_size);
+
+/* Removes all entries of a hash map that no program writes into meanwhile. */
+int drain_clear(struct drain *drain, const char *map);
+
+/* Copies `count` values of an array from `first` on; to be freed. To map a
+ * large array would count all of it as this process' memory. */
+int drain_values(struct drain *drain, const char *map, uint32_t first,
+		 uint32_t count, void **ret, size_t *size);
+
+/* All entries of a hash map, keys and values apart; those of CPUs follow each
+ * other, each of whole words. Both to be freed; returns how many or -errno. */
+ssize_t drain_entries(struct drain *drain, const char *map, void **keys,
+		      size_t *key_size, void **values, size_t *value_size);
 
 /* How many bytes drain_read() gives now, at most. -ENOENT: no such ring. */
 ssize_t drain_waiting(struct drain *drain, const char *name);
@@ -65,6 +89,10 @@ ssize_t drain_read(struct drain *drain, const char *name, void *buffer,
 /* Runs and nanoseconds that a program took while statistics were on. */
 int drain_cost(struct drain *drain, const char *program, uint64_t *runs,
 	       uint64_t *nanoseconds);
+
+/* How often the kernel has skipped a program, since it ran on that CPU already.
+ */
+int drain_misses(struct drain *drain, const char *program, uint64_t *ret);
 
 /* Statistics are on until the descriptor is closed; -errno where refused. */
 int drain_statistics(void);

@@ -5,6 +5,8 @@
 #include "drain_type.h"
 #include "kernel_types.h"
 
+#include <errno.h>
+
 static PyObject *statistics(PyObject *module, PyObject *unused)
 {
 	int descriptor = drain_statistics();
@@ -30,11 +32,41 @@ static PyObject *kernel_has(PyObject *module, PyObject *arguments)
 	return PyBool_FromLong(found);
 }
 
+static PyObject *kernel_enum(PyObject *module, PyObject *arguments)
+{
+	PyObject *labels = PyDict_New();
+	const char *name, *label;
+	long long value;
+	int error = 0;
+
+	(void)module;
+	if (!PyArg_ParseTuple(arguments, "s", &name))
+		Py_CLEAR(labels);
+	for (unsigned int i = 0; labels; i++) {
+		PyObject *number;
+
+		error = kernel_types_enumerator(name, i, &label, &value);
+		if (error)
+			break;
+		number = PyLong_FromLongLong(value);
+		if (!number || PyDict_SetItemString(labels, label, number))
+			Py_CLEAR(labels);
+		Py_XDECREF(number);
+	}
+	if (labels && error != -ENOENT) {
+		Py_CLEAR(labels);
+		return raise_errno(error, "/sys/kernel/btf/vmlinux");
+	}
+	return labels;
+}
+
 static PyMethodDef module_methods[] = {
 	{ "statistics", statistics, METH_NOARGS,
 	  "switch program statistics on; they are off when the fd is closed" },
 	{ "kernel_has", kernel_has, METH_VARARGS,
 	  "kernel_has('tracepoint'|'function'|'struct', name, arguments=0)" },
+	{ "kernel_enum", kernel_enum, METH_VARARGS,
+	  "kernel_enum(name) -> {label: value}, empty where there is none" },
 	{ NULL, NULL, 0, NULL },
 };
 

@@ -1,6 +1,7 @@
 /*
  * drain_type.c - struct drain as a Python type.
  */
+#define PY_SSIZE_T_CLEAN
 #include "drain_type.h"
 #include "drain.h"
 #include "log.h"
@@ -120,6 +121,30 @@ static PyObject *Drain_set_options(PyObject *object, PyObject *arguments)
 	return none_or_errno(error, "options");
 }
 
+static PyObject *Drain_set_constant(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	unsigned int value;
+	const char *name;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "sI", &name, &value))
+		return NULL;
+	return none_or_errno(drain_set_constant(self->drain, name, value),
+			     name);
+}
+
+static PyObject *Drain_set_entries(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	unsigned int entries;
+	const char *map;
+
+	if (!is_open(self) ||
+	    !PyArg_ParseTuple(arguments, "sI", &map, &entries))
+		return NULL;
+	return none_or_errno(drain_set_entries(self->drain, map, entries), map);
+}
+
 static PyObject *bytes_and_free(void *area, size_t size)
 {
 	PyObject *bytes = PyBytes_FromStringAndSize(area, size);
@@ -209,14 +234,15 @@ static PyObject *Drain_detach(PyObject *object, PyObject *arguments)
 static PyObject *Drain_iterate(PyObject *object, PyObject *arguments)
 {
 	Drain *self = (Drain *)object;
-	const char *program;
+	const char *program, *map = NULL;
 	void *bytes = NULL;
 	size_t size = 0;
 	int error;
 
-	if (!is_open(self) || !PyArg_ParseTuple(arguments, "s", &program))
+	if (!is_open(self) ||
+	    !PyArg_ParseTuple(arguments, "s|s", &program, &map))
 		return NULL;
-	error = drain_iterate(self->drain, program, &bytes, &size);
+	error = drain_iterate(self->drain, program, map, &bytes, &size);
 	if (error)
 		return raise_errno(error, program);
 	return bytes_and_free(bytes, size);
@@ -239,11 +265,71 @@ static PyObject *Drain_put(PyObject *object, PyObject *arguments)
 	return none_or_errno(error, map);
 }
 
+static PyObject *Drain_clear(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	const char *map;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "s", &map))
+		return NULL;
+	return none_or_errno(drain_clear(self->drain, map), map);
+}
+
+static PyObject *Drain_values(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	unsigned int first, count;
+	const char *map;
+	void *values;
+	size_t size;
+	int error;
+
+	if (!is_open(self) ||
+	    !PyArg_ParseTuple(arguments, "sII", &map, &first, &count))
+		return NULL;
+	error = drain_values(self->drain, map, first, count, &values, &size);
+	if (error)
+		return raise_errno(error, map);
+	return bytes_and_free(values, size);
+}
+
+static PyObject *Drain_entries(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	size_t key_size, value_size;
+	void *keys, *values;
+	const char *map;
+	PyObject *both;
+	ssize_t count;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "s", &map))
+		return NULL;
+	count = drain_entries(self->drain, map, &keys, &key_size, &values,
+			      &value_size);
+	if (count < 0)
+		return raise_errno((int)count, map);
+	both = Py_BuildValue("(y#y#)", keys, (Py_ssize_t)(count * key_size),
+			     values, (Py_ssize_t)(count * value_size));
+	free(keys);
+	free(values);
+	return both;
+}
+
 static PyObject *size_or_errno(ssize_t size, const char *what)
 {
 	if (size < 0)
 		return raise_errno((int)size, what);
 	return PyLong_FromSsize_t(size);
+}
+
+static PyObject *Drain_descriptor(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	const char *map;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "s", &map))
+		return NULL;
+	return size_or_errno(drain_descriptor(self->drain, map), map);
 }
 
 static PyObject *Drain_waiting(PyObject *object, PyObject *arguments)
@@ -288,6 +374,21 @@ static PyObject *Drain_cost(PyObject *object, PyObject *arguments)
 	return Py_BuildValue("(KK)", runs, nanoseconds);
 }
 
+static PyObject *Drain_misses(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	const char *program;
+	uint64_t misses;
+	int error;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "s", &program))
+		return NULL;
+	error = drain_misses(self->drain, program, &misses);
+	if (error)
+		return raise_errno(error, program);
+	return PyLong_FromUnsignedLongLong(misses);
+}
+
 static PyMethodDef drain_methods[] = {
 	{ "programs", Drain_programs, METH_NOARGS, "names of the programs" },
 	{ "enable", Drain_enable, METH_VARARGS, "load this program, too" },
@@ -296,6 +397,12 @@ static PyMethodDef drain_methods[] = {
 	{ "globals", Drain_globals, METH_NOARGS, "a copy of the variables" },
 	{ "counters", Drain_counters, METH_NOARGS,
 	  "what all CPUs counted together" },
+	{ "set_constant", Drain_set_constant, METH_VARARGS,
+	  "set_constant(name, value) of the programs, before the load" },
+	{ "set_entries", Drain_set_entries, METH_VARARGS,
+	  "set_entries(map, entries), before the load" },
+	{ "descriptor", Drain_descriptor, METH_VARARGS,
+	  "descriptor(map) -> of a loaded map, to be closed" },
 	{ "set_ring_bytes", Drain_size, METH_VARARGS, "bytes per CPU" },
 	{ "load", Drain_load, METH_NOARGS, "load what is enabled" },
 	{ "attach", Drain_attach, METH_VARARGS,
@@ -303,13 +410,21 @@ static PyMethodDef drain_methods[] = {
 	{ "detach", Drain_detach, METH_VARARGS,
 	  "detach a program, or all of them" },
 	{ "iterate", Drain_iterate, METH_VARARGS,
-	  "run an iterator to its end -> what it wrote" },
+	  "iterate(program, map=None) to its end -> what it wrote" },
 	{ "put", Drain_put, METH_VARARGS, "put(map, key, value)" },
+	{ "clear", Drain_clear, METH_VARARGS,
+	  "clear(map): remove all entries of a hash map" },
+	{ "values", Drain_values, METH_VARARGS,
+	  "values(map, first, count) of an array, as bytes" },
+	{ "entries", Drain_entries, METH_VARARGS,
+	  "entries(map) -> keys and values of a hash map, as bytes" },
 	{ "waiting", Drain_waiting, METH_VARARGS,
 	  "waiting(ring) -> how many bytes read() gives now, at most" },
 	{ "read", Drain_read, METH_VARARGS,
 	  "read(ring, buffer) -> bytes copied; whole records, never blocks" },
 	{ "cost", Drain_cost, METH_VARARGS, "(runs, nanoseconds)" },
+	{ "misses", Drain_misses, METH_VARARGS,
+	  "how often a program was skipped, as it ran on that CPU already" },
 	{ "close", Drain_close, METH_NOARGS, "detach and unload everything" },
 	{ NULL, NULL, 0, NULL },
 };

@@ -9,4 +9,9 @@
  * -errno where there is no BTF. `kind` is tracepoint, function or struct. */
 int kernel_types_have(const char *kind, const char *name, int arguments);
 
+/* The i-th enumerator of an enum of the running kernel. -ENOENT: there is none,
+ * or no such enum. The name is owned by the kernel's types. */
+int kernel_types_enumerator(const char *name, unsigned int i, const char **ret,
+			    long long *value);
+
 #endif

@@ -8,13 +8,15 @@ from typing import Any
 NS_PER_SECOND = 1e9
 NOT_ENOUGH = "-"
 _TIMES = (("s", NS_PER_SECOND), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
+_MULTIPLES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 _RATES = (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0))
 
 Write = Callable[[float, int], str]
 
 
 def _scaled(value: float, units: tuple[tuple[str, float], ...], digits: int) -> str:
-    unit, size = next((u for u in units if abs(value) >= u[1]), units[-1])
+    seen = abs(float(f"{value:.{max(digits, 3)}g}"))  # 999.7 us are 1.00 ms
+    unit, size = next((u for u in units if seen >= u[1]), units[-1])
     return f"{_digits(value / size, digits)} {unit}"
 
 
@@ -22,7 +24,8 @@ def _digits(value: float, digits: int) -> str:
     """Write so many digits, trailing zeros too, but whole numbers as they are."""
     if value == int(value):
         return str(int(value))
-    return f"{value:.{max(0, digits - len(str(int(abs(value)))))}f}"
+    before = len(str(int(abs(float(f"{value:.{digits}g}")))))  # 9.97 is 10, not 10.0
+    return f"{value:.{max(0, digits - before)}f}"
 
 
 def duration(ns: float | None, digits: int = 3) -> str:
@@ -47,8 +50,8 @@ def short_duration(ns: float | None) -> str:
 
     Examples
     --------
-    >>> [short_duration(ns) for ns in (1_370_000, 999_400, 100_400_000, 40, None)]
-    ['1.4ms', '999us', '100ms', '40ns', '-']
+    >>> [short_duration(ns) for ns in (1_370_000, 999_400, 999_700, 9_970, 40, None)]
+    ['1.4ms', '999us', '1.0ms', '10us', '40ns', '-']
     """
     return duration(ns, 2).replace(" ", "")
 
@@ -65,6 +68,21 @@ def short_percent(share: float | None) -> str:
         return NOT_ENOUGH
     value = 100 * share
     return f"{value:.1f}" if 0.05 <= value < 1 else f"{value:.0f}"
+
+
+def short_number(value: float | None) -> str:
+    """Write a number where there is little room: two digits, or three; hundredths.
+
+    Examples
+    --------
+    >>> [short_number(n) for n in (0, 7, 0.25, 640, 1250, 99_960, 3_200_000, None)]
+    ['0', '7', '0.25', '640', '1.2k', '100k', '3.2M', '-']
+    """
+    if value is None:
+        return NOT_ENOUGH
+    if 0 < abs(value) < 1:
+        return f"{value:.2f}"
+    return _scaled(value, _MULTIPLES, 2).replace(" ", "")
 
 
 def with_interval(

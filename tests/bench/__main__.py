@@ -24,7 +24,7 @@ from programs import probes_of_all
 from progress import Progress
 
 # compares states of one machine in pairs, of which there may be more or fewer
-PAIRED = ("cost", "redis", "unwatched")
+PAIRED = ("cost", "redis", "unwatched", "live")
 MEASUREMENTS = (
     *PAIRED,
     "generator",
@@ -34,6 +34,7 @@ MEASUREMENTS = (
     "memory",
     "help",
     "scale",
+    "scrape",
 )
 
 

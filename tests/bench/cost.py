@@ -8,8 +8,6 @@ same program differ by 20% on a machine that others share, for no reason of ours
 
 from __future__ import annotations
 
-import json
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +15,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from figure import Figure, figure, ratios
 from latprof_agent.capture.attachment import TRIAL_SECONDS
@@ -25,7 +22,16 @@ from latprof_agent.capture.capture import Capture
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.catalogue import capabilities
 from latprof_agent.probes.filter import Filter
-from programs import compiled, cpus, placements, plain_lab, responder
+from programs import (
+    ASKED,
+    PingPong,
+    compiled,
+    cpus,
+    ping_pong,
+    placements,
+    plain_lab,
+    responder,
+)
 from progress import Progress
 
 PORT = "5001"
@@ -34,20 +40,6 @@ BOTH = ("tcp", "udp")
 # As many pairs of windows as cost the time of one pair of programs.
 WINDOWS_A_PAIR = 3
 READ_SECONDS = 0.1
-
-
-class _PingPong:
-    """roundtrip.c, asking in windows."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def p50_us(self) -> float:
-        """Give the median of one window."""
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write("x")
-        self._process.stdin.flush()
-        return float(json.loads(self._process.stdout.readline())["p50_ns"]) / 1e3
 
 
 @dataclass(frozen=True)
@@ -60,34 +52,24 @@ class _Case:
     bars: dict[str, tuple[float, float]]
 
     @contextmanager
-    def program(self, roundtrip: str) -> Iterator[tuple[_PingPong, Filter]]:
+    def program(self, roundtrip: str) -> Iterator[tuple[PingPong, Filter]]:
         """Start it; give what it asks with, and what it is watched by."""
-        pipes: dict[str, Any] = {
-            "stdin": subprocess.PIPE,
-            "stdout": subprocess.PIPE,
-            "text": True,
-        }
-        client, server = map(str, self.at)
         in_lab = "lab" in self.place
         with plain_lab() if in_lab else nullcontext() as lab:
             if not isinstance(lab, Lab):
-                words = [roundtrip, "pair", self.protocol, LOOPBACK, server, client]
-                process = subprocess.Popen([*words, "windows"], **pipes)
-                try:
-                    yield _PingPong(process), Filter(protocols=BOTH)
-                finally:
-                    process.kill()
-                    process.communicate()
+                with ping_pong(roundtrip, self.protocol, LOOPBACK, *self.at) as asking:
+                    yield asking, Filter(protocols=BOTH)
                 return
+            client, server = map(str, self.at)
             to = (lab.b_address, PORT)
             with responder(lab, roundtrip, "server", self.protocol, *to, server):
                 words = [roundtrip, "client", self.protocol, *to, client, "windows"]
-                process = lab.start("a", words, **pipes)
+                process = lab.start("a", words, **ASKED)
                 watched = Filter(netns=(lab.a_inode, lab.b_inode), protocols=BOTH)
-                yield _PingPong(process), watched
+                yield PingPong(process), watched
 
     def p50s(
-        self, asking: _PingPong, watched: Filter, pairs: int
+        self, asking: PingPong, watched: Filter, pairs: int
     ) -> tuple[list[float], list[float]]:
         """Medians without probes, before and after each of those with them, in us."""
         off, on = [asking.p50_us()], []

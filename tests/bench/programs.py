@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +22,12 @@ from latprof_agent.lab.link import LinkSpec
 
 HERE = Path(__file__).parent
 LATPROF = [sys.executable, "-m", "latprof_agent"]
+# Of a program that is asked on standard input.
+ASKED: dict[str, Any] = {
+    "stdin": subprocess.PIPE,
+    "stdout": subprocess.PIPE,
+    "text": True,
+}
 PLAIN_VETH = ["--rate", "0", "--delay", "0"]
 
 
@@ -128,6 +136,110 @@ class Recording:
         figures = json.loads((self._folder / "summary.json").read_text())
         shutil.rmtree(self._folder)
         return Summary(figures)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What an agent took until now."""
+
+    cpu_seconds: float
+    resident_bytes: int
+
+
+class Agent:
+    """`latprof agent` in its default state, while a block runs."""
+
+    def __init__(self, *words: str) -> None:
+        """What it watches, and so on."""
+        self._words = words
+        self.ready_seconds = 0.0
+
+    def __enter__(self) -> Agent:
+        """Start it, and wait until it measures and answers."""
+        begun = time.monotonic()
+        self._process = subprocess.Popen(
+            [*LATPROF, "agent", "--listen", "127.0.0.1:0", *self._words],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stderr
+        said = self._process.stderr.readline()
+        self.ready_seconds = time.monotonic() - begun
+        self._url = said.split()[-1] if said else ""
+        if not self._url.startswith("http"):
+            raise RuntimeError(f"the agent must serve, said {said}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.communicate()
+
+    def usage(self) -> Usage:
+        """Look at the process."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().split(") ")[1]
+        ticks = sum(map(int, fields.split()[11:13]))  # utime and stime
+        pages = int(fields.split()[21])
+        return Usage(
+            ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE")
+        )
+
+    @contextmanager
+    def stopped(self, held: int) -> Iterator[None]:
+        """Stop it while it holds no more than so many attached programs."""
+        self._process.send_signal(signal.SIGSTOP)
+        while self.held() > held:
+            self._process.send_signal(signal.SIGCONT)
+            time.sleep(0.01)
+            self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def held(self) -> int:
+        """Tell how many attached programs it holds now."""
+        return probes_held_by(self._process.pid)
+
+    def messages_sent(self) -> float:
+        """Scrape it: each message counts once."""
+        with urllib.request.urlopen(self._url) as answer:
+            lines = answer.read().decode().splitlines()
+        sent = [
+            line
+            for line in lines
+            if line.startswith("latprof_messages_total{") and 'direction="sent"' in line
+        ]
+        return sum(float(line.split()[-1]) for line in sent)
+
+
+class PingPong:
+    """roundtrip.c, asking in windows."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        """Of a process that reads a byte for each window."""
+        self._process = process
+
+    def p50_us(self) -> float:
+        """Give the median of one window."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write("x")
+        self._process.stdin.flush()
+        return float(json.loads(self._process.stdout.readline())["p50_ns"]) / 1e3
+
+
+@contextmanager
+def ping_pong(
+    roundtrip: str, protocol: str, address: str, client: int, server: int
+) -> Iterator[PingPong]:
+    """Both ends in one process tree, at CPUs `client` and `server`."""
+    words = [roundtrip, "pair", protocol, address, str(server), str(client), "windows"]
+    process = subprocess.Popen(words, **ASKED)
+    try:
+        yield PingPong(process)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def probes_held_by(pid: int | str) -> int:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import threading
+from pathlib import Path
 
 import pytest
+from agent_process import FREE
 from failures import assert_failed, assert_readable, state_of
 from latprof_agent import session
 from latprof_agent.capture.attachment import Attachment
@@ -21,6 +24,7 @@ from latprof_process import Latprof, run
 SHORT = ("--protocol=tcp", "--rounds=5", "--quiet")  # over the link emulator
 PLAIN = ("--rate=0", "--delay=0", *SHORT)
 COMMAND = ("--quiet", "--no-lab", "--", "true")
+LIVE = {"watch": ("--once", "--interval=200ms"), "agent": FREE}
 
 CGROUP2 = "for m in $(grep ' cgroup2 ' /proc/mounts | cut -d' ' -f2); do"
 NO_CGROUP2 = f"{CGROUP2} umount -l $m; done"
@@ -125,6 +129,60 @@ def test_a_run_that_is_refused_something_says_what_and_what_to_do(
     latprof = run("run", f"--out={out}", *words, before=before)
     assert_failed(latprof, 1, *texts)
     assert not out.exists() or state_of(out) == "failed"
+
+
+@pytest.mark.parametrize("command", list(LIVE))
+@pytest.mark.parametrize(
+    ("before", "text"),
+    [
+        pytest.param(("prlimit", "--nofile=100"), "ulimit -n", id="nofile"),
+        pytest.param(("prlimit", f"--as={300 << 20}"), "ulimit -v", id="as"),
+        pytest.param(("prlimit", "--data=50000000"), "ulimit -d", id="data"),
+        pytest.param(("unshare", "-Urmn"), "root of a user namespace", id="user-ns"),
+        pytest.param((sys.executable, "-c", NO_BPF), CAPABILITIES, id="seccomp"),
+        pytest.param(mounted("umount -l /proc"), "No such file", id="no-proc"),
+        pytest.param(mounted("umount -l /sys"), "BTF", id="no-sys"),
+    ],
+)
+def test_what_is_refused_to_watch_and_agent_is_one_line(command, before, text):
+    assert_failed(run(command, *LIVE[command], before=before), 1, text)
+
+
+def test_an_agent_without_threads_is_one_line():
+    # of its user; root has no such limit
+    latprof = run("agent", *FREE, before=("prlimit", "--nproc=1"))
+    assert_failed(latprof, 1, "starting a thread", "ulimit -u")
+
+
+@pytest.fixture
+def little_memory():
+    """What runs in a control group with room for the program, but not for its maps."""
+    parent, limit = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+    if not parent.exists():
+        parent, limit = Path("/sys/fs/cgroup"), "memory.max"
+    group = parent / f"test-{secrets.token_hex(4)}"
+    group.mkdir()
+    try:
+        if not (group / limit).exists():
+            pytest.skip("needs the memory controller of cgroups")
+        (group / limit).write_text(str(60 << 20))
+        yield "sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh"
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("agent", *LIVE["agent"]),
+        ("watch", *LIVE["watch"]),
+        ("watch", *LIVE["watch"], "--record=run"),
+    ],
+)
+def test_maps_without_memory_are_one_line(words, little_memory, tmp_path):
+    latprof = run(*words, before=little_memory, cwd=tmp_path)
+    assert_failed(latprof, 1, "no memory for them", "memory limit of the control group")
+    assert list(tmp_path.iterdir()) == []
 
 
 def write_full(*words: str, buffered: bool) -> Latprof:

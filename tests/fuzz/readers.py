@@ -160,7 +160,7 @@ TARGETS = {
     "file": _file,
     "columns": _columns,
     **dict.fromkeys(DOCUMENTS, _of_run),
-    **{f"{table}.csv": _of_run for table in TABLES},
+    **{f"{table}.csv": _of_run for table in (*TABLES, "histograms")},
     **{f"{table}.parquet": _of_run for table in TABLES},
 }
 

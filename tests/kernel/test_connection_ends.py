@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import select
 import socket
 import struct
+from collections import Counter
 
 import numpy as np
 import pytest
+from latprof_agent.monitor.totals import Counted
 from logged import (
     Calls,
     assert_rows_are,
@@ -15,7 +18,8 @@ from logged import (
     read_calls_of,
     rows_between,
 )
-from recording import recording, socket_in, tcp_pair
+from monitored import monitored
+from recording import DEADLINE_SECONDS, recording, socket_in, tcp_pair
 
 MESSAGES = 100
 
@@ -112,3 +116,68 @@ def test_a_socket_that_connects_anew_begins_a_stream_anew(make_lab, tmp_path):
     assert replies["sequence"].tolist() == [10, 20, 30] * rounds
     assert rows["end_to_end_ns"].notna().all()
     assert_stamps_in_order(rows)
+
+
+def half_closed(client, server):
+    """The server knows where the question ends by its end, and the client likewise."""
+    client.sendall(b"question")
+    client.shutdown(socket.SHUT_WR)
+    read_to_the_end(server)
+    server.sendall(b"answer")
+    server.close()
+    wait_for(client, select.POLLHUP)
+    read_to_the_end(client)
+
+
+def asked_once_too_often(client, server):
+    """An answer and the end are read at once, and then the client asks again."""
+    client.sendall(b"question")
+    server.recv(100)
+    server.sendall(b"answer")
+    server.close()
+    wait_for(client, select.POLLRDHUP)
+    client.recv(100)
+    client.sendall(b"too late")
+
+
+def reset_before_it_is_read(client, server):
+    """The answer is there, and then a reset."""
+    client.sendall(b"question")
+    server.recv(100)
+    server.sendall(b"answer")
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_for(client, select.POLLIN)
+    server.close()
+    wait_for(client, select.POLLHUP)
+    assert client.recv(100) == b"answer"
+
+
+def wait_for(sock, event):
+    poll = select.poll()
+    poll.register(sock, event)
+    assert poll.poll(1000 * DEADLINE_SECONDS)
+
+
+def read_to_the_end(sock):
+    while sock.recv(100):
+        continue
+
+
+@pytest.mark.parametrize(
+    "talk", [half_closed, asked_once_too_often, reset_before_it_is_read]
+)
+def test_the_last_exchange_of_a_connection_is_counted(make_lab, talk):
+    rounds = 20
+    lab = make_lab(rate_bps=0, delay_ns=0)
+    with monitored(lab, protocols=("tcp",)) as counted:
+        for _ in range(rounds):
+            client, server = tcp_pair(lab)
+            with client, server:
+                talk(client, server)
+
+    found = Counter()
+    for group, totals in counted.totals.groups.items():
+        found[group.role] += totals.counted[Counted.EXCHANGES]
+    assert found == {"client": rounds, "server": rounds}
+    for cause in ("talked_at_once", "unreadable_headers"):
+        assert counted.totals.own.unmatched[cause] == 0

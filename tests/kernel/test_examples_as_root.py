@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,10 @@ from examples import AS_ROOT, Example, examples, run_example
 from recording import wait_until
 
 ONLINE = [example for example in examples() if example.words[0] in AS_ROOT]
+# What the agent must say of the web server's messages.
+SCRAPED = re.compile(r'^latprof_messages_total\{direction="sent".*service="80"', re.M)
+# Options by which `watch` comes to an end of its own.
+ENDS = {"--once", "--duration"}
 BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
@@ -57,8 +62,42 @@ class Ran(NamedTuple):
 
 
 def run_in_host(example: Example, folder: Path) -> Ran:
+    (folder / "agent.toml").write_text('listen = "127.0.0.1:9990"\n')
     with host() as enter:
+        if example.words[0] == "agent" and "--check-config" not in example.words:
+            return Ran(*serve_and_scrape(example, enter), folder)
+        if example.words[0] == "watch" and not ENDS.intersection(example.words):
+            return Ran(*watch_for_a_while(example, enter), folder)
         return Ran(*run_example(example.line, folder, *enter), folder)
+
+
+def serve_and_scrape(example: Example, enter: tuple[str, ...]) -> tuple[int, str]:
+    """Its status once it was ended, and what a scrape said before that."""
+    words = [*enter, sys.executable, "-m", "latprof_agent", *example.words]
+    get = [*enter, "curl", "-sf", "http://127.0.0.1:9989/metrics"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as agent:
+        try:
+            assert agent.stderr and "as user" in agent.stderr.readline()
+            scraped = wait_until(lambda: _answer(get), "messages of the web server")
+        finally:
+            agent.terminate()
+    return agent.returncode, scraped
+
+
+def watch_for_a_while(example: Example, enter: tuple[str, ...]) -> tuple[int, str]:
+    """Its status, and what it said until Ctrl-C after the first interval."""
+    words = [*enter, sys.executable, "-m", "latprof_agent", *example.words]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout
+        first = watch.stdout.readline()
+        watch.send_signal(signal.SIGINT)
+        rest = watch.stdout.read()
+    return watch.returncode, first + rest
+
+
+def _answer(command: list[str]) -> str:
+    text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return text if SCRAPED.search(text) else ""
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +123,27 @@ def test_an_example_does_what_it_says(example, ran):
     assert status == 0, screen
     if example.words[0] == "run":
         check_run(example, folder, screen)
+    elif example.words[0] == "watch":
+        check_watch(example, folder, screen)
+    elif example.words[0] == "agent":
+        assert SCRAPED.search(screen) or "the configuration is right" in screen
     elif example.words[0] == "probes":
         assert re.search(r"^ *send .*(exact|partial)", screen, re.MULTILINE), screen
     else:
         assert re.search(r"^(removed \S+|nothing to remove)", screen, re.MULTILINE)
+
+
+def check_watch(example: Example, cwd: Path, screen: str) -> None:
+    """The web server is its only traffic, of which a filter may leave nothing."""
+    if "--json" in example.words:
+        documents = [json.loads(each) for each in screen.splitlines() if each[0] == "{"]
+        assert documents
+        assert any(document["groups"] for document in documents)
+        return
+    assert re.search(r"watched \S+ s: ", screen), screen
+    if folder := option(example.line, "record"):
+        summary = json.loads((cwd / folder / "summary.json").read_text())
+        assert summary["groups"]
 
 
 def check_run(example: Example, cwd: Path, screen: str) -> None:

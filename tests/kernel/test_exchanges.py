@@ -17,8 +17,11 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 import pandas as pd
 import pytest
+from free_ports import free_port
 from latprof_agent.probes.filter import Filter
 from recording import recording, socket_in, wait_until
+
+pytestmark = pytest.mark.timed
 
 DEADLINE_SECONDS = 60
 PARTS = ["request_way_ns", "server_ns", "reply_way_ns"]
@@ -30,12 +33,6 @@ CALL_NS = 100_000
 def need(program):
     if not shutil.which(program):
         pytest.skip(f"needs {program}")
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def answers(port):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 
 import pandas as pd
 import pytest
+from free_ports import free_port
 from latprof_analysis import analyze
 
 LATPROF = [sys.executable, "-m", "latprof_agent", "run", "--quiet", "--json"]
@@ -46,17 +46,11 @@ def _run(options, command, folder):
     return summary, pd.read_csv(folder / "messages.csv", low_memory=False)
 
 
-def _free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
 @pytest.mark.parametrize("pipeline", [1, 16])
 @pytest.mark.parametrize("in_lab", [True, False], ids=["lab", "no-lab"])
 def test_redis_counts_the_same_requests_and_bytes(tmp_path, pipeline, in_lab):
     _need("redis-benchmark")
-    n, port = 4000, 6379 if in_lab else _free_port()
+    n, port = 4000, 6379 if in_lab else free_port()
     host = "{server}" if in_lab else "127.0.0.1"
     words = {"host": host, "port": port, "n": n, "pipeline": pipeline}
     script = BENCHMARK.format(info=tmp_path / "info", **words)
@@ -92,7 +86,7 @@ def test_redis_counts_the_same_requests_and_bytes(tmp_path, pipeline, in_lab):
 def _iperf3(options, in_lab, tmp_path):
     """iperf3's own report, and the rows of its traffic but for the control."""
     _need("iperf3")
-    port, report = 5201 if in_lab else _free_port(), tmp_path / "report.json"
+    port, report = 5201 if in_lab else free_port(), tmp_path / "report.json"
     server = f"iperf3 -s -1 -p {port}"
     client = f"iperf3 -c %s -p {port} --json {options} > {report}"
     if in_lab:

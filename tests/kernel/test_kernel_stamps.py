@@ -25,6 +25,8 @@ from timestamping import (
 )
 from undisturbed import undisturbed
 
+pytestmark = pytest.mark.timed
+
 MESSAGES = 500
 SIZE = 200
 # The code between two stamps takes 0.2 to 0.9 us here; the bar is the issue's.

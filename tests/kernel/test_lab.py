@@ -141,6 +141,7 @@ def send_datagrams(lab, count, payload_bytes):
     return arrivals
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("qdisc", ["tbf", "htb"])
 def test_a_shaped_link_has_its_rate_and_the_qdisc_counts_each_byte(registry, qdisc):
     count, payload_bytes, rate_bps = 200, 1000, 8_000_000

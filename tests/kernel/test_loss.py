@@ -15,6 +15,8 @@ from recording import recording, tcp_pair, wait_until
 from shaper import tc_count
 from undisturbed import undisturbed
 
+pytestmark = pytest.mark.timed
+
 DELAY_NS = 5_000_000
 SIZE = 1000
 BURST = 10  # what TCP sends at once in the beginning

@@ -30,9 +30,12 @@ SENDER = ["send_ns", "queue_ns", "xmit_ns"]
 PARTS = ["application_ns", "send_queue_ns", "qdisc_ns", "transit_ns"]
 PARTS += ["receive_stack_ns", "receive_queue_ns"]
 
-pytestmark = pytest.mark.skipif(
-    not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1"
-)
+pytestmark = [
+    pytest.mark.timed,
+    pytest.mark.skipif(
+        not {0, 1} <= os.sched_getaffinity(0), reason="needs CPUs 0 and 1"
+    ),
+]
 
 
 def test_an_overload_is_told_before_and_after_and_what_is_late_is_waited_for(tmp_path):

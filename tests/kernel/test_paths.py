@@ -310,6 +310,7 @@ def due_times(path, rows, packets, left):
     return np.array([bucket.depart(t, size, out) for t, size, out in moments])
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("kind", ["plain", *paths.STACKED])
 def test_a_datagrams_wait_below_the_stack_of_devices_is_qdisc_time(
     make_path, tmp_path, kind
@@ -344,6 +345,7 @@ def test_a_datagrams_wait_below_the_stack_of_devices_is_qdisc_time(
     assert np.median(queue - send) < LATE_NS
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("kind", ["plain", *paths.STACKED])
 def test_a_streams_wait_below_the_stack_of_devices_is_qdisc_time(
     make_path, tmp_path, kind
@@ -380,6 +382,7 @@ def test_a_streams_wait_below_the_stack_of_devices_is_qdisc_time(
     assert np.median(transit) < LATE_NS, f"{transit=}"
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("connect", [stream_pair, datagram_pair])
 def test_a_wait_in_another_namespace_is_transit(make_path, tmp_path, connect):
     # a bridge hands packets on with their socket, which is not of its namespace
@@ -501,6 +504,7 @@ def calls_of(trace, port):
     return [int(match[1]) for match in found if match and int(match[1])]
 
 
+@pytest.mark.timed
 @all_paths
 def test_iperf3_counts_as_many_datagrams_as_there_are_rows(make_path, tmp_path, kind):
     need("iperf3")

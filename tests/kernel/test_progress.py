@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from latprof_process import COMMAND
 from pseudo_terminal import on_a_terminal
 
 
+@pytest.mark.timed
 def test_a_command_without_an_end_shows_time_messages_and_rate(tmp_path):
     count = "import socket,time\n" + (
         "a, b = socket.socket(), socket.socket()\n"

@@ -22,6 +22,8 @@ from shaper import (
 )
 from undisturbed import undisturbed
 
+pytestmark = pytest.mark.timed
+
 RATE_BPS = 10_000_000
 BURST_BYTES = 8000
 # A qdisc leaves a packet when its timer fires and the softirq runs, usually 5

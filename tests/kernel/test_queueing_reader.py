@@ -8,6 +8,8 @@ from brackets import STAGES, bracket_at, bracket_of_calls, outside_ns
 from peers import Peer, read, send, watch_readable
 from recording import recording, tcp_pair
 
+pytestmark = pytest.mark.timed
+
 MESSAGES = 200
 GAP_NS = 500_000  # 200 messages in 100 ms, in which the reader does nothing
 SIZES = [50 + i % 7 for i in range(MESSAGES)]

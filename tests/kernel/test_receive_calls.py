@@ -20,6 +20,8 @@ from logged import (
 from recording import recording, tcp_pair, udp_pair, wait_until
 from system_calls import Uring, recvmmsg
 
+pytestmark = pytest.mark.timed
+
 MESSAGES = 50
 SIZES = [100 + 37 * i for i in range(MESSAGES)]
 ROOM = 8192

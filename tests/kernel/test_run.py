@@ -27,6 +27,7 @@ def out(tmp_path):
     return tmp_path / "run"
 
 
+@pytest.mark.timed
 def test_a_stop_of_200_ms_shows_in_the_p99_of_an_open_loop(out):
     words = ("--protocol", "tcp", "--sizes", "64", "--interval", "1ms")
     words = (*PLAIN, *words, "--duration=5", "--json", f"--out={out}")
@@ -172,6 +173,7 @@ def test_without_probes_the_same_run_has_round_trips_only(out):
     assert len((out / "messages.csv").read_text().splitlines()) == 1
 
 
+@pytest.mark.timed  # what takes too long is lost, too
 def test_a_lost_datagram_is_lost_and_stalls_nothing(out):
     words = ("--protocol", "udp", "--loss", "0.1", "--sizes", "64", "--rounds", "300")
     latprof = run("run", *words, "--json", f"--out={out}")

@@ -12,6 +12,8 @@ from latprof_analysis.fits.stage_fits import fit_stages
 from latprof_analysis.wire import Packets
 from latprof_process import run
 
+pytestmark = pytest.mark.timed
+
 RATE_BPS, DELAY_SECONDS = 100e6, 1e-3
 # Before all others: what a busy machine adds is not what this is about.
 FIRST = ("chrt", "--fifo", "10")

@@ -19,6 +19,8 @@ from logged import (
 from recording import recording, tcp_pair, udp_pair
 from system_calls import Uring, sendmmsg
 
+pytestmark = pytest.mark.timed
+
 MESSAGES = 50
 SO_ZEROCOPY, MSG_ZEROCOPY = 60, 0x4000000
 SMALL_SEND_BUFFER = socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 
 import numpy as np
+import pytest
 from brackets import STAGES, bracket_at, bracket_of_calls, outside_ns
 from peers import (
     BYTES_ACKED,
@@ -23,6 +24,8 @@ from peers import (
     watch_sent,
 )
 from recording import recording, tcp_pair, wait_until
+
+pytestmark = pytest.mark.timed
 
 BOUND_NS = 200_000
 TICK_NS = 4_000_000  # at HZ=250; TCP's accounts and timers count in ticks

@@ -21,6 +21,8 @@ from logged import (
 )
 from recording import recording, socket_in, tcp_pair, udp_pair, wait_until
 
+pytestmark = pytest.mark.timed
+
 CONNECTIONS = 5000
 SHORT_SECONDS, SHORT_PER_SECOND = 3, 1000
 MESSAGES = 100

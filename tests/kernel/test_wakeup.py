@@ -13,6 +13,8 @@ import pytest
 from peers import Peer, answer, answer_preempted, ask, hog
 from recording import recording, tcp_pair, udp_pair
 
+pytestmark = pytest.mark.timed
+
 PAIRS = {"tcp": tcp_pair, "udp": udp_pair}
 MESSAGES = 60
 QUESTION_BYTES = 64

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-EVENTS = ("net_dev_start_xmit", "netif_receive_skb")
-ALL_EVENTS = ("net_dev_queue", *EVENTS)
+# A qdisc that is full drops what TCP's timer sends again: of that the first tells.
+EVENTS = ("net_dev_queue", "net_dev_start_xmit", "netif_receive_skb")
 ATTEMPTS = 25
 
 _T = TypeVar("_T")
@@ -35,11 +35,11 @@ def _trace_instance(folder: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def _watch(instance: Path, interfaces: Sequence[str], events: Sequence[str]) -> None:
+def _watch(instance: Path, interfaces: Sequence[str]) -> None:
     threads = [int(path.name) for path in Path("/proc/1/task").iterdir()]
     borrowed = " || ".join(f"common_pid == {thread}" for thread in threads)
     named = " || ".join(f'name == "{name}"' for name in interfaces)
-    for event in events:
+    for event in EVENTS:
         folder = instance / "events" / "net" / event
         (folder / "filter").write_text(f"({named}) && ({borrowed})")
         (folder / "enable").write_text("1")
@@ -64,7 +64,7 @@ def hidden_messages(
     A packet may be told more than once, and that of TCP may hold many messages.
     """
     with _trace_instance(folder / "tracefs") as instance:
-        _watch(instance, interfaces, ALL_EVENTS)
+        _watch(instance, interfaces)
         yield lambda size: sum(1 + n // size for n in _packet_bytes(instance))
 
 
@@ -74,7 +74,7 @@ def undisturbed(
     """Return what the experiment gave when no packet of it was out of sight."""
     interfaces = [interface] if isinstance(interface, str) else interface
     with _trace_instance(folder / "tracefs") as instance:
-        _watch(instance, interfaces, EVENTS)
+        _watch(instance, interfaces)
         for _ in range(ATTEMPTS):
             (instance / "trace").write_text("")
             result = experiment()

@@ -49,6 +49,7 @@ def test_a_target_passes_its_seeds(tmp_path, target):
     assert done.stdout.startswith(f"{target}: Done ")
 
 
+@pytest.mark.timed
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a network namespace")
 def test_both_programs_stand_hostile_peers(tmp_path):
     done = fuzz(tmp_path, "3", "peers")

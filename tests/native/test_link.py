@@ -18,7 +18,10 @@ from stamped import (
     wait_for_counters,
 )
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces")
+pytestmark = [
+    pytest.mark.timed,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces"),
+]
 
 
 def test_back_to_back_datagrams_are_spaced_by_their_serialisation(link):

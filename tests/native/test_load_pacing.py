@@ -20,6 +20,8 @@ from load_peer import (
     told_progress,
 )
 
+pytestmark = pytest.mark.timed
+
 LOST, CORRUPT = 2, 4
 
 

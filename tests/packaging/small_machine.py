@@ -17,7 +17,7 @@ from tiny_backend import write_wheel
 CHECKOUT = Path(__file__).parents[2]
 # Of the set-up, the program's links, pip's cache, and their parents.
 REPLACED = ["/opt", "/usr/local/bin", "/usr/local/share"]
-REPLACED += ["/var/log", "/var/cache", "/run", "/root"]
+REPLACED += ["/var/log", "/var/cache", "/run", "/root", "/usr/local/lib", "/etc"]
 DEADLINE_SECONDS = 120
 PROGRAM = """\
 import json, os, sys, needed
@@ -66,6 +66,7 @@ class SmallMachine:
         self.publish_needed("1.0")
         for name in REPLACED:
             self.at(name).mkdir(parents=True)
+        subprocess.run(["cp", "-a", "/etc/.", self.at("/etc")], check=True)
         (self.folder / "os-release").write_text("ID=fedora\n")  # no apt
 
     def _write_checkout(self):
@@ -80,6 +81,8 @@ class SmallMachine:
             "analysis/latprof_analysis/__init__.py": "",
             "analysis/latprof_analysis/cli/__init__.py": "",
             "analysis/latprof_analysis/cli/manual.py": MANUAL,
+            "packaging/systemd/latprof-agent.service": "the unit\n",
+            "packaging/systemd/agent.toml": "# the configuration\n",
         }
         for name, text in files.items():
             path = self.checkout / name

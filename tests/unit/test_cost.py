@@ -76,13 +76,11 @@ def test_a_sample_lasts_10_ms_of_each_second(clock, measured):
     assert on_ns == pytest.approx(3 * 10_000_000, abs=3_000_000)
 
 
-def test_where_the_kernel_refuses_statistics_no_message_met_them(
-    clock, measured, monkeypatch
-):
+def test_where_the_kernel_refuses_statistics_no_message_met_them(clock, measured):
     def refuse():
         raise PermissionError
 
-    monkeypatch.setattr(cost._drain, "statistics", refuse)
+    measured.switch_on = refuse
     measured.sample()
     assert met(measured, clock.now_ns) == [False]
     assert measured.cpu_share() is None
@@ -95,3 +93,32 @@ def test_a_run_without_probes_or_of_half_a_second_has_no_sample(clock):
         clock.now_ns += SECOND // 2 - 1 if programs else SECOND
         made.sample()
         assert met(made, clock.now_ns) == [False]
+
+
+class Costing:
+    """A drain whose program is told to have run more often, 100 ns each time."""
+
+    runs = 0
+
+    def cost(self, _program):
+        return self.runs, 100 * self.runs
+
+
+def test_what_programs_took_only_grows_and_is_that_of_their_time(clock, monkeypatch):
+    monkeypatch.setattr(cost._drain, "statistics", lambda: os.open("/", os.O_RDONLY))
+    drain = Costing()
+    made = ProbeCost(drain, ["program"])
+
+    def sample(runs):
+        made.open_sample()
+        clock.now_ns += SECOND // 10
+        drain.runs += runs
+        made.close_sample()
+
+    assert made.by_program(5.0) == ({}, {})
+    sample(100)  # 1000 a second, since the start
+    told = [made.by_program(10.0)[0]["program"], made.by_program(11.0)[0]["program"]]
+    sample(0)  # an idle second does not make those before idle
+    told.append(made.by_program(12.0)[0]["program"])
+    assert told == pytest.approx([10_000, 11_000, 11_000])
+    assert made.by_program(12.0)[1]["program"] == pytest.approx(1.1e-3)

@@ -85,7 +85,8 @@ def test_an_offline_example_does_what_it_says(example, tmp_path, monkeypatch, re
     assert status == int(gate_failed), screen
     if example.written_to:
         shown = written.read_text()
-        assert screen == ""
+        # on a busy machine it takes long enough to show how far it is
+        assert [x for x in screen.split("\r") if x.strip() and " left" not in x] == []
     else:
         shown = screen
         assert shown

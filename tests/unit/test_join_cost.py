@@ -45,11 +45,10 @@ def test_memory_is_bounded_where_no_partner_ever_comes():
     assert held_bytes[-1] <= 1.2 * held_bytes[5]
 
 
-def test_flows_that_are_not_used_are_let_go(monkeypatch):
+def test_flows_that_are_not_used_are_let_go():
     # halves are kept for 15 drains, so 300 flows and the old one are in use
     limit, fresh, drains = 800, 20, 100
-    monkeypatch.setattr("latprof_agent.join.joiner.FLOW_LIMIT", limit)
-    joiner, rows, expected = Joiner(LAYOUT), [], []
+    joiner, rows, expected = Joiner(LAYOUT, flow_limit=limit), [], []
     old = 10**6
     for i in range(drains):
         now = (i + 1) * DRAIN_NS

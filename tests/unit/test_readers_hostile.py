@@ -24,6 +24,7 @@ def write(tmp_path):
 
     def write(content: str | bytes) -> Path:
         path = tmp_path / "file"
+        path.unlink(missing_ok=True)  # ext4 waits for the disk where one is replaced
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return path
 

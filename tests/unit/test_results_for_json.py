@@ -10,6 +10,7 @@ import latprof_analysis as lp
 import numpy as np
 import pytest
 from exchange_rows import exchange
+from latprof_analysis.coarse_histogram import CoarseHistogram
 from latprof_analysis.comparison import compare_quantile, compare_ranks
 from latprof_analysis.comparison.setup import SetupDifference
 from latprof_analysis.comparison.sides import Trips
@@ -98,6 +99,7 @@ RESULTS = {
     "Ccdf": lambda: [lp.ccdf(WAITS), lp.ccdf([1.0])],
     "Change": lambda: lp.level_changes(STEP).changes,
     "Changes": lambda: [lp.level_changes(STEP)],
+    "CoarseHistogram": lambda: [CoarseHistogram(), CoarseHistogram.of([5, 2**40])],
     "DelayVariation": lambda: [
         *(function([1.0, float("nan"), 2.0, 3.0]) for function in (lp.ipdv, lp.pdv)),
         lp.pdv([float("nan")]),

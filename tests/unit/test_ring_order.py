@@ -53,7 +53,8 @@ def instructions() -> list[str]:
     """Give the instructions that write one record, in their order."""
     text = compiled(HALF, "-S").splitlines()
     lines = [line.partition("#")[0].strip() for line in text]
-    start, end = lines.index("on_event:"), lines.index(".Lfunc_end0:")
+    start = lines.index("on_event:")
+    end = next(i for i in range(start, len(lines)) if lines[i].startswith(".Lfunc_end"))
     return lines[start + 1 : end]
 
 

@@ -46,6 +46,6 @@ def test_flows_and_devices_have_as_many_slots_as_messages():
 
 
 def test_the_memory_is_what_is_said_of_it():
-    assert round(memory_bytes(large_ring_bytes(2)) / 1e6, 1) == 11.4
+    assert round(memory_bytes(large_ring_bytes(2)) / 1e6, 1) == 11.6
     for cpus in (1, 8, 32, 33, 64, 256):
         assert cpus * memory_bytes(large_ring_bytes(cpus)) < 700 * MIB

@@ -64,4 +64,21 @@ mount -t cgroup2 cgroup2 /new/sys/fs/cgroup
 ip link set lo up
 hostname vm
 cp /bin/busybox /guest-run /new/run/
-exec switch_root /new /run/guest-run
+[ -n "$SYSTEMD" ] || exec switch_root /new /run/guest-run
+
+# Nothing of the host's own services: they would clean its /tmp file by file. Nor is
+# the guest a container, if the host is one.
+rm -f /new/.dockerenv
+mkdir -p /new/run/systemd/system
+for unit in /new/lib/systemd/system/*.target.wants/* /new/etc/systemd/system/*.target.wants/*; do
+	case $unit in
+	*/systemd-journald.service) ;;
+	*) ln -sf /dev/null "/new/run/systemd/system/${unit##*/}" ;;
+	esac
+done
+cat >/new/run/systemd/system/guest.service <<'END'
+[Service]
+Type=oneshot
+ExecStart=/run/guest-run
+END
+exec switch_root /new /lib/systemd/systemd --unit=guest.service

@@ -48,13 +48,22 @@ class Guest:
         return statistics.median(int(row["rtt_ns"]) for row in rows)
 
 
-def boot(kernel: str, mode: str, script: str, folder: Path, nics: str = "") -> Guest:
-    """Run a script in a guest, `nics` as vmrun.sh's VMRUN_NICS."""
+def boot(
+    kernel: str,
+    mode: str,
+    script: str,
+    folder: Path,
+    nics: str = "",
+    systemd: str = "",
+) -> Guest:
+    """Run a script in a guest; `nics` and `systemd` as vmrun.sh's variables."""
     settings = {
+        "VMRUN_SYSTEMD": systemd,
         "VMRUN_NICS": nics,
         "VMRUN_SHARE": str(folder),
         "VMRUN_MODE": mode,
         "VMRUN_LOG": str(folder / "console"),
+        "VMRUN_TIMEOUT": "900",  # a minute by itself; other tests run beside it
     }
     prologue = PROLOGUE % {"python": VENV / "bin" / "python3", "share": folder}
     if path := os.environ.get("PYTHONPATH"):

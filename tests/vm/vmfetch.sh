@@ -148,7 +148,8 @@ make_initramfs() { # FOLDER
 	install -m 755 "$HERE/guest-run.sh" "$scratch/guest-run"
 	: >"$scratch/modules/order"
 	add_modules "$1" "$scratch"
-	(cd "$scratch" && find . | cpio -o -H newc --quiet) >"$1/initramfs"
+	(cd "$scratch" && find . | cpio -o -H newc --quiet) >"$1/initramfs.new"
+	mv "$1/initramfs.new" "$1/initramfs" # a guest may boot from the one before
 }
 
 main() {
@@ -156,6 +157,8 @@ main() {
 	mkdir -p "$VMRUN_HOME/k"
 	home=$(cd "$VMRUN_HOME" && pwd)
 	folder=$home/k/$series
+	exec 9>"$home/lock" # tests run side by side
+	flock 9
 	if [ ! -e "$folder/vmlinux" ] || [ "$KEPT" != "$(cat "$folder/kept" 2>/dev/null)" ]; then
 		rm -rf "$folder"
 		mkdir -p "$folder"

@@ -16,6 +16,7 @@
 #   VMRUN_NICS     models of network cards, e.g. "virtio-net-pci e1000": the guest
 #                  has two of each, joined by a cable: pair P from 0 has the
 #                  addresses 52:54:00:00:0P:01 and :02
+#   VMRUN_SYSTEMD  not empty: under systemd, which is the guest's first process
 #   VMRUN_SHARE    a folder that the guest may write, at the same path
 #   VMRUN_TIMEOUT  seconds of the host's time               (default 300)
 #   VMRUN_MEMORY   of the guest                             (default 2G)
@@ -25,6 +26,9 @@
 set -eu
 
 HERE=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+
+# A guest that hangs dies after two minutes, and its console says where it was.
+HANGS_END='panic=-1 softlockup_panic=1 watchdog_thresh=60'
 
 die() {
 	printf 'vmrun: %s\n' "$1" >&2
@@ -39,9 +43,11 @@ share() {
 	)
 }
 
+# One thread for both CPUs: with one for each, QEMU 7.2 may miss that a CPU has
+# changed the kernel's code (attaching does), and then the other one spins for ever.
 set_clock() {
 	case $1 in
-	real) arguments+=(-accel 'tcg,thread=multi,tb-size=512' -smp 2) ;;
+	real) arguments+=(-accel 'tcg,thread=single,tb-size=512' -smp 2) ;;
 	exact)
 		arguments+=(
 			-accel 'tcg,thread=single,tb-size=512' -smp 1
@@ -71,7 +77,8 @@ add_cards() {
 write_control() { # FOLDER COMMAND
 	mkdir "$1"
 	printf '%s\n' "$2" >"$1/command"
-	printf 'FOLDER=%q\nSHARE=%q\n' "$PWD" "$shared" >"$1/settings"
+	printf 'FOLDER=%q\nSHARE=%q\nSYSTEMD=%q\n' \
+		"$PWD" "$shared" "${VMRUN_SYSTEMD:-}" >"$1/settings"
 }
 
 # Without AVX: QEMU 7.2 gets some of it wrong, so that numpy sorts wrongly.
@@ -86,7 +93,7 @@ boot() { # KERNEL
 		-chardev "file,id=console,path=$console" -serial chardev:console \
 		-chardev stdio,id=output,signal=off -serial chardev:output \
 		-kernel "$1/vmlinux" -initrd "$1/initramfs" -append \
-		'console=ttyS0 panic=-1 quiet loglevel=4 tsc=reliable mitigations=off nokaslr' \
+		"console=ttyS0 quiet loglevel=4 $HANGS_END tsc=reliable mitigations=off nokaslr" \
 		"${arguments[@]}" </dev/null
 }
 

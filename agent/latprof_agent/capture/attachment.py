@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
+import struct
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -17,35 +17,36 @@ from latprof_agent.errors import CaptureError, remedy
 from latprof_agent.probes.catalogue import (
     BY_FILTER,
     HIDDEN_TASKS,
-    NEW_PROCESSES,
+    IDLE_EXCHANGES,
+    LIVE_ONLY,
+    LOSSES,
+    QUEUES,
+    UDP_RECEIVES,
     UDP_SENDS,
     Capability,
     Need,
 )
 from latprof_agent.probes.cgroup import cgroup2_mount
+from latprof_agent.probes.filter import FACTS, Filter
+from latprof_agent.probes.layout import Layout
 from latprof_agent.probes.trial import SEE_OFFER, first_line
 from latprof_agent.process_table import processes_below
 
+# Iterators that pass the entries of one of our maps: not once, but as asked for.
+MAPS_PASSED = {
+    "on_stream_idle": "streams",
+    "on_datagram_idle": "datagram_turns",
+    "on_listener": "listeners",
+}
 # What is needed sometimes is attached for so long, to see whether it is.
 TRIAL_SECONDS = 1.0
-IPPROTO_UDP = 17
-SIDE_SENDER = 1
 
 
-def _udp_sends(records: Batch) -> bool:
-    flows = records["flows"]
-    udp = (flows["protocol"] == IPPROTO_UDP) & (flows["side"] == SIDE_SENDER)
-    return bool(udp.any())
-
-
-def _tasks_are_hidden(records: Batch) -> bool:
-    return len(records["hidden_spells"]) > 0
-
-
-# by the records that were drained: is it needed from now on?
-SIGNS: dict[Need, Callable[[Batch], bool]] = {
-    UDP_SENDS: _udp_sends,
-    HIDDEN_TASKS: _tasks_are_hidden,
+# Which variables of the probes tell that it is needed from now on.
+SIGNS: dict[Need, tuple[str, ...]] = {
+    UDP_SENDS: ("udp_sends",),
+    UDP_RECEIVES: ("udp_receives",),
+    QUEUES: ("queues_used", "udp_sends"),
 }
 
 
@@ -58,11 +59,44 @@ def _programs_from(source: str, capabilities: list[Capability]) -> set[str]:
     }
 
 
+def _unmarked_below(bits: dict[int, int]) -> dict[int, int]:
+    """Descendants that lack bits which a process above them has."""
+    found: dict[int, int] = {}
+    for bit in FACTS["pids", False], FACTS["pids", True]:
+        above = {pid for pid, has in bits.items() if has & bit}
+        for pid in processes_below(above) if above else ():
+            found[pid] = found.get(pid, 0) | bit
+    return found
+
+
+@contextmanager
+def _root_group() -> Iterator[int]:
+    """Give the root of cgroup v2, to attach to, or -1 where there is none."""
+    mount = cgroup2_mount()
+    group = os.open(mount, os.O_RDONLY | os.O_DIRECTORY) if mount else -1
+    try:
+        yield group
+    finally:
+        if group >= 0:
+            os.close(group)
+
+
 class Attachment:
     """The programs of one object, attached and detached by need."""
 
-    def __init__(self, drain: _drain.Drain, capabilities: list[Capability]) -> None:
+    def __init__(
+        self,
+        drain: _drain.Drain,
+        capabilities: list[Capability],
+        layout: Layout,
+        *,
+        live: bool = False,
+    ) -> None:
         self._drain = drain
+        self._signs = layout.signs
+        self._on_trial = frozenset(SIGNS) | {HIDDEN_TASKS}
+        if not live:
+            self._on_trial -= LIVE_ONLY
         # what is behind the send call first: what is sent then has all stamps
         self._order = [p for c in reversed(capabilities) for p in c.programs]
         self._by_need: dict[Need, set[str]] = {}
@@ -72,50 +106,68 @@ class Attachment:
         self._open: dict[Need, float | None] = {}  # need -> when its trial ends
         self._cgroup_programs = _programs_from("cgroup/", capabilities)
         self._iterators = _programs_from("iter/", capabilities)
+        self._idle = self._by_need.get(IDLE_EXCHANGES, set())
         self._lock = threading.Lock()
+        self._paused = False
+        self._choosing: set[str] = set()  # attached
         self.programs = sorted(set().union(*self._by_need.values()))
 
-    def attach_all(self, pids: tuple[int, ...] = ()) -> set[int]:
+    def attach_all(self, watched: Filter, notes: int) -> set[int]:
         """Attach everything; the trial of what may not be needed begins.
 
-        First come the programs that choose the sockets of these processes, and of
-        their descendants. Returns the sockets that are open, where one chooses.
+        First come the programs that choose. Returns what `choose` does.
         """
-        choosing = set().union(*(self._by_need.get(n, set()) for n in BY_FILTER))
-        cgroup = -1
-        try:
-            if self._cgroup_programs and (mount := cgroup2_mount()):
-                cgroup = os.open(mount, os.O_RDONLY | os.O_DIRECTORY)
-            self._attach_some(choosing - self._iterators, cgroup)
-            if NEW_PROCESSES in self._by_need:
-                self._follow_processes(pids)
-            found = self._iterate()
-            self._attach_some(set(self.programs) - choosing, cgroup)
-        finally:
-            if cgroup >= 0:
-                os.close(cgroup)
+        found = self.choose(watched, notes)
+        self._attach_some(
+            set(self.programs) - self._programs_for(BY_FILTER) - self._iterators
+        )
         until = time.monotonic() + TRIAL_SECONDS
-        self._open = {need: until for need in self._by_need if need in SIGNS}
+        self._open = {need: until for need in self._by_need if need in self._on_trial}
         return found
 
-    def _attach_some(self, programs: set[str], cgroup: int) -> None:
-        for program in filter(programs.__contains__, self._order):
-            own = cgroup if program in self._cgroup_programs else -1
-            self._attach(program, own)
+    def choose(self, watched: Filter, notes: int) -> set[int]:
+        """Note whose sockets are whose, from now on and of those that are open.
 
-    def _follow_processes(self, pids: tuple[int, ...]) -> None:
-        """Children that are forked from now on are followed by the probes."""
-        known: set[int] = set()
-        found = set(pids)
-        while found - known:
-            for pid in found - known:
-                self._drain.put("pids", pid.to_bytes(4, sys.byteorder), b"\1")
-            known = found
-            found = known | processes_below(known)
+        The probes have the filter's terms by now. Returns the sockets that are open,
+        where it asks for them.
+        """
+        wanted = self._programs_for(watched.needs & BY_FILTER)
+        with self._lock:
+            self._attach_some(wanted - self._iterators - self._choosing)
+        self._follow_processes(watched.followed, notes)
+        found = self._iterate(wanted & self._iterators)
+        with self._lock:
+            for program in self._choosing - wanted:
+                self._drain.detach(program)
+        self._choosing = wanted - self._iterators
+        return found
 
-    def _iterate(self) -> set[int]:
+    def _programs_for(self, needs: frozenset[Need]) -> set[str]:
+        return set().union(*(self._by_need.get(need, set()) for need in needs))
+
+    def _attach_some(self, programs: set[str]) -> None:
+        with _root_group() as group:
+            for program in filter(programs.__contains__, self._order):
+                own = group if program in self._cgroup_programs else -1
+                self._attach(program, own)
+
+    def _follow_processes(self, asked: dict[int, int], notes: int) -> None:
+        """Children that are forked from now on are followed by the probes.
+
+        Those that are there get the bits of all above them, as they would then.
+        """
+        bits: dict[int, int] = {}
+        fresh = asked
+        while fresh:
+            for pid, more in fresh.items():
+                bits[pid] = bits.get(pid, 0) | more
+                value = struct.pack("=II", notes, bits[pid])
+                self._drain.put("pids", struct.pack("=I", pid), value)
+            fresh = _unmarked_below(bits)
+
+    def _iterate(self, programs: set[str]) -> set[int]:
         found: set[int] = set()
-        for program in self._iterators:
+        for program in programs:
             try:
                 addresses = self._drain.iterate(program)
             except OSError as error:
@@ -138,13 +190,69 @@ class Attachment:
     def follow(self, records: Batch) -> None:
         """Attach what these records ask for; detach what nothing asked for."""
         with self._lock:
+            if self._paused:
+                return
+            variables = self._drain.globals() if self._open else b""
             for need, until in list(self._open.items()):
-                if SIGNS[need](records):
+                if self._is_needed(need, records, variables):
                     self._keep(need)
                 elif until is not None and time.monotonic() > until:
                     self._open[need] = None
                     for program in self._by_need[need]:
                         self._drain.detach(program)
+
+    def _is_needed(self, need: Need, records: Batch, variables: bytes) -> bool:
+        if need == HIDDEN_TASKS:
+            return len(records["hidden_spells"]) > 0
+        return any(variables[self._signs[sign]] for sign in SIGNS[need])
+
+    def pause(self) -> None:
+        """Detach what packets pass, until `resume`; the choice of sockets goes on."""
+        with self._lock:
+            self._paused = True
+            for program in self._packet_programs():
+                self._drain.detach(program)
+
+    def resume(self) -> None:
+        """Attach it again, but for what nothing asked for."""
+        with self._lock:
+            self._paused = False
+            idle = {
+                program
+                for need, until in self._open.items()
+                if until is None
+                for program in self._by_need[need]
+            }
+            packets = self._packet_programs() - idle
+            for program in filter(packets.__contains__, self._order):
+                self._attach(program)
+
+    def _packet_programs(self) -> set[str]:
+        chosen = set().union(*(self._by_need.get(need, set()) for need in BY_FILTER))
+        chosen |= self._by_need.get(LOSSES, set())  # rare, and no sample of them
+        return set(self.programs) - chosen - self._cgroup_programs - self._iterators
+
+    def end_idle_exchanges(self) -> None:
+        """Count those whose client has read a reply, and nothing for a while."""
+        self._pass_maps(self._idle)
+
+    def look_at_listeners(self) -> None:
+        """Count the connections that they have refused since the last time."""
+        self._pass_maps(self._by_need.get(LOSSES, set()) & self._iterators)
+
+    def missed(self) -> dict[str, int]:
+        """How often the kernel skipped a probe that ran already on that CPU."""
+        losses = self._by_need.get(LOSSES, set())
+        return {
+            "missed_losses": sum(map(self._drain.misses, losses)),
+            "missed_runs": sum(map(self._drain.misses, {*self.programs} - losses)),
+        }
+
+    def _pass_maps(self, programs: set[str]) -> None:
+        for program in programs:
+            # refused for a moment: the next time will do
+            with suppress(OSError):
+                self._drain.iterate(program, MAPS_PASSED[program])
 
     def expect(self, need: Need) -> None:
         """It will be needed: attach it now."""
@@ -162,4 +270,5 @@ class Attachment:
     def detach_all(self) -> None:
         """Detach everything."""
         self._open.clear()
+        self._choosing.clear()
         self._drain.detach()

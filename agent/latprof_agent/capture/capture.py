@@ -6,10 +6,15 @@ import errno
 import os
 import threading
 import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from latprof_agent import _drain
 from latprof_agent.capture.attachment import Attachment
 from latprof_agent.capture.cost import ProbeCost
+from latprof_agent.capture.histograms import GroupTables
 from latprof_agent.capture.rings import (
     Batch,
     Heap,
@@ -18,6 +23,7 @@ from latprof_agent.capture.rings import (
 )
 from latprof_agent.errors import CaptureError, LatprofError, refusals_told, remedy
 from latprof_agent.probes.catalogue import (
+    ON_DEMAND,
     PROBES,
     UDP_SENDS,
     Capability,
@@ -26,14 +32,21 @@ from latprof_agent.probes.catalogue import (
     require_both_halves,
 )
 from latprof_agent.probes.filter import Filter
+from latprof_agent.probes.grouping import Grouping
 from latprof_agent.probes.layout import OBJECT, layout_of
 from latprof_agent.probes.trial import SEE_OFFER, first_line
 
 DRAIN_SECONDS = 0.005
+SMALLER_RINGS = "use a smaller --ring-bytes"
+MORE_MEMORY = "free some memory, or raise the memory limit of the control group"
+
+Entries = tuple[NDArray[Any], NDArray[Any]]
 
 
 class Capture:
     """The probes, attached from `start` to `stop`, and a thread that drains them.
+
+    With a grouping they count in `tables`, and record samples only.
 
     Raises CaptureError where they cannot be loaded; nothing stays behind. All that
     was recorded before `drained_ns` is in what `read` gave so far.
@@ -44,6 +57,7 @@ class Capture:
         watched: Filter,
         capabilities: list[Capability],
         ring_bytes: int | None = None,
+        grouping: Grouping | None = None,
     ) -> None:
         self.layout = layout_of()
         self.capabilities = capabilities
@@ -53,31 +67,78 @@ class Capture:
         self._thread: threading.Thread | None = None
         self._failure: LatprofError | None = None  # the thread's
         self._ending = threading.Event()
-        self._generation = 0
-        self._pids = watched.pids
+        self._watched = watched
+        self._generation = self._notes = 1
+        self._grouping = grouping
+        self._since_ns = 0
+        self._window = 0
+        self._closing = False
+        self._idle_ns = 0
+        self._sample_bits = (0, 0)
+        self._options_lock = threading.Lock()
         self.open_sockets: set[int] = set()  # where the filter asks for them
         try:
             self._drain = _drain.Drain(str(OBJECT))
         except OSError as error:
-            raise _cannot_load(error) from error
-        self._attachment = Attachment(self._drain, capabilities)
+            raise self._cannot_load(error) from error
+        self.tables = (
+            GroupTables(self._drain, self.layout, os.cpu_count() or 1)
+            if grouping
+            else None
+        )
+        self._attachment = Attachment(
+            self._drain, capabilities, self.layout, live=grouping is not None
+        )
         self.cost = ProbeCost(self._drain, self._attachment.programs)
         try:
-            self._load(watched, ring_bytes or large_ring_bytes(os.cpu_count() or 1))
+            self._load(ring_bytes or large_ring_bytes(os.cpu_count() or 1))
         except BaseException:
             self.close()
             raise
 
-    def _load(self, watched: Filter, ring_bytes: int) -> None:
+    def _load(self, ring_bytes: int) -> None:
         try:
-            self._drain.set_options(watched.as_record(self.layout))
+            self._set_options()
             for ring in self.layout.rings:
                 self._drain.set_ring_bytes(ring, bytes_of_ring(ring, ring_bytes))
             for program in self._attachment.programs:
                 self._drain.enable(program)
             self._drain.load()
+            if self.tables:
+                self.tables.open()
         except OSError as error:
-            raise _cannot_load(error) from error
+            raise self._cannot_load(error) from error
+
+    def _cannot_load(self, error: OSError) -> CaptureError:
+        why = first_line(error)
+        if error.errno in (errno.EAGAIN, errno.ENOMEM):
+            todo = MORE_MEMORY if self._grouping else SMALLER_RINGS
+            return CaptureError(
+                f"cannot load the probes: no memory for them ({why}); {todo}"
+            )
+        todo = remedy(error.errno, SEE_OFFER)
+        if error.errno == errno.EPERM:
+            todo += (
+                ", and see that neither a lock-down to confidentiality nor a filter of "
+                "system calls forbids it"
+            )
+        return CaptureError(f"cannot load the probes: {why}; {todo}")
+
+    def _options(self) -> bytes:
+        record = np.frombuffer(
+            self._watched.as_record(self.layout, self._generation, self._notes),
+            self.layout.options,
+        ).copy()
+        if self._grouping and self.tables:
+            self._grouping.put(record, self.layout)
+            record["shard_mask"] = self.tables.shards - 1
+            record["window"] = self._window
+            record["since_ns"] = self._since_ns
+            record["closing"] = self._closing
+            record["idle_ns"] = self._idle_ns
+            record["sample_block_bits"] = self._sample_bits[0]
+            record["sample_period_bits"] = self._sample_bits[1]
+        return record.tobytes()
 
     def start(self, *, draining: bool = True) -> None:
         """Attach all programs, and drain them from now on, or raise CaptureError.
@@ -89,13 +150,30 @@ class Capture:
             thread = threading.Thread(target=self._keep_draining, daemon=True)
             thread.start()
             self._thread = thread
-        self.open_sockets = self._attachment.attach_all(self._pids)
+        self.open_sockets = self._attachment.attach_all(self._watched, self._notes)
         self.cost.begin()
 
     def watch(self, watched: Filter) -> None:
-        """Watch other sockets from now on; the protocols stay those of the start."""
+        """Watch other sockets from now on, of protocols that are recorded.
+
+        What it needs must have been among the capabilities of the start: CaptureError
+        says what the kernel lacks. Old verdicts hold until all that new ones need is
+        known of the sockets that are open.
+        """
+        require_both_halves(self.capabilities, watched.needs)
+        if left_out := watched.needs - {c.need for c in self.capabilities}:
+            raise ValueError(f"capabilities must have {left_out} from the start")
+        before, self._watched = self._watched, watched
+        if watched.noted != before.noted:
+            self._notes = self._generation + 1
+            self._set_options()
+            self.open_sockets = self._attachment.choose(watched, self._notes)
+        else:
+            self._set_options()
         self._generation += 1
-        self._drain.set_options(watched.as_record(self.layout, self._generation))
+        self._set_options()
+        if self.tables:
+            self._drain.clear("watched_ends")
 
     def expect_udp(self) -> None:
         """Watched sockets will send datagrams: see their first one, too."""
@@ -105,7 +183,7 @@ class Capture:
         try:
             with refusals_told("cannot drain the probes"):
                 while not self._ending.wait(DRAIN_SECONDS):
-                    self._attachment.follow(self.drain())
+                    self.follow()
                     self.cost.sample()
         except LatprofError as failure:
             self._failure = failure
@@ -139,6 +217,64 @@ class Capture:
             self.drained_ns = self._drained_ns
             return {ring: heap.take() for ring, heap in self._heaps.items()}
 
+    def follow(self) -> Batch:
+        """Drain once, and attach what is needed from now on."""
+        records = self.drain()
+        self._attachment.follow(records)
+        return records
+
+    def pause(self) -> None:
+        """Detach what is in the way of packets. Nothing is left of what had begun."""
+        self._attachment.pause()
+        self._drain.clear("chunks")
+
+    def resume(self) -> None:
+        """Attach it again; what begins when all is attached is counted."""
+        self._window += 1
+        self._since_ns = time.monotonic_ns()
+        self.close_window()
+        self._attachment.resume()
+        self._closing = False
+        self._set_options()
+
+    def sample(self, block_bits: int, period_bits: int) -> None:
+        """Tell of messages in one block of each period; see sample.bpf.h."""
+        self._sample_bits = block_bits, period_bits
+        self._set_options()
+
+    def end_idle_exchanges(self, idle_ns: int) -> None:
+        """Count those whose client has read a reply, and nothing for so long."""
+        if idle_ns != self._idle_ns:
+            self._idle_ns = idle_ns
+            self._set_options()
+        self._attachment.end_idle_exchanges()
+
+    def missed(self) -> dict[str, int]:
+        """How often the kernel skipped a probe that ran already on that CPU."""
+        return self._attachment.missed()
+
+    def look_at_listeners(self) -> None:
+        """Count the connections that they have refused since the last time."""
+        self._attachment.look_at_listeners()
+
+    def close_window(self) -> None:
+        """Count nothing that begins from now on, but follow what has begun."""
+        self._closing = True
+        self._set_options()
+
+    def _set_options(self) -> None:
+        with self._options_lock:
+            self._drain.set_options(self._options())
+
+    def put(self, name: str, key: bytes, value: bytes) -> None:
+        """Put an entry into a map of the probes."""
+        self._drain.put(name, key, value)
+
+    def entries(self, name: str, key: np.dtype[Any], value: np.dtype[Any]) -> Entries:
+        """Keys and values of a hash map of the probes."""
+        keys, values = self._drain.entries(name)
+        return np.frombuffer(keys, key), np.frombuffer(values, value)
+
     def counters(self) -> dict[str, int]:
         """What was counted instead of recorded, by name."""
         return self.layout.count(self._drain.counters(), self._drain.globals())
@@ -159,6 +295,8 @@ class Capture:
     def close(self) -> None:
         """Detach and unload everything."""
         self._end_thread()
+        if self.tables:
+            self.tables.close()
         self._drain.close()
 
     def __enter__(self) -> Capture:
@@ -173,29 +311,15 @@ def open_capture(
     capabilities: list[Capability],
     table: tuple[Probe, ...] = PROBES,
     ring_bytes: int | None = None,
+    grouping: Grouping | None = None,
 ) -> Capture:
     """Load the probes, or those of them that the kernel does not refuse."""
     try:
-        return Capture(watched, capabilities, ring_bytes)
+        return Capture(watched, capabilities, ring_bytes, grouping)
     except CaptureError:
-        proven = proven_capabilities(watched.protocols, table, watched.needs)
+        needs = frozenset(c.need for c in capabilities) & ON_DEMAND
+        proven = proven_capabilities(watched.protocols, table, needs)
         if proven == capabilities or not any(c.programs for c in proven):
             raise
-    require_both_halves(proven)
-    return Capture(watched, proven, ring_bytes)
-
-
-def _cannot_load(error: OSError) -> CaptureError:
-    why = first_line(error)
-    if error.errno in (errno.EAGAIN, errno.ENOMEM):
-        return CaptureError(
-            f"cannot load the probes: no memory for them ({why}); "
-            "use a smaller --ring-bytes"
-        )
-    todo = remedy(error.errno, SEE_OFFER)
-    if error.errno == errno.EPERM:
-        todo += (
-            ", and see that neither a lock-down to confidentiality nor a filter of "
-            "system calls forbids it"
-        )
-    return CaptureError(f"cannot load the probes: {why}; {todo}")
+    require_both_halves(proven, watched.needs)
+    return Capture(watched, proven, ring_bytes, grouping)

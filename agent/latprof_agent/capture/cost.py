@@ -6,6 +6,7 @@ import math
 import os
 import resource
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,10 +16,55 @@ from latprof_agent import _drain
 
 SAMPLE_SECONDS = 0.01
 PERIOD_SECONDS = 1.0
+PERIODS_KEPT = 1 << 16
 # What was sent earlier before a sample lasted longer than that, which makes what the
 # statistics add to it less than one part in ten thousand.
 ON_THE_WAY_NS = 10_000_000
 _EVER_NS = 1 << 62
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """All samples together."""
+
+    seconds: float = 0.0
+    by_program: dict[str, tuple[int, int]] = field(default_factory=dict)  # runs, ns
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What was said of so many seconds in all, and the samples known then."""
+
+    until_seconds: float = 0.0
+    sampled: _Sampled = field(default_factory=_Sampled)
+    # a second
+    rates: dict[str, tuple[float, float]] = field(default_factory=dict)
+    runs: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def until(self, seconds: float, sampled: _Sampled) -> _Told:
+        """Say it of more seconds, by these samples; nothing before the first."""
+        if not sampled.seconds:
+            return self
+        rates, more = self.rates, seconds - self.until_seconds
+        if sampled is not self.sampled:
+            rates = _rates_between(self.sampled, sampled)
+        return _Told(
+            seconds,
+            sampled,
+            rates,
+            {p: self.runs.get(p, 0.0) + r * more for p, (r, _) in rates.items()},
+            {p: self.seconds.get(p, 0.0) + t * more for p, (_, t) in rates.items()},
+        )
+
+
+def _rates_between(before: _Sampled, after: _Sampled) -> dict[str, tuple[float, float]]:
+    took = after.seconds - before.seconds
+    found = {}
+    for program, (runs, ns) in after.by_program.items():
+        known = before.by_program.get(program, (0, 0))
+        found[program] = (runs - known[0]) / took, (ns - known[1]) / 1e9 / took
+    return found
 
 
 class ProbeCost:
@@ -33,13 +79,19 @@ class ProbeCost:
         self.sampled_seconds = 0.0
         self.probe_seconds = 0.0
         self.runs = 0
+        # the kernel's statistics, until the descriptor is closed; raises OSError
+        self.switch_on: Callable[[], int] = _drain.statistics
         self._drain = drain
         self._programs = programs
         self._statistics: int | None = None  # the kernel's, while they are on
         self._started = math.inf  # then no sample begins
         # of all samples, begin and end by CLOCK_MONOTONIC; switching is in them
         self._periods: list[tuple[int, int]] = []
-        self._base = (0, 0)
+        self._base: dict[str, tuple[int, int]] = {}
+        # replaced whole, as another thread reads them
+        self._sampled = _Sampled()
+        self._told = _Told()
+        self._last = (0.0, 0.0, 0)  # of the last sample: seconds, of probes, runs
 
     def cpu_share(self) -> float | None:
         """CPUs' worth of time that the probes took, None if never sampled."""
@@ -54,24 +106,41 @@ class ProbeCost:
 
     def sample(self) -> None:
         """Begin or end a sample, if it is time."""
-        now = time.monotonic()
-        since = now - self._started
+        since = time.monotonic() - self._started
         if self._statistics is None:
             if since >= PERIOD_SECONDS:
-                self._started = now
-                self._base = self._total()
-                self._periods.append((time.monotonic_ns(), _EVER_NS))
-                try:
-                    self._statistics = _drain.statistics()
-                except OSError:
-                    self._started = math.inf  # refused: stays unknown
-                    self._periods.pop()
+                self.open_sample()
         elif since >= SAMPLE_SECONDS:
-            self.stop()
-            runs, nanoseconds = self._total()
-            self.runs += runs - self._base[0]
-            self.probe_seconds += (nanoseconds - self._base[1]) / 1e9
-            self.sampled_seconds += since
+            self.close_sample()
+
+    def open_sample(self) -> None:
+        """Begin a sample now."""
+        self._started = time.monotonic()
+        self._base = self._costs()
+        self._periods.append((time.monotonic_ns(), _EVER_NS))
+        del self._periods[:-PERIODS_KEPT]
+        try:
+            self._statistics = self.switch_on()
+        except OSError:
+            self._started = math.inf  # refused: stays unknown
+            self._periods.pop()
+
+    def close_sample(self) -> None:
+        """End the sample that was begun, if one was."""
+        if self._statistics is None:
+            return
+        since = time.monotonic() - self._started
+        self.stop()
+        probe_seconds, runs = self.probe_seconds, self.runs
+        by_program = self._add(self._costs())
+        self.sampled_seconds += since
+        self._sampled = _Sampled(self.sampled_seconds, by_program)
+        self._last = since, self.probe_seconds - probe_seconds, self.runs - runs
+
+    def last_share(self, hook_seconds: float) -> float | None:
+        """CPUs' worth of time in the last sample; each run takes so much more."""
+        seconds, took, runs = self._last
+        return (took + runs * hook_seconds) / seconds if seconds else None
 
     def as_dict(self) -> dict[str, float | None]:
         """For summary.json."""
@@ -81,9 +150,28 @@ class ProbeCost:
             "probes_sampled_runs": self.runs,
         }
 
-    def _total(self) -> tuple[int, int]:
-        costs = [self._drain.cost(program) for program in self._programs]
-        return sum(c[0] for c in costs), sum(c[1] for c in costs)
+    def by_program(self, seconds: float) -> tuple[dict[str, float], dict[str, float]]:
+        """Runs, and seconds, of each program in so many seconds, by the samples.
+
+        Both only grow, as `seconds` does: what came since the last time is told by the
+        samples since then or, where there are none, by those before.
+        """
+        self._told = told = self._told.until(seconds, self._sampled)
+        return told.runs, told.seconds
+
+    def _costs(self) -> dict[str, tuple[int, int]]:
+        return {program: self._drain.cost(program) for program in self._programs}
+
+    def _add(self, now: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+        found = {}
+        for program, after in now.items():
+            before = self._base[program]
+            runs, took = after[0] - before[0], after[1] - before[1]
+            known = self._sampled.by_program.get(program, (0, 0))
+            found[program] = known[0] + runs, known[1] + took
+            self.runs += runs
+            self.probe_seconds += took / 1e9
+        return found
 
     def stop(self) -> None:
         """Switch the statistics off; a sample that has begun does not count."""

@@ -12,6 +12,14 @@ SUBCOMMANDS = {
         "send messages (or run a command) and show where they spent their time",
         "latprof_agent.cli.run",
     ),
+    "watch": Subcommand(
+        "show live where messages of what runs already spend their time",
+        "latprof_agent.cli.watch",
+    ),
+    "agent": Subcommand(
+        "measure live traffic all the time and serve it to Prometheus",
+        "latprof_agent.cli.agent",
+    ),
     **{name: OFFLINE[name] for name in ("analyze", "compare", "report")},
     "probes": Subcommand(
         "list what this kernel lets latprof measure", "latprof_agent.cli.probes"

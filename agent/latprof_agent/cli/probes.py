@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 
 from latprof_analysis.cli.say import say_json
 
 from latprof_agent.cli.root import require_root
+from latprof_agent.monitor.kernel_functions import KernelFunctions
 from latprof_agent.probes.catalogue import (
-    BY_FILTER,
+    ON_DEMAND,
+    PROBES,
     Capability,
     proven_capabilities,
 )
+from latprof_agent.probes.loss_probes import LOSS_PROBES
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +28,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List the capabilities."""
     require_root("probes")
-    found = proven_capabilities(needs=BY_FILTER)
+    found = proven_capabilities(table=PROBES + LOSS_PROBES, needs=ON_DEMAND)
+    with closing(KernelFunctions()) as functions:
+        found.append(functions.capability)
     if options.json:
         say_json([c.as_dict() for c in found])
     else:

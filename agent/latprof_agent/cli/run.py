@@ -21,8 +21,6 @@ from latprof_agent.cli.run_options import (
     FOR_GENERATOR,
     FOR_LAB,
     FOR_TCP,
-    MOST_COMMS,
-    MOST_PORTS,
     add_options,
     first_given,
 )
@@ -163,8 +161,6 @@ def _check_together(options: argparse.Namespace) -> None:
     tcp = options.protocol == "udp" and first_given(options, FOR_TCP)
     for wrong, text in (
         (by_process, f"{by_process}: attaches to what runs, so without a COMMAND"),
-        (len(options.ports) > MOST_PORTS, f"--port: {MOST_PORTS} at most"),
-        (len(options.comm) > MOST_COMMS, f"--comm: {MOST_COMMS} at most"),
         (other, f"{other}: is for latprof's own messages, not with {attach}"),
         (
             attaching and options.no_probes,

@@ -23,7 +23,6 @@ FOR_LAB = (
 )
 FOR_TCP = ("nagle", "congestion")
 
-MOST_PORTS = MOST_COMMS = 8  # of struct options
 FOR_ATTACHING = ("pid", "comm", "cgroup", "ports")
 
 TEXT = """\
@@ -245,7 +244,7 @@ def _add_attach(group: Any) -> None:
         "system.slice/redis-server.service (default: any)",
     )
     port_help = (
-        "sockets with one of these ports (8 at most) at either end; with a COMMAND: "
+        "sockets with one of these ports at either end; with a COMMAND: "
         "only those of its sockets (default: any)"
     )
     for name, told in (("--port", port_help), ("--ports", argparse.SUPPRESS)):

@@ -21,8 +21,8 @@ from latprof_analysis.csv_cells import FORMULA
 from numpy.typing import NDArray
 
 from latprof_agent.join.flows import SIDE_SENDER, Flows
+from latprof_agent.probes.grouping import EPHEMERAL_PORTS
 
-EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 ELSEWHERE = "elsewhere"
 UNKNOWN = -1
 _UNFIT = re.compile(rf"""^'*\s*[{FORMULA}]|[",;\x00-\x1f\x7f]""")

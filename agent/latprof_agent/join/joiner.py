@@ -26,6 +26,7 @@ from latprof_agent.join.path_devices import PathDevices
 from latprof_agent.join.retransmits import Retransmits, newest
 from latprof_agent.join.stream_key import OFFSET_BITS, stream_key
 from latprof_agent.join.translations import Translations
+from latprof_agent.kernel_names import name_of
 from latprof_agent.probes.layout import Layout
 
 Array = NDArray[Any]
@@ -74,7 +75,8 @@ class _Halves:
 class Joiner:
     """Takes batches in, gives pairs out; `unmatched` counts by cause."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, flow_limit: int = FLOW_LIMIT) -> None:
+        self._flow_limit = flow_limit
         self.flows = Flows(layout.rings["flows"])
         self.conversations = Conversations(self.flows)
         self.comms: dict[int, str] = {}
@@ -105,8 +107,8 @@ class Joiner:
 
         `drained_ns` is the time just before the batch was drained.
         """
-        if (flows := len(self.flows)) > FLOW_LIMIT:
-            stay = self.flows.release(FLOW_LIMIT // 2)
+        if (flows := len(self.flows)) > self._flow_limit:
+            stay = self.flows.release(self._flow_limit // 2)
             self._count("flows released", flows - len(stay))
             self._forgotten = self._forgotten[stay]
             self._met_ns = self._met_ns[stay]
@@ -119,8 +121,7 @@ class Joiner:
             self._forgotten = np.r_[self._forgotten, np.zeros(fresh, "i8")]
             self._met_ns = np.r_[self._met_ns, np.zeros(fresh, "i8")]
         for task in batch["tasks"]:
-            comm = bytes(task["comm"]).split(b"\0")[0].decode(errors="replace")
-            self.comms[int(task["pid"])] = comm
+            self.comms[int(task["pid"])] = name_of(task["comm"].tobytes())
         self._early = newest(self._early, batch["early_segments"])
         self._retransmits.add(batch["retransmits"])
         self._lower.add(batch["lower_transmits"])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_agent.join.flows import IPPROTO_TCP, Flows
+from latprof_agent.kernel_names import name_of
 
 Array = NDArray[Any]
 
@@ -75,7 +76,9 @@ class PathDevices:
     def _add(self, record: Any) -> None:
         passed = self._passed.setdefault(int(record["flow"]), {})
         if int(record["ifindex"]) not in passed:
-            device = Device(_text(record["name"]), _text(record["kind"]))
+            device = Device(
+                *(name_of(record[field].tobytes()) for field in Device._fields)
+            )
             one = _Passed(int(record["t_ns"]), bool(record["lower"]), device)
             passed[int(record["ifindex"])] = one
 
@@ -114,10 +117,6 @@ class PathDevices:
             }
             for (protocol, chain), n in order[:SHOWN]
         ]
-
-
-def _text(raw: Any) -> str:
-    return bytes(raw).split(b"\0")[0].decode(errors="replace")
 
 
 def last_devices(paths: list[dict[str, Any]], link: str = "") -> list[str]:

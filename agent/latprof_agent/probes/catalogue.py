@@ -7,6 +7,7 @@ hook in its BTF, then by loading the program: never by its version.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -23,19 +24,30 @@ ITERATOR = "iterator"
 Need = Literal[
     "always",
     "while watched UDP sockets send",
+    "while watched UDP sockets receive",
+    "where watched sockets use a queue or UDP",
     "where tasks are hidden",
     "with --pid, --comm or --cgroup, once",
     "with --pid or --comm",
     "with --pid",
+    "in watch and agent, once a second",
+    "in watch and agent, also between windows",
 ]
 ALWAYS: Need = "always"
 UDP_SENDS: Need = "while watched UDP sockets send"
+UDP_RECEIVES: Need = "while watched UDP sockets receive"
+QUEUES: Need = "where watched sockets use a queue or UDP"
 HIDDEN_TASKS: Need = "where tasks are hidden"
 OPEN_SOCKETS: Need = "with --pid, --comm or --cgroup, once"
 NEW_SOCKETS: Need = "with --pid or --comm"
 NEW_PROCESSES: Need = "with --pid"
+IDLE_EXCHANGES: Need = "in watch and agent, once a second"
+LOSSES: Need = "in watch and agent, also between windows"
 # What chooses the sockets of processes: only where a filter asks for it.
 BY_FILTER = frozenset({OPEN_SOCKETS, NEW_SOCKETS, NEW_PROCESSES})
+ON_DEMAND = BY_FILTER | {IDLE_EXCHANGES}
+# What is not worth its first messages: only live traffic is watched without it.
+LIVE_ONLY = frozenset({UDP_RECEIVES, QUEUES})
 
 
 @dataclass(frozen=True)
@@ -61,8 +73,8 @@ class Probe:
 
     def asked_for(self, protocols: tuple[str, ...], needs: frozenset[Need]) -> bool:
         """Whether a recording of these protocols, by a filter's needs, has it."""
-        by_filter = {way.need for way in self.ways} & BY_FILTER
-        return bool(set(protocols) & set(self.protocols)) and by_filter <= needs
+        on_demand = {way.need for way in self.ways} & ON_DEMAND
+        return bool(set(protocols) & set(self.protocols)) and on_demand <= needs
 
 
 BOTH, TCP, UDP = ("tcp", "udp"), ("tcp",), ("udp",)
@@ -108,7 +120,12 @@ PROBES = (
         ),
         "use Linux 6.3 or later, or a kernel that allows fentry",
     ),
-    Probe("queue", BOTH, (_tracepoint("on_queue", "net_dev_queue"),), "none known"),
+    Probe(
+        "queue",
+        BOTH,
+        (_tracepoint("on_queue", "net_dev_queue", need=QUEUES),),
+        "none known",
+    ),
     Probe("xmit", BOTH, (_tracepoint("on_xmit", "net_dev_start_xmit"),), "none known"),
     Probe(
         "drops before the driver (udp)",
@@ -153,7 +170,7 @@ PROBES = (
         "read (udp)",
         UDP,
         (
-            _tracepoint("on_receive_return", "sock_recv_length"),
+            _tracepoint("on_receive_return", "sock_recv_length", need=UDP_RECEIVES),
             _function("on_udp_consume", "skb_consume_udp"),
         ),
         "use Linux 6.3 or later, or a kernel that allows fentry",
@@ -212,6 +229,32 @@ PROBES = (
         "use Linux 6.10 or later",
     ),
     Probe(
+        "exchanges that are over (tcp)",
+        TCP,
+        (
+            Way(
+                ("on_stream_idle",),
+                ITERATOR,
+                ("bpf_sk_storage_map",),
+                need=IDLE_EXCHANGES,
+            ),
+        ),
+        "use Linux 5.9 or later",
+    ),
+    Probe(
+        "exchanges that are over (udp)",
+        UDP,
+        (
+            Way(
+                ("on_datagram_idle",),
+                ITERATOR,
+                ("bpf_map_elem",),
+                need=IDLE_EXCHANGES,
+            ),
+        ),
+        "use Linux 5.9 or later",
+    ),
+    Probe(
         "sockets that are open already",
         BOTH,
         (Way(("on_open_file",), ITERATOR, ("task_file",), need=OPEN_SOCKETS),),
@@ -253,6 +296,19 @@ class Capability:
     def as_dict(self) -> dict[str, Any]:
         """For run.json and `latprof probes --json`."""
         return asdict(self)
+
+
+def capability_sentence(found: Mapping[str, Any]) -> str:
+    """Say in one line what is offered of a quantity, of which `as_dict` told.
+
+    Examples
+    --------
+    >>> told = {"quantity": "xmit", "state": "partial", "reason": "no hook"}
+    >>> capability_sentence(told | {"remedy": "use Linux 6.16"})
+    'partial: xmit: no hook; use Linux 6.16'
+    """
+    why = "; ".join(filter(None, (found["reason"], found["remedy"])))
+    return f"{found['state']}: {found['quantity']}: {why}"
 
 
 SOURCE_WORDS = {
@@ -373,15 +429,18 @@ def proven_capabilities(
             return found  # no program is at fault: the load itself will say what
 
 
-def require_both_halves(found: list[Capability]) -> None:
+def require_both_halves(
+    found: list[Capability], needs: frozenset[Need] = BY_FILTER
+) -> None:
     """Raise CaptureError where no message could be seen to leave and to come.
 
-    Or where the sockets that a filter asks for cannot be told from others.
+    Or where the sockets that a filter with these needs asks for cannot be told from
+    others.
     """
     lacks = [c for c in found if c.state == "unavailable"]
     for what, missing in (
         ("follow messages", [c for c in lacks if c.quantity in ("xmit", "ready")]),
-        ("attach to processes", [c for c in lacks if c.need in BY_FILTER]),
+        ("attach to processes", [c for c in lacks if c.need in needs]),
     ):
         if missing:
             raise CaptureError(

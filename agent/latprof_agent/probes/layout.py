@@ -35,15 +35,32 @@ def dtype_of(types: btf.Btf, type_id: int) -> np.dtype[Any]:
     )
 
 
+# What programs saw that others are attached for.
+SIGNS = ("udp_sends", "udp_receives", "queues_used")
+
+
 @dataclass(frozen=True)
 class Layout:
     """What crosses from the probes of one object to user space."""
 
     rings: dict[str, np.dtype[Any]]
     flags: dict[str, int]
+    term_kinds: dict[str, int]
     options: np.dtype[Any]
     counters: dict[str, int]  # name -> offset in struct counters
     lost: dict[str, int]  # ring -> offset in the object's variables
+    signs: dict[str, int]  # variable that is not 0 -> offset among them
+    group: np.dtype[Any]
+    group_counts: np.dtype[Any]
+    group_limit: np.dtype[Any]
+    histogram: np.dtype[Any]
+    quantities: dict[str, int]
+    groupings: dict[str, int]
+    roles: dict[str, int]
+    drop: np.dtype[Any]
+    dropped: np.dtype[Any]
+    segments: np.dtype[Any]
+    drop_places: dict[str, int]
 
     def count(self, counters: bytes, variables: bytes) -> dict[str, int]:
         """Read what was counted from copies of both areas."""
@@ -67,18 +84,43 @@ def layout_of(path: Path = OBJECT) -> Layout:
             pointer = types.resolve(candidate.size_or_type)
             name = candidate.name.removesuffix(suffix)
             rings[name] = dtype_of(types, pointer.size_or_type)
-    options = next(
-        i
-        for i, found in enumerate(types.types)
-        if found.kind == btf.STRUCT and found.name == "options"
-    )
     return Layout(
         rings=rings,
         flags=dict(types.find(btf.ENUM, "record_flag").enumerators),
-        options=dtype_of(types, options),
+        term_kinds=dict(types.find(btf.ENUM, "term_kind").enumerators),
+        options=_struct(types, "options"),
         counters={
             member.name: member.offset // 8
             for member in types.find(btf.STRUCT, "counters").members
         },
         lost={ring: btf.variable_offset(elf, f"{ring}_lost") for ring in rings},
+        signs={sign: btf.variable_offset(elf, sign) for sign in SIGNS},
+        group=_struct(types, "group"),
+        group_counts=_struct(types, "group_counts"),
+        group_limit=_struct(types, "group_limit"),
+        histogram=_struct(types, "histogram"),
+        quantities=_labels(types, "quantity"),
+        groupings=_labels(types, "grouping", "BY_"),
+        roles=_labels(types, "group_role", "ROLE_"),
+        drop=_struct(types, "drop"),
+        dropped=_struct(types, "dropped"),
+        segments=_struct(types, "segments"),
+        drop_places=_labels(types, "drop_place", "DROP_"),
     )
+
+
+def _struct(types: btf.Btf, name: str) -> np.dtype[Any]:
+    found = next(
+        i
+        for i, candidate in enumerate(types.types)
+        if candidate.kind == btf.STRUCT and candidate.name == name
+    )
+    return dtype_of(types, found)
+
+
+def _labels(types: btf.Btf, enum: str, prefix: str = "") -> dict[str, int]:
+    """Names as users read them: BY_SERVICE is service."""
+    return {
+        name.removeprefix(prefix).lower(): value
+        for name, value in types.find(btf.ENUM, enum).enumerators
+    }

@@ -21,12 +21,12 @@ def first_line(error: OSError) -> str:
 def refusal(programs: Sequence[str], *, attach: bool = False, cgroup: int = -1) -> str:
     """Return why the kernel refuses these programs, or nothing.
 
-    Every filter is on, and no socket passes them.
+    No protocol is on, so that no socket is watched.
     """
     layout = layout_of()
     trial = _drain.Drain(str(OBJECT))
     try:
-        trial.set_options(b"\xff" * layout.options.itemsize)
+        trial.set_options(bytes(layout.options.itemsize))
         for program in programs:
             trial.enable(program)
         trial.load()

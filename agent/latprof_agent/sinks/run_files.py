@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -19,9 +19,15 @@ from latprof_agent.calling_user import User, calling_user
 from latprof_agent.errors import LatprofError, StoreError, remedy
 from latprof_agent.join import exchange_rows, message_rows
 from latprof_agent.sinks import round_trip_rows
-from latprof_agent.sinks.run_place import make_run_folder
+from latprof_agent.sinks.run_place import OPTION, make_run_folder
 from latprof_agent.sinks.trusted_folder import give
 
+# What a run has, by their columns.
+TABLES = {
+    "messages": message_rows.COLUMNS,
+    "round_trips": round_trip_rows.COLUMNS,
+    "exchanges": exchange_rows.COLUMNS,
+}
 # For run.json and summary.json, where the tables fill the disk.
 RESERVED_BYTES = 1 << 18
 # Of these the generator tells where its log cannot grow.
@@ -43,30 +49,32 @@ class RunFolder:
     """
 
     def __init__(
-        self, path: Path | None, name: str = "", user: User | None = None
+        self,
+        path: Path | None,
+        name: str = "",
+        user: User | None = None,
+        tables: Mapping[str, tuple[str, ...]] = TABLES,
+        option: str = OPTION,
     ) -> None:
         """Make `path`, or else one in runs/ of this name, or of date and time.
 
-        It and all in it is given to `user`, who is the calling one unless told.
+        It and all in it is given to `user`, who is the calling one unless told;
+        `option` is the one that names the folder.
         """
         self._user = user or calling_user()
-        self.path, self._folder = make_run_folder(path, name, self._user)
+        self.path, self._folder = make_run_folder(path, name, self._user, option)
         self._failed: StoreError | None = None
         self._unwritten: list[_Unwritten] = []
         self._logs: list[int] = []
         self._tables: dict[str, int] = {}
         try:
-            for table, columns in (
-                ("messages", message_rows.COLUMNS),
-                ("round_trips", round_trip_rows.COLUMNS),
-                ("exchanges", exchange_rows.COLUMNS),
-            ):
+            for table, columns in tables.items():
                 self._open_table(table, columns)
             os.posix_fallocate(self._nameless(), 0, RESERVED_BYTES)
         except OSError as error:
-            self._remove()
+            self.remove()
             why = os.strerror(error.errno or 0).lower()
-            what = remedy(error.errno, "use --out DIR with another folder")
+            what = remedy(error.errno, f"use {option} DIR with another folder")
             raise StoreError(f"cannot write {self.path}: {why}; {what}") from error
 
     @property
@@ -75,8 +83,8 @@ class RunFolder:
         self._failed = self._failed or self._removed()
         return self._failed
 
-    def _remove(self) -> None:
-        """Leave no folder in which nothing is told."""
+    def remove(self) -> None:
+        """Leave no folder in which nothing is told; instead of `close`."""
         for table in self._tables:
             with suppress(OSError):
                 os.unlink(f"{table}.csv", dir_fd=self._folder)
@@ -109,6 +117,10 @@ class RunFolder:
     def add_round_trips(self, rows: round_trip_rows.RoundTrips) -> None:
         """Append rows to round_trips.csv."""
         self._append(_Unwritten("round_trips", rows.columns(), len(rows)))
+
+    def add_histograms(self, rows: message_rows.Rows) -> None:
+        """Append rows to histograms.csv, where the folder has one."""
+        self._append(_Unwritten("histograms", rows.columns(), len(rows)))
 
     def _append(self, rows: _Unwritten) -> None:
         if not rows.length:

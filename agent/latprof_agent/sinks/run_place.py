@@ -13,36 +13,42 @@ from latprof_agent.calling_user import User
 from latprof_agent.errors import UsageError
 from latprof_agent.sinks.trusted_folder import FolderError, new_folder, open_folder
 
+OPTION = "--out"  # that names the folder, of `latprof run`
 DEFAULT_PARENT = Path("runs")
 LATEST = "latest"  # a link beside the run folders, to the newest
 
 
-def check_free(path: Path | None, user: User) -> None:
-    """Raise UsageError where no run folder could be made, before anything is done."""
+def check_free(path: Path | None, user: User, option: str = OPTION) -> None:
+    """Raise UsageError where no run folder could be made, before anything is done.
+
+    `option` is the one that names the folder.
+    """
     if path and os.path.lexists(path):
-        raise _exists(path)
+        raise _exists(path, option)
     wanted = path or DEFAULT_PARENT / "DATE-TIME"
-    above = _open(wanted, user, make=False)
+    above = _open(wanted, user, option, make=False)
     try:
         if not os.access(".", os.W_OK | os.X_OK, dir_fd=above):
             where = os.readlink(f"/proc/self/fd/{above}")  # noqa: PTH115
-            raise _cannot_make(wanted, f"{where} cannot be written")
+            raise _cannot_make(wanted, f"{where} cannot be written", option)
     finally:
         os.close(above)
 
 
-def make_run_folder(path: Path | None, name: str, user: User) -> tuple[Path, int]:
+def make_run_folder(
+    path: Path | None, name: str, user: User, option: str = OPTION
+) -> tuple[Path, int]:
     """Make `path`, or else a folder in runs/ of this name, or of date and time.
 
-    Returns its path and its descriptor.
+    Returns its path and its descriptor; raises as `check_free` does.
     """
     stem = DEFAULT_PARENT / (name or time.strftime("%Y%m%d-%H%M%S"))
     paths = [path] if path else [stem, *(Path(f"{stem}-{n}") for n in range(2, 1000))]
-    parent = _open(paths[0], user, make=True)
+    parent = _open(paths[0], user, option, make=True)
     try:
         for one in paths:
             try:
-                with _refusals_of(one):
+                with _refusals_of(one, option):
                     made = new_folder(one.name, user, parent)
             except FileExistsError:
                 continue
@@ -51,35 +57,35 @@ def make_run_folder(path: Path | None, name: str, user: User) -> tuple[Path, int
             return one, made
     finally:
         os.close(parent)
-    raise _exists(paths[-1])
+    raise _exists(paths[-1], option)
 
 
-def _open(wanted: Path, user: User, *, make: bool) -> int:
-    with _refusals_of(wanted):
+def _open(wanted: Path, user: User, option: str, *, make: bool) -> int:
+    with _refusals_of(wanted, option):
         return open_folder(wanted.parent, user, make=make)
 
 
 @contextmanager
-def _refusals_of(wanted: Path) -> Iterator[None]:
+def _refusals_of(wanted: Path, option: str) -> Iterator[None]:
     """Say why a folder cannot be made; that there is one is the caller's."""
     try:
         yield
     except FileExistsError:
         raise
     except FolderError as error:
-        raise _cannot_make(wanted, str(error)) from error
+        raise _cannot_make(wanted, str(error), option) from error
     except OSError as error:
         why = os.strerror(error.errno or 0).lower()
-        raise _cannot_make(wanted, why) from error
+        raise _cannot_make(wanted, why, option) from error
 
 
-def _exists(path: Path) -> UsageError:
-    return UsageError(f"--out: {path} exists already; name another folder")
+def _exists(path: Path, option: str) -> UsageError:
+    return UsageError(f"{option}: {path} exists already; name another folder")
 
 
-def _cannot_make(path: Path, why: str) -> UsageError:
+def _cannot_make(path: Path, why: str, option: str) -> UsageError:
     return UsageError(
-        f"cannot make run folder {path}: {why}; use --out DIR with another folder"
+        f"cannot make run folder {path}: {why}; use {option} DIR with another folder"
     )
 
 

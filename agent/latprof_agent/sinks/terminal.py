@@ -22,6 +22,8 @@ from latprof_analysis.text import counts, duration, percent, plural
 from latprof_analysis.ways import pairs_of
 from rich.console import Console
 
+from latprof_agent.probes.catalogue import capability_sentence
+
 
 def show_all(summary: dict[str, Any], console: Console) -> None:
     """Print everything; `first_screen.show_first` prints what matters first."""
@@ -101,11 +103,6 @@ def _show_cost(cost: dict[str, Any], console: Console) -> None:
 
 
 def _show_capability(capability: dict[str, Any], console: Console) -> None:
-    remedy = f"; {capability['remedy']}" if capability["remedy"] else ""
     missing = capability["state"] == "unavailable"
-    show_line(
-        console,
-        f"{capability['state']}: {capability['quantity']}: {capability['reason']}"
-        f"{remedy}",
-        "yellow" if missing else "dim",
-    )
+    text = capability_sentence(capability)
+    show_line(console, text, "yellow" if missing else "dim")

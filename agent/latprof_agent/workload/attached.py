@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import select
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from latprof_agent.errors import UsageError, WorkloadError
-from latprof_agent.probes.cgroup import cgroup2_mount
-from latprof_agent.probes.filter import COMM_BYTES, Filter
-from latprof_agent.process_table import stat_fields
-
-PROC = Path("/proc")
-HOST_PID_NAMESPACE = 0xEFFFFFFC  # its inode number, the same in every kernel
-PF_KTHREAD = 0x00200000
+from latprof_agent.errors import LatprofError, WorkloadError
+from latprof_agent.filters.places import find_cgroup, find_pid, inode_of
+from latprof_agent.filters.words import notices
+from latprof_agent.probes.filter import Filter
+from latprof_agent.process_table import comm_of
 
 
 @dataclass(frozen=True)
@@ -33,64 +27,41 @@ class Target:
 
     def notice(self) -> str:
         """What whoever waits should know: no process has such a name yet."""
-        if self.pids:
-            return ""
-        there = {_comm(int(p.name)) for p in PROC.glob("[0-9]*")} - {""}
-        missing = [c for c in self.comms if _cut(c) not in there]
-        if not missing:
-            return ""
-        near = difflib.get_close_matches(missing[0], there, n=3, cutoff=0.7)
-        nearest = f" (there is {', '.join(near)})" if near else ""
-        return f"no process is named {missing[0]} yet{nearest}; waiting for one"
+        told = notices(Filter(comms=self.comms)) if not self.pids else []
+        return next(iter(told), "")
 
 
 class Attached:
     """A target that was found to be there."""
 
     def __init__(self, target: Target) -> None:
-        """Find it; raises WorkloadError where it is not."""
+        """Find it; raises FilterError or WorkloadError where it is not."""
         self.target = target
         self._processes: list[int] = []
-        namespace = (PROC / "self/ns/pid").stat().st_ino
-        if target.pids and namespace != HOST_PID_NAMESPACE:
-            raise UsageError(
-                "--pid: latprof runs in a pid namespace of its own, where processes "
-                "have other numbers; use --comm, --cgroup or --port"
-            )
-        self._cgroup = _cgroup_id(target.cgroup) if target.cgroup else 0
+        groups = find_cgroup(target.cgroup) if target.cgroup else ()
+        self._cgroups = tuple(map(inode_of, groups))
         self.result: dict[str, Any] = {}
         try:
             names = [self._find(pid) for pid in target.pids]
-        except WorkloadError:
+        except LatprofError:
             self.close()
             raise
         self.title = _title(target, names)
 
     def _find(self, pid: int) -> str:
         """Keep hold of a process, so that its number is not another's; its name."""
-        owner, kernels = _owner_of(pid), _is_kernel_thread(pid)
-        if owner and owner != pid:
-            raise WorkloadError(
-                f"{pid} is a thread of process {owner}; use --pid {owner}"
-            )
-        if kernels:
-            raise WorkloadError(
-                f"pid {pid} is a thread of the kernel ({_comm(pid)}), which has no "
-                "sockets of its own; use --port"
-            )
+        find_pid(str(pid))
         try:
             self._processes.append(os.pidfd_open(pid))
         except ProcessLookupError as error:
-            raise WorkloadError(
-                f"there is no process with pid {pid}; `pidof NAME` tells one"
-            ) from error
-        return f"{_comm(pid)} (pid {pid})"
+            raise WorkloadError(f"process {pid} has just ended") from error
+        return f"{comm_of(pid)} (pid {pid})"
 
     def filter(self, protocols: tuple[str, ...]) -> Filter:
         """Its sockets."""
         return Filter(
             ports=self.target.ports,
-            cgroup=self._cgroup,
+            cgroups=self._cgroups,
             pids=self.target.pids,
             comms=self.target.comms,
             peers=True,
@@ -127,47 +98,6 @@ class Attached:
         """Let go of the processes."""
         while self._processes:
             os.close(self._processes.pop())
-
-
-def _cut(comm: str) -> str:
-    return comm.encode()[: COMM_BYTES - 1].decode(errors="replace")
-
-
-def _comm(pid: int) -> str:
-    with suppress(OSError):
-        return (PROC / str(pid) / "comm").read_text(errors="replace").strip()
-    return ""
-
-
-def _owner_of(thread: int) -> int:
-    """The process that has this thread; 0 there is no such thread."""
-    with suppress(OSError):
-        for line in (PROC / str(thread) / "status").read_text().splitlines():
-            if line.startswith("Tgid:"):
-                return int(line.split()[1])
-    return 0
-
-
-def _is_kernel_thread(pid: int) -> bool:
-    fields = stat_fields(pid)
-    return bool(fields and int(fields[6]) & PF_KTHREAD)
-
-
-def _cgroup_id(name: str) -> int:
-    """The kernel's number of a cgroup: by its path, or as systemd and docker tell."""
-    mount = cgroup2_mount()
-    if not mount:
-        raise WorkloadError(
-            "--cgroup: cgroup v2 is not mounted; use --pid, --comm or --port"
-        )
-    for path in (Path(name), mount / name.lstrip("/")):
-        found = path.resolve()
-        if found.is_relative_to(mount) and found.is_dir():
-            return found.stat().st_ino
-    groups = [str(p.relative_to(mount)) for p in mount.rglob("*/") if p.is_dir()]
-    near = difflib.get_close_matches(name.lstrip("/"), groups, n=1)
-    nearest = f"did you mean {near[0]}" if near else "systemd-cgls lists all"
-    raise WorkloadError(f"there is no cgroup {name} below {mount}; {nearest}")
 
 
 def _title(target: Target, names: list[str]) -> str:

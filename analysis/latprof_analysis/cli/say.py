@@ -27,3 +27,8 @@ def say_json(document: Any) -> None:
     """Print one JSON document on stdout: ASCII, so that nothing in it acts."""
     json.dump(document, sys.stdout, indent=2, allow_nan=False)
     print()
+
+
+def say_json_line(document: Any) -> None:
+    """Print one JSON document as a line, at once: for who reads them one by one."""
+    print(json.dumps(document, allow_nan=False, separators=(",", ":")), flush=True)

@@ -25,7 +25,6 @@ _MOST_DIGITS = 18  # more could not be held in 64 bits
 _NS_PER_SECOND = 10**9
 
 RING_BYTES = 1 << 12, 1 << 30
-_MOST_PORTS = 8
 
 
 def _refuse(what: str, text: str) -> argparse.ArgumentTypeError:
@@ -156,9 +155,5 @@ def ring_bytes(text: str) -> int:
     return value
 
 
-def ports(text: str) -> tuple[int, ...]:
-    """Read up to 8 ports, with commas between."""
-    found = listed(within(count, "1", "65535"))(text)
-    if len(found) > _MOST_PORTS:
-        raise _refuse(f"at most {_MOST_PORTS} ports", text)
-    return found
+port = within(count, "1", "65535")
+ports = listed(port)

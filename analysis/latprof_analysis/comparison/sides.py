@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from latprof_analysis.comparison.tables import PART_COLUMNS, STAGE_COLUMNS, Tables
 from latprof_analysis.comparison.worth import Floats
 from latprof_analysis.readers import Samples
+from latprof_analysis.readers.histograms import Histograms
 from latprof_analysis.readers.run_schema import undisturbed
 from latprof_analysis.scans.totals import WARMUP
 from latprof_analysis.study.ends import by_ends, level_of
@@ -27,6 +28,7 @@ STAGE_ORDER = (
     "rtt",
     "latency",
 )
+_OF_HISTOGRAMS = {"p50": 0.5, "p99": 0.99}
 # With more sizes than this they are put into classes by powers of two.
 _MOST_SIZES = 32
 
@@ -130,6 +132,7 @@ def _side(tables: Tables, classes: bool, level: int) -> Side:
         _add_round_trips(side, trips)
     elif tables.exchanges is not None and not tables.exchanges.empty:
         _add_exchanges(side, tables.exchanges)
+    _add_histograms(side, tables.histograms)
     return side
 
 
@@ -221,6 +224,16 @@ def _add_round_trips(side: Side, table: pd.DataFrame) -> None:
     for (protocol, _), at in _rows(rows, ["protocol", "run"]):
         trips = Trips(sent[at], lost[at], frozenset(sizes[at].tolist()))
         side.trips.setdefault(str(protocol), []).append(trips)
+
+
+def _add_histograms(side: Side, histograms: Histograms) -> None:
+    """Add percentiles of all traffic: exact, but nothing tells how they scatter."""
+    for (name, quantity), histogram in histograms.items():
+        group = Group(f"{name} {quantity}", "latency", -1)
+        for statistic, p in _OF_HISTOGRAMS.items():
+            value = histogram.quantile(p)
+            if value is not None:
+                side.figures[group, statistic] = [(value, histogram.count)]
 
 
 def _add_samples(side: Side, samples: Samples) -> None:

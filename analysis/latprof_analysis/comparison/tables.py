@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pandas as pd
 
 from latprof_analysis.exchange_parts import PARTS
 from latprof_analysis.readers import Samples, expand, read, read_runs
+from latprof_analysis.readers.histograms import Histograms, read_histograms
 from latprof_analysis.readers.paths import is_run_folder
 from latprof_analysis.readers.result import joined, shown
 from latprof_analysis.stages import PROBE_STATISTICS, STAGES
@@ -27,7 +28,10 @@ _BACKEND = "backend"
 
 @dataclass(frozen=True)
 class Tables:
-    """One side as its reader gave it: tables of run folders, or samples."""
+    """One side as its reader gave it: tables of run folders, or samples.
+
+    `histograms` are of all runs of the side together.
+    """
 
     name: str
     messages: pd.DataFrame | None
@@ -36,6 +40,7 @@ class Tables:
     samples: Samples | None
     documents: dict[str, dict[str, Any]]
     notes: list[str]
+    histograms: Histograms = field(default_factory=dict)
 
 
 def read_tables(
@@ -84,7 +89,8 @@ def _read(argument: str, name: str, **columns: str | None) -> Tables:
         runs = read_runs(paths, columns=_COLUMNS)
         notes = _notes(runs.notes, runs.skipped_rows)
         tables = runs.messages, runs.round_trips, runs.exchanges
-        return Tables(name, *tables, None, runs.documents, notes)
+        found = read_histograms(paths, notes)
+        return Tables(name, *tables, None, runs.documents, notes, found)
     samples = read(paths, **columns)
     notes = _notes(samples.meta.get("notes", []), samples.skipped_rows)
     documents = samples.meta.get("runs", {})

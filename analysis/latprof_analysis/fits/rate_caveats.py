@@ -17,7 +17,7 @@ _COPY_NS_PER_BYTE = 1.7
 _STAGES_MISS = 1.1
 _HIDES = 0.01
 # Where hosts may do more of a slope than this, it is theirs more than a link's.
-_MOST_OF_HOSTS = 1 / 3
+MOST_OF_HOSTS = 1 / 3
 _MOST_RESENT = 0.03
 # A sender's first window lets ten packets by at once.
 _PACED_PACKETS = 10
@@ -133,7 +133,7 @@ def with_hosts(fit: Fit, measured_ns: float) -> Fit:
     if bandwidth is None or fit.host_share is None:
         return fit
     slope_ns = 8 * NS_PER_SECOND / bandwidth.value
-    if _STAGES_MISS * measured_ns > _MOST_OF_HOSTS * slope_ns:
+    if _STAGES_MISS * measured_ns > MOST_OF_HOSTS * slope_ns:
         bare = without_rate(fit)
         caveats = (*bare.caveats, hosts_hide(slope_ns))
         return replace(bare, host_limited=True, caveats=caveats)

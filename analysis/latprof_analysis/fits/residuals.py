@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_analysis.fits.rounds import Floats, LowDelays
+from latprof_analysis.fits.tails import chi_square_tail
 
 _FEWEST_SIGNS = 10  # in both kinds: below, the normal law of runs is rough
 
@@ -101,6 +102,4 @@ def runs_test(left: Floats) -> tuple[int, float | None]:
 def _lack_of_fit(left: Floats, noise_ns: Floats) -> float | None:
     if left.size < 3 or (noise_ns <= 0).any():
         return None
-    from scipy.special import chdtrc  # slow to import, and needed for this only
-
-    return float(chdtrc(left.size - 2, float(np.sum((left / noise_ns) ** 2))))
+    return chi_square_tail(left.size - 2, float(np.sum((left / noise_ns) ** 2)))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_analysis.fits.fit_result import Estimate
+from latprof_analysis.fits.tails import student_quantile
 from latprof_analysis.text import NS_PER_SECOND
 
 Floats = NDArray[np.float64]
@@ -62,11 +63,8 @@ class Scale:
         >>> found.value, round(found.low, 1), round(found.high, 1)
         (5.0, 3.0, 7.0)
         """
-        from scipy.special import stdtrit  # slow to import, and needed for this only
-
         value = float(draws[0])
-        finite = min(freedom, 1e9)
-        times = float(stdtrit(finite, (1 + self.confidence) / 2))
+        times = student_quantile(freedom, (1 + self.confidence) / 2)
         half = times * float(draws[1:].std())
         low, high = value - half, value + half
         return Estimate(value * unit, low * unit, high * unit, self.n)

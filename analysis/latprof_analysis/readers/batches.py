@@ -180,7 +180,7 @@ def read_batches(
 
     Parameters
     ----------
-    table : {'messages', 'round_trips', 'exchanges'}
+    table : {'messages', 'round_trips', 'exchanges', 'histograms'}
     columns : collection of str, optional
         Limits what is read.
 

@@ -41,7 +41,7 @@ def blanks(length: int, kind: str) -> Any:
         none = pd.Index([], dtype="str")
         return pd.Categorical.from_codes(np.full(length, -1, np.int8), categories=none)
     if kind == "count":
-        return pd.array([pd.NA] * length, dtype="Int64")
+        return pd.arrays.IntegerArray(np.zeros(length, "i8"), np.ones(length, bool))
     return np.full(length, np.nan)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from latprof_analysis.readers.result import ReadError
 
 TABLES = ("messages", "round_trips", "exchanges")
+HISTOGRAM_TABLE = "histograms"
 TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
 
 

@@ -25,7 +25,7 @@ class Piece:
     Attributes
     ----------
     path : Path
-    table : {'messages', 'round_trips', 'exchanges'}
+    table : {'messages', 'round_trips', 'exchanges', 'histograms'}
     begin, end : int
         Bytes of a CSV (the first piece has the header, too), else row groups.
     parquet : bool

@@ -161,10 +161,8 @@ def samples_frame(length: int, source: Any, **columns: Any) -> pd.DataFrame:
         else source
     )
     index = pd.RangeIndex(length)
-    frame = pd.DataFrame(index=index)
-    for name in FRAME_COLUMNS:
-        frame[name] = _column(name, given[name], index)
-    return frame
+    columns = {name: _column(name, given[name], index) for name in FRAME_COLUMNS}
+    return pd.DataFrame(columns, index=index)
 
 
 def _column(name: str, values: Any, index: pd.RangeIndex) -> pd.Series[Any]:

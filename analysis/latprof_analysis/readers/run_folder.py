@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from latprof_analysis.readers import parquet
-from latprof_analysis.readers.paths import TABLES, expand, text_of
+from latprof_analysis.readers.paths import HISTOGRAM_TABLE, TABLES, expand, text_of
 from latprof_analysis.readers.result import (
     BadRow,
     Samples,
@@ -25,7 +25,12 @@ from latprof_analysis.readers.result import (
     samples_frame,
 )
 from latprof_analysis.readers.run_documents import read_documents
-from latprof_analysis.readers.run_schema import EXCHANGES, MESSAGES, ROUND_TRIPS
+from latprof_analysis.readers.run_schema import (
+    EXCHANGES,
+    HISTOGRAMS,
+    MESSAGES,
+    ROUND_TRIPS,
+)
 from latprof_analysis.readers.schema import Schema
 from latprof_analysis.readers.table import Table, read_table
 
@@ -36,6 +41,8 @@ RTT = (
 END_TO_END = "end to end, from the message made (or sent) to read"
 RESPONSE = "response, first send of the request to last byte of the reply read"
 SCHEMAS = dict(zip(TABLES, (MESSAGES, ROUND_TRIPS, EXCHANGES), strict=True))
+# Not of single messages: `histograms` reads it.
+SCHEMAS[HISTOGRAM_TABLE] = HISTOGRAMS
 
 
 @dataclass
@@ -78,6 +85,10 @@ class Runs:
             timed, latency = _messages(self.messages), END_TO_END
         if timed.empty and len(self.exchanges):
             timed, latency = _exchanges(self.exchanges), RESPONSE
+        return self.samples_of(timed, latency)
+
+    def samples_of(self, timed: pd.DataFrame, latency: str) -> Samples:
+        """Return rows that were timed, with all else that was read."""
         meta = {"latency": latency, "notes": self.notes, "runs": self.documents}
         return Samples(timed, self.skipped, self.skipped_rows, "run", meta)
 
@@ -102,12 +113,12 @@ def read_runs(
     """
     folders = expand(paths)
     names = run_names(folders)
-    parts: dict[str, list[pd.DataFrame]] = {table: [] for table in SCHEMAS}
+    parts: dict[str, list[pd.DataFrame]] = {table: [] for table in TABLES}
     runs = Runs.empty()
     for folder, name in zip(folders, names, strict=True):
         runs.documents[name] = read_documents(folder, name, runs.notes)
-        for table, schema in SCHEMAS.items():
-            read = _table(folder, table, schema, columns)
+        for table in TABLES:
+            read = _table(folder, table, SCHEMAS[table], columns)
             _note(runs, name, table, read)
             parts[table].append(_with_run(read.frame, name))
     for table, frames in parts.items():
@@ -218,14 +229,13 @@ def read_exchanges(path: Path) -> Samples:
 
 
 def _alone(path: Path, table: str) -> Samples:
+    timed, latency = {
+        "messages": (_messages, END_TO_END),
+        "round_trips": (_round_trips, RTT),
+        "exchanges": (_exchanges, RESPONSE),
+    }[table]
+    reader = parquet.read_parquet if parquet.is_parquet(path) else read_table
+    read = reader(path, SCHEMAS[table])
     runs = Runs.empty()
-    for name, schema in SCHEMAS.items():
-        if name != table:
-            read = Table.empty(path, schema, None)
-        elif parquet.is_parquet(path):
-            read = parquet.read_parquet(path, schema)
-        else:
-            read = read_table(path, schema)
-        _note(runs, path.name, name, read)
-        setattr(runs, name, _with_run(read.frame, text_of(path)))
-    return runs.samples()
+    _note(runs, path.name, table, read)
+    return runs.samples_of(timed(_with_run(read.frame, text_of(path))), latency)

@@ -1,4 +1,4 @@
-"""The columns of a run folder's messages.csv, round_trips.csv and exchanges.csv.
+"""The columns of a run folder's tables: messages, round trips, exchanges, histograms.
 
 Times are nanoseconds; stamps are CLOCK_MONOTONIC of the host that ran.
 """
@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from latprof_analysis.coarse_histogram import edges_ns
 from latprof_analysis.readers.schema import Column, Schema, Wrong
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAGES, STAMPS
 
@@ -186,6 +187,50 @@ EXCHANGES = Schema(
         ),
         _count(PROBE_STATISTICS, "1 if it met the measuring of latprof's own cost"),
     ),
+    ends_whole=True,
+    guarded=True,
+)
+
+
+# So many of a bucket's values may be added up 32,000 times.
+_MOST_OF_A_BUCKET = 2**48
+
+
+def _no_bucket(frame: pd.DataFrame) -> list[Wrong]:
+    low, count = (_whole_numbers(frame, name) for name in ("bucket_low_ns", "count"))
+    edges = edges_ns()[:-1]
+    at = np.minimum(np.searchsorted(edges, low), edges.size - 1)
+    bad, many = edges[at] != low, count > _MOST_OF_A_BUCKET
+    found: list[Wrong] = []
+    if bad.any():
+        found.append((bad, lambda i: f"no bucket begins at {low[i]} ns"))
+    if many.any():
+        found.append((many, lambda i: f"count must be less than 2**48, got {count[i]}"))
+    return found
+
+
+# Of all traffic, where messages and exchanges are a sample: `latprof watch --record`.
+# One row for each bucket that holds something, of each group, quantity and interval.
+HISTOGRAMS = Schema(
+    (
+        _text("protocol", "tcp or udp; each of these: blank if not told apart by it"),
+        _text("role", "of this host's end: client or server"),
+        _text("service", "port of the server's end, or other"),
+        _text("cgroup", "path of this host's end's control group"),
+        _text("comm", "name of this host's end's process"),
+        _text("remote", "subnet of the other end"),
+        _text("interface", "that it went by"),
+        _text("quantity", "a stage of messages, or what else was timed", needed=True),
+        _count("begin_ns", "when the interval began"),
+        _count("end_ns", "when it ended"),
+        _count("bucket_low_ns", "durations from this on", needed=True),
+        _count("bucket_high_ns", "to below this; blank: whatever is longer"),
+        _count("count", "how many there were", needed=True),
+        _count("sum_ns", "of all in the interval; in the row of its lowest bucket"),
+        _count("unmeasured", "of all: how many stand for pauses; in that row, too"),
+    ),
+    check=_no_bucket,
+    checked=("bucket_low_ns", "count"),
     ends_whole=True,
     guarded=True,
 )

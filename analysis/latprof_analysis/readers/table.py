@@ -105,12 +105,14 @@ def completed(
     Raises ReadError if most rows were wrong.
     """
     skipped.check(len(frame))
-    for column in schema.columns:
-        if column.name not in frame and (columns is None or column.name in columns):
-            frame[column.name] = cells.blanks(len(frame), column.kind)
-    known = [column.name for column in schema.columns]
     # in the schema's order; frame[...] would copy
-    ordered = {name: frame[name] for name in known if name in frame}
+    ordered = {}
+    for column in schema.columns:
+        if column.name in frame:
+            ordered[column.name] = frame[column.name].array
+        elif columns is None or column.name in columns:
+            ordered[column.name] = cells.blanks(len(frame), column.kind)
+    known = {column.name for column in schema.columns}
     ignored = [name for name in names if name not in known]
     return Table(pd.DataFrame(ordered, copy=False), skipped, ignored)
 

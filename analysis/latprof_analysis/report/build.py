@@ -36,6 +36,7 @@ from latprof_analysis.report.stage_figures import by_percentile, by_size
 from latprof_analysis.report.stage_table import stage_table
 from latprof_analysis.report.tail_figures import ccdf_figure, pieces_figure
 from latprof_analysis.report.time_figures import time_figure
+from latprof_analysis.report.traffic_parts import traffic_parts
 from latprof_analysis.report.words import number
 from latprof_analysis.run_setup import packets_of
 from latprof_analysis.study import Study
@@ -53,6 +54,7 @@ def build_report(study: Study, title: str) -> Report:
     kinds = dict(whole_messages(study.messages))
     drawn = dict(list(kinds.items())[:_MOST_KINDS])
     sections = [
+        Section("traffic", "All traffic", traffic_parts(document)),
         *exchange_sections(study),
         *_message_sections(study, drawn),
         Section("loss", "Loss by place", _losses(document)),

@@ -33,7 +33,7 @@ class Study:
     document : dict
         For JSON. Of run folders it has the keys of a run's summary.json (``exchanges``,
         ``kinds``, ``round_trips``, ``fit``, ``one_way``, ``slowest``, ``warnings``)
-        and more.
+        and more: ``histograms``, of all traffic that was watched, by group.
     messages, round_trips : DataFrame
         Columns of `readers.run_schema` and ``run``; empty where there are none. Of
         large runs they are thinned evenly: ``document["thinned"]``.

@@ -14,6 +14,7 @@ from latprof_analysis.scans.scan_part import rows_of
 from latprof_analysis.study import Study
 from latprof_analysis.study.ends import by_ends, by_ways
 from latprof_analysis.study.group_intervals import kinds_with_intervals
+from latprof_analysis.study.histograms import histogram_figures, sampled_notes
 from latprof_analysis.study.messages import message_figures
 from latprof_analysis.study.round_trips import trip_figures
 
@@ -48,7 +49,7 @@ def study_runs(
         by_ends(rows, scan.messages.level)
         for rows in (scan.message_rows, scan.stretch_rows, scan.slow_rows)
     )
-    notes = list(scan.notes)
+    notes = [*scan.notes, *sampled_notes(scan.documents)]
     setups = _setups(scan, notes)
     setup, differences = common_setup(setups)
     one_thing = not any(d.startswith(_FOR_A_FIT) for d in differences)
@@ -69,6 +70,7 @@ def study_runs(
         "round_trips": trips,
         "fit": next((t["fit"] for t in trips.values() if t["fit"]), None),
         "slowest": scan.messages.slowest,
+        "histograms": histogram_figures(paths, notes),
         "warmup_messages": scan.messages.warmup,
         "warmup_exchanges": scan.exchanges.warmup,
         "missing_stamps": {k: v for k, v in scan.messages.missing.items() if v},

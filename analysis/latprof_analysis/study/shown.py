@@ -21,6 +21,7 @@ from latprof_analysis.show import (
     slowest_sentence,
 )
 from latprof_analysis.show_exchanges import exchange_sentences, show_exchange_tables
+from latprof_analysis.study.histograms import show_histograms
 from latprof_analysis.study.shown_groups import show_order, show_tails
 from latprof_analysis.study.shown_samples import show_samples
 from latprof_analysis.text import (
@@ -34,6 +35,7 @@ from latprof_analysis.text import (
 )
 from latprof_analysis.ways import unseen_ends
 
+_LATENCIES = ("histograms", "kinds", "round_trips", "exchanges")
 _TOLD = 5  # wrong rows, and change points, one by one
 
 
@@ -63,6 +65,7 @@ def _show_runs(document: dict[str, Any], console: Console, everything: bool) -> 
         show_line(console, setup_sentence(document))
     for sentence in (*exchange_sentences(document), *answers(document)):
         show_line(console, sentence, "bold")
+    show_histograms(document, console, everything=everything)
     show_exchange_tables(document, console)
     for kind, figures in document["kinds"].items():
         show_stages(kind, figures, console)
@@ -70,7 +73,7 @@ def _show_runs(document: dict[str, Any], console: Console, everything: bool) -> 
             _show_parts(kind, figures, console)
     for protocol, figures in document["round_trips"].items():
         show_round_trips(protocol, figures, console)
-    if not any(document[key] for key in ("kinds", "round_trips", "exchanges")):
+    if not any(document[key] for key in _LATENCIES):
         show_line(console, "no latencies in it")
         return
     show_line(console, FEW, "dim")

@@ -1,0 +1,159 @@
+"""`latprof agent`: live traffic all the time, for Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from latprof_analysis.cli.say import say, say_error
+
+from latprof_agent.cli.filter_options import add_filter_options
+from latprof_agent.cli.grouping_options import add_grouping_options
+from latprof_agent.cli.overhead_options import add_overhead_options
+from latprof_agent.cli.root import require_root
+
+if TYPE_CHECKING:
+    from latprof_agent.config import Config
+    from latprof_agent.service import Monitor
+
+TEXT = """\
+Measure live traffic all the time, and serve it to Prometheus at /metrics. Starts as
+root, and becomes a user with the few capabilities that probes need. Without options
+it watches all traffic of the host, tells it apart by service, and listens on
+127.0.0.1:9989.
+"""
+EPILOG = """\
+The configuration is TOML; what the command line says wins over it. Its keys, all of
+which may be missing:
+  listen = "127.0.0.1:9989"       # [::1]:9989; :9989 is all addresses
+  user = "latprof"                # whom to run as
+  max_overhead = "2%"
+  by = ["service"]
+  [filter]                        # what is watched: keys as the options have names
+  port = [80, 443]
+  not = { comm = "curl" }
+  [buckets]                       # classic ones; native ones are all there
+  stages = ["10us", "100us", "1ms", "10ms"]
+  others = ["100us", "1ms", "10ms", "100ms"]
+  [tls]
+  certificate = "/etc/latprof/agent.crt"
+  key = "/etc/latprof/agent.key"
+  [users]                         # basic auth, for / and /metrics
+  prometheus = "$scrypt$ln=14,..."  # by latprof agent --hash-password
+
+Signals: SIGHUP reads it again, and goes on as before where it is wrong; listen, user
+and max_overhead wait for the next start; with another by all counts begin anew.
+SIGTERM and Ctrl-C end.
+
+examples:
+  latprof agent
+  latprof agent --listen :9989 --by service,remote
+  latprof agent --not remote=10.0.0.0/8 --protocol tcp
+  latprof agent --config agent.toml --check-config
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of this subcommand."""
+    parser.description = TEXT
+    parser.epilog = EPILOG
+    parser.add_argument("--config", type=Path, metavar="FILE", help="read it first")
+    parser.add_argument(
+        "--listen",
+        metavar="ADDRESS:PORT",
+        help="where to serve (default: 127.0.0.1:9989)",
+    )
+    add_grouping_options(parser)
+    add_filter_options(parser)
+    add_overhead_options(parser, default=None)
+    parser.add_argument(
+        "--user",
+        metavar="USER",
+        help="run as this user (default: latprof, or a number that is nobody's)",
+    )
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument(
+        "--check-config",
+        action="store_true",
+        help="say whether the configuration is right, and end",
+    )
+    other.add_argument(
+        "--hash-password",
+        action="store_true",
+        help="read a password, print its hash for the configuration, and end",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until a signal."""
+    # as SIGTERM: in an import it would be told as that import's failure
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if options.hash_password:
+        return _hash_password()
+    config = _config(options)
+    if options.check_config:
+        say("the configuration is right")
+        return 0
+    from latprof_agent import privileges
+    from latprof_agent.service import serve
+
+    if not privileges.sufficient():
+        require_root("agent")
+    serve(config, lambda: _config(options), _monitor, say_error)
+    return 0
+
+
+def _config(options: argparse.Namespace) -> Config:
+    from latprof_agent.config import read_config
+
+    return read_config(options.config, _given(options))
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """What the command line says, by the names of the configuration's fields."""
+    from latprof_agent.cli.filter_options import filter_of
+    from latprof_agent.config import address
+    from latprof_agent.errors import UsageError
+
+    given = {name: vars(options)[name] for name in ("user", "max_overhead", "by")}
+    if options.filter_words:
+        given["watched"] = replace(filter_of(options), older=True)
+    try:
+        given["listen"] = address(options.listen) if options.listen else None
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"--listen {error}; see latprof agent --help") from error
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _monitor(config: Config, switch_on: Callable[[], int]) -> Monitor:
+    from latprof_agent.monitor import monitor
+
+    return monitor.Monitor(
+        config.watched,
+        config.by,
+        max_overhead=config.max_overhead,
+        switch_on=switch_on,
+    )
+
+
+def _hash_password() -> int:
+    from getpass import getpass
+
+    from latprof_agent.errors import UsageError
+    from latprof_agent.web.passwords import PasswordHash
+
+    if sys.stdin.isatty():
+        password = getpass("password: ")
+        if getpass("again: ") != password:
+            raise UsageError("the passwords must be the same; try again")
+    else:
+        password = sys.stdin.readline().rstrip("\n")
+    if not password:
+        raise UsageError("the password must not be empty; give it on standard input")
+    say(str(PasswordHash.of(password)))
+    return 0

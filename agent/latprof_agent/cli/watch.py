@@ -1,0 +1,215 @@
+"""`latprof watch`: where messages of what runs already spend their time, live."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from latprof_analysis.cli import units
+from latprof_analysis.cli.say import say
+
+from latprof_agent.calling_user import calling_user
+from latprof_agent.cli.filter_options import add_filter_options
+from latprof_agent.cli.grouping_options import add_grouping_options, next_grouping
+from latprof_agent.cli.overhead_options import DEFAULT_OVERHEAD, add_overhead_options
+from latprof_agent.cli.root import require_root
+from latprof_agent.interrupts import Interrupt
+
+if TYPE_CHECKING:
+    from latprof_agent.live.loop import Asking, Taker
+    from latprof_agent.live.recording import Recording, Sampling
+    from latprof_agent.live.shown import Watched, Window
+    from latprof_agent.monitor.producer import Producer
+    from latprof_agent.probes.filter import Filter
+    from latprof_agent.probes.grouping import Grouping
+
+    class Monitor(Producer, Sampling, Protocol):
+        """What is needed of `monitor.Monitor`."""
+
+        notice: Callable[[str], None]
+
+    Make = Callable[[Filter, Grouping, float], Monitor]
+
+
+TEXT = """\
+Show live where messages of the applications on this host wait, what the network's
+own RTT is, and what is lost where. Sends nothing, and changes nothing.
+"""
+EPILOG = """\
+examples:
+  latprof watch                       # ? shows the keys, q or Ctrl-C ends
+  latprof watch --once                # one interval as plain lines
+  latprof watch --port 6379 --not comm=redis-benchmark
+  latprof watch --by comm,remote --interval 5s
+  latprof watch --json --duration 10s
+  latprof watch --record live --duration 10s
+
+A pipe, or a terminal that cannot move its cursor (TERM=dumb), gets one block of
+lines for each interval. NO_COLOR is heeded. Exit status: 0 done (also after
+Ctrl-C), 1 failed, 2 wrong usage.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of this subcommand."""
+    parser.description = TEXT
+    parser.epilog = EPILOG
+    add_grouping_options(parser)
+    parser.add_argument(
+        "--interval",
+        type=units.within(units.duration_seconds, "100ms", "1h"),
+        default=2.0,
+        metavar="SECONDS",
+        help="of each table, block or document (default: 2)",
+    )
+    add_overhead_options(parser, DEFAULT_OVERHEAD)
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
+        "--duration",
+        type=units.within(units.duration_seconds, "100ms", "10000h"),
+        metavar="SECONDS",
+        help="end after this time (default: until q or Ctrl-C)",
+    )
+    length.add_argument(
+        "--once", action="store_true", help="one interval as plain lines, then end"
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON document a line for each interval, with the keys of "
+        "summary.json",
+    )
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="DIR",
+        help="write a run folder for analyze, compare and report, too: histograms of "
+        "all traffic by minute, messages and exchanges of a sample",
+    )
+    add_filter_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Watch until it is enough."""
+    require_root("watch")
+    return watch(options, _monitor)
+
+
+def _monitor(watched: Filter, by: Grouping, most: float) -> Monitor:
+    from latprof_agent.monitor import monitor
+
+    return monitor.Monitor(watched, by, max_overhead=most)
+
+
+def watch(options: argparse.Namespace, make: Make) -> int:
+    """Do it with what `make` makes, which measures."""
+    interrupt = Interrupt()
+    with interrupt.caught():  # a signal in an import would be told as its failure
+        from latprof_agent.live.ending import ending_sentence
+
+        last = _follow(options, make, interrupt)
+    if last:
+        say(ending_sentence(last), sys.stderr if options.json else None)
+    return 0
+
+
+def _follow(
+    options: argparse.Namespace, make: Make, interrupt: Interrupt
+) -> Window | None:
+    """Watch until it is enough; returns the last interval."""
+    from latprof_agent.cli.filter_options import filter_of
+    from latprof_agent.live.loop import Loop
+    from latprof_agent.live.shown import Watched
+    from latprof_agent.probes.grouping import Grouping
+
+    with ExitStack() as stack:
+        wanted = replace(filter_of(options), older=True)
+        watched = Watched(options.by or Grouping(), str(wanted))
+        taker, asking = _output(options, watched, stack)
+        producer = make(wanted, watched.grouping, options.max_overhead)
+        stack.callback(producer.close)
+        producer.notice = asking.tell
+        recording = _recording(options.record, producer)
+        loop = Loop(
+            producer,
+            watched,
+            # first what keeps: the output's reader may be gone
+            [*filter(None, [recording]), taker],
+            asking,
+            interval_seconds=options.interval,
+            duration_seconds=options.duration or math.inf,
+            most_windows=1 if options.once else math.inf,
+            read_filter=_read_filter,
+            read_grouping=next_grouping,
+        )
+        with _kept(recording, producer):
+            producer.start()
+            try:
+                loop.run(interrupt)
+            finally:
+                producer.stop()
+    return loop.last
+
+
+def _recording(path: Path | None, producer: Monitor) -> Recording | None:
+    """Make the folder before anything is loaded."""
+    if not path:
+        return None
+    from latprof_agent.live.recording import Recording
+    from latprof_agent.sinks.live_folder import LiveFolder
+
+    return Recording(LiveFolder(path, calling_user()), producer, tuple(sys.argv[1:]))
+
+
+@contextmanager
+def _kept(recording: Recording | None, producer: Producer) -> Iterator[None]:
+    """Leave a run folder that is whole, or none, however the block ends."""
+    failure: BaseException | None = None
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # whoever reads our output has seen enough
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        if recording and recording.begun:
+            recording.finish(producer.totals(), failure)
+        elif recording:
+            recording.discard()
+
+
+def _read_filter(text: str) -> Filter:
+    from latprof_agent.cli.filter_options import parse_filter
+
+    return replace(parse_filter(text), older=True)
+
+
+def _output(
+    options: argparse.Namespace, watched: Watched, stack: ExitStack
+) -> tuple[Taker, Asking]:
+    """Choose what becomes of windows: a live view only where there is a terminal."""
+    from latprof_agent.live.loop import Silent
+
+    if options.json:
+        from latprof_agent.live.document import Documents
+
+        return Documents(), Silent()
+    dumb = os.environ.get("TERM", "dumb").lower() in ("dumb", "unknown")
+    if options.once or dumb or not sys.stdout.isatty():
+        from latprof_agent.live.plain import Blocks
+
+        return Blocks(), Silent()
+    from latprof_agent.live.screen import Screen
+    from latprof_agent.live.view import LiveView
+
+    view = LiveView(Screen(), watched)
+    stack.enter_context(view.open())
+    return view, view

@@ -1,0 +1,237 @@
+"""The agent's configuration: a file of TOML, over which the command line wins.
+
+Every key is known, or refused with its path; every value is read as on the command
+line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from latprof_analysis.cli import units
+from latprof_analysis.cli.program import did_you_mean
+
+from latprof_agent.cli.filter_options import filter_of_table
+from latprof_agent.cli.grouping_options import grouping_of
+from latprof_agent.cli.overhead_options import DEFAULT_OVERHEAD, overhead
+from latprof_agent.errors import UsageError, remedy
+from latprof_agent.probes.filter import Filter
+from latprof_agent.probes.grouping import Grouping
+from latprof_agent.sinks.metrics.buckets import ClassicBuckets
+from latprof_agent.sinks.metrics.families import DEFAULT_EDGES, EdgeSets
+from latprof_agent.web.passwords import PasswordHash
+
+DEFAULT_PORT = 9989
+ALL = "::"  # addresses of this host, those of IPv4 included
+_MOST_BUCKETS = 100
+
+_T = TypeVar("_T")
+
+
+class Address(NamedTuple):
+    """Where to listen; port 0 is any that is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def address(text: str) -> Address:
+    """Read 127.0.0.1:9989, [::1]:9989, or :9989 for all addresses."""
+    host, colon, port = text.strip().rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    bracketed = host == f"[{bare}]"
+    wrong = not colon or not port.isdecimal() or len(port) > 5 or int(port) > 65535
+    if wrong or bracketed != (":" in bare):
+        raise argparse.ArgumentTypeError(
+            f"must be like 127.0.0.1:{DEFAULT_PORT}, [::1]:{DEFAULT_PORT} or "
+            f":{DEFAULT_PORT}, got {text!r}"
+        )
+    return Address(bare or ALL, int(port))
+
+
+LOOPBACK = Address("127.0.0.1", DEFAULT_PORT)
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files of the server's certificate and its key."""
+
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that can be configured; the first three need a restart."""
+
+    listen: Address = LOOPBACK
+    user: str | None = None
+    max_overhead: float = DEFAULT_OVERHEAD
+    by: Grouping = field(default_factory=Grouping)
+    watched: Filter = field(default_factory=lambda: Filter(older=True))
+    edges: EdgeSets = DEFAULT_EDGES
+    tls: Tls | None = None
+    users: Mapping[str, PasswordHash] = field(default_factory=dict)
+
+    def fixed_in(self, later: Config) -> tuple[Config, list[str]]:
+        """Give a later configuration without what needs a restart, and what that is."""
+        fixed = [f.name for f in fields(self)[:3]]
+        kept = {name: getattr(self, name) for name in fixed}
+        changed = [name for name in fixed if getattr(later, name) != kept[name]]
+        return replace(later, **kept), changed
+
+
+class _Table:
+    """A table of the file, whose keys are taken one by one."""
+
+    def __init__(self, file: Path, entries: Mapping[str, Any], path: str = "") -> None:
+        self._file = file
+        self._path = path
+        self._entries = dict(entries)
+        self._known: list[str] = []
+
+    def take(self, key: str, read: Callable[[Any], _T]) -> _T | None:
+        """Read a value and take it out; None where there is none."""
+        self._known.append(key)
+        if key not in self._entries:
+            return None
+        try:
+            return read(self._entries.pop(key))
+        except (argparse.ArgumentTypeError, ValueError) as error:
+            raise self.refusal(key, str(error)) from error
+
+    def table(self, key: str) -> _Table:
+        """Take a table out of this one; an empty one where there is none."""
+        entries = self.take(key, _table) or {}
+        return _Table(self._file, entries, f"{self._path}{key}.")
+
+    def names(self) -> list[str]:
+        """Name what is there."""
+        return list(self._entries)
+
+    def end(self) -> None:
+        """Raise UsageError where something is left."""
+        for key in self._entries:
+            hint = did_you_mean(key, self._known) or "; see latprof agent --help"
+            raise self.refusal(key, f"is no key of the configuration{hint}")
+
+    def refusal(self, key: str, why: str) -> UsageError:
+        """Say what is wrong with a key."""
+        return UsageError(f"{self._file}: {self._path}{key} {why}")
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"must be a table, got {value!r}")
+    return value
+
+
+def _filter(value: Any) -> Filter:
+    return replace(filter_of_table(_table(value), "filter"), older=True)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"must be a string, got {value!r}")
+    return value
+
+
+def _of_text(read: Callable[[str], _T]) -> Callable[[Any], _T]:
+    return lambda value: read(_text(value))
+
+
+def _path(value: Any) -> Path:
+    path = Path(_text(value))
+    if not path.is_absolute():
+        raise ValueError(f"must be an absolute path, got {value!r}")
+    return path
+
+
+def _list(value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise ValueError(f"must be a list, got {value!r}")
+    return [_text(entry) for entry in value]
+
+
+def _grouping(value: Any) -> Grouping:
+    return grouping_of(_list(value))
+
+
+def _buckets(value: Any) -> ClassicBuckets:
+    upper = tuple(units.time_ns(entry) for entry in _list(value))
+    if not 1 <= len(upper) <= _MOST_BUCKETS or list(upper) != sorted({*upper} - {0}):
+        raise ValueError(
+            f"must be 1 to {_MOST_BUCKETS} times above 0, ascending, got {value!r}"
+        )
+    return ClassicBuckets(upper)
+
+
+def _tls(table: _Table) -> Tls | None:
+    certificate, key = table.take("certificate", _path), table.take("key", _path)
+    table.end()
+    if not certificate and not key:
+        return None
+    if not (certificate and key):
+        missing = "key" if certificate else "certificate"
+        raise table.refusal(missing, "must be given, too")
+    return Tls(certificate, key)
+
+
+def _users(table: _Table) -> dict[str, PasswordHash]:
+    found = {}
+    for name in table.names():
+        read = table.take(name, _of_text(PasswordHash.read))
+        if ":" in name:
+            raise table.refusal(name, "must be a name without a colon")
+        assert read
+        found[name] = read
+    return found
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as opened:
+            return tomllib.load(opened)
+    except OSError as error:
+        todo = remedy(error.errno, "see that it is there")
+        raise UsageError(f"cannot read {file}: {error.strerror}; {todo}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{file} is not TOML: {error}; mend it") from error
+
+
+def read_config(file: Path | None, given: Mapping[str, Any]) -> Config:
+    """Read the file, if any, and put what was given on the command line over it.
+
+    `given` is by the names of the fields of Config. Raises UsageError.
+    """
+    found: dict[str, Any] = {}
+    if file:
+        table = _Table(file, _parse(file))
+        buckets = table.table("buckets")
+        edges = EdgeSets(
+            buckets.take("stages", _buckets) or DEFAULT_EDGES.stages,
+            buckets.take("others", _buckets) or DEFAULT_EDGES.others,
+        )
+        buckets.end()
+        found = {
+            "listen": table.take("listen", _of_text(address)),
+            "user": table.take("user", _text),
+            "max_overhead": table.take("max_overhead", _of_text(overhead)),
+            "by": table.take("by", _grouping),
+            "watched": table.take("filter", _filter),
+            "edges": edges,
+            "tls": _tls(table.table("tls")),
+            "users": _users(table.table("users")),
+        }
+        table.end()
+    found |= given
+    return Config(**{k: value for k, value in found.items() if value is not None})

@@ -1,0 +1,235 @@
+"""What the words of a filter name on this host: found, or one line that says why not.
+
+Readers raise `ArgumentTypeError` ("must be <what>, got <text>") for what nothing can
+be called, and FilterError for what is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import pwd
+import re
+import socket
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+
+from latprof_agent.errors import FilterError, LabError, UsageError, remedy
+from latprof_agent.lab import netns
+from latprof_agent.probes.cgroup import cgroup2_mount
+from latprof_agent.process_table import PROC, comm_of, stat_fields
+
+HOST_PID_NAMESPACE = 0xEFFFFFFC  # its inode number, the same in every kernel
+PF_KTHREAD = 0x00200000
+NS_GET_NSTYPE = 0xB703
+CLONE_NEWNET = 0x40000000
+# docker and podman, containerd and cri-o under Kubernetes; with cgroupfs as their
+# driver it is the id alone. Not those of their helpers, such as libpod-conmon-ID.
+CONTAINER = re.compile(
+    r"(?:(?:docker|libpod|cri-containerd|nerdctl|crio|containerd)-)?"
+    r"([0-9a-f]{32,64})(?:\.scope)?"
+)
+# systemd-nspawn's and LXC's have a name
+NAMED_CONTAINERS = (
+    re.compile(r"systemd-nspawn@(.+)\.service"),
+    re.compile(r"machine-(.+)\.scope"),
+    re.compile(r"lxc\.payload\.(.+)"),
+)
+HEX = re.compile(r"[0-9a-f]{1,64}")
+MOST_LISTED = 5
+
+
+def nearest(name: str, known: set[str] | list[str], otherwise: str) -> str:
+    """Say what was meant, or what to do."""
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}" if near else otherwise
+
+
+def find_pid(text: str) -> int:
+    """A process that is there, and may have sockets."""
+    if not re.fullmatch(r"[1-9]\d{0,6}", text):
+        raise argparse.ArgumentTypeError(f"must be a process's number, got {text!r}")
+    if (PROC / "self/ns/pid").stat().st_ino != HOST_PID_NAMESPACE:
+        raise UsageError(
+            "latprof runs in a pid namespace of its own, where processes have other "
+            "numbers; use --comm, --cgroup or --port"
+        )
+    pid = int(text)
+    owner = owner_of(pid)
+    if not owner:
+        raise FilterError(f"there is no process with pid {pid}; `pidof NAME` tells one")
+    if owner != pid:
+        raise FilterError(f"{pid} is a thread of process {owner}; use --pid {owner}")
+    if is_kernel_thread(pid):
+        raise FilterError(
+            f"pid {pid} is a thread of the kernel ({comm_of(pid)}), which has no "
+            "sockets of its own; use --port"
+        )
+    return pid
+
+
+def owner_of(thread: int) -> int:
+    """The process that has this thread; 0 there is no such thread."""
+    with suppress(OSError):
+        for line in (PROC / str(thread) / "status").read_text().splitlines():
+            if line.startswith("Tgid:"):
+                return int(line.split()[1])
+    return 0
+
+
+def is_kernel_thread(pid: int) -> bool:
+    """Whether it is the kernel's own."""
+    fields = stat_fields(pid)
+    return bool(fields and int(fields[6]) & PF_KTHREAD)
+
+
+def find_uid(text: str) -> int:
+    """A user's number, by number or name."""
+    if re.fullmatch(r"\d{1,10}", text) and int(text) < 1 << 32:
+        return int(text)
+    try:
+        return pwd.getpwnam(text).pw_uid
+    except KeyError:
+        names = [user.pw_name for user in pwd.getpwall()]
+        told = nearest(text, names, "`getent passwd` lists all")
+    raise FilterError(f"there is no user {text!r}; {told}")
+
+
+def find_cgroup(text: str) -> tuple[Path, ...]:
+    """A control group by its path, or as systemd and docker tell."""
+    mount = _cgroup_mount()
+    for path in (Path(text), mount / text.lstrip("/")):
+        found = path.resolve()
+        if found.is_relative_to(mount) and found.is_dir():
+            return (found,)
+    groups = [str(p.relative_to(mount)) for p in _groups(mount)]
+    told = nearest(text.lstrip("/"), groups, "systemd-cgls lists all")
+    raise FilterError(f"there is no cgroup {text} below {mount}; {told}")
+
+
+def find_container(text: str) -> tuple[Path, ...]:
+    """The control groups of a container, by the start of its id, or by its name."""
+    mount = _cgroup_mount()
+    found: dict[str, list[Path]] = {}
+    known: set[str] = set()
+    for path in _groups(mount):
+        if name := _container_of(path.name):
+            known.add(name)
+            if name == text or (HEX.fullmatch(text) and name.startswith(text)):
+                found.setdefault(name, []).append(path)
+    if text in found:  # whatever else begins with it
+        return tuple(found[text])
+    if not found:
+        told = nearest(text, known, "`docker ps`, `podman ps` or `crictl ps` lists all")
+        raise FilterError(f"no container {text} has a cgroup below {mount}; {told}")
+    if len(found) > 1:
+        listed = ", ".join(name[:12] for name in sorted(found)[:MOST_LISTED])
+        more = f" and {n} more" if (n := len(found) - MOST_LISTED) > 0 else ""
+        raise FilterError(
+            f"{len(found)} containers begin with {text}: {listed}{more}; use more of "
+            "the id"
+        )
+    return tuple(next(iter(found.values())))
+
+
+def _container_of(group: str) -> str:
+    """Which container a control group of this name is of; empty: of none."""
+    if found := CONTAINER.fullmatch(group):
+        return found[1]
+    for named in NAMED_CONTAINERS:
+        if found := named.fullmatch(group):
+            # systemd escapes what a unit's name may not have
+            return re.sub(
+                r"\\x([0-9a-f]{2})", lambda code: chr(int(code[1], 16)), found[1]
+            )
+    return ""
+
+
+def _cgroup_mount() -> Path:
+    if mount := cgroup2_mount():
+        return mount
+    raise FilterError("cgroup v2 is not mounted; use --pid, --comm or --port")
+
+
+def _groups(mount: Path) -> list[Path]:
+    return [Path(place) for place, _, _ in os.walk(mount)][1:]
+
+
+def find_netns(text: str) -> tuple[Path, ...]:
+    """A network namespace by name, path, or a process that is in it."""
+    if "/" in text:
+        path = Path(text)
+    elif (named := netns.NETNS_DIRECTORY / text).exists() or not text.isdecimal():
+        path = named
+    else:
+        path = PROC / str(find_pid(text)) / "ns/net"
+    try:
+        with path.open("rb") as opened:
+            if fcntl.ioctl(opened, NS_GET_NSTYPE) == CLONE_NEWNET:
+                return (path,)
+    except FileNotFoundError as error:
+        names = [p.name for p in netns.NETNS_DIRECTORY.glob("*")]
+        told = nearest(text, names, "`ip netns` lists those that have a name")
+        raise FilterError(f"there is no network namespace {text}; {told}") from error
+    except PermissionError as error:
+        todo = remedy(error.errno, "")
+        raise FilterError(f"cannot look at {path}: {error.strerror}; {todo}") from error
+    except OSError:  # no namespace at all
+        pass
+    raise FilterError(f"{path} is no network namespace; `lsns -t net` lists all")
+
+
+def inode_of(path: Path) -> int:
+    """What the kernel calls a namespace or a control group; 0: it is gone."""
+    with suppress(OSError):
+        return path.stat().st_ino
+    return 0
+
+
+def inode_now(path: Path, before: int) -> int:
+    """The same later; `before` where we may not look any more.
+
+    A process that has ended stays so, whoever gets its number.
+    """
+    if not before and path.is_relative_to(PROC):
+        return 0
+    try:
+        return path.stat().st_ino
+    except PermissionError:
+        return before
+    except OSError:
+        return 0
+
+
+def find_interface(text: str) -> str:
+    """An interface that is in some namespace now."""
+    if not re.fullmatch(r"[^\s/:]{1,15}", text):
+        raise argparse.ArgumentTypeError(
+            f"must be the name of an interface, got {text!r}"
+        )
+    known = _interfaces()
+    if text in known:
+        return text
+    told = nearest(text, known, "`ip link` lists those of a namespace")
+    raise FilterError(f"no namespace has an interface {text}; {told}")
+
+
+def _interfaces() -> set[str]:
+    """Names in all namespaces that have a process or a name."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    for process in PROC.glob("[0-9]*"):
+        with suppress(OSError):
+            inode = (process / "ns/net").stat().st_ino
+            if inode not in seen:
+                lines = (process / "net/dev").read_text().splitlines()[2:]
+                found.update(line.split(":")[0].strip() for line in lines)
+                seen.add(inode)
+    for named in netns.NETNS_DIRECTORY.glob("*"):
+        with suppress(OSError, LabError):
+            if inode_of(named) not in seen:
+                names = netns.run_in(named.name, socket.if_nameindex)
+                found.update(name for _, name in names)
+    return found

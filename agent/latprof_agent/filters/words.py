@@ -1,0 +1,169 @@
+"""A filter in words: which there are, and the Filter that they make.
+
+port=6379 not comm=curl: values of one kind are alternatives, different kinds must all
+hold, and what is not wanted excludes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterable
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+from latprof_agent.errors import FilterError, UsageError, refusals_told
+from latprof_agent.filters import places
+from latprof_agent.filters.kinds import KINDS, PROTOCOLS, kind_of, values_of
+from latprof_agent.kernel_names import name_of
+from latprof_agent.probes.filter import NAME_BYTES, Filter, Terms, Value, Word
+from latprof_agent.process_table import PROC, comm_of
+
+
+def read_words(text: str) -> tuple[Word, ...]:
+    """Read "port=80,443 not comm='Web Content'"; raises UsageError."""
+    try:
+        parts = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"filter: {str(error).lower()} in {text!r}") from error
+    found: list[Word] = []
+    negated = False
+    for part in parts:
+        if part == "not" and not negated:
+            negated = True
+        else:
+            found += words_of(part, negated=negated)
+            negated = False
+    if negated:
+        raise UsageError("filter: not must stand before KIND=VALUE, got nothing")
+    return tuple(found)
+
+
+def words_of(part: str, *, negated: bool) -> list[Word]:
+    """Read one KIND=VALUE,...; raises UsageError."""
+    name, equals, values = part.partition("=")
+    if not equals:
+        raise UsageError(f"filter: must be KIND=VALUE, got {part!r}")
+    kind_of(name, "filter: ")
+    return [Word(name, value, negated) for value in values_of(name, values)]
+
+
+def filter_of_words(words: Iterable[Word], where: str = "") -> Filter:
+    """Find what the words name, and make the filter of it.
+
+    Raises UsageError for what nothing can be called, and FilterError where something
+    is not there; `where` goes before the word in the error.
+    """
+    found: list[Word] = []
+    for word in dict.fromkeys(words):
+        try:
+            with refusals_told(f"{where}{word}"):
+                found.append(_resolved(word))
+        except argparse.ArgumentTypeError as error:
+            raise UsageError(f"{where}{_kind_said(word)} {error}") from error
+        except (FilterError, UsageError) as error:
+            raise type(error)(f"{where}{word}: {error}") from error
+    return _made(found)
+
+
+def refreshed(watched: Filter) -> Filter:
+    """The same filter, of what has its names now.
+
+    A namespace or a control group may have gone, and come again as another one. Costs
+    a look at one file each, and gives an equal filter where nothing has changed.
+    """
+    if not any(word.paths for word in watched.words):
+        return watched
+    words = [_refreshed(word) if word.paths else word for word in watched.words]
+    made = _made(words)
+    return replace(made, peers=watched.peers, older=watched.older)
+
+
+def _refreshed(word: Word) -> Word:
+    known = zip(word.paths, word.values, strict=True)
+    inodes = (places.inode_now(path, int(str(value))) for path, value in known)
+    return replace(word, values=tuple(inodes))
+
+
+def gone(watched: Filter) -> list[Word]:
+    """Words whose namespace, control group or process is not there now."""
+    return [word for word in refreshed(watched).words if _is_gone(word)]
+
+
+def gone_said(word: Word) -> str:
+    """What whoever watches should know of it."""
+    if word.kind == "pid":
+        return f"{word}: it has ended; its descendants are watched as before"
+    if any(path.is_relative_to(PROC) for path in word.paths):
+        return f"{word}: that process has ended; name its namespace by name or path"
+    return f"{word}: it is gone; what comes in its place is watched again"
+
+
+def _is_gone(word: Word) -> bool:
+    if word.kind == "pid":
+        return not all(places.owner_of(int(str(pid))) for pid in word.values)
+    return bool(word.paths) and not any(word.values)
+
+
+def notices(watched: Filter) -> list[str]:
+    """What whoever waits should know: no process has such a name yet."""
+    there = {comm_of(int(p.name)) for p in PROC.glob("[0-9]*")} - {""}
+    missing = [comm for comm in watched.comms if _cut(comm) not in there]
+    return [_missing(comm, there) for comm in missing]
+
+
+def _missing(comm: str, there: set[str]) -> str:
+    near = get_close_matches(comm, there, n=3, cutoff=0.7)
+    nearest = f" (there is {', '.join(near)})" if near else ""
+    return f"no process is named {comm} yet{nearest}; waiting for one"
+
+
+def _cut(comm: str) -> str:
+    return name_of(comm.encode(errors="surrogateescape")[: NAME_BYTES - 1])
+
+
+def _resolved(word: Word) -> Word:
+    if not word.text.strip() or "\0" in word.text:
+        raise argparse.ArgumentTypeError(f"must have a value, got {word.text!r}")
+    kind = kind_of(word.kind)
+    if kind.find:
+        paths = kind.find(word.text)
+        return replace(word, paths=paths, values=tuple(map(places.inode_of, paths)))
+    assert kind.read
+    return replace(word, values=(kind.read(word.text),))
+
+
+def _kind_said(word: Word) -> str:
+    return f"not {word.kind}" if word.negated else word.kind
+
+
+def _made(words: list[Word]) -> Filter:
+    protocols = _protocols(words)
+    asked, asked_not = (_terms(words, negated) for negated in (False, True))
+    return Filter(
+        **asked, but_not=Terms(**asked_not), protocols=protocols, words=tuple(words)
+    )
+
+
+def _terms(words: list[Word], negated: bool) -> dict[str, Any]:
+    """Values by field, each once."""
+    found: dict[str, dict[Value, None]] = {}
+    for word in words:
+        if word.negated == negated and word.kind != "protocol":
+            field = found.setdefault(KINDS[word.kind].field, {})
+            field.update(dict.fromkeys(word.values))
+    return {field: tuple(values) for field, values in found.items()}
+
+
+def _protocols(words: list[Word]) -> tuple[str, ...]:
+    asked, asked_not = (
+        {w.text for w in words if w.kind == "protocol" and w.negated == negated}
+        for negated in (False, True)
+    )
+    left = tuple(
+        p for p in PROTOCOLS if p in (asked or PROTOCOLS) and p not in asked_not
+    )
+    if not left:
+        raise UsageError("filter: protocol: leaves neither tcp nor udp")
+    return left

@@ -1,0 +1,138 @@
+"""Intervals as JSON, one document a line; keys as in summary.json.
+
+Beside what a summary has: `drops` by place, `network_rtt` by source, `hurt`, and
+stages of readable ranges, whose sender is elsewhere (`range_...`).
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict
+from typing import Any
+
+from latprof_analysis.cli.say import say_json_line
+
+from latprof_agent.live.figures import NAMES, Figure, figures_of
+from latprof_agent.live.names import EXCHANGE, NETWORK_RTT, PATH, rtt_source
+from latprof_agent.live.rows import Row, ordered, rows_of
+from latprof_agent.live.shown import Watched, Window
+from latprof_agent.monitor.totals import Counted, Exemplar, Fit, Group, Own, Quantity
+
+FORMAT = 1
+
+
+class Documents:
+    """A `Taker` that prints a document for each interval, of all groups."""
+
+    def begin(self, watched: Watched) -> None:
+        """Nothing to forget: each document tells its own interval."""
+
+    def take(self, window: Window) -> None:
+        """Print it."""
+        say_json_line(document(window))
+
+
+def document(window: Window) -> dict[str, Any]:
+    """Return an interval for JSON; all times in the unit their key names."""
+    interval = window.interval
+    rows = ordered(rows_of(interval, figures_of(interval)), "hurt")
+    own = interval.own
+    return {
+        "format": FORMAT,
+        "kernel": platform.release(),
+        "t_ns": interval.t_ns,
+        "unix_seconds": interval.unix_seconds,
+        "seconds": own.seconds,
+        "by": list(window.watched.grouping.by),
+        "filter": window.watched.filter,
+        "gone": list(interval.gone),
+        "groups": [_of_row(row) for row in rows],
+        "exemplars": [_of_exemplar(each) for each in interval.exemplars],
+        "lost_records": own.lost_records,
+        "unmatched": own.unmatched,
+        "coverage_ratio": own.coverage_ratio,
+        "capabilities": interval.capabilities,
+        "cost": _cost(own),
+    }
+
+
+def _of_row(row: Row) -> dict[str, Any]:
+    counted = row.totals.counted
+    return {
+        "name": row.name,
+        "group": _of_group(row.group),
+        "hurt_seconds_per_second": row.hurt,
+        "messages": counted[Counted.SENT_MESSAGES],
+        "bytes": counted[Counted.SENT_BYTES],
+        "packets": counted[Counted.SENT_PACKETS],
+        "received_messages": counted[Counted.RECEIVED_MESSAGES],
+        "received_ranges": counted[Counted.RECEIVED_RANGES],
+        "received_bytes": counted[Counted.RECEIVED_BYTES],
+        "stages": _of_figures(row, PATH),
+        "exchanges": {
+            "exchanges": counted[Counted.EXCHANGES],
+            "parts": _of_figures(row, EXCHANGE),
+        },
+        "network_rtt": {
+            rtt_source(q): _of_figure(row.figures[q])
+            for q in NETWORK_RTT
+            if q in row.figures
+        },
+        "drops": [
+            asdict(drop) | {"packets": n} for drop, n in row.totals.drops.most_common()
+        ],
+        "retransmits": row.resent,
+        "retransmits_by_cause": dict(row.totals.retransmits),
+        "arrivals": dict(row.totals.arrivals),
+        "fits": {quantity.value: _of_fit(fit) for quantity, fit in row.fits.items()},
+    }
+
+
+def _of_group(group: Group) -> dict[str, str]:
+    """Return what the group is told apart by, and no more."""
+    return {name: value for name, value in asdict(group).items() if value}
+
+
+def _of_figures(row: Row, wanted: tuple[Quantity, ...]) -> dict[str, Any]:
+    return {q.value: _of_figure(row.figures[q]) for q in wanted if q in row.figures}
+
+
+def _of_figure(figure: Figure) -> dict[str, Any]:
+    quantiles = zip(NAMES, figure.quantiles_ns, strict=True)
+    return {
+        "n": figure.n,
+        **{f"{name}_ns": None if q is None else round(q) for name, q in quantiles},
+        "mean_ns": figure.mean_ns,
+    }
+
+
+def _of_fit(fit: Fit) -> dict[str, Any]:
+    return {
+        "bandwidth_bits_per_second": {
+            "value": 8 * fit.bandwidth_bytes_per_second,
+            "low": 8 * fit.bandwidth_low,
+            "high": 8 * fit.bandwidth_high,
+        },
+        "fixed_delay_seconds": {
+            "value": fit.fixed_delay_ns / 1e9,
+            "low": fit.fixed_delay_low_ns / 1e9,
+            "high": fit.fixed_delay_high_ns / 1e9,
+        },
+        "r_squared": fit.r_squared,
+        "n": fit.messages,
+    }
+
+
+def _of_exemplar(exemplar: Exemplar) -> dict[str, Any]:
+    return asdict(exemplar) | {"group": _of_group(exemplar.group)}
+
+
+def _cost(own: Own) -> dict[str, float | None]:
+    """Return what measuring cost, as shares of one CPU."""
+    return {
+        "probes_cpu_share": own.probes_cpu_share,
+        "agent_cpu_seconds": own.agent_cpu_seconds,
+        "wall_seconds": own.seconds,
+        "agent_cpu_share": own.agent_cpu_share,
+        "agent_resident_bytes": own.agent_rss_bytes,
+    }

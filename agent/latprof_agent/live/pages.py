@@ -1,0 +1,325 @@
+"""The pages as lines of text, exactly as many as there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from textwrap import wrap
+from time import localtime, strftime
+
+from latprof_analysis.text import (
+    NOT_ENOUGH,
+    counts,
+    duration,
+    plural,
+    printable,
+    rate,
+    short_number,
+    short_percent,
+)
+from rich.text import Text
+
+from latprof_agent.live.chosen import HELP, Chosen, Page, quantities_of, row_of
+from latprof_agent.live.columns import OF_RANGES, Column, fitting, told
+from latprof_agent.live.figures import NAMES
+from latprof_agent.live.glyphs import Glyphs
+from latprof_agent.live.heat import heat_lines
+from latprof_agent.live.names import (
+    drop_name,
+    group_name,
+    is_of_ranges,
+    quantity_name,
+    stage_name,
+)
+from latprof_agent.live.rows import Row
+from latprof_agent.live.shown import Shown, Watched, Window, all_measured
+from latprof_agent.monitor.totals import Counted, Exemplar, Fit, Own, Quantity, Totals
+from latprof_agent.probes.catalogue import capability_sentence
+
+_TITLE, _DIM, _LOUD = "bold", "dim", "yellow"
+_CHOSEN = "reverse"
+_STAGE_WIDTH = 15
+_MOST_MESSAGE = 3  # lines
+_RECEIVED = (Counted.RECEIVED_MESSAGES, Counted.RECEIVED_RANGES)
+_KEYS = "? help  enter open  e slow ones  / filter  g group  s sort  p pause  q quit"
+
+
+def page(
+    shown: Shown, chosen: Chosen, watched: Watched, size: tuple[int, int], g: Glyphs
+) -> list[Text]:
+    """Return the lines of the page that was chosen."""
+    width, height = size
+    foot = _foot(shown, chosen, width)
+    room = max(1, height - 1 - len(foot))
+    body = _BODIES[chosen.page](shown, chosen, width, room, g)[:room]
+    body += [Text()] * (room - len(body))
+    return [_title(shown, chosen, watched, width, g), *body, *foot][:height]
+
+
+def block(window: Window, rows: list[Row], width: int, g: Glyphs) -> list[Text]:
+    """Return one interval as lines that stand for themselves: all groups."""
+    own, watched = window.interval.own, window.watched
+    columns = fitting(width - 1)
+    head = f"{_clock(window)}  {_span(own)}  {_subject(watched)}"
+    return [
+        Text(printable(head), _TITLE),
+        *_headers(columns, g),
+        *(_cells(row, columns, g) for row in rows),
+        *([] if rows else [Text(f" {_nothing(own)}", _DIM)]),
+        Text(f" {own_sentence(own)}", _DIM),
+        *(Text(f" {text}", _DIM) for text in _missing(window.interval)),
+        Text(),
+    ]
+
+
+def _missing(totals: Totals) -> list[str]:
+    """Say what this kernel does not offer."""
+    return [
+        printable(capability_sentence(each))
+        for each in totals.capabilities
+        if each["state"] == "unavailable"
+    ]
+
+
+def _nothing(own: Own) -> str:
+    if not all_measured(own):
+        return "nothing was measured in this interval; see --max-overhead"
+    return "nothing was sent or received"
+
+
+def _clock(window: Window) -> str:
+    return strftime("%H:%M:%S", localtime(window.interval.unix_seconds))
+
+
+def _span(own: Own) -> str:
+    return duration(1e9 * own.seconds, 2)
+
+
+def _subject(watched: Watched) -> str:
+    only = f"  filter {watched.filter}" if watched.filter else ""
+    return f"by {', '.join(watched.grouping.by)}{only}"
+
+
+def _title(
+    shown: Shown, chosen: Chosen, watched: Watched, width: int, g: Glyphs
+) -> Text:
+    words = ["latprof watch", "PAUSED" if chosen.paused else ""]
+    if shown.window:
+        span = _span(shown.own(chosen))
+        words += [_clock(shown.window), f"all of {span}" if chosen.whole else span]
+        words.append(plural(len(shown.rows(chosen)), "group"))
+    sort = f"sorted by {chosen.sort}" if chosen.sort != "hurt" else ""
+    words += [_subject(watched), sort]
+    return Text(g.cut(printable("  ".join(filter(None, words))), width), _TITLE)
+
+
+def _foot(shown: Shown, chosen: Chosen, width: int) -> list[Text]:
+    """Return the last lines: our own cost; what to type, what was typed, a message."""
+    own = own_sentence(shown.own(chosen)) if shown.window else "measuring begins"
+    last = [Text(_KEYS, _DIM)]
+    if chosen.prompt:
+        last = [Text(f"{chosen.prompt.value}{printable(chosen.typed)}_", _TITLE)]
+    elif chosen.message:
+        lines = wrap(printable(chosen.message), width)
+        last = [Text(line, _LOUD) for line in lines[:_MOST_MESSAGE]]
+    return [Text(own, _DIM), *last]
+
+
+def own_sentence(own: Own) -> str:
+    """Say what the measuring cost, and what it missed."""
+    lost, unmatched = (sum(n.values()) for n in (own.lost_records, own.unmatched))
+    parts = (
+        f"own: probes {_share(own.probes_cpu_share)}, "
+        f"agent {_share(own.agent_cpu_share)}, "
+        f"{own.agent_rss_bytes / 1e6:.0f} MB",
+        f"{short_number(lost)} records lost" if lost else "",
+        f"measured {_share(own.coverage_ratio)}",
+        f"{short_number(unmatched)} unmatched" if unmatched else "",
+    )
+    return "; ".join(filter(None, parts))
+
+
+def _share(share: float | None) -> str:
+    return NOT_ENOUGH if share is None else f"{short_percent(share)}%"
+
+
+def _headers(columns: list[Column], g: Glyphs) -> list[Text]:
+    names = " ".join(c.laid(c.title, g) for c in columns)
+    units = " ".join(c.laid(c.unit, g) for c in columns)
+    return [Text(f" {names}", _DIM), Text(f" {units}", _DIM)]
+
+
+def _cells(row: Row, columns: list[Column], g: Glyphs) -> Text:
+    line = Text(" ")
+    for i, column in enumerate(columns):
+        line.append(" " if i else "")
+        line.append(
+            column.laid(column.cell(row, g), g), _LOUD if column.loud(row) else ""
+        )
+    return line
+
+
+def _table(
+    shown: Shown, chosen: Chosen, width: int, room: int, g: Glyphs
+) -> list[Text]:
+    rows, columns = shown.rows(chosen), fitting(width - 1)
+    lines = _headers(columns, g)
+    if not rows:
+        waiting = "the first interval is being measured"
+        if shown.window:
+            waiting = _nothing(shown.own(chosen))
+        return [*lines, Text(f" {waiting}", _DIM)]
+    here = next((i for i, row in enumerate(rows) if row.group == chosen.group), -1)
+    first, count = _window_of(len(rows), here, room - len(lines))
+    for i, row in enumerate(rows[first : first + count], first):
+        line = _cells(row, columns, g)
+        if i == here:
+            line = Text(">" + line.plain[1:], _CHOSEN)
+        lines.append(line)
+    return lines
+
+
+def _window_of(n: int, here: int, room: int) -> tuple[int, int]:
+    """Return the first that is shown and how many, so that `here` is among them."""
+    room = max(1, room)
+    return max(0, min(here - room // 2, n - room)), room
+
+
+def _group(
+    shown: Shown, chosen: Chosen, width: int, room: int, g: Glyphs
+) -> list[Text]:
+    row = row_of(chosen, shown.rows(chosen))
+    if chosen.group is None:
+        return []
+    full = f" {group_name(chosen.group)}  {chosen.group.cgroup}".rstrip()
+    lines = [Text(g.cut(printable(full), width), _TITLE)]
+    if row:
+        lines += [Text(g.cut(text, width)) for text in _group_sentences(row)]
+    if shown.window:
+        missing = _missing(shown.window.interval)
+        lines += [Text(g.cut(f" {text}", width), _DIM) for text in missing]
+    figures = _figure_lines(row, chosen, max(3, room // 2 - len(lines)), g)
+    lines += figures
+    there = quantities_of(row)
+    quantity = chosen.quantity or (there[0] if there else None)
+    if quantity:
+        heat = shown.history.heat(chosen.group, quantity, max(1, width - 9))
+        left = room - len(lines) - 1
+        lines.append(Text(f" {quantity_name(quantity)} over time", _TITLE))
+        lines += heat_lines(heat, list(shown.history.seconds), left, g)
+    return lines
+
+
+def _group_sentences(row: Row) -> Iterable[str]:
+    """Say how much there was, and what was lost where."""
+    sent, received = row.rate(Counted.SENT_MESSAGES), row.rate(*_RECEIVED)
+    yield (
+        f" sent {short_number(sent)}/s, {rate(8 * row.rate(Counted.SENT_BYTES), 3)}; "
+        f"received {short_number(received)}/s, "
+        f"{rate(8 * row.rate(Counted.RECEIVED_BYTES), 3)}; "
+        f"{short_number(row.rate(Counted.EXCHANGES))} exchanges/s"
+    )
+    for drop, packets in row.totals.drops.most_common(3):
+        yield f" dropped: {plural(packets, 'packet')}, {drop_name(drop)}"
+    if (more := len(row.totals.drops) - 3) > 0:
+        yield f" dropped: at {plural(more, 'other place')}, too"
+    again = counts(dict(row.totals.retransmits))
+    late = counts(dict(row.totals.arrivals))
+    if again or late:
+        told = (
+            f"sent again: {again}" if again else "",
+            f"arrived: {late}" if late else "",
+        )
+        yield f" {'; '.join(filter(None, told))}"
+    for quantity, fit in row.fits.items():
+        yield f" {_fit_sentence(quantity, fit)}"
+
+
+def _fit_sentence(quantity: Quantity, fit: Fit) -> str:
+    low, high = rate(8 * fit.bandwidth_low), rate(8 * fit.bandwidth_high)
+    return (
+        f"{quantity_name(quantity)} by size: "
+        f"{rate(8 * fit.bandwidth_bytes_per_second)} [{low}, {high}], fixed delay "
+        f"{duration(fit.fixed_delay_ns)}, R2 {fit.r_squared:.3f}, n {fit.messages}"
+    )
+
+
+def _figure_lines(row: Row | None, chosen: Chosen, room: int, g: Glyphs) -> list[Text]:
+    head = "".join(f"{name:>8}" for name in NAMES)
+    lines = [Text(f" {'':{_STAGE_WIDTH}}{head}{'n':>9}  1us..1s", _DIM)]
+    there = quantities_of(row)
+    here = there.index(chosen.quantity) if chosen.quantity in there else -1
+    first, count = _window_of(len(there), here, room - 1)
+    for i, quantity in enumerate(there[first : first + count], first):
+        assert row
+        figure = row.figures[quantity]
+        quantiles = "".join(f"{told(q):>8}" for q in figure.quantiles_ns)
+        name = stage_name(quantity) + (OF_RANGES if is_of_ranges(quantity) else "")
+        text = (
+            f"{name:{_STAGE_WIDTH}}{quantiles}{figure.n:>9}  {g.sparked(figure.shape)}"
+        )
+        mark = ">" if i == here else " "
+        lines.append(Text(mark + text, _CHOSEN if i == here else ""))
+    return lines
+
+
+def _exemplars(
+    shown: Shown, chosen: Chosen, width: int, room: int, g: Glyphs
+) -> list[Text]:
+    group = chosen.group if chosen.back == Page.GROUP else None
+    found = shown.exemplars_of(group)
+    of = f" of {group_name(group)}" if group else ""
+    lines = [
+        Text(
+            g.cut(f" {plural(len(found), 'slow one')}{of}, newest first", width), _TITLE
+        )
+    ]
+    if not found:
+        lines.append(Text(" none yet: what is slower than its group's p99.9", _DIM))
+    now_ns = shown.window.interval.t_ns if shown.window else 0
+    told = [line for exemplar in found for line in exemplar_lines(exemplar, now_ns)]
+    first = min(chosen.offset, max(0, len(told) - (room - 1)))
+    for text in told[first : first + room - 1]:
+        lines.append(Text(g.cut(text, width), "" if text[1] != " " else _DIM))
+    return lines
+
+
+def exemplar_lines(exemplar: Exemplar, now_ns: int) -> tuple[str, str]:
+    """Say what was slow, and in which stages; the second line is indented."""
+    ago = duration(max(0, now_ns - exemplar.t_ns), 2)
+    process = f" by {exemplar.process}" if exemplar.process else ""
+    stages = sorted(exemplar.stages.items(), key=lambda item: -item[1])
+    spent = ", ".join(f"{name} {duration(ns)}" for name, ns in stages if ns)
+    first = (
+        f" {duration(exemplar.duration_ns)} {quantity_name(exemplar.quantity)}, "
+        f"{ago} ago, {group_name(exemplar.group)}, {exemplar.size_bytes} B{process}"
+    )
+    return printable(first), printable(f"   {spent or 'its stages are not known'}")
+
+
+def _help(
+    _shown: Shown, chosen: Chosen, width: int, room: int, g: Glyphs
+) -> list[Text]:
+    keys = [f" {keys:17}{what}" for keys, what in HELP]
+    lines = [*keys, *(f" {line}" for line in LEGEND)]
+    first = min(chosen.offset, max(0, len(lines) - room))
+    return [Text(g.cut(line, width)) for line in lines[first : first + room]]
+
+
+LEGEND = (
+    "hurt: seconds lost a second: time beyond the median of what took 8 times that",
+    "  or more, where that is most; 0.2 s for a timeout or a packet gone for good",
+    "worst: where that was most, with its p99; 90: or 50: p90 or p50, of few values",
+    "exchange: response time at a client, server time at a server, p50/p99",
+    "net RTT: no server's time in it; s: both ends' stamps, h: handshake, f: floor",
+    "lost: packets dropped, and where most; else segments sent again",
+    "own: shares of one CPU, memory; which share of the time was measured",
+    f"-: too few for that percentile; {OF_RANGES}: of readable ranges, not messages",
+    "bars: below 1 us, then eight times longer with each character; heights are log",
+)
+
+_BODIES: dict[Page, Callable[[Shown, Chosen, int, int, Glyphs], list[Text]]] = {
+    Page.TABLE: _table,
+    Page.GROUP: _group,
+    Page.EXEMPLARS: _exemplars,
+    Page.HELP: _help,
+}

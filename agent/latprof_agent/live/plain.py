@@ -1,0 +1,37 @@
+"""Intervals as plain lines: for a pipe, a file, a terminal that cannot do more."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from latprof_analysis.terminal import Terminal
+
+from latprof_agent.live.figures import figures_of
+from latprof_agent.live.glyphs import glyphs_for
+from latprof_agent.live.pages import block
+from latprof_agent.live.rows import ordered, rows_of
+from latprof_agent.live.shown import Watched, Window
+
+PIPE_COLUMNS = 160
+
+
+class Blocks:
+    """A `Taker` that prints a block for each interval, of all groups."""
+
+    def __init__(self) -> None:
+        told = sys.stdout.isatty() or "COLUMNS" in os.environ
+        self._terminal = Terminal(width=None if told else PIPE_COLUMNS)
+        self._glyphs = glyphs_for(sys.stdout.encoding)
+
+    def begin(self, watched: Watched) -> None:
+        """Nothing to forget."""
+
+    def take(self, window: Window) -> None:
+        """Print it."""
+        interval = window.interval
+        rows = ordered(rows_of(interval, figures_of(interval)), "hurt")
+        for line in block(window, rows, self._terminal.width, self._glyphs):
+            line.rstrip()
+            self._terminal.print(line, no_wrap=True, overflow="ignore", crop=False)
+        sys.stdout.flush()

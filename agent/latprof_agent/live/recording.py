@@ -1,0 +1,69 @@
+"""A run folder of what is watched: windows as histograms, the sample as rows."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from latprof_agent.join.joiner import Joiner
+from latprof_agent.live.document import document
+from latprof_agent.live.shown import Watched, Window
+from latprof_agent.monitor.sampled import TakesExchanges, TakesRows
+from latprof_agent.monitor.totals import Totals
+from latprof_agent.monitor.turns import Exchanged
+from latprof_agent.sinks.live_folder import Description, LiveFolder
+
+
+class Sampling(Protocol):
+    """Who joins the sample, and hands it to whoever wants it; see `Monitor`."""
+
+    takes_rows: list[TakesRows]
+    takes_exchanges: list[TakesExchanges]
+
+    @property
+    def joiner(self) -> Joiner: ...
+
+
+class Recording:
+    """A `Taker` that fills a run folder until `finish`."""
+
+    def __init__(
+        self, folder: LiveFolder, source: Sampling, arguments: tuple[str, ...]
+    ) -> None:
+        self._folder = folder
+        self._source = source
+        self._arguments = arguments
+        self.begun = False
+        self._last: Window | None = None
+        source.takes_rows.append(folder.add_messages)
+        source.takes_exchanges.append(self._add_exchanges)
+
+    def begin(self, watched: Watched) -> None:
+        """Say what is watched; of several filters the first is told."""
+        if not self.begun:
+            told = watched.filter or "all traffic"
+            by = watched.grouping.by
+            self._folder.start(Description(told, by, self._arguments))
+        self.begun = True
+
+    def take(self, window: Window) -> None:
+        """Take an interval; raises what keeps the folder from taking more."""
+        self._folder.add_window(window.interval)
+        self._last = window
+        if self._folder.failure:
+            raise self._folder.failure
+
+    def discard(self) -> None:
+        """Leave nothing: it has never begun."""
+        self._folder.remove()
+
+    def finish(self, totals: Totals, failure: BaseException | None) -> None:
+        """Write what is left, and the documents; `totals` are of the whole time."""
+        told: dict[str, Any] = {}
+        if self._last:
+            self._folder.add_window(totals.since(self._last.now))
+            whole = document(Window(self._last.watched, totals, totals))
+            told = {key: whole[key] for key in ("groups", "exemplars")}
+        self._folder.finish(totals, told, failure)
+
+    def _add_exchanges(self, exchanged: Exchanged) -> None:
+        self._folder.add_exchanges(exchanged.rows(self._source.joiner))

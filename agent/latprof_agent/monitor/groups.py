@@ -1,0 +1,101 @@
+"""What the numbers of groups stand for: names of what the kernel told them apart by."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_agent.capture.histograms import FIRST_GROUP
+from latprof_agent.join.flows import address_text
+from latprof_agent.kernel_names import name_of
+from latprof_agent.monitor.totals import OTHER, Group
+from latprof_agent.probes.cgroup import cgroup2_mount
+from latprof_agent.probes.grouping import Grouping
+from latprof_agent.probes.layout import Layout
+
+PROTOCOLS = {socket.IPPROTO_TCP: "tcp", socket.IPPROTO_UDP: "udp"}
+GONE = "gone"  # a cgroup that was removed before it was looked up
+
+Entries = Callable[[], tuple[NDArray[Any], NDArray[Any]]]
+
+
+@dataclass
+class GroupNames:
+    """Looks up each group once; what is gone by then keeps its number as a name."""
+
+    layout: Layout
+    grouping: Grouping
+    entries: Entries  # of the map of groups
+    mount: Path | None = field(default_factory=cgroup2_mount)
+    _known: dict[int, Group] = field(default_factory=dict)
+    _cgroups: dict[int, str] = field(default_factory=dict)
+
+    def read(self) -> dict[int, Group]:
+        """Return all groups by number, those that came new included.
+
+        What was returned before stays as it was: another thread may be at it.
+        """
+        keys, numbers = self.entries()
+        known = self._known
+        if len(keys) + 1 != len(known):
+            new = [i for i, n in enumerate(numbers.tolist()) if n not in known]
+            other = {FIRST_GROUP: Group(service=OTHER)}
+            named = {int(numbers[i]): self._name(keys[i]) for i in new}
+            self._known = known = other | known | named
+        return known
+
+    def _name(self, key: Any) -> Group:
+        by, roles = self.grouping.by, self.layout.roles
+        names = {number: name for name, number in roles.items()}
+        named = {"protocol": PROTOCOLS.get(int(key["protocol"]), "")}
+        if "service" in by:
+            named["service"] = str(int(key["service"]))
+            named["role"] = names.get(int(key["role"]), "")
+        if "cgroup" in by:
+            named["cgroup"] = self._cgroup(int(key["cgroup"]))
+        if "comm" in by:
+            named["comm"] = name_of(key["comm"].tobytes())
+        if "remote" in by:
+            named["remote"] = self._subnet(key["remote"].tobytes())
+        if "interface" in by:
+            named["interface"] = _interface(int(key["ifindex"]), int(key["netns"]))
+        return Group(**named)
+
+    def _subnet(self, address: bytes) -> str:
+        text = address_text(address)
+        prefix = self.grouping.prefix_ipv6 if ":" in text else self.grouping.prefix_ipv4
+        return f"{text}/{prefix}"
+
+    def _cgroup(self, number: int) -> str:
+        """The path of a cgroup below the mount; its number where it is gone."""
+        if number not in self._cgroups and self.mount:
+            self._cgroups[1] = self._cgroups[self.mount.stat().st_ino] = "/"
+            for path in self.mount.rglob("*/"):
+                try:
+                    self._cgroups[path.stat().st_ino] = "/" + str(
+                        path.relative_to(self.mount)
+                    )
+                except OSError:
+                    continue  # removed meanwhile
+        return self._cgroups.get(number, f"{GONE} {number}")
+
+
+def _interface(ifindex: int, netns: int) -> str:
+    """Its name where it is in our namespace, else its number and namespace."""
+    if netns == Path("/proc/self/ns/net").stat().st_ino:
+        try:
+            return socket.if_indextoname(ifindex)
+        except OSError:
+            return f"{ifindex}"
+    return f"{ifindex} in netns {netns}"
+
+
+def key_types(layout: Layout) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """Of the map's keys and values."""
+    return layout.group, np.dtype("u4")

@@ -1,0 +1,225 @@
+"""What the probes count of losses, by group: drops, segments sent again, arrivals."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_agent.capture.histograms import GROUPS
+from latprof_agent.kernel_names import name_of
+from latprof_agent.monitor.drop_reasons import (
+    CLOSE,
+    LISTEN_OVERFLOW,
+    QDISC,
+    SOCKET,
+    DropReasons,
+    Fate,
+    fate_of,
+)
+from latprof_agent.monitor.groups import PROTOCOLS
+from latprof_agent.monitor.kernel_functions import KernelFunctions
+from latprof_agent.monitor.totals import Drop, Group, GroupTotals
+from latprof_agent.probes.layout import Layout
+
+Table = NDArray[Any]
+# name of a map, types of its keys and values -> both
+Entries = Callable[[str, np.dtype[Any], np.dtype[Any]], tuple[Table, Table]]
+
+CAUSES = ("timeout", "fast", "probe", "handshake")
+EARLY, DUPLICATE = "early", "duplicate"
+UNREAD = "unread"
+REFUSED = "refused"
+UNSEEN = "unseen"
+# By then a peer has told what it had got twice: several RTTs, and timers.
+SETTLED_SECONDS = 3.0
+
+
+class Losses:
+    """Reads the probes' tables; everything counts from the start.
+
+    What TCP sent again, what died on this host and what the peer had got twice tell
+    how many segments were lost on the way (`transit`). That is never too many where
+    the peer reports duplicates (SACK, RFC 2883; others are left out), and waits
+    SETTLED_SECONDS for its report. Handshakes are left out: a listener may refuse.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        entries: Entries,
+        functions: KernelFunctions,
+        reasons: DropReasons | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._layout = layout
+        self._entries = entries
+        self._reasons = reasons or DropReasons()
+        self._functions = functions
+        self._clock = clock
+        self._places = {n: name for name, n in layout.drop_places.items()}
+        self._early = np.zeros(GROUPS)
+        self._early_before = self._early
+        self._resent: dict[int, deque[tuple[float, int]]] = {}
+        self._transit: dict[int, int] = {}
+
+    def account(self, weight: float = 1.0) -> None:
+        """Add the early segments that were counted since the last time, so often.
+
+        Packets pass what counts these, so that it is attached in windows only; the
+        rest is counted all the time.
+        """
+        early = self._segments()["early"].astype("f8")
+        self._early = self._early + weight * (early - self._early_before)
+        self._early_before = early
+
+    def _segments(self) -> Table:
+        """By the number of their group, as the map is an array."""
+        return self._entries("group_segments", np.dtype("u4"), self._layout.segments)[1]
+
+    def add_to(
+        self, groups: dict[Group, GroupTotals], names: dict[int, Group]
+    ) -> dict[Fate, int]:
+        """Put the state of now into groups, those included that have nothing else.
+
+        Returns how many packets of watched flows the kernel freed, by what became of
+        their data; those that carried none are in none of them.
+        """
+        layout = self._layout
+        drops, dropped = self._entries("drops", layout.drop, layout.dropped)
+        fates = self._add_drops(drops, dropped, groups, names)
+        died = _died_by_sender(drops, dropped, self._lost(drops))
+        for number, counted in enumerate(self._segments()):
+            if any(counted.tolist()):
+                totals = _totals_of(number, "tcp", groups, names)
+                _add_segments(totals, counted, round(self._early[number]))
+                lost = self._lost_in_transit(number, counted, died.get(number, 0))
+                if lost:
+                    totals.drops[Drop("transit", UNSEEN)] += lost
+        return fates
+
+    def _add_drops(
+        self,
+        drops: Table,
+        dropped: Table,
+        groups: dict[Group, GroupTotals],
+        names: dict[int, Group],
+    ) -> dict[Fate, int]:
+        functions = self._functions.names(drops["location"].tolist())
+        fates = dict.fromkeys(Fate, 0)
+        for key, value in zip(drops, dropped, strict=True):
+            reason, fate = self._fate(key)
+            if reason == LISTEN_OVERFLOW:
+                self._take_refused(key, value, groups, names)
+            if key["empty"]:
+                continue
+            fates[fate] += int(value["packets"])
+            if fate is Fate.HARMLESS:
+                continue
+            protocol = PROTOCOLS.get(int(key["protocol"]), "")
+            totals = _totals_of(int(key["group"]), protocol, groups, names)
+            if fate is Fate.DUPLICATE:
+                totals.arrivals[DUPLICATE] += int(value["packets"])
+                continue
+            drop = self._drop(key, value, reason, functions)
+            totals.drops[drop] += int(value["packets"])
+            if lost_bytes := int(value["bytes"]):
+                totals.dropped_bytes[drop] += lost_bytes
+        for totals in groups.values():
+            totals.drops += Counter()  # without what is not above 0
+        return fates
+
+    def _take_refused(
+        self,
+        key: Any,
+        value: Any,
+        groups: dict[Group, GroupTotals],
+        names: dict[int, Group],
+    ) -> None:
+        """The end of a handshake that is refused counts twice at its listener."""
+        drops = _totals_of(int(key["group"]), "tcp", groups, names).drops
+        drops[Drop("socket", REFUSED)] -= int(value["buffers"])
+
+    def _fate(self, key: Any) -> tuple[str, Fate]:
+        place = self._places[int(key["place"])]
+        if place in (UNREAD, REFUSED):
+            return place, Fate.LOST
+        reason = self._reasons.name(int(key["reason"]))
+        return reason, fate_of(reason, at_receiver=place == "at_receiver")
+
+    def _lost(self, drops: Table) -> list[bool]:
+        """Whether segments with data died there on their way."""
+        return [
+            not key["empty"]
+            and self._places[int(key["place"])] not in (UNREAD, REFUSED)
+            and self._fate(key)[1] is Fate.LOST
+            for key in drops
+        ]
+
+    def _drop(
+        self, key: Any, value: Any, reason: str, functions: dict[int, str]
+    ) -> Drop:
+        function = functions.get(int(key["location"]), "")
+        at = self._places[int(key["place"])]
+        if at in (UNREAD, REFUSED):
+            return Drop("close" if at == UNREAD else "socket", at)
+        if reason in QDISC:
+            return Drop("qdisc", reason, function, _device(key, value))
+        if reason in SOCKET:
+            return Drop("socket", reason, function)
+        if reason in CLOSE:
+            return Drop("close", reason, function)
+        place = {"at_sender": "sender", "at_receiver": "receiver"}.get(at, "elsewhere")
+        return Drop(place, reason, function)
+
+    def _lost_in_transit(self, number: int, counted: Any, died: int) -> int:
+        """Of a group; only grows, as a count must."""
+        now = self._clock()
+        resent = sum(int(counted[cause]) for cause in CAUSES if cause != "handshake")
+        history = self._resent.setdefault(number, deque())
+        history.append((now, resent - int(counted["unproven"])))
+        while len(history) > 1 and history[1][0] <= now - SETTLED_SECONDS:
+            history.popleft()
+        settled = history[0][1] if history[0][0] <= now - SETTLED_SECONDS else 0
+        known = settled - int(counted["spurious"]) - died
+        self._transit[number] = max(self._transit.get(number, 0), known)
+        return self._transit[number]
+
+
+def _died_by_sender(drops: Table, dropped: Table, lost: list[bool]) -> dict[int, int]:
+    """Segments that died on this host, by the group that sent them."""
+    died: dict[int, int] = {}
+    for key, value, is_lost in zip(drops, dropped, lost, strict=True):
+        sender = int(key["sender"])
+        if is_lost and sender and PROTOCOLS.get(int(key["protocol"])) == "tcp":
+            died[sender] = died.get(sender, 0) + int(value["packets"])
+    return died
+
+
+def _totals_of(
+    number: int,
+    protocol: str,
+    groups: dict[Group, GroupTotals],
+    names: dict[int, Group],
+) -> GroupTotals:
+    """What has no group yet is of none but its protocol."""
+    return groups.setdefault(names.get(number, Group(protocol=protocol)), GroupTotals())
+
+
+def _add_segments(totals: GroupTotals, counted: Any, early: int) -> None:
+    for cause in CAUSES:
+        if count := int(counted[cause]):
+            totals.retransmits[cause] += count
+    if early:
+        totals.arrivals[EARLY] += early
+
+
+def _device(key: Any, value: Any) -> str:
+    """As `tc` shows it: "eth0 10:", or "eth0 0:2" of a queue without a handle."""
+    name = name_of(value["device"].tobytes())
+    major, minor = int(key["qdisc"]) >> 16, int(key["qdisc"]) & 0xFFFF
+    return f"{name} {major:x}:" + (f"{minor:x}" if minor else "")

@@ -1,0 +1,325 @@
+"""Live traffic in histograms: from the probes' tables to `Totals`."""
+
+from __future__ import annotations
+
+import math
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from latprof_analysis.coarse_histogram import BUCKETS, CoarseHistogram
+from latprof_analysis.text import NS_PER_SECOND, printable
+
+from latprof_agent import _drain
+from latprof_agent.capture.capture import Capture, open_capture
+from latprof_agent.capture.histograms import GroupState, GroupTables
+from latprof_agent.filters.words import gone, gone_said, refreshed
+from latprof_agent.join.joiner import Joiner
+from latprof_agent.monitor.groups import GroupNames, key_types
+from latprof_agent.monitor.idle_groups import IdleGroups
+from latprof_agent.monitor.kernel_functions import KernelFunctions
+from latprof_agent.monitor.limits import ROUND_SECONDS, Limits
+from latprof_agent.monitor.losses import Losses
+from latprof_agent.monitor.sample_rate import SampleRate
+from latprof_agent.monitor.sampled import Sampled, TakesExchanges, TakesRows
+from latprof_agent.monitor.totals import Counted, GroupTotals, Own, Quantity, Totals
+from latprof_agent.monitor.windows import Windows
+from latprof_agent.probes import catalogue
+from latprof_agent.probes.catalogue import (
+    BOTH,
+    BY_FILTER,
+    IDLE_EXCHANGES,
+    PROBES,
+    Probe,
+)
+from latprof_agent.probes.filter import Filter, Word
+from latprof_agent.probes.grouping import Grouping
+from latprof_agent.probes.loss_probes import LOSS_PROBES, REPLACED
+
+# Samples only: what they need not be, as each CPU has its own.
+RING_BYTES = 1 << 18
+# A join costs the same for few records as for thousands, so they wait for others.
+JOINED_RECORDS = 4_000
+JOIN_SECONDS = 5.0
+FRESH_SECONDS = 0.9  # where the state is asked for
+# An exchange is over when its client has read nothing more for so long.
+IDLE_NS = 1_000_000_000
+# It tells when nothing could be traced, which counts of histograms do not use.
+UNUSED = REPLACED | {"untraced time"}
+
+
+class Monitor:
+    """Watches from `start` to `stop`; everything counts from the start.
+
+    Raises CaptureError where the probes cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        watched: Filter,
+        grouping: Grouping,
+        *,
+        max_overhead: float = math.inf,
+        slow_ns: int = 0,
+        table: tuple[Probe, ...] = PROBES + LOSS_PROBES,
+        switch_on: Callable[[], int] = _drain.statistics,
+    ) -> None:
+        """Nothing is loaded yet.
+
+        `max_overhead`: CPUs' worth of time, of probes and agent. `slow_ns`:
+        what takes longer is told as an exemplar; 0: the slowest of each group.
+        `switch_on` switches on the kernel's statistics of programs, as only root may,
+        until the descriptor that it gives is closed; raises OSError.
+        """
+        self._switch_on = switch_on
+        self._slow_ns = slow_ns
+        # who gets the joined sample, too
+        self.takes_rows: list[TakesRows] = []
+        self.takes_exchanges: list[TakesExchanges] = []
+        # who says that something the filter names has gone, or has come again
+        self.notice: Callable[[str], None] = lambda _text: None
+        self._gone: dict[str, Word] = {}
+        self._watched = watched
+        self._allowance = max_overhead
+        self.grouping = grouping
+        self._table = tuple(p for p in table if p.quantity not in UNUSED)
+        self._capture: Capture | None = None
+        self._functions = KernelFunctions()  # while we may read them
+
+    def load(self) -> None:
+        """Load, without a thread; else `start` does."""
+        # of any filter: `watch` may ask for another one
+        needs = BY_FILTER | {IDLE_EXCHANGES}
+        capabilities = catalogue.capabilities(BOTH, self._table, needs)
+        catalogue.require_both_halves(capabilities, self._watched.needs)
+        self._capture = open_capture(
+            self._watched, capabilities, self._table, RING_BYTES, self.grouping
+        )
+        self._capture.cost.switch_on = self._switch_on
+        offered = (*self._capture.capabilities, self._functions.capability)
+        self._capabilities = [c.as_dict() for c in offered]
+        self._names = self._group_names()
+        self._losses = Losses(
+            self._capture.layout, self._capture.entries, self._functions
+        )
+        self._windows = Windows(
+            self._capture,
+            self._account,
+            self._slowest_seconds,
+            self._tables.messages,
+            allowance=self._allowance,
+        )
+        self._sampled = Sampled(
+            self.capture.layout, self.takes_rows, self.takes_exchanges
+        )
+        self._rate = SampleRate()
+        self.capture.sample(*self._rate.bits())
+        self._limits = Limits(self.capture.layout, self.capture.put, self._slow_ns)
+        self._idle = IdleGroups()
+        self._covered = 0.0
+
+    def start(self) -> None:
+        """Attach."""
+        if not self._capture:
+            self.load()
+        self._started = self._limited = self._joined = self._ended = time.monotonic()
+        self._drained = 0
+        self._windows.start()
+
+    @property
+    def joiner(self) -> Joiner:
+        """Of the sample."""
+        return self._sampled.joiner
+
+    @property
+    def _tables(self) -> GroupTables:
+        tables = self.capture.tables
+        assert tables
+        return tables
+
+    def _account(self, of_begun: float, of_attached: float) -> None:
+        self._tables.account(max(self._names.read()), of_begun)
+        self._losses.account(of_attached)
+
+    def _slowest_seconds(self) -> float:
+        """How long all but a few of what is measured takes."""
+        slowest = 0.0
+        for state in self._tables.states.values():
+            counts = sum(state.counts.values(), np.zeros(BUCKETS))
+            total = CoarseHistogram(counts.astype("i8"))
+            slowest = max(slowest, total.quantile(0.999) or 0.0)
+        return slowest / NS_PER_SECOND
+
+    @property
+    def capture(self) -> Capture:
+        """The probes, once they are loaded."""
+        assert self._capture
+        return self._capture
+
+    def step(self) -> None:
+        """Do what is due; some times a second."""
+        batch = self.capture.follow()
+        self._sampled.name_processes(batch)
+        self._drained += sum(map(len, batch.values()))
+        if not math.isfinite(self._allowance):
+            self.capture.cost.sample()
+        now = time.monotonic()
+        if now - self._ended >= IDLE_NS / NS_PER_SECOND:
+            if self._windows.always:
+                self.capture.end_idle_exchanges(IDLE_NS)
+            self._look_for_names()
+            self._ended = now
+        if self._drained >= JOINED_RECORDS or now - self._joined >= JOIN_SECONDS:
+            self._join()
+        if now - self._limited >= ROUND_SECONDS:
+            self._windows.settle()
+            self._limits.update(self._tables.states)
+            self._limited = now
+            if self._idle.are_in_the_way(self._tables.states, now):
+                self.group_by(self.grouping)
+        self._sampled.samples.step(time.monotonic_ns())
+
+    def _join(self) -> None:
+        now = time.monotonic()
+        seconds, self._joined, self._drained = now - self._joined, now, 0
+        batch, names = self.capture.read(), self._names.read()
+        records = self._sampled.add(batch, self.capture.drained_ns, names)
+        covered = self._windows.coverage.covered_seconds
+        if self._windows.always:
+            covered = self._covered + seconds
+        if self._rate.adapt(records, seconds, covered - self._covered):
+            self.capture.sample(*self._rate.bits())
+        self._covered = covered
+
+    def _look_for_names(self) -> None:
+        """A namespace may go, and come again as another one of its name."""
+        later = refreshed(self._watched)
+        if later != self._watched:
+            self.watch(later)
+        gone_now = {str(word): word for word in gone(later)}
+        for name in gone_now.keys() - self._gone.keys():
+            self.notice(printable(gone_said(gone_now[name])))
+        for name in self._gone.keys() - gone_now.keys():
+            self.notice(printable(f"{name}: it is there again"))
+        self._gone = gone_now
+
+    def totals(self) -> Totals:
+        """A new state of everything."""
+        self._windows.check()
+        if time.monotonic() - self._joined >= FRESH_SECONDS:
+            self._join()
+        now = self._windows.settle()
+        names = self._names.read()
+        by_number = {
+            number: self._group_totals(state)
+            for number, state in self._tables.states.items()
+            if number in names and state.counted.any()
+        }
+        for (number, quantity), found in self._sampled.histograms().items():
+            if number in by_number:
+                by_number[number].histograms[quantity] = found.copy()
+        groups = {names[number]: found for number, found in by_number.items()}
+        self.capture.look_at_listeners()
+        self._losses.add_to(groups, names)
+        return Totals(
+            t_ns=time.monotonic_ns(),
+            unix_seconds=time.time(),
+            groups=groups,
+            own=self._own(now - self._started),
+            fits=self._sampled.samples.fits(names),
+            exemplars=list(self._sampled.exemplars.last),
+            capabilities=self._capabilities,
+            gone=tuple(sorted(self._gone)),
+        )
+
+    def watch(self, watched: Filter) -> None:
+        """Watch other sockets from now on."""
+        self._watched = watched
+        self.capture.watch(watched)
+
+    def group_by(self, grouping: Grouping) -> None:
+        """Tell traffic apart otherwise: everything counts anew."""
+        self._unload()
+        self.grouping = grouping
+        self.start()
+
+    def stop(self) -> None:
+        """Detach; what was counted stays to be read."""
+        if self._windows.always:
+            self.capture.end_idle_exchanges(0)
+        self._windows.stop()
+        self.capture.stop()
+        self._join()
+        self._sampled.finish()
+
+    def close(self) -> None:
+        """Unload everything."""
+        self._unload()
+        self._functions.close()
+
+    def _unload(self) -> None:
+        if self._capture:
+            self._windows.stop()  # its thread uses what is closed
+            self._capture.close()
+        self._capture = None
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _group_names(self) -> GroupNames:
+        capture, layout = self.capture, self.capture.layout
+        key, value = key_types(layout)
+        return GroupNames(
+            layout, self.grouping, lambda: capture.entries("groups", key, value)
+        )
+
+    def _group_totals(self, state: GroupState) -> GroupTotals:
+        found = GroupTotals()
+        for name, number in self.capture.layout.quantities.items():
+            if number in state.counts:
+                found.histograms[Quantity(name)] = CoarseHistogram(
+                    np.rint(state.counts[number]).astype("i8"),
+                    round(state.sums_ns[number]),
+                    round(state.unmeasured[number]),
+                )
+        for name, count in zip(self._tables.counted, state.counted, strict=True):
+            if count:
+                found.counted[Counted(name)] = round(count)
+        return found
+
+    def _own(self, seconds: float) -> Own:
+        counters = self.capture.counters()
+        lost = {
+            name.removeprefix("lost_"): count
+            for name, count in counters.items()
+            if name.startswith("lost_")
+        }
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        attached = self._windows.coverage.attached_seconds
+        runs, took = self.capture.cost.by_program(attached)
+        return Own(
+            seconds=seconds,
+            covered_seconds=self._windows.coverage.covered_seconds,
+            lost_records=lost,
+            unmatched={
+                name: count
+                for name, count in counters.items()
+                if not name.startswith("lost_")
+            }
+            | self._sampled.joiner.unmatched
+            | self.capture.missed(),
+            program_runs=runs,
+            program_seconds=took,
+            agent_cpu_seconds=usage.ru_utime + usage.ru_stime,
+            agent_rss_bytes=_resident_bytes(),
+        )
+
+
+def _resident_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * resource.getpagesize()

@@ -1,0 +1,219 @@
+"""What has been measured of live traffic since the start, by group.
+
+Everything only grows, so whoever wants a window takes the difference of two states.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from latprof_analysis.coarse_histogram import CoarseHistogram
+
+OTHER = "other"  # the service of the group that takes in what has no room
+
+
+class Quantity(StrEnum):
+    """What is measured; the kernel's own are in enum quantity of records.h, too."""
+
+    # of messages that we saw sent
+    SEND_QUEUE = "send_queue"
+    QDISC = "qdisc"
+    # of messages that we saw sent and read here
+    RECEIVE_STACK = "receive_stack"
+    RECEIVE_QUEUE = "receive_queue"
+    WAKEUP = "wakeup"
+    # the same of readable ranges, whose sender is elsewhere
+    RANGE_RECEIVE_STACK = "range_receive_stack"
+    RANGE_RECEIVE_QUEUE = "range_receive_queue"
+    RANGE_WAKEUP = "range_wakeup"
+    # of exchanges
+    RESPONSE = "response"  # at the client
+    SERVER = "server"  # at the server
+    # network RTT without think time, by source
+    RTT_HANDSHAKE = "rtt_handshake"
+    RTT_FLOOR = "rtt_floor"  # minimum of the kernel's samples
+    RTT_STAMPS = "rtt_stamps"  # sampled exchanges, both ends watched
+    # sampled messages, both ends watched: those that the group sent,
+    TRANSIT = "transit"
+    END_TO_END = "end_to_end"
+    # and those that it received
+    RECEIVED_TRANSIT = "received_transit"
+    RECEIVED_END_TO_END = "received_end_to_end"
+
+
+@dataclass(frozen=True, order=True)
+class Group:
+    """What traffic is told apart by; "" where it is not asked for."""
+
+    protocol: str = ""  # tcp or udp
+    role: str = ""  # of our end: client or server
+    service: str = ""  # port of the server's end, or OTHER
+    cgroup: str = ""  # its path
+    comm: str = ""
+    remote: str = ""  # a subnet
+    interface: str = ""
+
+
+class Counted(StrEnum):
+    """What is counted of a group."""
+
+    SENT_MESSAGES = "sent_messages"
+    SENT_BYTES = "sent_bytes"
+    SENT_PACKETS = "sent_packets"
+    RECEIVED_MESSAGES = "received_messages"  # whose sender is on this host
+    RECEIVED_RANGES = "received_ranges"
+    RECEIVED_BYTES = "received_bytes"
+    EXCHANGES = "exchanges"
+
+
+@dataclass(frozen=True, order=True)
+class Drop:
+    """Where and why packets, or what they carried, were lost."""
+
+    place: str  # sender, qdisc, receiver, socket, close, transit, elsewhere
+    reason: str  # as the kernel calls it
+    function: str = ""  # of the kernel
+    device: str = ""  # qdisc: "eth0 10:"
+
+
+@dataclass
+class GroupTotals:
+    """All of one group."""
+
+    histograms: dict[Quantity, CoarseHistogram] = field(default_factory=dict)
+    counted: Counter[Counted] = field(default_factory=Counter)
+    # packets; of TCP unread at close: connections
+    drops: Counter[Drop] = field(default_factory=Counter)
+    dropped_bytes: Counter[Drop] = field(default_factory=Counter)  # of payload
+    # segments by cause: timeout, fast, probe, handshake
+    retransmits: Counter[str] = field(default_factory=Counter)
+    # received segments: duplicate, early (out of order)
+    arrivals: Counter[str] = field(default_factory=Counter)
+
+    def __sub__(self, earlier: GroupTotals) -> GroupTotals:
+        histograms = {}
+        for quantity, now in self.histograms.items():
+            before = earlier.histograms.get(quantity)
+            histograms[quantity] = now - before if before else now
+        return GroupTotals(
+            histograms,
+            self.counted - earlier.counted,
+            self.drops - earlier.drops,
+            self.dropped_bytes - earlier.dropped_bytes,
+            self.retransmits - earlier.retransmits,
+            self.arrivals - earlier.arrivals,
+        )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """D = a S + b of one quantity of a group, where a line is the right model.
+
+    The bandwidth, 1 / a, is that of payload, as messages met it: of hosts and link
+    together, less what others took of the link while a long one crossed. Intervals
+    are of 95%. `messages` is how many it rests on.
+    """
+
+    bandwidth_bytes_per_second: float
+    bandwidth_low: float
+    bandwidth_high: float
+    fixed_delay_ns: float
+    fixed_delay_low_ns: float
+    fixed_delay_high_ns: float
+    r_squared: float
+    messages: int
+
+
+@dataclass(frozen=True)
+class Exemplar:
+    """One message or exchange that was slow, with what is known of its stages."""
+
+    group: Group
+    quantity: Quantity  # that was slow
+    duration_ns: int
+    t_ns: int  # CLOCK_MONOTONIC, when it was over
+    size_bytes: int
+    stages: dict[str, int]  # ns
+    process: str = ""  # "redis-server (pid 77)"
+
+
+@dataclass
+class Own:
+    """What is known of the measuring itself; sums since the start."""
+
+    seconds: float = 0.0
+    covered_seconds: float = 0.0  # of them measured
+    lost_records: dict[str, int] = field(default_factory=dict)  # by ring
+    unmatched: dict[str, int] = field(default_factory=dict)  # by cause
+    program_runs: dict[str, float] = field(default_factory=dict)
+    program_seconds: dict[str, float] = field(default_factory=dict)
+    agent_cpu_seconds: float = 0.0
+    agent_rss_bytes: int = 0
+
+    @property
+    def coverage_ratio(self) -> float | None:
+        """Which share of the time was measured; None of no time."""
+        return self.covered_seconds / self.seconds if self.seconds else None
+
+    @property
+    def probes_cpu_share(self) -> float | None:
+        """What the programs took, of one CPU; None where it was not sampled."""
+        if not self.program_seconds or not self.seconds:
+            return None
+        return sum(self.program_seconds.values()) / self.seconds
+
+    @property
+    def agent_cpu_share(self) -> float | None:
+        """What this process took, of one CPU."""
+        return self.agent_cpu_seconds / self.seconds if self.seconds else None
+
+    def __sub__(self, earlier: Own) -> Own:
+        return Own(
+            self.seconds - earlier.seconds,
+            self.covered_seconds - earlier.covered_seconds,
+            _less(self.lost_records, earlier.lost_records),
+            _less(self.unmatched, earlier.unmatched),
+            _less(self.program_runs, earlier.program_runs),
+            _less(self.program_seconds, earlier.program_seconds),
+            self.agent_cpu_seconds - earlier.agent_cpu_seconds,
+            self.agent_rss_bytes,
+        )
+
+
+@dataclass
+class Totals:
+    """One state of everything."""
+
+    t_ns: int = 0  # CLOCK_MONOTONIC
+    unix_seconds: float = 0.0
+    groups: dict[Group, GroupTotals] = field(default_factory=dict)
+    own: Own = field(default_factory=Own)
+    # the newest state, no sums; by group and quantity
+    fits: dict[tuple[Group, Quantity], Fit] = field(default_factory=dict)
+    exemplars: list[Exemplar] = field(default_factory=list)  # newest last, few
+    capabilities: list[dict[str, Any]] = field(default_factory=list)
+    gone: tuple[str, ...] = ()  # words of the filter: what they name is not there
+
+    def since(self, earlier: Totals) -> Totals:
+        """Return what came since an earlier state."""
+        none = GroupTotals()
+        return Totals(
+            self.t_ns,
+            self.unix_seconds,
+            {
+                group: now - earlier.groups.get(group, none)
+                for group, now in self.groups.items()
+            },
+            self.own - earlier.own,
+            self.fits,
+            [e for e in self.exemplars if e.t_ns > earlier.t_ns],
+            self.capabilities,
+            self.gone,
+        )
+
+
+def _less(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    return {name: value - before.get(name, 0) for name, value in now.items()}

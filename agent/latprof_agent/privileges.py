@@ -1,0 +1,177 @@
+"""From root to another user, with the few capabilities that measuring needs.
+
+A service manager may start us as another user, with these already.
+
+One thing needs all of root's: to switch the kernel's statistics of programs on. A
+child does that on demand and nothing else; it ends with us. Another does while we
+load: to look for types in the kernel's modules, as libbpf does for what this kernel's
+core has not; before libbpf 1.3 it gives up where it may not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import signal
+import socket
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from latprof_agent.calling_user import ROOT, User, find_user
+from latprof_agent.errors import LatprofError, UsageError
+
+SERVICE_USER = "latprof"  # where there is one
+_SYSTEMDS_OWN = range(61184, 65520)  # users that systemd makes for services and forgets
+
+CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_SYSLOG, CAP_PERFMON, CAP_BPF = 12, 21, 34, 38, 39
+KEPT = (
+    *(CAP_BPF, CAP_PERFMON),  # programs of tracepoints,
+    CAP_NET_ADMIN,  # of cgroups;
+    CAP_SYSLOG,  # where the kernel's functions are, in /proc/kallsyms
+)
+LOADING = (*KEPT, CAP_SYS_ADMIN)
+
+_PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP = 1, 8, 24
+_PR_SET_NO_NEW_PRIVS = 38
+_CAP_VERSION = 0x20080522  # two words of 32 capabilities
+_CAP_LAST = Path("/proc/sys/kernel/cap_last_cap")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def service_user(name: str | None, proc: Path = Path("/proc")) -> User:
+    """Find whom to run as: the named user, else ours, else one that nobody is.
+
+    What runs as another service's user could be stopped by that service. Who is not
+    root stays who he is.
+    """
+    if os.geteuid() != ROOT:
+        return _ourselves(name)
+    try:
+        return find_user(name or SERVICE_USER)
+    except KeyError:
+        if name:
+            raise UsageError(
+                f"--user: must be a user's name or number, got {name!r}"
+            ) from None
+    taken = {entry.pw_uid for entry in pwd.getpwall()}
+    taken |= {p.stat().st_uid for p in proc.glob("[0-9]*") if p.exists()}
+    uid = next(uid for uid in _SYSTEMDS_OWN if uid not in taken)
+    return User(uid, uid, str(uid))
+
+
+def _ourselves(name: str | None) -> User:
+    user = find_user(str(os.geteuid()))
+    if name and name not in (user.name, str(user.uid)):
+        raise UsageError(
+            f"--user: only root can become {name!r}; leave it out to stay {user.name}"
+        )
+    return user
+
+
+def sufficient() -> bool:
+    """Whether we have all that measuring needs, without being root."""
+    return os.geteuid() != ROOT and not _mask(KEPT) & ~_permitted()
+
+
+def drop(user: User, kept: Iterable[int] = KEPT) -> None:
+    """Become `user`, with these capabilities and no way to others; for good.
+
+    Of the calling thread and those that it starts. May be called again, with fewer.
+    """
+    if user.uid == ROOT:
+        return
+    try:
+        if os.geteuid() == ROOT:
+            _become(user)
+        _set_capabilities(_mask(kept) & _permitted())
+        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    except OSError as error:
+        raise LatprofError(
+            f"cannot become user {user.name}: {error.strerror}; start as root with "
+            "CAP_SETUID, CAP_SETGID and CAP_SETPCAP, or use --user root"
+        ) from error
+
+
+def _become(user: User) -> None:
+    """Become `user`, with what is permitted and no way to more."""
+    for capability in range(int(_CAP_LAST.read_text()) + 1):
+        _prctl(_PR_CAPBSET_DROP, capability)
+    _prctl(_PR_SET_KEEPCAPS, 1)
+    os.setgroups([])
+    os.setresgid(user.gid, user.gid, user.gid)
+    os.setresuid(user.uid, user.uid, user.uid)
+
+
+def _mask(capabilities: Iterable[int]) -> int:
+    return sum(1 << capability for capability in capabilities)
+
+
+def _permitted() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapPrm:"):
+            return int(line.split()[1], 16)
+    return 0
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _set_capabilities(mask: int) -> None:
+    """Have these, effective and permitted, and hand none on."""
+    low, high = mask & 0xFFFFFFFF, mask >> 32
+    header = struct.pack("=Ii", _CAP_VERSION, 0)
+    if _libc.capset(header, struct.pack("=6I", low, low, 0, high, high, 0)):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+class StatisticsKeeper:
+    """A child that switches the kernel's statistics on when it is asked to.
+
+    To be made first, by a process of one thread that holds nothing yet.
+    """
+
+    def __init__(self, user: User, switch_on: Callable[[], int]) -> None:
+        self._ours, its = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid:
+            its.close()
+            return
+        try:
+            _keep(its, user, switch_on)
+        finally:
+            os._exit(0)
+
+    def switch_on(self) -> int:
+        """Switch them on until the descriptor is closed; raises OSError."""
+        self._ours.send(b"1")
+        _, found, _, _ = socket.recv_fds(self._ours, 1, 1)
+        if not found:
+            raise PermissionError("the kernel refuses its statistics of programs")
+        return found[0]
+
+    def close(self) -> None:
+        """End the child."""
+        self._ours.close()
+        os.waitpid(self.pid, 0)
+
+
+def _keep(asked: socket.socket, user: User, switch_on: Callable[[], int]) -> None:
+    """Live as the child: until nobody can ask any more."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.closerange(3, asked.fileno())
+    os.closerange(asked.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+    drop(user, (CAP_SYS_ADMIN,))
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    while asked.recv(1):
+        try:
+            descriptor = switch_on()
+        except OSError:
+            asked.send(b"0")
+            continue
+        socket.send_fds(asked, [b"1"], [descriptor])
+        os.close(descriptor)

@@ -1,0 +1,32 @@
+"""What live traffic is told apart by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from latprof_agent.probes.layout import Layout
+
+NONE = "none"
+MOST_AT_ONCE = 2
+EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """By what, and how wide the subnets of `remote` are."""
+
+    by: tuple[str, ...] = ("service",)
+    prefix_ipv4: int = 24
+    prefix_ipv6: int = 64
+
+    def put(self, options: NDArray[Any], layout: Layout) -> None:
+        """Write it into the probes' struct options."""
+        options["by"] = sum(layout.groupings[n] for n in self.by if n != NONE)
+        options["prefix_ipv4"] = self.prefix_ipv4
+        options["prefix_ipv6"] = self.prefix_ipv6
+        options["ephemeral"] = [int(p) for p in EPHEMERAL_PORTS.read_text().split()]

@@ -1,0 +1,257 @@
+"""The agent as a service: one thread measures, another answers scrapers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import select
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from types import FrameType
+from typing import Protocol
+
+from latprof_analysis.cli import VERSION
+from prometheus_client.process_collector import ProcessCollector
+
+from latprof_agent import _drain, privileges
+from latprof_agent.config import ALL, Address, Config, Tls
+from latprof_agent.errors import LatprofError, remedy
+from latprof_agent.monitor.producer import Producer
+from latprof_agent.service_manager import (
+    READY,
+    STOPPING,
+    ServiceManager,
+    reloading,
+)
+from latprof_agent.sinks.metrics.families import Family, counter, gauge
+from latprof_agent.states import States
+from latprof_agent.web.pages import Pages, Settings
+from latprof_agent.web.passwords import Passwords
+from latprof_agent.web.server import Server, ServerThread
+
+STEP_SECONDS = 0.05
+_BACKLOG = 128
+_process = ProcessCollector(registry=None)
+
+Say = Callable[[str], None]
+
+
+class Monitor(Producer, Protocol):
+    """What measures, and can be loaded before it starts."""
+
+    notice: Callable[[str], None]
+
+    def load(self) -> None: ...
+
+
+class _Wake:
+    """Lets one thread, or a signal, wake another."""
+
+    def __init__(self) -> None:
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def set(self) -> None:
+        os.eventfd_write(self._event, 1)
+
+    def wait(self, seconds: float) -> None:
+        if select.select([self._event], [], [], seconds)[0]:
+            os.eventfd_read(self._event)
+
+
+class Service:
+    """Measures and answers from `run` until a signal ends it."""
+
+    def __init__(
+        self,
+        config: Config,
+        reread: Callable[[], Config],  # raises LatprofError
+        monitor: Monitor,
+        listener: socket.socket,
+        say: Say,
+    ) -> None:
+        self._config = config
+        self._reread = reread
+        self._monitor = monitor
+        self._say = say
+        self._wake = _Wake()
+        self._ending = self._reload_asked = False
+        self._reloaded, self._reloaded_at = True, time.time()
+        self._manager = ServiceManager()
+        self._states = States(self._wake.set)
+        self._pages = Pages(self._states, _settings(config), self._own_families)
+        self._server = Server(listener, self._pages.respond, _tls_context(config.tls))
+
+    def end(self, _number: int = 0, _frame: FrameType | None = None) -> None:
+        """End soon; for signals."""
+        self._ending = True
+        self._wake.set()
+
+    def reload(self, _number: int = 0, _frame: FrameType | None = None) -> None:
+        """Read the configuration again soon; for signals."""
+        self._reload_asked = True
+        self._wake.set()
+
+    def run(self, ready: str) -> None:
+        """Measure and answer until the end; `ready` is said once it does.
+
+        The monitor is loaded and attached.
+        """
+        thread = ServerThread(self._server)
+        thread.start()
+        self._states.ready = True
+        self._manager.tell(READY)
+        self._say(ready)
+        try:
+            while not self._ending:
+                self._monitor.step()
+                self._states.answer(self._monitor.totals)
+                self._manager.alive()
+                if self._reload_asked:
+                    self._read_again()
+                self._wake.wait(STEP_SECONDS)
+        finally:
+            self._manager.tell(STOPPING)
+            thread.stop()
+
+    def _read_again(self) -> None:
+        self._reload_asked = False
+        self._manager.tell(reloading())
+        before = self._config
+        try:
+            later, waiting = before.fixed_in(self._reread())
+            self._server.tls, settings = _tls_context(later.tls), _settings(later)
+            if later.watched != before.watched:
+                self._monitor.watch(later.watched)
+        except LatprofError as error:
+            self._reloaded = False
+            self._say(f"the configuration stays as it was: {error}")
+        else:
+            self._config, self._pages.settings = later, settings
+            self._reloaded, self._reloaded_at = True, time.time()
+            if later.by != before.by:  # loads anew: where that fails, all ends
+                self._monitor.group_by(later.by)
+            for name in waiting:
+                self._say(f"{name} changes with the next start")
+        self._manager.tell(READY)
+
+    def _own_families(self) -> Iterator[Family]:
+        """What is known of this process."""
+        labels = {"version": VERSION, "kernel": platform.release()}
+        yield gauge("latprof_build_info", "This version of latprof.", [(labels, 1)])
+        yield gauge(
+            "latprof_config_last_reload_successful",
+            "1 where the configuration in use is that of the last SIGHUP or start.",
+            [({}, int(self._reloaded))],
+        )
+        yield gauge(
+            "latprof_config_last_reload_success_timestamp_seconds",
+            "When the configuration in use was read.",
+            [({}, self._reloaded_at)],
+        )
+        yield counter(
+            "latprof_http_refused",
+            "Requests and connections that were not served.",
+            [({"cause": c}, n) for c, n in sorted(self._server.refused.items())],
+        )
+        yield from _process.collect()
+
+
+def serve(
+    config: Config,
+    reread: Callable[[], Config],
+    make_monitor: Callable[[Config, Callable[[], int]], Monitor],
+    say: Say,
+) -> None:
+    """Become another user, load and serve until SIGTERM or SIGINT; SIGHUP reloads.
+
+    `make_monitor` is given what switches on the kernel's statistics of programs.
+    """
+    user = privileges.service_user(config.user)
+    keeper = privileges.StatisticsKeeper(user, _drain.statistics)
+    try:
+        with (
+            listening(config.listen) as listener,
+            closing(make_monitor(config, keeper.switch_on)) as monitor,
+        ):
+            service = Service(config, reread, monitor, listener, say)
+            monitor.notice = say
+            for number, handler in (
+                (signal.SIGTERM, service.end),
+                (signal.SIGINT, service.end),
+                (signal.SIGHUP, service.reload),
+            ):
+                signal.signal(number, handler)
+            privileges.drop(user, privileges.LOADING)
+            monitor.load()
+            # before any thread is started: each has capabilities of its own
+            privileges.drop(user)
+            monitor.start()
+            try:
+                service.run(f"as user {user.name}: {_url(config, listener)}")
+            finally:
+                monitor.stop()
+    finally:
+        keeper.close()
+
+
+@contextmanager
+def listening(where: Address) -> Iterator[socket.socket]:
+    """Listen there, or raise LatprofError."""
+    try:
+        listener = _listener(where)
+    except OSError as error:
+        named = isinstance(error, socket.gaierror)
+        why = error.strerror if named else os.strerror(error.errno or 0)
+        todo = remedy(error.errno, "choose another --listen")
+        raise LatprofError(f"cannot listen on {where}: {why}; {todo}") from error
+    with listener:
+        yield listener
+
+
+def _listener(where: Address) -> socket.socket:
+    if where.host == ALL:
+        dual = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual else socket.AF_INET
+        return socket.create_server(
+            ("", where.port), family=family, backlog=_BACKLOG, dualstack_ipv6=dual
+        )
+    found = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
+    family, *_, bound = found[0]
+    return socket.create_server(bound[:2], family=family, backlog=_BACKLOG)
+
+
+def _url(config: Config, listener: socket.socket) -> str:
+    scheme = "https" if config.tls else "http"
+    return f"{scheme}://{Address(*listener.getsockname()[:2])}/metrics"
+
+
+def _settings(config: Config) -> Settings:
+    return Settings(
+        Passwords(config.users),
+        config.edges,
+        {"version": VERSION, "told apart by": ", ".join(config.by.by)},
+    )
+
+
+def _no_password() -> bytes:
+    return b""  # instead of asking at a terminal
+
+
+def _tls_context(tls: Tls | None) -> ssl.SSLContext | None:
+    """Read certificate and key, or raise LatprofError."""
+    if not tls:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(tls.certificate, tls.key, _no_password)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise LatprofError(
+            f"cannot use {tls.certificate} with {tls.key}: {why}; give the "
+            "certificate and its own key, as PEM and without a password"
+        ) from error
+    return context

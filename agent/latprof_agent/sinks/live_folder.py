@@ -1,0 +1,169 @@
+"""A run folder of live traffic: histograms of all of it, rows of the sample."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from latprof_analysis.coarse_histogram import CoarseHistogram
+
+from latprof_agent.calling_user import User
+from latprof_agent.capture.cost import AgentCost
+from latprof_agent.errors import LatprofError
+from latprof_agent.join.exchange_rows import ExchangeRows
+from latprof_agent.join.message_rows import Messages
+from latprof_agent.monitor.totals import Group, Quantity, Totals
+from latprof_agent.sinks.histogram_rows import COLUMNS, histogram_rows
+from latprof_agent.sinks.run_description import described
+from latprof_agent.sinks.run_files import TABLES, RunFolder
+
+OPTION = "--record"
+# Windows are put together: twenty busy groups then make two megabytes a minute.
+INTERVAL_NS = 60_000_000_000
+_TABLES = {
+    "messages": TABLES["messages"],
+    "exchanges": TABLES["exchanges"],
+    "histograms": COLUMNS,
+}
+
+
+@dataclass(frozen=True)
+class Description:
+    """What was watched: the filter in words, and what groups are told apart by."""
+
+    watched: str
+    by: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    name: str = ""
+
+
+class LiveFolder:
+    """Takes windows and sampled rows from `start` to `finish`.
+
+    Raises UsageError where the folder cannot be made, StoreError where a document
+    cannot be written. Where a table cannot, `failure` says so, and who watches ends
+    with it; what had no room is written by `finish` as far as it goes then.
+    """
+
+    def __init__(self, path: Path | None, user: User | None = None) -> None:
+        """Make the folder, as `RunFolder` does."""
+        self._folder = RunFolder(path, user=user, tables=_TABLES, option=OPTION)
+        self._windows = _none()
+        self._begin_ns = 0
+        self._end_ns = 0
+        self._written: dict[str, int] = {"messages": 0, "exchanges": 0}
+
+    @property
+    def path(self) -> Path:
+        """Where it was made."""
+        return self._folder.path
+
+    @property
+    def failure(self) -> LatprofError | None:
+        """Why it takes no more."""
+        return self._folder.failure
+
+    def start(self, description: Description) -> None:
+        """Say what is watched; a folder without more was ended by force."""
+        self._description = description
+        self._cost = AgentCost()
+        self._folder.write_json("run.json", self._describe("running", Totals()))
+
+    def add_window(self, window: Totals) -> None:
+        """Take what came since the window before."""
+        if not self._begin_ns:
+            self._begin_ns = window.t_ns - int(window.own.seconds * 1e9)
+        self._end_ns = window.t_ns
+        for group, totals in window.groups.items():
+            for quantity, histogram in totals.histograms.items():
+                self._windows[group, quantity] += histogram
+        if self._end_ns - self._begin_ns >= INTERVAL_NS:
+            self._write_histograms()
+
+    def add_messages(self, rows: Messages) -> None:
+        """Take rows of the sample; nothing in them will change."""
+        self._folder.add_messages(rows)
+        self._written["messages"] += len(rows)
+
+    def add_exchanges(self, rows: ExchangeRows) -> None:
+        """Take exchanges of the sample."""
+        self._folder.add_exchanges(rows)
+        self._written["exchanges"] += len(rows)
+
+    def finish(
+        self,
+        totals: Totals,
+        told: dict[str, Any] | None = None,
+        failure: BaseException | None = None,
+    ) -> dict[str, Any]:
+        """Write what is left, and the documents; returns summary.json.
+
+        `totals` are of the whole time, whose last window came before. `told` is what
+        else summary.json is to tell, `failure` what ended it, if something did.
+        """
+        try:
+            self._write_histograms()
+            self._folder.free_logs()
+            failure = failure or self._folder.failure
+            run = self._describe("failed" if failure else "done", totals)
+            run["failure"] = str(failure) if failure else None
+            summary = self._summary(run, totals) | (told or {})
+            self._folder.write_json("run.json", run)
+            self._folder.write_json("summary.json", summary)
+            self._folder.finish_tables()  # last: the documents need the room more
+            return summary
+        finally:
+            self._folder.close()
+
+    def remove(self) -> None:
+        """Leave nothing of it: nothing was watched."""
+        self._folder.remove()
+
+    def _write_histograms(self) -> None:
+        rows = histogram_rows(self._windows, self._begin_ns, self._end_ns)
+        self._folder.add_histograms(rows)
+        self._windows, self._begin_ns = _none(), 0
+
+    def _describe(self, state: str, totals: Totals) -> dict[str, Any]:
+        description = self._description
+        workload = {
+            "plan": None,
+            "command": [],
+            "server_command": "",
+            "user": None,
+            "attached": {"to": description.watched},
+            "runs": [{"seconds": totals.own.seconds}],
+        }
+        return described(
+            self._folder,
+            state,
+            name=description.name,
+            arguments=description.arguments,
+            workload=workload,
+            lab=None,
+            capabilities=totals.capabilities,
+        ) | {"sampled": dict(self._written), "by": list(description.by)}
+
+    def _summary(self, run: dict[str, Any], totals: Totals) -> dict[str, Any]:
+        own = totals.own
+        same = ("format", "state", "name", "failure", "folder", "kernel", "workload")
+        return {
+            **{key: run[key] for key in (*same, "lab", "sampled", "by")},
+            "coverage_ratio": own.coverage_ratio,
+            "lost_records": own.lost_records,
+            "unmatched": own.unmatched,
+            "capabilities": totals.capabilities,
+            "cost": self._cost.as_dict() | {"probes_cpu_share": own.probes_cpu_share},
+            "warnings": [
+                f"lost {n} records of {ring.replace('_', ' ')}: their ring buffer was "
+                "full, so rows of the sample may be missing; histograms count all"
+                for ring, n in own.lost_records.items()
+                if n
+            ],
+        }
+
+
+def _none() -> defaultdict[tuple[Group, Quantity], CoarseHistogram]:
+    return defaultdict(CoarseHistogram)

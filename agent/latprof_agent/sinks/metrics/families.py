@@ -1,0 +1,356 @@
+"""Totals as families of metrics: what there is, by which names and labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from latprof_analysis.coarse_histogram import CoarseHistogram
+from latprof_analysis.text import NS_PER_SECOND
+from prometheus_client import Metric
+from prometheus_client.metrics_core import HistogramMetricFamily
+from prometheus_client.samples import Exemplar as Mark
+
+from latprof_agent.monitor.totals import (
+    Counted,
+    Exemplar,
+    Group,
+    GroupTotals,
+    Own,
+    Quantity,
+    Totals,
+)
+from latprof_agent.sinks.metrics.buckets import (
+    ClassicBuckets,
+    Counts,
+    stacked,
+)
+
+Labels = dict[str, str]
+
+
+class EdgeSets(NamedTuple):
+    """Classic buckets of the stages, and of what spans several of them."""
+
+    stages: ClassicBuckets
+    others: ClassicBuckets
+
+
+# Few, as a line each is written of every group and quantity: with these 200 groups
+# are below 2 MB. Stages of a host are short, round trips are not.
+DEFAULT_EDGES = EdgeSets(
+    ClassicBuckets((10_000, 100_000, 1_000_000, 10_000_000)),
+    ClassicBuckets((100_000, 1_000_000, 10_000_000, 100_000_000)),
+)
+_MARK_CHARACTERS = 40  # of a process; all labels of an exemplar may have 128
+
+_STAGE = "latprof_stage_seconds"
+_END_TO_END = "latprof_end_to_end_seconds"
+_RTT = "latprof_network_rtt_seconds"
+_HISTOGRAMS = {
+    _STAGE: "Where messages spent their time; of range_..., what became readable at "
+    "once where the sender is elsewhere; of transit, a sample.",
+    _END_TO_END: "From the send call to the read, of a sample.",
+    "latprof_response_seconds": "From a request's first send to its reply's last read.",
+    "latprof_server_seconds": "From a request that could be read to its reply's send.",
+    _RTT: "Round trips of the network alone, without the time in the server.",
+}
+_AT_THE_SENDER = (Quantity.SEND_QUEUE, Quantity.QDISC, Quantity.TRANSIT)
+
+
+def _place(quantity: Quantity) -> tuple[str, Labels]:
+    """Give the family of a quantity, and the labels that tell it from others there."""
+    if quantity in (Quantity.RESPONSE, Quantity.SERVER):
+        return f"latprof_{quantity}_seconds", {}
+    if quantity.startswith("rtt_"):
+        return _RTT, {"source": quantity.removeprefix("rtt_")}
+    name = quantity.removeprefix("received_")
+    if name == Quantity.END_TO_END:
+        return _END_TO_END, {"direction": "sent" if name == quantity else "received"}
+    sent = quantity in _AT_THE_SENDER
+    return _STAGE, {"stage": name, "direction": "sent" if sent else "received"}
+
+
+_COUNTERS = {
+    "latprof_messages": "Messages; those received whose sender is on this host.",
+    "latprof_ranges": "What became readable at once, of senders elsewhere.",
+    "latprof_bytes": "Bytes of messages.",
+    "latprof_packets": "Packets that carried messages.",
+    "latprof_exchanges": "Requests with their replies.",
+    "latprof_dropped_packets": "Packets, or what they carried, that died on this host.",
+    "latprof_retransmitted_segments": "Segments that TCP sent again.",
+    "latprof_odd_segments": "Segments that came twice, or before earlier ones.",
+}
+_COUNTED: dict[Counted, tuple[str, Labels]] = {
+    Counted.SENT_MESSAGES: ("latprof_messages", {"direction": "sent"}),
+    Counted.RECEIVED_MESSAGES: ("latprof_messages", {"direction": "received"}),
+    Counted.RECEIVED_RANGES: ("latprof_ranges", {"direction": "received"}),
+    Counted.SENT_BYTES: ("latprof_bytes", {"direction": "sent"}),
+    Counted.RECEIVED_BYTES: ("latprof_bytes", {"direction": "received"}),
+    Counted.SENT_PACKETS: ("latprof_packets", {"direction": "sent"}),
+    Counted.EXCHANGES: ("latprof_exchanges", {}),
+}
+
+
+class Row(NamedTuple):
+    """One histogram of a family, and the newest exemplar of each classic bucket."""
+
+    labels: Labels
+    histogram: CoarseHistogram
+    marks: dict[int, Mark]
+
+
+@dataclass
+class Histograms:
+    """A family of histograms in seconds."""
+
+    name: str
+    documentation: str
+    buckets: ClassicBuckets
+    rows: list[Row] = field(default_factory=list)
+    unit: str = "seconds"
+
+    def counts(self) -> Iterator[Counts]:
+        """Give the counts of all rows, some at a time."""
+        return stacked([row.histogram for row in self.rows])
+
+    def cumulative(self) -> list[list[int]]:
+        """Count by classic buckets, one list per row."""
+        return [row for part in self.counts() for row in self.buckets.cumulative(part)]
+
+    def as_metric(self) -> HistogramMetricFamily:
+        """Give the same as prometheus_client has it; slow where there is much."""
+        names = sorted({name for row in self.rows for name in row.labels})
+        metric = HistogramMetricFamily(self.name, self.documentation, labels=names)
+        for row, counts in zip(self.rows, self.cumulative(), strict=True):
+            buckets = [
+                (le, count, row.marks[i]) if i in row.marks else (le, count)
+                for i, (le, count) in enumerate(
+                    zip(self.buckets.names, counts, strict=True)
+                )
+            ]
+            values = [row.labels.get(name, "") for name in names]
+            metric.add_metric(values, buckets, seconds(row.histogram.sum_ns))
+        return metric
+
+
+Family = Metric | Histograms
+
+
+def seconds(ns: float) -> float:
+    """Nanoseconds as Prometheus counts time."""
+    return ns / NS_PER_SECOND
+
+
+def label_value(text: str) -> str:
+    """Return a name of others as text of visible characters; none becomes another's.
+
+    Examples
+    --------
+    >>> print(label_value("a\\x1b[2J"), label_value(r"b\\x2dc"))
+    a\\u{1b}[2J b\\x2dc
+    """
+    if text.isprintable() and "\\u{" not in text:
+        return text
+    text = text.replace("\\u{", "\\u{5c}u{")
+    return re.sub(
+        ".",
+        lambda c: c[0] if c[0].isprintable() else f"\\u{{{ord(c[0]):x}}}",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def labels_of(group: Group) -> Labels:
+    """Labels that tell a group from others: those of the grouping in use."""
+    return {name: label_value(value) for name, value in vars(group).items() if value}
+
+
+def families(totals: Totals, edges: EdgeSets) -> Iterator[Family]:
+    """Give all that `totals` tells."""
+    groups = {group: labels_of(group) for group in sorted(totals.groups)}
+    yield from _histograms(totals, groups, edges)
+    yield from _counters(totals, groups)
+    yield from _fits(totals)
+    yield from _own(totals.own)
+    yield gauge(
+        "latprof_filter_gone",
+        "Namespaces, control groups and processes of the filter that are not there.",
+        [({}, len(totals.gone))],
+    )
+    yield gauge(
+        "latprof_capability",
+        "What this kernel offers: 1 for the state of each quantity.",
+        [
+            ({"quantity": c["quantity"], "state": c["state"]}, 1)
+            for c in totals.capabilities
+        ],
+    )
+
+
+def _histograms(
+    totals: Totals, groups: dict[Group, Labels], edges: EdgeSets
+) -> Iterable[Histograms]:
+    found = {
+        name: Histograms(name, text, edges.stages if name == _STAGE else edges.others)
+        for name, text in _HISTOGRAMS.items()
+    }
+    slow = _slow(totals)
+    for group, labels in groups.items():
+        for quantity, histogram in totals.groups[group].histograms.items():
+            name, own = _place(quantity)
+            marks = {
+                found[name].buckets.holding(exemplar.duration_ns): mark
+                for exemplar, mark in slow.get((group, quantity), ())
+            }
+            found[name].rows.append(Row(own | labels, histogram, marks))
+    return found.values()
+
+
+def _slow(
+    totals: Totals,
+) -> dict[tuple[Group, Quantity], list[tuple[Exemplar, Mark]]]:
+    """Give exemplars as Prometheus has them, the newest last."""
+    found: dict[tuple[Group, Quantity], list[tuple[Exemplar, Mark]]] = {}
+    for slow in totals.exemplars:
+        then = totals.unix_seconds - seconds(totals.t_ns - slow.t_ns)
+        mark = Mark(_mark_labels(slow), seconds(slow.duration_ns), then)
+        found.setdefault((slow.group, slow.quantity), []).append((slow, mark))
+    return found
+
+
+def _mark_labels(slow: Exemplar) -> Labels:
+    labels = {"size_bytes": str(slow.size_bytes)}
+    if slow.process:
+        labels["process"] = label_value(slow.process)[:_MARK_CHARACTERS]
+    if slow.stages:
+        stage, ns = max(slow.stages.items(), key=lambda item: item[1])
+        labels |= {
+            "longest_stage": stage,
+            "longest_stage_seconds": f"{seconds(ns):.9f}",
+        }
+    return labels
+
+
+def _metric(
+    name: str, documentation: str, kind: str, rows: Iterable[tuple[Labels, float]]
+) -> Metric:
+    unit = name.rpartition("_")[2]
+    unit = unit if unit in ("seconds", "bytes", "ratio") else ""
+    metric = Metric(name, documentation, kind, unit)
+    suffix = "_total" if kind == "counter" else ""
+    for labels, value in rows:
+        metric.add_sample(name + suffix, labels, value)
+    return metric
+
+
+def gauge(name: str, text: str, rows: Iterable[tuple[Labels, float]]) -> Metric:
+    return _metric(name, text, "gauge", rows)
+
+
+def counter(name: str, text: str, rows: Iterable[tuple[Labels, float]]) -> Metric:
+    return _metric(name, text, "counter", rows)
+
+
+def _counters(totals: Totals, groups: dict[Group, Labels]) -> Iterator[Metric]:
+    rows: dict[str, list[tuple[Labels, float]]] = {name: [] for name in _COUNTERS}
+    for group, labels in groups.items():
+        for name, own, count in _counts(totals.groups[group]):
+            rows[name].append((own | labels, count))
+    for name, text in _COUNTERS.items():
+        yield counter(name, text, rows[name])
+
+
+def _counts(of_group: GroupTotals) -> Iterator[tuple[str, Labels, int]]:
+    for counted, count in of_group.counted.items():
+        yield *_COUNTED[counted], count
+    drops: dict[tuple[str, str], int] = {}
+    for drop, count in of_group.drops.items():
+        kind = drop.place, drop.reason
+        drops[kind] = drops.get(kind, 0) + count
+    for (place, reason), count in drops.items():
+        own = {"place": place, "reason": label_value(reason)}
+        yield "latprof_dropped_packets", own, count
+    for cause, count in of_group.retransmits.items():
+        yield "latprof_retransmitted_segments", {"cause": cause}, count
+    for kind_of_segment, count in of_group.arrivals.items():
+        yield "latprof_odd_segments", {"kind": kind_of_segment}, count
+
+
+def _fits(totals: Totals) -> Iterator[Metric]:
+    rows = [
+        ({"quantity": quantity.value, **labels_of(group)}, fit)
+        for (group, quantity), fit in sorted(totals.fits.items())
+    ]
+    for name, text, value in _FITS:
+        yield gauge(name, text, [(labels, value(fit)) for labels, fit in rows])
+
+
+def _bandwidth(part: str) -> str:
+    return f"latprof_fit_bandwidth{part}_bytes_per_second"
+
+
+def _fixed_delay(part: str) -> str:
+    return f"latprof_fit_fixed_delay{part}_seconds"
+
+
+_LOW, _HIGH = "Lower end of its 95% interval.", "Upper end of its 95% interval."
+_FITS = (
+    (
+        _bandwidth(""),
+        "Bytes by which a message must grow to take a second longer, where a line is "
+        "the right model.",
+        lambda fit: fit.bandwidth_bytes_per_second,
+    ),
+    (_bandwidth("_low"), _LOW, lambda fit: fit.bandwidth_low),
+    (_bandwidth("_high"), _HIGH, lambda fit: fit.bandwidth_high),
+    (
+        _fixed_delay(""),
+        "What a message takes whatever its size, where a line is the right model.",
+        lambda fit: seconds(fit.fixed_delay_ns),
+    ),
+    (_fixed_delay("_low"), _LOW, lambda fit: seconds(fit.fixed_delay_low_ns)),
+    (_fixed_delay("_high"), _HIGH, lambda fit: seconds(fit.fixed_delay_high_ns)),
+)
+
+
+def _own(own: Own) -> Iterator[Metric]:
+    def by(label: str, values: dict[str, float]) -> list[tuple[Labels, float]]:
+        return [({label: name}, value) for name, value in sorted(values.items())]
+
+    yield gauge(
+        "latprof_coverage_ratio",
+        "Share of the time since the start that was measured; the counts of messages "
+        "are scaled by it.",
+        [({}, own.coverage_ratio or 0.0)],
+    )
+    yield counter(
+        "latprof_covered_seconds",
+        "Time that was measured.",
+        [({}, own.covered_seconds)],
+    )
+    yield counter(
+        "latprof_running_seconds", "Time since the start.", [({}, own.seconds)]
+    )
+    yield counter(
+        "latprof_lost_records",
+        "Records of ours that found no room.",
+        by("ring", dict(own.lost_records)),
+    )
+    yield counter(
+        "latprof_unmatched",
+        "What was seen at one place and not at another.",
+        by("cause", dict(own.unmatched)),
+    )
+    yield counter(
+        "latprof_probe_seconds",
+        "CPU time of each program in the kernel.",
+        by("program", own.program_seconds),
+    )
+    yield counter(
+        "latprof_probe_runs",
+        "Runs of each program in the kernel.",
+        by("program", own.program_runs),
+    )

@@ -1,0 +1,39 @@
+"""What run.json says of a run of any kind: what ran, and on which host."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from latprof_agent.sinks.run_files import RunFolder
+
+
+def described(
+    folder: RunFolder,
+    state: str,
+    *,
+    name: str,
+    arguments: Sequence[str],
+    workload: dict[str, Any],
+    lab: dict[str, Any] | None,
+    capabilities: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """Return the document as of now."""
+    uname = platform.uname()
+    return {
+        "format": 1,
+        "state": state,
+        "name": name,
+        "arguments": list(arguments),
+        "written_unix_seconds": time.time(),
+        "folder": str(path) if (path := folder.found()) else None,
+        "host": uname.node,
+        "kernel": uname.release,
+        "machine": uname.machine,
+        "clock": "CLOCK_MONOTONIC, one host",
+        "workload": workload,
+        "lab": lab,
+        "capabilities": capabilities,
+    }

@@ -1,0 +1,135 @@
+"""What is answered at which path."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import html
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from http import HTTPStatus
+
+from latprof_agent.monitor.totals import Totals
+from latprof_agent.sinks.metrics.exposition import Format, chosen
+from latprof_agent.sinks.metrics.families import EdgeSets, Family, families
+from latprof_agent.states import States
+from latprof_agent.web.passwords import Passwords
+from latprof_agent.web.request import Answer, Refusal, Request
+
+_STATE_SECONDS = 5.0  # that a state may take
+_GZIP_LEVEL = 1  # a 15th of the size; more takes longer than it is worth
+_HTML = "text/html; charset=utf-8"
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en"><meta charset="utf-8"><title>latprof agent</title>
+<style>body {{ font: 1rem system-ui; margin: 2rem; color-scheme: light dark }}
+th {{ text-align: left; padding-right: 2rem; font-weight: normal }}</style>
+<h1>latprof agent</h1>
+<p><a href="metrics">metrics</a> <a href="healthz">health</a>
+<a href="-/ready">ready</a></p>
+<table>{rows}</table>
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What of the configuration answers depend on."""
+
+    passwords: Passwords
+    edges: EdgeSets
+    described: dict[str, str]  # for the page
+
+
+@dataclass
+class _Written:
+    """A state in one format, made once for all that ask for it."""
+
+    t_ns: int  # of the state
+    plain: bytes
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The same, compressed."""
+        return gzip.compress(self.plain, _GZIP_LEVEL)
+
+
+class Pages:
+    """Answers requests; `settings` may change while it does."""
+
+    def __init__(
+        self,
+        states: States,
+        settings: Settings,
+        own: Callable[[], Iterable[Family]],  # of the process that measures
+    ) -> None:
+        self.settings = settings
+        self._states = states
+        self._own = own
+        self._written: dict[Format, _Written] = {}
+        self._paths = {
+            "/": self._page,
+            "/metrics": self._metrics,
+            "/healthz": self._health,
+            "/-/ready": self._ready,
+        }
+
+    async def respond(self, request: Request) -> Answer:
+        """Answer a request, or raise Refusal; who asks for health needs no password."""
+        make = self._paths.get(request.path)
+        if not make:
+            raise Refusal(HTTPStatus.NOT_FOUND)
+        if make not in (self._health, self._ready):
+            await self.settings.passwords.check(request)
+        return await make(request)
+
+    async def _health(self, _request: Request) -> Answer:
+        if not self._states.alive():
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE)
+        return Answer(b"ok\n")
+
+    async def _ready(self, _request: Request) -> Answer:
+        if not (self._states.ready and self._states.alive()):
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE)
+        return Answer(b"ready\n")
+
+    async def _newest(self) -> Totals:
+        if not self._states.ready:
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, Retry_After="1")
+        try:
+            async with asyncio.timeout(_STATE_SECONDS):
+                return await asyncio.wrap_future(self._states.ask())
+        except TimeoutError as error:
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE) from error
+
+    async def _metrics(self, request: Request) -> Answer:
+        totals = await self._newest()
+        form = chosen(request.headers.get("accept", ""))
+        written = self._written.get(form)
+        if not written or written.t_ns != totals.t_ns:
+            found = [*families(totals, self.settings.edges), *self._own()]
+            written = self._written[form] = _Written(totals.t_ns, form.write(found))
+        headers = {"Cache-Control": "no-store", "Vary": "Accept, Accept-Encoding"}
+        if form.dense or not request.accepts_gzip():
+            return Answer(written.plain, form.content_type, headers=headers)
+        headers["Content-Encoding"] = "gzip"
+        return Answer(written.packed, form.content_type, headers=headers)
+
+    async def _page(self, _request: Request) -> Answer:
+        totals = await self._newest()
+        own = totals.own
+        covered = own.covered_seconds / own.seconds if own.seconds else 0.0
+        shown = {
+            **self.settings.described,
+            "measured": f"{100 * covered:.0f}% of {own.seconds:.0f} s",
+            "groups": str(len(totals.groups)),
+            "lost records": str(sum(own.lost_records.values())),
+        }
+        rows = "".join(
+            f"<tr><th>{html.escape(name)}<td>{html.escape(text)}"
+            for name, text in shown.items()
+        )
+        headers = {
+            "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"
+        }
+        return Answer(_PAGE.format(rows=rows).encode(), _HTML, headers=headers)

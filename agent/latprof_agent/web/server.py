@@ -1,0 +1,223 @@
+"""A server of HTTP that no scraper can keep from answering others.
+
+One thread; a bounded number of connections, of bytes in a header, of time for each
+step. Where a connection is one too many, the oldest one of whoever has most ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from latprof_agent.web.request import (
+    MOST_HEADER_BYTES,
+    Answer,
+    Refusal,
+    Request,
+    read_request,
+)
+
+_PIECE_BYTES = 1 << 16
+_LINGER_SECONDS = 1.0
+_RETRY_SECONDS = 0.1  # where there is no descriptor for a connection
+
+Respond = Callable[[Request], Awaitable[Answer]]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one scraper may take."""
+
+    connections: int = 64  # of all together
+    request_seconds: float = 5.0  # until its first byte, and from there to its last
+    idle_seconds: float = 150.0  # from an answer to the next request
+    answer_seconds: float = 20.0
+
+
+class Server:
+    """Answers on a listening socket; `refused` counts what was not answered, by why."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        respond: Respond,
+        tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.tls = tls  # of connections from now on
+        self.refused: Counter[str] = Counter()
+        self._listener = listener
+        self._respond = respond
+        self._limits = limits or Limits()
+        # whose they are, the one that began its last step first at the front
+        self._open: dict[asyncio.Task[None], str] = {}
+
+    async def serve(self) -> None:
+        """Answer until cancelled."""
+        loop = asyncio.get_running_loop()
+        self._listener.setblocking(False)
+        try:
+            while True:
+                try:
+                    connection, peer = await loop.sock_accept(self._listener)
+                except OSError:
+                    self.refused["no_descriptor"] += 1
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    continue
+                self._make_room()
+                address = str(peer[0])
+                task = loop.create_task(self._converse(connection, address))
+                self._open[task] = address
+                task.add_done_callback(self._forget)
+        finally:
+            for task in self._open:
+                task.cancel()
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._open.pop(task, None)
+
+    def _make_room(self) -> None:
+        if len(self._open) < self._limits.connections:
+            return
+        ((crowd, _),) = Counter(self._open.values()).most_common(1)
+        oldest = next(task for task, address in self._open.items() if address == crowd)
+        self._forget(oldest)
+        oldest.cancel()
+        self.refused["too_many"] += 1
+
+    def _step(self) -> None:
+        """Note that the connection of this task begins something new."""
+        task = asyncio.current_task()
+        if task in self._open:
+            self._open[task] = self._open.pop(task)
+
+    async def _converse(self, connection: socket.socket, address: str) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(MOST_HEADER_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        patience = self._limits.request_seconds if self.tls else None
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol,
+                connection,
+                ssl=self.tls,
+                ssl_handshake_timeout=patience,
+            )
+        except OSError:
+            self.refused["tls"] += 1
+            return
+        transport.set_write_buffer_limits(high=0)  # so that what is drained was sent
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        try:
+            await self._requests(reader, writer, address)
+            await _close(reader, writer)
+        except TimeoutError:
+            self.refused["slow"] += 1
+        except OSError:
+            self.refused["broken"] += 1
+        finally:
+            with suppress(AttributeError):  # closed TLS, Python 3.11.2
+                transport.abort()
+
+    async def _requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
+    ) -> None:
+        """Answer the requests of one connection, one after the other."""
+        limits = self._limits
+        first = await asyncio.wait_for(reader.read(1), limits.request_seconds)
+        while first:
+            self._step()
+            request = None
+            try:
+                async with asyncio.timeout(limits.request_seconds):
+                    request = await read_request(reader, first, address)
+                if not request:
+                    return
+                self._step()
+                async with asyncio.timeout(limits.answer_seconds):
+                    answer = await self._respond(request)
+            except Refusal as refusal:
+                answer = Answer.of(refusal)
+                self.refused[refusal.status.name.lower()] += 1
+            # a header that was refused may go on: what follows is no request
+            keep = bool(request and request.keep)
+            async with asyncio.timeout(limits.answer_seconds):
+                await _send(writer, request, answer, keep=keep)
+            if not keep:
+                return
+            self._step()
+            first = await self._next(reader)
+
+    async def _next(self, reader: asyncio.StreamReader) -> bytes:
+        """Wait for the first byte of another request; nothing where none comes."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.idle_seconds):
+                return await reader.read(1)
+        return b""
+
+
+async def _send(
+    writer: asyncio.StreamWriter, request: Request | None, answer: Answer, *, keep: bool
+) -> None:
+    """Send an answer, piece by piece as its receiver takes them."""
+    writer.write(answer.head(keep=keep))
+    body = b"" if request and request.method == "HEAD" else answer.body
+    for begin in range(0, len(body), _PIECE_BYTES):
+        writer.write(body[begin : begin + _PIECE_BYTES])
+        await writer.drain()
+    await writer.drain()
+
+
+async def _close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Close so that what was sent arrives: unread bytes would take it back."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER_SECONDS):
+            if not writer.can_write_eof():  # TLS
+                writer.close()
+                await writer.wait_closed()
+                return
+            writer.write_eof()
+            while await reader.read(_PIECE_BYTES):
+                pass
+
+
+class ServerThread:
+    """A server in a thread of its own, from `start` to `stop`."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._loop = asyncio.new_event_loop()
+        self._serving: asyncio.Task[None] | None = None
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="web", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        runner = asyncio.Runner(loop_factory=lambda: self._loop)
+        with runner, suppress(asyncio.CancelledError):
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._serving = asyncio.current_task()
+        if not self._stopped:  # before it began
+            await self.server.serve()
+
+    def stop(self) -> None:
+        """End all connections and the thread."""
+
+        def cancel() -> None:
+            self._stopped = True
+            if self._serving:
+                self._serving.cancel()
+
+        self._loop.call_soon_threadsafe(cancel)
+        self._thread.join()

@@ -1,0 +1,97 @@
+/*
+ * datagram_count.bpf.h - datagrams in the histograms of their socket's group.
+ *
+ * One socket may talk to many others, so turns are kept by conversation: by the
+ * number of the flow that this socket sends.
+ */
+#ifndef LATPROF_DATAGRAM_COUNT_H
+#define LATPROF_DATAGRAM_COUNT_H
+
+#include "datagram.bpf.h"
+#include "exchange.bpf.h"
+#include "peer.bpf.h"
+
+/* The agent sets how many there are before the load. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, struct exchange);
+} datagram_turns SEC(".maps");
+
+/* `tuple`: as the socket sends. */
+static __always_inline void datagram_group(struct sock *sk,
+					   struct datagram_socket *s,
+					   const struct five_tuple *tuple,
+					   bool spoke_first)
+{
+	if (s->group)
+		return;
+	s->role = role_of(sk, bpf_ntohs(tuple->source_port),
+			  bpf_ntohs(tuple->destination_port), spoke_first);
+	s->group = group_decide(sk, tuple, s->role);
+	end_note(sk, socket_number(sk), s->group);
+}
+
+static __noinline struct exchange *
+datagram_turn_begin(const struct datagram_socket *s, __u64 flow)
+{
+	struct exchange x = { .group = s->group, .role = s->role };
+
+	if (bpf_map_update_elem(&datagram_turns, &flow, &x, BPF_ANY))
+		count(failed_inserts);
+	return bpf_map_lookup_elem(&datagram_turns, &flow);
+}
+
+/* What was kept of a conversation is of this socket's group. */
+static __always_inline struct exchange *
+datagram_turn(const struct datagram_socket *s, __u64 flow)
+{
+	struct exchange *x = bpf_map_lookup_elem(&datagram_turns, &flow);
+
+	return x && x->group == s->group ? x : datagram_turn_begin(s, flow);
+}
+
+/* Who claims a turn that is asked for, or answered, counts it: a send and a
+ * read that is told late may meet on two CPUs. */
+static __always_inline void datagram_spoke(struct exchange *x, __u64 now)
+{
+	if (x->role == ROLE_CLIENT) {
+		exchange_end(x, false);
+		exchange_ask(x, now);
+	} else if (__sync_val_compare_and_swap(&x->turn, TURN_ASKED,
+					       TURN_ANSWERED) == TURN_ASKED) {
+		exchange_count(x, SERVER, now - x->begin_ns);
+	}
+}
+
+static __always_inline void datagram_turn_send(const struct datagram_socket *s,
+					       __u64 flow, __u64 now)
+{
+	struct exchange *x = datagram_turn(s, flow);
+
+	if (!x)
+		return;
+	__sync_lock_test_and_set(&x->spoke_ns, now);
+	datagram_spoke(x, now);
+}
+
+/* `answer`: number of the flow that this socket answers in. A datagram may be
+ * read before its readiness is told, on another CPU: what this end has said
+ * since was said to it. */
+static __always_inline void datagram_turn_read(const struct datagram_socket *s,
+					       __u64 answer, __u64 now,
+					       __u64 ready_ns)
+{
+	struct exchange *x = datagram_turn(s, answer);
+	__u64 spoke_ns;
+
+	if (!x)
+		return;
+	exchange_read(x, now, ready_ns, true);
+	spoke_ns = __sync_fetch_and_add(&x->spoke_ns, 0);
+	if (spoke_ns > now)
+		datagram_spoke(x, spoke_ns);
+}
+
+#endif

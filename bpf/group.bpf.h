@@ -1,0 +1,116 @@
+/*
+ * group.bpf.h - which group a socket's messages are counted in.
+ *
+ * Decided once per socket, where its process is at work: at its first send or
+ * read. A group that is new takes the next number; behind the last one all are
+ * "other". The agent reads the map to learn what the numbers stand for.
+ *
+ * Who is the server: of TCP the end that was accepted, which is a copy of its
+ * listener, with its limit; else the end whose port is none of those that the
+ * kernel hands out; of UDP else the one that did not speak first.
+ */
+#ifndef LATPROF_GROUP_H
+#define LATPROF_GROUP_H
+
+#include "flow.bpf.h"
+#include "histogram.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GROUPS);
+	__type(key, struct group);
+	__type(value, __u32); /* its number */
+} groups SEC(".maps");
+
+__u32 last_group; /* above GROUP_OTHER */
+
+static __always_inline bool is_ephemeral(__u16 port)
+{
+	return port >= options.ephemeral[0] && port <= options.ephemeral[1];
+}
+
+/* By ports in host byte order. */
+static __always_inline __u8 role_of(const struct sock *sk, __u16 local,
+				    __u16 remote, bool spoke_first)
+{
+	if (sk->sk_protocol == IPPROTO_TCP && sk->sk_max_ack_backlog)
+		return ROLE_SERVER;
+	if (is_ephemeral(local) != is_ephemeral(remote))
+		return is_ephemeral(local) ? ROLE_CLIENT : ROLE_SERVER;
+	return spoke_first || sk->sk_protocol == IPPROTO_TCP ? ROLE_CLIENT :
+							       ROLE_SERVER;
+}
+
+/* The first bits of an address, as two words in network byte order. */
+static __always_inline __u64 prefix_of(__u64 word, __s32 bits)
+{
+	if (bits <= 0)
+		return 0;
+	if (bits >= 64)
+		return word;
+	return bpf_cpu_to_be64(bpf_be64_to_cpu(word) & ~(~0ULL >> bits));
+}
+
+static __always_inline void subnet_of(const __u64 address[2], __u64 ret[2])
+{
+	__s32 bits = is_mapped(address) ? 96 + options.prefix_ipv4 :
+					  options.prefix_ipv6;
+
+	ret[0] = prefix_of(address[0], bits);
+	ret[1] = prefix_of(address[1], bits - 64);
+}
+
+/* Of the device that its packets leave by. */
+static __always_inline __u32 interface_of(const struct sock *sk)
+{
+	const struct dst_entry *dst = sk->sk_dst_cache;
+
+	return dst ? BPF_CORE_READ(dst, dev, ifindex) :
+		     (__u32)sk->__sk_common.skc_bound_dev_if;
+}
+
+static __always_inline __u32 group_number(const struct group *group)
+{
+	__u32 *known = bpf_map_lookup_elem(&groups, group), number;
+
+	if (known)
+		return *known;
+	if (last_group >= GROUPS - 1 - GROUP_OTHER)
+		return GROUP_OTHER;
+	number = __sync_fetch_and_add(&last_group, 1) + GROUP_OTHER + 1;
+	if (number >= GROUPS)
+		return GROUP_OTHER;
+	/* another CPU may have been faster: then that number stays unused */
+	if (bpf_map_update_elem(&groups, group, &number, BPF_NOEXIST)) {
+		known = bpf_map_lookup_elem(&groups, group);
+		return known ? *known : GROUP_OTHER;
+	}
+	return number;
+}
+
+/* `tuple`: as the socket sends. */
+static __noinline __u32 group_decide(struct sock *sk,
+				     const struct five_tuple *tuple, __u8 role)
+{
+	struct group group = { .protocol = tuple->protocol };
+
+	if (options.by & BY_SERVICE) {
+		group.role = role;
+		group.service = bpf_ntohs(role == ROLE_SERVER ?
+						  tuple->source_port :
+						  tuple->destination_port);
+	}
+	if (options.by & BY_CGROUP)
+		group.cgroup = BPF_CORE_READ(sk, sk_cgrp_data.cgroup, kn, id);
+	if (options.by & BY_COMM)
+		bpf_get_current_comm(group.comm, sizeof(group.comm));
+	if (options.by & BY_REMOTE)
+		subnet_of(tuple->destination, group.remote);
+	if (options.by & BY_INTERFACE) {
+		group.ifindex = interface_of(sk);
+		group.netns = sk->__sk_common.skc_net.net->ns.inum;
+	}
+	return group_number(&group);
+}
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * listener.bpf.h - connections that a listener refused because its queue was
+ * full: the kernel frees their SYNs as if they had served, and counts them at
+ * the listener.
+ */
+#ifndef LATPROF_LISTENER_H
+#define LATPROF_LISTENER_H
+
+#include "loss.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32); /* of its drops that are counted */
+} listeners SEC(".maps");
+
+static __always_inline void listener_count(struct sock *sk, __u32 *told)
+{
+	__u32 n = sk->sk_drops.counter - *told;
+	struct drop drop = { .place = DROP_REFUSED, .protocol = IPPROTO_TCP };
+	struct dropped dropped = { .packets = n, .buffers = n };
+
+	if (!n)
+		return;
+	*told += n;
+	drop.group = group_of_stream(sk);
+	drop_count(&drop, &dropped);
+}
+
+static __noinline void listener_begin(struct sock *sk)
+{
+	__u32 *told;
+
+	stream_note(sk);
+	told = bpf_sk_storage_get(&listeners, sk, 0, 0);
+	if (told)
+		return;
+	told = bpf_sk_storage_get(&listeners, sk, 0,
+				  BPF_SK_STORAGE_GET_F_CREATE);
+	if (told)
+		*told = sk->sk_drops.counter;
+	else
+		count(failed_storage);
+}
+
+static __noinline void listener_end(struct sock *sk)
+{
+	__u32 *told = bpf_sk_storage_get(&listeners, sk, 0, 0);
+
+	if (told)
+		listener_count(sk, told);
+}
+
+#endif

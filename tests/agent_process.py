@@ -1,0 +1,52 @@
+"""`latprof agent` as a process of its own, and what it serves."""
+
+from __future__ import annotations
+
+import select
+import signal
+import urllib.request
+
+from latprof_process import Latprof
+from recording import DEADLINE_SECONDS, wait_until
+
+FREE = ("--listen", "127.0.0.1:0")
+
+
+class Agent(Latprof):
+    """A running agent; `url` once it serves."""
+
+    def __init__(self, *words: str, **options):
+        super().__init__("agent", *words, **options)
+        try:
+            line = self.next_line()
+            assert line.startswith("latprof: as user "), line
+        except BaseException:
+            self.process.kill()  # nobody else has it yet
+            self.process.communicate()
+            raise
+        self.url = line.split()[-1].removesuffix("/metrics")
+        self.look()
+
+    def next_line(self) -> str:
+        """The next line that it says on stderr."""
+        stream = self.process.stderr
+        assert select.select([stream], [], [], DEADLINE_SECONDS)[0], "says nothing"
+        return stream.readline().decode().strip()
+
+    def get(self, path: str = "/metrics") -> str:
+        """A page."""
+        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
+            return answer.read().decode()
+
+    def metric(self, start: str) -> float:
+        """The value of the one line that begins so."""
+        (line,) = [x for x in self.get().splitlines() if x.startswith(start)]
+        return float(line.split()[-1])
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """End it, and see that nothing is left."""
+        self.signal(number)
+        status = self.finish()
+        # a child of what was killed is killed soon after
+        wait_until(lambda: self.left() == [], "nothing is left")
+        return status

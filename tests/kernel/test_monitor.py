@@ -1,0 +1,483 @@
+"""Histograms in the kernel, held against records, sockets' own counts and clocks."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from ipaddress import ip_interface
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import paths
+import pytest
+from latprof_agent.cli.grouping_options import grouping_of
+from latprof_agent.monitor.totals import OTHER, Counted, Quantity
+from latprof_agent.probes.filter import Filter
+from monitored import histogram, monitored
+from peers import Peer, read, send, watch_readable
+from recording import recording, socket_in, tcp_pair, udp_pair
+from undisturbed import undisturbed
+
+SIZES = [64, 700, 1448, 9000, 60_000, 250_000]
+# Stamps of two sets of programs on the same hooks differ by what the first takes.
+PROGRAM_NS = 3_000
+# Between the two a busy machine takes the CPU away for longer: of so many messages.
+BETWEEN = 0.04
+BUCKET = 1 / 32
+
+
+def exchange(client, server, request, reply, times):
+    """One send call for each message: sockets with a timeout might make several."""
+    client.settimeout(None)
+    server.settimeout(None)
+    for _ in range(times):
+        client.sendall(bytes(request))
+        left = request
+        while left:
+            left -= len(server.recv(left))
+        server.sendall(bytes(reply))
+        left = reply
+        while left:
+            left -= len(client.recv(left))
+
+
+def assert_like_records(found, records_ns):
+    """The same number, and percentiles within a bucket and what the stamps differ."""
+    known = records_ns[~np.isnan(records_ns)]
+    assert found.count == len(known)
+    for p in (0.1, 0.5, 0.9) if len(known) >= 100 else (0.5,):
+        low, high = np.quantile(
+            known, (p - BETWEEN, p + BETWEEN), method="inverted_cdf"
+        )
+        assert low * (1 - BUCKET) - PROGRAM_NS <= found.quantile(p)
+        assert found.quantile(p) <= high * (1 + BUCKET) + PROGRAM_NS
+    assert found.sum_ns == pytest.approx(
+        known.sum(), rel=0.02, abs=PROGRAM_NS * len(known)
+    )
+
+
+@pytest.mark.timed
+def test_histograms_of_tcp_count_what_records_tell(make_lab, tmp_path):
+    lab = make_lab(delay_ns=2_000_000)
+
+    def traffic():
+        client, server = tcp_pair(lab)
+        port = str(server.getsockname()[1])
+        with (
+            client,
+            server,
+            recording(lab, tmp_path, ("tcp",)) as recorded,
+            monitored(lab, protocols=("tcp",)) as counted,
+        ):
+            for size in SIZES:
+                exchange(client, server, size, 2 * size, 20)
+        return recorded, counted, port
+
+    recorded, counted, port = undisturbed(tmp_path, lab.interface, traffic)
+    rows = recorded.messages()
+    assert recorded.lost() == {}
+    for role, sent_size, got_size in (("client", 1, 2), ("server", 2, 1)):
+        group = counted.group(role=role, service=port, protocol="tcp")
+        to_server = rows["destination_port"] == int(port)
+        sent = rows[to_server if role == "client" else ~to_server]
+        got = rows[~to_server if role == "client" else to_server]
+        assert group.counted[Counted.SENT_MESSAGES] == len(sent) == 20 * len(SIZES)
+        assert group.counted[Counted.SENT_BYTES] == 20 * sent_size * sum(SIZES)
+        assert group.counted[Counted.RECEIVED_MESSAGES] == len(got) == 20 * len(SIZES)
+        assert group.counted[Counted.RECEIVED_BYTES] == 20 * got_size * sum(SIZES)
+        assert group.counted[Counted.RECEIVED_RANGES] == 0
+        for table, quantities in (
+            (sent, (Quantity.SEND_QUEUE, Quantity.QDISC)),
+            (got, (Quantity.RECEIVE_STACK, Quantity.RECEIVE_QUEUE)),
+        ):
+            for quantity in quantities:
+                records_ns = table[f"{quantity}_ns"].to_numpy()
+                assert_like_records(histogram(group, quantity), records_ns)
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("kind", paths.STACKED)
+def test_the_wait_below_a_stack_of_devices_is_counted_as_qdisc_time(
+    make_lab, tmp_path, kind
+):
+    path = paths.build(kind, make_lab())
+    tbf = "tbf rate 10mbit burst 8000 limit 2000000"
+
+    def traffic():
+        listener = socket_in(path.lab.b_netns, socket.AF_INET, socket.SOCK_STREAM)
+        with listener:
+            listener.bind((path.lab.b_address, 0))
+            listener.listen()
+            client = socket_in(path.lab.a_netns, socket.AF_INET, socket.SOCK_STREAM)
+            client.connect(listener.getsockname())
+            server, _ = listener.accept()
+        with (
+            client,
+            server,
+            recording(path.lab, tmp_path, ("tcp",)) as recorded,
+            monitored(path.lab, protocols=("tcp",)) as counted,
+            paths.shaped(path, path.lab.a_netns, paths.NIC, tbf),
+        ):
+            # the first one shows which device is the last
+            exchange(client, server, 1, 1, 1)
+            exchange(client, server, 20_000, 1, 20)
+        return recorded.messages(), counted
+
+    devices = sorted({*path.devices, paths.NIC, *paths.MIDDLE.values(), "br0"})
+    rows, counted = undisturbed(tmp_path, devices, traffic)
+    sent = rows[rows["size_bytes"] == 20_000]["qdisc_ns"]
+    assert len(sent) == 20
+    found = histogram(counted.group(role="client"), Quantity.QDISC)
+    assert found.count == 21
+    assert found.sum_ns == pytest.approx(sent.sum(), rel=0.01, abs=21 * PROGRAM_NS)
+
+
+@pytest.mark.timed
+def test_exchanges_are_those_of_the_records(make_lab, tmp_path):
+    lab = make_lab(delay_ns=1_000_000)
+    client, server = tcp_pair(lab)
+    with (
+        client,
+        server,
+        recording(lab, tmp_path, ("tcp",)) as recorded,
+        monitored(lab, protocols=("tcp",)) as counted,
+    ):
+        exchange(client, server, 100, 3000, 50)
+        client.close()
+        server.close()
+
+    rows = pd.read_csv(recorded.sink.folder.path / "exchanges.csv")
+    at_client, at_server = counted.group(role="client"), counted.group(role="server")
+    assert at_client.counted[Counted.EXCHANGES] == len(rows) == 50
+    assert at_server.counted[Counted.EXCHANGES] == 50
+    response = histogram(at_client, Quantity.RESPONSE)
+    assert_like_records(response, rows["response_ns"].to_numpy())
+    assert_like_records(
+        histogram(at_server, Quantity.SERVER), rows["server_ns"].to_numpy()
+    )
+
+
+def test_a_reply_that_left_before_the_request_came_does_not_answer_it(make_lab):
+    delay_ns, messages = 20_000_000, 200
+    lab = make_lab(delay_ns=delay_ns, rate_bps=0)
+    client, server = tcp_pair(lab)
+
+    def answer():
+        for _ in range(messages):
+            server.sendall(server.recv(64, socket.MSG_WAITALL))
+
+    def take():
+        for _ in range(messages):
+            client.recv(64, socket.MSG_WAITALL)
+
+    with client, server, monitored(lab, protocols=("tcp",)) as counted:
+        others = [threading.Thread(target=each) for each in (answer, take)]
+        for each in others:
+            each.start()
+        for _ in range(messages):
+            client.sendall(bytes(64))
+            time.sleep(0.001)
+        for each in others:
+            each.join()
+        # what is not told from outside began and ended; this one is
+        client.sendall(bytes(64))
+        server.sendall(server.recv(64))
+        client.recv(64)
+        client.close()
+
+    at_client, at_server = counted.group(role="client"), counted.group(role="server")
+    response = histogram(at_client, Quantity.RESPONSE)
+    assert at_client.counted[Counted.EXCHANGES] == response.count == 1
+    assert response.sum_ns >= 2 * delay_ns
+    assert counted.totals.own.unmatched["talked_at_once"] >= 5
+    # to the server each is one, unless it was late and found two
+    assert at_server.counted[Counted.EXCHANGES] > messages / 4
+
+
+def test_messages_that_arrive_together_are_counted_one_by_one(make_lab):
+    lab = make_lab(rate_bps=20_000_000, delay_ns=5_000_000)
+    client, server = tcp_pair(lab)
+    client.settimeout(None)
+    sizes = [1 + i % 300 for i in range(3000)]
+    with client, server, monitored(lab, protocols=("tcp",)) as counted:
+        for size in sizes:
+            client.sendall(bytes(size))
+        left = sum(sizes)
+        while left:
+            left -= len(server.recv(left))
+
+    group = counted.group(role="server")
+    assert group.counted[Counted.RECEIVED_MESSAGES] == len(sizes)
+    assert group.counted[Counted.RECEIVED_BYTES] == sum(sizes)
+    assert counted.group(role="client").counted[Counted.SENT_MESSAGES] == len(sizes)
+
+
+@pytest.mark.timed
+def test_datagrams_and_their_exchanges(make_lab, tmp_path):
+    lab = make_lab(delay_ns=1_000_000)
+
+    def traffic():
+        client, server = udp_pair(lab)
+        port = server.getsockname()[1]
+        with (
+            client,
+            server,
+            recording(lab, tmp_path, ("udp",)) as recorded,
+            monitored(lab, protocols=("udp",)) as counted,
+        ):
+            for i in range(200):
+                client.send(bytes(100 + i))
+                server.recv(2000)
+                server.send(bytes(50 + i))
+                client.recv(2000)
+        return recorded, counted, port
+
+    recorded, counted, port = undisturbed(tmp_path, lab.interface, traffic)
+    rows = recorded.messages()
+    roles = {"client": rows["destination_port"] == port}
+    roles["server"] = ~roles["client"]
+    # both ports are of those that the kernel hands out: who spoke first is the client
+    for role in roles:
+        group = counted.group(role=role, protocol="udp")
+        assert group.counted[Counted.SENT_MESSAGES] == 200
+        assert group.counted[Counted.RECEIVED_MESSAGES] == 200
+    at_client = counted.group(role="client")
+    assert at_client.counted[Counted.EXCHANGES] == 200
+    assert counted.group(role="server").counted[Counted.EXCHANGES] == 200
+    sent = rows[roles["client"]]
+    assert_like_records(
+        histogram(at_client, Quantity.QDISC), sent["qdisc_ns"].to_numpy()
+    )
+    got = rows[roles["server"]]
+    assert_like_records(
+        histogram(at_client, Quantity.RECEIVE_QUEUE), got["receive_queue_ns"].to_numpy()
+    )
+
+
+SPINNING_ECHO = """
+import socket, sys
+sock = socket.socket(type=socket.SOCK_DGRAM)
+sock.bind(("127.0.0.1", 0))
+sock.setblocking(False)
+print(sock.getsockname()[1], flush=True)
+for _ in range(int(sys.argv[1])):
+    while True:
+        try:
+            data, peer = sock.recvfrom(100)
+            break
+        except BlockingIOError:
+            pass
+    sock.sendto(data, peer)
+"""
+
+
+@pytest.mark.timed  # both ends spin
+def test_a_reader_that_is_faster_than_the_hook_loses_no_exchange(tmp_path):
+    rounds = 20_000
+    words = [sys.executable, "-c", SPINNING_ECHO, str(rounds)]
+
+    def spin():
+        with (
+            subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as echo,
+            socket.socket(type=socket.SOCK_DGRAM) as client,
+        ):
+            port = int(echo.stdout.readline())
+            client.connect(("127.0.0.1", port))
+            client.setblocking(False)
+            watched = Filter(ports=(port,), protocols=("udp",))
+            with monitored(watched, protocols=("udp",)) as counted:
+                for _ in range(rounds):
+                    client.send(b"x")
+                    while not received(client):
+                        pass
+                echo.wait()
+            return counted
+
+    counted = undisturbed(tmp_path, "lo", spin)
+    found = Counter()
+    for role in ("client", "server"):
+        found += counted.group(role=role).counted
+    # which of two was read when both CPUs are at it may not be told: it is counted
+    missed = counted.totals.own.unmatched["unmatched_datagram_reads"]
+    assert missed <= 2
+    assert found[Counted.SENT_MESSAGES] == 2 * rounds
+    assert found[Counted.RECEIVED_MESSAGES] == 2 * rounds - missed
+    assert found[Counted.EXCHANGES] == 2 * rounds - missed
+
+
+def received(sock):
+    """Whether there was a datagram; without waiting."""
+    try:
+        return bool(sock.recv(100))
+    except BlockingIOError:
+        return False
+
+
+@pytest.mark.timed
+def test_a_sleeping_server_is_in_the_response_and_not_in_the_networks_rtt(make_lab):
+    lab = make_lab(delay_ns=0, rate_bps=0)
+    client, server = tcp_pair(lab)
+    think = 0.002
+
+    def answer():
+        for _ in range(200):
+            server.recv(64)
+            time.sleep(think)
+            server.sendall(bytes(64))
+
+    with client, server, monitored(lab, protocols=("tcp",)) as counted:
+        counted.monitor.capture.sample(16, 16)  # all of them
+        thread = threading.Thread(target=answer)
+        thread.start()
+        for _ in range(200):
+            client.sendall(bytes(64))
+            client.recv(64)
+        thread.join()
+        client.close()
+
+    at_client, at_server = counted.group(role="client"), counted.group(role="server")
+    response = histogram(at_client, Quantity.RESPONSE)
+    server_time = histogram(at_server, Quantity.SERVER)
+    rtt = histogram(at_client, Quantity.RTT_STAMPS)
+    assert response.count == server_time.count == 200
+    assert rtt.count >= 190
+    assert response.quantile(0.1) >= think * 1e9 * (1 - BUCKET)
+    assert server_time.quantile(0.1) >= think * 1e9 * (1 - BUCKET)
+    # a round trip over a plain pair of interfaces takes some us
+    assert rtt.quantile(0.5) < 100_000
+    handshake = at_client.histograms.get(Quantity.RTT_HANDSHAKE)
+    assert handshake is None  # it was older than the monitor
+
+
+@pytest.mark.timed
+def test_the_sum_of_waits_is_that_which_fionread_showed(make_lab):
+    lab = make_lab()
+    client, server = tcp_pair(lab)
+    sizes = [50 + i % 7 for i in range(200)]
+    total, ends = sum(sizes), np.cumsum(sizes)
+    with (
+        client,
+        server,
+        monitored(lab, protocols=("tcp",)) as counted,
+        Peer(watch_readable, server, until=total) as watcher,
+        Peer(read, server, pieces=[total], total=total) as reader,
+        Peer(send, client, sizes=sizes, gap_ns=500_000) as sender,
+    ):
+        watcher.go()
+        sender.go()
+        readable = watcher.result()
+        reads, _ = reader.go().result(), sender.result()
+
+    waits = histogram(counted.group(role="server"), Quantity.RECEIVE_QUEUE)
+    ready = np.array([[first, last] for first, last, _ in readable])
+    values = np.array([value for *_, value in readable])
+    at = np.searchsorted(values, ends)
+    read_ns = np.array([r[1] for r in reads]).max()
+    longest = (read_ns - ready[at, 0]).sum()
+    shortest = (read_ns - ready[at, 1]).sum()
+    assert waits.count == 200
+    assert shortest * 0.995 <= waits.sum_ns <= longest * 1.005
+
+
+def test_sockets_older_than_the_monitor_are_counted_from_its_start(make_lab):
+    lab = make_lab()
+    client, server = tcp_pair(lab)
+    with client, server:
+        exchange(client, server, 100, 200, 30)
+        with monitored(lab, protocols=("tcp",)) as counted:
+            exchange(client, server, 100, 200, 40)
+    # who was accepted is known of older ones, too
+    for role in ("client", "server"):
+        assert counted.group(role=role).counted[Counted.SENT_MESSAGES] == 40
+        assert counted.group(role=role).counted[Counted.RECEIVED_MESSAGES] == 40
+
+
+def test_what_has_no_room_is_counted_as_other():
+    """More services than there are groups: every message is counted still."""
+    services = 300
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(services)]
+    ports = {listener.getsockname()[1] for listener in listeners}
+    namespace = Path("/proc/self/ns/net").stat().st_ino
+    with monitored(Filter(netns=(namespace,), protocols=("tcp",))) as counted:
+        for listener in listeners:
+            with socket.create_connection(listener.getsockname()) as client:
+                server, _ = listener.accept()
+                with server:
+                    exchange(client, server, 10, 20, 2)
+    for listener in listeners:
+        listener.close()
+
+    mine = {
+        group: totals
+        for group, totals in counted.totals.groups.items()
+        if group.service == OTHER or int(group.service) in ports
+    }
+    sent = sum(t.counted[Counted.SENT_MESSAGES] for t in mine.values())
+    read_ = sum(t.counted[Counted.RECEIVED_MESSAGES] for t in mine.values())
+    assert any(group.service == OTHER for group in mine)
+    assert len(counted.names()) <= 257
+    assert sent >= 4 * services
+    assert read_ >= 4 * services
+
+
+@pytest.mark.parametrize(
+    "by", ["remote", "remote/30", "interface", "comm", "cgroup", "none"]
+)
+def test_every_grouping_counts_all(make_lab, by):
+    lab = make_lab()
+    client, server = tcp_pair(lab)
+    grouping = grouping_of([by])
+    (kind,) = grouping.by
+    with client, server, monitored(lab, grouping, protocols=("tcp",)) as counted:
+        exchange(client, server, 100, 200, 25)
+    totals = counted.totals.groups.values()
+    assert sum(t.counted[Counted.SENT_MESSAGES] for t in totals) == 50
+    for group in counted.names():
+        assert group.protocol == "tcp"
+        assert kind == "none" or getattr(group, kind)
+    if kind == "remote":
+        bits = grouping.prefix_ipv4
+        assert {g.remote for g in counted.names()} == {
+            str(ip_interface(f"{end}/{bits}").network)
+            for end in (lab.a_address, lab.b_address)
+        }
+    if by == "comm":
+        assert len(counted.names()) == 1
+
+
+def test_short_connections_are_all_counted(make_lab):
+    lab = make_lab(delay_ns=0, rate_bps=0)
+    count = 2000
+    with socket_in(lab.b_netns, socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind((lab.b_address, 0))
+        listener.listen(128)
+        address = listener.getsockname()
+
+        def serve():
+            for _ in range(count):
+                end, _ = listener.accept()
+                with end:
+                    end.sendall(end.recv(100))
+
+        with monitored(lab, protocols=("tcp",)) as counted:
+            thread = threading.Thread(target=serve)
+            thread.start()
+            for _ in range(count):
+                client = socket_in(lab.a_netns, socket.AF_INET, socket.SOCK_STREAM)
+                with client:
+                    client.connect(address)
+                    client.sendall(bytes(100))
+                    assert len(client.recv(100)) == 100
+            thread.join()
+
+    for role in ("client", "server"):
+        group = counted.group(role=role, service=str(address[1]))
+        assert group.counted[Counted.SENT_MESSAGES] == count
+        assert group.counted[Counted.RECEIVED_MESSAGES] == count
+        assert group.counted[Counted.EXCHANGES] == count
+        assert group.histograms[Quantity.RTT_HANDSHAKE].count == count

@@ -1,0 +1,37 @@
+"""Processes of the sample have their names, though they end before it is joined."""
+
+from __future__ import annotations
+
+import subprocess
+from subprocess import PIPE
+
+import pytest
+from halves import DRAIN_NS, LAYOUT, batch_of, record
+from latprof_agent.monitor.sampled import RECORDS, Sampled
+
+
+def told_of(ring, pid):
+    return batch_of([record(ring, 0, 0, pid=pid)])
+
+
+@pytest.fixture
+def sampled():
+    return Sampled(LAYOUT, [], [])
+
+
+@pytest.mark.parametrize("ring", RECORDS)
+def test_who_ends_after_it_was_drained_has_a_name(sampled, ring):
+    words = ["sh", "-c", "echo; read line"]
+    with subprocess.Popen(words, stdin=PIPE, stdout=PIPE) as process:
+        process.stdout.readline()
+        sampled.name_processes(told_of(ring, process.pid))
+        process.stdin.close()
+    sampled.add(told_of(ring, process.pid), DRAIN_NS, {})
+    assert sampled.joiner.comms == {process.pid: "sh"}
+
+
+def test_who_was_gone_leaves_its_number_to_the_next(sampled):
+    with subprocess.Popen(["true"]) as process:
+        pass
+    sampled.name_processes(told_of("turns", process.pid))
+    assert sampled.joiner.comms == {}

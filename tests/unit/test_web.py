@@ -1,0 +1,358 @@
+"""The agent's server: what it answers, and that no scraper keeps it from others."""
+
+from __future__ import annotations
+
+import base64
+import gc
+import gzip
+import http.client
+import resource
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+from latprof_agent import states
+from latprof_agent.sinks.metrics import protobuf
+from latprof_agent.web import pages, passwords
+from latprof_agent.web.passwords import PasswordHash
+from latprof_agent.web.request import MOST_HEADER_BYTES
+from latprof_agent.web.server import Limits, Server, ServerThread
+from recording import wait_until
+from served import read_all, served
+
+QUICK = Limits(connections=8, request_seconds=0.5, idle_seconds=0.5, answer_seconds=1)
+# One scrape among others' connections; a busy machine may take some of it.
+SOON_SECONDS = 5.0
+
+
+@pytest.fixture(scope="module")
+def one():
+    with served() as made:
+        yield made
+
+
+def statuses(text):
+    """The status of each answer in what came over a connection."""
+    return [int(line.split()[1]) for line in text.splitlines() if line[:5] == b"HTTP/"]
+
+
+def test_metrics_come_in_the_format_that_is_asked_for(one):
+    plain = one.get()
+    openmetrics = one.get(accept="application/openmetrics-text;version=1.0.0")
+
+    assert plain.status == 200
+    assert plain.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert b"latprof_stage_seconds_count{" in plain.text
+    assert openmetrics.text.endswith(b"# EOF\n")
+    assert "openmetrics-text; version=1.0.0" in openmetrics.headers["Content-Type"]
+
+
+def test_a_compressed_answer_holds_the_same(one):
+    packed = one.get(accept_encoding="deflate, gzip")
+
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert b"latprof_stage_seconds_count{" in gzip.decompress(packed.text)
+    assert not one.get(accept_encoding="gzip;q=0").headers["Content-Encoding"]
+    dense = one.get(accept_encoding="gzip", accept=protobuf.CONTENT_TYPE)
+    assert not dense.headers["Content-Encoding"]
+    assert dense.headers["Content-Type"] == protobuf.CONTENT_TYPE
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/-/ready", "/", "/metrics?x=1"])
+def test_every_page_is_there(one, path):
+    assert one.get(path).status == 200
+
+
+def test_the_first_page_links_the_others_and_escapes(one):
+    text = one.get("/").text.decode()
+
+    for path in ("metrics", "healthz", "-/ready"):
+        assert f'href="{path}"' in text
+    assert "&lt;service&gt;" in text
+
+
+def test_a_connection_is_kept_for_more_requests(one):
+    found = http.client.HTTPConnection(one.host, one.port, timeout=20)
+    for path in ("/healthz", "/metrics", "/-/ready"):
+        found.request("GET", path)
+        before = found.sock
+        assert found.getresponse().read()
+        assert found.sock is before
+
+
+def test_two_requests_at_once_are_both_answered(one):
+    request = b"GET /healthz HTTP/1.1\r\n\r\n"
+    close = b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n"
+
+    assert statuses(one.send(request + close)) == [200, 200]
+
+
+def test_head_has_the_length_and_no_body(one):
+    head, whole = one.get("/healthz", "HEAD"), one.get("/healthz")
+
+    assert head.headers["Content-Length"] == whole.headers["Content-Length"] == "3"
+    assert head.text == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"GET /other HTTP/1.0\r\n\r\n", 404),
+        (b"GET /metrics/../etc HTTP/1.0\r\n\r\n", 404),
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 2\r\n\r\nab", 405),
+        (b"GET /metrics HTTP/2.0\r\n\r\n", 505),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),  # TLS
+        (b"GET\r\n\r\n", 400),
+        (b"GET  /metrics HTTP/1.1\r\n\r\n", 400),
+        (b"GET http://[/ HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n : x\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: " + b"x" * MOST_HEADER_BYTES + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\n" + b"A: x\r\n" * MOST_HEADER_BYTES + b"\r\n", 431),
+        (b"x" * (1 << 20), 431),
+    ],
+)
+def test_what_is_no_request_is_refused_and_the_connection_ends(one, data, status):
+    assert statuses(one.send(data)) == [status]
+    assert one.get("/healthz").status == 200
+
+
+def test_a_body_is_never_taken_for_a_request(one):
+    hidden = b"GET /healthz HTTP/1.1\r\n\r\n"
+    length = b"Content-Length: %d\r\n\r\n" % len(hidden)
+
+    assert statuses(one.send(b"GET / HTTP/1.1\r\n" + length + hidden)) == [200]
+
+
+def test_a_request_that_never_ends_is_ended_while_others_are_answered():
+    with served(limits=QUICK) as made, made.connect() as slow:
+        slow.sendall(b"GET /metrics HTTP/1.1\r\n")
+        begun = time.monotonic()
+        while time.monotonic() < begun + 0.3:
+            slow.sendall(b"A: x\r\n")
+            assert made.get("/healthz").status == 200
+        assert read_all(slow) == b""
+        assert made.server.refused["slow"] == 1
+
+
+def test_a_connection_without_a_request_is_ended():
+    with served(limits=QUICK) as made, made.connect() as silent:
+        assert read_all(silent) == b""
+        assert made.server.refused["slow"] == 1
+
+
+def test_who_does_not_read_is_ended_while_others_are_answered():
+    with served(200, limits=QUICK) as made, ExitStack() as stack:
+        for _ in range(4):
+            deaf = stack.enter_context(made.connect("127.0.0.2"))
+            deaf.sendall(b"GET /metrics HTTP/1.1\r\n\r\n" * 20)
+        assert len(made.get().text) > 1_000_000
+        wait_until(lambda: made.server.refused["slow"] == 4, "the deaf are ended")
+
+
+def test_one_hosts_connections_do_not_end_those_of_another():
+    with served(limits=QUICK) as made, ExitStack() as stack:
+        good = stack.enter_context(made.connect())
+        good.sendall(b"GET /healthz HTTP/1.1\r\n")
+        for _ in range(3 * QUICK.connections):
+            stack.enter_context(made.connect("127.0.0.2"))
+        good.sendall(b"Connection: close\r\n\r\n")
+        assert statuses(read_all(good)) == [200]
+
+
+def test_thousands_of_connections_keep_neither_scrapes_nor_measuring():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    connections = min(3000, hard - 200)
+    with served(limits=Limits()) as made, ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for i in range(connections):
+            one = stack.enter_context(made.connect())
+            one.sendall(b"GET /metrics HTTP/1.1\r\n")
+            if i % 500 == 0:
+                begun = time.monotonic()
+                assert made.get().status == 200
+                assert time.monotonic() - begun < SOON_SECONDS
+        assert made.longest_step < 1.0
+        assert made.server.refused["too_many"] > connections - 500
+
+
+def test_scrapers_at_the_same_time_share_a_state():
+    with served() as made:
+        for _ in range(5):
+            assert made.get().status == 200
+        assert made.made <= 2
+        made.states._made -= states.FRESH_SECONDS
+        assert made.get().status == 200
+        assert 2 <= made.made <= 3
+
+
+def test_nobody_asks_nothing_is_made():
+    with served() as made:
+        wait_until(lambda: made.steps > 5, "some steps")
+        assert made.made == 0
+
+
+def test_a_stuck_monitor_is_told(monkeypatch):
+    monkeypatch.setattr(pages, "_STATE_SECONDS", 0.1)
+    monkeypatch.setattr(states, "_ALIVE_SECONDS", 0.2)
+    with served() as made:
+        assert made.get("/healthz").status == 200
+        with made.holding:
+            assert made.get().status == 503
+            wait_until(lambda: made.get("/healthz").status == 503, "told")
+            assert made.get("/-/ready").status == 503
+        wait_until(lambda: made.get("/healthz").status == 200, "goes on")
+        assert made.get().status == 200
+
+
+def test_before_it_is_ready_there_is_health_and_no_metrics():
+    with served() as made:
+        made.states.ready = False
+        wanted = {"/healthz": 200, "/-/ready": 503, "/metrics": 503}
+        assert {path: made.get(path).status for path in wanted} == wanted
+
+
+def test_ipv6():
+    with served(host="::1") as made:
+        assert made.get("/healthz").status == 200
+
+
+@pytest.fixture(scope="module")
+def hashed():
+    return {"scraper": PasswordHash.of("right: ä")}
+
+
+def basic(user, password):
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def test_only_who_knows_the_password_reads_the_metrics(hashed):
+    with served(users=hashed) as made:
+        assert made.get("/healthz").status == made.get("/-/ready").status == 200
+        unknown = made.get()
+        assert unknown.status == 401
+        assert unknown.headers["WWW-Authenticate"] == 'Basic realm="latprof"'
+        for wrong in ("Basic", "Basic ???", "Bearer x", "Basic eA=="):
+            assert made.get("/", authorization=wrong).status == 401
+        right = basic("scraper", "right: ä")
+        assert made.get(authorization=right).status == 200
+        assert made.get("/", authorization=right).status == 200
+
+
+@pytest.mark.parametrize("given", [("scraper", "wrong"), ("other", "right: ä")])
+def test_wrong_passwords_cost_an_address_a_second_and_a_known_one_nothing(
+    hashed, given, monkeypatch
+):
+    monkeypatch.setattr(passwords, "_WAIT_SECONDS", 1000.0)
+    with served(users=hashed) as made:
+        right = basic("scraper", "right: ä")
+        assert made.get(authorization=right).status == 200
+        assert made.get(authorization=basic(*given)).status == 401
+        later = made.get(authorization=basic(*given))
+        assert (later.status, later.headers["Retry-After"]) == (429, "1")
+        assert made.get(authorization=right).status == 200
+
+
+def test_a_hash_is_read_as_it_is_written(hashed):
+    text = str(hashed["scraper"])
+
+    assert text.startswith("$scrypt$ln=14,r=8,p=5$")
+    assert PasswordHash.read(text).fits("right: ä")
+    assert not PasswordHash.read(text).fits("right: a")
+    assert str(PasswordHash.of("x")) != str(PasswordHash.of("x"))
+
+
+def test_a_hash_of_passlib_fits():
+    # passlib.hash.scrypt's own example, of "password"
+    text = (
+        "$scrypt$ln=16,r=8,p=1$aM15713r3Xsvxbi31lqr1Q"
+        "$nFNh2CVHVjNldFVKDHDlm4CbdRSCdEBsjjJxD+iCs5E"
+    )
+    assert PasswordHash.read(text).fits("password")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "secret",
+        "$2b$12$abc",
+        "$scrypt$ln=14,r=8,p=5$x$y",
+        "$scrypt$ln=30,r=8,p=5$aM15713r3Xsvxbi31lqr1Q$nFNh2CVHVjNldFVKDHDlmw",
+        "$scrypt$ln=14,r=0,p=5$aM15713r3Xsvxbi31lqr1Q$nFNh2CVHVjNldFVKDHDlmw",
+    ],
+)
+def test_what_is_no_hash_is_refused_with_the_rule(text):
+    with pytest.raises(ValueError, match="must"):
+        PasswordHash.read(text)
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory):
+    """A certificate of 127.0.0.1 and its key, and contexts of both ends."""
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl here")
+    folder = tmp_path_factory.mktemp("tls")
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    words += " -subj /CN=latprof -addext subjectAltName=IP:127.0.0.1"
+    files = folder / "crt", folder / "key"
+    subprocess.run(
+        ["openssl", *words.split(), "-out", files[0], "-keyout", files[1]],
+        check=True,
+        capture_output=True,
+    )
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(*files)
+    return server, ssl.create_default_context(cafile=files[0])
+
+
+def test_tls(certified):
+    server, client = certified
+    with served(tls=server) as made:
+        assert made.get(tls=client).status == 200
+        assert made.get("/healthz", tls=client).text == b"ok\n"
+
+
+@pytest.mark.parametrize("ending", ["unwrap", "close"])
+def test_whoever_ends_tls_first_is_no_failure_of_ours(certified, caplog, ending):
+    server, client = certified
+    with served(tls=server) as made:
+        with client.wrap_socket(made.connect(), server_hostname="127.0.0.1") as one:
+            one.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            while not one.recv(1 << 16).endswith(b"ok\n"):
+                pass
+            getattr(one, ending)()
+        assert made.get("/healthz", tls=client).status == 200
+    gc.collect()  # a task's failure is told when nobody can ask for it any more
+    assert caplog.messages == []
+
+
+def test_who_never_shakes_hands_is_ended_while_others_are_answered(certified):
+    server, client = certified
+    with served(tls=server, limits=QUICK) as made, ExitStack() as stack:
+        silent = [
+            stack.enter_context(made.connect()) for _ in range(3 * QUICK.connections)
+        ]
+        assert made.get("/healthz", tls=client).status == 200
+        assert [read_all(one) for one in silent] == [b""] * len(silent)
+        assert made.send(b"GET / HTTP/1.1\r\n\r\n")[:5] != b"HTTP/"
+        assert made.get("/healthz", tls=client).status == 200
+
+
+def test_a_server_that_is_ended_before_it_began_ends(monkeypatch):
+    began, run = threading.Event(), ServerThread._run
+    monkeypatch.setattr(ServerThread, "_run", lambda self: began.wait() and run(self))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = ServerThread(Server(listener, respond=None))
+        thread.start()
+        ending = threading.Thread(target=thread.stop, daemon=True)
+        ending.start()
+        ending.join(0.2)  # it waits
+        began.set()
+        ending.join(20)
+        assert not ending.is_alive()
