@@ -24,6 +24,7 @@ from peers import (
     watch_sent,
 )
 from recording import recording, tcp_pair, wait_until
+from undisturbed import undisturbed
 
 pytestmark = pytest.mark.timed
 
@@ -60,10 +61,15 @@ def assert_send_queue_agrees(rows, sends, sent, ends):
 
 
 def test_waiting_for_room_in_the_send_buffer_is_send_queue(make_lab, tmp_path):
-    client, server = tcp_pair(lab := make_lab(), buffers(4096, 4096))
+    lab = make_lab()
     sizes, ends = [3000] * 100, np.arange(1, 101) * 3000
-    with recording(lab, tmp_path, ("tcp",)) as recorded, client, server:
+
+    def waits():
+        client, server = tcp_pair(lab, buffers(4096, 4096))
         with (
+            recording(lab, tmp_path, ("tcp",)) as recorded,
+            client,
+            server,
             Peer(watch_sent, client, until=ends[-1].item()) as watcher,
             Peer(
                 read, server, pieces=[3000], total=ends[-1].item(), gap_ns=2_000_000
@@ -74,8 +80,9 @@ def test_waiting_for_room_in_the_send_buffer_is_send_queue(make_lab, tmp_path):
             reader.go()
             sends, sent = sender.go().result(), watcher.result()
             reader.result()
-        limit_ns = limited_ns(client)
+            return recorded, sends, sent, limited_ns(client)
 
+    recorded, sends, sent, limit_ns = undisturbed(tmp_path, lab.interface, waits)
     rows = recorded.messages().sort_values("sequence")
     assert recorded.lost() == {}
     assert rows["sequence"].tolist() == ends.tolist()
@@ -90,10 +97,15 @@ def test_waiting_for_room_in_the_send_buffer_is_send_queue(make_lab, tmp_path):
 
 
 def test_waiting_for_a_receive_window_is_send_queue(make_lab, tmp_path):
-    client, server = tcp_pair(lab := make_lab(), buffers(1 << 20, 4096))
+    lab = make_lab()
     size = 200_000
-    with recording(lab, tmp_path, ("tcp",)) as recorded, client, server:
+
+    def waits():
+        client, server = tcp_pair(lab, buffers(1 << 20, 4096))
         with (
+            recording(lab, tmp_path, ("tcp",)) as recorded,
+            client,
+            server,
             Peer(watch_sent, client, until=size) as watcher,
             Peer(read, server, pieces=[size], total=size) as reader,
             Peer(send, client, sizes=[size]) as sender,
@@ -104,8 +116,9 @@ def test_waiting_for_a_receive_window_is_send_queue(make_lab, tmp_path):
             reader.go()
             sent = watcher.result()
             reader.result()
-        limit_ns = limited_ns(client)
+            return recorded, sends, sent, limited_ns(client)
 
+    recorded, sends, sent, limit_ns = undisturbed(tmp_path, lab.interface, waits)
     rows = recorded.messages()
     assert recorded.lost() == {}
     assert rows["size_bytes"].tolist() == [size]
@@ -115,27 +128,33 @@ def test_waiting_for_a_receive_window_is_send_queue(make_lab, tmp_path):
 
 
 def test_nagle_with_a_delayed_ack_is_40_ms_of_send_queue(make_lab, tmp_path):
-    client, server = tcp_pair(lab := make_lab())
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+    lab = make_lab()
     pairs, size = 5, 100
     total = 2 * pairs * size
-    log = []
-    with recording(lab, tmp_path, ("tcp",)) as recorded, client, server:
-        for n in range(pairs):
-            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
-            until = 2 * size * (n + 1)
-            with (
-                Peer(watch_sent, client, until=until) as watcher,
-                Peer(send, client, sizes=[size, size]) as sender,
-            ):
-                watcher.go()
-                log.append((sender.go().result(), watcher.result()))
-            # the next pair begins with nothing on its way; the handshake counts 1
-            wait_until(
-                lambda u=until: tcp_info(client, BYTES_ACKED) == u + 1, "the last ACK"
-            )
-            assert len(server.recv(total)) == 2 * size
 
+    def delayed():
+        client, server = tcp_pair(lab)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+        log = []
+        with recording(lab, tmp_path, ("tcp",)) as recorded, client, server:
+            for n in range(pairs):
+                server.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+                until = 2 * size * (n + 1)
+                with (
+                    Peer(watch_sent, client, until=until) as watcher,
+                    Peer(send, client, sizes=[size, size]) as sender,
+                ):
+                    watcher.go()
+                    log.append((sender.go().result(), watcher.result()))
+                # the next pair begins with nothing on its way; the handshake counts 1
+                wait_until(
+                    lambda u=until: tcp_info(client, BYTES_ACKED) == u + 1,
+                    "the last ACK",
+                )
+                assert len(server.recv(total)) == 2 * size
+        return recorded, log
+
+    recorded, log = undisturbed(tmp_path, lab.interface, delayed)
     rows = recorded.messages().sort_values("sequence")
     assert recorded.lost() == {}
     assert len(rows) == 2 * pairs
@@ -152,20 +171,24 @@ def test_nagle_with_a_delayed_ack_is_40_ms_of_send_queue(make_lab, tmp_path):
 def test_each_send_that_does_not_wait_is_one_row_of_what_it_accepted(
     make_lab, tmp_path
 ):
-    client, server = tcp_pair(lab := make_lab(), buffers(4096, 4096))
+    lab = make_lab()
     slow = {"real_time": False}
-    with (
-        recording(lab, tmp_path, ("tcp",)) as recorded,
-        client,
-        server,
-        Peer(read, server, pieces=[3000], total=1 << 40, **slow) as reader,
-        Peer(send, client, sizes=[50_000] * 60, blocking=False, **slow) as sender,
-    ):
-        reader.go()
-        sends = sender.go().result()
-        client.shutdown(socket.SHUT_WR)
-        reads = reader.result()
 
+    def overrun():
+        client, server = tcp_pair(lab, buffers(4096, 4096))
+        with (
+            recording(lab, tmp_path, ("tcp",)) as recorded,
+            client,
+            server,
+            Peer(read, server, pieces=[3000], total=1 << 40, **slow) as reader,
+            Peer(send, client, sizes=[50_000] * 60, blocking=False, **slow) as sender,
+        ):
+            reader.go()
+            sends = sender.go().result()
+            client.shutdown(socket.SHUT_WR)
+            return recorded, sends, reader.result()
+
+    recorded, sends, reads = undisturbed(tmp_path, lab.interface, overrun)
     accepted = [size for _, _, size in sends if size]
     assert len(accepted) >= 20
     assert max(accepted) < 50_000  # only a part each time
