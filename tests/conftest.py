@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
-from latprof_analysis.cli.process import keep_blas_small
+from latprof_analysis.cli.program import keep_blas_small
 
 # As the program does before NumPy comes: a pool of threads would only spin.
 keep_blas_small()

@@ -16,7 +16,7 @@ from latprof_agent.monitor.totals import (
     Quantity,
     Totals,
 )
-from latprof_analysis.coarse_histogram import CoarseHistogram
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 
 _ALWAYS = (Quantity.SEND_QUEUE, Quantity.QDISC, Quantity.RTT_HANDSHAKE)
 _ALWAYS += (Quantity.RTT_FLOOR,)

@@ -14,7 +14,7 @@ from latprof_agent.monitor.totals import Group, GroupTotals, Quantity, Totals
 from latprof_agent.probes.catalogue import BOTH
 from latprof_agent.probes.filter import Filter
 from latprof_agent.probes.grouping import Grouping
-from latprof_analysis.coarse_histogram import CoarseHistogram, edges_ns
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram, edges_ns
 
 STEP_SECONDS = 0.02
 SERVICE = Grouping()

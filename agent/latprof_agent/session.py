@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from latprof_analysis.offered_load import overloads
+from latprof_analysis.study.setup import overloads
 
 from latprof_agent.calling_user import User, calling_user
 from latprof_agent.capture.capture import Capture, open_capture

@@ -3,11 +3,15 @@
 A text that begins as a formula does has an apostrophe before it in the file; so has
 one that begins with an apostrophe and then as a formula, so that taking one away
 gives back what was there.
+
+Tables as CSV that a spreadsheet opens without running anything.
 """
 
 from __future__ import annotations
 
 import re
+
+import pandas as pd
 
 # What spreadsheets take for the beginning of a formula (OWASP, CSV Injection), also
 # in the wide forms of East Asian scripts.
@@ -49,3 +53,36 @@ def text_of(cell: str) -> str:
     """Return the text that `cell_of` made a cell of."""
     quoted = cell.startswith('"')
     return unguarded(cell[1:-1].replace('""', '"') if quoted else cell)
+
+
+def harmless(text: str) -> str:
+    """Return a text of one line that no spreadsheet takes for a formula.
+
+    Examples
+    --------
+    >>> harmless("=HYPERLINK(0)"), harmless("tcp request")
+    ("'=HYPERLINK(0)", 'tcp request')
+    """
+    return guarded(" ".join(text.splitlines()))
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """Write a table as CSV: texts harmless, numbers as they are, blank for none.
+
+    Examples
+    --------
+    >>> print(csv_text(pd.DataFrame({"run": ["=1+1"], "latency_ns": [-2.5]})), end="")
+    run,latency_ns
+    '=1+1,-2.5
+    """
+    made = {}
+    for name, column in frame.items():
+        if pd.api.types.is_numeric_dtype(column):
+            made[harmless(str(name))] = column
+        else:
+            texts = [harmless(str(cell)) if pd.notna(cell) else "" for cell in column]
+            made[harmless(str(name))] = pd.Series(
+                texts, index=column.index, dtype=object
+            )
+    table = pd.DataFrame(made)
+    return str(table.to_csv(index=False, lineterminator="\n", float_format="%.7g"))

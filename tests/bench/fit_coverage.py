@@ -16,14 +16,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from latprof_analysis.fits.crossing import Crossing
-from latprof_analysis.fits.natural import fit_natural
-from latprof_analysis.fits.packet_cost import packet_cost
-from latprof_analysis.fits.rounds import low_delays
-from latprof_analysis.fits.scale import Scale
-from latprof_analysis.fits.trains import fit_loggp
-from latprof_analysis.fits.verdict import fit_line
-from latprof_analysis.wire import Packets
+from latprof_analysis.fit.caveats import packet_cost
+from latprof_analysis.fit.natural import fit_natural
+from latprof_analysis.fit.result import Scale
+from latprof_analysis.fit.rounds import low_delays
+from latprof_analysis.fit.trains import fit_loggp
+from latprof_analysis.fit.verdict import fit_line
+from latprof_analysis.fit.wire import Crossing, Packets
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 from natural_links import BYTE_NS, queued

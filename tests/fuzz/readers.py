@@ -21,15 +21,15 @@ import atheris
 from inputs import mutated
 
 with atheris.instrument_imports(include=["latprof_analysis"]):
-    from latprof_analysis.comparison import compare_sides, document, read_sides
-    from latprof_analysis.comparison.show import show, show_gate
+    from latprof_analysis.compare import compare_sides, document, read_sides
+    from latprof_analysis.csv_cells import csv_text
     from latprof_analysis.errors import LatprofError
-    from latprof_analysis.readers import read, read_runs
+    from latprof_analysis.read import read_runs, read_samples
     from latprof_analysis.report.build import build_report
-    from latprof_analysis.report.csv_text import csv_text
-    from latprof_analysis.study import Study, analyze
-    from latprof_analysis.study.shown import show_study
-    from latprof_analysis.terminal import Terminal
+    from latprof_analysis.report.compared import show, show_gate
+    from latprof_analysis.report.shown import show_study
+    from latprof_analysis.report.terminal import Terminal
+    from latprof_analysis.study.analysis import Study, analyze
 
 RUN = Path(__file__).parent / "run"
 DATA = Path(__file__).parent.parent / "data"
@@ -70,7 +70,7 @@ def _file(folder: Path, _target: str) -> Callable[[bytes], None]:
 
     def check(data: bytes) -> None:
         path.write_bytes(data)
-        samples = read(path)
+        samples = read_samples(path)
         if zlib.crc32(data) % SELDOM == 0:
             found = analyze(path)
             _told(found)

@@ -22,9 +22,9 @@ from latprof_agent.monitor.totals import (
     Totals,
 )
 from latprof_agent.sinks.live_folder import Description, LiveFolder
-from latprof_analysis.coarse_histogram import CoarseHistogram
-from latprof_analysis.quantiles import quantile_ci
-from latprof_analysis.study import analyze
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram
+from latprof_analysis.stats.quantiles import quantile_ci
+from latprof_analysis.study.analysis import analyze
 from monitored import monitored
 from natural_traffic import log_normal, natural_traffic, same_size
 from recording import recording

@@ -7,8 +7,8 @@ import sys
 
 import pandas as pd
 import pytest
-from latprof_analysis.readers import pieces
-from latprof_analysis.scans.scan import scan_runs
+from latprof_analysis.read import batches
+from latprof_analysis.study.scan import scan_runs
 from latprof_process import run
 
 LAB = ("--rate", "0", "--delay", "0")
@@ -40,7 +40,7 @@ def as_json(document):
     ids=["both protocols", "lost datagrams", "a command"],
 )
 def test_the_scan_of_a_run_has_the_figures_of_its_summary(tmp_path, monkeypatch, words):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(batches, "PIECE_BYTES", 20_000)
     out = tmp_path / "run"
     latprof = run("run", f"--out={out}", *words)
 

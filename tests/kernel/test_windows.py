@@ -43,7 +43,7 @@ def stalling_reader(server: socket.socket, until: float) -> None:
 
 def slow_share(found):
     """Of a histogram: what waited for longer than a reader without stalls takes."""
-    from latprof_analysis.coarse_histogram import edges_ns
+    from latprof_analysis.stats.kernel_histogram import edges_ns
 
     return found.counts[edges_ns()[:-1] >= SLOW_NS].sum() / found.count
 
@@ -83,6 +83,6 @@ def test_windows_tell_the_same_as_all_the_time(make_lab):
 
 
 def edges_above(seconds):
-    from latprof_analysis.coarse_histogram import edges_ns
+    from latprof_analysis.stats.kernel_histogram import edges_ns
 
     return edges_ns()[:-1] >= seconds * 1e9

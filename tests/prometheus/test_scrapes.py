@@ -15,7 +15,7 @@ from latprof_agent.monitor.totals import Counted, Group, GroupTotals, Quantity, 
 from latprof_agent.sinks.metrics import exposition
 from latprof_agent.sinks.metrics.families import DEFAULT_EDGES, families, label_value
 from latprof_agent.web.passwords import PasswordHash
-from latprof_analysis.coarse_histogram import CoarseHistogram
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from made_totals import CLIENT, SERVER, T_NS, fit, own, slow
 from recording import wait_until
 from served import served

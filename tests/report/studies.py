@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from latprof_analysis.fits.fit import fit_round_trips
-from latprof_analysis.histogram import Histogram
-from latprof_analysis.scans.kind_totals import percentiles
+from latprof_analysis.fit.line import fit_round_trips
 from latprof_analysis.stages import STAGES, STAMPS
-from latprof_analysis.study import Study, findings
+from latprof_analysis.stats.histogram import Histogram
+from latprof_analysis.study import findings
+from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.totals import percentiles
 
 SIZES = (18, 256, 1024, 4096, 16384, 65507)
 BANDWIDTH_BPS = 100e6

@@ -11,24 +11,18 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis.fits.crossing import Crossing
-from latprof_analysis.fits.fit import fit_round_trips
-from latprof_analysis.fits.rounds import low_delays
-from latprof_analysis.quantiles import share_interval
-from latprof_analysis.report.csv_text import csv_text, harmless
-from latprof_analysis.report.fit_figures import (
-    _with_bars,
-    line_with_band,
-    size_points,
-)
-from latprof_analysis.report.loss_parts import places_of_loss
+from latprof_analysis.csv_cells import csv_text, harmless
+from latprof_analysis.fit.line import fit_round_trips
+from latprof_analysis.fit.rounds import low_delays
+from latprof_analysis.fit.wire import Crossing, Packets
+from latprof_analysis.report.distribution import pieces_figure
+from latprof_analysis.report.fit import _with_bars, line_with_band, size_points
+from latprof_analysis.report.groups import queue_figure
+from latprof_analysis.report.loss import places_of_loss
 from latprof_analysis.report.parts import Missing
-from latprof_analysis.report.queue_figures import queue_figure
-from latprof_analysis.report.stage_figures import percentile_bands, stage_means
-from latprof_analysis.report.stage_rows import named_stages
-from latprof_analysis.report.tail_figures import pieces_figure
-from latprof_analysis.report.time_figures import over_time
-from latprof_analysis.wire import Packets
+from latprof_analysis.report.stages import named_stages, percentile_bands, stage_means
+from latprof_analysis.report.time import over_time
+from latprof_analysis.stats.quantiles import share_interval
 from scipy import stats
 from studies import BANDWIDTH_BPS, FIXED_NS, messages, round_trips
 

@@ -7,15 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from latprof_analysis.changepoint import level_changes
-from latprof_analysis.fits.one_way import fit_one_way
-from latprof_analysis.readers.result import Samples, samples_frame
-from latprof_analysis.report.answer import answer
+from latprof_analysis.fit.line import fit_one_way
+from latprof_analysis.read.result import Samples, samples_frame
+from latprof_analysis.report.answer import answer, link_parts
 from latprof_analysis.report.build import build_report
-from latprof_analysis.report.group_figures import group_parts
-from latprof_analysis.report.level_parts import level_parts, level_rows
-from latprof_analysis.report.link_table import link_parts
-from latprof_analysis.report.mode_figures import mode_parts
+from latprof_analysis.report.distribution import mode_parts
+from latprof_analysis.report.groups import group_parts
 from latprof_analysis.report.parts import (
     Cell,
     Figure,
@@ -25,12 +22,13 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
-from latprof_analysis.run_setup import RunSetup
+from latprof_analysis.report.time import level_parts, level_rows
+from latprof_analysis.stats.change_points import level_changes
 from latprof_analysis.study import findings
-from latprof_analysis.study.levels import placed_levels, since_first_read
-from latprof_analysis.study.messages import message_figures
-from latprof_analysis.study.mode_stages import name_stages
+from latprof_analysis.study.findings import placed_levels, since_first_read
+from latprof_analysis.study.messages import message_figures, name_stages
 from latprof_analysis.study.samples import study_samples
+from latprof_analysis.study.setup import RunSetup
 from studies import histogram_percentiles, messages, study
 
 FAST_NS, SLOW_NS = 1e6, 6e6

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from latprof_analysis.loss_models import LossModel, Rate
-from latprof_analysis.loss_runs import at_least
-from latprof_analysis.report.loss_model_parts import loss_model_parts
-from latprof_analysis.report.loss_run_figures import run_rows
+from latprof_analysis.report.loss import loss_model_parts, run_rows
 from latprof_analysis.report.parts import Cell, Figure, Fold, Missing, Table, Text
+from latprof_analysis.stats.loss_models import LossModel, Rate, at_least
 from latprof_analysis.study import findings
 from numpy.typing import NDArray
 from scipy import stats

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from latprof_analysis.readers.result import Samples, samples_frame
+from latprof_analysis.read.result import Samples, samples_frame
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.html import html_page
-from latprof_analysis.study import Study, findings
+from latprof_analysis.study import findings
+from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.samples import study_samples
 from studies import study
 

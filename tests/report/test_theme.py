@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from latprof_analysis.report.theme import DARK, LIGHT, concrete, style_sheet
+from latprof_analysis.report.vega import DARK, LIGHT, concrete, style_sheet
 from latprof_analysis.stages import STAGES
 
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])

@@ -15,15 +15,15 @@ import pandas as pd
 import pytest
 from latprof_analysis.cli import report as command
 from latprof_analysis.errors import LatprofError, UsageError
-from latprof_analysis.fits.fit import fit_round_trips
-from latprof_analysis.readers.result import Samples, samples_frame
+from latprof_analysis.fit.line import fit_round_trips
+from latprof_analysis.read.result import Samples, samples_frame
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.html import html_page
 from latprof_analysis.report.markdown import _plain
 from latprof_analysis.report.parts import Fold, Missing, Part, Report, Text
 from latprof_analysis.report.slowest import slowest_parts
 from latprof_analysis.report.write import write_csv, write_report
-from latprof_analysis.study import Study
+from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.samples import study_samples
 from markdown_it import MarkdownIt
 from studies import messages, study

@@ -1,8 +1,8 @@
 """Simulated round trips over links whose bandwidth and delay are known."""
 
 import numpy as np
-from latprof_analysis.fits.fit import fit_round_trips
-from latprof_analysis.wire import Packets
+from latprof_analysis.fit.line import fit_round_trips
+from latprof_analysis.fit.wire import Packets
 
 TCP = Packets.tcp(mtu_bytes=1500)
 SIZES = np.unique(np.geomspace(18, 65_000, 20).astype(int))

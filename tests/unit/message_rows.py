@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from latprof_analysis.readers.run_schema import MESSAGES
-from latprof_analysis.readers.schema import Schema
+from latprof_analysis.read.run_schema import MESSAGES
+from latprof_analysis.read.schema import Schema
 from latprof_analysis.stages import BLANK, STAMPS, stages_of
 
 

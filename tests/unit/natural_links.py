@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from latprof_analysis.fits.natural import WHOLE, Natural
+from latprof_analysis.fit.natural import WHOLE, Natural
 
 RATE = 100e6
 BYTE_NS = 8e9 / RATE

@@ -7,7 +7,7 @@ link has a state, and what is left of it depends on what was sent before.
 import numpy as np
 import pandas as pd
 from known_links import ONE_WAY_NS, RATE, TCP, sweep
-from latprof_analysis.wire import Packets
+from latprof_analysis.fit.wire import Packets
 
 UDP = Packets.udp(mtu_bytes=1500)
 

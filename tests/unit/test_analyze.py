@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 from known_links import RATE, TCP
 from latprof_analysis import cli
-from latprof_analysis.scans import drawn, tasks
 from latprof_analysis.stages import STAMPS, stages_of
-from latprof_analysis.study import analyze as analyze_paths
+from latprof_analysis.study import drawn, scan
+from latprof_analysis.study.analysis import analyze as analyze_paths
 from run_folders import write_run
 from simulated_links import Fifo, message
 
@@ -322,9 +322,9 @@ def test_dispersion_and_pairs_of_a_thinned_run_are_those_of_neighbours(
     tmp_path, monkeypatch
 ):
     # Every second message of a train would have it arrive at half the link's rate.
-    for module in (drawn, tasks):
+    for module in (drawn, scan):
         monkeypatch.setattr(module, "EVEN_ROWS", 500)
-    monkeypatch.setattr(tasks, "STRETCH_ROWS", 3000)
+    monkeypatch.setattr(scan, "STRETCH_ROWS", 3000)
     link, rng, rows, t_ns = Fifo(), np.random.default_rng(1), [], 1e9
     for i in range(6000):
         t_ns += 8e7 if i % 100 == 0 else 1e4

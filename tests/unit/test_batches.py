@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from latprof_analysis.readers import ReadError, cells, lines, pieces, read_runs
-from latprof_analysis.readers.batches import PieceReader, read_batches
-from latprof_analysis.readers.result import concatenated
-from latprof_analysis.readers.run_schema import MESSAGES
-from latprof_analysis.readers.table import read_table
-from latprof_analysis.scans.scan_part import FileRows
+from latprof_analysis.read import ReadError, batches, cells, lines, read_runs
+from latprof_analysis.read.batches import PieceReader, read_batches
+from latprof_analysis.read.result import concatenated
+from latprof_analysis.read.run_schema import MESSAGES
+from latprof_analysis.read.table import read_table
 from latprof_analysis.stages import BLANK
+from latprof_analysis.study.scan_part import FileRows
 from made_runs import as_parquet, messages, write_run, write_table
 
 RUN = Path(__file__).parent.parent / "data" / "run"
@@ -66,7 +66,7 @@ def test_batches_hold_the_rows_of_read_runs(engine, tmp_path):
 
 def test_batches_of_parquet_hold_the_rows_of_the_csv(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    monkeypatch.setattr(pieces, "PIECE_ROWS", 100)
+    monkeypatch.setattr(batches, "PIECE_ROWS", 100)
     folder = write_run(tmp_path / "run")
     expected = read_runs(folder).messages.drop(columns="run")
     as_parquet(folder / "messages.csv")
@@ -95,7 +95,7 @@ def test_only_the_columns_asked_for_are_read(engine):
 def test_columns_that_an_older_file_lacks_are_blank(engine, tmp_path):
     path = tmp_path / "messages.csv"
     path.write_text("protocol,kind,size_bytes,colour\ntcp,request,64,red\n")
-    reader = PieceReader(*pieces.pieces_of(path, "messages"))
+    reader = PieceReader(*batches.pieces_of(path, "messages"))
     (batch,) = reader
     assert batch.numbers["hops"].tolist() == [BLANK]
     assert batch.texts["sender_comm"][0].tolist() == [-1]
@@ -105,7 +105,7 @@ def test_columns_that_an_older_file_lacks_are_blank(engine, tmp_path):
 def test_the_line_that_a_killed_run_cut_is_left_out(engine, tmp_path):
     path = write_table(tmp_path / "messages.csv", messages(5))
     path.write_text(path.read_text()[:-3])
-    reader = PieceReader(*pieces.pieces_of(path, "messages"))
+    reader = PieceReader(*batches.pieces_of(path, "messages"))
     assert [len(batch) for batch in reader] == [4]
     assert [str(row) for row in reader.skipped.rows] == [
         f"{path}:6: the line has no end: it was cut"
@@ -121,11 +121,11 @@ def test_a_file_of_which_most_rows_are_wrong_is_refused(engine, tmp_path):
 
 def outcome(path: Path, piece_bytes: int) -> tuple:
     """What is read of a file in pieces: its rows, and those left out."""
-    pieces.PIECE_BYTES = piece_bytes
+    batches.PIECE_BYTES = piece_bytes
     found = FileRows(0, 0, lines.Skipped(path))
     frames = []
     try:
-        for piece in pieces.pieces_of(path, "messages"):
+        for piece in batches.pieces_of(path, "messages"):
             reader = PieceReader(piece)
             frames += [batch.frame() for batch in reader]
             found.merge(FileRows(reader.rows, reader.lines, reader.skipped))
@@ -170,7 +170,7 @@ def check_all_ways(path: Path, monkeypatch) -> tuple:
 @pytest.fixture
 def piece_bytes(monkeypatch):
     """Put the size of pieces back behind the test."""
-    monkeypatch.setattr(pieces, "PIECE_BYTES", pieces.PIECE_BYTES)
+    monkeypatch.setattr(batches, "PIECE_BYTES", batches.PIECE_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -240,5 +240,5 @@ def test_rows_with_newlines_in_quotes_are_in_one_piece(
     rows = [{**row, "sender_comm": "a\nb"} for row in messages(60)]
     path = write_table(tmp_path / "messages.csv", rows)
     assert check_all_ways(path, monkeypatch)[0] == 0
-    pieces.PIECE_BYTES = 2000
-    assert len(pieces.pieces_of(path, "messages")) == 1
+    batches.PIECE_BYTES = 2000
+    assert len(batches.pieces_of(path, "messages")) == 1

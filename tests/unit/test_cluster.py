@@ -11,10 +11,10 @@ from pathlib import Path
 import latprof_analysis
 import pytest
 from latprof_analysis.errors import UsageError
-from latprof_analysis.readers import ReadError, pieces
-from latprof_analysis.scans import cluster
-from latprof_analysis.scans.cluster import ClusterError
-from latprof_analysis.scans.scan import scan_runs
+from latprof_analysis.read import ReadError, batches
+from latprof_analysis.study import cluster
+from latprof_analysis.study.cluster import ClusterError
+from latprof_analysis.study.scan import scan_runs
 from made_runs import write_run
 from test_scan import check_same
 
@@ -63,7 +63,7 @@ def start_workers(scheduler, tmp_path):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A run folder in many pieces, with wrong rows far from its beginning."""
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(batches, "PIECE_BYTES", 20_000)
     folder = write_run(tmp_path / "run", 4000)
     path = folder / "messages.csv"
     text = path.read_text().splitlines()

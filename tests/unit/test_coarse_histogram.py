@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis.coarse_histogram import CoarseHistogram, quantiles
-from latprof_analysis.quantiles import rank, samples_needed
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram, quantiles
+from latprof_analysis.stats.quantiles import rank, samples_needed
 
 FRACTIONS = (0.5, 0.9, 0.99)
 samples = st.lists(st.integers(0, 2**36 - 1), max_size=300)

@@ -7,15 +7,9 @@ import pandas as pd
 import pytest
 from compared_runs import SIZES, write_run
 from latency_series import pareto_series
-from latprof_analysis.comparison import (
-    Choice,
-    Side,
-    compare_sides,
-    document,
-    read_sides,
-)
-from latprof_analysis.comparison.sides import Group
-from latprof_analysis.comparison.worth import Effect
+from latprof_analysis.compare import Choice, Side, compare_sides, document, read_sides
+from latprof_analysis.compare.samples import Effect
+from latprof_analysis.compare.sides import Group
 
 RTT = Group("tcp round trip", "rtt", 64)
 

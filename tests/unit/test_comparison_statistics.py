@@ -7,15 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from latency_series import pareto_quantile, pareto_series
-from latprof_analysis.comparison import (
-    adjusted,
-    compare_quantile,
-    compare_ranks,
-)
-from latprof_analysis.comparison.rank import brunner_munzel
-from latprof_analysis.comparison.verdict import ALPHA, verdict
-from latprof_analysis.comparison.worth import (
+from latprof_analysis.compare import adjusted, compare_quantile, compare_ranks
+from latprof_analysis.compare.judgement import ALPHA, verdict
+from latprof_analysis.compare.samples import (
     Effect,
+    brunner_munzel,
     independent_count,
     spread,
     spread_of_runs,

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from latprof_analysis.comparison import compare_loss, compare_throughput
-from latprof_analysis.comparison.sides import Trips
+from latprof_analysis.compare import compare_loss, compare_throughput
+from latprof_analysis.compare.sides import Trips
 
 
 def trips(lost=(), sent=None, sizes=1):

@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from latprof_agent import _rows
 from latprof_analysis.csv_cells import cell_of, guarded, text_of, unguarded
-from latprof_analysis.readers import cells as parsing
-from latprof_analysis.readers import read_runs
-from latprof_analysis.readers.batches import read_batches
-from latprof_analysis.readers.parquet_writing import write_parquet
+from latprof_analysis.read import cells as parsing
+from latprof_analysis.read import read_runs
+from latprof_analysis.read.batches import read_batches
+from latprof_analysis.read.parquet_writing import write_parquet
 
 NAMES = [
     "=1+1",

@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis import percentile
-from latprof_analysis.distribution import ccdf, three_pieces
-from latprof_analysis.histogram import Histogram
-from latprof_analysis.percentile import histogram_percentiles, percentiles_in_order
-from latprof_analysis.quantiles import quantile_ci
-from latprof_analysis.ranks import mid_ranks
-from latprof_analysis.waiting import percentiles_by_group, wait_by_queue
+from latprof_analysis.stats import distribution
+from latprof_analysis.stats.change_points import mid_ranks
+from latprof_analysis.stats.distribution import (
+    ccdf,
+    histogram_percentiles,
+    percentiles_in_order,
+    three_pieces,
+)
+from latprof_analysis.stats.histogram import Histogram
+from latprof_analysis.stats.quantiles import quantile_ci
+from latprof_analysis.stats.waiting import percentiles_by_group, wait_by_queue
 from scipy import signal, stats
 
 latencies = st.lists(st.integers(0, 10**9), min_size=1, max_size=80)
@@ -26,7 +30,7 @@ def chain(rng, runs, n, correlation):
 
 @given(latencies)
 def test_many_percentiles_are_those_that_are_taken_one_by_one(sample):
-    together = percentile.percentiles(sample, [0.1, 0.5, 0.99])
+    together = distribution.percentiles(sample, [0.1, 0.5, 0.99])
     assert together == tuple(quantile_ci(sample, p) for p in (0.1, 0.5, 0.99))
 
 
@@ -42,7 +46,7 @@ def test_intervals_of_a_series_cover_the_true_percentiles(correlation):
 
 def test_intervals_blind_to_dependence_are_too_narrow():
     series = chain(np.random.default_rng(1), 300, 4000, 0.8)
-    found = [percentile.percentiles(one, [0.5])[0] for one in series]
+    found = [distribution.percentiles(one, [0.5])[0] for one in series]
     assert np.mean([q.low <= 0 <= q.high for q in found]) < 0.6
 
 
@@ -218,9 +222,9 @@ def test_groups_have_the_percentiles_of_their_own_values():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: percentile.percentiles([]), "sample must have shape"),
-        (lambda: percentile.percentiles([1.0, math.nan]), "got 1 that are not"),
-        (lambda: percentile.percentiles([1.0], [1.5]), "p must be between 0 and 1"),
+        (lambda: distribution.percentiles([]), "sample must have shape"),
+        (lambda: distribution.percentiles([1.0, math.nan]), "got 1 that are not"),
+        (lambda: distribution.percentiles([1.0], [1.5]), "p must be between 0 and 1"),
         (lambda: percentiles_in_order([1.0], [0.0]), "p must be between 0 and 1"),
         (lambda: three_pieces([-1.0, 5.0]), "latencies of at least 0, got -1"),
         (lambda: three_pieces([1.0], "cubic"), "scale must be linear or log"),

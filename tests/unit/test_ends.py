@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pandas as pd
-from latprof_analysis.comparison.sides import sides_of
-from latprof_analysis.comparison.tables import Tables
-from latprof_analysis.scans.by_way import MOST_WAYS
-from latprof_analysis.study.ends import by_ends, level_of
+from latprof_analysis.compare.sides import Tables, sides_of
+from latprof_analysis.study.grouped import MOST_WAYS
+from latprof_analysis.study.ways import by_ends, level_of
 
 
 def rows(*ways, kind="message"):

@@ -20,21 +20,21 @@ from known_links import (
     sweep,
     transmission_ns,
 )
-from latprof_analysis.fits.estimators import ESTIMATORS, as_table, compare_estimators
-from latprof_analysis.fits.one_step import (
+from latprof_analysis.fit.rivals import (
+    ESTIMATORS,
+    as_table,
+    compare_estimators,
     draw_lines,
+    huber_line,
     huber_scores,
+    least_squares_line,
     least_squares_scores,
+    quantile_line,
     quantile_scores,
+    tukey_line,
     tukey_scores,
 )
-from latprof_analysis.fits.point_lines import (
-    huber_line,
-    least_squares_line,
-    quantile_line,
-    tukey_line,
-)
-from latprof_analysis.fits.resampling import block_weights
+from latprof_analysis.fit.rounds import block_weights
 from scipy import stats
 from simulated_links import SIZES
 

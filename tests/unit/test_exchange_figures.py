@@ -8,15 +8,15 @@ from exchange_rows import exchange, frame_of, write_exchanges
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_analysis.report.build import build_report
-from latprof_analysis.report.exchange_figures import (
+from latprof_analysis.report.exchanges import (
     bands_figure,
     percentiles_figure,
     response_figure,
+    summed_parts,
 )
-from latprof_analysis.report.exchange_rows import summed_parts
 from latprof_analysis.report.html import html_page
 from latprof_analysis.report.parts import Figure, Fold, Table
-from latprof_analysis.study import Study, analyze
+from latprof_analysis.study.analysis import Study, analyze
 from made_runs import messages, write_table
 
 WAY = "cli -> srv:80"

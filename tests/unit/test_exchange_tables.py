@@ -11,17 +11,17 @@ import pandas as pd
 import pytest
 from exchange_rows import exchange, write_exchanges
 from latprof_analysis import cli
-from latprof_analysis.readers import cells, detect, pieces, read, read_runs
-from latprof_analysis.readers.parquet_writing import write_parquet
-from latprof_analysis.readers.run_schema import EXCHANGES
-from latprof_analysis.scans.exchange_totals import ExchangeTotals
-from latprof_analysis.scans.scan import scan_runs
-from latprof_analysis.show_exchanges import (
+from latprof_analysis.read import batches, cells, detect, read_runs, read_samples
+from latprof_analysis.read.parquet_writing import write_parquet
+from latprof_analysis.read.run_schema import EXCHANGES
+from latprof_analysis.report.tables import (
     exchange_sentence,
     exchange_sentences,
     show_exchanges,
 )
-from latprof_analysis.study import analyze
+from latprof_analysis.study.analysis import analyze
+from latprof_analysis.study.exchange_totals import ExchangeTotals
+from latprof_analysis.study.scan import scan_runs
 from made_runs import messages, write_table
 from message_rows import MessageRows
 from rich.console import Console
@@ -91,7 +91,7 @@ def test_percentiles_and_shares_are_those_of_a_groupby(folder):
 def test_figures_are_the_same_however_exchanges_are_read(folder, monkeypatch, how):
     expected = scan_runs(folder)
     if how == "pieces":
-        monkeypatch.setattr(pieces, "PIECE_BYTES", 60_000)
+        monkeypatch.setattr(batches, "PIECE_BYTES", 60_000)
     elif how == "pandas":
         monkeypatch.setattr(cells, "arrow", lambda module: None)
     else:
@@ -123,7 +123,7 @@ def test_a_file_of_exchanges_by_itself_is_known_by_its_columns(tmp_path):
     rows = made(40, way=REDIS)
     write_exchanges(path, [*rows, exchange((None, 1, 2, 3, None), way=REDIS)])
     assert detect(path) == "exchanges"
-    samples = read(path)
+    samples = read_samples(path)
     assert samples.frame["latency_ns"].tolist() == [r["response_ns"] for r in rows]
     assert set(samples.frame["kind"]) == {REDIS}
     found = analyze(path).document["exchanges"][f"tcp {REDIS}"]

@@ -10,10 +10,10 @@ import pytest
 from exchange_rows import exchange
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_analysis.readers.run_schema import EXCHANGES
-from latprof_analysis.scans import by_way
-from latprof_analysis.scans.by_way import coarser
-from latprof_analysis.scans.exchange_totals import MOST_PROTOCOLS, ExchangeTotals
+from latprof_analysis.read.run_schema import EXCHANGES
+from latprof_analysis.study import grouped
+from latprof_analysis.study.exchange_totals import MOST_PROTOCOLS, ExchangeTotals
+from latprof_analysis.study.grouped import coarser
 from message_rows import MessageRows
 
 gaps = st.lists(st.integers(0, 10**6), min_size=5, max_size=5)
@@ -44,7 +44,7 @@ batches = st.lists(exchanges(), max_size=12)
 @pytest.fixture(autouse=True)
 def _few_ways(monkeypatch):
     """Tell few ways apart, so that coarser names are met, too."""
-    monkeypatch.setattr(by_way, "MOST_WAYS", 3)
+    monkeypatch.setattr(grouped, "MOST_WAYS", 3)
 
 
 def totals_of(*parts):

@@ -19,11 +19,11 @@ from known_links import (
     sweep,
     transmission_ns,
 )
-from latprof_analysis.fits.fit import fit_round_trips
-from latprof_analysis.fits.rounds import low_delays
-from latprof_analysis.fits.scale import Scale
-from latprof_analysis.fits.verdict import fit_line
-from latprof_analysis.wire import Packets
+from latprof_analysis.fit.line import fit_round_trips
+from latprof_analysis.fit.result import Scale
+from latprof_analysis.fit.rounds import low_delays
+from latprof_analysis.fit.verdict import fit_line
+from latprof_analysis.fit.wire import Packets
 from scipy import stats
 
 

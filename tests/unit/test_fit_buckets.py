@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 from known_links import RATE, TCP, fit_tcp, link
-from latprof_analysis.fits.fit import fit_round_trips
-from latprof_analysis.fits.rate_caveats import with_hosts
+from latprof_analysis.fit.caveats import with_hosts
+from latprof_analysis.fit.line import fit_round_trips
 from simulated_links import (
     FEW_SIZES,
     LINKS,

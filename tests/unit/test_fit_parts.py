@@ -4,12 +4,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from latprof_analysis.fits import theilsen
-from latprof_analysis.fits.hinge import fit_hinge
-from latprof_analysis.fits.hinges import fit_hinges
-from latprof_analysis.fits.residuals import residuals_of, runs_test
-from latprof_analysis.fits.rounds import LowDelays, low_delays
-from latprof_analysis.fits.theilsen import theil_sen, weighted_theil_sen
+from latprof_analysis.fit import slopes
+from latprof_analysis.fit.bends import fit_hinge, fit_hinges
+from latprof_analysis.fit.result import residuals_of, runs_test
+from latprof_analysis.fit.rounds import LowDelays, low_delays
+from latprof_analysis.fit.slopes import theil_sen, weighted_theil_sen
 from scipy import stats
 
 
@@ -29,7 +28,7 @@ def test_theil_sen_in_pieces_equals_theil_sen_at_once(monkeypatch):
     rng = np.random.default_rng(1)
     x, y = np.arange(10.0), rng.normal(size=(100, 10))
     at_once = theil_sen(x, y), weighted_theil_sen(x, y)
-    monkeypatch.setattr(theilsen, "_PAIRS_AT_ONCE", 45 * 7)
+    monkeypatch.setattr(slopes, "_PAIRS_AT_ONCE", 45 * 7)
     np.testing.assert_array_equal((theil_sen(x, y), weighted_theil_sen(x, y)), at_once)
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from known_links import RATE, SIZES, exponential, fit_tcp, link, sweep, token_bucket
-from latprof_analysis.fits.fit import fit_round_trips
+from latprof_analysis.fit.line import fit_round_trips
 
 
 @pytest.mark.parametrize("reply_mode", ["echo", 18])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis.histogram import Histogram, bucket_edges, record_parts
+from latprof_analysis.stats.histogram import Histogram, bucket_edges, record_parts
 
 LIMIT_NS = 2**36
 durations = st.lists(st.integers(0, 2**63 - 1), max_size=30)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from known_links import RATE, TCP, burst, exponential, fit_tcp, link, pareto_spikes
-from latprof_analysis.fits.least_squares import fit_means_of_five, means_of_five
+from latprof_analysis.fit.rivals import fit_means_of_five, means_of_five
 from scipy import stats
 
 GOODPUT = RATE * TCP.payload_share

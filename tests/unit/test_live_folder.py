@@ -14,13 +14,13 @@ from latprof_agent.sinks.live_folder import INTERVAL_NS, Description, LiveFolder
 from latprof_analysis import read_runs
 from latprof_analysis.cli import program_subcommands
 from latprof_analysis.cli.program import run_program
-from latprof_analysis.coarse_histogram import CoarseHistogram
-from latprof_analysis.readers.histograms import EVERYTHING, read_histograms
-from latprof_analysis.readers.result import ReadError
-from latprof_analysis.readers.run_schema import HISTOGRAMS
+from latprof_analysis.read.histograms import EVERYTHING, read_histograms
+from latprof_analysis.read.result import ReadError
+from latprof_analysis.read.run_schema import HISTOGRAMS
 from latprof_analysis.stages import BLANK
-from latprof_analysis.study import analyze
-from latprof_analysis.study.histograms import histogram_figures
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram
+from latprof_analysis.study.analysis import analyze
+from latprof_analysis.study.runs import histogram_figures
 from made_runs import write_run
 from sampled_rows import link_stamps, messages_rows
 from test_run_files import files_limited

@@ -1,8 +1,8 @@
 """Whether long messages see another line, of links that are known."""
 
 import numpy as np
-from latprof_analysis.fits.long_messages import long_messages_differ
-from latprof_analysis.fits.rounds import low_delays
+from latprof_analysis.fit.line import long_messages_differ
+from latprof_analysis.fit.rounds import low_delays
 
 
 def differ(size, delay, index):

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis import hidden_loss, loss_models
-from latprof_analysis.hidden_loss import Runs, hidden_log_likelihood
-from latprof_analysis.loss import loss_episodes, loss_pattern, loss_share
-from latprof_analysis.loss_models import choose_loss_model
+from latprof_analysis.stats import loss_models
+from latprof_analysis.stats.loss import loss_episodes, loss_pattern, loss_share
+from latprof_analysis.stats.loss_models import (
+    Runs,
+    choose_loss_model,
+    hidden_log_likelihood,
+)
 from scipy import stats
 
 flags = st.lists(st.booleans(), min_size=1, max_size=60)
@@ -185,7 +188,7 @@ rates = st.floats(0.001, 0.999)
 
 @given(flags, rates, rates, rates, rates)
 def test_the_product_over_runs_is_the_forward_algorithm(lost, p, r, good, bad):
-    _, runs = hidden_loss.first_episodes(np.array(lost))
+    _, runs = loss_models.first_episodes(np.array(lost))
     expected = forward(lost, p, r, good, bad)
     assert hidden_log_likelihood(runs, p, r, good, bad) == pytest.approx(
         expected, rel=1e-6, abs=1e-6

@@ -26,7 +26,7 @@ from latprof_agent.sinks.metrics.families import (
     families,
     label_value,
 )
-from latprof_analysis.coarse_histogram import edges_ns
+from latprof_analysis.stats.kernel_histogram import edges_ns
 from made_totals import (
     CLIENT,
     ELSEWHERE,

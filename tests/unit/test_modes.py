@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from latprof_analysis.log_density import LogDensity
-from latprof_analysis.modes import find_modes
+from latprof_analysis.stats.modes import LogDensity, find_modes
 from scipy import stats
 
 

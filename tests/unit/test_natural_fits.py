@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from latprof_analysis.fits.natural import DEVICE, FEWEST_CLASSES, WHOLE, fit_natural
-from latprof_analysis.fits.tails import chi_square_tail, student_quantile
+from latprof_analysis.fit.natural import DEVICE, FEWEST_CLASSES, WHOLE, fit_natural
+from latprof_analysis.fit.result import chi_square_tail, student_quantile
 from natural_links import (
     BYTE_NS,
     DELAY_NS,
@@ -145,7 +145,7 @@ def test_a_fit_imports_neither_scipy_nor_pandas():
     code = """
 import sys
 import numpy as np
-from latprof_analysis.fits.natural import WHOLE, Natural, fit_natural
+from latprof_analysis.fit.natural import WHOLE, Natural, fit_natural
 size = np.geomspace(64, 1e6, 2000)
 delay = {WHOLE: 1e6 + 80 * size + np.arange(2000) % 97}
 fit = fit_natural(Natural(size, np.arange(2000.0) * 7 % 2000, delay, size, size < 0,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from latprof_analysis.offered_load import (
+from latprof_analysis.study.setup import (
     expected_losses,
     message_loss,
     offered_load,

@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from known_links import SIZES, link, sweep, token_bucket
-from latprof_analysis.fits.crossing import Crossing
-from latprof_analysis.fits.fit import fit_round_trips
-from latprof_analysis.fits.one_way import fit_one_way
-from latprof_analysis.fits.packet_cost import packet_cost
-from latprof_analysis.fits.rounds import low_delays
-from latprof_analysis.wire import Packets
+from latprof_analysis.fit.caveats import packet_cost
+from latprof_analysis.fit.line import fit_one_way, fit_round_trips
+from latprof_analysis.fit.rounds import low_delays
+from latprof_analysis.fit.wire import Crossing, Packets
 
 TCP = Packets.tcp(mtu_bytes=1500)
 BARE = replace(TCP, overhead_bytes=0)  # as if nobody had told of the headers

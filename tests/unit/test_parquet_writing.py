@@ -10,16 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from latprof_analysis.readers import (
-    ReadError,
-    cells,
-    parquet_writing,
-    pieces,
-    read_runs,
-)
-from latprof_analysis.readers.parquet_writing import write_parquet
-from latprof_analysis.readers.run_schema import MESSAGES
-from latprof_analysis.scans.scan import scan_runs
+from latprof_analysis.read import ReadError, batches, cells, parquet_writing, read_runs
+from latprof_analysis.read.parquet_writing import write_parquet
+from latprof_analysis.read.run_schema import MESSAGES
+from latprof_analysis.study.scan import scan_runs
 from made_runs import messages, write_run, write_table
 from test_scan import check_same
 
@@ -82,7 +76,7 @@ def test_a_scan_of_the_parquet_is_that_of_the_csv(tmp_path, monkeypatch):
 
 def test_wrong_rows_are_told_by_their_number_in_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet_writing, "GROUP_ROWS", 2)
-    monkeypatch.setattr(pieces, "PIECE_ROWS", 4)
+    monkeypatch.setattr(batches, "PIECE_ROWS", 4)
     rows = messages(20)
     for i in (3, 14):
         rows[i] = {**rows[i], "transit_ns": -5}

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from latprof_analysis.quantiles import quantile_ci, samples_needed
+from latprof_analysis.stats.quantiles import quantile_ci, samples_needed
 from scipy import stats
 
 

@@ -7,13 +7,12 @@ import pandas as pd
 import pytest
 import simulated_links
 from known_links import ONE_WAY_NS, TCP, link
-from latprof_analysis.fits.fit import fit_round_trips
-from latprof_analysis.fits.one_way import fit_one_way
-from latprof_analysis.fits.rate_caveats import slowed_by_losses, slowed_by_sender
-from latprof_analysis.fits.stage_fits import fit_stages
-from latprof_analysis.run_figures import round_trip_fit
-from latprof_analysis.scans.totals import MessageTotals
-from latprof_analysis.wire import Packets
+from latprof_analysis.fit.by_stage import fit_stages
+from latprof_analysis.fit.caveats import slowed_by_losses, slowed_by_sender
+from latprof_analysis.fit.line import fit_one_way, fit_round_trips
+from latprof_analysis.fit.wire import Packets
+from latprof_analysis.study.run_figures import round_trip_fit
+from latprof_analysis.study.totals import MessageTotals
 from message_rows import MessageRows
 from simulated_links import Fifo, TokenBucket, ping_pong, trips_of
 

@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_analysis.readers import ReadError, cells, lines, read, read_runs
-from latprof_analysis.readers.parquet_writing import write_parquet
-from latprof_analysis.readers.result import Skipped
-from latprof_analysis.readers.run_schema import MESSAGES, ROUND_TRIPS
-from latprof_analysis.readers.schema import Column, Schema
-from latprof_analysis.readers.table import read_table
-from latprof_analysis.scans.scan import scan_runs
+from latprof_analysis.read import ReadError, cells, lines, read_runs, read_samples
+from latprof_analysis.read.parquet_writing import write_parquet
+from latprof_analysis.read.result import Skipped
+from latprof_analysis.read.run_schema import MESSAGES, ROUND_TRIPS
+from latprof_analysis.read.schema import Column, Schema
+from latprof_analysis.read.table import read_table
+from latprof_analysis.study.scan import scan_runs
 
 DATA = Path(__file__).parent.parent / "data"
 RUN = DATA / "run"
@@ -79,7 +79,7 @@ def test_times_above_two_to_the_53_keep_their_nanoseconds_beside_blanks(engine, 
 
 
 def test_round_trips_become_samples_with_the_lost_among_them():
-    samples = read(RUN)
+    samples = read_samples(RUN)
     expected = cells_of(RUN / "round_trips.csv")
     lost = [row["lost"] == "1" for row in expected]
     assert samples.format == "run"
@@ -93,7 +93,7 @@ def test_round_trips_become_samples_with_the_lost_among_them():
 def test_a_run_without_round_trips_gives_its_messages(folder):
     (folder / "round_trips.csv").unlink()
     ends = [row["end_to_end_ns"] for row in cells_of(RUN / "messages.csv")]
-    samples = read(folder)
+    samples = read_samples(folder)
     assert samples.frame["latency_ns"].tolist() == [float(x) for x in ends if x]
 
 
@@ -127,12 +127,12 @@ def test_runs_are_read_together_by_folder_glob_and_parent(tmp_path):
     for name in ("one", "two", "three"):
         shutil.copytree(RUN, tmp_path / name)
     rows = len(cells_of(RUN / "round_trips.csv"))
-    assert len(read(tmp_path).frame) == 3 * rows
-    assert len(read(str(tmp_path / "t*")).frame) == 2 * rows
-    both = read([tmp_path / "one", tmp_path / "two", tmp_path / "one"])
+    assert len(read_samples(tmp_path).frame) == 3 * rows
+    assert len(read_samples(str(tmp_path / "t*")).frame) == 2 * rows
+    both = read_samples([tmp_path / "one", tmp_path / "two", tmp_path / "one"])
     assert both.frame["source"].value_counts().to_dict() == {"one": rows, "two": rows}
     with pytest.raises(ReadError, match="no file or folder matches"):
-        read(str(tmp_path / "x*"))
+        read_samples(str(tmp_path / "x*"))
 
 
 def test_an_older_folder_lacks_columns_and_a_newer_one_has_more(engine, folder):
@@ -186,13 +186,13 @@ def test_parquet_says_the_same_as_csv(folder):
         pd.testing.assert_frame_equal(
             getattr(got, table), getattr(expected, table), check_categorical=False
         )
-    assert read(folder / "messages.parquet").format == "run"
+    assert read_samples(folder / "messages.parquet").format == "run"
     (folder / "messages.csv").write_text(HEADER + "\n")  # a Parquet file cut short
     broken = (folder / "messages.parquet").read_bytes()[:-9]
     (folder / "messages.parquet").write_bytes(broken)
     assert len(read_runs([folder]).messages) == 0
     with pytest.raises(ReadError, match="no whole Parquet"):
-        read(folder / "messages.parquet")
+        read_samples(folder / "messages.parquet")
 
 
 def test_parquet_without_pyarrow_is_refused_or_left_for_the_csv(folder, monkeypatch):
@@ -295,7 +295,7 @@ def test_a_file_of_mostly_wrong_rows_is_refused_with_its_first(tmp_path, engine)
 
 
 def test_a_result_can_be_written_as_json():
-    document = json.loads(json.dumps(read(RUN).as_dict()))
+    document = json.loads(json.dumps(read_samples(RUN).as_dict()))
     assert document["rows"] == 17
     assert document["lost"] == 1
 

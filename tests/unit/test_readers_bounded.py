@@ -14,14 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from latprof_analysis.cli import OFFLINE, VERSION
 from latprof_analysis.cli.program import run_program
-from latprof_analysis.readers import (
-    ReadError,
-    json_file,
-    read,
-    run_documents,
-)
-from latprof_analysis.readers.proxystore import SCHEMA as PROXYSTORE
-from latprof_analysis.readers.run_schema import MESSAGES, ROUND_TRIPS
+from latprof_analysis.read import ReadError, json_document, read_samples, run_folder
+from latprof_analysis.read.proxystore import SCHEMA as PROXYSTORE
+from latprof_analysis.read.run_schema import MESSAGES, ROUND_TRIPS
 from run_folders import write_run
 
 LIMIT_BYTES = 3 << 30
@@ -121,7 +116,7 @@ def test_a_long_text_of_a_parquet_file_is_not_repeated_for_every_row(tmp_path):
     status, told, peak = analyzed(tmp_path)
     assert (status, told) == (0, "")
     assert peak < MOST_PEAK_BYTES
-    samples = read(tmp_path)
+    samples = read_samples(tmp_path)
     assert (len(samples.frame), samples.skipped_rows) == (rows * 9 // 10, rows // 10)
     assert samples.skipped[0].why == "protocol has more than 1000 characters"
 
@@ -137,21 +132,21 @@ def test_a_description_of_gigabytes_is_left_out_in_one_line(tmp_path):
 
 
 def test_what_is_left_out_of_a_large_description_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_documents, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(run_folder, "MOST_BYTES", 1 << 20)
     write_run(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text("[" + " " * (1 << 20) + "]")
     notes: list[str] = []
-    run_documents.read_documents(tmp_path / "run", "run", notes)
+    run_folder.read_documents(tmp_path / "run", "run", notes)
     path = tmp_path / "run" / "run.json"
     assert notes == [f"run: cannot read {path}: it has more than 1 MiB of JSON"]
 
 
 def test_json_of_other_tools_is_read_up_to_its_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(json_file, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(json_document, "MOST_BYTES", 1 << 20)
     path = tmp_path / "irtt.json"
     path.write_text('{"version": {}, "round_trips": [' + "1," * (1 << 19) + "1]}")
     with pytest.raises(ReadError, match="it has more than 1 MiB of JSON"):
-        read(path)
+        read_samples(path)
 
 
 def fifo(path):
@@ -223,7 +218,7 @@ def test_a_packed_csv_is_refused_also_by_its_columns(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(gzip.compress(b"rtt\n1\n"))
     with pytest.raises(ReadError, match="is compressed by gzip; unpack it"):
-        read(path, latency_column="rtt", unit="ms")
+        read_samples(path, latency_column="rtt", unit="ms")
 
 
 def test_more_kinds_than_any_tool_has_are_refused_at_once(tmp_path, capsys):

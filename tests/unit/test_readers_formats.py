@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from latprof_analysis.readers import detect, read, read_columns
+from latprof_analysis.read import detect, read_columns, read_samples
 from scipy.stats import linregress
 
 DATA = Path(__file__).parent.parent / "data"
@@ -32,7 +32,7 @@ def test_a_format_is_known_by_its_content_whatever_its_name(name, form, tmp_path
     link = tmp_path / "file.xyz"
     link.symlink_to(DATA / name)
     assert detect(link) == form
-    samples = read(link)
+    samples = read_samples(link)
     assert samples.skipped_rows == 0
     assert samples.meta["latency"]
 
@@ -42,7 +42,11 @@ def test_a_mark_of_byte_order_and_windows_line_ends_do_not_matter(tmp_path):
     path = tmp_path / "a"
     text = (DATA / name).read_bytes().replace(b"\n", b"\r\n")
     path.write_bytes(b"\xef\xbb\xbf" + text)
-    assert read(path).frame["latency_ns"].equals(read(DATA / name).frame["latency_ns"])
+    assert (
+        read_samples(path)
+        .frame["latency_ns"]
+        .equals(read_samples(DATA / name).frame["latency_ns"])
+    )
 
 
 # seed 001 prints these for its first file, in ms
@@ -56,14 +60,14 @@ PUBLISHED_REDIS_GET = {
 
 
 def test_proxystores_means_are_those_of_its_published_table():
-    frame = read(DATA / "proxystore_remote_ops.csv").frame
+    frame = read_samples(DATA / "proxystore_remote_ops.csv").frame
     got = frame[frame["kind"] == "GET"].set_index("size_bytes")["latency_ns"]
     assert {size: round(ns / 1e6, 3) for size, ns in got.items()} == PUBLISHED_REDIS_GET
     assert frame[frame["kind"] == "EVICT"]["size_bytes"].isna().all()
 
 
 def test_proxystores_count_is_its_total_over_its_mean():
-    samples = read(DATA / "proxystore_remote_ops.csv")
+    samples = read_samples(DATA / "proxystore_remote_ops.csv")
     totals = samples.table["total_time_ms"] / samples.table["avg_time_ms"]
     assert samples.frame["count"].tolist() == totals.round().astype(int).tolist()
 
@@ -72,14 +76,14 @@ def test_proxystores_rows_with_a_mean_outside_its_extremes_are_left_out(tmp_path
     text = (DATA / "proxystore_remote_ops.csv").read_text()
     path = tmp_path / "mixed.csv"
     path.write_text(text.replace("0.203647,0.24244", "0.24244,0.203647"))
-    skipped = read(path).skipped
+    skipped = read_samples(path).skipped
     assert [(row.line, row.why) for row in skipped] == [
         (2, "its times are not min <= avg <= max")
     ]
 
 
 def test_tmsns_means_are_summed_times_over_summed_echoes():
-    samples = read(DATA / "tmsn_stress.txt")
+    samples = read_samples(DATA / "tmsn_stress.txt")
     frame = samples.frame
     messages = frame[(frame["kind"] == "message") & (frame["size_bytes"] == 204800)]
     weight = messages["count"].astype(float)
@@ -89,14 +93,14 @@ def test_tmsns_means_are_summed_times_over_summed_echoes():
 
 
 def test_tmsns_runs_and_tests_are_numbered_as_they_begin():
-    table = read(DATA / "tmsn_stress.txt").table
+    table = read_samples(DATA / "tmsn_stress.txt").table
     assert table["run_id"].tolist() == [1] * 3 + [2] * 3 + [3] * 3
     assert table["test_id"].tolist() == [0] * 6 + [1] * 3
     assert table["address"].tolist()[:2] == ["local", "10.0.0.2:8082"]
 
 
 def test_clears_lines_give_back_the_line_they_were_made_of():
-    frame = read(DATA / "clear_result.txt").frame
+    frame = read_samples(DATA / "clear_result.txt").frame
     sizes = frame["size_bytes"].to_numpy(float)
     fit = linregress(sizes, frame["latency_ns"] / 1e6)
     assert fit.slope == pytest.approx(0.0000016977, rel=1e-3)  # as seed 004 prints it
@@ -114,7 +118,7 @@ def sockperf_prints(name: str) -> dict[str, float]:
 
 
 def test_sockperfs_log_has_the_mean_and_extremes_that_sockperf_prints():
-    samples = read(DATA / "sockperf_full_log.csv")
+    samples = read_samples(DATA / "sockperf_full_log.csv")
     us = samples.frame["latency_ns"] / 1e3
     printed = sockperf_prints("sockperf_full_log.csv")
     assert len(us) == 108  # "Total 108 observations"
@@ -125,14 +129,14 @@ def test_sockperfs_log_has_the_mean_and_extremes_that_sockperf_prints():
 
 
 def test_sockperfs_latency_is_half_of_the_round_trip():
-    samples = read(DATA / "sockperf_full_log.csv")
+    samples = read_samples(DATA / "sockperf_full_log.csv")
     half_ns = samples.table["rtt_ns"] / 2
     assert abs(samples.frame["latency_ns"] - half_ns).max() <= 1.0  # it prints ns
     assert "half" in samples.meta["latency"]
 
 
 def test_sockperfs_text_gives_the_figures_it_prints():
-    frame = read(DATA / "sockperf_ping_pong.txt").frame
+    frame = read_samples(DATA / "sockperf_ping_pong.txt").frame
     got = frame.set_index("statistic")["latency_ns"] / 1e3
     printed = sockperf_prints("sockperf_ping_pong.txt")
     assert len(got) == len(printed) == 11
@@ -145,7 +149,7 @@ def test_sockperfs_text_gives_the_figures_it_prints():
 
 def test_iperf3s_intervals_add_up_to_its_own_totals():
     document = json.loads((DATA / "iperf3_tcp.json").read_text())
-    samples = read(DATA / "iperf3_tcp.json")
+    samples = read_samples(DATA / "iperf3_tcp.json")
     sender = document["end"]["streams"][0]["sender"]
     srtt_us = samples.frame["latency_ns"] / 1e3
     assert (srtt_us.min(), srtt_us.max()) == (sender["min_rtt"], sender["max_rtt"])
@@ -157,7 +161,7 @@ def test_iperf3s_intervals_add_up_to_its_own_totals():
 
 def test_iperf3s_udp_has_packets_and_no_latency():
     document = json.loads((DATA / "iperf3_udp.json").read_text())
-    samples = read(DATA / "iperf3_udp.json")
+    samples = read_samples(DATA / "iperf3_udp.json")
     assert samples.frame.empty
     assert samples.table["packets"].sum() == document["end"]["sum"]["packets"]
     assert samples.table["srtt_ns"].isna().all()
@@ -165,7 +169,7 @@ def test_iperf3s_udp_has_packets_and_no_latency():
 
 def test_irtts_rtt_is_what_its_stamps_say_without_the_servers_time():
     document = json.loads((DATA / "irtt.json").read_text())
-    samples = read(DATA / "irtt.json")
+    samples = read_samples(DATA / "irtt.json")
     rows = samples.frame.itertuples()
     for trip, got in zip(document["round_trips"], rows, strict=True):
         client, server = (trip["timestamps"][side] for side in ("client", "server"))
@@ -199,8 +203,8 @@ def test_any_csv_is_read_by_its_columns_and_unit(tmp_path, unit, factor, delimit
 
 def test_files_of_several_formats_are_put_together():
     names = ["clear_result.txt", "irtt.json", "tmsn_stress.txt"]
-    parts = [read(DATA / name) for name in names]
-    both = read([DATA / name for name in names])
+    parts = [read_samples(DATA / name) for name in names]
+    both = read_samples([DATA / name for name in names])
     assert both.format == "mixed"
     assert len(both.frame) == sum(len(part.frame) for part in parts)
     assert both.frame["source"].dtype == "category"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_analysis.readers import ReadError, detect, lines, read, read_columns
-from latprof_analysis.readers.run_schema import MESSAGES, ROUND_TRIPS
+from latprof_analysis.read import ReadError, detect, lines, read_columns, read_samples
+from latprof_analysis.read.run_schema import MESSAGES, ROUND_TRIPS
 
 DATA = Path(__file__).parent.parent / "data"
 FILES = sorted(path for path in DATA.rglob("*") if path.is_file())
@@ -67,18 +67,18 @@ def message(**values: object) -> str:
 def test_a_file_that_is_nothing_is_refused_in_one_line(write, content, why):
     path = write(content)
     with pytest.raises(ReadError, match=why) as refusal:
-        read(path)
+        read_samples(path)
     assert str(refusal.value).startswith(f"cannot read {path}: ")
     assert "\n" not in str(refusal.value)
 
 
 def test_what_is_not_there_or_no_run_folder_is_refused(tmp_path):
     with pytest.raises(ReadError, match="no such file or directory"):
-        read(tmp_path / "nothing")
+        read_samples(tmp_path / "nothing")
     with pytest.raises(ReadError, match="the folder has none of messages"):
-        read(tmp_path)
+        read_samples(tmp_path)
     with pytest.raises(ValueError, match="at least one file"):
-        read([])
+        read_samples([])
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_is_not_there_or_no_run_folder_is_refused(tmp_path):
 def test_a_wrong_message_is_left_out_with_line_and_reason(write, row, why):
     good = message()
     path = write(HEADER + "\n" + good * 3 + row + good * 2)
-    samples = read(path)
+    samples = read_samples(path)
     assert [skipped.line for skipped in samples.skipped] == [5]
     assert why in samples.skipped[0].why
     assert len(samples.skipped[0].why) < 120
@@ -114,7 +114,7 @@ def test_columns_that_stand_under_each_others_names_are_refused(write):
     names[first], names[size] = names[size], names[first]
     path = write(",".join(names) + "\n" + message() * 5)
     with pytest.raises(ReadError, match="size_bytes must be a whole number, got 'tcp'"):
-        read(path)
+        read_samples(path)
 
 
 def test_a_line_without_end_is_left_out_and_what_follows_is_read(write, monkeypatch):
@@ -122,7 +122,7 @@ def test_a_line_without_end_is_left_out_and_what_follows_is_read(write, monkeypa
     monkeypatch.setattr(lines, "LONGEST_LINE_BYTES", 8192)
     huge = message(sender_comm="x" * 100_000)
     good = message(read_ns=9, end_to_end_ns=4)
-    samples = read(write(HEADER + "\n" + good + huge + good + "x\n"))
+    samples = read_samples(write(HEADER + "\n" + good + huge + good + "x\n"))
     assert len(samples.frame) == 2
     assert [str(row.line) + row.why for row in samples.skipped] == [
         "3the line is longer than 8192 bytes",
@@ -140,7 +140,7 @@ def test_a_line_without_end_is_left_out_and_what_follows_is_read(write, monkeypa
 )
 def test_a_wrong_round_trip_is_left_out_with_its_reason(write, row, why):
     head = ",".join(column.name for column in ROUND_TRIPS.columns)
-    samples = read(write(f"{head}\nudp,1,64,64,5,5,9,4,0,\n{row},\n"))
+    samples = read_samples(write(f"{head}\nudp,1,64,64,5,5,9,4,0,\n{row},\n"))
     assert [(bad.line, bad.why) for bad in samples.skipped] == [(3, why)]
     assert samples.frame["latency_ns"].tolist() == [4.0]
 
@@ -149,7 +149,7 @@ def test_formulas_and_markup_stay_plain_text(write):
     text = '=HYPERLINK("x")<script>alert(1)</script>'
     quoted = '"' + text.replace('"', '""') + '"'
     path = write(HEADER + "\n" + message(kind=quoted, read_ns=9, end_to_end_ns=4))
-    assert read(path).frame["kind"].tolist() == [text]
+    assert read_samples(path).frame["kind"].tolist() == [text]
 
 
 def test_a_unit_that_cannot_be_is_refused(write):
@@ -180,7 +180,7 @@ def test_a_unit_that_cannot_be_is_refused(write):
 )
 def test_columns_that_cannot_be_read_are_refused(write, content, options, why):
     with pytest.raises(ValueError, match=why):
-        read(write(content), **options)
+        read_samples(write(content), **options)
 
 
 @pytest.mark.parametrize("path", READABLE, ids=lambda path: path.name)
@@ -206,7 +206,7 @@ def test_a_file_with_any_bytes_in_it_is_read_or_refused(tmp_path_factory, path, 
 
 def _read_or_refuse(path: Path) -> None:
     try:
-        samples = read(path)
+        samples = read_samples(path)
     except ReadError as error:
         assert str(path) in str(error)
         assert "\n" not in str(error)
@@ -221,4 +221,4 @@ def test_a_file_that_may_not_be_read_is_refused(write):
     path = write("a\n1\n")
     path.chmod(0)
     with pytest.raises(ReadError, match="permission denied"):
-        read(path)
+        read_samples(path)

@@ -10,16 +10,14 @@ import latprof_analysis as lp
 import numpy as np
 import pytest
 from exchange_rows import exchange
-from latprof_analysis.coarse_histogram import CoarseHistogram
-from latprof_analysis.comparison import compare_quantile, compare_ranks
-from latprof_analysis.comparison.setup import SetupDifference
-from latprof_analysis.comparison.sides import Trips
-from latprof_analysis.comparison.trips import compare_loss, compare_throughput
-from latprof_analysis.comparison.worth import Effect
-from latprof_analysis.readers.run_schema import EXCHANGES
-from latprof_analysis.scans.exchange_totals import ExchangeTotals
-from latprof_analysis.scans.totals import MessageTotals
-from latprof_analysis.scans.trip_totals import TripTotals
+from latprof_analysis.compare import compare_quantile, compare_ranks
+from latprof_analysis.compare.rates import compare_loss, compare_throughput
+from latprof_analysis.compare.samples import Effect
+from latprof_analysis.compare.sides import SetupDifference, Trips
+from latprof_analysis.read.run_schema import EXCHANGES
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram
+from latprof_analysis.study.exchange_totals import ExchangeTotals
+from latprof_analysis.study.totals import MessageTotals, TripTotals
 from message_rows import MessageRows, message
 
 DATA = Path(__file__).parent.parent / "data"
@@ -172,7 +170,8 @@ RESULTS = {
         for compare in (compare_loss, compare_throughput)
     ],
     "Samples": lambda: (
-        [lp.read(path) for path in sorted(DATA.glob("*.*"))] + [lp.read(DATA / "run")]
+        [lp.read_samples(path) for path in sorted(DATA.glob("*.*"))]
+        + [lp.read_samples(DATA / "run")]
     ),
     "StageFit": stages,
     "Waiting": lambda: [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from latprof_analysis.cli import OFFLINE, VERSION
 from latprof_analysis.cli.program import run_program
-from latprof_analysis.readers.run_documents import read_documents
+from latprof_analysis.read.run_folder import read_documents
 
 RUN = Path(__file__).parent.parent / "fuzz" / "run"
 DOCUMENTS = {name: json.loads((RUN / f"{name}.json").read_text())

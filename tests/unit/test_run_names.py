@@ -11,7 +11,7 @@ import pytest
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_analysis.cli import main
-from latprof_analysis.readers.paths import expand
+from latprof_analysis.read.paths import expand
 
 RUN = Path(__file__).parents[1] / "data" / "run"
 

@@ -9,7 +9,7 @@ from latprof_agent.monitor.totals import Own, Totals
 from latprof_agent.monitor.turns import Turns
 from latprof_agent.sinks.live_folder import Description, LiveFolder
 from latprof_analysis import read_runs
-from latprof_analysis.study import analyze
+from latprof_analysis.study.analysis import analyze
 
 CLIENT, SERVER = LAYOUT.roles["client"], LAYOUT.roles["server"]
 FLOW, UNKNOWN = 5, 77

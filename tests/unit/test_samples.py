@@ -9,8 +9,8 @@ import pytest
 from latprof_agent.monitor.reservoir import DECAY_NS, MOST_OF_A_CELL, MOST_ROWS
 from latprof_agent.monitor.samples import FITTED_AGAIN_NS, NO_GROUP, Samples
 from latprof_agent.monitor.totals import Group, Quantity
-from latprof_analysis.coarse_histogram import CoarseHistogram
 from latprof_analysis.stages import BLANK
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from natural_links import BYTE_NS, DELAY_NS, fifo, log_normal, pareto
 from sampled_rows import link_stamps, messages_rows
 

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from latprof_analysis.errors import LatprofError
-from latprof_analysis.histogram import bucket_edges
-from latprof_analysis.readers import ReadError, cells, pieces, read_runs
-from latprof_analysis.scans import drawn, scan, tasks
-from latprof_analysis.scans.scan import scan_runs
+from latprof_analysis.read import ReadError, batches, cells, read_runs
 from latprof_analysis.stages import BLANK
+from latprof_analysis.stats.histogram import bucket_edges
+from latprof_analysis.study import drawn, scan
+from latprof_analysis.study.scan import scan_runs
 from made_runs import SIZES, as_parquet, messages, round_trips, write_run, write_table
 
 PERCENTILES = {
@@ -94,12 +94,12 @@ def test_figures_and_rows_are_the_same_however_a_run_is_read(
     folder = write_run(tmp_path / "run", 400)
     expected = scan_runs(folder)
     if way == "pieces":
-        monkeypatch.setattr(pieces, "PIECE_BYTES", 3000)
+        monkeypatch.setattr(batches, "PIECE_BYTES", 3000)
     elif way == "pandas":
         monkeypatch.setattr(cells, "arrow", lambda module: None)
     else:
         pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-        monkeypatch.setattr(pieces, "PIECE_ROWS", 100)
+        monkeypatch.setattr(batches, "PIECE_ROWS", 100)
         for table in ("messages", "round_trips"):
             as_parquet(folder / f"{table}.csv")
     check_same(scan_runs(folder), expected)
@@ -124,9 +124,9 @@ def test_rows_to_draw_are_even_ones_and_apart_the_slowest_of_each_kind(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(drawn, "EVEN_ROWS", 100)
-    monkeypatch.setattr(tasks, "EVEN_ROWS", 100)
+    monkeypatch.setattr(scan, "EVEN_ROWS", 100)
     monkeypatch.setattr(drawn, "SLOWEST_ROWS", 7)
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(batches, "PIECE_BYTES", 20_000)
     folder = write_run(tmp_path / "run", 2000)
     rows = read_runs(folder).messages
     found = scan_runs(folder)
@@ -148,8 +148,8 @@ def test_of_kinds_that_take_turns_each_has_its_share_of_the_rows_to_draw(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(drawn, "EVEN_ROWS", 200)
-    monkeypatch.setattr(tasks, "EVEN_ROWS", 200)
-    monkeypatch.setattr(tasks, "STRETCH_ROWS", 300)
+    monkeypatch.setattr(scan, "EVEN_ROWS", 200)
+    monkeypatch.setattr(scan, "STRETCH_ROWS", 300)
     folder = write_run(tmp_path / "run", 4000)
     rows = read_runs(folder).messages
     found = scan_runs(folder)
@@ -171,7 +171,7 @@ def _ended(task):
 
 
 def test_processes_find_what_one_finds(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(batches, "PIECE_BYTES", 20_000)
     folder = write_run(tmp_path / "run", 1000)
     alone = scan_runs(folder)
     monkeypatch.setattr(scan, "ROWS_FOR_PROCESSES", 1)
@@ -180,7 +180,7 @@ def test_processes_find_what_one_finds(tmp_path, monkeypatch):
 
 
 def test_a_process_that_is_killed_is_told_in_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(batches, "PIECE_BYTES", 20_000)
     folder = write_run(tmp_path / "run", 1000)
     monkeypatch.setattr(scan, "ROWS_FOR_PROCESSES", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
@@ -219,7 +219,7 @@ def test_a_run_that_tells_nonsense_of_itself_is_read(tmp_path, text):
 
 
 def test_wrong_rows_are_told_by_their_line_in_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 3000)
+    monkeypatch.setattr(batches, "PIECE_BYTES", 3000)
     folder = write_run(tmp_path / "run", 200)
     path = folder / "messages.csv"
     text = path.read_text().splitlines()
@@ -278,7 +278,7 @@ def test_a_file_of_which_most_rows_are_wrong_is_refused(tmp_path):
 
 
 def test_progress_ends_with_all_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 3000)
+    monkeypatch.setattr(batches, "PIECE_BYTES", 3000)
     told = []
     scan_runs(
         write_run(tmp_path / "run", 200), progress=lambda *rows: told.append(rows)

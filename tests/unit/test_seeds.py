@@ -58,7 +58,7 @@ def test_tmsns_tables_come_out_of_its_log_by_hand(name, machines):
 
 @pytest.mark.parametrize(("name", "machines"), TMSN)
 def test_tmsns_samples_weighted_by_echoes_have_the_published_mean(name, machines):
-    frame = lp.read(SEEDS / name).frame
+    frame = lp.read_samples(SEEDS / name).frame
     rows = TMSN[name, machines]
     for size in {row[0] for row in rows if [r[0] for r in rows].count(row[0]) == 1}:
         (published,) = [row[5] for row in rows if row[0] == size]
@@ -114,7 +114,7 @@ def test_proxystores_table_comes_out_of_its_csv_by_hand():
 
 
 def test_proxystores_samples_are_the_published_table():
-    samples = lp.read(SEEDS / "proxystore_theta.csv")
+    samples = lp.read_samples(SEEDS / "proxystore_theta.csv")
     table = samples.table.assign(ms=(samples.frame["latency_ns"] / 1e6).round(3))
     for column, backend in enumerate(("ENDPOINT", "REDIS")):
         of = table[table["backend"] == backend]
@@ -131,7 +131,7 @@ def test_proxystores_other_columns_follow_from_its_means_as_in_published_rows():
     ):
         assert total / mean == pytest.approx(3, rel=1e-5)
         assert size / mean / 1e3 == pytest.approx(rate, rel=1e-5)
-    samples = lp.read(SEEDS / "proxystore_theta.csv")
+    samples = lp.read_samples(SEEDS / "proxystore_theta.csv")
     assert samples.frame["count"].eq(3).all()
     assert samples.skipped_rows == 0
 
@@ -203,7 +203,7 @@ def test_clears_line_comes_out_of_its_text_by_hand():
 
 
 def test_clears_line_is_that_of_fit_means_of_five():
-    frame = lp.read(SEEDS / "clear.txt").frame
+    frame = lp.read_samples(SEEDS / "clear.txt").frame
     fit = lp.fit_means_of_five(frame["size_bytes"], frame["latency_ns"])
     delay_ms = 1e3 * fit.fixed_delay_seconds.value
     slope = fit.slope_ns_per_byte.value / 1e6

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis import segmentation
-from latprof_analysis.changepoint import level_changes
-from latprof_analysis.ranks import mid_ranks
-from latprof_analysis.series import autocorrelation, ipdv, pdv, variance_inflation
+from latprof_analysis.stats import change_points
+from latprof_analysis.stats.change_points import level_changes, mid_ranks
+from latprof_analysis.stats.series import autocorrelation, ipdv, pdv, variance_inflation
 from scipy import signal
 
 # whole numbers, so that differences are exact
@@ -240,7 +239,7 @@ def test_a_series_that_is_searched_in_coarser_steps_is_settled_value_by_value(
 ):
     x = np.random.default_rng(11).normal(size=6000) + np.repeat([0, 2, 0], 2000)
     fine = level_changes(x)
-    monkeypatch.setattr(segmentation, "_MOST_SEARCHED", 1000)
+    monkeypatch.setattr(change_points, "_MOST_SEARCHED", 1000)
     assert level_changes(x) == fine
     assert len(fine.changes) == 2
 

@@ -13,18 +13,17 @@ import random
 from pathlib import Path
 
 import pytest
-from latprof_analysis.comparison import compare_sides, read_sides
-from latprof_analysis.readers.run_documents import read_documents
-from latprof_analysis.readers.run_folder import SCHEMAS
+from latprof_analysis.compare import compare_sides, read_sides
+from latprof_analysis.csv_cells import csv_text
+from latprof_analysis.read.run_folder import SCHEMAS, read_documents
 from latprof_analysis.report.build import build_report
-from latprof_analysis.report.csv_text import csv_text
-from latprof_analysis.report.loss_parts import loss_parts
+from latprof_analysis.report.loss import loss_parts
 from latprof_analysis.report.setting import setting_parts
+from latprof_analysis.report.shown import show_study
+from latprof_analysis.report.terminal import Terminal
 from latprof_analysis.stages import STAGES, STAMPS
-from latprof_analysis.study import Study, analyze
+from latprof_analysis.study.analysis import Study, analyze
 from latprof_analysis.study.runs import _TOLD_BY_A_RUN
-from latprof_analysis.study.shown import show_study
-from latprof_analysis.terminal import Terminal
 from made_runs import write_table
 from message_rows import message
 

@@ -8,13 +8,10 @@ import pandas as pd
 import pytest
 import simulated_links
 from known_links import ONE_WAY_NS, RATE, TCP
-from latprof_analysis.fits.estimators import compare_estimators
-from latprof_analysis.fits.fit import fit_round_trips
-from latprof_analysis.fits.least_squares import fit_means_of_five
-from latprof_analysis.fits.link_choice import link_rates
-from latprof_analysis.fits.one_way import fit_one_way
-from latprof_analysis.fits.stage_fits import QUANTITIES, fit_stages
-from latprof_analysis.run_setup import reply_mode_of
+from latprof_analysis.fit.by_stage import QUANTITIES, fit_stages, link_rates
+from latprof_analysis.fit.line import fit_one_way, fit_round_trips
+from latprof_analysis.fit.rivals import compare_estimators, fit_means_of_five
+from latprof_analysis.study.setup import reply_mode_of
 from scipy import stats
 from simulated_links import BURST, COPY_NS, LINKS, Fifo, ping_pong, trips_of
 

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from known_links import RATE, TCP
-from latprof_analysis.fits.stage_trains import stage_dispersions
-from latprof_analysis.fits.trips import pair_round_trips
+from latprof_analysis.fit.trains import stage_dispersions
+from latprof_analysis.fit.trips import pair_round_trips
 from simulated_links import Fifo, TokenBucket, message, ping_pong, trips_of
 
 CUT = {"tcp": TCP}

@@ -12,11 +12,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_analysis.scans.by_way import MOST_WAYS
-from latprof_analysis.scans.grouped import Grouped, distinct
-from latprof_analysis.scans.totals import MessageTotals
-from latprof_analysis.scans.trip_totals import TripTotals
 from latprof_analysis.stages import BLANK, STAGES, STAMPS
+from latprof_analysis.study.grouped import MOST_WAYS, Grouped, distinct
+from latprof_analysis.study.totals import MessageTotals, TripTotals
 from message_rows import MessageRows, message
 
 gaps = st.lists(st.integers(0, 10**6), min_size=7, max_size=7)
@@ -323,7 +321,7 @@ def test_lost_round_trips_are_counted_and_have_no_time():
 
 def test_totals_load_neither_pandas_nor_scipy_stats_nor_pyarrow():
     code = (
-        "import sys, latprof_analysis.scans.totals, latprof_analysis.scans.trip_totals;"
+        "import sys, latprof_analysis.study.totals;"
         "print({'pandas', 'scipy.stats', 'pyarrow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

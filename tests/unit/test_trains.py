@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from known_links import ONE_WAY_NS, RATE
-from latprof_analysis.fits.dispersion import fit_dispersion
-from latprof_analysis.fits.fit import fit_round_trips
-from latprof_analysis.fits.trains import fit_loggp
+from latprof_analysis.fit.line import fit_round_trips
+from latprof_analysis.fit.trains import fit_dispersion, fit_loggp
 from scipy import stats
 from simulated_links import BURST, Fifo, TokenBucket, arrivals
 from simulated_links import trains as simulated_trains

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis.wire import Packets
+from latprof_analysis.fit.wire import Packets
 
 
 @given(st.integers(1, 100_000), st.integers(576, 9000), st.sampled_from([4, 6]))

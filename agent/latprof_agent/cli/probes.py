@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 
 def show(found: list[Capability]) -> None:
     """Print one line for each quantity."""
-    from latprof_analysis.terminal import Terminal
+    from latprof_analysis.report.terminal import Terminal
     from rich.table import Table
     from rich.text import Text
 

@@ -49,7 +49,7 @@ def progress_bar(*, enabled: bool) -> Iterator[Progress]:
 
 
 def _bar(*, has_end: bool) -> Bar:
-    from latprof_analysis.terminal import Terminal
+    from latprof_analysis.report.terminal import Terminal
     from rich import progress
 
     what = progress.TextColumn("{task.description:<8}", markup=False)

@@ -58,8 +58,8 @@ def _show(summary: dict[str, Any], *, as_json: bool, everything: bool) -> None:
     if as_json:
         say_json(summary)
         return
-    from latprof_analysis.first_screen import show_first
-    from latprof_analysis.terminal import Terminal
+    from latprof_analysis.report.first_screen import show_first
+    from latprof_analysis.report.terminal import Terminal
 
     from latprof_agent.sinks.terminal import show_all
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from latprof_analysis.coarse_histogram import edges_ns
-from latprof_analysis.text import (
-    NOT_ENOUGH,
-    short_duration,
-    short_number,
-)
+from latprof_analysis.stats.kernel_histogram import edges_ns
+from latprof_analysis.text import NOT_ENOUGH, short_duration, short_number
 
 from latprof_agent.live.figures import Figure
 from latprof_agent.live.glyphs import SPARK_WIDTH, Glyphs

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from latprof_analysis.coarse_histogram import (
+from latprof_analysis.stats.kernel_histogram import (
     BUCKETS,
     SUB_BUCKETS,
     CoarseHistogram,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from latprof_analysis.terminal import Terminal
+from latprof_analysis.report.terminal import Terminal
 
 from latprof_agent.live.figures import figures_of
 from latprof_agent.live.glyphs import glyphs_for

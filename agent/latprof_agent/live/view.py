@@ -9,7 +9,7 @@ from dataclasses import replace
 from io import StringIO
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 
-from latprof_analysis.terminal import Terminal
+from latprof_analysis.report.terminal import Terminal
 from rich.text import Text
 
 from latprof_agent.live.chosen import Chosen, Order, press

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from latprof_analysis.coarse_histogram import BUCKETS, edges_ns
-from latprof_analysis.quantiles import samples_needed
+from latprof_analysis.stats.kernel_histogram import BUCKETS, edges_ns
+from latprof_analysis.stats.quantiles import samples_needed
 from numpy.typing import NDArray
 
 from latprof_agent.capture.histograms import GroupState

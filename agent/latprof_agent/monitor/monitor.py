@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from latprof_analysis.coarse_histogram import BUCKETS, CoarseHistogram
+from latprof_analysis.stats.kernel_histogram import BUCKETS, CoarseHistogram
 from latprof_analysis.text import NS_PER_SECOND, printable
 
 from latprof_agent import _drain

@@ -14,7 +14,7 @@ References
 from __future__ import annotations
 
 import numpy as np
-from latprof_analysis.fits.natural import (
+from latprof_analysis.fit.natural import (
     DEVICE,
     FEWEST_CLASSES,
     FEWEST_OF_A_CLASS,

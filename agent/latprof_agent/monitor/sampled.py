@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from latprof_analysis.coarse_histogram import CoarseHistogram
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from numpy.typing import NDArray
 
 from latprof_agent.capture.rings import Batch, Records

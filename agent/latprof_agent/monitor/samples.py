@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import numpy as np
-from latprof_analysis.coarse_histogram import CoarseHistogram, bucket_of
-from latprof_analysis.fits.natural import DEVICE, WHOLE, Natural, fit_natural
+from latprof_analysis.fit.natural import DEVICE, WHOLE, Natural, fit_natural
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAGES, STAMPS
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram, bucket_of
 from latprof_analysis.text import NS_PER_SECOND
 from numpy.typing import NDArray
 

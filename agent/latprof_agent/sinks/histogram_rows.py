@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 
 import numpy as np
-from latprof_analysis.coarse_histogram import CoarseHistogram, edges_ns
 from latprof_analysis.csv_cells import cell_of
 from latprof_analysis.stages import BLANK
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram, edges_ns
 
 from latprof_agent.join.message_rows import Ints, Rows, Text
 from latprof_agent.monitor.totals import Group, Quantity

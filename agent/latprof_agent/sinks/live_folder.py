@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from latprof_analysis.coarse_histogram import CoarseHistogram
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 
 from latprof_agent.calling_user import User
 from latprof_agent.capture.cost import AgentCost

@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 import numpy as np
-from latprof_analysis.scans.grouped import FEW
-from latprof_analysis.scans.trip_totals import TripTotals
 from latprof_analysis.stages import PROBE_STATISTICS
+from latprof_analysis.study.grouped import FEW
+from latprof_analysis.study.totals import TripTotals
 from latprof_analysis.text import NS_PER_SECOND
 
 from latprof_agent.join.message_rows import Ints

@@ -167,8 +167,8 @@ class RunFolder:
 
     def write_parquet(self) -> None:
         """Write the tables as Parquet, too."""
-        from latprof_analysis.readers.parquet_writing import convert
-        from latprof_analysis.readers.run_folder import SCHEMAS
+        from latprof_analysis.read.parquet_writing import convert
+        from latprof_analysis.read.run_folder import SCHEMAS
 
         for table, descriptor in self._tables.items():
             with self._whole(f"{table}.parquet") as file:

@@ -6,8 +6,8 @@ import time
 from collections import deque
 from typing import Any
 
-from latprof_analysis.scans.exchange_totals import ExchangeTotals
-from latprof_analysis.scans.totals import MessageTotals
+from latprof_analysis.study.exchange_totals import ExchangeTotals
+from latprof_analysis.study.totals import MessageTotals
 from numpy.typing import NDArray
 
 from latprof_agent.capture.untraced_time import UntracedTime

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from latprof_analysis.offered_load import expected_losses, overloads
-from latprof_analysis.run_figures import one_way, round_trip_fit
-from latprof_analysis.scans.by_way import MOST_WAYS
-from latprof_analysis.scans.totals import MessageTotals
+from latprof_analysis.study.grouped import MOST_WAYS
+from latprof_analysis.study.run_figures import one_way, round_trip_fit
+from latprof_analysis.study.setup import expected_losses, overloads
+from latprof_analysis.study.totals import MessageTotals
+from latprof_analysis.study.ways import unseen_ends
 from latprof_analysis.text import NS_PER_SECOND, duration, plural
-from latprof_analysis.ways import unseen_ends
 
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_sink import RunSink

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from latprof_analysis.first_screen import answers, losses
-from latprof_analysis.show import (
+from latprof_analysis.report.first_screen import answers, losses
+from latprof_analysis.report.tables import (
     FEW,
     setup_sentence,
+    show_exchange_tables,
     show_line,
     show_link,
     show_round_trips,
     show_stages,
     slowest_sentence,
 )
-from latprof_analysis.show_exchanges import show_exchange_tables
+from latprof_analysis.study.ways import pairs_of
 from latprof_analysis.text import counts, duration, percent, plural
-from latprof_analysis.ways import pairs_of
 from rich.console import Console
 
 from latprof_agent.probes.catalogue import capability_sentence

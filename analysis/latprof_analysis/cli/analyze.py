@@ -1,16 +1,49 @@
-"""`latprof analyze`: what run folders and other tools' files hold."""
+"""How far reading has come, for people who wait.
+
+`latprof analyze`: what run folders and other tools' files hold.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from latprof_analysis.cli import units
 from latprof_analysis.cli.say import say_json
 from latprof_analysis.errors import LatprofError, UsageError
 
+# What takes less is done before anybody wonders.
+_QUIET_SECONDS = 1.0
+_EVERY_SECONDS = 0.2
+
+
+def show_progress() -> Callable[[int, int], None] | None:
+    """Return what tells rows read of rows in all on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        return None
+    began = told = time.monotonic()
+
+    def show(done: int, planned: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if done >= planned and told > began:
+            sys.stderr.write("\r\x1b[K")
+        elif now - began > _QUIET_SECONDS and now - told > _EVERY_SECONDS:
+            left = (now - began) * (planned - done) / max(1, done)
+            told = now
+            sys.stderr.write(
+                f"\r\x1b[Kread {done:,} of about {planned:,} rows, {left:.0f} s left"
+            )
+        sys.stderr.flush()
+
+    return show
+
+
 if TYPE_CHECKING:
-    from latprof_analysis.study import Study
+    from latprof_analysis.study.analysis import Study
 
 EPILOG = """\
 A PATH is a run folder, a folder of them, a file of another tool (ProxyStore, TMSN,
@@ -72,8 +105,8 @@ def check_csv_options(options: argparse.Namespace) -> None:
 
 def read_study(options: argparse.Namespace, *, thorough: bool) -> Study:
     """Read what the options name; `LatprofError` in one line where it cannot be."""
-    from latprof_analysis.cli.progress import show_progress
-    from latprof_analysis.study import analyze
+
+    from latprof_analysis.study.analysis import analyze
 
     check_csv_options(options)
     try:
@@ -99,8 +132,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         say_json(found.document)
         return 0
-    from latprof_analysis.study.shown import show_study
-    from latprof_analysis.terminal import Terminal
+    from latprof_analysis.report.shown import show_study
+    from latprof_analysis.report.terminal import Terminal
 
     show_study(found.document, Terminal(), everything=options.all)
     return 0

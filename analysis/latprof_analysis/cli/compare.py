@@ -14,7 +14,7 @@ from latprof_analysis.cli.say import say_json
 from latprof_analysis.errors import LatprofError, UsageError, remedy
 
 if TYPE_CHECKING:
-    from latprof_analysis.comparison import Comparison, Side
+    from latprof_analysis.compare import Comparison, Side
 
 EPILOG = """\
 The first INPUT is the baseline. An INPUT is a run folder, a folder of runs (its
@@ -101,7 +101,7 @@ def _add_choice(group: argparse._ArgumentGroup) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare, print, and say by the status whether the gate held."""
-    from latprof_analysis.comparison import document
+    from latprof_analysis.compare import document
 
     check_csv_options(options)
     if options.csv and not Path(options.csv).parent.is_dir():
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _compared(options: argparse.Namespace) -> Comparison:
-    from latprof_analysis.comparison import Choice, compare_sides, read_sides
+    from latprof_analysis.compare import Choice, compare_sides, read_sides
 
     sides = read_sides(
         options.inputs,
@@ -192,7 +192,7 @@ def _slower(found: Comparison, options: argparse.Namespace) -> list[dict[str, An
 
 
 def _write_csv(described: dict[str, Any], path: Path) -> None:
-    from latprof_analysis.comparison.table import write_csv
+    from latprof_analysis.compare.document import write_csv
 
     try:
         with path.open("w", newline="", encoding="utf-8", errors="replace") as file:
@@ -206,8 +206,8 @@ def _print(described: dict[str, Any], options: argparse.Namespace) -> None:
     if options.json:
         say_json(described)
         return
-    from latprof_analysis.comparison.show import show, show_gate
-    from latprof_analysis.terminal import Terminal
+    from latprof_analysis.report.compared import show, show_gate
+    from latprof_analysis.report.terminal import Terminal
 
     wide = max(_FILE_WIDTH, _SIDE_WIDTH * (1 + len(described["sides"])))
     width = None if sys.stdout.isatty() else wide

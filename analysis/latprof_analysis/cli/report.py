@@ -78,7 +78,7 @@ def _format(options: argparse.Namespace) -> str:
 
 
 def _beside(paths: list[str], chosen: str) -> Path:
-    from latprof_analysis.readers.paths import behind_link
+    from latprof_analysis.read.paths import behind_link
 
     only = behind_link(Path(paths[0]))
     folder = only if len(paths) == 1 and only.is_dir() else Path()
@@ -87,7 +87,7 @@ def _beside(paths: list[str], chosen: str) -> Path:
 
 def _title(paths: list[str], document: dict[str, Any]) -> str:
     """Name one run by its own name and what it did, several by their folders."""
-    from latprof_analysis.show import run_name, setup_title
+    from latprof_analysis.report.tables import run_name, setup_title
 
     runs = document.get("runs") or {}
     if len(runs) == 1 and document["workload"]:

@@ -1,17 +1,28 @@
-"""The answer: where the time goes, what the fit says, what was lost."""
+"""The answer: where the time goes, what the fit says, what was lost.
+
+The figures of a fit, its verdict and its caveats.
+
+The link each way by itself: rates that need no factor, and why some are refused.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from latprof_analysis.fits.rounds import Floats
-from latprof_analysis.percentile import percentiles_in_order
-from latprof_analysis.quantiles import samples_needed
-from latprof_analysis.report.parts import KeyFigure
-from latprof_analysis.report.words import bounds, duration_text, number, span
-from latprof_analysis.show_exchanges import exchange_sentences
-from latprof_analysis.text import percent, plural, rate, rate_span
-from latprof_analysis.ways import unseen_ends
+from latprof_analysis.fit.rounds import Floats
+from latprof_analysis.report.parts import Cell, Items, KeyFigure, Missing, Part, Table
+from latprof_analysis.report.tables import exchange_sentences
+from latprof_analysis.report.words import (
+    bounds,
+    bytes_text,
+    duration_text,
+    number,
+    span,
+)
+from latprof_analysis.stats.distribution import percentiles_in_order
+from latprof_analysis.stats.quantiles import samples_needed
+from latprof_analysis.study.ways import unseen_ends
+from latprof_analysis.text import duration, percent, plural, rate, rate_span
 
 _PARTS = ("end_to_end", "wakeup")
 _QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
@@ -175,3 +186,128 @@ def key_figures(
         found.append(KeyFigure(label, bandwidth[0], bandwidth[1] + n))
         found.append(KeyFigure("fixed delay, the same", fixed[0], fixed[1] + n))
     return found
+
+
+def fit_text(protocol: str, fit: dict[str, Any]) -> list[Part]:
+    """Tell the figures of a fit, its verdict and its caveats."""
+    mode = fit["reply_mode"]
+    echo = "a full echo" if mode == "echo" else f"replies of {mode} B"
+    times = "twice" if fit["factor"] == 2 else "once"
+    found: list[Part] = []
+    rows = [list(row) for row in _rows(fit)]
+    if rows:
+        found.append(
+            Table(
+                f"{protocol}: what the fit says",
+                ["figure", "value", "95% interval", "round trips"],
+                rows,
+                f"Model: {fit['model']}; {fit['reason']}. With {echo} a byte of the "
+                f"message crosses the link {times}, so bandwidth = {fit['factor']} / a."
+                f" {fit['sizes']} sizes, {fit['rounds']} rounds.",
+            )
+        )
+    else:
+        found.append(Missing(f"{protocol}: figures of the fit", fit["reason"]))
+    if fit.get("caveats"):
+        found.append(Items([str(caveat) for caveat in fit["caveats"]]))
+    return found
+
+
+def _rows(fit: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Return the figures of a fit: name, value, interval, round trips behind it."""
+    rows = []
+    for key, name in (
+        ("bandwidth_bits_per_second", "bandwidth, on the wire"),
+        ("goodput_bits_per_second", "goodput, of long messages"),
+    ):
+        one = fit.get(key)
+        if one:
+            interval = f"{rate(one['low'])} to {rate(one['high'])}"
+            rows.append((name, rate(one["value"]), interval, number(one["n"])))
+    within = fit.get("link_rate_range")
+    if within:
+        told = rate_span(within["low"], within["high"])
+        n = number(fit["bandwidth_bits_per_second"]["n"])
+        rows.append(("the link's own rate", "within", told, n))
+    if fit.get("fixed_delay_seconds"):
+        one = fit["fixed_delay_seconds"]
+        value, interval = fixed_delay(fit)
+        told = interval.removeprefix("95%: ")
+        rows.append(("fixed delay of a round trip", value, told, number(one["n"])))
+    slope = fit.get("slope_ns_per_byte")
+    if slope:
+        value, low, high = (f"{slope[key]:.4g}" for key in ("value", "low", "high"))
+        interval = f"{low} to {high} ns/B"
+        name = "slope, for a byte of payload"
+        rows.append((name, f"{value} ns/B", interval, number(slope["n"])))
+    packet = (fit.get("packet_cost") or {}).get("per_packet_ns")
+    if packet:
+        value, low, high = (duration(packet[key]) for key in ("value", "low", "high"))
+        name = "for a packet, beside its bytes"
+        rows.append((name, value, f"{low} to {high}", number(packet["n"])))
+    hinge = fit.get("hinge")
+    if hinge:
+        knot = hinge["knot_bytes"]
+        interval = f"{bytes_text(knot['low'])} to {bytes_text(knot['high'])}"
+        value = bytes_text(knot["value"])
+        rows.append(("bend at messages of", value, interval, number(knot["n"])))
+    return rows
+
+
+def link_parts(document: dict[str, Any]) -> list[Part]:
+    """Tell each direction's rate by the fit that tells it best, and by trains."""
+    link = document.get("link") or {}
+    told = {kind: best for kind, best in link.items() if "fit" in best}
+    refused = [
+        f"{kind}: refused: {best['reason']}"
+        for kind, best in link.items()
+        if kind not in told
+    ]
+    rows = [_row(kind, best) for kind, best in told.items()]
+    rows += [
+        _trains_row(kind, found)
+        for kind, found in (document.get("dispersion") or {}).items()
+        if found["bandwidth_bits_per_second"]
+    ]
+    if not rows:
+        return [Missing("The link each way", "; ".join(refused))] if refused else []
+    caveats = [
+        f"{kind}: {text}"
+        for kind, best in told.items()
+        for text in best["fit"]["caveats"]
+    ]
+    table = Table(
+        "The link each way by itself",
+        ["direction", "bandwidth", "the link's own rate", "fixed delay", "messages"],
+        rows,
+        "By D = aS + b of transit where messages were handed over whole, else of the "
+        "one-way delay, or by the dispersion of trains; no factor is needed. Below: "
+        "95% intervals. The link's own rate lies in its range, by what else may be in "
+        "the slope or missing of it.",
+    )
+    notes = [*caveats, *refused]
+    return [table, Items(notes)] if notes else [table]
+
+
+def _row(kind: str, best: dict[str, Any]) -> list[str | Cell]:
+    fit = best["fit"]
+    bandwidth, within = fit["bandwidth_bits_per_second"], fit["link_rate_range"]
+    value, interval = fixed_delay(fit)
+    return [
+        Cell(kind, f"by {best['quantity']}"),
+        _rate_cell(bandwidth),
+        rate_span(within["low"], within["high"]),
+        Cell(value, interval),
+        number(bandwidth["n"]),
+    ]
+
+
+def _trains_row(kind: str, found: dict[str, Any]) -> list[str | Cell]:
+    bandwidth = found["bandwidth_bits_per_second"]
+    packets = number(found["packets"])
+    trains = f"{number(found['trains'])} trains of {packets} messages"
+    return [Cell(kind, "by dispersion"), _rate_cell(bandwidth), "-", "-", trains]
+
+
+def _rate_cell(estimate: dict[str, Any]) -> Cell:
+    return Cell(rate(estimate["value"]), rate_span(estimate["low"], estimate["high"]))

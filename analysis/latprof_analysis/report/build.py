@@ -1,47 +1,44 @@
-"""A study -> the parts of its report, in the order in which a reader asks."""
+"""A study -> the parts of its report, in the order in which a reader asks.
+
+All traffic that was watched, by group: percentiles from its histograms.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from latprof_analysis.fits.rounds import Floats
-from latprof_analysis.readers.result import concatenated
-from latprof_analysis.report.answer import answer, key_figures
-from latprof_analysis.report.exchange_figures import exchange_sections, first_responses
-from latprof_analysis.report.fit_figures import fit_parts
-from latprof_analysis.report.fit_text import fit_text
-from latprof_analysis.report.group_figures import group_parts
-from latprof_analysis.report.legible import legible
-from latprof_analysis.report.level_parts import level_parts, level_rows
-from latprof_analysis.report.link_table import link_parts
-from latprof_analysis.report.loss_model_parts import loss_groups, loss_model_parts
-from latprof_analysis.report.loss_parts import loss_parts
-from latprof_analysis.report.mode_figures import mode_parts
+from latprof_analysis.fit.rounds import Floats
+from latprof_analysis.read.result import concatenated
+from latprof_analysis.report.answer import answer, fit_text, key_figures, link_parts
+from latprof_analysis.report.distribution import ccdf_figure, mode_parts, pieces_figure
+from latprof_analysis.report.exchanges import exchange_sections, first_responses
+from latprof_analysis.report.fit import fit_parts
+from latprof_analysis.report.groups import group_parts, queue_figure
+from latprof_analysis.report.loss import loss_groups, loss_model_parts, loss_parts
 from latprof_analysis.report.parts import (
+    Cell,
     Fold,
     Missing,
     Part,
     Report,
     Section,
+    Table,
+    Text,
 )
-from latprof_analysis.report.queue_figures import queue_figure
-from latprof_analysis.report.sample_parts import sample_sections
+from latprof_analysis.report.samples import sample_sections
 from latprof_analysis.report.setting import notes_parts, setting_parts
 from latprof_analysis.report.slowest import slowest_parts
-from latprof_analysis.report.stage_figures import by_percentile, by_size
-from latprof_analysis.report.stage_table import stage_table
-from latprof_analysis.report.tail_figures import ccdf_figure, pieces_figure
-from latprof_analysis.report.time_figures import time_figure
-from latprof_analysis.report.traffic_parts import traffic_parts
-from latprof_analysis.report.words import number
-from latprof_analysis.run_setup import packets_of
-from latprof_analysis.study import Study
-from latprof_analysis.study.levels import since_first_read
-from latprof_analysis.text import printable
+from latprof_analysis.report.stages import by_percentile, by_size, stage_table
+from latprof_analysis.report.time import level_parts, level_rows, time_figure
+from latprof_analysis.report.words import legible, number
+from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.findings import since_first_read
+from latprof_analysis.study.setup import packets_of
+from latprof_analysis.text import duration, printable
 
 # More kinds of messages than this are named, not drawn.
 _MOST_KINDS = 4
@@ -278,3 +275,32 @@ def _subtitle(study: Study, kinds: dict[str, pd.DataFrame]) -> str:
     if kinds:
         told.append(f"{number(sum(map(len, kinds.values())))} messages end to end")
     return " · ".join(told)
+
+
+_OPEN = 3  # groups shown at once
+_COLUMNS = ("p50", "p90", "p99", "p99.9", "mean")
+_NOTE = (
+    "Each message, exchange or sample of this group was counted. A percentile is the"
+    " middle of its bucket, at most 3.2% wide."
+)
+
+
+def traffic_parts(document: Mapping[str, Any]) -> list[Part]:
+    """Return a table for each group; those of quieter groups at a click."""
+    groups = document.get("histograms") or {}
+    tables = {group: _table(group, found) for group, found in groups.items()}
+    shown = list(tables.values())[:_OPEN]
+    folded = [Fold(group, [table]) for group, table in list(tables.items())[_OPEN:]]
+    told = [Text("Messages and exchanges below are a sample of it.", quiet=True)]
+    return [*told, *shown, *folded] if tables else []
+
+
+def _table(group: str, quantities: Mapping[str, Any]) -> Table:
+    rows = [_row(quantity, figures) for quantity, figures in quantities.items()]
+    return Table(group, ("quantity", *_COLUMNS, "n"), rows, note=_NOTE)
+
+
+def _row(quantity: str, figures: Mapping[str, Any]) -> list[str | Cell]:
+    values = (figures[f"{name}_ns"] for name in _COLUMNS)
+    cells = (Cell(duration(ns), "" if ns is not None else "too few") for ns in values)
+    return [quantity, *cells, number(figures["n"])]

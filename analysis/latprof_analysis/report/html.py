@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib import resources
 
-from latprof_analysis.report.csv_text import csv_text
-from latprof_analysis.report.marks import CONFIG, LEGEND_ROOM
+from latprof_analysis.csv_cells import csv_text
 from latprof_analysis.report.parts import (
     Cell,
     Figure,
@@ -30,8 +29,13 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
-from latprof_analysis.report.theme import style_sheet
-from latprof_analysis.report.vega import inline_data, script_bundle
+from latprof_analysis.report.vega import (
+    CONFIG,
+    LEGEND_ROOM,
+    inline_data,
+    script_bundle,
+    style_sheet,
+)
 
 # A table with more rows than this is at hand as CSV only.
 _SHOWN_ROWS = 40

@@ -6,7 +6,7 @@ import re
 from html import escape
 from pathlib import Path
 
-from latprof_analysis.report.csv_text import csv_text
+from latprof_analysis.csv_cells import csv_text
 from latprof_analysis.report.parts import (
     Cell,
     Figure,

@@ -1,13 +1,21 @@
-"""Numbers and names as the report writes them."""
+"""Numbers and names as the report writes them.
+
+Names of others as a report may show them: visible characters, in one line.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any
 
-from latprof_analysis.quantiles import Quantile
-from latprof_analysis.text import duration
+import pandas as pd
+
+from latprof_analysis.read.result import Samples
+from latprof_analysis.stats.quantiles import Quantile
+from latprof_analysis.study.analysis import Study
+from latprof_analysis.text import duration, printable
 
 
 def duration_text(ns: float | None, digits: int = 3) -> str:
@@ -99,3 +107,53 @@ def listed(names: Sequence[Any]) -> str:
     if len(texts) < 2:
         return "".join(texts)
     return ", ".join(texts[:-1]) + f" and {texts[-1]}"
+
+
+def legible(study: Study) -> Study:
+    """Return a study in which every text, in figures and in rows, is printable."""
+    return replace(
+        study, **{f.name: _of(getattr(study, f.name)) for f in fields(study)}
+    )
+
+
+def _of(value: Any) -> Any:
+    """Return a value with printable texts, whatever it is made of.
+
+    Examples
+    --------
+    >>> _of({"a\\x1b[2J": ["b\\n", 3, None]})
+    {'a?[2J': ['b?', 3, None]}
+    """
+    match value:
+        case str():
+            return printable(value)
+        case dict():
+            return {_of(key): _of(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return type(value)(map(_of, value))
+        case pd.DataFrame():
+            return value.assign(**{name: _texts(value[name]) for name in _odd(value)})
+        case Samples():
+            frame, table, meta = map(_of, (value.frame, value.table, value.meta))
+            return replace(value, frame=frame, table=table, meta=meta)
+        case _:
+            return value
+
+
+def _odd(frame: pd.DataFrame) -> list[str]:
+    """Name the columns of categories of which some are not printable."""
+    return [
+        name
+        for name, column in frame.items()
+        if isinstance(column.dtype, pd.CategoricalDtype)
+        and not all(str(label).isprintable() for label in column.cat.categories)
+    ]
+
+
+def _texts(column: pd.Series[Any]) -> pd.Series[Any]:
+    labels = [printable(str(label)) for label in column.cat.categories]
+    return (
+        column.cat.rename_categories(range(len(labels)))
+        .map(dict(enumerate(labels)), na_action="ignore")
+        .astype("category")
+    )

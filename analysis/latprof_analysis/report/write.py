@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from latprof_analysis.report.csv_text import csv_text
+from latprof_analysis.csv_cells import csv_text
 from latprof_analysis.report.parts import Report
 
 

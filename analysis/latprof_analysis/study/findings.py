@@ -1,33 +1,219 @@
-"""One group of latencies -> what a person would ask of it, as a document.
+"""Where the levels between changes lie in the runs, and which changes are large.
+
+Intervals beside the percentiles of each size, hop count and number of packets.
+
+One group of latencies -> what a person would ask of it, as a document.
 
 Times are nanoseconds. Where a figure cannot be told its place holds ``reason``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from latprof_analysis.changepoint import level_changes
-from latprof_analysis.distribution import Piece, three_pieces
-from latprof_analysis.histogram import Histogram
-from latprof_analysis.loss import loss_episodes, loss_pattern, loss_share
-from latprof_analysis.loss_models import choose_loss_model
-from latprof_analysis.loss_runs import compared_runs
-from latprof_analysis.modes import find_modes
-from latprof_analysis.percentile import percentiles, percentiles_in_order
-from latprof_analysis.quantiles import Quantile, samples_needed
-from latprof_analysis.scans.kind_totals import PERCENTILES
-from latprof_analysis.scans.kind_totals import percentiles as histogram_percentiles
-from latprof_analysis.series import DelayVariation, autocorrelation, ipdv, pdv
-from latprof_analysis.study.group_intervals import with_intervals
-from latprof_analysis.study.levels import placed_levels
-from latprof_analysis.text import percentile_name
-from latprof_analysis.waiting import wait_by_queue
+from latprof_analysis.stats.change_points import Changes, level_changes
+from latprof_analysis.stats.distribution import (
+    Piece,
+    histogram_percentiles,
+    percentiles,
+    percentiles_in_order,
+    three_pieces,
+)
+from latprof_analysis.stats.histogram import Histogram
+from latprof_analysis.stats.loss import loss_episodes, loss_pattern, loss_share
+from latprof_analysis.stats.loss_models import choose_loss_model, compared_runs
+from latprof_analysis.stats.modes import find_modes
+from latprof_analysis.stats.quantiles import Quantile, samples_needed
+from latprof_analysis.stats.series import DelayVariation, autocorrelation, ipdv, pdv
+from latprof_analysis.stats.waiting import wait_by_queue
+from latprof_analysis.study.grouped import Grouped
+from latprof_analysis.study.totals import PERCENTILES, MessageTotals, TripTotals
+from latprof_analysis.study.totals import percentiles as figures_of
+from latprof_analysis.text import NS_PER_SECOND, percentile_name
+
+SMALLEST_STEP = 0.01  # of the median: smaller ones are counted
+
+
+def since_first_read(messages: pd.DataFrame) -> pd.Series[Any]:
+    """Return seconds from the first message that each run read; NaN if not read.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"run": ["a", "a", "b"], "read_ns": [5e9, 7e9, 9e9]})
+    >>> since_first_read(rows).tolist()
+    [0.0, 2.0, 0.0]
+    """
+    read = messages["read_ns"]
+    first = read.groupby(messages["run"], observed=True).transform("min")
+    return ((read - first) / NS_PER_SECOND).astype("float64")
+
+
+def placed_levels(
+    found: Changes, every: int, when: pd.DataFrame | None
+) -> dict[str, Any]:
+    """Return changes of level, and the levels between them, with their places.
+
+    Parameters
+    ----------
+    found : Changes
+        Of every `every`-th value.
+    every : int
+    when : DataFrame or None
+        Of all values in the same order: ``run``, and seconds ``t_s`` in it. None
+        where only the order is known.
+
+    Returns
+    -------
+    dict
+        The keys of `Changes`, and ``levels``, none where nothing changed: each has
+        the median of a level with its interval and n, and as ``spans`` where it
+        lies: ``first`` and ``last`` count all values from 0; ``run``, ``from_s`` and
+        ``to_s`` where they are known. A change has its ``run``, ``t_s`` and, where
+        they are of the same run, the ends ``low_s`` and ``high_s`` of its interval.
+    """
+    told = found.as_dict()
+    bounds = [0, *(change.index for change in found.changes), found.n]
+    medians = [change.before for change in found.changes]
+    medians += [change.after for change in found.changes[-1:]]
+    told["levels"] = [
+        median.as_dict() | {"spans": _spans(start * every, stop * every, when)}
+        for median, start, stop in zip(medians, bounds, bounds[1:], strict=False)
+    ]
+    if when is not None:
+        told["changes"] = [
+            change | _time_of(change, every, when) for change in told["changes"]
+        ]
+    return told
+
+
+def _spans(start: int, stop: int, when: pd.DataFrame | None) -> list[dict[str, Any]]:
+    """Tell from which value to which a level reaches, in each run."""
+    if when is None:
+        return [{"first": start, "last": stop - 1}]
+    part = when.iloc[start:stop]
+    place = pd.Series(np.arange(start, start + len(part)), index=part.index)
+    return [
+        {
+            "first": int(place[times.index[0]]),
+            "last": int(place[times.index[-1]]),
+            "run": str(run),
+            "from_s": float(times.min()),
+            "to_s": float(times.max()),
+        }
+        for run, times in part.groupby("run", observed=True)["t_s"]
+    ]
+
+
+def _time_of(change: dict[str, Any], every: int, when: pd.DataFrame) -> dict[str, Any]:
+    runs, times = when["run"], when["t_s"]
+    at, low, high = (change[name] * every for name in ("index", "low", "high"))
+    ends: list[float | None] = [
+        float(times.iloc[end]) if runs.iloc[end] == runs.iloc[at] else None
+        for end in (low, high)
+    ]
+    return {
+        "run": str(runs.iloc[at]),
+        "t_s": float(times.iloc[at]),
+        "low_s": ends[0],
+        "high_s": ends[1],
+    }
+
+
+def step_ns(change: dict[str, Any]) -> float:
+    """Return by how much a change raised or lowered the level."""
+    return float(change["after"]["value"]) - float(change["before"]["value"])
+
+
+def large_changes(
+    levels: dict[str, Any], median_ns: float | None
+) -> list[dict[str, Any]]:
+    """Return the changes of level that are of any size beside the median.
+
+    Examples
+    --------
+    >>> rise = {"before": {"value": 0.0}, "after": {"value": 5.0}}
+    >>> [len(large_changes({"changes": [rise]}, median)) for median in (100, 1000)]
+    [1, 0]
+    """
+    least = SMALLEST_STEP * (median_ns or 0)
+    return [one for one in levels.get("changes", ()) if abs(step_ns(one)) >= least]
+
+
+def alike(levels: dict[str, Any]) -> bool:
+    """Whether neighbours are so alike that spells of a queue look like changes.
+
+    Examples
+    --------
+    >>> alike({"inflation": 1.2}), alike({"inflation": 9.0})
+    (False, True)
+    """
+    # variance of a mean, by dependence, over that of independent values
+    return float(levels.get("inflation", 1.0)) > 2
+
+
+def kinds_with_intervals(totals: MessageTotals) -> dict[str, Any]:
+    """Return the figures by kind, with intervals of end_to_end by group.
+
+    Beside each percentile that is told, such as ``p50_ns``, stand ``p50_low_ns`` and
+    ``p50_high_ns``: 95%, distribution-free, for messages that do not depend on each
+    other; None where n does not bound that side.
+    """
+    found = totals.as_dict()
+    for name, kind in totals.kinds.items():
+        told = found[name]
+        for grouped, key in (
+            (kind.by_hops, "by_hops"),
+            (kind.by_packets, "by_packets"),
+        ):
+            _add(told.get(key, {}), grouped, "end_to_end")
+        sizes = told.get("sizes", {})
+        ends = {size: stages.get("end_to_end", {}) for size, stages in sizes.items()}
+        _add(ends, kind.by_size, "end_to_end")
+    return found
+
+
+def trips_with_intervals(totals: TripTotals) -> dict[str, Any]:
+    """Return the figures of round trips, with intervals by size, as of kinds."""
+    found = totals.as_dict()
+    _add(found["sizes"], totals.by_size, "rtt")
+    return found
+
+
+def with_intervals(told: Mapping[str, Any], histogram: Histogram) -> dict[str, Any]:
+    """Return percentiles, as `kind_totals.percentiles` has them, with intervals.
+
+    Examples
+    --------
+    >>> from latprof_analysis.study.totals import percentiles
+    >>> counted = Histogram()
+    >>> counted.record(range(1, 101))
+    >>> found = with_intervals(percentiles(counted), counted)
+    >>> found["p50_ns"], found["p50_low_ns"], found["p50_high_ns"]
+    (50, 40, 61)
+    """
+    names = [name for name in PERCENTILES if told[f"{name}_ns"] is not None]
+    if not names:
+        return dict(told)
+    found = histogram_percentiles(histogram, [PERCENTILES[name] for name in names])
+    ends = {
+        f"{name}_{end}_ns": round(value) if math.isfinite(value) else None
+        for name, quantile in zip(names, found, strict=True)
+        for end, value in (("low", quantile.low), ("high", quantile.high))
+    }
+    return {**told, **ends}
+
+
+def _add(told: Mapping[str, dict[str, Any]], grouped: Grouped, name: str) -> None:
+    for label, histograms in grouped.in_order():
+        if told.get(label) and name in histograms:
+            told[label].update(with_intervals(told[label], histograms[name]))
+
 
 Floats = NDArray[np.float64]
 
@@ -98,7 +284,7 @@ def by_histogram(times: Floats) -> dict[str, Any]:
     """Return percentiles in ns as a run's summary has them."""
     histogram = Histogram()
     histogram.record(np.round(times).astype(np.int64))
-    return with_intervals(histogram_percentiles(histogram), histogram)
+    return with_intervals(figures_of(histogram), histogram)
 
 
 def quantile(q: Quantile) -> dict[str, Any]:

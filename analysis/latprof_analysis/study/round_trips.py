@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.fits.fit_result import ReplyMode
-from latprof_analysis.run_figures import round_trip_fit
-from latprof_analysis.run_setup import RunSetup
-from latprof_analysis.scans.scan import Scan, Trips
+from latprof_analysis.fit.result import ReplyMode
+from latprof_analysis.fit.wire import Packets
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings
-from latprof_analysis.study.group_intervals import trips_with_intervals
+from latprof_analysis.study.findings import trips_with_intervals
 from latprof_analysis.study.messages import above_usual
+from latprof_analysis.study.run_figures import round_trip_fit
+from latprof_analysis.study.scan import Scan, Trips
+from latprof_analysis.study.setup import RunSetup
 from latprof_analysis.text import NS_PER_SECOND
-from latprof_analysis.wire import Packets
 
 Floats = NDArray[np.float64]
 
@@ -122,8 +122,7 @@ def _rivals(
     trips: _Answered, reply_mode: ReplyMode, packets: Packets | None
 ) -> dict[str, Any]:
     """Draw the same line by other estimators."""
-    from latprof_analysis.fits.estimators import compare_estimators
-    from latprof_analysis.fits.least_squares import fit_means_of_five
+    from latprof_analysis.fit.rivals import compare_estimators, fit_means_of_five
 
     def estimators() -> list[dict[str, Any]]:
         lines = compare_estimators(*trips, reply_mode=reply_mode, packets=packets)

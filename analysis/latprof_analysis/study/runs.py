@@ -1,4 +1,7 @@
-"""The study of run folders."""
+"""All traffic that was watched, by group: figures of histograms.csv.
+
+The study of run folders.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,87 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from latprof_analysis.readers.run_schema import undisturbed
-from latprof_analysis.run_figures import one_way
-from latprof_analysis.run_setup import RunSetup, common_setup, setup_of
-from latprof_analysis.scans.scan import Progress, Scan, scan_runs
-from latprof_analysis.scans.scan_part import rows_of
-from latprof_analysis.study import Study
-from latprof_analysis.study.ends import by_ends, by_ways
-from latprof_analysis.study.group_intervals import kinds_with_intervals
-from latprof_analysis.study.histograms import histogram_figures, sampled_notes
+from rich.console import Console
+
+from latprof_analysis.read.histograms import read_histograms
+from latprof_analysis.read.run_schema import undisturbed
+from latprof_analysis.report.tables import durations, plain_table, show_line, shown
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram
+from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.findings import kinds_with_intervals
 from latprof_analysis.study.messages import message_figures
 from latprof_analysis.study.round_trips import trip_figures
+from latprof_analysis.study.run_figures import one_way
+from latprof_analysis.study.scan import Progress, Scan, scan_runs
+from latprof_analysis.study.scan_part import rows_of
+from latprof_analysis.study.setup import RunSetup, common_setup, setup_of
+from latprof_analysis.study.totals import PERCENTILES
+from latprof_analysis.study.ways import by_ends, by_ways
+from latprof_analysis.text import duration, plural
+
+COLUMNS = ("p50", "p90", "p99", "p99.9")
+TITLE = "all traffic, counted in histograms"
+_GROUPS = 6  # shown unless all are asked for
+
+# By group, busiest first, then by quantity.
+Figures = dict[str, dict[str, dict[str, Any]]]
+
+
+def histogram_figures(paths: list[Path], notes: list[str]) -> Figures:
+    """Return n, mean and percentiles in ns; None where there are too few for one.
+
+    Of all folders together. A percentile is the middle of its bucket, which is at
+    most 3.2% wide.
+    """
+    found: Figures = {}
+    for (group, quantity), histogram in read_histograms(paths, notes).items():
+        found.setdefault(group, {})[quantity] = _figures(histogram)
+    busiest = sorted(found, key=lambda group: -_most(found[group]))
+    return {group: found[group] for group in busiest}
+
+
+def _figures(histogram: CoarseHistogram) -> dict[str, Any]:
+    n = histogram.count
+    quantiles = {name: histogram.quantile(p) for name, p in PERCENTILES.items()}
+    return {
+        "n": n,
+        "mean_ns": histogram.sum_ns / n if n else None,
+        **{f"{k}_ns": None if q is None else round(q) for k, q in quantiles.items()},
+    }
+
+
+def _most(quantities: dict[str, dict[str, Any]]) -> int:
+    return max(int(figures["n"]) for figures in quantities.values())
+
+
+def sampled_notes(documents: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say of which runs the rows are a sample."""
+    return [
+        f"{name}: its messages and exchanges are a sample of what was watched; the"
+        " histograms count all of it, and are what to take percentiles from"
+        for name, parts in documents.items()
+        if parts.get("run", {}).get("sampled")
+    ]
+
+
+def show_histograms(
+    document: dict[str, Any], console: Console, *, everything: bool
+) -> None:
+    """Show each group's quantities."""
+    groups: Figures = document["histograms"]
+    told = list(groups.items())[: None if everything else _GROUPS]
+    for group, quantities in told:
+        table = plain_table(
+            console, f"{group}: {TITLE}", ("quantity",), (*COLUMNS, "mean", "n")
+        )
+        for quantity, figures in quantities.items():
+            mean = duration(figures["mean_ns"])
+            cells = (*durations(figures, COLUMNS), mean, str(figures["n"]))
+            table.add_row(shown(quantity), *cells)
+        console.print(table)
+    if rest := len(groups) - len(told):
+        show_line(console, f" {plural(rest, 'more group')}: --all shows them", "dim")
+
 
 # What must be alike for one line to be of one thing.
 _FOR_A_FIT = ("reply_mode", "link")

@@ -7,10 +7,11 @@ from typing import Any
 import pandas as pd
 
 from latprof_analysis.errors import LatprofError
-from latprof_analysis.fits.fit import fit_round_trips
-from latprof_analysis.fits.fit_result import ReplyMode
-from latprof_analysis.readers.result import Samples
-from latprof_analysis.study import Study, findings
+from latprof_analysis.fit.line import fit_round_trips
+from latprof_analysis.fit.result import ReplyMode
+from latprof_analysis.read.result import Samples
+from latprof_analysis.study import findings
+from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.messages import above_usual, floats
 
 # Each takes 10 ms. iperf3 has 128 streams at most, other tools a few kinds.
@@ -122,7 +123,7 @@ def _fits(timed: pd.DataFrame, reply_mode: ReplyMode | None) -> dict[str, Any]:
     mode = reply_mode
 
     def least_squares() -> dict[str, Any]:
-        from latprof_analysis.fits.least_squares import fit_means_of_five
+        from latprof_analysis.fit.rivals import fit_means_of_five
 
         return fit_means_of_five(sizes, times, reply_mode=mode).as_dict()
 

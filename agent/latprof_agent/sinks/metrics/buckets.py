@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from latprof_analysis.coarse_histogram import (
+from latprof_analysis.stats.kernel_histogram import (
     FIRST_OCTAVE,
     CoarseHistogram,
     edges_ns,

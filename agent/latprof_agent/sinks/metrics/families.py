@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from latprof_analysis.coarse_histogram import CoarseHistogram
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.text import NS_PER_SECOND
 from prometheus_client import Metric
 from prometheus_client.metrics_core import HistogramMetricFamily

@@ -1,0 +1,40 @@
+"""What changed from a baseline to other runs or files, and how surely.
+
+`read_sides` reads what is compared, `compare_sides` compares it group by group,
+`document` gives that as one for JSON; `compare_quantile` and `compare_ranks` take
+arrays.
+"""
+
+from latprof_analysis.compare.document import document
+from latprof_analysis.compare.judgement import (
+    Choice,
+    Comparison,
+    adjusted,
+    compare_sides,
+    read_sides,
+)
+from latprof_analysis.compare.rates import compare_loss, compare_throughput
+from latprof_analysis.compare.samples import (
+    QuantileChange,
+    RankEffect,
+    compare_quantile,
+    compare_ranks,
+)
+from latprof_analysis.compare.sides import Side, sides_of
+
+__all__ = [
+    "Choice",
+    "Comparison",
+    "QuantileChange",
+    "RankEffect",
+    "Side",
+    "adjusted",
+    "compare_loss",
+    "compare_quantile",
+    "compare_ranks",
+    "compare_sides",
+    "compare_throughput",
+    "document",
+    "read_sides",
+    "sides_of",
+]

@@ -1,0 +1,535 @@
+"""Probabilities of many comparisons, corrected for how many they are.
+
+From an effect, its interval and its corrected probability to one word.
+
+What a comparison comes to: groups, loss and throughput, judged among all.
+
+What changed from a baseline to other runs: by stage, by size, and how surely.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from latprof_analysis.compare.rates import (
+    FigureRow,
+    TripsChange,
+    compare_loss,
+    compare_throughput,
+    figure_rows,
+)
+from latprof_analysis.compare.samples import (
+    Effect,
+    QuantileChange,
+    RankEffect,
+    compare_quantile,
+    compare_ranks,
+)
+from latprof_analysis.compare.sides import (
+    Group,
+    SetupDifference,
+    Side,
+    Trips,
+    is_mixed_loop,
+    read_tables,
+    setup_differences,
+    sides_of,
+)
+from latprof_analysis.read.result import shown
+from latprof_analysis.text import plural
+
+Correction = Literal["benjamini-hochberg", "holm", "none"]
+
+
+def adjusted(
+    p_values: ArrayLike, correction: Correction = "benjamini-hochberg"
+) -> NDArray[np.float64]:
+    """Correct probabilities for being one of many.
+
+    ``"benjamini-hochberg"`` bounds the expected share of false ones among what is
+    found [1]_, also where comparisons depend on each other in the same direction,
+    as stages and sizes of a run do [2]_. ``"holm"`` bounds the probability of a
+    single false one, however they depend [3]_.
+
+    Parameters
+    ----------
+    p_values : array_like, shape (n,)
+        Each in [0, 1].
+
+    References
+    ----------
+    .. [1] Benjamini and Hochberg (1995). Controlling the false discovery rate.
+       JRSS B 57, 289-300.
+    .. [2] Benjamini and Yekutieli (2001). The control of the false discovery rate
+       in multiple testing under dependency. Annals of Statistics 29, 1165-1188.
+    .. [3] Holm (1979). A simple sequentially rejective multiple test procedure.
+       Scandinavian Journal of Statistics 6, 65-70.
+
+    Examples
+    --------
+    >>> adjusted([0.01, 0.04, 0.03]).round(3).tolist()
+    [0.03, 0.04, 0.04]
+    >>> adjusted([0.01, 0.04, 0.03], "holm").round(3).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
+        raise ValueError("p_values must have shape (n,) and lie from 0 to 1")
+    n = p.size
+    if correction == "none" or not n:
+        return p
+    order = np.argsort(p, kind="stable")
+    if correction == "holm":
+        raised = np.maximum.accumulate(p[order] * np.arange(n, 0, -1))
+    else:
+        scaled = p[order] * n / np.arange(1, n + 1)
+        raised = np.minimum.accumulate(scaled[::-1])[::-1]
+    corrected = np.empty(n)
+    corrected[order] = np.minimum(1.0, raised)
+    return corrected
+
+
+Verdict = Literal["slower", "faster", "same", "no evidence", "too few", "mixed"]
+
+# Of found changes at most so many of 100 may be due to chance.
+ALPHA = 0.05
+
+
+def verdict(
+    ratio: Effect | None,
+    difference: Effect | None,
+    p_adjusted: float | None,
+    smallest: float,
+) -> Verdict:
+    """Judge an effect.
+
+    Slower or faster: the corrected probability is at most 5%, the interval does not
+    hold "no change", and the estimate is beyond `smallest`. Same: a change below
+    `smallest`, or an interval that lies within it. No evidence: neither.
+
+    Parameters
+    ----------
+    ratio, difference : Effect or None
+        B over A, B less A. The ratio is None where A is 0; the difference decides
+        then.
+    p_adjusted : float or None
+        None where it cannot be told.
+    smallest : float
+        Share of A below which a change does not matter.
+
+    Examples
+    --------
+    >>> ten_percent = Effect(1.10, 1.05, 1.15)
+    >>> [verdict(ten_percent, None, p, 0.01) for p in (0.001, 0.2, None)]
+    ['slower', 'no evidence', 'too few']
+    >>> verdict(Effect(1.001, 0.998, 1.004), None, 0.4, 0.01)
+    'same'
+    """
+    effect, none = (ratio, 1.0) if ratio else (difference, 0.0)
+    if p_adjusted is None or effect is None:
+        return "too few"
+    low = effect.low if effect.low is not None else -float("inf")
+    high = effect.high if effect.high is not None else float("inf")
+    margin = smallest if ratio else 0.0
+    if p_adjusted <= ALPHA and not low <= none <= high:
+        if abs(effect.value - none) < margin:
+            return "same"
+        return "slower" if effect.value > none else "faster"
+    within = none - margin <= low and high <= none + margin
+    return "same" if within else "no evidence"
+
+
+def together(verdicts: Collection[Verdict]) -> Verdict:
+    """Return what the percentiles of one group say together.
+
+    Examples
+    --------
+    >>> together(["same", "slower", "too few"]), together(["slower", "faster"])
+    ('slower', 'mixed')
+    >>> together(["too few", "no evidence"]), together(["same", "too few"])
+    ('no evidence', 'same')
+    """
+    if {"slower", "faster"} <= set(verdicts):
+        return "mixed"
+    order: tuple[Verdict, ...] = ("slower", "faster", "no evidence", "same")
+    return next((word for word in order if word in verdicts), "too few")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One percentile of a group: the change, and what it comes to among all."""
+
+    change: QuantileChange
+    p_adjusted: float | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class GroupChange:
+    """A group of latencies of one side against the baseline's."""
+
+    side: str
+    group: Group
+    percentiles: tuple[Judged, ...]
+    rank: RankEffect
+    rank_p_adjusted: float | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What its percentiles say together."""
+        return together([judged.verdict for judged in self.percentiles])
+
+    @property
+    def changed_ns(self) -> float:
+        """The largest difference among the percentiles that changed."""
+        found = [
+            abs(judged.change.difference.value)
+            for judged in self.percentiles
+            if judged.verdict in ("slower", "faster") and judged.change.difference
+        ]
+        return max(found, default=0.0)
+
+
+@dataclass(frozen=True)
+class JudgedTrips:
+    """Loss or throughput of one protocol of one side against the baseline's."""
+
+    side: str
+    protocol: str
+    change: TripsChange
+    p_adjusted: float | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which groups are compared; empty: all of them.
+
+    `words` are stages, parts, protocols, kinds or ends: "end_to_end", "response",
+    "tcp", "request", "rtt", "redis-server:7777".
+    """
+
+    words: Sequence[str] = ()
+    sizes: Sequence[int] = ()
+
+    def has(self, group: Group) -> bool:
+        """Whether a group is among them."""
+        return (not self.words or not group.words.isdisjoint(self.words)) and (
+            not self.sizes or group.size_bytes in self.sizes
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare_sides` found.
+
+    Attributes
+    ----------
+    sides : tuple of Side
+        The first is the baseline.
+    groups : tuple of GroupChange
+        By side, then kind, stage and size.
+    loss, throughput : tuple of JudgedTrips
+        "slower" stands for more loss, or for fewer round trips a second.
+    figures : tuple of FigureRow
+        What cannot be judged, only shown.
+    setup : dict of str to list of SetupDifference
+        By side.
+    warnings : tuple of str
+    smallest : float
+    correction : str
+    """
+
+    sides: tuple[Side, ...]
+    groups: tuple[GroupChange, ...]
+    loss: tuple[JudgedTrips, ...]
+    throughput: tuple[JudgedTrips, ...]
+    figures: tuple[FigureRow, ...]
+    setup: dict[str, list[SetupDifference]]
+    warnings: tuple[str, ...]
+    smallest: float
+    correction: Correction
+
+    @property
+    def repeated(self) -> bool:
+        """Whether runs were drawn, not values of one run."""
+        return any(len(side.runs) > 1 for side in self.sides)
+
+    def slower_than(self, share: float) -> list[tuple[GroupChange, Judged]]:
+        """Return what is slower by more than a share, with its whole interval."""
+        return [
+            (change, judged)
+            for change in self.groups
+            for judged in change.percentiles
+            if judged.verdict == "slower" and judged.change.is_above(share)
+        ]
+
+
+PERCENTILES = (0.5, 0.9, 0.99)
+SMALLEST = 0.01
+MOST_SIDES = 10
+# Sides may differ by so much in the share of messages that have a stage.
+_KNOWN_ALIKE = 0.1
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was measured of a group, before it is judged among all."""
+
+    side: str
+    group: Group
+    changes: list[QuantileChange] = field(default_factory=list)
+    rank: RankEffect | None = None
+
+
+def read_sides(
+    arguments: Sequence[str], by: str | None = None, **columns: str | None
+) -> list[Side]:
+    """Read the sides of a comparison; see `tables.read_tables`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.csv").write_text("ms\\n" + "2\\n" * 50)
+    >>> _ = (folder / "b.csv").write_text("ms\\n" + "1\\n" * 50)
+    >>> files = [str(folder / "a.csv"), str(folder / "b.csv")]
+    >>> sides = read_sides(files, latency_column="ms", unit="ms")
+    >>> [side.runs == (file,) for side, file in zip(sides, files)]
+    [True, True]
+    """
+    return sides_of(read_tables(arguments, by, **columns))
+
+
+def compare_sides(
+    sides: Sequence[Side],
+    *,
+    percentiles: Sequence[float] = PERCENTILES,
+    smallest: float = SMALLEST,
+    correction: Correction = "benjamini-hochberg",
+    choice: Choice | None = None,
+) -> Comparison:
+    """Compare sides with the first of them, group by group.
+
+    All percentiles of all groups of all sides are one family for the correction;
+    rank effects, losses and throughputs are one each.
+
+    Parameters
+    ----------
+    sides : sequence of Side
+        2 to 10, as `read_sides` gives them.
+    percentiles : sequence of float
+        In (0, 1), which are judged.
+    smallest : float
+        Share below which a change does not matter.
+    correction : str
+        See `adjusted`.
+    choice : Choice, optional
+        Which groups to compare; the rest is not part of any family.
+
+    Raises
+    ------
+    ValueError
+        The sides have nothing in common, or their latencies are not the same
+        quantity.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for name, least in (("a.csv", 2), ("b.csv", 1)):
+    ...     rows = [f"{least + 77 * i % 200 / 999}\\n" for i in range(200)]
+    ...     _ = (folder / name).write_text("ms\\n" + "".join(rows))
+    >>> files = [str(folder / "a.csv"), str(folder / "b.csv")]
+    >>> sides = read_sides(files, latency_column="ms", unit="ms")
+    >>> (group,) = compare_sides(sides, percentiles=[0.5]).groups
+    >>> group.percentiles[0].verdict
+    'faster'
+    """
+    baseline, others = _checked(sides)
+    wanted = choice or Choice()
+    found = [
+        _measured(baseline, other, group, percentiles)
+        for other in others
+        for group in _in_common(baseline, other, wanted)
+    ]
+    figures = _figures_in_common(sides, wanted)
+    if not found and not figures:
+        raise ValueError(_nothing(sides, wanted))
+    setup = {other.name: setup_differences(baseline, other) for other in others}
+    return Comparison(
+        sides=tuple(sides),
+        groups=_judged(found, smallest, correction),
+        loss=_trips(baseline, others, wanted, compare_loss, smallest, correction),
+        throughput=_trips(
+            baseline, others, wanted, compare_throughput, smallest, correction
+        ),
+        figures=figure_rows(sides, figures),
+        setup=setup,
+        warnings=(
+            *_warnings(sides, setup, judged=bool(found)),
+            *_left_out(sides, wanted),
+        ),
+        smallest=smallest,
+        correction=correction,
+    )
+
+
+def _checked(sides: Sequence[Side]) -> tuple[Side, Sequence[Side]]:
+    if not 2 <= len(sides) <= MOST_SIDES:
+        raise ValueError(f"sides must be 2 to {MOST_SIDES}, got {len(sides)}")
+    baseline, *others = sides
+    for other in others:
+        if other.latency != baseline.latency:
+            raise ValueError(
+                f"cannot compare {shown(baseline.name)} with {shown(other.name)}: one"
+                f" has {baseline.latency or 'stages of messages'}; the other"
+                f" {other.latency or 'stages of messages'}"
+            )
+    return baseline, others
+
+
+def _in_common(baseline: Side, other: Side, choice: Choice) -> list[Group]:
+    both = baseline.series.keys() & other.series.keys()
+    return sorted(filter(choice.has, both), key=Group.order)
+
+
+def _figures_in_common(
+    sides: Sequence[Side], choice: Choice
+) -> list[tuple[Group, str]]:
+    """Return the figures of two sides or more, in the order of the files."""
+    told = Counter(key for side in sides for key in side.figures)
+    return [key for key, times in told.items() if times > 1 and choice.has(key[0])]
+
+
+def _nothing(sides: Sequence[Side], choice: Choice) -> str:
+    if any(choice.has(group) for side in sides for group in side.groups):
+        return "nothing to compare: no kind, stage and size is in more than one input"
+    if choice.words or choice.sizes:
+        return "nothing to compare: no input has what --only and --sizes ask for"
+    return "nothing to compare: the inputs have no latency"
+
+
+def _measured(
+    baseline: Side, other: Side, group: Group, percentiles: Iterable[float]
+) -> _Found:
+    a, b = baseline.series[group], other.series[group]
+    changes = [compare_quantile(a, b, p) for p in percentiles]
+    return _Found(other.name, group, changes, compare_ranks(a, b))
+
+
+def _corrected(
+    p_values: Sequence[float | None], correction: Correction
+) -> list[float | None]:
+    """Correct a family; what has no probability is not part of it."""
+    known = [p for p in p_values if p is not None]
+    corrected = iter(adjusted(known, correction).tolist())
+    return [None if p is None else next(corrected) for p in p_values]
+
+
+def _judged(
+    found: Sequence[_Found], smallest: float, correction: Correction
+) -> tuple[GroupChange, ...]:
+    changes = [change for one in found for change in one.changes]
+    p_values = iter(_corrected([c.p_value for c in changes], correction))
+    ranks = _corrected([one.rank.p_value for one in found if one.rank], correction)
+    made = []
+    for one, rank_p in zip(found, ranks, strict=True):
+        judged = [_judge(change, next(p_values), smallest) for change in one.changes]
+        assert one.rank
+        made.append(GroupChange(one.side, one.group, tuple(judged), one.rank, rank_p))
+    return tuple(made)
+
+
+def _judge(change: QuantileChange, p: float | None, smallest: float) -> Judged:
+    return Judged(change, p, verdict(change.ratio, change.difference, p, smallest))
+
+
+def _trips(
+    baseline: Side,
+    others: Sequence[Side],
+    choice: Choice,
+    compare: Callable[[Sequence[Trips], Sequence[Trips]], TripsChange],
+    smallest: float,
+    correction: Correction,
+) -> tuple[JudgedTrips, ...]:
+    found = [
+        (other.name, protocol, compare(trips, other.trips[protocol]))
+        for other in others
+        for protocol, trips in baseline.trips.items()
+        if protocol in other.trips and choice.has(Group(protocol, "rtt", -1))
+    ]
+    p_values = _corrected([change.p_value for _, _, change in found], correction)
+    return tuple(
+        JudgedTrips(side, protocol, change, p, _verdict_of(change, p, smallest))
+        for (side, protocol, change), p in zip(found, p_values, strict=True)
+    )
+
+
+def _verdict_of(change: TripsChange, p: float | None, smallest: float) -> Verdict:
+    word = verdict(change.ratio, change.difference, p, smallest)
+    if change.ratio and word in ("slower", "faster"):
+        return "faster" if word == "slower" else "slower"
+    return word
+
+
+def _warnings(
+    sides: Sequence[Side], setup: dict[str, list[SetupDifference]], *, judged: bool
+) -> Iterable[str]:
+    if judged and all(len(side.runs) <= 1 for side in sides):
+        yield (
+            "one run on each side: the intervals hold what varies within a run, not"
+            " what differs from run to run; repeat each 3 times or more, and give"
+            " folders of runs"
+        )
+    elif judged and any(len(side.runs) <= 1 for side in sides):
+        yield (
+            "a side of one run is taken to vary from run to run as the other does; an"
+            " odd run looks like a change: repeat it, too"
+        )
+    for name, differences in setup.items():
+        if is_mixed_loop(differences):
+            yield (
+                f"{name}: one side is a closed loop, whose times count from the send"
+                " call, the other an open one, whose times count from the intended"
+                " time: round trips and the stages application and end_to_end are"
+                " not the same quantity"
+            )
+    for side in sides[1:]:
+        yield from _gaps(sides[0], side)
+    for side in sides:
+        yield from (f"{side.name}: {note}" for note in side.notes)
+
+
+def _left_out(sides: Sequence[Side], choice: Choice) -> Iterable[str]:
+    """Say what only one of two sides has."""
+    baseline = sides[0]
+    for other in sides[1:]:
+        for one, without in ((baseline, other), (other, baseline)):
+            only = list(filter(choice.has, one.groups - without.groups))
+            if only:
+                first = min(only, key=Group.order)
+                named = " ".join(part for part in first[:2] if part != "latency")
+                size = f" of {first.size_bytes} B" if first.size_bytes >= 0 else ""
+                yield (
+                    f"not compared: {plural(len(only), 'group')} that {one.name} has"
+                    f" and {without.name} has not, such as {named}{size}"
+                )
+
+
+def _gaps(baseline: Side, other: Side) -> Iterable[str]:
+    """Say where one side knows a stage of far fewer messages than the other."""
+    for key in sorted(baseline.known.keys() & other.known.keys()):
+        a, b = baseline.known[key], other.known[key]
+        if min(a, b) > 0 and abs(a - b) > _KNOWN_ALIKE:
+            yield (
+                f"{' '.join(key)} is known of {100 * a:.0f}% of those of"
+                f" {baseline.name}, of {100 * b:.0f}% of {other.name}: those without"
+                " may be other ones"
+            )

@@ -1,0 +1,376 @@
+"""Whether long messages see the same line as all do.
+
+A bend at the short end is too small for a hinge to matter, and still bears on a
+line through medians where most sizes are short: behind a token bucket that hands
+out what came in while the sender rested, it was 1.7% of the bandwidth.
+
+The line D = a S + b of round trip times against message size.
+
+What stands between a slope and a bandwidth, each with its own module: headers
+(`wire`), queueing and bursts (`rounds`), outlying sizes (`theilsen`), and links
+that are no line at all (`hinge`).
+
+The line D = a S + b of delays that hold one crossing, or none.
+
+The same low delays, line and verdict as of round trips (`fit`), for what has no
+reply in it: a stage, or a one-way delay. There is no factor to get wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from latprof_analysis.fit.bends import (
+    FEWEST_BESIDE,
+    Bends,
+    HingeFit,
+    fit_hinges,
+    fit_sides,
+)
+from latprof_analysis.fit.caveats import (
+    HOST_NS_PER_BYTE,
+    host_share,
+    hosts_hide,
+    packet_cost,
+    with_range,
+)
+from latprof_analysis.fit.result import (
+    Fit,
+    Hinge,
+    ReplyMode,
+    Scale,
+    Segment,
+    check_options,
+    check_rows,
+    column_of,
+    residuals_of,
+)
+from latprof_analysis.fit.rounds import Floats, LowDelays, low_delays
+from latprof_analysis.fit.slopes import weighted_theil_sen
+from latprof_analysis.fit.verdict import CLOCK_NS, DELTA_BIC, Line, fit_line, verdict
+from latprof_analysis.fit.wire import Crossing, Packets
+
+FEWEST_LONG = 4
+_LONG = 0.125  # of the largest size
+_DIFFERENCE = 0.005  # of the slope
+_ERRORS = 2.576  # standard errors: 99% of a normal law
+
+
+def long_messages_differ(wire_bytes: Floats, low: LowDelays) -> str | None:
+    """Return how the slope of the long messages differs; None if it does not.
+
+    Compares the slope of the low delays of all sizes and of
+    those over an eighth of the largest, if there are 4 of these. It differs if by
+    0.5% and if the bootstrap of whole rounds bears that out at 99%.
+
+    Examples
+    --------
+    >>> from latprof_analysis.fit.rounds import low_delays
+    >>> size = np.tile(np.geomspace(64, 64000, 20), 20)
+    >>> rounds = np.repeat(np.arange(20.0), 20)
+    >>> def differ(delay_ns):
+    ...     low = low_delays(
+    ...         size, delay_ns + rounds, rounds, fewest=10, resamples=100, seed=1)
+    ...     return long_messages_differ(low.size_bytes, low)
+    >>> differ(1e6 + 80 * size)
+    >>> differ(80 * np.maximum(size, 2000))
+    'of messages over 8000 bytes a byte takes 2.8% more than of all'
+    """
+    if low.size_bytes.size == 0:
+        return None
+    least = _LONG * low.size_bytes[-1]
+    long = low.size_bytes > least
+    if long.sum() < FEWEST_LONG or long.all():
+        return None
+    delays = np.vstack([low.delay_ns, low.resampled_ns])
+    whole, _ = weighted_theil_sen(wire_bytes, delays)
+    upper, _ = weighted_theil_sen(wire_bytes[long], delays[:, long])
+    more = upper / whole - 1
+    if abs(more[0]) < max(_DIFFERENCE, _ERRORS * float(more[1:].std())):
+        return None
+    than = "more" if more[0] > 0 else "less"
+    return (
+        f"of messages over {least:.0f} bytes a byte takes {abs(more[0]):.1%} {than}"
+        " than of all"
+    )
+
+
+FEWEST_SIZES = 4
+FEWEST_ROUND_TRIPS = 10  # of one size: the 10th percentile is then the minimum
+
+_KNOT_SIZES = 4097
+# Below it the 10th percentile is the minimum, which a bootstrap cannot follow.
+_SAFE_ROUNDS = 20
+
+
+def fit_round_trips(
+    size_bytes: ArrayLike,
+    rtt_ns: ArrayLike,
+    round_index: ArrayLike,
+    *,
+    reply_mode: ReplyMode,
+    packets: Packets | None = None,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 1,
+) -> Fit:
+    """Fit bandwidth and fixed delay to round trip times.
+
+    The 10th percentile of each size is regressed on the bytes that cross the
+    wire both ways, by Theil and Sen with pairs weighted by distance; intervals come
+    from a bootstrap of whole rounds. A line that the delays contradict is refused:
+    a hinge is better, long messages differ, or the slope is uncertain by a tenth.
+
+    Parameters
+    ----------
+    size_bytes, rtt_ns, round_index : array_like, shape (n,)
+        One entry for each round trip that was answered, without the warm-up: bytes
+        of the request, its round trip time, and its round. Sizes must have been
+        sent in random order within rounds, or a burst of noise that hits one size
+        passes for the link's doing.
+    reply_mode : 'echo' or int
+        Whether the reply is as long as the request, or has so many bytes.
+    packets : Packets, optional
+        How the messages are cut. Without it the bandwidth is that of payload.
+    confidence : float
+        Of all intervals.
+    resamples, seed : int
+        Of the bootstrap.
+
+    Examples
+    --------
+    A link of 100 Mbit/s and 1 ms each way, with up to 50 us of queueing:
+
+    >>> rng, tcp = np.random.default_rng(7), Packets.tcp()
+    >>> sizes = np.tile([64, 1000, 4000, 16000, 64000], 40)
+    >>> rounds = np.repeat(np.arange(40), 5)
+    >>> rtt_ns = 2e6 + 2 * 80 * tcp.wire_bytes(sizes) + rng.uniform(0, 5e4, 200)
+    >>> fit = fit_round_trips(sizes, rtt_ns, rounds, reply_mode="echo", packets=tcp)
+    >>> fit.model, fit.factor, round(fit.bandwidth_bits_per_second.value / 1e6)
+    ('line', 2, 100)
+    >>> round(1e3 * fit.fixed_delay_seconds.value, 2)
+    2.0
+    """
+    sizes = column_of("size_bytes", size_bytes)
+    rtt = column_of("rtt_ns", rtt_ns)
+    rounds = column_of("round_index", round_index)
+    check_rows(sizes, rtt, rounds)
+    check_options(reply_mode, confidence, resamples)
+    packets = packets or Packets()
+
+    low = low_delays(
+        sizes, rtt, rounds, fewest=FEWEST_ROUND_TRIPS, resamples=resamples, seed=seed
+    )
+    unfitted = fit_without_line(low, reply_mode, confidence)
+    if low.size_bytes.size < FEWEST_SIZES:
+        return unfitted
+    crossing = Crossing.round_trip(low.size_bytes, packets, reply_mode)
+    return fit_low_delays(crossing, low, unfitted)
+
+
+def fit_low_delays(crossing: Crossing, low: LowDelays, unfitted: Fit) -> Fit:
+    """Fit low delays to the bytes that crossed the wire, and judge the line."""
+    wire_bytes, packets = crossing.wire_bytes, crossing.cut
+    line = fit_line(wire_bytes, low)
+    scale = Scale(
+        low.count,
+        unfitted.confidence,
+        unfitted.factor,
+        packets.payload_share,
+        line.freedom,
+    )
+    host_limited = bool(line.slopes[0] < HOST_NS_PER_BYTE)
+    against = None
+    if not host_limited:
+        against = line.missed or _too_early(unfitted, line, low)
+        against = against or long_messages_differ(wire_bytes, low)
+    line_ns = line.slopes[0] * wire_bytes + line.intercepts_ns[0]
+    model, reason = verdict(line, low, scale.per_payload_byte(line.slopes), against)
+    tested = replace(
+        unfitted,
+        model=model,
+        reason=reason,
+        unexplained_share=line.unexplained_share,
+        delta_bic=line.hinge.delta_bic if line.hinge else None,
+        bends=_bends(wire_bytes, low, line, scale),
+        packet_cost=packet_cost(crossing, low, unfitted.confidence),
+        residuals=residuals_of(low, line_ns),
+    )
+    if model == "line":
+        return _with_line(tested, line, scale, host_limited)
+    if model == "hinge" and line.hinge:
+        return replace(
+            tested, hinge=_hinge(wire_bytes, low, line.hinge, scale, packets)
+        )
+    return tested
+
+
+def fit_without_line(low: LowDelays, reply_mode: ReplyMode, confidence: float) -> Fit:
+    """Return what can be said before any line is drawn."""
+    sizes = low.size_bytes.size
+    return Fit(
+        model="none",
+        reason=(
+            f"a line needs {FEWEST_SIZES} sizes with {FEWEST_ROUND_TRIPS} round trips"
+            f" each, got {sizes}"
+        ),
+        caveats=_caveats(low),
+        reply_mode=reply_mode,
+        factor=2 if reply_mode == "echo" else 1,
+        sizes=sizes,
+        rounds=low.rounds,
+        n=low.count,
+        confidence=confidence,
+    )
+
+
+def _caveats(low: LowDelays) -> tuple[str, ...]:
+    found = []
+    if low.skipped_bytes:
+        sizes = ", ".join(map(str, low.skipped_bytes[:5]))
+        more = ", ..." if len(low.skipped_bytes) > 5 else ""
+        found.append(
+            f"sizes left out for fewer than {FEWEST_ROUND_TRIPS} round trips: "
+            f"{sizes}{more} bytes"
+        )
+    if low.rounds < _SAFE_ROUNDS:
+        found.append(
+            f"intervals are too narrow with fewer than {_SAFE_ROUNDS} rounds, "
+            f"got {low.rounds}"
+        )
+    if low.unused_sizes:
+        found.append(
+            f"{low.size_bytes.size} of {low.size_bytes.size + low.unused_sizes} sizes"
+            " were used, evenly spaced"
+        )
+    if 0 < low.size_bytes.size < 2 * FEWEST_BESIDE:
+        found.append(f"a bend cannot be seen in fewer than {2 * FEWEST_BESIDE} sizes")
+    return tuple(found)
+
+
+def _with_line(tested: Fit, line: Line, scale: Scale, host_limited: bool) -> Fit:
+    found = replace(
+        tested,
+        fixed_delay_seconds=scale.intercept_seconds(line.intercepts_ns),
+        slope_ns_per_byte=scale.per_payload_byte(line.slopes),
+        host_limited=host_limited,
+    )
+    if host_limited:
+        return replace(found, caveats=(*tested.caveats, hosts_hide(line.slopes[0])))
+    rated = replace(
+        found,
+        host_share=host_share(line.slopes[0]),
+        bandwidth_bits_per_second=scale.bandwidth(line.slopes),
+        goodput_bits_per_second=scale.bandwidth(line.slopes, scale.payload_share),
+    )
+    return with_range(rated)
+
+
+def _too_early(unfitted: Fit, line: Line, low: LowDelays) -> str | None:
+    """Tell whether the line would have messages of no bytes answered before sent."""
+    fixed = float(line.intercepts_ns[0])
+    high = fixed + 2 * float(line.intercepts_ns[1:].std())
+    # Of one way between two hosts the clocks' offset is in the delay.
+    if not unfitted.reply_mode or fixed >= 0 or high >= low.delay_ns.min():
+        return None
+    return (
+        f"by the line a message of no bytes is answered {-fixed / 1e3:.3g} us before"
+        " it is sent: a token bucket lets short messages by, or holds them up"
+    )
+
+
+def _bends(x: Floats, low: LowDelays, line: Line, scale: Scale) -> Bends | None:
+    if line.hinge is None or line.hinge.delta_bic < DELTA_BIC:
+        return None
+    knots, slopes, delta_bic = fit_hinges(x, low.delay_ns, CLOCK_NS)
+    unit = scale.factor / scale.payload_share
+    return Bends(
+        knots_bytes=tuple(np.interp(knots, x, low.size_bytes).tolist()),
+        slopes_ns_per_byte=tuple((slopes * unit).tolist()),
+        delta_bic=delta_bic,
+    )
+
+
+def _hinge(
+    x: Floats, low: LowDelays, hinge: HingeFit, scale: Scale, packets: Packets
+) -> Hinge:
+    delays = np.vstack([low.delay_ns, low.resampled_ns])
+    below, above = fit_sides(x, delays, hinge.split)
+    meet = (below[1] - above[1]) / (above[0] - below[0])
+    nearest = slice(hinge.split - 1, hinge.split + 1)
+    # Headers come in steps: back from the wire by way of sizes in between.
+    first, last = low.size_bytes[nearest].tolist()
+    sizes = np.linspace(first, last, _KNOT_SIZES)
+    wire = packets.wire_bytes(sizes)
+    crossing = np.interp(wire, wire[[0, -1]], x[nearest])
+    return Hinge(
+        knot_bytes=scale.between(np.interp(meet, crossing, sizes)),
+        below=_segment(*below, scale),
+        above=_segment(*above, scale),
+    )
+
+
+def _segment(slopes: Floats, intercepts_ns: Floats, scale: Scale) -> Segment:
+    return Segment(
+        slope_ns_per_byte=scale.per_payload_byte(slopes),
+        bandwidth_bits_per_second=scale.bandwidth(slopes),
+        intercept_seconds=scale.intercept_seconds(intercepts_ns),
+    )
+
+
+NO_REPLY = 0  # as reply_mode of a Fit
+
+
+def fit_one_way(
+    size_bytes: ArrayLike,
+    delay_ns: ArrayLike,
+    round_index: ArrayLike,
+    *,
+    packets: Packets | None = None,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 1,
+) -> Fit:
+    """Fit a line to delays of one direction.
+
+    Parameters
+    ----------
+    size_bytes, delay_ns, round_index : array_like, shape (n,)
+        One entry for each message. The delay may be 0.
+    packets, confidence, resamples, seed
+        As of `fit_round_trips`.
+
+    Returns
+    -------
+    Fit
+        With ``reply_mode`` 0 and ``factor`` 1; ``fixed_delay_seconds`` is that of
+        the one way.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(7)
+    >>> sizes = np.tile([64, 1000, 4000, 16000, 64000], 40)
+    >>> rounds = np.repeat(np.arange(40), 5)
+    >>> fit = fit_one_way(sizes, 1e6 + 80 * sizes + rng.uniform(0, 5e4, 200), rounds)
+    >>> fit.model, fit.factor, round(fit.bandwidth_bits_per_second.value / 1e6)
+    ('line', 1, 100)
+    """
+    sizes = column_of("size_bytes", size_bytes)
+    delay = column_of("delay_ns", delay_ns)
+    rounds = column_of("round_index", round_index)
+    check_rows(sizes, delay, rounds, name="delay_ns")
+    check_options("echo", confidence, resamples)
+    packets = packets or Packets()
+
+    low = low_delays(
+        sizes, delay, rounds, fewest=FEWEST_ROUND_TRIPS, resamples=resamples, seed=seed
+    )
+    unfitted = fit_without_line(low, NO_REPLY, confidence)
+    if low.size_bytes.size < FEWEST_SIZES:
+        need = f"{FEWEST_SIZES} sizes with {FEWEST_ROUND_TRIPS} messages each"
+        return replace(unfitted, reason=f"a line needs {need}, got {unfitted.sizes}")
+    return fit_low_delays(Crossing.one_way(low.size_bytes, packets), low, unfitted)

@@ -1,0 +1,532 @@
+"""Checks of what the fits are given, each with one plain sentence.
+
+What a fit of round trip times says, with its uncertainty.
+
+What trains of messages say of a link, with its uncertainty.
+
+Student's and chi-square's tails without scipy, whose import takes 20 MB.
+
+The agent fits lines all the time, and is to stay small.
+
+From draws of slopes and intercepts to estimates in the units of a Fit.
+
+What a line leaves of the delays: the largest, their order, their size.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from latprof_analysis.fit.bends import Bends
+from latprof_analysis.fit.rounds import Floats, LowDelays
+from latprof_analysis.text import NS_PER_SECOND
+
+
+def column_of(name: str, values: ArrayLike) -> Floats:
+    column = np.asarray(values, dtype=np.float64)
+    if column.ndim != 1:
+        raise ValueError(f"{name} must have shape (n,), got {column.shape}")
+    if not np.isfinite(column).all():
+        wrong = column[~np.isfinite(column)][0]
+        raise ValueError(f"{name} must be finite, got {wrong}")
+    return column
+
+
+def check_rows(
+    sizes: Floats, delays: Floats, rounds: Floats, *, name: str = "rtt_ns"
+) -> None:
+    """Check rows whose delays are called `name`; a round trip is never 0."""
+    if not sizes.size == delays.size == rounds.size:
+        raise ValueError(
+            f"size_bytes, {name} and round_index must have equal length, "
+            f"got {sizes.size}, {delays.size} and {rounds.size}"
+        )
+    if (sizes <= 0).any():
+        raise ValueError(f"size_bytes must be more than 0, got {sizes.min():.0f}")
+    if name == "rtt_ns" and (delays <= 0).any():
+        raise ValueError(f"rtt_ns must be more than 0, got {delays.min():.0f}")
+    for each, column in ((name, delays), ("round_index", rounds)):
+        if (column < 0).any():
+            raise ValueError(f"{each} must be 0 or more, got {column.min():.0f}")
+
+
+def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> None:
+    if reply_mode != "echo" and (isinstance(reply_mode, str) or reply_mode < 1):
+        raise ValueError(
+            f"reply_mode must be 'echo' or a number of bytes, got {reply_mode!r}"
+        )
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
+    if resamples < 100:
+        raise ValueError(f"resamples must be 100 or more, got {resamples}")
+
+
+Model = Literal["line", "hinge", "none"]
+# A full echo, or replies of so many bytes.
+ReplyMode = Literal["echo"] | int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its confidence interval and the round trips behind it."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
+class RateRange:
+    """Between which rates the link's own lies, in bit/s, and why no closer.
+
+    Attributes
+    ----------
+    low : float
+    high : float or None
+        Those of the bandwidth's interval, widened by what else may be in the slope;
+        None where all of it may be the hosts'.
+    reason : str
+        Empty where that is all of it.
+    """
+
+    low: float
+    high: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The line on one side of a hinge's knot.
+
+    Its bandwidth is ``factor / slope`` and no more: which of the two sides shows the
+    link, if one does, and whether the factor holds there, the delays do not tell.
+    """
+
+    slope_ns_per_byte: Estimate
+    bandwidth_bits_per_second: Estimate | None
+    intercept_seconds: Estimate
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """Two lines that meet at messages of `knot_bytes`.
+
+    Intervals take as known which sizes lie on which side; the knot's is bounded by
+    the two sizes around it.
+    """
+
+    knot_bytes: Estimate
+    below: Segment
+    above: Segment
+
+
+@dataclass(frozen=True)
+class PacketCost:
+    """What a packet takes beyond the bytes of it and its headers.
+
+    Attributes
+    ----------
+    reason : str
+        What was found, or why nothing is told.
+    per_packet_ns : Estimate or None
+        For one packet and one crossing.
+    bandwidth_bits_per_second : Estimate or None
+        At which the bytes alone cross; equal to the line's where packets take
+        nothing.
+    """
+
+    reason: str
+    per_packet_ns: Estimate | None = None
+    bandwidth_bits_per_second: Estimate | None = None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What the round trip times say of the link.
+
+    Attributes
+    ----------
+    model : {'line', 'hinge', 'none'}
+        What describes the delays. Only a line gives a bandwidth.
+    reason : str
+        Why this model.
+    caveats : tuple of str
+        What a reader of the figures should know.
+    reply_mode : 'echo' or int
+        As given: a full echo, or replies of so many bytes.
+    factor : int
+        How often a byte of the message crosses the link in the round trip, and
+        so by how much the slope exceeds that of one crossing: 2 for a full echo
+        that is sent after the whole request, 1 for a reply of fixed size. The
+        bandwidth is ``factor / slope``. It does not hold where the directions
+        overlap (an echo of bytes as they come, token buckets that refill while
+        the other direction sends): there a full echo too has the slope of one
+        crossing.
+    bandwidth_bits_per_second : Estimate or None
+        Wire rate, headers counted; that of hosts and link together. For a full echo
+        over unequal directions the harmonic mean of both.
+    link_rate_range : RateRange or None
+        Where `bandwidth_bits_per_second` holds more than the link, or misses some of
+        it, the link's own rate is between these.
+    goodput_bits_per_second : Estimate or None
+        What it carries of long messages' payload.
+    fixed_delay_seconds : Estimate or None
+        Bandwidth-independent delay of the whole round trip: both directions and
+        both hosts, at the 10th percentile. Not halved, since nothing here tells
+        how it divides. Takes a short reply's own bytes to cross at the same
+        rate as the request's.
+    slope_ns_per_byte : Estimate or None
+        Slope of the round trip time per byte of payload, headers included and
+        no factor applied.
+    unexplained_share : float or None
+        Share of the variance of the delays per size that the line leaves.
+    delta_bic : float or None
+        How much better a hinge describes them; None if there were too few sizes
+        to tell.
+    hinge : Hinge or None
+        The two lines, where ``model`` is 'hinge'.
+    bends : Bends or None
+        One to three bends, where a hinge is better than a line by BIC, be they too
+        small to refuse a line or not.
+    host_share : float or None
+        Share of the slope that may be the hosts' own work on each byte: the link's
+        own rate may be higher by as much. Of datagrams it is measured. Of transit,
+        which has none of that work, it is what the stamps may be off.
+    packet_cost : PacketCost or None
+        What packets take beyond their bytes, by a fit of its own; where that is
+        much, the line's bandwidth is lower than the link's.
+    residuals : Residuals or None
+        What the line leaves of each size's delays; given for a refused line too.
+    host_limited : bool or None
+        The slope is so small that the hosts' own work is over a tenth of it: there
+        is then no bandwidth.
+    sizes, rounds, n : int
+        What the fit rests on: message sizes, rounds, round trips.
+    """
+
+    model: Model
+    reason: str
+    caveats: tuple[str, ...]
+    reply_mode: ReplyMode
+    factor: int
+    sizes: int
+    rounds: int
+    n: int
+    confidence: float
+    bandwidth_bits_per_second: Estimate | None = None
+    link_rate_range: RateRange | None = None
+    goodput_bits_per_second: Estimate | None = None
+    fixed_delay_seconds: Estimate | None = None
+    slope_ns_per_byte: Estimate | None = None
+    unexplained_share: float | None = None
+    delta_bic: float | None = None
+    hinge: Hinge | None = None
+    bends: Bends | None = None
+    packet_cost: PacketCost | None = None
+    residuals: Residuals | None = None
+    host_share: float | None = None
+    host_limited: bool | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields for JSON."""
+        return asdict(self) | {
+            "caveats": list(self.caveats),
+            "bends": _listed(asdict(self.bends)) if self.bends else None,
+            "residuals": _listed(asdict(self.residuals)) if self.residuals else None,
+        }
+
+
+def _listed(fields: dict[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
+
+
+@dataclass(frozen=True)
+class LogGP:
+    """Parameters of the LogGP model, each None where the data cannot tell it.
+
+    Attributes
+    ----------
+    model : {'line', 'hinge', 'none'}
+        What describes the gap against size; only a line gives g and G.
+    reason : str
+        Why this model.
+    missing : dict of str to str
+        Why a parameter is None.
+    gap_per_byte_ns : Estimate or None
+        G: time per byte of a long message, on the wire if headers were told.
+    gap_ns : Estimate or None
+        g: the least time between two messages.
+    overhead_ns : Estimate or None
+        o: time for which the sender's CPU is busy with one message.
+    latency_ns : Estimate or None
+        L: from the sender's hand to the receiver's, of the first byte.
+    bandwidth_bits_per_second : Estimate or None
+        1 / G.
+    n : int
+        Trains and single messages.
+    """
+
+    model: Model
+    reason: str
+    missing: dict[str, str]
+    n: int
+    confidence: float
+    gap_per_byte_ns: Estimate | None = None
+    gap_ns: Estimate | None = None
+    overhead_ns: Estimate | None = None
+    latency_ns: Estimate | None = None
+    bandwidth_bits_per_second: Estimate | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Dispersion:
+    """The rate at which back-to-back packets arrive.
+
+    Attributes
+    ----------
+    state : {'measured', 'none'}
+    reason : str
+        Why there is a number, or none.
+    bandwidth_bits_per_second : Estimate or None
+        Of the slowest link on the way, of the bytes that were given. ``n`` is the
+        number of trains.
+    trains, packets : int
+        What it rests on.
+    left_out : dict of str to int
+        Trains that say nothing of the link, by why.
+    """
+
+    state: Literal["measured", "none"]
+    reason: str
+    trains: int
+    packets: int
+    left_out: dict[str, int]
+    confidence: float
+    bandwidth_bits_per_second: Estimate | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields for JSON."""
+        return asdict(self)
+
+
+# With fewer degrees the expansion is off by more than 0.01% at 97.5%.
+_FEWEST_EXPANDED = 5.0
+
+
+def student_quantile(freedom: float, probability: float) -> float:
+    """Return Student's quantile, by Cornish and Fisher's expansion [1]_.
+
+    Within 0.01% of the exact one at 0.975, 0.08% at 0.995.
+
+    References
+    ----------
+    .. [1] Abramowitz and Stegun (1964). Handbook of Mathematical Functions, 26.7.5.
+
+    Examples
+    --------
+    >>> [round(student_quantile(n, 0.975), 3) for n in (1, 5, 30, math.inf)]
+    [12.706, 2.57, 2.042, 1.96]
+    """
+    if freedom < _FEWEST_EXPANDED:
+        from scipy.special import stdtrit  # slow to import, and few get here
+
+        return float(stdtrit(freedom, probability))
+    z = NormalDist().inv_cdf(probability)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / freedom**k for k, term in enumerate(terms, 1))
+
+
+def chi_square_tail(freedom: int, value: float) -> float:
+    """Return the probability of more than `value`, exactly [1]_.
+
+    References
+    ----------
+    .. [1] Abramowitz and Stegun (1964), 26.4.4 and 26.4.5.
+
+    Examples
+    --------
+    >>> [round(chi_square_tail(n, x), 4) for n, x in ((1, 3.8415), (6, 12.5916))]
+    [0.05, 0.05]
+    """
+    half = value / 2
+    if half <= 0:
+        return 1.0
+    odd = freedom % 2
+    tail = math.erfc(math.sqrt(half)) if odd else 0.0
+    log_half = math.log(half)
+    for k in range(freedom // 2):
+        power = k + odd / 2
+        tail += math.exp(power * log_half - half - math.lgamma(power + 1))
+    return min(1.0, tail)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What turns draws into estimates; the first of the draws is the estimate.
+
+    The interval is Student's, of the draws' standard deviation: their percentiles
+    are skewed as the sample's few lowest values happen to lie. `freedom` is of how
+    many degrees that standard deviation is known.
+    """
+
+    n: int
+    confidence: float
+    factor: int
+    payload_share: float
+    freedom: tuple[float, float] = (math.inf, math.inf)
+
+    def slope(self, slopes: Floats) -> Estimate:
+        """Return ns per byte, as drawn."""
+        return self.estimate(slopes, freedom=self.freedom[0])
+
+    def per_payload_byte(self, slopes: Floats) -> Estimate:
+        """Return ns per byte of payload, no factor applied."""
+        unit = self.factor / self.payload_share
+        return self.estimate(slopes, unit, self.freedom[0])
+
+    def intercept_seconds(self, intercepts_ns: Floats) -> Estimate:
+        """Return seconds of intercepts in ns."""
+        return self.estimate(intercepts_ns, 1 / NS_PER_SECOND, self.freedom[1])
+
+    def bandwidth(self, slopes: Floats, share: float = 1.0) -> Estimate | None:
+        """Return the rate behind slopes; None if it may be anything."""
+        slope = self.slope(slopes)
+        if slope.low <= 0:
+            return None
+        rate = share * 8 * NS_PER_SECOND
+        return Estimate(rate / slope.value, rate / slope.high, rate / slope.low, self.n)
+
+    def estimate(
+        self, draws: Floats, unit: float = 1.0, freedom: float = math.inf
+    ) -> Estimate:
+        """Return the first draw with Student's interval, in another unit.
+
+        Examples
+        --------
+        >>> draws = np.append(5.0, np.random.default_rng(1).normal(5, 1, 100_000))
+        >>> found = Scale(9, 0.95, 1, 1.0).estimate(draws)
+        >>> found.value, round(found.low, 1), round(found.high, 1)
+        (5.0, 3.0, 7.0)
+        """
+        value = float(draws[0])
+        times = student_quantile(freedom, (1 + self.confidence) / 2)
+        half = times * float(draws[1:].std())
+        low, high = value - half, value + half
+        return Estimate(value * unit, low * unit, high * unit, self.n)
+
+    def between(self, draws: Floats) -> Estimate:
+        """Return the first draw with the others' percentiles, for what has bounds."""
+        tail = (1 - self.confidence) / 2
+        low, high = np.quantile(draws[1:], [tail, 1 - tail])
+        value = float(draws[0])
+        return Estimate(value, min(float(low), value), max(float(high), value), self.n)
+
+
+_FEWEST_SIGNS = 10  # in both kinds: below, the normal law of runs is rough
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Residuals of each size, ascending, against the Theil-Sen line.
+
+    Attributes
+    ----------
+    size_bytes : tuple of int
+    p10_ns : tuple of float
+        Low delay less the line: what the line was drawn through.
+    median_ns : tuple of float
+        Median delay less the line: what a typical message took above it.
+    largest_share : float
+        Largest absolute value of ``p10_ns`` as a share of the line there.
+    largest_at_bytes : int
+        Its size.
+    runs : int
+        Runs of sizes on one side of the line: few where the delays bend.
+    runs_p : float or None
+        Probability of so few runs or fewer if the signs were in random order [1]_;
+        None with fewer than 10 sizes.
+    lack_of_fit_p : float or None
+        Probability of residuals so large or larger if they came from the spread
+        between rounds alone: chi-square of residual over standard error [2]_. Of
+        a real link it is often small, since hosts bend every line a little; what
+        counts is ``largest_share``. None where there is no spread.
+
+    References
+    ----------
+    .. [1] Wald and Wolfowitz (1940). On a test whether two samples are from the
+       same population. Annals of Mathematical Statistics 11, 147-162.
+    .. [2] Draper and Smith (1998). Applied Regression Analysis, 3rd ed.: lack of fit.
+    """
+
+    size_bytes: tuple[int, ...]
+    p10_ns: tuple[float, ...]
+    median_ns: tuple[float, ...]
+    largest_share: float
+    largest_at_bytes: int
+    runs: int
+    runs_p: float | None
+    lack_of_fit_p: float | None
+
+
+def residuals_of(low: LowDelays, line_ns: NDArray[np.float64]) -> Residuals:
+    """Return what a line, given as its delay at each size, leaves of the delays."""
+    left = low.delay_ns - line_ns
+    share = np.abs(left) / np.maximum(np.abs(line_ns), 1.0)
+    largest = int(np.argmax(share))
+    runs, runs_p = runs_test(left)
+    typical = left if low.median_ns is None else low.median_ns - line_ns
+    return Residuals(
+        size_bytes=tuple(int(size) for size in low.size_bytes),
+        p10_ns=tuple(left.tolist()),
+        median_ns=tuple(typical.tolist()),
+        largest_share=float(share[largest]),
+        largest_at_bytes=int(low.size_bytes[largest]),
+        runs=runs,
+        runs_p=runs_p,
+        lack_of_fit_p=_lack_of_fit(left, low.noise_ns),
+    )
+
+
+def runs_test(left: Floats) -> tuple[int, float | None]:
+    """Count runs of signs, and tell how probable so few are.
+
+    Examples
+    --------
+    >>> runs, p = runs_test(np.repeat([-1.0, 1.0, -1.0], 8))
+    >>> runs, round(p, 6)
+    (3, 5.7e-05)
+    """
+    above = left[left != 0] > 0
+    runs = int(np.count_nonzero(above[1:] != above[:-1])) + 1 if above.size else 0
+    n, plus = above.size, int(above.sum())
+    minus = n - plus
+    if n < _FEWEST_SIGNS or min(plus, minus) == 0:
+        return runs, None
+    mean = 1 + 2 * plus * minus / n
+    variance = (mean - 1) * (mean - 2) / (n - 1)
+    if variance <= 0:
+        return runs, None
+    z = (runs + 0.5 - mean) / math.sqrt(variance)
+    return runs, math.erfc(-z / math.sqrt(2)) / 2
+
+
+def _lack_of_fit(left: Floats, noise_ns: Floats) -> float | None:
+    if left.size < 3 or (noise_ns <= 0).any():
+        return None
+    return chi_square_tail(left.size - 2, float(np.sum((left / noise_ns) ** 2)))

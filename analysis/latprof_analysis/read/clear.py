@@ -1,0 +1,58 @@
+"""CLEAR's result text: the mean round trip of each size, a line each.
+
+    Size = 1024 bytes, Count = 10, average latency = 0.083 ms
+
+What stands between the two figures may be anything, up to 1000 bytes. Lines without
+both are comments, but for those that begin like one and do not end like one.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from latprof_analysis.read.lines import numbered
+from latprof_analysis.read.result import ReadError, Samples, Skipped, samples_frame
+from latprof_analysis.read.table import opened
+
+LATENCY = "mean round trip time of a full echo, by the wall clock"
+_LINE = re.compile(
+    rb"Size = (\d{1,18}) bytes, .{0,1000}?"
+    rb"average latency = (\d{1,12}(?:\.\d{0,30})?) ms"
+)
+_COUNT = re.compile(rb"[Cc]ount = (\d{1,18})\b")
+_BEGINS = re.compile(rb"Size = ")
+
+
+def read_clear(path: Path) -> Samples:
+    """Read CLEAR's result text.
+
+    ``count`` is that of a field ``Count = N`` where there is one, else missing.
+    """
+    skipped = Skipped(path)
+    sizes: list[int] = []
+    latencies: list[float] = []
+    counts: list[int | None] = []
+    with opened(path) as file:
+        for line, text in numbered(file):
+            if match := _LINE.search(text):
+                sizes.append(int(match[1]))
+                latencies.append(1e6 * float(match[2]))
+                count = _COUNT.search(text)
+                counts.append(int(count[1]) if count else None)
+            elif _BEGINS.search(text):
+                skipped.add(line, "no `Size = N bytes, ... average latency = X ms`")
+    skipped.check(len(sizes))
+    if not sizes:
+        raise ReadError(path, "it has no line `Size = N bytes, ... latency = X ms`")
+    frame = samples_frame(
+        len(sizes),
+        str(path),
+        kind="round trip",
+        size_bytes=sizes,
+        latency_ns=latencies,
+        statistic="mean",
+        count=counts,
+    )
+    meta = {"latency": LATENCY, "reply_mode": "echo"}
+    return Samples(frame, skipped.in_order(), skipped.count, "clear", meta)

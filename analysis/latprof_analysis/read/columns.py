@@ -1,0 +1,88 @@
+"""Any CSV with a column of latencies, and perhaps one of sizes, named by the caller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from latprof_analysis.read.result import ReadError, Samples, samples_frame
+from latprof_analysis.read.schema import Column, Schema, Wrong
+from latprof_analysis.read.table import first_line, read_table
+
+NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+_DELIMITERS = ",;\t"
+# What half of the latencies cannot be: light goes 30 cm in a nanosecond.
+_LEAST_NS, _MOST_NS = 1.0, 3600e9
+# What 64-bit nanoseconds hold, and no latency is.
+_YEARS_NS = 3.2e18
+
+
+def read_columns(
+    path: Path, *, latency_column: str, unit: str, size_column: str | None = None
+) -> Samples:
+    """Read two columns of a CSV; fields may be cut by ``,``, ``;`` or tab.
+
+    Parameters
+    ----------
+    latency_column : str
+        As in the header. An empty cell is a message that was lost.
+    unit : {'ns', 'us', 'ms', 's'}
+        Of the latencies. If their median then is below 1 ns or above an hour, the
+        unit is taken to be wrong: ReadError.
+    size_column : str, optional
+        Sizes in bytes. An empty cell is a size that is not known.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.csv"
+    >>> _ = path.write_text("bytes;took\\n64;2.5\\n64;\\n")
+    >>> samples = read_columns(path, latency_column="took", unit="us")
+    >>> samples.frame["latency_ns"].tolist(), samples.frame["lost"].tolist()
+    ([2500.0, nan], [False, True])
+    """
+    if unit not in NS_PER_UNIT:
+        raise ValueError(f"unit must be ns, us, ms or s, got {unit!r}")
+    if size_column == latency_column:
+        raise ValueError("size_column and latency_column must differ")
+    header = first_line(path)
+    delimiter = max(_DELIMITERS, key=header.count)
+    wanted = [Column(latency_column, "number", blank=True)]
+    if size_column is not None:
+        wanted.append(Column(size_column, "count", blank=True))
+
+    def too_long(frame: pd.DataFrame) -> list[Wrong]:
+        above = (
+            NS_PER_UNIT[unit] * frame[latency_column].to_numpy(np.float64) > _YEARS_NS
+        )
+        return [(above, lambda _: f"{latency_column} is more than a hundred years")]
+
+    schema = Schema(tuple(wanted), delimiter=delimiter, check=too_long)
+    read = read_table(path, schema)
+    latency_ns = NS_PER_UNIT[unit] * read.frame[latency_column].to_numpy(np.float64)
+    _check_unit(path, latency_ns, unit)
+    frame = samples_frame(
+        len(latency_ns),
+        str(path),
+        kind=latency_column,
+        size_bytes=read.frame[size_column].array if size_column else pd.NA,
+        latency_ns=latency_ns,
+        lost=np.isnan(latency_ns),
+    )
+    meta = {"latency": f"column {latency_column}, in {unit}"}
+    skipped = read.skipped
+    return Samples(frame, skipped.in_order(), skipped.count, "columns", meta)
+
+
+def _check_unit(path: Path, latency_ns: np.ndarray, unit: str) -> None:
+    there = latency_ns[~np.isnan(latency_ns)]
+    if not there.size:
+        raise ReadError(path, "it has no latency")
+    median = float(np.median(there))
+    if 0 < median < _LEAST_NS or median > _MOST_NS:
+        raise ReadError(
+            path,
+            f"its median latency would be {median / 1e9:.3g} s; is the unit {unit}?",
+        )

@@ -1,0 +1,128 @@
+"""iperf3's JSON (``-J``): TCP's own round trip times, and loss of UDP.
+
+iperf3 times no messages. What it has of latency is the kernel's smoothed RTT of
+each stream at the end of each interval (``intervals[].streams[].rtt``, us, TCP
+senders on Linux), with ``rttvar``, ``retransmits`` and ``snd_cwnd``. Of UDP it has
+``packets``, ``lost_packets`` and ``jitter_ms`` (smoothed as in RFC 3550,
+section 6.4.1).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latprof_analysis.read.json_document import number, part, read_json
+from latprof_analysis.read.result import (
+    ReadError,
+    Samples,
+    Skipped,
+    samples_frame,
+    shown,
+)
+
+LATENCY = (
+    "TCP's smoothed round trip time (srtt, RFC 6298) at the end of an interval: no"
+    " message's own"
+)
+# The table's column, iperf3's key, and by how much it is multiplied.
+_FIGURES = (
+    ("start_seconds", "start", 1.0),
+    ("end_seconds", "end", 1.0),
+    ("bytes", "bytes", 1.0),
+    ("bits_per_second", "bits_per_second", 1.0),
+    ("srtt_ns", "rtt", 1e3),
+    ("rttvar_ns", "rttvar", 1e3),
+    ("retransmits", "retransmits", 1.0),
+    ("snd_cwnd_bytes", "snd_cwnd", 1.0),
+    ("packets", "packets", 1.0),
+    ("lost_packets", "lost_packets", 1.0),
+    ("jitter_ns", "jitter_ms", 1e6),
+)
+_NEEDED = ("start", "end", "bytes")
+_END_FIGURES = ("bytes", "bits_per_second", "packets", "lost_packets", "jitter_ms")
+
+
+def read_iperf3(path: Path) -> Samples:
+    """Read iperf3's JSON.
+
+    ``frame`` has a row for each stream and interval that tells an RTT, of kind
+    "stream N": none for UDP. ``table`` has all of them with goodput, packets and
+    loss; figures that iperf3 does not tell are NaN. ``meta["end"]`` has the
+    totals. Intervals that iperf3 itself omitted (``-O``) are in neither.
+    """
+    document = read_json(path)
+    if error := document.get("error"):
+        raise ReadError(path, f"iperf3 failed: {shown(error)}")
+    start = part(path, document, "start", dict)
+    end = part(path, document, "end", dict)
+    test = part(path, start, "test_start", dict)
+    table, skipped = _table(path, part(path, document, "intervals", list))
+    skipped.check(len(table))
+    if table.empty:
+        raise ReadError(path, "it has no intervals")
+    timed = table[table["srtt_ns"] > 0]
+    block = number(test.get("blksize"))
+    frame = samples_frame(
+        len(timed),
+        str(path),
+        kind=("stream " + timed["stream"].astype(str)).to_numpy(),
+        size_bytes=pd.NA if block is None else int(block),
+        latency_ns=timed["srtt_ns"].to_numpy(np.float64),
+        statistic="smoothed",
+        count=pd.NA,
+    )
+    names = [name for name in ("sum_sent", "sum_received", "sum") if name in end]
+    meta = {
+        "latency": LATENCY,
+        "protocol": str(test.get("protocol", "")),
+        "version": str(start.get("version", "")),
+        "end": {name: _totals(end[name]) for name in names},
+    }
+    return Samples(frame, skipped.in_order(), skipped.count, "iperf3", meta, table)
+
+
+def _totals(document: Any) -> dict[str, float | None]:
+    if not isinstance(document, dict):
+        return {}
+    return {name: number(document.get(name)) for name in _END_FIGURES}
+
+
+def _table(path: Path, intervals: list[Any]) -> tuple[pd.DataFrame, Skipped]:
+    """Return the streams of all intervals; a wrong one is told by its interval."""
+    skipped = Skipped(path)
+    rows = []
+    for place, interval in enumerate(intervals, 1):
+        streams = interval.get("streams") if isinstance(interval, dict) else None
+        if not isinstance(streams, list):
+            skipped.add(place, "the interval has no streams")
+            continue
+        for stream in streams:
+            why = _why_wrong(stream)
+            if why:
+                skipped.add(place, why)
+            elif not stream.get("omitted"):
+                rows.append(_row(place, stream))
+    names = ["interval", "stream", "sender", *(name for name, _, _ in _FIGURES)]
+    return pd.DataFrame(rows, columns=names), skipped
+
+
+def _why_wrong(stream: Any) -> str | None:
+    if not isinstance(stream, dict):
+        return "a stream must be an object"
+    told = [*_NEEDED, *(key for _, key, _ in _FIGURES if key in stream)]
+    for key in told:
+        if number(stream.get(key)) is None:
+            return f"{key} must be a number from 0, got {shown(stream.get(key))}"
+    return None
+
+
+def _row(place: int, stream: dict[str, Any]) -> list[Any]:
+    figures = [
+        np.nan if key not in stream else factor * float(stream[key])
+        for _, key, factor in _FIGURES
+    ]
+    return [place, stream.get("socket", 0), bool(stream.get("sender")), *figures]

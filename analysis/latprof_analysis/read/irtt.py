@@ -1,0 +1,103 @@
+"""irtt's JSON: round trips of UDP packets of one length, sent at an interval.
+
+Format 1 of irtt's client (``-o``), described in its page irtt-client. Read are
+``config.params.length`` (bytes of a packet), and of each of ``round_trips``:
+``seqno``; ``lost`` (false, or true, true_up, true_down: where); ``delay.rtt``,
+``delay.send`` and ``delay.receive`` (ns; the one-way ones need synchronised
+clocks and may be negative without); ``timestamps.client.send.monotonic`` (ns).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from latprof_analysis.read.json_document import MOST, number, part, read_json
+from latprof_analysis.read.result import (
+    ReadError,
+    Samples,
+    Skipped,
+    samples_frame,
+    shown,
+)
+
+LATENCY = "round trip time, the server's own time taken off where it told it"
+_FORMAT = 1
+_LOST = {False: "", True: "unknown", "true_up": "up", "true_down": "down"}
+
+
+def read_irtt(path: Path) -> Samples:
+    """Read a result of irtt's client.
+
+    ``table`` has sequence, sent_ns, rtt_ns, send_delay_ns, receive_delay_ns and
+    lost_where ("", up, down, unknown). A wrong entry is reported by its place in
+    ``round_trips``, counted from 1.
+    """
+    document = read_json(path)
+    version = part(path, document, "version", dict)
+    if version.get("json_format") != _FORMAT:
+        got = shown(version.get("json_format"))
+        raise ReadError(path, f"irtt's JSON format must be {_FORMAT}, got {got}")
+    params = part(path, part(path, document, "config", dict), "params", dict)
+    trips = part(path, document, "round_trips", list)
+    skipped = Skipped(path)
+    rows = []
+    for place, trip in enumerate(trips, 1):
+        try:
+            rows.append(_row(trip))
+        except _WrongTripError as error:
+            skipped.add(place, str(error))
+    skipped.check(len(rows))
+    if not rows:
+        raise ReadError(path, "it has no round trips")
+    table = pd.DataFrame(rows)
+    length = number(params.get("length"))
+    frame = samples_frame(
+        len(table),
+        str(path),
+        kind="round trip",
+        size_bytes=pd.NA if length is None else int(length),
+        latency_ns=table["rtt_ns"],
+        lost=table["lost_where"] != "",
+    )
+    meta = {"latency": LATENCY, "version": str(version.get("irtt", ""))}
+    return Samples(frame, skipped.in_order(), skipped.count, "irtt", meta, table)
+
+
+class _WrongTripError(ValueError):
+    """An entry of round_trips is not what it should be."""
+
+
+def _row(trip: Any) -> dict[str, Any]:
+    if not isinstance(trip, dict) or not isinstance(trip.get("delay"), dict):
+        raise _WrongTripError("a round trip must be an object with a delay")
+    lost = trip.get("lost")
+    if not isinstance(lost, bool | str) or lost not in _LOST:
+        raise _WrongTripError(f"lost must be false or true..., got {shown(lost)}")
+    delay = trip["delay"]
+    rtt = number(delay.get("rtt"))
+    if lost is False and rtt is None:
+        got = shown(delay.get("rtt"))
+        raise _WrongTripError(f"delay.rtt must be a number from 0, got {got}")
+    return {
+        "sequence": _signed(trip.get("seqno")),
+        "sent_ns": _signed(_inner(trip, "timestamps", "client", "send", "monotonic")),
+        "rtt_ns": rtt if lost is False else float("nan"),
+        "send_delay_ns": _signed(delay.get("send")),
+        "receive_delay_ns": _signed(delay.get("receive")),
+        "lost_where": _LOST[lost],
+    }
+
+
+def _signed(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return float("nan")
+    return float(value) if abs(value) < MOST else float("nan")
+
+
+def _inner(value: Any, *names: str) -> Any:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

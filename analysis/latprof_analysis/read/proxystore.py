@@ -1,0 +1,84 @@
+"""ProxyStore's remote-ops CSV: times of GET, SET, EXISTS and EVICT on a backend.
+
+Written by psbench.benchmarks.remote_ops of proxystore/proxystore-benchmarks; a
+row sums up the repetitions of one operation. Two things its column names do not
+tell: of three repetitions or more it drops the first and the last (not the
+fastest and the slowest), so the times are of ``repeat - 2``; and
+``avg_bandwidth_mbps`` counts megabytes a second.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from latprof_analysis.read.result import ReadError, Samples, samples_frame
+from latprof_analysis.read.schema import Column, Schema, Wrong
+from latprof_analysis.read.table import read_table
+
+LATENCY = "mean time of an operation as its client saw it"
+_MS = 1e6
+# Sums and quotients of floats in decimal: this share off is rounding.
+_ROUNDING = 1e-6
+_FEWEST_TO_DROP = 3
+
+
+def _disordered(frame: pd.DataFrame) -> list[Wrong]:
+    low, mean, high = (frame[f"{name}_time_ms"] for name in ("min", "avg", "max"))
+    slack = _ROUNDING * high
+    bad = ((low > mean + slack) | (mean > high + slack)).to_numpy(bool)
+    return [(bad, lambda _: "its times are not min <= avg <= max")] if bad.any() else []
+
+
+SCHEMA = Schema(
+    (
+        Column("backend", "text", about="REDIS, ENDPOINT, ..."),
+        Column("op", "text", about="GET, SET, EXISTS, EVICT"),
+        Column(
+            "payload_size_bytes",
+            "count",
+            blank=True,
+            about="blank for operations without a payload",
+        ),
+        Column("repeat", "count", about="repetitions that were asked for"),
+        Column("total_time_ms", "number", about="sum of the times that were kept"),
+        Column("avg_time_ms", "number", about="mean of the times that were kept"),
+        Column("min_time_ms", "number", about="least of them"),
+        Column("max_time_ms", "number", about="greatest of them"),
+        Column(
+            "avg_bandwidth_mbps",
+            "number",
+            needed=False,
+            blank=True,
+            about="payload over mean time, in 1e6 bytes a second",
+        ),
+    ),
+    check=_disordered,
+)
+
+
+def read_proxystore(path: Path) -> Samples:
+    """Read a remote-ops CSV: ``kind`` is the operation, ``latency_ns`` its mean.
+
+    ``table`` has the file's columns.
+    """
+    read = read_table(path, SCHEMA)
+    table = read.frame
+    if table.empty:
+        raise ReadError(path, "it has no rows")
+    repeat = table["repeat"]
+    kept = repeat.where(repeat < _FEWEST_TO_DROP, repeat - 2)
+    frame = samples_frame(
+        len(table),
+        str(path),
+        kind=table["op"].array,
+        size_bytes=table["payload_size_bytes"].array,
+        latency_ns=_MS * table["avg_time_ms"].to_numpy(np.float64),
+        statistic="mean",
+        count=kept.array,
+    )
+    meta = {"latency": LATENCY, "ignored_columns": read.ignored_columns}
+    skipped = read.skipped
+    return Samples(frame, skipped.in_order(), skipped.count, "proxystore", meta, table)

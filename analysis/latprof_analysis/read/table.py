@@ -1,0 +1,231 @@
+"""A delimited file with a documented schema -> typed columns.
+
+Rows are read in blocks, so that wrong ones cost only their block. A block is
+parsed by pyarrow where it is installed, else by pandas: the same answer.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import stat
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from latprof_analysis.read import cells
+from latprof_analysis.read.lines import (
+    LONGEST_LINE_BYTES,
+    Block,
+    Layout,
+    blocks,
+    counted,
+    split_fields,
+)
+from latprof_analysis.read.result import ReadError, Skipped, concatenated, shown
+from latprof_analysis.read.schema import Column, Schema, Wrong
+
+_LONGEST_HEADER_BYTES = 64 << 10
+_PACKED = (
+    (b"\x1f\x8b", "is compressed by gzip; unpack it"),
+    (b"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it"),
+    (b"PK\x03\x04", "is a zip archive; unpack it"),
+    (b"\xff\xfe", "is UTF-16; save it as UTF-8"),
+    (b"\xfe\xff", "is UTF-16; save it as UTF-8"),
+)
+# Of a column's name in an error.
+_SHOWN_NAME = 40
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass
+class Table:
+    """Rows that were read, and those that were not."""
+
+    frame: pd.DataFrame
+    skipped: Skipped
+    ignored_columns: list[str]
+
+    @classmethod
+    def empty(
+        cls, path: Path, schema: Schema, columns: Collection[str] | None
+    ) -> Table:
+        """Return a table without rows."""
+        return completed(pd.DataFrame(), Skipped(path), schema, [], columns)
+
+
+def read_table(
+    path: Path,
+    schema: Schema,
+    *,
+    columns: Collection[str] | None = None,
+    header_line: int = 1,
+) -> Table:
+    """Read the columns of a schema; the header stands in `header_line`.
+
+    Columns that the schema does not know are ignored, and named in the result;
+    those that the file lacks and does not need are empty. `columns` limits what is
+    kept. Raises ReadError where the file is none of this format.
+    """
+    skipped = Skipped(path)
+    frames = []
+    with opened(path) as file:
+        names = read_header(path, file, schema, header_line)
+        wanted = wanted_columns(path, names, schema, columns)
+        layout = Layout(len(names), schema.delimiter, schema.ends_whole, schema.ruler)
+        arrow = cells.arrow(".csv") is not None and layout.fields > 1
+        first = header_line + 1
+        for block in blocks(file, layout, first, skipped, parser_counts=arrow):
+            frames.append(parsed_rows(block, layout, names, wanted, schema, skipped))
+    frame = concatenated(frames) if frames else pd.DataFrame()
+    return completed(frame, skipped, schema, names, columns)
+
+
+def completed(
+    frame: pd.DataFrame,
+    skipped: Skipped,
+    schema: Schema,
+    names: list[str],
+    columns: Collection[str] | None,
+) -> Table:
+    """Return the table of rows that were read, with the columns that the file lacks.
+
+    Raises ReadError if most rows were wrong.
+    """
+    skipped.check(len(frame))
+    # in the schema's order; frame[...] would copy
+    ordered = {}
+    for column in schema.columns:
+        if column.name in frame:
+            ordered[column.name] = frame[column.name].array
+        elif columns is None or column.name in columns:
+            ordered[column.name] = cells.blanks(len(frame), column.kind)
+    known = {column.name for column in schema.columns}
+    ignored = [name for name in names if name not in known]
+    return Table(pd.DataFrame(ordered, copy=False), skipped, ignored)
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a file to read; the reason in one line where that fails.
+
+    What is no file on a disk is refused, since it may never end, or never begin: a
+    FIFO, a device, a socket, and files that the kernel makes up, of 0 bytes. So is
+    what must be unpacked first.
+    """
+    try:
+        file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
+    except OSError as error:
+        raise ReadError(path, (error.strerror or str(error)).lower()) from error
+    if why := _why_unreadable(file):
+        file.close()
+        raise ReadError(path, f"it {why}")
+    return file
+
+
+def _why_unreadable(file: BufferedReader) -> str | None:
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        return "is no regular file"
+    if not status.st_size:
+        return "is empty"
+    start = file.peek(4)
+    return next((why for magic, why in _PACKED if start.startswith(magic)), None)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_header(path: Path, file: BinaryIO, schema: Schema, line: int = 1) -> list[str]:
+    """Return the names of a file's columns, from the line in which they stand."""
+    for _ in range(line - 1):
+        file.readline(LONGEST_LINE_BYTES)
+    raw = file.readline(_LONGEST_HEADER_BYTES + 1)
+    if not raw.strip():
+        raise ReadError(path, "it is empty" if line == 1 else "its header is missing")
+    if len(raw) > _LONGEST_HEADER_BYTES:
+        raise ReadError(path, f"its header has more than {_LONGEST_HEADER_BYTES} bytes")
+    text = raw.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace").strip()
+    try:
+        names = [name.strip() for name in split_fields(text, schema.delimiter)]
+    except csv.Error as error:
+        raise ReadError(path, f"its header has wrong quotes: {error}") from error
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
+    if twice:
+        raise ReadError(path, f"its header has column {shown(twice[0])} twice")
+    return names
+
+
+def wanted_columns(
+    path: Path, names: list[str], schema: Schema, columns: Collection[str] | None
+) -> list[Column]:
+    """Return what to read of a file with columns of these names."""
+    missing = [c.name for c in schema.columns if c.needed and c.name not in names]
+    if missing:
+        s = "" if len(missing) == 1 else "s"
+        has = ", ".join(name[:_SHOWN_NAME] for name in names[:8])
+        has += ", ..." if len(names) > 8 else ""
+        raise ReadError(path, f"column{s} {', '.join(missing)} missing; it has {has}")
+    return [
+        column
+        for column in schema.columns
+        if column.name in names and (columns is None or column.name in columns)
+    ]
+
+
+def parsed_rows(
+    block: Block,
+    layout: Layout,
+    names: list[str],
+    wanted: list[Column],
+    schema: Schema,
+    skipped: Skipped,
+) -> pd.DataFrame:
+    """Parse a block and leave out its wrong rows."""
+    kinds = {column.name: column.kind for column in wanted}
+    wrong: list[Wrong] = []
+    parsed = cells.parse_arrow(block.data, names, kinds, schema)
+    if parsed is None:
+        if not block.counted:
+            block = counted(block, layout, skipped)
+        parsed, wrong = cells.parse(block.data, names, kinds, schema)
+    frame = pd.DataFrame(parsed, copy=False)
+    return sorted_out(frame, wanted, schema, block.lines, skipped, wrong)
+
+
+def sorted_out(
+    frame: pd.DataFrame,
+    wanted: Sequence[Column],
+    schema: Schema,
+    lines: NDArray[np.int64],
+    skipped: Skipped,
+    wrong: Sequence[Wrong] = (),
+) -> pd.DataFrame:
+    """Return the good rows; the others go to `skipped` with the first reason."""
+    found = [*wrong]
+    for column in wanted:
+        found += cells.out_of_range(frame[column.name], column)
+    found += schema.check(frame) if schema.check else []
+    bad = np.zeros(len(frame), bool)
+    for mask, _ in found:
+        bad |= mask
+    if not bad.any():
+        return frame
+    told = np.flatnonzero(bad)[: skipped.room]
+    whys = [next(why(i) for mask, why in found if mask[i]) for i in told]
+    skipped.add_many([int(x) for x in lines[told]], whys, int(bad.sum()))
+    return frame[~bad].reset_index(drop=True)
+
+
+def first_line(path: Path) -> str:
+    """Return a file's first line; bytes that are no UTF-8 become U+FFFD."""
+    with opened(path) as file:
+        raw = file.readline(_LONGEST_HEADER_BYTES)
+    return raw.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace").strip()

@@ -1,0 +1,126 @@
+"""TMSN's stress log: what each machine had received and how long echoes took.
+
+The log of a test program; these lines of it count:
+
+    load_size,1024,pkg_interval,50          a run begins
+    start new test, 0                       a repetition begins
+    stress perf,LOAD,ADDRESS,TOTAL,MSG,MSG_ECHO,HB,HB_ECHO,MSG_TIME,HB_TIME,AVG,AVG
+
+``stress perf`` is printed once for the machine itself (address ``local``) and once
+for each other, as its heartbeats told. Times are sums of round trips in
+microseconds over the echoes that came back. The two averages at the end are
+not used: the first divides by messages received, and so by zero at most senders.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from latprof_analysis.read.lines import numbered
+from latprof_analysis.read.result import (
+    ReadError,
+    Samples,
+    Skipped,
+    concatenated,
+    samples_frame,
+    shown,
+)
+from latprof_analysis.read.table import opened
+
+LATENCY = "mean round trip time, from sending to its echo"
+COUNTS = (
+    "total",
+    "messages",
+    "message_echoes",
+    "heartbeats",
+    "heartbeat_echoes",
+    "message_time_us",
+    "heartbeat_time_us",
+)
+TABLE_COLUMNS = ("run_id", "test_id", "load_bytes", "address", *COUNTS)
+_FIELDS = 3 + len(COUNTS) + 2
+_WHOLE = re.compile(r"\d{1,18}")
+_AVERAGE = re.compile(r"inf|NaN|\d+(\.\d+)?")
+_US = 1e3
+
+Row = list[int | str]
+
+
+def read_tmsn(path: Path) -> Samples:
+    """Read a TMSN stress log.
+
+    ``kind`` is message or heartbeat; a line without echoes of a kind has no sample
+    of it. ``table`` has the lines: run_id, test_id, load_bytes, address and the
+    counts and times as they stand.
+    """
+    skipped = Skipped(path)
+    rows: list[Row] = []
+    run = test = 0
+    with opened(path) as file:
+        for line, raw in numbered(file):
+            if raw.startswith(b"load_size"):
+                run += 1
+            elif raw.startswith(b"start new test"):
+                test = _number_of(raw, test, line, skipped)
+            elif raw.startswith(b"stress perf"):
+                fields = raw.decode("utf-8", "replace").rstrip("\r\n").split(",")
+                if why := _why_wrong(fields):
+                    skipped.add(line, why)
+                else:
+                    rows.append(_row(run, test, fields))
+    skipped.check(len(rows))
+    if not rows:
+        raise ReadError(path, "it has no line `stress perf,...`")
+    table = pd.DataFrame(rows, columns=list(TABLE_COLUMNS))
+    table["address"] = table["address"].astype("category")
+    frame = concatenated(
+        [_samples(table, kind, str(path)) for kind in ("message", "heartbeat")]
+    )
+    meta = {"latency": LATENCY}
+    return Samples(frame, skipped.in_order(), skipped.count, "tmsn", meta, table)
+
+
+def _number_of(raw: bytes, before: int, line: int, skipped: Skipped) -> int:
+    digits = raw.partition(b",")[2].strip()
+    if digits.isdigit() and len(digits) <= 18:
+        return int(digits)
+    skipped.add(line, "the test has no number")
+    return before
+
+
+def _why_wrong(fields: list[str]) -> str | None:
+    if len(fields) != _FIELDS:
+        return f"{len(fields)} fields where {_FIELDS} belong"
+    for name, cell in zip(("load", *COUNTS), (fields[1], *fields[3:-2]), strict=True):
+        if not _WHOLE.fullmatch(cell):
+            return f"{name} must be a whole number, got {shown(cell)}"
+    for cell in fields[-2:]:
+        if not _AVERAGE.fullmatch(cell):
+            return f"an average must be a number, got {shown(cell)}"
+    return None
+
+
+def _row(run: int, test: int, fields: list[str]) -> Row:
+    counts = [int(cell) for cell in fields[3:-2]]
+    return [run, test, int(fields[1]), fields[2], *counts]
+
+
+def _samples(table: pd.DataFrame, kind: str, source: str) -> pd.DataFrame:
+    echoes = table[f"{kind}_echoes"].to_numpy(np.int64)
+    there = echoes > 0
+    time_us = table[f"{kind}_time_us"].to_numpy(np.float64)
+    # heartbeats carry statistics, not the load
+    load = table["load_bytes"].to_numpy() if kind == "message" else None
+    return samples_frame(
+        int(there.sum()),
+        source,
+        kind=kind,
+        size_bytes=pd.NA if load is None else load[there],
+        latency_ns=_US * time_us[there] / echoes[there],
+        statistic="mean",
+        count=echoes[there],
+    )

@@ -1,0 +1,446 @@
+"""The parts of exchanges that sum to the response, row by row.
+
+Exchanges drawn: where the response goes, its percentiles, and it over time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latprof_analysis.fit.rounds import Floats
+from latprof_analysis.read.result import concatenated
+from latprof_analysis.report.parts import (
+    Cell,
+    Chart,
+    Figure,
+    Fold,
+    Missing,
+    Part,
+    Section,
+    Spec,
+    Table,
+    Text,
+)
+from latprof_analysis.report.stages import means_by_group, percentile_bands, share_bars
+from latprof_analysis.report.tables import ends_of, exchange_notes
+from latprof_analysis.report.time import over_time
+from latprof_analysis.report.vega import (
+    Scale,
+    colour,
+    duration_axis,
+    duration_expr,
+    number_axis,
+    stage_scale,
+    tooltip,
+    top_legend,
+    written,
+)
+from latprof_analysis.report.words import bounds, duration_text, number, slug
+from latprof_analysis.stages import (
+    EXCHANGE_STAMPS,
+    part_label,
+    part_order,
+    parts_present,
+)
+from latprof_analysis.stats.distribution import percentiles_in_order
+from latprof_analysis.stats.quantiles import samples_needed
+from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.totals import WARMUP
+from latprof_analysis.text import NS_PER_SECOND, percent
+
+
+def summed_parts(exchanges: pd.DataFrame) -> dict[str, Floats]:
+    """Return the time of each exchange in parts of which none holds another, in ns.
+
+    What the server waited and worked stands apart where that is known, the waits for
+    a CPU apart from the others, and its pauses apart from the reply's way. Parts that
+    are one for want of a stamp have the names of both.
+
+    Parameters
+    ----------
+    exchanges : DataFrame, n rows
+        Columns of `readers.run_schema`, of exchanges whose response has its parts.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (n,)
+        By the words for people, in the order of the path; NaN where there is none.
+    """
+    code = np.zeros(len(exchanges), np.int64)
+    for bit, stamp in enumerate(EXCHANGE_STAMPS):
+        code |= exchanges[f"{stamp}_ns"].isna().to_numpy().astype(np.int64) << bit
+    found: dict[str, Floats] = {}
+    for part, times in _apart(exchanges):
+        for missing in np.unique(code):
+            rows = (code == missing) & ~np.isnan(times)
+            if rows.any():
+                names = {column: name for name, column in parts_present(int(missing))}
+                whole = found.setdefault(
+                    names[f"{part}_ns"], np.full(len(times), np.nan)
+                )
+                whole[rows] = times[rows]
+    return {part_label(name, ""): found[name] for name in sorted(found, key=part_order)}
+
+
+def _apart(exchanges: pd.DataFrame) -> Iterator[tuple[str, Floats]]:
+    """Give the parts with what is within them taken off."""
+    wakeup, pauses = (
+        _of(exchanges, name) for name in ("server_wakeup", "reply_pauses")
+    )
+    queue, work = (_of(exchanges, name) for name in ("server_queue", "server_work"))
+    split = ~np.isnan(queue) & ~np.isnan(work)
+    yield "request_way", _of(exchanges, "request_way")
+    yield "server_queue", np.where(split, queue - np.nan_to_num(wakeup), np.nan)
+    yield "server_wakeup", np.where(split, wakeup, np.nan)
+    yield "server_work", np.where(split, work, np.nan)
+    yield "server", np.where(split, np.nan, _of(exchanges, "server"))
+    yield "reply_way", _of(exchanges, "reply_way") - np.nan_to_num(pauses)
+    yield "reply_pauses", pauses
+
+
+def _of(exchanges: pd.DataFrame, part: str) -> Floats:
+    times: Floats = exchanges[f"{part}_ns"].to_numpy("float64", na_value=np.nan)
+    return times
+
+
+# Of more ways the largest are drawn.
+_MOST_WAYS = 4
+_MOST_ROWS = 12
+_PERCENTILES = (0.5, 0.9, 0.99, 0.999)
+_MOST_IN_ORDER = 20_000
+_TAIL = 0.99
+_OUTLIERS = 150
+_MOST_IN_NAME = 40
+_SHAPES = {
+    "p50": "circle",
+    "p90": "square",
+    "p99": "triangle-up",
+    "p99.9": "diamond",
+    "max": "triangle-right",
+}
+_SCALES: tuple[Scale, ...] = ("log", "linear")
+
+
+def exchange_sections(study: Study) -> list[Section]:
+    """Lay out exchanges; nothing where there are none."""
+    told = study.document.get("exchanges") or {}
+    if not told:
+        return []
+    parts: list[Part] = []
+    timed = {name: f for name, f in told.items() if "response" in f["parts"]}
+    if timed:
+        parts.append(percentiles_figure(timed))
+    rows = {name: _rows(study.exchanges, name) for name in list(told)[:_MOST_WAYS]}
+    slow = {name: _rows(study.slow_exchanges, name) for name in rows}
+    for i, name in enumerate(rows, 1):
+        of_way = _way_parts(i, name, told[name], rows[name], slow[name])
+        parts += of_way if i == 1 else [Fold(ends_of(name), of_way)]
+    left = [ends_of(name) for name in list(told)[_MOST_WAYS:]]
+    if left:
+        parts.append(
+            Text(f"Fewer exchanges, not drawn: {', '.join(left)}.", quiet=True)
+        )
+    return [Section("exchanges", "Exchanges: where the response goes", parts)]
+
+
+def first_responses(study: Study) -> tuple[str, Floats] | None:
+    """Return the responses in ns of the way with most of them, in order of time."""
+    for name in study.document.get("exchanges") or {}:
+        rows = _rows(study.exchanges, name).dropna(subset=["response_ns"])
+        if len(rows):
+            rows = rows.sort_values(["run", "reply_read_ns"], kind="stable")
+            values: Floats = rows["response_ns"].to_numpy("float64")
+            return f"{ends_of(name)}, response", values
+    return None
+
+
+def _rows(exchanges: pd.DataFrame, name: str) -> pd.DataFrame:
+    if exchanges.empty:
+        return exchanges
+    protocol, _, way = name.partition(" ")
+    mine = (exchanges["protocol"] == protocol) & (exchanges["way"] == way)
+    return exchanges[mine & (exchanges["kind"] != WARMUP)]
+
+
+def _way_parts(
+    place: int,
+    name: str,
+    figures: dict[str, Any],
+    rows: pd.DataFrame,
+    slow: pd.DataFrame,
+) -> list[Part]:
+    parts: list[Part] = [part_table(name, figures, rows)]
+    whole = _whole(rows)
+    if len(whole):
+        # names of ways may be alike but for what no file name can have
+        file = f"{place}-{slug(name)[:_MOST_IN_NAME]}"
+        both = [frame for frame in (whole, _whole(slow)) if len(frame)]
+        parts.append(bands_figure(name, whole, f"exchange-parts-{file}"))
+        together = concatenated(both)
+        timed = together[together["request_sent_ns"].notna()]
+        if timed.empty:
+            reason = "no exchange has the time at which it began"
+            return [*parts, Missing(f"{ends_of(name)} over time", reason)]
+        parts.append(response_figure(name, timed, f"exchange-time-{file}"))
+    return parts
+
+
+def _whole(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return those of which the response and all its parts are known."""
+    if rows.empty:
+        return rows
+    return rows[rows["response_ns"].notna() & rows["reply_way_ns"].notna()]
+
+
+def part_table(name: str, figures: dict[str, Any], rows: pd.DataFrame) -> Table:
+    """Tell each part's percentiles with their intervals, and its share."""
+    return Table(
+        f"{ends_of(name)}: {number(figures['exchanges'])} exchanges",
+        ["part", "p50", "p90", "p99", "p99.9", "slowest", "share", "n"],
+        [_row(part, values, rows) for part, values in figures["parts"].items()],
+        "Request's way, server and reply's way sum to the response; what is further "
+        "in is a part of what stands before. Below each percentile its 95% interval, "
+        "which allows for exchanges that depend on their neighbours."
+        + "".join(
+            f" {note[:1].upper()}{note[1:]}." for note in exchange_notes(figures)
+        ),
+    )
+
+
+def _row(part: str, values: dict[str, Any], rows: pd.DataFrame) -> list[str | Cell]:
+    return [
+        # what a page would swallow at the beginning of a cell
+        part_label(part, "\N{EM SPACE}"),
+        *_cells(part, values, rows),
+        duration_text(values["max_ns"]),
+        percent(values["share_of_response"]),
+        number(values["n"]),
+    ]
+
+
+def _cells(part: str, values: dict[str, Any], rows: pd.DataFrame) -> list[Cell]:
+    # of parts that are one in some rows only there is no series
+    times = _floats(rows[f"{part}_ns"]) if f"{part}_ns" in rows else np.empty(0)
+    series = times[~np.isnan(times)]
+    step = -(-series.size // _MOST_IN_ORDER) or 1
+    found = percentiles_in_order(series[::step], _PERCENTILES) if series.size else ()
+    under = {one.p: bounds(one) for one in found}
+    return [_cell(p, values, under) for p in _PERCENTILES]
+
+
+def _cell(p: float, values: dict[str, Any], under: Mapping[float, str]) -> Cell:
+    told = values[f"p{100 * p:g}_ns"]
+    if told is None:
+        return Cell("-", f"needs n {number(samples_needed(p))}")
+    return Cell(duration_text(told), under.get(p, ""))
+
+
+def bands_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:
+    """Draw the shares of parts of the fast and of the slow exchanges."""
+    response = _floats(rows["response_ns"])
+    parts = summed_parts(rows)
+    bands = percentile_bands(response)
+    means = means_by_group(parts, pd.Series(bands))
+    text = _tail_sentence(parts, response)
+    ends = ends_of(name)
+    return Figure(
+        name=file,
+        title=f"{ends}: {text}",
+        caption="Exchanges in the order of their response, cut at its percentiles: "
+        "mean time in each part as a share; at the right the mean response and n. "
+        "Means have no interval: a few slow exchanges move them.",
+        alt=f"Stacked bars, one for each band of percentiles of {ends}: {text}.",
+        data=means.rename(columns={"stage": "part"}),
+        charts=[Chart({"share": _of_parts(means)})],
+        wide=True,
+        main=True,
+    )
+
+
+def _of_parts(means: pd.DataFrame) -> Spec:
+    """Draw bars of stages; the table calls them parts."""
+    spec = share_bars(means, "percentiles of the response", "response")
+    return {**spec, "transform": [*written(stage="datum.part"), *spec["transform"]]}
+
+
+def _tail_sentence(parts: Mapping[str, Floats], response: Floats) -> str:
+    """Say what takes most time in the slowest 1%, and at the median."""
+    usual = _largest(parts, response <= np.quantile(response, 0.5))
+    if response.size < samples_needed(_TAIL):
+        return f"of the faster half's time {usual}"
+    slow = _largest(parts, response >= np.quantile(response, _TAIL))
+    return f"of the slowest 1%'s time {slow}, of the faster half's {usual}"
+
+
+def _largest(parts: Mapping[str, Floats], rows: np.ndarray) -> str:
+    sums = {name: float(np.nansum(times[rows])) for name, times in parts.items()}
+    most = max(sums, key=lambda name: sums[name])
+    whole = sum(sums.values())
+    return f"{100 * sums[most] / whole:.0f}% is {most}" if whole else "is none"
+
+
+def percentiles_figure(ways: Mapping[str, dict[str, Any]]) -> Figure:
+    """Draw the percentiles of the response, a line for each way."""
+    shown = dict(list(ways.items())[:_MOST_ROWS])
+    data = pd.DataFrame(
+        [
+            {
+                "way": ends_of(name),
+                "percentile": label,
+                "response_ns": figures["parts"]["response"][f"{label}_ns"],
+                "n": figures["parts"]["response"]["n"],
+            }
+            for name, figures in shown.items()
+            for label in _SHAPES
+        ]
+    ).dropna()
+    worst = data.loc[data["response_ns"].idxmax()]
+    text = f"the longest took {duration_text(float(worst['response_ns']))}"
+    left = len(ways) - len(shown)
+    drawn = list(dict.fromkeys(data["way"]))
+    return Figure(
+        name="exchange-responses",
+        title=f"Response by way: {text}, {worst['way']}",
+        caption="Percentiles of the response, from the first send of a request to the "
+        "last byte of its reply read, of all exchanges; one is left out where there "
+        "are too few for it. Intervals stand in the table."
+        + (f" {left} more ways are not drawn." if left else ""),
+        alt=f"Percentiles of the response, a line for each way; {text}.",
+        data=data,
+        charts=[Chart({"log": _dots(way, data["response_ns"])}, way) for way in drawn],
+        wide=True,
+    )
+
+
+def _dots(way: str, response: pd.Series) -> Spec:
+    """Draw the percentiles of one way, along the axis that all ways share."""
+    x = duration_axis("response", "log")
+    ends = [float(response.min()), float(response.max())]
+    x |= {"scale": x["scale"] | {"domain": ends, "padding": 8}}
+    return {
+        "height": 24,
+        "transform": [
+            {"filter": {"field": "way", "equal": way}},
+            *written(took=duration_expr("datum.response_ns")),
+        ],
+        "encoding": {"x": {"field": "response_ns", **x}},
+        "layer": [
+            {"mark": {"type": "line", "color": colour("edge"), "aria": False}},
+            {
+                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
+                "encoding": {
+                    "color": {"value": colour("mark")},
+                    "shape": {
+                        "field": "percentile",
+                        "type": "nominal",
+                        "scale": {
+                            "domain": list(_SHAPES),
+                            "range": [*_SHAPES.values()],
+                        },
+                        "legend": top_legend(list(_SHAPES)),
+                    },
+                    "tooltip": tooltip(
+                        {"percentile": "", "took": "response", "n": "n"}
+                    ),
+                },
+            },
+        ],
+    }
+
+
+def response_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:
+    """Draw the response over time; slow ones by the part that is the largest.
+
+    `rows` are exchanges that all have the time at which they began.
+    """
+    sent = rows["request_sent_ns"].astype("int64")
+    first = sent.groupby(rows["run"], observed=True).transform("min")
+    t_s = ((sent - first) / NS_PER_SECOND).to_numpy("float64")
+    response = _floats(rows["response_ns"])
+    parts = summed_parts(rows)
+    data = _drawn(t_s, response, _largest_parts(parts))
+    worst = data.loc[data["response_ns"].idxmax()]
+    text = (
+        f"the slowest came {worst['t_s']:.3g} s after the first, "
+        f"{duration_text(float(worst['response_ns']))}, most of it {worst['part']}"
+    )
+    ends = ends_of(name)
+    there = [part for part in parts if (data["part"] == part).any()]
+    return Figure(
+        name=file,
+        title=f"{ends} over time: {text}",
+        caption="Points are exchanges, of many the slowest; their colour is the part "
+        "that took most of them. A line joins medians of spans of time. Times count "
+        "from the first exchange of each run; more runs lie one over another.",
+        alt=f"Response of {ends} over time; {text}.",
+        data=data,
+        charts=[Chart({scale: _over_time(there, scale) for scale in _SCALES})],
+        wide=True,
+    )
+
+
+def _drawn(t_s: Floats, response: Floats, largest: list[str]) -> pd.DataFrame:
+    """Return each exchange, or of many the medians of spans of time and the slowest."""
+    spans = over_time(t_s, response).query("role == 'span'")
+    spans = spans.rename(columns={"latency_ns": "response_ns", "messages": "exchanges"})
+    at = np.argsort(response, kind="stable")[-_OUTLIERS if len(spans) else 0 :]
+    points = pd.DataFrame(
+        {
+            "role": "slow" if len(spans) else "exchange",
+            "t_s": t_s[at],
+            "response_ns": response[at],
+            "exchanges": 1,
+            "part": [largest[i] for i in at],
+        }
+    )
+    return concatenated([spans, points]) if len(spans) else points
+
+
+def _largest_parts(parts: Mapping[str, Floats]) -> list[str]:
+    """Name the largest part of each exchange."""
+    table = pd.DataFrame(parts).fillna(0.0)
+    return [table.columns[i] for i in table.to_numpy().argmax(axis=1)]
+
+
+def _over_time(parts: list[str], scale: Scale) -> Spec:
+    y = duration_axis("response", scale)
+    y["scale"] |= {"padding": 5}
+    return {
+        "height": 240,
+        "transform": written(took=duration_expr("datum.response_ns")),
+        "encoding": {
+            "x": {
+                "field": "t_s",
+                **number_axis("time since the first exchange, s", grid=False),
+            },
+            "y": {"field": "response_ns", **y},
+        },
+        "layer": [
+            {
+                "transform": [{"filter": "datum.role == 'span'"}],
+                "mark": {"type": "line", "color": colour("muted"), "strokeWidth": 1.5},
+            },
+            {
+                "transform": [{"filter": "datum.role != 'span'"}],
+                "mark": {"type": "point", "filled": True, "opacity": 0.9},
+                "encoding": {
+                    "color": {
+                        "field": "part",
+                        "type": "nominal",
+                        "scale": stage_scale(parts),
+                        "legend": top_legend(parts, "circle"),
+                    },
+                    "tooltip": tooltip({"took": "response", "part": "most of it"}),
+                },
+            },
+        ],
+    }
+
+
+def _floats(column: pd.Series) -> Floats:
+    values: Floats = column.to_numpy("float64", na_value=np.nan)
+    return values

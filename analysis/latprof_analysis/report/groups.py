@@ -1,0 +1,383 @@
+"""End to end by size, by packets and by hops, where there are several of them.
+
+Wait against the queue that was met at arrival.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latprof_analysis.fit.rounds import Floats
+from latprof_analysis.report.parts import (
+    Cell,
+    Chart,
+    Figure,
+    Fold,
+    Missing,
+    Part,
+    Spec,
+    Table,
+)
+from latprof_analysis.report.vega import (
+    SWITCH,
+    Scale,
+    bytes_expr,
+    colour,
+    duration_axis,
+    duration_expr,
+    number_axis,
+    tooltip,
+    top_legend,
+    written,
+)
+from latprof_analysis.report.words import duration_text, listed, number, slug
+from latprof_analysis.stats.quantiles import samples_needed
+from latprof_analysis.stats.waiting import Waiting, wait_by_queue
+from latprof_analysis.study.totals import PERCENTILES
+
+_LOOKS: Mapping[str, tuple[str, list[int]]] = {
+    "p50": ("ink", [1, 0]),
+    "p90": ("transit", [8, 3]),
+    "p95": ("receive_stack", [6, 2, 2, 2]),
+    "p99": ("receive_queue", [4, 3]),
+    "p99.9": ("mark-2", [2, 2]),
+}
+# Up to so many groups, each has its value written at the axis.
+_MOST_TICKS = 10
+
+
+@dataclass(frozen=True)
+class _Grouping:
+    """By what messages are told apart, and how its values are written."""
+
+    name: str
+    title: str
+    unit: str
+    label: str  # Vega expression of datum.value
+    scales: tuple[str, ...]
+
+
+_WHOLE = "datum.value % 1 ? '' : format(datum.value, ',')"
+_BY_SIZE = _Grouping(
+    "size",
+    "size of the message",
+    "B",
+    bytes_expr("datum.value"),
+    ("log-log", "semi-log", "linear"),
+)
+_BY_PACKETS = _Grouping(
+    "packets", "packets of the message", "packets", _WHOLE, _BY_SIZE.scales
+)
+# 0 hops have no place on a log scale
+_BY_HOPS = _Grouping(
+    "hops", "routers on the way", "hops", _WHOLE, ("linear", "semi-log")
+)
+
+
+def group_parts(kind: str, told: dict[str, Any] | None) -> list[Part]:
+    """Draw percentiles of end_to_end by size, packets and hops.
+
+    `told` are the figures of one kind of messages, as `KindTotals.as_dict` has them.
+    """
+    told = told or {}
+    sizes = {
+        size: stages["end_to_end"]
+        for size, stages in (told.get("sizes") or {}).items()
+        if "end_to_end" in stages
+    }
+    groups = (
+        (_BY_SIZE, sizes),
+        (_BY_PACKETS, told.get("by_packets") or {}),
+        (_BY_HOPS, told.get("by_hops") or {}),
+    )
+    drawn = [(by, of) for by, of in groups if group_rows(of)["at"].nunique() > 1]
+    if not drawn:
+        return []
+    figures = [
+        _figure(kind, by, of, "end to end", alone=len(drawn) == 1) for by, of in drawn
+    ]
+    names = listed([by.name for by, _ in drawn])
+    tables = [_table(kind, of, by, "end to end") for by, of in drawn]
+    return [*figures, Fold(f"{kind}: end to end by {names}, as a table", tables)]
+
+
+def sizes_figure(kind: str, sizes: Mapping[str, Any], what: str) -> list[Part]:
+    """Draw percentiles by size of other tools' latencies, where there are several."""
+    if group_rows(sizes)["at"].nunique() < 2:
+        return []
+    return [_figure(kind, _BY_SIZE, sizes, what, alone=True)]
+
+
+def _figure(
+    kind: str, by: _Grouping, groups: Mapping[str, Any], what: str, *, alone: bool
+) -> Figure:
+    data = group_rows(groups)
+    median = data[data["percentile"] == "p50"].sort_values("at")["latency_ns"]
+    text = f"{what} by {by.name}"
+    if len(median) > 1:
+        ends = f"{duration_text(median.iloc[0])} to {duration_text(median.iloc[-1])}"
+        text += f": p50 from {ends}"
+    return Figure(
+        name=f"by-{by.name}-{slug(kind)}",
+        title=f"{kind}: {text}",
+        caption=_caption(data, by),
+        alt=f"Percentiles of {what} of {kind} by {by.name}; {text}.",
+        data=data,
+        charts=[Chart({name: _spec(by, what, name, data) for name in by.scales})],
+        wide=alone,
+    )
+
+
+def group_rows(groups: Mapping[str, Any]) -> pd.DataFrame:
+    """Return percentiles by group: what is drawn.
+
+    Parameters
+    ----------
+    groups : mapping of str to dict
+        By the label that `Grouped.label` gives, what `kind_totals.percentiles` does.
+
+    Returns
+    -------
+    DataFrame
+        ``group``, ``at`` (its value; of an octave its geometric middle),
+        ``percentile``, ``latency_ns``, ``low_ns`` and ``high_ns`` (its interval) and
+        ``n``; none where n is too small.
+
+    Examples
+    --------
+    >>> figures = {"n": 7, "p50_ns": 9, "p50_low_ns": 4, "p50_high_ns": 20}
+    >>> group_rows({"64-127": figures}).round().to_numpy().tolist()
+    [['64-127', 90.0, 'p50', 9, 4, 20, 7]]
+    """
+    rows = [
+        (
+            label,
+            _middle(label),
+            name,
+            *(figures.get(f"{name}{end}_ns") for end in ("", "_low", "_high")),
+            figures["n"],
+        )
+        for label, figures in groups.items()
+        for name in PERCENTILES
+        if label[0].isdigit() and figures.get(f"{name}_ns") is not None
+    ]
+    columns = ["group", "at", "percentile", "latency_ns", "low_ns", "high_ns", "n"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _middle(label: str) -> float:
+    low, _, high = label.partition("-")
+    return math.sqrt(int(low) * int(high)) if high else float(low)
+
+
+def _caption(data: pd.DataFrame, by: _Grouping) -> str:
+    n = data.drop_duplicates("group")["n"]
+    text = (
+        f"All messages are counted, n {number(n.sum())} in {len(n)} groups of "
+        f"{number(n.min())} to {number(n.max())}; percentiles are those of histograms, "
+        "to 0.4%, and left out where n is too small. Bars: 95% intervals, for messages "
+        "that do not depend on each other."
+    )
+    if data["group"].str.contains("-").any():
+        text += f" There are many values of {by.name}: each point is an octave."
+    return text
+
+
+def _table(kind: str, groups: Mapping[str, Any], by: _Grouping, what: str) -> Table:
+    rows: list[list[str | Cell]] = [
+        [
+            f"{label} {by.unit}",
+            *(_cell(figures, name) for name in PERCENTILES),
+            duration_text(figures["max_ns"]),
+            number(figures["n"]),
+        ]
+        for label, figures in groups.items()
+        if figures["n"]
+    ]
+    return Table(
+        f"{kind}: {what} by {by.name}",
+        [by.name, *PERCENTILES, "slowest", "n"],
+        rows,
+        "Of histograms, to 0.4%; below them 95% intervals, distribution-free, for "
+        "messages that do not depend on each other.",
+    )
+
+
+def _cell(figures: Mapping[str, Any], name: str) -> Cell:
+    value = figures[f"{name}_ns"]
+    if value is None:
+        return Cell("-", f"needs n {number(samples_needed(PERCENTILES[name]))}")
+    low, high = (figures.get(f"{name}_{end}_ns") for end in ("low", "high"))
+    if low is None:
+        return Cell(duration_text(value), "no interval")
+    upto = "more" if high is None else duration_text(high)
+    return Cell(duration_text(value), f"{duration_text(low)} to {upto}")
+
+
+def _spec(by: _Grouping, what: str, scale: str, data: pd.DataFrame) -> Spec:
+    across, up = SWITCH[scale]
+    x = {"field": "at", **_axis(by, across, sorted(data["at"].unique()))}
+    y = {"field": "latency_ns", **duration_axis(what, up)}
+    for axis in (x, y):
+        axis["scale"] |= {"padding": 8}
+    kept = [{"filter": "datum.at > 0"}] if across == "log" else []
+    texts = written(
+        took=duration_expr("datum.latency_ns"),
+        least=duration_expr("datum.low_ns"),
+        most=duration_expr("datum.high_ns"),
+        which=f"datum.group + ' {by.unit}'",
+    )
+    return {
+        "height": 260,
+        "transform": [*kept, *texts],
+        "layer": _layers(x, y, by, what, data),
+    }
+
+
+def _layers(
+    x: Spec, y: Spec, by: _Grouping, what: str, data: pd.DataFrame
+) -> list[Spec]:
+    names = list(dict.fromkeys(data["percentile"]))
+    legend = top_legend(names, "stroke") | {"symbolSize": 350, "symbolStrokeWidth": 2}
+    series = {"field": "percentile", "type": "nominal"}
+    hues = {"domain": names, "range": [colour(_LOOKS[name][0]) for name in names]}
+    dashes = {"domain": names, "range": [_LOOKS[name][1] for name in names]}
+    hover = tooltip(
+        {
+            "which": by.name,
+            "percentile": "percentile",
+            "took": what,
+            "least": "from (95%)",
+            "most": "to (95%)",
+            "n": "n",
+        }
+    )
+    line: Spec = {
+        "mark": {"type": "line", "strokeWidth": 1.8},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": {**series, "scale": hues, "legend": legend},
+            "strokeDash": {**series, "scale": dashes},
+        },
+    }
+    points: Spec = {
+        "mark": {"type": "point", "filled": True, "size": 46, "opacity": 1},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": {**series, "scale": hues, "legend": legend},
+            "tooltip": hover,
+        },
+    }
+    bar: Spec = {
+        "mark": {"type": "rule", "strokeWidth": 1.2},
+        "encoding": {
+            "x": x,
+            "y": y | {"field": "low_ns"},
+            "y2": {"field": "high_ns"},
+            "color": {**series, "scale": hues, "legend": legend},
+        },
+    }
+    bars = len(data[["low_ns", "high_ns"]].dropna()) > 0
+    return [line, *([bar] if bars else []), points]
+
+
+def _axis(by: _Grouping, scale: Scale, values: list[float]) -> Spec:
+    told = {"values": values} if len(values) <= _MOST_TICKS else {}
+    return number_axis(by.title, scale, labelExpr=by.label, **told)
+
+
+_MOST_SCATTERED = 1200
+_SEED = 1
+
+
+def queue_figure(kind: str, queue: Floats, wait_ns: Floats) -> Figure | Missing:
+    """Draw the wait in the receive queue against what stood there at arrival."""
+    title = f"{kind}: queue at arrival against wait"
+    try:
+        line = wait_by_queue(queue, wait_ns)
+    except ValueError as error:
+        return Missing(title, str(error))
+    drawn = np.arange(queue.size)
+    if queue.size > _MOST_SCATTERED:
+        rng = np.random.default_rng(_SEED)
+        drawn = np.sort(rng.choice(queue.size, _MOST_SCATTERED, replace=False))
+    data = pd.DataFrame({"queue_bytes": queue[drawn], "wait_ns": wait_ns[drawn]})
+    return Figure(
+        name=f"queue-{slug(kind)}",
+        title=f"{kind}: {_finding(line)}",
+        caption=_queue_caption(line, drawn.size),
+        alt=f"Wait in the receive queue against the bytes that stood in it, {kind}: "
+        f"rank correlation {line.rank_correlation:.2f}.",
+        data=data,
+        charts=[Chart(_queue_scales(line, float(queue.max())))],
+        wide=True,
+    )
+
+
+def _finding(line: Waiting) -> str:
+    if line.slope_low <= 0 <= line.slope_high:
+        return "no evidence that a longer queue at arrival means a longer wait"
+    return f"each byte in the queue at arrival adds {line.slope:.3g} ns of wait"
+
+
+def _queue_caption(line: Waiting, drawn: int) -> str:
+    shown = "" if drawn == line.n else f" ({number(drawn)} drawn at random are shown)"
+    return (
+        f"Line: median of the slopes of all pairs, {line.slope:.3g} ns a byte [95%: "
+        f"{line.slope_low:.3g} to {line.slope_high:.3g}]; rank correlation "
+        f"{line.rank_correlation:.2f} [{line.correlation_low:.2f} to "
+        f"{line.correlation_high:.2f}], n {number(line.n)}{shown}. Intervals hold for "
+        "messages that do not depend on each other."
+    )
+
+
+def _queue_scales(line: Waiting, longest: float) -> dict[str, Spec]:
+    ends = [
+        {"queue_bytes": x, "wait_ns": line.intercept + line.slope * x}
+        for x in np.linspace(0, longest, 40).tolist()
+    ]
+    scales: tuple[Scale, ...] = ("linear", "log")
+    return {scale: _queue_spec(ends, scale) for scale in scales}
+
+
+def _queue_spec(ends: list[dict[str, float]], scale: Scale) -> Spec:
+    label = bytes_expr("datum.value")
+    x = {
+        "field": "queue_bytes",
+        **number_axis("bytes in the receive queue at arrival", labelExpr=label),
+    }
+    y = {"field": "wait_ns", **duration_axis("wait in the receive queue", scale)}
+    positive = [{"filter": "datum.wait_ns > 0"}] if scale == "log" else []
+    points: Spec = {
+        "mark": {
+            "type": "point",
+            "filled": True,
+            "size": 16,
+            "opacity": 0.6,
+            "color": colour("mark"),
+            "aria": False,
+        },
+        "encoding": {
+            "x": x,
+            "y": y,
+            "tooltip": tooltip({"stood": "in the queue", "wait": "wait"}),
+        },
+    }
+    line: Spec = {
+        "data": {"values": ends},
+        "transform": positive,
+        "mark": {"type": "line", "color": colour("mark-2"), "clip": True},
+        "encoding": {"x": x, "y": y},
+    }
+    texts = written(
+        stood=bytes_expr("datum.queue_bytes"), wait=duration_expr("datum.wait_ns")
+    )
+    return {"height": 260, "transform": [*positive, *texts], "layer": [points, line]}

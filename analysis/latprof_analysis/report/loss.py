@@ -1,0 +1,489 @@
+"""What was lost, and where.
+
+Run lengths of losses, and of what arrived between: seen, and by models.
+
+How losses follow each other: episodes, models, and run lengths against both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from latprof_analysis.report.parts import (
+    Cell,
+    Chart,
+    Figure,
+    Fold,
+    Missing,
+    Part,
+    Spec,
+    Table,
+    Text,
+)
+from latprof_analysis.report.setting import of_each_run
+from latprof_analysis.report.vega import (
+    SWITCH,
+    colour,
+    number_axis,
+    tooltip,
+    top_legend,
+    written,
+)
+from latprof_analysis.report.words import listed, number, slug
+from latprof_analysis.stats.quantiles import share_interval
+from latprof_analysis.text import percent, plural
+
+_Place = tuple[str, int, float | None, str]
+_COLUMNS = ["place", "lost", "of", "unit"]
+
+
+def places_of_loss(document: dict[str, Any]) -> pd.DataFrame:
+    """Return every place where something can be lost, with how much was.
+
+    Returns
+    -------
+    DataFrame
+        ``place``, ``lost``, ``of`` (how many came there; NaN if not counted) and
+        ``unit``: packets, datagrams, messages, round trips.
+
+    Examples
+    --------
+    >>> found = places_of_loss({"round_trips": {"udp": {"sent": 9, "lost": 2}}})
+    >>> found.to_numpy().tolist()
+    [['udp round trips without a reply', 2, 9, 'round trips']]
+    """
+    rows: list[_Place] = []
+    for protocol, figures in (document.get("round_trips") or {}).items():
+        name = f"{protocol} round trips without a reply"
+        rows.append((name, figures["lost"], figures["sent"], "round trips"))
+    runs = of_each_run(document)
+    for run, told in runs.items():
+        before = f"{run}: " if len(runs) > 1 else ""
+        rows += [(before + place[0], *place[1:]) for place in _of_run(told)]
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _of_run(told: dict[str, Any]) -> list[_Place]:
+    rows: list[_Place] = []
+    for name, count in (told.get("unmatched") or {}).items():
+        rows.append((f"half rows: {name.replace('_', ' ')}", count, None, "halves"))
+    dropped = (told.get("counters") or {}).get("datagrams_dropped_at_socket")
+    if dropped is not None:
+        rows.append(("full socket of the receiver", dropped, None, "datagrams"))
+    unread = told.get("unread_at_close")
+    if unread is not None:
+        rows.append(("unread at close", unread, None, "datagrams"))
+    counters = told.get("link_counters") or {}
+    rows += _interfaces(counters)
+    for way, figures in (counters.get("emulator") or {}).items():
+        for name, count in figures.items():
+            if name.startswith("dropped_"):
+                place = f"emulator {way}, {name.removeprefix('dropped_')}"
+                rows.append((place, count, figures["packets_in"], "packets"))
+    return rows
+
+
+def _interfaces(counters: dict[str, Any]) -> list[_Place]:
+    rows: list[_Place] = []
+    ends: dict[str, Any] = {end: counters[end] for end in "ab" if end in counters}
+    ends |= {f"netem {way}": one for way, one in (counters.get("netem") or {}).items()}
+    for end, figures in ends.items():
+        for qdisc in figures.get("qdiscs", ()):
+            count = qdisc["dropped_packets"]
+            came = qdisc["sent_packets"] + count
+            rows.append((f"{end}: qdisc {qdisc['kind']}", count, came, "packets"))
+        device = figures.get("interface") or {}
+        for way, name in (("rx", "in"), ("tx", "out")) if device else ():
+            count = device[f"{way}_dropped"]
+            came = device[f"{way}_packets"] + count
+            rows.append((f"{end}: interface, {name}", count, came, "packets"))
+    return rows
+
+
+def loss_parts(document: dict[str, Any]) -> list[Part]:
+    """Tell what was lost by place, and what of our own records was."""
+    places = places_of_loss(document)
+    some, none = places[places["lost"] > 0], places[places["lost"] == 0]
+    parts: list[Part] = []
+    if len(some):
+        parts += [_figure(some), _table("Where something was lost", some)]
+    elif len(none):
+        parts.append(Text(f"Nothing was lost at any of the {len(none)} places."))
+    else:
+        parts.append(Text("No place of loss was counted in these files."))
+    if len(none):
+        title = f"{plural(len(none), 'place')} where nothing was lost"
+        parts.append(Fold(title, [_table("Nothing lost", none)]))
+    return [*parts, *_own_records(document)]
+
+
+def _own_records(document: dict[str, Any]) -> list[Part]:
+    """Tell what latprof itself lost: then messages lack stamps, or rows."""
+    runs = of_each_run(document)
+    parts: list[Part] = []
+    for run, told in runs.items():
+        lost = told.get("lost_records")
+        if lost is None:
+            continue
+        names = [f"{number(n)} of {k.replace('_', ' ')}" for k, n in lost.items() if n]
+        before = f"{run}: of" if len(runs) > 1 else "Of"
+        text = f"{before} latprof's own records {', '.join(names) or 'none'} were lost"
+        drained = number(told.get("records") or 0)
+        parts.append(Text(f"{text}; {drained} were drained.", quiet=not names))
+    return parts
+
+
+def _table(title: str, places: pd.DataFrame) -> Table:
+    rows: list[list[str | Cell]] = []
+    for row in places.itertuples():
+        of = f"{number(row.of)} {row.unit}" if pd.notna(row.of) else "not counted"
+        rows.append([str(row.place), number(row.lost), of, _share(row)])
+    note = (
+        "95% intervals by Clopper and Pearson, for losses that do not depend on each "
+        "other; those that come in bursts tell less."
+    )
+    return Table(title, ["place", "lost", "of", "share"], rows, note)
+
+
+def _share(row: Any) -> Cell:
+    if pd.isna(row.of) or not row.of:
+        return Cell("not told", "how many came is not counted")
+    low, high = share_interval(int(row.lost), int(row.of))
+    interval = f"{100 * low:.2g} to {100 * high:.2g}%"
+    return Cell(f"{100 * row.lost / row.of:.3g}%", interval)
+
+
+def _figure(some: pd.DataFrame) -> Figure:
+    most = some.loc[some["lost"].idxmax()]
+    text = f"most at {most['place']}, {number(most['lost'])} {most['unit']}"
+    spec: Spec = {
+        "height": 28 * len(some),
+        "mark": {"type": "bar", "color": colour("mark-2")},
+        "encoding": {
+            "y": {
+                "field": "place",
+                "type": "nominal",
+                "sort": list(some["place"]),
+                "title": None,
+                "axis": {"labelLimit": 190},
+            },
+            "x": {
+                "field": "lost",
+                **number_axis(
+                    "lost: packets, datagrams or round trips",
+                    labelExpr="datum.value % 1 ? '' : datum.label",
+                ),
+                "scale": {"zero": True},
+            },
+            "tooltip": tooltip({"place": "place", "lost": "lost", "of": "of"}),
+        },
+    }
+    return Figure(
+        name="loss-by-place",
+        title=f"Lost: {text}",
+        caption="What one place dropped may be counted again where it was missed: a "
+        "lost packet is also a round trip without a reply.",
+        alt=f"Bars of what was lost by place; {text}.",
+        data=some,
+        charts=[Chart({"linear": spec})],
+        wide=True,
+    )
+
+
+# On the first, geometric runs are a straight line.
+_SCALES = ("semi-log", "log-log", "linear")
+_SEEN = "observed"
+_INDEPENDENT = "independent"
+_OUTCOMES = {"lost": "lost in a row", "arrived": "arrived between two losses"}
+
+
+def run_rows(loss: Mapping[str, Any]) -> pd.DataFrame:
+    """Return how many runs are at least how long: as seen, and by models.
+
+    Returns
+    -------
+    DataFrame
+        ``outcome``: lost or arrived; ``model``: observed, the chosen one, and
+        independent; ``packets``; ``share`` of the runs that are at least so long;
+        ``low`` and ``high`` of what was observed; ``n`` runs.
+    """
+    best = loss["model"]["best"]
+    rows = []
+    for outcome, seen in loss["runs"].items():
+        for name in dict.fromkeys((_SEEN, best, _INDEPENDENT)):
+            for row in seen["lengths"]:
+                observed = name == _SEEN
+                share = row["share" if observed else name]
+                ends = (row["low"], row["high"]) if observed else (None, None)
+                rows.append((outcome, name, row["packets"], share, *ends, seen["n"]))
+    columns = ["outcome", "model", "packets", "share", "low", "high", "n"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def loss_run_parts(name: str, loss: Mapping[str, Any]) -> list[Part]:
+    """Draw the run lengths of a group that has a model; `loss` as of `losses`."""
+    data, best = run_rows(loss), str(loss["model"]["best"])
+    # how good a fit is does not show in a single length
+    several = data.groupby("outcome")["packets"].nunique() > 1
+    outcomes = [one for one in _OUTCOMES if several.get(one, False)]
+    if not outcomes:
+        text = f"{name}: all runs of loss have the same length, so none is drawn."
+        return [Text(text, quiet=True)]
+    names = list(dict.fromkeys((_SEEN, best, _INDEPENDENT)))
+    models = listed([one for one in names if one != _SEEN])
+    # what models have below that was not to be seen
+    least = (data.groupby("outcome")["low"].min() / 2).to_dict()
+    counts = {one: loss["runs"][one]["n"] for one in outcomes}
+    figure = Figure(
+        name=f"loss-runs-{slug(name)}",
+        title=f"{name}: how long runs are, seen and by the {best} model",
+        caption="Share of runs that are at least so long; points with their 95% "
+        "interval (Clopper and Pearson, thinned) are what was seen, lines what a model "
+        f"has: {models}. What arrived before the first loss and after the last is no "
+        "run.",
+        alt=f"Run lengths of {name}, lost and arrived, against the models {models}.",
+        data=data[data["outcome"].isin(outcomes)].reset_index(drop=True),
+        charts=[
+            Chart(
+                {scale: _spec(one, names, least[one], scale) for scale in _SCALES},
+                f"{_OUTCOMES[one]}: n {number(counts[one])} runs",
+            )
+            for one in outcomes
+        ],
+        wide=True,
+    )
+    return [figure]
+
+
+def _spec(outcome: str, names: list[str], least: float, scale: str) -> Spec:
+    across, up = SWITCH[scale]
+    whole = "datum.value % 1 ? '' : format(datum.value, ',')"
+    x = {"field": "packets", **number_axis(_OUTCOMES[outcome], across, labelExpr=whole)}
+    share_format = "~%" if up == "linear" else ".3~%"
+    y = number_axis("share of runs at least so long", up, format=share_format)
+    y["scale"] |= {"domainMin": least if up == "log" else 0}
+    texts = written(
+        seen="format(datum.share, '.4~%')",
+        range="isValid(datum.low) ? format(datum.low, '.3~%') + ' to ' + "
+        "format(datum.high, '.3~%') : 'a model'",
+    )
+    return {
+        "height": 240,
+        "transform": [
+            {"filter": f"datum.outcome === '{outcome}' && datum.share > 0"},
+            *texts,
+        ],
+        "layer": [
+            _model_lines(names, x, y),
+            _seen_range(x, y),
+            _seen_points(x, y),
+        ],
+    }
+
+
+def _model_lines(names: list[str], x: Spec, y: Spec) -> Spec:
+    models = [name for name in names if name != _SEEN]
+    colours = [colour("mark-2"), colour("muted")][: len(models)]
+    dashes = [[1, 0], [6, 4]][: len(models)]
+    model = {"field": "model", "type": "nominal"}
+    legend = top_legend(models, "stroke") | {"symbolSize": 350, "symbolStrokeWidth": 2}
+    return {
+        "transform": [{"filter": f"datum.model !== '{_SEEN}'"}],
+        "mark": {"type": "line", "strokeWidth": 2, "clip": True},
+        "encoding": {
+            "x": x,
+            "y": {"field": "share", **y},
+            "color": {
+                **model,
+                "scale": {"domain": models, "range": colours},
+                "legend": legend,
+            },
+            "strokeDash": {**model, "scale": {"domain": models, "range": dashes}},
+        },
+    }
+
+
+def _seen_range(x: Spec, y: Spec) -> Spec:
+    return {
+        "transform": [{"filter": f"datum.model === '{_SEEN}'"}],
+        "mark": {"type": "rule", "color": colour("mark"), "strokeWidth": 1.2},
+        "encoding": {"x": x, "y": {"field": "low", **y}, "y2": {"field": "high"}},
+    }
+
+
+def _seen_points(x: Spec, y: Spec) -> Spec:
+    return {
+        "transform": [{"filter": f"datum.model === '{_SEEN}'"}],
+        "mark": {
+            "type": "point",
+            "filled": True,
+            "size": 40,
+            "opacity": 1,
+            "color": colour("mark"),
+        },
+        "encoding": {
+            "x": x,
+            "y": {"field": "share", **y},
+            "tooltip": tooltip(
+                {
+                    "packets": "at least, in a row",
+                    "seen": "share of runs",
+                    "range": "95% interval",
+                    "n": "runs",
+                }
+            ),
+        },
+    }
+
+
+def loss_groups(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what is told of the order of losses, by what was lost.
+
+    Examples
+    --------
+    >>> list(loss_groups({"round_trips": {"udp": {"loss": {"share": {}}}}}))
+    ['udp round trips']
+    """
+    trips = {
+        f"{protocol} round trips": figures.get("loss")
+        for protocol, figures in (document.get("round_trips") or {}).items()
+    }
+    messages = {
+        f"{kind} messages": figures.get("loss")
+        for kind, figures in (document.get("messages") or {}).items()
+    }
+    return {name: loss for name, loss in (trips | messages).items() if loss}
+
+
+def loss_model_parts(groups: Mapping[str, dict[str, Any]]) -> list[Part]:
+    """Tell how losses of each group follow each other; the first group is open."""
+    parts: list[Part] = []
+    quiet = [_without(name, loss) for name, loss in groups.items() if not _lost(loss)]
+    with_losses = {name: loss for name, loss in groups.items() if _lost(loss)}
+    for i, (name, loss) in enumerate(with_losses.items()):
+        told = _of_group(name, loss)
+        parts += [Fold(f"{name}: how losses follow each other", told)] if i else told
+    return [*parts, *quiet]
+
+
+def _lost(loss: Mapping[str, Any]) -> int:
+    return int(loss["share"].get("lost") or 0)
+
+
+def _without(name: str, loss: Mapping[str, Any]) -> Text:
+    share = loss["share"]
+    if "n" not in share:
+        return Text(f"{name}: loss not told: {share['reason']}.", quiet=True)
+    return Text(
+        f"{name}: none of {number(share['n'])} was lost; up to "
+        f"{100 * share['high']:.2g}% may be (95%, for losses that do not depend on "
+        "each other).",
+        quiet=True,
+    )
+
+
+def _of_group(name: str, loss: Mapping[str, Any]) -> list[Part]:
+    choice = loss["model"]
+    parts: list[Part] = [_episodes(name, loss)]
+    if not choice.get("best"):
+        parts.append(Missing(f"{name}: model of losses", str(choice["reason"])))
+        return parts
+    return [*parts, _models(name, choice), *loss_run_parts(name, loss)]
+
+
+def _episodes(name: str, loss: Mapping[str, Any]) -> Table:
+    note = (
+        "95% interval by Wilson, of as many independent ones as these are worth; "
+        "distances count what was sent."
+    )
+    title = f"{name}: losses in the order of sending"
+    rows = [*_share_rows(loss["share"]), *_episode_rows(loss["episodes"])]
+    return Table(title, ["what", "value"], rows, note, numeric=False)
+
+
+def _share_rows(share: Mapping[str, Any]) -> list[list[str | Cell]]:
+    n = f"n {number(share['n'])}"
+    if share["low"] is None:
+        interval = f"{share['reason']}, {n}"
+    else:
+        interval = f"{percent_of(share['low'])} to {percent_of(share['high'])}, {n}"
+    lost = Cell(f"{number(share['lost'])}: {percent_of(share['value'])}", interval)
+    rows: list[list[str | Cell]] = [["lost", lost]]
+    if share["n_effective"] is not None:
+        worth = f"{number(share['n_effective'])} independent ones"
+        why = "as bursts tell less; of this is the interval"
+        rows.append(["sent, worth", Cell(worth, why)])
+    return rows
+
+
+def _episode_rows(found: Mapping[str, Any]) -> list[list[str | Cell]]:
+    count = number(found["count"])
+    apart, near = found["median_distance"], found["noticeable_rate_99"]
+    distance = Cell(
+        "not told" if apart is None else f"{apart:,.4g} sent",
+        "RFC 3357: from one loss to the next, 1 if in a row",
+    )
+    noticeable = Cell(
+        "not told" if near is None else percent(near),
+        "RFC 3357: of losses, those at most 99 behind another",
+    )
+    mean = Cell(f"{found['mean_length']:.3g} in a row", f"n {count}")
+    return [
+        ["episodes of loss", Cell(count, "RFC 3357: loss periods")],
+        ["length of an episode, mean", mean],
+        ["length of an episode, longest", f"{number(found['longest'])} in a row"],
+        ["loss distance, median", distance],
+        ["noticeable rate, delta 99", noticeable],
+    ]
+
+
+def percent_of(share: float) -> str:
+    """Write a share that may be small with three digits.
+
+    Examples
+    --------
+    >>> percent_of(0.000123), percent_of(0.5)
+    ('0.0123%', '50%')
+    """
+    return f"{100 * share:.3g}%"
+
+
+def _models(name: str, choice: Mapping[str, Any]) -> Table:
+    rows: list[list[str | Cell]] = []
+    for model in choice["models"]:
+        chosen = model["name"] == choice["best"]
+        stay = model["mean_bad_packets"]
+        rows.append(
+            [
+                Cell(model["name"], "chosen" if chosen else ""),
+                _rate(model["p"]),
+                _rate(model["r"]),
+                "-" if stay is None else f"{stay:.3g} sent",
+                f"{percent_of(model['loss_good'])}, {percent_of(model['loss_bad'])}",
+                percent_of(model["loss_share"]),
+                Cell(f"{model['bic']:.1f}", f"parameters: {model['parameters']}"),
+            ]
+        )
+    used = ""
+    if choice["n_used"] < choice["n"]:
+        used = f" Fitted to the first {number(choice['n_used'])} of them."
+    note = (
+        "p: chance to go from the good state to the bad one, r: back, for each one "
+        "that is sent, with 95% intervals where the states are seen (Jeffreys); of "
+        f"independent losses there are no states.{used} BIC: of least is chosen; n "
+        f"{number(choice['n_used'])}."
+    )
+    title = f"{name}: {choice['best']} losses, {choice['reason']}"
+    columns = ["model", "p", "r", "stay in bad", "lost in good, bad", "lost", "BIC"]
+    return Table(title, columns, rows, note)
+
+
+def _rate(rate: Mapping[str, Any] | None) -> str | Cell:
+    if rate is None:
+        return "-"
+    if rate["low"] is None:
+        return Cell(f"{rate['value']:.3g}", "no interval")
+    return Cell(f"{rate['value']:.3g}", f"{rate['low']:.3g} to {rate['high']:.3g}")

@@ -1,0 +1,198 @@
+"""The report of files that hold latencies alone, without stamps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latprof_analysis.csv_cells import harmless
+from latprof_analysis.fit.rounds import Floats
+from latprof_analysis.fit.wire import Packets
+from latprof_analysis.report.answer import fit_text
+from latprof_analysis.report.distribution import (
+    mode_parts,
+    pieces_figure,
+    sample_ccdf_figure,
+)
+from latprof_analysis.report.fit import fit_parts, size_figure
+from latprof_analysis.report.groups import sizes_figure
+from latprof_analysis.report.loss import loss_model_parts
+from latprof_analysis.report.parts import (
+    Cell,
+    Fold,
+    Missing,
+    Part,
+    Section,
+    Table,
+    Text,
+)
+from latprof_analysis.report.time import BY_PLACE, level_parts, level_rows, time_figure
+from latprof_analysis.report.words import bounds, bytes_text, duration_text, number
+from latprof_analysis.stats.distribution import percentiles
+from latprof_analysis.stats.quantiles import Quantile, samples_needed
+from latprof_analysis.study.analysis import Study
+
+_PERCENTILES = (0.5, 0.9, 0.99, 0.999)
+_MOST_KINDS = 6
+_MOST_ROWS = 60
+_NO_SIZE = "not told"
+
+
+def sample_sections(study: Study) -> list[Section]:
+    """Lay out what can be said of latencies alone."""
+    assert study.samples is not None
+    frame = study.samples.frame
+    each = frame[(frame["statistic"] == "each") & ~frame["lost"]]
+    each = each[np.isfinite(each["latency_ns"]) & (each["latency_ns"] >= 0)]
+    what = str(study.document.get("latency") or "latency")
+    no_stages = Missing("Stages", "these files hold latencies, and no stamps of stages")
+    return [
+        Section("stages", "Where the time goes", [no_stages]),
+        Section("sizes", "Latency by kind and size", _sizes(frame, each, what)),
+        Section("fit", "Fit: D = aS + b", _fits(study, each)),
+        Section(
+            "distribution",
+            "How latencies are distributed",
+            _tails(each, what, _found(study)),
+        ),
+        Section("time", "In the order of the file", _order(each, _found(study))),
+        Section("loss", "Loss", [_losses(frame), *_loss_models(study)]),
+    ]
+
+
+def _found(study: Study) -> dict[str, dict[str, Any]]:
+    """Return the findings by kind, under the names that the report has for kinds."""
+    kinds = (study.document.get("samples") or {}).get("kinds") or {}
+    return {harmless(str(kind)): figures for kind, figures in kinds.items()}
+
+
+def _kinds(each: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    counts = each["kind"].value_counts()
+    names = list(counts[counts > 0].index[:_MOST_KINDS])
+    return {harmless(str(name)): each[each["kind"] == name] for name in names}
+
+
+def _latency(rows: pd.DataFrame) -> Floats:
+    values: Floats = rows["latency_ns"].to_numpy("float64")
+    return values
+
+
+def _sizes(frame: pd.DataFrame, each: pd.DataFrame, what: str) -> list[Part]:
+    rows: list[list[str | Cell]] = []
+    grouped = each.groupby(["kind", "size_bytes"], observed=True, dropna=False)
+    for (kind, size), part in grouped:
+        found = percentiles(_latency(part), _PERCENTILES)
+        name = _NO_SIZE if pd.isna(size) else bytes_text(size)
+        cells = [_cell(one) for one in found]
+        slowest = duration_text(float(part["latency_ns"].max()))
+        rows.append([str(kind), name, *cells, slowest, number(len(part))])
+    columns = ["kind", "size", "p50", "p90", "p99", "p99.9", "slowest", "n"]
+    note = f"{what}. 95% intervals, for latencies that do not depend on each other."
+    parts: list[Part] = []
+    if rows:
+        title = f"Latency by kind and size{_first(rows)}"
+        parts.append(Table(title, columns, rows[:_MOST_ROWS], note))
+    parts += _given(frame[frame["statistic"] != "each"])
+    return parts or [Missing("Latency", "no row holds one")]
+
+
+def _first(rows: list[Any]) -> str:
+    if len(rows) <= _MOST_ROWS:
+        return ""
+    return f", the first {_MOST_ROWS} of {number(len(rows))}"
+
+
+def _cell(one: Quantile) -> Cell:
+    needed = samples_needed(one.p)
+    if one.n < needed:
+        return Cell("-", f"needs n {number(needed)}")
+    return Cell(duration_text(one.value), bounds(one))
+
+
+def _given(given: pd.DataFrame) -> list[Part]:
+    if given.empty:
+        return []
+    rows = []
+    for row in given.itertuples():
+        value = None if pd.isna(row.latency_ns) else float(row.latency_ns)
+        size = _NO_SIZE if pd.isna(row.size_bytes) else bytes_text(row.size_bytes)
+        count = "not told" if pd.isna(row.count) else number(row.count)
+        what = str(row.statistic)
+        rows.append([str(row.kind), size, what, duration_text(value), count])
+    columns = ["kind", "size", "statistic", "value", "n"]
+    title = f"What the files give instead of single latencies{_first(rows)}"
+    note = "As the files have them; they tell no interval."
+    return [Table(title, columns, rows[:_MOST_ROWS], note)]
+
+
+def _fits(study: Study, each: pd.DataFrame) -> list[Part]:
+    told = _found(study)
+    parts: list[Part] = []
+    for kind, rows in _kinds(each).items():
+        fit = (told.get(kind) or {}).get("fit") or {}
+        sized = rows[rows["size_bytes"].notna()]
+        if "model" in fit:
+            parts += fit_text(kind, fit)
+            parts += fit_parts(kind, _as_trips(sized), fit, Packets())
+            continue
+        reason = str(fit.get("reason") or "a line needs latencies of several sizes")
+        parts.append(Missing(f"Fit of {kind}", reason))
+        if sized["size_bytes"].nunique() > 1:
+            sizes = sized["size_bytes"].to_numpy("float64")
+            parts.append(size_figure(kind, sizes, _latency(sized), fit))
+    return parts or [Missing("Fit", "a line needs single latencies of several sizes")]
+
+
+def _as_trips(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return latencies as round trips, in the order of the file."""
+    columns = {"size_bytes": rows["size_bytes"], "rtt_ns": rows["latency_ns"]}
+    return pd.DataFrame(columns | {"sent_ns": np.arange(len(rows))})
+
+
+def _tails(
+    each: pd.DataFrame, what: str, found: dict[str, dict[str, Any]]
+) -> list[Part]:
+    kinds = _kinds(each)
+    if not kinds:
+        return [Missing("Distributions", "these files hold no single latencies")]
+    groups = {kind: _latency(rows) for kind, rows in kinds.items()}
+    parts: list[Part] = [sample_ccdf_figure(groups, "latency")]
+    for i, (kind, values) in enumerate(groups.items()):
+        figures = found.get(kind) or {}
+        parts.append(pieces_figure(kind, values, "latency"))
+        more = mode_parts(kind, figures.get("tail"), "latency")
+        more += sizes_figure(kind, figures.get("sizes") or {}, "latency")
+        parts += [Fold(f"{kind}: modes and sizes", more)] if i and more else more
+    return parts
+
+
+def _order(each: pd.DataFrame, found: dict[str, dict[str, Any]]) -> list[Part]:
+    kinds = _kinds(each)
+    if not kinds:
+        return []
+    series = {
+        kind: (np.arange(1.0, len(rows) + 1), _latency(rows))
+        for kind, rows in kinds.items()
+    }
+    levels = {kind: found.get(kind) for kind in series}
+    rows = {kind: level_rows(figures) for kind, figures in levels.items()}
+    return [time_figure(series, "latency", rows, BY_PLACE), *level_parts(levels)]
+
+
+def _loss_models(study: Study) -> list[Part]:
+    losses = {kind: figures.get("loss") for kind, figures in _found(study).items()}
+    lost = {kind: loss for kind, loss in losses.items() if loss and loss["model"]}
+    return loss_model_parts(lost)
+
+
+def _losses(frame: pd.DataFrame) -> Part:
+    lost = frame.groupby("kind", observed=True)["lost"].agg(["sum", "size"])
+    if not int(lost["sum"].sum()):
+        return Text(f"None of {number(len(frame))} rows is marked as lost.")
+    rows = [
+        [str(kind), number(row["sum"]), number(row["size"])]
+        for kind, row in lost.iterrows()
+    ]
+    return Table("Lost, by kind", ["kind", "lost", "of"], rows)

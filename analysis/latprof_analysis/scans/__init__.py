@@ -1,1 +1,0 @@
-"""Run folders of any size -> totals that merge, on one machine or a cluster."""

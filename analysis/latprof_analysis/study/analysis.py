@@ -1,0 +1,117 @@
+"""What was read and what it says: the document of `latprof analyze`, and the rows
+that a report draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from latprof_analysis.errors import UsageError
+from latprof_analysis.fit.result import ReplyMode
+from latprof_analysis.read.paths import expand, is_run_folder
+from latprof_analysis.read.registry import detect, read_samples
+from latprof_analysis.read.result import Samples
+
+if TYPE_CHECKING:
+    from latprof_analysis.study.scan import Progress
+
+# Formats that are a run's table by itself.
+_TABLES = ("messages", "round-trips", "exchanges")
+
+
+@dataclass
+class Study:
+    """Figures and rows.
+
+    Attributes
+    ----------
+    document : dict
+        For JSON. Of run folders it has the keys of a run's summary.json (``exchanges``,
+        ``kinds``, ``round_trips``, ``fit``, ``one_way``, ``slowest``, ``warnings``)
+        and more: ``histograms``, of all traffic that was watched, by group.
+    messages, round_trips : DataFrame
+        Columns of `readers.run_schema` and ``run``; empty where there are none. Of
+        large runs they are thinned evenly: ``document["thinned"]``.
+    slow_messages : DataFrame
+        Where they are: the slowest of those that `messages` has not.
+    exchanges, slow_exchanges : DataFrame
+        As of messages.
+    samples : Samples or None
+        What files of other formats hold.
+    """
+
+    document: dict[str, Any]
+    messages: pd.DataFrame = field(default_factory=pd.DataFrame)
+    round_trips: pd.DataFrame = field(default_factory=pd.DataFrame)
+    slow_messages: pd.DataFrame = field(default_factory=pd.DataFrame)
+    samples: Samples | None = None
+    exchanges: pd.DataFrame = field(default_factory=pd.DataFrame)
+    slow_exchanges: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the document."""
+        return self.document
+
+
+def analyze(
+    paths: Path | str | Iterable[Path | str],
+    *,
+    latency_column: str | None = None,
+    unit: str | None = None,
+    size_column: str | None = None,
+    reply_mode: ReplyMode | None = None,
+    thorough: bool = False,
+    progress: Progress | None = None,
+    dask: str | None = None,
+) -> Study:
+    """Read run folders or other tools' files, and find out what they say.
+
+    Parameters
+    ----------
+    paths, latency_column, unit, size_column
+        As in `read`.
+    reply_mode : 'echo' or int, optional
+        How the responder answered, for formats that do not record it.
+    thorough : bool
+        Also fit each stage, and the round trips by rival estimators: takes seconds.
+    progress, dask
+        As in `scan_runs`, for run folders.
+
+    Raises
+    ------
+    ReadError
+        Where a file cannot be read; its text is one line.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "ping.csv"
+    >>> _ = path.write_text("size,ms\\n" + "64,2\\n8000,3.28\\n" * 20)
+    >>> found = analyze(
+    ...     path, latency_column="ms", unit="ms", size_column="size", reply_mode="echo"
+    ... )
+    >>> (kind,) = found.document["samples"]["kinds"].values()
+    >>> {size: figures["p50_ns"] for size, figures in kind["sizes"].items()}
+    {'64': 2000000, '8000': 3280000}
+    """
+    from latprof_analysis.study.runs import study_runs
+    from latprof_analysis.study.samples import study_samples
+
+    found = expand(paths)
+    if latency_column is None and all(_is_run(path) for path in found):
+        return study_runs(found, thorough=thorough, progress=progress, dask=dask)
+    if dask:
+        raise UsageError("a Dask cluster reads run folders only")
+    samples = read_samples(
+        found, latency_column=latency_column, unit=unit, size_column=size_column
+    )
+    return study_samples(samples, reply_mode)
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a path is a run folder, or a table of one by itself."""
+    return is_run_folder(path) or (path.is_file() and detect(path) in _TABLES)

@@ -1,0 +1,304 @@
+"""From rows of exchanges to figures by way, of bounded memory.
+
+A way is the two ends of exchanges: "redis-benchmark -> redis-server:7777". Which are
+told apart is as in `by_way`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_analysis.stages import (
+    BLANK,
+    EXCHANGE_STAMPS,
+    PROBE_STATISTICS,
+    SUMMANDS,
+    part_order,
+    parts_present,
+)
+from latprof_analysis.stats.histogram import Histogram, record_parts
+from latprof_analysis.study.grouped import ByWay, Histograms, distinct, in_groups
+from latprof_analysis.study.totals import WARMUP, Rows, first_row, percentiles, place
+
+# tcp and udp; a file with more than this is none of exchanges
+MOST_PROTOCOLS = 8
+_SUMS = (
+    "pipelined",
+    "requests",
+    "replies",
+    "request_bytes",
+    "reply_bytes",
+    "retransmits",
+)
+_COUNTS = ("exchanges", "timed", "left_out", *_SUMS)
+_WHOLE = 1 << len(EXCHANGE_STAMPS)  # of a code: the response is there, and its parts
+_CODES = 2 * _WHOLE
+
+Ints = NDArray[np.int64]
+Index = NDArray[np.intp]
+
+
+@dataclass
+class WayTotals:
+    """Figures of the exchanges between two ends.
+
+    Attributes
+    ----------
+    counts : Counter of str
+    whole : dict of str to Histogram
+        Parts of exchanges of which all of the response is known.
+    half : dict of str to Histogram
+        Parts of the others: the client's end alone, the server's, or pipelined.
+    slowest : dict or None
+        The row with the longest response (at the server alone: its time); of equal
+        ones that which comes first by the values of its columns.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    whole: Histograms = field(default_factory=dict)
+    half: Histograms = field(default_factory=dict)
+    slowest: dict[str, Any] | None = None
+
+    def merge(self, other: WayTotals) -> None:
+        """Add all that `other` has counted; the order makes no difference."""
+        self.counts.update(other.counts)
+        for mine, more in ((self.whole, other.whole), (self.half, other.half)):
+            for name, histogram in more.items():
+                mine.setdefault(name, Histogram()).merge(histogram)
+        if other.slowest:
+            self.meet(other.slowest)
+
+    def meet(self, row: dict[str, Any]) -> None:
+        """Keep a row if it is the slowest so far."""
+        mine = self.slowest
+        if mine is None or place(row, time_of(row)) < place(mine, time_of(mine)):
+            self.slowest = row
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures by part and percentile, in ns."""
+        found: dict[str, Any] = {name: self.counts[name] for name in _COUNTS}
+        found["parts"] = {
+            name: self._part(name)
+            for name in sorted({*self.whole, *self.half}, key=part_order)
+        }
+        return found | {"slowest": self.slowest}
+
+    def _part(self, name: str) -> dict[str, Any]:
+        together = Histogram()
+        for histograms in (self.whole, self.half):
+            if name in histograms:
+                together.merge(histograms[name])
+        response = self.whole.get("response", Histogram()).sum_ns
+        part = self.whole.get(name, Histogram()).sum_ns
+        share = part / response if response and name in self.whole else None
+        return percentiles(together) | {
+            "mean_ns": together.mean_ns,
+            "share_of_response": share,
+        }
+
+
+class ExchangeTotals:
+    """Figures of exchanges, by protocol and way.
+
+    Attributes
+    ----------
+    ways : dict of str to WayTotals
+        By protocol and way: "tcp curl -> nginx:80".
+    warmup : int
+        Exchanges of the warm-up, which are in no other figure.
+    backwards : int
+        Parts that are negative: left out.
+
+    Examples
+    --------
+    >>> from latprof_analysis.read.batches import Batch
+    >>> from latprof_analysis.read.run_schema import EXCHANGES
+    >>> import pandas as pd
+    >>> texts = {"protocol": ["tcp"], "way": ["a -> b:80"], "kind": ["exchange"]}
+    >>> rows = pd.DataFrame(texts, dtype="category").assign(response_ns=5000)
+    >>> totals = ExchangeTotals()
+    >>> totals.add(Batch(rows, EXCHANGES.columns))
+    >>> totals.as_dict()["tcp a -> b:80"]["parts"]["response"]["max_ns"]
+    5000
+    """
+
+    def __init__(self) -> None:
+        self._ways: ByWay[WayTotals] = ByWay(WayTotals)
+        self._protocols: set[str] = set()
+        self.warmup = 0
+        self.backwards = 0
+
+    @property
+    def level(self) -> int:
+        """How coarsely ways are told apart, as in `by_way.coarser`."""
+        return self._ways.level
+
+    @property
+    def ways(self) -> dict[str, WayTotals]:
+        return self._ways.totals
+
+    def add(self, rows: Rows) -> None:
+        """Take in rows; those without protocol, kind or way are in no figure."""
+        if not len(rows):
+            return
+        kinds, labels = rows.texts["kind"]
+        warm = np.isin(kinds, [i for i, label in enumerate(labels) if label == WARMUP])
+        self.warmup += int(warm.sum())
+        totals, which = self._ways_of(rows, ~warm & (kinds >= 0))
+        at = np.flatnonzero(which >= 0)
+        if len(at):
+            self._count(totals, which, at, rows)
+            undisturbed = rows.numbers[PROBE_STATISTICS].take(at) != 1
+            self._time(totals, which, at[undisturbed], rows)
+
+    def merge(self, other: ExchangeTotals) -> None:
+        """Add all that `other` has counted; the order makes no difference."""
+        self._admit(other._protocols)
+        self._ways.merge(other._ways)
+        self.warmup += other.warmup
+        self.backwards += other.backwards
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures by protocol and way, those of most exchanges first."""
+        found = {name: totals.as_dict() for name, totals in sorted(self.ways.items())}
+        return dict(sorted(found.items(), key=lambda item: -item[1]["exchanges"]))
+
+    def _admit(self, protocols: set[str]) -> None:
+        self._protocols |= protocols
+        if len(self._protocols) > MOST_PROTOCOLS:
+            told = ", ".join(f"{name!r:.60}" for name in sorted(self._protocols))
+            raise ValueError(f"protocols must be at most {MOST_PROTOCOLS}, got {told}")
+
+    def _ways_of(
+        self, rows: Rows, measured: NDArray[np.bool_]
+    ) -> tuple[list[WayTotals], Index]:
+        """Return the ways of rows, and which of them is each row's; -1 for none."""
+        protocols, protocol_names = rows.texts["protocol"]
+        ways, way_names = rows.texts["way"]
+        known = measured & (protocols >= 0) & (ways >= 0)
+        both = np.where(known, protocols * np.int64(len(way_names)) + ways, BLANK)
+        found, index = distinct(both)
+        ends = [
+            (
+                protocol_names[number // len(way_names)],
+                way_names[number % len(way_names)],
+            )
+            for number in found[found != BLANK].tolist()
+        ]
+        self._admit({protocol for protocol, _ in ends})
+        names = [f"{protocol} {way}" for protocol, way in ends]
+        for name in names:  # which may make them coarser: several are one then
+            self._ways.of(name)
+        each = [self._ways.of(name) for name in names]
+        totals = {id(one): one for one in each}
+        numbers = {key: i for i, key in enumerate(totals)}
+        which = [numbers[id(one)] for one in each]
+        if len(which) < len(found):
+            which.insert(int(np.flatnonzero(found == BLANK)[0]), -1)
+        return list(totals.values()), np.array(which, np.intp)[index]
+
+    def _count(
+        self, totals: list[WayTotals], which: Index, at: Index, rows: Rows
+    ) -> None:
+        numbers = rows.numbers
+        found, ordered, lengths = in_groups(which[at], at)
+        begins = np.cumsum(lengths) - lengths
+        counted = {
+            "exchanges": np.ones(len(ordered), np.int64),
+            "timed": numbers["response_ns"].take(ordered) != BLANK,
+            "left_out": numbers[PROBE_STATISTICS].take(ordered) == 1,
+            **{name: _or_zero(numbers[name].take(ordered)) for name in _SUMS},
+        }
+        for name, values in counted.items():
+            sums = np.add.reduceat(values, begins, dtype=np.int64).tolist()
+            for i, total in zip(found, sums, strict=True):
+                totals[i].counts[name] += total
+
+    def _time(
+        self, totals: list[WayTotals], which: Index, at: Index, rows: Rows
+    ) -> None:
+        """Record the parts of rows, of which none is disturbed."""
+        if not len(at):
+            return
+        keys = which[at] * _CODES + _codes(rows, at)
+        found, ordered, lengths = in_groups(keys, at)
+        columns: dict[str, list[tuple[Histograms, str]]] = {}
+        for key in found:
+            way, code = totals[key // _CODES], key % _CODES
+            histograms = way.whole if code & _WHOLE else way.half
+            for name, column in parts_present(code % _WHOLE):
+                columns.setdefault(column, []).append((histograms, name))
+        for column, parts in columns.items():
+            self._record(parts, rows.numbers[column].take(ordered), lengths)
+        self._meet_slowest(totals, which, at, rows)
+
+    def _record(
+        self, parts: list[tuple[Histograms, str]], values: Ints, lengths: Index
+    ) -> None:
+        fit = values >= 0
+        if not fit.all():
+            self.backwards += int((~fit & (values != BLANK)).sum())
+            part = np.repeat(np.arange(len(lengths)), lengths)
+            lengths = np.bincount(part[fit], minlength=len(lengths))
+            values = values[fit]
+        there = [
+            histograms.setdefault(name, Histogram())
+            for (histograms, name), length in zip(parts, lengths, strict=True)
+            if length
+        ]
+        record_parts(there, values, lengths[lengths > 0])
+
+    def _meet_slowest(
+        self, totals: list[WayTotals], which: Index, at: Index, rows: Rows
+    ) -> None:
+        numbers = rows.numbers
+        response, server = (
+            numbers["response_ns"].take(at),
+            numbers["server_ns"].take(at),
+        )
+        times = np.where(response == BLANK, server, response)
+        found, ordered, lengths = in_groups(which[at], np.arange(len(at)))
+        ends = np.cumsum(lengths)
+        most = np.maximum.reduceat(times.take(ordered), ends - lengths).tolist()
+        for i, end, length, longest in zip(found, ends, lengths, most, strict=True):
+            slowest = totals[i].slowest
+            # to ask for a row is to have all its columns
+            if longest <= 0 or (slowest and longest < time_of(slowest)):
+                continue
+            mine = ordered[end - length : end]
+            ties = at[mine[times[mine] == longest]]
+            totals[i].meet(rows.row(first_row(numbers, rows.texts, ties)))
+
+
+def time_of(row: dict[str, Any]) -> int:
+    """Return the response of an exchange; where only the server was seen, its time.
+
+    Examples
+    --------
+    >>> time_of({"response_ns": None, "server_ns": 15})
+    15
+    """
+    response = row["response_ns"]
+    return int(row["server_ns"] if response is None else response)
+
+
+def _codes(rows: Rows, at: Index) -> Ints:
+    """Return which stamps each row lacks, and whether it is whole."""
+    numbers = rows.numbers
+    code = np.zeros(len(at), np.int64)
+    for bit, stamp in enumerate(EXCHANGE_STAMPS):
+        code |= (numbers[f"{stamp}_ns"].take(at) <= 0).astype(np.int64) << bit
+    whole = np.ones(len(at), bool)
+    # a missing stamp merges parts into later ones: the last of them is always there
+    for name in ("response", SUMMANDS[-1]):
+        whole &= numbers[f"{name}_ns"].take(at) >= 0
+    return np.where(whole, code | _WHOLE, code)
+
+
+def _or_zero(values: Ints) -> Ints:
+    return np.where(values == BLANK, 0, values)

@@ -1,0 +1,338 @@
+"""What a scan has to do: which pieces of which tables, and what to keep of each.
+
+Run folders of any size -> their figures, in one pass and bounded memory.
+
+The tables are cut into pieces; processes read them, and what is found in them is
+merged in their order. Figures are the same however the tables were cut.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from latprof_analysis.errors import LatprofError
+from latprof_analysis.fit.trips import rounds_of
+from latprof_analysis.read.batches import Piece, pieces_of
+from latprof_analysis.read.paths import TABLES, expand
+from latprof_analysis.read.registry import detect
+from latprof_analysis.read.result import BadRow, ReadError, concatenated
+from latprof_analysis.read.run_folder import (
+    SCHEMAS,
+    read_documents,
+    run_names,
+    table_file,
+)
+from latprof_analysis.read.table import Table
+from latprof_analysis.stages import BLANK
+from latprof_analysis.study.drawn import EVEN_ROWS, STRETCH_ROWS
+from latprof_analysis.study.exchange_totals import ExchangeTotals
+from latprof_analysis.study.scan_part import Part, Task, rows_of, scan_piece
+from latprof_analysis.study.setup import setup_of
+from latprof_analysis.study.totals import MessageTotals, TripTotals
+
+
+def tasks_of(
+    paths: Path | str | Iterable[Path | str],
+    documents: dict[str, dict[str, Any]],
+    notes: list[str],
+) -> list[Task]:
+    """Cut the tables of run folders into pieces; documents and notes are added to.
+
+    Raises
+    ------
+    ReadError
+        Where a file is no table of a run.
+    """
+    found: list[tuple[str, Piece]] = []
+    folders = expand(paths)
+    for path, run in zip(folders, run_names(folders), strict=True):
+        if path.is_dir():
+            documents[run] = read_documents(path, run, notes)
+        for table, file in _table_files(path):
+            found += [(run, piece) for piece in pieces_of(file, table)]
+    rows = {t: sum(p.rows for _, p in found if p.table == t) for t in TABLES}
+    strides = {table: max(1, count // EVEN_ROWS) for table, count in rows.items()}
+    runs = len({run for run, piece in found if piece.table == "messages"})
+    # rows are estimated: of half as many, some may be left out
+    stretch = STRETCH_ROWS // runs if 2 * rows["messages"] > EVEN_ROWS else 0
+    return [
+        Task(
+            piece,
+            run,
+            number,
+            strides[piece.table],
+            stretch if piece.table == "messages" and piece.is_first else 0,
+        )
+        for number, (run, piece) in enumerate(found)
+    ]
+
+
+def _table_files(path: Path) -> list[tuple[str, Path]]:
+    """Return the tables of a folder, or the one that a file is."""
+    form = detect(path)
+    if form == "run":
+        files = {table: table_file(path, table) for table in TABLES}
+        return [(table, file) for table, file in files.items() if file]
+    table = form.replace("-", "_")
+    if table not in TABLES:
+        raise ReadError(path, f"it is no run folder, and no table of one, but {form}")
+    return [(table, path)]
+
+
+# Each takes about 400 MB.
+MOST_PROCESSES = 4
+# To start them takes as long as to read some of the rows.
+ROWS_FOR_PROCESSES = 1_000_000
+
+Ints = NDArray[np.int64]
+Progress = Callable[[int, int], None]  # rows read and rows in all, about
+
+
+@dataclass(frozen=True)
+class Trips:
+    """Round trips of one run and protocol, in the order of the file.
+
+    Attributes
+    ----------
+    size_bytes, round_index : ndarray of uint32 or int64, shape (n,)
+        The round is the generator's where the run tells of its rounds; else how
+        many round trips of the same size were sent before.
+    rtt_ns, sent_ns : ndarray of int64, shape (n,)
+        BLANK where there is none.
+    lost : ndarray of bool, shape (n,)
+    disturbed : ndarray of bool, shape (n,)
+        They met the measuring of latprof's own cost.
+    """
+
+    size_bytes: NDArray[Any]
+    rtt_ns: NDArray[np.int64]
+    sent_ns: NDArray[np.int64]
+    round_index: NDArray[Any]
+    lost: NDArray[np.bool_]
+    disturbed: NDArray[np.bool_]
+
+
+@dataclass
+class Scan:
+    """What run folders hold.
+
+    Attributes
+    ----------
+    messages : MessageTotals
+        Of all runs together; ``messages.as_dict()`` is ``kinds`` of a summary.
+    exchanges : ExchangeTotals
+        Of all runs together; ``exchanges.as_dict()`` is that of a summary.
+    trip_totals : dict of str to TripTotals
+        By protocol, of all runs together.
+    trips : dict of (str, str) to Trips
+        By run and protocol.
+    message_rows, round_trip_rows, exchange_rows : DataFrame
+        With the columns of `run_schema` and ``run``: about 200,000 evenly, or all
+        where there are fewer.
+    stretch_rows : DataFrame
+        Where `message_rows` are not all: the first messages of each run, together
+        some 50,000, without gaps. Else the same as those.
+    slow_rows : DataFrame
+        Of the slowest 1000 messages of each kind those that `message_rows` has not.
+    slow_exchange_rows : DataFrame
+        The same of exchanges, by protocol.
+    row_counts : dict of (str, str) to int
+        By run and table: how many there are.
+    documents, notes, skipped, skipped_rows
+        As in `Runs`.
+    """
+
+    messages: MessageTotals
+    exchanges: ExchangeTotals
+    trip_totals: dict[str, TripTotals]
+    trips: dict[tuple[str, str], Trips]
+    message_rows: pd.DataFrame
+    stretch_rows: pd.DataFrame
+    slow_rows: pd.DataFrame
+    round_trip_rows: pd.DataFrame
+    exchange_rows: pd.DataFrame
+    slow_exchange_rows: pd.DataFrame
+    row_counts: dict[tuple[str, str], int]
+    documents: dict[str, dict[str, Any]]
+    notes: list[str]
+    skipped: list[BadRow]
+    skipped_rows: int
+
+
+def scan_runs(
+    paths: Path | str | Iterable[Path | str],
+    *,
+    progress: Progress | None = None,
+    dask: str | None = None,
+) -> Scan:
+    """Sum up run folders, folders of them, patterns, and tables by themselves.
+
+    Parameters
+    ----------
+    progress : callable, optional
+        Called with rows read and rows in all (estimated) as it goes on.
+    dask : str, optional
+        Address of a Dask cluster to do it on, which must see the same files.
+
+    Raises
+    ------
+    ReadError
+        Where a file is no table of a run, or most of its rows are wrong.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> header = "protocol,sequence,size_bytes,reply_bytes,sent_ns,rtt_ns,lost"
+    >>> rows = "".join(f"\\ntcp,{i},64,64,{1000 * i},2500,0" for i in range(10))
+    >>> _ = (folder / "round_trips.csv").write_text(header + rows + "\\n")
+    >>> scan = scan_runs(folder)
+    >>> scan.trip_totals["tcp"].as_dict()["sizes"]["64"]["p50_ns"]
+    2500
+    """
+    documents: dict[str, dict[str, Any]] = {}
+    notes: list[str] = []
+    tasks = tasks_of(paths, documents, notes)
+    if dask is None:
+        whole = _merged(_parts(tasks), tasks, progress)
+    else:
+        from latprof_analysis.study.cluster import scan_on_cluster
+
+        whole = scan_on_cluster(tasks, dask, progress)
+    return _finished(whole, documents, notes)
+
+
+def _parts(tasks: list[Task]) -> Iterator[Part]:
+    """Scan pieces; give the parts in their order.
+
+    Large tables are read by a process for each CPU: half of the work holds Python's
+    lock, so that threads wait for each other.
+    """
+    processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES, len(tasks))
+    if processes < 2 or sum(task.piece.rows for task in tasks) < ROWS_FOR_PROCESSES:
+        yield from map(scan_piece, tasks)
+        return
+    waiting: deque[Future[Part]] = deque()
+    with ProcessPoolExecutor(processes, initializer=_leave_interrupts) as pool:
+        try:
+            for task in tasks:
+                waiting.append(pool.submit(scan_piece, task))
+                if len(waiting) > processes:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool as error:
+            raise LatprofError(
+                "a process that read a piece of the tables was ended: was there too "
+                "little memory? Try again, or with fewer CPUs (taskset -c 0)"
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _leave_interrupts() -> None:
+    """Leave Ctrl-C to the process that waits for this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _merged(
+    parts: Iterator[Part], tasks: list[Task], progress: Progress | None
+) -> Part:
+    whole = Part()
+    done, planned = 0, sum(task.piece.rows for task in tasks)
+    for task, part in zip(tasks, parts, strict=True):
+        whole.merge(part)
+        done += task.piece.rows
+        if progress:
+            progress(done, planned)
+    return whole
+
+
+def _finished(
+    whole: Part, documents: dict[str, dict[str, Any]], notes: list[str]
+) -> Scan:
+    for file in whole.files.values():
+        file.skipped.check(file.rows)
+    for (run, table), names in whole.ignored.items():
+        ignored = ", ".join(names[:8])
+        notes.append(f"{run}: columns of {table} that are not known: {ignored}")
+    message_rows, slow_rows = _frames(whole, "messages")
+    exchange_rows, slow_exchange_rows = _frames(whole, "exchanges")
+    stretch = whole.drawn["messages"].stretch if "messages" in whole.drawn else []
+    stretch_rows = message_rows
+    if len(message_rows) < rows_of(whole.row_counts, "messages"):
+        stretch_rows = concatenated(stretch) if stretch else message_rows.iloc[:0]
+    skipped = [file.skipped for file in whole.files.values()]
+    return Scan(
+        messages=whole.messages,
+        exchanges=whole.exchanges,
+        trip_totals=dict(sorted(whole.trip_totals.items())),
+        trips={
+            key: _trips(parts, documents.get(key[0], {}))
+            for key, parts in whole.trips.items()
+        },
+        message_rows=message_rows,
+        stretch_rows=stretch_rows,
+        slow_rows=slow_rows,
+        round_trip_rows=_frames(whole, "round_trips")[0],
+        exchange_rows=exchange_rows,
+        slow_exchange_rows=slow_exchange_rows,
+        row_counts=dict(whole.row_counts),
+        documents=documents,
+        notes=notes,
+        skipped=[row for one in skipped for row in one.in_order()],
+        skipped_rows=sum(one.count for one in skipped),
+    )
+
+
+def _frames(whole: Part, table: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows of a table that are drawn evenly, and the slowest apart."""
+    found = whole.drawn[table].frames() if table in whole.drawn else None
+    if found:
+        return found
+    none = Table.empty(Path(table), SCHEMAS[table], None).frame
+    none["run"] = pd.Categorical([], categories=pd.Index([], dtype="str"))
+    return none, none
+
+
+def _trips(parts: list[tuple[Any, ...]], documents: dict[str, Any]) -> Trips:
+    columns = zip(*parts, strict=True)
+    size_bytes, rtt_ns, sent_ns, sequence, met = map(np.concatenate, columns)
+    return Trips(
+        size_bytes=_narrow(size_bytes),
+        rtt_ns=rtt_ns,
+        sent_ns=sent_ns,
+        round_index=_narrow(_rounds(size_bytes, sent_ns, sequence, documents)),
+        lost=rtt_ns == BLANK,
+        disturbed=met == 1,
+    )
+
+
+def _rounds(
+    size_bytes: Ints, sent_ns: Ints, sequence: Ints, documents: dict[str, Any]
+) -> Ints:
+    try:
+        sizes_per_round = setup_of(documents["run"]).sizes_per_round
+    except (KeyError, ValueError):
+        sizes_per_round = 0
+    if sizes_per_round:
+        return np.asarray((sequence - sequence.min()) // sizes_per_round)
+    nth = rounds_of(pd.Series(size_bytes), pd.Series(sent_ns)).to_numpy(np.int64)
+    return np.asarray(nth)
+
+
+def _narrow(values: Ints) -> NDArray[Any]:
+    fits = not len(values) or (values.min() >= 0 and values.max() < 2**32)
+    return values.astype(np.uint32) if fits else values

@@ -1,0 +1,219 @@
+"""Ways of messages in pairs: what goes to a server, and what comes back.
+
+Messages of other programs are told apart by who sent to whom, as kinds are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from latprof_analysis.study.grouped import MOST_WAYS, coarser
+from latprof_analysis.study.totals import MESSAGE
+
+_TO = " -> "
+_AT_PORT = re.compile(r":\d+$")
+OURS = ("request", "reply")  # kinds of latprof's own generator
+
+
+class Pair(NamedTuple):
+    """Two ways between the same ends, or one where nothing came back.
+
+    `ways` holds figures of a summary's ``kinds``: by ``request`` and ``reply``, or by
+    ``messages`` where it is not known which end is the server.
+    """
+
+    name: str
+    ways: dict[str, dict[str, Any]]
+
+    @property
+    def messages(self) -> int:
+        """How many messages went both ways."""
+        return sum(figures["messages"] for figures in self.ways.values())
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether latprof's own generator sent them."""
+        return _TO not in self.name and set(self.ways) <= set(OURS)
+
+
+def pairs_of(kinds: Mapping[str, dict[str, Any]]) -> list[Pair]:
+    """Pair the ways of a summary's ``kinds``: the generator's, then the largest.
+
+    Examples
+    --------
+    >>> ways = ("tcp a -> b:80", "tcp b:80 -> a", "tcp request", "tcp reply")
+    >>> for pair in pairs_of({way: {"messages": 1} for way in ways}):
+    ...     print(pair.name, list(pair.ways))
+    tcp ['request', 'reply']
+    tcp a -> b:80 ['request', 'reply']
+    """
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for kind, figures in kinds.items():
+        name, way = _named(kind)
+        found.setdefault(name, {})[way] = figures
+    pairs = [Pair(name, _in_order(ways)) for name, ways in found.items()]
+    ours = [pair for pair in pairs if pair.is_ours]
+    others = [pair for pair in pairs if not pair.is_ours]
+    return ours + sorted(others, key=lambda pair: -pair.messages)
+
+
+def _named(kind: str) -> tuple[str, str]:
+    """Name the pair that a kind belongs to, and its way in it."""
+    protocol, _, rest = kind.partition(" ")
+    if rest in OURS:
+        return protocol, rest
+    sender, to, receiver = rest.partition(_TO)
+    if not to:
+        return kind, "messages"
+    if _AT_PORT.search(receiver):
+        return kind, "request"
+    if _AT_PORT.search(sender):
+        return f"{protocol} {receiver}{_TO}{sender}", "reply"
+    return kind, "messages"
+
+
+def _in_order(ways: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {way: ways[way] for way in (*OURS, "messages") if way in ways}
+
+
+class Seen(NamedTuple):
+    """Of so many messages of a way the stages, and where they were seen."""
+
+    messages: int
+    stages: dict[str, dict[str, Any]]
+    where: str = ""  # empty: from end to end
+
+
+_HALVES = {
+    "at the sender": ("application", "send_queue", "qdisc"),
+    "at the receiver": ("receive_stack", "receive_queue"),
+}
+
+
+def seen_of(figures: Mapping[str, Any]) -> Seen:
+    """Return the stages of whole messages; of halves where no message is whole.
+
+    Examples
+    --------
+    >>> half = {"messages": 7, "stages": {"qdisc": {"n": 7, "p50_ns": 9}}}
+    >>> seen_of({"complete": 0, "stages": {}, "halves": half}).where
+    'at the sender'
+    """
+    halves = figures.get("halves") or {"messages": 0, "stages": {}}
+    if figures["complete"] or not halves["messages"]:
+        return Seen(figures["complete"], figures["stages"])
+    there = {name.rsplit("+", 1)[-1] for name in halves["stages"]}
+    where = [end for end, stages in _HALVES.items() if there & set(stages)]
+    return Seen(halves["messages"], halves["stages"], " or ".join(where) or "in part")
+
+
+# Losses are fewer: this many have another cause.
+_UNSEEN_SHARE = 0.2
+
+
+def unseen_ends(document: Mapping[str, Any]) -> str:
+    """Say why most messages have one end only; nothing where they have both.
+
+    In a lab both ends are watched from the start: there such a message was lost.
+
+    Parameters
+    ----------
+    document : mapping
+        A summary, or what `analyze` makes of runs.
+
+    Examples
+    --------
+    >>> kinds = {"tcp message": {"messages": 9, "complete": 9}}
+    >>> unseen_ends({"kinds": kinds, "lab": None, "workload": {"plan": None}})
+    ''
+    """
+    kinds = document.get("kinds", {})
+    messages = sum(figures["messages"] for figures in kinds.values())
+    unseen = messages - sum(figures["complete"] for figures in kinds.values())
+    if (
+        document.get("lab")
+        or not document.get("workload")
+        or unseen <= _UNSEEN_SHARE * messages
+    ):
+        return ""
+    return (
+        f"{unseen} of {messages} messages were seen at one end only: the other end is "
+        "older than the run, outside the command's cgroup, or on another host; to see "
+        "both, start both in COMMAND"
+    )
+
+
+def time_by_stage(pair: Pair) -> dict[str, float]:
+    """Return the share of each stage in the time of both ways together.
+
+    Examples
+    --------
+    >>> way = {"qdisc": (3, 2.0), "transit": (3, 6.0), "end_to_end": (3, 8.0)}
+    >>> stages = {name: {"n": n, "mean_ns": ns} for name, (n, ns) in way.items()}
+    >>> time_by_stage(Pair("tcp", {"request": {"stages": stages}}))
+    {'qdisc': 0.25, 'transit': 0.75}
+    """
+    sums: dict[str, float] = {}
+    for figures in pair.ways.values():
+        for name, stage in figures["stages"].items():
+            if stage["n"]:
+                sums[name] = sums.get(name, 0.0) + stage["n"] * stage["mean_ns"]
+    sums.pop("wakeup", None)  # a part of receive_queue
+    whole = sums.pop("end_to_end", 0.0)
+    return {name: time / whole for name, time in sums.items()} if whole else {}
+
+
+def level_of(frames: Iterable[pd.DataFrame]) -> int:
+    """Return how coarse ways must be for all of these rows, as in `coarser`."""
+    names: set[str] = set()
+    for messages in frames:
+        if "way" in messages:
+            ways = messages.loc[messages["kind"].eq(MESSAGE), ["protocol", "way"]]
+            found = ways.dropna().drop_duplicates()
+            names |= {" ".join(map(str, way)) for way in found.to_numpy()}
+    fine = (n for n in (0, 1) if len({coarser(way, n) for way in names}) <= MOST_WAYS)
+    return next(fine, 2)
+
+
+def by_ends(messages: pd.DataFrame, level: int) -> pd.DataFrame:
+    """Put the way of other programs' messages into the place of their kind.
+
+    Parameters
+    ----------
+    messages : DataFrame
+        Columns of `readers.run_schema`; older folders have no ``way``.
+    level : int
+        How coarse, as in `coarser`.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({
+    ...     "protocol": "tcp", "kind": ["message", "request"],
+    ...     "way": ["curl -> 10.0.0.1:80", "a -> b:1"]})
+    >>> by_ends(rows, level=1)["kind"].tolist()
+    ['curl -> elsewhere:80', 'request']
+    """
+    if messages.empty or "way" not in messages:
+        return messages
+    foreign = messages["kind"].eq(MESSAGE) & messages["way"].notna()
+    if not foreign.any():
+        return messages
+    ways = messages.loc[foreign, "way"].astype(str)
+    group = {way: coarser(f"- {way}", level).partition(" ")[2] for way in ways.unique()}
+    kind = messages["kind"].astype(object)
+    kind[foreign] = ways.map(group)
+    return messages.assign(kind=kind.astype("category"))
+
+
+def by_ways(exchanges: pd.DataFrame, level: int) -> pd.DataFrame:
+    """Make the ways of exchanges so coarse, as `by_ends` does."""
+    if not level or exchanges.empty:
+        return exchanges
+    names = exchanges["way"].cat.categories
+    group = {way: coarser(f"- {way}", level).partition(" ")[2] for way in names}
+    coarse = exchanges["way"].astype(object).map(group)
+    return exchanges.assign(way=coarse.astype("category"))
