@@ -169,7 +169,9 @@ def test_without_probes_the_same_run_has_round_trips_only(out):
     assert latprof.process.returncode == 0, latprof.err
     summary = json.loads(latprof.out)
     assert summary["kinds"] == {}
-    assert summary["round_trips"]["udp"]["rtt"]["n"] == 84
+    udp = summary["round_trips"]["udp"]
+    # on a busy machine one may take too long, which is lost
+    assert (udp["sent"], udp["rtt"]["n"] + udp["lost"]) == (84, 84)
     assert len((out / "messages.csv").read_text().splitlines()) == 1
 
 
