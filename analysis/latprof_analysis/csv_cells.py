@@ -3,15 +3,15 @@
 A text that begins as a formula does has an apostrophe before it in the file; so has
 one that begins with an apostrophe and then as a formula, so that taking one away
 gives back what was there.
-
-Tables as CSV that a spreadsheet opens without running anything.
 """
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What spreadsheets take for the beginning of a formula (OWASP, CSV Injection), also
 # in the wide forms of East Asian scripts.
@@ -71,10 +71,13 @@ def csv_text(frame: pd.DataFrame) -> str:
 
     Examples
     --------
+    >>> import pandas as pd
     >>> print(csv_text(pd.DataFrame({"run": ["=1+1"], "latency_ns": [-2.5]})), end="")
     run,latency_ns
     '=1+1,-2.5
     """
+    import pandas as pd  # the agent, which guards cells, has no need of it
+
     made = {}
     for name, column in frame.items():
         if pd.api.types.is_numeric_dtype(column):
