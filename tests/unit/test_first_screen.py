@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from latprof_analysis.report.first_screen import show_first
-from latprof_analysis.report.slowest import likely_cause
 from latprof_analysis.report.tables import show_stages
 from latprof_analysis.report.terminal import Column, Group, table_lines
+from latprof_analysis.study.likely_cause import likely_cause
 from latprof_analysis.study.ways import pairs_of, time_by_stage, unseen_ends
 from rich.console import Console
 

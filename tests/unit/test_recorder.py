@@ -222,6 +222,25 @@ def test_a_sink_that_is_full_ends_the_recording_and_is_told_of_the_end_once():
     assert [tally.records for tally in sink.tallies] == [4]
 
 
+def test_what_runs_as_root_loads_no_library_of_the_offline_analysis():
+    # each takes memory and time, and pyarrow's allocator a thread with root's rights
+    names = [
+        ".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for p in sorted(PACKAGE.rglob("*.py"))
+        if p.stem != "__main__"
+    ]
+    assert len(names) > 100
+    program = (
+        f"import sys, importlib\n"
+        f"for name in {names}: importlib.import_module(name)\n"
+        "print({'pandas', 'pyarrow', 'scipy'} & set(sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "set()"
+
+
 def test_capture_join_and_sinks_import_nothing_of_lab_or_workload():
     modules = ["latprof_agent.recorder"]
     for folder in ("probes", "capture", "join", "sinks"):

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from latprof_analysis.report.slowest import likely_cause, stage_times
 from latprof_analysis.stages import part_label
+from latprof_analysis.study.likely_cause import likely_cause, stage_times
 from latprof_analysis.study.setup import known_transit_ns
 from latprof_analysis.text import (
     NOT_ENOUGH,

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from latprof_analysis.study.grouped import MOST_WAYS, coarser
 from latprof_analysis.study.totals import MESSAGE
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TO = " -> "
 _AT_PORT = re.compile(r":\d+$")
@@ -191,6 +192,7 @@ def by_ends(messages: pd.DataFrame, level: int) -> pd.DataFrame:
 
     Examples
     --------
+    >>> import pandas as pd
     >>> rows = pd.DataFrame({
     ...     "protocol": "tcp", "kind": ["message", "request"],
     ...     "way": ["curl -> 10.0.0.1:80", "a -> b:1"]})

@@ -1,0 +1,78 @@
+"""Why one message took long, as far as its own row tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from latprof_analysis.stages import STAGES, STAMPS, merged_name
+from latprof_analysis.text import duration, plural
+
+_WAITED = {
+    "application": "was made {} before its send call",
+    "send_queue": "waited {} in its sender's socket (send buffer, windows, pacing)",
+    "qdisc": "waited {} in its sender's qdisc",
+    "transit": "took {} between the drivers",
+    "receive_stack": "waited {} in its receiver's stack, as behind a missing segment",
+    "receive_queue": "its receiver had not read for {}",
+    "wakeup": "its reader waited {} for a CPU",
+    "own": "its own bytes and the delay take {} on this link",
+    "link": "waited {} on the link beside its own bytes and the delay",
+}
+# What took less of a message's time did not make it slow.
+_LITTLE = 0.1
+
+
+def stage_times(row: dict[str, Any]) -> dict[str, int]:
+    """Return the times of the stages that took any, by the names of `merged_name`.
+
+    Examples
+    --------
+    >>> stage_times({"send_ns": 2, "queue_ns": 9, "read_ns": 9, "send_queue_ns": 7})
+    {'send_queue': 7}
+    """
+    there = {name: bool(row.get(f"{name}_ns")) for name in STAMPS}
+    there["created"] = True  # before it there is nothing to stand for
+    return {
+        merged_name(stage, there): int(row[f"{stage}_ns"])
+        for stage in STAGES
+        if row.get(f"{stage}_ns")
+    }
+
+
+def likely_cause(row: dict[str, Any], known_ns: float | None = None) -> str:
+    """Say what took most of a message's time.
+
+    Parameters
+    ----------
+    row : dict
+        A row of messages.csv by column, None where blank.
+    known_ns : float or None
+        How long its bytes and the delay take on the link, where that is known.
+
+    Examples
+    --------
+    >>> row = {"qdisc_ns": 12_000_000, "transit_ns": 1_500_000, "retransmits": 0}
+    >>> row |= dict.fromkeys(("send_ns", "queue_ns", "xmit_ns", "arrive_ns"), 1)
+    >>> likely_cause(row)
+    "waited 12 ms in its sender's qdisc"
+    """
+    waits = stage_times(row)
+    if known_ns and "transit" in waits:
+        own = min(waits["transit"], round(known_ns))
+        waits |= {"own": own, "link": waits.pop("transit") - own}
+    wakeup = min(row.get("wakeup_ns") or 0, waits.get("receive_queue", 0))
+    if wakeup:
+        waits |= {"wakeup": wakeup, "receive_queue": waits["receive_queue"] - wakeup}
+    if again := row.get("retransmits"):
+        late = sum(waits.pop(n, 0) for n in ("transit", "link", "receive_stack"))
+        waits["sent again"] = late
+    if not waits:
+        return "no part of its time is known"
+    whole, own_ns = sum(waits.values()), waits.pop("own", 0)
+    name = max(waits, key=lambda part: waits[part], default="own")
+    if own_ns and waits.get(name, 0) < _LITTLE * whole:
+        waits, name = {"own": own_ns}, "own"
+    if name == "sent again":
+        segments = plural(again or 0, "segment")
+        return f"{segments} sent again, whole {duration(late)} later"
+    return _WAITED.get(name, "took {} in " + name).format(duration(waits[name]))
