@@ -21,12 +21,18 @@ import atheris
 from inputs import mutated
 
 with atheris.instrument_imports(include=["latprof_analysis"]):
-    from latprof_analysis.compare import compare_sides, document, read_sides
+    from latprof_analysis.compare import (
+        Limits,
+        compare_sides,
+        document,
+        gate,
+        read_sides,
+    )
     from latprof_analysis.csv_cells import csv_text
     from latprof_analysis.errors import LatprofError
     from latprof_analysis.read import read_runs, read_samples
     from latprof_analysis.report.build import build_report
-    from latprof_analysis.report.compared import show, show_gate
+    from latprof_analysis.report.compared import show
     from latprof_analysis.report.shown import show_study
     from latprof_analysis.report.terminal import Terminal
     from latprof_analysis.study.analysis import Study, analyze
@@ -139,13 +145,11 @@ def _reported(found: Study) -> None:
 
 
 def _compared(*paths: Path, **named: str) -> None:
-    compared = document(
-        compare_sides(read_sides([str(path) for path in paths], **named))
-    )
-    compared |= {"fail_if_slower": None, "failed": []}
+    found = compare_sides(read_sides([str(path) for path in paths], **named))
+    held = gate(found, Limits(0.05, 0.01, 0.05), stages=True)
+    compared = document(found) | {"gate": held.as_dict()}
     json.dumps(compared, allow_nan=False)
     _shown(lambda console: show(compared, console, everything=True))
-    _shown(lambda console: show_gate(compared, console))
 
 
 def _shown(show: Callable[[Terminal], None]) -> None:

@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from compared_runs import write_run
 from latprof_analysis.cli.program import Subcommand, run_program
@@ -80,13 +81,95 @@ def test_the_answer_comes_first_and_the_rest_is_a_count(compare, runs):
 def test_the_gate_fails_on_what_is_slower_and_names_it(compare, runs):
     words = (runs / "a", runs / "b", "--only", "transit", "--percentile", "p50")
     status, text, _ = compare(*words, "--fail-if-slower", "5%")
-    assert status == 1
-    assert "failed: 4 slower by more than 5%" in text
-    assert "tcp reply transit 64 B p50 +" in text
+    assert status == 3
+    assert text.startswith("failed: 4 beyond it with the whole interval (slower by mor")
+    assert "failed: {} tcp reply transit 64 B p50 +".format(runs / "b") in text
     assert compare(*words, "--fail-if-slower", "20%")[0] == 0
     assert compare(runs / "b", runs / "a", "--fail-if-slower", "0%")[0] == 0
     report = json.loads(compare(*words, "--fail-if-slower", "5%", "--json")[1])
-    assert {one["stage"] for one in report["failed"]} == {"transit"}
+    assert report["gate"]["outcome"] == "failed"
+    assert {one["stage"] for one in report["gate"]["findings"]} == {"transit"}
+
+
+def test_a_gate_that_can_tell_nothing_does_not_pass(compare, tmp_path):
+    rng = np.random.default_rng(5)
+    for name, median in (("a", 2.3), ("b", 6.6)):
+        rows = "".join(f"{ms}\n" for ms in rng.lognormal(np.log(median), 0.1, 9))
+        (tmp_path / f"{name}.csv").write_text("ms\n" + rows)
+    words = [tmp_path / "a.csv", tmp_path / "b.csv", "--latency-column=ms", "--unit=ms"]
+    status, text, _ = compare(*words, "--fail-if-slower", "5%")
+    assert status == 4
+    assert text.startswith("undecided: 1 not known to be within it")
+    assert text.splitlines()[1].endswith("worth 7 independent ones, 10 are needed")
+
+
+def write_trips(folder, lost, gap_ns, seed, offered_ns=None):
+    """A run of 2,000 round trips of 64 B that says when each was sent."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir()
+    sent = np.cumsum(rng.exponential(0.1 * gap_ns, 2000) + 0.9 * gap_ns).astype(int)
+    intended = sent if offered_ns is None else offered_ns * np.arange(2000)
+    rows = [
+        f"udp,{i},64,64,{due},{at},{'' if gone else at + 900},{'' if gone else 900},"
+        f"{int(gone)},"
+        for i, (due, at, gone) in enumerate(
+            zip(intended, sent, rng.random(2000) < lost, strict=True)
+        )
+    ]
+    header = "protocol,sequence,size_bytes,reply_bytes,intended_ns,sent_ns,received_ns,"
+    header += "rtt_ns,lost,probe_statistics"
+    (folder / "round_trips.csv").write_text("\n".join([header, *rows]) + "\n")
+    return folder
+
+
+def test_loss_and_throughput_have_limits_of_their_own(compare, tmp_path):
+    before = write_trips(tmp_path / "before", 0.0, 1e6, 1)
+    after = write_trips(tmp_path / "after", 0.083, 2.06e6, 2)
+    slower = ("--fail-if-slower", "5%")
+    assert compare(before, after, *slower)[0] == 0  # the latencies are the same
+    status, text, _ = compare(before, after, "--fail-if-lossier", "1%")
+    assert (status, f"failed: {after} udp loss +" in text) == (3, True)
+    status, text, _ = compare(before, after, "--fail-if-throughput-lower", "10%")
+    assert (status, "udp throughput -51" in text) == (3, True)
+    limits = ("--fail-if-lossier", "1%", "--fail-if-throughput-lower", "10%")
+    again = write_trips(tmp_path / "again", 0.0, 1e6, 3)
+    assert compare(before, again, *limits, *slower)[0] == 0
+    assert compare(after, before, *limits, *slower)[0] == 0
+    few = write_trips(tmp_path / "few", 0.002, 1e6, 4)
+    assert compare(before, few, "--fail-if-lossier", "0.1%")[0] == 4
+    (tmp_path / "a.csv").write_text("ms\n" + "2\n1\n" * 100)
+    csv = (tmp_path / "a.csv", tmp_path / "a.csv", "--latency-column=ms", "--unit=ms")
+    status, text, _ = compare(*csv, "--fail-if-lossier", "1%")
+    assert (status, "no round trips of a load generator" in text) == (4, True)
+
+
+def test_what_was_offered_more_often_is_not_faster(compare, tmp_path):
+    slow = write_trips(tmp_path / "slow", 0.0, 1e6, 1, offered_ns=1_000_000)
+    fast = write_trips(tmp_path / "fast", 0.0, 0.5e6, 2, offered_ns=500_000)
+    (found,) = json.loads(compare(slow, fast, "--json")[1])["throughput"]
+    assert found["verdict"] == "too few"
+    assert found["reason"].startswith("open loops of 1000 to 2000 a second")
+    closed = write_trips(tmp_path / "closed", 0.0, 0.5e6, 3)
+    (found,) = json.loads(compare(closed, fast, "--json")[1])["throughput"]
+    assert found["reason"] == "one side is a closed loop, the other an open one"
+
+
+def test_like_and_like_says_how_small_a_change_would_have_been_seen(compare, tmp_path):
+    rng = np.random.default_rng(6)
+    for name in "ab":
+        rows = "".join(f"{ms}\n" for ms in rng.lognormal(0, 0.1, 1000))
+        (tmp_path / f"{name}.csv").write_text("ms\n" + rows)
+    words = (tmp_path / "a.csv", tmp_path / "b.csv", "--latency-column=ms", "--unit=ms")
+    answer = compare(*words)[1].splitlines()[0]
+    assert "would have been seen in 4 of 5 cases." in answer
+    assert " in p50, " in answer
+
+
+def test_a_percentile_is_no_word_of_only(compare, runs):
+    status, _, errors = compare(runs / "a", runs / "b", "--only", "p99")
+    assert status == 2
+    assert "must be of 'application', 'end_to_end'" in errors
+    assert "for percentiles: --percentile p99" in errors
 
 
 def test_backends_stand_side_by_side_with_the_published_figures(compare, tmp_path):

@@ -7,7 +7,16 @@ import pandas as pd
 import pytest
 from compared_runs import SIZES, write_run
 from latency_series import pareto_series
-from latprof_analysis.compare import Choice, Side, compare_sides, document, read_sides
+from latprof_analysis.compare import (
+    Choice,
+    Limits,
+    Side,
+    compare_sides,
+    document,
+    gate,
+    read_sides,
+)
+from latprof_analysis.compare.judgement import detectable
 from latprof_analysis.compare.samples import Effect
 from latprof_analysis.compare.sides import Group
 
@@ -154,9 +163,41 @@ def test_the_gate_asks_for_the_whole_interval_above_its_share():
     found = compare_sides(sides, percentiles=[0.5])
     ratio = found.groups[0].percentiles[0].change.ratio
     assert 1.05 < ratio.low < 1.10 < ratio.high
-    assert found.slower_than(0.05)
-    assert not found.slower_than(0.09)
-    assert not compare_sides(sides[::-1], percentiles=[0.5]).slower_than(0.0)
+    outcomes = [gate(found, Limits(slower=s)).outcome for s in (0.05, 0.09, 0.2)]
+    assert outcomes == ["failed", "undecided", "passed"]
+    back = compare_sides(sides[::-1], percentiles=[0.5])
+    assert gate(back, Limits(slower=0.0)).outcome == "passed"
+
+
+def test_so_small_a_change_as_is_told_is_seen_in_four_of_five_comparisons():
+    # of 20 groups one is slower by that share; corrected for all of them
+    rng = np.random.default_rng(31)
+    told = compare_sides(_groups_of(rng, 20), percentiles=[0.5], correction="holm")
+    share = detectable(told, "b")[0.5]
+    seen = 0
+    for _ in range(200):
+        sides = _groups_of(rng, 20)
+        first = next(iter(sides[1].series))
+        (values,) = sides[1].series[first]
+        sides[1].series[first] = [values * (1 + share)]
+        found = compare_sides(sides, percentiles=[0.5], correction="holm", smallest=0)
+        (changed,) = [g for g in found.groups if g.group == first]
+        seen += changed.verdict == "slower"
+    assert 0.7 <= seen / 200 <= 0.92
+
+
+def _groups_of(rng, many):
+    return [
+        Side(
+            name,
+            (name,),
+            series={
+                Group(f"k{i}", "rtt", 64): [rng.lognormal(9, 0.3, 300)]
+                for i in range(many)
+            },
+        )
+        for name in ("a", "b")
+    ]
 
 
 def test_ten_sides_are_compared_and_eleven_refused():

@@ -1,11 +1,12 @@
 """What changed from a baseline to other runs or files, and how surely.
 
 `read_sides` reads what is compared, `compare_sides` compares it group by group,
-`document` gives that as one for JSON; `compare_quantile` and `compare_ranks` take
-arrays.
+`gate` holds it against limits, `document` gives it as one for JSON;
+`compare_quantile` and `compare_ranks` take arrays.
 """
 
 from latprof_analysis.compare.document import document
+from latprof_analysis.compare.gate import Gate, Limits, gate
 from latprof_analysis.compare.judgement import (
     Choice,
     Comparison,
@@ -25,6 +26,8 @@ from latprof_analysis.compare.sides import Side, sides_of
 __all__ = [
     "Choice",
     "Comparison",
+    "Gate",
+    "Limits",
     "QuantileChange",
     "RankEffect",
     "Side",
@@ -35,6 +38,7 @@ __all__ = [
     "compare_sides",
     "compare_throughput",
     "document",
+    "gate",
     "read_sides",
     "sides_of",
 ]

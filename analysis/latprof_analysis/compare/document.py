@@ -17,11 +17,12 @@ from latprof_analysis.compare.judgement import (
     Judged,
     JudgedTrips,
     Verdict,
+    detectable,
 )
 from latprof_analysis.compare.samples import CONFIDENCE
 from latprof_analysis.compare.sides import Side
 from latprof_analysis.csv_cells import guarded
-from latprof_analysis.text import duration, percentile_name, plural
+from latprof_analysis.text import duration, percent, percentile_name, plural
 
 _LOSS = {"slower": "more", "faster": "less"}
 
@@ -31,7 +32,8 @@ def document(found: Comparison) -> dict[str, Any]:
 
     Times are nanoseconds. ``groups`` has each kind, stage and size that the baseline
     and another side have, ``percentiles`` in it what is judged; ``verdict`` is one of
-    slower, faster, same, no evidence, too few (with the reason), mixed.
+    slower, faster, same, no evidence, too few (with the reason), mixed. ``detectable``
+    is what `detectable` tells of each side.
 
     Examples
     --------
@@ -59,6 +61,13 @@ def document(found: Comparison) -> dict[str, Any]:
         "smallest": found.smallest,
         "drawn": "runs" if found.repeated else "values in the order of time",
         "counts": _counts(found),
+        "detectable": {
+            side.name: {
+                percentile_name(p): share
+                for p, share in detectable(found, side.name).items()
+            }
+            for side in found.sides[1:]
+        },
         "groups": groups,
         "loss": [_trips(one, _LOSS) for one in found.loss],
         "throughput": [_trips(one, {}) for one in found.throughput],
@@ -189,6 +198,7 @@ def _answer_of(found: Comparison, i: int) -> str:
             f"No evidence that {name} differs from {baseline}:"
             f" {plural(judged, 'group')}, {counts['same']} the same within"
             f" {100 * found.smallest:g}%, {counts['no evidence']} that tell neither."
+            f"{_seen(detectable(found, name))}"
         )
     parts = [f"{word} in {counts[word]}" for word in moved]
     most = max(changes, key=lambda change: change.changed_ns)
@@ -199,6 +209,14 @@ def _answer_of(found: Comparison, i: int) -> str:
     if not found.repeated:
         text += " With one run on each side this may be how runs differ anyway."
     return text
+
+
+def _seen(shares: dict[float, float]) -> str:
+    """Say how small a change would have been seen."""
+    told = [f"{percent(share)} in {percentile_name(p)}" for p, share in shares.items()]
+    if not told:
+        return ""
+    return f" A change of {', '.join(told)} would have been seen in 4 of 5 cases."
 
 
 def _first_reason(changes: Sequence[GroupChange]) -> str:

@@ -9,9 +9,11 @@ What changed from a baseline to other runs: by stage, by size, and how surely.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -261,14 +263,42 @@ class Comparison:
         """Whether runs were drawn, not values of one run."""
         return any(len(side.runs) > 1 for side in self.sides)
 
-    def slower_than(self, share: float) -> list[tuple[GroupChange, Judged]]:
-        """Return what is slower by more than a share, with its whole interval."""
-        return [
-            (change, judged)
-            for change in self.groups
-            for judged in change.percentiles
-            if judged.verdict == "slower" and judged.change.is_above(share)
-        ]
+
+# Of five such changes four are seen.
+_POWER = 0.8
+
+
+def detectable(found: Comparison, side: str) -> dict[float, float]:
+    """Return how small a change would have been seen, by percentile.
+
+    A group that alone is slower by this share is found in four of five comparisons
+    as wide and as many as these; the median over the groups. From the intervals, by
+    the normal law. Percentiles that were judged nowhere are not in it.
+
+    Examples
+    --------
+    >>> rtt = Group("tcp round trip", "rtt", 64)
+    >>> rng = np.random.default_rng(1)
+    >>> sides = [Side(name, (name,), series={rtt: [rng.lognormal(9, 0.1, 1000)]})
+    ...          for name in ("before", "after")]
+    >>> found = compare_sides(sides, percentiles=[0.5])
+    >>> {p: round(share, 3) for p, share in detectable(found, "after").items()}
+    {0.5: 0.016}
+    """
+    normal = NormalDist()
+    judged = [one for change in found.groups for one in change.percentiles]
+    many = sum(one.p_adjusted is not None for one in judged)
+    alpha = ALPHA if found.correction == "none" else ALPHA / max(1, many)
+    errors = normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(_POWER)
+    shares: dict[float, list[float]] = {}
+    for change in found.groups:
+        for one in change.percentiles if change.side == side else ():
+            ratio = one.change.ratio
+            if one.p_adjusted is not None and ratio and ratio.low and ratio.high:
+                error = math.log(ratio.high / ratio.low) / (2 * normal.inv_cdf(0.975))
+                share = math.expm1(errors * error)
+                shares.setdefault(one.change.p, []).append(share)
+    return {p: float(np.median(some)) for p, some in sorted(shares.items())}
 
 
 PERCENTILES = (0.5, 0.9, 0.99)

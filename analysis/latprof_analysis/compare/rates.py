@@ -26,6 +26,9 @@ from latprof_analysis.compare.sides import Figure, Group, Side, Trips
 from latprof_analysis.stats.loss import FEWEST_EPISODES, loss_episodes, wilson
 from latprof_analysis.text import NS_PER_SECOND
 
+# Rates of a schedule with random gaps differ by as much.
+_OFFERED_ALIKE = 0.1
+
 
 @dataclass(frozen=True)
 class TripsChange:
@@ -172,6 +175,15 @@ def _why_not(
 ) -> str | None:
     if len({run.sizes for run in (*a, *b)}) > 1:
         return "the sides sent different sizes"
+    offered = [run.offered_per_second for run in (*a, *b)]
+    if None in offered and set(offered) != {None}:
+        return "one side is a closed loop, the other an open one"
+    known = [rate for rate in offered if rate is not None]
+    if known and max(known) > (1 + _OFFERED_ALIKE) * min(known):
+        return (
+            f"open loops of {min(known):.4g} to {max(known):.4g} a second: how many"
+            " begin is what was asked for"
+        )
     fewest = min(run.size for side in gaps for run in side)
     if fewest < FEWEST_INDEPENDENT:
         return f"{fewest} rounds, {FEWEST_INDEPENDENT} are needed"

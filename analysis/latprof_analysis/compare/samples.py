@@ -97,6 +97,12 @@ class QuantileChange:
             return self.difference is not None and (self.difference.low or 0.0) > 0
         return self.ratio.low is not None and self.ratio.low > 1 + share
 
+    def seems_above(self, share: float) -> bool:
+        """Whether B's estimate is above A's by more than a share."""
+        if self.ratio is None:
+            return self.difference is not None and self.difference.value > 0
+        return self.ratio.value > 1 + share
+
 
 def recovered(a: QuantileOf, b: QuantileOf) -> tuple[Effect | None, Effect]:
     """Return ratio and difference, their intervals from those of both sides."""

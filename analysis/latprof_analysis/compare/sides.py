@@ -30,12 +30,13 @@ from latprof_analysis.read.run_schema import undisturbed
 from latprof_analysis.stages import PARTS, PROBE_STATISTICS, STAGES
 from latprof_analysis.study.totals import WARMUP
 from latprof_analysis.study.ways import by_ends, level_of
+from latprof_analysis.text import NS_PER_SECOND
 
 STAGE_COLUMNS = tuple(f"{stage}_ns" for stage in (*STAGES, "wakeup", "end_to_end"))
 PART_COLUMNS = tuple(f"{part}_ns" for part in PARTS)
 _COLUMNS = {
     *("protocol", "kind", "size_bytes", "send_ns", *STAGE_COLUMNS),
-    *("sent_ns", "rtt_ns", "lost", PROBE_STATISTICS),
+    *("intended_ns", "sent_ns", "rtt_ns", "lost", PROBE_STATISTICS),
     *("way", "request_sent_ns", "request_ready_ns", *PART_COLUMNS),
 }
 _BACKEND = "backend"
@@ -202,11 +203,15 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Trips:
-    """The round trips of one run over one protocol, in the order of sending."""
+    """The round trips of one run over one protocol, in the order of sending.
+
+    `offered_per_second` is at what rate an open loop was to send; None: a closed one.
+    """
 
     sent_ns: NDArray[np.int64]
     lost: NDArray[np.bool_]
     sizes: frozenset[int]
+    offered_per_second: float | None = None
 
 
 @dataclass
@@ -364,11 +369,22 @@ def _add_round_trips(side: Side, table: pd.DataFrame) -> None:
     lost = rows["lost"].to_numpy("int64", na_value=0) > 0
     sent = rows["sent_ns"].to_numpy("int64", na_value=0)
     sizes = rows["size_bytes"].to_numpy()
+    intended = rows["intended_ns"].to_numpy("float64", na_value=np.nan)
     for (protocol, size, _), at in _rows(rows, ["protocol", "size_bytes", "run"]):
         _add(side, Group(f"{protocol} round trip", "rtt", int(size)), rtt[at])
     for (protocol, _), at in _rows(rows, ["protocol", "run"]):
-        trips = Trips(sent[at], lost[at], frozenset(sizes[at].tolist()))
+        # in a closed loop each is to be sent when it is sent
+        is_open = (intended[at] != sent[at]).any()
+        offered = _per_second(intended[at]) if is_open else None
+        trips = Trips(sent[at], lost[at], frozenset(sizes[at].tolist()), offered)
         side.trips.setdefault(str(protocol), []).append(trips)
+
+
+def _per_second(times_ns: Floats) -> float | None:
+    """Return how many a second these times are; None where they are not known."""
+    times = times_ns[~np.isnan(times_ns)]
+    took_ns = float(np.ptp(times)) if times.size else 0.0
+    return (times.size - 1) * NS_PER_SECOND / took_ns if took_ns else None
 
 
 def _add_histograms(side: Side, histograms: Histograms) -> None:

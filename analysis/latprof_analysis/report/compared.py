@@ -5,6 +5,7 @@ Takes the document only; computes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ LEGEND = (
 
 def show(document: dict[str, Any], console: Console, *, everything: bool) -> None:
     """Print a comparison; `everything`: also what did not change."""
+    if document.get("gate"):
+        _show_gate(document["gate"], console)
     show_line(console, document["answer"], "bold")
     for warning in document["warnings"]:
         show_line(console, f"warning: {warning}", "yellow")
@@ -248,25 +251,62 @@ def _show_counts(document: dict[str, Any], console: Console) -> None:
         show_line(console, f"{text} drawn: {document['drawn']}", "dim")
 
 
-def show_gate(document: dict[str, Any], console: Console) -> None:
-    """Say whether anything is slower than it may be, and what."""
-    share = document["fail_if_slower"]
-    if share is None:
-        return
-    failed = document["failed"]
-    limit = f"slower by more than {100 * share:g}%, with the whole interval"
-    if not failed:
-        show_line(console, f"passed: nothing is {limit}", "green")
-        return
-    show_line(console, f"failed: {len(failed)} {limit}:", "bold red")
-    for one in failed[:MOST_ROWS]:
-        named = label(one["kind"], one["stage"], size_text(one["size_bytes"]))
-        ratio = one["ratio"]
-        by = (
-            f"{signed_percent(ratio['value'])} [{_bounds(ratio)}]"
-            if ratio
-            else "from 0"
-        )
-        show_line(console, f" {one['side']}: {named} {one['percentile']} {by}", "red")
-    if len(failed) > MOST_ROWS:
-        show_line(console, f" and {len(failed) - MOST_ROWS} more", "red")
+_OUTCOME = {"failed": "bold red", "undecided": "bold yellow", "passed": "green"}
+_LIMITS = {
+    "slower": "slower by more than",
+    "lossier": "more often lost, by more than",
+    "throughput_lower": "of a throughput lower by more than",
+}
+
+
+def _show_gate(gate: dict[str, Any], console: Console) -> None:
+    """Say whether the limits held, and what stands against it."""
+    outcome, findings = gate["outcome"], gate["findings"]
+    limits = [
+        f"{_LIMITS[name]} {100 * share:g}%"
+        for name, share in gate["limits"].items()
+        if share is not None
+    ]
+    counts = Counter(finding["outcome"] for finding in findings)
+    told = {
+        "failed": f"{counts['failed']} beyond it with the whole interval",
+        "undecided": f"{counts['undecided']} not known to be within it",
+    }
+    some = ", ".join(told[word] for word in told if counts[word])
+    limit = " or ".join(limits)
+    text = f"{outcome}: {some or 'nothing'}" + (f" ({limit})" if some else f" {limit}")
+    show_line(console, text, _OUTCOME[outcome])
+    judged = [one for one in findings if one["value"] is not None]
+    for finding in judged[:MOST_ROWS]:
+        show_line(console, f" {_finding(finding)}", _OUTCOME[finding["outcome"]])
+    if len(judged) > MOST_ROWS:
+        show_line(console, f" and {len(judged) - MOST_ROWS} more: --json has all")
+    if unknown := [one for one in findings if one["value"] is None]:
+        named = ", ".join(filter(None, map(_named, unknown[:MOST_ROWS])))
+        more = len(unknown) - MOST_ROWS
+        also = f" and {more} more" if more > 0 else ""
+        text = f" undecided, since nothing can be told: {named or 'anything'}{also}"
+        show_line(console, f"{text}: {unknown[0]['reason']}", _OUTCOME["undecided"])
+    console.print()
+
+
+def _named(finding: dict[str, Any]) -> str:
+    """Name what a finding is of."""
+    what = finding["what"]
+    named = finding["kind"] if what == "latency" else f"{finding['kind']} {what}"
+    parts = (label(named, finding["stage"], size_text(finding["size_bytes"])),)
+    return " ".join(filter(None, (finding["side"], *parts, finding["percentile"])))
+
+
+def _finding(finding: dict[str, Any]) -> str:
+    text = f"{finding['outcome']}: {_named(finding)}"
+    if finding["what"] == "loss":
+        points = [100 * finding[e] for e in _ENDS if finding[e] is not None]
+        text += f" {points[0]:+.3g} points"
+        text += " [{:.3g}, {:.3g}]".format(*points[1:]) if len(points) == 3 else ""
+    else:
+        text += f" {signed_percent(finding['value'])} [{_bounds(finding)}]"
+    return f"{text}: {finding['reason']}" if finding["reason"] else text
+
+
+_ENDS = ("value", "low", "high")
