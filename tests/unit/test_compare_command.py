@@ -82,7 +82,7 @@ def test_the_gate_fails_on_what_is_slower_and_names_it(compare, runs):
     words = (runs / "a", runs / "b", "--only", "transit", "--percentile", "p50")
     status, text, _ = compare(*words, "--fail-if-slower", "5%")
     assert status == 3
-    assert text.startswith("failed: 4 beyond it with the whole interval (slower by mor")
+    assert text.startswith("failed: 4 beyond it with the whole interval (slower by")
     assert "failed: {} tcp reply transit 64 B p50 +".format(runs / "b") in text
     assert compare(*words, "--fail-if-slower", "20%")[0] == 0
     assert compare(runs / "b", runs / "a", "--fail-if-slower", "0%")[0] == 0

@@ -10,10 +10,17 @@ import latprof_analysis as lp
 import numpy as np
 import pytest
 from exchange_rows import exchange
-from latprof_analysis.compare import compare_quantile, compare_ranks
+from latprof_analysis.compare import (
+    Limits,
+    Side,
+    compare_quantile,
+    compare_ranks,
+    compare_sides,
+    gate,
+)
 from latprof_analysis.compare.rates import compare_loss, compare_throughput
 from latprof_analysis.compare.samples import Effect
-from latprof_analysis.compare.sides import SetupDifference, Trips
+from latprof_analysis.compare.sides import Group, SetupDifference, Trips
 from latprof_analysis.read.run_schema import EXCHANGES
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.study.exchange_totals import ExchangeTotals
@@ -79,6 +86,15 @@ def quantile_change():
     return compare_quantile([WAITS], [WAITS + 9], 0.5)
 
 
+def gates():
+    sides = [
+        Side(name, (name,), series={Group("udp", "rtt", 64): [factor * WAITS]})
+        for name, factor in (("a", 1.0), ("b", 1.5))
+    ]
+    found = compare_sides(sides)
+    return [gate(found, limits) for limits in (Limits(), Limits(0.1, 0.1, 0.1))]
+
+
 def side_trips(share):
     lost = RNG.random(2000) < share
     return [Trips(np.arange(2000) * 1000, lost, frozenset([64]))]
@@ -120,6 +136,7 @@ RESULTS = {
         + [lp.fit_round_trips([1], [1], [1], reply_mode=18)]
         + [lp.fit_one_way(SIZES, RTT_NS, ROUNDS, resamples=100)]
     ),
+    "Gate": gates,
     "Histogram": lambda: [histogram([0, 100, 10**12]), histogram([])],
     "LeastSquares": lambda: [
         lp.fit_means_of_five(SIZES, RTT_NS, reply_mode="echo"),
