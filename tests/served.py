@@ -14,8 +14,8 @@ from dataclasses import replace
 from latprof_agent.monitor.totals import Totals
 from latprof_agent.sinks.metrics.families import DEFAULT_EDGES
 from latprof_agent.states import States
-from latprof_agent.web.pages import Pages, Settings
 from latprof_agent.web.passwords import Passwords
+from latprof_agent.web.routes import Pages, Settings
 from latprof_agent.web.server import Limits, Server, ServerThread
 from made_totals import busy_host
 

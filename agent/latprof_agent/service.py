@@ -29,8 +29,8 @@ from latprof_agent.service_manager import (
 )
 from latprof_agent.sinks.metrics.families import Family, counter, gauge
 from latprof_agent.states import States
-from latprof_agent.web.pages import Pages, Settings
 from latprof_agent.web.passwords import Passwords
+from latprof_agent.web.routes import Pages, Settings
 from latprof_agent.web.server import Server, ServerThread
 
 STEP_SECONDS = 0.05

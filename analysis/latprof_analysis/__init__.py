@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "Estimate": "fit.result",
-    "Fit": "fit.result",
+    "Estimate": "fit.estimates",
+    "Fit": "fit.estimates",
     "Histogram": "stats.histogram",
     "Packets": "fit.wire",
     "Quantile": "stats.quantiles",

@@ -1,14 +1,12 @@
-"""The stage model: stamps of a message and the stages between them.
+"""The stage models: stamps of a message, parts of an exchange, and what lies between.
 
 A stamp that could not be taken is missing. Then two stages become one: its
 time stands in the later of the two, the earlier is blank, so the stages that
 are there always sum to end_to_end, to the nanosecond.
 
-The parts of an exchange: a request turn and its reply turn on one connection.
-
-Request's way, server and reply's way sum to the response, to the nanosecond. A
-stamp that could not be taken is missing: then two parts are one, whose time stands
-in the later of the two; it is named by both.
+So it is with an exchange, a request turn and its reply turn on one connection:
+request's way, server and reply's way sum to the response, and two parts that are
+one for want of a stamp are named by both.
 """
 
 from __future__ import annotations

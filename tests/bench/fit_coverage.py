@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 from latprof_analysis.fit.caveats import packet_cost
+from latprof_analysis.fit.estimates import Scale
 from latprof_analysis.fit.natural import fit_natural
-from latprof_analysis.fit.result import Scale
 from latprof_analysis.fit.rounds import low_delays
 from latprof_analysis.fit.trains import fit_loggp
 from latprof_analysis.fit.verdict import fit_line

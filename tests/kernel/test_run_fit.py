@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from latprof_analysis import read_runs
 from latprof_analysis.fit.by_stage import fit_stages
-from latprof_analysis.fit.result import Fit
+from latprof_analysis.fit.estimates import Fit
 from latprof_analysis.fit.wire import Packets
 from latprof_process import run
 

@@ -15,12 +15,16 @@ from latprof_analysis.csv_cells import csv_text, harmless
 from latprof_analysis.fit.line import fit_round_trips
 from latprof_analysis.fit.rounds import low_delays
 from latprof_analysis.fit.wire import Crossing, Packets
-from latprof_analysis.report.distribution import pieces_figure
 from latprof_analysis.report.fit import _with_bars, line_with_band, size_points
 from latprof_analysis.report.groups import queue_figure
-from latprof_analysis.report.loss import places_of_loss
+from latprof_analysis.report.loss_parts import places_of_loss
 from latprof_analysis.report.parts import Missing
-from latprof_analysis.report.stages import named_stages, percentile_bands, stage_means
+from latprof_analysis.report.stage_parts import (
+    named_stages,
+    percentile_bands,
+    stage_means,
+)
+from latprof_analysis.report.tails import pieces_figure
 from latprof_analysis.report.time import over_time
 from latprof_analysis.stats.quantiles import share_interval
 from scipy import stats

@@ -11,7 +11,6 @@ from latprof_analysis.fit.line import fit_one_way
 from latprof_analysis.read.result import Samples, samples_frame
 from latprof_analysis.report.answer import answer, link_parts
 from latprof_analysis.report.build import build_report
-from latprof_analysis.report.distribution import mode_parts
 from latprof_analysis.report.groups import group_parts
 from latprof_analysis.report.parts import (
     Cell,
@@ -22,6 +21,7 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
+from latprof_analysis.report.tails import mode_parts
 from latprof_analysis.report.time import level_parts, level_rows
 from latprof_analysis.stats.change_points import level_changes
 from latprof_analysis.study import findings

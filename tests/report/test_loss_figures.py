@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from latprof_analysis.report.loss import loss_model_parts, run_rows
+from latprof_analysis.report.loss_parts import loss_model_parts, run_rows
 from latprof_analysis.report.parts import Cell, Figure, Fold, Missing, Table, Text
 from latprof_analysis.stats.loss_models import LossModel, Rate, at_least
 from latprof_analysis.study import findings

@@ -16,8 +16,8 @@ from latprof_analysis.compare import (
     gate,
     read_sides,
 )
+from latprof_analysis.compare.effects import Effect
 from latprof_analysis.compare.judgement import detectable
-from latprof_analysis.compare.samples import Effect
 from latprof_analysis.compare.sides import Group
 
 RTT = Group("tcp round trip", "rtt", 64)

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from latency_series import pareto_quantile, pareto_series
 from latprof_analysis.compare import adjusted, compare_quantile, compare_ranks
-from latprof_analysis.compare.judgement import ALPHA, verdict
-from latprof_analysis.compare.samples import (
+from latprof_analysis.compare.effects import (
     Effect,
     brunner_munzel,
     independent_count,
     spread,
     spread_of_runs,
 )
+from latprof_analysis.compare.judgement import ALPHA, verdict
 from scipy import stats
 
 probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=40)

@@ -19,8 +19,8 @@ from known_links import (
     sweep,
     transmission_ns,
 )
+from latprof_analysis.fit.estimates import Scale
 from latprof_analysis.fit.line import fit_round_trips
-from latprof_analysis.fit.result import Scale
 from latprof_analysis.fit.rounds import low_delays
 from latprof_analysis.fit.verdict import fit_line
 from latprof_analysis.fit.wire import Packets

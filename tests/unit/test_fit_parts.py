@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from latprof_analysis.fit import slopes
 from latprof_analysis.fit.bends import fit_hinge, fit_hinges
-from latprof_analysis.fit.result import residuals_of, runs_test
+from latprof_analysis.fit.estimates import residuals_of, runs_test
 from latprof_analysis.fit.rounds import LowDelays, low_delays
 from latprof_analysis.fit.slopes import theil_sen, weighted_theil_sen
 from scipy import stats

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from latprof_analysis.fit.estimates import chi_square_tail, student_quantile
 from latprof_analysis.fit.natural import DEVICE, FEWEST_CLASSES, WHOLE, fit_natural
-from latprof_analysis.fit.result import chi_square_tail, student_quantile
 from natural_links import (
     BYTE_NS,
     DELAY_NS,

@@ -18,8 +18,8 @@ from latprof_analysis.compare import (
     compare_sides,
     gate,
 )
+from latprof_analysis.compare.effects import Effect
 from latprof_analysis.compare.rates import compare_loss, compare_throughput
-from latprof_analysis.compare.samples import Effect
 from latprof_analysis.compare.sides import Group, SetupDifference, Trips
 from latprof_analysis.read.run_schema import EXCHANGES
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram

@@ -17,7 +17,7 @@ from latprof_analysis.compare import compare_sides, read_sides
 from latprof_analysis.csv_cells import csv_text
 from latprof_analysis.read.run_folder import SCHEMAS, read_documents
 from latprof_analysis.report.build import build_report
-from latprof_analysis.report.loss import loss_parts
+from latprof_analysis.report.loss_parts import loss_parts
 from latprof_analysis.report.setting import setting_parts
 from latprof_analysis.report.shown import show_study
 from latprof_analysis.report.terminal import Terminal

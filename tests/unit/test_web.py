@@ -18,7 +18,7 @@ from contextlib import ExitStack
 import pytest
 from latprof_agent import states
 from latprof_agent.sinks.metrics import protobuf
-from latprof_agent.web import pages, passwords
+from latprof_agent.web import passwords, routes
 from latprof_agent.web.passwords import PasswordHash
 from latprof_agent.web.request import MOST_HEADER_BYTES
 from latprof_agent.web.server import Limits, Server, ServerThread
@@ -199,7 +199,7 @@ def test_nobody_asks_nothing_is_made():
 
 
 def test_a_stuck_monitor_is_told(monkeypatch):
-    monkeypatch.setattr(pages, "_STATE_SECONDS", 0.1)
+    monkeypatch.setattr(routes, "_STATE_SECONDS", 0.1)
     monkeypatch.setattr(states, "_ALIVE_SECONDS", 0.2)
     with served() as made:
         assert made.get("/healthz").status == 200

@@ -1,7 +1,4 @@
-"""How far reading has come, for people who wait.
-
-`latprof analyze`: what run folders and other tools' files hold.
-"""
+"""`latprof analyze`: what run folders and other tools' files hold."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""What this process must have before it does anything: streams, and room by its limits.
-
-Below these limits libraries fail in the middle of something: with pages of their own
-words, with the wrong reason, or they wait for good.
-
-A program of subcommands: parser, dispatch, exit status.
+"""A program of subcommands: parser, dispatch, exit status.
 
 A subcommand is a module with `add_options(parser)` and `run(options) -> int`. Only
 the wanted one is loaded, so that `--help` needs neither numpy nor pandas.
+
+Before anything is done the process must have its streams, and room by its limits:
+below these libraries fail in the middle of something, with pages of their own words,
+with the wrong reason, or they wait for good.
 """
 
 from __future__ import annotations

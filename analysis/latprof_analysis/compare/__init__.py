@@ -6,6 +6,12 @@
 """
 
 from latprof_analysis.compare.document import document
+from latprof_analysis.compare.effects import (
+    QuantileChange,
+    RankEffect,
+    compare_quantile,
+    compare_ranks,
+)
 from latprof_analysis.compare.gate import Gate, Limits, gate
 from latprof_analysis.compare.judgement import (
     Choice,
@@ -15,12 +21,6 @@ from latprof_analysis.compare.judgement import (
     read_sides,
 )
 from latprof_analysis.compare.rates import compare_loss, compare_throughput
-from latprof_analysis.compare.samples import (
-    QuantileChange,
-    RankEffect,
-    compare_quantile,
-    compare_ranks,
-)
 from latprof_analysis.compare.sides import Side, sides_of
 
 __all__ = [

@@ -1,6 +1,6 @@
 """A comparison as one document: what JSON, CSV and the text for people are made of.
 
-A comparison as CSV: one row for each side, group and percentile.
+In CSV it has one row for each side, group and percentile.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
+from latprof_analysis.compare.effects import CONFIDENCE
 from latprof_analysis.compare.judgement import (
     ALPHA,
     Comparison,
@@ -19,7 +20,6 @@ from latprof_analysis.compare.judgement import (
     Verdict,
     detectable,
 )
-from latprof_analysis.compare.samples import CONFIDENCE
 from latprof_analysis.compare.sides import Side
 from latprof_analysis.csv_cells import guarded
 from latprof_analysis.text import duration, percent, percentile_name, plural
@@ -50,9 +50,10 @@ def document(found: Comparison) -> dict[str, Any]:
     """
     names = [side.name for side in found.sides]
     groups = [_group(change) for change in found.groups]
+    seen = {name: detectable(found, name) for name in names[1:]}
     return {
         "format": 1,
-        "answer": _answer(found),
+        "answer": _answer(found, seen),
         "baseline": names[0],
         "sides": [_side(side) for side in found.sides],
         "confidence": CONFIDENCE,
@@ -62,11 +63,8 @@ def document(found: Comparison) -> dict[str, Any]:
         "drawn": "runs" if found.repeated else "values in the order of time",
         "counts": _counts(found),
         "detectable": {
-            side.name: {
-                percentile_name(p): share
-                for p, share in detectable(found, side.name).items()
-            }
-            for side in found.sides[1:]
+            name: {percentile_name(p): share for p, share in shares.items()}
+            for name, shares in seen.items()
         },
         "groups": groups,
         "loss": [_trips(one, _LOSS) for one in found.loss],
@@ -165,10 +163,15 @@ def label(kind: str, stage: str, size: str) -> str:
     return " ".join(part for part in (kind, shown, size) if part)
 
 
-def _answer(found: Comparison) -> str:
+Detectable = dict[float, float]  # by percentile the share that would have been seen
+
+
+def _answer(found: Comparison, seen: dict[str, Detectable]) -> str:
     """Answer in a sentence for each side."""
-    tell = _answer_of if found.groups else _answer_of_figures
-    return " ".join(tell(found, i) for i in range(1, len(found.sides)))
+    others = enumerate(found.sides[1:], 1)
+    if not found.groups:
+        return " ".join(_answer_of_figures(found, i) for i, _ in others)
+    return " ".join(_answer_of(found, i, seen[side.name]) for i, side in others)
 
 
 def _answer_of_figures(found: Comparison, i: int) -> str:
@@ -184,7 +187,7 @@ def _answer_of_figures(found: Comparison, i: int) -> str:
     )
 
 
-def _answer_of(found: Comparison, i: int) -> str:
+def _answer_of(found: Comparison, i: int, seen: Detectable) -> str:
     name, baseline = found.sides[i].name, found.sides[0].name
     changes = [change for change in found.groups if change.side == name]
     counts = Counter(change.verdict for change in changes)
@@ -198,7 +201,7 @@ def _answer_of(found: Comparison, i: int) -> str:
             f"No evidence that {name} differs from {baseline}:"
             f" {plural(judged, 'group')}, {counts['same']} the same within"
             f" {100 * found.smallest:g}%, {counts['no evidence']} that tell neither."
-            f"{_seen(detectable(found, name))}"
+            f"{_seen(seen)}"
         )
     parts = [f"{word} in {counts[word]}" for word in moved]
     most = max(changes, key=lambda change: change.changed_ns)
@@ -211,7 +214,7 @@ def _answer_of(found: Comparison, i: int) -> str:
     return text
 
 
-def _seen(shares: dict[float, float]) -> str:
+def _seen(shares: Detectable) -> str:
     """Say how small a change would have been seen."""
     told = [f"{percent(share)} in {percentile_name(p)}" for p, share in shares.items()]
     if not told:

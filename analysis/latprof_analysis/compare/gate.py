@@ -20,6 +20,8 @@ Outcome = Literal["failed", "undecided", "passed"]
 # Of latencies a gate looks at these, not at stages: of the many stages of two single
 # runs that are alike, some always differ.
 WHOLE = ("end_to_end", "response", "rtt", "latency")
+_NO_TRIPS = "no round trips of a load generator are on both sides"
+_ORDER: tuple[Outcome, ...] = ("failed", "undecided")  # the worst first
 
 
 @dataclass(frozen=True)
@@ -76,15 +78,18 @@ class Gate:
     def outcome(self) -> Outcome:
         """The worst of the findings."""
         found = {finding.outcome for finding in self.findings}
-        order: tuple[Outcome, ...] = ("failed", "undecided")
-        return next((word for word in order if word in found), "passed")
+        return next((word for word in _ORDER if word in found), "passed")
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""
         return {
             "outcome": self.outcome,
             "limits": dict(vars(self.limits)),
-            "findings": [dict(vars(finding)) for finding in self.findings],
+            "findings": [
+                vars(one)
+                | {"size_bytes": one.size_bytes if one.size_bytes >= 0 else None}
+                for one in self.findings
+            ],
         }
 
 
@@ -116,8 +121,7 @@ def gate(found: Comparison, limits: Limits, *, stages: bool = False) -> Gate:
         findings += _losses(found, limits.lossier)
     if limits.throughput_lower is not None:
         findings += _throughputs(found, limits.throughput_lower)
-    order = ("failed", "undecided")
-    return Gate(limits, tuple(sorted(findings, key=lambda f: order.index(f.outcome))))
+    return Gate(limits, tuple(sorted(findings, key=lambda f: _ORDER.index(f.outcome))))
 
 
 def _latencies(found: Comparison, limit: float, stages: bool) -> Iterator[Finding]:
@@ -174,9 +178,6 @@ def _throughputs(found: Comparison, limit: float) -> Iterator[Finding]:
             high = ratio.high if ratio and ratio.high is not None else 1.0
             failed = one.verdict == "slower" and high < 1 - limit
             yield _of_trips("throughput", one.side, one.protocol, one.change, failed)
-
-
-_NO_TRIPS = "no round trips of a load generator are on both sides"
 
 
 def _of_trips(

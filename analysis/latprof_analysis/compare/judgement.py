@@ -1,10 +1,7 @@
-"""Probabilities of many comparisons, corrected for how many they are.
+"""What changed from a baseline to other runs: by stage, by size, and how surely.
 
-From an effect, its interval and its corrected probability to one word.
-
-What a comparison comes to: groups, loss and throughput, judged among all.
-
-What changed from a baseline to other runs: by stage, by size, and how surely.
+Each effect, its interval and its probability, corrected for how many there are, come
+to one word.
 """
 
 from __future__ import annotations
@@ -19,19 +16,19 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from latprof_analysis.compare.effects import (
+    Effect,
+    QuantileChange,
+    RankEffect,
+    compare_quantile,
+    compare_ranks,
+)
 from latprof_analysis.compare.rates import (
     FigureRow,
     TripsChange,
     compare_loss,
     compare_throughput,
     figure_rows,
-)
-from latprof_analysis.compare.samples import (
-    Effect,
-    QuantileChange,
-    RankEffect,
-    compare_quantile,
-    compare_ranks,
 )
 from latprof_analysis.compare.sides import (
     Group,
@@ -321,7 +318,7 @@ class _Found:
 def read_sides(
     arguments: Sequence[str], by: str | None = None, **columns: str | None
 ) -> list[Side]:
-    """Read the sides of a comparison; see `tables.read_tables`.
+    """Read the sides of a comparison; see `sides.read_tables`.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Round trips of two sides: which share was lost, and how many begin a second.
+"""What two sides have besides latencies to rank: loss, throughput, summed-up figures.
 
-Figures that sum up many latencies, side by side: they can be shown, not judged.
+Figures that sum up many latencies stand side by side: shown, not judged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latprof_analysis.compare.samples import (
+from latprof_analysis.compare.effects import (
     FEWEST_INDEPENDENT,
     Effect,
     Floats,

@@ -1,12 +1,9 @@
-"""What the arguments of a comparison name, read, and split into sides.
-
-One side of a comparison, split into groups of latencies that are alike.
+"""The sides of a comparison: read, split into groups of latencies that are alike.
 
 Run folders give the stages of their messages by protocol, kind and size, their
 round trips by protocol and size, and the parts of their exchanges by protocol and
-way; any other file its kinds and sizes.
-
-What differs in how two sides were measured, since it may explain the rest.
+way; any other file its kinds and sizes. What differs in how sides were measured is
+told, since it may explain the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.compare.samples import Floats
+from latprof_analysis.compare.effects import Floats
 from latprof_analysis.read import Samples, expand, read_runs, read_samples
 from latprof_analysis.read.histograms import Histograms, read_histograms
 from latprof_analysis.read.paths import is_run_folder
@@ -73,7 +70,7 @@ def read_tables(
         A column of the files by whose values sides are told apart, instead of by
         the arguments. A single ProxyStore CSV is split by its backends unasked.
     **columns
-        ``latency_column``, ``unit`` and ``size_column``, as `readers.read` takes
+        ``latency_column``, ``unit`` and ``size_column``, as `read_samples` takes
         them.
     """
     given = [str(argument).rstrip("/") or "/" for argument in arguments]

@@ -1,6 +1,4 @@
-"""Two straight lines that meet at a knot, against one line.
-
-As many bends as the data pay for, up to three: steps of a protocol, bursts.
+"""Lines that bend: once at a knot, or as often as the data pay for, up to three times.
 
 Delays may bend more than once: at a segment, at the window with which a connection
 starts, at a token bucket's burst. Knots are added one by one, each where it leaves

@@ -1,13 +1,10 @@
-"""Which stages' slopes are a link's rate, and which are only the hosts' work.
-
-A line for each stage, each direction, one-way and round trip, from messages.csv.
+"""A line for each stage, each direction, one-way and round trip, from messages.csv.
 
 The factor of a round trip is that of the recorded reply mode, and it is put to the
 test: it stands for two crossings, one after the other, so both directions must grow
 with size. Where one does not, the round trip's bandwidth is withheld and the reason
-told; what each direction says by itself needs no factor.
-
-Of the fits of all stages, the one that tells each direction's link best.
+told; what each direction says by itself needs no factor. Which stages' slopes are a
+link's rate, and which only the hosts' work, is told; of all, the best is chosen.
 """
 
 from __future__ import annotations
@@ -28,8 +25,8 @@ from latprof_analysis.fit.caveats import (
     without_rate,
     without_rate_caveats,
 )
+from latprof_analysis.fit.estimates import Fit, ReplyMode
 from latprof_analysis.fit.line import fit_one_way, fit_round_trips
-from latprof_analysis.fit.result import Fit, ReplyMode
 from latprof_analysis.fit.trips import (
     FLOW,
     against_factor,
@@ -61,7 +58,7 @@ def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
 
     Examples
     --------
-    >>> from latprof_analysis.fit.result import Estimate
+    >>> from latprof_analysis.fit.estimates import Estimate
     >>> rate = Estimate(100e6, 99e6, 101e6, 100)
     >>> fit = Fit("line", "", (), 0, 1, 5, 20, 100, 0.95, rate, host_share=0.02)
     >>> whole = {"size_bytes": [100, 900], "send_ns": [0, 0], "xmit_ns": [9e3, 14e3]}

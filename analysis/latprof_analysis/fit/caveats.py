@@ -1,10 +1,8 @@
-"""What a packet takes beyond its bytes, told apart from the link's rate.
+"""What else than the link may be in the slope of a line, and so in its bandwidth.
 
 A line against bytes takes whatever grows with a message for the link's work on its
 bytes. Hosts and devices also spend time on each packet, and between messages of one
-packet and those of several the two do not grow in step.
-
-What else than the link may be in the slope of a line, and so in its bandwidth.
+packet and those of several the two do not grow in step: so it is told apart.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from latprof_analysis.fit.result import Estimate, Fit, PacketCost, RateRange, Scale
+from latprof_analysis.fit.estimates import Estimate, Fit, PacketCost, RateRange, Scale
 from latprof_analysis.fit.rounds import Floats, LowDelays
 from latprof_analysis.fit.verdict import CLOCK_NS
 from latprof_analysis.fit.wire import Crossing

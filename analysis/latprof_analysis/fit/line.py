@@ -1,19 +1,9 @@
-"""Whether long messages see the same line as all do.
-
-A bend at the short end is too small for a hinge to matter, and still bears on a
-line through medians where most sizes are short: behind a token bucket that hands
-out what came in while the sender rested, it was 1.7% of the bandwidth.
-
-The line D = a S + b of round trip times against message size.
+"""The line D = a S + b of delays against message size: round trips, or one way.
 
 What stands between a slope and a bandwidth, each with its own module: headers
-(`wire`), queueing and bursts (`rounds`), outlying sizes (`theilsen`), and links
-that are no line at all (`hinge`).
-
-The line D = a S + b of delays that hold one crossing, or none.
-
-The same low delays, line and verdict as of round trips (`fit`), for what has no
-reply in it: a stage, or a one-way delay. There is no factor to get wrong.
+(`wire`), queueing and bursts (`rounds`), outlying sizes (`slopes`), and links
+that are no line at all (`bends`). What has no reply in it, a stage or a one-way
+delay, takes the same low delays, line and verdict, and has no factor to get wrong.
 """
 
 from __future__ import annotations
@@ -37,7 +27,7 @@ from latprof_analysis.fit.caveats import (
     packet_cost,
     with_range,
 )
-from latprof_analysis.fit.result import (
+from latprof_analysis.fit.estimates import (
     Fit,
     Hinge,
     ReplyMode,

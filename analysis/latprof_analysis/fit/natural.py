@@ -28,8 +28,8 @@ from latprof_analysis.fit.caveats import (
     slowed_by_losses,
     slowed_by_sender,
 )
+from latprof_analysis.fit.estimates import Fit
 from latprof_analysis.fit.line import NO_REPLY, fit_low_delays
-from latprof_analysis.fit.result import Fit
 from latprof_analysis.fit.rounds import LOW, Floats, low_delays
 from latprof_analysis.fit.slopes import weighted_theil_sen
 from latprof_analysis.fit.wire import Crossing, Packets

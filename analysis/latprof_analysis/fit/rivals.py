@@ -1,35 +1,28 @@
-"""Lines through weighted points: least squares, Huber, Tukey, quantile regression.
+"""Other lines D = a S + b through the same round trips, side by side.
 
-Each takes x and y of shape (n,) and weights that say how often each point counts,
-and returns the slope and the intercept.
-
-Draws of a line that cost one step each: the bootstrap of its scores.
+The answer is that of `fit_round_trips`, which refuses links that are no line.
+These never refuse: they show what the choice of an estimator is worth. All take
+the same bytes on the wire, the same factor and the same draws of whole rounds.
+Each estimator takes x and y of shape (n,) and weights that say how often each point
+counts, and returns the slope and the intercept.
 
 A line through all points solves "the sum of scores is 0". Drawing rounds weighs the
 scores anew, and one Newton step from the line leads to the drawn line but for terms
 of second order [1]_: a matrix product for all draws, where solving each took 20 s
 of regression quantiles through 10,000 points.
 
+Least squares on means of five is a much used procedure of its own. Ping-pong round
+trips of each size are averaged by fives in the order in which they came, and
+scipy's `linregress` draws D = a S + b through the means. Bandwidth is taken as the
+change of size over the change of delay. What it leaves open, and how it is read
+here: outliers are to be removed before the fit, but no rule is given, so Tukey's
+fences are used for each size; the factor 2 of an echo and the headers are not
+spoken of, so ``bandwidth_as_written`` has neither.
+
 References
 ----------
 .. [1] Salibian-Barrera and Zamar (2002). Bootstrapping robust estimates of
    regression. Annals of Statistics 30, 556-582.
-
-Other lines D = a S + b through the same round trips, side by side.
-
-The answer is that of `fit.fit_round_trips`, which refuses links that are no line.
-These never refuse: they show what the choice of an estimator is worth. All take
-the same bytes on the wire, the same factor and the same draws of whole rounds.
-
-Least squares on means of five: a much used procedure, beside the default answer.
-
-Ping-pong round trips of each size are averaged by fives in the order in which they
-came, and scipy's `linregress` draws D = a S + b through the means. Bandwidth is
-taken as the change of size over the change of delay.
-
-What it leaves open, and how it is read here: outliers are to be removed before the
-fit, but no rule is given, so Tukey's fences are used for each size; the factor 2 of
-an echo and the headers are not spoken of, so ``bandwidth_as_written`` has neither.
 """
 
 from __future__ import annotations
@@ -46,7 +39,7 @@ from scipy import stats
 from scipy.optimize import linprog
 from scipy.special import ndtri
 
-from latprof_analysis.fit.result import (
+from latprof_analysis.fit.estimates import (
     Estimate,
     ReplyMode,
     Scale,

@@ -10,17 +10,13 @@ bootstrap weighs whole rounds anew, by exponential variables as Rubin's does [1]
 Draws of rounds with replacement repeat a few values of so low a quantile over and
 over, and their intervals covered 74 to 100% where 95% were asked for. A weight for
 the unseen value to come makes the share of a size's delays below its j-th smallest
-a Beta(j, n + 1 - j), which it is of any continuous distribution [2]_.
+a Beta(j, n + 1 - j), which it is of any continuous distribution [2]_. The same draws
+are there as weights of the single round trips, for estimators that want each.
 
 References
 ----------
 .. [1] Rubin (1981). The Bayesian bootstrap. Annals of Statistics 9, 130-134.
 .. [2] David and Nagaraja (2003). Order Statistics, 3rd ed.
-
-Whole rounds drawn again and again, as weights of the single round trips.
-
-The same draws that `rounds` takes for its low delays, for estimators that want
-every round trip.
 """
 
 from __future__ import annotations

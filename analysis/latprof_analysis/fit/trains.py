@@ -1,11 +1,10 @@
-"""Bandwidth from how far apart back-to-back packets arrive: no factor, no reply.
+"""What trains of messages say of a link: dispersion, and the parameters of LogGP.
 
-Packet-train dispersion of each direction, from messages.csv.
-
-LogGP parameters from trains of messages: no factor 2, since the reply cancels.
-
-A train's messages leave one behind the other, so the link's time for each shows in
-the difference to a single message; what a reply adds is the same for both.
+How far apart back-to-back packets arrive tells the bandwidth without a factor and
+without a reply, for each direction of messages.csv. LogGP needs no factor 2, since
+the reply cancels: a train's messages leave one behind the other, so the link's time
+for each shows in the difference to a single message; what a reply adds is the same
+for both.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from latprof_analysis.fit.line import FEWEST_ROUND_TRIPS, FEWEST_SIZES
-from latprof_analysis.fit.result import (
+from latprof_analysis.fit.estimates import (
     Dispersion,
     Estimate,
     LogGP,
@@ -29,6 +27,7 @@ from latprof_analysis.fit.result import (
     check_options,
     column_of,
 )
+from latprof_analysis.fit.line import FEWEST_ROUND_TRIPS, FEWEST_SIZES
 from latprof_analysis.fit.rounds import Floats, LowDelays, low_delays
 from latprof_analysis.fit.slopes import theil_sen
 from latprof_analysis.fit.trips import FLOW

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from latprof_analysis.fit.result import ReplyMode
+from latprof_analysis.fit.estimates import ReplyMode
 from latprof_analysis.fit.slopes import theil_sen
 
 # What tells one direction of one conversation, in messages.csv.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from latprof_analysis.fit.bends import FEWEST_BESIDE, HingeFit, fit_hinge, fit_sides
-from latprof_analysis.fit.result import Estimate, Model
+from latprof_analysis.fit.estimates import Estimate, Model
 from latprof_analysis.fit.rounds import LOW, Floats, LowDelays
 from latprof_analysis.fit.slopes import weighted_theil_sen
 

@@ -1,7 +1,4 @@
-"""How many bytes a message makes on the wire.
-
-What crosses the link while a delay lasts: bytes on the wire, and packets.
-"""
+"""Bytes on the wire: of a message, and of all that crosses while a delay lasts."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from latprof_analysis.fit.result import ReplyMode
+from latprof_analysis.fit.estimates import ReplyMode
 from latprof_analysis.fit.rounds import Floats
 
 _IP_HEADER_BYTES = {4: 20, 6: 40}

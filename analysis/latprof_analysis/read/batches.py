@@ -1,15 +1,11 @@
-"""Rows of a table by column, from pyarrow or pandas: the same numbers from both.
-
-Pieces of a table's file that can be read apart, by processes or other machines.
-
-A piece of a CSV is a range of bytes that begins and ends between two rows; one of
-a Parquet file is a range of row groups.
-
-The rows of a run's tables, batch by batch, in bounded memory.
+"""The rows of a run's tables, batch by batch, in bounded memory.
 
 By pyarrow where it is installed; what is not plainly right there is looked at
 again by `table` and `parquet`, which tell wrong rows one by one. So both ways give
 the same rows and leave out the same ones.
+
+A table's file is read in pieces, by processes or on other machines: of a CSV a range
+of bytes that begins and ends between two rows, of Parquet a range of row groups.
 """
 
 from __future__ import annotations

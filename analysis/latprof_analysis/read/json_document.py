@@ -1,6 +1,4 @@
-"""A JSON document from a file, or one line that says what is wrong with it.
-
-What a JSON document must look like, as far as anybody reads it.
+"""A JSON document from a file, and what it must look like as far as anybody reads it.
 
 A shape is called with a value and the place where it stands, and raises
 `WrongShapeError` where the value is not as it says.

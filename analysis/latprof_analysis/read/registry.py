@@ -1,7 +1,4 @@
-"""What format a file has, by its content.
-
-One call for any file, folder or pattern.
-"""
+"""One call for any file, folder or pattern: its format is told by its content."""
 
 from __future__ import annotations
 

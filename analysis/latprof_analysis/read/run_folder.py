@@ -1,14 +1,12 @@
-"""A run's run.json and summary.json, as far as they are what latprof writes.
-
-Who reads a document from here on needs no doubts about it: what is wrong is left
-out, and named in a note.
-
-latprof's run folders: messages, exchanges, round trips, and what the run said.
+"""latprof's run folders: messages, exchanges, round trips, and what the run said.
 
 A table is read from its ``.parquet`` where there is one and pyarrow is installed,
 else from its ``.csv``; the documented columns are those of `run_schema`. Folders
 of killed runs are read as far as they go: they lack summary.json, run.json says
 "running", and a line without an end is left out.
+
+Of run.json and summary.json as much is given as is what latprof writes: who reads
+them from here on needs no doubts. What is wrong is left out, and named in a note.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""The answer: where the time goes, what the fit says, what was lost.
-
-The figures of a fit, its verdict and its caveats.
-
-The link each way by itself: rates that need no factor, and why some are refused.
-"""
+"""The answer: where the time goes, what the fit and the link say, what was lost."""
 
 from __future__ import annotations
 

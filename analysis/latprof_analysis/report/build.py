@@ -1,7 +1,4 @@
-"""A study -> the parts of its report, in the order in which a reader asks.
-
-All traffic that was watched, by group: percentiles from its histograms.
-"""
+"""A study -> the parts of its report, in the order in which a reader asks."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ import pandas as pd
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.read.result import concatenated
 from latprof_analysis.report.answer import answer, fit_text, key_figures, link_parts
-from latprof_analysis.report.distribution import ccdf_figure, mode_parts, pieces_figure
 from latprof_analysis.report.exchanges import exchange_sections, first_responses
 from latprof_analysis.report.fit import fit_parts
 from latprof_analysis.report.groups import group_parts, queue_figure
-from latprof_analysis.report.loss import loss_groups, loss_model_parts, loss_parts
+from latprof_analysis.report.latencies import sample_sections
+from latprof_analysis.report.loss_parts import loss_groups, loss_model_parts, loss_parts
 from latprof_analysis.report.parts import (
     Cell,
     Fold,
@@ -29,10 +26,10 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
-from latprof_analysis.report.samples import sample_sections
 from latprof_analysis.report.setting import notes_parts, setting_parts
 from latprof_analysis.report.slowest import slowest_parts
-from latprof_analysis.report.stages import by_percentile, by_size, stage_table
+from latprof_analysis.report.stage_parts import by_percentile, by_size, stage_table
+from latprof_analysis.report.tails import ccdf_figure, mode_parts, pieces_figure
 from latprof_analysis.report.time import level_parts, level_rows, time_figure
 from latprof_analysis.report.words import legible, number
 from latprof_analysis.study.analysis import Study

@@ -21,6 +21,13 @@ MOST_ROWS = 20
 _CHANGED = ("slower", "faster", "mixed")
 _COLOURS = {"slower": "red", "faster": "green", "mixed": "yellow"}
 _COLOURS |= {"more": "red", "less": "green"}
+_OUTCOME = {"failed": "bold red", "undecided": "bold yellow", "passed": "green"}
+_LIMITS = {
+    "slower": "slower by more than",
+    "lossier": "more often lost, by more than",
+    "throughput_lower": "of a throughput lower by more than",
+}
+_ENDS = ("value", "low", "high")
 _UNCHANGED = "~"
 _NAME_WIDTH = 24
 LEGEND = (
@@ -251,14 +258,6 @@ def _show_counts(document: dict[str, Any], console: Console) -> None:
         show_line(console, f"{text} drawn: {document['drawn']}", "dim")
 
 
-_OUTCOME = {"failed": "bold red", "undecided": "bold yellow", "passed": "green"}
-_LIMITS = {
-    "slower": "slower by more than",
-    "lossier": "more often lost, by more than",
-    "throughput_lower": "of a throughput lower by more than",
-}
-
-
 def _show_gate(gate: dict[str, Any], console: Console) -> None:
     """Say whether the limits held, and what stands against it."""
     outcome, findings = gate["outcome"], gate["findings"]
@@ -294,8 +293,8 @@ def _named(finding: dict[str, Any]) -> str:
     """Name what a finding is of."""
     what = finding["what"]
     named = finding["kind"] if what == "latency" else f"{finding['kind']} {what}"
-    parts = (label(named, finding["stage"], size_text(finding["size_bytes"])),)
-    return " ".join(filter(None, (finding["side"], *parts, finding["percentile"])))
+    group = label(named, finding["stage"], size_text(finding["size_bytes"]))
+    return " ".join(filter(None, (finding["side"], group, finding["percentile"])))
 
 
 def _finding(finding: dict[str, Any]) -> str:
@@ -307,6 +306,3 @@ def _finding(finding: dict[str, Any]) -> str:
     else:
         text += f" {signed_percent(finding['value'])} [{_bounds(finding)}]"
     return f"{text}: {finding['reason']}" if finding["reason"] else text
-
-
-_ENDS = ("value", "low", "high")

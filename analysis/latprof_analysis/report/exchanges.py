@@ -1,6 +1,6 @@
-"""The parts of exchanges that sum to the response, row by row.
+"""Exchanges drawn: where the response goes, its percentiles, and it over time.
 
-Exchanges drawn: where the response goes, its percentiles, and it over time.
+Their parts sum to the response, row by row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
-from latprof_analysis.report.stages import means_by_group, percentile_bands, share_bars
+from latprof_analysis.report.stage_parts import (
+    means_by_group,
+    percentile_bands,
+    share_bars,
+)
 from latprof_analysis.report.tables import ends_of, exchange_notes
 from latprof_analysis.report.time import over_time
 from latprof_analysis.report.vega import (
@@ -63,7 +67,7 @@ def summed_parts(exchanges: pd.DataFrame) -> dict[str, Floats]:
     Parameters
     ----------
     exchanges : DataFrame, n rows
-        Columns of `readers.run_schema`, of exchanges whose response has its parts.
+        Columns of `read.run_schema`, of exchanges whose response has its parts.
 
     Returns
     -------

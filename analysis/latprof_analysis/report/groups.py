@@ -1,7 +1,4 @@
-"""End to end by size, by packets and by hops, where there are several of them.
-
-Wait against the queue that was met at arrival.
-"""
+"""Messages told apart: by size, packets and hops end to end, by the queue they met."""
 
 from __future__ import annotations
 
@@ -140,7 +137,7 @@ def group_rows(groups: Mapping[str, Any]) -> pd.DataFrame:
     Parameters
     ----------
     groups : mapping of str to dict
-        By the label that `Grouped.label` gives, what `kind_totals.percentiles` does.
+        By the label that `Grouped.label` gives, what `totals.percentiles` does.
 
     Returns
     -------

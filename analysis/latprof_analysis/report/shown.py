@@ -1,8 +1,7 @@
-"""Tails, and what the order of time tells, of groups of latencies, for people.
+"""A study for people: the answer first, then what it rests on.
 
-A study of other tools' files for people.
-
-A study for people: the answer first, then what it rests on.
+The order of time and the tails of each group are told, of run folders and of other
+tools' files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Tables of a summary document for people: stages, round trips, the link.
-
-The document is that of `latprof run` or of `latprof analyze`; nothing is computed.
-
-Exchanges for people: a sentence for each way, then where the response went.
+"""A summary document for people: stages, round trips, the link, exchanges.
 
 The document is that of `latprof run` or of `latprof analyze`; nothing is computed.
 """

@@ -1,8 +1,6 @@
-"""The terminal for tables: whatever names are in them, none acts on it.
+"""The terminal for tables: whatever names are in them none acts on it, no line wraps.
 
 A single line is told by `cli.say`.
-
-Tables of groups of columns, as lines that never wrap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Changes of level: marks upon the line of time, and what is told of them.
-
-Latency over time, zoomable.
-"""
+"""Latency over time, zoomable, with marks where its level changed."""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
-"""Colours of the page and its figures, light and dark.
+"""From the report's figures to Vega-Lite's specifications, and to pictures.
 
 Specifications name a colour as ``var(--name)``: the page looks it up in its style
 sheet, so that a figure follows the theme without being drawn anew; `concrete` puts
 the light colours into a figure that stands by itself. Stages differ in lightness as
 much as in hue, also to eyes that lack a cone; the figures say names in words too.
-
-Pieces of Vega-Lite specifications that the figures share.
-
-From the report's specifications to Vega-Lite's, and to pictures.
 
 vl-convert carries Vega and Vega-Lite with it: figures are drawn by it, or by the
 scripts that it hands out for the page; nothing is fetched.

@@ -1,6 +1,6 @@
 """Numbers and names as the report writes them.
 
-Names of others as a report may show them: visible characters, in one line.
+Names of others become visible characters, in one line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Ranks of a sample, equal values sharing theirs.
+"""When the level of a series changed: robust to outliers, tails and dependence.
 
-Where a series of ranks splits: seeded segmentation, then settled place by place.
-
-When the level of a series changed: robust to outliers, tails and dependence.
+Its values are ranked; a series of ranks is split by seeded segmentation, and the
+places of the splits are then settled one by one.
 """
 
 from __future__ import annotations

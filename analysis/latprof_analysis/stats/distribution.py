@@ -1,7 +1,4 @@
-"""Percentiles by the handful: of a sample, of a series, of a histogram.
-
-How a sample is distributed: in three pieces with its tail, and as a CCDF.
-"""
+"""How a sample is distributed: percentiles, three pieces with its tail, and a CCDF."""
 
 from __future__ import annotations
 

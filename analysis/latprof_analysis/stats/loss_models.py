@@ -1,8 +1,7 @@
-"""The Gilbert-Elliott chain, whose state is hidden: its likelihood and best fit.
+"""Models of how losses follow each other: independent, Gilbert, Gilbert-Elliott.
 
-Models of how losses follow each other: independent, Gilbert, Gilbert-Elliott.
-
-How long runs of losses and of arrivals are: as seen, and as models have them.
+The state of the last is hidden: its likelihood and best fit take a search. How long
+runs of losses and of arrivals are is told as seen, and as models have them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The density of latencies on a log scale, as narrow or wide as one asks.
+"""Modes of a distribution of latencies: two queueing delays, or one?
 
-Modes of a distribution of latencies: two queueing delays, or one?
+Told from their density on a log scale, as narrow or wide as one asks.
 """
 
 from __future__ import annotations

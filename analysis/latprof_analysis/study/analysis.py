@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from latprof_analysis.errors import UsageError
-from latprof_analysis.fit.result import ReplyMode
+from latprof_analysis.fit.estimates import ReplyMode
 from latprof_analysis.read.paths import expand, is_run_folder
 from latprof_analysis.read.registry import detect, read_samples
 from latprof_analysis.read.result import Samples
@@ -34,7 +34,7 @@ class Study:
         ``kinds``, ``round_trips``, ``fit``, ``one_way``, ``slowest``, ``warnings``)
         and more: ``histograms``, of all traffic that was watched, by group.
     messages, round_trips : DataFrame
-        Columns of `readers.run_schema` and ``run``; empty where there are none. Of
+        Columns of `read.run_schema` and ``run``; empty where there are none. Of
         large runs they are thinned evenly: ``document["thinned"]``.
     slow_messages : DataFrame
         Where they are: the slowest of those that `messages` has not.
@@ -73,7 +73,7 @@ def analyze(
     Parameters
     ----------
     paths, latency_column, unit, size_column
-        As in `read`.
+        As in `read_samples`.
     reply_mode : 'echo' or int, optional
         How the responder answered, for formats that do not record it.
     thorough : bool

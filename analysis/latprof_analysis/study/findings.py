@@ -1,8 +1,4 @@
-"""Where the levels between changes lie in the runs, and which changes are large.
-
-Intervals beside the percentiles of each size, hop count and number of packets.
-
-One group of latencies -> what a person would ask of it, as a document.
+"""One group of latencies -> what a person would ask of it, as a document.
 
 Times are nanoseconds. Where a figure cannot be told its place holds ``reason``.
 """
@@ -186,7 +182,7 @@ def trips_with_intervals(totals: TripTotals) -> dict[str, Any]:
 
 
 def with_intervals(told: Mapping[str, Any], histogram: Histogram) -> dict[str, Any]:
-    """Return percentiles, as `kind_totals.percentiles` has them, with intervals.
+    """Return percentiles, as `totals.percentiles` has them, with intervals.
 
     Examples
     --------

@@ -1,15 +1,11 @@
-"""Histograms told apart by a whole number, such as a size, in bounded memory.
+"""What is told apart in bounded memory: histograms by a number, totals by a way.
 
-Each value has its own as long as there are few of them; else each octave has one:
-1024 to 2047, and so on. Which of the two it is depends on what came, not on its
-order, so that parts that were counted apart merge to the same.
-
-Totals by who sent to whom, in bounded memory.
-
-Each way ("tcp curl -> nginx:80") has its own as long as there are few of them; else
-ends that were not seen are one, whatever their addresses; else all that goes to
-servers is one, and all that comes from them. Which of these it is depends on what
-came, not on its order, so that parts that were counted apart merge to the same.
+Each value (a size, say) has its own histograms as long as there are few of them;
+else each octave has: 1024 to 2047, and so on. Each way ("tcp curl -> nginx:80") has
+its own totals as long as there are few of them; else ends that were not seen are
+one, whatever their addresses; else all that goes to servers is one, and all that
+comes from them. Which of these it is depends on what came, not on its order, so that
+parts that were counted apart merge to the same.
 """
 
 from __future__ import annotations

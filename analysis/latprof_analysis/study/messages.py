@@ -1,7 +1,4 @@
-"""In which stage the messages of a slower mode spend what they take longer.
-
-messages.csv -> tails, variation, queueing and fits, by kind of message.
-"""
+"""messages.csv -> tails, variation, queueing and fits, by kind of message."""
 
 from __future__ import annotations
 
@@ -85,7 +82,7 @@ def message_figures(
     Parameters
     ----------
     messages : DataFrame
-        Columns of `readers.run_schema`.
+        Columns of `read.run_schema`.
     stretch : DataFrame
         Messages that follow each other without gaps: all, or of a large run some.
         What needs neighbours comes from these.

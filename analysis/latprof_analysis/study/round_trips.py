@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.fit.result import ReplyMode
+from latprof_analysis.fit.estimates import ReplyMode
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings

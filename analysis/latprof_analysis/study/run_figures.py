@@ -15,8 +15,8 @@ from latprof_analysis.fit.caveats import (
     slowed_by_sender,
     with_hosts,
 )
+from latprof_analysis.fit.estimates import Fit
 from latprof_analysis.fit.line import fit_round_trips
-from latprof_analysis.fit.result import Fit
 from latprof_analysis.stages import BLANK
 from latprof_analysis.stats.histogram import Histogram
 from latprof_analysis.study.grouped import Grouped

@@ -1,7 +1,4 @@
-"""All traffic that was watched, by group: figures of histograms.csv.
-
-The study of run folders.
-"""
+"""The study of run folders, and of the histograms of what was watched."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from latprof_analysis.errors import LatprofError
+from latprof_analysis.fit.estimates import ReplyMode
 from latprof_analysis.fit.line import fit_round_trips
-from latprof_analysis.fit.result import ReplyMode
 from latprof_analysis.read.result import Samples
 from latprof_analysis.study import findings
 from latprof_analysis.study.analysis import Study

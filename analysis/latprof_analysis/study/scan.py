@@ -1,6 +1,4 @@
-"""What a scan has to do: which pieces of which tables, and what to keep of each.
-
-Run folders of any size -> their figures, in one pass and bounded memory.
+"""Run folders of any size -> their figures, in one pass and bounded memory.
 
 The tables are cut into pieces; processes read them, and what is found in them is
 merged in their order. Figures are the same however the tables were cut.

@@ -1,7 +1,4 @@
-"""What a run's documents say of how it was made: what a fit needs to know.
-
-What a load generator's plan asks of a link, by arithmetic alone.
-"""
+"""How a run was made, by its documents: what a fit needs, and what was asked for."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latprof_analysis.fit.result import ReplyMode
+from latprof_analysis.fit.estimates import ReplyMode
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.text import NS_PER_SECOND, duration, plural, rate
 

@@ -1,12 +1,7 @@
-"""The slowest of rows: one of them, the same whatever the order they come in.
+"""From rows of messages and of round trips to figures that merge.
 
-The figures of one kind of messages: sums, and histograms of its stages.
-
-From rows of messages to figures: histograms per kind and stage, sums, the
-slowest message. Memory does not grow with the run, and totals of parts merge to
-those of the whole.
-
-From round trips to figures per size; totals of parts merge to the whole's.
+Histograms per kind and stage, sums, the slowest message. Memory does not grow with
+the run; totals of parts merge to those of the whole, whatever their order.
 """
 
 from __future__ import annotations

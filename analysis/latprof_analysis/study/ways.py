@@ -1,7 +1,4 @@
-"""Ways of messages in pairs: what goes to a server, and what comes back.
-
-Messages of other programs are told apart by who sent to whom, as kinds are.
-"""
+"""Ways of messages: who sent to whom, and in pairs what comes back from a server."""
 
 from __future__ import annotations
 
@@ -186,7 +183,7 @@ def by_ends(messages: pd.DataFrame, level: int) -> pd.DataFrame:
     Parameters
     ----------
     messages : DataFrame
-        Columns of `readers.run_schema`; older folders have no ``way``.
+        Columns of `read.run_schema`; older folders have no ``way``.
     level : int
         How coarse, as in `coarser`.
 

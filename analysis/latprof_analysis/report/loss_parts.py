@@ -1,8 +1,6 @@
-"""What was lost, and where.
+"""What was lost, and where; how losses follow each other.
 
-Run lengths of losses, and of what arrived between: seen, and by models.
-
-How losses follow each other: episodes, models, and run lengths against both.
+Episodes, models, and lengths of runs of losses and of arrivals against both.
 """
 
 from __future__ import annotations

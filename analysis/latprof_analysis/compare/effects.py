@@ -1,22 +1,14 @@
-"""What a quantile of two samples comes to: ratio, difference, probability.
-
-How far two samples of latency may be told apart: what each is worth, and spreads.
+"""Two samples of latency: how a quantile, and all values, differ, and by chance or not.
 
 With one run on a side its values in the order of time are what was drawn; they
 depend on each other, so they are worth fewer independent ones. With several runs
 the run is what was drawn: what differs between runs (placement, caches, the
 neighbours of a virtual machine) does not average out within one.
 
-A quantile of repeated runs: the run is what was drawn.
-
-A quantile of two samples: ratio, difference, and whether chance explains it.
-
 Why no bootstrap: hundreds of groups are compared together, and a correction for
 that needs probabilities far below one in the number of resamples. What stands here
 is as wide as a moving-block bootstrap, and covers as often (simulated on
 autocorrelated series with heavy tails: 93 to 98 of 100).
-
-How often a value of B is larger than one of A, and whether chance explains it.
 """
 
 from __future__ import annotations

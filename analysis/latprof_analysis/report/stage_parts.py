@@ -1,8 +1,7 @@
-"""The stages of messages under the names that their stamps allow.
+"""Where the time goes: stages by size and by how slow the messages were.
 
-Where the time goes: stages by size and by how slow the messages were.
-
-The percentiles of each stage, with their intervals.
+Stages go by the names that the stamps of a message allow; a table has the percentiles
+of each with their intervals.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def named_stages(messages: pd.DataFrame) -> dict[str, Floats]:
     Parameters
     ----------
     messages : DataFrame, n rows
-        Columns of `readers.run_schema`, at least the stamps and the stages.
+        Columns of `read.run_schema`, at least the stamps and the stages.
 
     Returns
     -------

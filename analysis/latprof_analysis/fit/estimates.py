@@ -1,16 +1,9 @@
-"""Checks of what the fits are given, each with one plain sentence.
+"""What a fit says, with its uncertainty: of round trips, and of trains.
 
-What a fit of round trip times says, with its uncertainty.
-
-What trains of messages say of a link, with its uncertainty.
-
-Student's and chi-square's tails without scipy, whose import takes 20 MB.
-
-The agent fits lines all the time, and is to stay small.
-
-From draws of slopes and intercepts to estimates in the units of a Fit.
-
-What a line leaves of the delays: the largest, their order, their size.
+What the fits are given is checked here, each with one plain sentence; draws of slopes
+and intercepts become estimates in the units of a `Fit`; what a line leaves of the
+delays is told. Student's and chi-square's tails are reckoned without scipy, whose
+import takes 20 MB: the agent fits lines all the time, and is to stay small.
 """
 
 from __future__ import annotations

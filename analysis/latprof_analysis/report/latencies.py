@@ -11,14 +11,9 @@ from latprof_analysis.csv_cells import harmless
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.report.answer import fit_text
-from latprof_analysis.report.distribution import (
-    mode_parts,
-    pieces_figure,
-    sample_ccdf_figure,
-)
 from latprof_analysis.report.fit import fit_parts, size_figure
 from latprof_analysis.report.groups import sizes_figure
-from latprof_analysis.report.loss import loss_model_parts
+from latprof_analysis.report.loss_parts import loss_model_parts
 from latprof_analysis.report.parts import (
     Cell,
     Fold,
@@ -27,6 +22,11 @@ from latprof_analysis.report.parts import (
     Section,
     Table,
     Text,
+)
+from latprof_analysis.report.tails import (
+    mode_parts,
+    pieces_figure,
+    sample_ccdf_figure,
 )
 from latprof_analysis.report.time import BY_PLACE, level_parts, level_rows, time_figure
 from latprof_analysis.report.words import bounds, bytes_text, duration_text, number

@@ -1,7 +1,4 @@
-"""Modes: the density of latencies on a log scale, each of its hills named.
-
-How latencies are distributed: in three pieces, and how much is above what.
-"""
+"""How latencies are distributed: in three pieces, how much is above what, and modes."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import pandas as pd
 
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.report.parts import Chart, Figure, Missing, Part, Spec
-from latprof_analysis.report.stages import named_stages
+from latprof_analysis.report.stage_parts import named_stages
 from latprof_analysis.report.vega import (
     SWITCH,
     WHOLE,
