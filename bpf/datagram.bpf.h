@@ -308,8 +308,7 @@ static __noinline struct datagram_socket *datagram_decide(struct sock *sk)
 		unwatched_note(sk, verdict);
 		return NULL;
 	}
-	s = bpf_sk_storage_get(&datagram_sockets, sk, 0,
-			       BPF_SK_STORAGE_GET_F_CREATE);
+	s = storage_made(&datagram_sockets, sk);
 	if (!s) {
 		count(failed_storage);
 		return NULL;
@@ -317,8 +316,9 @@ static __noinline struct datagram_socket *datagram_decide(struct sock *sk)
 	if (!s->reader.task)
 		reader_guess(&s->reader, sk->__sk_common.skc_num);
 	s->socket = (__u64)sk;
+	datagrams_now(s);
 	s->verdict = wanted == WANTED_SO_FAR ? 0 : verdict;
-	return datagrams_now(s);
+	return s;
 }
 
 /* What is known of a socket; NULL nothing, or nothing of this window. (A macro:
@@ -339,6 +339,19 @@ static __always_inline struct datagram_socket *datagram_watch(struct sock *sk)
 
 	if (s && s->verdict == verdict_number(sk))
 		return datagrams_now(s);
+	return is_unwatched(sk) ? NULL : datagram_decide(sk);
+}
+
+/* The same for its reader, who may be faster than the hook of its first
+ * datagram, or than what that does; NULL also where it is not followed now. */
+static __always_inline struct datagram_socket *
+datagram_watch_reader(struct sock *sk)
+{
+	struct datagram_socket *s =
+		bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
+
+	if (s && s->verdict)
+		return datagrams_followed(s) ? s : NULL;
 	return is_unwatched(sk) ? NULL : datagram_decide(sk);
 }
 

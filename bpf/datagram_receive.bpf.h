@@ -396,7 +396,7 @@ static __always_inline int datagram_read(struct sock *sk)
 	struct datagram *room;
 	__u32 run_delay;
 
-	s = datagram_known(sk);
+	s = datagram_watch_reader(sk);
 	if (!s)
 		return 0;
 	task = bpf_get_current_task_btf();

@@ -36,8 +36,7 @@ static __noinline void listener_begin(struct sock *sk)
 	told = bpf_sk_storage_get(&listeners, sk, 0, 0);
 	if (told)
 		return;
-	told = bpf_sk_storage_get(&listeners, sk, 0,
-				  BPF_SK_STORAGE_GET_F_CREATE);
+	told = storage_made(&listeners, sk);
 	if (told)
 		*told = sk->sk_drops.counter;
 	else

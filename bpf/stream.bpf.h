@@ -279,7 +279,7 @@ static __noinline struct stream *stream_decide(struct sock *sk)
 			unwatched_note(sk, verdict);
 		return NULL;
 	}
-	s = bpf_sk_storage_get(&streams, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	s = storage_made(&streams, sk);
 	if (!s) {
 		count(failed_storage);
 		return NULL;

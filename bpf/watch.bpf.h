@@ -73,6 +73,17 @@ static __noinline void unwatched_note(struct sock *sk, __u32 verdict)
 		*no = verdict;
 }
 
+/* What is kept of a socket, made where it is not there; another CPU that makes
+ * it at the same time lets the first try fail. (A macro: maps have their
+ * types.) */
+#define storage_made(map, sk)                                                 \
+	({                                                                    \
+		void *made = bpf_sk_storage_get(map, sk, 0,                   \
+						BPF_SK_STORAGE_GET_F_CREATE); \
+                                                                              \
+		made ?: bpf_sk_storage_get(map, sk, 0, 0);                    \
+	})
+
 /* skb->sk may also be a request or a time-wait socket: no struct sock at all */
 static __always_inline bool is_full_socket(const struct sock *sk)
 {

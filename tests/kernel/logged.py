@@ -68,7 +68,7 @@ def assert_inside(stamps: Any, calls: Calls, of: Sequence[int] | None = None) ->
     index = np.arange(len(stamps)) if of is None else np.asarray(of)
     begins, ends = np.array(calls.begins_ns)[index], np.array(calls.ends_ns)[index]
     stamps = np.asarray(stamps)
-    outside = (stamps < begins) | (stamps > ends)
+    outside = ~((stamps >= begins) & (stamps <= ends))  # what is not there, too
     assert not outside.any(), (
         f"{outside.sum()} of {len(stamps)} outside their calls, first by "
         f"{(stamps - begins)[outside][0]} after {(stamps - ends)[outside][0]} ns"

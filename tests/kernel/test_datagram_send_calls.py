@@ -16,6 +16,7 @@ from logged import (
 )
 from recording import recording, udp_pair
 from system_calls import Uring
+from undisturbed import undisturbed
 
 MESSAGES = 50
 SO_ZEROCOPY, MSG_ZEROCOPY = 60, 0x4000000
@@ -103,19 +104,23 @@ def test_datagrams_of_udp_segment_are_counted_and_leave_others_alone(
     make_lab, tmp_path, offloads
 ):
     lab = make_lab(offloads=offloads)
-    client, server = udp_pair(lab)
     segments, size = 5, 1000
-    sends, reads = Calls(), Calls()
     control = [(SOL_UDP, UDP_SEGMENT, struct.pack("H", size))]
-    with recording(lab, tmp_path, ("udp",)) as recorded, client, server:
-        for i in range(MESSAGES):
-            data = bytes([i]) * (segments * size)
-            assert client.sendmsg([data], control) == len(data)
-            sends.do(client.send, bytes(77))
-            for _ in range(segments):
-                assert len(server.recv(5000)) == size
-            assert len(reads.do(server.recv, 100)) == 77
 
+    def traffic():
+        sends, reads = Calls(), Calls()
+        client, server = udp_pair(lab)
+        with recording(lab, tmp_path, ("udp",)) as recorded, client, server:
+            for i in range(MESSAGES):
+                data = bytes([i]) * (segments * size)
+                assert client.sendmsg([data], control) == len(data)
+                sends.do(client.send, bytes(77))
+                for _ in range(segments):
+                    assert len(server.recv(5000)) == size
+                assert len(reads.do(server.recv, 100)) == 77
+        return recorded, sends, reads
+
+    recorded, sends, reads = undisturbed(tmp_path, lab.interface, traffic)
     rows = recorded.messages()
     assert recorded.counters["segmented_sends"] == MESSAGES
     plain = rows[rows["size_bytes"] == 77].sort_values("sequence")

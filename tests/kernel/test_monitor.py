@@ -310,6 +310,54 @@ def test_a_reader_that_is_faster_than_the_hook_loses_no_exchange(tmp_path):
     assert found[Counted.EXCHANGES] == 2 * rounds - missed
 
 
+SPINNING_SINKS = """
+import socket, sys
+socks = [socket.socket(type=socket.SOCK_DGRAM) for _ in range(int(sys.argv[1]))]
+for sock in socks:
+    sock.bind(("127.0.0.1", 0))
+    sock.setblocking(False)
+print(*(sock.getsockname()[1] for sock in socks), flush=True)
+for sock in socks:
+    for _ in range(2):
+        while True:
+            try:
+                sock.recv(100)
+                break
+            except BlockingIOError:
+                pass
+        print(flush=True)
+"""
+
+
+@pytest.mark.timed  # both ends spin
+def test_a_reader_that_is_faster_than_a_sockets_first_hook_loses_nothing(tmp_path):
+    sockets = 300
+    words = [sys.executable, "-c", SPINNING_SINKS, str(sockets)]
+
+    def spin():
+        with (
+            subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as sinks,
+            socket.socket(type=socket.SOCK_DGRAM) as client,
+        ):
+            ports = [int(port) for port in sinks.stdout.readline().split()]
+            with monitored(Filter(protocols=("udp",)), protocols=("udp",)) as counted:
+                for port in ports:
+                    for _ in range(2):
+                        client.sendto(b"x", ("127.0.0.1", port))
+                        sinks.stdout.readline()
+            return counted
+
+    counted = undisturbed(tmp_path, "lo", spin)
+    received = sum(
+        group.counted[Counted.RECEIVED_MESSAGES]
+        for group in counted.totals.groups.values()
+    )
+    missed = counted.totals.own.unmatched["unmatched_datagram_reads"]
+    assert counted.totals.own.unmatched["failed_storage"] == 0
+    assert received + missed == 2 * sockets
+    assert missed <= 3
+
+
 def received(sock):
     """Whether there was a datagram; without waiting."""
     try:

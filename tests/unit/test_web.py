@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import gc
 import gzip
 import http.client
@@ -356,3 +358,22 @@ def test_a_server_that_is_ended_before_it_began_ends(monkeypatch):
         began.set()
         ending.join(20)
         assert not ending.is_alive()
+
+
+def test_a_connection_that_comes_as_the_server_ends_is_no_error():
+    errors = []
+
+    async def serve_and_end(listener):
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: errors.append(context))
+        task = loop.create_task(Server(listener, respond=None).serve())
+        await asyncio.sleep(0.05)
+        with socket.create_connection(listener.getsockname()):
+            loop.call_soon(task.cancel)  # both are seen in one round of the loop
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await asyncio.sleep(0)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        asyncio.run(serve_and_end(listener))
+    assert errors == []

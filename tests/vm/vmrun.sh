@@ -93,7 +93,7 @@ boot() { # KERNEL
 		-chardev "file,id=console,path=$console" -serial chardev:console \
 		-chardev stdio,id=output,signal=off -serial chardev:output \
 		-kernel "$1/vmlinux" -initrd "$1/initramfs" -append \
-		"console=ttyS0 quiet loglevel=4 $HANGS_END tsc=reliable mitigations=off nokaslr" \
+		"console=ttyS0 quiet loglevel=4 $HANGS_END tsc=reliable no_timer_check mitigations=off nokaslr" \
 		"${arguments[@]}" </dev/null
 }
 

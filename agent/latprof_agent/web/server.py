@@ -64,12 +64,16 @@ class Server:
         self._listener.setblocking(False)
         try:
             while True:
+                await _readable(self._listener)
                 try:
-                    connection, peer = await loop.sock_accept(self._listener)
+                    connection, peer = self._listener.accept()
+                except BlockingIOError:  # who came has gone again
+                    continue
                 except OSError:
                     self.refused["no_descriptor"] += 1
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
+                connection.setblocking(False)
                 self._make_room()
                 address = str(peer[0])
                 task = loop.create_task(self._converse(connection, address))
@@ -160,6 +164,17 @@ class Server:
             async with asyncio.timeout(self._limits.idle_seconds):
                 return await reader.read(1)
         return b""
+
+
+async def _readable(listener: socket.socket) -> None:
+    """Wait for a connection; cancelled as one comes, `loop.sock_accept` complains."""
+    loop = asyncio.get_running_loop()
+    came = asyncio.Event()
+    loop.add_reader(listener, came.set)
+    try:
+        await came.wait()
+    finally:
+        loop.remove_reader(listener)
 
 
 async def _send(
