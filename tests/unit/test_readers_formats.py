@@ -8,11 +8,15 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from latprof_analysis.read import detect, read_columns, read_samples
+from latprof_analysis.read import ReadError, detect, read_columns, read_samples
+from latprof_analysis.study.analysis import analyze
 from scipy.stats import linregress
 
 DATA = Path(__file__).parent.parent / "data"
+# sockperf's modes and options: each wrote a full log and a text
+LOGS = ("full_rtt", "tcp", "under_load", "playback", "histogram", "histogram_rtt")
 FILES = {
     "run": "run",
     "run/messages.csv": "messages",
@@ -22,6 +26,8 @@ FILES = {
     "clear_result.txt": "clear",
     "sockperf_ping_pong.txt": "sockperf",
     "sockperf_full_log.csv": "sockperf-log",
+    **{f"sockperf_{name}.csv": "sockperf-log" for name in LOGS},
+    **{f"sockperf_{name}.txt": "sockperf" for name in LOGS},
     "iperf3_tcp.json": "iperf3",
     "iperf3_udp.json": "iperf3",
     "irtt.json": "irtt",
@@ -63,9 +69,27 @@ PUBLISHED_REDIS_GET = {
 
 def test_proxystores_means_are_those_of_its_published_table():
     frame = read_samples(DATA / "proxystore_remote_ops.csv").frame
-    got = frame[frame["kind"] == "GET"].set_index("size_bytes")["latency_ns"]
+    got = frame[frame["kind"] == "REDIS GET"].set_index("size_bytes")["latency_ns"]
     assert {size: round(ns / 1e6, 3) for size, ns in got.items()} == PUBLISHED_REDIS_GET
-    assert frame[frame["kind"] == "EVICT"]["size_bytes"].isna().all()
+    assert frame[frame["kind"] == "REDIS EVICT"]["size_bytes"].isna().all()
+
+
+def test_proxystores_backends_are_apart_and_a_payload_crosses_once():
+    path = DATA / "seeds" / "proxystore_theta.csv"
+    rows = pd.read_csv(path)
+    kinds = analyze(path).document["samples"]["kinds"]
+    for backend in ("REDIS", "ENDPOINT"):
+        for op in ("GET", "SET"):
+            mine = rows[(rows["backend"] == backend) & (rows["op"] == op)]
+            line = linregress(mine["payload_size_bytes"], mine["avg_time_ms"] / 1e3)
+            fit = kinds[f"{backend} {op}"]["least_squares"]
+            got = fit["bandwidth_bits_per_second"]["value"]
+            assert got == pytest.approx(8 / line.slope, rel=1e-6)
+            assert fit["fixed_delay_seconds"]["value"] == pytest.approx(line.intercept)
+        for op in ("EXISTS", "EVICT"):
+            assert kinds[f"{backend} {op}"]["fit"]["reason"] == (
+                "no payload is sent either way"
+            )
 
 
 def test_proxystores_count_is_its_total_over_its_mean():
@@ -115,8 +139,66 @@ def sockperf_prints(name: str) -> dict[str, float]:
     text = (DATA / name).read_text()
     found = dict(re.findall(r"percentile (\S+) = +(\S+)", text))
     found |= dict(re.findall(r"<(M..)> observation = +(\S+)", text))
-    found |= dict(re.findall(r"(avg)-latency=(\S+) ", text))
+    found |= dict(re.findall(r"(avg)-(?:latency|rtt)=(\S+) ", text))
+    found |= dict(re.findall(r"(Total) (\d+) observations", text))
     return {name: float(value) for name, value in found.items()}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_mode_of_sockperf_is_read_as_it_prints_itself(name):
+    printed = sockperf_prints(f"sockperf_{name}.txt")
+    each = read_samples(DATA / f"sockperf_{name}.csv")
+    us = each.frame["latency_ns"] / 1e3
+    assert each.skipped_rows == 0
+    assert len(us) == printed["Total"]
+    # both cut what is below a ns
+    assert us.mean() == pytest.approx(printed["avg"], abs=2e-3)
+    assert us.min() == pytest.approx(printed["MIN"], abs=2e-3)
+    assert us.max() == pytest.approx(printed["MAX"], abs=2e-3)
+    given = read_samples(DATA / f"sockperf_{name}.txt")
+    means = given.frame[given.frame["statistic"] == "mean"]["latency_ns"] / 1e3
+    assert means.tolist() == [pytest.approx(printed["avg"])]
+    assert given.meta["latency"] == each.meta["latency"]
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_sockperf_says_half_or_whole_round_trips_as_its_stamps_do(name):
+    samples = read_samples(DATA / f"sockperf_{name}.csv")
+    whole = name.endswith("rtt")
+    times = samples.table["rtt_ns"] / (1 if whole else 2)
+    assert abs(samples.frame["latency_ns"] - times).max() <= 1.0  # it prints ns
+    assert samples.meta["latency"].startswith("round trip" if whole else "half of")
+    kinds = samples.frame["kind"].unique().tolist()
+    assert kinds == ["round trip" if whole else "ping"]
+
+
+def test_sockperfs_round_trips_of_several_sizes_need_no_reply_mode(tmp_path):
+    """Of half of an echo a byte is crossing once, of a whole one twice."""
+    link_ns = 80  # a byte, at 100 Mbit/s
+    rates = []
+    for head, factor in (("latency", 1), ("rtt", 2)):
+        paths = []
+        for size in (64, 1000, 4000, 16000, 64000):
+            path = tmp_path / f"{head}{size}.csv"
+            lines = [
+                f"--msg-size={size}",
+                f"packet, txTime(sec), rxTime(sec), {head}(usec)",
+            ]
+            for i in range(40):
+                us = (1e5 + 2 * link_ns * size + 100 * (i % 7)) / 1e3
+                sent = i / 100
+                told = us * factor / 2
+                lines.append(f"{i}, {sent:.9f}, {sent + us / 1e6:.9f}, {told:.3f}")
+            path.write_text("\n".join(lines) + "\n")
+            paths.append(path)
+        (kind,) = analyze(paths).document["samples"]["kinds"].values()
+        rates.append(kind["fit"]["bandwidth_bits_per_second"]["value"])
+    assert rates == [pytest.approx(1e8, rel=0.01)] * 2
+
+
+def test_sockperfs_throughput_times_nothing_and_is_refused_with_what_to_do():
+    with pytest.raises(ReadError, match="times no messages; run ping-pong or under-l"):
+        read_samples(DATA / "untimed" / "sockperf_throughput.txt")
 
 
 def test_sockperfs_log_has_the_mean_and_extremes_that_sockperf_prints():
@@ -141,7 +223,7 @@ def test_sockperfs_text_gives_the_figures_it_prints():
     frame = read_samples(DATA / "sockperf_ping_pong.txt").frame
     got = frame.set_index("statistic")["latency_ns"] / 1e3
     printed = sockperf_prints("sockperf_ping_pong.txt")
-    assert len(got) == len(printed) == 11
+    assert len(got) == len(printed) - 1 == 11  # and the total
     assert got["mean"] == pytest.approx(printed["avg"])
     assert got["max"] == pytest.approx(printed["MAX"])
     assert got["p99.9"] == pytest.approx(printed["99.900"])

@@ -44,7 +44,8 @@ class Schema:
 
     `checked`: the columns that `check` looks at. `ends_whole`: its writer ends every
     line. `spaced`: a space follows each delimiter. `ruler`: lines that begin so are
-    no rows. `guarded`: texts are as `csv_cells.guarded` leaves them.
+    no rows. `end`: a line that begins so and what follows are none. `guarded`: texts
+    are as `csv_cells.guarded` leaves them.
     """
 
     columns: tuple[Column, ...]
@@ -54,4 +55,5 @@ class Schema:
     ends_whole: bool = False
     spaced: bool = False
     ruler: bytes = b""
+    end: bytes = b""
     guarded: bool = False

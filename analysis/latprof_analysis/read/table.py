@@ -80,7 +80,9 @@ def read_table(
     with opened(path) as file:
         names = read_header(path, file, schema, header_line)
         wanted = wanted_columns(path, names, schema, columns)
-        layout = Layout(len(names), schema.delimiter, schema.ends_whole, schema.ruler)
+        layout = Layout(
+            len(names), schema.delimiter, schema.ends_whole, schema.ruler, schema.end
+        )
         arrow = cells.arrow(".csv") is not None and layout.fields > 1
         first = header_line + 1
         for block in blocks(file, layout, first, skipped, parser_counts=arrow):
