@@ -10,13 +10,26 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from latprof_analysis.cli import OFFLINE, VERSION
+from latprof_analysis.cli.program import run_program
 from latprof_analysis.read import ReadError, detect, read_columns, read_samples
+from latprof_analysis.report.build import build_report
 from latprof_analysis.study.analysis import analyze
 from scipy.stats import linregress
 
 DATA = Path(__file__).parent.parent / "data"
 # sockperf's modes and options: each wrote a full log and a text
 LOGS = ("full_rtt", "tcp", "under_load", "playback", "histogram", "histogram_rtt")
+# iperf3's directions, of which iperf3 sums up each
+TRANSFERS = {
+    "tcp_reverse": ("to the client",),
+    "tcp_bidir": ("to the server", "to the client"),
+    "tcp_4": ("to the server",),
+    "udp_lossy": ("to the server",),
+    "udp_reverse": ("to the client",),
+    "udp_bidir": ("to the server", "to the client"),
+    "udp_4": ("to the server",),
+}
 FILES = {
     "run": "run",
     "run/messages.csv": "messages",
@@ -30,6 +43,7 @@ FILES = {
     **{f"sockperf_{name}.txt": "sockperf" for name in LOGS},
     "iperf3_tcp.json": "iperf3",
     "iperf3_udp.json": "iperf3",
+    **{f"iperf3_{name}.json": "iperf3" for name in TRANSFERS},
     "irtt.json": "irtt",
     "irtt.json.gz": "irtt",
 }
@@ -240,7 +254,40 @@ def test_iperf3s_intervals_add_up_to_its_own_totals():
     assert int(srtt_us.mean()) == sender["mean_rtt"]
     assert samples.table["bytes"].sum() == document["end"]["sum_sent"]["bytes"]
     assert samples.table["retransmits"].sum() == sender["retransmits"]
-    assert samples.meta["end"]["sum_sent"]["bytes"] == sender["bytes"]
+    (transfer,) = samples.meta["transfers"]
+    assert transfer["sent_bytes"] == sender["bytes"]
+    assert transfer["retransmits"] == sender["retransmits"]
+
+
+@pytest.mark.parametrize(("name", "directions"), TRANSFERS.items())
+def test_iperf3s_rate_loss_and_jitter_are_told_of_each_direction(
+    name, directions, capsys
+):
+    path = DATA / f"iperf3_{name}.json"
+    end = json.loads(path.read_text())["end"]
+    transfers = analyze(path).document["transfers"]
+    assert tuple(transfer["direction"] for transfer in transfers) == directions
+    assert run_program(OFFLINE, VERSION, ["analyze", str(path)]) == 0
+    told = capsys.readouterr().out
+    for transfer, ending in zip(transfers, ("", "_bidir_reverse"), strict=False):
+        sent, received = end[f"sum_sent{ending}"], end[f"sum_received{ending}"]
+        assert transfer["sent_bits_per_second"] == sent["bits_per_second"]
+        assert transfer["received_bits_per_second"] == received["bits_per_second"]
+        if name.startswith("tcp"):
+            assert transfer["retransmits"] == sent["retransmits"]
+            continue
+        counted = end[f"sum{ending}"]
+        assert transfer["jitter_ns"] == pytest.approx(1e6 * counted["jitter_ms"])
+        assert f"of {counted['packets']} ({counted['lost_percent']:.1f}%)" in told
+        lost_bytes = transfer["sent_bytes"] - transfer["received_bytes"]
+        assert lost_bytes / 1000 == pytest.approx(transfer["lost_packets"], abs=1)
+    if name.startswith("udp"):  # nft dropped every twentieth datagram of them all
+        packets = sum(transfer["packets"] for transfer in transfers)
+        lost = sum(transfer["lost_packets"] for transfer in transfers)
+        assert lost == pytest.approx(packets / 20, abs=1)
+    page = build_report(analyze(path), "iperf3")
+    (section,) = (each for each in page.sections if each.name == "transfers")
+    assert len(section.parts[0].rows) == len(directions)
 
 
 def test_iperf3s_udp_has_packets_and_no_latency():

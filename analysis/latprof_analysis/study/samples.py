@@ -48,6 +48,7 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
         "input": samples.as_dict(),
         "latency": samples.meta.get("latency", ""),
         "samples": {"n": len(each), "lost": int(frame["lost"].sum()), "kinds": kinds},
+        "transfers": _transfers(samples),
         "fit": next((k["fit"] for k in kinds.values() if "model" in k["fit"]), None),
         "notes": list(samples.meta.get("notes", [])),
         "skipped_rows": samples.skipped_rows,
@@ -55,6 +56,16 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
         "warnings": [],
     }
     return Study(document, samples=samples)
+
+
+def _transfers(samples: Samples) -> list[dict[str, Any]]:
+    """Say what was transferred in each direction, of each file that tells it."""
+    files = samples.meta.get("files") or [samples.meta]
+    return [
+        {"protocol": meta.get("protocol", ""), **transfer}
+        for meta in files
+        for transfer in meta.get("transfers", [])
+    ]
 
 
 def _kind(
