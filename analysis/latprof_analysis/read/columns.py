@@ -16,7 +16,7 @@ _DELIMITERS = ",;\t"
 # What half of the latencies cannot be: light goes 30 cm in a nanosecond.
 _LEAST_NS, _MOST_NS = 1.0, 3600e9
 # What 64-bit nanoseconds hold, and no latency is.
-_YEARS_NS = 3.2e18
+YEARS_NS = 3.2e18
 
 
 def read_columns(
@@ -55,7 +55,7 @@ def read_columns(
 
     def too_long(frame: pd.DataFrame) -> list[Wrong]:
         above = (
-            NS_PER_UNIT[unit] * frame[latency_column].to_numpy(np.float64) > _YEARS_NS
+            NS_PER_UNIT[unit] * frame[latency_column].to_numpy(np.float64) > YEARS_NS
         )
         return [(above, lambda _: f"{latency_column} is more than a hundred years")]
 
