@@ -34,6 +34,7 @@ from latprof_analysis.report.words import bounds, bytes_text, duration_text, num
 from latprof_analysis.stats.distribution import percentiles
 from latprof_analysis.stats.quantiles import Quantile, samples_needed
 from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.samples import NO_SIZE, size_groups
 
 _PERCENTILES = (0.5, 0.9, 0.99, 0.999)
 _MOST_KINDS = 6
@@ -88,13 +89,15 @@ def _latency(rows: pd.DataFrame) -> Floats:
 
 def _sizes(frame: pd.DataFrame, each: pd.DataFrame, what: str) -> list[Part]:
     rows: list[list[str | Cell]] = []
-    grouped = each.groupby(["kind", "size_bytes"], observed=True, dropna=False)
-    for (kind, size), part in grouped:
-        found = percentiles(_latency(part), _PERCENTILES)
-        name = _NO_SIZE if pd.isna(size) else bytes_text(size)
-        cells = [_cell(one) for one in found]
-        slowest = duration_text(float(part["latency_ns"].max()))
-        rows.append([str(kind), name, *cells, slowest, number(len(part))])
+    for kind, of_kind in each.groupby("kind", observed=True):
+        names, index = size_groups(of_kind["size_bytes"])
+        times = _latency(of_kind)
+        for i, name in enumerate(names):
+            values = times[index == i]
+            cells = [_cell(one) for one in percentiles(values, _PERCENTILES)]
+            slowest = duration_text(float(values.max()))
+            count = number(len(values))
+            rows.append([str(kind), _size_text(name), *cells, slowest, count])
     columns = ["kind", "size", "p50", "p90", "p99", "p99.9", "slowest", "n"]
     note = f"{what}. 95% intervals, for latencies that do not depend on each other."
     parts: list[Part] = []
@@ -103,6 +106,15 @@ def _sizes(frame: pd.DataFrame, each: pd.DataFrame, what: str) -> list[Part]:
         parts.append(Table(title, columns, rows[:_MOST_ROWS], note))
     parts += _given(frame[frame["statistic"] != "each"])
     return parts or [Missing("Latency", "no row holds one")]
+
+
+def _size_text(name: str) -> str:
+    """Write a group of sizes."""
+    if name == NO_SIZE:
+        return _NO_SIZE
+    low, _, high = name.rpartition("-")
+    to = f"{number(int(low))} to " if low else ""
+    return to + bytes_text(int(high))
 
 
 def _first(rows: list[Any]) -> str:
