@@ -302,7 +302,13 @@ def show_study(
     document: dict[str, Any], console: Console, *, everything: bool = False
 ) -> None:
     """Print a study's document; `everything`: also what few ask for."""
-    if "runs" in document:
+    for place, setup in enumerate(document.get("setups", ()), 1):
+        show_line(console, f"set-up {place} of {len(document['setups'])}", "bold")
+        show_study(setup, console, everything=everything)
+        show_line(console, "")
+    if "setups" in document:
+        pass
+    elif "runs" in document:
         _show_runs(document, console, everything)
     else:
         show_samples(document, console)
