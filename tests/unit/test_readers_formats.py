@@ -44,6 +44,8 @@ FILES = {
     "iperf3_tcp.json": "iperf3",
     "iperf3_udp.json": "iperf3",
     **{f"iperf3_{name}.json": "iperf3" for name in TRANSFERS},
+    "iperf3_server.json": "iperf3",
+    "iperf3_server_sends.json": "iperf3",
     "irtt.json": "irtt",
     "irtt.json.gz": "irtt",
 }
@@ -322,6 +324,15 @@ def test_iperf3s_rate_loss_and_jitter_are_told_of_each_direction(
     page = build_report(analyze(path), "iperf3")
     (section,) = (each for each in page.sections if each.name == "transfers")
     assert len(section.parts[0].rows) == len(directions)
+
+
+def test_what_iperf3s_server_is_not_told_is_not_zero():
+    (came,) = analyze(DATA / "iperf3_server.json").document["transfers"]
+    assert (came["direction"], came["sent_bytes"]) == ("to the server", None)
+    assert (came["received_bytes"], came["lost_packets"]) == (125_000, 0)
+    (went,) = analyze(DATA / "iperf3_server_sends.json").document["transfers"]
+    assert (went["direction"], went["sent_bytes"]) == ("to the client", 125_000)
+    assert went["received_bytes"] is went["lost_packets"] is went["jitter_ns"] is None
 
 
 def test_iperf3s_udp_has_packets_and_no_latency():
