@@ -228,7 +228,7 @@ def test_no_class_of_results_is_left_out():
 def test_what_a_function_of_the_package_returns_has_as_dict():
     returned = {
         value
-        for value in (getattr(lp, name) for name in lp._HOMES)
+        for value in (getattr(lp, name) for name in lp.__all__)
         if is_dataclass(value) and isinstance(value, type)
     }
     without = {value.__name__ for value in returned if not hasattr(value, "as_dict")}
