@@ -7,13 +7,14 @@ it is what was read; ``table`` of a full log has the whole.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from latprof_analysis.read.lines import numbered
 from latprof_analysis.read.result import ReadError, Samples, Skipped, samples_frame
@@ -27,8 +28,8 @@ _HEADER_WITHIN = 1000
 _US, _SECOND = 1e3, 1e9
 
 
-def _backwards(frame: pd.DataFrame) -> list[Wrong]:
-    bad = (frame["rxTime(sec)"] < frame["txTime(sec)"]).to_numpy(bool)
+def _backwards(numbers: Mapping[str, NDArray[Any]]) -> list[Wrong]:
+    bad = numbers["rxTime(sec)"] < numbers["txTime(sec)"]
     return [(bad, lambda _: "its reply came before it was sent")] if bad.any() else []
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.read.batches import Batch, Piece, PieceReader
+from latprof_analysis.read.batches import Piece, PieceReader
 from latprof_analysis.read.result import BadRow, ReadError, Skipped
+from latprof_analysis.read.rows import Rows
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 from latprof_analysis.study.drawn import Drawing, Drawn
 from latprof_analysis.study.exchange_totals import ExchangeTotals
@@ -142,15 +143,15 @@ def scan_piece(task: Task) -> Part:
     return part
 
 
-def _take_messages(part: Part, batch: Batch, run: str) -> None:
+def _take_messages(part: Part, batch: Rows, run: str) -> None:
     part.messages.add(batch)
 
 
-def _take_exchanges(part: Part, batch: Batch, run: str) -> None:
+def _take_exchanges(part: Part, batch: Rows, run: str) -> None:
     part.exchanges.add(batch)
 
 
-def _take_trips(part: Part, batch: Batch, run: str) -> None:
+def _take_trips(part: Part, batch: Rows, run: str) -> None:
     codes, protocols = batch.texts["protocol"]
     if len(protocols) > MOST_KINDS:
         raise ValueError(
