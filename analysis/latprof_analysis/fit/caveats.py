@@ -14,8 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from latprof_analysis.fit.estimates import Estimate, Fit, PacketCost, RateRange, Scale
-from latprof_analysis.fit.rounds import Floats, LowDelays
-from latprof_analysis.fit.verdict import CLOCK_NS
+from latprof_analysis.fit.rounds import CLOCK_NS, Floats, LowDelays
 from latprof_analysis.fit.wire import Crossing
 from latprof_analysis.text import NS_PER_SECOND, rate, rate_span
 

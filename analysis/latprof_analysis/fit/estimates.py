@@ -9,7 +9,7 @@ import takes 20 MB: the agent fits lines all the time, and is to stay small.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -375,7 +375,8 @@ class Scale:
 
     The interval is Student's, of the draws' standard deviation: their percentiles
     are skewed as the sample's few lowest values happen to lie. `freedom` is of how
-    many degrees that standard deviation is known.
+    many degrees that standard deviation is known. A clock that counts in steps of
+    `step_ns` may write down the step before: the truth is then half a step later.
     """
 
     n: int
@@ -383,6 +384,7 @@ class Scale:
     factor: int
     payload_share: float
     freedom: tuple[float, float] = (math.inf, math.inf)
+    step_ns: float = 0.0
 
     def slope(self, slopes: Floats) -> Estimate:
         """Return ns per byte, as drawn."""
@@ -395,7 +397,8 @@ class Scale:
 
     def intercept_seconds(self, intercepts_ns: Floats) -> Estimate:
         """Return seconds of intercepts in ns."""
-        return self.estimate(intercepts_ns, 1 / NS_PER_SECOND, self.freedom[1])
+        found = self.estimate(intercepts_ns, 1 / NS_PER_SECOND, self.freedom[1])
+        return replace(found, high=found.high + self.step_ns / 2 / NS_PER_SECOND)
 
     def bandwidth(self, slopes: Floats, share: float = 1.0) -> Estimate | None:
         """Return the rate behind slopes; None if it may be anything."""

@@ -40,8 +40,9 @@ from latprof_analysis.fit.estimates import (
 )
 from latprof_analysis.fit.rounds import Floats, LowDelays, low_delays
 from latprof_analysis.fit.slopes import weighted_theil_sen
-from latprof_analysis.fit.verdict import CLOCK_NS, DELTA_BIC, Line, fit_line, verdict
+from latprof_analysis.fit.verdict import DELTA_BIC, Line, fit_line, verdict
 from latprof_analysis.fit.wire import Crossing, Packets
+from latprof_analysis.text import duration
 
 FEWEST_LONG = 4
 _LONG = 0.125  # of the largest size
@@ -94,6 +95,8 @@ FEWEST_ROUND_TRIPS = 10  # of one size: the 10th percentile is then the minimum
 _KNOT_SIZES = 4097
 # Below it the 10th percentile is the minimum, which a bootstrap cannot follow.
 _SAFE_ROUNDS = 20
+# Of the delays' variance: what makes intervals wider by 5%.
+_STEP_SHOWS = 0.1
 
 
 def fit_round_trips(
@@ -171,6 +174,7 @@ def fit_low_delays(crossing: Crossing, low: LowDelays, unfitted: Fit) -> Fit:
         unfitted.factor,
         packets.payload_share,
         line.freedom,
+        low.step_ns,
     )
     host_limited = bool(line.slopes[0] < HOST_NS_PER_BYTE)
     against = None
@@ -236,6 +240,13 @@ def _caveats(low: LowDelays) -> tuple[str, ...]:
             f"{low.size_bytes.size} of {low.size_bytes.size + low.unused_sizes} sizes"
             " were used, evenly spaced"
         )
+    noise = float((low.noise_ns**2).sum())
+    if low.size_bytes.size * low.step_noise_ns**2 > _STEP_SHOWS * noise:
+        found.append(
+            f"delays were written in steps of {duration(low.step_ns)}: intervals hold"
+            " what that leaves open, and if all were cut down the fixed delay is half"
+            " a step more"
+        )
     if 0 < low.size_bytes.size < 2 * FEWEST_BESIDE:
         found.append(f"a bend cannot be seen in fewer than {2 * FEWEST_BESIDE} sizes")
     return tuple(found)
@@ -275,7 +286,7 @@ def _too_early(unfitted: Fit, line: Line, low: LowDelays) -> str | None:
 def _bends(x: Floats, low: LowDelays, line: Line, scale: Scale) -> Bends | None:
     if line.hinge is None or line.hinge.delta_bic < DELTA_BIC:
         return None
-    knots, slopes, delta_bic = fit_hinges(x, low.delay_ns, CLOCK_NS)
+    knots, slopes, delta_bic = fit_hinges(x, low.delay_ns, low.resolution_ns)
     unit = scale.factor / scale.payload_share
     return Bends(
         knots_bytes=tuple(np.interp(knots, x, low.size_bytes).tolist()),
