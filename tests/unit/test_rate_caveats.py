@@ -62,7 +62,7 @@ def test_headers_too_small_to_be_told_are_in_the_range(seed):
         size, delay, rounds, packets=replace(cut, overhead_bytes=0), resamples=200
     )
     assert fit.packet_cost.per_packet_ns.low <= 0
-    assert fit.bandwidth_bits_per_second.high < 99e6
+    assert fit.bandwidth_bits_per_second.high < 99.5e6  # of a part; of all 98.7e6
     within = fit.link_rate_range
     assert within.low <= 100e6 <= within.high
     assert "us a packet may be beyond its bytes" in within.reason

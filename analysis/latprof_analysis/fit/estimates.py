@@ -377,6 +377,8 @@ class Scale:
     are skewed as the sample's few lowest values happen to lie. `freedom` is of how
     many degrees that standard deviation is known. A clock that counts in steps of
     `step_ns` may write down the step before: the truth is then half a step later.
+    Intervals of slope and intercept reach to what parts of the data say of them, as
+    drawn.
     """
 
     n: int
@@ -385,19 +387,24 @@ class Scale:
     payload_share: float
     freedom: tuple[float, float] = (math.inf, math.inf)
     step_ns: float = 0.0
+    slope_reach: tuple[float, ...] = ()
+    intercept_reach_ns: tuple[float, ...] = ()
 
     def slope(self, slopes: Floats) -> Estimate:
         """Return ns per byte, as drawn."""
-        return self.estimate(slopes, freedom=self.freedom[0])
+        found = self.estimate(slopes, freedom=self.freedom[0])
+        return _reaching(found, self.slope_reach, 1.0)
 
     def per_payload_byte(self, slopes: Floats) -> Estimate:
         """Return ns per byte of payload, no factor applied."""
         unit = self.factor / self.payload_share
-        return self.estimate(slopes, unit, self.freedom[0])
+        found = self.estimate(slopes, unit, self.freedom[0])
+        return _reaching(found, self.slope_reach, unit)
 
     def intercept_seconds(self, intercepts_ns: Floats) -> Estimate:
         """Return seconds of intercepts in ns."""
         found = self.estimate(intercepts_ns, 1 / NS_PER_SECOND, self.freedom[1])
+        found = _reaching(found, self.intercept_reach_ns, 1 / NS_PER_SECOND)
         return replace(found, high=found.high + self.step_ns / 2 / NS_PER_SECOND)
 
     def bandwidth(self, slopes: Floats, share: float = 1.0) -> Estimate | None:
@@ -432,6 +439,11 @@ class Scale:
         low, high = np.quantile(draws[1:], [tail, 1 - tail])
         value = float(draws[0])
         return Estimate(value, min(float(low), value), max(float(high), value), self.n)
+
+
+def _reaching(found: Estimate, reach: tuple[float, ...], unit: float) -> Estimate:
+    ends = [found.low, found.high, *(unit * end for end in reach)]
+    return replace(found, low=min(ends), high=max(ends))
 
 
 _FEWEST_SIGNS = 10  # in both kinds: below, the normal law of runs is rough
