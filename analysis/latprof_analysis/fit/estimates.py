@@ -84,7 +84,8 @@ class RateRange:
     low : float
     high : float or None
         Those of the bandwidth's interval, widened by what else may be in the slope;
-        None where all of it may be the hosts'.
+        None where all of it may be the hosts', or where what packets take beyond
+        their bytes is not told apart since nobody knows how messages are cut.
     reason : str
         Empty where that is all of it.
     """
@@ -167,7 +168,8 @@ class Fit:
         over unequal directions the harmonic mean of both.
     link_rate_range : RateRange or None
         Where `bandwidth_bits_per_second` holds more than the link, or misses some of
-        it, the link's own rate is between these.
+        it, the link's own rate is between these. With both ends only where
+        `packets_told`; else the link carries `low` or more.
     goodput_bits_per_second : Estimate or None
         What it carries of long messages' payload.
     fixed_delay_seconds : Estimate or None
@@ -197,6 +199,11 @@ class Fit:
         much, the line's bandwidth is lower than the link's.
     residuals : Residuals or None
         What the line leaves of each size's delays; given for a refused line too.
+    packets_told : bool
+        Headers and what a packet takes are not in the bandwidth: how messages are
+        cut was given, or all of them go in one packet on any path (up to 1208
+        bytes). Links that each take a packet whole before they send it on add up,
+        told or not.
     host_limited : bool or None
         The slope is so small that the hosts' own work is over a tenth of it: there
         is then no bandwidth.
@@ -225,6 +232,7 @@ class Fit:
     packet_cost: PacketCost | None = None
     residuals: Residuals | None = None
     host_share: float | None = None
+    packets_told: bool = True
     host_limited: bool | None = None
 
     def as_dict(self) -> dict[str, Any]:

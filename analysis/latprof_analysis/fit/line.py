@@ -289,6 +289,7 @@ def fit_low_delays(crossing: Crossing, low: LowDelays, unfitted: Fit) -> Fit:
         delta_bic=line.hinge.delta_bic if line.hinge else None,
         bends=_bends(wire_bytes, low, line, scale),
         packet_cost=packet_cost(crossing, low, unfitted.confidence),
+        packets_told=packets.tell_packets(low.size_bytes),
         residuals=residuals_of(low, line_ns),
     )
     if model == "line":
