@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.fit.bends import Bends
 from latprof_analysis.fit.rounds import Floats, LowDelays
-from latprof_analysis.text import NS_PER_SECOND
+from latprof_analysis.text import NS_PER_SECOND, rate, rate_span
 
 
 def column_of(name: str, values: ArrayLike) -> Floats:
@@ -120,6 +120,25 @@ class Hinge:
     below: Segment
     above: Segment
 
+    @property
+    def sentence(self) -> str:
+        """At which rates the bytes below and above cross, with their intervals."""
+        knot = f"{self.knot_bytes.value:.0f} bytes"
+        return (
+            f"up to {knot} {_pace(self.below)}, what is above {_pace(self.above)};"
+            " which of the two is the link's the delays do not tell"
+        )
+
+
+def _pace(side: Segment) -> str:
+    """Say how fast the bytes of a side cross."""
+    found, slope = side.bandwidth_bits_per_second, side.slope_ns_per_byte
+    if found:
+        return f"at {rate(found.value)} [{rate_span(found.low, found.high)}]"
+    if slope.low <= 0:
+        return "in no measurable time for a byte"
+    return f"at {slope.value:.3g} ns a byte [{slope.low:.3g} to {slope.high:.3g}]"
+
 
 @dataclass(frozen=True)
 class PacketCost:
@@ -186,7 +205,7 @@ class Fit:
         How much better a hinge describes them; None if there were too few sizes
         to tell.
     hinge : Hinge or None
-        The two lines, where ``model`` is 'hinge'.
+        The two lines, where ``model`` is 'hinge'; in JSON with their ``sentence``.
     bends : Bends or None
         One to three bends, where a hinge is better than a line by BIC, be they too
         small to refuse a line or not.
@@ -239,6 +258,9 @@ class Fit:
         """Return all fields for JSON."""
         return asdict(self) | {
             "caveats": list(self.caveats),
+            "hinge": asdict(self.hinge) | {"sentence": self.hinge.sentence}
+            if self.hinge
+            else None,
             "bends": _listed(asdict(self.bends)) if self.bends else None,
             "residuals": _listed(asdict(self.residuals)) if self.residuals else None,
         }
@@ -420,8 +442,8 @@ class Scale:
         slope = self.slope(slopes)
         if slope.low <= 0:
             return None
-        rate = share * 8 * NS_PER_SECOND
-        return Estimate(rate / slope.value, rate / slope.high, rate / slope.low, self.n)
+        bits = share * 8 * NS_PER_SECOND
+        return Estimate(bits / slope.value, bits / slope.high, bits / slope.low, self.n)
 
     def estimate(
         self, draws: Floats, unit: float = 1.0, freedom: float = math.inf
