@@ -4,7 +4,7 @@ from .fit.by_stage import fit_stages, link_rates
 from .fit.estimates import Estimate, Fit
 from .fit.line import fit_one_way, fit_round_trips
 from .fit.rivals import compare_estimators, fit_means_of_five
-from .fit.trains import fit_dispersion, fit_loggp, stage_dispersions
+from .fit.trains import fit_dispersion, stage_dispersions
 from .fit.trips import pair_round_trips
 from .fit.wire import Packets
 from .read import (
@@ -51,7 +51,6 @@ __all__ = [
     "detect",
     "find_modes",
     "fit_dispersion",
-    "fit_loggp",
     "fit_means_of_five",
     "fit_one_way",
     "fit_round_trips",

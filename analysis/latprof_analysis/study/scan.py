@@ -136,6 +136,9 @@ class Scan:
         By protocol, of all runs together.
     trips : dict of (str, str) to Trips
         By run and protocol.
+    lost : dict of str to ndarray of bool
+        Of datagrams, by the name of their kind: whether each was lost, in the order
+        in which they were sent, runs one after the other.
     message_rows, round_trip_rows, exchange_rows : DataFrame
         With the columns of `run_schema` and ``run``: about 200,000 evenly, or all
         where there are fewer.
@@ -156,6 +159,7 @@ class Scan:
     exchanges: ExchangeTotals
     trip_totals: dict[str, TripTotals]
     trips: dict[tuple[str, str], Trips]
+    lost: dict[str, NDArray[np.bool_]]
     message_rows: pd.DataFrame
     stretch_rows: pd.DataFrame
     slow_rows: pd.DataFrame
@@ -279,6 +283,7 @@ def _finished(
             key: _trips(parts, documents.get(key[0], {}))
             for key, parts in whole.trips.items()
         },
+        lost=whole.losses.in_order(),
         message_rows=message_rows,
         stretch_rows=stretch_rows,
         slow_rows=slow_rows,
