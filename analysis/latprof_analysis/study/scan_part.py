@@ -77,7 +77,7 @@ class Losses:
         self._sent: dict[tuple[str, str], list[Ints]] = {}
         self._seen: Counter[str] = Counter()  # by name, what arrived
 
-    def add(self, messages: MessageTotals, batch: Batch, run: str) -> None:
+    def add(self, messages: MessageTotals, batch: Rows, run: str) -> None:
         """Take in rows, named as `messages` names them."""
         numbers = batch.numbers
         for name, at in messages.datagrams(batch):
