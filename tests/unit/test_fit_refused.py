@@ -169,7 +169,7 @@ GOOD = [64, 128], [1e5, 2e5], [0, 0]
         (([64], [-5], [0]), {}, "rtt_ns must be more than 0, got -5"),
         (([64], [1e5], [-1]), {}, "round_index must be 0 or more, got -1"),
         (GOOD, {"reply_mode": "short"}, "reply_mode must be 'echo' or a number"),
-        (GOOD, {"reply_mode": 0}, "reply_mode must be .* got 0"),
+        (GOOD, {"reply_mode": -1}, "reply_mode must be .* got -1"),
         (GOOD, {"confidence": 1}, "confidence must be between 0 and 1, got 1"),
         (GOOD, {"resamples": 1}, "resamples must be 100 or more, got 1"),
     ],

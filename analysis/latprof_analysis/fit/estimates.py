@@ -50,7 +50,7 @@ def check_rows(
 
 
 def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> None:
-    if reply_mode != "echo" and (isinstance(reply_mode, str) or reply_mode < 1):
+    if reply_mode != "echo" and (isinstance(reply_mode, str) or reply_mode < 0):
         raise ValueError(
             f"reply_mode must be 'echo' or a number of bytes, got {reply_mode!r}"
         )
@@ -61,7 +61,7 @@ def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> N
 
 
 Model = Literal["line", "hinge", "none"]
-# A full echo, or replies of so many bytes.
+# A full echo, or replies of so many bytes, which may be 0.
 ReplyMode = Literal["echo"] | int
 
 

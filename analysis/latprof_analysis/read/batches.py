@@ -6,6 +6,7 @@ of bytes that begins and ends between two rows, of Parquet a range of row groups
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,10 +81,12 @@ def _ranges(path: Path, table: str) -> list[Piece]:
     with opened(path) as file:
         row_bytes = _row_bytes(file)
         size = file.seek(0, 2)
+        # what is packed would be unpacked anew up to where each piece begins
+        in_pieces = size == os.fstat(file.fileno()).st_size
         begin = 0
         while begin < size or not found:
             end = size
-            if begin + PIECE_BYTES < size:
+            if in_pieces and begin + PIECE_BYTES < size:
                 end = _between_rows(file, begin + PIECE_BYTES)
             rows = (end - begin) // row_bytes
             found.append(Piece(path, table, begin, end, False, rows))

@@ -43,13 +43,15 @@ class Layout:
     """How a file's rows are cut.
 
     `ends_whole` says that its writer ends every row with a newline, so that a last
-    line without one was cut. Lines that begin with `ruler` are no rows.
+    line without one was cut. Lines that begin with `ruler` are no rows, nor is
+    what follows a line that begins with `end`.
     """
 
     fields: int
     delimiter: str = ","
     ends_whole: bool = False
     ruler: bytes = b""
+    end: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ def blocks(
     while body := file.read(BLOCK_BYTES):
         if not body.endswith(b"\n"):
             body += file.readline(LONGEST_LINE_BYTES)
+        rows = _before_end(body, layout.end)
+        ended, body = len(rows) < len(body), rows
         body, extra_lines = _with_whole_end(file, body, layout, line, skipped)
         if layout.fields > 1 and (count := _plain_lines(body)):
             block = Block(body, np.arange(line, line + count), counted=False)
@@ -115,6 +119,16 @@ def blocks(
         if len(block.lines):
             yield block
         line += count + extra_lines
+        if ended:
+            return
+
+
+def _before_end(body: bytes, end: bytes) -> bytes:
+    """Return what stands before the line that begins with `end`; all without one."""
+    if not end or body.startswith(end):
+        return b"" if end else body
+    place = body.find(b"\n" + end)
+    return body if place < 0 else body[: place + 1]
 
 
 def _with_whole_end(

@@ -37,7 +37,13 @@ from latprof_analysis.read.json_document import (
     read_json,
     record,
 )
-from latprof_analysis.read.paths import HISTOGRAM_TABLE, TABLES, expand, text_of
+from latprof_analysis.read.paths import (
+    HISTOGRAM_TABLE,
+    TABLES,
+    TEXTS,
+    expand,
+    text_of,
+)
 from latprof_analysis.read.result import (
     BadRow,
     ReadError,
@@ -333,10 +339,12 @@ def table_file(folder: Path, table: str) -> Path | None:
 
     Parquet where it is there and readable, or where there is nothing else.
     """
-    text, binary = folder / f"{table}.csv", folder / f"{table}.parquet"
-    if binary.is_file() and not (text.is_file() and not parquet.is_readable(binary)):
+    texts = (folder / f"{table}{end}" for end in TEXTS)
+    text = next((path for path in texts if path.is_file()), None)
+    binary = folder / f"{table}.parquet"
+    if binary.is_file() and not (text and not parquet.is_readable(binary)):
         return binary
-    return text if text.is_file() else None
+    return text
 
 
 def _note(runs: Runs, name: str, table: str, read: Table) -> None:

@@ -44,7 +44,8 @@ class Schema:
     `check` has the columns of numbers that are there: whole ones are BLANK where
     there is none, others NaN. `ends_whole`: its writer ends every
     line. `spaced`: a space follows each delimiter. `ruler`: lines that begin so are
-    no rows. `guarded`: texts are as `csv_cells.guarded` leaves them.
+    no rows. `end`: a line that begins so and what follows are none. `guarded`: texts
+    are as `csv_cells.guarded` leaves them.
     """
 
     columns: tuple[Column, ...]
@@ -53,4 +54,5 @@ class Schema:
     ends_whole: bool = False
     spaced: bool = False
     ruler: bytes = b""
+    end: bytes = b""
     guarded: bool = False

@@ -32,13 +32,14 @@ from latprof_analysis.read.lines import (
 from latprof_analysis.read.result import ReadError, Skipped, shown
 from latprof_analysis.read.rows import Rows
 from latprof_analysis.read.schema import Column, Schema, Wrong
+from latprof_analysis.read.unpacked import MAGIC, unpacked
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _LONGEST_HEADER_BYTES = 64 << 10
 _PACKED = (
-    (b"\x1f\x8b", "is compressed by gzip; unpack it"),
+    (MAGIC, "is packed by gzip twice; unpack it once"),
     (b"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it"),
     (b"PK\x03\x04", "is a zip archive; unpack it"),
     (b"\xff\xfe", "is UTF-16; save it as UTF-8"),
@@ -80,7 +81,9 @@ def read_table(
     with opened(path) as file:
         names = read_header(path, file, schema, header_line)
         wanted = wanted_columns(path, names, schema, columns)
-        layout = Layout(len(names), schema.delimiter, schema.ends_whole, schema.ruler)
+        layout = Layout(
+            len(names), schema.delimiter, schema.ends_whole, schema.ruler, schema.end
+        )
         first = header_line + 1
         parts = [
             parsed_rows(block, layout, names, wanted, schema, skipped)
@@ -113,26 +116,37 @@ def opened(path: Path) -> BinaryIO:
     """Open a file to read; the reason in one line where that fails.
 
     What is no file on a disk is refused, since it may never end, or never begin: a
-    FIFO, a device, a socket, and files that the kernel makes up, of 0 bytes. So is
-    what must be unpacked first.
+    FIFO, a device, a socket, and files that the kernel makes up, of 0 bytes. What
+    gzip packed is unpacked on the way; what must be unpacked first is refused.
     """
     try:
         file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
     except OSError as error:
         raise ReadError(path, (error.strerror or str(error)).lower()) from error
-    if why := _why_unreadable(file):
+    try:
+        if why := _why_no_file(file):
+            raise ReadError(path, f"it {why}")
+        if file.peek(len(MAGIC)).startswith(MAGIC):
+            file = unpacked(path, file)
+        if why := _why_unreadable(file):
+            raise ReadError(path, f"it {why}")
+    except ReadError:
         file.close()
-        raise ReadError(path, f"it {why}")
+        raise
     return file
 
 
-def _why_unreadable(file: BufferedReader) -> str | None:
+def _why_no_file(file: BufferedReader) -> str | None:
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         return "is no regular file"
-    if not status.st_size:
-        return "is empty"
+    return None if status.st_size else "is empty"
+
+
+def _why_unreadable(file: BufferedReader) -> str | None:
     start = file.peek(4)
+    if not start:
+        return "is empty"
     return next((why for magic, why in _PACKED if start.startswith(magic)), None)
 
 

@@ -29,6 +29,7 @@ from latprof_analysis.report.tails import (
     sample_ccdf_figure,
 )
 from latprof_analysis.report.time import BY_PLACE, level_parts, level_rows, time_figure
+from latprof_analysis.report.transfers import COLUMNS, JITTER, TITLE, transfer_rows
 from latprof_analysis.report.words import bounds, bytes_text, duration_text, number
 from latprof_analysis.stats.distribution import percentiles
 from latprof_analysis.stats.quantiles import Quantile, samples_needed
@@ -50,6 +51,7 @@ def sample_sections(study: Study) -> list[Section]:
     no_stages = Missing("Stages", "these files hold latencies, and no stamps of stages")
     return [
         Section("stages", "Where the time goes", [no_stages]),
+        Section("transfers", "What was transferred", _transfers(study)),
         Section("sizes", "Latency by kind and size", _sizes(frame, each, what)),
         Section("fit", "Fit: D = aS + b", _fits(study, each)),
         Section(
@@ -60,6 +62,11 @@ def sample_sections(study: Study) -> list[Section]:
         Section("time", "In the order of the file", _order(each, _found(study))),
         Section("loss", "Loss", [_losses(frame), *_loss_models(study)]),
     ]
+
+
+def _transfers(study: Study) -> list[Part]:
+    rows: list[list[str | Cell]] = [[*row] for row in transfer_rows(study.document)]
+    return [Table(TITLE, ["direction", *COLUMNS], rows, JITTER)] if rows else []
 
 
 def _found(study: Study) -> dict[str, dict[str, Any]]:
