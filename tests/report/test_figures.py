@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,18 +17,23 @@ from latprof_analysis.csv_cells import csv_text, harmless
 from latprof_analysis.fit.line import fit_round_trips
 from latprof_analysis.fit.rounds import low_delays
 from latprof_analysis.fit.wire import Crossing, Packets
+from latprof_analysis.report.build import whole_messages
 from latprof_analysis.report.fit import _with_bars, line_with_band, size_points
 from latprof_analysis.report.groups import queue_figure
 from latprof_analysis.report.loss_parts import places_of_loss
-from latprof_analysis.report.parts import Missing
+from latprof_analysis.report.parts import Cell, Missing
+from latprof_analysis.report.percentile_tables import figures_of, percentile_cells
 from latprof_analysis.report.stage_parts import (
     named_stages,
     percentile_bands,
     stage_means,
+    stage_table,
 )
 from latprof_analysis.report.tails import pieces_figure
 from latprof_analysis.report.time import over_time
+from latprof_analysis.report.words import duration_text, span
 from latprof_analysis.stats.quantiles import share_interval
+from latprof_analysis.study.analysis import analyze
 from scipy import stats
 from studies import BANDWIDTH_BPS, FIXED_NS, messages, round_trips
 
@@ -57,6 +64,35 @@ def test_where_a_stamp_is_missing_two_stages_are_told_as_one() -> None:
     ]
     total = np.nansum(list(named.values()), axis=0)
     assert total.tolist() == rows["end_to_end_ns"].tolist()
+
+
+def test_a_percentile_is_the_documents_wherever_it_stands_in_its_interval() -> None:
+    found = analyze(Path(__file__).parents[1] / "data" / "run")
+    told = found.document["kinds"]["tcp request"]
+    rows = dict(whole_messages(found.messages))["tcp request"]
+    table = stage_table("tcp request", rows, told, thinned=False)
+    seen = 0
+    for name, p50, *_ in table.rows:
+        stage = str(name).removeprefix("of which ")
+        assert isinstance(p50, Cell)
+        assert p50.text == duration_text(told["stages"][stage]["p50_ns"])
+        both = re.fullmatch(r"([0-9.]+)( \S+)? to ([0-9.]+) (\S+)", p50.under)
+        if both and not both[2] and p50.text.endswith(both[4]):
+            value = float(p50.text.split()[0])
+            assert float(both[1]) <= value <= float(both[3])
+            seen += 1
+    assert seen >= 3
+
+
+def test_an_interval_narrower_than_a_bucket_is_widened_to_hold_its_middle() -> None:
+    times = np.append(np.full(2000, 1_363_900.0), 9e9)  # the slowest is kept exactly
+    figures = figures_of(times)
+    assert figures["p50_ns"] != 1_363_900
+    assert figures["p50_ns"] == pytest.approx(1_363_900, rel=0.004)
+    ends = {"p50_low_ns": 1_363_900.0, "p50_high_ns": 1_363_900.0}
+    (p50, *_) = percentile_cells(figures | ends)
+    low, high = sorted([1_363_900, figures["p50_ns"]])
+    assert p50.under == span(low, high)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=3000))

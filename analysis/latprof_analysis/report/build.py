@@ -10,10 +10,11 @@ import pandas as pd
 
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.read.result import concatenated
-from latprof_analysis.report.answer import answer, fit_text, key_figures, link_parts
-from latprof_analysis.report.exchanges import exchange_sections, first_responses
+from latprof_analysis.report.answer import answer, fit_text, link_parts
+from latprof_analysis.report.exchanges import exchange_sections
 from latprof_analysis.report.fit import fit_parts
 from latprof_analysis.report.groups import group_parts, queue_figure
+from latprof_analysis.report.key_figures import key_figures
 from latprof_analysis.report.latencies import sample_sections
 from latprof_analysis.report.loss_parts import loss_groups, loss_model_parts, loss_parts
 from latprof_analysis.report.parts import (
@@ -65,7 +66,7 @@ def build_report(study: Study, title: str) -> Report:
         title=printable(title),
         subtitle=_subtitle(study, kinds),
         answer=answer(document),
-        key_figures=key_figures(document, *_first_latencies(study, kinds)),
+        key_figures=key_figures(document),
         sections=[section for section in sections if section.parts],
         warnings=[str(warning) for warning in document.get("warnings") or ()],
     )
@@ -91,18 +92,6 @@ def whole_messages(messages: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]
 def _latency(messages: pd.DataFrame) -> Floats:
     values: Floats = messages["end_to_end_ns"].to_numpy("float64")
     return values
-
-
-def _first_latencies(
-    study: Study, kinds: dict[str, pd.DataFrame]
-) -> tuple[str, Floats]:
-    """Return what a reader asks for first: responses; else messages end to end."""
-    ours = study.document.get("round_trips")
-    if not ours and (responses := first_responses(study)):
-        return responses
-    for kind, rows in kinds.items():
-        return f"{kind}, end to end", _latency(rows)
-    return "", np.empty(0)
 
 
 def _message_sections(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Section]:

@@ -25,6 +25,11 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
+from latprof_analysis.report.percentile_tables import (
+    SHOWN,
+    percentile_cells,
+    percentile_table,
+)
 from latprof_analysis.report.stage_parts import (
     means_by_group,
     percentile_bands,
@@ -43,14 +48,13 @@ from latprof_analysis.report.vega import (
     top_legend,
     written,
 )
-from latprof_analysis.report.words import bounds, duration_text, number, slug
+from latprof_analysis.report.words import duration_text, number, slug
 from latprof_analysis.stages import (
     EXCHANGE_STAMPS,
     part_label,
     part_order,
     parts_present,
 )
-from latprof_analysis.stats.distribution import percentiles_in_order
 from latprof_analysis.stats.quantiles import samples_needed
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.totals import WARMUP
@@ -114,8 +118,6 @@ def _of(exchanges: pd.DataFrame, part: str) -> Floats:
 # Of more ways the largest are drawn.
 _MOST_WAYS = 4
 _MOST_ROWS = 12
-_PERCENTILES = (0.5, 0.9, 0.99, 0.999)
-_MOST_IN_ORDER = 20_000
 _TAIL = 0.99
 _OUTLIERS = 150
 _MOST_IN_NAME = 40
@@ -149,17 +151,6 @@ def exchange_sections(study: Study) -> list[Section]:
             Text(f"Fewer exchanges, not drawn: {', '.join(left)}.", quiet=True)
         )
     return [Section("exchanges", "Exchanges: where the response goes", parts)]
-
-
-def first_responses(study: Study) -> tuple[str, Floats] | None:
-    """Return the responses in ns of the way with most of them, in order of time."""
-    for name in study.document.get("exchanges") or {}:
-        rows = _rows(study.exchanges, name).dropna(subset=["response_ns"])
-        if len(rows):
-            rows = rows.sort_values(["run", "reply_read_ns"], kind="stable")
-            values: Floats = rows["response_ns"].to_numpy("float64")
-            return f"{ends_of(name)}, response", values
-    return None
 
 
 def _rows(exchanges: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -202,9 +193,9 @@ def _whole(rows: pd.DataFrame) -> pd.DataFrame:
 
 def part_table(name: str, figures: dict[str, Any], rows: pd.DataFrame) -> Table:
     """Tell each part's percentiles with their intervals, and its share."""
-    return Table(
+    return percentile_table(
         f"{ends_of(name)}: {number(figures['exchanges'])} exchanges",
-        ["part", "p50", "p90", "p99", "p99.9", "slowest", "share", "n"],
+        ["part", *SHOWN, "slowest", "share", "n"],
         [_row(part, values, rows) for part, values in figures["parts"].items()],
         "Request's way, server and reply's way sum to the response; what is further "
         "in is a part of what stands before. Below each percentile its 95% interval, "
@@ -219,28 +210,19 @@ def _row(part: str, values: dict[str, Any], rows: pd.DataFrame) -> list[str | Ce
     return [
         # what a page would swallow at the beginning of a cell
         part_label(part, "\N{EM SPACE}"),
-        *_cells(part, values, rows),
+        *percentile_cells(values, _series(rows, part)),
         duration_text(values["max_ns"]),
         percent(values["share_of_response"]),
         number(values["n"]),
     ]
 
 
-def _cells(part: str, values: dict[str, Any], rows: pd.DataFrame) -> list[Cell]:
-    # of parts that are one in some rows only there is no series
-    times = _floats(rows[f"{part}_ns"]) if f"{part}_ns" in rows else np.empty(0)
-    series = times[~np.isnan(times)]
-    step = -(-series.size // _MOST_IN_ORDER) or 1
-    found = percentiles_in_order(series[::step], _PERCENTILES) if series.size else ()
-    under = {one.p: bounds(one) for one in found}
-    return [_cell(p, values, under) for p in _PERCENTILES]
-
-
-def _cell(p: float, values: dict[str, Any], under: Mapping[float, str]) -> Cell:
-    told = values[f"p{100 * p:g}_ns"]
-    if told is None:
-        return Cell("-", f"needs n {number(samples_needed(p))}")
-    return Cell(duration_text(told), under.get(p, ""))
+def _series(rows: pd.DataFrame, part: str) -> Floats | None:
+    """Return the times of a part; of parts that are one in some rows there are none."""
+    if f"{part}_ns" not in rows:
+        return None
+    times = _floats(rows[f"{part}_ns"])
+    return times[~np.isnan(times)]
 
 
 def bands_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:

@@ -21,6 +21,11 @@ from latprof_analysis.report.parts import (
     Spec,
     Table,
 )
+from latprof_analysis.report.percentile_tables import (
+    SHOWN,
+    percentile_cells,
+    percentile_table,
+)
 from latprof_analysis.report.vega import (
     SWITCH,
     Scale,
@@ -34,7 +39,6 @@ from latprof_analysis.report.vega import (
     written,
 )
 from latprof_analysis.report.words import duration_text, listed, number, slug
-from latprof_analysis.stats.quantiles import samples_needed
 from latprof_analysis.stats.waiting import Waiting, wait_by_queue
 from latprof_analysis.study.totals import PERCENTILES
 
@@ -190,31 +194,20 @@ def _table(kind: str, groups: Mapping[str, Any], by: _Grouping, what: str) -> Ta
     rows: list[list[str | Cell]] = [
         [
             f"{label} {by.unit}",
-            *(_cell(figures, name) for name in PERCENTILES),
+            *percentile_cells(figures),
             duration_text(figures["max_ns"]),
             number(figures["n"]),
         ]
         for label, figures in groups.items()
         if figures["n"]
     ]
-    return Table(
+    return percentile_table(
         f"{kind}: {what} by {by.name}",
-        [by.name, *PERCENTILES, "slowest", "n"],
+        [by.name, *SHOWN, "slowest", "n"],
         rows,
         "Of histograms, to 0.4%; below them 95% intervals, distribution-free, for "
         "messages that do not depend on each other.",
     )
-
-
-def _cell(figures: Mapping[str, Any], name: str) -> Cell:
-    value = figures[f"{name}_ns"]
-    if value is None:
-        return Cell("-", f"needs n {number(samples_needed(PERCENTILES[name]))}")
-    low, high = (figures.get(f"{name}_{end}_ns") for end in ("low", "high"))
-    if low is None:
-        return Cell(duration_text(value), "no interval")
-    upto = "more" if high is None else duration_text(high)
-    return Cell(duration_text(value), f"{duration_text(low)} to {upto}")
 
 
 def _spec(by: _Grouping, what: str, scale: str, data: pd.DataFrame) -> Spec:

@@ -15,6 +15,12 @@ import pandas as pd
 
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.report.parts import Cell, Chart, Figure, Missing, Spec, Table
+from latprof_analysis.report.percentile_tables import (
+    SHOWN,
+    figures_of,
+    percentile_cells,
+    percentile_table,
+)
 from latprof_analysis.report.vega import (
     colour,
     duration_expr,
@@ -25,15 +31,13 @@ from latprof_analysis.report.vega import (
     written,
 )
 from latprof_analysis.report.words import (
-    bounds,
     bytes_text,
     duration_text,
     number,
     slug,
 )
 from latprof_analysis.stages import STAGES, STAMPS, merged_name, missing_code
-from latprof_analysis.stats.distribution import percentiles_in_order
-from latprof_analysis.stats.quantiles import Quantile, rank, samples_needed
+from latprof_analysis.stats.quantiles import rank
 from latprof_analysis.text import percent
 
 
@@ -332,17 +336,12 @@ def _names_on_bars(stages: list[str], title: str) -> Spec:
     }
 
 
-_PERCENTILES = (0.5, 0.9, 0.99, 0.999)
-# Of longer series the intervals are those of as many that are evenly spread.
-_MOST_IN_ORDER = 20_000
-
-
 def stage_table(
     kind: str, messages: pd.DataFrame, told: dict[str, Any] | None, *, thinned: bool
 ) -> Table:
     """Tell each stage's percentiles, its slowest, its share and its n.
 
-    `told` are the figures of all messages, where the rows are a part of them.
+    `told` are the figures of all messages: `messages` may be a part of them.
     """
     whole = messages["end_to_end_ns"].to_numpy("float64")
     times = named_stages(messages)
@@ -356,9 +355,9 @@ def stage_table(
     ]
     part = " Intervals are those of the messages that are drawn." if thinned else ""
     n = number((told or {}).get("messages") or len(messages))
-    return Table(
+    return percentile_table(
         f"{kind}: {n} messages",
-        ["stage", "p50", "p90", "p99", "p99.9", "slowest", "share", "n"],
+        ["stage", *SHOWN, "slowest", "share", "n"],
         rows,
         "Below each percentile its 95% interval, which allows for messages that depend "
         f"on their neighbours.{part} wakeup is part of receive_queue.",
@@ -366,26 +365,16 @@ def stage_table(
 
 
 def _row(
-    stage: str, values: Floats, figures: dict[str, Any], whole_ns: float
+    stage: str, values: Floats, told: dict[str, Any], whole_ns: float
 ) -> list[str | Cell]:
-    step = -(-values.size // _MOST_IN_ORDER)
-    found = percentiles_in_order(values[::step], _PERCENTILES)
-    n = figures.get("n") or values.size
-    slowest = figures.get("max_ns") or values.max()
+    figures = told or figures_of(values)
     share = figures.get("share_of_end_to_end")
     if share is None and whole_ns > 0:
         share = float(values.sum()) / whole_ns
     return [
         f"of which {stage}" if stage == "wakeup" else stage,
-        *(_cell(one, figures.get(f"p{100 * one.p:g}_ns"), n) for one in found),
-        duration_text(float(slowest)),
+        *percentile_cells(figures, values),
+        duration_text(float(figures["max_ns"])),
         percent(share),
-        number(n),
+        number(figures["n"]),
     ]
-
-
-def _cell(one: Quantile, told_ns: float | None, n: int) -> Cell:
-    needed = samples_needed(one.p)
-    if n < needed:
-        return Cell("-", f"needs n {number(needed)}")
-    return Cell(duration_text(one.value if told_ns is None else told_ns), bounds(one))
