@@ -20,9 +20,11 @@ from latprof_analysis.fit.wire import Crossing, Packets
 from latprof_analysis.report.build import whole_messages
 from latprof_analysis.report.fit import _with_bars, line_with_band, size_points
 from latprof_analysis.report.groups import queue_figure
+from latprof_analysis.report.key_figures import key_figures
 from latprof_analysis.report.loss_parts import places_of_loss
 from latprof_analysis.report.parts import Cell, Missing
 from latprof_analysis.report.percentile_tables import figures_of, percentile_cells
+from latprof_analysis.report.picture import first_picture
 from latprof_analysis.report.stage_parts import (
     named_stages,
     percentile_bands,
@@ -34,6 +36,7 @@ from latprof_analysis.report.time import over_time
 from latprof_analysis.report.words import duration_text, span
 from latprof_analysis.stats.quantiles import share_interval
 from latprof_analysis.study.analysis import analyze
+from latprof_analysis.text import rate_span
 from scipy import stats
 from studies import BANDWIDTH_BPS, FIXED_NS, messages, round_trips
 
@@ -254,3 +257,51 @@ def test_no_text_begins_a_formula_in_a_spreadsheet(text: str) -> None:
 @pytest.mark.parametrize("text", ["\t=1+1", "  @SUM(A1)", "-2+3", "+1", "＝1"])
 def test_what_a_spreadsheet_would_run_gets_an_apostrophe(text: str) -> None:
     assert harmless(text) == f"'{text}"
+
+
+def test_the_picture_has_a_bar_of_every_kind_whose_stages_sum_to_all_its_time() -> None:
+    found = analyze(Path(__file__).parents[1] / "data" / "run")
+    picture = first_picture(found.document)
+    assert picture is not None
+    kinds = dict(whole_messages(found.messages))
+    assert set(picture.data["group"]) == set(kinds)
+    for kind, bar in picture.data.groupby("group"):
+        assert bar["to_share"].iloc[-1] == pytest.approx(1)
+        whole = float(kinds[kind]["end_to_end_ns"].sum())
+        for one in bar.itertuples():
+            if "+" not in one.stage:
+                spent = float(kinds[kind][f"{one.stage}_ns"].sum())
+                # the document leaves out what met the measuring of our own cost
+                assert one.share == pytest.approx(spent / whole, abs=0.02)
+    assert first_picture({}) is None
+
+
+def test_key_figures_are_of_every_protocol_and_of_the_surest_direction() -> None:
+    def direction(low: float, high: float) -> dict[str, object]:
+        rate = {"value": 1e8, "low": 9.9e7, "high": 1.01e8}
+        fit = {"n": 9, "bandwidth_bits_per_second": rate}
+        fit["link_rate_range"] = {"low": low, "high": high}
+        fit["fixed_delay_seconds"] = {"value": 1e-3, "low": 9e-4, "high": 2e-3}
+        return {"direction": "request", "quantity": "transit", "fit": fit}
+
+    rtt = {"n": 1200, "p50_ns": 2_000_000, "p99_ns": 9_000_000}
+    found = key_figures(
+        {
+            "round_trips": {"tcp": {"rtt": rtt}, "udp": {"rtt": rtt}},
+            "link": {
+                "tcp request": direction(9e7, 1.2e8),
+                "udp reply": direction(9.9e7, 1.01e8),
+            },
+        }
+    )
+    assert [(one.label, one.value) for one in found] == [
+        ("tcp round trips, p50", "2 ms"),
+        ("udp round trips, p50", "2 ms"),
+        ("the link's own rate", rate_span(9.9e7, 1.01e8)),
+        ("fixed delay", duration_text(1e6, 4)),
+    ]
+    assert found[0].under == "p99 9 ms; n 1,200"
+    assert found[2].under.startswith("by transit times of udp reply")
+    (alone, slow) = key_figures({"round_trips": {"tcp": {"rtt": rtt}}})
+    assert (alone.value, slow.value) == ("2 ms", "9 ms")
+    assert slow.label == "tcp round trips, p99"

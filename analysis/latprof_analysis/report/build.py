@@ -27,6 +27,7 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
+from latprof_analysis.report.picture import first_picture
 from latprof_analysis.report.setting import notes_parts, setting_parts
 from latprof_analysis.report.slowest import slowest_parts
 from latprof_analysis.report.stage_parts import by_percentile, by_size, stage_table
@@ -69,6 +70,7 @@ def build_report(study: Study, title: str) -> Report:
         key_figures=key_figures(document),
         sections=[section for section in sections if section.parts],
         warnings=[str(warning) for warning in document.get("warnings") or ()],
+        picture=first_picture(document),
     )
 
 

@@ -249,7 +249,7 @@ def bands_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:
 
 def _of_parts(means: pd.DataFrame) -> Spec:
     """Draw bars of stages; the table calls them parts."""
-    spec = share_bars(means, "percentiles of the response", "response")
+    spec = share_bars(means, "percentiles", "response")
     return {**spec, "transform": [*written(stage="datum.part"), *spec["transform"]]}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from latprof_analysis.report.answer import best_fit, fixed_delay
 from latprof_analysis.report.parts import KeyFigure
-from latprof_analysis.report.percentile_tables import percentile_cells
+from latprof_analysis.report.percentile_tables import SHOWN, percentile_cells
 from latprof_analysis.report.tables import ends_of
 from latprof_analysis.report.words import number
 from latprof_analysis.text import rate, rate_span
@@ -24,7 +24,10 @@ def key_figures(document: dict[str, Any]) -> list[KeyFigure]:
     Times are of every protocol, way or kind, those of which there are most; the link
     is told by the estimate that is the surest (`answer.best_fit`).
     """
-    shown = islice(filter(None, map(_times, *_told(document))), _MOST)
+    names, told = _told(document)
+    if len(names) == 1:
+        return [*_of_one(names[0], told[0]), *_link(document)]
+    shown = islice(filter(None, map(_of_several, names, told)), _MOST)
     return [*shown, *_link(document)]
 
 
@@ -70,15 +73,24 @@ _ASKED: Mapping[str, Callable[[str, Any], _Named]] = {
 }
 
 
-def _times(name: str, figures: _Figures) -> KeyFigure | None:
-    if not figures.get("n") or figures.get("p50_ns") is None:
+def _of_one(name: str, figures: _Figures) -> Iterator[KeyFigure]:
+    """Give each percentile of what is alone."""
+    n = f"n {number(figures.get('n', 0))}"
+    for label, cell in zip(SHOWN, percentile_cells(figures), strict=True):
+        if figures.get(f"{label}_ns") is not None:
+            under = f"95%: {cell.under}; {n}" if cell.under else n
+            yield KeyFigure(f"{name}, {label}", cell.text, under)
+
+
+def _of_several(name: str, figures: _Figures) -> KeyFigure | None:
+    """Return the median, and below it the farthest percentile that is told."""
+    found = list(_of_one(name, figures))
+    if not found:
         return None
-    p50, p90, p99, _ = percentile_cells(figures)
-    slow = [f"{p} {cell.text}" for p, cell in (("p90", p90), ("p99", p99))]
-    told = [text for text in slow if not text.endswith("-")]
-    under = [*told[-1:], f"n {number(figures['n'])}"]
-    interval = [f"95%: {p50.under}"] if p50.under else []
-    return KeyFigure(f"{name}, p50", p50.text, "; ".join([*interval, *under]))
+    median, last = found[0], found[-1]
+    far = last.label.removeprefix(f"{name}, ")
+    slow = f"{far} {last.value}; " if last is not median else ""
+    return KeyFigure(median.label, median.value, slow + median.under)
 
 
 def _link(document: dict[str, Any]) -> list[KeyFigure]:
