@@ -32,10 +32,11 @@ from latprof_analysis.report.stage_parts import (
     stage_table,
 )
 from latprof_analysis.report.tails import pieces_figure
-from latprof_analysis.report.time import over_time
+from latprof_analysis.report.time import Series, over_time
 from latprof_analysis.report.words import duration_text, span
 from latprof_analysis.stats.quantiles import share_interval
 from latprof_analysis.study.analysis import analyze
+from latprof_analysis.study.messages import above_usual
 from latprof_analysis.text import rate_span
 from scipy import stats
 from studies import BANDWIDTH_BPS, FIXED_NS, messages, round_trips
@@ -113,10 +114,11 @@ def test_over_time_counts_every_message_once_and_keeps_the_slowest(
 ) -> None:
     rng = np.random.default_rng(seed)
     t_s, latency = np.sort(rng.uniform(0, 9, n)), rng.exponential(1e6, n)
-    drawn = over_time(t_s, latency)
+    drawn = over_time(Series(t_s, latency, latency))
     all_of_them = drawn[drawn["role"] != "slow"]
     assert all_of_them["messages"].sum() == n
     assert drawn["latency_ns"].max() == pytest.approx(latency.max())
+    assert drawn["above_ns"].max() == pytest.approx(latency.max())
     if n > 800:
         assert all_of_them["max_ns"].max() == latency.max()
         assert all_of_them["min_ns"].min() == latency.min()
@@ -305,3 +307,20 @@ def test_key_figures_are_of_every_protocol_and_of_the_surest_direction() -> None
     (alone, slow) = key_figures({"round_trips": {"tcp": {"rtt": rtt}}})
     assert (alone.value, slow.value) == ("2 ms", "9 ms")
     assert slow.label == "tcp round trips, p99"
+
+
+def test_sizes_are_no_spikes_over_time_and_a_change_of_level_is_seen() -> None:
+    rng, n = np.random.default_rng(3), 1400
+    size = pd.Series(rng.choice([64, 1024, 65536], n))
+    step = np.where(np.arange(n) >= 1000, 5e4, 0)
+    times = 1e6 + 80.0 * size.to_numpy() + step + rng.uniform(0, 1e4, n)
+    drawn = over_time(Series(np.arange(n) * 0.01, above_usual(size, times), times))
+    spans = drawn[drawn["role"] == "span"]
+    early, late = (
+        spans.loc[spans["t_s"].between(*at)] for at in ((0, 9.9), (10.1, 14))
+    )
+    # 65536 bytes take 5 ms more than 64: within a level there is the noise of 10 us
+    assert (early["max_ns"].max() - early["min_ns"].min()) < 1.1e4
+    assert late["above_ns"].median() - early["above_ns"].median() == pytest.approx(
+        5e4, abs=2000
+    )

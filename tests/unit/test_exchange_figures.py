@@ -106,9 +106,9 @@ def test_over_time_slow_exchanges_have_the_part_that_took_most():
     assert len(slow) == 150
     assert (slow["part"] == "not yet read").sum() == 20  # those that waited
     assert set(slow["part"]) == {"not yet read", "at work"}
-    assert slow["response_ns"].max() == rows["response_ns"].max()
+    assert slow["latency_ns"].max() == rows["response_ns"].max()
     spans = figure.data[figure.data["role"] == "span"]
-    assert spans["exchanges"].sum() == N
+    assert spans["messages"].sum() == N
 
 
 @pytest.mark.parametrize("known", [0, 3])

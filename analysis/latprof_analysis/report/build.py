@@ -32,10 +32,16 @@ from latprof_analysis.report.setting import notes_parts, setting_parts
 from latprof_analysis.report.slowest import slowest_parts
 from latprof_analysis.report.stage_parts import by_percentile, by_size, stage_table
 from latprof_analysis.report.tails import ccdf_figure, mode_parts, pieces_figure
-from latprof_analysis.report.time import level_parts, level_rows, time_figure
+from latprof_analysis.report.time import (
+    Series,
+    level_parts,
+    level_rows,
+    time_figure,
+)
 from latprof_analysis.report.words import legible, number
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.findings import since_first_read
+from latprof_analysis.study.messages import above_usual
 from latprof_analysis.study.setup import packets_of
 from latprof_analysis.text import duration, printable
 
@@ -182,14 +188,15 @@ def _with_slow(study: Study, kinds: dict[str, pd.DataFrame]) -> dict[str, pd.Dat
 
 def _time(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Part]:
     found = study.document.get("messages") or {}
-    series: dict[str, tuple[Floats, Floats]] = {}
+    series: dict[str, Series] = {}
     placed = set()
     for kind, messages in _with_slow(study, kinds).items():
         t_s = since_first_read(messages).to_numpy("float64")
         latency = _latency(messages)
+        above = above_usual(messages["size_bytes"].fillna(0), latency)
         timed = ~np.isnan(t_s)
         if timed.any():
-            series[kind] = t_s[timed], latency[timed]
+            series[kind] = Series(t_s[timed], above[timed], latency[timed])
         if timed.all():
             placed.add(kind)
     if not series:

@@ -36,14 +36,11 @@ from latprof_analysis.report.stage_parts import (
     share_bars,
 )
 from latprof_analysis.report.tables import ends_of, exchange_notes
-from latprof_analysis.report.time import over_time
+from latprof_analysis.report.time import Series, time_figure
 from latprof_analysis.report.vega import (
-    Scale,
     colour,
     duration_axis,
     duration_expr,
-    number_axis,
-    stage_scale,
     tooltip,
     top_legend,
     written,
@@ -57,6 +54,7 @@ from latprof_analysis.stages import (
 )
 from latprof_analysis.stats.quantiles import samples_needed
 from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.messages import above_usual
 from latprof_analysis.study.totals import WARMUP
 from latprof_analysis.text import NS_PER_SECOND, percent
 
@@ -119,7 +117,6 @@ def _of(exchanges: pd.DataFrame, part: str) -> Floats:
 _MOST_WAYS = 4
 _MOST_ROWS = 12
 _TAIL = 0.99
-_OUTLIERS = 150
 _MOST_IN_NAME = 40
 _SHAPES = {
     "p50": "circle",
@@ -128,7 +125,6 @@ _SHAPES = {
     "p99.9": "diamond",
     "max": "triangle-right",
 }
-_SCALES: tuple[Scale, ...] = ("log", "linear")
 
 
 def exchange_sections(study: Study) -> list[Section]:
@@ -339,92 +335,27 @@ def _dots(way: str, response: pd.Series) -> Spec:
 
 
 def response_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:
-    """Draw the response over time; slow ones by the part that is the largest.
+    """Draw the response over time; points by the part that is the largest.
 
     `rows` are exchanges that all have the time at which they began.
     """
     sent = rows["request_sent_ns"].astype("int64")
     first = sent.groupby(rows["run"], observed=True).transform("min")
-    t_s = ((sent - first) / NS_PER_SECOND).to_numpy("float64")
     response = _floats(rows["response_ns"])
-    parts = summed_parts(rows)
-    data = _drawn(t_s, response, _largest_parts(parts))
-    worst = data.loc[data["response_ns"].idxmax()]
-    text = (
-        f"the slowest came {worst['t_s']:.3g} s after the first, "
-        f"{duration_text(float(worst['response_ns']))}, most of it {worst['part']}"
+    size = rows["request_bytes"].fillna(0) + rows["reply_bytes"].fillna(0)
+    series = Series(
+        ((sent - first) / NS_PER_SECOND).to_numpy("float64"),
+        above_usual(size, response),
+        response,
+        _largest_parts(summed_parts(rows)),
     )
-    ends = ends_of(name)
-    there = [part for part in parts if (data["part"] == part).any()]
-    return Figure(
-        name=file,
-        title=f"{ends} over time: {text}",
-        caption="Points are exchanges, of many the slowest; their colour is the part "
-        "that took most of them. A line joins medians of spans of time. Times count "
-        "from the first exchange of each run; more runs lie one over another.",
-        alt=f"Response of {ends} over time; {text}.",
-        data=data,
-        charts=[Chart({scale: _over_time(there, scale) for scale in _SCALES})],
-        wide=True,
-    )
-
-
-def _drawn(t_s: Floats, response: Floats, largest: list[str]) -> pd.DataFrame:
-    """Return each exchange, or of many the medians of spans of time and the slowest."""
-    spans = over_time(t_s, response).query("role == 'span'")
-    spans = spans.rename(columns={"latency_ns": "response_ns", "messages": "exchanges"})
-    at = np.argsort(response, kind="stable")[-_OUTLIERS if len(spans) else 0 :]
-    points = pd.DataFrame(
-        {
-            "role": "slow" if len(spans) else "exchange",
-            "t_s": t_s[at],
-            "response_ns": response[at],
-            "exchanges": 1,
-            "part": [largest[i] for i in at],
-        }
-    )
-    return concatenated([spans, points]) if len(spans) else points
+    return time_figure({ends_of(name): series}, "response", name=file)
 
 
 def _largest_parts(parts: Mapping[str, Floats]) -> list[str]:
     """Name the largest part of each exchange."""
     table = pd.DataFrame(parts).fillna(0.0)
     return [table.columns[i] for i in table.to_numpy().argmax(axis=1)]
-
-
-def _over_time(parts: list[str], scale: Scale) -> Spec:
-    y = duration_axis("response", scale)
-    y["scale"] |= {"padding": 5}
-    return {
-        "height": 240,
-        "transform": written(took=duration_expr("datum.response_ns")),
-        "encoding": {
-            "x": {
-                "field": "t_s",
-                **number_axis("time since the first exchange, s", grid=False),
-            },
-            "y": {"field": "response_ns", **y},
-        },
-        "layer": [
-            {
-                "transform": [{"filter": "datum.role == 'span'"}],
-                "mark": {"type": "line", "color": colour("muted"), "strokeWidth": 1.5},
-            },
-            {
-                "transform": [{"filter": "datum.role != 'span'"}],
-                "mark": {"type": "point", "filled": True, "opacity": 0.9},
-                "encoding": {
-                    "color": {
-                        "field": "part",
-                        "type": "nominal",
-                        "scale": stage_scale(parts),
-                        "legend": top_legend(parts, "circle"),
-                    },
-                    "tooltip": tooltip({"took": "response", "part": "most of it"}),
-                },
-            },
-        ],
-    }
 
 
 def _floats(column: pd.Series) -> Floats:

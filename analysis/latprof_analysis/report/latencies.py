@@ -32,9 +32,16 @@ from latprof_analysis.report.tails import (
     pieces_figure,
     sample_ccdf_figure,
 )
-from latprof_analysis.report.time import BY_PLACE, level_parts, level_rows, time_figure
+from latprof_analysis.report.time import (
+    BY_PLACE,
+    Series,
+    level_parts,
+    level_rows,
+    time_figure,
+)
 from latprof_analysis.report.words import bytes_text, duration_text, number
 from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.messages import above_usual
 
 _MOST_KINDS = 6
 _MOST_ROWS = 60
@@ -171,7 +178,11 @@ def _order(each: pd.DataFrame, found: dict[str, dict[str, Any]]) -> list[Part]:
     if not kinds:
         return []
     series = {
-        kind: (np.arange(1.0, len(rows) + 1), _latency(rows))
+        kind: Series(
+            np.arange(1.0, len(rows) + 1),
+            above_usual(rows["size_bytes"].fillna(0), _latency(rows)),
+            _latency(rows),
+        )
         for kind, rows in kinds.items()
     }
     levels = {kind: found.get(kind) for kind in series}
