@@ -100,9 +100,7 @@ def group_parts(kind: str, told: dict[str, Any] | None) -> list[Part]:
     drawn = [(by, of) for by, of in groups if group_rows(of)["at"].nunique() > 1]
     if not drawn:
         return []
-    figures = [
-        _figure(kind, by, of, "end to end", alone=len(drawn) == 1) for by, of in drawn
-    ]
+    figures = [_figure(kind, by, of, "end to end") for by, of in drawn]
     names = listed([by.name for by, _ in drawn])
     tables = [_table(kind, of, by, "end to end") for by, of in drawn]
     return [*figures, Fold(f"{kind}: end to end by {names}, as a table", tables)]
@@ -112,12 +110,10 @@ def sizes_figure(kind: str, sizes: Mapping[str, Any], what: str) -> list[Part]:
     """Draw percentiles by size of other tools' latencies, where there are several."""
     if group_rows(sizes)["at"].nunique() < 2:
         return []
-    return [_figure(kind, _BY_SIZE, sizes, what, alone=True)]
+    return [_figure(kind, _BY_SIZE, sizes, what)]
 
 
-def _figure(
-    kind: str, by: _Grouping, groups: Mapping[str, Any], what: str, *, alone: bool
-) -> Figure:
+def _figure(kind: str, by: _Grouping, groups: Mapping[str, Any], what: str) -> Figure:
     data = group_rows(groups)
     median = data[data["percentile"] == "p50"].sort_values("at")["latency_ns"]
     text = f"{what} by {by.name}"
@@ -131,7 +127,7 @@ def _figure(
         alt=f"Percentiles of {what} of {kind} by {by.name}; {text}.",
         data=data,
         charts=[Chart({name: _spec(by, what, name, data) for name in by.scales})],
-        wide=alone,
+        wide=True,
     )
 
 
@@ -295,6 +291,9 @@ def queue_figure(kind: str, queue: Floats, wait_ns: Floats) -> Figure | Missing:
         line = wait_by_queue(queue, wait_ns)
     except ValueError as error:
         return Missing(title, str(error))
+    if line.slope_low <= 0 <= line.slope_high:
+        reason = "no evidence that a longer queue at arrival means a longer wait"
+        return Missing(title, f"{reason}, n {number(line.n)}")
     drawn = np.arange(queue.size)
     if queue.size > _MOST_SCATTERED:
         rng = np.random.default_rng(_SEED)
@@ -313,8 +312,6 @@ def queue_figure(kind: str, queue: Floats, wait_ns: Floats) -> Figure | Missing:
 
 
 def _finding(line: Waiting) -> str:
-    if line.slope_low <= 0 <= line.slope_high:
-        return "no evidence that a longer queue at arrival means a longer wait"
     return f"each byte in the queue at arrival adds {line.slope:.3g} ns of wait"
 
 

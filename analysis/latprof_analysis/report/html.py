@@ -277,10 +277,7 @@ def _data(figure: Figure) -> str:
 def _foot() -> str:
     return (
         "<footer><p>Made by latprof; this file is whole in itself and asks nothing of "
-        "a network. Definitions: send_queue is the wait in the send buffer, qdisc the "
-        "sojourn in the queueing discipline, transit the wire and both NICs, "
-        "receive_stack from the arrival until it could be read, receive_queue until it "
-        "was read.</p></footer>"
+        "a network.</p></footer>"
     )
 
 

@@ -26,6 +26,11 @@ _INNER = {
     "server_queue": ("server_wakeup",),
     "reply_way": ("reply_pauses",),
 }
+_WORDS = (
+    "send_queue is the wait in the send buffer, qdisc the sojourn in the queueing "
+    "discipline, transit the wire and both NICs, receive_stack from the arrival until "
+    "it could be read, receive_queue until it was read."
+)
 _Bars = Mapping[str, tuple[dict[str, float], Mapping[str, Any]]]
 
 
@@ -104,7 +109,8 @@ def _figure(bars: _Bars, whole: str, group: str) -> Figure:
         name="picture",
         title=text,
         caption=f"Shares of all time from end to end of each {group}, and at the right "
-        f"the median and the p99 of its {whole}, of all that were counted.{more}",
+        f"the median and the p99 of its {whole}, of all that were counted.{more} "
+        f"{_WORDS}",
         alt=f"Stacked bars, one for each {group}. {text}.",
         data=data,
         charts=[Chart({"share": share_bars(data, group, whole, ends)})],

@@ -153,6 +153,7 @@ def by_size(kind: str, messages: pd.DataFrame) -> Figure | Missing:
         f"{biggest} takes {share_range(share)} of the mean time.",
         data=means,
         charts=[Chart({"share": share_bars(means, "message size", "end to end")})],
+        wide=True,
         main=True,
     )
 
@@ -179,6 +180,7 @@ def by_percentile(kind: str, messages: pd.DataFrame) -> Figure | Missing:
         alt=f"Stacked bars, one for each band of percentiles of {kind}: {text}.",
         data=means,
         charts=[Chart({"share": bars})],
+        wide=True,
         main=True,
     )
 

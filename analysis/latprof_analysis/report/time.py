@@ -17,6 +17,7 @@ from latprof_analysis.report.parts import (
     Cell,
     Chart,
     Figure,
+    Fold,
     Missing,
     Part,
     Spec,
@@ -129,7 +130,8 @@ def level_parts(groups: Mapping[str, dict[str, Any] | None]) -> list[Part]:
         if "reason" in levels:
             parts.append(Missing(f"{name}: changes of level", str(levels["reason"])))
         elif large := large_changes(levels, usual_ns(figures)):
-            parts.append(_table(name, large, figures or {}))
+            title, table = _changes(name, large, figures or {})
+            parts.append(Fold(title, [table]))
         elif levels:
             steady.append(f"{name}, n {number(levels['n'])}")
     if steady:
@@ -141,7 +143,10 @@ def level_parts(groups: Mapping[str, dict[str, Any] | None]) -> list[Part]:
     return parts
 
 
-def _table(name: str, large: list[dict[str, Any]], figures: dict[str, Any]) -> Table:
+def _changes(
+    name: str, large: list[dict[str, Any]], figures: dict[str, Any]
+) -> tuple[str, Table]:
+    """Say what changed most, and list all."""
     usual, every = usual_ns(figures) or 0.0, _every(figures)
     by_step = sorted(large, key=lambda change: -abs(step_ns(change)))[:_MOST_TOLD]
     shown = sorted(by_step, key=lambda change: int(change["index"]))
@@ -167,8 +172,8 @@ def _table(name: str, large: list[dict[str, Any]], figures: dict[str, Any]) -> T
             " Neighbours are alike here (a queue), which looks like changes of level: "
             "believe the large ones."
         )
-    title = f"{name}: {_summary(large, usual)}"
-    return Table(title, ["when", "from", "to", "step"], rows, note)
+    table = Table(f"{name}: levels", ["when", "from", "to", "step"], rows, note)
+    return f"{name}: {_summary(large, usual)}", table
 
 
 def _summary(large: list[dict[str, Any]], usual: float) -> str:
