@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -116,19 +117,21 @@ def stepped(n: int = 900, at: int = 600, step: float = 2e6) -> dict[str, Any]:
 def test_levels_and_the_change_between_them_stand_at_their_times() -> None:
     rows = level_rows(stepped())
     levels, changes = (rows[rows["role"] == role] for role in ("level", "change"))
-    # the median of an exponential wait of 100 us is 69 us; 100 / sqrt(300) is 6
-    assert levels["latency_ns"].tolist() == pytest.approx([5.069e6, 7.069e6], abs=2e4)
+    # a wait of 100 us, exponential: its median is 69 us, and that of all, its upper
+    # quartile, 139; the medians' spread is 100 / sqrt(300)
+    assert levels["above_ns"].tolist() == pytest.approx([-6.9e4, 1.931e6], abs=2e4)
     assert levels["t_s"].tolist() == pytest.approx([0, 6.0], abs=0.02)
     assert levels["to_s"].tolist() == pytest.approx([5.99, 8.99], abs=0.02)
     (change,) = changes.itertuples()
     assert change.t_s == pytest.approx(6.0, abs=0.02)
     assert change.from_s <= 6.0 <= change.to_s
-    assert change.latency_ns - change.before_ns == pytest.approx(2e6, abs=3e4)
+    assert change.above_ns - change.before_ns == pytest.approx(2e6, abs=3e4)
 
 
 def test_a_table_tells_when_the_level_changed_and_by_how_much() -> None:
-    table, *_ = level_parts({"udp request": stepped()})
-    assert isinstance(table, Table)
+    (fold,) = level_parts({"udp request": stepped()})
+    assert isinstance(fold, Fold)
+    table = table_of(fold.parts)
     ((when, before, after, step),) = table.rows
     assert isinstance(when, Cell)
     assert float(when.text.removesuffix(" s")) == pytest.approx(6.0, abs=0.02)
@@ -136,7 +139,11 @@ def test_a_table_tells_when_the_level_changed_and_by_how_much() -> None:
     assert before.text.startswith("5.0")
     assert isinstance(after, Cell)
     assert after.text.startswith("7.0")
-    assert step == "+2.00 ms" or str(step).startswith(("+1.9", "+2.0"))
+    assert isinstance(step, Cell)
+    assert step.text == "+2 ms" or step.text.startswith(("+1.9", "+2.0"))
+    assert re.search(
+        r"from (6|5\.9\d|6\.0\d) s on (2|1\.9\d|2\.0\d) ms slower", fold.title
+    )
 
 
 def test_no_change_of_level_is_one_quiet_sentence_and_no_mark() -> None:
@@ -145,11 +152,14 @@ def test_no_change_of_level_is_one_quiet_sentence_and_no_mark() -> None:
     (text,) = level_parts({"udp request": steady})
     assert isinstance(text, Text)
     assert text.quiet
-    assert "no evidence that the level changed, n 900" in text.text
+    assert text.text == (
+        "No evidence that the level changed by 1.0% of the median or more: udp "
+        "request, n 900."
+    )
     few = {"time": findings.over_time(np.arange(9.0))}
-    (text,) = level_parts({"udp reply": few})
-    assert isinstance(text, Text)
-    assert "at least 30 values" in text.text
+    (missing,) = level_parts({"udp reply": few})
+    assert isinstance(missing, Missing)
+    assert "at least 30 values" in missing.reason
 
 
 def test_a_level_over_two_runs_lies_in_both_and_every_nth_value_is_placed() -> None:

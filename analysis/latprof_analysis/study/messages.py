@@ -17,6 +17,9 @@ from latprof_analysis.study import findings
 from latprof_analysis.study.findings import since_first_read
 from latprof_analysis.study.setup import RunSetup
 
+# Of fewer messages of each size on average a median is hardly that of the size.
+_FEWEST_OF_SIZE = 5
+
 
 def name_stages(modes: list[dict[str, Any]], messages: pd.DataFrame) -> None:
     """Add to each mode but the fastest the stage that differs most from the one below.
@@ -186,10 +189,23 @@ def floats(column: pd.Series[Any]) -> Floats:
 
 
 def above_usual(size_bytes: pd.Series[Any], times: Floats) -> Floats:
-    """Return how far each time is above the median of its size."""
-    series = pd.Series(times, index=size_bytes.index)
-    usual = series.groupby(size_bytes.to_numpy()).transform("median")
-    above: Floats = (series - usual).to_numpy("float64")
+    """Return how far each time is above the median of its size.
+
+    Where sizes are free, so that few messages share one, the size is its octave.
+
+    Examples
+    --------
+    >>> sizes = pd.Series([64, 64, 64, 64, 64, 9000, 9000, 9000, 9000, 9000])
+    >>> above_usual(sizes, np.array([1.0, 2, 3, 4, 9, 81, 82, 83, 84, 85]))[4:6]
+    array([ 6., -2.])
+    >>> above_usual(pd.Series([64, 65, 66]), np.array([1.0, 2, 9]))
+    array([-1.,  0.,  7.])
+    """
+    sizes = size_bytes.to_numpy("float64", na_value=np.nan)
+    if np.unique(sizes).size * _FEWEST_OF_SIZE > sizes.size:
+        sizes = np.floor(np.log2(np.maximum(sizes, 1)))
+    series = pd.Series(times)
+    above: Floats = (series - series.groupby(sizes).transform("median")).to_numpy()
     return above
 
 
