@@ -48,6 +48,7 @@ from latprof_analysis.read.result import (
     BadRow,
     ReadError,
     Samples,
+    Skipped,
     concatenated,
     samples_frame,
 )
@@ -58,7 +59,7 @@ from latprof_analysis.read.run_schema import (
     ROUND_TRIPS,
 )
 from latprof_analysis.read.schema import Schema
-from latprof_analysis.read.table import Table, read_table
+from latprof_analysis.read.table import Table, completed, read_table
 
 # They hold no rows: the largest seen, of 10,000 ways, has 4 MB.
 MOST_BYTES = 64 << 20
@@ -326,7 +327,8 @@ def _table(
     """Read a table in whichever form it is there; empty where there is none."""
     file = table_file(folder, table)
     if file is None:
-        return Table.empty(folder / f"{table}.csv", schema, columns)
+        skipped = Skipped(folder / f"{table}.csv")
+        return completed([], skipped, schema, [], columns)
     if file.suffix == ".parquet":
         return parquet.read_parquet(file, schema, columns=columns)
     return read_table(file, schema, columns=columns)

@@ -14,14 +14,15 @@ latencies: what is read are those.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from latprof_analysis.read.lines import numbered
 from latprof_analysis.read.result import ReadError, Samples, Skipped, samples_frame
@@ -61,8 +62,8 @@ _WHOLE = _Quantity(
 )
 
 
-def _backwards(frame: pd.DataFrame) -> list[Wrong]:
-    bad = (frame["rxTime(sec)"] < frame["txTime(sec)"]).to_numpy(bool)
+def _backwards(numbers: Mapping[str, NDArray[Any]]) -> list[Wrong]:
+    bad = numbers["rxTime(sec)"] < numbers["txTime(sec)"]
     return [(bad, lambda _: "its reply came before it was sent")] if bad.any() else []
 
 

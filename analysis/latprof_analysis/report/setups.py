@@ -15,6 +15,9 @@ def one_report(title: str, reports: Sequence[Report], notes: Sequence[str]) -> R
         name, mark = f"set-up {place}", f"setup-{place}"
         answers += [f"{name}, {report.title}: {text}" for text in report.answer]
         figures += [replace(k, label=f"{k.label}, {name}") for k in report.key_figures]
+        if report.picture:
+            first = Section("picture", report.title, [report.picture])
+            sections.append(_named(first, name, mark))
         sections += [_named(section, name, mark) for section in report.sections]
         warnings += [f"{name}: {text}" for text in report.warnings]
     return Report(

@@ -23,7 +23,7 @@ from latprof_analysis.study.messages import above_usual, floats
 # Each takes 10 ms. iperf3 has 128 streams at most, other tools a few kinds.
 MOST_KINDS = 1000
 _EACH = "each"
-NO_SIZE = "any"
+_NO_SIZE = "any"
 
 
 def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
@@ -87,7 +87,9 @@ def size_groups(sizes: pd.Series[Any]) -> tuple[list[str], NDArray[np.intp]]:
     values = sizes.to_numpy("int64", na_value=BLANK)
     grouped = Grouped()
     groups, index = grouped.admit(values)
-    names = [NO_SIZE if low == BLANK else grouped.label(low) for low in groups.tolist()]
+    names = [
+        _NO_SIZE if low == BLANK else grouped.label(low) for low in groups.tolist()
+    ]
     return names, index
 
 
