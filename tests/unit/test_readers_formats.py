@@ -326,6 +326,19 @@ def test_iperf3s_rate_loss_and_jitter_are_told_of_each_direction(
     assert len(section.parts[0].rows) == len(directions)
 
 
+def test_a_file_without_latencies_is_read_beside_one_with(capsys):
+    paths = [str(DATA / f"iperf3_{name}.json") for name in ("udp_4", "tcp_bidir")]
+    assert run_program(OFFLINE, VERSION, ["analyze", *paths, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    told = [(t["protocol"], t["direction"]) for t in document["transfers"]]
+    assert told == [
+        ("UDP", "to the server"),
+        ("TCP", "to the server"),
+        ("TCP", "to the client"),
+    ]
+    assert document["samples"]["kinds"]
+
+
 def test_what_iperf3s_server_is_not_told_is_not_zero():
     (came,) = analyze(DATA / "iperf3_server.json").document["transfers"]
     assert (came["direction"], came["sent_bytes"]) == ("to the server", None)

@@ -185,6 +185,8 @@ def _column(name: str, values: Any, index: pd.RangeIndex) -> pd.Series[Any]:
     if isinstance(values, str):
         codes = pd.Categorical.from_codes([0] * len(index), categories=[values])
         return pd.Series(codes, index=index)
+    if not len(index):  # of no values pandas takes texts for numbers
+        return pd.Series(pd.Categorical([], categories=pd.Index([""])[:0]))
     return pd.Series(pd.Categorical(values), index=index)
 
 
