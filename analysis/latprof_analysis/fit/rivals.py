@@ -43,7 +43,6 @@ from latprof_analysis.text import NS_PER_SECOND
 SlopeIntercept = tuple[float, float]
 # Of sizes, bytes that cross, and delays, each of shape (n,).
 Estimator = Callable[[Floats, Floats, Floats], SlopeIntercept]
-
 _PER_SIZE = 2  # sizes that a line needs
 # Of more round trips, whole rounds are left out evenly: regression of a quantile
 # through so many takes 40 ms, and is repeated for each draw.
@@ -56,6 +55,12 @@ _NORMAL_MAD = 0.6744897501960817
 _STEPS = 100
 _CLOSE = 1e-9  # of the residuals' scale, between two steps
 _FLAT = 1e-12  # of the delays' range: residuals below are rounding
+_low = partial(np.quantile, q=LOW, method="median_unbiased")
+Outliers = Literal["fences", "kept"]
+GROUP = 5
+_FENCE = 1.5  # quartile ranges beyond the quartiles
+_FEWEST_FOR_FENCES = 4
+_FEWEST_MEANS = 3  # two leave no residual to judge by
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,148 @@ def compare_estimators(
         sizes, rtt, rounds, reply_mode, packets or Packets(), resamples, seed
     )
     return tuple(_estimate(name, sample, confidence) for name in chosen)
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    """The line through means of five.
+
+    Intervals are those of least squares: they take the means for independent and
+    their noise for normal, and are wrong where a burst or a bend is in the data.
+
+    Attributes
+    ----------
+    slope_ns_per_byte : Estimate
+        Of the round trip time per byte of payload. ``n`` of each estimate is the
+        number of means.
+    fixed_delay_seconds : Estimate
+        The intercept, of the round trip.
+    bandwidth_as_written : Estimate or None
+        1 / slope in bit/s, no factor and no headers. None where the slope may be
+        zero.
+    bandwidth_bits_per_second : Estimate or None
+        With the factor of the reply mode: payload per second. None without a
+        reply mode.
+    factor : int or None
+        2 for a full echo, 1 for a reply of fixed size, None if not told.
+    r_squared : float
+        Share of the means' variance that the line explains.
+    removed : int
+        Round trips outside the fences.
+    means, sizes, n : int
+        Means, sizes and round trips that went in.
+    """
+
+    slope_ns_per_byte: Estimate
+    fixed_delay_seconds: Estimate
+    bandwidth_as_written: Estimate | None
+    bandwidth_bits_per_second: Estimate | None
+    reply_mode: ReplyMode | None
+    factor: int | None
+    outliers: Outliers
+    r_squared: float
+    removed: int
+    means: int
+    sizes: int
+    n: int
+    confidence: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields for JSON."""
+        return asdict(self)
+
+
+def fit_means_of_five(
+    size_bytes: ArrayLike,
+    rtt_ns: ArrayLike,
+    *,
+    outliers: Outliers = "fences",
+    reply_mode: ReplyMode | None = None,
+    confidence: float = 0.95,
+) -> LeastSquares:
+    """Fit a line by least squares to means of five round trips of one size.
+
+    Parameters
+    ----------
+    size_bytes, rtt_ns : array_like, shape (n,)
+        One entry for each round trip, in the order in which they came.
+    outliers : {'fences', 'kept'}
+        'fences' leaves out what is over 1.5 quartile ranges beyond the quartiles
+        of its size [1]_.
+    reply_mode : 'echo' or int, optional
+        Whether the reply is as long as the request, or has so many bytes.
+    confidence : float
+        Of the intervals.
+
+    References
+    ----------
+    .. [1] Tukey (1977). Exploratory Data Analysis, chapter 2.
+
+    Examples
+    --------
+    >>> sizes = np.repeat([1000.0, 2000.0, 3000.0], 10)
+    >>> line = fit_means_of_five(sizes, 5e4 + 160 * sizes, reply_mode="echo")
+    >>> line.means, round(line.slope_ns_per_byte.value)
+    (6, 160)
+    >>> round(line.bandwidth_as_written.value / 1e6)
+    50
+    >>> round(line.bandwidth_bits_per_second.value / 1e6)
+    100
+    """
+    sizes, rtt = column_of("size_bytes", size_bytes), column_of("rtt_ns", rtt_ns)
+    check_rows(sizes, rtt, np.zeros_like(rtt))
+    check_options("echo" if reply_mode is None else reply_mode, confidence, 100)
+    if outliers not in get_args(Outliers):
+        raise ValueError(f"outliers must be 'fences' or 'kept', got {outliers!r}")
+    kept = np.ones(rtt.size, dtype=bool)
+    if outliers == "fences":
+        kept = _inside_fences(sizes, rtt)
+    mean_sizes, means = _means_of_a_line(sizes[kept], rtt[kept])
+    line = stats.linregress(mean_sizes, means)
+    t = float(stats.t.ppf((1 + confidence) / 2, means.size - 2))
+    slope = _with_error(line.slope, t * line.stderr, means.size)
+    factor = None if reply_mode is None else 2 if reply_mode == "echo" else 1
+    return LeastSquares(
+        slope_ns_per_byte=slope,
+        fixed_delay_seconds=_with_error(
+            line.intercept / NS_PER_SECOND,
+            t * line.intercept_stderr / NS_PER_SECOND,
+            means.size,
+        ),
+        bandwidth_as_written=_bandwidth(slope, 1),
+        bandwidth_bits_per_second=_bandwidth(slope, factor) if factor else None,
+        reply_mode=reply_mode,
+        factor=factor,
+        outliers=outliers,
+        r_squared=float(line.rvalue**2),
+        removed=int((~kept).sum()),
+        means=means.size,
+        sizes=np.unique(mean_sizes).size,
+        n=int(kept.sum()),
+        confidence=confidence,
+    )
+
+
+def means_of_five(size_bytes: Floats, rtt_ns: Floats) -> tuple[Floats, Floats]:
+    """Return sizes and mean delays of each five round trips of one size.
+
+    The last group of a size may be smaller, and counts as much as the others.
+
+    Examples
+    --------
+    >>> means_of_five(np.full(7, 64.0), np.arange(7.0))
+    (array([64., 64.]), array([2. , 5.5]))
+    """
+    order = np.argsort(size_bytes, kind="stable")
+    sizes, starts, counts = np.unique(
+        size_bytes[order], return_index=True, return_counts=True
+    )
+    nth = np.arange(size_bytes.size) - np.repeat(starts, counts)
+    groups = -(-counts // GROUP)
+    first_group = np.concatenate([[0], np.cumsum(groups)])[:-1]
+    group = np.repeat(first_group, counts) + nth // GROUP
+    means = np.bincount(group, weights=rtt_ns[order]) / np.bincount(group)
+    return np.repeat(sizes, groups), means
 
 
 @dataclass(frozen=True)
@@ -363,8 +510,6 @@ def _per_size(
     return float(slope[0]), float(intercept[0])
 
 
-_low = partial(np.quantile, q=LOW, method="median_unbiased")
-
 # None: the default answer, which is drawn as that is.
 ESTIMATORS: dict[str, tuple[str, Estimator | None]] = {
     "p10_weighted_theil_sen": (
@@ -400,155 +545,6 @@ ESTIMATORS: dict[str, tuple[str, Estimator | None]] = {
         quantile_line,
     ),
 }
-
-
-Outliers = Literal["fences", "kept"]
-GROUP = 5
-_FENCE = 1.5  # quartile ranges beyond the quartiles
-_FEWEST_FOR_FENCES = 4
-_FEWEST_MEANS = 3  # two leave no residual to judge by
-
-
-@dataclass(frozen=True)
-class LeastSquares:
-    """The line through means of five.
-
-    Intervals are those of least squares: they take the means for independent and
-    their noise for normal, and are wrong where a burst or a bend is in the data.
-
-    Attributes
-    ----------
-    slope_ns_per_byte : Estimate
-        Of the round trip time per byte of payload. ``n`` of each estimate is the
-        number of means.
-    fixed_delay_seconds : Estimate
-        The intercept, of the round trip.
-    bandwidth_as_written : Estimate or None
-        1 / slope in bit/s, no factor and no headers. None where the slope may be
-        zero.
-    bandwidth_bits_per_second : Estimate or None
-        With the factor of the reply mode: payload per second. None without a
-        reply mode.
-    factor : int or None
-        2 for a full echo, 1 for a reply of fixed size, None if not told.
-    r_squared : float
-        Share of the means' variance that the line explains.
-    removed : int
-        Round trips outside the fences.
-    means, sizes, n : int
-        Means, sizes and round trips that went in.
-    """
-
-    slope_ns_per_byte: Estimate
-    fixed_delay_seconds: Estimate
-    bandwidth_as_written: Estimate | None
-    bandwidth_bits_per_second: Estimate | None
-    reply_mode: ReplyMode | None
-    factor: int | None
-    outliers: Outliers
-    r_squared: float
-    removed: int
-    means: int
-    sizes: int
-    n: int
-    confidence: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all fields for JSON."""
-        return asdict(self)
-
-
-def fit_means_of_five(
-    size_bytes: ArrayLike,
-    rtt_ns: ArrayLike,
-    *,
-    outliers: Outliers = "fences",
-    reply_mode: ReplyMode | None = None,
-    confidence: float = 0.95,
-) -> LeastSquares:
-    """Fit a line by least squares to means of five round trips of one size.
-
-    Parameters
-    ----------
-    size_bytes, rtt_ns : array_like, shape (n,)
-        One entry for each round trip, in the order in which they came.
-    outliers : {'fences', 'kept'}
-        'fences' leaves out what is over 1.5 quartile ranges beyond the quartiles
-        of its size [1]_.
-    reply_mode : 'echo' or int, optional
-        Whether the reply is as long as the request, or has so many bytes.
-    confidence : float
-        Of the intervals.
-
-    References
-    ----------
-    .. [1] Tukey (1977). Exploratory Data Analysis, chapter 2.
-
-    Examples
-    --------
-    >>> sizes = np.repeat([1000.0, 2000.0, 3000.0], 10)
-    >>> line = fit_means_of_five(sizes, 5e4 + 160 * sizes, reply_mode="echo")
-    >>> line.means, round(line.slope_ns_per_byte.value)
-    (6, 160)
-    >>> round(line.bandwidth_as_written.value / 1e6)
-    50
-    >>> round(line.bandwidth_bits_per_second.value / 1e6)
-    100
-    """
-    sizes, rtt = column_of("size_bytes", size_bytes), column_of("rtt_ns", rtt_ns)
-    check_rows(sizes, rtt, np.zeros_like(rtt))
-    check_options("echo" if reply_mode is None else reply_mode, confidence, 100)
-    if outliers not in get_args(Outliers):
-        raise ValueError(f"outliers must be 'fences' or 'kept', got {outliers!r}")
-    kept = np.ones(rtt.size, dtype=bool)
-    if outliers == "fences":
-        kept = _inside_fences(sizes, rtt)
-    mean_sizes, means = _means_of_a_line(sizes[kept], rtt[kept])
-    line = stats.linregress(mean_sizes, means)
-    t = float(stats.t.ppf((1 + confidence) / 2, means.size - 2))
-    slope = _with_error(line.slope, t * line.stderr, means.size)
-    factor = None if reply_mode is None else 2 if reply_mode == "echo" else 1
-    return LeastSquares(
-        slope_ns_per_byte=slope,
-        fixed_delay_seconds=_with_error(
-            line.intercept / NS_PER_SECOND,
-            t * line.intercept_stderr / NS_PER_SECOND,
-            means.size,
-        ),
-        bandwidth_as_written=_bandwidth(slope, 1),
-        bandwidth_bits_per_second=_bandwidth(slope, factor) if factor else None,
-        reply_mode=reply_mode,
-        factor=factor,
-        outliers=outliers,
-        r_squared=float(line.rvalue**2),
-        removed=int((~kept).sum()),
-        means=means.size,
-        sizes=np.unique(mean_sizes).size,
-        n=int(kept.sum()),
-        confidence=confidence,
-    )
-
-
-def means_of_five(size_bytes: Floats, rtt_ns: Floats) -> tuple[Floats, Floats]:
-    """Return sizes and mean delays of each five round trips of one size.
-
-    The last group of a size may be smaller, and counts as much as the others.
-
-    Examples
-    --------
-    >>> means_of_five(np.full(7, 64.0), np.arange(7.0))
-    (array([64., 64.]), array([2. , 5.5]))
-    """
-    order = np.argsort(size_bytes, kind="stable")
-    sizes, starts, counts = np.unique(
-        size_bytes[order], return_index=True, return_counts=True
-    )
-    nth = np.arange(size_bytes.size) - np.repeat(starts, counts)
-    groups = -(-counts // GROUP)
-    first_group = np.concatenate([[0], np.cumsum(groups)])[:-1]
-    group = np.repeat(first_group, counts) + nth // GROUP
-    means = np.bincount(group, weights=rtt_ns[order]) / np.bincount(group)
-    return np.repeat(sizes, groups), means
 
 
 def _means_of_a_line(sizes: Floats, rtt: Floats) -> tuple[Floats, Floats]:
