@@ -30,7 +30,7 @@ from latprof_analysis.fit.caveats import (
 )
 from latprof_analysis.fit.estimates import Fit
 from latprof_analysis.fit.line import NO_REPLY, fit_low_delays
-from latprof_analysis.fit.rounds import LOW, Floats, low_delays
+from latprof_analysis.fit.rounds import LOW, Floats, clock_step, low_delays
 from latprof_analysis.fit.slopes import weighted_theil_sen
 from latprof_analysis.fit.wire import Crossing, Packets
 
@@ -131,8 +131,15 @@ def fit_natural(messages: Natural, quantity: str = WHOLE) -> Fit:
         return replace(unfitted, reason=f"{need} {each}, got {classes}")
     if against := _elsewhere(messages, quantity, slope) or _hosts(slope):
         return replace(unfitted, reason=against)
+    written = messages.delays_ns[quantity]
     low = low_delays(
-        at, delay, part, fewest=FEWEST_OF_A_CLASS, resamples=_RESAMPLES, seed=1
+        at,
+        delay,
+        part,
+        fewest=FEWEST_OF_A_CLASS,
+        resamples=_RESAMPLES,
+        seed=1,
+        step_ns=clock_step(written[np.isfinite(written)]),
     )
     fit = fit_low_delays(Crossing.one_way(low.size_bytes, Packets()), low, unfitted)
     against = _against(messages, fit) if fit.model == "line" else None

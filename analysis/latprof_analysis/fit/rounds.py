@@ -108,11 +108,13 @@ def low_delays(
     fewest: int,
     resamples: int,
     seed: int,
+    step_ns: float | None = None,
 ) -> LowDelays:
     """Reduce round trips to one delay per size.
 
     The 10th percentile is the median-unbiased one [1]_, so that the median over
-    sizes is not biased either.
+    sizes is not biased either. The clock's `step_ns` is looked for unless it is told,
+    as of delays that were moved since it wrote them.
 
     References
     ----------
@@ -150,7 +152,7 @@ def low_delays(
         rows = by_size[ends[nth] - counts[nth] : ends[nth]]
         median[i] = np.median(rtt_ns[rows])
         delay[i], resampled[:, i] = _low(rtt_ns[rows], block[rows], weights, unseen[i])
-    step_ns = clock_step(rtt_ns)
+    step_ns = clock_step(rtt_ns) if step_ns is None else step_ns
     if step_ns:
         _, alike = np.unique(np.rint(delay / step_ns), return_inverse=True)
         within = rng.uniform(-0.5, 0.5, (resamples, alike.max(initial=0) + 1))
