@@ -160,6 +160,9 @@ class Residuals:
 class Fit:
     """What the round trip times say of the link.
 
+    Intervals hold what the draws of whole rounds leave open, what the steps of a
+    coarse clock do, and what a part of the sizes says else than all of them.
+
     Attributes
     ----------
     model : {'line', 'hinge', 'none'}
@@ -191,7 +194,8 @@ class Fit:
         Bandwidth-independent delay of the whole round trip: both directions and
         both hosts, at the 10th percentile. Not halved, since nothing here tells
         how it divides. Takes a short reply's own bytes to cross at the same
-        rate as the request's.
+        rate as the request's. Of a clock that counts in steps the interval
+        reaches half a step further up, since it may have cut delays down.
     slope_ns_per_byte : Estimate or None
         Slope of the round trip time per byte of payload, headers included and
         no factor applied.
