@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,16 +61,16 @@ def build_report(study: Study, title: str) -> Report:
     own = bool(document.get("round_trips"))
     sections = [
         Section("traffic", "All traffic", traffic_parts(document)),
-        *([] if own else exchanges),
+        *(exchanges if not own else []),
         *_message_sections(study, drawn),
         Section("loss", "Loss by place", _losses(document)),
         Section(
             "slowest", "The slowest message", slowest_parts(_slowest(study, kinds))
         ),
-        _folded(Section("queue", "Queue at arrival against wait", _queues(drawn))),
+        Section("queue", "Queue at arrival against wait", _queues(drawn), folded=True),
         # of our own generator they say again what its messages and round trips do
-        *(map(_folded, exchanges) if own else []),
-        _folded(Section("setting", "How it was measured", setting_parts(document))),
+        *(replace(section, folded=True) for section in exchanges if own),
+        Section("setting", "How it was measured", setting_parts(document), folded=True),
         Section("notes", "What was left out", _notes(study, kinds)),
     ]
     if study.samples is not None:
@@ -85,23 +86,18 @@ def build_report(study: Study, title: str) -> Report:
     )
 
 
-def _folded(section: Section) -> Section:
-    fold = [Fold(section.title, section.parts)] if section.parts else []
-    return Section(section.name, section.title, fold)
-
-
 def _untold_last(sections: list[Section]) -> list[Section]:
     """Move what cannot be told behind what was found; name its reasons there."""
     found = []
     untold: list[Missing] = []
     for section in sections:
         parts, missing = _split(section.parts)
-        found.append(Section(section.name, section.title, parts))
+        found.append(replace(section, parts=parts))
         untold += missing
     if untold:
         notes = found.pop()
         fold = Fold("What could not be told, and why", untold)
-        found.append(Section(notes.name, notes.title, [*notes.parts, fold]))
+        found.append(replace(notes, parts=[*notes.parts, fold]))
     return [section for section in found if section.parts]
 
 
@@ -149,7 +145,7 @@ def _message_sections(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Sect
         Section("fit", "Fit: D = aS + b", _fits(study)),
         Section(
             "distribution",
-            "How latencies are distributed",
+            "Distribution",
             _tails(study.document, kinds),
         ),
         Section("time", "Over time", _time(study, kinds)),

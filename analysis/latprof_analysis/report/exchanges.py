@@ -146,7 +146,7 @@ def exchange_sections(study: Study) -> list[Section]:
         parts.append(
             Text(f"Fewer exchanges, not drawn: {', '.join(left)}.", quiet=True)
         )
-    return [Section("exchanges", "Exchanges: where the response goes", parts)]
+    return [Section("exchanges", "Exchanges", parts)]
 
 
 def _rows(exchanges: pd.DataFrame, name: str) -> pd.DataFrame:

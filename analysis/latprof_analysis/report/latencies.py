@@ -62,7 +62,7 @@ def sample_sections(study: Study) -> list[Section]:
         Section("fit", "Fit: D = aS + b", _fits(study, each)),
         Section(
             "distribution",
-            "How latencies are distributed",
+            "Distribution",
             _tails(each, what, _found(study)),
         ),
         Section("time", "In the order of the file", _order(each, _found(study))),
