@@ -339,7 +339,7 @@ def _queue_spec(ends: list[dict[str, float]], scale: Scale) -> Spec:
     label = bytes_expr("datum.value")
     x = {
         "field": "queue_bytes",
-        **number_axis("bytes in the receive queue at arrival", labelExpr=label),
+        **number_axis("bytes queued at arrival", labelExpr=label),
     }
     y = {"field": "wait_ns", **duration_axis("wait in the receive queue", scale)}
     positive = [{"filter": "datum.wait_ns > 0"}] if scale == "log" else []

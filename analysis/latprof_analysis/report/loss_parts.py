@@ -169,7 +169,7 @@ def _figure(some: pd.DataFrame) -> Figure:
             "x": {
                 "field": "lost",
                 **number_axis(
-                    "lost: packets, datagrams or round trips",
+                    "lost",
                     labelExpr="datum.value % 1 ? '' : datum.label",
                 ),
                 "scale": {"zero": True},

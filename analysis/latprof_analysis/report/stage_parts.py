@@ -224,10 +224,14 @@ def _size_groups(sizes: pd.Series) -> pd.Series:
 
 
 def _biggest(means: pd.DataFrame) -> tuple[str, pd.Series]:
-    """Return the stage that takes most over all messages, and its shares."""
+    """Return the stage that takes most over all messages, and its shares.
+
+    A size of few messages has a share of its own, which tells nothing of others.
+    """
     weight = means["mean_ns"] * means["n"]
     biggest = str(weight.groupby(means["stage"]).sum().idxmax())
-    return biggest, means.loc[means["stage"] == biggest, "share"]
+    common = means["n"] >= means["n"].max() / 100
+    return biggest, means.loc[common & (means["stage"] == biggest), "share"]
 
 
 def share_range(share: pd.Series) -> str:
@@ -300,6 +304,7 @@ def share_bars(
                 "axis": {
                     # the name of a way is long: its ends stand in two lines
                     "labelExpr": "split(replace(datum.label, ' -> ', '|-> '), '|')",
+                    "labelOffset": -6 if any(" -> " in name for name in groups) else 0,
                     "labelLimit": 150,
                     "domain": False,
                     "ticks": False,
