@@ -16,7 +16,7 @@ from latprof_analysis.report.exchanges import exchange_sections
 from latprof_analysis.report.fit import fit_parts
 from latprof_analysis.report.groups import group_parts, queue_figure
 from latprof_analysis.report.key_figures import key_figures
-from latprof_analysis.report.latencies import sample_sections
+from latprof_analysis.report.latencies import sample_picture, sample_sections
 from latprof_analysis.report.loss_parts import loss_groups, loss_model_parts, loss_parts
 from latprof_analysis.report.parts import (
     Cell,
@@ -82,7 +82,7 @@ def build_report(study: Study, title: str) -> Report:
         key_figures=key_figures(document),
         sections=_untold_last(sections),
         warnings=[str(warning) for warning in document.get("warnings") or ()],
-        picture=first_picture(document),
+        picture=first_picture(document) or sample_picture(study),
     )
 
 
