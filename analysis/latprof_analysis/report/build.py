@@ -29,6 +29,11 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
+from latprof_analysis.report.percentile_tables import (
+    SHOWN,
+    percentile_cells,
+    percentile_table,
+)
 from latprof_analysis.report.picture import first_picture
 from latprof_analysis.report.setting import notes_parts, setting_parts
 from latprof_analysis.report.slowest import slowest_parts
@@ -40,15 +45,22 @@ from latprof_analysis.report.time import (
     level_rows,
     time_figure,
 )
-from latprof_analysis.report.words import legible, listed, number
+from latprof_analysis.report.words import duration_text, legible, listed, number
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.findings import since_first_read
 from latprof_analysis.study.messages import above_usual
 from latprof_analysis.study.setup import packets_of
-from latprof_analysis.text import duration, printable
+from latprof_analysis.text import printable
 
 # More kinds of messages than this are named, not drawn.
 _MOST_KINDS = 4
+
+
+_OPEN = 3  # groups shown at once
+_NOTE = (
+    "Each message, exchange or sample of this group was counted. A percentile is the"
+    " middle of its bucket, at most 3.2% wide."
+)
 
 
 def build_report(study: Study, title: str) -> Report:
@@ -327,14 +339,6 @@ def _subtitle(study: Study, kinds: dict[str, pd.DataFrame]) -> str:
     return " · ".join(told)
 
 
-_OPEN = 3  # groups shown at once
-_COLUMNS = ("p50", "p90", "p99", "p99.9", "mean")
-_NOTE = (
-    "Each message, exchange or sample of this group was counted. A percentile is the"
-    " middle of its bucket, at most 3.2% wide."
-)
-
-
 def traffic_parts(document: Mapping[str, Any]) -> list[Part]:
     """Return a table for each group; those of quieter groups at a click."""
     groups = document.get("histograms") or {}
@@ -346,11 +350,13 @@ def traffic_parts(document: Mapping[str, Any]) -> list[Part]:
 
 
 def _table(group: str, quantities: Mapping[str, Any]) -> Table:
-    rows = [_row(quantity, figures) for quantity, figures in quantities.items()]
-    return Table(group, ("quantity", *_COLUMNS, "n"), rows, note=_NOTE)
-
-
-def _row(quantity: str, figures: Mapping[str, Any]) -> list[str | Cell]:
-    values = (figures[f"{name}_ns"] for name in _COLUMNS)
-    cells = (Cell(duration(ns), "" if ns is not None else "too few") for ns in values)
-    return [quantity, *cells, number(figures["n"])]
+    rows: list[list[str | Cell]] = [
+        [
+            quantity,
+            *percentile_cells(figures),
+            duration_text(figures["mean_ns"]),
+            number(figures["n"]),
+        ]
+        for quantity, figures in quantities.items()
+    ]
+    return percentile_table(group, ("quantity", *SHOWN, "mean", "n"), rows, _NOTE)

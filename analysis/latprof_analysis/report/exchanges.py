@@ -58,6 +58,19 @@ from latprof_analysis.study.messages import above_usual
 from latprof_analysis.study.totals import WARMUP
 from latprof_analysis.text import NS_PER_SECOND, percent
 
+# Of more ways the largest are drawn.
+_MOST_WAYS = 4
+_MOST_ROWS = 12
+_TAIL = 0.99
+_MOST_IN_NAME = 40
+_SHAPES = {
+    "p50": "circle",
+    "p90": "square",
+    "p99": "triangle-up",
+    "p99.9": "diamond",
+    "max": "triangle-right",
+}
+
 
 def summed_parts(exchanges: pd.DataFrame) -> dict[str, Floats]:
     """Return the time of each exchange in parts of which none holds another, in ns.
@@ -111,20 +124,6 @@ def _apart(exchanges: pd.DataFrame) -> Iterator[tuple[str, Floats]]:
 def _of(exchanges: pd.DataFrame, part: str) -> Floats:
     times: Floats = exchanges[f"{part}_ns"].to_numpy("float64", na_value=np.nan)
     return times
-
-
-# Of more ways the largest are drawn.
-_MOST_WAYS = 4
-_MOST_ROWS = 12
-_TAIL = 0.99
-_MOST_IN_NAME = 40
-_SHAPES = {
-    "p50": "circle",
-    "p90": "square",
-    "p99": "triangle-up",
-    "p99.9": "diamond",
-    "max": "triangle-right",
-}
 
 
 def exchange_sections(study: Study) -> list[Section]:

@@ -51,6 +51,9 @@ _LOOKS: Mapping[str, tuple[str, list[int]]] = {
 }
 # Up to so many groups, each has its value written at the axis.
 _MOST_TICKS = 10
+_WHOLE = "datum.value % 1 ? '' : format(datum.value, ',')"
+_MOST_SCATTERED = 1200
+_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,6 @@ class _Grouping:
     scales: tuple[str, ...]
 
 
-_WHOLE = "datum.value % 1 ? '' : format(datum.value, ',')"
 _BY_SIZE = _Grouping(
     "size",
     "size of the message",
@@ -278,10 +280,6 @@ def _layers(
 def _axis(by: _Grouping, scale: Scale, values: list[float]) -> Spec:
     told = {"values": values} if len(values) <= _MOST_TICKS else {}
     return number_axis(by.title, scale, labelExpr=by.label, **told)
-
-
-_MOST_SCATTERED = 1200
-_SEED = 1
 
 
 def queue_figure(kind: str, queue: Floats, wait_ns: Floats) -> Figure | Missing:

@@ -41,6 +41,13 @@ from latprof_analysis.stages import STAGES, STAMPS, merged_name, missing_code
 from latprof_analysis.stats.quantiles import rank
 from latprof_analysis.text import percent
 
+BANDS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
+# More sizes than this are put together, as many messages to each.
+_MOST_SIZES = 10
+_NO_STAGE = "no message tells a stage that took any time"
+# Pixels behind the bars, for two short lines.
+_ROOM = 84
+
 
 def named_stages(messages: pd.DataFrame) -> dict[str, Floats]:
     """Return the time of each message in each stage, in ns.
@@ -85,14 +92,6 @@ def named_stages(messages: pd.DataFrame) -> dict[str, Floats]:
 
 def _place(name: str) -> tuple[int, str]:
     return STAGES.index(name.rsplit("+", maxsplit=1)[-1]), name
-
-
-BANDS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
-# More sizes than this are put together, as many messages to each.
-_MOST_SIZES = 10
-_NO_STAGE = "no message tells a stage that took any time"
-# Pixels behind the bars, for two short lines.
-_ROOM = 84
 
 
 def stage_means(messages: pd.DataFrame, group: pd.Series) -> pd.DataFrame:
