@@ -58,6 +58,19 @@ from latprof_analysis.study.messages import above_usual
 from latprof_analysis.study.totals import WARMUP
 from latprof_analysis.text import NS_PER_SECOND, percent
 
+# Of more ways the largest are drawn.
+_MOST_WAYS = 4
+_MOST_ROWS = 12
+_TAIL = 0.99
+_MOST_IN_NAME = 40
+_SHAPES = {
+    "p50": "circle",
+    "p90": "square",
+    "p99": "triangle-up",
+    "p99.9": "diamond",
+    "max": "triangle-right",
+}
+
 
 def summed_parts(exchanges: pd.DataFrame) -> dict[str, Floats]:
     """Return the time of each exchange in parts of which none holds another, in ns.
@@ -113,20 +126,6 @@ def _of(exchanges: pd.DataFrame, part: str) -> Floats:
     return times
 
 
-# Of more ways the largest are drawn.
-_MOST_WAYS = 4
-_MOST_ROWS = 12
-_TAIL = 0.99
-_MOST_IN_NAME = 40
-_SHAPES = {
-    "p50": "circle",
-    "p90": "square",
-    "p99": "triangle-up",
-    "p99.9": "diamond",
-    "max": "triangle-right",
-}
-
-
 def exchange_sections(study: Study) -> list[Section]:
     """Lay out exchanges; nothing where there are none."""
     told = study.document.get("exchanges") or {}
@@ -146,7 +145,7 @@ def exchange_sections(study: Study) -> list[Section]:
         parts.append(
             Text(f"Fewer exchanges, not drawn: {', '.join(left)}.", quiet=True)
         )
-    return [Section("exchanges", "Exchanges: where the response goes", parts)]
+    return [Section("exchanges", "Exchanges", parts)]
 
 
 def _rows(exchanges: pd.DataFrame, name: str) -> pd.DataFrame:

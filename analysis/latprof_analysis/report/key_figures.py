@@ -107,4 +107,4 @@ def _link(document: dict[str, Any]) -> list[KeyFigure]:
         under = f"95%: {interval}, by {quantity}; {n}"
         first = KeyFigure("bandwidth", rate(found["value"]), under)
     value, interval = fixed_delay(fit)
-    return [first, KeyFigure("fixed delay", value, f"{interval}, the same; {n}")]
+    return [first, KeyFigure("fixed delay", value, f"{interval}; {n}")]
