@@ -253,7 +253,7 @@ def test_the_link_each_way_is_told_with_its_range_or_why_it_is_not() -> None:
     # of 80 ns a byte 1.7 may be the hosts'
     assert float(high) == pytest.approx(1.02 * float(low), rel=0.01)
     assert by_fit[4] == "200"
-    assert by_trains[1] == Cell("100 Mbit/s", "90 to 110 Mbit/s")
+    assert by_trains[1] == Cell("100.0 Mbit/s", "90.00 to 110.0 Mbit/s")
     assert isinstance(notes, Items)
     assert notes.items[-1] == "tcp reply: refused: it was paced"
     assert any("the link's own rate is" in item for item in notes.items)

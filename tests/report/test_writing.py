@@ -253,7 +253,7 @@ def test_a_slowest_message_of_which_nothing_more_is_told() -> None:
     text, missing = slowest_parts(row)
     assert text == Text(
         "The slowest message was tcp request without a number of a size that is not "
-        "told: 5 µs."
+        "told: 5.00 µs."
     )
     assert isinstance(missing, Missing)
 

@@ -177,15 +177,15 @@ SLOW = {
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"server_ns": 9_000}, "of which 9 us in srv (pid 8)"),
-        ({"server_ns": 9_000, "server_pid": None}, "of which 9 us in srv"),
+        ({"server_ns": 9_000}, "of which 9.000 us in srv (pid 8)"),
+        ({"server_ns": 9_000, "server_pid": None}, "of which 9.000 us in srv"),
         (
             {"server_ns": 9_000, "server_comm": None},
-            "of which 9 us in the server (pid 8)",
+            "of which 9.000 us in the server (pid 8)",
         ),
         (
             {"server_ns": 9_000, "server_queue_ns": 8_000},
-            "of which 9 us in srv (pid 8), not yet read",
+            "of which 9.000 us in srv (pid 8), not yet read",
         ),
         (
             {
@@ -193,7 +193,7 @@ SLOW = {
                 "server_queue_ns": 8_000,
                 "server_wakeup_ns": 7_000,
             },
-            "of which 9 us in srv (pid 8), waiting for a CPU",
+            "of which 9.000 us in srv (pid 8), waiting for a CPU",
         ),
         (
             {"reply_way_ns": 9_000, "reply_pauses_ns": 8_500},
@@ -201,12 +201,12 @@ SLOW = {
         ),
         (
             {"request_way_ns": 9_000, "retransmits": 1},
-            "of which 9 us in the request's way (sent again)",
+            "of which 9.000 us in the request's way (sent again)",
         ),
-        ({"reply_way_ns": 9_000}, "of which 9 us in the reply's way"),
+        ({"reply_way_ns": 9_000}, "of which 9.000 us in the reply's way"),
         (
             {"request_way_ns": None, "server_ns": 9_000},
-            "of which 9 us in the request's way and srv (pid 8)",
+            "of which 9.000 us in the request's way and srv (pid 8)",
         ),
         (
             {"request_way_ns": None, "server_ns": None, "reply_way_ns": None},
@@ -223,7 +223,7 @@ def test_the_sentence_says_where_the_slowest_spent_its_time(changed, told):
         "slowest": SLOW | changed,
     }
     said = exchange_sentence("tcp cli -> srv:1", figures)
-    assert said == f"cli -> srv:1, 3 exchanges: response max 11 us, {told}"
+    assert said == f"cli -> srv:1, 3 exchanges: response max 11.0 us, {told}"
 
 
 def figures_of(rows):

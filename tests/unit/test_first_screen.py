@@ -183,34 +183,38 @@ STAMPS = dict.fromkeys(
 @pytest.mark.parametrize(
     ("row", "known_ns", "cause"),
     [
-        ({"qdisc_ns": 12 * MS, "transit_ns": MS}, None, "waited 12 ms in its sender's"),
+        (
+            {"qdisc_ns": 12 * MS, "transit_ns": MS},
+            None,
+            "waited 12.0 ms in its sender's",
+        ),
         (
             {"transit_ns": 19 * MS, "retransmits": 1},
             MS,
-            "1 segment sent again, whole 18 ms later",
+            "1 segment sent again, whole 18.0 ms later",
         ),
         (
             {"receive_queue_ns": 6 * MS, "wakeup_ns": 5 * MS},
             None,
-            "its reader waited 5 ms for a CPU",
+            "its reader waited 5.00 ms for a CPU",
         ),
         (
             {"receive_queue_ns": 6 * MS, "wakeup_ns": MS},
             None,
-            "its receiver had not read for 5 ms",
+            "its receiver had not read for 5.00 ms",
         ),
         (
             {"transit_ns": 6 * MS, "send_queue_ns": 1000},
             6 * MS,
-            "its own bytes and the delay take 6 ms",
+            "its own bytes and the delay take 6.00 ms",
         ),
         # what it always needs is no cause where something else came on top
         (
             {"transit_ns": 6 * MS, "send_queue_ns": 2 * MS},
             6 * MS,
-            "waited 2 ms in its sender's socket",
+            "waited 2.00 ms in its sender's socket",
         ),
-        ({"transit_ns": 99 * MS}, MS, "waited 98 ms on the link beside its own"),
+        ({"transit_ns": 99 * MS}, MS, "waited 98.0 ms on the link beside its own"),
         ({}, None, "no part of its time is known"),
     ],
 )

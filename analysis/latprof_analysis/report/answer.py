@@ -17,7 +17,7 @@ from latprof_analysis.report.words import (
 from latprof_analysis.stats.distribution import percentiles_in_order
 from latprof_analysis.stats.quantiles import samples_needed
 from latprof_analysis.study.ways import unseen_ends
-from latprof_analysis.text import duration, percent, plural, rate, rate_span
+from latprof_analysis.text import duration, given_rate, percent, plural, rate, rate_span
 
 _PARTS = ("end_to_end", "wakeup")
 _QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
@@ -89,7 +89,7 @@ def _fit(document: dict[str, Any]) -> str:
     if not bandwidth:
         return f"The delays grow as a line; no bandwidth is told: {fit['reason']}."
     known = (document.get("known") or {}).get("rate_bps")
-    beside = f"; the lab's link carries {rate(known)}" if known else ""
+    beside = f"; the lab's link carries {given_rate(known)}" if known else ""
     return (
         f"{quantity[0].upper()}{quantity[1:]} lie on a line: bandwidth {bandwidth[0]} "
         f"({bandwidth[1]}), fixed delay {fixed[0]} ({fixed[1]}){beside}."

@@ -30,6 +30,8 @@ from latprof_analysis.text import (
     NS_PER_SECOND,
     counts,
     duration,
+    given_duration,
+    given_rate,
     percent,
     plural,
     rate,
@@ -350,7 +352,7 @@ def _link_table(
 ) -> list[str]:
     """Write what was measured of the link, the protocols across where there is room."""
     delay = known.get("delay_ns")
-    bandwidth = rate(known.get("rate_bps"))
+    bandwidth = given_rate(known.get("rate_bps"))
     # what hosts do with each byte is in the fit, and not in what is known
     apart = known.get("rate_bps") and any(map(_own_rate, found.values()))
     of_fit = f"{bandwidth} less hosts" if apart else bandwidth
@@ -358,7 +360,9 @@ def _link_table(
         _LinkRow("bandwidth", _bandwidth, of_fit),
         _LinkRow("link's own rate", _own_rate, bandwidth),
         _LinkRow(
-            "fixed delay", _fixed, f"{duration(2 * delay)} + hosts" if delay else ""
+            "fixed delay",
+            _fixed,
+            f"{given_duration(2 * delay)} + hosts" if delay else "",
         ),
     ]
     rows = [row for row in rows if any(map(row.measured, found.values()))]

@@ -19,6 +19,8 @@ from latprof_analysis.study.setup import known_transit_ns
 from latprof_analysis.text import (
     NOT_ENOUGH,
     duration,
+    given_duration,
+    given_rate,
     percent,
     plural,
     printable,
@@ -187,14 +189,14 @@ def _add_fit(
     table.add_row(
         f"bandwidth, {protocol}",
         bandwidth if fit["bandwidth_bits_per_second"] else "refused, see below",
-        rate(known.get("rate_bps")),
+        given_rate(known.get("rate_bps")),
     )
     if fit["fixed_delay_seconds"]:
         delay = known.get("delay_ns")
         table.add_row(
             f"fixed delay of a round trip, {protocol}",
             with_interval(fit["fixed_delay_seconds"], duration, 1e9),
-            f"{duration(2 * delay)} + hosts" if delay else NOT_ENOUGH,
+            f"{given_duration(2 * delay)} + hosts" if delay else NOT_ENOUGH,
         )
 
 
@@ -255,7 +257,7 @@ def setup_sentence(summary: dict[str, Any]) -> str:
         what += f", as {workload['user']}"
     if not known:
         return f"{what}, without a lab"
-    link = rate(known["rate_bps"]) if known["rate_bps"] else "no rate limit"
+    link = given_rate(known["rate_bps"]) if known["rate_bps"] else "no rate limit"
     bucket = f" ({known['qdisc']}, burst {known['burst_bytes']} bytes)"
     link += bucket if known.get("rate_is_token_bucket") else ""
     loss = f", {100 * known['loss']:g}% of packets lost" if known["loss"] else ""
@@ -265,7 +267,7 @@ def setup_sentence(summary: dict[str, Any]) -> str:
     congestion = (plan and plan.get("congestion")) or settings.get("congestion_control")
     return (
         f"{what}; lab link: {known['kind']}, {link}, "
-        f"{duration(known['delay_ns'])} each way{loss}, "
+        f"{given_duration(known['delay_ns'])} each way{loss}, "
         f"MTU {known['mtu_bytes']}" + (f", {congestion}" if congestion else "")
     )
 
@@ -298,12 +300,14 @@ def setup_title(summary: dict[str, Any]) -> str:
         what = attached_sentence(workload)
     elif not what:
         interval = workload["plan"]["interval_ns"]
-        what = f"ping-pong every {duration(interval)}" if interval else "ping-pong"
+        what = (
+            f"ping-pong every {given_duration(interval)}" if interval else "ping-pong"
+        )
     if not known:
         return what
     link = [
-        rate(known["rate_bps"]) if known["rate_bps"] else "without a rate",
-        duration(known["delay_ns"]) if known["delay_ns"] else "",
+        given_rate(known["rate_bps"]) if known["rate_bps"] else "without a rate",
+        given_duration(known["delay_ns"]) if known["delay_ns"] else "",
         f"{100 * known['loss']:g}% loss" if known["loss"] else "",
     ]
     return f"{what} over {known['kind']} {', '.join(filter(None, link))}"
@@ -312,13 +316,15 @@ def setup_title(summary: dict[str, Any]) -> str:
 def attached_sentence(workload: dict[str, Any]) -> str:
     """Say to what was attached, and for how long."""
     seconds = sum(run.get("seconds", 0) for run in workload["runs"])
-    return f"attached to {workload['attached']['to']} for {duration(1e9 * seconds)}"
+    return (
+        f"attached to {workload['attached']['to']} for {given_duration(1e9 * seconds)}"
+    )
 
 
 def _plan_text(plan: dict[str, Any]) -> str:
     if plan["interval_ns"]:
         gaps = "exponential gaps of" if plan.get("poisson") else "every"
-        loop = f"open loop, {gaps} {duration(plan['interval_ns'])}"
+        loop = f"open loop, {gaps} {given_duration(plan['interval_ns'])}"
     else:
         loop = "closed loop"
     reply = plan["reply_bytes"]

@@ -54,7 +54,7 @@ def likely_cause(row: dict[str, Any], known_ns: float | None = None) -> str:
     >>> row = {"qdisc_ns": 12_000_000, "transit_ns": 1_500_000, "retransmits": 0}
     >>> row |= dict.fromkeys(("send_ns", "queue_ns", "xmit_ns", "arrive_ns"), 1)
     >>> likely_cause(row)
-    "waited 12 ms in its sender's qdisc"
+    "waited 12.0 ms in its sender's qdisc"
     """
     waits = stage_times(row)
     if known_ns and "transit" in waits:
