@@ -288,7 +288,7 @@ def _exemplars(
 def exemplar_lines(exemplar: Exemplar, now_ns: int) -> tuple[str, str]:
     """Say what was slow, and in which stages; the second line is indented."""
     ago = given_duration(max(0, now_ns - exemplar.t_ns), 2)
-    process = f" by {exemplar.process}" if exemplar.process else ""
+    process = f", {exemplar.process}" if exemplar.process else ""
     stages = sorted(exemplar.stages.items(), key=lambda item: -item[1])
     spent = ", ".join(f"{name} {duration(ns)}" for name, ns in stages if ns)
     first = (
