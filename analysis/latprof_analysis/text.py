@@ -167,7 +167,7 @@ def with_interval(
 def digits_for(low: float, high: float, write: Write, least: int) -> int:
     """Return how many digits an interval needs to have two ends."""
     enough = (n for n in range(least, _MOST_DIGITS) if write(low, n) != write(high, n))
-    return least if low == high else next(enough, _MOST_DIGITS)
+    return next(enough, least)
 
 
 def span(low: float, high: float, write: Write, least: int) -> str:
@@ -179,9 +179,13 @@ def span(low: float, high: float, write: Write, least: int) -> str:
     ('2.00 to 3.00 ms', '2.00 us to 3.00 ms')
     >>> span(1.01204e6, 1.01209e6, duration, 4)
     '1.0120 to 1.0121 ms'
+    >>> span(1.012e6, 1.012e6, duration, 4)
+    '1.012 ms'
     """
     digits = digits_for(low, high, write, least)
     first, last = write(low, digits), write(high, digits)
+    if first == last:
+        return first
     if first.split()[1] == last.split()[1]:
         first = _number(first)
     return f"{first} to {last}"

@@ -269,8 +269,7 @@ def test_where_no_line_tells_the_rate_trains_do_if_there_are_any() -> None:
         "dispersion": {"udp request": {"bandwidth_bits_per_second": bandwidth}},
     }
     assert answer(document) == [
-        "Trains of udp request messages arrive at 500.0 Mbit/s "
-        "(95%: 500.0 to 500.1 Mbit/s)."
+        "request: the link carries 500.0 to 500.1 Mbit/s, by udp trains."
     ]
     document["dispersion"]["udp request"]["bandwidth_bits_per_second"] = None
-    assert answer(document) == ["No line tells a bandwidth: one size."]
+    assert answer(document) == ["round trips: no bandwidth: one size."]

@@ -14,11 +14,9 @@ from latprof_analysis import cli
 from latprof_analysis.read import batches, cells, detect, read_runs, read_samples
 from latprof_analysis.read.parquet_writing import write_parquet
 from latprof_analysis.read.run_schema import EXCHANGES
-from latprof_analysis.report.tables import (
-    exchange_sentence,
-    exchange_sentences,
-    show_exchanges,
-)
+from latprof_analysis.report.sentences import exchange_sentence, exchange_sentences
+from latprof_analysis.report.tables import exchange_parts
+from latprof_analysis.report.terminal import write_parts
 from latprof_analysis.study.analysis import analyze
 from latprof_analysis.study.exchange_totals import ExchangeTotals
 from latprof_analysis.study.scan import scan_runs
@@ -155,7 +153,7 @@ def test_messages_with_and_without_their_way_are_read(tmp_path):
 def test_analyze_begins_with_a_sentence_for_each_way(folder, capsys):
     assert cli.main(["analyze", str(folder)]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert text.startswith("run: 40 messages, 0 round trips, 2035 exchanges")
+    assert text.startswith("run: 40 messages, 0 round trips, 2,035 exchanges")
     where = "max 201 ms, of which 200.5 ms in redis-server (pid 812)"
     begin, _, rest = text.partition(where)
     assert f"{REDIS}, 2,000 exchanges: response p50" in begin
@@ -257,7 +255,7 @@ def test_of_many_ways_the_largest_are_told_and_the_others_counted():
 
 def screen(exchanges, width=80):
     console = Console(file=io.StringIO(), width=width)
-    show_exchanges({"exchanges": exchanges}, console)
+    write_parts(list(exchange_parts({"exchanges": exchanges})), console)
     return console.file.getvalue()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from latprof_analysis.report.parts import Fold, Items, Missing, Part, Table
-from latprof_analysis.report.tables import attached_sentence
+from latprof_analysis.report.sentences import attached_sentence
 from latprof_analysis.report.words import bytes_text, duration_text, listed, number
 from latprof_analysis.text import given_duration, given_rate, percent
 
