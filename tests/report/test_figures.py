@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,18 +17,27 @@ from latprof_analysis.csv_cells import csv_text, harmless
 from latprof_analysis.fit.line import fit_round_trips
 from latprof_analysis.fit.rounds import low_delays
 from latprof_analysis.fit.wire import Crossing, Packets
+from latprof_analysis.report.build import whole_messages
 from latprof_analysis.report.fit import _with_bars, line_with_band, size_points
 from latprof_analysis.report.groups import queue_figure
+from latprof_analysis.report.key_figures import key_figures
 from latprof_analysis.report.loss_parts import places_of_loss
-from latprof_analysis.report.parts import Missing
+from latprof_analysis.report.parts import Cell, Missing
+from latprof_analysis.report.percentile_tables import figures_of, percentile_cells
+from latprof_analysis.report.picture import first_picture
 from latprof_analysis.report.stage_parts import (
     named_stages,
     percentile_bands,
     stage_means,
+    stage_table,
 )
 from latprof_analysis.report.tails import pieces_figure
-from latprof_analysis.report.time import over_time
+from latprof_analysis.report.time import Series, over_time
+from latprof_analysis.report.words import duration_text, span
 from latprof_analysis.stats.quantiles import share_interval
+from latprof_analysis.study.analysis import analyze
+from latprof_analysis.study.messages import above_usual
+from latprof_analysis.text import rate_span
 from scipy import stats
 from studies import BANDWIDTH_BPS, FIXED_NS, messages, round_trips
 
@@ -59,6 +70,35 @@ def test_where_a_stamp_is_missing_two_stages_are_told_as_one() -> None:
     assert total.tolist() == rows["end_to_end_ns"].tolist()
 
 
+def test_a_percentile_is_the_documents_wherever_it_stands_in_its_interval() -> None:
+    found = analyze(Path(__file__).parents[1] / "data" / "run")
+    told = found.document["kinds"]["tcp request"]
+    rows = dict(whole_messages(found.messages))["tcp request"]
+    table = stage_table("tcp request", rows, told, thinned=False)
+    seen = 0
+    for name, p50, *_ in table.rows:
+        stage = str(name).removeprefix("of which ")
+        assert isinstance(p50, Cell)
+        assert p50.text == duration_text(told["stages"][stage]["p50_ns"])
+        both = re.fullmatch(r"([0-9.]+)( \S+)? to ([0-9.]+) (\S+)", p50.under)
+        if both and not both[2] and p50.text.endswith(both[4]):
+            value = float(p50.text.split()[0])
+            assert float(both[1]) <= value <= float(both[3])
+            seen += 1
+    assert seen >= 3
+
+
+def test_an_interval_narrower_than_a_bucket_is_widened_to_hold_its_middle() -> None:
+    times = np.append(np.full(2000, 1_363_900.0), 9e9)  # the slowest is kept exactly
+    figures = figures_of(times)
+    assert figures["p50_ns"] != 1_363_900
+    assert figures["p50_ns"] == pytest.approx(1_363_900, rel=0.004)
+    ends = {"p50_low_ns": 1_363_900.0, "p50_high_ns": 1_363_900.0}
+    (p50, *_) = percentile_cells(figures | ends)
+    low, high = sorted([1_363_900, figures["p50_ns"]])
+    assert p50.under == span(low, high)
+
+
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=3000))
 def test_bands_hold_the_share_of_messages_that_they_name(values: list[int]) -> None:
     bands = percentile_bands(np.array(values, float))
@@ -74,10 +114,11 @@ def test_over_time_counts_every_message_once_and_keeps_the_slowest(
 ) -> None:
     rng = np.random.default_rng(seed)
     t_s, latency = np.sort(rng.uniform(0, 9, n)), rng.exponential(1e6, n)
-    drawn = over_time(t_s, latency)
+    drawn = over_time(Series(t_s, latency, latency))
     all_of_them = drawn[drawn["role"] != "slow"]
     assert all_of_them["messages"].sum() == n
     assert drawn["latency_ns"].max() == pytest.approx(latency.max())
+    assert drawn["above_ns"].max() == pytest.approx(latency.max())
     if n > 800:
         assert all_of_them["max_ns"].max() == latency.max()
         assert all_of_them["min_ns"].min() == latency.min()
@@ -218,3 +259,68 @@ def test_no_text_begins_a_formula_in_a_spreadsheet(text: str) -> None:
 @pytest.mark.parametrize("text", ["\t=1+1", "  @SUM(A1)", "-2+3", "+1", "＝1"])
 def test_what_a_spreadsheet_would_run_gets_an_apostrophe(text: str) -> None:
     assert harmless(text) == f"'{text}"
+
+
+def test_the_picture_has_a_bar_of_every_kind_whose_stages_sum_to_all_its_time() -> None:
+    found = analyze(Path(__file__).parents[1] / "data" / "run")
+    picture = first_picture(found.document)
+    assert picture is not None
+    kinds = dict(whole_messages(found.messages))
+    assert set(picture.data["group"]) == set(kinds)
+    for kind, bar in picture.data.groupby("group"):
+        assert bar["to_share"].iloc[-1] == pytest.approx(1)
+        whole = float(kinds[kind]["end_to_end_ns"].sum())
+        for one in bar.itertuples():
+            if "+" not in one.stage:
+                spent = float(kinds[kind][f"{one.stage}_ns"].sum())
+                # the document leaves out what met the measuring of our own cost
+                assert one.share == pytest.approx(spent / whole, abs=0.02)
+    assert first_picture({}) is None
+
+
+def test_key_figures_are_of_every_protocol_and_of_the_surest_direction() -> None:
+    def direction(low: float, high: float) -> dict[str, object]:
+        rate = {"value": 1e8, "low": 9.9e7, "high": 1.01e8}
+        fit = {"n": 9, "bandwidth_bits_per_second": rate}
+        fit["link_rate_range"] = {"low": low, "high": high}
+        fit["fixed_delay_seconds"] = {"value": 1e-3, "low": 9e-4, "high": 2e-3}
+        return {"direction": "request", "quantity": "transit", "fit": fit}
+
+    rtt = {"n": 1200, "p50_ns": 2_000_000, "p99_ns": 9_000_000}
+    found = key_figures(
+        {
+            "round_trips": {"tcp": {"rtt": rtt}, "udp": {"rtt": rtt}},
+            "link": {
+                "tcp request": direction(9e7, 1.2e8),
+                "udp reply": direction(9.9e7, 1.01e8),
+            },
+        }
+    )
+    assert [(one.label, one.value) for one in found] == [
+        ("tcp round trips, p50", "2 ms"),
+        ("udp round trips, p50", "2 ms"),
+        ("the link's own rate", rate_span(9.9e7, 1.01e8)),
+        ("fixed delay", duration_text(1e6, 4)),
+    ]
+    assert found[0].under == "p99 9 ms; n 1,200"
+    assert found[2].under.startswith("by transit times of udp reply")
+    (alone, slow) = key_figures({"round_trips": {"tcp": {"rtt": rtt}}})
+    assert (alone.value, slow.value) == ("2 ms", "9 ms")
+    assert slow.label == "tcp round trips, p99"
+
+
+def test_sizes_are_no_spikes_over_time_and_a_change_of_level_is_seen() -> None:
+    rng, n = np.random.default_rng(3), 1400
+    size = pd.Series(rng.choice([64, 1024, 65536], n))
+    step = np.where(np.arange(n) >= 1000, 5e4, 0)
+    times = 1e6 + 80.0 * size.to_numpy() + step + rng.uniform(0, 1e4, n)
+    drawn = over_time(Series(np.arange(n) * 0.01, above_usual(size, times), times))
+    spans = drawn[drawn["role"] == "span"]
+    early, late = (
+        spans.loc[spans["t_s"].between(*at)] for at in ((0, 9.9), (10.1, 14))
+    )
+    # 65536 bytes take 5 ms more than 64: within a level there is the noise of 10 us
+    assert (early["max_ns"].max() - early["min_ns"].min()) < 1.1e4
+    assert late["above_ns"].median() - early["above_ns"].median() == pytest.approx(
+        5e4, abs=2000
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from latprof_analysis.fit.line import fit_one_way
+from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.result import Samples, samples_frame
 from latprof_analysis.report.answer import answer, link_parts
 from latprof_analysis.report.build import build_report
@@ -115,19 +117,21 @@ def stepped(n: int = 900, at: int = 600, step: float = 2e6) -> dict[str, Any]:
 def test_levels_and_the_change_between_them_stand_at_their_times() -> None:
     rows = level_rows(stepped())
     levels, changes = (rows[rows["role"] == role] for role in ("level", "change"))
-    # the median of an exponential wait of 100 us is 69 us; 100 / sqrt(300) is 6
-    assert levels["latency_ns"].tolist() == pytest.approx([5.069e6, 7.069e6], abs=2e4)
+    # a wait of 100 us, exponential: its median is 69 us, and that of all, its upper
+    # quartile, 139; the medians' spread is 100 / sqrt(300)
+    assert levels["above_ns"].tolist() == pytest.approx([-6.9e4, 1.931e6], abs=2e4)
     assert levels["t_s"].tolist() == pytest.approx([0, 6.0], abs=0.02)
     assert levels["to_s"].tolist() == pytest.approx([5.99, 8.99], abs=0.02)
     (change,) = changes.itertuples()
     assert change.t_s == pytest.approx(6.0, abs=0.02)
     assert change.from_s <= 6.0 <= change.to_s
-    assert change.latency_ns - change.before_ns == pytest.approx(2e6, abs=3e4)
+    assert change.above_ns - change.before_ns == pytest.approx(2e6, abs=3e4)
 
 
 def test_a_table_tells_when_the_level_changed_and_by_how_much() -> None:
-    table, *_ = level_parts({"udp request": stepped()})
-    assert isinstance(table, Table)
+    (fold,) = level_parts({"udp request": stepped()})
+    assert isinstance(fold, Fold)
+    table = table_of(fold.parts)
     ((when, before, after, step),) = table.rows
     assert isinstance(when, Cell)
     assert float(when.text.removesuffix(" s")) == pytest.approx(6.0, abs=0.02)
@@ -135,7 +139,11 @@ def test_a_table_tells_when_the_level_changed_and_by_how_much() -> None:
     assert before.text.startswith("5.0")
     assert isinstance(after, Cell)
     assert after.text.startswith("7.0")
-    assert step == "+2.00 ms" or str(step).startswith(("+1.9", "+2.0"))
+    assert isinstance(step, Cell)
+    assert step.text == "+2 ms" or step.text.startswith(("+1.9", "+2.0"))
+    assert re.search(
+        r"from (6|5\.9\d|6\.0\d) s on (2|1\.9\d|2\.0\d) ms slower", fold.title
+    )
 
 
 def test_no_change_of_level_is_one_quiet_sentence_and_no_mark() -> None:
@@ -144,11 +152,14 @@ def test_no_change_of_level_is_one_quiet_sentence_and_no_mark() -> None:
     (text,) = level_parts({"udp request": steady})
     assert isinstance(text, Text)
     assert text.quiet
-    assert "no evidence that the level changed, n 900" in text.text
+    assert text.text == (
+        "No evidence that the level changed by 1.0% of the median or more: udp "
+        "request, n 900."
+    )
     few = {"time": findings.over_time(np.arange(9.0))}
-    (text,) = level_parts({"udp reply": few})
-    assert isinstance(text, Text)
-    assert "at least 30 values" in text.text
+    (missing,) = level_parts({"udp reply": few})
+    assert isinstance(missing, Missing)
+    assert "at least 30 values" in missing.reason
 
 
 def test_a_level_over_two_runs_lies_in_both_and_every_nth_value_is_placed() -> None:
@@ -164,6 +175,22 @@ def test_a_level_over_two_runs_lies_in_both_and_every_nth_value_is_placed() -> N
     assert high["spans"][0]["first"] == 600
 
 
+def test_only_changes_of_level_are_looked_for_in_some_of_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(findings, "_MOST_IN_SERIES", 500)
+    rng = np.random.default_rng(1)
+    x = np.empty(4000)
+    x[0] = rng.normal()
+    for i, step in enumerate(rng.normal(size=3999)):  # a chain: each 0.8 of the last
+        x[i + 1] = 0.8 * x[i] + 0.6 * step
+    found = findings.over_time(x)
+    assert found["every"] == 8
+    assert found["autocorrelation"]["n"] == 4000
+    # of every eighth value it would be 0.8 to the eighth, 0.17
+    assert found["autocorrelation"]["lag_1"] == pytest.approx(0.8, abs=0.04)
+
+
 def test_the_levels_of_a_study_are_on_the_clock_of_its_time_line() -> None:
     rows = messages(900)
     rows["source_port"], rows["destination_port"] = 7, 8
@@ -171,7 +198,7 @@ def test_the_levels_of_a_study_are_on_the_clock_of_its_time_line() -> None:
     later = rows.index >= 600
     for name in ("read_ns", "receive_queue_ns", "end_to_end_ns"):
         rows[name] = rows[name] + np.where(later, 50_000_000, 0)
-    found = message_figures(rows, rows, RunSetup(), thorough=False, every=1)
+    found = message_figures(rows, rows, {}, RunSetup(), thorough=False, every=1)
     levels = found["messages"]["tcp request"]["time"]["level_changes"]
     (change,) = levels["changes"]
     # a message each 5 ms; the first of the new level is read 50 ms later
@@ -231,7 +258,8 @@ def test_a_whole_study_shows_its_findings_in_their_sections() -> None:
 def test_the_link_each_way_is_told_with_its_range_or_why_it_is_not() -> None:
     rng = np.random.default_rng(1)
     sizes, rounds = np.tile([64.0, 1000, 4000, 16000, 64000], 40), np.arange(200) // 5
-    fit = fit_one_way(sizes, 1e6 + 80 * sizes + rng.uniform(0, 5e4, 200), rounds)
+    delays = 1e6 + 80 * sizes + rng.uniform(0, 5e4, 200)
+    fit = fit_one_way(sizes, delays, rounds, packets=Packets(mss_bytes=1448))
     best = {"quantity": "one_way", "fit": fit.as_dict()}
     document = {
         "link": {"udp request": best, "tcp reply": {"reason": "it was paced"}},

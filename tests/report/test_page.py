@@ -219,6 +219,30 @@ def test_nothing_stands_out_at_the_right_of_a_narrow_screen(
         assert room == width
 
 
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_the_first_screen_has_the_whole_picture_and_a_phone_at_most_8000_pixels(
+    browser: Any, page_file: Path, width: int, height: int
+) -> None:
+    size = {"width": width, "height": height}
+    with Watched(browser, page_file, viewport=size) as watched:
+        watched.page.evaluate(
+            "document.querySelectorAll('details').forEach((one) => one.open = false)"
+        )
+        box = watched.page.locator("#picture svg").bounding_box()
+        assert box["y"] + box["height"] < height
+        assert box["x"] + box["width"] <= width
+        tall = watched.page.evaluate("document.documentElement.scrollHeight")
+        assert tall <= 8000
+
+
+def test_a_table_wider_than_a_phone_says_so(browser: Any, page_file: Path) -> None:
+    for width, seen in ((390, True), (1280, False)):
+        size = {"width": width, "height": 800}
+        with Watched(browser, page_file, viewport=size) as watched:
+            hint = watched.page.locator("#stages .hint").first
+            hint.wait_for(state="visible" if seen else "hidden")
+
+
 def test_dark_where_the_system_asks_for_it_and_light_at_a_click(
     browser: Any, page_file: Path
 ) -> None:

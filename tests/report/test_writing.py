@@ -60,9 +60,9 @@ def test_the_answer_comes_first_and_says_where_the_time_goes(whole: Report) -> N
     told, link = whole.answer
     assert re.match(r"tcp: 9\d\.\d% of the time in transit; ", told)
     assert told.endswith("; 4 of 604 lost (0.7%).")
-    low, high = re.search(r"carries (\S+) to (\S+) Mbit/s", link).groups()
-    # the hosts' own work may be 2% of it
-    assert 98 < float(low) < 100 < float(high) < 103
+    # how messages are cut into packets is not known: there is no upper end
+    low = re.search(r"carries (\S+) Mbit/s or more, fixed delay ", link)[1]
+    assert 98 < float(low) < 100
     page = html_page(whole)
     assert page.index('<section id="answer"') == page.index("<section id=")
     assert page.index("of the time in transit") < page.index("Where the time goes</h2>")
@@ -76,10 +76,26 @@ def test_the_sections_stand_in_the_order_in_which_a_reader_asks(whole: Report) -
         "time",
         "loss",
         "slowest",
-        "queue",
         "setting",
         "notes",
     ]
+
+
+def test_what_could_not_be_told_stands_behind_what_was_found(whole: Report) -> None:
+    def all_of(parts: Any) -> list[Part]:
+        return [
+            one
+            for part in parts
+            for one in (all_of(part.parts) if isinstance(part, Fold) else [part])
+        ]
+
+    *told, last = whole.sections
+    for section in told:
+        assert not any(isinstance(part, Missing) for part in all_of(section.parts))
+    # sizes of queues are drawn at random: no evidence that they matter
+    reason = missing_of(whole)["tcp request: queue at arrival against wait"]
+    assert reason.startswith("no evidence that a longer queue")
+    assert any(isinstance(part, Missing) for part in all_of(last.parts))
 
 
 def test_every_figure_has_a_name_of_its_own_a_text_for_the_blind_and_its_data(
@@ -335,4 +351,4 @@ def test_what_is_read_as_samples_has_its_own_sections() -> None:
     frame = samples_frame(300, "a", kind="GET", size_bytes=sizes, latency_ns=values)
     found = study_samples(Samples(frame, [], 0, "csv", {"latency": "x"}), None)
     names = [section.name for section in build_report(found, "a").sections]
-    assert names[:6] == ["stages", "sizes", "fit", "distribution", "time", "loss"]
+    assert names == ["sizes", "fit", "distribution", "time", "loss", "notes"]

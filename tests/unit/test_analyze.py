@@ -19,7 +19,8 @@ from run_folders import write_run
 from simulated_links import Fifo, message
 
 DATA = Path(__file__).parents[1] / "data"
-FILES = [path for path in sorted(DATA.iterdir()) if path.name != "seeds"]
+_OTHERS = ("seeds", "untimed", "make.sh")
+FILES = [path for path in sorted(DATA.iterdir()) if path.name not in _OTHERS]
 ANALYSIS = Path(__file__).parents[2] / "analysis"
 
 

@@ -13,7 +13,8 @@ from latprof_analysis.read.run_schema import MESSAGES, ROUND_TRIPS
 
 DATA = Path(__file__).parent.parent / "data"
 FILES = sorted(path for path in DATA.rglob("*") if path.is_file())
-READABLE = [path for path in FILES if path.name not in ("run.json", "summary.json")]
+_OTHERS = ("run.json", "summary.json", "make.sh")
+READABLE = [path for path in FILES if path.name not in _OTHERS]
 HEADER = ",".join(column.name for column in MESSAGES.columns)
 BELONG = f"where {len(MESSAGES.columns)} belong"
 
@@ -44,7 +45,8 @@ def message(**values: object) -> str:
         ("", "it is empty"),
         (" \n\n", "it is empty"),
         (b"\x7fELF\0\0\0", "it is binary"),
-        (b"\x1f\x8b\x08", "compressed by gzip; unpack it"),
+        (b"\x1f\x8b\x08", "gzip data break off"),
+        (b"\x1f\x8bx", "gzip data"),
         ("a,b\n".encode("utf-16"), "UTF-16; save it as UTF-8"),
         (b"PAR1....", "pyarrow|no whole Parquet"),
         ("a,b\n1,2\n", "no known format; known are run"),

@@ -14,8 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from latprof_analysis.fit.estimates import Estimate, Fit, PacketCost, RateRange, Scale
-from latprof_analysis.fit.rounds import Floats, LowDelays
-from latprof_analysis.fit.verdict import CLOCK_NS
+from latprof_analysis.fit.rounds import CLOCK_NS, Floats, LowDelays
 from latprof_analysis.fit.wire import Crossing
 from latprof_analysis.text import NS_PER_SECOND, rate, rate_span
 
@@ -131,7 +130,11 @@ _MOST_RESENT = 0.03
 # A sender's first window lets ten packets by at once.
 _PACED_PACKETS = 10
 _QUEUED_BYTES = 3 * 1500
-_BEGINNINGS = ("no bandwidth of", "up to", "a packet takes")
+_UNTOLD = (
+    "headers and what else packets take are in the slope, since how messages are cut"
+    " into packets is not known"
+)
+_BEGINNINGS = ("no bandwidth of", "up to", "a packet takes", "headers and")
 
 
 def host_share(slope_ns: float, measured_ns: float = 0.0) -> float:
@@ -156,7 +159,9 @@ def rate_range(fit: Fit, missing_share: float = 0.0) -> RateRange | None:
     """Return between which rates the link's own lies; None without a bandwidth.
 
     What packets take beside their bytes is in it also where it is not told from
-    none: packets may then still take as much as its interval reaches.
+    none: packets may then still take as much as its interval reaches. Where nobody
+    knows how messages are cut, headers and packets may take any part of the slope:
+    5 us a packet on 100 Mbit/s made a line of 92.8, and there is no upper end.
 
     Parameters
     ----------
@@ -186,8 +191,9 @@ def rate_range(fit: Fit, missing_share: float = 0.0) -> RateRange | None:
         if missing_share > _HIDES
         else "",
         perhaps[1],
+        "" if fit.packets_told else _UNTOLD,
     ]
-    most = perhaps[0] / (1 - share) if share < 1 else None
+    most = perhaps[0] / (1 - share) if share < 1 and fit.packets_told else None
     reason = ", and ".join(filter(None, reasons))
     return RateRange(low / (1 + missing_share), most, reason)
 

@@ -9,7 +9,7 @@ import takes 20 MB: the agent fits lines all the time, and is to stay small.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.fit.bends import Bends
 from latprof_analysis.fit.rounds import Floats, LowDelays
-from latprof_analysis.text import NS_PER_SECOND
+from latprof_analysis.text import NS_PER_SECOND, rate, rate_span
 
 
 def column_of(name: str, values: ArrayLike) -> Floats:
@@ -50,7 +50,7 @@ def check_rows(
 
 
 def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> None:
-    if reply_mode != "echo" and (isinstance(reply_mode, str) or reply_mode < 1):
+    if reply_mode != "echo" and (isinstance(reply_mode, str) or reply_mode < 0):
         raise ValueError(
             f"reply_mode must be 'echo' or a number of bytes, got {reply_mode!r}"
         )
@@ -61,7 +61,7 @@ def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> N
 
 
 Model = Literal["line", "hinge", "none"]
-# A full echo, or replies of so many bytes.
+# A full echo, or replies of so many bytes, which may be 0.
 ReplyMode = Literal["echo"] | int
 
 
@@ -84,7 +84,8 @@ class RateRange:
     low : float
     high : float or None
         Those of the bandwidth's interval, widened by what else may be in the slope;
-        None where all of it may be the hosts'.
+        None where all of it may be the hosts', or where what packets take beyond
+        their bytes is not told apart since nobody knows how messages are cut.
     reason : str
         Empty where that is all of it.
     """
@@ -118,6 +119,25 @@ class Hinge:
     knot_bytes: Estimate
     below: Segment
     above: Segment
+
+    @property
+    def sentence(self) -> str:
+        """At which rates the bytes below and above cross, with their intervals."""
+        knot = f"{self.knot_bytes.value:.0f} bytes"
+        return (
+            f"up to {knot} {_pace(self.below)}, what is above {_pace(self.above)};"
+            " which of the two is the link's the delays do not tell"
+        )
+
+
+def _pace(side: Segment) -> str:
+    """Say how fast the bytes of a side cross."""
+    found, slope = side.bandwidth_bits_per_second, side.slope_ns_per_byte
+    if found:
+        return f"at {rate(found.value)} [{rate_span(found.low, found.high)}]"
+    if slope.low <= 0:
+        return "in no measurable time for a byte"
+    return f"at {slope.value:.3g} ns a byte [{slope.low:.3g} to {slope.high:.3g}]"
 
 
 @dataclass(frozen=True)
@@ -167,7 +187,8 @@ class Fit:
         over unequal directions the harmonic mean of both.
     link_rate_range : RateRange or None
         Where `bandwidth_bits_per_second` holds more than the link, or misses some of
-        it, the link's own rate is between these.
+        it, the link's own rate is between these. With both ends only where
+        `packets_told`; else the link carries `low` or more.
     goodput_bits_per_second : Estimate or None
         What it carries of long messages' payload.
     fixed_delay_seconds : Estimate or None
@@ -184,7 +205,7 @@ class Fit:
         How much better a hinge describes them; None if there were too few sizes
         to tell.
     hinge : Hinge or None
-        The two lines, where ``model`` is 'hinge'.
+        The two lines, where ``model`` is 'hinge'; in JSON with their ``sentence``.
     bends : Bends or None
         One to three bends, where a hinge is better than a line by BIC, be they too
         small to refuse a line or not.
@@ -197,6 +218,11 @@ class Fit:
         much, the line's bandwidth is lower than the link's.
     residuals : Residuals or None
         What the line leaves of each size's delays; given for a refused line too.
+    packets_told : bool
+        Headers and what a packet takes are not in the bandwidth: how messages are
+        cut was given, or all of them go in one packet on any path (up to 1208
+        bytes). Links that each take a packet whole before they send it on add up,
+        told or not.
     host_limited : bool or None
         The slope is so small that the hosts' own work is over a tenth of it: there
         is then no bandwidth.
@@ -225,12 +251,16 @@ class Fit:
     packet_cost: PacketCost | None = None
     residuals: Residuals | None = None
     host_share: float | None = None
+    packets_told: bool = True
     host_limited: bool | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return all fields for JSON."""
         return asdict(self) | {
             "caveats": list(self.caveats),
+            "hinge": asdict(self.hinge) | {"sentence": self.hinge.sentence}
+            if self.hinge
+            else None,
             "bends": _listed(asdict(self.bends)) if self.bends else None,
             "residuals": _listed(asdict(self.residuals)) if self.residuals else None,
         }
@@ -238,48 +268,6 @@ class Fit:
 
 def _listed(fields: dict[str, Any]) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
-
-
-@dataclass(frozen=True)
-class LogGP:
-    """Parameters of the LogGP model, each None where the data cannot tell it.
-
-    Attributes
-    ----------
-    model : {'line', 'hinge', 'none'}
-        What describes the gap against size; only a line gives g and G.
-    reason : str
-        Why this model.
-    missing : dict of str to str
-        Why a parameter is None.
-    gap_per_byte_ns : Estimate or None
-        G: time per byte of a long message, on the wire if headers were told.
-    gap_ns : Estimate or None
-        g: the least time between two messages.
-    overhead_ns : Estimate or None
-        o: time for which the sender's CPU is busy with one message.
-    latency_ns : Estimate or None
-        L: from the sender's hand to the receiver's, of the first byte.
-    bandwidth_bits_per_second : Estimate or None
-        1 / G.
-    n : int
-        Trains and single messages.
-    """
-
-    model: Model
-    reason: str
-    missing: dict[str, str]
-    n: int
-    confidence: float
-    gap_per_byte_ns: Estimate | None = None
-    gap_ns: Estimate | None = None
-    overhead_ns: Estimate | None = None
-    latency_ns: Estimate | None = None
-    bandwidth_bits_per_second: Estimate | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all fields for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -375,7 +363,10 @@ class Scale:
 
     The interval is Student's, of the draws' standard deviation: their percentiles
     are skewed as the sample's few lowest values happen to lie. `freedom` is of how
-    many degrees that standard deviation is known.
+    many degrees that standard deviation is known. A clock that counts in steps of
+    `step_ns` may write down the step before: the truth is then half a step later.
+    Intervals of slope and intercept reach to what parts of the data say of them, as
+    drawn.
     """
 
     n: int
@@ -383,27 +374,34 @@ class Scale:
     factor: int
     payload_share: float
     freedom: tuple[float, float] = (math.inf, math.inf)
+    step_ns: float = 0.0
+    slope_reach: tuple[float, ...] = ()
+    intercept_reach_ns: tuple[float, ...] = ()
 
     def slope(self, slopes: Floats) -> Estimate:
         """Return ns per byte, as drawn."""
-        return self.estimate(slopes, freedom=self.freedom[0])
+        found = self.estimate(slopes, freedom=self.freedom[0])
+        return _reaching(found, self.slope_reach, 1.0)
 
     def per_payload_byte(self, slopes: Floats) -> Estimate:
         """Return ns per byte of payload, no factor applied."""
         unit = self.factor / self.payload_share
-        return self.estimate(slopes, unit, self.freedom[0])
+        found = self.estimate(slopes, unit, self.freedom[0])
+        return _reaching(found, self.slope_reach, unit)
 
     def intercept_seconds(self, intercepts_ns: Floats) -> Estimate:
         """Return seconds of intercepts in ns."""
-        return self.estimate(intercepts_ns, 1 / NS_PER_SECOND, self.freedom[1])
+        found = self.estimate(intercepts_ns, 1 / NS_PER_SECOND, self.freedom[1])
+        found = _reaching(found, self.intercept_reach_ns, 1 / NS_PER_SECOND)
+        return replace(found, high=found.high + self.step_ns / 2 / NS_PER_SECOND)
 
     def bandwidth(self, slopes: Floats, share: float = 1.0) -> Estimate | None:
         """Return the rate behind slopes; None if it may be anything."""
         slope = self.slope(slopes)
         if slope.low <= 0:
             return None
-        rate = share * 8 * NS_PER_SECOND
-        return Estimate(rate / slope.value, rate / slope.high, rate / slope.low, self.n)
+        bits = share * 8 * NS_PER_SECOND
+        return Estimate(bits / slope.value, bits / slope.high, bits / slope.low, self.n)
 
     def estimate(
         self, draws: Floats, unit: float = 1.0, freedom: float = math.inf
@@ -429,6 +427,11 @@ class Scale:
         low, high = np.quantile(draws[1:], [tail, 1 - tail])
         value = float(draws[0])
         return Estimate(value, min(float(low), value), max(float(high), value), self.n)
+
+
+def _reaching(found: Estimate, reach: tuple[float, ...], unit: float) -> Estimate:
+    ends = [found.low, found.high, *(unit * end for end in reach)]
+    return replace(found, low=min(ends), high=max(ends))
 
 
 _FEWEST_SIGNS = 10  # in both kinds: below, the normal law of runs is rough

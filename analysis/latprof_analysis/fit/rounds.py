@@ -13,6 +13,10 @@ the unseen value to come makes the share of a size's delays below its j-th small
 a Beta(j, n + 1 - j), which it is of any continuous distribution [2]_. The same draws
 are there as weights of the single round trips, for estimators that want each.
 
+A clock that counts in steps writes down the step below or the nearest one, and all
+draws agree on it. How far a delay is from what was written is then anything within a
+step, the same for sizes of one step, and is drawn with the rest.
+
 References
 ----------
 .. [1] Rubin (1981). The Bayesian bootstrap. Annals of Statistics 9, 130-134.
@@ -21,6 +25,7 @@ References
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,12 +35,16 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Weights = NDArray[np.float32]
 
+CLOCK_NS = 1.0
 # The low delay is the value that this share does not exceed.
 LOW = 0.1
 # Of more sizes than this so many are used, evenly spaced by rank.
 MOST_SIZES = 48
 # More rounds than this are drawn in blocks of consecutive rounds.
 BLOCKS = 250
+# Files that write milliseconds as decimals are off whole ns by rounding.
+_OF_A_NS = 0.01
+_LOOKED_AT_FIRST = 100
 # Ranks at which a resampled distribution is looked at: dense up to its 30%.
 _DENSE_RANKS = 240
 _SPARSE_RANKS = 16
@@ -60,6 +69,9 @@ class LowDelays:
         Sizes left out since there were more than ``MOST_SIZES``.
     median_ns : ndarray, shape (k,), or None
         The median delay of each size.
+    step_ns : float
+        Of the clock: all delays are multiples of it. 0 where no step above 1 ns is
+        seen.
     """
 
     size_bytes: Floats
@@ -70,10 +82,21 @@ class LowDelays:
     skipped_bytes: tuple[int, ...]
     unused_sizes: int = 0
     median_ns: Floats | None = None
+    step_ns: float = 0.0
+
+    @property
+    def step_noise_ns(self) -> float:
+        """Standard deviation of what a step leaves open: uniform within it."""
+        return self.step_ns / math.sqrt(12)
+
+    @property
+    def resolution_ns(self) -> float:
+        """Of the delays; a residual below says nothing."""
+        return max(CLOCK_NS, self.step_noise_ns)
 
     @property
     def noise_ns(self) -> Floats:
-        """Standard error of each size's delay."""
+        """Standard error of each size's delay, the step's part with it."""
         noise: Floats = self.resampled_ns.std(axis=0)
         return noise
 
@@ -128,6 +151,11 @@ def low_delays(
         rows = by_size[ends[nth] - counts[nth] : ends[nth]]
         median[i] = np.median(rtt_ns[rows])
         delay[i], resampled[:, i] = _low(rtt_ns[rows], block[rows], weights, unseen[i])
+    step_ns = clock_step(rtt_ns)
+    if step_ns:
+        _, alike = np.unique(np.rint(delay / step_ns), return_inverse=True)
+        within = rng.uniform(-0.5, 0.5, (resamples, alike.max(initial=0) + 1))
+        resampled += step_ns * within[:, alike]
     return LowDelays(
         size_bytes=sizes[kept],
         delay_ns=delay,
@@ -137,7 +165,40 @@ def low_delays(
         skipped_bytes=tuple(int(size) for size in sizes[counts < fewest]),
         unused_sizes=enough.size - kept.size,
         median_ns=median,
+        step_ns=step_ns,
     )
+
+
+def clock_step(delays_ns: Floats) -> float:
+    """Return the largest step of which all delays are multiples; 0 if none is seen.
+
+    Of n different delays that a clock told to the nanosecond all are multiples of 2
+    once in 2^n times: in a few hundred no step is seen where there is none, and of
+    a few that is found is rather too large than too small. A step that is no whole
+    number of nanoseconds (of 300 jiffies a second) is not seen.
+
+    Parameters
+    ----------
+    delays_ns : ndarray, shape (n,)
+        Finite.
+
+    Examples
+    --------
+    >>> delays = np.random.default_rng(1).exponential(1e6, 500)
+    >>> [clock_step(step * (delays // step)) for step in (1, 1000, 4e6)]
+    [0.0, 1000.0, 4000000.0]
+    >>> clock_step(delays)
+    0.0
+    """
+    whole = np.rint(delays_ns)
+    if (np.abs(delays_ns - whole) > _OF_A_NS).any():
+        return 0.0
+    # most clocks tell ns, as the first delays show
+    for some in (whole[:_LOOKED_AT_FIRST], whole):
+        step = int(np.gcd.reduce(some.astype(np.int64)))
+        if step <= CLOCK_NS:
+            return 0.0
+    return float(step)
 
 
 def _low(

@@ -9,7 +9,7 @@ import numpy as np
 
 from latprof_analysis.fit.bends import FEWEST_BESIDE, HingeFit, fit_hinge, fit_sides
 from latprof_analysis.fit.estimates import Estimate, Model
-from latprof_analysis.fit.rounds import LOW, Floats, LowDelays
+from latprof_analysis.fit.rounds import CLOCK_NS, LOW, Floats, LowDelays
 from latprof_analysis.fit.slopes import weighted_theil_sen
 
 # A hinge replaces the line if the data say so (BIC), and if it matters: the bend
@@ -22,8 +22,6 @@ _SLOPE = 0.01
 _UNEXPLAINED = 0.01
 # Either must exceed what the spread between rounds explains by so much.
 _NOISE_RATIO = 3.0
-CLOCK_NS = 1.0
-
 
 # An answer that may be wrong by so much is none.
 _UNCERTAIN = 0.1
@@ -62,7 +60,7 @@ def fit_line(x: Floats, low: LowDelays) -> Line:
     _, intercepts = weighted_theil_sen(x, low.resampled_ns - residual / 2)
     variance = float(np.mean((y - y.mean()) ** 2))
     square = float(np.mean(residual**2))
-    hinge = fit_hinge(x, y, CLOCK_NS)
+    hinge = fit_hinge(x, y, low.resolution_ns)
     return Line(
         slopes=np.append(slope, slopes),
         intercepts_ns=np.append(intercept, intercepts),
@@ -91,7 +89,8 @@ def _missed(low: LowDelays, residual: Floats) -> str | None:
 def _freedom(x: Floats, low: LowDelays) -> tuple[float, float]:
     """Return the degrees of freedom of slope and intercept, by Satterthwaite [1]_.
 
-    About twice as many values as lie below it tell the spread of a low quantile.
+    About twice as many values as lie below it tell the spread of a low quantile;
+    what a clock's step leaves open is known.
 
     References
     ----------
@@ -105,7 +104,8 @@ def _freedom(x: Floats, low: LowDelays) -> tuple[float, float]:
     found = []
     for weight in (slope, intercept):
         parts = (weight * low.noise_ns) ** 2
-        squares = float((parts**2).sum())
+        told = parts - (weight * low.step_noise_ns) ** 2
+        squares = float((np.maximum(told, 0) ** 2).sum())
         found.append(
             of_a_size * float(parts.sum()) ** 2 / squares if squares > 0 else math.inf
         )

@@ -16,6 +16,7 @@ from latprof_analysis.read.result import ReadError, Samples, Skipped, samples_fr
 from latprof_analysis.read.table import opened
 
 LATENCY = "mean round trip time of a full echo, by the wall clock"
+KIND = "round trip"
 _LINE = re.compile(
     rb"Size = (\d{1,18}) bytes, .{0,1000}?"
     rb"average latency = (\d{1,12}(?:\.\d{0,30})?) ms"
@@ -48,11 +49,11 @@ def read_clear(path: Path) -> Samples:
     frame = samples_frame(
         len(sizes),
         str(path),
-        kind="round trip",
+        kind=KIND,
         size_bytes=sizes,
         latency_ns=latencies,
         statistic="mean",
         count=counts,
     )
-    meta = {"latency": LATENCY, "reply_mode": "echo"}
+    meta = {"latency": LATENCY, "reply_modes": {KIND: "echo"}}
     return Samples(frame, skipped.in_order(), skipped.count, "clear", meta)

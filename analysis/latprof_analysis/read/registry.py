@@ -38,7 +38,7 @@ _HEADERS = {
 }
 # In this order: a full log has the text output in it.
 _LINES = (
-    ("sockperf-log", re.compile(re.escape(LOG_HEADER), re.MULTILINE)),
+    ("sockperf-log", LOG_HEADER),
     ("sockperf", re.compile(rb"^sockperf: ", re.MULTILINE)),
     ("tmsn", re.compile(rb"^stress perf,", re.MULTILINE)),
     ("clear", re.compile(rb"Size = \d{1,18} bytes, .{0,1000}average latency = ")),

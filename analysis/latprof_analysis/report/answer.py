@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.report.overview import answer_sentences
-from latprof_analysis.report.parts import Cell, Items, KeyFigure, Missing, Part, Table
+from latprof_analysis.report.parts import Cell, Items, Missing, Part, Table
 from latprof_analysis.report.words import (
-    bounds,
     bytes_text,
     duration_text,
     number,
     span,
 )
-from latprof_analysis.stats.distribution import percentiles_in_order
-from latprof_analysis.stats.quantiles import samples_needed
-from latprof_analysis.text import duration, percent, rate, rate_span
+from latprof_analysis.text import duration, rate, rate_span
 
 _QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
 
@@ -36,13 +33,22 @@ def answer(document: dict[str, Any]) -> list[str]:
 def best_fit(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return what tells the link best, and its fit: a direction, else round trips.
 
-    A direction by itself needs no factor, and its transit no host's work.
+    A direction by itself needs no factor, and its transit no host's work. Of several
+    it is the one whose range of the link's own rate is the narrowest.
     """
-    for kind, best in (document.get("link") or {}).items():
-        if "fit" in best and best["direction"] != "round_trip":
-            name = _QUANTITIES.get(best["quantity"], best["quantity"])
-            return f"{name} of {kind} messages", best["fit"]
-    return "the round trips", document.get("fit") or {}
+    directions = [
+        (f"{_QUANTITIES.get(one['quantity'], one['quantity'])} of {kind} messages", fit)
+        for kind, one in (document.get("link") or {}).items()
+        if (fit := one.get("fit")) and one["direction"] != "round_trip"
+    ]
+    whole = ("the round trips", document.get("fit") or {})
+    return min(directions, key=lambda one: _width(one[1]), default=whole)
+
+
+def _width(fit: dict[str, Any]) -> float:
+    """Return how wide the range of a link's rate is, as a share of it."""
+    within = fit.get("link_rate_range") or fit.get("bandwidth_bits_per_second")
+    return within["high"] / within["low"] - 1 if within and within["high"] else math.inf
 
 
 def _bandwidth(fit: dict[str, Any]) -> tuple[str, str] | None:
@@ -57,44 +63,6 @@ def fixed_delay(fit: dict[str, Any]) -> tuple[str, str]:
     found = fit["fixed_delay_seconds"]
     interval = span(1e9 * found["low"], 1e9 * found["high"], 4)
     return duration_text(1e9 * found["value"], 4), f"95%: {interval}"
-
-
-def _loss(document: dict[str, Any]) -> str:
-    told = []
-    for protocol, figures in (document.get("round_trips") or {}).items():
-        sent, lost = figures["sent"], figures["lost"]
-        share = f" ({percent(lost / sent)})" if lost else ""
-        told.append(f"{number(lost)} of {number(sent)} {protocol} round trips{share}")
-    samples = document.get("samples")
-    if samples and samples["n"] + samples["lost"]:
-        sent = samples["n"] + samples["lost"]
-        told.append(f"{number(samples['lost'])} of {number(sent)}")
-    return f"Lost: {', '.join(told)}." if told else ""
-
-
-def key_figures(
-    document: dict[str, Any], what: str, latencies_ns: Floats
-) -> list[KeyFigure]:
-    """Return the numbers that the answer rests on, each with its interval and n.
-
-    `latencies_ns` are in the order of time, and `what` says of what they are.
-    """
-    found = []
-    ends = percentiles_in_order(latencies_ns, (0.5, 0.99)) if latencies_ns.size else []
-    for one in ends:
-        if one.n >= samples_needed(one.p):
-            under = f"95%: {bounds(one)}, n {number(one.n)}"
-            label = f"{what}, p{100 * one.p:g}"
-            found.append(KeyFigure(label, duration_text(one.value), under))
-    quantity, fit = best_fit(document)
-    bandwidth = _bandwidth(fit)
-    if bandwidth:
-        fixed = fixed_delay(fit)
-        n = f", n {number(fit['n'])}"
-        label = f"bandwidth, {quantity}"
-        found.append(KeyFigure(label, bandwidth[0], bandwidth[1] + n))
-        found.append(KeyFigure("fixed delay, the same", fixed[0], fixed[1] + n))
-    return found
 
 
 def fit_text(protocol: str, fit: dict[str, Any]) -> list[Part]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,17 @@ import pandas as pd
 
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.read.result import concatenated
-from latprof_analysis.report.answer import answer, fit_text, key_figures, link_parts
-from latprof_analysis.report.exchanges import exchange_sections, first_responses
+from latprof_analysis.report.answer import answer, fit_text, link_parts
+from latprof_analysis.report.exchanges import exchange_sections
 from latprof_analysis.report.fit import fit_parts
 from latprof_analysis.report.groups import group_parts, queue_figure
+from latprof_analysis.report.key_figures import key_figures
 from latprof_analysis.report.latencies import sample_sections
 from latprof_analysis.report.loss_parts import loss_groups, loss_model_parts, loss_parts
 from latprof_analysis.report.parts import (
     Cell,
     Fold,
+    Items,
     Missing,
     Part,
     Report,
@@ -26,14 +28,21 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
+from latprof_analysis.report.picture import first_picture
 from latprof_analysis.report.setting import notes_parts, setting_parts
 from latprof_analysis.report.slowest import slowest_parts
 from latprof_analysis.report.stage_parts import by_percentile, by_size, stage_table
 from latprof_analysis.report.tails import ccdf_figure, mode_parts, pieces_figure
-from latprof_analysis.report.time import level_parts, level_rows, time_figure
-from latprof_analysis.report.words import legible, number
+from latprof_analysis.report.time import (
+    Series,
+    level_parts,
+    level_rows,
+    time_figure,
+)
+from latprof_analysis.report.words import legible, listed, number
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.findings import since_first_read
+from latprof_analysis.study.messages import above_usual
 from latprof_analysis.study.setup import packets_of
 from latprof_analysis.text import duration, printable
 
@@ -47,16 +56,20 @@ def build_report(study: Study, title: str) -> Report:
     document = study.document
     kinds = dict(whole_messages(study.messages))
     drawn = dict(list(kinds.items())[:_MOST_KINDS])
+    exchanges = exchange_sections(study)
+    own = bool(document.get("round_trips"))
     sections = [
         Section("traffic", "All traffic", traffic_parts(document)),
-        *exchange_sections(study),
+        *([] if own else exchanges),
         *_message_sections(study, drawn),
         Section("loss", "Loss by place", _losses(document)),
         Section(
             "slowest", "The slowest message", slowest_parts(_slowest(study, kinds))
         ),
-        Section("queue", "Queue at arrival against wait", _queues(drawn)),
-        Section("setting", "How it was measured", setting_parts(document)),
+        _folded(Section("queue", "Queue at arrival against wait", _queues(drawn))),
+        # of our own generator they say again what its messages and round trips do
+        *(map(_folded, exchanges) if own else []),
+        _folded(Section("setting", "How it was measured", setting_parts(document))),
         Section("notes", "What was left out", _notes(study, kinds)),
     ]
     if study.samples is not None:
@@ -65,10 +78,47 @@ def build_report(study: Study, title: str) -> Report:
         title=printable(title),
         subtitle=_subtitle(study, kinds),
         answer=answer(document),
-        key_figures=key_figures(document, *_first_latencies(study, kinds)),
-        sections=[section for section in sections if section.parts],
+        key_figures=key_figures(document),
+        sections=_untold_last(sections),
         warnings=[str(warning) for warning in document.get("warnings") or ()],
+        picture=first_picture(document),
     )
+
+
+def _folded(section: Section) -> Section:
+    fold = [Fold(section.title, section.parts)] if section.parts else []
+    return Section(section.name, section.title, fold)
+
+
+def _untold_last(sections: list[Section]) -> list[Section]:
+    """Move what cannot be told behind what was found; name its reasons there."""
+    found = []
+    untold: list[Missing] = []
+    for section in sections:
+        parts, missing = _split(section.parts)
+        found.append(Section(section.name, section.title, parts))
+        untold += missing
+    if untold:
+        notes = found.pop()
+        fold = Fold("What could not be told, and why", untold)
+        found.append(Section(notes.name, notes.title, [*notes.parts, fold]))
+    return [section for section in found if section.parts]
+
+
+def _split(parts: Sequence[Part]) -> tuple[list[Part], list[Missing]]:
+    """Return the parts that tell something, and those that say why not."""
+    told: list[Part] = []
+    untold: list[Missing] = []
+    for part in parts:
+        if isinstance(part, Missing):
+            untold.append(part)
+        elif isinstance(part, Fold):
+            inner, missing = _split(part.parts)
+            untold += missing
+            told += [Fold(part.title, inner)] if inner else []
+        else:
+            told.append(part)
+    return told, untold
 
 
 def whole_messages(messages: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -93,18 +143,6 @@ def _latency(messages: pd.DataFrame) -> Floats:
     return values
 
 
-def _first_latencies(
-    study: Study, kinds: dict[str, pd.DataFrame]
-) -> tuple[str, Floats]:
-    """Return what a reader asks for first: responses; else messages end to end."""
-    ours = study.document.get("round_trips")
-    if not ours and (responses := first_responses(study)):
-        return responses
-    for kind, rows in kinds.items():
-        return f"{kind}, end to end", _latency(rows)
-    return "", np.empty(0)
-
-
 def _message_sections(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Section]:
     return [
         Section("stages", "Where the time goes", _stages(study, kinds)),
@@ -126,7 +164,8 @@ def _stages(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Part]:
 
     def parts(kind: str, messages: pd.DataFrame) -> list[Part]:
         table = stage_table(kind, messages, told.get(kind), thinned=thinned)
-        return [table, by_size(kind, messages), by_percentile(kind, messages)]
+        slow = Fold(f"{kind}, from fast to slow", [by_percentile(kind, messages)])
+        return [table, by_size(kind, messages), slow]
 
     return _first_open({kind: parts(kind, rows) for kind, rows in kinds.items()})
 
@@ -134,20 +173,30 @@ def _stages(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Part]:
 def _first_open(by_kind: dict[str, list[Part]]) -> list[Part]:
     """Show the parts of the first kind; those of the others at a click."""
     (_, shown), *others = by_kind.items()
-    return [*shown, *(Fold(kind, parts) for kind, parts in others)]
+    folds = [Fold(kind, parts) for kind, parts in others]
+    if len(folds) > 1:
+        folds = [Fold(f"The same of {listed([kind for kind, _ in others])}", folds)]
+    return [*shown, *folds]
 
 
 def _fits(study: Study) -> list[Part]:
     told = study.document.get("round_trips") or {}
-    link = link_parts(study.document)
+    link, caveats = _split_items(link_parts(study.document))
     by_protocol = {
         protocol: _fit(protocol, figures.get("fit") or {}, study)
         for protocol, figures in told.items()
     }
     if not by_protocol:
         reason = "there are no round trips: the runs had no generator"
-        return [*link, Missing("Fit", reason)]
-    return [*link, *_first_open(by_protocol)]
+        return [*link, Missing("Fit", reason), *caveats]
+    return [*link, *_first_open(by_protocol), *caveats]
+
+
+def _split_items(parts: list[Part]) -> tuple[list[Part], list[Part]]:
+    """Fold what qualifies the link's figures."""
+    items: list[Part] = [part for part in parts if isinstance(part, Items)]
+    shown: list[Part] = [part for part in parts if not isinstance(part, Items)]
+    return shown, [Fold("The link each way: what to know", items)] if items else []
 
 
 def _fit(protocol: str, fit: dict[str, Any], study: Study) -> list[Part]:
@@ -162,7 +211,9 @@ def _fit(protocol: str, fit: dict[str, Any], study: Study) -> list[Part]:
     if trips.empty:
         return [Missing(f"Fit of {protocol}", "no round trip was answered")]
     packets = packets_of(study.document.get("lab"), protocol)
-    return [*fit_text(protocol, fit), *fit_parts(protocol, trips, fit, packets)]
+    drawn, *left = fit_parts(protocol, trips, fit, packets)
+    told = [*fit_text(protocol, fit), *left]
+    return [drawn, Fold(f"{protocol}: figures of the fit, and what it leaves", told)]
 
 
 def _tails(document: dict[str, Any], kinds: dict[str, pd.DataFrame]) -> list[Part]:
@@ -171,11 +222,16 @@ def _tails(document: dict[str, Any], kinds: dict[str, pd.DataFrame]) -> list[Par
     told, found = document.get("kinds") or {}, document.get("messages") or {}
     by_kind: dict[str, list[Part]] = {}
     for kind, messages in kinds.items():
-        by_kind[kind] = [
-            ccdf_figure(kind, messages),
+        groups = group_parts(kind, told.get(kind))
+        more = [
             pieces_figure(kind, _latency(messages), "end to end"),
             *mode_parts(kind, (found.get(kind) or {}).get("tail"), "end to end"),
-            *group_parts(kind, told.get(kind)),
+            *groups[1:],
+        ]
+        by_kind[kind] = [
+            ccdf_figure(kind, messages),
+            *groups[:1],
+            Fold(f"{kind}: body and tail, modes, groups", more),
         ]
     return _first_open(by_kind)
 
@@ -191,14 +247,15 @@ def _with_slow(study: Study, kinds: dict[str, pd.DataFrame]) -> dict[str, pd.Dat
 
 def _time(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Part]:
     found = study.document.get("messages") or {}
-    series: dict[str, tuple[Floats, Floats]] = {}
+    series: dict[str, Series] = {}
     placed = set()
     for kind, messages in _with_slow(study, kinds).items():
         t_s = since_first_read(messages).to_numpy("float64")
         latency = _latency(messages)
+        above = above_usual(messages["size_bytes"].fillna(0), latency)
         timed = ~np.isnan(t_s)
         if timed.any():
-            series[kind] = t_s[timed], latency[timed]
+            series[kind] = Series(t_s[timed], above[timed], latency[timed])
         if timed.all():
             placed.add(kind)
     if not series:

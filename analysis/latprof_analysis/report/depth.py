@@ -8,8 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from latprof_analysis.report.overview import answers, heading, losses
-from latprof_analysis.report.parts import Items, Part, Table, Text
+from latprof_analysis.report.overview import (
+    answers,
+    heading,
+    holds_figures,
+    losses,
+)
+from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
 from latprof_analysis.report.tables import (
     FEW,
     direction_parts,
@@ -21,6 +26,7 @@ from latprof_analysis.report.tables import (
     size_parts,
     stage_line_parts,
     stage_parts,
+    transfer_parts,
     trip_parts,
 )
 from latprof_analysis.study.likely_cause import slowest_sentence, slowest_stages
@@ -52,14 +58,20 @@ def depth(document: Figures) -> list[Part]:
     >>> [part.text for part in depth(document)]
     ['no latencies in it', 'note: one']
     """
-    parts: list[Part] = [Text(text) for text in heading(document)]
+    setups = document.get("setups") or ()
+    parts: list[Part] = [
+        Fold(f"set-up {i} of {len(setups)}", depth(one))
+        for i, one in enumerate(setups, 1)
+    ]
+    parts += [Text(text) for text in heading(document)]
     parts += [Text(text, tone="answer") for text in answers(document)]
     # of a run it is one of the warnings
     if (unseen := unseen_ends(document)) and "runs" in document:
         parts.append(Text(unseen, tone="answer"))
     tables = [*_of_runs(document), *_of_samples(document)]
-    parts += tables or [Text("no latencies in it")]
-    return [*parts, *_ending(document)]
+    if not (setups or holds_figures(document)):
+        parts.append(Text("no latencies in it"))
+    return [*parts, *tables, *_ending(document)]
 
 
 def _of_runs(document: Figures) -> Iterator[Part]:
@@ -96,6 +108,7 @@ def _of_samples(document: Figures) -> Iterator[Part]:
         yield from _fit(kind, figures["fit"])
         if "least_squares" in figures:
             yield from _least_squares(kind, figures["least_squares"])
+    yield from transfer_parts(document)
     if any(figures["n"] for figures in kinds.values()):
         yield Text(FEW, quiet=True)
     yield from _tails_and_order(kinds)

@@ -25,34 +25,36 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
+from latprof_analysis.report.percentile_tables import (
+    SHOWN,
+    percentile_cells,
+    percentile_table,
+)
 from latprof_analysis.report.stage_parts import (
     means_by_group,
     percentile_bands,
     share_bars,
 )
 from latprof_analysis.report.tables import ends_of, exchange_notes
-from latprof_analysis.report.time import over_time
+from latprof_analysis.report.time import Series, time_figure
 from latprof_analysis.report.vega import (
-    Scale,
     colour,
     duration_axis,
     duration_expr,
-    number_axis,
-    stage_scale,
     tooltip,
     top_legend,
     written,
 )
-from latprof_analysis.report.words import bounds, duration_text, number, slug
+from latprof_analysis.report.words import duration_text, number, slug
 from latprof_analysis.stages import (
     EXCHANGE_STAMPS,
     part_label,
     part_order,
     parts_present,
 )
-from latprof_analysis.stats.distribution import percentiles_in_order
 from latprof_analysis.stats.quantiles import samples_needed
 from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.messages import above_usual
 from latprof_analysis.study.totals import WARMUP
 from latprof_analysis.text import NS_PER_SECOND, percent
 
@@ -114,10 +116,7 @@ def _of(exchanges: pd.DataFrame, part: str) -> Floats:
 # Of more ways the largest are drawn.
 _MOST_WAYS = 4
 _MOST_ROWS = 12
-_PERCENTILES = (0.5, 0.9, 0.99, 0.999)
-_MOST_IN_ORDER = 20_000
 _TAIL = 0.99
-_OUTLIERS = 150
 _MOST_IN_NAME = 40
 _SHAPES = {
     "p50": "circle",
@@ -126,7 +125,6 @@ _SHAPES = {
     "p99.9": "diamond",
     "max": "triangle-right",
 }
-_SCALES: tuple[Scale, ...] = ("log", "linear")
 
 
 def exchange_sections(study: Study) -> list[Section]:
@@ -149,17 +147,6 @@ def exchange_sections(study: Study) -> list[Section]:
             Text(f"Fewer exchanges, not drawn: {', '.join(left)}.", quiet=True)
         )
     return [Section("exchanges", "Exchanges: where the response goes", parts)]
-
-
-def first_responses(study: Study) -> tuple[str, Floats] | None:
-    """Return the responses in ns of the way with most of them, in order of time."""
-    for name in study.document.get("exchanges") or {}:
-        rows = _rows(study.exchanges, name).dropna(subset=["response_ns"])
-        if len(rows):
-            rows = rows.sort_values(["run", "reply_read_ns"], kind="stable")
-            values: Floats = rows["response_ns"].to_numpy("float64")
-            return f"{ends_of(name)}, response", values
-    return None
 
 
 def _rows(exchanges: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -202,9 +189,9 @@ def _whole(rows: pd.DataFrame) -> pd.DataFrame:
 
 def part_table(name: str, figures: dict[str, Any], rows: pd.DataFrame) -> Table:
     """Tell each part's percentiles with their intervals, and its share."""
-    return Table(
+    return percentile_table(
         f"{ends_of(name)}: {number(figures['exchanges'])} exchanges",
-        ["part", "p50", "p90", "p99", "p99.9", "slowest", "share", "n"],
+        ["part", *SHOWN, "slowest", "share", "n"],
         [_row(part, values, rows) for part, values in figures["parts"].items()],
         "Request's way, server and reply's way sum to the response; what is further "
         "in is a part of what stands before. Below each percentile its 95% interval, "
@@ -219,28 +206,19 @@ def _row(part: str, values: dict[str, Any], rows: pd.DataFrame) -> list[str | Ce
     return [
         # what a page would swallow at the beginning of a cell
         part_label(part, "\N{EM SPACE}"),
-        *_cells(part, values, rows),
+        *percentile_cells(values, _series(rows, part)),
         duration_text(values["max_ns"]),
         percent(values["share_of_response"]),
         number(values["n"]),
     ]
 
 
-def _cells(part: str, values: dict[str, Any], rows: pd.DataFrame) -> list[Cell]:
-    # of parts that are one in some rows only there is no series
-    times = _floats(rows[f"{part}_ns"]) if f"{part}_ns" in rows else np.empty(0)
-    series = times[~np.isnan(times)]
-    step = -(-series.size // _MOST_IN_ORDER) or 1
-    found = percentiles_in_order(series[::step], _PERCENTILES) if series.size else ()
-    under = {one.p: bounds(one) for one in found}
-    return [_cell(p, values, under) for p in _PERCENTILES]
-
-
-def _cell(p: float, values: dict[str, Any], under: Mapping[float, str]) -> Cell:
-    told = values[f"p{100 * p:g}_ns"]
-    if told is None:
-        return Cell("-", f"needs n {number(samples_needed(p))}")
-    return Cell(duration_text(told), under.get(p, ""))
+def _series(rows: pd.DataFrame, part: str) -> Floats | None:
+    """Return the times of a part; of parts that are one in some rows there are none."""
+    if f"{part}_ns" not in rows:
+        return None
+    times = _floats(rows[f"{part}_ns"])
+    return times[~np.isnan(times)]
 
 
 def bands_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:
@@ -267,7 +245,7 @@ def bands_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:
 
 def _of_parts(means: pd.DataFrame) -> Spec:
     """Draw bars of stages; the table calls them parts."""
-    spec = share_bars(means, "percentiles of the response", "response")
+    spec = share_bars(means, "percentiles", "response")
     return {**spec, "transform": [*written(stage="datum.part"), *spec["transform"]]}
 
 
@@ -357,92 +335,27 @@ def _dots(way: str, response: pd.Series) -> Spec:
 
 
 def response_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:
-    """Draw the response over time; slow ones by the part that is the largest.
+    """Draw the response over time; points by the part that is the largest.
 
     `rows` are exchanges that all have the time at which they began.
     """
     sent = rows["request_sent_ns"].astype("int64")
     first = sent.groupby(rows["run"], observed=True).transform("min")
-    t_s = ((sent - first) / NS_PER_SECOND).to_numpy("float64")
     response = _floats(rows["response_ns"])
-    parts = summed_parts(rows)
-    data = _drawn(t_s, response, _largest_parts(parts))
-    worst = data.loc[data["response_ns"].idxmax()]
-    text = (
-        f"the slowest came {worst['t_s']:.3g} s after the first, "
-        f"{duration_text(float(worst['response_ns']))}, most of it {worst['part']}"
+    size = rows["request_bytes"].fillna(0) + rows["reply_bytes"].fillna(0)
+    series = Series(
+        ((sent - first) / NS_PER_SECOND).to_numpy("float64"),
+        above_usual(size, response),
+        response,
+        _largest_parts(summed_parts(rows)),
     )
-    ends = ends_of(name)
-    there = [part for part in parts if (data["part"] == part).any()]
-    return Figure(
-        name=file,
-        title=f"{ends} over time: {text}",
-        caption="Points are exchanges, of many the slowest; their colour is the part "
-        "that took most of them. A line joins medians of spans of time. Times count "
-        "from the first exchange of each run; more runs lie one over another.",
-        alt=f"Response of {ends} over time; {text}.",
-        data=data,
-        charts=[Chart({scale: _over_time(there, scale) for scale in _SCALES})],
-        wide=True,
-    )
-
-
-def _drawn(t_s: Floats, response: Floats, largest: list[str]) -> pd.DataFrame:
-    """Return each exchange, or of many the medians of spans of time and the slowest."""
-    spans = over_time(t_s, response).query("role == 'span'")
-    spans = spans.rename(columns={"latency_ns": "response_ns", "messages": "exchanges"})
-    at = np.argsort(response, kind="stable")[-_OUTLIERS if len(spans) else 0 :]
-    points = pd.DataFrame(
-        {
-            "role": "slow" if len(spans) else "exchange",
-            "t_s": t_s[at],
-            "response_ns": response[at],
-            "exchanges": 1,
-            "part": [largest[i] for i in at],
-        }
-    )
-    return concatenated([spans, points]) if len(spans) else points
+    return time_figure({ends_of(name): series}, "response", name=file)
 
 
 def _largest_parts(parts: Mapping[str, Floats]) -> list[str]:
     """Name the largest part of each exchange."""
     table = pd.DataFrame(parts).fillna(0.0)
     return [table.columns[i] for i in table.to_numpy().argmax(axis=1)]
-
-
-def _over_time(parts: list[str], scale: Scale) -> Spec:
-    y = duration_axis("response", scale)
-    y["scale"] |= {"padding": 5}
-    return {
-        "height": 240,
-        "transform": written(took=duration_expr("datum.response_ns")),
-        "encoding": {
-            "x": {
-                "field": "t_s",
-                **number_axis("time since the first exchange, s", grid=False),
-            },
-            "y": {"field": "response_ns", **y},
-        },
-        "layer": [
-            {
-                "transform": [{"filter": "datum.role == 'span'"}],
-                "mark": {"type": "line", "color": colour("muted"), "strokeWidth": 1.5},
-            },
-            {
-                "transform": [{"filter": "datum.role != 'span'"}],
-                "mark": {"type": "point", "filled": True, "opacity": 0.9},
-                "encoding": {
-                    "color": {
-                        "field": "part",
-                        "type": "nominal",
-                        "scale": stage_scale(parts),
-                        "legend": top_legend(parts, "circle"),
-                    },
-                    "tooltip": tooltip({"took": "response", "part": "most of it"}),
-                },
-            },
-        ],
-    }
 
 
 def _floats(column: pd.Series) -> Floats:

@@ -136,6 +136,7 @@ def _line_figure(
         f"that {text}.",
         data=pd.concat([points, line], ignore_index=True),
         charts=[_switch(partial(_line_layers, _with_bars(points)))],
+        wide=True,
         main=True,
     )
 
@@ -163,6 +164,7 @@ def _points_figure(kind: str, points: pd.DataFrame, fit: dict[str, Any]) -> Figu
         alt=f"Latency against size for {kind}, without a line.",
         data=points,
         charts=[_switch(partial(_point_layers, _with_bars(points)))],
+        wide=True,
         main=True,
     )
 
@@ -186,6 +188,7 @@ def _residual_figure(protocol: str, points: pd.DataFrame) -> Figure:
         alt=f"Residuals of the line against size for {protocol}: {text}.",
         data=points,
         charts=[Chart({"log": {"height": 260, "layer": layers, **_texts()}})],
+        wide=True,
         main=True,
     )
 

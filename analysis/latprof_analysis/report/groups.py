@@ -21,6 +21,11 @@ from latprof_analysis.report.parts import (
     Spec,
     Table,
 )
+from latprof_analysis.report.percentile_tables import (
+    SHOWN,
+    percentile_cells,
+    percentile_table,
+)
 from latprof_analysis.report.vega import (
     SWITCH,
     Scale,
@@ -34,7 +39,6 @@ from latprof_analysis.report.vega import (
     written,
 )
 from latprof_analysis.report.words import duration_text, listed, number, slug
-from latprof_analysis.stats.quantiles import samples_needed
 from latprof_analysis.stats.waiting import Waiting, wait_by_queue
 from latprof_analysis.study.totals import PERCENTILES
 
@@ -96,9 +100,7 @@ def group_parts(kind: str, told: dict[str, Any] | None) -> list[Part]:
     drawn = [(by, of) for by, of in groups if group_rows(of)["at"].nunique() > 1]
     if not drawn:
         return []
-    figures = [
-        _figure(kind, by, of, "end to end", alone=len(drawn) == 1) for by, of in drawn
-    ]
+    figures = [_figure(kind, by, of, "end to end") for by, of in drawn]
     names = listed([by.name for by, _ in drawn])
     tables = [_table(kind, of, by, "end to end") for by, of in drawn]
     return [*figures, Fold(f"{kind}: end to end by {names}, as a table", tables)]
@@ -108,12 +110,10 @@ def sizes_figure(kind: str, sizes: Mapping[str, Any], what: str) -> list[Part]:
     """Draw percentiles by size of other tools' latencies, where there are several."""
     if group_rows(sizes)["at"].nunique() < 2:
         return []
-    return [_figure(kind, _BY_SIZE, sizes, what, alone=True)]
+    return [_figure(kind, _BY_SIZE, sizes, what)]
 
 
-def _figure(
-    kind: str, by: _Grouping, groups: Mapping[str, Any], what: str, *, alone: bool
-) -> Figure:
+def _figure(kind: str, by: _Grouping, groups: Mapping[str, Any], what: str) -> Figure:
     data = group_rows(groups)
     median = data[data["percentile"] == "p50"].sort_values("at")["latency_ns"]
     text = f"{what} by {by.name}"
@@ -127,7 +127,7 @@ def _figure(
         alt=f"Percentiles of {what} of {kind} by {by.name}; {text}.",
         data=data,
         charts=[Chart({name: _spec(by, what, name, data) for name in by.scales})],
-        wide=alone,
+        wide=True,
     )
 
 
@@ -190,31 +190,20 @@ def _table(kind: str, groups: Mapping[str, Any], by: _Grouping, what: str) -> Ta
     rows: list[list[str | Cell]] = [
         [
             f"{label} {by.unit}",
-            *(_cell(figures, name) for name in PERCENTILES),
+            *percentile_cells(figures),
             duration_text(figures["max_ns"]),
             number(figures["n"]),
         ]
         for label, figures in groups.items()
         if figures["n"]
     ]
-    return Table(
+    return percentile_table(
         f"{kind}: {what} by {by.name}",
-        [by.name, *PERCENTILES, "slowest", "n"],
+        [by.name, *SHOWN, "slowest", "n"],
         rows,
         "Of histograms, to 0.4%; below them 95% intervals, distribution-free, for "
         "messages that do not depend on each other.",
     )
-
-
-def _cell(figures: Mapping[str, Any], name: str) -> Cell:
-    value = figures[f"{name}_ns"]
-    if value is None:
-        return Cell("-", f"needs n {number(samples_needed(PERCENTILES[name]))}")
-    low, high = (figures.get(f"{name}_{end}_ns") for end in ("low", "high"))
-    if low is None:
-        return Cell(duration_text(value), "no interval")
-    upto = "more" if high is None else duration_text(high)
-    return Cell(duration_text(value), f"{duration_text(low)} to {upto}")
 
 
 def _spec(by: _Grouping, what: str, scale: str, data: pd.DataFrame) -> Spec:
@@ -302,6 +291,9 @@ def queue_figure(kind: str, queue: Floats, wait_ns: Floats) -> Figure | Missing:
         line = wait_by_queue(queue, wait_ns)
     except ValueError as error:
         return Missing(title, str(error))
+    if line.slope_low <= 0 <= line.slope_high:
+        reason = "no evidence that a longer queue at arrival means a longer wait"
+        return Missing(title, f"{reason}, n {number(line.n)}")
     drawn = np.arange(queue.size)
     if queue.size > _MOST_SCATTERED:
         rng = np.random.default_rng(_SEED)
@@ -320,8 +312,6 @@ def queue_figure(kind: str, queue: Floats, wait_ns: Floats) -> Figure | Missing:
 
 
 def _finding(line: Waiting) -> str:
-    if line.slope_low <= 0 <= line.slope_high:
-        return "no evidence that a longer queue at arrival means a longer wait"
     return f"each byte in the queue at arrival adds {line.slope:.3g} ns of wait"
 
 

@@ -39,6 +39,8 @@ from latprof_analysis.report.vega import (
 
 # A table with more rows than this is at hand as CSV only.
 _SHOWN_ROWS = 40
+# Shown by the page where a table is wider than its place.
+_HINT = '<p class="hint" hidden>more to the right →</p>'
 
 
 def html_page(report: Report) -> str:
@@ -118,11 +120,12 @@ def _answer(report: Report) -> str:
     figures = "".join(map(_key_figure, report.key_figures))
     figures = f'<dl class="key">{figures}</dl>' if figures else ""
     warnings = "".join(f"<li>{escape(text)}</li>" for text in report.warnings)
+    picture = _figure(report.picture) if report.picture else ""
     if warnings:
         warnings = f'<ul class="warnings" aria-label="Warnings">{warnings}</ul>'
     return (
-        f'<section id="answer" aria-label="Answer"><div class="lead">{lines}</div>'
-        f"{figures}{warnings}"
+        f'<section id="answer" aria-label="Answer"><div class="first">'
+        f'<div class="lead">{lines}</div>{picture}</div>{figures}{warnings}'
         "<noscript><p>Figures need JavaScript; the tables do not.</p></noscript>"
         "</section>"
     )
@@ -173,11 +176,11 @@ def _fold(part: Fold) -> str:
 
 
 def _table(part: Table) -> str:
-    note = f'<p class="caption">{escape(part.note)}</p>' if part.note else ""
+    note = _about(part.note) if part.note else ""
     numeric = "" if part.numeric else " texts"
     return (
         f'<div class="card wide"><h3>{escape(part.title)}</h3>'
-        f'<div class="scroll{numeric}" tabindex="0" role="region" '
+        f'{_HINT}<div class="scroll{numeric}" tabindex="0" role="region" '
         f'aria-label="{escape(part.title)}">'
         f"{_rows(part.columns, part.rows)}</div>{note}</div>"
     )
@@ -214,8 +217,15 @@ def _figure(figure: Figure) -> str:
         f'<figure class="card{wide}" id="{figure.name}">'
         f"<h3>{escape(figure.title)}</h3>{_tools(figure)}"
         f'<div class="charts{stacked}">{charts}</div>'
-        f'<figcaption class="caption">{escape(figure.caption)}</figcaption>'
-        f"{_data(figure)}</figure>"
+        f"{_about(figure.caption, _data(figure))}</figure>"
+    )
+
+
+def _about(caption: str, more: str = "") -> str:
+    """Put at hand what explains a figure or a table; on paper it is open."""
+    return (
+        '<details class="about"><summary>How to read it</summary>'
+        f'<p class="caption">{escape(caption)}</p>{more}</details>'
     )
 
 
@@ -258,7 +268,7 @@ def _data(figure: Figure) -> str:
     lines = csv_text(figure.data).splitlines()
     columns, *rows = (line.split(",") for line in lines)
     return (
-        f'<div class="data">{link}<details><summary>as a table</summary>'
+        f'<div class="data">{link}<details><summary>as a table</summary>{_HINT}'
         '<div class="scroll" tabindex="0" role="region" aria-label="Data">'
         f"{_rows(columns, rows)}</div></details></div>"
     )
@@ -267,10 +277,7 @@ def _data(figure: Figure) -> str:
 def _foot() -> str:
     return (
         "<footer><p>Made by latprof; this file is whole in itself and asks nothing of "
-        "a network. Definitions: send_queue is the wait in the send buffer, qdisc the "
-        "sojourn in the queueing discipline, transit the wire and both NICs, "
-        "receive_stack from the arrival until it could be read, receive_queue until it "
-        "was read.</p></footer>"
+        "a network.</p></footer>"
     )
 
 

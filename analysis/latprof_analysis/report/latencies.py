@@ -23,18 +23,28 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
+from latprof_analysis.report.percentile_tables import (
+    SHOWN,
+    percentile_cells,
+    percentile_table,
+)
 from latprof_analysis.report.tails import (
     mode_parts,
     pieces_figure,
     sample_ccdf_figure,
 )
-from latprof_analysis.report.time import BY_PLACE, level_parts, level_rows, time_figure
-from latprof_analysis.report.words import bounds, bytes_text, duration_text, number
-from latprof_analysis.stats.distribution import percentiles
-from latprof_analysis.stats.quantiles import Quantile, samples_needed
+from latprof_analysis.report.time import (
+    BY_PLACE,
+    Series,
+    level_parts,
+    level_rows,
+    time_figure,
+)
+from latprof_analysis.report.transfers import COLUMNS, JITTER, TITLE, transfer_rows
+from latprof_analysis.report.words import bytes_text, duration_text, number
 from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.messages import above_usual
 
-_PERCENTILES = (0.5, 0.9, 0.99, 0.999)
 _MOST_KINDS = 6
 _MOST_ROWS = 60
 _NO_SIZE = "not told"
@@ -50,7 +60,8 @@ def sample_sections(study: Study) -> list[Section]:
     no_stages = Missing("Stages", "these files hold latencies, and no stamps of stages")
     return [
         Section("stages", "Where the time goes", [no_stages]),
-        Section("sizes", "Latency by kind and size", _sizes(frame, each, what)),
+        Section("transfers", "What was transferred", _transfers(study)),
+        Section("sizes", "Latency by kind and size", _sizes(study, frame, what)),
         Section("fit", "Fit: D = aS + b", _fits(study, each)),
         Section(
             "distribution",
@@ -60,6 +71,11 @@ def sample_sections(study: Study) -> list[Section]:
         Section("time", "In the order of the file", _order(each, _found(study))),
         Section("loss", "Loss", [_losses(frame), *_loss_models(study)]),
     ]
+
+
+def _transfers(study: Study) -> list[Part]:
+    rows: list[list[str | Cell]] = [[*row] for row in transfer_rows(study.document)]
+    return [Table(TITLE, ["direction", *COLUMNS], rows, JITTER)] if rows else []
 
 
 def _found(study: Study) -> dict[str, dict[str, Any]]:
@@ -79,21 +95,25 @@ def _latency(rows: pd.DataFrame) -> Floats:
     return values
 
 
-def _sizes(frame: pd.DataFrame, each: pd.DataFrame, what: str) -> list[Part]:
-    rows: list[list[str | Cell]] = []
-    grouped = each.groupby(["kind", "size_bytes"], observed=True, dropna=False)
-    for (kind, size), part in grouped:
-        found = percentiles(_latency(part), _PERCENTILES)
-        name = _NO_SIZE if pd.isna(size) else bytes_text(size)
-        cells = [_cell(one) for one in found]
-        slowest = duration_text(float(part["latency_ns"].max()))
-        rows.append([str(kind), name, *cells, slowest, number(len(part))])
-    columns = ["kind", "size", "p50", "p90", "p99", "p99.9", "slowest", "n"]
-    note = f"{what}. 95% intervals, for latencies that do not depend on each other."
+def _sizes(study: Study, frame: pd.DataFrame, what: str) -> list[Part]:
+    rows = [
+        [
+            kind,
+            f"{size} B" if size[0].isdigit() else size,
+            *percentile_cells(figures),
+            duration_text(figures["max_ns"]),
+            number(figures["n"]),
+        ]
+        for kind, found in _found(study).items()
+        for size, figures in (found.get("sizes") or {}).items()
+        if figures["n"]
+    ]
     parts: list[Part] = []
     if rows:
         title = f"Latency by kind and size{_first(rows)}"
-        parts.append(Table(title, columns, rows[:_MOST_ROWS], note))
+        note = f"{what}. 95% intervals, for latencies that do not depend on each other."
+        columns = ["kind", "size", *SHOWN, "slowest", "n"]
+        parts.append(percentile_table(title, columns, rows[:_MOST_ROWS], note))
     parts += _given(frame[frame["statistic"] != "each"])
     return parts or [Missing("Latency", "no row holds one")]
 
@@ -102,13 +122,6 @@ def _first(rows: list[Any]) -> str:
     if len(rows) <= _MOST_ROWS:
         return ""
     return f", the first {_MOST_ROWS} of {number(len(rows))}"
-
-
-def _cell(one: Quantile) -> Cell:
-    needed = samples_needed(one.p)
-    if one.n < needed:
-        return Cell("-", f"needs n {number(needed)}")
-    return Cell(duration_text(one.value), bounds(one))
 
 
 def _given(given: pd.DataFrame) -> list[Part]:
@@ -173,7 +186,11 @@ def _order(each: pd.DataFrame, found: dict[str, dict[str, Any]]) -> list[Part]:
     if not kinds:
         return []
     series = {
-        kind: (np.arange(1.0, len(rows) + 1), _latency(rows))
+        kind: Series(
+            np.arange(1.0, len(rows) + 1),
+            above_usual(rows["size_bytes"].fillna(0), _latency(rows)),
+            _latency(rows),
+        )
         for kind, rows in kinds.items()
     }
     levels = {kind: found.get(kind) for kind in series}

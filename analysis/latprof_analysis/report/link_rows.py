@@ -23,13 +23,14 @@ TITLE = "the link"
 
 
 class LinkRow(NamedTuple):
-    """What one estimate says; `rate_bps` are its ends, None where it has none."""
+    """What one estimate says: the ends of its rate, or `pace` where it has no rate."""
 
     of: str
     by: str
     rate_bps: tuple[float, float | None] | None
     delay_s: tuple[float, float] | None
     round_trip: bool = False
+    pace: str = ""
 
     @property
     def width(self) -> float:
@@ -40,7 +41,7 @@ class LinkRow(NamedTuple):
     @property
     def rate(self) -> str:
         """From which rate to which."""
-        return rate_span(*self.rate_bps) if self.rate_bps else ""
+        return rate_span(*self.rate_bps) if self.rate_bps else self.pace
 
     @property
     def delay(self) -> str:
@@ -65,7 +66,7 @@ def link_rows(document: Mapping[str, Any]) -> tuple[list[LinkRow], dict[str, str
             for protocol, figures in (document.get("round_trips") or {}).items()
         }
         kinds = (document.get("samples") or {}).get("kinds") or {}
-        fits |= {kind: figures.get("fit") for kind, figures in kinds.items()}
+        fits |= {kind: _of_kind(f) for kind, f in kinds.items() if len(_sizes(f)) > 1}
         if any(fits.values()):
             refused = {}
         for name, fit in fits.items():
@@ -73,6 +74,20 @@ def link_rows(document: Mapping[str, Any]) -> tuple[list[LinkRow], dict[str, str
         if not fits and document.get("fit"):
             rows += _of_fit("round trips", "", document["fit"], refused)
     return rows, refused
+
+
+def _sizes(figures: Mapping[str, Any]) -> set[Any]:
+    """Return the sizes of a kind of samples: of one there is no line to speak of."""
+    return {*figures["sizes"], *(row["size_bytes"] for row in figures["given"])}
+
+
+def _of_kind(figures: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the line of a kind of samples; of means of five where they have none."""
+    fit: Mapping[str, Any] | None = figures.get("fit")
+    means: Mapping[str, Any] = figures.get("least_squares") or {}
+    if not (fit or {}).get("bandwidth_bits_per_second") and "means" in means:
+        return means
+    return fit
 
 
 def _one_way(document: Mapping[str, Any], refused: dict[str, str]) -> list[LinkRow]:
@@ -118,9 +133,10 @@ def _of_fit(
         for side, place in (("below", f"up to {knot}"), ("above", "above")):
             one = hinge[side]["bandwidth_bits_per_second"]
             ends = (one["low"], one["high"]) if one else None
+            pace = _pace(hinge[side]["slope_ns_per_byte"])
             at_zero = hinge[side].get("intercept_seconds") if side == "below" else None
             start = (at_zero["low"], at_zero["high"]) if at_zero else None
-            yield LinkRow(f"{name}, {place}", by, ends, start, trip)
+            yield LinkRow(f"{name}, {place}", by, ends, start, trip, pace)
         return
     found = fit.get("bandwidth_bits_per_second")
     if not found:
@@ -129,6 +145,12 @@ def _of_fit(
         return
     within = fit.get("link_rate_range") or found
     yield LinkRow(name, by, (within["low"], within["high"]), delay, trip)
+
+
+def _pace(slope: Mapping[str, float]) -> str:
+    if slope["low"] <= 0:
+        return "no measurable time for a byte"
+    return f"{slope['low']:.3g} to {slope['high']:.3g} ns a byte"
 
 
 def link_parts_of(document: Mapping[str, Any]) -> list[Part]:
@@ -141,11 +163,11 @@ def link_parts_of(document: Mapping[str, Any]) -> list[Part]:
         if known:
             trips = all(row.round_trip for row in rows)
             cells.append(["known", *_known(known, trips=trips), ""])
-        heads = [TITLE, "its own rate [95%]", "fixed delay [95%]", "by"]
+        heads = [TITLE, "rate [95%]", "fixed delay [95%]", "by"]
         if not any(row[3] for row in cells):
             heads, cells = heads[:3], [row[:3] for row in cells]
         parts.append(Table("", heads, cells, numeric=False))
-    return parts + [Text(text, quiet=True) for text in _refusals(refused, document)]
+    return parts + [Text(text) for text in _refusals(refused, document)]
 
 
 def _known(known: Mapping[str, Any], *, trips: bool) -> list[str]:

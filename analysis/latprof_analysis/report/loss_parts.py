@@ -32,7 +32,7 @@ from latprof_analysis.report.vega import (
 )
 from latprof_analysis.report.words import listed, number, slug
 from latprof_analysis.stats.quantiles import share_interval
-from latprof_analysis.text import percent, plural
+from latprof_analysis.text import percent
 
 _Place = tuple[str, int, float | None, str]
 _COLUMNS = ["place", "lost", "of", "unit"]
@@ -109,12 +109,10 @@ def loss_parts(document: dict[str, Any]) -> list[Part]:
     if len(some):
         parts += [_figure(some), _table("Where something was lost", some)]
     elif len(none):
-        parts.append(Text(f"Nothing was lost at any of the {len(none)} places."))
+        text = f"Nothing was lost at any of the {len(none)} places that were counted."
+        parts.append(Text(text, quiet=True))
     else:
-        parts.append(Text("No place of loss was counted in these files."))
-    if len(none):
-        title = f"{plural(len(none), 'place')} where nothing was lost"
-        parts.append(Fold(title, [_table("Nothing lost", none)]))
+        parts.append(Text("No place of loss was counted in these files.", quiet=True))
     return [*parts, *_own_records(document)]
 
 
@@ -359,28 +357,26 @@ def loss_groups(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def loss_model_parts(groups: Mapping[str, dict[str, Any]]) -> list[Part]:
     """Tell how losses of each group follow each other; the first group is open."""
     parts: list[Part] = []
-    quiet = [_without(name, loss) for name, loss in groups.items() if not _lost(loss)]
     with_losses = {name: loss for name, loss in groups.items() if _lost(loss)}
     for i, (name, loss) in enumerate(with_losses.items()):
         told = _of_group(name, loss)
         parts += [Fold(f"{name}: how losses follow each other", told)] if i else told
-    return [*parts, *quiet]
+    shares = {name: loss["share"] for name, loss in groups.items() if not _lost(loss)}
+    untold = {name: one for name, one in shares.items() if "n" not in one}
+    none = [_none(name, one) for name, one in shares.items() if name not in untold]
+    if none:
+        sure = "may be lost (95%, for losses that do not depend on each other)"
+        parts.append(Text(f"{'; '.join(none)} {sure}.", quiet=True))
+    return [*parts, *(Missing(f"{n}: loss", s["reason"]) for n, s in untold.items())]
 
 
 def _lost(loss: Mapping[str, Any]) -> int:
     return int(loss["share"].get("lost") or 0)
 
 
-def _without(name: str, loss: Mapping[str, Any]) -> Text:
-    share = loss["share"]
-    if "n" not in share:
-        return Text(f"{name}: loss not told: {share['reason']}.", quiet=True)
-    return Text(
-        f"{name}: none of {number(share['n'])} was lost; up to "
-        f"{100 * share['high']:.2g}% may be (95%, for losses that do not depend on "
-        "each other).",
-        quiet=True,
-    )
+def _none(name: str, share: Mapping[str, Any]) -> str:
+    upto = f"{100 * share['high']:.2g}%"
+    return f"{name}: none of {number(share['n'])} was lost; up to {upto}"
 
 
 def _of_group(name: str, loss: Mapping[str, Any]) -> list[Part]:

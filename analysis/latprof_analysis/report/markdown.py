@@ -37,6 +37,8 @@ def write_markdown(report: Report, out: Path) -> list[Path]:
     lines = [f"# {_plain(report.title)}", "", _plain(report.subtitle), ""]
     for sentence in report.answer:
         lines += [_plain(sentence), ""]
+    if report.picture:
+        lines += [*_figure(report.picture, folder, written), ""]
     for one in report.key_figures:
         told = f"**{_plain(one.value)}** ({_plain(one.under)})"
         lines.append(f"- {_plain(one.label)}: {told}")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from latprof_analysis.report.link_rows import link_parts_of, link_sentences
-from latprof_analysis.report.parts import Items, Part, Table, Text
+from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
 from latprof_analysis.report.sentences import (
     exchange_sentences,
     exchanges_text,
@@ -25,6 +25,7 @@ from latprof_analysis.report.tables import (
     exchange_parts,
     given_parts,
     histogram_parts,
+    transfer_parts,
 )
 from latprof_analysis.stages import STAGES
 from latprof_analysis.stats.quantiles import samples_needed
@@ -70,9 +71,14 @@ def overview(document: Mapping[str, Any]) -> list[Part]:
     >>> [part.text for part in overview(empty) if isinstance(part, Text)]
     ['no latencies in it']
     """
-    parts: list[Part] = [Text(text) for text in heading(document)]
+    setups = document.get("setups") or ()
+    parts: list[Part] = [
+        Fold(f"set-up {i} of {len(setups)}", overview(one))
+        for i, one in enumerate(setups, 1)
+    ]
+    parts += [Text(text) for text in heading(document)]
     parts += [Text(text, tone="answer") for text in answers(document)]
-    if not _latencies(document):
+    if not (setups or holds_figures(document)):
         parts.append(Text("no latencies in it"))
     remarks = list(_remarks(document))
     taken = sum(math.ceil(len(part.text) / _COLUMNS) for part in remarks)
@@ -82,8 +88,9 @@ def overview(document: Mapping[str, Any]) -> list[Part]:
     return [*parts, *tables, *_explained(tables), *link, *ends]
 
 
-def _latencies(document: Mapping[str, Any]) -> bool:
-    names = ("histograms", "kinds", "round_trips", "exchanges")
+def holds_figures(document: Mapping[str, Any]) -> bool:
+    """Whether there is anything to lay out."""
+    names = ("histograms", "kinds", "round_trips", "exchanges", "transfers")
     kinds = (document.get("samples") or {}).get("kinds")
     return bool(kinds or any(document.get(name) for name in names))
 
@@ -359,6 +366,7 @@ def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
     }
     yield from _size_table("latency", timed, room)
     yield from given_parts(kinds, _MOST_GIVEN)
+    yield from transfer_parts(document)
     yield from histogram_parts(document, most=2)
 
 
@@ -366,7 +374,7 @@ def _explained(tables: Sequence[Part]) -> list[Part]:
     cells = (
         cell
         for table in tables
-        if isinstance(table, Table)
+        if isinstance(table, Table) and table.whole
         for row in table.rows
         for cell in row[1:]
     )
@@ -513,7 +521,8 @@ def _size_form(
         found = _size_columns(figures, sizes, names)
         columns += found
         heads.append((name, len(found)))
-    labels = [*(f"{size} B" for size in sizes), "all sizes"]
+    labels = [_size_text(size) for size in sizes]
+    labels += ["all sizes"] if len(sizes) != 1 else []
     return Table(
         "",
         [title, *(head for head, _ in columns)],
@@ -522,6 +531,10 @@ def _size_form(
         heads=[heads],
         whole="all sizes",
     )
+
+
+def _size_text(label: str) -> str:
+    return f"{label} B" if label[:1].isdecimal() else label
 
 
 def _spread(sizes: list[str], most: int) -> list[str]:
@@ -533,7 +546,8 @@ def _spread(sizes: list[str], most: int) -> list[str]:
 
 
 def _bytes(label: str) -> int:
-    return int(label.partition("-")[0])
+    first = label.partition("-")[0]
+    return int(first) if first.isdecimal() else -1
 
 
 def _size_columns(

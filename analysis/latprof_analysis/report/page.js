@@ -215,9 +215,17 @@
   );
   for (const figure of figures) inSight.observe(figure);
 
+  // Tables that are wider than their place say so, as soon as they are to be seen.
+  const widths = new ResizeObserver((entries) => {
+    for (const { target } of entries)
+      target.previousElementSibling.hidden = target.scrollWidth <= target.clientWidth;
+  });
+  for (const table of document.querySelectorAll(".scroll")) widths.observe(table);
+
   // Paper shows everything: what is folded, and what was never scrolled to.
   window.latprofDrawAll = async () => {
-    for (const fold of document.querySelectorAll("details.fold")) fold.open = true;
+    for (const fold of document.querySelectorAll("details.fold,details.about"))
+      fold.open = true;
     await Promise.all(figures.map(draw));
   };
   addEventListener("beforeprint", () => window.latprofDrawAll());

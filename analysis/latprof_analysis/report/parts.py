@@ -146,7 +146,7 @@ class KeyFigure:
 
 @dataclass(frozen=True)
 class Report:
-    """The answer, then what it rests on."""
+    """The answer with its picture, then what it rests on."""
 
     title: str
     subtitle: str
@@ -154,16 +154,19 @@ class Report:
     key_figures: Sequence[KeyFigure]
     sections: Sequence[Section]
     warnings: Sequence[str] = field(default=())
+    picture: Figure | None = None
 
     def figures(self) -> list[Figure]:
         """Return every figure in the order of the page."""
-        return [
+        first = [self.picture] if self.picture else []
+        return first + [
             figure for section in self.sections for figure in _figures(section.parts)
         ]
 
     def main_figures(self) -> list[Figure]:
         """Return what a single picture shows: the main ones that are not folded."""
         parts = [part for section in self.sections for part in section.parts]
+        parts = [self.picture, *parts] if self.picture else parts
         return [part for part in parts if isinstance(part, Figure) and part.main]
 
 

@@ -7,6 +7,7 @@ of each with their intervals.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,12 @@ import pandas as pd
 
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.report.parts import Cell, Chart, Figure, Missing, Spec, Table
+from latprof_analysis.report.percentile_tables import (
+    SHOWN,
+    figures_of,
+    percentile_cells,
+    percentile_table,
+)
 from latprof_analysis.report.vega import (
     colour,
     duration_expr,
@@ -25,15 +32,13 @@ from latprof_analysis.report.vega import (
     written,
 )
 from latprof_analysis.report.words import (
-    bounds,
     bytes_text,
     duration_text,
     number,
     slug,
 )
 from latprof_analysis.stages import STAGES, STAMPS, merged_name, missing_code
-from latprof_analysis.stats.distribution import percentiles_in_order
-from latprof_analysis.stats.quantiles import Quantile, rank, samples_needed
+from latprof_analysis.stats.quantiles import rank
 from latprof_analysis.text import percent
 
 
@@ -86,8 +91,8 @@ BANDS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
 # More sizes than this are put together, as many messages to each.
 _MOST_SIZES = 10
 _NO_STAGE = "no message tells a stage that took any time"
-# Behind the bars, of length 1, there is room for their means.
-_ROOM = 1.38
+# Pixels behind the bars, for two short lines.
+_ROOM = 84
 
 
 def stage_means(messages: pd.DataFrame, group: pd.Series) -> pd.DataFrame:
@@ -141,13 +146,14 @@ def by_size(kind: str, messages: pd.DataFrame) -> Figure | Missing:
     biggest, share = _biggest(means)
     return Figure(
         name=f"stages-by-size-{slug(kind)}",
-        title=f"{title}: {biggest} takes {_range(share)} of the time",
+        title=f"{title}: {biggest} takes {share_range(share)} of the time",
         caption="Mean time in each stage, as a share of end to end; at the right the "
         "mean end to end and n. Means have no interval: a few slow messages move them.",
         alt=f"Stacked bars, one for each size of {kind}: "
-        f"{biggest} takes {_range(share)} of the mean time.",
+        f"{biggest} takes {share_range(share)} of the mean time.",
         data=means,
         charts=[Chart({"share": share_bars(means, "message size", "end to end")})],
+        wide=True,
         main=True,
     )
 
@@ -165,6 +171,7 @@ def by_percentile(kind: str, messages: pd.DataFrame) -> Figure | Missing:
         f"{biggest['stage']} is {100 * biggest['share']:.0f}% of the slowest "
         f"({biggest['group']})"
     )
+    bars = share_bars(means, "percentiles", "end to end")
     return Figure(
         name=f"stages-by-percentile-{slug(kind)}",
         title=f"{title}: {text}",
@@ -172,11 +179,8 @@ def by_percentile(kind: str, messages: pd.DataFrame) -> Figure | Missing:
         "Slow ones are often simply large: compare with the sizes.",
         alt=f"Stacked bars, one for each band of percentiles of {kind}: {text}.",
         data=means,
-        charts=[
-            Chart(
-                {"share": share_bars(means, "percentiles of end to end", "end to end")}
-            )
-        ],
+        charts=[Chart({"share": bars})],
+        wide=True,
         main=True,
     )
 
@@ -226,44 +230,84 @@ def _biggest(means: pd.DataFrame) -> tuple[str, pd.Series]:
     return biggest, means.loc[means["stage"] == biggest, "share"]
 
 
-def _range(share: pd.Series) -> str:
+def share_range(share: pd.Series) -> str:
+    """Write the least and the largest of some shares.
+
+    Examples
+    --------
+    >>> share_range(pd.Series([0.25, 0.5])), share_range(pd.Series([0.5]))
+    ('25 to 50%', '50%')
+    """
     low, high = (f"{100 * value:.0f}" for value in (share.min(), share.max()))
     return f"{low}%" if low == high else f"{low} to {high}%"
 
 
-def share_bars(means: pd.DataFrame, title: str, whole: str) -> Spec:
-    """Draw a stacked bar for each group: shares of the mean of the whole."""
+@dataclass(frozen=True)
+class End:
+    """What stands behind the bar of a group: two lines."""
+
+    first: str
+    second: str
+
+
+def _mean_ends(means: pd.DataFrame) -> dict[str, End]:
+    """Return for each group its mean and n."""
+    rows = means.groupby("group", sort=False).agg(
+        mean_ns=("mean_ns", "sum"), n=("n", "first")
+    )
+    return {
+        str(name): End(duration_text(mean_ns), f"n {number(n)}")
+        for name, mean_ns, n in rows.itertuples()
+    }
+
+
+def share_bars(
+    means: pd.DataFrame, title: str, whole: str, ends: Mapping[str, End] | None = None
+) -> Spec:
+    """Draw a stacked bar for each group: shares of the mean of the whole.
+
+    Behind each stand `ends`; without them its mean and n.
+    """
     stages = list(dict.fromkeys(means["stage"]))
     groups = list(dict.fromkeys(means["group"]))
-    ends = _ends(means)
+    rows = [
+        {"group": group, "first": end.first, "second": end.second}
+        for group, end in (ends or _mean_ends(means)).items()
+    ]
     return {
         "height": 36 * len(groups),
         "transform": written(
             mean=duration_expr("datum.mean_ns"),
             part="format(datum.share, '.2%')",
             middle="(datum.from_share + datum.to_share) / 2",
+            percent="format(datum.share, '.0%')",
+            label="datum.stage + ' ' + datum.percent",
         ),
         "layer": [
             _stacks(stages, title, whole),
             _names_on_bars(stages, title),
-            *(_at_the_end(ends, field, dy) for field, dy in (("mean", -6), ("n", 7))),
+            *(
+                _at_the_end(rows, line, dy)
+                for line, dy in (("first", -7), ("second", 7))
+            ),
         ],
         "encoding": {
-            "y": {"field": "group", "type": "nominal", "sort": groups, "title": title}
+            "y": {
+                "field": "group",
+                "type": "nominal",
+                "sort": groups,
+                "title": None,
+                "axis": {
+                    # the name of a way is long: its ends stand in two lines
+                    "labelExpr": "split(replace(datum.label, ' -> ', '|-> '), '|')",
+                    "labelLimit": 150,
+                    "domain": False,
+                    "ticks": False,
+                },
+            }
         },
         "resolve": {"scale": {"color": "independent"}},
     }
-
-
-def _ends(means: pd.DataFrame) -> list[dict[str, str]]:
-    """Return what stands behind each bar: its mean, and n."""
-    rows = means.groupby("group", sort=False).agg(
-        mean_ns=("mean_ns", "sum"), n=("n", "first")
-    )
-    return [
-        {"group": name, "mean": duration_text(mean_ns), "n": f"n {number(n)}"}
-        for name, mean_ns, n in rows.itertuples()
-    ]
 
 
 def _stacks(stages: list[str], title: str, whole: str) -> Spec:
@@ -274,11 +318,16 @@ def _stacks(stages: list[str], title: str, whole: str) -> Spec:
                 "field": "from_share",
                 "type": "quantitative",
                 "title": f"share of the mean {whole}",
-                "scale": {"domain": [0, _ROOM], "nice": False},
+                "scale": {
+                    "domain": [0, 1],
+                    "nice": False,
+                    "range": [0, {"expr": f"width - {_ROOM}"}],
+                },
                 "axis": {
                     "format": ".0%",
                     "values": [0, 0.25, 0.5, 0.75, 1],
                     "grid": False,
+                    "domain": False,
                 },
             },
             "x2": {"field": "to_share"},
@@ -293,14 +342,14 @@ def _stacks(stages: list[str], title: str, whole: str) -> Spec:
     }
 
 
-def _at_the_end(ends: list[dict[str, str]], field: str, dy: int) -> Spec:
+def _at_the_end(rows: list[dict[str, str]], line: str, dy: int) -> Spec:
     mark = {"type": "text", "align": "left", "dx": 6, "dy": dy, "aria": False}
-    if field == "n":
+    if line == "second":
         mark |= {"fontSize": 11, "color": colour("muted")}
     return {
-        "data": {"values": ends},
+        "data": {"values": rows},
         "mark": mark,
-        "encoding": {"x": {"datum": 1}, "text": {"field": field}},
+        "encoding": {"x": {"datum": 1}, "text": {"field": line}},
     }
 
 
@@ -311,17 +360,17 @@ def _told(title: str) -> list[Spec]:
 
 
 def _names_on_bars(stages: list[str], title: str) -> Spec:
-    """Write a stage's name on its bar where there is room for it."""
-    part = f"(datum.to_share - datum.from_share) / {_ROOM}"
-    fits = f"{part} * width > 7 * length(datum.stage)"
+    """Write a stage's name and share on its bar, or the share where there is room."""
+    room = f"(datum.to_share - datum.from_share) * (width - {_ROOM})"
+    named = {"test": f"{room} > 7 * length(datum.label)", "field": "label"}
     return {
         "mark": {"type": "text", "aria": False},
         "encoding": {
             "x": {"field": "middle", "type": "quantitative"},
-            "text": {"field": "stage"},
+            "text": {"condition": named, "field": "percent"},
             # the name lies on the bar: who points at it points at both
             "tooltip": _told(title),
-            "opacity": {"condition": {"test": fits, "value": 1}, "value": 0},
+            "opacity": {"condition": {"test": f"{room} > 30", "value": 1}, "value": 0},
             "color": {
                 "field": "stage",
                 "type": "nominal",
@@ -332,17 +381,12 @@ def _names_on_bars(stages: list[str], title: str) -> Spec:
     }
 
 
-_PERCENTILES = (0.5, 0.9, 0.99, 0.999)
-# Of longer series the intervals are those of as many that are evenly spread.
-_MOST_IN_ORDER = 20_000
-
-
 def stage_table(
     kind: str, messages: pd.DataFrame, told: dict[str, Any] | None, *, thinned: bool
 ) -> Table:
     """Tell each stage's percentiles, its slowest, its share and its n.
 
-    `told` are the figures of all messages, where the rows are a part of them.
+    `told` are the figures of all messages: `messages` may be a part of them.
     """
     whole = messages["end_to_end_ns"].to_numpy("float64")
     times = named_stages(messages)
@@ -356,9 +400,9 @@ def stage_table(
     ]
     part = " Intervals are those of the messages that are drawn." if thinned else ""
     n = number((told or {}).get("messages") or len(messages))
-    return Table(
+    return percentile_table(
         f"{kind}: {n} messages",
-        ["stage", "p50", "p90", "p99", "p99.9", "slowest", "share", "n"],
+        ["stage", *SHOWN, "slowest", "share", "n"],
         rows,
         "Below each percentile its 95% interval, which allows for messages that depend "
         f"on their neighbours.{part} wakeup is part of receive_queue.",
@@ -366,26 +410,16 @@ def stage_table(
 
 
 def _row(
-    stage: str, values: Floats, figures: dict[str, Any], whole_ns: float
+    stage: str, values: Floats, told: dict[str, Any], whole_ns: float
 ) -> list[str | Cell]:
-    step = -(-values.size // _MOST_IN_ORDER)
-    found = percentiles_in_order(values[::step], _PERCENTILES)
-    n = figures.get("n") or values.size
-    slowest = figures.get("max_ns") or values.max()
+    figures = told or figures_of(values)
     share = figures.get("share_of_end_to_end")
     if share is None and whole_ns > 0:
         share = float(values.sum()) / whole_ns
     return [
         f"of which {stage}" if stage == "wakeup" else stage,
-        *(_cell(one, figures.get(f"p{100 * one.p:g}_ns"), n) for one in found),
-        duration_text(float(slowest)),
+        *percentile_cells(figures, values),
+        duration_text(float(figures["max_ns"])),
         percent(share),
-        number(n),
+        number(figures["n"]),
     ]
-
-
-def _cell(one: Quantile, told_ns: float | None, n: int) -> Cell:
-    needed = samples_needed(one.p)
-    if n < needed:
-        return Cell("-", f"needs n {number(needed)}")
-    return Cell(duration_text(one.value if told_ns is None else told_ns), bounds(one))

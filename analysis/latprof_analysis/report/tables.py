@@ -16,6 +16,9 @@ from latprof_analysis.report.sentences import (
     exchanges_text,
     ways_of,
 )
+from latprof_analysis.report.transfers import COLUMNS as TRANSFERRED
+from latprof_analysis.report.transfers import JITTER, transfer_rows
+from latprof_analysis.report.transfers import TITLE as TRANSFERS
 from latprof_analysis.stages import part_label
 from latprof_analysis.text import (
     Write,
@@ -344,6 +347,13 @@ def histogram_parts(
         yield Table(title, ["quantity", *_OF_HISTOGRAMS, "n"], rows)
     if rest := len(groups[most:] if most else ()):
         yield Text(f"and {plural(rest, 'more group')}: --all", quiet=True)
+
+
+def transfer_parts(document: Mapping[str, Any]) -> list[Part]:
+    """Lay out what was transferred each way, where a file tells it."""
+    rows = [list(row) for row in transfer_rows(dict(document))]
+    head = ["direction", *TRANSFERRED]
+    return [Table(TRANSFERS, head, rows, JITTER)] if rows else []
 
 
 def given_parts(kinds: Mapping[str, Mapping[str, Any]], most: int) -> list[Part]:

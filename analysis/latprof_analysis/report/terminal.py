@@ -62,6 +62,7 @@ class Terminal(Console):
 
 
 _FIGURE = re.compile(r"|-|[-+]?[\d.,]+(e[-+]?\d+)? ?[^\s\d]{0,6}")
+_SHORT = 16  # of a title above columns, which are made as wide
 _LEAST = 10  # columns that a text is folded into where there is no room
 
 
@@ -165,6 +166,7 @@ def _lines(table: Table, cells: Sequence[Sequence[str]]) -> list[str]:
     columns = range(len(table.columns))
     left = [_is_left(table, cells, i) for i in columns]
     widths = [max(len(row[i]) for row in cells) for i in columns]
+    _widen(table, widths)
     begins = _begins(table)
     gaps = ["" if not i else "  " if left[i] or i in begins else " " for i in columns]
 
@@ -180,6 +182,16 @@ def _lines(table: Table, cells: Sequence[Sequence[str]]) -> list[str]:
         for level in table.heads
     ]
     return found + [line(row) for row in cells]
+
+
+def _widen(table: Table, widths: list[int]) -> None:
+    """Make room for short titles above few columns."""
+    for level in table.heads:
+        at = 1
+        for title, n in level:
+            have = sum(widths[at : at + n]) + n - 1
+            widths[at] += max(0, min(len(title), _SHORT) - have)
+            at += n
 
 
 def _begins(table: Table) -> set[int]:

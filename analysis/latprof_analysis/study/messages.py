@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,9 @@ from latprof_analysis.stages import STAGES, STAMPS, merged_name, missing_code
 from latprof_analysis.study import findings
 from latprof_analysis.study.findings import since_first_read
 from latprof_analysis.study.setup import RunSetup
+
+# Of fewer messages of each size on average a median is hardly that of the size.
+_FEWEST_OF_SIZE = 5
 
 
 def name_stages(modes: list[dict[str, Any]], messages: pd.DataFrame) -> None:
@@ -72,6 +75,7 @@ _LINK = ("transit", "one_way")
 def message_figures(
     messages: pd.DataFrame,
     stretch: pd.DataFrame,
+    lost: Mapping[str, NDArray[np.bool_]],
     setup: RunSetup,
     *,
     thorough: bool,
@@ -86,13 +90,14 @@ def message_figures(
     stretch : DataFrame
         Messages that follow each other without gaps: all, or of a large run some.
         What needs neighbours comes from these.
+    lost : mapping of str to ndarray of bool
+        As of `Scan`: of all datagrams.
     setup : RunSetup
         What all their runs have in common.
     thorough : bool
         Fit each stage, not one-way delays only, and the queue that messages met.
     every : int
-        Of about so many messages one is in `messages`; 1: all are. Of some there is
-        no order of losses.
+        Of about so many messages one is in `messages`; 1: all are.
 
     Returns
     -------
@@ -112,7 +117,7 @@ def message_figures(
                 every,
                 thorough,
             )
-            | ({} if every > 1 else _loss(name, rows))
+            | ({"loss": findings.losses(lost[name])} if name in lost else {})
             for name, rows in kinds.items()
         },
         "link": _link(fits),
@@ -161,15 +166,6 @@ def _kind(
     return found
 
 
-def _loss(name: str, rows: pd.DataFrame) -> dict[str, Any]:
-    """Tell how datagrams were lost, where the other end was seen at all."""
-    if not name.startswith("udp"):
-        return {}
-    lost = (rows["arrive_ns"].isna() & rows["read_ns"].isna()).to_numpy()
-    sent = rows["send_ns"].notna().to_numpy() | rows["queue_ns"].notna().to_numpy()
-    return {} if lost.all() else {"loss": findings.losses(lost[sent])}
-
-
 def _queueing(rows: pd.DataFrame) -> dict[str, Any]:
     queue, wait = rows["queue_bytes_at_arrival"], rows["receive_queue_ns"]
     both = (queue.notna() & wait.notna()).to_numpy()
@@ -193,10 +189,23 @@ def floats(column: pd.Series[Any]) -> Floats:
 
 
 def above_usual(size_bytes: pd.Series[Any], times: Floats) -> Floats:
-    """Return how far each time is above the median of its size."""
-    series = pd.Series(times, index=size_bytes.index)
-    usual = series.groupby(size_bytes.to_numpy()).transform("median")
-    above: Floats = (series - usual).to_numpy("float64")
+    """Return how far each time is above the median of its size.
+
+    Where sizes are free, so that few messages share one, the size is its octave.
+
+    Examples
+    --------
+    >>> sizes = pd.Series([64, 64, 64, 64, 64, 9000, 9000, 9000, 9000, 9000])
+    >>> above_usual(sizes, np.array([1.0, 2, 3, 4, 9, 81, 82, 83, 84, 85]))[4:6]
+    array([ 6., -2.])
+    >>> above_usual(pd.Series([64, 65, 66]), np.array([1.0, 2, 9]))
+    array([-1.,  0.,  7.])
+    """
+    sizes = size_bytes.to_numpy("float64", na_value=np.nan)
+    if np.unique(sizes).size * _FEWEST_OF_SIZE > sizes.size:
+        sizes = np.floor(np.log2(np.maximum(sizes, 1)))
+    series = pd.Series(times)
+    above: Floats = (series - series.groupby(sizes).transform("median")).to_numpy()
     return above
 
 

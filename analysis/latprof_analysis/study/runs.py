@@ -122,6 +122,7 @@ def study_runs(
         **message_figures(
             messages,
             stretch,
+            scan.lost,
             setup,
             thorough=thorough,
             every=_every(thinned),

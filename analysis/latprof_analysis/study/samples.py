@@ -37,10 +37,10 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
             f"cannot tell {count} kinds of latencies apart: {MOST_KINDS} at most; is "
             f"the file ({samples.format}) what it looks like?"
         )
-    reply_mode = samples.meta.get("reply_mode", reply_mode)
+    told = samples.meta.get("reply_modes", {})
     each = frame[(frame["statistic"] == _EACH) & ~frame["lost"]]
     kinds = {
-        str(kind): _kind(rows, reply_mode)
+        str(kind): _kind(rows, told.get(str(kind), reply_mode), str(kind) in told)
         for kind, rows in frame.groupby("kind", observed=True)
     }
     document = {
@@ -48,6 +48,7 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
         "input": samples.as_dict(),
         "latency": samples.meta.get("latency", ""),
         "samples": {"n": len(each), "lost": int(frame["lost"].sum()), "kinds": kinds},
+        "transfers": _transfers(samples),
         "fit": next((k["fit"] for k in kinds.values() if "model" in k["fit"]), None),
         "notes": list(samples.meta.get("notes", [])),
         "skipped_rows": samples.skipped_rows,
@@ -57,7 +58,19 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
     return Study(document, samples=samples)
 
 
-def _kind(rows: pd.DataFrame, reply_mode: ReplyMode | None) -> dict[str, Any]:
+def _transfers(samples: Samples) -> list[dict[str, Any]]:
+    """Say what was transferred in each direction, of each file that tells it."""
+    files = samples.meta.get("files") or [samples.meta]
+    return [
+        {"protocol": meta.get("protocol", ""), **transfer}
+        for meta in files
+        for transfer in meta.get("transfers", [])
+    ]
+
+
+def _kind(
+    rows: pd.DataFrame, reply_mode: ReplyMode | None, told: bool
+) -> dict[str, Any]:
     lost = rows["lost"].to_numpy(bool)
     each = rows[(rows["statistic"] == _EACH).to_numpy() & ~lost]
     times = floats(each["latency_ns"])
@@ -69,7 +82,7 @@ def _kind(rows: pd.DataFrame, reply_mode: ReplyMode | None) -> dict[str, Any]:
             for size, of in each.groupby("size_bytes", dropna=False)["latency_ns"]
         },
         "given": _given(rows),
-        **_fits(each if len(each) else _means(rows), reply_mode),
+        **_fits(each if len(each) else _means(rows), reply_mode, told),
     }
     if len(each):
         sizes = each["size_bytes"].fillna(0)
@@ -107,8 +120,15 @@ def _means(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[(rows["statistic"] == "mean").to_numpy()]
 
 
-def _fits(timed: pd.DataFrame, reply_mode: ReplyMode | None) -> dict[str, Any]:
-    """Draw a line through latencies, or through means where a file has only those."""
+def _fits(
+    timed: pd.DataFrame, reply_mode: ReplyMode | None, told: bool
+) -> dict[str, Any]:
+    """Draw a line through latencies, or through means where a file has only those.
+
+    `told`: the format tells the reply mode, where None is that of no payload.
+    """
+    if told and reply_mode is None:
+        return {"fit": {"reason": "no payload is sent either way"}}
     sized = timed[timed["size_bytes"].notna()]
     if sized["size_bytes"].nunique() < 2:
         return {"fit": {"reason": "a line needs latencies of more than one size"}}
