@@ -270,8 +270,8 @@ def test_a_slowest_message_of_which_nothing_more_is_told() -> None:
     row |= {"sequence": None, "size_bytes": None}
     text, missing = slowest_parts(row)
     assert text == Text(
-        "The slowest message was tcp request without a number of a size that is not "
-        "told: 5.00 µs."
+        "Slowest message, 5.00 µs: no part of its time is known; tcp request of a "
+        "size that is not told, unknown to unknown."
     )
     assert isinstance(missing, Missing)
 

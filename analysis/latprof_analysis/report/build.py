@@ -64,7 +64,9 @@ def build_report(study: Study, title: str) -> Report:
         *_message_sections(study, drawn),
         Section("loss", "Loss by place", _losses(document)),
         Section(
-            "slowest", "The slowest message", slowest_parts(_slowest(study, kinds))
+            "slowest",
+            "The slowest message",
+            slowest_parts(_slowest(study, kinds), document.get("lab")),
         ),
         _folded(Section("queue", "Queue at arrival against wait", _queues(drawn))),
         # of our own generator they say again what its messages and round trips do

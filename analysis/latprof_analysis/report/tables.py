@@ -125,7 +125,7 @@ def trip_parts(protocol: str, figures: Mapping[str, Any]) -> Iterator[Part]:
 def _left_out(figures: Mapping[str, Any], what: str) -> Iterator[Part]:
     if figures["left_out"]:
         text = f" {plural(figures['left_out'], what)} met the measuring of our own cost"
-        yield Text(f"{text}, and are not in the percentiles", quiet=True)
+        yield Text(f"{text}: in no percentile", quiet=True)
 
 
 def _load(figures: Mapping[str, Any]) -> str:
