@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latprof_analysis.csv_cells import harmless
+from latprof_analysis.csv_cells import guarded
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.result import Samples
@@ -97,13 +97,13 @@ def _each(samples: Samples) -> pd.DataFrame:
 def _found(study: Study) -> dict[str, dict[str, Any]]:
     """Return the findings by kind, under the names that the report has for kinds."""
     kinds = (study.document.get("samples") or {}).get("kinds") or {}
-    return {harmless(str(kind)): figures for kind, figures in kinds.items()}
+    return {guarded(str(kind)): figures for kind, figures in kinds.items()}
 
 
 def _kinds(each: pd.DataFrame) -> dict[str, pd.DataFrame]:
     counts = each["kind"].value_counts()
     names = list(counts[counts > 0].index[:_MOST_KINDS])
-    return {harmless(str(name)): each[each["kind"] == name] for name in names}
+    return {guarded(str(name)): each[each["kind"] == name] for name in names}
 
 
 def _latency(rows: pd.DataFrame) -> Floats:
