@@ -30,7 +30,7 @@ from latprof_analysis.fit.caveats import (
 )
 from latprof_analysis.fit.estimates import Fit, ReplyMode
 from latprof_analysis.fit.line import NO_REPLY, fit_low_delays
-from latprof_analysis.fit.rounds import LOW, Floats, low_delays
+from latprof_analysis.fit.rounds import LOW, Floats, clock_step, low_delays
 from latprof_analysis.fit.slopes import weighted_theil_sen
 from latprof_analysis.fit.wire import Crossing, Packets
 
@@ -150,8 +150,15 @@ def fit_natural(
         return replace(unfitted, reason=f"{need} {each}, got {classes}")
     if against := _elsewhere(messages, quantity, slope) or _hosts(slope / times):
         return replace(unfitted, reason=against)
+    written = messages.delays_ns[quantity]
     low = low_delays(
-        at, delay, part, fewest=FEWEST_OF_A_CLASS, resamples=_RESAMPLES, seed=1
+        at,
+        delay,
+        part,
+        fewest=FEWEST_OF_A_CLASS,
+        resamples=_RESAMPLES,
+        seed=1,
+        step_ns=clock_step(written[np.isfinite(written)]),
     )
     crossing = Crossing.round_trip(low.size_bytes, Packets(), reply_mode)
     fit = fit_low_delays(crossing, low, unfitted)

@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latprof_analysis.csv_cells import harmless
+from latprof_analysis.csv_cells import guarded
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.fit.wire import Packets
+from latprof_analysis.read.result import Samples
 from latprof_analysis.report.answer import fit_text
 from latprof_analysis.report.fit import fit_parts, size_figure
 from latprof_analysis.report.groups import sizes_figure
 from latprof_analysis.report.loss_parts import loss_model_parts
 from latprof_analysis.report.parts import (
     Cell,
+    Figure,
     Fold,
     Missing,
     Part,
@@ -54,9 +56,7 @@ _NO_SIZE = "not told"
 def sample_sections(study: Study) -> list[Section]:
     """Lay out what can be said of latencies alone."""
     assert study.samples is not None
-    frame = study.samples.frame
-    each = frame[(frame["statistic"] == "each") & ~frame["lost"]]
-    each = each[np.isfinite(each["latency_ns"]) & (each["latency_ns"] >= 0)]
+    frame, each = study.samples.frame, _each(study.samples)
     what = str(study.document.get("latency") or "latency")
     no_stages = Missing("Stages", "these files hold latencies, and no stamps of stages")
     return [
@@ -66,7 +66,7 @@ def sample_sections(study: Study) -> list[Section]:
         Section("fit", "Fit: D = aS + b", _fits(study, each)),
         Section(
             "distribution",
-            "How latencies are distributed",
+            "Distribution",
             _tails(each, what, _found(study)),
         ),
         Section("time", "In the order of the file", _order(each, _found(study))),
@@ -79,16 +79,31 @@ def _transfers(study: Study) -> list[Part]:
     return [Table(TITLE, ["direction", *COLUMNS], rows, JITTER)] if rows else []
 
 
+def sample_picture(study: Study) -> Figure | None:
+    """Draw how many latencies took at least how long; none of statistics alone."""
+    if study.samples is None:
+        return None
+    groups = {kind: _latency(of) for kind, of in _kinds(_each(study.samples)).items()}
+    return sample_ccdf_figure(groups, "latency") if groups else None
+
+
+def _each(samples: Samples) -> pd.DataFrame:
+    """Return the single latencies that are any."""
+    frame = samples.frame
+    each = frame[(frame["statistic"] == "each") & ~frame["lost"]]
+    return each[np.isfinite(each["latency_ns"]) & (each["latency_ns"] >= 0)]
+
+
 def _found(study: Study) -> dict[str, dict[str, Any]]:
     """Return the findings by kind, under the names that the report has for kinds."""
     kinds = (study.document.get("samples") or {}).get("kinds") or {}
-    return {harmless(str(kind)): figures for kind, figures in kinds.items()}
+    return {guarded(str(kind)): figures for kind, figures in kinds.items()}
 
 
 def _kinds(each: pd.DataFrame) -> dict[str, pd.DataFrame]:
     counts = each["kind"].value_counts()
     names = list(counts[counts > 0].index[:_MOST_KINDS])
-    return {harmless(str(name)): each[each["kind"] == name] for name in names}
+    return {guarded(str(name)): each[each["kind"] == name] for name in names}
 
 
 def _latency(rows: pd.DataFrame) -> Floats:
@@ -172,7 +187,7 @@ def _tails(
     if not kinds:
         return [Missing("Distributions", "these files hold no single latencies")]
     groups = {kind: _latency(rows) for kind, rows in kinds.items()}
-    parts: list[Part] = [sample_ccdf_figure(groups, "latency")]
+    parts: list[Part] = []
     for i, (kind, values) in enumerate(groups.items()):
         figures = found.get(kind) or {}
         parts.append(pieces_figure(kind, values, "latency"))
