@@ -368,9 +368,11 @@ def _ending(document: Figures) -> Iterator[Part]:
         told = dict(run) | dict(document)
         if "records" in told:
             yield from _certainty(told, name if len(runs) > 1 else "")
-    yield from (Text(f"note: {text}", quiet=True) for text in document["notes"])
+    yield from (
+        Text(f"note: {text}", quiet=True) for text in document.get("notes") or ()
+    )
     yield from _left_out(document)
-    for warning in document["warnings"]:
+    for warning in document.get("warnings") or ():
         yield Text(f"warning: {warning}", tone="warning")
     if "folder" in document:
         yield Items([f"folder: {document['folder'] or 'removed'}"])
