@@ -68,7 +68,13 @@ iperf3_file() { # NAME OPTION...
 
 iperf3_files() {
 	iperf3 -s >/dev/null &
-	until ss -Hlt | grep -q :5201; do :; done
+	iperf3 -s -1 -J -p 5202 >"$DATA/iperf3_server.json" &
+	iperf3 -s -1 -J -p 5203 >"$DATA/iperf3_server_sends.json" &
+	for port in 5201 5202 5203; do
+		until ss -Hltn | grep -q ":$port"; do :; done
+	done
+	iperf3 -c 127.0.0.1 -p 5202 -u -b 1M -l 1000 -t 1 >/dev/null
+	iperf3 -c 127.0.0.1 -p 5203 -u -b 1M -l 1000 -t 1 -R >/dev/null
 	iperf3_file tcp_reverse -R -b 10M
 	iperf3_file tcp_bidir --bidir -b 10M
 	iperf3_file tcp_4 -P 4 -b 10M

@@ -18,11 +18,16 @@ from latprof_analysis.fit.line import fit_round_trips
 from latprof_analysis.fit.rounds import low_delays
 from latprof_analysis.fit.wire import Crossing, Packets
 from latprof_analysis.report.build import whole_messages
-from latprof_analysis.report.fit import _with_bars, line_with_band, size_points
+from latprof_analysis.report.fit import (
+    _with_bars,
+    fit_parts,
+    line_with_band,
+    size_points,
+)
 from latprof_analysis.report.groups import queue_figure
 from latprof_analysis.report.key_figures import key_figures
 from latprof_analysis.report.loss_parts import places_of_loss
-from latprof_analysis.report.parts import Cell, Missing
+from latprof_analysis.report.parts import Cell, Figure, Missing
 from latprof_analysis.report.percentile_tables import figures_of, percentile_cells
 from latprof_analysis.report.picture import first_picture
 from latprof_analysis.report.stage_parts import (
@@ -323,3 +328,36 @@ def test_sizes_are_no_spikes_over_time_and_a_change_of_level_is_seen() -> None:
     assert late["above_ns"].median() - early["above_ns"].median() == pytest.approx(
         5e4, abs=2000
     )
+
+
+def test_two_slopes_are_drawn_as_two_lines_and_told_with_both_rates() -> None:
+    rng, knot = np.random.default_rng(5), 8000
+    sizes = np.tile([64.0, 1000, 2000, 4000, 16000, 32000, 48000, 65000], 60)
+    # an echo crosses twice: 160 ns/B are 100 Mbit/s, 16 ns/B are 1 Gbit/s
+    over = np.maximum(0, sizes - knot)
+    truth = 2e6 + 160 * np.minimum(sizes, knot) + 16 * over
+    rtt = truth + rng.uniform(0, 20_000, sizes.size)
+    rounds = np.repeat(np.arange(60), 8)
+    fit = fit_round_trips(sizes, rtt, rounds, reply_mode="echo").as_dict()
+    assert fit["model"] == "hinge"
+    trips = pd.DataFrame(
+        {"size_bytes": sizes, "rtt_ns": rtt, "sent_ns": np.arange(sizes.size) * 1e7}
+    )
+    figure, residuals = fit_parts("tcp", trips, fit, Packets())
+    assert isinstance(figure, Figure)
+    line = figure.data[figure.data["line_ns"].notna()].drop_duplicates("size_bytes")
+    at = line["size_bytes"].to_numpy()
+    # the 10th percentile of noise that is even over 20 us is 2 us
+    drawn = 2e6 + 160 * np.minimum(at, knot) + 16 * np.maximum(0, at - knot) + 2000
+    assert np.abs(line["line_ns"] - drawn).max() < 3000
+    told = re.search(
+        r"at ([\d,]+) B .*: ([\d.]+) Mbit/s .* below and ([\d.]+) Gbit/s .* above",
+        figure.title,
+    )
+    assert told
+    assert float(told[1].replace(",", "")) == pytest.approx(knot, rel=0.05)
+    assert float(told[2]) == pytest.approx(100, rel=0.02)
+    assert float(told[3]) == pytest.approx(1, rel=0.05)
+    assert isinstance(residuals, Figure)
+    # of 8 ms between the ends a single line would leave hundreds of microseconds
+    assert residuals.data["residual_ns"].abs().max() < 3000

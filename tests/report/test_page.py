@@ -243,6 +243,25 @@ def test_a_table_wider_than_a_phone_says_so(browser: Any, page_file: Path) -> No
             hint.wait_for(state="visible" if seen else "hidden")
 
 
+def test_no_text_of_an_open_figure_is_clipped_on_a_phone(
+    browser: Any, page_file: Path
+) -> None:
+    outside = """() => [...document.querySelectorAll('.view')]
+        .filter((view) => !view.closest('.fold'))
+        .flatMap((view) => {
+            const room = view.getBoundingClientRect();
+            return [...view.querySelectorAll('svg text')].filter((text) => {
+                const box = text.getBoundingClientRect();
+                const seen = box.width && text.getAttribute('opacity') !== '0';
+                return seen && text.textContent
+                    && (box.right > room.right + 1 || box.left < room.left - 1);
+            }).map((text) => text.textContent);
+        })"""
+    size = {"width": 390, "height": 844}
+    with Watched(browser, page_file, viewport=size) as watched:
+        assert watched.page.evaluate(outside) == []
+
+
 def test_dark_where_the_system_asks_for_it_and_light_at_a_click(
     browser: Any, page_file: Path
 ) -> None:

@@ -1,12 +1,20 @@
 """Clocks that count in steps: the step is found, and is in the intervals."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from known_links import RATE, TCP, fit_tcp, link, sweep, transmission_ns
 from latprof_analysis.fit.line import fit_one_way, fit_round_trips
+from latprof_analysis.fit.natural import WHOLE, fit_natural
 from latprof_analysis.fit.rounds import clock_step
+from latprof_analysis.read import read_samples
+from natural_links import BYTE_NS, queued
+
+DATA = Path(__file__).parents[1] / "data"
 
 US = 1e3
 
@@ -50,6 +58,16 @@ def test_no_step_is_seen_where_the_clock_has_none(seed):
     # 40 delays of a finer clock among 10,000 of a coarse one
     coarse = rounded(1e6 + 1e5 * np.arange(10_000), 1e5, None)
     assert clock_step(np.append(coarse, np.rint(delays))) == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "step"),
+    [("iperf3_tcp.json", US), ("irtt.json", 0), ("sockperf_full_rtt.csv", 0)],
+)
+def test_the_step_of_what_real_tools_wrote(file, step):
+    # iperf3 tells the kernel's round trip times, whose unit is a microsecond
+    rows = read_samples(DATA / file).frame
+    assert clock_step(rows["latency_ns"].dropna().to_numpy("float64")) == step
 
 
 def test_no_delays_have_no_step():
@@ -141,3 +159,17 @@ def test_without_a_step_the_intervals_are_what_they_were():
     assert in_ns.bandwidth_bits_per_second.low == pytest.approx(
         99974190.42537406, rel=1e-6
     )
+
+
+def test_intervals_of_natural_traffic_hold_the_truth_of_coarse_clocks():
+    held = []
+    for seed in range(60):
+        messages = queued(seed, load=0.3)
+        rng, step = np.random.default_rng(seed), (10, 100)[seed % 2] * US
+        coarse = CLOCKS[seed % 3](messages.delays_ns[WHOLE], step, rng)
+        fit = fit_natural(replace(messages, delays_ns={WHOLE: coarse}))
+        if fit.model == "line":
+            held.append(holds(fit.slope_ns_per_byte, BYTE_NS))
+    # a standard error of 3%
+    assert len(held) > 50
+    assert np.mean(held) > 0.88

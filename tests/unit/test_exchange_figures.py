@@ -53,6 +53,19 @@ def test_the_report_begins_with_the_sentences_of_the_terminal(found):
     assert len(set(names)) == len(names)
 
 
+def test_the_picture_has_the_responses_in_parts_that_sum_to_all_of_them(found):
+    picture = build_report(found, "run").picture
+    data = picture.data[picture.data["whole"] == "response"]
+    assert set(data["group"]) == {WAY, "dig -> dns:53 (udp)"}
+    assert data.groupby("group")["to_share"].last().tolist() == pytest.approx([1, 1])
+    shares = data[data["group"] == WAY].set_index("stage")["share"]
+    rows = frame_of(rows_of())
+    response = float(rows["response_ns"].sum())
+    for part, column in (("at work", "server_work"), ("reply's way", "reply_way")):
+        spent = float(rows[f"{column}_ns"].sum())
+        assert shares[part] == pytest.approx(spent / response, rel=1e-6)
+
+
 def test_a_study_without_exchanges_has_no_word_of_them(tmp_path):
     write_table(tmp_path / "messages.csv", messages(40))
     report = build_report(analyze(tmp_path), "run")

@@ -44,6 +44,8 @@ FILES = {
     "iperf3_tcp.json": "iperf3",
     "iperf3_udp.json": "iperf3",
     **{f"iperf3_{name}.json": "iperf3" for name in TRANSFERS},
+    "iperf3_server.json": "iperf3",
+    "iperf3_server_sends.json": "iperf3",
     "irtt.json": "irtt",
     "irtt.json.gz": "irtt",
 }
@@ -146,6 +148,40 @@ def test_clears_lines_give_back_the_line_they_were_made_of():
     assert fit.slope == pytest.approx(0.0000016977, rel=1e-3)  # as seed 004 prints it
     assert fit.intercept == pytest.approx(0.0818, rel=1e-6)
     assert frame["count"].eq(100).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("0.083 ms", 83_000),
+        ("8.3e-02 ms", 83_000),
+        ("1e-05 ms", 10),
+        ("8.3E+1 us", 83_000),
+        ("83 \N{MICRO SIGN}s", 83_000),
+        ("83000 ns", 83_000),
+        ("0.000083 s", 83_000),
+    ],
+)
+def test_clears_latency_may_have_any_unit_and_an_exponent(text, ns, tmp_path):
+    path = tmp_path / "result.txt"
+    path.write_text(f"Size = 18 bytes, Count = 5, average latency = {text}\n")
+    assert read_samples(path).frame["latency_ns"].tolist() == [pytest.approx(ns)]
+
+
+def test_a_reply_of_no_bytes_is_one_way(tmp_path, capsys):
+    path = tmp_path / "any.csv"
+    rows = [
+        f"{size},{1e6 + 80 * size + 100 * (i % 7)}\n"
+        for i in range(40)
+        for size in (64, 1000, 4000, 16000, 64000)
+    ]
+    path.write_text("size,ns\n" + "".join(rows))
+    words = ["--latency-column", "ns", "--unit", "ns", "--size-column", "size"]
+    words = ["analyze", str(path), *words, "--reply", "0", "--json"]
+    assert run_program(OFFLINE, VERSION, words) == 0
+    fit = json.loads(capsys.readouterr().out)["fit"]
+    got = fit["bandwidth_bits_per_second"]["value"]
+    assert got == pytest.approx(8e9 / 80, rel=0.001)
 
 
 def sockperf_prints(name: str) -> dict[str, float]:
@@ -288,6 +324,15 @@ def test_iperf3s_rate_loss_and_jitter_are_told_of_each_direction(
     page = build_report(analyze(path), "iperf3")
     (section,) = (each for each in page.sections if each.name == "transfers")
     assert len(section.parts[0].rows) == len(directions)
+
+
+def test_what_iperf3s_server_is_not_told_is_not_zero():
+    (came,) = analyze(DATA / "iperf3_server.json").document["transfers"]
+    assert (came["direction"], came["sent_bytes"]) == ("to the server", None)
+    assert (came["received_bytes"], came["lost_packets"]) == (125_000, 0)
+    (went,) = analyze(DATA / "iperf3_server_sends.json").document["transfers"]
+    assert (went["direction"], went["sent_bytes"]) == ("to the client", 125_000)
+    assert went["received_bytes"] is went["lost_packets"] is went["jitter_ns"] is None
 
 
 def test_iperf3s_udp_has_packets_and_no_latency():

@@ -168,7 +168,11 @@ RESULTS = {
         for compare in (compare_loss, compare_throughput)
     ],
     "Samples": lambda: (
-        [lp.read_samples(path) for path in sorted(DATA.glob("*.*"))]
+        [
+            lp.read_samples(path)
+            for path in sorted(DATA.glob("*.*"))
+            if path.suffix != ".sh"
+        ]
         + [lp.read_samples(DATA / "run")]
     ),
     "StageFit": stages,

@@ -554,21 +554,6 @@ def compare_ranks(a: RunOrRepeats, b: RunOrRepeats) -> RankEffect:
     return _effect(value, found, worth)
 
 
-def brunner_munzel(a: Floats, b: Floats) -> tuple[float, float]:
-    """Return the probability that B is larger, and the p-value, of independent values.
-
-    Examples
-    --------
-    >>> larger, p = brunner_munzel(np.arange(10.0), np.arange(3.0, 13.0))
-    >>> round(larger, 4), round(p, 4)
-    (0.755, 0.0314)
-    """
-    (pa,), (pb,) = _placements([a], [b]), _placements([b], [a])
-    variances = float(pa.var(ddof=1)), float(pb.var(ddof=1))
-    value = float(pb.mean())
-    return value, spread(variances, (a.size, b.size)).p_value(value - 0.5)
-
-
 def _placements(of: Repeats, among: Repeats) -> list[Floats]:
     """Return which share of the other side each value exceeds, equal ones half."""
     others = np.concatenate([*among])

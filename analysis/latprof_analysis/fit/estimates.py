@@ -20,49 +20,12 @@ from latprof_analysis.fit.bends import Bends
 from latprof_analysis.fit.rounds import Floats, LowDelays
 from latprof_analysis.text import NS_PER_SECOND, rate, rate_span
 
-
-def column_of(name: str, values: ArrayLike) -> Floats:
-    column = np.asarray(values, dtype=np.float64)
-    if column.ndim != 1:
-        raise ValueError(f"{name} must have shape (n,), got {column.shape}")
-    if not np.isfinite(column).all():
-        wrong = column[~np.isfinite(column)][0]
-        raise ValueError(f"{name} must be finite, got {wrong}")
-    return column
-
-
-def check_rows(
-    sizes: Floats, delays: Floats, rounds: Floats, *, name: str = "rtt_ns"
-) -> None:
-    """Check rows whose delays are called `name`; a round trip is never 0."""
-    if not sizes.size == delays.size == rounds.size:
-        raise ValueError(
-            f"size_bytes, {name} and round_index must have equal length, "
-            f"got {sizes.size}, {delays.size} and {rounds.size}"
-        )
-    if (sizes <= 0).any():
-        raise ValueError(f"size_bytes must be more than 0, got {sizes.min():.0f}")
-    if name == "rtt_ns" and (delays <= 0).any():
-        raise ValueError(f"rtt_ns must be more than 0, got {delays.min():.0f}")
-    for each, column in ((name, delays), ("round_index", rounds)):
-        if (column < 0).any():
-            raise ValueError(f"{each} must be 0 or more, got {column.min():.0f}")
-
-
-def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> None:
-    if reply_mode != "echo" and (isinstance(reply_mode, str) or reply_mode < 0):
-        raise ValueError(
-            f"reply_mode must be 'echo' or a number of bytes, got {reply_mode!r}"
-        )
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
-    if resamples < 100:
-        raise ValueError(f"resamples must be 100 or more, got {resamples}")
-
-
 Model = Literal["line", "hinge", "none"]
 # A full echo, or replies of so many bytes, which may be 0.
 ReplyMode = Literal["echo"] | int
+# With fewer degrees the expansion is off by more than 0.01% at 97.5%.
+_FEWEST_EXPANDED = 5.0
+_FEWEST_SIGNS = 10  # in both kinds: below, the normal law of runs is rough
 
 
 @dataclass(frozen=True)
@@ -130,16 +93,6 @@ class Hinge:
         )
 
 
-def _pace(side: Segment) -> str:
-    """Say how fast the bytes of a side cross."""
-    found, slope = side.bandwidth_bits_per_second, side.slope_ns_per_byte
-    if found:
-        return f"at {rate(found.value)} [{rate_span(found.low, found.high)}]"
-    if slope.low <= 0:
-        return "in no measurable time for a byte"
-    return f"at {slope.value:.3g} ns a byte [{slope.low:.3g} to {slope.high:.3g}]"
-
-
 @dataclass(frozen=True)
 class PacketCost:
     """What a packet takes beyond the bytes of it and its headers.
@@ -161,8 +114,54 @@ class PacketCost:
 
 
 @dataclass(frozen=True)
+class Residuals:
+    """Residuals of each size, ascending, against the Theil-Sen line.
+
+    Attributes
+    ----------
+    size_bytes : tuple of int
+    p10_ns : tuple of float
+        Low delay less the line: what the line was drawn through.
+    median_ns : tuple of float
+        Median delay less the line: what a typical message took above it.
+    largest_share : float
+        Largest absolute value of ``p10_ns`` as a share of the line there.
+    largest_at_bytes : int
+        Its size.
+    runs : int
+        Runs of sizes on one side of the line: few where the delays bend.
+    runs_p : float or None
+        Probability of so few runs or fewer if the signs were in random order [1]_;
+        None with fewer than 10 sizes.
+    lack_of_fit_p : float or None
+        Probability of residuals so large or larger if they came from the spread
+        between rounds alone: chi-square of residual over standard error [2]_. Of
+        a real link it is often small, since hosts bend every line a little; what
+        counts is ``largest_share``. None where there is no spread.
+
+    References
+    ----------
+    .. [1] Wald and Wolfowitz (1940). On a test whether two samples are from the
+       same population. Annals of Mathematical Statistics 11, 147-162.
+    .. [2] Draper and Smith (1998). Applied Regression Analysis, 3rd ed.: lack of fit.
+    """
+
+    size_bytes: tuple[int, ...]
+    p10_ns: tuple[float, ...]
+    median_ns: tuple[float, ...]
+    largest_share: float
+    largest_at_bytes: int
+    runs: int
+    runs_p: float | None
+    lack_of_fit_p: float | None
+
+
+@dataclass(frozen=True)
 class Fit:
     """What the round trip times say of the link.
+
+    Intervals hold what the draws of whole rounds leave open, what the steps of a
+    coarse clock do, and what a part of the sizes says else than all of them.
 
     Attributes
     ----------
@@ -195,7 +194,8 @@ class Fit:
         Bandwidth-independent delay of the whole round trip: both directions and
         both hosts, at the 10th percentile. Not halved, since nothing here tells
         how it divides. Takes a short reply's own bytes to cross at the same
-        rate as the request's.
+        rate as the request's. Of a clock that counts in steps the interval
+        reaches half a step further up, since it may have cut delays down.
     slope_ns_per_byte : Estimate or None
         Slope of the round trip time per byte of payload, headers included and
         no factor applied.
@@ -266,10 +266,6 @@ class Fit:
         }
 
 
-def _listed(fields: dict[str, Any]) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
-
-
 @dataclass(frozen=True)
 class Dispersion:
     """The rate at which back-to-back packets arrive.
@@ -299,62 +295,6 @@ class Dispersion:
     def as_dict(self) -> dict[str, Any]:
         """Return all fields for JSON."""
         return asdict(self)
-
-
-# With fewer degrees the expansion is off by more than 0.01% at 97.5%.
-_FEWEST_EXPANDED = 5.0
-
-
-def student_quantile(freedom: float, probability: float) -> float:
-    """Return Student's quantile, by Cornish and Fisher's expansion [1]_.
-
-    Within 0.01% of the exact one at 0.975, 0.08% at 0.995.
-
-    References
-    ----------
-    .. [1] Abramowitz and Stegun (1964). Handbook of Mathematical Functions, 26.7.5.
-
-    Examples
-    --------
-    >>> [round(student_quantile(n, 0.975), 3) for n in (1, 5, 30, math.inf)]
-    [12.706, 2.57, 2.042, 1.96]
-    """
-    if freedom < _FEWEST_EXPANDED:
-        from scipy.special import stdtrit  # slow to import, and few get here
-
-        return float(stdtrit(freedom, probability))
-    z = NormalDist().inv_cdf(probability)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + sum(term / freedom**k for k, term in enumerate(terms, 1))
-
-
-def chi_square_tail(freedom: int, value: float) -> float:
-    """Return the probability of more than `value`, exactly [1]_.
-
-    References
-    ----------
-    .. [1] Abramowitz and Stegun (1964), 26.4.4 and 26.4.5.
-
-    Examples
-    --------
-    >>> [round(chi_square_tail(n, x), 4) for n, x in ((1, 3.8415), (6, 12.5916))]
-    [0.05, 0.05]
-    """
-    half = value / 2
-    if half <= 0:
-        return 1.0
-    odd = freedom % 2
-    tail = math.erfc(math.sqrt(half)) if odd else 0.0
-    log_half = math.log(half)
-    for k in range(freedom // 2):
-        power = k + odd / 2
-        tail += math.exp(power * log_half - half - math.lgamma(power + 1))
-    return min(1.0, tail)
 
 
 @dataclass(frozen=True)
@@ -429,55 +369,43 @@ class Scale:
         return Estimate(value, min(float(low), value), max(float(high), value), self.n)
 
 
-def _reaching(found: Estimate, reach: tuple[float, ...], unit: float) -> Estimate:
-    ends = [found.low, found.high, *(unit * end for end in reach)]
-    return replace(found, low=min(ends), high=max(ends))
+def column_of(name: str, values: ArrayLike) -> Floats:
+    column = np.asarray(values, dtype=np.float64)
+    if column.ndim != 1:
+        raise ValueError(f"{name} must have shape (n,), got {column.shape}")
+    if not np.isfinite(column).all():
+        wrong = column[~np.isfinite(column)][0]
+        raise ValueError(f"{name} must be finite, got {wrong}")
+    return column
 
 
-_FEWEST_SIGNS = 10  # in both kinds: below, the normal law of runs is rough
+def check_rows(
+    sizes: Floats, delays: Floats, rounds: Floats, *, name: str = "rtt_ns"
+) -> None:
+    """Check rows whose delays are called `name`; a round trip is never 0."""
+    if not sizes.size == delays.size == rounds.size:
+        raise ValueError(
+            f"size_bytes, {name} and round_index must have equal length, "
+            f"got {sizes.size}, {delays.size} and {rounds.size}"
+        )
+    if (sizes <= 0).any():
+        raise ValueError(f"size_bytes must be more than 0, got {sizes.min():.0f}")
+    if name == "rtt_ns" and (delays <= 0).any():
+        raise ValueError(f"rtt_ns must be more than 0, got {delays.min():.0f}")
+    for each, column in ((name, delays), ("round_index", rounds)):
+        if (column < 0).any():
+            raise ValueError(f"{each} must be 0 or more, got {column.min():.0f}")
 
 
-@dataclass(frozen=True)
-class Residuals:
-    """Residuals of each size, ascending, against the Theil-Sen line.
-
-    Attributes
-    ----------
-    size_bytes : tuple of int
-    p10_ns : tuple of float
-        Low delay less the line: what the line was drawn through.
-    median_ns : tuple of float
-        Median delay less the line: what a typical message took above it.
-    largest_share : float
-        Largest absolute value of ``p10_ns`` as a share of the line there.
-    largest_at_bytes : int
-        Its size.
-    runs : int
-        Runs of sizes on one side of the line: few where the delays bend.
-    runs_p : float or None
-        Probability of so few runs or fewer if the signs were in random order [1]_;
-        None with fewer than 10 sizes.
-    lack_of_fit_p : float or None
-        Probability of residuals so large or larger if they came from the spread
-        between rounds alone: chi-square of residual over standard error [2]_. Of
-        a real link it is often small, since hosts bend every line a little; what
-        counts is ``largest_share``. None where there is no spread.
-
-    References
-    ----------
-    .. [1] Wald and Wolfowitz (1940). On a test whether two samples are from the
-       same population. Annals of Mathematical Statistics 11, 147-162.
-    .. [2] Draper and Smith (1998). Applied Regression Analysis, 3rd ed.: lack of fit.
-    """
-
-    size_bytes: tuple[int, ...]
-    p10_ns: tuple[float, ...]
-    median_ns: tuple[float, ...]
-    largest_share: float
-    largest_at_bytes: int
-    runs: int
-    runs_p: float | None
-    lack_of_fit_p: float | None
+def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> None:
+    if reply_mode != "echo" and (isinstance(reply_mode, str) or reply_mode < 0):
+        raise ValueError(
+            f"reply_mode must be 'echo' or a number of bytes, got {reply_mode!r}"
+        )
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
+    if resamples < 100:
+        raise ValueError(f"resamples must be 100 or more, got {resamples}")
 
 
 def residuals_of(low: LowDelays, line_ns: NDArray[np.float64]) -> Residuals:
@@ -520,6 +448,77 @@ def runs_test(left: Floats) -> tuple[int, float | None]:
         return runs, None
     z = (runs + 0.5 - mean) / math.sqrt(variance)
     return runs, math.erfc(-z / math.sqrt(2)) / 2
+
+
+def student_quantile(freedom: float, probability: float) -> float:
+    """Return Student's quantile, by Cornish and Fisher's expansion [1]_.
+
+    Within 0.01% of the exact one at 0.975, 0.08% at 0.995.
+
+    References
+    ----------
+    .. [1] Abramowitz and Stegun (1964). Handbook of Mathematical Functions, 26.7.5.
+
+    Examples
+    --------
+    >>> [round(student_quantile(n, 0.975), 3) for n in (1, 5, 30, math.inf)]
+    [12.706, 2.57, 2.042, 1.96]
+    """
+    if freedom < _FEWEST_EXPANDED:
+        from scipy.special import stdtrit  # slow to import, and few get here
+
+        return float(stdtrit(freedom, probability))
+    z = NormalDist().inv_cdf(probability)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / freedom**k for k, term in enumerate(terms, 1))
+
+
+def chi_square_tail(freedom: int, value: float) -> float:
+    """Return the probability of more than `value`, exactly [1]_.
+
+    References
+    ----------
+    .. [1] Abramowitz and Stegun (1964), 26.4.4 and 26.4.5.
+
+    Examples
+    --------
+    >>> [round(chi_square_tail(n, x), 4) for n, x in ((1, 3.8415), (6, 12.5916))]
+    [0.05, 0.05]
+    """
+    half = value / 2
+    if half <= 0:
+        return 1.0
+    odd = freedom % 2
+    tail = math.erfc(math.sqrt(half)) if odd else 0.0
+    log_half = math.log(half)
+    for k in range(freedom // 2):
+        power = k + odd / 2
+        tail += math.exp(power * log_half - half - math.lgamma(power + 1))
+    return min(1.0, tail)
+
+
+def _pace(side: Segment) -> str:
+    """Say how fast the bytes of a side cross."""
+    found, slope = side.bandwidth_bits_per_second, side.slope_ns_per_byte
+    if found:
+        return f"at {rate(found.value)} [{rate_span(found.low, found.high)}]"
+    if slope.low <= 0:
+        return "in no measurable time for a byte"
+    return f"at {slope.value:.3g} ns a byte [{slope.low:.3g} to {slope.high:.3g}]"
+
+
+def _listed(fields: dict[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
+
+
+def _reaching(found: Estimate, reach: tuple[float, ...], unit: float) -> Estimate:
+    ends = [found.low, found.high, *(unit * end for end in reach)]
+    return replace(found, low=min(ends), high=max(ends))
 
 
 def _lack_of_fit(left: Floats, noise_ns: Floats) -> float | None:

@@ -51,46 +51,179 @@ FEWEST_LONG = 4
 _LONG = 0.125  # of the largest size
 _DIFFERENCE = 0.005  # of the slope
 _ERRORS = 2.576  # standard errors: 99% of a normal law
+# Parts end at these shares of the largest message.
+_PARTS = (0.25, 0.5, 0.75)
+# They are looked at where so large residuals come from noise alone but this seldom.
+_LACKS = 0.01
+FEWEST_SIZES = 4
+FEWEST_ROUND_TRIPS = 10  # of one size: the 10th percentile is then the minimum
+_KNOT_SIZES = 4097
+# Below it the 10th percentile is the minimum, which a bootstrap cannot follow.
+_SAFE_ROUNDS = 20
+# Of the delays' variance: what makes intervals wider by 5%.
+_STEP_SHOWS = 0.1
+NO_REPLY = 0  # as reply_mode of a Fit
 
 
-def long_messages_differ(wire_bytes: Floats, low: LowDelays) -> str | None:
-    """Return how the slope of the long messages differs; None if it does not.
+def fit_round_trips(
+    size_bytes: ArrayLike,
+    rtt_ns: ArrayLike,
+    round_index: ArrayLike,
+    *,
+    reply_mode: ReplyMode,
+    packets: Packets | None = None,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 1,
+) -> Fit:
+    """Fit bandwidth and fixed delay to round trip times.
 
-    Compares the slope of the low delays of all sizes and of
-    those over an eighth of the largest, if there are 4 of these. It differs if by
-    0.5% and if the bootstrap of whole rounds bears that out at 99%.
+    The 10th percentile of each size is regressed on the bytes that cross the
+    wire both ways, by Theil and Sen with pairs weighted by distance; intervals come
+    from a bootstrap of whole rounds. A line that the delays contradict is refused:
+    a hinge is better, long messages differ, or the slope is uncertain by a tenth.
+
+    Parameters
+    ----------
+    size_bytes, rtt_ns, round_index : array_like, shape (n,)
+        One entry for each round trip that was answered, without the warm-up: bytes
+        of the request, its round trip time, and its round. Sizes must have been
+        sent in random order within rounds, or a burst of noise that hits one size
+        passes for the link's doing.
+    reply_mode : 'echo' or int
+        Whether the reply is as long as the request, or has so many bytes.
+    packets : Packets, optional
+        How the messages are cut. Without it the bandwidth is that of payload.
+    confidence : float
+        Of all intervals.
+    resamples, seed : int
+        Of the bootstrap.
 
     Examples
     --------
-    >>> from latprof_analysis.fit.rounds import low_delays
-    >>> size = np.tile(np.geomspace(64, 64000, 20), 20)
-    >>> rounds = np.repeat(np.arange(20.0), 20)
-    >>> def differ(delay_ns):
-    ...     low = low_delays(
-    ...         size, delay_ns + rounds, rounds, fewest=10, resamples=100, seed=1)
-    ...     return long_messages_differ(low.size_bytes, low)
-    >>> differ(1e6 + 80 * size)
-    >>> differ(80 * np.maximum(size, 2000))
-    'of messages over 8000 bytes a byte takes 2.8% more than of all'
+    A link of 100 Mbit/s and 1 ms each way, with up to 50 us of queueing:
+
+    >>> rng, tcp = np.random.default_rng(7), Packets.tcp()
+    >>> sizes = np.tile([64, 1000, 4000, 16000, 64000], 40)
+    >>> rounds = np.repeat(np.arange(40), 5)
+    >>> rtt_ns = 2e6 + 2 * 80 * tcp.wire_bytes(sizes) + rng.uniform(0, 5e4, 200)
+    >>> fit = fit_round_trips(sizes, rtt_ns, rounds, reply_mode="echo", packets=tcp)
+    >>> fit.model, fit.factor, round(fit.bandwidth_bits_per_second.value / 1e6)
+    ('line', 2, 100)
+    >>> round(1e3 * fit.fixed_delay_seconds.value, 2)
+    2.0
     """
-    if low.size_bytes.size == 0:
-        return None
-    least = _LONG * low.size_bytes[-1]
-    long = low.size_bytes > least
-    if long.sum() < FEWEST_LONG or long.all():
-        return None
-    delays = np.vstack([low.delay_ns, low.resampled_ns])
-    whole, _ = weighted_theil_sen(wire_bytes, delays)
-    upper, _ = weighted_theil_sen(wire_bytes[long], delays[:, long])
-    more = upper / whole - 1
-    if abs(more[0]) < _DIFFERENCE or not _differ(upper / whole, np.ones_like(whole)):
-        return None
-    return _tell_part(f"messages over {least:.0f} bytes", more[0])
+    check_options(reply_mode, confidence, resamples)
+    low = _low(size_bytes, rtt_ns, round_index, "rtt_ns", resamples, seed)
+    unfitted = fit_without_line(low, reply_mode, confidence)
+    if low.size_bytes.size < FEWEST_SIZES:
+        return unfitted
+    crossing = Crossing.round_trip(low.size_bytes, packets or Packets(), reply_mode)
+    return fit_low_delays(crossing, low, unfitted)
 
 
-# Parts end at these shares of the largest message.
-_PARTS = (0.25, 0.5, 0.75)
-_LACKS = 0.01
+def fit_one_way(
+    size_bytes: ArrayLike,
+    delay_ns: ArrayLike,
+    round_index: ArrayLike,
+    *,
+    packets: Packets | None = None,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 1,
+) -> Fit:
+    """Fit a line to delays of one direction.
+
+    Parameters
+    ----------
+    size_bytes, delay_ns, round_index : array_like, shape (n,)
+        One entry for each message. The delay may be 0.
+    packets, confidence, resamples, seed
+        As of `fit_round_trips`.
+
+    Returns
+    -------
+    Fit
+        With ``reply_mode`` 0 and ``factor`` 1; ``fixed_delay_seconds`` is that of
+        the one way.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(7)
+    >>> sizes = np.tile([64, 1000, 4000, 16000, 64000], 40)
+    >>> rounds = np.repeat(np.arange(40), 5)
+    >>> fit = fit_one_way(sizes, 1e6 + 80 * sizes + rng.uniform(0, 5e4, 200), rounds)
+    >>> fit.model, fit.factor, round(fit.bandwidth_bits_per_second.value / 1e6)
+    ('line', 1, 100)
+    """
+    check_options("echo", confidence, resamples)
+    low = _low(size_bytes, delay_ns, round_index, "delay_ns", resamples, seed)
+    unfitted = fit_without_line(low, NO_REPLY, confidence)
+    if low.size_bytes.size < FEWEST_SIZES:
+        need = f"{FEWEST_SIZES} sizes with {FEWEST_ROUND_TRIPS} messages each"
+        return replace(unfitted, reason=f"a line needs {need}, got {unfitted.sizes}")
+    crossing = Crossing.one_way(low.size_bytes, packets or Packets())
+    return fit_low_delays(crossing, low, unfitted)
+
+
+def fit_low_delays(crossing: Crossing, low: LowDelays, unfitted: Fit) -> Fit:
+    """Fit low delays to the bytes that crossed the wire, and judge the line."""
+    wire_bytes, packets = crossing.wire_bytes, crossing.cut
+    line = fit_line(wire_bytes, low)
+    scale = Scale(
+        low.count,
+        unfitted.confidence,
+        unfitted.factor,
+        packets.payload_share,
+        line.freedom,
+        low.step_ns,
+    )
+    host_limited = bool(line.slopes[0] < HOST_NS_PER_BYTE)
+    against = None
+    if not host_limited:
+        against = line.missed or _too_early(unfitted, line, low)
+        against = against or long_messages_differ(wire_bytes, low)
+    line_ns = line.slopes[0] * wire_bytes + line.intercepts_ns[0]
+    model, reason = verdict(line, low, scale.per_payload_byte(line.slopes), against)
+    tested = replace(
+        unfitted,
+        model=model,
+        reason=reason,
+        unexplained_share=line.unexplained_share,
+        delta_bic=line.hinge.delta_bic if line.hinge else None,
+        bends=_bends(wire_bytes, low, line, scale),
+        packet_cost=packet_cost(crossing, low, unfitted.confidence),
+        packets_told=packets.tell_packets(low.size_bytes),
+        residuals=residuals_of(low, line_ns),
+    )
+    if model == "line":
+        parts = parts_of_line(wire_bytes, low, line, unfitted.confidence)
+        return _with_line(tested, line, scale, parts, host_limited)
+    if model == "hinge" and line.hinge:
+        return replace(
+            tested, hinge=_hinge(wire_bytes, low, line.hinge, scale, packets)
+        )
+    return tested
+
+
+def fit_without_line(low: LowDelays, reply_mode: ReplyMode, confidence: float) -> Fit:
+    """Return what can be said before any line is drawn."""
+    sizes = low.size_bytes.size
+    return Fit(
+        model="none",
+        reason=(
+            f"a line needs {FEWEST_SIZES} sizes with {FEWEST_ROUND_TRIPS} round trips"
+            f" each, got {sizes}"
+        ),
+        caveats=_caveats(low),
+        reply_mode=reply_mode,
+        factor=2 if reply_mode == "echo" else 1,
+        sizes=sizes,
+        rounds=low.rounds,
+        n=low.count,
+        confidence=confidence,
+    )
 
 
 @dataclass(frozen=True)
@@ -164,6 +297,59 @@ def parts_of_line(
     )
 
 
+def long_messages_differ(wire_bytes: Floats, low: LowDelays) -> str | None:
+    """Return how the slope of the long messages differs; None if it does not.
+
+    Compares the slope of the low delays of all sizes and of
+    those over an eighth of the largest, if there are 4 of these. It differs if by
+    0.5% and if the bootstrap of whole rounds bears that out at 99%.
+
+    Examples
+    --------
+    >>> from latprof_analysis.fit.rounds import low_delays
+    >>> size = np.tile(np.geomspace(64, 64000, 20), 20)
+    >>> rounds = np.repeat(np.arange(20.0), 20)
+    >>> def differ(delay_ns):
+    ...     low = low_delays(
+    ...         size, delay_ns + rounds, rounds, fewest=10, resamples=100, seed=1)
+    ...     return long_messages_differ(low.size_bytes, low)
+    >>> differ(1e6 + 80 * size)
+    >>> differ(80 * np.maximum(size, 2000))
+    'of messages over 8000 bytes a byte takes 2.8% more than of all'
+    """
+    if low.size_bytes.size == 0:
+        return None
+    least = _LONG * low.size_bytes[-1]
+    long = low.size_bytes > least
+    if long.sum() < FEWEST_LONG or long.all():
+        return None
+    delays = np.vstack([low.delay_ns, low.resampled_ns])
+    whole, _ = weighted_theil_sen(wire_bytes, delays)
+    upper, _ = weighted_theil_sen(wire_bytes[long], delays[:, long])
+    more = upper / whole - 1
+    if abs(more[0]) < _DIFFERENCE or not _differ(upper / whole, np.ones_like(whole)):
+        return None
+    return _tell_part(f"messages over {least:.0f} bytes", more[0])
+
+
+def _low(
+    size_bytes: ArrayLike,
+    delay_ns: ArrayLike,
+    round_index: ArrayLike,
+    name: str,
+    resamples: int,
+    seed: int,
+) -> LowDelays:
+    """Check rows whose delays are called `name`, and reduce them."""
+    sizes = column_of("size_bytes", size_bytes)
+    delays = column_of(name, delay_ns)
+    rounds = column_of("round_index", round_index)
+    check_rows(sizes, delays, rounds, name=name)
+    return low_delays(
+        sizes, delays, rounds, fewest=FEWEST_ROUND_TRIPS, resamples=resamples, seed=seed
+    )
+
+
 def _parts(size_bytes: Floats) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     for share, upper in product(_PARTS, (False, True)):
         end = share * size_bytes[-1]
@@ -185,140 +371,6 @@ def _differ(part: Floats, whole: Floats) -> bool:
     """Tell whether draws of a part differ from the whole's at 99%."""
     more = part - whole
     return bool(abs(more[0]) > _ERRORS * more[1:].std())
-
-
-FEWEST_SIZES = 4
-FEWEST_ROUND_TRIPS = 10  # of one size: the 10th percentile is then the minimum
-
-_KNOT_SIZES = 4097
-# Below it the 10th percentile is the minimum, which a bootstrap cannot follow.
-_SAFE_ROUNDS = 20
-# Of the delays' variance: what makes intervals wider by 5%.
-_STEP_SHOWS = 0.1
-
-
-def fit_round_trips(
-    size_bytes: ArrayLike,
-    rtt_ns: ArrayLike,
-    round_index: ArrayLike,
-    *,
-    reply_mode: ReplyMode,
-    packets: Packets | None = None,
-    confidence: float = 0.95,
-    resamples: int = 1000,
-    seed: int = 1,
-) -> Fit:
-    """Fit bandwidth and fixed delay to round trip times.
-
-    The 10th percentile of each size is regressed on the bytes that cross the
-    wire both ways, by Theil and Sen with pairs weighted by distance; intervals come
-    from a bootstrap of whole rounds. A line that the delays contradict is refused:
-    a hinge is better, long messages differ, or the slope is uncertain by a tenth.
-
-    Parameters
-    ----------
-    size_bytes, rtt_ns, round_index : array_like, shape (n,)
-        One entry for each round trip that was answered, without the warm-up: bytes
-        of the request, its round trip time, and its round. Sizes must have been
-        sent in random order within rounds, or a burst of noise that hits one size
-        passes for the link's doing.
-    reply_mode : 'echo' or int
-        Whether the reply is as long as the request, or has so many bytes.
-    packets : Packets, optional
-        How the messages are cut. Without it the bandwidth is that of payload.
-    confidence : float
-        Of all intervals.
-    resamples, seed : int
-        Of the bootstrap.
-
-    Examples
-    --------
-    A link of 100 Mbit/s and 1 ms each way, with up to 50 us of queueing:
-
-    >>> rng, tcp = np.random.default_rng(7), Packets.tcp()
-    >>> sizes = np.tile([64, 1000, 4000, 16000, 64000], 40)
-    >>> rounds = np.repeat(np.arange(40), 5)
-    >>> rtt_ns = 2e6 + 2 * 80 * tcp.wire_bytes(sizes) + rng.uniform(0, 5e4, 200)
-    >>> fit = fit_round_trips(sizes, rtt_ns, rounds, reply_mode="echo", packets=tcp)
-    >>> fit.model, fit.factor, round(fit.bandwidth_bits_per_second.value / 1e6)
-    ('line', 2, 100)
-    >>> round(1e3 * fit.fixed_delay_seconds.value, 2)
-    2.0
-    """
-    sizes = column_of("size_bytes", size_bytes)
-    rtt = column_of("rtt_ns", rtt_ns)
-    rounds = column_of("round_index", round_index)
-    check_rows(sizes, rtt, rounds)
-    check_options(reply_mode, confidence, resamples)
-    packets = packets or Packets()
-
-    low = low_delays(
-        sizes, rtt, rounds, fewest=FEWEST_ROUND_TRIPS, resamples=resamples, seed=seed
-    )
-    unfitted = fit_without_line(low, reply_mode, confidence)
-    if low.size_bytes.size < FEWEST_SIZES:
-        return unfitted
-    crossing = Crossing.round_trip(low.size_bytes, packets, reply_mode)
-    return fit_low_delays(crossing, low, unfitted)
-
-
-def fit_low_delays(crossing: Crossing, low: LowDelays, unfitted: Fit) -> Fit:
-    """Fit low delays to the bytes that crossed the wire, and judge the line."""
-    wire_bytes, packets = crossing.wire_bytes, crossing.cut
-    line = fit_line(wire_bytes, low)
-    scale = Scale(
-        low.count,
-        unfitted.confidence,
-        unfitted.factor,
-        packets.payload_share,
-        line.freedom,
-        low.step_ns,
-    )
-    host_limited = bool(line.slopes[0] < HOST_NS_PER_BYTE)
-    against = None
-    if not host_limited:
-        against = line.missed or _too_early(unfitted, line, low)
-        against = against or long_messages_differ(wire_bytes, low)
-    line_ns = line.slopes[0] * wire_bytes + line.intercepts_ns[0]
-    model, reason = verdict(line, low, scale.per_payload_byte(line.slopes), against)
-    tested = replace(
-        unfitted,
-        model=model,
-        reason=reason,
-        unexplained_share=line.unexplained_share,
-        delta_bic=line.hinge.delta_bic if line.hinge else None,
-        bends=_bends(wire_bytes, low, line, scale),
-        packet_cost=packet_cost(crossing, low, unfitted.confidence),
-        packets_told=packets.tell_packets(low.size_bytes),
-        residuals=residuals_of(low, line_ns),
-    )
-    if model == "line":
-        parts = parts_of_line(wire_bytes, low, line, unfitted.confidence)
-        return _with_line(tested, line, scale, parts, host_limited)
-    if model == "hinge" and line.hinge:
-        return replace(
-            tested, hinge=_hinge(wire_bytes, low, line.hinge, scale, packets)
-        )
-    return tested
-
-
-def fit_without_line(low: LowDelays, reply_mode: ReplyMode, confidence: float) -> Fit:
-    """Return what can be said before any line is drawn."""
-    sizes = low.size_bytes.size
-    return Fit(
-        model="none",
-        reason=(
-            f"a line needs {FEWEST_SIZES} sizes with {FEWEST_ROUND_TRIPS} round trips"
-            f" each, got {sizes}"
-        ),
-        caveats=_caveats(low),
-        reply_mode=reply_mode,
-        factor=2 if reply_mode == "echo" else 1,
-        sizes=sizes,
-        rounds=low.rounds,
-        n=low.count,
-        confidence=confidence,
-    )
 
 
 def _caveats(low: LowDelays) -> tuple[str, ...]:
@@ -430,58 +482,3 @@ def _segment(slopes: Floats, intercepts_ns: Floats, scale: Scale) -> Segment:
         bandwidth_bits_per_second=scale.bandwidth(slopes),
         intercept_seconds=scale.intercept_seconds(intercepts_ns),
     )
-
-
-NO_REPLY = 0  # as reply_mode of a Fit
-
-
-def fit_one_way(
-    size_bytes: ArrayLike,
-    delay_ns: ArrayLike,
-    round_index: ArrayLike,
-    *,
-    packets: Packets | None = None,
-    confidence: float = 0.95,
-    resamples: int = 1000,
-    seed: int = 1,
-) -> Fit:
-    """Fit a line to delays of one direction.
-
-    Parameters
-    ----------
-    size_bytes, delay_ns, round_index : array_like, shape (n,)
-        One entry for each message. The delay may be 0.
-    packets, confidence, resamples, seed
-        As of `fit_round_trips`.
-
-    Returns
-    -------
-    Fit
-        With ``reply_mode`` 0 and ``factor`` 1; ``fixed_delay_seconds`` is that of
-        the one way.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(7)
-    >>> sizes = np.tile([64, 1000, 4000, 16000, 64000], 40)
-    >>> rounds = np.repeat(np.arange(40), 5)
-    >>> fit = fit_one_way(sizes, 1e6 + 80 * sizes + rng.uniform(0, 5e4, 200), rounds)
-    >>> fit.model, fit.factor, round(fit.bandwidth_bits_per_second.value / 1e6)
-    ('line', 1, 100)
-    """
-    sizes = column_of("size_bytes", size_bytes)
-    delay = column_of("delay_ns", delay_ns)
-    rounds = column_of("round_index", round_index)
-    check_rows(sizes, delay, rounds, name="delay_ns")
-    check_options("echo", confidence, resamples)
-    packets = packets or Packets()
-
-    low = low_delays(
-        sizes, delay, rounds, fewest=FEWEST_ROUND_TRIPS, resamples=resamples, seed=seed
-    )
-    unfitted = fit_without_line(low, NO_REPLY, confidence)
-    if low.size_bytes.size < FEWEST_SIZES:
-        need = f"{FEWEST_SIZES} sizes with {FEWEST_ROUND_TRIPS} messages each"
-        return replace(unfitted, reason=f"a line needs {need}, got {unfitted.sizes}")
-    return fit_low_delays(Crossing.one_way(low.size_bytes, packets), low, unfitted)

@@ -10,8 +10,7 @@ bootstrap weighs whole rounds anew, by exponential variables as Rubin's does [1]
 Draws of rounds with replacement repeat a few values of so low a quantile over and
 over, and their intervals covered 74 to 100% where 95% were asked for. A weight for
 the unseen value to come makes the share of a size's delays below its j-th smallest
-a Beta(j, n + 1 - j), which it is of any continuous distribution [2]_. The same draws
-are there as weights of the single round trips, for estimators that want each.
+a Beta(j, n + 1 - j), which it is of any continuous distribution [2]_.
 
 A clock that counts in steps writes down the step below or the nearest one, and all
 draws agree on it. How far a delay is from what was written is then anything within a
@@ -109,11 +108,13 @@ def low_delays(
     fewest: int,
     resamples: int,
     seed: int,
+    step_ns: float | None = None,
 ) -> LowDelays:
     """Reduce round trips to one delay per size.
 
     The 10th percentile is the median-unbiased one [1]_, so that the median over
-    sizes is not biased either.
+    sizes is not biased either. The clock's `step_ns` is looked for unless it is told,
+    as of delays that were moved since it wrote them.
 
     References
     ----------
@@ -151,7 +152,7 @@ def low_delays(
         rows = by_size[ends[nth] - counts[nth] : ends[nth]]
         median[i] = np.median(rtt_ns[rows])
         delay[i], resampled[:, i] = _low(rtt_ns[rows], block[rows], weights, unseen[i])
-    step_ns = clock_step(rtt_ns)
+    step_ns = clock_step(rtt_ns) if step_ns is None else step_ns
     if step_ns:
         _, alike = np.unique(np.rint(delay / step_ns), return_inverse=True)
         within = rng.uniform(-0.5, 0.5, (resamples, alike.max(initial=0) + 1))
@@ -234,39 +235,3 @@ def _ranks(n: int) -> Ints:
     dense = np.linspace(0, 3 * LOW * n, min(_DENSE_RANKS, int(3 * LOW * n) + 1))
     sparse = np.linspace(3 * LOW * n, n - 1, min(n, _SPARSE_RANKS))
     return np.unique(np.concatenate([dense, sparse]).astype(np.int64))
-
-
-def block_weights(
-    round_index: Floats, *, resamples: int, seed: int
-) -> tuple[Ints, Floats]:
-    """Return the block of each row, and how often each draw holds each block.
-
-    Parameters
-    ----------
-    round_index : ndarray, shape (n,)
-        Of each row. A block is a round, or, of very many rounds, some
-        consecutive ones.
-    resamples, seed : int
-        Number of draws, and what makes them repeatable.
-
-    Returns
-    -------
-    block : ndarray, shape (n,)
-    weights : ndarray, shape (1 + resamples, blocks)
-        The first row is the sample itself: each block once.
-
-    Examples
-    --------
-    >>> rounds = np.array([0.0, 0.0, 7.0, 7.0])
-    >>> block, weights = block_weights(rounds, resamples=3, seed=1)
-    >>> block, weights[0], weights.sum(axis=1)
-    (array([0, 0, 1, 1]), array([1., 1.]), array([2., 2., 2., 2.]))
-    """
-    rounds, rank = np.unique(round_index, return_inverse=True)
-    if rounds.size == 0:
-        raise ValueError("round_index must hold a round or more, got none")
-    blocks = min(rounds.size, BLOCKS)
-    rng = np.random.default_rng(seed)
-    draws = rng.multinomial(blocks, np.full(blocks, 1 / blocks), size=resamples)
-    weights = np.vstack([np.ones(blocks), draws])
-    return rank * blocks // rounds.size, weights

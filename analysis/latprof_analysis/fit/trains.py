@@ -35,6 +35,18 @@ FEWEST_TRAINS = 6  # below, order statistics bound no median at 95%
 _ALL_BUT = 0.1
 _DID_NOT_WAIT = "did not wait for the link"
 _POINTS = 400  # of a longer train so many are looked at, evenly spaced
+_NEEDED = (
+    *FLOW,
+    "kind",
+    "size_bytes",
+    "packets",
+    "retransmits",
+    "queue_ns",
+    "arrive_ns",
+    "read_ns",
+)
+# A long stream is cut into trains of so many messages.
+_PIECE = 256
 
 
 def fit_dispersion(
@@ -117,66 +129,6 @@ def fit_dispersion(
     return _dispersion(np.array(slopes), used, left_out, confidence)
 
 
-def _train_slope(
-    arrive: Floats, wire: Floats, waited: Floats | None, part: slice
-) -> float | str:
-    """Return ns per byte of a train's second half, or why it says nothing."""
-    if arrive.size < FEWEST_PACKETS:
-        return f"fewer than {FEWEST_PACKETS} packets"
-    half = slice(arrive.size // 2, None)
-    come = np.cumsum(wire)[half]
-    points = np.unique(np.linspace(0, come.size - 1, _POINTS).astype(int))
-    x, y = come[points], arrive[half][points]
-    slope = float(theil_sen(x, (y - y[0])[np.newaxis])[0][0])
-    if slope <= 0:
-        return "arrived all at once"
-    if waited is not None:
-        own_ns = slope * float(np.mean(wire[half]))
-        if float(np.quantile(waited[part][half], _ALL_BUT)) < own_ns:
-            return _DID_NOT_WAIT
-    return slope
-
-
-def _dispersion(
-    slopes: Floats, packets: int, left_out: dict[str, int], confidence: float
-) -> Dispersion:
-    state: Literal["measured", "none"] = "none"
-    bandwidth = None
-    if slopes.size < FEWEST_TRAINS:
-        reason = f"{FEWEST_TRAINS} trains that waited are needed, got {slopes.size}"
-    elif left_out.get(_DID_NOT_WAIT, 0) >= slopes.size:
-        reason = f"only {slopes.size} trains waited for the link, by chance it seems"
-    else:
-        median = quantile_ci(slopes, 0.5, confidence)
-        reason = f"no interval of {confidence:.3g} from {slopes.size} trains"
-        if np.isfinite([median.low, median.high]).all():
-            rate = 8 * NS_PER_SECOND
-            state, reason = "measured", f"median of {slopes.size} trains"
-            bandwidth = Estimate(
-                rate / median.value, rate / median.high, rate / median.low, slopes.size
-            )
-    if left_out:
-        causes = ", ".join(f"{n} {why}" for why, n in left_out.items())
-        reason = f"{reason}; left out: {causes}"
-    return Dispersion(
-        state, reason, slopes.size, packets, left_out, confidence, bandwidth
-    )
-
-
-_NEEDED = (
-    *FLOW,
-    "kind",
-    "size_bytes",
-    "packets",
-    "retransmits",
-    "queue_ns",
-    "arrive_ns",
-    "read_ns",
-)
-# A long stream is cut into trains of so many messages.
-_PIECE = 256
-
-
 def stage_dispersions(
     messages: pd.DataFrame,
     *,
@@ -238,6 +190,52 @@ def stage_dispersions(
         spoilt = arrivals["train"][arrivals["spoilt"]].nunique()
         found[str(protocol), str(kind)] = _with_spoilt(dispersion, spoilt)
     return found
+
+
+def _train_slope(
+    arrive: Floats, wire: Floats, waited: Floats | None, part: slice
+) -> float | str:
+    """Return ns per byte of a train's second half, or why it says nothing."""
+    if arrive.size < FEWEST_PACKETS:
+        return f"fewer than {FEWEST_PACKETS} packets"
+    half = slice(arrive.size // 2, None)
+    come = np.cumsum(wire)[half]
+    points = np.unique(np.linspace(0, come.size - 1, _POINTS).astype(int))
+    x, y = come[points], arrive[half][points]
+    slope = float(theil_sen(x, (y - y[0])[np.newaxis])[0][0])
+    if slope <= 0:
+        return "arrived all at once"
+    if waited is not None:
+        own_ns = slope * float(np.mean(wire[half]))
+        if float(np.quantile(waited[part][half], _ALL_BUT)) < own_ns:
+            return _DID_NOT_WAIT
+    return slope
+
+
+def _dispersion(
+    slopes: Floats, packets: int, left_out: dict[str, int], confidence: float
+) -> Dispersion:
+    state: Literal["measured", "none"] = "none"
+    bandwidth = None
+    if slopes.size < FEWEST_TRAINS:
+        reason = f"{FEWEST_TRAINS} trains that waited are needed, got {slopes.size}"
+    elif left_out.get(_DID_NOT_WAIT, 0) >= slopes.size:
+        reason = f"only {slopes.size} trains waited for the link, by chance it seems"
+    else:
+        median = quantile_ci(slopes, 0.5, confidence)
+        reason = f"no interval of {confidence:.3g} from {slopes.size} trains"
+        if np.isfinite([median.low, median.high]).all():
+            rate = 8 * NS_PER_SECOND
+            state, reason = "measured", f"median of {slopes.size} trains"
+            bandwidth = Estimate(
+                rate / median.value, rate / median.high, rate / median.low, slopes.size
+            )
+    if left_out:
+        causes = ", ".join(f"{n} {why}" for why, n in left_out.items())
+        reason = f"{reason}; left out: {causes}"
+    return Dispersion(
+        state, reason, slopes.size, packets, left_out, confidence, bandwidth
+    )
 
 
 def _with_spoilt(found: Dispersion, trains: int) -> Dispersion:

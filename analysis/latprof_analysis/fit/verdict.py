@@ -22,7 +22,6 @@ _SLOPE = 0.01
 _UNEXPLAINED = 0.01
 # Either must exceed what the spread between rounds explains by so much.
 _NOISE_RATIO = 3.0
-
 # An answer that may be wrong by so much is none.
 _UNCERTAIN = 0.1
 # Nor is a line that misses the delay of a size by so much: behind a token bucket the
@@ -73,6 +72,33 @@ def fit_line(x: Floats, low: LowDelays) -> Line:
     )
 
 
+def verdict(
+    line: Line, low: LowDelays, slope: Estimate, against: str | None = None
+) -> tuple[Model, str]:
+    """Say which model the delays allow, and why.
+
+    `slope` is in ns per payload byte; `against` is what else speaks against a line
+    that would do otherwise.
+    """
+    noise_ns = math.sqrt(float(np.mean(low.noise_ns**2)))
+    hinge = line.hinge
+    if hinge and hinge.delta_bic > DELTA_BIC and _matters(line, low, noise_ns):
+        bend = f"{hinge.bend:.1%} of their range (delta BIC {hinge.delta_bic:.0f})"
+        beside = min(hinge.split, low.size_bytes.size - hinge.split)
+        if beside >= FEWEST_BESIDE:
+            return "hinge", f"the delays bend away from a line by {bend}"
+        return "none", (
+            f"the delays bend away from a line by {bend}, with {beside} sizes on"
+            f" one side of the bend where {FEWEST_BESIDE} are needed"
+        )
+
+    left = f"{line.unexplained_share:.2%} of the delays' variance"
+    refused = _refused(line, noise_ns, slope, left)
+    if refused or against:
+        return "none", refused or f"{against} (a line leaves {left})"
+    return "line", f"a line leaves {left} over {low.size_bytes.size} sizes"
+
+
 def _missed(low: LowDelays, residual: Floats) -> str | None:
     """Tell the size whose delay the line misses most, if that is much."""
     share = np.abs(residual) / np.maximum(np.abs(low.delay_ns), CLOCK_NS)
@@ -117,33 +143,6 @@ def _upper_slope(x: Floats, y: Floats, hinge: HingeFit | None) -> float | None:
         return None
     _, (slopes, _) = fit_sides(x, y[np.newaxis], hinge.split)
     return float(slopes[0])
-
-
-def verdict(
-    line: Line, low: LowDelays, slope: Estimate, against: str | None = None
-) -> tuple[Model, str]:
-    """Say which model the delays allow, and why.
-
-    `slope` is in ns per payload byte; `against` is what else speaks against a line
-    that would do otherwise.
-    """
-    noise_ns = math.sqrt(float(np.mean(low.noise_ns**2)))
-    hinge = line.hinge
-    if hinge and hinge.delta_bic > DELTA_BIC and _matters(line, low, noise_ns):
-        bend = f"{hinge.bend:.1%} of their range (delta BIC {hinge.delta_bic:.0f})"
-        beside = min(hinge.split, low.size_bytes.size - hinge.split)
-        if beside >= FEWEST_BESIDE:
-            return "hinge", f"the delays bend away from a line by {bend}"
-        return "none", (
-            f"the delays bend away from a line by {bend}, with {beside} sizes on"
-            f" one side of the bend where {FEWEST_BESIDE} are needed"
-        )
-
-    left = f"{line.unexplained_share:.2%} of the delays' variance"
-    refused = _refused(line, noise_ns, slope, left)
-    if refused or against:
-        return "none", refused or f"{against} (a line leaves {left})"
-    return "line", f"a line leaves {left} over {low.size_bytes.size} sizes"
 
 
 def _refused(line: Line, noise_ns: float, slope: Estimate, left: str) -> str | None:

@@ -19,7 +19,7 @@ _DELIMITERS = ",;\t"
 # What half of the latencies cannot be: light goes 30 cm in a nanosecond.
 _LEAST_NS, _MOST_NS = 1.0, 3600e9
 # What 64-bit nanoseconds hold, and no latency is.
-_YEARS_NS = 3.2e18
+YEARS_NS = 3.2e18
 
 
 def read_columns(
@@ -57,7 +57,7 @@ def read_columns(
         wanted.append(Column(size_column, "count", blank=True))
 
     def too_long(numbers: Mapping[str, NDArray[Any]]) -> list[Wrong]:
-        above = NS_PER_UNIT[unit] * numbers[latency_column] > _YEARS_NS
+        above = NS_PER_UNIT[unit] * numbers[latency_column] > YEARS_NS
         return [(above, lambda _: f"{latency_column} is more than a hundred years")]
 
     schema = Schema(tuple(wanted), delimiter=delimiter, check=too_long)

@@ -52,6 +52,14 @@ _FIGURES = (
 _NEEDED = ("start", "end", "bytes")
 _OTHER_WAY = "_bidir_reverse"
 _TO_SERVER, _TO_CLIENT = "to the server", "to the client"
+_BY_SENDER = ("sent_bytes", "sent_bits_per_second", "retransmits")
+_BY_RECEIVER = (
+    "received_bytes",
+    "received_bits_per_second",
+    "packets",
+    "lost_packets",
+    "jitter_ns",
+)
 
 
 def read_iperf3(path: Path) -> Samples:
@@ -88,18 +96,28 @@ def read_iperf3(path: Path) -> Samples:
         "latency": LATENCY if len(timed) else NO_LATENCY,
         "protocol": str(test.get("protocol", "")),
         "version": str(start.get("version", "")),
-        "transfers": _transfers(end, reverse=bool(number(test.get("reverse")))),
+        "transfers": _transfers(start, end, reverse=bool(number(test.get("reverse")))),
     }
     return Samples(frame, skipped.in_order(), skipped.count, "iperf3", meta, table)
 
 
-def _transfers(end: dict[str, Any], *, reverse: bool) -> list[dict[str, Any]]:
-    """Sum up each direction, of all its streams together."""
+def _transfers(
+    start: dict[str, Any], end: dict[str, Any], *, reverse: bool
+) -> list[dict[str, Any]]:
+    """Sum up each direction, of all its streams together.
+
+    A server is not told what its client counted, and writes 0 for it.
+    """
     first, second = (_TO_SERVER, _TO_CLIENT)[:: -1 if reverse else 1]
     found = [_transfer(end, first, "")]
     if f"sum_sent{_OTHER_WAY}" in end:
         found.append(_transfer(end, second, _OTHER_WAY))
-    return [transfer for transfer in found if transfer is not None]
+    told = [transfer for transfer in found if transfer is not None]
+    if "accepted_connection" in start:
+        for transfer in told:
+            sends = transfer["direction"] == _TO_CLIENT
+            transfer.update(dict.fromkeys(_BY_RECEIVER if sends else _BY_SENDER))
+    return told
 
 
 def _transfer(

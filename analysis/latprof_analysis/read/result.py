@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,9 @@ from latprof_analysis.errors import LatprofError
 TOLD_ROWS = 100
 # A cell in a message is cut behind so many characters.
 _SHOWN_CHARACTERS = 40
+
+# As `lines.blocks` says it of a row under a header.
+_FIELDS = re.compile(r"(\d+) fields? where (\d+) belong")
 
 FRAME_COLUMNS = (
     "source",
@@ -82,6 +86,10 @@ class Skipped:
         """Raise ReadError if most rows are wrong."""
         if self.count > good:
             first = min(self.rows, key=lambda row: row.line)
+            fields = _FIELDS.fullmatch(first.why)
+            if fields and not good and len({row.why for row in self.rows}) == 1:
+                why = f"its header has {fields[2]} columns, and each row {fields[1]}"
+                raise ReadError(self.path, f"{why}, from line {first.line} on")
             raise ReadError(
                 self.path,
                 f"most rows are wrong ({self.count} of {self.count + good}), the"

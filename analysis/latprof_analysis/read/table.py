@@ -33,6 +33,7 @@ from latprof_analysis.read.result import ReadError, Skipped, shown
 from latprof_analysis.read.rows import Rows
 from latprof_analysis.read.schema import Column, Schema, Wrong
 from latprof_analysis.read.unpacked import MAGIC, unpacked
+from latprof_analysis.text import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +46,9 @@ _PACKED = (
     (b"\xff\xfe", "is UTF-16; save it as UTF-8"),
     (b"\xfe\xff", "is UTF-16; save it as UTF-8"),
 )
-# Of a column's name in an error.
+# Of a column's name in an error, and how many of them.
 _SHOWN_NAME = 40
+_SHOWN_COLUMNS = 8
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -167,11 +169,25 @@ def read_header(path: Path, file: BinaryIO, schema: Schema, line: int = 1) -> li
     try:
         names = [name.strip() for name in split_fields(text, schema.delimiter)]
     except csv.Error as error:
+        check_line_ends(path, raw)
         raise ReadError(path, f"its header has wrong quotes: {error}") from error
     twice = sorted(name for name, times in Counter(names).items() if times > 1)
     if twice:
         raise ReadError(path, f"its header has column {shown(twice[0])} twice")
     return names
+
+
+def check_line_ends(path: Path, line: bytes) -> None:
+    """Refuse lines that end as those of old Macintoshes did, which are one to us."""
+    if b"\r" in line.rstrip(b"\r\n"):
+        why = "its lines end in CR alone; save it with LF, or CR and LF"
+        raise ReadError(path, why)
+
+
+def column_list(names: Sequence[str]) -> str:
+    """Name the first columns of a file."""
+    told = ", ".join(printable(name, _SHOWN_NAME) for name in names[:_SHOWN_COLUMNS])
+    return told + (", ..." if len(names) > _SHOWN_COLUMNS else "")
 
 
 def wanted_columns(
@@ -181,8 +197,7 @@ def wanted_columns(
     missing = [c.name for c in schema.columns if c.needed and c.name not in names]
     if missing:
         s = "" if len(missing) == 1 else "s"
-        has = ", ".join(name[:_SHOWN_NAME] for name in names[:8])
-        has += ", ..." if len(names) > 8 else ""
+        has = column_list(names)
         raise ReadError(path, f"column{s} {', '.join(missing)} missing; it has {has}")
     return [
         column

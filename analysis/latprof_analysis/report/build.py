@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from latprof_analysis.report.exchanges import exchange_sections
 from latprof_analysis.report.fit import fit_parts
 from latprof_analysis.report.groups import group_parts, queue_figure
 from latprof_analysis.report.key_figures import key_figures
-from latprof_analysis.report.latencies import sample_sections
+from latprof_analysis.report.latencies import sample_picture, sample_sections
 from latprof_analysis.report.loss_parts import loss_groups, loss_model_parts, loss_parts
 from latprof_analysis.report.parts import (
     Cell,
@@ -28,8 +29,15 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
+from latprof_analysis.report.percentile_tables import (
+    SHOWN,
+    percentile_cells,
+    percentile_table,
+)
 from latprof_analysis.report.picture import first_picture
+from latprof_analysis.report.sentences import run_name, setup_title
 from latprof_analysis.report.setting import notes_parts, setting_parts
+from latprof_analysis.report.setups import one_report
 from latprof_analysis.report.slowest import slowest_parts
 from latprof_analysis.report.stage_parts import by_percentile, by_size, stage_table
 from latprof_analysis.report.tails import ccdf_figure, mode_parts, pieces_figure
@@ -39,19 +47,29 @@ from latprof_analysis.report.time import (
     level_rows,
     time_figure,
 )
-from latprof_analysis.report.words import legible, listed, number
+from latprof_analysis.report.words import duration_text, legible, listed, number
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.findings import since_first_read
 from latprof_analysis.study.messages import above_usual
 from latprof_analysis.study.setup import packets_of
-from latprof_analysis.text import duration, printable
+from latprof_analysis.text import printable
 
 # More kinds of messages than this are named, not drawn.
 _MOST_KINDS = 4
 
 
+_OPEN = 3  # groups shown at once
+_NOTE = (
+    "Each message, exchange or sample of this group was counted. A percentile is the"
+    " middle of its bucket, at most 3.2% wide."
+)
+
+
 def build_report(study: Study, title: str) -> Report:
     """Lay out a study as a report; `title` names what was read."""
+    if study.setups:
+        parts = [build_report(each, _runs_of(each.document)) for each in study.setups]
+        return one_report(printable(title), parts, study.document["notes"])
     study = legible(study)
     document = study.document
     kinds = dict(whole_messages(study.messages))
@@ -60,7 +78,7 @@ def build_report(study: Study, title: str) -> Report:
     own = bool(document.get("round_trips"))
     sections = [
         Section("traffic", "All traffic", traffic_parts(document)),
-        *([] if own else exchanges),
+        *(exchanges if not own else []),
         *_message_sections(study, drawn),
         Section("loss", "Loss by place", _losses(document)),
         Section(
@@ -68,10 +86,10 @@ def build_report(study: Study, title: str) -> Report:
             "The slowest message",
             slowest_parts(_slowest(study, kinds), document.get("lab")),
         ),
-        _folded(Section("queue", "Queue at arrival against wait", _queues(drawn))),
+        Section("queue", "Queue at arrival against wait", _queues(drawn), folded=True),
         # of our own generator they say again what its messages and round trips do
-        *(map(_folded, exchanges) if own else []),
-        _folded(Section("setting", "How it was measured", setting_parts(document))),
+        *(replace(section, folded=True) for section in exchanges if own),
+        Section("setting", "How it was measured", setting_parts(document), folded=True),
         Section("notes", "What was left out", _notes(study, kinds)),
     ]
     if study.samples is not None:
@@ -83,13 +101,15 @@ def build_report(study: Study, title: str) -> Report:
         key_figures=key_figures(document),
         sections=_untold_last(sections),
         warnings=[str(warning) for warning in document.get("warnings") or ()],
-        picture=first_picture(document),
+        picture=first_picture(document) or sample_picture(study),
     )
 
 
-def _folded(section: Section) -> Section:
-    fold = [Fold(section.title, section.parts)] if section.parts else []
-    return Section(section.name, section.title, fold)
+def _runs_of(document: dict[str, Any]) -> str:
+    names = [run_name(folder, run) for folder, run in document["runs"].items()]
+    more = f" and {len(names) - 4} more" if names[4:] else ""
+    title = f"{', '.join(names[:4])}{more}"
+    return f"{setup_title(document)} ({title})" if document["workload"] else title
 
 
 def _untold_last(sections: list[Section]) -> list[Section]:
@@ -98,12 +118,12 @@ def _untold_last(sections: list[Section]) -> list[Section]:
     untold: list[Missing] = []
     for section in sections:
         parts, missing = _split(section.parts)
-        found.append(Section(section.name, section.title, parts))
+        found.append(replace(section, parts=parts))
         untold += missing
     if untold:
         notes = found.pop()
         fold = Fold("What could not be told, and why", untold)
-        found.append(Section(notes.name, notes.title, [*notes.parts, fold]))
+        found.append(replace(notes, parts=[*notes.parts, fold]))
     return [section for section in found if section.parts]
 
 
@@ -151,7 +171,7 @@ def _message_sections(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Sect
         Section("fit", "Fit: D = aS + b", _fits(study)),
         Section(
             "distribution",
-            "How latencies are distributed",
+            "Distribution",
             _tails(study.document, kinds),
         ),
         Section("time", "Over time", _time(study, kinds)),
@@ -333,14 +353,6 @@ def _subtitle(study: Study, kinds: dict[str, pd.DataFrame]) -> str:
     return " · ".join(told)
 
 
-_OPEN = 3  # groups shown at once
-_COLUMNS = ("p50", "p90", "p99", "p99.9", "mean")
-_NOTE = (
-    "Each message, exchange or sample of this group was counted. A percentile is the"
-    " middle of its bucket, at most 3.2% wide."
-)
-
-
 def traffic_parts(document: Mapping[str, Any]) -> list[Part]:
     """Return a table for each group; those of quieter groups at a click."""
     groups = document.get("histograms") or {}
@@ -352,11 +364,13 @@ def traffic_parts(document: Mapping[str, Any]) -> list[Part]:
 
 
 def _table(group: str, quantities: Mapping[str, Any]) -> Table:
-    rows = [_row(quantity, figures) for quantity, figures in quantities.items()]
-    return Table(group, ("quantity", *_COLUMNS, "n"), rows, note=_NOTE)
-
-
-def _row(quantity: str, figures: Mapping[str, Any]) -> list[str | Cell]:
-    values = (figures[f"{name}_ns"] for name in _COLUMNS)
-    cells = (Cell(duration(ns), "" if ns is not None else "too few") for ns in values)
-    return [quantity, *cells, number(figures["n"])]
+    rows: list[list[str | Cell]] = [
+        [
+            quantity,
+            *percentile_cells(figures),
+            duration_text(figures["mean_ns"]),
+            number(figures["n"]),
+        ]
+        for quantity, figures in quantities.items()
+    ]
+    return percentile_table(group, ("quantity", *SHOWN, "mean", "n"), rows, _NOTE)

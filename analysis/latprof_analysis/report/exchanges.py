@@ -30,12 +30,12 @@ from latprof_analysis.report.percentile_tables import (
     percentile_cells,
     percentile_table,
 )
+from latprof_analysis.report.sentences import ends_of, exchange_notes
 from latprof_analysis.report.stage_parts import (
     means_by_group,
     percentile_bands,
     share_bars,
 )
-from latprof_analysis.report.tables import ends_of, exchange_notes
 from latprof_analysis.report.time import Series, time_figure
 from latprof_analysis.report.vega import (
     colour,
@@ -57,6 +57,19 @@ from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.messages import above_usual
 from latprof_analysis.study.totals import WARMUP
 from latprof_analysis.text import NS_PER_SECOND, percent
+
+# Of more ways the largest are drawn.
+_MOST_WAYS = 4
+_MOST_ROWS = 12
+_TAIL = 0.99
+_MOST_IN_NAME = 40
+_SHAPES = {
+    "p50": "circle",
+    "p90": "square",
+    "p99": "triangle-up",
+    "p99.9": "diamond",
+    "max": "triangle-right",
+}
 
 
 def summed_parts(exchanges: pd.DataFrame) -> dict[str, Floats]:
@@ -113,20 +126,6 @@ def _of(exchanges: pd.DataFrame, part: str) -> Floats:
     return times
 
 
-# Of more ways the largest are drawn.
-_MOST_WAYS = 4
-_MOST_ROWS = 12
-_TAIL = 0.99
-_MOST_IN_NAME = 40
-_SHAPES = {
-    "p50": "circle",
-    "p90": "square",
-    "p99": "triangle-up",
-    "p99.9": "diamond",
-    "max": "triangle-right",
-}
-
-
 def exchange_sections(study: Study) -> list[Section]:
     """Lay out exchanges; nothing where there are none."""
     told = study.document.get("exchanges") or {}
@@ -146,7 +145,7 @@ def exchange_sections(study: Study) -> list[Section]:
         parts.append(
             Text(f"Fewer exchanges, not drawn: {', '.join(left)}.", quiet=True)
         )
-    return [Section("exchanges", "Exchanges: where the response goes", parts)]
+    return [Section("exchanges", "Exchanges", parts)]
 
 
 def _rows(exchanges: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The fit D = aS + b beside what it was made of, and what it leaves."""
+"""The fit D = aS + b, or two lines that meet, beside what it was made of and leaves."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from latprof_analysis.fit.bends import fit_sides
 from latprof_analysis.fit.line import FEWEST_ROUND_TRIPS
 from latprof_analysis.fit.rounds import Floats, LowDelays, low_delays
 from latprof_analysis.fit.trips import rounds_of
@@ -26,8 +26,9 @@ from latprof_analysis.report.vega import (
     tooltip,
     written,
 )
-from latprof_analysis.report.words import slug
+from latprof_analysis.report.words import bytes_text, number, slug
 from latprof_analysis.stats.distribution import percentiles
+from latprof_analysis.text import rate, rate_span
 
 _GRID = 60
 _RESAMPLES = 400
@@ -38,11 +39,12 @@ _SCALES: tuple[tuple[str, Scale], ...] = (("linear", "linear"), ("log-log", "log
 def fit_parts(
     protocol: str, trips: pd.DataFrame, fit: dict[str, Any], packets: Packets
 ) -> list[Part]:
-    """Draw the round trips of a protocol, with the line where the fit has one."""
+    """Draw the round trips of a protocol, with the line or the two that the fit has."""
     sizes = trips["size_bytes"].to_numpy("float64")
     rtt = trips["rtt_ns"].to_numpy("float64")
     points = size_points(sizes, rtt)
-    if fit.get("model") != "line":
+    knot = (fit.get("hinge") or {}).get("knot_bytes")
+    if fit.get("model") != "line" and not knot:
         return [_points_figure(protocol, points, fit)]
     rounds = rounds_of(trips["size_bytes"], trips["sent_ns"]).to_numpy("float64")
     some = (sizes > 0) & (rtt > 0)  # as the fit takes them
@@ -57,7 +59,9 @@ def fit_parts(
     if low.size_bytes.size < 2:
         few = "too few of the fit's sizes are drawn"
         return [_points_figure(protocol, points, fit | {"reason": few})]
-    line = line_with_band(low, packets, fit["reply_mode"])
+    line = line_with_band(
+        low, packets, fit["reply_mode"], knot_bytes=knot["value"] if knot else None
+    )
     # of sizes too rare for the fit there is no residual
     points = points.merge(line[["size_bytes", "line_ns"]], "left", on="size_bytes")
     points["residual_ns"] = points["p10_ns"] - points["line_ns"]
@@ -91,24 +95,36 @@ def size_points(sizes: Floats, latency: Floats) -> pd.DataFrame:
 
 
 def line_with_band(
-    low: LowDelays, packets: Packets, reply_mode: Any, confidence: float = 0.95
+    low: LowDelays,
+    packets: Packets,
+    reply_mode: Any,
+    confidence: float = 0.95,
+    *,
+    knot_bytes: float | None = None,
 ) -> pd.DataFrame:
     """Return the fit's line at the measured and at other sizes, with its band.
 
     The band at each size holds the middle `confidence` of the lines through the
-    resampled rounds at that size; it is no band for the whole line at once.
+    resampled rounds at that size; it is no band for the whole line at once. With
+    `knot_bytes` there is a line on each side of it, as `fit_round_trips` has them.
     """
     x = Crossing.round_trip(low.size_bytes, packets, reply_mode).wire_bytes
-    line = fit_line(x, low)
     first, last = low.size_bytes[[0, -1]]
-    sizes = np.unique(
-        np.concatenate(
-            [low.size_bytes, np.rint(np.geomspace(max(first, 1), last, _GRID))]
-        )
-    )
+    between = np.rint(np.geomspace(max(first, 1), last, _GRID))
+    knots = [] if knot_bytes is None else [round(knot_bytes)]
+    sizes = np.unique(np.concatenate([low.size_bytes, between, knots]))
     crossing = Crossing.round_trip(sizes, packets, reply_mode).wire_bytes
-    lines: NDArray[np.float64] = line.slopes[:, None] * crossing
-    lines += line.intercepts_ns[:, None]
+    if knot_bytes is None:
+        line = fit_line(x, low)
+        lines = line.slopes[:, None] * crossing + line.intercepts_ns[:, None]
+    else:
+        delays = np.vstack([low.delay_ns, low.resampled_ns])
+        split = int((low.size_bytes <= knot_bytes).sum())
+        below, above = (
+            slopes[:, None] * crossing + intercepts_ns[:, None]
+            for slopes, intercepts_ns in fit_sides(x, delays, split)
+        )
+        lines = np.where(sizes <= knot_bytes, below, above)
     tail = (1 - confidence) / 2
     ends = np.quantile(lines[1:], [tail, 1 - tail], axis=0)
     return pd.DataFrame(
@@ -121,19 +137,51 @@ def line_with_band(
     )
 
 
+def hinge_sentence(hinge: dict[str, Any]) -> str:
+    """Say where two lines meet, and the rate on each side.
+
+    Examples
+    --------
+    >>> knot = {"value": 8000, "low": 4000, "high": 9000}
+    >>> rate = {"value": 1e8, "low": 9.9e7, "high": 1.01e8}
+    >>> side = {"bandwidth_bits_per_second": rate}
+    >>> hinge_sentence({"knot_bytes": knot, "below": side, "above": side})[:46]
+    'two lines that meet at 8,000 B (95%: 4,000 to '
+    """
+    knot = hinge["knot_bytes"]
+    ends = f"{number(knot['low'])} to {bytes_text(knot['high'])}"
+    sides = [f"{_rate_of(hinge[side])} {side}" for side in ("below", "above")]
+    return (
+        f"two lines that meet at {bytes_text(knot['value'])} (95%: {ends}): "
+        f"{' and '.join(sides)}"
+    )
+
+
+def _rate_of(side: dict[str, Any]) -> str:
+    """Write the rate of one side, or its slope where a rate may be anything."""
+    found = side.get("bandwidth_bits_per_second")
+    if found:
+        return f"{rate(found['value'])} ({rate_span(found['low'], found['high'])})"
+    slope = side["slope_ns_per_byte"]
+    ends = f"{slope['low']:.3g} to {slope['high']:.3g}"
+    return f"{slope['value']:.3g} ns/B ({ends})"
+
+
 def _line_figure(
     protocol: str, points: pd.DataFrame, line: pd.DataFrame, fit: dict[str, Any]
 ) -> Figure:
-    text = f"leaves {_percent(fit.get('unexplained_share'))} of the delays' variance"
+    share = _percent(fit.get("unexplained_share"))
+    text = f"a line D = aS + b leaves {share} of the delays' variance"
+    if fit.get("hinge"):
+        text = hinge_sentence(fit["hinge"])
     return Figure(
         name=f"fit-{slug(protocol)}",
-        title=f"{protocol}: a line D = aS + b {text}",
+        title=f"{protocol}: {text}",
         caption="Filled: 10th percentile of each size's round trips, through which "
         "the line goes; open: median; bars: their 95% intervals. Band: 95% of the "
         "lines through resampled rounds, at each size by itself. Where bars or band "
         "cannot be seen they are narrower than the mark.",
-        alt=f"Round trip time against size for {protocol}: the points lie on a line "
-        f"that {text}.",
+        alt=f"Round trip time against size for {protocol}: {text}.",
         data=pd.concat([points, line], ignore_index=True),
         charts=[_switch(partial(_line_layers, _with_bars(points)))],
         wide=True,
@@ -220,7 +268,7 @@ def _size_axis(scale: Scale) -> Spec:
         # powers of two, as sizes often are; 1, 4, 16, ...
         axis["values"] = [4**k for k in range(17)]
     across = number_axis("message size", scale, **axis)
-    across["scale"] |= {"padding": 6}
+    across["scale"] |= {"padding": 6, "nice": False}
     return across
 
 

@@ -51,6 +51,9 @@ _LOOKS: Mapping[str, tuple[str, list[int]]] = {
 }
 # Up to so many groups, each has its value written at the axis.
 _MOST_TICKS = 10
+_WHOLE = "datum.value % 1 ? '' : format(datum.value, ',')"
+_MOST_SCATTERED = 1200
+_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,6 @@ class _Grouping:
     scales: tuple[str, ...]
 
 
-_WHOLE = "datum.value % 1 ? '' : format(datum.value, ',')"
 _BY_SIZE = _Grouping(
     "size",
     "size of the message",
@@ -280,10 +282,6 @@ def _axis(by: _Grouping, scale: Scale, values: list[float]) -> Spec:
     return number_axis(by.title, scale, labelExpr=by.label, **told)
 
 
-_MOST_SCATTERED = 1200
-_SEED = 1
-
-
 def queue_figure(kind: str, queue: Floats, wait_ns: Floats) -> Figure | Missing:
     """Draw the wait in the receive queue against what stood there at arrival."""
     title = f"{kind}: queue at arrival against wait"
@@ -339,7 +337,7 @@ def _queue_spec(ends: list[dict[str, float]], scale: Scale) -> Spec:
     label = bytes_expr("datum.value")
     x = {
         "field": "queue_bytes",
-        **number_axis("bytes in the receive queue at arrival", labelExpr=label),
+        **number_axis("bytes queued at arrival", labelExpr=label),
     }
     y = {"field": "wait_ns", **duration_axis("wait in the receive queue", scale)}
     positive = [{"filter": "datum.wait_ns > 0"}] if scale == "log" else []

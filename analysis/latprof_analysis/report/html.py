@@ -139,6 +139,9 @@ def _key_figure(one: KeyFigure) -> str:
 
 
 def _section(section: Section) -> str:
+    if section.folded:
+        fold = _fold(Fold(section.title, section.parts))
+        return f'<section id="{section.name}" class="folded">{fold}</section>'
     parts = "".join(map(_part, section.parts))
     return (
         f'<section id="{section.name}"><h2>{escape(section.title)}</h2>'

@@ -9,7 +9,7 @@ from typing import Any
 from latprof_analysis.report.answer import best_fit, fixed_delay
 from latprof_analysis.report.parts import KeyFigure
 from latprof_analysis.report.percentile_tables import SHOWN, percentile_cells
-from latprof_analysis.report.tables import ends_of
+from latprof_analysis.report.sentences import ends_of
 from latprof_analysis.report.words import number
 from latprof_analysis.text import rate, rate_span
 
@@ -107,4 +107,4 @@ def _link(document: dict[str, Any]) -> list[KeyFigure]:
         under = f"95%: {interval}, by {quantity}; {n}"
         first = KeyFigure("bandwidth", rate(found["value"]), under)
     value, interval = fixed_delay(fit)
-    return [first, KeyFigure("fixed delay", value, f"{interval}, the same; {n}")]
+    return [first, KeyFigure("fixed delay", value, f"{interval}; {n}")]

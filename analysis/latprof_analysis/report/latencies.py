@@ -10,12 +10,14 @@ import pandas as pd
 from latprof_analysis.csv_cells import guarded
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.fit.wire import Packets
+from latprof_analysis.read.result import Samples
 from latprof_analysis.report.answer import fit_text
 from latprof_analysis.report.fit import fit_parts, size_figure
 from latprof_analysis.report.groups import sizes_figure
 from latprof_analysis.report.loss_parts import loss_model_parts
 from latprof_analysis.report.parts import (
     Cell,
+    Figure,
     Fold,
     Missing,
     Part,
@@ -44,6 +46,7 @@ from latprof_analysis.report.transfers import COLUMNS, JITTER, TITLE, transfer_r
 from latprof_analysis.report.words import bytes_text, duration_text, number
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.messages import above_usual
+from latprof_analysis.study.samples import size_groups
 
 _MOST_KINDS = 6
 _MOST_ROWS = 60
@@ -53,9 +56,7 @@ _NO_SIZE = "not told"
 def sample_sections(study: Study) -> list[Section]:
     """Lay out what can be said of latencies alone."""
     assert study.samples is not None
-    frame = study.samples.frame
-    each = frame[(frame["statistic"] == "each") & ~frame["lost"]]
-    each = each[np.isfinite(each["latency_ns"]) & (each["latency_ns"] >= 0)]
+    frame, each = study.samples.frame, _each(study.samples)
     what = str(study.document.get("latency") or "latency")
     no_stages = Missing("Stages", "these files hold latencies, and no stamps of stages")
     return [
@@ -65,7 +66,7 @@ def sample_sections(study: Study) -> list[Section]:
         Section("fit", "Fit: D = aS + b", _fits(study, each)),
         Section(
             "distribution",
-            "How latencies are distributed",
+            "Distribution",
             _tails(each, what, _found(study)),
         ),
         Section("time", "In the order of the file", _order(each, _found(study))),
@@ -76,6 +77,21 @@ def sample_sections(study: Study) -> list[Section]:
 def _transfers(study: Study) -> list[Part]:
     rows: list[list[str | Cell]] = [[*row] for row in transfer_rows(study.document)]
     return [Table(TITLE, ["direction", *COLUMNS], rows, JITTER)] if rows else []
+
+
+def sample_picture(study: Study) -> Figure | None:
+    """Draw how many latencies took at least how long; none of statistics alone."""
+    if study.samples is None:
+        return None
+    groups = {kind: _latency(of) for kind, of in _kinds(_each(study.samples)).items()}
+    return sample_ccdf_figure(groups, "latency") if groups else None
+
+
+def _each(samples: Samples) -> pd.DataFrame:
+    """Return the single latencies that are any."""
+    frame = samples.frame
+    each = frame[(frame["statistic"] == "each") & ~frame["lost"]]
+    return each[np.isfinite(each["latency_ns"]) & (each["latency_ns"] >= 0)]
 
 
 def _found(study: Study) -> dict[str, dict[str, Any]]:
@@ -171,7 +187,7 @@ def _tails(
     if not kinds:
         return [Missing("Distributions", "these files hold no single latencies")]
     groups = {kind: _latency(rows) for kind, rows in kinds.items()}
-    parts: list[Part] = [sample_ccdf_figure(groups, "latency")]
+    parts: list[Part] = []
     for i, (kind, values) in enumerate(groups.items()):
         figures = found.get(kind) or {}
         parts.append(pieces_figure(kind, values, "latency"))
@@ -188,7 +204,7 @@ def _order(each: pd.DataFrame, found: dict[str, dict[str, Any]]) -> list[Part]:
     series = {
         kind: Series(
             np.arange(1.0, len(rows) + 1),
-            above_usual(rows["size_bytes"].fillna(0), _latency(rows)),
+            above_usual(pd.Series(size_groups(rows["size_bytes"])[1]), _latency(rows)),
             _latency(rows),
         )
         for kind, rows in kinds.items()

@@ -36,6 +36,11 @@ from latprof_analysis.text import percent
 
 _Place = tuple[str, int, float | None, str]
 _COLUMNS = ["place", "lost", "of", "unit"]
+# On the first, geometric runs are a straight line.
+_SCALES = ("semi-log", "log-log", "linear")
+_SEEN = "observed"
+_INDEPENDENT = "independent"
+_OUTCOMES = {"lost": "lost in a row", "arrived": "arrived between two losses"}
 
 
 def places_of_loss(document: dict[str, Any]) -> pd.DataFrame:
@@ -169,7 +174,7 @@ def _figure(some: pd.DataFrame) -> Figure:
             "x": {
                 "field": "lost",
                 **number_axis(
-                    "lost: packets, datagrams or round trips",
+                    "lost",
                     labelExpr="datum.value % 1 ? '' : datum.label",
                 ),
                 "scale": {"zero": True},
@@ -187,13 +192,6 @@ def _figure(some: pd.DataFrame) -> Figure:
         charts=[Chart({"linear": spec})],
         wide=True,
     )
-
-
-# On the first, geometric runs are a straight line.
-_SCALES = ("semi-log", "log-log", "linear")
-_SEEN = "observed"
-_INDEPENDENT = "independent"
-_OUTCOMES = {"lost": "lost in a row", "arrived": "arrived between two losses"}
 
 
 def run_rows(loss: Mapping[str, Any]) -> pd.DataFrame:

@@ -70,12 +70,15 @@
     const own = scales[scale] ?? Object.values(scales)[0];
     const room = shared.legend.find(([width]) => place.clientWidth < width);
     const columns = { name: "columns", value: room[1] };
+    // on a phone the axis' names leave a legend no room but over them
+    const anchor = room === shared.legend[0] ? "end" : "start";
+    const legend = { ...shared.config.legend, layout: { top: { anchor, bounds: "full" } } };
     const spec = {
       ...own,
       width: "container",
       autosize: { type: "fit-x", contains: "padding" },
       data: { values: rows },
-      config: shared.config,
+      config: { ...shared.config, legend },
       params: [...(own.params ?? []), columns],
     };
     views.get(place)?.finalize();

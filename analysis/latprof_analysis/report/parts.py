@@ -128,11 +128,12 @@ Part = Text | Items | Missing | Table | Figure | Fold
 
 @dataclass(frozen=True)
 class Section:
-    """A titled run of parts."""
+    """A titled run of parts; a `folded` one is at hand but not open at first."""
 
     name: str
     title: str
     parts: Sequence[Part]
+    folded: bool = False
 
 
 @dataclass(frozen=True)

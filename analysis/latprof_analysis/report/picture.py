@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from latprof_analysis.report.parts import Chart, Figure
+from latprof_analysis.report.sentences import ends_of
 from latprof_analysis.report.stage_parts import End, share_bars, share_range
-from latprof_analysis.report.tables import ends_of
-from latprof_analysis.report.words import duration_text, number
+from latprof_analysis.report.words import duration_text, listed, number
 from latprof_analysis.stages import part_label, part_order
 
 # More bars than this are no picture; the rest is counted.
@@ -37,12 +37,54 @@ _Bars = Mapping[str, tuple[dict[str, float], Mapping[str, Any]]]
 def first_picture(document: Mapping[str, Any]) -> Figure | None:
     """Draw a bar for each kind of messages; none where no stage is told.
 
-    Of other programs' traffic with exchanges the bars are those of the responses.
+    Of other programs' traffic with exchanges those of the responses stand above.
     """
     ways, kinds = dict(_ways(document)), dict(_kinds(document))
-    if ways and not document.get("round_trips"):
-        return _figure(ways, "response", "way")
-    return _figure(kinds, "end to end", "kind") if kinds else None
+    groups = {"end to end": kinds}
+    if not document.get("round_trips"):
+        groups = {"response": ways, **groups}
+    drawn = {whole: _most(bars) for whole, bars in groups.items() if bars}
+    if not drawn:
+        return None
+    rows = [
+        {"whole": whole, **row}
+        for whole, bars in drawn.items()
+        for name, told in bars.items()
+        for row in _rows(name, *told)
+    ]
+    data = pd.DataFrame(rows)
+    text = _finding(data[data["whole"] == next(iter(drawn))])
+    left = sum(len(groups[whole]) - len(bars) for whole, bars in drawn.items())
+    more = f" {left} rarer ones are not drawn." if left else ""
+    return Figure(
+        name="picture",
+        title=text,
+        caption=f"Shares of all time, and at the right median and p99, of all that "
+        f"were counted.{more} {_WORDS}",
+        alt=f"Stacked bars of {listed(list(drawn))}. {text}.",
+        data=data,
+        charts=[
+            _chart(whole, bars, data, several=len(drawn) > 1)
+            for whole, bars in drawn.items()
+        ],
+        wide=True,
+        main=True,
+    )
+
+
+def _most(bars: _Bars) -> _Bars:
+    """Return those of which there are most, in the order in which they stand."""
+    by_count = sorted(bars, key=lambda name: -bars[name][1]["n"])[:_MOST_BARS]
+    return {name: told for name, told in bars.items() if name in by_count}
+
+
+def _chart(whole: str, bars: _Bars, data: pd.DataFrame, *, several: bool) -> Chart:
+    ends = {name: _end(figures) for name, (_, figures) in bars.items()}
+    spec = share_bars(data[data["whole"] == whole], "of", whole, ends)
+    only = {"filter": f"datum.whole === '{whole}'"}
+    spec = {**spec, "transform": [only, *spec["transform"]]}
+    title = "Messages, by stage" if whole == "end to end" else "Responses, by part"
+    return Chart({"share": spec}, title if several else "")
 
 
 def _kinds(
@@ -93,30 +135,6 @@ def parts_apart(parts: Mapping[str, Any]) -> dict[str, float]:
         for name in sorted(left, key=part_order)
         if left[name] >= _LEAST_SHARE
     }
-
-
-def _figure(bars: _Bars, whole: str, group: str) -> Figure:
-    by_count = sorted(bars, key=lambda name: -bars[name][1]["n"])[:_MOST_BARS]
-    shown = {name: told for name, told in bars.items() if name in by_count}
-    data = pd.DataFrame(
-        [row for name, told in shown.items() for row in _rows(name, *told)]
-    )
-    text = _finding(data)
-    ends = {name: _end(figures) for name, (_, figures) in shown.items()}
-    left = len(bars) - len(shown)
-    more = f" {left} rarer ones are not drawn." if left else ""
-    return Figure(
-        name="picture",
-        title=text,
-        caption=f"Shares of all time from end to end of each {group}, and at the right "
-        f"the median and the p99 of its {whole}, of all that were counted.{more} "
-        f"{_WORDS}",
-        alt=f"Stacked bars, one for each {group}. {text}.",
-        data=data,
-        charts=[Chart({"share": share_bars(data, group, whole, ends)})],
-        wide=True,
-        main=True,
-    )
 
 
 def _rows(

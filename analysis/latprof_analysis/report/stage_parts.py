@@ -41,6 +41,13 @@ from latprof_analysis.stages import STAGES, STAMPS, merged_name, missing_code
 from latprof_analysis.stats.quantiles import rank
 from latprof_analysis.text import percent
 
+BANDS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
+# More sizes than this are put together, as many messages to each.
+_MOST_SIZES = 10
+_NO_STAGE = "no message tells a stage that took any time"
+# Pixels behind the bars, for two short lines.
+_ROOM = 84
+
 
 def named_stages(messages: pd.DataFrame) -> dict[str, Floats]:
     """Return the time of each message in each stage, in ns.
@@ -85,14 +92,6 @@ def named_stages(messages: pd.DataFrame) -> dict[str, Floats]:
 
 def _place(name: str) -> tuple[int, str]:
     return STAGES.index(name.rsplit("+", maxsplit=1)[-1]), name
-
-
-BANDS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
-# More sizes than this are put together, as many messages to each.
-_MOST_SIZES = 10
-_NO_STAGE = "no message tells a stage that took any time"
-# Pixels behind the bars, for two short lines.
-_ROOM = 84
 
 
 def stage_means(messages: pd.DataFrame, group: pd.Series) -> pd.DataFrame:
@@ -224,10 +223,14 @@ def _size_groups(sizes: pd.Series) -> pd.Series:
 
 
 def _biggest(means: pd.DataFrame) -> tuple[str, pd.Series]:
-    """Return the stage that takes most over all messages, and its shares."""
+    """Return the stage that takes most over all messages, and its shares.
+
+    A size of few messages has a share of its own, which tells nothing of others.
+    """
     weight = means["mean_ns"] * means["n"]
     biggest = str(weight.groupby(means["stage"]).sum().idxmax())
-    return biggest, means.loc[means["stage"] == biggest, "share"]
+    common = means["n"] >= means["n"].max() / 100
+    return biggest, means.loc[common & (means["stage"] == biggest), "share"]
 
 
 def share_range(share: pd.Series) -> str:
@@ -300,6 +303,7 @@ def share_bars(
                 "axis": {
                     # the name of a way is long: its ends stand in two lines
                     "labelExpr": "split(replace(datum.label, ' -> ', '|-> '), '|')",
+                    "labelOffset": -6 if any(" -> " in name for name in groups) else 0,
                     "labelLimit": 150,
                     "domain": False,
                     "ticks": False,

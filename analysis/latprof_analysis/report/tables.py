@@ -34,8 +34,6 @@ from latprof_analysis.text import (
     with_interval,
 )
 
-__all__ = ["ends_of", "exchange_notes"]  # of `sentences`, for the report's parts
-
 COLUMNS = ("p50", "p90", "p99", "p99.9", "max")
 FEW = "-: too few for that percentile (p90 needs 100, p99 1000, p99.9 10000)"
 MOST_WAYS = 3

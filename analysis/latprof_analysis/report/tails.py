@@ -41,6 +41,12 @@ _HEIGHT = 200
 # Each mode's name has a row of its own above the curve, so that none meets another.
 _ROW = 18
 _BEGINNING: Spec = {"expr": f"datum.row * {_ROW} + 4"}
+_BINS = 60
+_POINTS = 60
+# Below one message a bar on a log scale would have no end.
+_FLOOR = 0.5
+# What tells lines apart without colour; the whole is solid and thick.
+_DASHES = ([1, 0], [2, 2], [8, 3, 2, 3], [6, 3], [4, 4], [10, 3], [3, 1, 1, 1])
 
 
 def mode_parts(kind: str, tail: dict[str, Any] | None, what: str) -> list[Part]:
@@ -222,14 +228,6 @@ def _names(x: Spec, side: str, modes: list[str], look: Spec) -> Spec:
         },
         "encoding": {"x": x, "text": {"field": "label", "type": "nominal"}},
     }
-
-
-_BINS = 60
-_POINTS = 60
-# Below one message a bar on a log scale would have no end.
-_FLOOR = 0.5
-# What tells lines apart without colour; the whole is solid and thick.
-_DASHES = ([1, 0], [2, 2], [8, 3, 2, 3], [6, 3], [4, 4], [10, 3], [3, 1, 1, 1])
 
 
 def pieces_figure(kind: str, latency_ns: Floats, what: str) -> Figure:

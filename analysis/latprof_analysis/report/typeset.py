@@ -39,7 +39,10 @@ def typeset(report: Report, chosen: str) -> bytes:
     """Write a report as a PDF, or its answer and main figures as a PNG."""
     typst = typesetter()
     if chosen == "pdf":
-        told = _told(report, _PAGE_WIDTH, [_section(s) for s in report.sections])
+        picture = [report.picture] if report.picture else []
+        first = {"title": "", "parts": _parts(picture, _PAGE_WIDTH)}
+        sections = [first, *map(_section, report.sections)]
+        told = _told(report, _PAGE_WIDTH, sections)
         return _compiled(typst, told, format="pdf")
     shown = _parts(report.main_figures(), _PICTURE_WIDTH)
     told = _told(report, _PICTURE_WIDTH, [{"title": "", "parts": shown}])
