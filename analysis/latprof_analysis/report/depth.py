@@ -15,6 +15,7 @@ from latprof_analysis.report.overview import (
     losses,
 )
 from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
+from latprof_analysis.report.sentences import capability_sentence
 from latprof_analysis.report.tables import (
     FEW,
     direction_parts,
@@ -444,8 +445,7 @@ def _cost(cost: Figures) -> str:
 def _capability(capability: Figures) -> Iterator[Part]:
     """Say what is offered of a quantity, where that is not all of it."""
     if capability["state"] != "exact":
-        why = "; ".join(filter(None, (capability["reason"], capability["remedy"])))
-        text = f"{capability['state']}: {capability['quantity']}: {why}"
+        text = capability_sentence(capability)
         if capability["state"] == "unavailable":
             yield Text(text, tone="warning")
         else:
