@@ -9,8 +9,8 @@ from latprof_agent.monitor.drop_reasons import DropReasons, Fate, fate_of
 from latprof_agent.monitor.kernel_functions import KernelFunctions
 from latprof_agent.monitor.losses import SETTLED_SECONDS, Losses
 from latprof_agent.monitor.totals import Drop, Group, GroupTotals
-from latprof_agent.probes.catalogue import capability_sentence
 from latprof_agent.probes.layout import layout_of
+from latprof_analysis.report.sentences import capability_sentence
 
 # Another kernel's numbers than this one's.
 LABELS = {

@@ -1,4 +1,4 @@
-"""The first screen of a run: what is on it, and that it fits the terminal.
+"""The overview of a run: what is on it, and that it fits the terminal.
 
 The summaries were written by real runs: as by default, an overload, losses, three
 rounds only, and another program.
@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis.report.overview import overview
-from latprof_analysis.report.parts import Table
+from latprof_analysis.report.answer import answer
+from latprof_analysis.report.depth import depth
+from latprof_analysis.report.overview import losses, overview
+from latprof_analysis.report.parts import Fold, Items, Missing, Table, Text
 from latprof_analysis.report.tables import stage_parts
 from latprof_analysis.report.terminal import table_lines, write_parts
+from latprof_analysis.study.analysis import analyze
 from latprof_analysis.study.likely_cause import likely_cause
 from latprof_analysis.study.ways import pairs_of, time_by_stage, unseen_ends
 from rich.console import Console
@@ -308,3 +311,162 @@ def test_why_one_end_was_not_seen_is_said_unless_a_lab_had_both():
         write_parts(list(stage_parts(kind, figures)), console)
     assert "seen at one end only" in console.file.getvalue()
     assert "send_queue" in console.file.getvalue()
+
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def analyzed(*paths, width=80, everything=False):
+    """What `analyze` prints of files, and its document."""
+    document = analyze([str(path) for path in paths], thorough=everything).document
+    return lines_of(document, width, everything=everything), document
+
+
+def lines_of(document, width=80, *, everything=False):
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    write_parts((depth if everything else overview)(document), console)
+    return console.file.getvalue().splitlines()
+
+
+def test_analyze_of_a_default_run_is_40_lines_of_80_columns():
+    lines, _ = analyzed(DATA / "run")
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 40
+    for begin in ("stage ", "response ", "slowest message, "):
+        assert [line for line in lines if line.startswith(begin)]
+
+
+FILES = [path for path in sorted(DATA.glob("*.*")) if path.suffix != ".sh"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_no_line_of_another_tools_file_is_wider_than_the_terminal(path):
+    _, document = analyzed(path, everything=True)
+    for width in WIDTHS:
+        first = lines_of(document, width)
+        every = lines_of(document, width, everything=True)
+        assert max(map(len, first + every)) <= width
+        assert 0 < len(first) <= 40
+
+
+def test_the_answer_of_the_report_is_that_of_the_terminal():
+    lines, document = analyzed(DATA / "run", width=400)
+    for sentence in answer(document)[:2]:
+        assert sentence.removesuffix(".").replace(" µs", " us") in lines
+
+
+def estimate(low, high):
+    return {"value": (low + high) / 2, "low": low, "high": high, "n": 9}
+
+
+def side(rate_bps):
+    """One side of a hinge, at a rate that is known within 1%."""
+    ends = estimate(0.99 * rate_bps, 1.01 * rate_bps)
+    slope = estimate(8e9 / ends["high"], 8e9 / ends["low"])
+    delay = estimate(1e-3, 1.1e-3)
+    return {
+        "slope_ns_per_byte": slope,
+        "bandwidth_bits_per_second": ends,
+        "intercept_seconds": delay,
+    }
+
+
+def with_fit(**changed):
+    """The default run's summary, of which TCP's fit is another."""
+    summary = copy.deepcopy(SUMMARIES["default"])
+    summary["round_trips"]["tcp"]["fit"] |= changed
+    return summary
+
+
+def test_two_slopes_are_told_as_two_ranges():
+    knot = estimate(7500, 8500)
+    hinge = {"knot_bytes": knot, "below": side(1e8), "above": side(1e9)}
+    none = {"bandwidth_bits_per_second": None, "link_rate_range": None}
+    summary = with_fit(model="hinge", reason="it bends", hinge=hinge, **none)
+    text = "\n".join(lines_of(summary))
+    assert "tcp round trips, up to 8,000 B  99.00 to 101.0 Mbit/s" in text
+    assert "tcp round trips, above          990.0 Mbit/s to 1.010 Gbit/s" in text
+    text = "\n".join(lines_of(summary, everything=True))
+    assert "bandwidth, tcp, up to 8,000 B" in text
+    assert "refused" not in text
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_where_a_bandwidth_is_refused_the_reason_is_told(everything):
+    none = {"bandwidth_bits_per_second": None, "fixed_delay_seconds": None}
+    summary = with_fit(model="none", reason="it bends twice", **none)
+    text = "\n".join(lines_of(summary, everything=everything))
+    assert "it bends twice" in text
+    assert ("refused, see below" in text) == everything
+    # once: run warns of it in its own words
+    summary["warnings"] = ["tcp: no bandwidth from the fit: it bends twice"]
+    assert "\n".join(lines_of(summary)).count("it bends twice") == 1
+
+
+def test_a_change_of_level_is_told_by_its_time_and_by_what_it_did():
+    _, document = analyzed(DATA / "run")
+    figures = document["messages"]["tcp request"]
+    median = figures["tail"]["percentiles"]["p50"]["value_ns"]
+    change = {"index": 9, "low": 8, "high": 10, "run": "run"}
+    change |= {"before": {"value": 0.0}, "after": {"value": median / 2}}
+    when = {"t_s": 3.25, "low_s": 3.2, "high_s": 3.3}
+    levels = figures["time"]["level_changes"] = {"changes": [change | when]}
+    (line,) = [x for x in lines_of(document, 300, everything=True) if " 3.25 s" in x]
+    assert "from 3.25 s [3.2, 3.3] on it took " in line
+    assert " more (50.0% of the median)" in line
+    # by its place alone it tells nothing to people
+    levels["changes"] = [change]
+    text = "\n".join(lines_of(document, 300, everything=True))
+    assert "of the median" not in text
+    assert "value 9" not in text
+
+
+@pytest.mark.parametrize(("worth", "told"), [(1008, False), (90, True)])
+def test_that_neighbours_are_alike_is_told_where_it_widens_intervals(worth, told):
+    _, document = analyzed(DATA / "run")
+    found = {"lag_1": -0.001, "band": 0.1, "n": 1008, "n_effective": worth}
+    for figures in (*document["messages"].values(), *document["round_trips"].values()):
+        figures["time"]["autocorrelation"] = found
+    text = "\n".join(lines_of(document, 300, everything=True))
+    assert ("those of 90 independent values, not of 1008" in text) == told
+    assert "-0.00" not in text
+
+
+HOSTILE = "\x1b[2Jx\u202e\r\x07"
+names = st.text(max_size=12) | st.just(HOSTILE)
+
+
+@given(names, names, names)
+def test_no_text_of_others_acts_on_a_terminal(one, two, three):
+    rows = [[one, two], [three, "1"]]
+    head = Table(one, ["name", two], rows, three, heads=[[(three, 1)]])
+    items = Items([one, two])
+    parts = [Text(one), head, items, Missing(two, three), Fold(three, [Text(two)])]
+    console = Console(file=io.StringIO(), width=80, force_terminal=False)
+    write_parts(parts, console)
+    assert all(c.isprintable() for c in console.file.getvalue() if c != "\n")
+
+
+def test_runs_of_several_set_ups_are_laid_out_one_by_one():
+    setups = [SUMMARIES["default"], SUMMARIES["loss"]]
+    document = {"setups": setups, "notes": ["two set-ups"], "warnings": []}
+    lines = lines_of(document, 100)
+    assert [line for line in lines if line.startswith("set-up ")] == [
+        "set-up 1 of 2",
+        "set-up 2 of 2",
+    ]
+    assert lines[-1] == "note: two set-ups"
+
+
+def test_losses_of_several_runs_are_added_by_place():
+    link = {"emulator": {"ab": {"dropped_queue": 3, "dropped_loss": 0}}}
+    runs = {name: {"link_counters": link, "unread_at_close": 2} for name in "xy"}
+    told = "6 packets (a to b) in the link's queue, 4 datagrams unread at close"
+    assert losses({"runs": runs}) == told
+
+
+def test_a_table_with_texts_that_have_no_room_is_folded():
+    rows = [["name " * 9, "text " * 20, "7.00 us"]]
+    lines = table_lines(Table("", ["what", "why", "p50"], rows), 60)
+    assert max(map(len, lines)) <= 60
+    assert "".join(" ".join(lines).split()).count("text") == 20

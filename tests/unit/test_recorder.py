@@ -230,6 +230,8 @@ def test_what_runs_as_root_loads_no_library_of_the_offline_analysis():
         if p.stem != "__main__"
     ]
     assert len(names) > 100
+    # what a command shows of a run
+    names += [f"latprof_analysis.report.{one}" for one in ("overview", "depth")]
     program = (
         f"import sys, importlib\n"
         f"for name in {names}: importlib.import_module(name)\n"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from textwrap import wrap
 from time import localtime, strftime
 
+from latprof_analysis.report.sentences import capability_sentence
 from latprof_analysis.text import (
     NOT_ENOUGH,
     counts,
@@ -35,7 +36,6 @@ from latprof_agent.live.names import (
 from latprof_agent.live.rows import Row
 from latprof_agent.live.shown import Shown, Watched, Window, all_measured
 from latprof_agent.monitor.totals import Counted, Exemplar, Fit, Own, Quantity, Totals
-from latprof_agent.probes.catalogue import capability_sentence
 
 _TITLE, _DIM, _LOUD = "bold", "dim", "yellow"
 _CHOSEN = "reverse"

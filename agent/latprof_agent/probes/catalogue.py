@@ -7,7 +7,6 @@ hook in its BTF, then by loading the program: never by its version.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -296,19 +295,6 @@ class Capability:
     def as_dict(self) -> dict[str, Any]:
         """For run.json and `latprof probes --json`."""
         return asdict(self)
-
-
-def capability_sentence(found: Mapping[str, Any]) -> str:
-    """Say in one line what is offered of a quantity, of which `as_dict` told.
-
-    Examples
-    --------
-    >>> told = {"quantity": "xmit", "state": "partial", "reason": "no hook"}
-    >>> capability_sentence(told | {"remedy": "use Linux 6.16"})
-    'partial: xmit: no hook; use Linux 6.16'
-    """
-    why = "; ".join(filter(None, (found["reason"], found["remedy"])))
-    return f"{found['state']}: {found['quantity']}: {why}"
 
 
 SOURCE_WORDS = {

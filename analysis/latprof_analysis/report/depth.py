@@ -15,6 +15,7 @@ from latprof_analysis.report.overview import (
     losses,
 )
 from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
+from latprof_analysis.report.sentences import capability_sentence
 from latprof_analysis.report.tables import (
     FEW,
     direction_parts,
@@ -368,9 +369,11 @@ def _ending(document: Figures) -> Iterator[Part]:
         told = dict(run) | dict(document)
         if "records" in told:
             yield from _certainty(told, name if len(runs) > 1 else "")
-    yield from (Text(f"note: {text}", quiet=True) for text in document["notes"])
+    yield from (
+        Text(f"note: {text}", quiet=True) for text in document.get("notes") or ()
+    )
     yield from _left_out(document)
-    for warning in document["warnings"]:
+    for warning in document.get("warnings") or ():
         yield Text(f"warning: {warning}", tone="warning")
     if "folder" in document:
         yield Items([f"folder: {document['folder'] or 'removed'}"])
@@ -442,8 +445,7 @@ def _cost(cost: Figures) -> str:
 def _capability(capability: Figures) -> Iterator[Part]:
     """Say what is offered of a quantity, where that is not all of it."""
     if capability["state"] != "exact":
-        why = "; ".join(filter(None, (capability["reason"], capability["remedy"])))
-        text = f"{capability['state']}: {capability['quantity']}: {why}"
+        text = capability_sentence(capability)
         if capability["state"] == "unavailable":
             yield Text(text, tone="warning")
         else:

@@ -110,8 +110,9 @@ def _one_way(document: Mapping[str, Any], refused: dict[str, str]) -> list[LinkR
             ends = trains[kind]["low"], trains[kind]["high"]
             rows = [LinkRow(name, f"{protocol} trains", ends, None)]
         else:
-            refused[kind] = str(best.get("reason"))
             rows = []
+            if name in _WAYS:  # of other programs' messages nobody expects it
+                refused[kind] = str(best.get("reason"))
         found.setdefault(name, []).extend(rows)
     best_of = attrgetter("width")
     return [

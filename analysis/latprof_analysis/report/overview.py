@@ -100,8 +100,8 @@ def heading(document: Mapping[str, Any]) -> Iterator[str]:
     runs = document.get("runs") or {}
     told = list(runs.items())
     for folder, run in told[:_MOST_RUNS]:
-        text = f"{run_name(folder, run)}: {plural(run['messages'], 'message')}, "
-        text += plural(run["round_trips"], "round trip")
+        text = f"{run_name(folder, run)}: {_counted(run['messages'], 'message')}, "
+        text += _counted(run["round_trips"], "round trip")
         text += f", {exchanges_text(run['exchanges'])}" if run["exchanges"] else ""
         where = ", ".join(filter(None, (run["host"], run["kernel"])))
         yield f"{text} ({where})" if where else text
@@ -111,6 +111,10 @@ def heading(document: Mapping[str, Any]) -> Iterator[str]:
         yield setup_sentence(dict(document))
     if document.get("input"):
         yield f"{document['input']['format']}: {document['latency']}"
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def answers(document: Mapping[str, Any]) -> list[str]:
@@ -189,7 +193,8 @@ def _of_samples(kind: str, figures: Mapping[str, Any]) -> str:
     lost = figures["lost"]
     sent = figures["n"] + lost
     told = f"{lost} of {sent} lost ({percent(lost / sent)})" if lost else "none lost"
-    return f"{kind}: latency {_median_and_tail(_of_all(figures))}; {told}"
+    n = "1 latency" if figures["n"] == 1 else f"{figures['n']:,} latencies"
+    return f"{kind}: {n}, {_median_and_tail(_of_all(figures))}; {told}"
 
 
 def _of_given(kind: str, given: Sequence[Mapping[str, Any]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from latprof_analysis.text import (
@@ -248,3 +248,16 @@ def ends_of(name: str) -> str:
 def exchanges_text(n: int) -> str:
     """Count exchanges."""
     return f"{n:,} exchange{'' if n == 1 else 's'}"
+
+
+def capability_sentence(found: Mapping[str, Any]) -> str:
+    """Say in one line what is offered of a quantity, of which `as_dict` told.
+
+    Examples
+    --------
+    >>> told = {"quantity": "xmit", "state": "partial", "reason": "no hook"}
+    >>> capability_sentence(told | {"remedy": "use Linux 6.16"})
+    'partial: xmit: no hook; use Linux 6.16'
+    """
+    why = "; ".join(filter(None, (found["reason"], found["remedy"])))
+    return f"{found['state']}: {found['quantity']}: {why}"

@@ -170,9 +170,11 @@ def fit_parts(document: Mapping[str, Any]) -> Iterator[Part]:
 def _why(fit: Mapping[str, Any]) -> list[str]:
     """Say why a fit tells no bandwidth, and what else stands against it."""
     reason = fit.get("reason")
-    refused = not fit["bandwidth_bits_per_second"] and reason
     caveats = [str(caveat) for caveat in fit["caveats"]]
-    return ([f"refused: {reason}"] if refused else []) + caveats
+    if fit["bandwidth_bits_per_second"] or not reason:
+        return caveats
+    why = "two slopes" if fit["model"] == "hinge" else "refused"
+    return [f"{why}: {reason}", *caveats]
 
 
 def _fit_rows(
@@ -337,12 +339,17 @@ def histogram_parts(
     """Lay out what was counted in histograms, busiest groups first."""
     groups = list((document.get("histograms") or {}).items())
     for group, quantities in groups[:most]:
+        names = [
+            name
+            for name in _OF_HISTOGRAMS
+            if any(one[f"{name}_ns"] is not None for one in quantities.values())
+        ]
         rows = [
-            [quantity, *durations(figures, _OF_HISTOGRAMS), str(figures["n"])]
+            [quantity, *durations(figures, names), str(figures["n"])]
             for quantity, figures in quantities.items()
         ]
         title = f"{group}: all traffic, counted in histograms"
-        yield Table(title, ["quantity", *_OF_HISTOGRAMS, "n"], rows)
+        yield Table(title, ["quantity", *names, "n"], rows)
     if rest := len(groups[most:] if most else ()):
         yield Text(f"and {plural(rest, 'more group')}: --all", quiet=True)
 
