@@ -23,7 +23,7 @@ BPF_FLAGS := -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) \
 	-I/usr/include/$(shell gcc -print-multiarch 2>/dev/null)
 
 .DELETE_ON_ERROR:
-.PHONY: help build test lint lock format fuzz soak bench test-vm clean
+.PHONY: help build test lint docs lock format fuzz soak bench test-vm clean
 .PHONY: lint-python lint-c lint-scripts lint-spelling
 
 help: ## show this list
@@ -56,6 +56,7 @@ lint-python: $(VENV)/ready
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy tests/types
 
 lint-c: $(BUILD)/compile_commands.json
 	$(VENV)/bin/clang-format --dry-run --Werror $(C_SOURCES)
@@ -67,6 +68,9 @@ lint-scripts:
 
 lint-spelling: $(VENV)/ready
 	$(VENV)/bin/codespell bpf agent analysis tests packaging $(wildcard *.md)
+
+docs: $(VENV)/ready ## write the library's pages to build/docs
+	$(VENV)/bin/sphinx-build -q -W --keep-going -d build/doctrees analysis/docs build/docs
 
 lock: $(VENV)/ready ## name what pyproject.toml wants, by hash; RENEW=1: the newest
 	$(IN_VENV) packaging/write-lock $(if $(RENEW),--upgrade)
@@ -92,4 +96,4 @@ test-vm: ## run it under other kernels, e.g. KERNELS="6.1 6.12" (as root)
 		packaging/latprof test tests/vm
 
 clean: ## remove what was built, kernels and .venv too
-	rm -rf build $(VENV)
+	rm -rf build analysis/docs/api $(VENV)

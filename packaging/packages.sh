@@ -19,6 +19,7 @@ test program ip                 iproute2         iproute              iproute2  
 test program tc                 iproute2         iproute-tc           iproute2          iproute2          iproute2
 test program ethtool            ethtool          ethtool              ethtool           ethtool           ethtool
 test program iperf3             iperf3           iperf3               iperf3            iperf             iperf3
+test program irtt               irtt             irtt                 irtt              irtt              irtt
 test program redis-server       redis-server     redis                redis             redis             redis
 test program redis-benchmark    redis-tools      redis                redis             redis             redis
 test program nginx              nginx-light      nginx                nginx             nginx             nginx
@@ -95,7 +96,7 @@ install_packages() {
 	apt_get update || fail "cannot read the package lists"
 	# shellcheck disable=SC2086 # one word per package
 	apt_get install $wanted || fail "cannot install packages"
-	for service in redis-server prometheus; do
+	for service in irtt redis-server prometheus; do
 		case " $wanted " in *" $service "*) stop_service "$service" ;; esac
 	done
 	wanted=$(missing 2 "$@")

@@ -81,10 +81,13 @@ def _texts(first: int, count: int) -> dict[str, tuple[np.ndarray, list[str]]]:
     number = np.arange(first, first + count)
     reply = number % 2
     hosts = ["10.203.0.1", "10.203.0.2"]
+    ways = [f"latprof-load {arrow} latprof-load:43049" for arrow in ("->", "<-")]
     found = {
         "protocol": (_is_udp(number), ["tcp", "udp"]),
         "source_address": (reply, hosts),
         "destination_address": (1 - reply, hosts),
+        "translated": (np.full(count, -1), []),
+        "way": (reply, ways),
         "kind": (np.where(reply == 1, REPLY, REQUEST), KINDS),
         "sender_comm": (0 * number, ["latprof-load"]),
         "reader_comm": (0 * number, ["latprof-load"]),

@@ -4,11 +4,10 @@
 
 One row for each noise, number of rounds and number of sizes: percent of RUNS
 (default 1000) whose 95% interval holds the truth: of the slope, of the fixed delay,
-and of what a packet takes beside its bytes. Then LogGP's G and g, by noise and
-rounds. Then natural traffic, by how busy its link is, in how many messages of which a
-quarter is sampled: percent of the runs that told a line, of these the percent whose
-interval holds the slope, and the largest error of a slope in percent. The standard
-error of 1000 runs is 0.7 points.
+and of what a packet takes beside its bytes. Then natural traffic, by how busy its
+link is, in how many messages of which a quarter is sampled: percent of the runs that
+told a line, of these the percent whose interval holds the slope, and the largest
+error of a slope in percent. The standard error of 1000 runs is 0.7 points.
 """
 
 import itertools
@@ -20,7 +19,6 @@ from latprof_analysis.fit.caveats import packet_cost
 from latprof_analysis.fit.estimates import Scale
 from latprof_analysis.fit.natural import fit_natural
 from latprof_analysis.fit.rounds import low_delays
-from latprof_analysis.fit.trains import fit_loggp
 from latprof_analysis.fit.verdict import fit_line
 from latprof_analysis.fit.wire import Crossing, Packets
 
@@ -28,7 +26,6 @@ sys.path.append(str(Path(__file__).parents[1] / "unit"))
 from natural_links import BYTE_NS, queued
 
 SLOPE_NS, FIXED_NS = 1.6, 2e6
-GAP_PER_BYTE_NS, GAP_NS = 80, 3000
 BARE = Packets(mss_bytes=1448)
 # Noise in ns of a generator, and its true 10th percentile.
 NOISES = {
@@ -64,30 +61,6 @@ def held(seed: int, noise: str, rounds: int, sizes: int) -> tuple[bool, bool, fl
     )
 
 
-def train_held(seed: int, noise: str, rounds: int) -> tuple[bool, bool]:
-    """Simulate trains of 1 and 5; tell whether G and g are within their intervals."""
-    draw, _ = NOISES[noise]
-    sizes = np.array([100.0, 5000, 20_000, 40_000, 60_000])
-    size, count = np.tile(sizes, 2 * rounds), np.repeat([1.0, 5.0], 5 * rounds)
-    link_ns = FIXED_NS + 2 * GAP_PER_BYTE_NS * (size - 1)
-    link_ns += (count - 1) * (GAP_NS + GAP_PER_BYTE_NS * (size - 1))
-    late_ns = draw(np.random.default_rng(seed), size.size)
-    found = fit_loggp(
-        size,
-        count,
-        np.zeros_like(size),
-        link_ns + late_ns,
-        np.tile(np.repeat(np.arange(rounds), 5), 2),
-        reply_mode="echo",
-        resamples=300,
-    )
-    per_byte, gap = found.gap_per_byte_ns, found.gap_ns
-    return (
-        per_byte is not None and per_byte.low <= GAP_PER_BYTE_NS <= per_byte.high,
-        gap is not None and gap.low <= GAP_NS <= gap.high,
-    )
-
-
 def natural(runs: int, load: float, messages: int) -> np.ndarray:
     """Simulate natural traffic; shares told and held, and the largest error."""
     fits = [fit_natural(queued(seed, load, messages=messages)) for seed in range(runs)]
@@ -105,10 +78,6 @@ def main() -> None:
     for case in itertools.product(NOISES, (20, 50, 200), (6, 10, 20)):
         found = np.mean([held(seed, *case) for seed in range(runs)], axis=0)
         print(f"{case[0]:12} {case[1]:6} {case[2]:5}", *_percent(found), flush=True)
-    print(f"{'noise':12} rounds      G      g   {told}")
-    for train in itertools.product(NOISES, (20, 50, 200)):
-        found = np.mean([train_held(seed, *train) for seed in range(runs)], axis=0)
-        print(f"{train[0]:12} {train[1]:6}", *_percent(found), flush=True)
     print(f"{'natural, busy':14} messages   told   held  error   {told}")
     for load, messages in itertools.product((0.1, 0.5, 0.8), (2000, 6000)):
         figures = natural(runs, load, messages)

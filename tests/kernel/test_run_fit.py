@@ -115,7 +115,7 @@ def test_headers_that_nobody_told_of_are_found_as_a_packets_own_time(tmp_path):
         assert cost.per_packet_ns.low - asleep_ns <= header_ns
         assert header_ns <= cost.per_packet_ns.high + asleep_ns
         # The line takes the headers for the link's slowness: 1.3%.
-        assert fit.bandwidth_bits_per_second.high < 0.992 * 20e6
+        assert fit.bandwidth_bits_per_second.value < 0.992 * 20e6
         found = cost.bandwidth_bits_per_second.value
         assert found == pytest.approx(20e6, rel=0.005)
 
@@ -124,7 +124,7 @@ def test_headers_that_are_less_than_hosts_vary_are_in_the_range(tmp_path):
     # Here a header takes 1.6 us, less than a packet that finds the hosts asleep: it
     # may be told from none or not, but no answer may rule the link's rate out.
     for fit in transits_told_of_no_headers(tmp_path / "run", "100mbit", 100):
-        assert fit.bandwidth_bits_per_second.high < 0.992 * RATE_BPS
+        assert fit.bandwidth_bits_per_second.value < 0.992 * RATE_BPS
         within = fit.link_rate_range
         assert within.low <= RATE_BPS
         # half a percent for those 2 us, of the 120 us of a packet

@@ -89,7 +89,6 @@ def test_what_met_the_measuring_of_our_cost_counts_and_is_in_no_percentile(tmp_p
 
 
 def test_parquet_holds_the_rows_of_the_csvs(tmp_path):
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     out = tmp_path / "run"
     latprof = run("run", *LAB, "--rounds=20", "--parquet", f"--out={out}")
 

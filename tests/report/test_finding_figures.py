@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from latprof_analysis.fit.line import fit_one_way
+from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.result import Samples, samples_frame
 from latprof_analysis.report.answer import answer, link_parts
 from latprof_analysis.report.build import build_report
@@ -174,6 +175,22 @@ def test_a_level_over_two_runs_lies_in_both_and_every_nth_value_is_placed() -> N
     assert high["spans"][0]["first"] == 600
 
 
+def test_only_changes_of_level_are_looked_for_in_some_of_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(findings, "_MOST_IN_SERIES", 500)
+    rng = np.random.default_rng(1)
+    x = np.empty(4000)
+    x[0] = rng.normal()
+    for i, step in enumerate(rng.normal(size=3999)):  # a chain: each 0.8 of the last
+        x[i + 1] = 0.8 * x[i] + 0.6 * step
+    found = findings.over_time(x)
+    assert found["every"] == 8
+    assert found["autocorrelation"]["n"] == 4000
+    # of every eighth value it would be 0.8 to the eighth, 0.17
+    assert found["autocorrelation"]["lag_1"] == pytest.approx(0.8, abs=0.04)
+
+
 def test_the_levels_of_a_study_are_on_the_clock_of_its_time_line() -> None:
     rows = messages(900)
     rows["source_port"], rows["destination_port"] = 7, 8
@@ -181,7 +198,7 @@ def test_the_levels_of_a_study_are_on_the_clock_of_its_time_line() -> None:
     later = rows.index >= 600
     for name in ("read_ns", "receive_queue_ns", "end_to_end_ns"):
         rows[name] = rows[name] + np.where(later, 50_000_000, 0)
-    found = message_figures(rows, rows, RunSetup(), thorough=False, every=1)
+    found = message_figures(rows, rows, {}, RunSetup(), thorough=False, every=1)
     levels = found["messages"]["tcp request"]["time"]["level_changes"]
     (change,) = levels["changes"]
     # a message each 5 ms; the first of the new level is read 50 ms later
@@ -241,7 +258,8 @@ def test_a_whole_study_shows_its_findings_in_their_sections() -> None:
 def test_the_link_each_way_is_told_with_its_range_or_why_it_is_not() -> None:
     rng = np.random.default_rng(1)
     sizes, rounds = np.tile([64.0, 1000, 4000, 16000, 64000], 40), np.arange(200) // 5
-    fit = fit_one_way(sizes, 1e6 + 80 * sizes + rng.uniform(0, 5e4, 200), rounds)
+    delays = 1e6 + 80 * sizes + rng.uniform(0, 5e4, 200)
+    fit = fit_one_way(sizes, delays, rounds, packets=Packets(mss_bytes=1448))
     best = {"quantity": "one_way", "fit": fit.as_dict()}
     document = {
         "link": {"udp request": best, "tcp reply": {"reason": "it was paced"}},

@@ -165,32 +165,6 @@ def trips_of(messages):
     return size.to_numpy(), rtt.to_numpy(), size.groupby(size).cumcount().to_numpy()
 
 
-def loggp_train(rng, link, n, delay_ns, size, overhead_ns, gap_ns, reply, queue_ns):
-    """PRTT(n, d, s), event by event: hosts that are busy `o`, a link with a gap."""
-    handed, out = 0.0, 0.0
-    for _ in range(n):
-        handed += overhead_ns
-        out = link.leaves(max(handed, out + gap_ns if out else handed), size - 1)
-        handed += delay_ns
-    t = out + link.delay_ns + overhead_ns + overhead_ns
-    back = (reply - 1) * link.byte_ns
-    return t + back + link.delay_ns + overhead_ns + rng.exponential(queue_ns)
-
-
-def trains(seed, make_link, kinds, sizes, rounds=40, reply="echo", **host):
-    """Columns of `fit_loggp`: each kind (n, d) and size once a round."""
-    rng = np.random.default_rng(seed)
-    host = {"overhead_ns": 1000.0, "gap_ns": 3000.0, "queue_ns": 3e3} | host
-    rows = []
-    for index in range(rounds):
-        for s in rng.permutation(sizes).tolist():
-            answer = s if reply == "echo" else reply
-            for n, d in kinds:
-                t = loggp_train(rng, make_link(), n, d, s, reply=answer, **host)
-                rows.append((s, n, d, t, index))
-    return np.array(rows).T
-
-
 def arrivals(
     seed,
     make_link,

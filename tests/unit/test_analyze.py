@@ -19,7 +19,8 @@ from run_folders import write_run
 from simulated_links import Fifo, message
 
 DATA = Path(__file__).parents[1] / "data"
-FILES = [path for path in sorted(DATA.iterdir()) if path.name != "seeds"]
+_OTHERS = ("seeds", "untimed", "make.sh")
+FILES = [path for path in sorted(DATA.iterdir()) if path.name not in _OTHERS]
 ANALYSIS = Path(__file__).parents[2] / "analysis"
 
 
@@ -103,7 +104,7 @@ def test_runs_with_other_links_are_not_fitted_together(tmp_path, capsys):
     other = {"kind": "veth", "rate_bps": 10**9, "delay_ns": 0, "loss": 0}
     link = {**other, "burst_bytes": None, "qdisc": None, "mtu_bytes": 1500}
     write_run(tmp_path / "all" / "b", seed=2, link={**link, "link_header_bytes": 0})
-    found = analyze(capsys, tmp_path / "all")
+    found = analyze(capsys, tmp_path / "all", "--pool")
 
     assert found["fit"] is None
     assert sorted(found["runs"]) == ["a", "b"]

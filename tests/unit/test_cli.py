@@ -142,13 +142,6 @@ def test_every_subcommand_takes_the_same_units(words, option, value):
     assert getattr(parser.parse_args(words), option) == value
 
 
-def test_parquet_without_pyarrow_is_refused_before_the_run(capsys, monkeypatch):
-    monkeypatch.setattr("latprof_agent.cli.run.find_spec", lambda name: None)
-    assert cli.main(["run", "--parquet"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("latprof: --parquet: needs pyarrow; install latprof with")
-
-
 def help_of(*words: str) -> str:
     command = [sys.executable, "-m", "latprof_agent", *words, "--help"]
     return subprocess.run(command, capture_output=True, check=True, text=True).stdout

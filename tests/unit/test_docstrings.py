@@ -22,7 +22,7 @@ def test_examples_in_the_docstrings_run(name):
 
 
 def test_each_function_that_the_package_gives_has_an_example():
-    given = {name: getattr(latprof_analysis, name) for name in latprof_analysis._HOMES}
+    given = {name: getattr(latprof_analysis, name) for name in latprof_analysis.__all__}
     without = {
         name
         for name, value in given.items()

@@ -1,8 +1,5 @@
 """The fit against links whose bandwidth and delay are known."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -196,20 +193,3 @@ def test_the_seed_moves_the_interval_but_not_the_value():
     a, b = first.bandwidth_bits_per_second, other.bandwidth_bits_per_second
     assert a.value == b.value
     assert a.low != b.low
-
-
-def test_importing_the_package_loads_no_numpy():
-    look = "import sys, latprof_analysis; print('numpy' in sys.modules)"
-    shown = subprocess.run(
-        [sys.executable, "-c", look], capture_output=True, text=True, check=True
-    )
-    assert shown.stdout == "False\n"
-
-
-def test_every_name_that_the_package_offers_is_there():
-    import latprof_analysis
-
-    for name in latprof_analysis._HOMES:
-        assert getattr(latprof_analysis, name).__name__ == name
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        latprof_analysis.nothing  # noqa: B018

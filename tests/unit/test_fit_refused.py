@@ -1,11 +1,13 @@
 """Where a line is refused, doubted, or cannot be drawn at all."""
 
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from known_links import RATE, SIZES, exponential, fit_tcp, link, sweep, token_bucket
-from latprof_analysis.fit.line import fit_round_trips
+from latprof_analysis.fit.line import fit_one_way, fit_round_trips
 
 
 @pytest.mark.parametrize("reply_mode", ["echo", 18])
@@ -20,6 +22,41 @@ def test_a_token_bucket_with_pauses_is_no_line(reply_mode):
     above = fit.hinge.above.bandwidth_bits_per_second
     assert above.value == pytest.approx(RATE, rel=0.01)
     assert fit.hinge.below.bandwidth_bits_per_second is None
+
+
+@pytest.mark.parametrize(("fit", "factor"), [(fit_round_trips, 2), (fit_one_way, 1)])
+def test_two_slopes_are_told_with_both_rates_and_the_size_where_they_meet(fit, factor):
+    # 100 Mbit/s up to 8000 bytes, and 1 Gbit/s beyond
+    rng = np.random.default_rng(1)
+    size, index = sweep(rng)
+    ns = 80 * np.minimum(size, 8000) + 8 * np.maximum(0, size - 8000)
+    ns = 1e6 + factor * ns + rng.exponential(1e3, size.size)
+    options = {"reply_mode": "echo"} if factor == 2 else {}
+    found = fit(size, ns, index, **options)
+    hinge = found.hinge
+    for side, rate in ((hinge.below, 100e6), (hinge.above, 1e9)):
+        bandwidth = side.bandwidth_bits_per_second
+        assert bandwidth.low <= rate <= bandwidth.high
+        assert bandwidth.high - bandwidth.low < 0.02 * rate
+    assert hinge.knot_bytes.value == pytest.approx(8000, rel=0.01)
+    told = found.as_dict()["hinge"]["sentence"]
+    pattern = r"up to (\d+) bytes at (\S+) Mbit/s \[.*\], what is above at (\S+) (\w)"
+    knot, below, above, unit = re.match(pattern, told).groups()
+    assert float(knot) == pytest.approx(8000, rel=0.01)
+    assert float(below) == pytest.approx(100, rel=0.01)
+    assert float(above) * {"M": 1, "G": 1e3}[unit] == pytest.approx(1000, rel=0.01)
+
+
+def test_a_side_without_a_rate_is_told_by_its_slope():
+    hinge = fit_tcp(token_bucket(1, 16_384)).hinge
+    flat = replace(hinge.below.slope_ns_per_byte, low=-0.1)
+    bare = replace(hinge.below, slope_ns_per_byte=flat, bandwidth_bits_per_second=None)
+    assert (
+        "in no measurable time for a byte, what" in replace(hinge, below=bare).sentence
+    )
+    steep = replace(hinge.above, bandwidth_bits_per_second=None)
+    # 2 x 80 ns for 1500 bytes that carry 1448, and the hosts' 0.1
+    assert "what is above at 166 ns a byte [16" in replace(hinge, above=steep).sentence
 
 
 def test_intervals_of_a_hinge_cover_the_truth():
@@ -132,7 +169,7 @@ GOOD = [64, 128], [1e5, 2e5], [0, 0]
         (([64], [-5], [0]), {}, "rtt_ns must be more than 0, got -5"),
         (([64], [1e5], [-1]), {}, "round_index must be 0 or more, got -1"),
         (GOOD, {"reply_mode": "short"}, "reply_mode must be 'echo' or a number"),
-        (GOOD, {"reply_mode": 0}, "reply_mode must be .* got 0"),
+        (GOOD, {"reply_mode": -1}, "reply_mode must be .* got -1"),
         (GOOD, {"confidence": 1}, "confidence must be between 0 and 1, got 1"),
         (GOOD, {"resamples": 1}, "resamples must be 100 or more, got 1"),
     ],

@@ -176,7 +176,7 @@ def test_an_exact_line_is_found_exactly(slope, delay_ns):
         (([64], [-1]), {}, "rtt_ns must be more than 0"),
         (([64], [1]), {"outliers": "some"}, "outliers must be 'fences' or 'kept'"),
         (([64], [1]), {"confidence": 2}, "confidence must be between 0 and 1"),
-        (([64], [1]), {"reply_mode": 0}, "reply_mode must be"),
+        (([64], [1]), {"reply_mode": -1}, "reply_mode must be"),
     ],
 )
 def test_bad_input_is_refused(columns, options, message):

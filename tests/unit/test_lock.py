@@ -13,9 +13,7 @@ LOCKS = sorted((ROOT / "packaging" / "lock").glob("*.txt"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 NEEDED = PROJECT["project"]["dependencies"] + [
-    requirement
-    for extra in ("parquet", "report", "shell")
-    for requirement in EXTRAS[extra]
+    requirement for extra in ("report", "shell") for requirement in EXTRAS[extra]
 ]
 BUILD = PROJECT["build-system"]["requires"] + PROJECT["dependency-groups"]["build"]
 WANTED = {

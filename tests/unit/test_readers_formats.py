@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from latprof_analysis.read import detect, read_columns, read_samples
+from latprof_analysis.cli import OFFLINE, VERSION
+from latprof_analysis.cli.program import run_program
+from latprof_analysis.read import ReadError, detect, read_columns, read_samples
+from latprof_analysis.report.build import build_report
+from latprof_analysis.study.analysis import analyze
 from scipy.stats import linregress
 
 DATA = Path(__file__).parent.parent / "data"
+# sockperf's modes and options: each wrote a full log and a text
+LOGS = ("full_rtt", "tcp", "under_load", "playback", "histogram", "histogram_rtt")
+# iperf3's directions, of which iperf3 sums up each
+TRANSFERS = {
+    "tcp_reverse": ("to the client",),
+    "tcp_bidir": ("to the server", "to the client"),
+    "tcp_4": ("to the server",),
+    "udp_lossy": ("to the server",),
+    "udp_reverse": ("to the client",),
+    "udp_bidir": ("to the server", "to the client"),
+    "udp_4": ("to the server",),
+}
 FILES = {
     "run": "run",
     "run/messages.csv": "messages",
@@ -21,9 +39,15 @@ FILES = {
     "clear_result.txt": "clear",
     "sockperf_ping_pong.txt": "sockperf",
     "sockperf_full_log.csv": "sockperf-log",
+    **{f"sockperf_{name}.csv": "sockperf-log" for name in LOGS},
+    **{f"sockperf_{name}.txt": "sockperf" for name in LOGS},
     "iperf3_tcp.json": "iperf3",
     "iperf3_udp.json": "iperf3",
+    **{f"iperf3_{name}.json": "iperf3" for name in TRANSFERS},
+    "iperf3_server.json": "iperf3",
+    "iperf3_server_sends.json": "iperf3",
     "irtt.json": "irtt",
+    "irtt.json.gz": "irtt",
 }
 
 
@@ -61,9 +85,27 @@ PUBLISHED_REDIS_GET = {
 
 def test_proxystores_means_are_those_of_its_published_table():
     frame = read_samples(DATA / "proxystore_remote_ops.csv").frame
-    got = frame[frame["kind"] == "GET"].set_index("size_bytes")["latency_ns"]
+    got = frame[frame["kind"] == "REDIS GET"].set_index("size_bytes")["latency_ns"]
     assert {size: round(ns / 1e6, 3) for size, ns in got.items()} == PUBLISHED_REDIS_GET
-    assert frame[frame["kind"] == "EVICT"]["size_bytes"].isna().all()
+    assert frame[frame["kind"] == "REDIS EVICT"]["size_bytes"].isna().all()
+
+
+def test_proxystores_backends_are_apart_and_a_payload_crosses_once():
+    path = DATA / "seeds" / "proxystore_theta.csv"
+    rows = pd.read_csv(path)
+    kinds = analyze(path).document["samples"]["kinds"]
+    for backend in ("REDIS", "ENDPOINT"):
+        for op in ("GET", "SET"):
+            mine = rows[(rows["backend"] == backend) & (rows["op"] == op)]
+            line = linregress(mine["payload_size_bytes"], mine["avg_time_ms"] / 1e3)
+            fit = kinds[f"{backend} {op}"]["least_squares"]
+            got = fit["bandwidth_bits_per_second"]["value"]
+            assert got == pytest.approx(8 / line.slope, rel=1e-6)
+            assert fit["fixed_delay_seconds"]["value"] == pytest.approx(line.intercept)
+        for op in ("EXISTS", "EVICT"):
+            assert kinds[f"{backend} {op}"]["fit"]["reason"] == (
+                "no payload is sent either way"
+            )
 
 
 def test_proxystores_count_is_its_total_over_its_mean():
@@ -108,13 +150,105 @@ def test_clears_lines_give_back_the_line_they_were_made_of():
     assert frame["count"].eq(100).all()
 
 
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("0.083 ms", 83_000),
+        ("8.3e-02 ms", 83_000),
+        ("1e-05 ms", 10),
+        ("8.3E+1 us", 83_000),
+        ("83 \N{MICRO SIGN}s", 83_000),
+        ("83000 ns", 83_000),
+        ("0.000083 s", 83_000),
+    ],
+)
+def test_clears_latency_may_have_any_unit_and_an_exponent(text, ns, tmp_path):
+    path = tmp_path / "result.txt"
+    path.write_text(f"Size = 18 bytes, Count = 5, average latency = {text}\n")
+    assert read_samples(path).frame["latency_ns"].tolist() == [pytest.approx(ns)]
+
+
+def test_a_reply_of_no_bytes_is_one_way(tmp_path, capsys):
+    path = tmp_path / "any.csv"
+    rows = [
+        f"{size},{1e6 + 80 * size + 100 * (i % 7)}\n"
+        for i in range(40)
+        for size in (64, 1000, 4000, 16000, 64000)
+    ]
+    path.write_text("size,ns\n" + "".join(rows))
+    words = ["--latency-column", "ns", "--unit", "ns", "--size-column", "size"]
+    words = ["analyze", str(path), *words, "--reply", "0", "--json"]
+    assert run_program(OFFLINE, VERSION, words) == 0
+    fit = json.loads(capsys.readouterr().out)["fit"]
+    got = fit["bandwidth_bits_per_second"]["value"]
+    assert got == pytest.approx(8e9 / 80, rel=0.001)
+
+
 def sockperf_prints(name: str) -> dict[str, float]:
     """The figures of the text, in us."""
     text = (DATA / name).read_text()
     found = dict(re.findall(r"percentile (\S+) = +(\S+)", text))
     found |= dict(re.findall(r"<(M..)> observation = +(\S+)", text))
-    found |= dict(re.findall(r"(avg)-latency=(\S+) ", text))
+    found |= dict(re.findall(r"(avg)-(?:latency|rtt)=(\S+) ", text))
+    found |= dict(re.findall(r"(Total) (\d+) observations", text))
     return {name: float(value) for name, value in found.items()}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_mode_of_sockperf_is_read_as_it_prints_itself(name):
+    printed = sockperf_prints(f"sockperf_{name}.txt")
+    each = read_samples(DATA / f"sockperf_{name}.csv")
+    us = each.frame["latency_ns"] / 1e3
+    assert each.skipped_rows == 0
+    assert len(us) == printed["Total"]
+    # both cut what is below a ns
+    assert us.mean() == pytest.approx(printed["avg"], abs=2e-3)
+    assert us.min() == pytest.approx(printed["MIN"], abs=2e-3)
+    assert us.max() == pytest.approx(printed["MAX"], abs=2e-3)
+    given = read_samples(DATA / f"sockperf_{name}.txt")
+    means = given.frame[given.frame["statistic"] == "mean"]["latency_ns"] / 1e3
+    assert means.tolist() == [pytest.approx(printed["avg"])]
+    assert given.meta["latency"] == each.meta["latency"]
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_sockperf_says_half_or_whole_round_trips_as_its_stamps_do(name):
+    samples = read_samples(DATA / f"sockperf_{name}.csv")
+    whole = name.endswith("rtt")
+    times = samples.table["rtt_ns"] / (1 if whole else 2)
+    assert abs(samples.frame["latency_ns"] - times).max() <= 1.0  # it prints ns
+    assert samples.meta["latency"].startswith("round trip" if whole else "half of")
+    kinds = samples.frame["kind"].unique().tolist()
+    assert kinds == ["round trip" if whole else "ping"]
+
+
+def test_sockperfs_round_trips_of_several_sizes_need_no_reply_mode(tmp_path):
+    """Of half of an echo a byte is crossing once, of a whole one twice."""
+    link_ns = 80  # a byte, at 100 Mbit/s
+    rates = []
+    for head, factor in (("latency", 1), ("rtt", 2)):
+        paths = []
+        for size in (64, 1000, 4000, 16000, 64000):
+            path = tmp_path / f"{head}{size}.csv"
+            lines = [
+                f"--msg-size={size}",
+                f"packet, txTime(sec), rxTime(sec), {head}(usec)",
+            ]
+            for i in range(40):
+                us = (1e5 + 2 * link_ns * size + 100 * (i % 7)) / 1e3
+                sent = i / 100
+                told = us * factor / 2
+                lines.append(f"{i}, {sent:.9f}, {sent + us / 1e6:.9f}, {told:.3f}")
+            path.write_text("\n".join(lines) + "\n")
+            paths.append(path)
+        (kind,) = analyze(paths).document["samples"]["kinds"].values()
+        rates.append(kind["fit"]["bandwidth_bits_per_second"]["value"])
+    assert rates == [pytest.approx(1e8, rel=0.01)] * 2
+
+
+def test_sockperfs_throughput_times_nothing_and_is_refused_with_what_to_do():
+    with pytest.raises(ReadError, match="times no messages; run ping-pong or under-l"):
+        read_samples(DATA / "untimed" / "sockperf_throughput.txt")
 
 
 def test_sockperfs_log_has_the_mean_and_extremes_that_sockperf_prints():
@@ -139,7 +273,7 @@ def test_sockperfs_text_gives_the_figures_it_prints():
     frame = read_samples(DATA / "sockperf_ping_pong.txt").frame
     got = frame.set_index("statistic")["latency_ns"] / 1e3
     printed = sockperf_prints("sockperf_ping_pong.txt")
-    assert len(got) == len(printed) == 11
+    assert len(got) == len(printed) - 1 == 11  # and the total
     assert got["mean"] == pytest.approx(printed["avg"])
     assert got["max"] == pytest.approx(printed["MAX"])
     assert got["p99.9"] == pytest.approx(printed["99.900"])
@@ -156,7 +290,49 @@ def test_iperf3s_intervals_add_up_to_its_own_totals():
     assert int(srtt_us.mean()) == sender["mean_rtt"]
     assert samples.table["bytes"].sum() == document["end"]["sum_sent"]["bytes"]
     assert samples.table["retransmits"].sum() == sender["retransmits"]
-    assert samples.meta["end"]["sum_sent"]["bytes"] == sender["bytes"]
+    (transfer,) = samples.meta["transfers"]
+    assert transfer["sent_bytes"] == sender["bytes"]
+    assert transfer["retransmits"] == sender["retransmits"]
+
+
+@pytest.mark.parametrize(("name", "directions"), TRANSFERS.items())
+def test_iperf3s_rate_loss_and_jitter_are_told_of_each_direction(
+    name, directions, capsys
+):
+    path = DATA / f"iperf3_{name}.json"
+    end = json.loads(path.read_text())["end"]
+    transfers = analyze(path).document["transfers"]
+    assert tuple(transfer["direction"] for transfer in transfers) == directions
+    assert run_program(OFFLINE, VERSION, ["analyze", str(path)]) == 0
+    told = capsys.readouterr().out
+    for transfer, ending in zip(transfers, ("", "_bidir_reverse"), strict=False):
+        sent, received = end[f"sum_sent{ending}"], end[f"sum_received{ending}"]
+        assert transfer["sent_bits_per_second"] == sent["bits_per_second"]
+        assert transfer["received_bits_per_second"] == received["bits_per_second"]
+        if name.startswith("tcp"):
+            assert transfer["retransmits"] == sent["retransmits"]
+            continue
+        counted = end[f"sum{ending}"]
+        assert transfer["jitter_ns"] == pytest.approx(1e6 * counted["jitter_ms"])
+        assert f"of {counted['packets']} ({counted['lost_percent']:.1f}%)" in told
+        lost_bytes = transfer["sent_bytes"] - transfer["received_bytes"]
+        assert lost_bytes / 1000 == pytest.approx(transfer["lost_packets"], abs=1)
+    if name.startswith("udp"):  # nft dropped every twentieth datagram of them all
+        packets = sum(transfer["packets"] for transfer in transfers)
+        lost = sum(transfer["lost_packets"] for transfer in transfers)
+        assert lost == pytest.approx(packets / 20, abs=1)
+    page = build_report(analyze(path), "iperf3")
+    (section,) = (each for each in page.sections if each.name == "transfers")
+    assert len(section.parts[0].rows) == len(directions)
+
+
+def test_what_iperf3s_server_is_not_told_is_not_zero():
+    (came,) = analyze(DATA / "iperf3_server.json").document["transfers"]
+    assert (came["direction"], came["sent_bytes"]) == ("to the server", None)
+    assert (came["received_bytes"], came["lost_packets"]) == (125_000, 0)
+    (went,) = analyze(DATA / "iperf3_server_sends.json").document["transfers"]
+    assert (went["direction"], went["sent_bytes"]) == ("to the client", 125_000)
+    assert went["received_bytes"] is went["lost_packets"] is went["jitter_ns"] is None
 
 
 def test_iperf3s_udp_has_packets_and_no_latency():
@@ -167,20 +343,42 @@ def test_iperf3s_udp_has_packets_and_no_latency():
     assert samples.table["srtt_ns"].isna().all()
 
 
-def test_irtts_rtt_is_what_its_stamps_say_without_the_servers_time():
-    document = json.loads((DATA / "irtt.json").read_text())
-    samples = read_samples(DATA / "irtt.json")
+@pytest.mark.parametrize(("name", "size"), [("irtt.json", 172), ("irtt.json.gz", 1400)])
+def test_irtts_rtt_is_what_its_stamps_say_without_the_servers_time(name, size):
+    content = (DATA / name).read_bytes()
+    if name.endswith(".gz"):
+        content = gzip.decompress(content)
+    document = json.loads(content)
+    samples = read_samples(DATA / name)
     rows = samples.frame.itertuples()
     for trip, got in zip(document["round_trips"], rows, strict=True):
         client, server = (trip["timestamps"][side] for side in ("client", "server"))
         if got.lost:
-            assert trip["lost"] == "true_down"
+            assert trip["lost"].startswith("true")
             continue
         whole = client["receive"]["monotonic"] - client["send"]["monotonic"]
         inside = server["send"]["monotonic"] - server["receive"]["monotonic"]
         assert got.latency_ns == whole - inside
-    assert samples.table["lost_where"].tolist() == ["", "", "down", ""]
-    assert samples.frame["size_bytes"].eq(172).all()
+    assert samples.frame["size_bytes"].eq(size).all()
+
+
+@pytest.mark.parametrize("name", ["irtt.json", "irtt.json.gz"])
+def test_irtts_losses_and_rtts_are_those_that_it_counts_itself(name):
+    content = (DATA / name).read_bytes()
+    if name.endswith(".gz"):
+        content = gzip.decompress(content)
+    told = json.loads(content)["stats"]
+    samples = read_samples(DATA / name)
+    rtt = samples.frame["latency_ns"][~samples.frame["lost"]]
+    assert len(samples.frame) == told["packets_sent"]
+    assert len(rtt) == told["packets_received"] == told["rtt"]["n"]
+    assert (rtt.min(), rtt.max()) == (told["rtt"]["min"], told["rtt"]["max"])
+    assert int(rtt.mean()) == told["rtt"]["mean"]
+    # by the last one that the server saw the client knows of those before it
+    where = samples.table["lost_where"].value_counts()
+    lost_up = told["packets_sent"] - told["server_packets_received"]
+    assert where["up"] <= lost_up <= where["up"] + where.get("unknown", 0)
+    assert where["down"] > 0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from latprof_analysis.read.run_schema import MESSAGES, ROUND_TRIPS
 
 DATA = Path(__file__).parent.parent / "data"
 FILES = sorted(path for path in DATA.rglob("*") if path.is_file())
-READABLE = [path for path in FILES if path.name not in ("run.json", "summary.json")]
+_OTHERS = ("run.json", "summary.json", "make.sh")
+READABLE = [path for path in FILES if path.name not in _OTHERS]
 HEADER = ",".join(column.name for column in MESSAGES.columns)
 BELONG = f"where {len(MESSAGES.columns)} belong"
 
@@ -44,10 +45,18 @@ def message(**values: object) -> str:
         ("", "it is empty"),
         (" \n\n", "it is empty"),
         (b"\x7fELF\0\0\0", "it is binary"),
-        (b"\x1f\x8b\x08", "compressed by gzip; unpack it"),
+        (b"\x1f\x8b\x08", "gzip data break off"),
+        (b"\x1f\x8bx", "gzip data"),
         ("a,b\n".encode("utf-16"), "UTF-16; save it as UTF-8"),
         (b"PAR1....", "pyarrow|no whole Parquet"),
-        ("a,b\n1,2\n", "no known format; known are run"),
+        ("a,b\n1,2\n", r"\(its columns: a, b\) say --latency-column and --unit"),
+        ("a\n1\n", "of any CSV --latency-column names the column"),
+        ("a\x1b[2J,b\n1,2\n", r"its columns: a\?\[2J, b"),
+        ("size,ms\r64,5\r", "its lines end in CR alone; save it with LF"),
+        (f"{HEADER}\r{HEADER}\n", "its lines end in CR alone; save it with LF"),
+        (f"{HEADER},more\n" + "1,2\n" * 3, "columns, and each row 2, from line 2 on"),
+        (HEADER + "x" * 70_000 + ",kind,size_bytes,send_ns\n", "more than 65536 bytes"),
+        ("Size = 1 bytes, average latency = 1e99 s\n", "more than a hundred years"),
         ('{"start": {}, "int', "JSON breaks off in line 1 column"),
         ("[" * 100_000, "JSON"),
         (b'{"a": "\xff"}', "byte 7 is no UTF-8"),

@@ -182,7 +182,6 @@ def test_a_name_that_somebody_took_is_neither_followed_nor_written(tmp_path):
     for name in (".run.json.partial", "run.json", ".messages.parquet.partial"):
         (folder.path / name).symlink_to(victim)
     folder.write_json("run.json", {"state": "done"})
-    pytest.importorskip("pyarrow")
     folder.write_parquet()
     assert victim.read_text() == "mine"
     assert json.loads((folder.path / "run.json").read_text()) == {"state": "done"}

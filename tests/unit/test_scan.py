@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 from latprof_analysis.errors import LatprofError
 from latprof_analysis.read import ReadError, batches, cells, read_runs
-from latprof_analysis.stages import BLANK
+from latprof_analysis.stages import BLANK, STAMPS
 from latprof_analysis.stats.histogram import bucket_edges
-from latprof_analysis.study import drawn, scan
+from latprof_analysis.study import drawn, grouped, scan
+from latprof_analysis.study.analysis import analyze
 from latprof_analysis.study.scan import scan_runs
 from made_runs import SIZES, as_parquet, messages, round_trips, write_run, write_table
 
@@ -44,6 +45,9 @@ def check_same(found: scan.Scan, expected: scan.Scan) -> None:
     for name in ("message_rows", "slow_rows", "round_trip_rows"):
         one, other = getattr(found, name), getattr(expected, name)
         pd.testing.assert_frame_equal(one, other, check_categorical=False)
+    assert set(found.lost) == set(expected.lost)
+    for kind, lost in found.lost.items():
+        np.testing.assert_array_equal(lost, expected.lost[kind])
     assert set(found.trips) == set(expected.trips)
     for key, trips in found.trips.items():
         for name, values in vars(trips).items():
@@ -87,7 +91,7 @@ def test_percentiles_by_kind_stage_and_size_are_those_of_a_groupby(tmp_path):
     assert checked == 4 * 4 * len(SIZES)
 
 
-@pytest.mark.parametrize("way", ["pieces", "pandas", "parquet"])
+@pytest.mark.parametrize("way", ["pieces", "column by column", "parquet"])
 def test_figures_and_rows_are_the_same_however_a_run_is_read(
     tmp_path, monkeypatch, way
 ):
@@ -95,14 +99,87 @@ def test_figures_and_rows_are_the_same_however_a_run_is_read(
     expected = scan_runs(folder)
     if way == "pieces":
         monkeypatch.setattr(batches, "PIECE_BYTES", 3000)
-    elif way == "pandas":
-        monkeypatch.setattr(cells, "arrow", lambda module: None)
-    else:
-        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    elif way == "column by column":
+        monkeypatch.setattr(cells, "_is_odd", lambda data, columns: True)
         monkeypatch.setattr(batches, "PIECE_ROWS", 100)
         for table in ("messages", "round_trips"):
             as_parquet(folder / f"{table}.csv")
     check_same(scan_runs(folder), expected)
+
+
+@pytest.mark.parametrize("piece_bytes", [3000, 1 << 24])
+def test_lost_datagrams_are_told_in_the_order_of_sending_whatever_the_files(
+    tmp_path, monkeypatch, piece_bytes
+):
+    monkeypatch.setattr(batches, "PIECE_BYTES", piece_bytes)
+    expected: dict[str, list[bool]] = {}
+    for name, seed in (("one", 1), ("two", 2)):
+        write_run(tmp_path / name, 600, seed=seed)
+        rows = messages(600, seed)
+        rng = np.random.default_rng(seed)
+        for i in rng.choice(600, 80, replace=False):
+            rows[i] |= dict.fromkeys(("arrive_ns", "ready_ns", "read_ns"))
+        # what nobody sent, and what arrived from a sender that was not seen
+        rows[11] |= dict.fromkeys(f"{stamp}_ns" for stamp in STAMPS)
+        rows[15] |= dict.fromkeys(("created_ns", "send_ns", "queue_ns", "xmit_ns"))
+        frame = pd.DataFrame(rows)
+        frame = frame[(frame["kind"] != "warmup") & (frame["protocol"] == "udp")]
+        frame["since"] = frame["send_ns"].fillna(frame["queue_ns"])
+        for kind, part in frame.dropna(subset="since").groupby("kind"):
+            sent = part.sort_values("since")
+            lost = sent["arrive_ns"].isna() & sent["read_ns"].isna()
+            expected.setdefault(f"udp {kind}", []).extend(lost)
+        # a recorder writes what was lost last
+        late = sorted(rows, key=lambda row: row["read_ns"] is None)
+        write_table(tmp_path / name / "messages.csv", late)
+    found = scan_runs(tmp_path).lost
+    assert {kind: lost.tolist() for kind, lost in found.items()} == expected
+    assert 0 < sum(map(sum, expected.values())) < 160
+
+
+def test_round_trips_have_their_tail_and_messages_their_losses_however_many(
+    tmp_path, monkeypatch
+):
+    write_run(tmp_path / "run", 6000)
+    whole = analyze(tmp_path / "run").document
+    for module in (drawn, scan):
+        monkeypatch.setattr(module, "EVEN_ROWS", 500)
+    some = analyze(tmp_path / "run").document
+    assert some["thinned"]["messages"]["of"] == 6000
+    assert some["round_trips"] == whole["round_trips"]
+    (n,) = {t["tail"]["n"] for t in some["round_trips"].values()}
+    assert n == 3000 - 3000 // 20
+    for kind in ("udp request", "udp reply"):
+        assert some["messages"][kind]["loss"] == whole["messages"][kind]["loss"]
+    # one in 50 died, of which every other one is a datagram
+    assert some["messages"]["udp reply"]["loss"]["share"]["lost"] == 60
+
+
+def test_losses_of_which_no_end_was_seen_are_none(tmp_path):
+    folder = write_run(tmp_path / "run")
+    rows = messages(300)
+    for reply in (row for row in rows if row["kind"] == "reply"):
+        reply.update(dict.fromkeys(("arrive_ns", "ready_ns", "read_ns")))
+    write_table(folder / "messages.csv", rows)
+    assert set(scan_runs(folder).lost) == {"udp request"}
+
+
+def test_losses_of_other_programs_have_the_names_of_their_ways(tmp_path, monkeypatch):
+    # more ways than are told apart: those of one port are one, or all to servers
+    monkeypatch.setattr(grouped, "MOST_WAYS", 3)
+    monkeypatch.setattr(batches, "PIECE_BYTES", 3000)
+    folder = write_run(tmp_path / "run")
+    rows = messages(300)
+    for i, row in enumerate(rows):
+        if row["kind"] == "request":
+            row |= {"kind": "message", "way": f"curl -> 10.0.0.{i % 40}:{80 + i % 2}"}
+    write_table(folder / "messages.csv", rows)
+    found = scan_runs(folder)
+    kinds = {kind for kind in found.messages.as_dict() if kind.startswith("udp")}
+    assert set(found.lost) == kinds
+    assert sum(map(len, found.lost.values())) == sum(
+        row["protocol"] == "udp" and row["kind"] != "warmup" for row in rows
+    )
 
 
 def test_several_runs_are_summed_up_together(tmp_path):

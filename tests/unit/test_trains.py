@@ -1,4 +1,4 @@
-"""LogGP parameters and dispersion of trains over links that are known."""
+"""Dispersion of trains over links that are known."""
 
 import json
 import math
@@ -7,134 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from known_links import ONE_WAY_NS, RATE
+from known_links import RATE
 from latprof_analysis.fit.line import fit_round_trips
-from latprof_analysis.fit.trains import fit_dispersion, fit_loggp
+from latprof_analysis.fit.trains import fit_dispersion
 from scipy import stats
-from simulated_links import BURST, Fifo, TokenBucket, arrivals
-from simulated_links import trains as simulated_trains
+from simulated_links import Fifo, TokenBucket, arrivals
 
-SIZES = np.unique(np.geomspace(18, 65_000, 12).astype(int))
-ABOVE_BURST = np.linspace(34_000, 130_000, 10).astype(int)
-SINGLE, TRAIN, SPACED = (1, 0), (5, 0), (5, 6e6)
 BYTE_NS = 8e9 / RATE
-
-
-def loggp(columns, reply_mode="echo", **options):
-    return fit_loggp(*columns, reply_mode=reply_mode, **{"resamples": 200} | options)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_all_parameters_of_a_serialising_link_are_found(seed):
-    kinds = [SINGLE, TRAIN, SPACED]
-    found = loggp(simulated_trains(seed, Fifo, kinds, SIZES))
-    assert found.model == "line"
-    assert found.bandwidth_bits_per_second.value == pytest.approx(RATE, rel=0.001)
-    # Queueing of 3 us on trains of 5: each parameter is a quarter of differences.
-    assert found.gap_ns.value == pytest.approx(3000, abs=150)
-    assert found.overhead_ns.value == pytest.approx(1000, abs=150)
-    # L carries half of the queueing's 10th percentile and twice the error of o.
-    assert found.latency_ns.value == pytest.approx(ONE_WAY_NS, abs=600)
-    assert found.missing == {}
-    stored = found.as_dict()
-    assert json.loads(json.dumps(stored, allow_nan=False)) == stored
-
-
-@pytest.mark.parametrize("reply", ["echo", 18, 4000])
-def test_the_reply_cancels_so_no_factor_is_needed(reply):
-    columns = simulated_trains(1, Fifo, [SINGLE, TRAIN], SIZES, reply=reply)
-    # Whatever is said of the reply, right or wrong.
-    for told in ("echo", 18):
-        found = loggp(columns, told)
-        assert found.bandwidth_bits_per_second.value == pytest.approx(RATE, rel=0.001)
-
-
-def test_netgauges_own_least_squares_of_medians_finds_the_same_line():
-    size, count, _, time, _ = simulated_trains(2, Fifo, [SINGLE, TRAIN], SIZES)
-    gap = [
-        np.median(time[(size == s) & (count == 5)])
-        - np.median(time[(size == s) & (count == 1)])
-        for s in SIZES
-    ]
-    line = stats.linregress(SIZES - 1, np.array(gap) / 4)
-    found = loggp(simulated_trains(2, Fifo, [SINGLE, TRAIN], SIZES))
-    assert found.gap_per_byte_ns.value == pytest.approx(line.slope, rel=0.001)
-    assert found.gap_ns.value == pytest.approx(line.intercept, abs=1000)
-
-
-def test_above_a_token_buckets_burst_the_difference_is_the_links():
-    columns = simulated_trains(3, TokenBucket, [SINGLE, TRAIN], ABOVE_BURST, gap_ns=0)
-    found = loggp(columns)
-    assert found.bandwidth_bits_per_second.value == pytest.approx(RATE, rel=0.001)
-
-
-@pytest.mark.parametrize("sizes", [SIZES, np.linspace(9000, 32_000, 10).astype(int)])
-def test_below_a_token_buckets_burst_there_is_no_bandwidth(sizes):
-    # From a fifth of the burst on the gap is a line again, (5 s - burst) / 4: of
-    # 80 Mbit/s, and negative for no bytes, which no gap can be.
-    assert sizes.min() < BURST
-    columns = simulated_trains(3, TokenBucket, [SINGLE, TRAIN], sizes, gap_ns=0)
-    found = loggp(columns)
-    assert found.model != "line"
-    assert found.bandwidth_bits_per_second is None
-    assert found.gap_per_byte_ns is None
-    assert set(found.missing) >= {"gap_ns", "latency_ns", "bandwidth_bits_per_second"}
-
-
-def test_without_delayed_trains_overhead_and_latency_are_not_told():
-    found = loggp(simulated_trains(1, Fifo, [SINGLE, TRAIN], SIZES))
-    assert found.overhead_ns is None
-    assert found.latency_ns is None
-    assert found.missing["overhead_ns"] == (
-        "no trains with a delay between their messages"
-    )
-    assert "needs the overhead" in found.missing["latency_ns"]
-
-
-def test_delays_that_hide_behind_the_links_gap_tell_no_overhead():
-    sizes = SIZES[SIZES > 1000]
-    found = loggp(simulated_trains(1, Fifo, [SINGLE, TRAIN, (5, 1e4)], sizes))
-    assert found.overhead_ns is None
-    assert "longer than the link's own gap" in found.missing["overhead_ns"]
-    assert found.gap_per_byte_ns is not None
-
-
-def test_without_trains_nothing_is_told():
-    found = loggp(simulated_trains(1, Fifo, [SINGLE], SIZES))
-    assert found.model == "none"
-    assert "as many trains without a delay each, got 0" in found.reason
-    assert found.as_dict()["gap_ns"] is None
-
-
-NOISES = {
-    "normal": lambda rng, n: rng.normal(0, 2e4, n),
-    "exponential": lambda rng, n: rng.exponential(3e4, n),
-    "half Cauchy": lambda rng, n: 1e4 * np.abs(rng.standard_cauchy(n)),
-}
-
-
-def closed_form(seed, noise, rounds=30):
-    """Single messages and trains of 5 by the model's formula, with noise."""
-    rng = np.random.default_rng(seed)
-    size = np.tile([100.0, 5000, 20_000, 40_000, 60_000], 2 * rounds)
-    count = np.repeat([1.0, 5.0], 5 * rounds)
-    mean = 2e6 + 160 * (size - 1) + (count - 1) * (3000 + 80 * (size - 1))
-    index = np.tile(np.repeat(np.arange(rounds), 5), 2)
-    late = NOISES[noise](rng, size.size)
-    return size, count, np.zeros_like(size), mean + late, index
-
-
-def test_intervals_of_the_parameters_cover_the_truth():
-    # of 600 runs: a standard error of 0.9%; bench/fit_coverage.py has each noise
-    found = [
-        loggp(closed_form(seed, noise), resamples=200)
-        for noise in NOISES
-        for seed in range(200)
-    ]
-    slopes = [f.gap_per_byte_ns for f in found]
-    gaps = [f.gap_ns for f in found]
-    assert 0.93 <= np.mean([e.low <= 80 <= e.high for e in slopes]) <= 0.97
-    assert 0.93 <= np.mean([e.low <= 3000 <= e.high for e in gaps]) <= 0.97
 
 
 @pytest.mark.parametrize("link", [Fifo, TokenBucket])
@@ -266,19 +145,3 @@ def test_bad_arrivals_are_refused(columns, message):
 def test_no_arrivals_measure_nothing():
     found = fit_dispersion([], [], [], sent_ns=[])
     assert (found.state, found.trains) == ("none", 0)
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (([64], [1], [0], [1, 2], [0]), "must have equal length"),
-        (([64], [0], [0], [1], [0]), "messages must be 1 or more, got 0"),
-        (([64], [2], [-5], [1], [0]), "delay_ns must be 0 or more, got -5"),
-        (([64], [2], [0], [-1], [0]), "train_ns must be 1 or more, got -1"),
-        (([0], [2], [0], [1], [0]), "size_bytes must be 1 or more, got 0"),
-        (([np.inf], [2], [0], [1], [0]), "size_bytes must be finite"),
-    ],
-)
-def test_bad_trains_are_refused(columns, message):
-    with pytest.raises(ValueError, match=message):
-        loggp(columns)

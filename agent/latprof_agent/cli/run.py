@@ -6,7 +6,6 @@ import argparse
 import os
 import shlex
 import sys
-from importlib.util import find_spec
 from typing import Any
 
 from latprof_analysis.cli.say import say_error, say_json
@@ -178,8 +177,6 @@ def _check_together(options: argparse.Namespace) -> None:
     ):
         if wrong:
             _refuse(text)
-    if options.parquet and not find_spec("pyarrow"):
-        _refuse("--parquet: needs pyarrow; install latprof with its extra parquet")
     try:
         shlex.split(options.server)
     except ValueError as error:

@@ -357,7 +357,7 @@ def _add_output(group: Any) -> None:
     group.add_argument(
         "--parquet",
         action="store_true",
-        help="write the tables as Parquet, too; needs pyarrow (default: CSV only)",
+        help="write the tables as Parquet, too (default: CSV only)",
     )
     group.add_argument(
         "--json",

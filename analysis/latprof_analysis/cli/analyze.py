@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 EPILOG = """\
 A PATH is a run folder, a folder of them, a file of another tool (ProxyStore, TMSN,
 CLEAR, sockperf, iperf3, irtt: told by its content) or a pattern; several are taken
-together. Any other CSV: --latency-column and --unit, and --size-column.
+together, but for runs of different set-ups. Any other CSV: --latency-column and
+--unit, and --size-column.
 
   latprof analyze runs/2026-11-21T10-00-00
   latprof analyze 'runs/host-*' --json > summary.json
@@ -77,6 +78,11 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         "--unit", choices=["ns", "us", "ms", "s"], help="unit of the latencies"
     )
     csv.add_argument("--size-column", metavar="NAME", help="column of sizes in bytes")
+    parser.add_argument(
+        "--pool",
+        action="store_true",
+        help="take runs of different set-ups together, which are told apart else",
+    )
     parser.add_argument(
         "--dask",
         metavar="ADDRESS",
@@ -114,6 +120,7 @@ def read_study(options: argparse.Namespace, *, thorough: bool) -> Study:
             size_column=options.size_column,
             reply_mode=options.reply,
             thorough=thorough,
+            pool=options.pool,
             progress=show_progress(),
             dask=options.dask,
         )

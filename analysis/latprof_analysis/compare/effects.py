@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.stats.loss import wilson
 from latprof_analysis.stats.quantiles import (
@@ -128,7 +128,9 @@ def exponential(logs: Effect) -> Effect:
 
 Floats = NDArray[np.float64]
 # One array for each run, its values in the order of time.
-Runs = Sequence[Floats]
+Repeats = Sequence[Floats]
+# As a caller gives them: one array is one run.
+RunOrRepeats = ArrayLike | Sequence[ArrayLike]
 
 CONFIDENCE = 0.95
 # A sample worth fewer independent values does not tell how dependent they are. With
@@ -140,10 +142,19 @@ FEWEST_INDEPENDENT = 10
 _LONGEST = 1 << 14
 
 
-def checked_runs(name: str, runs: Runs) -> list[Floats]:
-    """Return the runs of a side as floats, or say what is wrong with them."""
-    if not len(runs):
+def checked_runs(name: str, given: RunOrRepeats) -> list[Floats]:
+    """Return the runs of a side as floats, or say what is wrong with them.
+
+    Examples
+    --------
+    >>> len(checked_runs("a", [1.0, 2.0])), len(checked_runs("a", [[1.0], [2.0, 3.0]]))
+    (1, 2)
+    """
+    runs: list[Any] = list(given)  # type: ignore[arg-type]
+    if not runs:
         raise ValueError(f"{name} must hold the values of at least one run, got none")
+    if np.ndim(runs[0]) == 0:
+        return [checked_values(name, runs)]
     return [checked_values(f"each run of {name}", run) for run in runs]
 
 
@@ -278,7 +289,7 @@ def spread_of_runs(a: Floats, b: Floats) -> Spread:
     return Spread(math.sqrt(variance), repeated.size - 1)
 
 
-def compare_repeats(a: Runs, b: Runs, p: float) -> QuantileChange:
+def compare_repeats(a: Repeats, b: Repeats, p: float) -> QuantileChange:
     """Compare the `p` quantile of two sides, of which one or both have several runs."""
     sides = [_runs_quantiles(side, p) for side in (a, b)]
     of_a, of_b = (
@@ -304,13 +315,13 @@ def compare_repeats(a: Runs, b: Runs, p: float) -> QuantileChange:
     return QuantileChange(p, of_a, of_b, ratio, difference, p_value, None)
 
 
-def _runs_quantiles(side: Runs, p: float) -> Floats:
+def _runs_quantiles(side: Repeats, p: float) -> Floats:
     """Return the quantile of each run that has values enough."""
     enough = [np.sort(run) for run in side if run.size >= samples_needed(p)]
     return np.array([run[rank(p, run.size) - 1] for run in enough], np.float64)
 
 
-def _quantile_of_runs(side: Runs, quantiles: Floats) -> QuantileOf | None:
+def _quantile_of_runs(side: Repeats, quantiles: Floats) -> QuantileOf | None:
     k = quantiles.size
     if not k:
         return None
@@ -333,12 +344,12 @@ def _between_runs(a: Floats, b: Floats) -> tuple[Effect, float]:
     return effect, found.p_value(difference)
 
 
-def _few_in_runs(a: Runs, b: Runs, p: float) -> str:
+def _few_in_runs(a: Repeats, b: Repeats, p: float) -> str:
     most = min(max(run.size for run in side) for side in (a, b))
     return f"{plural(most, 'value')} in a run, {samples_needed(p)} are needed"
 
 
-def compare_quantile(a: Runs, b: Runs, p: float) -> QuantileChange:
+def compare_quantile(a: RunOrRepeats, b: RunOrRepeats, p: float) -> QuantileChange:
     """Compare the `p` quantile of two samples.
 
     One run on each side: the interval of each quantile takes the ranks at which a
@@ -353,8 +364,8 @@ def compare_quantile(a: Runs, b: Runs, p: float) -> QuantileChange:
 
     Parameters
     ----------
-    a, b : sequence of ndarray
-        For each run its values, in the order of time, finite, any unit.
+    a, b : array_like, shape (n,), or sequence of such
+        Values in the order of time, finite, any unit; of several arrays each is a run.
     p : float
         In (0, 1).
 
@@ -372,15 +383,15 @@ def compare_quantile(a: Runs, b: Runs, p: float) -> QuantileChange:
     --------
     >>> rng = np.random.default_rng(1)
     >>> a, b = rng.exponential(100, 2000), 1.2 * rng.exponential(100, 2000)
-    >>> change = compare_quantile([a], [b], 0.5)
+    >>> change = compare_quantile(a, b, 0.5)
     >>> change.ratio.low < 1.2 < change.ratio.high, change.p_value < 0.001
     (True, True)
     """
     check_fraction("p", p)
-    a, b = checked_runs("a", a), checked_runs("b", b)
-    if len(a) > 1 or len(b) > 1:
-        return compare_repeats(a, b, p)
-    return _of_single_runs(a[0], b[0], p)
+    of_a, of_b = checked_runs("a", a), checked_runs("b", b)
+    if len(of_a) > 1 or len(of_b) > 1:
+        return compare_repeats(of_a, of_b, p)
+    return _of_single_runs(of_a[0], of_b[0], p)
 
 
 def _of_single_runs(a: Floats, b: Floats, p: float) -> QuantileChange:
@@ -494,7 +505,7 @@ class RankEffect:
         }
 
 
-def compare_ranks(a: Runs, b: Runs) -> RankEffect:
+def compare_ranks(a: RunOrRepeats, b: RunOrRepeats) -> RankEffect:
     """Estimate how often a value of B is larger than one of A.
 
     Brunner and Munzel's test [1]_, which takes neither equal variances nor equal
@@ -504,8 +515,8 @@ def compare_ranks(a: Runs, b: Runs) -> RankEffect:
 
     Parameters
     ----------
-    a, b : sequence of ndarray
-        For each run its values, in the order of time, finite.
+    a, b : array_like, shape (n,), or sequence of such
+        Values in the order of time, finite; of several arrays each is a run.
 
     References
     ----------
@@ -517,7 +528,7 @@ def compare_ranks(a: Runs, b: Runs) -> RankEffect:
     Examples
     --------
     >>> rng = np.random.default_rng(1)
-    >>> effect = compare_ranks([rng.normal(0, 1, 500)], [rng.normal(1, 1, 500)])
+    >>> effect = compare_ranks(rng.normal(0, 1, 500), rng.normal(1, 1, 500))
     >>> effect.larger.low < 0.7602 < effect.larger.high, effect.p_value < 1e-6
     (True, True)
     """
@@ -543,22 +554,7 @@ def compare_ranks(a: Runs, b: Runs) -> RankEffect:
     return _effect(value, found, worth)
 
 
-def brunner_munzel(a: Floats, b: Floats) -> tuple[float, float]:
-    """Return the probability that B is larger, and the p-value, of independent values.
-
-    Examples
-    --------
-    >>> larger, p = brunner_munzel(np.arange(10.0), np.arange(3.0, 13.0))
-    >>> round(larger, 4), round(p, 4)
-    (0.755, 0.0314)
-    """
-    (pa,), (pb,) = _placements([a], [b]), _placements([b], [a])
-    variances = float(pa.var(ddof=1)), float(pb.var(ddof=1))
-    value = float(pb.mean())
-    return value, spread(variances, (a.size, b.size)).p_value(value - 0.5)
-
-
-def _placements(of: Runs, among: Runs) -> list[Floats]:
+def _placements(of: Repeats, among: Repeats) -> list[Floats]:
     """Return which share of the other side each value exceeds, equal ones half."""
     others = np.concatenate([*among])
     order = np.argsort(others, kind="stable")

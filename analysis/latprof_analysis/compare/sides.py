@@ -80,12 +80,7 @@ def read_tables(
     ]
     if by is None and len(tables) == 1 and _has(tables[0], _BACKEND):
         by = _BACKEND
-    if by is not None:
-        return _split(tables, by)
-    return [
-        _kinds_with(table, _BACKEND) if _has(table, _BACKEND) else table
-        for table in tables
-    ]
+    return tables if by is None else _split(tables, by)
 
 
 def _names(given: list[str]) -> list[str]:
@@ -136,22 +131,15 @@ def _column(tables: Tables, name: str) -> pd.Series[str]:
     return tables.samples.table[name].astype(str).reset_index(drop=True)
 
 
-def _kinds_with(tables: Tables, column: str) -> Tables:
-    """Put the text of a column before what was done."""
-    samples = tables.samples
-    assert samples is not None
-    kinds = _column(tables, column) + " " + samples.frame["kind"].astype(str)
-    frame = samples.frame.assign(kind=kinds.astype("category"))
-    return replace(tables, samples=replace(samples, frame=frame))
-
-
 def _split(tables: Sequence[Tables], by: str) -> list[Tables]:
     """Make a side of each value of a column; files go before what was done."""
     parts: dict[str, list[Samples]] = {}
     for table in tables:
         column, samples = _column(table, by), table.samples
         assert samples is not None
-        kinds = samples.frame["kind"].astype(str)
+        # of "REDIS GET" the value, here "REDIS", is the side's name
+        pairs = zip(samples.frame["kind"].astype(str), column, strict=True)
+        kinds = pd.Series([kind.removeprefix(f"{value} ") for kind, value in pairs])
         if len(tables) > 1:
             kinds = Path(table.name).stem + " " + kinds
         named = samples.frame.assign(kind=kinds.astype("category"))

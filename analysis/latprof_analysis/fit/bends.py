@@ -22,6 +22,9 @@ from latprof_analysis.fit.rounds import Floats
 # Points on each side of a knot that can be believed; knots between two points.
 FEWEST_BESIDE = 3
 _KNOTS_BETWEEN = 32
+MOST_KNOTS = 3
+_DELTA_BIC = 10.0
+_PASSES = 3
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,28 @@ class HingeFit:
     split: int
     delta_bic: float
     bend: float
+
+
+@dataclass(frozen=True)
+class Bends:
+    """A continuous line of several straight pieces through the low delays.
+
+    Attributes
+    ----------
+    knots_bytes : tuple of float
+        Where they meet, in bytes of the message, ascending; between two sizes that
+        were sent.
+    slopes_ns_per_byte : tuple of float
+        Of each piece, one more than knots: of the round trip time per byte of
+        payload, no factor applied. None of them is the link's until something that
+        needs no model (dispersion, stages) says so.
+    delta_bic : float
+        BIC of the straight line less BIC of these pieces.
+    """
+
+    knots_bytes: tuple[float, ...]
+    slopes_ns_per_byte: tuple[float, ...]
+    delta_bic: float
 
 
 def fit_hinge(x: Floats, y: Floats, resolution: float) -> HingeFit | None:
@@ -93,85 +118,6 @@ def fit_hinge(x: Floats, y: Floats, resolution: float) -> HingeFit | None:
     )
 
 
-def fit_sides(
-    x: Floats, y: Floats, split: int
-) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-    """Fit a line to each side of a knot, for many samples of y at once.
-
-    The best hinge whose knot lies between two given points is these two lines,
-    if they meet there [1]_.
-
-    Parameters
-    ----------
-    x : ndarray, shape (k,)
-    y : ndarray, shape (b, k)
-    split : int
-        How many points belong to the first line.
-
-    Returns
-    -------
-    below, above : tuple of (slope, intercept), each of shape (b,)
-
-    References
-    ----------
-    .. [1] Hudson (1966). Fitting segmented curves whose join points have to be
-       estimated. JASA 61, 1097-1129.
-
-    Examples
-    --------
-    >>> x = np.arange(6.0)
-    >>> below, above = fit_sides(x, np.array([[1, 1, 1, 3, 5, 7.0]]), split=3)
-    >>> np.round(below, 9).tolist(), np.round(above, 9).tolist()
-    ([[0.0], [1.0]], [[2.0], [-3.0]])
-    """
-    below, above = (
-        _least_squares(x[side], y[:, side])
-        for side in (slice(None, split), slice(split, None))
-    )
-    return below, above
-
-
-def _least_squares(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    from_mean = x - x.mean()
-    slope = y @ from_mean / (from_mean @ from_mean)
-    return slope, y.mean(axis=1) - slope * x.mean()
-
-
-def knot_grid(x: Floats) -> Floats:
-    """Return a grid of knots from the second point to the last but one."""
-    inner = x[1:-1]
-    share = np.arange(_KNOTS_BETWEEN) / _KNOTS_BETWEEN
-    between = inner[:-1, None] + np.diff(inner)[:, None] * share
-    return np.append(between.ravel(), inner[-1])
-
-
-MOST_KNOTS = 3
-_DELTA_BIC = 10.0
-_PASSES = 3
-
-
-@dataclass(frozen=True)
-class Bends:
-    """A continuous line of several straight pieces through the low delays.
-
-    Attributes
-    ----------
-    knots_bytes : tuple of float
-        Where they meet, in bytes of the message, ascending; between two sizes that
-        were sent.
-    slopes_ns_per_byte : tuple of float
-        Of each piece, one more than knots: of the round trip time per byte of
-        payload, no factor applied. None of them is the link's until something that
-        needs no model (dispersion, stages) says so.
-    delta_bic : float
-        BIC of the straight line less BIC of these pieces.
-    """
-
-    knots_bytes: tuple[float, ...]
-    slopes_ns_per_byte: tuple[float, ...]
-    delta_bic: float
-
-
 def fit_hinges(x: Floats, y: Floats, resolution: float) -> tuple[Floats, Floats, float]:
     """Fit a continuous line of one to four pieces.
 
@@ -212,6 +158,58 @@ def fit_hinges(x: Floats, y: Floats, resolution: float) -> tuple[Floats, Floats,
     slopes = np.cumsum(np.linalg.lstsq(_basis(x, knots), y, rcond=None)[0][1:])
     gains = [_gain(x.size, a, b) for a, b in pairwise(rss)]
     return knots, slopes, float(sum(gains))
+
+
+def fit_sides(
+    x: Floats, y: Floats, split: int
+) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    """Fit a line to each side of a knot, for many samples of y at once.
+
+    The best hinge whose knot lies between two given points is these two lines,
+    if they meet there [1]_.
+
+    Parameters
+    ----------
+    x : ndarray, shape (k,)
+    y : ndarray, shape (b, k)
+    split : int
+        How many points belong to the first line.
+
+    Returns
+    -------
+    below, above : tuple of (slope, intercept), each of shape (b,)
+
+    References
+    ----------
+    .. [1] Hudson (1966). Fitting segmented curves whose join points have to be
+       estimated. JASA 61, 1097-1129.
+
+    Examples
+    --------
+    >>> x = np.arange(6.0)
+    >>> below, above = fit_sides(x, np.array([[1, 1, 1, 3, 5, 7.0]]), split=3)
+    >>> np.round(below, 9).tolist(), np.round(above, 9).tolist()
+    ([[0.0], [1.0]], [[2.0], [-3.0]])
+    """
+    below, above = (
+        _least_squares(x[side], y[:, side])
+        for side in (slice(None, split), slice(split, None))
+    )
+    return below, above
+
+
+def knot_grid(x: Floats) -> Floats:
+    """Return a grid of knots from the second point to the last but one."""
+    inner = x[1:-1]
+    share = np.arange(_KNOTS_BETWEEN) / _KNOTS_BETWEEN
+    between = inner[:-1, None] + np.diff(inner)[:, None] * share
+    return np.append(between.ravel(), inner[-1])
+
+
+def _least_squares(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    from_mean = x - x.mean()
+    slope = y @ from_mean / (from_mean @ from_mean)
+    return slope, y.mean(axis=1) - slope * x.mean()
 
 
 def _gain(n: int, before: float, after: float) -> float:

@@ -14,8 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from latprof_analysis.fit.estimates import Estimate, Fit, PacketCost, RateRange, Scale
-from latprof_analysis.fit.rounds import Floats, LowDelays
-from latprof_analysis.fit.verdict import CLOCK_NS
+from latprof_analysis.fit.rounds import CLOCK_NS, Floats, LowDelays
 from latprof_analysis.fit.wire import Crossing
 from latprof_analysis.text import NS_PER_SECOND, rate, rate_span
 
@@ -24,6 +23,25 @@ from latprof_analysis.text import NS_PER_SECOND, rate, rate_span
 FEWEST_SIZES = 8
 # How far packets must stand off a line through the bytes, in packets (rms).
 _OUT_OF_STEP = 0.1
+# Hosts spend about 0.1 ns a byte (0.15 us a segment): over 10% of such a slope.
+HOST_NS_PER_BYTE = 1.0
+# Where nothing of a message moves before it is copied whole, as of a datagram above
+# the MTU, 1.0 to 1.7 ns a byte at each crossing were measured (Xeon, 2.3 GHz).
+_COPY_NS_PER_BYTE = 1.7
+# Medians of stages need not add up to the quantile that a line goes through.
+_STAGES_MISS = 1.1
+_HIDES = 0.01
+# Where hosts may do more of a slope than this, it is theirs more than a link's.
+MOST_OF_HOSTS = 1 / 3
+_MOST_RESENT = 0.03
+# A sender's first window lets ten packets by at once.
+_PACED_PACKETS = 10
+_QUEUED_BYTES = 3 * 1500
+_UNTOLD = (
+    "headers and what else packets take are in the slope, since how messages are cut"
+    " into packets is not known"
+)
+_BEGINNINGS = ("no bandwidth of", "up to", "a packet takes", "headers and")
 
 
 def packet_cost(crossing: Crossing, low: LowDelays, confidence: float) -> PacketCost:
@@ -81,82 +99,13 @@ def packet_cost(crossing: Crossing, low: LowDelays, confidence: float) -> Packet
     )
 
 
-def _unknown(crossing: Crossing) -> str | None:
-    """Say why bytes and packets cannot be told apart, if so."""
-    if crossing.cut.mss_bytes is None:
-        return "how messages are cut into packets is not known"
-    sizes = crossing.wire_bytes.size
-    if sizes < FEWEST_SIZES:
-        return f"{FEWEST_SIZES} sizes are needed, got {sizes}"
-    x, packets = crossing.wire_bytes, crossing.packets
-    if np.ptp(packets) == 0:
-        return "all messages are of as many packets"
-    step = np.polynomial.Polynomial.fit(x, packets, 1)
-    if float(np.sqrt(np.mean((packets - step(x)) ** 2))) < _OUT_OF_STEP:
-        return "packets grow in step with bytes: send sizes of one packet, too"
-    return None
-
-
-def _draws(plane: Floats, low: LowDelays) -> tuple[Floats, float]:
-    """Return draws of the plane's figures, and of how many degrees they are known.
-
-    The first is the estimate. Where the plane leaves more of the delays than their
-    noise would in one of twenty, it is what the others' spread comes from.
-    """
-    from scipy.special import chdtri  # slow to import
-
-    solve = np.linalg.pinv(plane)
-    draws = np.vstack([low.delay_ns, low.resampled_ns]) @ solve.T
-    residual = low.delay_ns - plane @ draws[0]
-    freedom = residual.size - plane.shape[1]
-    left = float(residual @ residual) / freedom
-    noise = float(np.mean(low.noise_ns**2)) + CLOCK_NS**2
-    if left <= noise * chdtri(freedom, 0.05) / freedom:
-        return draws, math.inf
-    spread = np.sqrt(left * (solve**2).sum(axis=1))
-    return draws[0] + np.outer([0, 1, -1], spread), float(freedom)
-
-
-# Hosts spend about 0.1 ns a byte (0.15 us a segment): over 10% of such a slope.
-HOST_NS_PER_BYTE = 1.0
-# Where nothing of a message moves before it is copied whole, as of a datagram above
-# the MTU, 1.0 to 1.7 ns a byte at each crossing were measured (Xeon, 2.3 GHz).
-_COPY_NS_PER_BYTE = 1.7
-# Medians of stages need not add up to the quantile that a line goes through.
-_STAGES_MISS = 1.1
-_HIDES = 0.01
-# Where hosts may do more of a slope than this, it is theirs more than a link's.
-MOST_OF_HOSTS = 1 / 3
-_MOST_RESENT = 0.03
-# A sender's first window lets ten packets by at once.
-_PACED_PACKETS = 10
-_QUEUED_BYTES = 3 * 1500
-_BEGINNINGS = ("no bandwidth of", "up to", "a packet takes")
-
-
-def host_share(slope_ns: float, measured_ns: float = 0.0) -> float:
-    """Return what share of a slope, in ns a byte, may be the hosts' own work.
-
-    `measured_ns` is what they were seen to spend on a byte, if that is known.
-    """
-    most_ns = max(_COPY_NS_PER_BYTE, _STAGES_MISS * measured_ns)
-    return min(1.0, most_ns / float(slope_ns))
-
-
-def hosts_hide(slope_ns: float) -> str:
-    """Say why so small a slope tells no bandwidth."""
-    return (
-        "no bandwidth of the link: hosts and link together take"
-        f" {slope_ns:.2g} ns a byte, over a tenth of it the hosts' own work; a"
-        " token bucket with a burst above the largest message looks the same"
-    )
-
-
 def rate_range(fit: Fit, missing_share: float = 0.0) -> RateRange | None:
     """Return between which rates the link's own lies; None without a bandwidth.
 
     What packets take beside their bytes is in it also where it is not told from
-    none: packets may then still take as much as its interval reaches.
+    none: packets may then still take as much as its interval reaches. Where nobody
+    knows how messages are cut, headers and packets may take any part of the slope:
+    5 us a packet on 100 Mbit/s made a line of 92.8, and there is no upper end.
 
     Parameters
     ----------
@@ -186,25 +135,11 @@ def rate_range(fit: Fit, missing_share: float = 0.0) -> RateRange | None:
         if missing_share > _HIDES
         else "",
         perhaps[1],
+        "" if fit.packets_told else _UNTOLD,
     ]
-    most = perhaps[0] / (1 - share) if share < 1 else None
+    most = perhaps[0] / (1 - share) if share < 1 and fit.packets_told else None
     reason = ", and ".join(filter(None, reasons))
     return RateRange(low / (1 + missing_share), most, reason)
-
-
-def _of_bytes_at_most(fit: Fit, told: float) -> tuple[float, str]:
-    """Return the highest rate of bytes alone, and why, if it is over 1% from `told`.
-
-    A cost of packets that is not told from none may still be all of its interval.
-    """
-    cost = fit.packet_cost
-    alone = cost.bandwidth_bits_per_second if cost else None
-    if not (cost and cost.per_packet_ns and alone):
-        return told, ""
-    if alone.high <= (1 + _HIDES) * told:
-        return told, ""
-    most_us = cost.per_packet_ns.high / 1e3
-    return alone.high, f"up to {most_us:.3g} us a packet may be beyond its bytes"
 
 
 def with_range(fit: Fit, missing_share: float = 0.0) -> Fit:
@@ -251,26 +186,43 @@ def with_hosts(fit: Fit, measured_ns: float) -> Fit:
     return with_range(bare)
 
 
-def _about_rate(fit: Fit) -> Iterator[str]:
-    """Say what besides the link's rate is in a fit's bandwidth, if it is over 1%."""
-    alone, within = of_bytes_alone(fit), fit.link_rate_range
-    if alone and fit.packet_cost:
-        without = f"without that they cross at {rate(alone.value)}"
-        yield f"{fit.packet_cost.reason}; {without}"
-    if within and within.reason:
-        span = rate_span(within.low, within.high)
-        yield f"{within.reason}: the link's own rate is {span}"
+def refused(fit: Fit, reason: str) -> Fit:
+    """Return the fit as none, with a reason before that of its model."""
+    return replace(without_rate(fit), model="none", reason=f"{reason} ({fit.reason})")
 
 
-def of_bytes_alone(fit: Fit) -> Estimate | None:
-    """Return the rate without what packets take, where that differs by over 1%."""
-    cost, bandwidth = fit.packet_cost, fit.bandwidth_bits_per_second
-    if cost is None or cost.per_packet_ns is None or cost.per_packet_ns.low <= 0:
-        return None
-    alone = cost.bandwidth_bits_per_second
-    if alone is None or bandwidth is None:
-        return None
-    return alone if alone.value > (1 + _HIDES) * bandwidth.value else None
+def without_rate(fit: Fit) -> Fit:
+    """Return the fit without what only a link's rate could mean."""
+    hinge = fit.hinge
+    if hinge:
+        below, above = (
+            replace(side, bandwidth_bits_per_second=None)
+            for side in (hinge.below, hinge.above)
+        )
+        hinge = replace(hinge, below=below, above=above)
+    return replace(
+        fit,
+        bandwidth_bits_per_second=None,
+        link_rate_range=None,
+        goodput_bits_per_second=None,
+        host_limited=None,
+        hinge=hinge,
+        packet_cost=_without_bandwidth(fit.packet_cost),
+        host_share=None,
+        caveats=without_rate_caveats(fit),
+    )
+
+
+def without_rate_caveats(fit: Fit) -> tuple[str, ...]:
+    """Return the caveats of a fit without those of its bandwidth.
+
+    Examples
+    --------
+    >>> fit = Fit("line", "", ("few rounds", "up to 2% of it"), 0, 1, 5, 20, 100, 0.95)
+    >>> without_rate_caveats(fit)
+    ('few rounds',)
+    """
+    return tuple(c for c in fit.caveats if not c.startswith(_BEGINNINGS))
 
 
 def slowed_by_losses(messages: int, resent: int) -> str | None:
@@ -319,43 +271,95 @@ def slowed_by_sender(packets: float, slope_ns: float, waited_ns: float) -> str |
     )
 
 
-def without_rate_caveats(fit: Fit) -> tuple[str, ...]:
-    """Return the caveats of a fit without those of its bandwidth.
+def host_share(slope_ns: float, measured_ns: float = 0.0) -> float:
+    """Return what share of a slope, in ns a byte, may be the hosts' own work.
 
-    Examples
-    --------
-    >>> fit = Fit("line", "", ("few rounds", "up to 2% of it"), 0, 1, 5, 20, 100, 0.95)
-    >>> without_rate_caveats(fit)
-    ('few rounds',)
+    `measured_ns` is what they were seen to spend on a byte, if that is known.
     """
-    return tuple(c for c in fit.caveats if not c.startswith(_BEGINNINGS))
+    most_ns = max(_COPY_NS_PER_BYTE, _STAGES_MISS * measured_ns)
+    return min(1.0, most_ns / float(slope_ns))
 
 
-def refused(fit: Fit, reason: str) -> Fit:
-    """Return the fit as none, with a reason before that of its model."""
-    return replace(without_rate(fit), model="none", reason=f"{reason} ({fit.reason})")
-
-
-def without_rate(fit: Fit) -> Fit:
-    """Return the fit without what only a link's rate could mean."""
-    hinge = fit.hinge
-    if hinge:
-        below, above = (
-            replace(side, bandwidth_bits_per_second=None)
-            for side in (hinge.below, hinge.above)
-        )
-        hinge = replace(hinge, below=below, above=above)
-    return replace(
-        fit,
-        bandwidth_bits_per_second=None,
-        link_rate_range=None,
-        goodput_bits_per_second=None,
-        host_limited=None,
-        hinge=hinge,
-        packet_cost=_without_bandwidth(fit.packet_cost),
-        host_share=None,
-        caveats=without_rate_caveats(fit),
+def hosts_hide(slope_ns: float) -> str:
+    """Say why so small a slope tells no bandwidth."""
+    return (
+        "no bandwidth of the link: hosts and link together take"
+        f" {slope_ns:.2g} ns a byte, over a tenth of it the hosts' own work; a"
+        " token bucket with a burst above the largest message looks the same"
     )
+
+
+def of_bytes_alone(fit: Fit) -> Estimate | None:
+    """Return the rate without what packets take, where that differs by over 1%."""
+    cost, bandwidth = fit.packet_cost, fit.bandwidth_bits_per_second
+    if cost is None or cost.per_packet_ns is None or cost.per_packet_ns.low <= 0:
+        return None
+    alone = cost.bandwidth_bits_per_second
+    if alone is None or bandwidth is None:
+        return None
+    return alone if alone.value > (1 + _HIDES) * bandwidth.value else None
+
+
+def _unknown(crossing: Crossing) -> str | None:
+    """Say why bytes and packets cannot be told apart, if so."""
+    if crossing.cut.mss_bytes is None:
+        return "how messages are cut into packets is not known"
+    sizes = crossing.wire_bytes.size
+    if sizes < FEWEST_SIZES:
+        return f"{FEWEST_SIZES} sizes are needed, got {sizes}"
+    x, packets = crossing.wire_bytes, crossing.packets
+    if np.ptp(packets) == 0:
+        return "all messages are of as many packets"
+    step = np.polynomial.Polynomial.fit(x, packets, 1)
+    if float(np.sqrt(np.mean((packets - step(x)) ** 2))) < _OUT_OF_STEP:
+        return "packets grow in step with bytes: send sizes of one packet, too"
+    return None
+
+
+def _draws(plane: Floats, low: LowDelays) -> tuple[Floats, float]:
+    """Return draws of the plane's figures, and of how many degrees they are known.
+
+    The first is the estimate. Where the plane leaves more of the delays than their
+    noise would in one of twenty, it is what the others' spread comes from.
+    """
+    from scipy.special import chdtri  # slow to import
+
+    solve = np.linalg.pinv(plane)
+    draws = np.vstack([low.delay_ns, low.resampled_ns]) @ solve.T
+    residual = low.delay_ns - plane @ draws[0]
+    freedom = residual.size - plane.shape[1]
+    left = float(residual @ residual) / freedom
+    noise = float(np.mean(low.noise_ns**2)) + CLOCK_NS**2
+    if left <= noise * chdtri(freedom, 0.05) / freedom:
+        return draws, math.inf
+    spread = np.sqrt(left * (solve**2).sum(axis=1))
+    return draws[0] + np.outer([0, 1, -1], spread), float(freedom)
+
+
+def _of_bytes_at_most(fit: Fit, told: float) -> tuple[float, str]:
+    """Return the highest rate of bytes alone, and why, if it is over 1% from `told`.
+
+    A cost of packets that is not told from none may still be all of its interval.
+    """
+    cost = fit.packet_cost
+    alone = cost.bandwidth_bits_per_second if cost else None
+    if not (cost and cost.per_packet_ns and alone):
+        return told, ""
+    if alone.high <= (1 + _HIDES) * told:
+        return told, ""
+    most_us = cost.per_packet_ns.high / 1e3
+    return alone.high, f"up to {most_us:.3g} us a packet may be beyond its bytes"
+
+
+def _about_rate(fit: Fit) -> Iterator[str]:
+    """Say what besides the link's rate is in a fit's bandwidth, if it is over 1%."""
+    alone, within = of_bytes_alone(fit), fit.link_rate_range
+    if alone and fit.packet_cost:
+        without = f"without that they cross at {rate(alone.value)}"
+        yield f"{fit.packet_cost.reason}; {without}"
+    if within and within.reason:
+        span = rate_span(within.low, within.high)
+        yield f"{within.reason}: the link's own rate is {span}"
 
 
 def _without_bandwidth(cost: PacketCost | None) -> PacketCost | None:

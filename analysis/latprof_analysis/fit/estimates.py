@@ -9,7 +9,7 @@ import takes 20 MB: the agent fits lines all the time, and is to stay small.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -18,51 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.fit.bends import Bends
 from latprof_analysis.fit.rounds import Floats, LowDelays
-from latprof_analysis.text import NS_PER_SECOND
-
-
-def column_of(name: str, values: ArrayLike) -> Floats:
-    column = np.asarray(values, dtype=np.float64)
-    if column.ndim != 1:
-        raise ValueError(f"{name} must have shape (n,), got {column.shape}")
-    if not np.isfinite(column).all():
-        wrong = column[~np.isfinite(column)][0]
-        raise ValueError(f"{name} must be finite, got {wrong}")
-    return column
-
-
-def check_rows(
-    sizes: Floats, delays: Floats, rounds: Floats, *, name: str = "rtt_ns"
-) -> None:
-    """Check rows whose delays are called `name`; a round trip is never 0."""
-    if not sizes.size == delays.size == rounds.size:
-        raise ValueError(
-            f"size_bytes, {name} and round_index must have equal length, "
-            f"got {sizes.size}, {delays.size} and {rounds.size}"
-        )
-    if (sizes <= 0).any():
-        raise ValueError(f"size_bytes must be more than 0, got {sizes.min():.0f}")
-    if name == "rtt_ns" and (delays <= 0).any():
-        raise ValueError(f"rtt_ns must be more than 0, got {delays.min():.0f}")
-    for each, column in ((name, delays), ("round_index", rounds)):
-        if (column < 0).any():
-            raise ValueError(f"{each} must be 0 or more, got {column.min():.0f}")
-
-
-def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> None:
-    if reply_mode != "echo" and (isinstance(reply_mode, str) or reply_mode < 1):
-        raise ValueError(
-            f"reply_mode must be 'echo' or a number of bytes, got {reply_mode!r}"
-        )
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
-    if resamples < 100:
-        raise ValueError(f"resamples must be 100 or more, got {resamples}")
-
+from latprof_analysis.text import NS_PER_SECOND, rate, rate_span
 
 Model = Literal["line", "hinge", "none"]
-# A full echo, or replies of so many bytes.
+# A full echo, or replies of so many bytes, which may be 0.
 ReplyMode = Literal["echo"] | int
+# With fewer degrees the expansion is off by more than 0.01% at 97.5%.
+_FEWEST_EXPANDED = 5.0
+_FEWEST_SIGNS = 10  # in both kinds: below, the normal law of runs is rough
 
 
 @dataclass(frozen=True)
@@ -84,7 +47,8 @@ class RateRange:
     low : float
     high : float or None
         Those of the bandwidth's interval, widened by what else may be in the slope;
-        None where all of it may be the hosts'.
+        None where all of it may be the hosts', or where what packets take beyond
+        their bytes is not told apart since nobody knows how messages are cut.
     reason : str
         Empty where that is all of it.
     """
@@ -119,6 +83,15 @@ class Hinge:
     below: Segment
     above: Segment
 
+    @property
+    def sentence(self) -> str:
+        """At which rates the bytes below and above cross, with their intervals."""
+        knot = f"{self.knot_bytes.value:.0f} bytes"
+        return (
+            f"up to {knot} {_pace(self.below)}, what is above {_pace(self.above)};"
+            " which of the two is the link's the delays do not tell"
+        )
+
 
 @dataclass(frozen=True)
 class PacketCost:
@@ -141,8 +114,54 @@ class PacketCost:
 
 
 @dataclass(frozen=True)
+class Residuals:
+    """Residuals of each size, ascending, against the Theil-Sen line.
+
+    Attributes
+    ----------
+    size_bytes : tuple of int
+    p10_ns : tuple of float
+        Low delay less the line: what the line was drawn through.
+    median_ns : tuple of float
+        Median delay less the line: what a typical message took above it.
+    largest_share : float
+        Largest absolute value of ``p10_ns`` as a share of the line there.
+    largest_at_bytes : int
+        Its size.
+    runs : int
+        Runs of sizes on one side of the line: few where the delays bend.
+    runs_p : float or None
+        Probability of so few runs or fewer if the signs were in random order [1]_;
+        None with fewer than 10 sizes.
+    lack_of_fit_p : float or None
+        Probability of residuals so large or larger if they came from the spread
+        between rounds alone: chi-square of residual over standard error [2]_. Of
+        a real link it is often small, since hosts bend every line a little; what
+        counts is ``largest_share``. None where there is no spread.
+
+    References
+    ----------
+    .. [1] Wald and Wolfowitz (1940). On a test whether two samples are from the
+       same population. Annals of Mathematical Statistics 11, 147-162.
+    .. [2] Draper and Smith (1998). Applied Regression Analysis, 3rd ed.: lack of fit.
+    """
+
+    size_bytes: tuple[int, ...]
+    p10_ns: tuple[float, ...]
+    median_ns: tuple[float, ...]
+    largest_share: float
+    largest_at_bytes: int
+    runs: int
+    runs_p: float | None
+    lack_of_fit_p: float | None
+
+
+@dataclass(frozen=True)
 class Fit:
     """What the round trip times say of the link.
+
+    Intervals hold what the draws of whole rounds leave open, what the steps of a
+    coarse clock do, and what a part of the sizes says else than all of them.
 
     Attributes
     ----------
@@ -167,14 +186,16 @@ class Fit:
         over unequal directions the harmonic mean of both.
     link_rate_range : RateRange or None
         Where `bandwidth_bits_per_second` holds more than the link, or misses some of
-        it, the link's own rate is between these.
+        it, the link's own rate is between these. With both ends only where
+        `packets_told`; else the link carries `low` or more.
     goodput_bits_per_second : Estimate or None
         What it carries of long messages' payload.
     fixed_delay_seconds : Estimate or None
         Bandwidth-independent delay of the whole round trip: both directions and
         both hosts, at the 10th percentile. Not halved, since nothing here tells
         how it divides. Takes a short reply's own bytes to cross at the same
-        rate as the request's.
+        rate as the request's. Of a clock that counts in steps the interval
+        reaches half a step further up, since it may have cut delays down.
     slope_ns_per_byte : Estimate or None
         Slope of the round trip time per byte of payload, headers included and
         no factor applied.
@@ -184,7 +205,7 @@ class Fit:
         How much better a hinge describes them; None if there were too few sizes
         to tell.
     hinge : Hinge or None
-        The two lines, where ``model`` is 'hinge'.
+        The two lines, where ``model`` is 'hinge'; in JSON with their ``sentence``.
     bends : Bends or None
         One to three bends, where a hinge is better than a line by BIC, be they too
         small to refuse a line or not.
@@ -197,6 +218,11 @@ class Fit:
         much, the line's bandwidth is lower than the link's.
     residuals : Residuals or None
         What the line leaves of each size's delays; given for a refused line too.
+    packets_told : bool
+        Headers and what a packet takes are not in the bandwidth: how messages are
+        cut was given, or all of them go in one packet on any path (up to 1208
+        bytes). Links that each take a packet whole before they send it on add up,
+        told or not.
     host_limited : bool or None
         The slope is so small that the hosts' own work is over a tenth of it: there
         is then no bandwidth.
@@ -225,61 +251,19 @@ class Fit:
     packet_cost: PacketCost | None = None
     residuals: Residuals | None = None
     host_share: float | None = None
+    packets_told: bool = True
     host_limited: bool | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return all fields for JSON."""
         return asdict(self) | {
             "caveats": list(self.caveats),
+            "hinge": asdict(self.hinge) | {"sentence": self.hinge.sentence}
+            if self.hinge
+            else None,
             "bends": _listed(asdict(self.bends)) if self.bends else None,
             "residuals": _listed(asdict(self.residuals)) if self.residuals else None,
         }
-
-
-def _listed(fields: dict[str, Any]) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
-
-
-@dataclass(frozen=True)
-class LogGP:
-    """Parameters of the LogGP model, each None where the data cannot tell it.
-
-    Attributes
-    ----------
-    model : {'line', 'hinge', 'none'}
-        What describes the gap against size; only a line gives g and G.
-    reason : str
-        Why this model.
-    missing : dict of str to str
-        Why a parameter is None.
-    gap_per_byte_ns : Estimate or None
-        G: time per byte of a long message, on the wire if headers were told.
-    gap_ns : Estimate or None
-        g: the least time between two messages.
-    overhead_ns : Estimate or None
-        o: time for which the sender's CPU is busy with one message.
-    latency_ns : Estimate or None
-        L: from the sender's hand to the receiver's, of the first byte.
-    bandwidth_bits_per_second : Estimate or None
-        1 / G.
-    n : int
-        Trains and single messages.
-    """
-
-    model: Model
-    reason: str
-    missing: dict[str, str]
-    n: int
-    confidence: float
-    gap_per_byte_ns: Estimate | None = None
-    gap_ns: Estimate | None = None
-    overhead_ns: Estimate | None = None
-    latency_ns: Estimate | None = None
-    bandwidth_bits_per_second: Estimate | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all fields for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -313,8 +297,157 @@ class Dispersion:
         return asdict(self)
 
 
-# With fewer degrees the expansion is off by more than 0.01% at 97.5%.
-_FEWEST_EXPANDED = 5.0
+@dataclass(frozen=True)
+class Scale:
+    """What turns draws into estimates; the first of the draws is the estimate.
+
+    The interval is Student's, of the draws' standard deviation: their percentiles
+    are skewed as the sample's few lowest values happen to lie. `freedom` is of how
+    many degrees that standard deviation is known. A clock that counts in steps of
+    `step_ns` may write down the step before: the truth is then half a step later.
+    Intervals of slope and intercept reach to what parts of the data say of them, as
+    drawn.
+    """
+
+    n: int
+    confidence: float
+    factor: int
+    payload_share: float
+    freedom: tuple[float, float] = (math.inf, math.inf)
+    step_ns: float = 0.0
+    slope_reach: tuple[float, ...] = ()
+    intercept_reach_ns: tuple[float, ...] = ()
+
+    def slope(self, slopes: Floats) -> Estimate:
+        """Return ns per byte, as drawn."""
+        found = self.estimate(slopes, freedom=self.freedom[0])
+        return _reaching(found, self.slope_reach, 1.0)
+
+    def per_payload_byte(self, slopes: Floats) -> Estimate:
+        """Return ns per byte of payload, no factor applied."""
+        unit = self.factor / self.payload_share
+        found = self.estimate(slopes, unit, self.freedom[0])
+        return _reaching(found, self.slope_reach, unit)
+
+    def intercept_seconds(self, intercepts_ns: Floats) -> Estimate:
+        """Return seconds of intercepts in ns."""
+        found = self.estimate(intercepts_ns, 1 / NS_PER_SECOND, self.freedom[1])
+        found = _reaching(found, self.intercept_reach_ns, 1 / NS_PER_SECOND)
+        return replace(found, high=found.high + self.step_ns / 2 / NS_PER_SECOND)
+
+    def bandwidth(self, slopes: Floats, share: float = 1.0) -> Estimate | None:
+        """Return the rate behind slopes; None if it may be anything."""
+        slope = self.slope(slopes)
+        if slope.low <= 0:
+            return None
+        bits = share * 8 * NS_PER_SECOND
+        return Estimate(bits / slope.value, bits / slope.high, bits / slope.low, self.n)
+
+    def estimate(
+        self, draws: Floats, unit: float = 1.0, freedom: float = math.inf
+    ) -> Estimate:
+        """Return the first draw with Student's interval, in another unit.
+
+        Examples
+        --------
+        >>> draws = np.append(5.0, np.random.default_rng(1).normal(5, 1, 100_000))
+        >>> found = Scale(9, 0.95, 1, 1.0).estimate(draws)
+        >>> found.value, round(found.low, 1), round(found.high, 1)
+        (5.0, 3.0, 7.0)
+        """
+        value = float(draws[0])
+        times = student_quantile(freedom, (1 + self.confidence) / 2)
+        half = times * float(draws[1:].std())
+        low, high = value - half, value + half
+        return Estimate(value * unit, low * unit, high * unit, self.n)
+
+    def between(self, draws: Floats) -> Estimate:
+        """Return the first draw with the others' percentiles, for what has bounds."""
+        tail = (1 - self.confidence) / 2
+        low, high = np.quantile(draws[1:], [tail, 1 - tail])
+        value = float(draws[0])
+        return Estimate(value, min(float(low), value), max(float(high), value), self.n)
+
+
+def column_of(name: str, values: ArrayLike) -> Floats:
+    column = np.asarray(values, dtype=np.float64)
+    if column.ndim != 1:
+        raise ValueError(f"{name} must have shape (n,), got {column.shape}")
+    if not np.isfinite(column).all():
+        wrong = column[~np.isfinite(column)][0]
+        raise ValueError(f"{name} must be finite, got {wrong}")
+    return column
+
+
+def check_rows(
+    sizes: Floats, delays: Floats, rounds: Floats, *, name: str = "rtt_ns"
+) -> None:
+    """Check rows whose delays are called `name`; a round trip is never 0."""
+    if not sizes.size == delays.size == rounds.size:
+        raise ValueError(
+            f"size_bytes, {name} and round_index must have equal length, "
+            f"got {sizes.size}, {delays.size} and {rounds.size}"
+        )
+    if (sizes <= 0).any():
+        raise ValueError(f"size_bytes must be more than 0, got {sizes.min():.0f}")
+    if name == "rtt_ns" and (delays <= 0).any():
+        raise ValueError(f"rtt_ns must be more than 0, got {delays.min():.0f}")
+    for each, column in ((name, delays), ("round_index", rounds)):
+        if (column < 0).any():
+            raise ValueError(f"{each} must be 0 or more, got {column.min():.0f}")
+
+
+def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> None:
+    if reply_mode != "echo" and (isinstance(reply_mode, str) or reply_mode < 0):
+        raise ValueError(
+            f"reply_mode must be 'echo' or a number of bytes, got {reply_mode!r}"
+        )
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
+    if resamples < 100:
+        raise ValueError(f"resamples must be 100 or more, got {resamples}")
+
+
+def residuals_of(low: LowDelays, line_ns: NDArray[np.float64]) -> Residuals:
+    """Return what a line, given as its delay at each size, leaves of the delays."""
+    left = low.delay_ns - line_ns
+    share = np.abs(left) / np.maximum(np.abs(line_ns), 1.0)
+    largest = int(np.argmax(share))
+    runs, runs_p = runs_test(left)
+    typical = left if low.median_ns is None else low.median_ns - line_ns
+    return Residuals(
+        size_bytes=tuple(int(size) for size in low.size_bytes),
+        p10_ns=tuple(left.tolist()),
+        median_ns=tuple(typical.tolist()),
+        largest_share=float(share[largest]),
+        largest_at_bytes=int(low.size_bytes[largest]),
+        runs=runs,
+        runs_p=runs_p,
+        lack_of_fit_p=_lack_of_fit(left, low.noise_ns),
+    )
+
+
+def runs_test(left: Floats) -> tuple[int, float | None]:
+    """Count runs of signs, and tell how probable so few are.
+
+    Examples
+    --------
+    >>> runs, p = runs_test(np.repeat([-1.0, 1.0, -1.0], 8))
+    >>> runs, round(p, 6)
+    (3, 5.7e-05)
+    """
+    above = left[left != 0] > 0
+    runs = int(np.count_nonzero(above[1:] != above[:-1])) + 1 if above.size else 0
+    n, plus = above.size, int(above.sum())
+    minus = n - plus
+    if n < _FEWEST_SIGNS or min(plus, minus) == 0:
+        return runs, None
+    mean = 1 + 2 * plus * minus / n
+    variance = (mean - 1) * (mean - 2) / (n - 1)
+    if variance <= 0:
+        return runs, None
+    z = (runs + 0.5 - mean) / math.sqrt(variance)
+    return runs, math.erfc(-z / math.sqrt(2)) / 2
 
 
 def student_quantile(freedom: float, probability: float) -> float:
@@ -369,154 +502,23 @@ def chi_square_tail(freedom: int, value: float) -> float:
     return min(1.0, tail)
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What turns draws into estimates; the first of the draws is the estimate.
-
-    The interval is Student's, of the draws' standard deviation: their percentiles
-    are skewed as the sample's few lowest values happen to lie. `freedom` is of how
-    many degrees that standard deviation is known.
-    """
-
-    n: int
-    confidence: float
-    factor: int
-    payload_share: float
-    freedom: tuple[float, float] = (math.inf, math.inf)
-
-    def slope(self, slopes: Floats) -> Estimate:
-        """Return ns per byte, as drawn."""
-        return self.estimate(slopes, freedom=self.freedom[0])
-
-    def per_payload_byte(self, slopes: Floats) -> Estimate:
-        """Return ns per byte of payload, no factor applied."""
-        unit = self.factor / self.payload_share
-        return self.estimate(slopes, unit, self.freedom[0])
-
-    def intercept_seconds(self, intercepts_ns: Floats) -> Estimate:
-        """Return seconds of intercepts in ns."""
-        return self.estimate(intercepts_ns, 1 / NS_PER_SECOND, self.freedom[1])
-
-    def bandwidth(self, slopes: Floats, share: float = 1.0) -> Estimate | None:
-        """Return the rate behind slopes; None if it may be anything."""
-        slope = self.slope(slopes)
-        if slope.low <= 0:
-            return None
-        rate = share * 8 * NS_PER_SECOND
-        return Estimate(rate / slope.value, rate / slope.high, rate / slope.low, self.n)
-
-    def estimate(
-        self, draws: Floats, unit: float = 1.0, freedom: float = math.inf
-    ) -> Estimate:
-        """Return the first draw with Student's interval, in another unit.
-
-        Examples
-        --------
-        >>> draws = np.append(5.0, np.random.default_rng(1).normal(5, 1, 100_000))
-        >>> found = Scale(9, 0.95, 1, 1.0).estimate(draws)
-        >>> found.value, round(found.low, 1), round(found.high, 1)
-        (5.0, 3.0, 7.0)
-        """
-        value = float(draws[0])
-        times = student_quantile(freedom, (1 + self.confidence) / 2)
-        half = times * float(draws[1:].std())
-        low, high = value - half, value + half
-        return Estimate(value * unit, low * unit, high * unit, self.n)
-
-    def between(self, draws: Floats) -> Estimate:
-        """Return the first draw with the others' percentiles, for what has bounds."""
-        tail = (1 - self.confidence) / 2
-        low, high = np.quantile(draws[1:], [tail, 1 - tail])
-        value = float(draws[0])
-        return Estimate(value, min(float(low), value), max(float(high), value), self.n)
+def _pace(side: Segment) -> str:
+    """Say how fast the bytes of a side cross."""
+    found, slope = side.bandwidth_bits_per_second, side.slope_ns_per_byte
+    if found:
+        return f"at {rate(found.value)} [{rate_span(found.low, found.high)}]"
+    if slope.low <= 0:
+        return "in no measurable time for a byte"
+    return f"at {slope.value:.3g} ns a byte [{slope.low:.3g} to {slope.high:.3g}]"
 
 
-_FEWEST_SIGNS = 10  # in both kinds: below, the normal law of runs is rough
+def _listed(fields: dict[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
 
 
-@dataclass(frozen=True)
-class Residuals:
-    """Residuals of each size, ascending, against the Theil-Sen line.
-
-    Attributes
-    ----------
-    size_bytes : tuple of int
-    p10_ns : tuple of float
-        Low delay less the line: what the line was drawn through.
-    median_ns : tuple of float
-        Median delay less the line: what a typical message took above it.
-    largest_share : float
-        Largest absolute value of ``p10_ns`` as a share of the line there.
-    largest_at_bytes : int
-        Its size.
-    runs : int
-        Runs of sizes on one side of the line: few where the delays bend.
-    runs_p : float or None
-        Probability of so few runs or fewer if the signs were in random order [1]_;
-        None with fewer than 10 sizes.
-    lack_of_fit_p : float or None
-        Probability of residuals so large or larger if they came from the spread
-        between rounds alone: chi-square of residual over standard error [2]_. Of
-        a real link it is often small, since hosts bend every line a little; what
-        counts is ``largest_share``. None where there is no spread.
-
-    References
-    ----------
-    .. [1] Wald and Wolfowitz (1940). On a test whether two samples are from the
-       same population. Annals of Mathematical Statistics 11, 147-162.
-    .. [2] Draper and Smith (1998). Applied Regression Analysis, 3rd ed.: lack of fit.
-    """
-
-    size_bytes: tuple[int, ...]
-    p10_ns: tuple[float, ...]
-    median_ns: tuple[float, ...]
-    largest_share: float
-    largest_at_bytes: int
-    runs: int
-    runs_p: float | None
-    lack_of_fit_p: float | None
-
-
-def residuals_of(low: LowDelays, line_ns: NDArray[np.float64]) -> Residuals:
-    """Return what a line, given as its delay at each size, leaves of the delays."""
-    left = low.delay_ns - line_ns
-    share = np.abs(left) / np.maximum(np.abs(line_ns), 1.0)
-    largest = int(np.argmax(share))
-    runs, runs_p = runs_test(left)
-    typical = left if low.median_ns is None else low.median_ns - line_ns
-    return Residuals(
-        size_bytes=tuple(int(size) for size in low.size_bytes),
-        p10_ns=tuple(left.tolist()),
-        median_ns=tuple(typical.tolist()),
-        largest_share=float(share[largest]),
-        largest_at_bytes=int(low.size_bytes[largest]),
-        runs=runs,
-        runs_p=runs_p,
-        lack_of_fit_p=_lack_of_fit(left, low.noise_ns),
-    )
-
-
-def runs_test(left: Floats) -> tuple[int, float | None]:
-    """Count runs of signs, and tell how probable so few are.
-
-    Examples
-    --------
-    >>> runs, p = runs_test(np.repeat([-1.0, 1.0, -1.0], 8))
-    >>> runs, round(p, 6)
-    (3, 5.7e-05)
-    """
-    above = left[left != 0] > 0
-    runs = int(np.count_nonzero(above[1:] != above[:-1])) + 1 if above.size else 0
-    n, plus = above.size, int(above.sum())
-    minus = n - plus
-    if n < _FEWEST_SIGNS or min(plus, minus) == 0:
-        return runs, None
-    mean = 1 + 2 * plus * minus / n
-    variance = (mean - 1) * (mean - 2) / (n - 1)
-    if variance <= 0:
-        return runs, None
-    z = (runs + 0.5 - mean) / math.sqrt(variance)
-    return runs, math.erfc(-z / math.sqrt(2)) / 2
+def _reaching(found: Estimate, reach: tuple[float, ...], unit: float) -> Estimate:
+    ends = [found.low, found.high, *(unit * end for end in reach)]
+    return replace(found, low=min(ends), high=max(ends))
 
 
 def _lack_of_fit(left: Floats, noise_ns: Floats) -> float | None:

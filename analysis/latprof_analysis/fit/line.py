@@ -8,10 +8,12 @@ delay, takes the same low delays, line and verdict, and has no factor to get wro
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.fit.bends import (
     FEWEST_BESIDE,
@@ -28,6 +30,7 @@ from latprof_analysis.fit.caveats import (
     with_range,
 )
 from latprof_analysis.fit.estimates import (
+    Estimate,
     Fit,
     Hinge,
     ReplyMode,
@@ -40,60 +43,26 @@ from latprof_analysis.fit.estimates import (
 )
 from latprof_analysis.fit.rounds import Floats, LowDelays, low_delays
 from latprof_analysis.fit.slopes import weighted_theil_sen
-from latprof_analysis.fit.verdict import CLOCK_NS, DELTA_BIC, Line, fit_line, verdict
+from latprof_analysis.fit.verdict import DELTA_BIC, Line, fit_line, verdict
 from latprof_analysis.fit.wire import Crossing, Packets
+from latprof_analysis.text import duration
 
 FEWEST_LONG = 4
 _LONG = 0.125  # of the largest size
 _DIFFERENCE = 0.005  # of the slope
 _ERRORS = 2.576  # standard errors: 99% of a normal law
-
-
-def long_messages_differ(wire_bytes: Floats, low: LowDelays) -> str | None:
-    """Return how the slope of the long messages differs; None if it does not.
-
-    Compares the slope of the low delays of all sizes and of
-    those over an eighth of the largest, if there are 4 of these. It differs if by
-    0.5% and if the bootstrap of whole rounds bears that out at 99%.
-
-    Examples
-    --------
-    >>> from latprof_analysis.fit.rounds import low_delays
-    >>> size = np.tile(np.geomspace(64, 64000, 20), 20)
-    >>> rounds = np.repeat(np.arange(20.0), 20)
-    >>> def differ(delay_ns):
-    ...     low = low_delays(
-    ...         size, delay_ns + rounds, rounds, fewest=10, resamples=100, seed=1)
-    ...     return long_messages_differ(low.size_bytes, low)
-    >>> differ(1e6 + 80 * size)
-    >>> differ(80 * np.maximum(size, 2000))
-    'of messages over 8000 bytes a byte takes 2.8% more than of all'
-    """
-    if low.size_bytes.size == 0:
-        return None
-    least = _LONG * low.size_bytes[-1]
-    long = low.size_bytes > least
-    if long.sum() < FEWEST_LONG or long.all():
-        return None
-    delays = np.vstack([low.delay_ns, low.resampled_ns])
-    whole, _ = weighted_theil_sen(wire_bytes, delays)
-    upper, _ = weighted_theil_sen(wire_bytes[long], delays[:, long])
-    more = upper / whole - 1
-    if abs(more[0]) < max(_DIFFERENCE, _ERRORS * float(more[1:].std())):
-        return None
-    than = "more" if more[0] > 0 else "less"
-    return (
-        f"of messages over {least:.0f} bytes a byte takes {abs(more[0]):.1%} {than}"
-        " than of all"
-    )
-
-
+# Parts end at these shares of the largest message.
+_PARTS = (0.25, 0.5, 0.75)
+# They are looked at where so large residuals come from noise alone but this seldom.
+_LACKS = 0.01
 FEWEST_SIZES = 4
 FEWEST_ROUND_TRIPS = 10  # of one size: the 10th percentile is then the minimum
-
 _KNOT_SIZES = 4097
 # Below it the 10th percentile is the minimum, which a bootstrap cannot follow.
 _SAFE_ROUNDS = 20
+# Of the delays' variance: what makes intervals wider by 5%.
+_STEP_SHOWS = 0.1
+NO_REPLY = 0  # as reply_mode of a Fit
 
 
 def fit_round_trips(
@@ -144,174 +113,13 @@ def fit_round_trips(
     >>> round(1e3 * fit.fixed_delay_seconds.value, 2)
     2.0
     """
-    sizes = column_of("size_bytes", size_bytes)
-    rtt = column_of("rtt_ns", rtt_ns)
-    rounds = column_of("round_index", round_index)
-    check_rows(sizes, rtt, rounds)
     check_options(reply_mode, confidence, resamples)
-    packets = packets or Packets()
-
-    low = low_delays(
-        sizes, rtt, rounds, fewest=FEWEST_ROUND_TRIPS, resamples=resamples, seed=seed
-    )
+    low = _low(size_bytes, rtt_ns, round_index, "rtt_ns", resamples, seed)
     unfitted = fit_without_line(low, reply_mode, confidence)
     if low.size_bytes.size < FEWEST_SIZES:
         return unfitted
-    crossing = Crossing.round_trip(low.size_bytes, packets, reply_mode)
+    crossing = Crossing.round_trip(low.size_bytes, packets or Packets(), reply_mode)
     return fit_low_delays(crossing, low, unfitted)
-
-
-def fit_low_delays(crossing: Crossing, low: LowDelays, unfitted: Fit) -> Fit:
-    """Fit low delays to the bytes that crossed the wire, and judge the line."""
-    wire_bytes, packets = crossing.wire_bytes, crossing.cut
-    line = fit_line(wire_bytes, low)
-    scale = Scale(
-        low.count,
-        unfitted.confidence,
-        unfitted.factor,
-        packets.payload_share,
-        line.freedom,
-    )
-    host_limited = bool(line.slopes[0] < HOST_NS_PER_BYTE)
-    against = None
-    if not host_limited:
-        against = line.missed or _too_early(unfitted, line, low)
-        against = against or long_messages_differ(wire_bytes, low)
-    line_ns = line.slopes[0] * wire_bytes + line.intercepts_ns[0]
-    model, reason = verdict(line, low, scale.per_payload_byte(line.slopes), against)
-    tested = replace(
-        unfitted,
-        model=model,
-        reason=reason,
-        unexplained_share=line.unexplained_share,
-        delta_bic=line.hinge.delta_bic if line.hinge else None,
-        bends=_bends(wire_bytes, low, line, scale),
-        packet_cost=packet_cost(crossing, low, unfitted.confidence),
-        residuals=residuals_of(low, line_ns),
-    )
-    if model == "line":
-        return _with_line(tested, line, scale, host_limited)
-    if model == "hinge" and line.hinge:
-        return replace(
-            tested, hinge=_hinge(wire_bytes, low, line.hinge, scale, packets)
-        )
-    return tested
-
-
-def fit_without_line(low: LowDelays, reply_mode: ReplyMode, confidence: float) -> Fit:
-    """Return what can be said before any line is drawn."""
-    sizes = low.size_bytes.size
-    return Fit(
-        model="none",
-        reason=(
-            f"a line needs {FEWEST_SIZES} sizes with {FEWEST_ROUND_TRIPS} round trips"
-            f" each, got {sizes}"
-        ),
-        caveats=_caveats(low),
-        reply_mode=reply_mode,
-        factor=2 if reply_mode == "echo" else 1,
-        sizes=sizes,
-        rounds=low.rounds,
-        n=low.count,
-        confidence=confidence,
-    )
-
-
-def _caveats(low: LowDelays) -> tuple[str, ...]:
-    found = []
-    if low.skipped_bytes:
-        sizes = ", ".join(map(str, low.skipped_bytes[:5]))
-        more = ", ..." if len(low.skipped_bytes) > 5 else ""
-        found.append(
-            f"sizes left out for fewer than {FEWEST_ROUND_TRIPS} round trips: "
-            f"{sizes}{more} bytes"
-        )
-    if low.rounds < _SAFE_ROUNDS:
-        found.append(
-            f"intervals are too narrow with fewer than {_SAFE_ROUNDS} rounds, "
-            f"got {low.rounds}"
-        )
-    if low.unused_sizes:
-        found.append(
-            f"{low.size_bytes.size} of {low.size_bytes.size + low.unused_sizes} sizes"
-            " were used, evenly spaced"
-        )
-    if 0 < low.size_bytes.size < 2 * FEWEST_BESIDE:
-        found.append(f"a bend cannot be seen in fewer than {2 * FEWEST_BESIDE} sizes")
-    return tuple(found)
-
-
-def _with_line(tested: Fit, line: Line, scale: Scale, host_limited: bool) -> Fit:
-    found = replace(
-        tested,
-        fixed_delay_seconds=scale.intercept_seconds(line.intercepts_ns),
-        slope_ns_per_byte=scale.per_payload_byte(line.slopes),
-        host_limited=host_limited,
-    )
-    if host_limited:
-        return replace(found, caveats=(*tested.caveats, hosts_hide(line.slopes[0])))
-    rated = replace(
-        found,
-        host_share=host_share(line.slopes[0]),
-        bandwidth_bits_per_second=scale.bandwidth(line.slopes),
-        goodput_bits_per_second=scale.bandwidth(line.slopes, scale.payload_share),
-    )
-    return with_range(rated)
-
-
-def _too_early(unfitted: Fit, line: Line, low: LowDelays) -> str | None:
-    """Tell whether the line would have messages of no bytes answered before sent."""
-    fixed = float(line.intercepts_ns[0])
-    high = fixed + 2 * float(line.intercepts_ns[1:].std())
-    # Of one way between two hosts the clocks' offset is in the delay.
-    if not unfitted.reply_mode or fixed >= 0 or high >= low.delay_ns.min():
-        return None
-    return (
-        f"by the line a message of no bytes is answered {-fixed / 1e3:.3g} us before"
-        " it is sent: a token bucket lets short messages by, or holds them up"
-    )
-
-
-def _bends(x: Floats, low: LowDelays, line: Line, scale: Scale) -> Bends | None:
-    if line.hinge is None or line.hinge.delta_bic < DELTA_BIC:
-        return None
-    knots, slopes, delta_bic = fit_hinges(x, low.delay_ns, CLOCK_NS)
-    unit = scale.factor / scale.payload_share
-    return Bends(
-        knots_bytes=tuple(np.interp(knots, x, low.size_bytes).tolist()),
-        slopes_ns_per_byte=tuple((slopes * unit).tolist()),
-        delta_bic=delta_bic,
-    )
-
-
-def _hinge(
-    x: Floats, low: LowDelays, hinge: HingeFit, scale: Scale, packets: Packets
-) -> Hinge:
-    delays = np.vstack([low.delay_ns, low.resampled_ns])
-    below, above = fit_sides(x, delays, hinge.split)
-    meet = (below[1] - above[1]) / (above[0] - below[0])
-    nearest = slice(hinge.split - 1, hinge.split + 1)
-    # Headers come in steps: back from the wire by way of sizes in between.
-    first, last = low.size_bytes[nearest].tolist()
-    sizes = np.linspace(first, last, _KNOT_SIZES)
-    wire = packets.wire_bytes(sizes)
-    crossing = np.interp(wire, wire[[0, -1]], x[nearest])
-    return Hinge(
-        knot_bytes=scale.between(np.interp(meet, crossing, sizes)),
-        below=_segment(*below, scale),
-        above=_segment(*above, scale),
-    )
-
-
-def _segment(slopes: Floats, intercepts_ns: Floats, scale: Scale) -> Segment:
-    return Segment(
-        slope_ns_per_byte=scale.per_payload_byte(slopes),
-        bandwidth_bits_per_second=scale.bandwidth(slopes),
-        intercept_seconds=scale.intercept_seconds(intercepts_ns),
-    )
-
-
-NO_REPLY = 0  # as reply_mode of a Fit
 
 
 def fit_one_way(
@@ -349,18 +157,328 @@ def fit_one_way(
     >>> fit.model, fit.factor, round(fit.bandwidth_bits_per_second.value / 1e6)
     ('line', 1, 100)
     """
-    sizes = column_of("size_bytes", size_bytes)
-    delay = column_of("delay_ns", delay_ns)
-    rounds = column_of("round_index", round_index)
-    check_rows(sizes, delay, rounds, name="delay_ns")
     check_options("echo", confidence, resamples)
-    packets = packets or Packets()
-
-    low = low_delays(
-        sizes, delay, rounds, fewest=FEWEST_ROUND_TRIPS, resamples=resamples, seed=seed
-    )
+    low = _low(size_bytes, delay_ns, round_index, "delay_ns", resamples, seed)
     unfitted = fit_without_line(low, NO_REPLY, confidence)
     if low.size_bytes.size < FEWEST_SIZES:
         need = f"{FEWEST_SIZES} sizes with {FEWEST_ROUND_TRIPS} messages each"
         return replace(unfitted, reason=f"a line needs {need}, got {unfitted.sizes}")
-    return fit_low_delays(Crossing.one_way(low.size_bytes, packets), low, unfitted)
+    crossing = Crossing.one_way(low.size_bytes, packets or Packets())
+    return fit_low_delays(crossing, low, unfitted)
+
+
+def fit_low_delays(crossing: Crossing, low: LowDelays, unfitted: Fit) -> Fit:
+    """Fit low delays to the bytes that crossed the wire, and judge the line."""
+    wire_bytes, packets = crossing.wire_bytes, crossing.cut
+    line = fit_line(wire_bytes, low)
+    scale = Scale(
+        low.count,
+        unfitted.confidence,
+        unfitted.factor,
+        packets.payload_share,
+        line.freedom,
+        low.step_ns,
+    )
+    host_limited = bool(line.slopes[0] < HOST_NS_PER_BYTE)
+    against = None
+    if not host_limited:
+        against = line.missed or _too_early(unfitted, line, low)
+        against = against or long_messages_differ(wire_bytes, low)
+    line_ns = line.slopes[0] * wire_bytes + line.intercepts_ns[0]
+    model, reason = verdict(line, low, scale.per_payload_byte(line.slopes), against)
+    tested = replace(
+        unfitted,
+        model=model,
+        reason=reason,
+        unexplained_share=line.unexplained_share,
+        delta_bic=line.hinge.delta_bic if line.hinge else None,
+        bends=_bends(wire_bytes, low, line, scale),
+        packet_cost=packet_cost(crossing, low, unfitted.confidence),
+        packets_told=packets.tell_packets(low.size_bytes),
+        residuals=residuals_of(low, line_ns),
+    )
+    if model == "line":
+        parts = parts_of_line(wire_bytes, low, line, unfitted.confidence)
+        return _with_line(tested, line, scale, parts, host_limited)
+    if model == "hinge" and line.hinge:
+        return replace(
+            tested, hinge=_hinge(wire_bytes, low, line.hinge, scale, packets)
+        )
+    return tested
+
+
+def fit_without_line(low: LowDelays, reply_mode: ReplyMode, confidence: float) -> Fit:
+    """Return what can be said before any line is drawn."""
+    sizes = low.size_bytes.size
+    return Fit(
+        model="none",
+        reason=(
+            f"a line needs {FEWEST_SIZES} sizes with {FEWEST_ROUND_TRIPS} round trips"
+            f" each, got {sizes}"
+        ),
+        caveats=_caveats(low),
+        reply_mode=reply_mode,
+        factor=2 if reply_mode == "echo" else 1,
+        sizes=sizes,
+        rounds=low.rounds,
+        n=low.count,
+        confidence=confidence,
+    )
+
+
+@dataclass(frozen=True)
+class PartsOfLine:
+    """What sizes up to a quarter, half and three quarters, and above, say else.
+
+    Attributes
+    ----------
+    slope_ends : tuple of float
+        The ends of their slopes' intervals, in ns per byte on the wire.
+    intercept_ends_ns : tuple of float
+        The same of the intercepts, of the parts with the shortest messages.
+    most : str or None
+        Which one differs most from the whole, if by over 0.5%.
+    """
+
+    slope_ends: tuple[float, ...] = ()
+    intercept_ends_ns: tuple[float, ...] = ()
+    most: str | None = None
+
+
+def parts_of_line(
+    wire_bytes: Floats, low: LowDelays, line: Line, confidence: float = 0.95
+) -> PartsOfLine:
+    """Return what parts of a line say else than the whole.
+
+    A line may be good enough, and so well known that its interval excludes what
+    half of the sizes say. Where the sizes are off the line by more than the spread
+    between rounds explains, each part is held against the whole; one that differs
+    at 99% by the bootstrap of whole rounds is told.
+
+    Examples
+    --------
+    The upper half crosses at 101 Mbit/s, the lower at 100:
+
+    >>> from latprof_analysis.fit.rounds import low_delays
+    >>> size = np.tile(np.linspace(1000, 64000, 20), 50)
+    >>> rounds = np.repeat(np.arange(50.0), 20)
+    >>> ns = 1e6 + 80 * size - 0.79208 * np.maximum(0, size - 32_000)
+    >>> ns += np.random.default_rng(1).exponential(2000, 1000)
+    >>> low = low_delays(size, ns, rounds, fewest=10, resamples=200, seed=1)
+    >>> found = parts_of_line(low.size_bytes, low, fit_line(low.size_bytes, low))
+    >>> min(found.slope_ends) < 8e3 / 101 < 8e3 / 100 < max(found.slope_ends)
+    True
+    >>> found.most
+    'of messages up to 16000 bytes a byte takes 0.5% more than of all'
+    """
+    line_ns = line.slopes[0] * wire_bytes + line.intercepts_ns[0]
+    lack = residuals_of(low, line_ns).lack_of_fit_p
+    if lack is None or lack >= _LACKS:
+        return PartsOfLine()
+    delays = np.vstack([low.delay_ns, low.resampled_ns])
+    whole_slopes, whole_intercepts = weighted_theil_sen(wire_bytes, delays)
+    scale = Scale(low.count, confidence, 1, 1.0, line.freedom)
+    told: dict[str, Floats] = {}
+    intercepts: list[Estimate] = []
+    for name, part in _parts(low.size_bytes):
+        found, intercept = weighted_theil_sen(wire_bytes[part], delays[:, part])
+        if _differ(found, whole_slopes):
+            told[name] = found
+        if part[0] and _differ(intercept, whole_intercepts):
+            intercepts.append(scale.estimate(intercept, freedom=line.freedom[1]))
+    more = {name: found[0] / whole_slopes[0] - 1 for name, found in told.items()}
+    most = max(more, key=lambda name: abs(more[name]), default="")
+    return PartsOfLine(
+        _ends(scale.slope(found) for found in told.values()),
+        _ends(intercepts),
+        _tell_part(most, more[most])
+        if abs(more.get(most, 0.0)) >= _DIFFERENCE
+        else None,
+    )
+
+
+def long_messages_differ(wire_bytes: Floats, low: LowDelays) -> str | None:
+    """Return how the slope of the long messages differs; None if it does not.
+
+    Compares the slope of the low delays of all sizes and of
+    those over an eighth of the largest, if there are 4 of these. It differs if by
+    0.5% and if the bootstrap of whole rounds bears that out at 99%.
+
+    Examples
+    --------
+    >>> from latprof_analysis.fit.rounds import low_delays
+    >>> size = np.tile(np.geomspace(64, 64000, 20), 20)
+    >>> rounds = np.repeat(np.arange(20.0), 20)
+    >>> def differ(delay_ns):
+    ...     low = low_delays(
+    ...         size, delay_ns + rounds, rounds, fewest=10, resamples=100, seed=1)
+    ...     return long_messages_differ(low.size_bytes, low)
+    >>> differ(1e6 + 80 * size)
+    >>> differ(80 * np.maximum(size, 2000))
+    'of messages over 8000 bytes a byte takes 2.8% more than of all'
+    """
+    if low.size_bytes.size == 0:
+        return None
+    least = _LONG * low.size_bytes[-1]
+    long = low.size_bytes > least
+    if long.sum() < FEWEST_LONG or long.all():
+        return None
+    delays = np.vstack([low.delay_ns, low.resampled_ns])
+    whole, _ = weighted_theil_sen(wire_bytes, delays)
+    upper, _ = weighted_theil_sen(wire_bytes[long], delays[:, long])
+    more = upper / whole - 1
+    if abs(more[0]) < _DIFFERENCE or not _differ(upper / whole, np.ones_like(whole)):
+        return None
+    return _tell_part(f"messages over {least:.0f} bytes", more[0])
+
+
+def _low(
+    size_bytes: ArrayLike,
+    delay_ns: ArrayLike,
+    round_index: ArrayLike,
+    name: str,
+    resamples: int,
+    seed: int,
+) -> LowDelays:
+    """Check rows whose delays are called `name`, and reduce them."""
+    sizes = column_of("size_bytes", size_bytes)
+    delays = column_of(name, delay_ns)
+    rounds = column_of("round_index", round_index)
+    check_rows(sizes, delays, rounds, name=name)
+    return low_delays(
+        sizes, delays, rounds, fewest=FEWEST_ROUND_TRIPS, resamples=resamples, seed=seed
+    )
+
+
+def _parts(size_bytes: Floats) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    for share, upper in product(_PARTS, (False, True)):
+        end = share * size_bytes[-1]
+        part = (size_bytes > end) == upper
+        if part.sum() > 1 and not part.all():
+            yield f"messages {'over' if upper else 'up to'} {end:.0f} bytes", part
+
+
+def _ends(found: Iterable[Estimate]) -> tuple[float, ...]:
+    return tuple(end for one in found for end in (one.low, one.high))
+
+
+def _tell_part(part: str, more: float) -> str:
+    than = "more" if more > 0 else "less"
+    return f"of {part} a byte takes {abs(more):.1%} {than} than of all"
+
+
+def _differ(part: Floats, whole: Floats) -> bool:
+    """Tell whether draws of a part differ from the whole's at 99%."""
+    more = part - whole
+    return bool(abs(more[0]) > _ERRORS * more[1:].std())
+
+
+def _caveats(low: LowDelays) -> tuple[str, ...]:
+    found = []
+    if low.skipped_bytes:
+        sizes = ", ".join(map(str, low.skipped_bytes[:5]))
+        more = ", ..." if len(low.skipped_bytes) > 5 else ""
+        found.append(
+            f"sizes left out for fewer than {FEWEST_ROUND_TRIPS} round trips: "
+            f"{sizes}{more} bytes"
+        )
+    if low.rounds < _SAFE_ROUNDS:
+        found.append(
+            f"intervals are too narrow with fewer than {_SAFE_ROUNDS} rounds, "
+            f"got {low.rounds}"
+        )
+    if low.unused_sizes:
+        found.append(
+            f"{low.size_bytes.size} of {low.size_bytes.size + low.unused_sizes} sizes"
+            " were used, evenly spaced"
+        )
+    noise = float((low.noise_ns**2).sum())
+    if low.size_bytes.size * low.step_noise_ns**2 > _STEP_SHOWS * noise:
+        found.append(
+            f"delays were written in steps of {duration(low.step_ns)}: intervals hold"
+            " what that leaves open, and if all were cut down the fixed delay is half"
+            " a step more"
+        )
+    if 0 < low.size_bytes.size < 2 * FEWEST_BESIDE:
+        found.append(f"a bend cannot be seen in fewer than {2 * FEWEST_BESIDE} sizes")
+    return tuple(found)
+
+
+def _with_line(
+    tested: Fit, line: Line, scale: Scale, parts: PartsOfLine, host_limited: bool
+) -> Fit:
+    scale = replace(
+        scale,
+        slope_reach=parts.slope_ends,
+        intercept_reach_ns=parts.intercept_ends_ns,
+    )
+    if parts.most:
+        held = f"{parts.most}: the intervals reach to that"
+        tested = replace(tested, caveats=(*tested.caveats, held))
+    found = replace(
+        tested,
+        fixed_delay_seconds=scale.intercept_seconds(line.intercepts_ns),
+        slope_ns_per_byte=scale.per_payload_byte(line.slopes),
+        host_limited=host_limited,
+    )
+    if host_limited:
+        return replace(found, caveats=(*tested.caveats, hosts_hide(line.slopes[0])))
+    rated = replace(
+        found,
+        host_share=host_share(line.slopes[0]),
+        bandwidth_bits_per_second=scale.bandwidth(line.slopes),
+        goodput_bits_per_second=scale.bandwidth(line.slopes, scale.payload_share),
+    )
+    return with_range(rated)
+
+
+def _too_early(unfitted: Fit, line: Line, low: LowDelays) -> str | None:
+    """Tell whether the line would have messages of no bytes answered before sent."""
+    fixed = float(line.intercepts_ns[0])
+    high = fixed + 2 * float(line.intercepts_ns[1:].std())
+    # Of one way between two hosts the clocks' offset is in the delay.
+    if not unfitted.reply_mode or fixed >= 0 or high >= low.delay_ns.min():
+        return None
+    return (
+        f"by the line a message of no bytes is answered {-fixed / 1e3:.3g} us before"
+        " it is sent: a token bucket lets short messages by, or holds them up"
+    )
+
+
+def _bends(x: Floats, low: LowDelays, line: Line, scale: Scale) -> Bends | None:
+    if line.hinge is None or line.hinge.delta_bic < DELTA_BIC:
+        return None
+    knots, slopes, delta_bic = fit_hinges(x, low.delay_ns, low.resolution_ns)
+    unit = scale.factor / scale.payload_share
+    return Bends(
+        knots_bytes=tuple(np.interp(knots, x, low.size_bytes).tolist()),
+        slopes_ns_per_byte=tuple((slopes * unit).tolist()),
+        delta_bic=delta_bic,
+    )
+
+
+def _hinge(
+    x: Floats, low: LowDelays, hinge: HingeFit, scale: Scale, packets: Packets
+) -> Hinge:
+    delays = np.vstack([low.delay_ns, low.resampled_ns])
+    below, above = fit_sides(x, delays, hinge.split)
+    meet = (below[1] - above[1]) / (above[0] - below[0])
+    nearest = slice(hinge.split - 1, hinge.split + 1)
+    # Headers come in steps: back from the wire by way of sizes in between.
+    first, last = low.size_bytes[nearest].tolist()
+    sizes = np.linspace(first, last, _KNOT_SIZES)
+    wire = packets.wire_bytes(sizes)
+    crossing = np.interp(wire, wire[[0, -1]], x[nearest])
+    return Hinge(
+        knot_bytes=scale.between(np.interp(meet, crossing, sizes)),
+        below=_segment(*below, scale),
+        above=_segment(*above, scale),
+    )
+
+
+def _segment(slopes: Floats, intercepts_ns: Floats, scale: Scale) -> Segment:
+    return Segment(
+        slope_ns_per_byte=scale.per_payload_byte(slopes),
+        bandwidth_bits_per_second=scale.bandwidth(slopes),
+        intercept_seconds=scale.intercept_seconds(intercepts_ns),
+    )

@@ -28,9 +28,9 @@ from latprof_analysis.fit.caveats import (
     slowed_by_losses,
     slowed_by_sender,
 )
-from latprof_analysis.fit.estimates import Fit
+from latprof_analysis.fit.estimates import Fit, ReplyMode
 from latprof_analysis.fit.line import NO_REPLY, fit_low_delays
-from latprof_analysis.fit.rounds import LOW, Floats, low_delays
+from latprof_analysis.fit.rounds import LOW, Floats, clock_step, low_delays
 from latprof_analysis.fit.slopes import weighted_theil_sen
 from latprof_analysis.fit.wire import Crossing, Packets
 
@@ -93,12 +93,22 @@ def size_class(size_bytes: NDArray[Any]) -> NDArray[np.int64]:
     return classes
 
 
-def fit_natural(messages: Natural, quantity: str = WHOLE) -> Fit:
+def fit_natural(
+    messages: Natural, quantity: str = WHOLE, *, reply_mode: ReplyMode = NO_REPLY
+) -> Fit:
     """Fit bandwidth and fixed delay to one quantity of natural traffic.
 
     Bandwidth is that of payload, of hosts and link together, as messages met it. A
     long one shares the link with others' that are sent meanwhile: four connections
     that kept 100 Mbit/s a third busy were told 93 to 96 of 96.5 possible.
+
+    Parameters
+    ----------
+    messages : Natural
+    quantity : str
+        A key of its delays.
+    reply_mode : 'echo' or int
+        How they were answered, where the delays are round trips.
 
     Returns
     -------
@@ -122,19 +132,36 @@ def fit_natural(messages: Natural, quantity: str = WHOLE) -> Fit:
     """
     at, delay, slope, part = _classed(messages, quantity)
     classes = np.unique(at).size
+    times = 2 if reply_mode == "echo" else 1
     unfitted = Fit(
-        "none", "", (), NO_REPLY, 1, classes, _PARTS, at.size, confidence=_CONFIDENCE
+        model="none",
+        reason="",
+        caveats=(),
+        reply_mode=reply_mode,
+        factor=times,
+        sizes=classes,
+        rounds=_PARTS,
+        n=at.size,
+        confidence=_CONFIDENCE,
     )
     if classes < FEWEST_CLASSES:
         need = f"a line needs {FEWEST_CLASSES} classes of size, two to an octave, with"
         each = f"{FEWEST_OF_A_CLASS} messages each"
         return replace(unfitted, reason=f"{need} {each}, got {classes}")
-    if against := _elsewhere(messages, quantity, slope) or _hosts(slope):
+    if against := _elsewhere(messages, quantity, slope) or _hosts(slope / times):
         return replace(unfitted, reason=against)
+    written = messages.delays_ns[quantity]
     low = low_delays(
-        at, delay, part, fewest=FEWEST_OF_A_CLASS, resamples=_RESAMPLES, seed=1
+        at,
+        delay,
+        part,
+        fewest=FEWEST_OF_A_CLASS,
+        resamples=_RESAMPLES,
+        seed=1,
+        step_ns=clock_step(written[np.isfinite(written)]),
     )
-    fit = fit_low_delays(Crossing.one_way(low.size_bytes, Packets()), low, unfitted)
+    crossing = Crossing.round_trip(low.size_bytes, Packets(), reply_mode)
+    fit = fit_low_delays(crossing, low, unfitted)
     against = _against(messages, fit) if fit.model == "line" else None
     return refused(fit, against) if against else fit
 
@@ -146,7 +173,8 @@ def _against(messages: Natural, fit: Fit) -> str | None:
         return _HOSTS
     if fixed.value <= 0:
         return "by the line a message of no bytes is there before it is sent"
-    return _hosts(slope.value) or _slowed(messages, slope.value)
+    byte_ns = slope.value / fit.factor
+    return _hosts(byte_ns) or _slowed(messages, byte_ns)
 
 
 def _hosts(slope_ns: float) -> str | None:

@@ -10,8 +10,11 @@ bootstrap weighs whole rounds anew, by exponential variables as Rubin's does [1]
 Draws of rounds with replacement repeat a few values of so low a quantile over and
 over, and their intervals covered 74 to 100% where 95% were asked for. A weight for
 the unseen value to come makes the share of a size's delays below its j-th smallest
-a Beta(j, n + 1 - j), which it is of any continuous distribution [2]_. The same draws
-are there as weights of the single round trips, for estimators that want each.
+a Beta(j, n + 1 - j), which it is of any continuous distribution [2]_.
+
+A clock that counts in steps writes down the step below or the nearest one, and all
+draws agree on it. How far a delay is from what was written is then anything within a
+step, the same for sizes of one step, and is drawn with the rest.
 
 References
 ----------
@@ -21,6 +24,7 @@ References
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,12 +34,16 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Weights = NDArray[np.float32]
 
+CLOCK_NS = 1.0
 # The low delay is the value that this share does not exceed.
 LOW = 0.1
 # Of more sizes than this so many are used, evenly spaced by rank.
 MOST_SIZES = 48
 # More rounds than this are drawn in blocks of consecutive rounds.
 BLOCKS = 250
+# Files that write milliseconds as decimals are off whole ns by rounding.
+_OF_A_NS = 0.01
+_LOOKED_AT_FIRST = 100
 # Ranks at which a resampled distribution is looked at: dense up to its 30%.
 _DENSE_RANKS = 240
 _SPARSE_RANKS = 16
@@ -60,6 +68,9 @@ class LowDelays:
         Sizes left out since there were more than ``MOST_SIZES``.
     median_ns : ndarray, shape (k,), or None
         The median delay of each size.
+    step_ns : float
+        Of the clock: all delays are multiples of it. 0 where no step above 1 ns is
+        seen.
     """
 
     size_bytes: Floats
@@ -70,10 +81,21 @@ class LowDelays:
     skipped_bytes: tuple[int, ...]
     unused_sizes: int = 0
     median_ns: Floats | None = None
+    step_ns: float = 0.0
+
+    @property
+    def step_noise_ns(self) -> float:
+        """Standard deviation of what a step leaves open: uniform within it."""
+        return self.step_ns / math.sqrt(12)
+
+    @property
+    def resolution_ns(self) -> float:
+        """Of the delays; a residual below says nothing."""
+        return max(CLOCK_NS, self.step_noise_ns)
 
     @property
     def noise_ns(self) -> Floats:
-        """Standard error of each size's delay."""
+        """Standard error of each size's delay, the step's part with it."""
         noise: Floats = self.resampled_ns.std(axis=0)
         return noise
 
@@ -86,11 +108,13 @@ def low_delays(
     fewest: int,
     resamples: int,
     seed: int,
+    step_ns: float | None = None,
 ) -> LowDelays:
     """Reduce round trips to one delay per size.
 
     The 10th percentile is the median-unbiased one [1]_, so that the median over
-    sizes is not biased either.
+    sizes is not biased either. The clock's `step_ns` is looked for unless it is told,
+    as of delays that were moved since it wrote them.
 
     References
     ----------
@@ -128,6 +152,11 @@ def low_delays(
         rows = by_size[ends[nth] - counts[nth] : ends[nth]]
         median[i] = np.median(rtt_ns[rows])
         delay[i], resampled[:, i] = _low(rtt_ns[rows], block[rows], weights, unseen[i])
+    step_ns = clock_step(rtt_ns) if step_ns is None else step_ns
+    if step_ns:
+        _, alike = np.unique(np.rint(delay / step_ns), return_inverse=True)
+        within = rng.uniform(-0.5, 0.5, (resamples, alike.max(initial=0) + 1))
+        resampled += step_ns * within[:, alike]
     return LowDelays(
         size_bytes=sizes[kept],
         delay_ns=delay,
@@ -137,7 +166,40 @@ def low_delays(
         skipped_bytes=tuple(int(size) for size in sizes[counts < fewest]),
         unused_sizes=enough.size - kept.size,
         median_ns=median,
+        step_ns=step_ns,
     )
+
+
+def clock_step(delays_ns: Floats) -> float:
+    """Return the largest step of which all delays are multiples; 0 if none is seen.
+
+    Of n different delays that a clock told to the nanosecond all are multiples of 2
+    once in 2^n times: in a few hundred no step is seen where there is none, and of
+    a few that is found is rather too large than too small. A step that is no whole
+    number of nanoseconds (of 300 jiffies a second) is not seen.
+
+    Parameters
+    ----------
+    delays_ns : ndarray, shape (n,)
+        Finite.
+
+    Examples
+    --------
+    >>> delays = np.random.default_rng(1).exponential(1e6, 500)
+    >>> [clock_step(step * (delays // step)) for step in (1, 1000, 4e6)]
+    [0.0, 1000.0, 4000000.0]
+    >>> clock_step(delays)
+    0.0
+    """
+    whole = np.rint(delays_ns)
+    if (np.abs(delays_ns - whole) > _OF_A_NS).any():
+        return 0.0
+    # most clocks tell ns, as the first delays show
+    for some in (whole[:_LOOKED_AT_FIRST], whole):
+        step = int(np.gcd.reduce(some.astype(np.int64)))
+        if step <= CLOCK_NS:
+            return 0.0
+    return float(step)
 
 
 def _low(
@@ -173,39 +235,3 @@ def _ranks(n: int) -> Ints:
     dense = np.linspace(0, 3 * LOW * n, min(_DENSE_RANKS, int(3 * LOW * n) + 1))
     sparse = np.linspace(3 * LOW * n, n - 1, min(n, _SPARSE_RANKS))
     return np.unique(np.concatenate([dense, sparse]).astype(np.int64))
-
-
-def block_weights(
-    round_index: Floats, *, resamples: int, seed: int
-) -> tuple[Ints, Floats]:
-    """Return the block of each row, and how often each draw holds each block.
-
-    Parameters
-    ----------
-    round_index : ndarray, shape (n,)
-        Of each row. A block is a round, or, of very many rounds, some
-        consecutive ones.
-    resamples, seed : int
-        Number of draws, and what makes them repeatable.
-
-    Returns
-    -------
-    block : ndarray, shape (n,)
-    weights : ndarray, shape (1 + resamples, blocks)
-        The first row is the sample itself: each block once.
-
-    Examples
-    --------
-    >>> rounds = np.array([0.0, 0.0, 7.0, 7.0])
-    >>> block, weights = block_weights(rounds, resamples=3, seed=1)
-    >>> block, weights[0], weights.sum(axis=1)
-    (array([0, 0, 1, 1]), array([1., 1.]), array([2., 2., 2., 2.]))
-    """
-    rounds, rank = np.unique(round_index, return_inverse=True)
-    if rounds.size == 0:
-        raise ValueError("round_index must hold a round or more, got none")
-    blocks = min(rounds.size, BLOCKS)
-    rng = np.random.default_rng(seed)
-    draws = rng.multinomial(blocks, np.full(blocks, 1 / blocks), size=resamples)
-    weights = np.vstack([np.ones(blocks), draws])
-    return rank * blocks // rounds.size, weights

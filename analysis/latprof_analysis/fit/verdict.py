@@ -9,7 +9,7 @@ import numpy as np
 
 from latprof_analysis.fit.bends import FEWEST_BESIDE, HingeFit, fit_hinge, fit_sides
 from latprof_analysis.fit.estimates import Estimate, Model
-from latprof_analysis.fit.rounds import LOW, Floats, LowDelays
+from latprof_analysis.fit.rounds import CLOCK_NS, LOW, Floats, LowDelays
 from latprof_analysis.fit.slopes import weighted_theil_sen
 
 # A hinge replaces the line if the data say so (BIC), and if it matters: the bend
@@ -22,9 +22,6 @@ _SLOPE = 0.01
 _UNEXPLAINED = 0.01
 # Either must exceed what the spread between rounds explains by so much.
 _NOISE_RATIO = 3.0
-CLOCK_NS = 1.0
-
-
 # An answer that may be wrong by so much is none.
 _UNCERTAIN = 0.1
 # Nor is a line that misses the delay of a size by so much: behind a token bucket the
@@ -62,7 +59,7 @@ def fit_line(x: Floats, low: LowDelays) -> Line:
     _, intercepts = weighted_theil_sen(x, low.resampled_ns - residual / 2)
     variance = float(np.mean((y - y.mean()) ** 2))
     square = float(np.mean(residual**2))
-    hinge = fit_hinge(x, y, CLOCK_NS)
+    hinge = fit_hinge(x, y, low.resolution_ns)
     return Line(
         slopes=np.append(slope, slopes),
         intercepts_ns=np.append(intercept, intercepts),
@@ -73,50 +70,6 @@ def fit_line(x: Floats, low: LowDelays) -> Line:
         hinge=hinge,
         upper_slope=_upper_slope(x, y, hinge),
     )
-
-
-def _missed(low: LowDelays, residual: Floats) -> str | None:
-    """Tell the size whose delay the line misses most, if that is much."""
-    share = np.abs(residual) / np.maximum(np.abs(low.delay_ns), CLOCK_NS)
-    share[np.abs(residual) < _MISS_NOISE * low.noise_ns] = 0
-    worst = int(np.argmax(share))
-    if share[worst] < _MISS:
-        return None
-    return (
-        f"a line misses the delay of messages of {low.size_bytes[worst]:.0f} bytes,"
-        f" {low.delay_ns[worst] / 1e3:.4g} us, by {residual[worst] / -1e3:+.3g} us"
-    )
-
-
-def _freedom(x: Floats, low: LowDelays) -> tuple[float, float]:
-    """Return the degrees of freedom of slope and intercept, by Satterthwaite [1]_.
-
-    About twice as many values as lie below it tell the spread of a low quantile.
-
-    References
-    ----------
-    .. [1] Satterthwaite (1946). An approximate distribution of estimates of
-       variance components. Biometrics Bulletin 2, 110-114.
-    """
-    of_a_size = 2 * LOW * low.count / low.size_bytes.size
-    from_mean = x - x.mean()
-    slope = from_mean / (from_mean @ from_mean)
-    intercept = 1 / x.size - x.mean() * slope
-    found = []
-    for weight in (slope, intercept):
-        parts = (weight * low.noise_ns) ** 2
-        squares = float((parts**2).sum())
-        found.append(
-            of_a_size * float(parts.sum()) ** 2 / squares if squares > 0 else math.inf
-        )
-    return found[0], found[1]
-
-
-def _upper_slope(x: Floats, y: Floats, hinge: HingeFit | None) -> float | None:
-    if hinge is None or x.size - hinge.split < 2:
-        return None
-    _, (slopes, _) = fit_sides(x, y[np.newaxis], hinge.split)
-    return float(slopes[0])
 
 
 def verdict(
@@ -144,6 +97,52 @@ def verdict(
     if refused or against:
         return "none", refused or f"{against} (a line leaves {left})"
     return "line", f"a line leaves {left} over {low.size_bytes.size} sizes"
+
+
+def _missed(low: LowDelays, residual: Floats) -> str | None:
+    """Tell the size whose delay the line misses most, if that is much."""
+    share = np.abs(residual) / np.maximum(np.abs(low.delay_ns), CLOCK_NS)
+    share[np.abs(residual) < _MISS_NOISE * low.noise_ns] = 0
+    worst = int(np.argmax(share))
+    if share[worst] < _MISS:
+        return None
+    return (
+        f"a line misses the delay of messages of {low.size_bytes[worst]:.0f} bytes,"
+        f" {low.delay_ns[worst] / 1e3:.4g} us, by {residual[worst] / -1e3:+.3g} us"
+    )
+
+
+def _freedom(x: Floats, low: LowDelays) -> tuple[float, float]:
+    """Return the degrees of freedom of slope and intercept, by Satterthwaite [1]_.
+
+    About twice as many values as lie below it tell the spread of a low quantile;
+    what a clock's step leaves open is known.
+
+    References
+    ----------
+    .. [1] Satterthwaite (1946). An approximate distribution of estimates of
+       variance components. Biometrics Bulletin 2, 110-114.
+    """
+    of_a_size = 2 * LOW * low.count / low.size_bytes.size
+    from_mean = x - x.mean()
+    slope = from_mean / (from_mean @ from_mean)
+    intercept = 1 / x.size - x.mean() * slope
+    found = []
+    for weight in (slope, intercept):
+        parts = (weight * low.noise_ns) ** 2
+        told = parts - (weight * low.step_noise_ns) ** 2
+        squares = float((np.maximum(told, 0) ** 2).sum())
+        found.append(
+            of_a_size * float(parts.sum()) ** 2 / squares if squares > 0 else math.inf
+        )
+    return found[0], found[1]
+
+
+def _upper_slope(x: Floats, y: Floats, hinge: HingeFit | None) -> float | None:
+    if hinge is None or x.size - hinge.split < 2:
+        return None
+    _, (slopes, _) = fit_sides(x, y[np.newaxis], hinge.split)
+    return float(slopes[0])
 
 
 def _refused(line: Line, noise_ns: float, slope: Estimate, left: str) -> str | None:

@@ -15,6 +15,8 @@ _IPV6_FRAGMENT_HEADER_BYTES = 8
 _TCP_HEADER_BYTES = 20
 _TCP_TIMESTAMPS_BYTES = 12
 _UDP_HEADER_BYTES = 8
+# What any path carries in one packet: IPv6's least MTU less headers and TCP's times.
+_ALWAYS_ONE_PACKET_BYTES = 1280 - 40 - 32
 # The bytes of a fragment, but for the last, are a multiple of this (RFC 791).
 _FRAGMENT_UNIT_BYTES = 8
 
@@ -92,6 +94,17 @@ class Packets:
         """
         carried = np.asarray(size_bytes, dtype=np.float64) + self.message_bytes
         return np.ceil(carried / (self.mss_bytes or np.inf)).clip(1)
+
+    def tell_packets(self, size_bytes: ArrayLike) -> bool:
+        """Return whether it is known in how many packets messages of these sizes go.
+
+        Examples
+        --------
+        >>> Packets().tell_packets([64, 1024]), Packets().tell_packets([64, 9000])
+        (True, False)
+        """
+        longest = float(np.max(size_bytes))
+        return self.mss_bytes is not None or longest <= _ALWAYS_ONE_PACKET_BYTES
 
     @property
     def payload_share(self) -> float:

@@ -1,196 +1,28 @@
 """The rows of a run's tables, batch by batch, in bounded memory.
 
-By pyarrow where it is installed; what is not plainly right there is looked at
-again by `table` and `parquet`, which tell wrong rows one by one. So both ways give
-the same rows and leave out the same ones.
-
 A table's file is read in pieces, by processes or on other machines: of a CSV a range
 of bytes that begins and ends between two rows, of Parquet a range of row groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, TypeVar
+from typing import Any, BinaryIO
 
-import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
+import pyarrow as pa
 
-from latprof_analysis.read import cells, lines
-from latprof_analysis.read.lines import Block, Layout, blocks
+from latprof_analysis.read import lines
+from latprof_analysis.read.lines import Layout, blocks
 from latprof_analysis.read.parquet import is_parquet, opened_parquet, parsed_batch
 from latprof_analysis.read.paths import expand
 from latprof_analysis.read.result import Skipped
+from latprof_analysis.read.rows import Rows
 from latprof_analysis.read.run_folder import SCHEMAS, table_file
 from latprof_analysis.read.schema import Column, Schema
 from latprof_analysis.read.table import opened, parsed_rows, read_header, wanted_columns
-from latprof_analysis.stages import BLANK
-
-Ints = NDArray[np.int64]
-Text = tuple[NDArray[np.int32], Sequence[str]]
-T = TypeVar("T")
-
-
-class _Columns(Mapping[str, T], Generic[T]):
-    """Columns that are made when they are first asked for."""
-
-    def __init__(self, names: Sequence[str], make: Callable[[str], T]) -> None:
-        self._names = names
-        self._make = make
-        self._made: dict[str, T] = {}
-
-    def __getitem__(self, name: str) -> T:
-        if name not in self._names:
-            raise KeyError(name)
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-class Batch:
-    """Rows of a table, all of them right.
-
-    Parameters
-    ----------
-    rows : DataFrame or pyarrow.Table
-    columns : sequence of Column
-        Those that are there for the caller; what the file lacks is blank.
-
-    Attributes
-    ----------
-    numbers : mapping of str to ndarray of int64, shape (n,)
-        Columns of whole numbers; BLANK where there is no value.
-    texts : mapping of str to (ndarray of int32, list of str)
-        Columns of text: which label each row has, -1 for none, and the labels.
-    """
-
-    def __init__(self, rows: Any, columns: Sequence[Column]) -> None:
-        self._rows = rows
-        self._columns = columns
-        texts = [column.name for column in columns if column.kind == "text"]
-        others = [column.name for column in columns if column.kind != "text"]
-        # of the rows, not of this object: a cycle would keep them for long
-        self.numbers: Mapping[str, Ints] = _Columns(others, partial(_number, rows))
-        self.texts: Mapping[str, Text] = _Columns(texts, partial(_text, rows))
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def row(self, i: int) -> dict[str, Any]:
-        """Return one row by column; None where blank."""
-        found: dict[str, Any] = {}
-        for column in self._columns:
-            if column.kind == "text":
-                codes, labels = self.texts[column.name]
-                found[column.name] = labels[codes[i]] if codes[i] >= 0 else None
-            else:
-                value = int(self.numbers[column.name][i])
-                found[column.name] = None if value == BLANK else value
-        return found
-
-    def take(self, rows: NDArray[np.intp]) -> Batch:
-        """Return some of the rows, with only their own labels of text."""
-        if not isinstance(self._rows, pd.DataFrame):
-            return Batch(_own_labels(self._rows.take(rows)), self._columns)
-        taken = self._rows.iloc[rows].copy()
-        for name in self.texts:
-            if name in taken:
-                taken[name] = taken[name].cat.remove_unused_categories()
-        return Batch(taken, self._columns)
-
-    def frame(self) -> pd.DataFrame:
-        """Return the rows with all columns, as `read_runs` has them."""
-        by_pandas = isinstance(self._rows, pd.DataFrame)
-        there = _names(self._rows)
-        found = {}
-        for column in self._columns:
-            name, kind = column.name, column.kind
-            if name not in there:
-                found[name] = cells.blanks(len(self), kind)
-            elif by_pandas:
-                found[name] = self._rows[name].array
-            else:
-                found[name] = cells.from_arrow(self._rows[name], kind)
-        return pd.DataFrame(found, copy=False)
-
-    @classmethod
-    def joined(cls, batches: Sequence[Batch]) -> list[Batch]:
-        """Put batches of pyarrow together, which is faster than their frames."""
-        if any(isinstance(batch._rows, pd.DataFrame) for batch in batches):
-            return list(batches)
-        whole = cells.arrow("").concat_tables([batch._rows for batch in batches])
-        return [cls(whole, batches[0]._columns)]
-
-
-def _own_labels(table: Any) -> Any:
-    """Encode texts anew: a file may have any number of labels in other rows."""
-    pa = cells.arrow("")
-    plain = [
-        pa.field(f.name, pa.string()) if pa.types.is_dictionary(f.type) else f
-        for f in table.schema
-    ]
-    return table.cast(pa.schema(plain)).cast(table.schema)
-
-
-def _names(rows: Any) -> list[str]:
-    by_pandas = isinstance(rows, pd.DataFrame)
-    return list(rows.columns if by_pandas else rows.column_names)
-
-
-def _number(rows: Any, name: str) -> Ints:
-    if name not in _names(rows):
-        return np.full(len(rows), BLANK)
-    if isinstance(rows, pd.DataFrame):
-        values: Ints = rows[name].to_numpy("int64", na_value=BLANK)
-        return values
-    return from_chunks(rows[name])
-
-
-def _text(rows: Any, name: str) -> Text:
-    if name not in _names(rows):
-        return np.full(len(rows), -1, np.int32), []
-    if isinstance(rows, pd.DataFrame):
-        values: Any = rows[name].array
-        return values.codes.astype(np.int32), values.categories.tolist()
-    column = rows[name].unify_dictionaries().combine_chunks()
-    codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return codes, column.dictionary.to_pylist()
-
-
-def from_chunks(column: Any) -> Ints:
-    """Return a column of pyarrow's int64, BLANK where it is null.
-
-    By its buffers: faster than its own functions by a factor of ten.
-    """
-    if not column.null_count:
-        whole: Ints = column.to_numpy()
-        return whole
-    numbers = np.empty(len(column), np.int64)
-    begin = 0
-    for chunk in column.chunks:
-        part = numbers[begin : begin + len(chunk)]
-        begin += len(chunk)
-        there, values = chunk.buffers()
-        rows = slice(chunk.offset, chunk.offset + len(chunk))
-        part[:] = np.frombuffer(values, np.int64, rows.stop)[rows]
-        if chunk.null_count:
-            bits = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")
-            part[bits[rows] == 0] = BLANK
-    return numbers
-
 
 PIECE_BYTES = 128 << 20
 PIECE_ROWS = 500_000
@@ -249,10 +81,12 @@ def _ranges(path: Path, table: str) -> list[Piece]:
     with opened(path) as file:
         row_bytes = _row_bytes(file)
         size = file.seek(0, 2)
+        # what is packed would be unpacked anew up to where each piece begins
+        in_pieces = size == os.fstat(file.fileno()).st_size
         begin = 0
         while begin < size or not found:
             end = size
-            if begin + PIECE_BYTES < size:
+            if in_pieces and begin + PIECE_BYTES < size:
                 end = _between_rows(file, begin + PIECE_BYTES)
             rows = (end - begin) // row_bytes
             found.append(Piece(path, table, begin, end, False, rows))
@@ -338,11 +172,11 @@ class PieceReader:
         self.rows = 0
         self.ignored: list[str] = []
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Rows]:
         source = self._row_groups if self.piece.parquet else self._ranges
-        for rows in _gathered(source()):
-            self.rows += len(rows)
-            yield Batch(rows, self.columns)
+        for table in _gathered(source()):
+            self.rows += len(table)
+            yield Rows(table, self.columns)
 
     def _wanted(self, names: list[str]) -> list[Column]:
         known = {column.name for column in self.schema.columns}
@@ -359,89 +193,39 @@ class PieceReader:
             for batch in file.iter_batches(
                 BATCH_ROWS, row_groups=groups, columns=chosen, use_threads=False
             ):
-                yield self._of_batch(batch, wanted)
+                first = self.lines + 1
+                yield parsed_batch(
+                    piece.path, batch, wanted, self.schema, first, self.skipped
+                )
                 self.lines += len(batch)
 
-    def _of_batch(self, batch: Any, wanted: list[Column]) -> Any:
-        pa = cells.arrow("")
-        types = cells.arrow_types()
-        schema = pa.schema([(column.name, types[column.kind]) for column in wanted])
-        try:
-            table = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
-        except pa.ArrowException:
-            table = None
-        if table is not None and _is_right(table, wanted, self.schema):
-            return table
-        first = self.lines + 1
-        path = self.piece.path
-        return parsed_batch(path, batch, wanted, self.schema, first, self.skipped)
-
     def _ranges(self) -> Iterator[Any]:
-        piece = self.piece
+        piece, schema = self.piece, self.schema
         with opened(piece.path) as file:
-            names = read_header(piece.path, file, self.schema)
+            names = read_header(piece.path, file, schema)
             wanted = self._wanted(names)
-            layout = Layout(len(names), ends_whole=self.schema.ends_whole)
+            layout = Layout(len(names), ends_whole=schema.ends_whole)
             begin = file.tell() if piece.is_first else piece.begin
             section = Section(file, begin, piece.end)
             first = 2 if piece.is_first else 1
-            has_parser = cells.arrow(".csv") is not None
-            for block in blocks(
-                section, layout, first, self.skipped, parser_counts=has_parser
-            ):
-                yield self._of_block(block, layout, names, wanted)
+            for block in blocks(section, layout, first, self.skipped):
+                # processes are its threads
+                yield parsed_rows(
+                    block, layout, names, wanted, schema, self.skipped, threads=False
+                )
             self.lines = section.lines + first - 1
-
-    def _of_block(
-        self, block: Block, layout: Layout, names: list[str], wanted: list[Column]
-    ) -> Any:
-        kinds = {column.name: column.kind for column in wanted}
-        table = cells.arrow_table(block.data, names, kinds, self.schema, threads=False)
-        if table is not None and _is_right(table, wanted, self.schema):
-            return table
-        return parsed_rows(block, layout, names, wanted, self.schema, self.skipped)
 
 
 def _gathered(source: Iterator[Any]) -> Iterator[Any]:
-    """Put tables of pyarrow together until they are a batch."""
+    """Put tables together until they are a batch."""
     waiting: list[Any] = []
     for rows in source:
-        if isinstance(rows, pd.DataFrame):
-            yield rows
-            continue
         waiting.append(rows)
         if sum(map(len, waiting)) >= BATCH_ROWS:
-            together, waiting = cells.arrow("").concat_tables(waiting), []
+            together, waiting = pa.concat_tables(waiting), []
             yield together
     if waiting:
-        yield cells.arrow("").concat_tables(waiting)
-
-
-def _is_right(table: Any, wanted: list[Column], schema: Schema) -> bool:
-    """Whether no row of a table is wrong, by a quick look."""
-    compute = cells.arrow(".compute")
-    for column in wanted:
-        values = table[column.name]
-        if values.null_count and not column.blank:
-            return False
-        if column.kind == "count":
-            least = compute.min(values).as_py()
-            if least is not None and least < 0:
-                return False
-        elif not all(0 < len(label) <= cells.LONGEST_TEXT for label in _labels(values)):
-            return False
-    checked = [column for column in wanted if column.name in schema.checked]
-    return schema.check is None or not schema.check(_numbers(table, checked))
-
-
-def _labels(values: Any) -> set[str]:
-    return {label for chunk in values.chunks for label in chunk.dictionary.to_pylist()}
-
-
-def _numbers(table: Any, columns: list[Column]) -> pd.DataFrame:
-    """Return columns as whole numbers, BLANK where there is none."""
-    found = {column.name: from_chunks(table[column.name]) for column in columns}
-    return pd.DataFrame(found, copy=False)
+        yield pa.concat_tables(waiting)
 
 
 def read_batches(
@@ -449,7 +233,7 @@ def read_batches(
     table: str,
     *,
     columns: Collection[str] | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[Rows]:
     """Stream a table of run folders, folders of them and patterns together.
 
     Wrong rows are left out; as in `read_runs` the file is refused, at its end, if

@@ -1,256 +1,248 @@
-"""The bytes of rows -> typed columns, and which cells are wrong."""
+"""The bytes of rows -> typed columns, and which cells are wrong.
+
+pyarrow takes most blocks as they are. One that it refuses, or of which it takes what
+we do not, is read as text, and each column by itself; of a column in which not all
+cells are alike each distinct cell is looked at.
+"""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
-from functools import cache
-from io import BytesIO
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import csv
 
 from latprof_analysis.csv_cells import unguarded
 from latprof_analysis.read.result import shown
+from latprof_analysis.read.rows import TYPES, raw
 from latprof_analysis.read.schema import Column, Schema, Wrong
 
-Columns = dict[str, Any]
-
-# 18 digits always fit 64 bits. A whole number may have been saved as a float.
-# Spaces and digits are those of ASCII: others are no number to any parser.
-_WHOLE = r"[ \t-\r]*\+?[0-9]{1,18}(?:\.0*)?[ \t-\r]*"
-_NEGATIVE = r"[ \t-\r]*-[0-9]+(?:\.0*)?[ \t-\r]*"
+# A whole number may have been saved as a float. Spaces and digits are those of ASCII:
+# others are no number to any parser.
+_SPACE = r"[ \t-\r]*"
+_WHOLE = rf"{_SPACE}([+-]?[0-9]{{1,19}})(?:\.0*)?{_SPACE}"
+# of so many digits all fit 64 bits
+_PLAIN = _WHOLE.replace("19", "18")
+_MOST = 2**63
+_DECIMAL = (
+    rf"{_SPACE}([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{{1,4}})?){_SPACE}"
+)
+_INFINITE = rf"{_SPACE}([+-]?inf(?:inity)?){_SPACE}"
 
 # Characters of a cell that is a name.
 LONGEST_TEXT = 1000
 
 
-@cache
-def arrow(module: str) -> Any:
-    """Return a module of pyarrow, or None where it is not installed."""
-    try:
-        return importlib.import_module(f"pyarrow{module}")
-    except ImportError:
-        return None
-
-
-def blanks(length: int, kind: str) -> Any:
-    """Return a column without values."""
-    if kind == "text":
-        none = pd.Index([], dtype="str")
-        return pd.Categorical.from_codes(np.full(length, -1, np.int8), categories=none)
-    if kind == "count":
-        return pd.arrays.IntegerArray(np.zeros(length, "i8"), np.ones(length, bool))
-    return np.full(length, np.nan)
-
-
 def parse(
-    data: bytes, names: list[str], kinds: Mapping[str, str], schema: Schema
-) -> tuple[Columns, list[Wrong]]:
-    """Parse rows that each have their fields, by pandas.
-
-    A cell that is no number is missing in its column and told among the wrong.
-    """
-    if not data:
-        return {name: blanks(0, kind) for name, kind in kinds.items()}, []
-    frame = _pandas(data, names, kinds, schema)
-    columns: Columns = {}
-    wrong: list[Wrong] = []
-    for name, kind in kinds.items():
-        if kind == "text":
-            texts = frame[name].array
-            if not _is_text(frame[name]):
-                text = _pandas(data, names, {name: "cells"}, schema)[name]
-                texts = pd.Categorical(text.astype("str"))
-            columns[name] = _texts(_bare(texts) if schema.guarded else texts)
-        elif _is_typed(frame[name], kind):
-            columns[name] = _typed(frame[name], kind)
-        else:
-            text = _pandas(data, names, {name: "cells"}, schema)[name]
-            columns[name], found = _by_cell(text, name, kind)
-            wrong += found
-    return columns, wrong
-
-
-def _pandas(
-    data: bytes, names: list[str], kinds: Mapping[str, str], schema: Schema
-) -> pd.DataFrame:
-    texts = {"text": "category", "cells": "str"}
-    return pd.read_csv(
-        BytesIO(data),
-        header=None,
-        names=names,
-        usecols=list(kinds),
-        dtype={name: texts[kind] for name, kind in kinds.items() if kind in texts},
-        dtype_backend="numpy_nullable",
-        sep=schema.delimiter,
-        skipinitialspace=schema.spaced,
-        keep_default_na=False,
-        na_values=[""],
-        low_memory=False,
-        skip_blank_lines=False,
-        encoding_errors="replace",
-    )
-
-
-def _texts(values: Any) -> Any:
-    """Return a categorical; one without values has categories of text, too."""
-    return values if len(values.categories) else blanks(len(values), "text")
-
-
-def _bare(values: Any) -> Any:
-    """Return the texts of which a writer made these with `csv_cells.guarded`."""
-    texts = [unguarded(text) for text in values.categories]
-    if texts == values.categories.tolist():
-        return values
-    # two of them may be the same
-    places, distinct = pd.factorize(np.array(texts, object))
-    codes = np.where(values.codes < 0, -1, places[values.codes])
-    return pd.Categorical.from_codes(codes, categories=pd.Index(distinct, dtype="str"))
-
-
-def _is_text(values: pd.Series[Any]) -> bool:
-    """Whether categories are text: pandas makes numbers of 007 and truth of True."""
-    categories = values.array.categories
-    return not len(categories) or pd.api.types.is_string_dtype(categories)
-
-
-def _is_typed(values: pd.Series[Any], kind: str) -> bool:
-    if values.isna().all():
-        return True
-    return values.dtype == "Int64" or (kind == "number" and values.dtype == "Float64")
-
-
-def _typed(values: pd.Series[Any], kind: str) -> Any:
-    if kind == "count":
-        return values.astype("Int64").array
-    return values.to_numpy("float64", na_value=np.nan)
-
-
-def _by_cell(text: pd.Series[Any], name: str, kind: str) -> tuple[Any, list[Wrong]]:
-    """Convert the cells of a column in which some are no numbers."""
-    there = text.notna().to_numpy(bool)
-    cells = text.to_numpy(object)
-    numbers = pd.to_numeric(text, errors="coerce").to_numpy("float64", na_value=np.nan)
-    if kind == "number":
-        bad = there & np.isnan(numbers)
-        return numbers, [(bad, lambda i: _no_number(name, cells[i]))]
-    whole = text.str.fullmatch(_WHOLE).fillna(False).to_numpy(bool)
-    below = text.str.fullmatch(_NEGATIVE).fillna(False).to_numpy(bool)
-    column = blanks(len(text), kind)
-    column[whole] = [int(cell.split(".")[0]) for cell in cells[whole]]
-    return column, [
-        (below, lambda i: f"{name} must be 0 or more, got {shown(cells[i])}"),
-        (
-            there & ~whole & ~below,
-            lambda i: f"{name} must be a whole number, got {shown(cells[i])}",
-        ),
-    ]
-
-
-def _no_number(name: str, cell: object) -> str:
-    return f"{name} must be a number, got {shown(cell)}"
-
-
-def out_of_range(values: pd.Series[Any], column: Column) -> list[Wrong]:
-    """Find cells that are negative, not finite, or empty where they must not be."""
-    name = column.name
-    found: list[Wrong] = []
-    empty = values.isna().to_numpy()
-    if not column.blank and empty.any():
-        found.append((empty, lambda _: f"{name} is missing"))
-    if column.kind == "text":
-        return found + _too_long(values, name)
-    negative = (values < 0).fillna(False).to_numpy(bool)
-    if negative.any():
-        found.append((negative, lambda i: f"{name} must be 0 or more, got {values[i]}"))
-    infinite = np.isinf(values.to_numpy()) if column.kind == "number" else negative
-    if infinite.any() and column.kind == "number":
-        found.append((infinite, lambda _: f"{name} must be finite"))
-    return found
-
-
-def _too_long(values: pd.Series[Any], name: str) -> list[Wrong]:
-    """Find texts that are no names: each would be repeated for every row."""
-    lengths = np.array([len(label) for label in values.cat.categories], np.int64)
-    if not (lengths > LONGEST_TEXT).any():
-        return []
-    long = np.r_[lengths > LONGEST_TEXT, False][values.cat.codes.to_numpy()]
-    return [(long, lambda _: f"{name} has more than {LONGEST_TEXT} characters")]
-
-
-def parse_arrow(
-    data: bytes, names: list[str], kinds: Mapping[str, str], schema: Schema
-) -> Columns | None:
-    """Parse by pyarrow; None where it is absent, or anything needs a closer look."""
-    table = arrow_table(data, names, kinds, schema)
-    if table is None:
-        return None
-    return {name: from_arrow(table[name], kind) for name, kind in kinds.items()}
-
-
-def arrow_table(
     data: bytes,
     names: list[str],
-    kinds: Mapping[str, str],
+    columns: Sequence[Column],
     schema: Schema,
     *,
     threads: bool = True,
+) -> tuple[Any, list[Wrong]]:
+    """Parse rows to a table with the types of `rows.TYPES`.
+
+    A cell that is no number is missing in its column and told among the wrong.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        Where rows have not their fields.
+    """
+    types = {column.name: TYPES[column.kind] for column in columns}
+    if not data:
+        return pa.schema(types.items()).empty_table(), []
+    if schema.spaced and b'"' not in data:
+        cut = schema.delimiter.encode()
+        data = re.sub(re.escape(cut) + b" +", cut, data)
+    if not _is_odd(data, columns):
+        try:
+            table = _read(data, names, types, schema, threads)
+        except pa.ArrowInvalid:
+            pass
+        else:
+            return _bare(table) if schema.guarded and b"'" in data else table, []
+    return _by_column(data, names, columns, schema)
+
+
+def _read(
+    data: bytes, names: list[str], types: dict[str, Any], schema: Schema, threads: bool
 ) -> Any:
-    """Parse to a table of pyarrow; None as `parse_arrow`."""
-    csv, pa = arrow(".csv"), arrow("")
-    if csv is None or schema.spaced or b'"' in data or _is_odd(data, kinds):
-        return None
-    if schema.guarded and b"'" in data:
-        return None
-    types = arrow_types()
-    try:
-        return csv.read_csv(
-            pa.BufferReader(data),
-            read_options=csv.ReadOptions(
-                column_names=names, block_size=1 << 20, use_threads=threads
-            ),
-            parse_options=csv.ParseOptions(
-                delimiter=schema.delimiter, quote_char=False, ignore_empty_lines=False
-            ),
-            convert_options=csv.ConvertOptions(
-                column_types={name: types[kind] for name, kind in kinds.items()},
-                include_columns=list(kinds),
-                null_values=[""],
-                strings_can_be_null=True,
-            ),
-        )
-    except pa.ArrowInvalid:
-        return None
+    quoted = b'"' in data
+    return csv.read_csv(
+        pa.BufferReader(data),
+        read_options=csv.ReadOptions(
+            column_names=names, block_size=1 << 20, use_threads=threads
+        ),
+        parse_options=csv.ParseOptions(
+            delimiter=schema.delimiter,
+            quote_char='"' if quoted else False,
+            newlines_in_values=quoted,
+            ignore_empty_lines=False,
+        ),
+        convert_options=csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            null_values=[""],
+            strings_can_be_null=True,
+        ),
+    )
 
 
-def arrow_types() -> dict[str, Any]:
-    """Return pyarrow's type of each kind of column."""
-    pa = arrow("")
-    return {
-        "count": pa.int64(),
-        "number": pa.float64(),
-        "text": pa.dictionary(pa.int32(), pa.string()),
-    }
-
-
-def _is_odd(data: bytes, kinds: Mapping[str, str]) -> bool:
+def _is_odd(data: bytes, columns: Sequence[Column]) -> bool:
     """Whether there may be numbers which pyarrow takes and we do not."""
     # to find that there is no x at all is much faster
     if any(x in data and b"0" + x in data for x in (b"x", b"X")):
         return True
-    return "number" in kinds.values() and b"nan" in data.lower()
+    numbers = any(column.kind == "number" for column in columns)
+    return numbers and b"nan" in data.lower()
 
 
-def from_arrow(column: Any, kind: str) -> Any:
-    """Return a column of pyarrow as pandas has it."""
-    if kind == "text":
-        texts = column.unify_dictionaries().to_pandas().array
-        empty = texts.categories.intersection([""])  # Parquet knows it beside null
-        return _texts(texts.remove_categories(empty))
-    if kind == "number":
-        return column.to_numpy()
-    return pd.Series(
-        column.to_pandas(types_mapper={arrow("").int64(): pd.Int64Dtype()}.get)
-    ).array
+def _by_column(
+    data: bytes, names: list[str], columns: Sequence[Column], schema: Schema
+) -> tuple[Any, list[Wrong]]:
+    texts = {column.name: pa.string() for column in columns}
+    try:
+        table = _read(data, names, texts, schema, True)
+    except pa.ArrowInvalid:  # bytes that are no UTF-8, perhaps
+        data = data.decode("utf-8", "replace").encode()
+        table = _read(data, names, texts, schema, True)
+    found: dict[str, Any] = {}
+    wrong: list[Wrong] = []
+    for column in columns:
+        cells = table[column.name]
+        if schema.spaced:
+            cells = _by_label(cells, lambda text: text.lstrip(" ") or None)
+        if column.kind == "text":
+            found[column.name] = cells.cast(TYPES["text"])
+        else:
+            found[column.name], bad = _converted(cells, column)
+            wrong += bad
+    parsed = pa.table(found, pa.schema([(c.name, TYPES[c.kind]) for c in columns]))
+    return _bare(parsed) if schema.guarded else parsed, wrong
+
+
+def _by_label(cells: Any, change: Callable[[str], Any]) -> Any:
+    """Return what a function makes of each distinct text."""
+    whole = cells.cast(TYPES["text"]).unify_dictionaries().combine_chunks()
+    made = pa.array([change(label) for label in whole.dictionary.to_pylist()])
+    return pa.chunked_array([made.take(whole.indices)])
+
+
+def _converted(cells: Any, column: Column) -> tuple[Any, list[Wrong]]:
+    """Return the cells of a column as numbers, and which are none."""
+    import pyarrow.compute as pc
+
+    kind = TYPES[column.kind]
+    pattern = _PLAIN if column.kind == "count" else _DECIMAL
+    if pc.all(pc.match_substring_regex(cells, rf"\A{pattern}\z")).as_py() is not False:
+        plain = pc.replace_substring_regex(cells, rf"\A{pattern}\z", r"\1")
+        return pc.replace_substring_regex(plain, r"\A\+", "").cast(kind), []
+    texts = cells.cast(TYPES["text"]).unify_dictionaries().combine_chunks()
+    labels: list[str] = texts.dictionary.to_pylist()
+    number = _whole if column.kind == "count" else _decimal
+    values = [number(label) for label in labels]
+    numbers = pa.array(values, kind).take(texts.indices)
+    return numbers, _why_no_numbers(texts, labels, values, column)
+
+
+def _whole(cell: str) -> int | None:
+    found = re.fullmatch(_WHOLE, cell)
+    number = int(found[1]) if found else _MOST
+    return number if -_MOST <= number < _MOST else None
+
+
+def _decimal(cell: str) -> float | None:
+    found = re.fullmatch(_DECIMAL, cell) or re.fullmatch(_INFINITE, cell, re.I)
+    return float(found[1]) if found else None
+
+
+def _why_no_numbers(
+    texts: Any, labels: list[str], values: list[Any], column: Column
+) -> list[Wrong]:
+    codes = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    # the last one is of a cell that is empty
+    none = np.array([*(value is None for value in values), False])
+    must = "a whole number" if column.kind == "count" else "a number"
+
+    def why(i: int) -> str:
+        return f"{column.name} must be {must}, got {shown(labels[codes[i]])}"
+
+    return [(none[codes], why)]
+
+
+def _bare(table: Any) -> Any:
+    """Return a table with the texts of which a writer made these by `guarded`."""
+    for at, column in enumerate(table.schema):
+        if column.type != TYPES["text"]:
+            continue
+        chunks = table[column.name].chunks
+        labels = {label for chunk in chunks for label in chunk.dictionary.to_pylist()}
+        if any(unguarded(label) != label for label in labels):
+            texts = _by_label(table[column.name], unguarded).cast(TYPES["text"])
+            table = table.set_column(at, column.name, texts)
+    return table
+
+
+def out_of_range(
+    values: Any, column: Column, numbers: Callable[[], NDArray[Any]]
+) -> list[Wrong]:
+    """Find cells that are negative, not finite, or empty where they must not be.
+
+    Parameters
+    ----------
+    values : pyarrow.ChunkedArray
+    column : Column
+    numbers : callable
+        Gives them as an array, where they are to be looked at one by one.
+    """
+    name = column.name
+    if column.kind == "text":
+        return _wrong_texts(values, column)
+    found: list[Wrong] = []
+    if values.null_count and not column.blank:
+        found.append((values.is_null().to_numpy(), lambda _: f"{name} is missing"))
+    if column.kind == "count":
+        if not any(len(c) and raw(c).min() < 0 for c in values.chunks):
+            return found
+        counts = numbers()
+        negative = (counts < 0) & ~values.is_null().to_numpy()
+    else:
+        counts = numbers()
+        infinite = np.isinf(counts)
+        if infinite.any():
+            found.append((infinite, lambda _: f"{name} must be finite"))
+        negative = counts < 0
+    if negative.any():
+        found.append((negative, lambda i: f"{name} must be 0 or more, got {counts[i]}"))
+    return found
+
+
+def _lengths(texts: Any) -> NDArray[np.int64]:
+    """Return the length of each text; never the texts, of which one may be long."""
+    codes = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    lengths = np.array([*map(len, texts.dictionary.to_pylist()), 0])
+    return np.asarray(lengths[codes])
+
+
+def _wrong_texts(values: Any, column: Column) -> list[Wrong]:
+    """Find cells that are empty, or no names: each would be repeated for every row."""
+    name = column.name
+    labels = [chunk.dictionary.to_pylist() for chunk in values.chunks]
+    long = any(len(label) > LONGEST_TEXT for some in labels for label in some)
+    empty = values.null_count or any("" in some for some in labels)
+    if not long and (column.blank or not empty):
+        return []
+    texts = np.concatenate([_lengths(chunk) for chunk in values.chunks])
+    found: list[Wrong] = []
+    if not column.blank and empty:
+        found.append((texts == 0, lambda _: f"{name} is missing"))
+    if long:
+        why = f"{name} has more than {LONGEST_TEXT} characters"
+        found.append((texts > LONGEST_TEXT, lambda _: why))
+    return found

@@ -2,8 +2,9 @@
 
     Size = 1024 bytes, Count = 10, average latency = 0.083 ms
 
-What stands between the two figures may be anything, up to 1000 bytes. Lines without
-both are comments, but for those that begin like one and do not end like one.
+A latency is in ns, us, ms or s, and may have an exponent (8.3e-02 ms). What stands
+between the two figures may be anything, up to 1000 bytes. Lines without both are
+comments, but for those that begin like one and do not end like one.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from latprof_analysis.read.columns import NS_PER_UNIT, YEARS_NS
 from latprof_analysis.read.lines import numbered
 from latprof_analysis.read.result import ReadError, Samples, Skipped, samples_frame
 from latprof_analysis.read.table import opened
 
 LATENCY = "mean round trip time of a full echo, by the wall clock"
+KIND = "round trip"
 _LINE = re.compile(
     rb"Size = (\d{1,18}) bytes, .{0,1000}?"
-    rb"average latency = (\d{1,12}(?:\.\d{0,30})?) ms"
+    rb"average latency = (\d{1,12}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,2})?)"
+    rb" (ns|us|\xc2\xb5s|ms|s)\b"
 )
 _COUNT = re.compile(rb"[Cc]ount = (\d{1,18})\b")
 _BEGINS = re.compile(rb"Size = ")
@@ -36,8 +40,12 @@ def read_clear(path: Path) -> Samples:
     with opened(path) as file:
         for line, text in numbered(file):
             if match := _LINE.search(text):
+                latency_ns = NS_PER_UNIT[match[3].decode()] * float(match[2])
+                if latency_ns > YEARS_NS:
+                    skipped.add(line, "its latency is more than a hundred years")
+                    continue
                 sizes.append(int(match[1]))
-                latencies.append(1e6 * float(match[2]))
+                latencies.append(latency_ns)
                 count = _COUNT.search(text)
                 counts.append(int(count[1]) if count else None)
             elif _BEGINS.search(text):
@@ -48,11 +56,11 @@ def read_clear(path: Path) -> Samples:
     frame = samples_frame(
         len(sizes),
         str(path),
-        kind="round trip",
+        kind=KIND,
         size_bytes=sizes,
         latency_ns=latencies,
         statistic="mean",
         count=counts,
     )
-    meta = {"latency": LATENCY, "reply_mode": "echo"}
+    meta = {"latency": LATENCY, "reply_modes": {KIND: "echo"}}
     return Samples(frame, skipped.in_order(), skipped.count, "clear", meta)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from latprof_analysis.read.result import ReadError, Samples, samples_frame
 from latprof_analysis.read.schema import Column, Schema, Wrong
@@ -16,7 +19,7 @@ _DELIMITERS = ",;\t"
 # What half of the latencies cannot be: light goes 30 cm in a nanosecond.
 _LEAST_NS, _MOST_NS = 1.0, 3600e9
 # What 64-bit nanoseconds hold, and no latency is.
-_YEARS_NS = 3.2e18
+YEARS_NS = 3.2e18
 
 
 def read_columns(
@@ -53,10 +56,8 @@ def read_columns(
     if size_column is not None:
         wanted.append(Column(size_column, "count", blank=True))
 
-    def too_long(frame: pd.DataFrame) -> list[Wrong]:
-        above = (
-            NS_PER_UNIT[unit] * frame[latency_column].to_numpy(np.float64) > _YEARS_NS
-        )
+    def too_long(numbers: Mapping[str, NDArray[Any]]) -> list[Wrong]:
+        above = NS_PER_UNIT[unit] * numbers[latency_column] > YEARS_NS
         return [(above, lambda _: f"{latency_column} is more than a hundred years")]
 
     schema = Schema(tuple(wanted), delimiter=delimiter, check=too_long)

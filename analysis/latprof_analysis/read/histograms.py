@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from latprof_analysis.read.batches import Batch, PieceReader, pieces_of
+from latprof_analysis.read.batches import PieceReader, pieces_of
 from latprof_analysis.read.paths import HISTOGRAM_TABLE
 from latprof_analysis.read.result import ReadError
+from latprof_analysis.read.rows import Rows
 from latprof_analysis.read.run_folder import table_file
 from latprof_analysis.read.run_schema import HISTOGRAMS
 from latprof_analysis.stages import BLANK
@@ -72,7 +73,7 @@ def read_histograms(paths: Iterable[Path], notes: list[str]) -> Histograms:
     return found
 
 
-def _add(found: Histograms, batch: Batch, path: Path) -> None:
+def _add(found: Histograms, batch: Rows, path: Path) -> None:
     index = np.column_stack([batch.texts[name][0] for name in _WORDS])
     unique, place = np.unique(index, axis=0, return_inverse=True)
     order = np.argsort(place.reshape(-1), kind="stable")
@@ -90,7 +91,7 @@ def _add(found: Histograms, batch: Batch, path: Path) -> None:
         raise ReadError(path, f"it has more than {MOST_HISTOGRAMS} histograms")
 
 
-def _key(batch: Batch, codes: list[int]) -> Histogrammed:
+def _key(batch: Rows, codes: list[int]) -> Histogrammed:
     words = [
         batch.texts[name][1][code] if code >= 0 else ""
         for name, code in zip(_WORDS, codes, strict=True)

@@ -5,6 +5,10 @@ each stream at the end of each interval (``intervals[].streams[].rtt``, us, TCP
 senders on Linux), with ``rttvar``, ``retransmits`` and ``snd_cwnd``. Of UDP it has
 ``packets``, ``lost_packets`` and ``jitter_ms`` (smoothed as in RFC 3550,
 section 6.4.1).
+
+What was transferred is told for each direction in ``end``: ``sum_sent``,
+``sum_received`` and for UDP ``sum``, which the receiver counted whichever side wrote
+the file; of ``--bidir`` the other direction's end in ``_bidir_reverse``.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ LATENCY = (
     "TCP's smoothed round trip time (srtt, RFC 6298) at the end of an interval: no"
     " message's own"
 )
+NO_LATENCY = (
+    "none: iperf3 times no messages, and has TCP's round trip times of senders only"
+)
 # The table's column, iperf3's key, and by how much it is multiplied.
 _FIGURES = (
     ("start_seconds", "start", 1.0),
@@ -43,7 +50,16 @@ _FIGURES = (
     ("jitter_ns", "jitter_ms", 1e6),
 )
 _NEEDED = ("start", "end", "bytes")
-_END_FIGURES = ("bytes", "bits_per_second", "packets", "lost_packets", "jitter_ms")
+_OTHER_WAY = "_bidir_reverse"
+_TO_SERVER, _TO_CLIENT = "to the server", "to the client"
+_BY_SENDER = ("sent_bytes", "sent_bits_per_second", "retransmits")
+_BY_RECEIVER = (
+    "received_bytes",
+    "received_bits_per_second",
+    "packets",
+    "lost_packets",
+    "jitter_ns",
+)
 
 
 def read_iperf3(path: Path) -> Samples:
@@ -51,8 +67,9 @@ def read_iperf3(path: Path) -> Samples:
 
     ``frame`` has a row for each stream and interval that tells an RTT, of kind
     "stream N": none for UDP. ``table`` has all of them with goodput, packets and
-    loss; figures that iperf3 does not tell are NaN. ``meta["end"]`` has the
-    totals. Intervals that iperf3 itself omitted (``-O``) are in neither.
+    loss; figures that iperf3 does not tell are NaN. ``meta["transfers"]`` has of
+    each direction what was sent and received, lost and resent; None where that is
+    not told. Intervals that iperf3 itself omitted (``-O``) are in neither.
     """
     document = read_json(path)
     if error := document.get("error"):
@@ -75,20 +92,56 @@ def read_iperf3(path: Path) -> Samples:
         statistic="smoothed",
         count=pd.NA,
     )
-    names = [name for name in ("sum_sent", "sum_received", "sum") if name in end]
     meta = {
-        "latency": LATENCY,
+        "latency": LATENCY if len(timed) else NO_LATENCY,
         "protocol": str(test.get("protocol", "")),
         "version": str(start.get("version", "")),
-        "end": {name: _totals(end[name]) for name in names},
+        "transfers": _transfers(start, end, reverse=bool(number(test.get("reverse")))),
     }
     return Samples(frame, skipped.in_order(), skipped.count, "iperf3", meta, table)
 
 
-def _totals(document: Any) -> dict[str, float | None]:
-    if not isinstance(document, dict):
-        return {}
-    return {name: number(document.get(name)) for name in _END_FIGURES}
+def _transfers(
+    start: dict[str, Any], end: dict[str, Any], *, reverse: bool
+) -> list[dict[str, Any]]:
+    """Sum up each direction, of all its streams together.
+
+    A server is not told what its client counted, and writes 0 for it.
+    """
+    first, second = (_TO_SERVER, _TO_CLIENT)[:: -1 if reverse else 1]
+    found = [_transfer(end, first, "")]
+    if f"sum_sent{_OTHER_WAY}" in end:
+        found.append(_transfer(end, second, _OTHER_WAY))
+    told = [transfer for transfer in found if transfer is not None]
+    if "accepted_connection" in start:
+        for transfer in told:
+            sends = transfer["direction"] == _TO_CLIENT
+            transfer.update(dict.fromkeys(_BY_RECEIVER if sends else _BY_SENDER))
+    return told
+
+
+def _transfer(
+    end: dict[str, Any], direction: str, ending: str
+) -> dict[str, Any] | None:
+    def of(name: str) -> dict[str, Any]:
+        figures = end.get(name + ending)
+        return figures if isinstance(figures, dict) else {}
+
+    sent, received, counted = of("sum_sent"), of("sum_received"), of("sum")
+    if not (sent or received or counted):
+        return None
+    jitter_ms = number(counted.get("jitter_ms"))
+    return {
+        "direction": direction,
+        "sent_bytes": number(sent.get("bytes")),
+        "received_bytes": number(received.get("bytes")),
+        "sent_bits_per_second": number(sent.get("bits_per_second")),
+        "received_bits_per_second": number(received.get("bits_per_second")),
+        "packets": number(counted.get("packets")),
+        "lost_packets": number(counted.get("lost_packets")),
+        "jitter_ns": None if jitter_ms is None else 1e6 * jitter_ms,
+        "retransmits": number(sent.get("retransmits")),
+    }
 
 
 def _table(path: Path, intervals: list[Any]) -> tuple[pd.DataFrame, Skipped]:

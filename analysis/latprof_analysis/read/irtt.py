@@ -2,7 +2,7 @@
 
 Format 1 of irtt's client (``-o``), described in its page irtt-client. Read are
 ``config.params.length`` (bytes of a packet), and of each of ``round_trips``:
-``seqno``; ``lost`` (false, or true, true_up, true_down: where); ``delay.rtt``,
+``seqno``; ``lost`` (a text: false, or true, true_up, true_down: where); ``delay.rtt``,
 ``delay.send`` and ``delay.receive`` (ns; the one-way ones need synchronised
 clocks and may be negative without); ``timestamps.client.send.monotonic`` (ns).
 """
@@ -24,8 +24,17 @@ from latprof_analysis.read.result import (
 )
 
 LATENCY = "round trip time, the server's own time taken off where it told it"
+KIND = "round trip"
 _FORMAT = 1
-_LOST = {False: "", True: "unknown", "true_up": "up", "true_down": "down"}
+# The page irtt-client has false and true as JSON's own; 0.9.0 writes them as texts.
+_LOST = {
+    False: "",
+    "false": "",
+    True: "unknown",
+    "true": "unknown",
+    "true_up": "up",
+    "true_down": "down",
+}
 
 
 def read_irtt(path: Path) -> Samples:
@@ -57,12 +66,16 @@ def read_irtt(path: Path) -> Samples:
     frame = samples_frame(
         len(table),
         str(path),
-        kind="round trip",
+        kind=KIND,
         size_bytes=pd.NA if length is None else int(length),
         latency_ns=table["rtt_ns"],
         lost=table["lost_where"] != "",
     )
-    meta = {"latency": LATENCY, "version": str(version.get("irtt", ""))}
+    meta = {
+        "latency": LATENCY,
+        "version": str(version.get("irtt", "")),
+        "reply_modes": {KIND: "echo"},
+    }
     return Samples(frame, skipped.in_order(), skipped.count, "irtt", meta, table)
 
 
@@ -77,17 +90,17 @@ def _row(trip: Any) -> dict[str, Any]:
     if not isinstance(lost, bool | str) or lost not in _LOST:
         raise _WrongTripError(f"lost must be false or true..., got {shown(lost)}")
     delay = trip["delay"]
-    rtt = number(delay.get("rtt"))
-    if lost is False and rtt is None:
+    rtt, where = number(delay.get("rtt")), _LOST[lost]
+    if not where and rtt is None:
         got = shown(delay.get("rtt"))
         raise _WrongTripError(f"delay.rtt must be a number from 0, got {got}")
     return {
         "sequence": _signed(trip.get("seqno")),
         "sent_ns": _signed(_inner(trip, "timestamps", "client", "send", "monotonic")),
-        "rtt_ns": rtt if lost is False else float("nan"),
+        "rtt_ns": float("nan") if where else rtt,
         "send_delay_ns": _signed(delay.get("send")),
         "receive_delay_ns": _signed(delay.get("receive")),
-        "lost_where": _LOST[lost],
+        "lost_where": where,
     }
 
 

@@ -43,13 +43,15 @@ class Layout:
     """How a file's rows are cut.
 
     `ends_whole` says that its writer ends every row with a newline, so that a last
-    line without one was cut. Lines that begin with `ruler` are no rows.
+    line without one was cut. Lines that begin with `ruler` are no rows, nor is
+    what follows a line that begins with `end`.
     """
 
     fields: int
     delimiter: str = ","
     ends_whole: bool = False
     ruler: bytes = b""
+    end: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -86,20 +88,19 @@ def blocks(
     layout: Layout,
     first_line: int,
     skipped: Skipped,
-    *,
-    parser_counts: bool = False,
 ) -> Iterator[Block]:
     """Cut the rest of a file, which begins with `first_line`, into blocks.
 
-    What is no row goes to `skipped`; empty lines go nowhere. Where the
-    `parser_counts`, plain blocks are given to it uncounted.
+    What is no row goes to `skipped`; empty lines go nowhere. In plain blocks the
+    fields of a row are not counted yet, where there are two or more: a parser does.
 
     Examples
     --------
     >>> import io
     >>> skipped = Skipped("a.csv")
     >>> file = io.BytesIO(b"1,2\\n3\\n4,5\\n")
-    >>> [(b.data, b.lines) for b in blocks(file, Layout(2), 1, skipped)]
+    >>> found = blocks(file, Layout(2), 1, skipped)
+    >>> [(b.data, b.lines) for b in (counted(b, Layout(2), skipped) for b in found)]
     [(b'1,2\\n4,5\\n', array([1, 3]))]
     >>> print(skipped.rows[0])
     a.csv:2: 1 field where 2 belong
@@ -108,14 +109,26 @@ def blocks(
     while body := file.read(BLOCK_BYTES):
         if not body.endswith(b"\n"):
             body += file.readline(LONGEST_LINE_BYTES)
+        rows = _before_end(body, layout.end)
+        ended, body = len(rows) < len(body), rows
         body, extra_lines = _with_whole_end(file, body, layout, line, skipped)
-        if parser_counts and (count := _plain_lines(body)):
+        if layout.fields > 1 and (count := _plain_lines(body)):
             block = Block(body, np.arange(line, line + count), counted=False)
         else:
             block, count = _count(file, body, layout, line, skipped)
         if len(block.lines):
             yield block
         line += count + extra_lines
+        if ended:
+            return
+
+
+def _before_end(body: bytes, end: bytes) -> bytes:
+    """Return what stands before the line that begins with `end`; all without one."""
+    if not end or body.startswith(end):
+        return b"" if end else body
+    place = body.find(b"\n" + end)
+    return body if place < 0 else body[: place + 1]
 
 
 def _with_whole_end(

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from latprof_analysis.read import cells
-from latprof_analysis.read.result import ReadError, Skipped, concatenated
+from latprof_analysis.read.result import ReadError, Skipped
+from latprof_analysis.read.rows import TYPES
 from latprof_analysis.read.run_schema import EXCHANGES, MESSAGES, ROUND_TRIPS
 from latprof_analysis.read.schema import Column, Schema
 from latprof_analysis.read.table import (
@@ -43,24 +44,18 @@ def is_parquet(path: Path) -> bool:
 
 
 def is_readable(path: Path) -> bool:
-    """Whether pyarrow is there, and the file whole."""
-    pq = cells.arrow(".parquet")
-    if pq is None:
-        return False
+    """Whether the file is whole."""
     try:
         with opened(path) as file:
             pq.read_metadata(file)
-    except (ReadError, OSError, cells.arrow("").ArrowException):
+    except (ReadError, OSError, pa.ArrowException):
         return False
     return True
 
 
 @contextmanager
 def opened_parquet(path: Path) -> Iterator[Any]:
-    """Open a Parquet file; the reason in one line where it, or its reader, fails."""
-    pa, pq = cells.arrow(""), cells.arrow(".parquet")
-    if pq is None:
-        raise ReadError(path, "Parquet needs pyarrow; install it, or give the CSV")
+    """Open a Parquet file; the reason in one line where that fails."""
     # not by its name, which pyarrow takes in UTF-8 only
     with opened(path) as raw:
         try:
@@ -98,17 +93,16 @@ def read_parquet(
 ) -> Table:
     """Read the columns of a schema; wrong rows are told by their number from 1."""
     skipped = Skipped(path)
-    frames = []
+    parts = []
     row = 1
     with opened_parquet(path) as file:
         names = file.schema_arrow.names
         wanted = wanted_columns(path, names, schema, columns)
         chosen = [column.name for column in wanted]
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=chosen):
-            frames.append(parsed_batch(path, batch, wanted, schema, row, skipped))
+            parts.append(parsed_batch(path, batch, wanted, schema, row, skipped))
             row += len(batch)
-    frame = concatenated(frames) if frames else pd.DataFrame()
-    return completed(frame, skipped, schema, names, columns)
+    return completed(parts, skipped, schema, names, columns)
 
 
 def parsed_batch(
@@ -118,33 +112,29 @@ def parsed_batch(
     schema: Schema,
     first_row: int,
     skipped: Skipped,
-) -> pd.DataFrame:
-    """Return the good rows of a batch."""
-    frame = _frame(path, cells.arrow("").Table.from_batches([batch]), wanted)
-    rows = np.arange(first_row, first_row + len(frame))
-    return sorted_out(frame, wanted, schema, rows, skipped)
+) -> Any:
+    """Return the good rows of a batch, as a table."""
+    table = pa.Table.from_batches([batch])
+    table = pa.table({c.name: _typed(path, table[c.name], c) for c in wanted})
+    rows = np.arange(first_row, first_row + len(table))
+    return sorted_out(table, wanted, schema, rows, skipped)
 
 
-def _frame(path: Path, table: Any, wanted: list[Column]) -> pd.DataFrame:
-    pa, types = cells.arrow(""), cells.arrow_types()
-    parsed = {}
-    for column in wanted:
-        values = table[column.name]
-        try:
-            if column.kind == "text" and pa.types.is_dictionary(values.type):
-                values = _labelled(values)
-            cast = values.cast(types[column.kind])
-        except pa.ArrowException as error:
-            raise ReadError(
-                path, f"column {column.name} must be a {column.kind}: {error}"
-            ) from error
-        parsed[column.name] = cells.from_arrow(cast, column.kind)
-    return pd.DataFrame(parsed, copy=False)
+def _typed(path: Path, values: Any, column: Column) -> Any:
+    if values.type == TYPES[column.kind]:
+        return values
+    try:
+        if column.kind == "text" and pa.types.is_dictionary(values.type):
+            values = _labelled(values)
+        return values.cast(TYPES[column.kind])
+    except pa.ArrowException as error:
+        raise ReadError(
+            path, f"column {column.name} must be a {column.kind}: {error}"
+        ) from error
 
 
 def _labelled(values: Any) -> Any:
     """Return texts with labels that are texts, each of them once."""
-    pa = cells.arrow("")
     return pa.chunked_array(
         [
             pa.DictionaryArray.from_arrays(
@@ -152,7 +142,7 @@ def _labelled(values: Any) -> Any:
             )
             for chunk in values.chunks
         ],
-        pa.dictionary(pa.int32(), pa.string()),
+        TYPES["text"],
     )
 
 

@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import csv
+
 from latprof_analysis.csv_cells import unguarded
-from latprof_analysis.read import cells
 from latprof_analysis.read.parquet import RUN_TEXTS
 from latprof_analysis.read.paths import TABLE_FILES, TABLES
 from latprof_analysis.read.result import ReadError
+from latprof_analysis.read.rows import TYPES
 from latprof_analysis.read.run_folder import SCHEMAS
 from latprof_analysis.read.schema import Schema
 from latprof_analysis.read.table import opened, read_header
@@ -54,7 +59,7 @@ def write_parquet(folder: Path | str) -> list[Path]:
     Raises
     ------
     ReadError
-        Where pyarrow is missing, or a CSV is no table.
+        Where a CSV is no table.
     OSError
         Where a file cannot be written.
 
@@ -92,9 +97,6 @@ def convert(path: Path, file: BinaryIO, schema: Schema) -> None:
 
     Raises as `write_parquet` does.
     """
-    pa, pq = cells.arrow(""), cells.arrow(".parquet")
-    if pq is None:
-        raise ReadError(path, "to write Parquet needs pyarrow; install it")
     types = _types(path, schema)
     few = [name for name, of in types.items() if name in _FEW or of != pa.int64()]
     many = [name for name in types if name not in few]
@@ -115,7 +117,7 @@ def convert(path: Path, file: BinaryIO, schema: Schema) -> None:
 
 def _types(path: Path, schema: Schema) -> dict[str, Any]:
     """Return the type of each column of a file, whose last line must be whole."""
-    text, types = cells.arrow("").string(), cells.arrow_types()
+    text = pa.string()
     kinds = {column.name: column.kind for column in schema.columns}
     with opened(path) as file:
         names = read_header(path, file, schema)
@@ -123,14 +125,13 @@ def _types(path: Path, schema: Schema) -> dict[str, Any]:
         if file.read() != b"\n":
             raise ReadError(path, "its last line was cut: the run was killed")
     return {
-        name: text if kinds.get(name, "text") == "text" else types[kinds[name]]
+        name: text if kinds.get(name, "text") == "text" else TYPES[kinds[name]]
         for name in names
     }
 
 
 def _groups(path: Path, types: dict[str, Any], schema: Schema) -> Iterator[Any]:
     """Read the rows as they stand, a row group at a time."""
-    csv, pa = cells.arrow(".csv"), cells.arrow("")
     file = opened(path)  # by its name only where that is UTF-8
     reader = csv.open_csv(
         file,
@@ -157,10 +158,9 @@ def _groups(path: Path, types: dict[str, Any], schema: Schema) -> Iterator[Any]:
 
 def _bare(table: Any, names: list[str]) -> Any:
     """Return a table with texts of others as they are: Parquet is no spreadsheet's."""
-    pa, compute = cells.arrow(""), cells.arrow(".compute")
     for name in names:
         column = table[name]
-        if compute.any(compute.starts_with(column, "'")).as_py():
+        if pc.any(pc.starts_with(column, "'")).as_py():
             texts = [text and unguarded(text) for text in column.to_pylist()]
             at = table.schema.get_field_index(name)
             table = table.set_column(at, name, pa.array(texts, pa.string()))

@@ -12,6 +12,8 @@ from latprof_analysis.read.result import ReadError
 TABLES = ("messages", "round_trips", "exchanges")
 HISTOGRAM_TABLE = "histograms"
 TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
+# Packed where somebody did so to keep a run.
+TEXTS = (".csv", ".csv.gz")
 
 
 def text_of(path: Path | str) -> str:
@@ -27,7 +29,7 @@ def text_of(path: Path | str) -> str:
 
 def is_run_folder(path: Path) -> bool:
     """Whether a folder has any of a run's files."""
-    names = [f"{table}{end}" for table in TABLES for end in (".csv", ".parquet")]
+    names = [f"{table}{end}" for table in TABLES for end in (*TEXTS, ".parquet")]
     return path.is_dir() and any((path / name).is_file() for name in names)
 
 

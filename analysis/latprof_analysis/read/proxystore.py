@@ -9,10 +9,13 @@ fastest and the slowest), so the times are of ``repeat - 2``; and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from latprof_analysis.read.result import ReadError, Samples, samples_frame
 from latprof_analysis.read.schema import Column, Schema, Wrong
@@ -25,10 +28,10 @@ _ROUNDING = 1e-6
 _FEWEST_TO_DROP = 3
 
 
-def _disordered(frame: pd.DataFrame) -> list[Wrong]:
-    low, mean, high = (frame[f"{name}_time_ms"] for name in ("min", "avg", "max"))
+def _disordered(numbers: Mapping[str, NDArray[Any]]) -> list[Wrong]:
+    low, mean, high = (numbers[f"{name}_time_ms"] for name in ("min", "avg", "max"))
     slack = _ROUNDING * high
-    bad = ((low > mean + slack) | (mean > high + slack)).to_numpy(bool)
+    bad = (low > mean + slack) | (mean > high + slack)
     return [(bad, lambda _: "its times are not min <= avg <= max")] if bad.any() else []
 
 
@@ -59,10 +62,24 @@ SCHEMA = Schema(
 )
 
 
-def read_proxystore(path: Path) -> Samples:
-    """Read a remote-ops CSV: ``kind`` is the operation, ``latency_ns`` its mean.
+# The payload goes one way, as a message without a reply: a GET brings it, a SET takes
+# it. EXISTS and EVICT name it only.
+_REPLY_MODES = {"GET": 0, "SET": 0, "EXISTS": None, "EVICT": None}
 
-    ``table`` has the file's columns.
+
+def _reply_modes(table: pd.DataFrame) -> dict[str, int | None]:
+    pairs = table[["backend", "op"]].drop_duplicates().itertuples(index=False)
+    return {
+        f"{backend} {op}": _REPLY_MODES[op]
+        for backend, op in pairs
+        if op in _REPLY_MODES
+    }
+
+
+def read_proxystore(path: Path) -> Samples:
+    """Read a remote-ops CSV: ``kind`` is backend and operation, "REDIS GET".
+
+    ``latency_ns`` is the operation's mean; ``table`` has the file's columns.
     """
     read = read_table(path, SCHEMA)
     table = read.frame
@@ -70,15 +87,20 @@ def read_proxystore(path: Path) -> Samples:
         raise ReadError(path, "it has no rows")
     repeat = table["repeat"]
     kept = repeat.where(repeat < _FEWEST_TO_DROP, repeat - 2)
+    kinds = table["backend"].astype(str) + " " + table["op"].astype(str)
     frame = samples_frame(
         len(table),
         str(path),
-        kind=table["op"].array,
+        kind=kinds.array,
         size_bytes=table["payload_size_bytes"].array,
         latency_ns=_MS * table["avg_time_ms"].to_numpy(np.float64),
         statistic="mean",
         count=kept.array,
     )
-    meta = {"latency": LATENCY, "ignored_columns": read.ignored_columns}
+    meta = {
+        "latency": LATENCY,
+        "reply_modes": _reply_modes(table),
+        "ignored_columns": read.ignored_columns,
+    }
     skipped = read.skipped
     return Samples(frame, skipped.in_order(), skipped.count, "proxystore", meta, table)

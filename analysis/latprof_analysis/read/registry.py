@@ -24,7 +24,12 @@ from latprof_analysis.read.run_folder import (
     read_runs,
 )
 from latprof_analysis.read.sockperf import LOG_HEADER, read_sockperf, read_sockperf_log
-from latprof_analysis.read.table import BYTE_ORDER_MARK, opened
+from latprof_analysis.read.table import (
+    BYTE_ORDER_MARK,
+    check_line_ends,
+    column_list,
+    opened,
+)
 from latprof_analysis.read.tmsn import read_tmsn
 
 _LOOKED_AT_BYTES = 1 << 20
@@ -38,7 +43,7 @@ _HEADERS = {
 }
 # In this order: a full log has the text output in it.
 _LINES = (
-    ("sockperf-log", re.compile(re.escape(LOG_HEADER), re.MULTILINE)),
+    ("sockperf-log", LOG_HEADER),
     ("sockperf", re.compile(rb"^sockperf: ", re.MULTILINE)),
     ("tmsn", re.compile(rb"^stress perf,", re.MULTILINE)),
     ("clear", re.compile(rb"Size = \d{1,18} bytes, .{0,1000}average latency = ")),
@@ -100,6 +105,8 @@ def _by_keys(path: Path, document: dict[str, Any]) -> str:
 
 
 def _by_text(path: Path, start: bytes) -> str:
+    if b"\n" not in start:
+        check_line_ends(path, start)
     for name, pattern in _LINES:
         if pattern.search(start):
             return name
@@ -113,10 +120,13 @@ def _by_text(path: Path, start: bytes) -> str:
 def _by_columns(path: Path, names: list[str]) -> str:
     if name := _known(names):
         return name
+    known = f"no known format; known are {', '.join(FORMATS)}"
+    if len(names) < 2:
+        raise ReadError(path, f"{known}; of any CSV --latency-column names the column")
     raise ReadError(
         path,
-        f"no known format; known are {', '.join(FORMATS)}, and any CSV whose columns"
-        " of size and latency are named with their unit",
+        f"{known}; of another CSV (its columns: {column_list(names)}) say"
+        " --latency-column and --unit, and --size-column",
     )
 
 

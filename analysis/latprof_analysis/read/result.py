@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,9 @@ from latprof_analysis.errors import LatprofError
 TOLD_ROWS = 100
 # A cell in a message is cut behind so many characters.
 _SHOWN_CHARACTERS = 40
+
+# As `lines.blocks` says it of a row under a header.
+_FIELDS = re.compile(r"(\d+) fields? where (\d+) belong")
 
 FRAME_COLUMNS = (
     "source",
@@ -82,6 +86,10 @@ class Skipped:
         """Raise ReadError if most rows are wrong."""
         if self.count > good:
             first = min(self.rows, key=lambda row: row.line)
+            fields = _FIELDS.fullmatch(first.why)
+            if fields and not good and len({row.why for row in self.rows}) == 1:
+                why = f"its header has {fields[2]} columns, and each row {fields[1]}"
+                raise ReadError(self.path, f"{why}, from line {first.line} on")
             raise ReadError(
                 self.path,
                 f"most rows are wrong ({self.count} of {self.count + good}), the"
@@ -117,7 +125,9 @@ class Samples:
     format : str
         As `detect` names it; "mixed" of several.
     meta : dict
-        ``latency``: what the latencies are. The rest by format.
+        ``latency``: what the latencies are. ``reply_modes``: of kinds whose format
+        tells it how the responder answered, as `fit_round_trips` takes it; None where
+        no payload went either way. The rest by format.
     table : DataFrame or None
         The rows of the file as its format has them, where that is more.
     """
@@ -189,13 +199,15 @@ def shown(cell: object) -> str:
 def joined(parts: Iterable[Samples]) -> Samples:
     """Put samples of several files together.
 
-    Texts of ``meta`` that differ are kept by file in ``meta["files"]``.
+    Texts of ``meta`` that differ are kept by file in ``meta["files"]``; of a kind that
+    was answered in several ways the reply mode is not known.
     """
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
     formats = {part.format for part in parts}
     latencies = list(dict.fromkeys(part.meta.get("latency", "") for part in parts))
+    modes = [part.meta.get("reply_modes", {}) for part in parts]
     tables = [part.table for part in parts if part.table is not None]
     return Samples(
         frame=concatenated([part.frame for part in parts]),
@@ -204,10 +216,21 @@ def joined(parts: Iterable[Samples]) -> Samples:
         format=formats.pop() if len(formats) == 1 else "mixed",
         meta={
             "latency": "; ".join(latencies),
+            "reply_modes": _agreed(modes),
             "files": [part.meta for part in parts],
         },
         table=concatenated(tables) if len(tables) == len(parts) else None,
     )
+
+
+def _agreed(modes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return by kind the mode that all files with one have."""
+    found = {kind: mode for known in modes for kind, mode in known.items()}
+    return {
+        kind: mode
+        for kind, mode in found.items()
+        if all(known.get(kind, mode) == mode for known in modes)
+    }
 
 
 def concatenated(frames: list[pd.DataFrame]) -> pd.DataFrame:

@@ -37,11 +37,18 @@ from latprof_analysis.read.json_document import (
     read_json,
     record,
 )
-from latprof_analysis.read.paths import HISTOGRAM_TABLE, TABLES, expand, text_of
+from latprof_analysis.read.paths import (
+    HISTOGRAM_TABLE,
+    TABLES,
+    TEXTS,
+    expand,
+    text_of,
+)
 from latprof_analysis.read.result import (
     BadRow,
     ReadError,
     Samples,
+    Skipped,
     concatenated,
     samples_frame,
 )
@@ -52,7 +59,7 @@ from latprof_analysis.read.run_schema import (
     ROUND_TRIPS,
 )
 from latprof_analysis.read.schema import Schema
-from latprof_analysis.read.table import Table, read_table
+from latprof_analysis.read.table import Table, completed, read_table
 
 # They hold no rows: the largest seen, of 10,000 ways, has 4 MB.
 MOST_BYTES = 64 << 20
@@ -320,7 +327,8 @@ def _table(
     """Read a table in whichever form it is there; empty where there is none."""
     file = table_file(folder, table)
     if file is None:
-        return Table.empty(folder / f"{table}.csv", schema, columns)
+        skipped = Skipped(folder / f"{table}.csv")
+        return completed([], skipped, schema, [], columns)
     if file.suffix == ".parquet":
         return parquet.read_parquet(file, schema, columns=columns)
     return read_table(file, schema, columns=columns)
@@ -331,10 +339,12 @@ def table_file(folder: Path, table: str) -> Path | None:
 
     Parquet where it is there and readable, or where there is nothing else.
     """
-    text, binary = folder / f"{table}.csv", folder / f"{table}.parquet"
-    if binary.is_file() and not (text.is_file() and not parquet.is_readable(binary)):
+    texts = (folder / f"{table}{end}" for end in TEXTS)
+    text = next((path for path in texts if path.is_file()), None)
+    binary = folder / f"{table}.parquet"
+    if binary.is_file() and not (text and not parquet.is_readable(binary)):
         return binary
-    return text if text.is_file() else None
+    return text
 
 
 def _note(runs: Runs, name: str, table: str, read: Table) -> None:

@@ -5,15 +5,21 @@ Times are nanoseconds; stamps are CLOCK_MONOTONIC of the host that ran.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from latprof_analysis.read.schema import Column, Schema, Wrong
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAGES, STAMPS
 from latprof_analysis.stats.kernel_histogram import edges_ns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Numbers = Mapping[str, NDArray[np.int64]]
 
 
 def _text(name: str, about: str, *, needed: bool = False) -> Column:
@@ -24,30 +30,24 @@ def _count(name: str, about: str, *, needed: bool = False) -> Column:
     return Column(name, "count", needed=needed, blank=not needed, about=about)
 
 
-def _whole_numbers(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
-    """Return a column of counts, or of numbers that are BLANK where there is none."""
-    return np.asarray(frame[name].to_numpy("int64", na_value=BLANK))
-
-
-def _backwards(frame: pd.DataFrame) -> list[Wrong]:
+def _backwards(numbers: Numbers) -> list[Wrong]:
     """Find messages whose stamps run backwards: a clock has stepped, or a mix-up."""
-    names = [f"{stamp}_ns" for stamp in STAMPS if f"{stamp}_ns" in frame]
-    found: list[Wrong] = []
-    latest = np.full(len(frame), BLANK)
-    bad = np.zeros(len(frame), bool)
-    for name in names:
-        stamp = _whole_numbers(frame, name)
+    names = [f"{stamp}_ns" for stamp in STAMPS if f"{stamp}_ns" in numbers]
+    if not names:
+        return []
+    latest = numbers[names[0]]
+    bad = np.zeros(len(latest), bool)
+    for name in names[1:]:
+        stamp = numbers[name]
         bad |= (stamp < latest) & (stamp != BLANK)
         latest = np.maximum(latest, stamp)
-    if bad.any():
-        found.append((bad, lambda i: _which_backwards(frame, names, i)))
-    return found
+    return [(bad, lambda i: _which_backwards(numbers, names, i))] if bad.any() else []
 
 
-def _which_backwards(frame: pd.DataFrame, names: list[str], i: int) -> str:
+def _which_backwards(numbers: Numbers, names: list[str], i: int) -> str:
     for first, second in combinations(names, 2):
-        before, after = frame[first].iloc[i], frame[second].iloc[i]
-        if pd.notna(before) and pd.notna(after) and after < before:
+        before, after = numbers[first][i], numbers[second][i]
+        if BLANK not in (before, after) and after < before:
             return f"{second} {after} is before {first} {before}"
     raise AssertionError("no stamp runs backwards")
 
@@ -86,7 +86,6 @@ MESSAGES = Schema(
         _count(PROBE_STATISTICS, "1 if it met the measuring of latprof's own cost"),
     ),
     check=_backwards,
-    checked=tuple(f"{stamp}_ns" for stamp in STAMPS),
     ends_whole=True,
     guarded=True,
 )
@@ -97,6 +96,7 @@ def undisturbed(rows: pd.DataFrame) -> pd.DataFrame:
 
     Examples
     --------
+    >>> import pandas as pd
     >>> undisturbed(pd.DataFrame({"rtt_ns": [5, 9], "probe_statistics": [None, 1]}))
        rtt_ns  probe_statistics
     0       5               NaN
@@ -106,11 +106,11 @@ def undisturbed(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows[PROBE_STATISTICS].isna()]
 
 
-def _lost_or_timed(frame: pd.DataFrame) -> list[Wrong]:
-    if not {"rtt_ns", "lost"} <= set(frame.columns):
+def _lost_or_timed(numbers: Numbers) -> list[Wrong]:
+    if not {"rtt_ns", "lost"} <= numbers.keys():
         return []
-    lost = _whole_numbers(frame, "lost")
-    bad = (lost <= 0) & (_whole_numbers(frame, "rtt_ns") == BLANK)
+    lost = numbers["lost"]
+    bad = (lost <= 0) & (numbers["rtt_ns"] == BLANK)
     odd = lost > 1
     found: list[Wrong] = []
     if bad.any():
@@ -139,7 +139,6 @@ ROUND_TRIPS = Schema(
         _count(PROBE_STATISTICS, "1 if it met the measuring of latprof's own cost"),
     ),
     check=_lost_or_timed,
-    checked=("rtt_ns", "lost"),
     ends_whole=True,
     guarded=True,
 )
@@ -196,8 +195,8 @@ EXCHANGES = Schema(
 _MOST_OF_A_BUCKET = 2**48
 
 
-def _no_bucket(frame: pd.DataFrame) -> list[Wrong]:
-    low, count = (_whole_numbers(frame, name) for name in ("bucket_low_ns", "count"))
+def _no_bucket(numbers: Numbers) -> list[Wrong]:
+    low, count = numbers["bucket_low_ns"], numbers["count"]
     edges = edges_ns()[:-1]
     at = np.minimum(np.searchsorted(edges, low), edges.size - 1)
     bad, many = edges[at] != low, count > _MOST_OF_A_BUCKET
@@ -230,7 +229,6 @@ HISTOGRAMS = Schema(
         _count("unmeasured", "of all: how many stand for pauses; in that row, too"),
     ),
     check=_no_bucket,
-    checked=("bucket_low_ns", "count"),
     ends_whole=True,
     guarded=True,
 )

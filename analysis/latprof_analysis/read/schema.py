@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 Mask = NDArray[np.bool_]
@@ -42,16 +41,18 @@ class Column:
 class Schema:
     """The columns of a format, and what else must hold in each row.
 
-    `checked`: the columns that `check` looks at. `ends_whole`: its writer ends every
+    `check` has the columns of numbers that are there: whole ones are BLANK where
+    there is none, others NaN. `ends_whole`: its writer ends every
     line. `spaced`: a space follows each delimiter. `ruler`: lines that begin so are
-    no rows. `guarded`: texts are as `csv_cells.guarded` leaves them.
+    no rows. `end`: a line that begins so and what follows are none. `guarded`: texts
+    are as `csv_cells.guarded` leaves them.
     """
 
     columns: tuple[Column, ...]
-    check: Callable[[pd.DataFrame], list[Wrong]] | None = None
-    checked: tuple[str, ...] = ()
+    check: Callable[[Mapping[str, NDArray[Any]]], list[Wrong]] | None = None
     delimiter: str = ","
     ends_whole: bool = False
     spaced: bool = False
     ruler: bytes = b""
+    end: bytes = b""
     guarded: bool = False

@@ -1,57 +1,96 @@
 """sockperf's text output, and its ``--full-log`` with every round trip.
 
-sockperf calls half of the round trip latency. So does ``latency_ns`` here, since
-it is what was read; ``table`` of a full log has the whole.
+sockperf calls half of the round trip latency, and with ``--full-rtt`` prints whole
+round trips. ``latency_ns`` is what was read, of kind "ping" and "server N" where
+that is half, and "round trip" and "server N round trip" where it is all.
+
+Ping-pong, under-load and playback write the same text and log, over UDP and TCP;
+under-load only of the messages that were answered. Of a playback the size that is
+told is not that of its messages, which the log does not have. Throughput times
+nothing, and is refused. A ``--histogram`` (of 3.8 and newer) is drawn of the same
+latencies: what is read are those.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from latprof_analysis.read.lines import numbered
 from latprof_analysis.read.result import ReadError, Samples, Skipped, samples_frame
 from latprof_analysis.read.schema import Column, Schema, Wrong
 from latprof_analysis.read.table import opened, read_table
 
-LATENCY = "half of the round trip time, as sockperf prints it"
-LOG_HEADER = b"packet, txTime(sec), rxTime(sec), latency(usec)"
+_COLUMNS = "packet, txTime(sec), rxTime(sec), "
+LOG_HEADER = re.compile(rf"^{re.escape(_COLUMNS)}(latency|rtt)\(usec\)".encode(), re.M)
 # The log's header stands behind some thirty lines of summary.
 _HEADER_WITHIN = 1000
 _US, _SECOND = 1e3, 1e9
 
 
-def _backwards(frame: pd.DataFrame) -> list[Wrong]:
-    bad = (frame["rxTime(sec)"] < frame["txTime(sec)"]).to_numpy(bool)
+@dataclass(frozen=True)
+class _Quantity:
+    """What a file's figures are: half of each round trip, or all of it.
+
+    The reply is as long as the message, so that half of the time is one way's.
+    """
+
+    column: str
+    latency: str
+    ping: str
+    server: str
+    reply_mode: Literal["echo"] | int
+
+
+_HALF = _Quantity(
+    "latency(usec)", "half of the round trip time, as sockperf prints it", "ping", "", 0
+)
+_WHOLE = _Quantity(
+    "rtt(usec)",
+    "round trip time, as sockperf prints it with --full-rtt",
+    "round trip",
+    " round trip",
+    "echo",
+)
+
+
+def _backwards(numbers: Mapping[str, NDArray[Any]]) -> list[Wrong]:
+    bad = numbers["rxTime(sec)"] < numbers["txTime(sec)"]
     return [(bad, lambda _: "its reply came before it was sent")] if bad.any() else []
 
 
-SCHEMA = Schema(
-    (
-        Column("packet", "count", about="number of the message, from 0"),
-        Column("txTime(sec)", "number", about="when it was sent, in s"),
-        Column("rxTime(sec)", "number", about="when its reply came, in s"),
-        Column("latency(usec)", "number", about="half of the time between, in us"),
-    ),
-    check=_backwards,
-    spaced=True,
-    ruler=b"---",
-)
+def _schema(quantity: _Quantity) -> Schema:
+    return Schema(
+        (
+            Column("packet", "count", about="number of the message, from 0"),
+            Column("txTime(sec)", "number", about="when it was sent, in s"),
+            Column("rxTime(sec)", "number", about="when its reply came, in s"),
+            Column(quantity.column, "number", about=f"{quantity.latency}, in us"),
+        ),
+        check=_backwards,
+        spaced=True,
+        ruler=b"---",
+        end=b"histogram was built",
+    )
+
 
 _NUMBER = r"(\d{1,12}(?:\.\d{1,9})?)"
 _STATISTICS = (
     (re.compile(rf"percentile\s+{_NUMBER}\s*=\s*{_NUMBER}"), None),
     (re.compile(rf"<(MAX)> observation\s*=\s*{_NUMBER}"), "max"),
     (re.compile(rf"<(MIN)> observation\s*=\s*{_NUMBER}"), "min"),
-    (re.compile(rf"(avg)-latency\s*=\s*{_NUMBER}"), "mean"),
+    (re.compile(rf"(avg)-(?:latency|rtt)\s*=\s*{_NUMBER}"), "mean"),
 )
-_BEGINS = re.compile(r"---> |avg-latency")
+_BEGINS = re.compile(r"---> |avg-(latency|rtt)")
+_THROUGHPUT = re.compile(r"Summary: Message Rate is")
 _SERVER = re.compile(r"Printing statistics for Server No: (\d{1,9})")
 _COUNTS = {
     "observations": re.compile(r"Total (\d{1,18}) observations"),
@@ -65,42 +104,53 @@ _COUNTS = {
 def read_sockperf(path: Path) -> Samples:
     """Read sockperf's text output: percentiles, extremes and the mean.
 
-    ``kind`` is "server N"; ``count`` the number of its observations. ``meta`` has
-    what was dropped, duplicated and out of order of the last server.
+    ``count`` is the number of a server's observations. ``meta`` has what was
+    dropped, duplicated and out of order of the last server.
     """
+    quantity = _HALF
     skipped = Skipped(path)
     rows: list[tuple[str, str, float]] = []
     counts: dict[str, int] = {}
     observed: dict[str, int] = {}
-    kind = "server 0"
+    server = "server 0"
     for line, text in _lines(path):
         if match := _SERVER.search(text):
-            kind = f"server {match[1]}"
+            server = f"server {match[1]}"
+        if match := _BEGINS.search(text):
+            quantity = _WHOLE if match[1] == "rtt" else quantity
+        elif _THROUGHPUT.search(text):
+            why = "sockperf's throughput times no messages; run ping-pong or under-load"
+            raise ReadError(path, why)
         for name, pattern in _COUNTS.items():
             if match := pattern.search(text):
                 counts[name] = int(match[1])
         if "observations" in text:
-            observed[kind] = counts.get("observations", 0)
+            observed[server] = counts.get("observations", 0)
         if not _BEGINS.search(text):
             continue
         if statistic := _statistic(text):
-            rows.append((kind, *statistic))
+            rows.append((server, *statistic))
         else:
             skipped.add(line, "no figure of sockperf's")
     skipped.check(len(rows))
     if not rows:
         raise ReadError(path, "sockperf printed no latency: no reply came")
-    kinds, statistics, latencies = zip(*rows, strict=True)
+    servers, statistics, latencies = zip(*rows, strict=True)
+    kinds = [f"{server}{quantity.server}" for server in servers]
     frame = samples_frame(
         len(rows),
         str(path),
-        kind=list(kinds),
+        kind=kinds,
         size_bytes=counts.get("message_bytes", pd.NA),
         latency_ns=_US * np.array(latencies),
         statistic=list(statistics),
-        count=[observed.get(kind) for kind in kinds],
+        count=[observed.get(server) for server in servers],
     )
-    meta = {"latency": LATENCY, **counts}
+    meta = {
+        "latency": quantity.latency,
+        "reply_modes": dict.fromkeys(kinds, quantity.reply_mode),
+        **counts,
+    }
     return Samples(frame, skipped.in_order(), skipped.count, "sockperf", meta)
 
 
@@ -124,8 +174,8 @@ def read_sockperf_log(path: Path) -> Samples:
     round trip, by sockperf's clock since its start.
     """
     with opened(path) as file:
-        header, size = _find_header(path, file)
-    read = read_table(path, SCHEMA, header_line=header)
+        header, quantity, size = _find_header(path, file)
+    read = read_table(path, _schema(quantity), header_line=header)
     skipped, log = read.skipped, read.frame
     if log.empty:
         raise ReadError(path, "its log has no round trips")
@@ -140,22 +190,26 @@ def read_sockperf_log(path: Path) -> Samples:
     frame = samples_frame(
         len(table),
         str(path),
-        kind="ping",
+        kind=quantity.ping,
         size_bytes=pd.NA if size is None else size,
-        latency_ns=_US * log["latency(usec)"].to_numpy(np.float64),
+        latency_ns=_US * log[quantity.column].to_numpy(np.float64),
     )
-    meta = {"latency": LATENCY, "message_bytes": size}
+    meta = {
+        "latency": quantity.latency,
+        "reply_modes": {quantity.ping: quantity.reply_mode},
+        "message_bytes": size,
+    }
     return Samples(
         frame, skipped.in_order(), skipped.count, "sockperf-log", meta, table
     )
 
 
-def _find_header(path: Path, file: BinaryIO) -> tuple[int, int | None]:
-    """Return the line of the log's header, and the size that stands before it."""
+def _find_header(path: Path, file: BinaryIO) -> tuple[int, _Quantity, int | None]:
+    """Return the log's header line, what it has, and the size that stands before."""
     size = None
     for line, raw in islice(numbered(file), _HEADER_WITHIN):
-        if raw.strip() == LOG_HEADER:
-            return line, size
+        if header := LOG_HEADER.match(raw):
+            return line, _WHOLE if header[1] == b"rtt" else _HALF, size
         if match := _COUNTS["message_bytes"].search(raw.decode("utf-8", "replace")):
             size = int(match[1])
     raise ReadError(path, f"its first {_HEADER_WITHIN} lines have no log")

@@ -94,7 +94,7 @@ def _number_of(raw: bytes, before: int, line: int, skipped: Skipped) -> int:
 
 def _why_wrong(fields: list[str]) -> str | None:
     if len(fields) != _FIELDS:
-        return f"{len(fields)} fields where {_FIELDS} belong"
+        return f"the line must have {_FIELDS} fields, got {len(fields)}"
     for name, cell in zip(("load", *COUNTS), (fields[1], *fields[3:-2]), strict=True):
         if not _WHOLE.fullmatch(cell):
             return f"{name} must be a whole number, got {shown(cell)}"

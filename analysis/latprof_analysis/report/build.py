@@ -36,8 +36,10 @@ from latprof_analysis.report.percentile_tables import (
 )
 from latprof_analysis.report.picture import first_picture
 from latprof_analysis.report.setting import notes_parts, setting_parts
+from latprof_analysis.report.setups import one_report
 from latprof_analysis.report.slowest import slowest_parts
 from latprof_analysis.report.stage_parts import by_percentile, by_size, stage_table
+from latprof_analysis.report.tables import run_name, setup_title
 from latprof_analysis.report.tails import ccdf_figure, mode_parts, pieces_figure
 from latprof_analysis.report.time import (
     Series,
@@ -65,6 +67,9 @@ _NOTE = (
 
 def build_report(study: Study, title: str) -> Report:
     """Lay out a study as a report; `title` names what was read."""
+    if study.setups:
+        parts = [build_report(each, _runs_of(each.document)) for each in study.setups]
+        return one_report(printable(title), parts, study.document["notes"])
     study = legible(study)
     document = study.document
     kinds = dict(whole_messages(study.messages))
@@ -96,6 +101,13 @@ def build_report(study: Study, title: str) -> Report:
         warnings=[str(warning) for warning in document.get("warnings") or ()],
         picture=first_picture(document) or sample_picture(study),
     )
+
+
+def _runs_of(document: dict[str, Any]) -> str:
+    names = [run_name(folder, run) for folder, run in document["runs"].items()]
+    more = f" and {len(names) - 4} more" if names[4:] else ""
+    title = f"{', '.join(names[:4])}{more}"
+    return f"{setup_title(document)} ({title})" if document["workload"] else title
 
 
 def _untold_last(sections: list[Section]) -> list[Section]:

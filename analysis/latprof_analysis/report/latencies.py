@@ -16,6 +16,7 @@ from latprof_analysis.report.fit import fit_parts, size_figure
 from latprof_analysis.report.groups import sizes_figure
 from latprof_analysis.report.loss_parts import loss_model_parts
 from latprof_analysis.report.parts import (
+    Cell,
     Figure,
     Fold,
     Missing,
@@ -41,9 +42,11 @@ from latprof_analysis.report.time import (
     level_rows,
     time_figure,
 )
+from latprof_analysis.report.transfers import COLUMNS, JITTER, TITLE, transfer_rows
 from latprof_analysis.report.words import bytes_text, duration_text, number
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.messages import above_usual
+from latprof_analysis.study.samples import size_groups
 
 _MOST_KINDS = 6
 _MOST_ROWS = 60
@@ -58,6 +61,7 @@ def sample_sections(study: Study) -> list[Section]:
     no_stages = Missing("Stages", "these files hold latencies, and no stamps of stages")
     return [
         Section("stages", "Where the time goes", [no_stages]),
+        Section("transfers", "What was transferred", _transfers(study)),
         Section("sizes", "Latency by kind and size", _sizes(study, frame, what)),
         Section("fit", "Fit: D = aS + b", _fits(study, each)),
         Section(
@@ -83,6 +87,11 @@ def _each(samples: Samples) -> pd.DataFrame:
     frame = samples.frame
     each = frame[(frame["statistic"] == "each") & ~frame["lost"]]
     return each[np.isfinite(each["latency_ns"]) & (each["latency_ns"] >= 0)]
+
+
+def _transfers(study: Study) -> list[Part]:
+    rows: list[list[str | Cell]] = [[*row] for row in transfer_rows(study.document)]
+    return [Table(TITLE, ["direction", *COLUMNS], rows, JITTER)] if rows else []
 
 
 def _found(study: Study) -> dict[str, dict[str, Any]]:
@@ -195,7 +204,7 @@ def _order(each: pd.DataFrame, found: dict[str, dict[str, Any]]) -> list[Part]:
     series = {
         kind: Series(
             np.arange(1.0, len(rows) + 1),
-            above_usual(rows["size_bytes"].fillna(0), _latency(rows)),
+            above_usual(pd.Series(size_groups(rows["size_bytes"])[1]), _latency(rows)),
             _latency(rows),
         )
         for kind, rows in kinds.items()

@@ -26,6 +26,9 @@ from latprof_analysis.report.tables import (
     shown,
     slowest_sentence,
 )
+from latprof_analysis.report.transfers import COLUMNS as TRANSFER_COLUMNS
+from latprof_analysis.report.transfers import TITLE as TRANSFERS
+from latprof_analysis.report.transfers import transfer_rows
 from latprof_analysis.study.findings import SMALLEST_STEP, alike, large_changes
 from latprof_analysis.study.runs import show_histograms
 from latprof_analysis.study.ways import unseen_ends
@@ -225,7 +228,13 @@ def show_samples(document: dict[str, Any], console: Console) -> None:
         if "least_squares" in figures:
             _show_least_squares(kind, figures["least_squares"], console)
     kinds = document["samples"]["kinds"]
-    if not kinds:
+    transfers = transfer_rows(document)
+    if transfers:
+        table = plain_table(console, TRANSFERS, ("",), TRANSFER_COLUMNS)
+        for row in transfers:
+            table.add_row(*map(shown, row))
+        console.print(table)
+    elif not kinds:
         show_line(console, "no latencies in it")
     groups = {kind: figures for kind, figures in kinds.items() if "tail" in figures}
     if groups:
@@ -293,7 +302,13 @@ def show_study(
     document: dict[str, Any], console: Console, *, everything: bool = False
 ) -> None:
     """Print a study's document; `everything`: also what few ask for."""
-    if "runs" in document:
+    for place, setup in enumerate(document.get("setups", ()), 1):
+        show_line(console, f"set-up {place} of {len(document['setups'])}", "bold")
+        show_study(setup, console, everything=everything)
+        show_line(console, "")
+    if "setups" in document:
+        pass
+    elif "runs" in document:
         _show_runs(document, console, everything)
     else:
         show_samples(document, console)

@@ -22,8 +22,87 @@ from latprof_analysis.stats.quantiles import (
 from latprof_analysis.stats.series import variance_inflation
 
 Floats = NDArray[np.float64]
-
 PERCENTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
+Scale = Literal["linear", "log"]
+# The pieces of the Time Warp measurements of 1988, and their bins: a spreadsheet
+# of that time drew 100 points, which is still as many as an eye tells apart.
+CUTS = (0.95, 0.999)
+_NAMES = ("fastest 95%", "95% to 99.9%", "slowest 0.1%")
+_BINS = 100
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Part of a sample from one rank to another, with its histogram.
+
+    Attributes
+    ----------
+    name : str
+    count : int
+        Values in it; 0 if the sample is too small to reach it.
+    low, high : float or None
+        Smallest and largest value; None if there is none.
+    scale : {"linear", "log"}
+        Bins are equally wide on this scale.
+    edges : ndarray, shape (b + 1,)
+        Bin i holds [edges[i], edges[i + 1]); the last one both ends. Empty with
+        `counts` if no value is there; both ends alike if all values are.
+    counts : ndarray of int64, shape (b,)
+    zeros : int
+        Values of 0, which have no place on a log scale; always 0 on a linear one.
+        ``counts.sum() + zeros == count``.
+    """
+
+    name: str
+    count: int
+    low: float | None
+    high: float | None
+    scale: Scale
+    edges: Floats
+    counts: NDArray[np.int64]
+    zeros: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON."""
+        return {
+            **vars(self),
+            "edges": self.edges.tolist(),
+            "counts": self.counts.tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class Ccdf:
+    """Share of values at or above each of some values, to the last one.
+
+    Attributes
+    ----------
+    value : ndarray, shape (k,)
+        Ascending; the first is the smallest of the sample, the last the largest.
+    share : ndarray, shape (k,)
+        Share of the sample at or above each: from 1 to 1 / n, so that the largest
+        can stand on a log axis.
+    low, high : ndarray, shape (k,)
+        Interval of the true share at each value by itself.
+    n : int
+    confidence : float
+    """
+
+    value: Floats
+    share: Floats
+    low: Floats
+    high: Floats
+    n: int
+    confidence: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON."""
+        arrays = {
+            key: value.tolist()
+            for key, value in vars(self).items()
+            if isinstance(value, np.ndarray)
+        }
+        return {**arrays, "n": self.n, "confidence": self.confidence}
 
 
 def percentiles(
@@ -138,119 +217,6 @@ def histogram_percentiles(
     return tuple(made)
 
 
-def _bucket(histogram: Histogram, at: int) -> tuple[float, float]:
-    """Return the least and largest value that the bucket of a rank may hold."""
-    bucket = int(np.searchsorted(np.cumsum(histogram.counts), at))
-    edges = bucket_edges()
-    if bucket + 1 == edges.size:
-        return float(edges[-1]), math.inf
-    # the values are whole nanoseconds
-    return float(edges[bucket]), math.ceil(edges[bucket + 1]) - 1.0
-
-
-def _quantile(
-    ascending: Floats, p: float, confidence: float, inflation: float
-) -> Quantile:
-    ranks = _ranks(p, ascending.size, confidence, inflation)
-    return bracketed(ascending, p, ranks, confidence)
-
-
-def _ranks(p: float, n: int, confidence: float, inflation: float) -> tuple[int, int]:
-    """Return the ranks that bracket a quantile; 0 or n + 1 where none does."""
-    check_fraction("p", p)
-    check_fraction("confidence", confidence)
-    tail = (1 - confidence) / 2
-    worth = max(1, round(n / inflation))
-    below = binomial_quantile(tail, worth, p)
-    above = binomial_quantile(1 - tail, worth, p) + 1
-    if above > worth:
-        return math.floor(below * n / worth), n + 1
-    return math.floor(below * n / worth), math.ceil(above * n / worth)
-
-
-Scale = Literal["linear", "log"]
-
-# The pieces of the Time Warp measurements of 1988, and their bins: a spreadsheet
-# of that time drew 100 points, which is still as many as an eye tells apart.
-CUTS = (0.95, 0.999)
-_NAMES = ("fastest 95%", "95% to 99.9%", "slowest 0.1%")
-_BINS = 100
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Part of a sample from one rank to another, with its histogram.
-
-    Attributes
-    ----------
-    name : str
-    count : int
-        Values in it; 0 if the sample is too small to reach it.
-    low, high : float or None
-        Smallest and largest value; None if there is none.
-    scale : {"linear", "log"}
-        Bins are equally wide on this scale.
-    edges : ndarray, shape (b + 1,)
-        Bin i holds [edges[i], edges[i + 1]); the last one both ends. Empty with
-        `counts` if no value is there; both ends alike if all values are.
-    counts : ndarray of int64, shape (b,)
-    zeros : int
-        Values of 0, which have no place on a log scale; always 0 on a linear one.
-        ``counts.sum() + zeros == count``.
-    """
-
-    name: str
-    count: int
-    low: float | None
-    high: float | None
-    scale: Scale
-    edges: Floats
-    counts: NDArray[np.int64]
-    zeros: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return {
-            **vars(self),
-            "edges": self.edges.tolist(),
-            "counts": self.counts.tolist(),
-        }
-
-
-@dataclass(frozen=True)
-class Ccdf:
-    """Share of values at or above each of some values, to the last one.
-
-    Attributes
-    ----------
-    value : ndarray, shape (k,)
-        Ascending; the first is the smallest of the sample, the last the largest.
-    share : ndarray, shape (k,)
-        Share of the sample at or above each: from 1 to 1 / n, so that the largest
-        can stand on a log axis.
-    low, high : ndarray, shape (k,)
-        Interval of the true share at each value by itself.
-    n : int
-    confidence : float
-    """
-
-    value: Floats
-    share: Floats
-    low: Floats
-    high: Floats
-    n: int
-    confidence: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        arrays = {
-            key: value.tolist()
-            for key, value in vars(self).items()
-            if isinstance(value, np.ndarray)
-        }
-        return {**arrays, "n": self.n, "confidence": self.confidence}
-
-
 def three_pieces(
     sample: ArrayLike, scale: Scale = "linear", bins: int = _BINS
 ) -> tuple[Piece, Piece, Piece]:
@@ -344,6 +310,36 @@ def ccdf(sample: ArrayLike, points: int = 200, confidence: float = 0.95) -> Ccdf
     )
     high[at_or_above == n] = 1.0  # beside a share of 1
     return Ccdf(value, at_or_above / n, low, high, n, confidence)
+
+
+def _bucket(histogram: Histogram, at: int) -> tuple[float, float]:
+    """Return the least and largest value that the bucket of a rank may hold."""
+    bucket = int(np.searchsorted(np.cumsum(histogram.counts), at))
+    edges = bucket_edges()
+    if bucket + 1 == edges.size:
+        return float(edges[-1]), math.inf
+    # the values are whole nanoseconds
+    return float(edges[bucket]), math.ceil(edges[bucket + 1]) - 1.0
+
+
+def _quantile(
+    ascending: Floats, p: float, confidence: float, inflation: float
+) -> Quantile:
+    ranks = _ranks(p, ascending.size, confidence, inflation)
+    return bracketed(ascending, p, ranks, confidence)
+
+
+def _ranks(p: float, n: int, confidence: float, inflation: float) -> tuple[int, int]:
+    """Return the ranks that bracket a quantile; 0 or n + 1 where none does."""
+    check_fraction("p", p)
+    check_fraction("confidence", confidence)
+    tail = (1 - confidence) / 2
+    worth = max(1, round(n / inflation))
+    below = binomial_quantile(tail, worth, p)
+    above = binomial_quantile(1 - tail, worth, p) + 1
+    if above > worth:
+        return math.floor(below * n / worth), n + 1
+    return math.floor(below * n / worth), math.ceil(above * n / worth)
 
 
 def _piece(name: str, ascending: Floats, scale: Scale, bins: int) -> Piece:

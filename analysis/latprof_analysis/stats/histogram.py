@@ -35,8 +35,8 @@ class Histogram:
     ----------
     counts : ndarray of int64, shape (b,)
         Values in each bucket; `bucket_edges` tells where the buckets lie.
-    underflow, overflow : int
-        How many values were below 64 ns, and how many from 2**36 ns on.
+    overflow : int
+        How many values were from 2**36 ns on.
     count, sum_ns : int
         Number of values and their exact sum.
     min_ns, max_ns : int or None
@@ -65,10 +65,6 @@ class Histogram:
     @property
     def count(self) -> int:
         return int(self.counts.sum()) + self.overflow
-
-    @property
-    def underflow(self) -> int:
-        return int(self.counts[:_LINEAR].sum())
 
     @property
     def mean_ns(self) -> float | None:

@@ -13,7 +13,6 @@ from latprof_analysis.stats.series import variance_inflation
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-
 # With fewer episodes the data do not tell how long episodes are.
 FEWEST_EPISODES = 10
 
@@ -109,6 +108,25 @@ class LossPattern:
         lost = int(np.count_nonzero(self.period))
         near = (self.distance >= 1) & (self.distance <= threshold)
         return int(near.sum()) / lost if lost else None
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """How often a packet of one kind followed one of the other, or of its own."""
+
+    kept: int  # arrived after arrived
+    fell: int  # lost after arrived
+    rose: int  # arrived after lost
+    stayed: int  # lost after lost
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Share of fallen after arrived, of risen after lost; nan where none was."""
+        arrived, lost = self.kept + self.fell, self.rose + self.stayed
+        return (
+            self.fell / arrived if arrived else math.nan,
+            self.rose / lost if lost else math.nan,
+        )
 
 
 def loss_share(lost: ArrayLike, confidence: float = 0.95) -> LossShare:
@@ -229,25 +247,6 @@ def loss_pattern(lost: ArrayLike) -> LossPattern:
     return LossPattern(distance=distance, period=np.cumsum(begins) * flags)
 
 
-@dataclass(frozen=True)
-class Transitions:
-    """How often a packet of one kind followed one of the other, or of its own."""
-
-    kept: int  # arrived after arrived
-    fell: int  # lost after arrived
-    rose: int  # arrived after lost
-    stayed: int  # lost after lost
-
-    @property
-    def rates(self) -> tuple[float, float]:
-        """Share of fallen after arrived, of risen after lost; nan where none was."""
-        arrived, lost = self.kept + self.fell, self.rose + self.stayed
-        return (
-            self.fell / arrived if arrived else math.nan,
-            self.rose / lost if lost else math.nan,
-        )
-
-
 def transitions(flags: Flags) -> Transitions:
     """Count the four kinds of neighbours.
 
@@ -259,20 +258,6 @@ def transitions(flags: Flags) -> Transitions:
     code = 2 * flags[:-1].astype(np.int8) + flags[1:]
     kept, fell, rose, stayed = np.bincount(code, minlength=4).tolist()
     return Transitions(kept=kept, fell=fell, rose=rose, stayed=stayed)
-
-
-def checked_flags(lost: ArrayLike) -> Flags:
-    """Return one flag a packet, or say what is wrong with them."""
-    flags = np.asarray(lost)
-    if flags.ndim != 1 or not flags.size:
-        raise ValueError(f"lost must have shape (n,) with n >= 1, got {flags.shape}")
-    if flags.dtype != np.bool_ and not np.isin(flags, (0, 1)).all():
-        raise ValueError("lost must hold flags, 0 or 1 for each packet sent")
-    return flags.astype(np.bool_)
-
-
-def _episode_count(flags: Flags) -> int:
-    return int(flags[0]) + int(np.count_nonzero(flags[1:] & ~flags[:-1]))
 
 
 def wilson(share: float, n: float, critical: float) -> tuple[float, float]:
@@ -290,6 +275,20 @@ def wilson(share: float, n: float, critical: float) -> tuple[float, float]:
     )
     scale = 1 + critical * critical / n
     return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
+def checked_flags(lost: ArrayLike) -> Flags:
+    """Return one flag a packet, or say what is wrong with them."""
+    flags = np.asarray(lost)
+    if flags.ndim != 1 or not flags.size:
+        raise ValueError(f"lost must have shape (n,) with n >= 1, got {flags.shape}")
+    if flags.dtype != np.bool_ and not np.isin(flags, (0, 1)).all():
+        raise ValueError("lost must hold flags, 0 or 1 for each packet sent")
+    return flags.astype(np.bool_)
+
+
+def _episode_count(flags: Flags) -> int:
+    return int(flags[0]) + int(np.count_nonzero(flags[1:] & ~flags[:-1]))
 
 
 def _normal(confidence: float) -> float:

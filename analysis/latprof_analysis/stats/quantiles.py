@@ -35,29 +35,6 @@ class Quantile:
         }
 
 
-def samples_needed(p: float) -> int:
-    """Return the smallest sample from which the `p` quantile may be shown.
-
-    With tail = min(p, 1 - p): 10 samples must lie in a far tail (at most 0.1),
-    so that one stray value cannot make the figure; nearer to the median 2.5 are
-    enough. p50 needs 5 samples, p90 100, p99 1000 and p99.9 10 000.
-
-    Parameters
-    ----------
-    p : float
-        In (0, 1).
-
-    Examples
-    --------
-    >>> [samples_needed(p) for p in (0.5, 0.75, 0.9, 0.99, 0.999)]
-    [5, 10, 100, 1000, 10000]
-    """
-    check_fraction("p", p)
-    # Rounded, since 1 - 0.9 is not 0.1 in binary.
-    tail = round(min(p, 1 - p), 12)
-    return math.ceil(round((10 if tail <= _FAR_TAIL else 2.5) / tail, 6))
-
-
 def quantile_ci(sample: ArrayLike, p: float, confidence: float = 0.95) -> Quantile:
     """Estimate the `p` quantile of a sample from its order statistics.
 
@@ -108,6 +85,29 @@ def quantile_ci(sample: ArrayLike, p: float, confidence: float = 0.95) -> Quanti
     lower = binomial_quantile(alpha / 2, n, p)
     upper = binomial_quantile(1 - alpha / 2, n, p) + 1
     return bracketed(x, p, (lower, upper), confidence)
+
+
+def samples_needed(p: float) -> int:
+    """Return the smallest sample from which the `p` quantile may be shown.
+
+    With tail = min(p, 1 - p): 10 samples must lie in a far tail (at most 0.1),
+    so that one stray value cannot make the figure; nearer to the median 2.5 are
+    enough. p50 needs 5 samples, p90 100, p99 1000 and p99.9 10 000.
+
+    Parameters
+    ----------
+    p : float
+        In (0, 1).
+
+    Examples
+    --------
+    >>> [samples_needed(p) for p in (0.5, 0.75, 0.9, 0.99, 0.999)]
+    [5, 10, 100, 1000, 10000]
+    """
+    check_fraction("p", p)
+    # Rounded, since 1 - 0.9 is not 0.1 in binary.
+    tail = round(min(p, 1 - p), 12)
+    return math.ceil(round((10 if tail <= _FAR_TAIL else 2.5) / tail, 6))
 
 
 def bracketed(

@@ -40,6 +40,9 @@ class Study:
         Where they are: the slowest of those that `messages` has not.
     exchanges, slow_exchanges : DataFrame
         As of messages.
+    setups : list of Study
+        Of runs of several set-ups each set-up's own, in ``document["setups"]``, too;
+        else empty.
     samples : Samples or None
         What files of other formats hold.
     """
@@ -51,6 +54,7 @@ class Study:
     samples: Samples | None = None
     exchanges: pd.DataFrame = field(default_factory=pd.DataFrame)
     slow_exchanges: pd.DataFrame = field(default_factory=pd.DataFrame)
+    setups: list[Study] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the document."""
@@ -65,6 +69,7 @@ def analyze(
     size_column: str | None = None,
     reply_mode: ReplyMode | None = None,
     thorough: bool = False,
+    pool: bool = False,
     progress: Progress | None = None,
     dask: str | None = None,
 ) -> Study:
@@ -78,6 +83,8 @@ def analyze(
         How the responder answered, for formats that do not record it.
     thorough : bool
         Also fit each stage, and the round trips by rival estimators: takes seconds.
+    pool : bool
+        Take runs of different set-ups together.
     progress, dask
         As in `scan_runs`, for run folders.
 
@@ -98,12 +105,13 @@ def analyze(
     >>> {size: figures["p50_ns"] for size, figures in kind["sizes"].items()}
     {'64': 2000000, '8000': 3280000}
     """
-    from latprof_analysis.study.runs import study_runs
+    from latprof_analysis.study.runs import study_runs, study_setups
     from latprof_analysis.study.samples import study_samples
 
     found = expand(paths)
     if latency_column is None and all(_is_run(path) for path in found):
-        return study_runs(found, thorough=thorough, progress=progress, dask=dask)
+        study = study_runs if pool else study_setups
+        return study(found, thorough=thorough, progress=progress, dask=dask)
     if dask:
         raise UsageError("a Dask cluster reads run folders only")
     samples = read_samples(

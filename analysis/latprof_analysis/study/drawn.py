@@ -8,14 +8,18 @@ next) has a stretch without gaps.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from latprof_analysis.read.batches import Batch
-from latprof_analysis.read.result import concatenated
+from latprof_analysis.read.rows import Rows
+from latprof_analysis.read.schema import Column
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EVEN_ROWS = 200_000
 SLOWEST_ROWS = 1_000
@@ -30,7 +34,27 @@ _SLOW = {
     "exchanges": (("protocol", "kind"), "response_ns"),
 }
 
-Rows = NDArray[np.intp]
+Places = NDArray[np.intp]
+# The column that is added to what a table has.
+RUN = Column("run", "text")
+
+
+class Kept(NamedTuple):
+    """Rows and their numbers, unique among all, which rise in the order of files."""
+
+    numbers: Places
+    rows: Rows
+
+    def of(self, places: Places) -> Kept:
+        """Return some of them."""
+        return Kept(self.numbers[places], self.rows.take(places))
+
+    @classmethod
+    def joined(cls, parts: list[Kept]) -> Kept:
+        """Put several together, in the order of their numbers."""
+        numbers = np.concatenate([part.numbers for part in parts])
+        rows = Rows.joined([part.rows for part in parts])
+        return cls(numbers, rows).of(np.argsort(numbers, kind="stable"))
 
 
 class Drawn:
@@ -39,50 +63,52 @@ class Drawn:
     Attributes
     ----------
     table : {'messages', 'round_trips', 'exchanges'}
-    even, slow, stretch : list of DataFrame
-        By the number of the row, which is unique among all that are merged, and
-        rises in their order.
+    even, slow, stretch : list of Kept
     """
 
     def __init__(self, table: str) -> None:
         self.table = table
-        self.even: list[pd.DataFrame] = []
-        self.slow: list[pd.DataFrame] = []
-        self.stretch: list[pd.DataFrame] = []
+        self.even: list[Kept] = []
+        self.slow: list[Kept] = []
+        self.stretch: list[Kept] = []
 
     def merge(self, later: Drawn) -> None:
         """Take over what `later` keeps."""
         self.even += later.even
         self.slow += later.slow
         self.stretch += later.stretch
-        if sum(map(len, self.even)) > 4 * EVEN_ROWS:
-            self.even = [_evenly(_indexed(self.even), 2 * EVEN_ROWS)]
-        if sum(map(len, self.slow)) > _PRUNED_ABOVE:
+        if _count(self.even) > 4 * EVEN_ROWS:
+            self.even = [_evenly(Kept.joined(self.even), 2 * EVEN_ROWS)]
+        if _count(self.slow) > _PRUNED_ABOVE:
             self.prune()
 
-    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame] | None:
-        """Return the even ones in the order of the files, and the slowest left.
+    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame] | None:
+        """Return the even ones in the order of the files, the slowest left, a stretch.
 
         None where there are none.
         """
         if not self.even:
             return None
-        even = _evenly(_indexed(self.even).sort_index(), EVEN_ROWS)
-        slow = even.iloc[:0]
-        if self.slow:
-            self.prune()
-            slow = _indexed(self.slow).sort_index()
-            slow = slow[~slow.index.isin(even.index)]
-        return even.reset_index(drop=True), slow.reset_index(drop=True)
+        even = _evenly(Kept.joined(self.even), EVEN_ROWS)
+        self.prune()
+        slow = self.slow[0] if self.slow else even.of(np.empty(0, np.intp))
+        slow = slow.of(np.flatnonzero(~np.isin(slow.numbers, even.numbers)))
+        stretch = Kept.joined(self.stretch) if self.stretch else slow
+        return even.rows.frame(), slow.rows.frame(), stretch.rows.frame()
 
     def prune(self) -> None:
         """Keep the slowest of each kind; of equal ones the first."""
         if not self.slow:
             return
-        whole = _indexed(self.slow).sort_index()
+        whole = Kept.joined(self.slow)
         by, time = _SLOW[self.table]
-        whole = whole.sort_values(time, ascending=False, kind="stable")
-        self.slow = [whole.groupby(list(by), observed=True).head(SLOWEST_ROWS)]
+        times = whole.rows.numbers[time]
+        longest = [_longest(rows, times) for _, rows in _by_kind(whole.rows, by)]
+        self.slow = [whole.of(np.sort(np.concatenate(longest)))]
+
+
+def _count(parts: list[Kept]) -> int:
+    return sum(len(part.numbers) for part in parts)
 
 
 class Drawing:
@@ -103,13 +129,13 @@ class Drawing:
         self._table = table
         self._stride = stride
         self._first = self._next = first
-        self._even: list[tuple[Rows, Batch]] = []
-        self._slow: list[tuple[Rows, Batch]] = []
+        self._even: list[Kept] = []
+        self._slow: list[Kept] = []
         self._slowest = _Slowest(*_SLOW[table]) if table in _SLOW else None
-        self._stretch: list[tuple[Rows, Batch]] = []
+        self._stretch: list[Kept] = []
         self._until = first + stretch
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Rows) -> None:
         """Take in the rows that follow."""
         even = _one_of_each(self._next - self._first, len(batch), self._stride)
         slow = self._slowest.of(batch) if self._slowest else np.empty(0, np.intp)
@@ -120,33 +146,30 @@ class Drawing:
             (near, self._stretch),
         ):
             if len(rows):
-                kept.append((self._next + rows, batch.take(rows)))
+                kept.append(Kept(self._next + rows, batch.take(rows)))
         self._next += len(batch)
 
     def finished(self, run: str) -> Drawn:
         """Return what was chosen, as rows of a run."""
         drawn = Drawn(self._table)
-        drawn.even = _frames(self._even, run)
-        drawn.slow = _frames(self._slow, run)
-        drawn.stretch = _frames(self._stretch, run)
+        drawn.even = _of_run(self._even, run)
+        drawn.slow = _of_run(self._slow, run)
+        drawn.stretch = _of_run(self._stretch, run)
         drawn.prune()
         return drawn
 
 
-def _frames(kept: list[tuple[Rows, Batch]], run: str) -> list[pd.DataFrame]:
-    if not kept:
+def _of_run(parts: list[Kept], run: str) -> list[Kept]:
+    """Put together what was kept of a run, which its rows name."""
+    if not parts:
         return []
-    frame = concatenated(
-        [batch.frame() for batch in Batch.joined([batch for _, batch in kept])]
-    )
-    frame["run"] = pd.Categorical.from_codes(
-        np.zeros(len(frame), np.int8), categories=[run]
-    )
-    frame.index = pd.Index(np.concatenate([rows for rows, _ in kept]))
-    return [frame]
+    whole = Kept.joined(parts)
+    codes = pa.array(np.zeros(len(whole.numbers), np.int32))
+    names = pa.DictionaryArray.from_arrays(codes, [run])
+    return [whole._replace(rows=whole.rows.with_column(RUN, names))]
 
 
-def _one_of_each(before: int, count: int, stride: int) -> Rows:
+def _one_of_each(before: int, count: int, stride: int) -> Places:
     """Return which of `count` rows are kept, one of each `stride`.
 
     Not the first of each: requests and replies take turns, and an even stride would
@@ -172,7 +195,7 @@ class _Slowest:
         # of those so far, by kind
         self._times: dict[tuple[str | None, ...], NDArray[np.int64]] = {}
 
-    def of(self, batch: Batch) -> Rows:
+    def of(self, batch: Rows) -> Places:
         """Return the slowest undisturbed rows of each kind; of equal ones the first."""
         disturbed = batch.numbers[PROBE_STATISTICS] == 1
         times = np.where(disturbed, BLANK, batch.numbers[self._time])
@@ -189,8 +212,8 @@ class _Slowest:
 
 
 def _by_kind(
-    batch: Batch, by: tuple[str, ...]
-) -> Iterator[tuple[tuple[str | None, ...], Rows]]:
+    batch: Rows, by: tuple[str, ...]
+) -> Iterator[tuple[tuple[str | None, ...], Places]]:
     """Split the rows of a batch by columns of text."""
     texts = [batch.texts[name] for name in by]
     key = np.zeros(len(batch), np.int64)
@@ -202,7 +225,7 @@ def _by_kind(
         yield tuple(labels[i] if i >= 0 else None for i, labels in first), rows
 
 
-def _longest(rows: Rows, times: NDArray[np.int64]) -> Rows:
+def _longest(rows: Places, times: NDArray[np.int64]) -> Places:
     """Return those of the longest times; of equal ones the first."""
     if len(rows) <= SLOWEST_ROWS:
         return rows
@@ -213,15 +236,8 @@ def _longest(rows: Rows, times: NDArray[np.int64]) -> Rows:
     return np.concatenate([above, equal])
 
 
-def _indexed(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    """Concatenate frames that keep the numbers of their rows."""
-    index = np.concatenate([frame.index.to_numpy() for frame in frames])
-    whole = concatenated(list(frames))
-    whole.index = pd.Index(index)
-    return whole
-
-
-def _evenly(frame: pd.DataFrame, most: int) -> pd.DataFrame:
-    if len(frame) <= most:
-        return frame
-    return frame.iloc[np.linspace(0, len(frame) - 1, most).astype(np.intp)]
+def _evenly(kept: Kept, most: int) -> Kept:
+    count = len(kept.numbers)
+    if count <= most:
+        return kept
+    return kept.of(np.linspace(0, count - 1, most).astype(np.intp))

@@ -116,13 +116,14 @@ class ExchangeTotals:
 
     Examples
     --------
-    >>> from latprof_analysis.read.batches import Batch
+    >>> from latprof_analysis.read.rows import Rows
     >>> from latprof_analysis.read.run_schema import EXCHANGES
-    >>> import pandas as pd
-    >>> texts = {"protocol": ["tcp"], "way": ["a -> b:80"], "kind": ["exchange"]}
-    >>> rows = pd.DataFrame(texts, dtype="category").assign(response_ns=5000)
+    >>> import pyarrow as pa
+    >>> texts = {"protocol": "tcp", "way": "a -> b:80", "kind": "exchange"}
+    >>> columns = {k: pa.array([v]).dictionary_encode() for k, v in texts.items()}
+    >>> table = pa.table(columns | {"response_ns": [5000]})
     >>> totals = ExchangeTotals()
-    >>> totals.add(Batch(rows, EXCHANGES.columns))
+    >>> totals.add(Rows(table, EXCHANGES.columns))
     >>> totals.as_dict()["tcp a -> b:80"]["parts"]["response"]["max_ns"]
     5000
     """

@@ -328,13 +328,18 @@ def over_time(excess: ArrayLike, when: pd.DataFrame | None = None) -> dict[str, 
         Above what is usual of their size, in ns, in the order of time.
     when : DataFrame, n rows, optional
         As in `placed_levels`.
+
+    Returns
+    -------
+    dict
+        ``autocorrelation`` of neighbours, ``level_changes``, and of how many values
+        one is in these: ``every``.
     """
     series = np.asarray(excess, np.float64)
     step = -(-series.size // _MOST_IN_SERIES) or 1
-    thinned = series[::step]
 
     def correlation() -> dict[str, Any]:
-        found = autocorrelation(thinned)
+        found = autocorrelation(series)
         return {
             "lag_1": float(found.value[1]),
             "band": found.band,
@@ -346,7 +351,7 @@ def over_time(excess: ArrayLike, when: pd.DataFrame | None = None) -> dict[str, 
         "every": step,
         "autocorrelation": or_reason(correlation),
         "level_changes": or_reason(
-            lambda: placed_levels(level_changes(thinned), step, when)
+            lambda: placed_levels(level_changes(series[::step]), step, when)
         ),
     }
 

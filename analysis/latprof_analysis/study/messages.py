@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,7 @@ _LINK = ("transit", "one_way")
 def message_figures(
     messages: pd.DataFrame,
     stretch: pd.DataFrame,
+    lost: Mapping[str, NDArray[np.bool_]],
     setup: RunSetup,
     *,
     thorough: bool,
@@ -89,13 +90,14 @@ def message_figures(
     stretch : DataFrame
         Messages that follow each other without gaps: all, or of a large run some.
         What needs neighbours comes from these.
+    lost : mapping of str to ndarray of bool
+        As of `Scan`: of all datagrams.
     setup : RunSetup
         What all their runs have in common.
     thorough : bool
         Fit each stage, not one-way delays only, and the queue that messages met.
     every : int
-        Of about so many messages one is in `messages`; 1: all are. Of some there is
-        no order of losses.
+        Of about so many messages one is in `messages`; 1: all are.
 
     Returns
     -------
@@ -115,7 +117,7 @@ def message_figures(
                 every,
                 thorough,
             )
-            | ({} if every > 1 else _loss(name, rows))
+            | ({"loss": findings.losses(lost[name])} if name in lost else {})
             for name, rows in kinds.items()
         },
         "link": _link(fits),
@@ -162,15 +164,6 @@ def _kind(
     if thorough:
         found["queueing"] = _queueing(rows)
     return found
-
-
-def _loss(name: str, rows: pd.DataFrame) -> dict[str, Any]:
-    """Tell how datagrams were lost, where the other end was seen at all."""
-    if not name.startswith("udp"):
-        return {}
-    lost = (rows["arrive_ns"].isna() & rows["read_ns"].isna()).to_numpy()
-    sent = rows["send_ns"].notna().to_numpy() | rows["queue_ns"].notna().to_numpy()
-    return {} if lost.all() else {"loss": findings.losses(lost[sent])}
 
 
 def _queueing(rows: pd.DataFrame) -> dict[str, Any]:

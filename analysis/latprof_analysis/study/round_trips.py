@@ -22,9 +22,6 @@ from latprof_analysis.text import NS_PER_SECOND
 
 Floats = NDArray[np.float64]
 
-# Of more so many are looked at, evenly taken.
-_MOST_IN_TAIL = 200_000
-
 
 def trip_figures(
     scan: Scan, setup: RunSetup, run: Mapping[str, Any] | None, *, thorough: bool
@@ -88,10 +85,9 @@ def _answered(of_runs: list[Trips], kept: NDArray[np.bool_]) -> _Answered:
 
 
 def _in_order(trips: _Answered) -> dict[str, Any]:
-    step = -(-trips.times.size // _MOST_IN_TAIL) or 1
     excess = above_usual(pd.Series(trips.sizes), trips.times)
     return {
-        "tail": findings.tail(trips.times[::step], trips.sizes[::step]),
+        "tail": findings.tail(trips.times, trips.sizes),
         "time": findings.over_time(excess),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from latprof_analysis.read.histograms import read_histograms
+from latprof_analysis.read.run_folder import read_documents
 from latprof_analysis.read.run_schema import undisturbed
 from latprof_analysis.report.tables import durations, plain_table, show_line, shown
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
@@ -106,6 +108,63 @@ _TOLD_BY_A_RUN = (
 )
 
 
+# What makes a set-up, of run.json: the same from any host, at any time.
+_SETUP = {
+    "workload": ("plan", "command", "server_command"),
+    "lab": ("known", "settings"),
+}
+
+
+def by_setup(paths: list[Path]) -> list[list[Path]]:
+    """Put runs of the same set-up together, in the order of the first of each.
+
+    Those that do not tell how they were made are one group.
+    """
+    groups: dict[str, list[Path]] = {}
+    for path in paths:
+        run = read_documents(path, "", []).get("run", {}) if path.is_dir() else {}
+        key = json.dumps([_parts(run, name) for name in _SETUP], sort_keys=True)
+        groups.setdefault(key, []).append(path)
+    return list(groups.values())
+
+
+def _parts(run: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return what tells a set-up of a part of run.json, where that is whole."""
+    part = run.get(name)
+    known = part if isinstance(part, dict) else {}
+    return {key: known.get(key) or None for key in _SETUP[name]}
+
+
+def study_setups(
+    paths: list[Path],
+    *,
+    thorough: bool,
+    progress: Progress | None = None,
+    dask: str | None = None,
+) -> Study:
+    """Study run folders; those of different set-ups each by themselves."""
+    groups = by_setup(paths) if len(paths) > 1 else [paths]
+    studies = [
+        study_runs(group, thorough=thorough, progress=progress, dask=dask)
+        for group in groups
+    ]
+    if len(studies) == 1:
+        return studies[0]
+    note = (
+        f"runs of {len(studies)} set-ups, each studied by itself; --pool takes them"
+        " together"
+    )
+    document = {
+        "format": 1,
+        "setups": [study.document for study in studies],
+        "notes": [note],
+        "warnings": [],
+        "skipped_rows": 0,
+        "skipped": [],
+    }
+    return Study(document, setups=studies)
+
+
 def study_runs(
     paths: list[Path],
     *,
@@ -149,6 +208,7 @@ def study_runs(
         **message_figures(
             messages,
             stretch,
+            scan.lost,
             setup,
             thorough=thorough,
             every=_every(thinned),

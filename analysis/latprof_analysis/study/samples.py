@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from latprof_analysis.errors import LatprofError
 from latprof_analysis.fit.estimates import ReplyMode
-from latprof_analysis.fit.line import fit_round_trips
+from latprof_analysis.fit.line import FEWEST_ROUND_TRIPS, fit_round_trips
+from latprof_analysis.fit.natural import WHOLE, Natural, fit_natural
+from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.read.result import Samples
+from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings
 from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.grouped import FEW, Grouped
 from latprof_analysis.study.messages import above_usual, floats
 
 # Each takes 10 ms. iperf3 has 128 streams at most, other tools a few kinds.
@@ -37,10 +43,10 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
             f"cannot tell {count} kinds of latencies apart: {MOST_KINDS} at most; is "
             f"the file ({samples.format}) what it looks like?"
         )
-    reply_mode = samples.meta.get("reply_mode", reply_mode)
+    told = samples.meta.get("reply_modes", {})
     each = frame[(frame["statistic"] == _EACH) & ~frame["lost"]]
     kinds = {
-        str(kind): _kind(rows, reply_mode)
+        str(kind): _kind(rows, told.get(str(kind), reply_mode), str(kind) in told)
         for kind, rows in frame.groupby("kind", observed=True)
     }
     document = {
@@ -48,6 +54,7 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
         "input": samples.as_dict(),
         "latency": samples.meta.get("latency", ""),
         "samples": {"n": len(each), "lost": int(frame["lost"].sum()), "kinds": kinds},
+        "transfers": _transfers(samples),
         "fit": next((k["fit"] for k in kinds.values() if "model" in k["fit"]), None),
         "notes": list(samples.meta.get("notes", [])),
         "skipped_rows": samples.skipped_rows,
@@ -57,24 +64,61 @@ def study_samples(samples: Samples, reply_mode: ReplyMode | None) -> Study:
     return Study(document, samples=samples)
 
 
-def _kind(rows: pd.DataFrame, reply_mode: ReplyMode | None) -> dict[str, Any]:
+def _transfers(samples: Samples) -> list[dict[str, Any]]:
+    """Say what was transferred in each direction, of each file that tells it."""
+    files = samples.meta.get("files") or [samples.meta]
+    return [
+        {"protocol": meta.get("protocol", ""), **transfer}
+        for meta in files
+        for transfer in meta.get("transfers", [])
+    ]
+
+
+def size_groups(sizes: pd.Series[Any]) -> tuple[list[str], NDArray[np.intp]]:
+    """Name the groups of sizes that are told apart, and say which is each row's.
+
+    Each size is one as long as there are few of them, else each octave.
+
+    Examples
+    --------
+    >>> size_groups(pd.Series([64, None, 1024, 64], dtype="Int64"))
+    (['any', '64', '1024'], array([1, 0, 2, 1]))
+    """
+    values = sizes.to_numpy("int64", na_value=BLANK)
+    grouped = Grouped()
+    groups, index = grouped.admit(values)
+    names = [
+        _NO_SIZE if low == BLANK else grouped.label(low) for low in groups.tolist()
+    ]
+    return names, index
+
+
+def _by_size(each: pd.DataFrame) -> dict[str, Any]:
+    names, index = size_groups(each["size_bytes"])
+    times = floats(each["latency_ns"])
+    return {
+        name: findings.by_histogram(times[index == i]) for i, name in enumerate(names)
+    }
+
+
+def _kind(
+    rows: pd.DataFrame, reply_mode: ReplyMode | None, told: bool
+) -> dict[str, Any]:
     lost = rows["lost"].to_numpy(bool)
     each = rows[(rows["statistic"] == _EACH).to_numpy() & ~lost]
     times = floats(each["latency_ns"])
     found = {
         "n": len(each),
         "lost": int(lost.sum()),
-        "sizes": {
-            _NO_SIZE if pd.isna(size) else str(size): findings.by_histogram(floats(of))
-            for size, of in each.groupby("size_bytes", dropna=False)["latency_ns"]
-        },
+        "sizes": _by_size(each),
         "given": _given(rows),
-        **_fits(each if len(each) else _means(rows), reply_mode),
+        **_fits(each if len(each) else _means(rows), reply_mode, told),
     }
     if len(each):
         sizes = each["size_bytes"].fillna(0)
         found["tail"] = findings.tail(times, sizes)
-        found["time"] = findings.over_time(above_usual(sizes, times))
+        alike = pd.Series(size_groups(each["size_bytes"])[1])
+        found["time"] = findings.over_time(above_usual(alike, times))
     if (rows["statistic"] == _EACH).any():
         found["loss"] = findings.losses(lost)
     return found
@@ -107,8 +151,15 @@ def _means(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[(rows["statistic"] == "mean").to_numpy()]
 
 
-def _fits(timed: pd.DataFrame, reply_mode: ReplyMode | None) -> dict[str, Any]:
-    """Draw a line through latencies, or through means where a file has only those."""
+def _fits(
+    timed: pd.DataFrame, reply_mode: ReplyMode | None, told: bool
+) -> dict[str, Any]:
+    """Draw a line through latencies, or through means where a file has only those.
+
+    `told`: the format tells the reply mode, where None is that of no payload.
+    """
+    if told and reply_mode is None:
+        return {"fit": {"reason": "no payload is sent either way"}}
     sized = timed[timed["size_bytes"].notna()]
     if sized["size_bytes"].nunique() < 2:
         return {"fit": {"reason": "a line needs latencies of more than one size"}}
@@ -127,9 +178,33 @@ def _fits(timed: pd.DataFrame, reply_mode: ReplyMode | None) -> dict[str, Any]:
 
         return fit_means_of_five(sizes, times, reply_mode=mode).as_dict()
 
+    if _are_free(sizes):
+        return {"fit": findings.or_reason(lambda: _free_fit(sizes, times, mode))}
     fit = findings.or_reason(
         lambda: fit_round_trips(sizes, times, rounds, reply_mode=mode).as_dict()
     )
     if len(timed) and (timed["statistic"] == _EACH).any():
         return {"fit": fit}
     return {"fit": fit, "least_squares": findings.or_reason(least_squares)}
+
+
+def _are_free(sizes: Floats) -> bool:
+    """Whether sizes are as they came: most are not there often enough for a line."""
+    _, counts = np.unique(sizes, return_counts=True)
+    often = counts[counts >= FEWEST_ROUND_TRIPS]
+    return counts.size > FEW and 2 * int(often.sum()) < sizes.size
+
+
+def _free_fit(sizes: Floats, times: Floats, reply_mode: ReplyMode) -> dict[str, Any]:
+    """Draw a line through latencies of sizes that hardly repeat."""
+    some = (sizes > 0) & (times > 0)
+    count = int(some.sum())
+    messages = Natural(
+        sizes[some],
+        np.arange(float(count)),
+        {WHOLE: times[some]},
+        np.full(count, np.nan),
+        np.zeros(count, bool),
+        stream=False,
+    )
+    return fit_natural(messages, reply_mode=reply_mode).as_dict()

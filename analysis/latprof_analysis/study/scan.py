@@ -25,16 +25,16 @@ from latprof_analysis.fit.trips import rounds_of
 from latprof_analysis.read.batches import Piece, pieces_of
 from latprof_analysis.read.paths import TABLES, expand
 from latprof_analysis.read.registry import detect
-from latprof_analysis.read.result import BadRow, ReadError, concatenated
+from latprof_analysis.read.result import BadRow, ReadError
+from latprof_analysis.read.rows import blank_frame
 from latprof_analysis.read.run_folder import (
     SCHEMAS,
     read_documents,
     run_names,
     table_file,
 )
-from latprof_analysis.read.table import Table
 from latprof_analysis.stages import BLANK
-from latprof_analysis.study.drawn import EVEN_ROWS, STRETCH_ROWS
+from latprof_analysis.study.drawn import EVEN_ROWS, RUN, STRETCH_ROWS
 from latprof_analysis.study.exchange_totals import ExchangeTotals
 from latprof_analysis.study.scan_part import Part, Task, rows_of, scan_piece
 from latprof_analysis.study.setup import setup_of
@@ -136,6 +136,9 @@ class Scan:
         By protocol, of all runs together.
     trips : dict of (str, str) to Trips
         By run and protocol.
+    lost : dict of str to ndarray of bool
+        Of datagrams, by the name of their kind: whether each was lost, in the order
+        in which they were sent, runs one after the other.
     message_rows, round_trip_rows, exchange_rows : DataFrame
         With the columns of `run_schema` and ``run``: about 200,000 evenly, or all
         where there are fewer.
@@ -156,6 +159,7 @@ class Scan:
     exchanges: ExchangeTotals
     trip_totals: dict[str, TripTotals]
     trips: dict[tuple[str, str], Trips]
+    lost: dict[str, NDArray[np.bool_]]
     message_rows: pd.DataFrame
     stretch_rows: pd.DataFrame
     slow_rows: pd.DataFrame
@@ -266,12 +270,10 @@ def _finished(
     for (run, table), names in whole.ignored.items():
         ignored = ", ".join(names[:8])
         notes.append(f"{run}: columns of {table} that are not known: {ignored}")
-    message_rows, slow_rows = _frames(whole, "messages")
-    exchange_rows, slow_exchange_rows = _frames(whole, "exchanges")
-    stretch = whole.drawn["messages"].stretch if "messages" in whole.drawn else []
-    stretch_rows = message_rows
-    if len(message_rows) < rows_of(whole.row_counts, "messages"):
-        stretch_rows = concatenated(stretch) if stretch else message_rows.iloc[:0]
+    message_rows, slow_rows, stretch_rows = _frames(whole, "messages")
+    exchange_rows, slow_exchange_rows, _ = _frames(whole, "exchanges")
+    if len(message_rows) == rows_of(whole.row_counts, "messages"):
+        stretch_rows = message_rows
     skipped = [file.skipped for file in whole.files.values()]
     return Scan(
         messages=whole.messages,
@@ -281,6 +283,7 @@ def _finished(
             key: _trips(parts, documents.get(key[0], {}))
             for key, parts in whole.trips.items()
         },
+        lost=whole.losses.in_order(),
         message_rows=message_rows,
         stretch_rows=stretch_rows,
         slow_rows=slow_rows,
@@ -295,14 +298,11 @@ def _finished(
     )
 
 
-def _frames(whole: Part, table: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows of a table that are drawn evenly, and the slowest apart."""
+def _frames(whole: Part, table: str) -> tuple[pd.DataFrame, ...]:
+    """Return the rows of a table drawn evenly, the slowest apart, and a stretch."""
     found = whole.drawn[table].frames() if table in whole.drawn else None
-    if found:
-        return found
-    none = Table.empty(Path(table), SCHEMAS[table], None).frame
-    none["run"] = pd.Categorical([], categories=pd.Index([], dtype="str"))
-    return none, none
+    none = blank_frame([*SCHEMAS[table].columns, RUN])
+    return found or (none, none, none)
 
 
 def _trips(parts: list[tuple[Any, ...]], documents: dict[str, Any]) -> Trips:

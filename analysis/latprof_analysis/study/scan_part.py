@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.read.batches import Batch, Piece, PieceReader
+from latprof_analysis.read.batches import Piece, PieceReader
 from latprof_analysis.read.result import BadRow, ReadError, Skipped
+from latprof_analysis.read.rows import Rows
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 from latprof_analysis.study.drawn import Drawing, Drawn
 from latprof_analysis.study.exchange_totals import ExchangeTotals
-from latprof_analysis.study.grouped import alike
-from latprof_analysis.study.totals import MOST_KINDS, MessageTotals, TripTotals
+from latprof_analysis.study.grouped import alike, coarser
+from latprof_analysis.study.totals import MESSAGE, MOST_KINDS, MessageTotals, TripTotals
 
 Ints = NDArray[np.int64]
 TRIP_COLUMNS = ("size_bytes", "rtt_ns", "sent_ns", "sequence", PROBE_STATISTICS)
@@ -64,6 +65,58 @@ class FileRows:
         self.lines += later.lines
 
 
+class Losses:
+    """Which datagrams were lost, in the order in which they were sent.
+
+    What was lost is written last, so each is kept with its time: 8 bytes for a
+    datagram.
+    """
+
+    def __init__(self) -> None:
+        # by name and run: twice the time sent, and 1 more of what was lost
+        self._sent: dict[tuple[str, str], list[Ints]] = {}
+        self._seen: Counter[str] = Counter()  # by name, what arrived
+
+    def add(self, messages: MessageTotals, batch: Rows, run: str) -> None:
+        """Take in rows, named as `messages` names them."""
+        numbers = batch.numbers
+        for name, at in messages.datagrams(batch):
+            send, queue, arrive, read = (
+                numbers[f"{stamp}_ns"][at]
+                for stamp in ("send", "queue", "arrive", "read")
+            )
+            lost = (arrive == BLANK) & (read == BLANK)
+            since = np.where(send == BLANK, queue, send)
+            self._seen[name] += int((~lost).sum())
+            kept = since != BLANK
+            self._sent.setdefault((name, run), []).append((2 * since + lost)[kept])
+
+    def merge(self, later: Losses, level: int) -> None:
+        """Add what follows, ways told apart as at a level of `coarser`."""
+        fine = [*self._sent.items(), *later._sent.items()]
+        self._sent = {}
+        for (name, run), arrays in fine:
+            self._sent.setdefault((_group(name, level), run), []).extend(arrays)
+        seen = [*self._seen.items(), *later._seen.items()]
+        self._seen = Counter()
+        for name, count in seen:
+            self._seen[_group(name, level)] += count
+
+    def in_order(self) -> dict[str, NDArray[np.bool_]]:
+        """Return by name which were lost, of those with an end that was seen."""
+        found: dict[str, list[Ints]] = {}
+        for (name, _), arrays in self._sent.items():
+            if self._seen[name]:
+                found.setdefault(name, []).append(np.sort(np.concatenate(arrays)))
+        return {name: np.concatenate(runs) % 2 == 1 for name, runs in found.items()}
+
+
+def _group(name: str, level: int) -> str:
+    """Return the group of a way; the generator's kinds are always told apart."""
+    is_way = " -> " in name or name.endswith(f" {MESSAGE}")
+    return coarser(name, level) if is_way else name
+
+
 @dataclass
 class Part:
     """Totals and kept rows of one piece, or of several that follow each other.
@@ -71,6 +124,8 @@ class Part:
     Attributes
     ----------
     messages : MessageTotals
+    losses : Losses
+        Of datagrams.
     exchanges : ExchangeTotals
     trip_totals : dict of str to TripTotals
         By protocol.
@@ -86,6 +141,7 @@ class Part:
     """
 
     messages: MessageTotals = field(default_factory=MessageTotals)
+    losses: Losses = field(default_factory=Losses)
     exchanges: ExchangeTotals = field(default_factory=ExchangeTotals)
     trip_totals: dict[str, TripTotals] = field(default_factory=dict)
     trips: dict[tuple[str, str], list[tuple[Ints, ...]]] = field(default_factory=dict)
@@ -97,6 +153,7 @@ class Part:
     def merge(self, later: Part) -> None:
         """Add a part that follows this one; `later` is used up."""
         self.messages.merge(later.messages)
+        self.losses.merge(later.losses, self.messages.level)
         self.exchanges.merge(later.exchanges)
         for protocol, totals in later.trip_totals.items():
             self.trip_totals.setdefault(protocol, TripTotals()).merge(totals)
@@ -142,15 +199,16 @@ def scan_piece(task: Task) -> Part:
     return part
 
 
-def _take_messages(part: Part, batch: Batch, run: str) -> None:
+def _take_messages(part: Part, batch: Rows, run: str) -> None:
     part.messages.add(batch)
+    part.losses.add(part.messages, batch, run)
 
 
-def _take_exchanges(part: Part, batch: Batch, run: str) -> None:
+def _take_exchanges(part: Part, batch: Rows, run: str) -> None:
     part.exchanges.add(batch)
 
 
-def _take_trips(part: Part, batch: Batch, run: str) -> None:
+def _take_trips(part: Part, batch: Rows, run: str) -> None:
     codes, protocols = batch.texts["protocol"]
     if len(protocols) > MOST_KINDS:
         raise ValueError(

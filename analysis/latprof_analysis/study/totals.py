@@ -351,9 +351,7 @@ class MessageTotals:
         """Take in rows; those without protocol or kind are in no figure."""
         if not len(rows):
             return
-        kinds, labels = rows.texts["kind"]
-        warm = [i for i, label in enumerate(labels) if label == WARMUP]
-        measured = ~np.isin(kinds, warm)
+        measured = _measured(rows)
         self.warmup += int((~measured).sum())
         missing = missing_code({s: rows.numbers[f"{s}_ns"] for s in STAMPS})
         for name, at in _by_kind(rows, measured):
@@ -385,6 +383,19 @@ class MessageTotals:
             self.missing[stamp] += count
         if other.slowest:
             self._meet(other.slowest)
+
+    def datagrams(self, rows: Rows) -> Iterator[tuple[str, NDArray[np.intp]]]:
+        """Split rows of datagrams by the names that `kinds` has them under."""
+        _, protocols = rows.texts["protocol"]
+        if "udp" not in protocols:
+            return
+        for name, at in _by_kind(rows, _measured(rows)):
+            if not name.startswith("udp "):
+                continue
+            if name.endswith(f" {MESSAGE}") and "way" in rows.texts:
+                yield from self._by_way(rows, name, at)
+            else:
+                yield name, at
 
     def _kind(self, name: str) -> KindTotals:
         if name not in self._kinds and len(self._kinds) == MOST_KINDS:
@@ -497,6 +508,13 @@ class MessageTotals:
 def _order(name: str) -> tuple[str, int, str]:
     protocol, _, kind = name.partition(" ")
     return protocol, ("request", "reply", kind).index(kind), kind
+
+
+def _measured(rows: Rows) -> NDArray[np.bool_]:
+    """Tell which rows are not of the warm-up."""
+    kinds, labels = rows.texts["kind"]
+    warm = [i for i, label in enumerate(labels) if label == WARMUP]
+    return ~np.isin(kinds, warm)
 
 
 def _by_kind(
