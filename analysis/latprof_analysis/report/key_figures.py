@@ -89,8 +89,8 @@ def _of_several(name: str, figures: _Figures) -> KeyFigure | None:
         return None
     median, last = found[0], found[-1]
     far = last.label.removeprefix(f"{name}, ")
-    slow = f"{far} {last.value}; " if last is not median else ""
-    return KeyFigure(median.label, median.value, slow + median.under)
+    slow = f"; {far} {last.value}" if last is not median else ""
+    return KeyFigure(median.label, median.value, median.under + slow)
 
 
 def _link(document: dict[str, Any]) -> list[KeyFigure]:
