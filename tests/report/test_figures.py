@@ -307,7 +307,7 @@ def test_key_figures_are_of_every_protocol_and_of_the_surest_direction() -> None
         ("the link's own rate", rate_span(9.9e7, 1.01e8)),
         ("fixed delay", duration_text(1e6, 4)),
     ]
-    assert found[0].under == "n 1,200; p99 9 ms"
+    assert found[0].under == "p99 9 ms; n 1,200"
     assert found[2].under.startswith("by transit times of udp reply")
     (alone, slow) = key_figures({"round_trips": {"tcp": {"rtt": rtt}}})
     assert (alone.value, slow.value) == ("2 ms", "9 ms")
