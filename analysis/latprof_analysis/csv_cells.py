@@ -55,19 +55,8 @@ def text_of(cell: str) -> str:
     return unguarded(cell[1:-1].replace('""', '"') if quoted else cell)
 
 
-def harmless(text: str) -> str:
-    """Return a text of one line that no spreadsheet takes for a formula.
-
-    Examples
-    --------
-    >>> harmless("=HYPERLINK(0)"), harmless("tcp request")
-    ("'=HYPERLINK(0)", 'tcp request')
-    """
-    return guarded(" ".join(text.splitlines()))
-
-
 def csv_text(frame: pd.DataFrame) -> str:
-    """Write a table as CSV: texts harmless, numbers as they are, blank for none.
+    """Write a table as CSV: texts guarded, numbers as they are, blank for none.
 
     Examples
     --------
@@ -81,11 +70,13 @@ def csv_text(frame: pd.DataFrame) -> str:
     made = {}
     for name, column in frame.items():
         if pd.api.types.is_numeric_dtype(column):
-            made[harmless(str(name))] = column
+            made[_in_a_line(name)] = column
         else:
-            texts = [harmless(str(cell)) if pd.notna(cell) else "" for cell in column]
-            made[harmless(str(name))] = pd.Series(
-                texts, index=column.index, dtype=object
-            )
+            texts = [_in_a_line(cell) if pd.notna(cell) else "" for cell in column]
+            made[_in_a_line(name)] = pd.Series(texts, index=column.index, dtype=object)
     table = pd.DataFrame(made)
     return str(table.to_csv(index=False, lineterminator="\n", float_format="%.7g"))
+
+
+def _in_a_line(text: object) -> str:
+    return guarded(" ".join(str(text).splitlines()))

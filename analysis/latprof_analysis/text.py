@@ -1,4 +1,8 @@
-"""Figures as text for people: three or four digits and a unit."""
+"""Figures as text for people, by the same rules everywhere.
+
+What was measured has three digits, a rate four, and so many that an interval has two
+ends; what somebody chose has no digits that say nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +15,86 @@ _TIMES = (("s", NS_PER_SECOND), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 _MULTIPLES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 _RATES = (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0))
 
+_MOST_DIGITS = 8
+
 Write = Callable[[float, int], str]
 
 
 def _scaled(value: float, units: tuple[tuple[str, float], ...], digits: int) -> str:
-    seen = abs(float(f"{value:.{max(digits, 3)}g}"))  # 999.7 us are 1.00 ms
-    unit, size = next((u for u in units if seen >= u[1]), units[-1])
-    return f"{_digits(value / size, digits)} {unit}"
+    """Write so many digits in the largest unit of which there is one.
+
+    Of the smallest unit, which is what was counted, a whole number is written whole.
+    """
+    least = max(digits, 3)  # 999.7 us are 1.00 ms, also where there is little room
+    found = (u for u in units if abs(float(f"{value / u[1]:.{least}g}")) >= 1)
+    unit, size = next(found, units[-1])
+    if size == units[-1][1] and value == int(value):
+        return f"{int(value)} {unit}"
+    return f"{fixed(value / size, digits)} {unit}"
 
 
-def _digits(value: float, digits: int) -> str:
-    """Write so many digits, trailing zeros too, but whole numbers as they are."""
-    if value == int(value):
-        return str(int(value))
-    before = len(str(int(abs(float(f"{value:.{digits}g}")))))  # 9.97 is 10, not 10.0
-    return f"{value:.{max(0, digits - before)}f}"
+def fixed(value: float, digits: int) -> str:
+    """Write so many digits, trailing zeros too, and no sign before a zero.
+
+    Examples
+    --------
+    >>> [fixed(value, 3) for value in (6, 3.427, 9.997, 120.4, 1234.5, -0.0)]
+    ['6.00', '3.43', '10.0', '120', '1234', '0.00']
+    """
+    before = len(str(int(abs(float(f"{value:.{digits}g}")))))  # 9.997 is 10.0
+    text = f"{value:.{max(0, digits - before)}f}"
+    return text if float(text) else text.removeprefix("-")
 
 
 def duration(ns: float | None, digits: int = 3) -> str:
-    """Write a duration in ns."""
+    """Write a duration in ns that was measured.
+
+    Examples
+    --------
+    >>> [duration(ns) for ns in (702, 6000, 999_700, 2.354, None)]
+    ['702 ns', '6.00 us', '1.00 ms', '2.35 ns', '-']
+    """
     return NOT_ENOUGH if ns is None else _scaled(ns, _TIMES, digits)
 
 
 def rate(bits_per_second: float | None, digits: int = 4) -> str:
-    """Write a rate in bit/s."""
+    """Write a rate in bit/s that was measured.
+
+    Examples
+    --------
+    >>> rate(1e8), rate(999_960)
+    ('100.0 Mbit/s', '1.000 Mbit/s')
+    """
     if bits_per_second is None:
         return NOT_ENOUGH
     return _scaled(bits_per_second, _RATES, digits)
+
+
+def given_duration(ns: float | None, digits: int = 3) -> str:
+    """Write a duration in ns that somebody chose: without digits that say nothing.
+
+    Examples
+    --------
+    >>> given_duration(1_000_000), given_duration(2_500_000), given_duration(0)
+    ('1 ms', '2.5 ms', '0 ns')
+    """
+    return _bare(duration(ns, digits))
+
+
+def given_rate(bits_per_second: float | None) -> str:
+    """Write a rate in bit/s that somebody chose.
+
+    Examples
+    --------
+    >>> given_rate(100_000_000), given_rate(1_500_000)
+    ('100 Mbit/s', '1.5 Mbit/s')
+    """
+    return _bare(rate(bits_per_second))
+
+
+def _bare(text: str) -> str:
+    value, space, unit = text.partition(" ")
+    return (value.rstrip("0").rstrip(".") if "." in value else value) + space + unit
 
 
 def percent(share: float | None) -> str:
@@ -88,15 +145,54 @@ def short_number(value: float | None) -> str:
 def with_interval(
     estimate: dict[str, Any] | None, write: Write, scale: float = 1.0
 ) -> str:
-    """Write an estimate with its interval, the unit once where it is the same."""
+    """Write an estimate with its interval, the unit once where it is the same.
+
+    Examples
+    --------
+    >>> with_interval({"value": 1.5e6, "low": 1.4e6, "high": 1.61e6}, duration)
+    '1.500 ms [1.400, 1.610]'
+    >>> with_interval({"value": 1.5e6, "low": 1.49998e6, "high": 1.50002e6}, duration)
+    '1.50000 ms [1.49998, 1.50002]'
+    """
     if not estimate:
         return NOT_ENOUGH
-    texts = [write(estimate[key] * scale, 4) for key in ("value", "low", "high")]
+    value, low, high = (estimate[key] * scale for key in ("value", "low", "high"))
+    digits = digits_for(low, high, write, 4)
+    texts = [write(end, digits) for end in (value, low, high)]
     units = {text.split()[1] for text in texts}
-    low, high = texts[1:]
-    if len(units) == 1:
-        low, high = (text.split()[0] for text in texts[1:])
-    return f"{texts[0]} [{low}, {high}]"
+    first, *ends = texts if len(units) > 1 else [texts[0], *map(_number, texts[1:])]
+    return f"{first} [{', '.join(ends)}]"
+
+
+def digits_for(low: float, high: float, write: Write, least: int) -> int:
+    """Return how many digits an interval needs to have two ends."""
+    enough = (n for n in range(least, _MOST_DIGITS) if write(low, n) != write(high, n))
+    return next(enough, least)
+
+
+def span(low: float, high: float, write: Write, least: int) -> str:
+    """Write from what to what, the unit once where it is the same.
+
+    Examples
+    --------
+    >>> span(2e6, 3e6, duration, 3), span(2e3, 3e6, duration, 3)
+    ('2.00 to 3.00 ms', '2.00 us to 3.00 ms')
+    >>> span(1.01204e6, 1.01209e6, duration, 4)
+    '1.0120 to 1.0121 ms'
+    >>> span(1.012e6, 1.012e6, duration, 4)
+    '1.012 ms'
+    """
+    digits = digits_for(low, high, write, least)
+    first, last = write(low, digits), write(high, digits)
+    if first == last:
+        return first
+    if first.split()[1] == last.split()[1]:
+        first = _number(first)
+    return f"{first} to {last}"
+
+
+def _number(text: str) -> str:
+    return text.split(maxsplit=1)[0]
 
 
 def rate_span(low: float, high: float | None) -> str:
@@ -105,14 +201,9 @@ def rate_span(low: float, high: float | None) -> str:
     Examples
     --------
     >>> rate_span(98.66e6, 101.84e6), rate_span(998e6, 1002e6), rate_span(5e9, None)
-    ('98.66 to 101.8 Mbit/s', '998 Mbit/s to 1.002 Gbit/s', '5 Gbit/s or more')
+    ('98.66 to 101.8 Mbit/s', '998.0 Mbit/s to 1.002 Gbit/s', '5.000 Gbit/s or more')
     """
-    if high is None:
-        return f"{rate(low)} or more"
-    first, last = rate(low), rate(high)
-    if first.split()[1] == last.split()[1]:
-        first = first.split()[0]
-    return f"{first} to {last}"
+    return f"{rate(low)} or more" if high is None else span(low, high, rate, 4)
 
 
 def counts(found: dict[str, int]) -> str:

@@ -33,8 +33,9 @@ with atheris.instrument_imports(include=["latprof_analysis"]):
     from latprof_analysis.read import read_runs, read_samples
     from latprof_analysis.report.build import build_report
     from latprof_analysis.report.compared import show
-    from latprof_analysis.report.shown import show_study
-    from latprof_analysis.report.terminal import Terminal
+    from latprof_analysis.report.depth import depth
+    from latprof_analysis.report.overview import overview
+    from latprof_analysis.report.terminal import Terminal, write_parts
     from latprof_analysis.study.analysis import Study, analyze
 
 RUN = Path(__file__).parent / "run"
@@ -135,7 +136,8 @@ def _copy_begin(folder: Path) -> None:
 def _told(found: Study) -> None:
     """Say what was found in each way there is, but for drawing it."""
     json.dumps(found.document, allow_nan=False)
-    _shown(lambda console: show_study(found.document, console, everything=True))
+    for lay_out in (overview, depth):
+        _shown(lambda console, of=lay_out: write_parts(of(found.document), console))
 
 
 def _reported(found: Study) -> None:

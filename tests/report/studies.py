@@ -115,6 +115,7 @@ def _kind(some: pd.DataFrame) -> dict[str, Any]:
         stages[name] = {
             "n": len(times),
             "max_ns": int(times.max()),
+            "mean_ns": float(times.mean()),
             "share_of_end_to_end": int(times.sum()) / whole,
             **{f"p{p:g}_ns": float(np.percentile(times, p)) for p in _PERCENTILES},
         }

@@ -281,7 +281,7 @@ def test_the_link_each_way_is_told_with_its_range_or_why_it_is_not() -> None:
     # of 80 ns a byte 1.7 may be the hosts'
     assert float(high) == pytest.approx(1.02 * float(low), rel=0.01)
     assert by_fit[4] == "200"
-    assert by_trains[1] == Cell("100 Mbit/s", "90 to 110 Mbit/s")
+    assert by_trains[1] == Cell("100.0 Mbit/s", "90.00 to 110.0 Mbit/s")
     assert isinstance(notes, Items)
     assert notes.items[-1] == "tcp reply: refused: it was paced"
     assert any("the link's own rate is" in item for item in notes.items)
@@ -297,8 +297,7 @@ def test_where_no_line_tells_the_rate_trains_do_if_there_are_any() -> None:
         "dispersion": {"udp request": {"bandwidth_bits_per_second": bandwidth}},
     }
     assert answer(document) == [
-        "Trains of udp request messages arrive at 500.0 Mbit/s "
-        "(95%: 500.0 to 500.1 Mbit/s)."
+        "request: the link carries 500.0 to 500.1 Mbit/s, by udp trains."
     ]
     document["dispersion"]["udp request"]["bandwidth_bits_per_second"] = None
-    assert answer(document) == ["No line tells a bandwidth: one size."]
+    assert answer(document) == ["round trips: no bandwidth: one size."]

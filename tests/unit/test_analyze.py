@@ -303,7 +303,9 @@ def test_all_shows_sizes_stages_and_rivals_of_the_same_line(tmp_path, capsys):
         assert title in shown
     assert f" {requests['packets'].max()} packets " in shown
     # 80 ns a byte on the wire
-    transit = next(line for line in shown.splitlines() if "request    one_way" in line)
+    transit = next(
+        line for line in shown.splitlines() if line.startswith(" tcp request one_way")
+    )
     assert float(transit.split()[3]) == pytest.approx(80 * 1500 / 1448, rel=0.01)
     assert "p10_theil_sen" in shown
     assert "tukey" in shown

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from latprof_agent import cli
 from latprof_analysis.cli import units
 from latprof_analysis.cli.program import build_parser
-from latprof_analysis.text import duration, rate, with_interval
+from latprof_analysis.text import duration, fixed, rate, span, with_interval
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,8 @@ def test_help_loads_none_of_the_large_libraries():
         (1600, "1.60 us"),
         (99_960, "100 us"),
         (999_700, "1.00 ms"),
-        (1_000_000, "1 ms"),
+        (1_000_000, "1.00 ms"),
+        (6_000, "6.00 us"),
         (13_149_999, "13.1 ms"),
         (2_500_000_000, "2.50 s"),
     ],
@@ -199,6 +200,33 @@ def test_a_duration_read_back_is_within_its_digits(ns):
 def test_an_interval_names_its_unit_once():
     estimate = {"value": 99.39e6, "low": 99.34e6, "high": 99.45e6, "n": 3}
     assert with_interval(estimate, rate) == "99.39 Mbit/s [99.34, 99.45]"
+
+
+@settings(deadline=None)
+@given(st.floats(1, 9e11), st.integers(3, 6))
+def test_a_figure_has_so_many_digits_and_less_than_a_thousand_of_its_unit(n, digits):
+    for write in (duration, rate):
+        value, unit = write(n, digits).split()
+        whole = unit in ("ns", "bit/s") and n == int(n)
+        assert len(value.replace(".", "")) == digits or whole
+        assert float(value) < 1000
+
+
+@given(st.floats(1e3, 1e12), st.floats(1e-5, 1))
+def test_an_interval_has_two_ends(low, share):
+    first, last = span(low, low * (1 + share), duration, 3).split(" to ")
+    assert first != last.split(maxsplit=1)[0] or " " in first
+
+
+def test_what_reads_as_a_figure_of_another_kind_is_not_written():
+    assert rate(999_960) == "1.000 Mbit/s"  # not 1000.0 kbit/s
+    assert (fixed(-0.001, 3), fixed(-0.0, 3)) == ("0.00", "0.00")
+    assert fixed(99.996, 4) == "100.0"
+    assert span(1_012_000, 1_012_040, duration, 3) == "1.01200 to 1.01204 ms"
+
+
+def test_an_interval_over_two_units_names_both():
+    estimate = {"value": 99.39e6, "low": 99.34e6}
     wide = estimate | {"high": 1.2e9}
     assert with_interval(wide, rate) == "99.39 Mbit/s [99.34 Mbit/s, 1.200 Gbit/s]"
     assert with_interval(None, rate) == "-"

@@ -14,11 +14,9 @@ from latprof_analysis import cli
 from latprof_analysis.read import batches, cells, detect, read_runs, read_samples
 from latprof_analysis.read.parquet_writing import write_parquet
 from latprof_analysis.read.run_schema import EXCHANGES
-from latprof_analysis.report.tables import (
-    exchange_sentence,
-    exchange_sentences,
-    show_exchanges,
-)
+from latprof_analysis.report.sentences import exchange_sentence, exchange_sentences
+from latprof_analysis.report.tables import exchange_parts
+from latprof_analysis.report.terminal import write_parts
 from latprof_analysis.study.analysis import analyze
 from latprof_analysis.study.exchange_totals import ExchangeTotals
 from latprof_analysis.study.scan import scan_runs
@@ -153,7 +151,7 @@ def test_messages_with_and_without_their_way_are_read(tmp_path):
 def test_analyze_begins_with_a_sentence_for_each_way(folder, capsys):
     assert cli.main(["analyze", str(folder)]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert text.startswith("run: 40 messages, 0 round trips, 2035 exchanges")
+    assert text.startswith("run: 40 messages, 0 round trips, 2,035 exchanges")
     where = "max 201 ms, of which 200.5 ms in redis-server (pid 812)"
     begin, _, rest = text.partition(where)
     assert f"{REDIS}, 2,000 exchanges: response p50" in begin
@@ -175,15 +173,15 @@ SLOW = {
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"server_ns": 9_000}, "of which 9 us in srv (pid 8)"),
-        ({"server_ns": 9_000, "server_pid": None}, "of which 9 us in srv"),
+        ({"server_ns": 9_000}, "of which 9.000 us in srv (pid 8)"),
+        ({"server_ns": 9_000, "server_pid": None}, "of which 9.000 us in srv"),
         (
             {"server_ns": 9_000, "server_comm": None},
-            "of which 9 us in the server (pid 8)",
+            "of which 9.000 us in the server (pid 8)",
         ),
         (
             {"server_ns": 9_000, "server_queue_ns": 8_000},
-            "of which 9 us in srv (pid 8), not yet read",
+            "of which 9.000 us in srv (pid 8), not yet read",
         ),
         (
             {
@@ -191,7 +189,7 @@ SLOW = {
                 "server_queue_ns": 8_000,
                 "server_wakeup_ns": 7_000,
             },
-            "of which 9 us in srv (pid 8), waiting for a CPU",
+            "of which 9.000 us in srv (pid 8), waiting for a CPU",
         ),
         (
             {"reply_way_ns": 9_000, "reply_pauses_ns": 8_500},
@@ -199,12 +197,12 @@ SLOW = {
         ),
         (
             {"request_way_ns": 9_000, "retransmits": 1},
-            "of which 9 us in the request's way (sent again)",
+            "of which 9.000 us in the request's way (sent again)",
         ),
-        ({"reply_way_ns": 9_000}, "of which 9 us in the reply's way"),
+        ({"reply_way_ns": 9_000}, "of which 9.000 us in the reply's way"),
         (
             {"request_way_ns": None, "server_ns": 9_000},
-            "of which 9 us in the request's way and srv (pid 8)",
+            "of which 9.000 us in the request's way and srv (pid 8)",
         ),
         (
             {"request_way_ns": None, "server_ns": None, "reply_way_ns": None},
@@ -221,7 +219,7 @@ def test_the_sentence_says_where_the_slowest_spent_its_time(changed, told):
         "slowest": SLOW | changed,
     }
     said = exchange_sentence("tcp cli -> srv:1", figures)
-    assert said == f"cli -> srv:1, 3 exchanges: response max 11 us, {told}"
+    assert said == f"cli -> srv:1, 3 exchanges: response max 11.0 us, {told}"
 
 
 def figures_of(rows):
@@ -255,7 +253,7 @@ def test_of_many_ways_the_largest_are_told_and_the_others_counted():
 
 def screen(exchanges, width=80):
     console = Console(file=io.StringIO(), width=width)
-    show_exchanges({"exchanges": exchanges}, console)
+    write_parts(list(exchange_parts({"exchanges": exchanges})), console)
     return console.file.getvalue()
 
 

@@ -294,7 +294,7 @@ def test_the_ending_says_how_much_and_what_hurt_most():
     slow.counted[Counted.SENT_MESSAGES] = 1000
     text = ending_sentence(window({A: slow, B: measured(qdisc=[1] * 9)}))
     assert text.startswith("watched 2 s: 2 groups, 1000 messages sent; most hurt: tcp")
-    assert "80 (receive_queue 1us)" in text
+    assert "80 (receive_queue 1.0us)" in text
     assert "0 groups; agent" in ending_sentence(window({}))
 
 

@@ -17,10 +17,11 @@ from latprof_analysis.compare import compare_sides, read_sides
 from latprof_analysis.csv_cells import csv_text
 from latprof_analysis.read.run_folder import SCHEMAS, read_documents
 from latprof_analysis.report.build import build_report
+from latprof_analysis.report.depth import depth
 from latprof_analysis.report.loss_parts import loss_parts
+from latprof_analysis.report.overview import overview
 from latprof_analysis.report.setting import setting_parts
-from latprof_analysis.report.shown import show_study
-from latprof_analysis.report.terminal import Terminal
+from latprof_analysis.report.terminal import Terminal, write_parts
 from latprof_analysis.stages import STAGES, STAMPS
 from latprof_analysis.study.analysis import Study, analyze
 from latprof_analysis.study.runs import _TOLD_BY_A_RUN
@@ -45,7 +46,8 @@ def copied(folder, rows=ROWS):
 def tell(found: Study) -> None:
     """Make of a study all there is, but for drawing it."""
     json.dumps(found.document, allow_nan=False)
-    show_study(found.document, Terminal(file=io.StringIO(), width=100), everything=True)
+    for parts in (overview(found.document), depth(found.document)):
+        write_parts(parts, Terminal(file=io.StringIO(), width=100))
     for figure in build_report(found, "spoiled").figures():
         csv_text(figure.data)
 

@@ -13,7 +13,8 @@ from latprof_agent.join.message_rows import MESSAGE, messages_of
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.sinks.summary import summarize
-from latprof_agent.sinks.terminal import show_all
+from latprof_analysis.report.depth import depth
+from latprof_analysis.report.terminal import write_parts
 from rich.console import Console
 
 XMIT = {"quantity": "xmit", "state": "exact", "reason": "", "remedy": ""}
@@ -52,7 +53,7 @@ def summary_of(tmp_path):
 
 def shown(summary: dict) -> str:
     console = Console(file=io.StringIO(), width=200)
-    show_all(summary, console)
+    write_parts(depth(summary), console)
     return console.file.getvalue()
 
 

@@ -93,7 +93,7 @@ def test_keys_lead_through_all_pages():
         terminal.type("e")
         screen = terminal.wait_for("slow ones of tcp server 6379, newest first")
         assert any("redis?[2J?server (pid 77)" in line for line in screen)
-        assert any("receive_queue 3 ms, transit 50 us" in line for line in screen)
+        assert any("receive_queue 3.00 ms, transit 50.0 us" in line for line in screen)
         terminal.type("?")
         terminal.wait_for("this help")
         terminal.type("\x1b")

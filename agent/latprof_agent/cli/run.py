@@ -57,14 +57,13 @@ def _show(summary: dict[str, Any], *, as_json: bool, everything: bool) -> None:
     if as_json:
         say_json(summary)
         return
-    from latprof_analysis.report.first_screen import show_first
-    from latprof_analysis.report.terminal import Terminal
+    from latprof_analysis.report.depth import depth
+    from latprof_analysis.report.overview import overview
+    from latprof_analysis.report.terminal import Terminal, write_parts
 
-    from latprof_agent.sinks.terminal import show_all
-
-    show = show_all if everything else show_first
+    parts = depth(summary) if everything else overview(summary)
     # only a terminal needs its lines broken; a file's reader may search in them
-    show(summary, Terminal(soft_wrap=not sys.stdout.isatty()))
+    write_parts(parts, Terminal(soft_wrap=not sys.stdout.isatty()))
 
 
 def _link(options: argparse.Namespace) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from latprof_analysis.text import counts, duration, percent, plural
+from latprof_analysis.text import counts, given_duration, percent, plural
 
 from latprof_agent.live.columns import lost, worst
 from latprof_agent.live.figures import figures_of
@@ -26,7 +26,7 @@ def ending_sentence(window: Window) -> str:
         "packets dropped": sum(row.dropped for row in rows),
         "segments sent again": sum(row.resent for row in rows),
     }
-    told = f"watched {duration(1e9 * own.seconds)}: {plural(len(rows), 'group')}"
+    told = f"watched {given_duration(1e9 * own.seconds)}: {plural(len(rows), 'group')}"
     told += f", {counts(total)}" if counts(total) else ""
     if rows and rows[0].hurt > 0:
         told += f"; most hurt: {rows[0].name} ({_why(rows[0])})"

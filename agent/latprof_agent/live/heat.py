@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from latprof_analysis.text import duration, short_duration
+from latprof_analysis.text import given_duration, short_duration
 from numpy.typing import NDArray
 from rich.text import Text
 
@@ -70,7 +70,7 @@ def _style(shade: str, glyphs: Glyphs) -> str:
 
 def _axis(columns: int, seconds: Sequence[float]) -> Text:
     """Write how long ago the first column began."""
-    ago = duration(1e9 * sum(list(seconds)[-columns:]), 2)
+    ago = given_duration(1e9 * sum(list(seconds)[-columns:]), 2)
     begin = f"{ago} ago"
     return Text(
         f"{'':{LABEL_WIDTH}}{begin}{'now':>{max(4, columns - len(begin))}}", "dim"

@@ -10,9 +10,11 @@ from latprof_analysis.text import (
     NOT_ENOUGH,
     counts,
     duration,
+    given_duration,
     plural,
     printable,
     rate,
+    short_duration,
     short_number,
     short_percent,
 )
@@ -91,7 +93,7 @@ def _clock(window: Window) -> str:
 
 
 def _span(own: Own) -> str:
-    return duration(1e9 * own.seconds, 2)
+    return given_duration(1e9 * own.seconds, 2)
 
 
 def _subject(watched: Watched) -> str:
@@ -285,12 +287,12 @@ def _exemplars(
 
 def exemplar_lines(exemplar: Exemplar, now_ns: int) -> tuple[str, str]:
     """Say what was slow, and in which stages; the second line is indented."""
-    ago = duration(max(0, now_ns - exemplar.t_ns), 2)
-    process = f" by {exemplar.process}" if exemplar.process else ""
+    ago = given_duration(max(0, now_ns - exemplar.t_ns), 2)
+    process = f", {exemplar.process}" if exemplar.process else ""
     stages = sorted(exemplar.stages.items(), key=lambda item: -item[1])
     spent = ", ".join(f"{name} {duration(ns)}" for name, ns in stages if ns)
     first = (
-        f" {duration(exemplar.duration_ns)} {quantity_name(exemplar.quantity)}, "
+        f" {short_duration(exemplar.duration_ns)} {quantity_name(exemplar.quantity)}, "
         f"{ago} ago, {group_name(exemplar.group)}, {exemplar.size_bytes} B{process}"
     )
     return printable(first), printable(f"   {spent or 'its stages are not known'}")

@@ -9,7 +9,7 @@ from latprof_analysis.study.run_figures import one_way, round_trip_fit
 from latprof_analysis.study.setup import expected_losses, overloads
 from latprof_analysis.study.totals import MessageTotals
 from latprof_analysis.study.ways import unseen_ends
-from latprof_analysis.text import NS_PER_SECOND, duration, plural
+from latprof_analysis.text import NS_PER_SECOND, given_duration, plural
 
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_sink import RunSink
@@ -130,7 +130,7 @@ def _nothing_seen(target: str, open_sockets: int, seconds: float) -> str:
     which = "none of them" if open_sockets else "no new one"
     return (
         f"nothing was seen: {target} had {sockets} when the run began, and {which} "
-        f"sent or received in {duration(NS_PER_SECOND * seconds)}"
+        f"sent or received in {given_duration(NS_PER_SECOND * seconds)}"
     )
 
 

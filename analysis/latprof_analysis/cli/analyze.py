@@ -61,8 +61,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="also by size, packets and hops, a line for each stage, and by rival "
-        "estimators",
+        help="every table: also by size, packets and hops, tails with intervals, the "
+        "order of time, a line for each stage, and rival estimators",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON document on stdout"
@@ -136,8 +136,11 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         say_json(found.document)
         return 0
-    from latprof_analysis.report.shown import show_study
-    from latprof_analysis.report.terminal import Terminal
+    from latprof_analysis.report.depth import depth
+    from latprof_analysis.report.overview import overview
+    from latprof_analysis.report.terminal import Terminal, write_parts
 
-    show_study(found.document, Terminal(), everything=options.all)
+    parts = depth(found.document) if options.all else overview(found.document)
+    # only a terminal needs its lines broken; a file's reader may search in them
+    write_parts(parts, Terminal(soft_wrap=not sys.stdout.isatty()))
     return 0

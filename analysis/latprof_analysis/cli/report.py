@@ -87,7 +87,7 @@ def _beside(paths: list[str], chosen: str) -> Path:
 
 def _title(paths: list[str], document: dict[str, Any]) -> str:
     """Name one run by its own name and what it did, several by their folders."""
-    from latprof_analysis.report.tables import run_name, setup_title
+    from latprof_analysis.report.sentences import run_name, setup_title
 
     runs = document.get("runs") or {}
     if len(runs) == 1 and document["workload"]:

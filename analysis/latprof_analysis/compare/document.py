@@ -269,13 +269,8 @@ def write_csv(document: dict[str, Any], file: TextIO) -> None:
     writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     for row in (*_groups(document), *_figures(document)):
-        writer.writerow({key: _safe(value) for key, value in row.items()})
-
-
-def _safe(value: Any) -> Any:
-    if isinstance(value, str):
-        return guarded(value)
-    return "" if value is None else value
+        texts = {key: guarded(v) for key, v in row.items() if isinstance(v, str)}
+        writer.writerow(row | texts)
 
 
 def _groups(document: dict[str, Any]) -> Iterator[dict[str, Any]]:

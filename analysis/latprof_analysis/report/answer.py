@@ -2,117 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from latprof_analysis.report.overview import answer_sentences
 from latprof_analysis.report.parts import Cell, Items, Missing, Part, Table
-from latprof_analysis.report.tables import exchange_sentences
 from latprof_analysis.report.words import (
     bytes_text,
     duration_text,
     number,
     span,
 )
-from latprof_analysis.study.ways import unseen_ends
-from latprof_analysis.text import duration, percent, plural, rate, rate_span
+from latprof_analysis.text import duration, rate, rate_span
 
-_PARTS = ("end_to_end", "wakeup")
 _QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
 
 
 def answer(document: dict[str, Any]) -> list[str]:
-    """Say in a few sentences what the figures say.
+    """Say in a few sentences what the figures say: as on a terminal, but for micro.
 
     Examples
     --------
     >>> answer({"round_trips": {"udp": {"sent": 8, "lost": 2}}})
-    ['Lost: 2 of 8 udp round trips (25.0%).']
+    ['udp: 2 of 8 lost (25.0%).']
     """
-    told = [_stages(document), _fit(document), _loss(document), unseen_ends(document)]
-    # as on a terminal, but for the sign of micro
-    told = [f"{s}.".replace(" us", " µs") for s in exchange_sentences(document)] + told
-    found = [text for text in told if text]
+    found = [f"{text}.".replace(" us", " µs") for text in answer_sentences(document)]
     return found or ["These files hold no latencies that a report could show."]
-
-
-def _stages(document: dict[str, Any]) -> str:
-    kinds = document.get("kinds") or {}
-    whole = {k: f for k, f in kinds.items() if "end_to_end" in f["stages"]}
-    if not whole:
-        return _samples(document)
-    kind = _first_frequent(whole)
-    stages = whole[kind]["stages"]
-    shares = sorted(
-        (
-            (one["share_of_end_to_end"] or 0, name)
-            for name, one in stages.items()
-            if name not in _PARTS
-        ),
-        reverse=True,
-    )
-    p50 = stages["end_to_end"]["p50_ns"]
-    median = f" (median end to end {duration_text(p50)})" if p50 is not None else ""
-    if not shares:
-        return f"Of {plural(stages['end_to_end']['n'], kind)} no stage is told{median}."
-    (first, biggest), *others = shares
-    second = f", then {others[0][1]} with {percent(others[0][0])}" if others else ""
-    return f"A {kind} spends {percent(first)} of its time in {biggest}{second}{median}."
-
-
-def _first_frequent(kinds: dict[str, Any]) -> str:
-    """Return the first kind that is at least half as frequent as any other."""
-    counts = {name: one["stages"]["end_to_end"]["n"] for name, one in kinds.items()}
-    return next(name for name, n in counts.items() if 2 * n >= max(counts.values()))
-
-
-def _samples(document: dict[str, Any]) -> str:
-    samples = document.get("samples")
-    if not samples:
-        return ""
-    what = document.get("latency") or "latency"
-    if samples["n"]:
-        return f"{number(samples['n'])} latencies were read ({what})."
-    return f"The files hold statistics of latencies, and no single ones ({what})."
-
-
-def _fit(document: dict[str, Any]) -> str:
-    quantity, fit = best_fit(document)
-    if not fit:
-        return ""
-    if fit.get("model") != "line":
-        reason = f"No line tells a bandwidth: {fit.get('reason', 'no fit was made')}."
-        return _trains(document) or reason
-    bandwidth, fixed = _bandwidth(fit), fixed_delay(fit)
-    if not bandwidth:
-        return f"The delays grow as a line; no bandwidth is told: {fit['reason']}."
-    known = (document.get("known") or {}).get("rate_bps")
-    beside = f"; the lab's link carries {rate(known)}" if known else ""
-    return (
-        f"{quantity[0].upper()}{quantity[1:]} lie on a line: bandwidth {bandwidth[0]} "
-        f"({bandwidth[1]}), fixed delay {fixed[0]} ({fixed[1]}){beside}."
-        f"{_within(fit)}"
-    )
-
-
-def _trains(document: dict[str, Any]) -> str:
-    """Say at what rate trains arrive, where they tell the link's."""
-    for kind, found in (document.get("dispersion") or {}).items():
-        bandwidth = found["bandwidth_bits_per_second"]
-        if bandwidth:
-            span = rate_span(bandwidth["low"], bandwidth["high"])
-            return (
-                f"Trains of {kind} messages arrive at {rate(bandwidth['value'])} "
-                f"(95%: {span})."
-            )
-    return ""
-
-
-def _within(fit: dict[str, Any]) -> str:
-    """Say between which rates the link's own lies, and why no closer."""
-    within = fit.get("link_rate_range") or {}
-    if not within.get("reason"):
-        return ""
-    span = rate_span(within["low"], within["high"])
-    return f" The link's own rate is {span}: {within['reason']}."
 
 
 def best_fit(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -133,7 +48,7 @@ def best_fit(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def _width(fit: dict[str, Any]) -> float:
     """Return how wide the range of a link's rate is, as a share of it."""
     within = fit.get("link_rate_range") or fit.get("bandwidth_bits_per_second")
-    return within["high"] / within["low"] - 1 if within else float("inf")
+    return within["high"] / within["low"] - 1 if within and within["high"] else math.inf
 
 
 def _bandwidth(fit: dict[str, Any]) -> tuple[str, str] | None:
@@ -148,19 +63,6 @@ def fixed_delay(fit: dict[str, Any]) -> tuple[str, str]:
     found = fit["fixed_delay_seconds"]
     interval = span(1e9 * found["low"], 1e9 * found["high"], 4)
     return duration_text(1e9 * found["value"], 4), f"95%: {interval}"
-
-
-def _loss(document: dict[str, Any]) -> str:
-    told = []
-    for protocol, figures in (document.get("round_trips") or {}).items():
-        sent, lost = figures["sent"], figures["lost"]
-        share = f" ({percent(lost / sent)})" if lost else ""
-        told.append(f"{number(lost)} of {number(sent)} {protocol} round trips{share}")
-    samples = document.get("samples")
-    if samples and samples["n"] + samples["lost"]:
-        sent = samples["n"] + samples["lost"]
-        told.append(f"{number(samples['lost'])} of {number(sent)}")
-    return f"Lost: {', '.join(told)}." if told else ""
 
 
 def fit_text(protocol: str, fit: dict[str, Any]) -> list[Part]:

@@ -35,11 +35,11 @@ from latprof_analysis.report.percentile_tables import (
     percentile_table,
 )
 from latprof_analysis.report.picture import first_picture
+from latprof_analysis.report.sentences import run_name, setup_title
 from latprof_analysis.report.setting import notes_parts, setting_parts
 from latprof_analysis.report.setups import one_report
 from latprof_analysis.report.slowest import slowest_parts
 from latprof_analysis.report.stage_parts import by_percentile, by_size, stage_table
-from latprof_analysis.report.tables import run_name, setup_title
 from latprof_analysis.report.tails import ccdf_figure, mode_parts, pieces_figure
 from latprof_analysis.report.time import (
     Series,
@@ -82,7 +82,9 @@ def build_report(study: Study, title: str) -> Report:
         *_message_sections(study, drawn),
         Section("loss", "Loss by place", _losses(document)),
         Section(
-            "slowest", "The slowest message", slowest_parts(_slowest(study, kinds))
+            "slowest",
+            "The slowest message",
+            slowest_parts(_slowest(study, kinds), document.get("lab")),
         ),
         Section("queue", "Queue at arrival against wait", _queues(drawn), folded=True),
         # of our own generator they say again what its messages and round trips do

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from latprof_analysis.compare.document import label, signed_percent, size_text
-from latprof_analysis.report.tables import show_line, shown
+from latprof_analysis.report.terminal import show_line, shown
 from latprof_analysis.text import NOT_ENOUGH, duration, plural, printable
 
 MOST_ROWS = 20

@@ -30,12 +30,12 @@ from latprof_analysis.report.percentile_tables import (
     percentile_cells,
     percentile_table,
 )
+from latprof_analysis.report.sentences import ends_of, exchange_notes
 from latprof_analysis.report.stage_parts import (
     means_by_group,
     percentile_bands,
     share_bars,
 )
-from latprof_analysis.report.tables import ends_of, exchange_notes
 from latprof_analysis.report.time import Series, time_figure
 from latprof_analysis.report.vega import (
     colour,

@@ -9,7 +9,7 @@ from typing import Any
 from latprof_analysis.report.answer import best_fit, fixed_delay
 from latprof_analysis.report.parts import KeyFigure
 from latprof_analysis.report.percentile_tables import SHOWN, percentile_cells
-from latprof_analysis.report.tables import ends_of
+from latprof_analysis.report.sentences import ends_of
 from latprof_analysis.report.words import number
 from latprof_analysis.text import rate, rate_span
 

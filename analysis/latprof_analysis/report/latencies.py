@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latprof_analysis.csv_cells import harmless
+from latprof_analysis.csv_cells import guarded
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.result import Samples
@@ -74,6 +74,11 @@ def sample_sections(study: Study) -> list[Section]:
     ]
 
 
+def _transfers(study: Study) -> list[Part]:
+    rows: list[list[str | Cell]] = [[*row] for row in transfer_rows(study.document)]
+    return [Table(TITLE, ["direction", *COLUMNS], rows, JITTER)] if rows else []
+
+
 def sample_picture(study: Study) -> Figure | None:
     """Draw how many latencies took at least how long; none of statistics alone."""
     if study.samples is None:
@@ -89,21 +94,16 @@ def _each(samples: Samples) -> pd.DataFrame:
     return each[np.isfinite(each["latency_ns"]) & (each["latency_ns"] >= 0)]
 
 
-def _transfers(study: Study) -> list[Part]:
-    rows: list[list[str | Cell]] = [[*row] for row in transfer_rows(study.document)]
-    return [Table(TITLE, ["direction", *COLUMNS], rows, JITTER)] if rows else []
-
-
 def _found(study: Study) -> dict[str, dict[str, Any]]:
     """Return the findings by kind, under the names that the report has for kinds."""
     kinds = (study.document.get("samples") or {}).get("kinds") or {}
-    return {harmless(str(kind)): figures for kind, figures in kinds.items()}
+    return {guarded(str(kind)): figures for kind, figures in kinds.items()}
 
 
 def _kinds(each: pd.DataFrame) -> dict[str, pd.DataFrame]:
     counts = each["kind"].value_counts()
     names = list(counts[counts > 0].index[:_MOST_KINDS])
-    return {harmless(str(name)): each[each["kind"] == name] for name in names}
+    return {guarded(str(name)): each[each["kind"] == name] for name in names}
 
 
 def _latency(rows: pd.DataFrame) -> Floats:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
+if TYPE_CHECKING:  # the agent, which shows parts on a terminal, is to stay small
+    import pandas as pd
 
 Spec = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; `quiet` ones are notes."""
+    """A paragraph; `quiet` ones are notes, others may be an answer or a warning."""
 
     text: str
     quiet: bool = False
+    tone: Literal["", "answer", "warning"] = ""
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,27 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of texts; the first column names the row."""
+    """Rows of texts; the first column names the row.
+
+    Attributes
+    ----------
+    heads : sequence of sequence of (str, int)
+        Titles above those of the columns, outermost first, each of so many columns;
+        the first column has none.
+    narrow : sequence of Table
+        The same with less, for a writer that has no room for all of it.
+    whole : str
+        Name of the row that the others are parts of.
+    """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str | Cell]]
     note: str = ""
     numeric: bool = True
+    heads: Sequence[Sequence[tuple[str, int]]] = ()
+    narrow: Sequence[Table] = ()
+    whole: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 
 from latprof_analysis.report.parts import Chart, Figure
+from latprof_analysis.report.sentences import ends_of
 from latprof_analysis.report.stage_parts import End, share_bars, share_range
-from latprof_analysis.report.tables import ends_of
 from latprof_analysis.report.words import duration_text, listed, number
 from latprof_analysis.stages import part_label, part_order
 

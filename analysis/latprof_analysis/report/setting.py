@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from latprof_analysis.report.parts import Fold, Items, Missing, Part, Table
-from latprof_analysis.report.tables import attached_sentence
+from latprof_analysis.report.sentences import attached_sentence
 from latprof_analysis.report.words import bytes_text, duration_text, listed, number
-from latprof_analysis.text import percent, rate
+from latprof_analysis.text import given_duration, given_rate, percent
 
 
 def setting_parts(document: dict[str, Any]) -> list[Part]:
@@ -74,7 +74,7 @@ def _workload(workload: dict[str, Any]) -> str:
     loop = "ping-pong, closed loop"
     if plan.get("interval_ns"):
         gaps = "exponential gaps of mean" if plan.get("poisson") else "one every"
-        loop = f"ping-pong, open loop, {gaps} {duration_text(plan['interval_ns'])}"
+        loop = f"ping-pong, open loop, {gaps} {given_duration(plan['interval_ns'])}"
     reply = plan.get("reply_bytes")
     echo = "full echo" if reply is None else f"replies of {bytes_text(reply)}"
     ends = (("sender", plan.get("client_cpu")), ("responder", plan.get("server_cpu")))
@@ -90,11 +90,12 @@ def _sizes(workload: dict[str, Any]) -> str:
 def _link(known: dict[str, Any]) -> str:
     if not known:
         return ""
-    speed = rate(known["rate_bps"]) if known.get("rate_bps") else "no rate limit"
+    speed = given_rate(known["rate_bps"]) if known.get("rate_bps") else "no rate limit"
     loss = f", loss {percent(known['loss'])}" if known.get("loss") else ""
     return (
-        f"{known.get('kind')}, {speed}, {duration_text(known.get('delay_ns'))} each way"
-        f"{loss}, MTU {number(known['mtu_bytes'])} B"
+        f"{known.get('kind')}, {speed}, "
+        f"{given_duration(known.get('delay_ns'))} each way{loss}, "
+        f"MTU {number(known['mtu_bytes'])} B"
     )
 
 

@@ -15,40 +15,30 @@ from latprof_analysis.report.vega import (
     top_legend,
     written,
 )
-from latprof_analysis.report.words import bytes_text, duration_text, listed
-from latprof_analysis.study.likely_cause import stage_times
-from latprof_analysis.text import plural
+from latprof_analysis.study.likely_cause import slowest_sentence, stage_times
 
 
-def slowest_parts(row: dict[str, Any] | None) -> list[Part]:
-    """Tell where the slowest message spent its time."""
+def slowest_parts(
+    row: dict[str, Any] | None, lab: dict[str, Any] | None = None
+) -> list[Part]:
+    """Tell where the slowest message spent its time, on the link of a lab if any."""
     if not row or not row.get("end_to_end_ns"):
         reason = "no message was seen from end to end"
         return [Missing("The slowest message", reason)]
-    parts: list[Part] = [Text(slowest_sentence(row))]
+    told = _sentence(row, lab)
+    parts: list[Part] = [Text(told)]
     if stage_times(row):
-        return [*parts, slowest_figure(row)]
+        return [*parts, slowest_figure(row, told)]
     return [*parts, Missing("Its stages", "none of its stages is told")]
 
 
-def slowest_sentence(row: dict[str, Any]) -> str:
-    """Say in one sentence where the slowest message spent its time."""
-    parts = sorted(stage_times(row).items(), key=lambda part: -part[1])
-    where = listed([f"{duration_text(ns)} in {name}" for name, ns in parts[:3]])
-    spent = f", of which {where}" if where else ""
-    number = row.get("sequence")
-    again, wakeup = row.get("retransmits"), row.get("wakeup_ns")
-    lost = f"; {plural(again, 'segment')} of it sent again" if again else ""
-    slept = f"; its reader waited {duration_text(wakeup)} for a CPU" if wakeup else ""
-    return (
-        f"The slowest message was {row['protocol']} {row['kind']} "
-        f"{'without a number' if number is None else number} of "
-        f"{bytes_text(row['size_bytes'])}: {duration_text(row['end_to_end_ns'])}"
-        f"{spent}{slept}{lost}."
-    )
+def _sentence(row: dict[str, Any], lab: dict[str, Any] | None) -> str:
+    """Say why it was slow, as on a terminal but for micro."""
+    text = slowest_sentence(row, lab).replace(" us", " µs")
+    return f"{text[0].upper()}{text[1:]}."
 
 
-def slowest_figure(row: dict[str, Any]) -> Figure:
+def slowest_figure(row: dict[str, Any], told: str) -> Figure:
     """Draw the stages of one message in the order of its path."""
     data = pd.DataFrame(stage_times(row).items(), columns=["stage", "time_ns"])
     data["to_ns"] = data["time_ns"].cumsum()
@@ -60,7 +50,7 @@ def slowest_figure(row: dict[str, Any]) -> Figure:
         title=f"The slowest message spent {share} of its time in {most['stage']}",
         caption="One message, from the first stamp to the last; its stages sum to its "
         "end to end exactly. One message, so there is no interval.",
-        alt=slowest_sentence(row),
+        alt=told,
         data=data,
         charts=[Chart({"linear": _bar(list(data["stage"]))})],
         wide=True,

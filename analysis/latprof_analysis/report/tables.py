@@ -1,149 +1,132 @@
-"""A summary document for people: stages, round trips, the link, exchanges.
+"""Tables of a document, one for each subject, as parts: nothing is computed.
 
-The document is that of `latprof run` or of `latprof analyze`; nothing is computed.
+The document is that of `latprof run` or of `latprof analyze`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from latprof_analysis.report.parts import Part, Table, Text
+from latprof_analysis.report.sentences import (
+    ends_of,
+    exchange_notes,
+    exchanges_text,
+    ways_of,
+)
+from latprof_analysis.report.transfers import COLUMNS as TRANSFERRED
+from latprof_analysis.report.transfers import JITTER, transfer_rows
+from latprof_analysis.report.transfers import TITLE as TRANSFERS
 from latprof_analysis.stages import part_label
-from latprof_analysis.study.likely_cause import likely_cause, stage_times
-from latprof_analysis.study.setup import known_transit_ns
 from latprof_analysis.text import (
-    NOT_ENOUGH,
+    Write,
     duration,
+    fixed,
+    given_duration,
+    given_rate,
     percent,
     plural,
-    printable,
     rate,
+    rate_span,
+    span,
     with_interval,
 )
 
 COLUMNS = ("p50", "p90", "p99", "p99.9", "max")
-FIRST_WIDTH = len("transit+receive_stack")
 FEW = "-: too few for that percentile (p90 needs 100, p99 1000, p99.9 10000)"
-_TITLE_WIDTH = 60  # of the command in it
-PART_OF = {"wakeup": "  of which wakeup"}
+MOST_WAYS = 3
+_OF_HISTOGRAMS = ("p50", "p90", "p99", "p99.9", "mean")
+_PART_OF = {"wakeup": "  of which wakeup"}
 
 
-def shown(text: str, style: str = "") -> Text:
-    """Make a text that neither markup nor control characters in it can change."""
-    return Text(printable(text), style=style)
-
-
-def show_line(console: Console, text: str, style: str = "") -> None:
-    """Print a line, after an empty one if it begins with a line feed."""
-    if text.startswith("\n"):
-        console.print()
-    console.print(shown(text.removeprefix("\n"), style))
-
-
-def _begun(console: Console, title: str) -> Table:
-    """Print a title, and begin the table below it."""
-    show_line(console, f"\n{title}", "bold")
-    return Table(box=None, padding=(0, 0, 0, 1), header_style="dim")
-
-
-def titled_table(console: Console, title: str, first: str, *columns: str) -> Table:
-    """Begin a table whose columns are as wide as those of the tables around it."""
-    table = _begun(console, title)
-    table.add_column(first, overflow="fold", min_width=FIRST_WIDTH)
-    for column in columns:
-        width = 7 if column in COLUMNS else 6
-        table.add_column(column, justify="right", no_wrap=True, min_width=width)
-    return table
-
-
-def plain_table(
-    console: Console, title: str, left: Sequence[str], right: Sequence[str] = ()
-) -> Table:
-    """Begin a table of columns with texts, then with figures."""
-    table = _begun(console, title)
-    for column in left:
-        table.add_column(column, overflow="fold")
-    for column in right:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
-
-
-def durations(figures: dict[str, Any], names: Sequence[str] = COLUMNS) -> list[str]:
+def durations(figures: Mapping[str, Any], names: Sequence[str] = COLUMNS) -> list[str]:
     """Write the figures that have these names, each in ns."""
     return [duration(figures[f"{name}_ns"]) for name in names]
 
 
-def show_stages(kind: str, figures: dict[str, Any], console: Console) -> None:
-    """Show the stages of one kind of message."""
+def stage_parts(kind: str, figures: Mapping[str, Any]) -> Iterator[Part]:
+    """Lay out the stages of one kind of message."""
     n, whole = figures["messages"], figures["complete"]
     seen = "all" if whole == n else f"{whole} of {n}"
     title = f"{kind}: {plural(n, 'message')}, {seen} seen from end to end"
     if figures["stages"]:
-        table = titled_table(console, title, "stage", *COLUMNS, "share", "n")
-        for stage, values in figures["stages"].items():
-            table.add_row(
-                shown(PART_OF.get(stage, stage)),
-                *durations(values),
-                percent(values["share_of_end_to_end"]),
-                str(values["n"]),
-                style="bold" if stage == "end_to_end" else "",
-            )
-        console.print(table)
+        rows = [
+            [*row, percent(values["share_of_end_to_end"]), str(values["n"])]
+            for row, values in _stage_rows(figures["stages"])
+        ]
+        head = ["stage", *COLUMNS, "share", "n"]
+        yield Table(title, head, rows, whole="end_to_end")
     else:
-        show_line(console, f"\n{title}", "bold")
-    _show_halves(figures.get("halves"), console)
+        yield Text(title, tone="answer")
+    halves = figures.get("halves")
+    if halves and halves["stages"]:
+        title = f"of {plural(halves['messages'], 'message')} seen at one end only"
+        rows = [
+            [*row, str(values["n"])] for row, values in _stage_rows(halves["stages"])
+        ]
+        yield Table(title, ["stage", *COLUMNS, "n"], rows)
     again = figures["retransmits"]
     packets = f"packets: {figures['packets']}"
     if kind.startswith("tcp"):
         packets += f", segments sent again: {again}"
-        packets += f" (in {figures['resent']} messages)" if again else ""
-    show_line(console, f" {packets}", "yellow" if again else "dim")
-    _show_left_out(figures, "message", console)
+        packets += f" (in {plural(figures['resent'], 'message')})" if again else ""
+    yield Text(f" {packets}", quiet=True)
+    yield from _left_out(figures, "message")
 
 
-def _show_halves(halves: dict[str, Any] | None, console: Console) -> None:
-    """Show the stages of messages of which one end was seen."""
-    if not halves or not halves["stages"]:
-        return
-    title = f"of {plural(halves['messages'], 'message')} seen at one end only"
-    table = titled_table(console, title, "stage", *COLUMNS, "n")
-    for stage, values in halves["stages"].items():
-        name = shown(PART_OF.get(stage, stage))
-        table.add_row(name, *durations(values), str(values["n"]))
-    console.print(table)
+def _stage_rows(
+    stages: Mapping[str, Mapping[str, Any]],
+) -> Iterator[tuple[list[str], Mapping[str, Any]]]:
+    for stage, values in stages.items():
+        yield [_PART_OF.get(stage, stage), *durations(values)], values
 
 
-def show_round_trips(protocol: str, figures: dict[str, Any], console: Console) -> None:
-    """Show one protocol's round trips by size, their load and loss."""
+def size_parts(kind: str, figures: Mapping[str, Any]) -> list[Part]:
+    """Lay out end to end by size, by packets and by hops, where there are several."""
+    ends = {s: stages.get("end_to_end") for s, stages in figures["sizes"].items()}
+    groups: dict[str, Mapping[str, Any]] = {
+        "{} B": {size: values for size, values in ends.items() if values},
+        "{} packets": figures["by_packets"],
+        "{} hops": figures["by_hops"],
+    }
+    rows = [
+        [named.format(part), *durations(values), str(values["n"])]
+        for named, found in groups.items()
+        for part, values in (found.items() if len(found) > 1 else ())
+    ]
+    title = f"{kind}: end to end by size, packets, hops"
+    return [Table(title, ["of", *COLUMNS, "n"], rows)] if rows else []
+
+
+def trip_parts(protocol: str, figures: Mapping[str, Any]) -> Iterator[Part]:
+    """Lay out one protocol's round trips by size, their load and loss."""
     start = "intended time" if figures["open_loop"] else "request sent"
     title = f"{protocol} round trips: response time, {start} to reply read"
-    table = titled_table(console, title, "size", *COLUMNS, "n")
-    for size, values in figures["sizes"].items():
-        table.add_row(f"{size} B", *durations(values), str(values["n"]))
     rtt = figures["rtt"]
-    table.add_row("all sizes", *durations(rtt), str(rtt["n"]), style="bold")
-    console.print(table)
-    show_line(console, f" {_load(figures)}", "dim")
-    lost, sent = figures["lost"], figures["sent"]
-    text = f" lost: {lost} of {sent} ({percent(figures['loss_ratio'])})"
+    rows = [
+        [f"{size} B", *durations(values), str(values["n"])]
+        for size, values in figures["sizes"].items()
+    ]
+    rows.append(["all sizes", *durations(rtt), str(rtt["n"])])
+    yield Table(title, ["size", *COLUMNS, "n"], rows, whole="all sizes")
+    yield Text(f" {_load(figures)}", quiet=True)
+    text = f" lost: {figures['lost']} of {figures['sent']} "
+    text += f"({percent(figures['loss_ratio'])})"
     corrupt = figures.get("corrupt")  # the generator's own, not in the rows
     text += "" if corrupt is None else f", corrupt: {corrupt}"
-    show_line(console, text, "yellow" if lost or corrupt else "dim")
-    _show_left_out(figures, "round trip", console)
+    yield Text(text, quiet=True)
+    yield from _left_out(figures, "round trip")
 
 
-def _show_left_out(figures: dict[str, Any], what: str, console: Console) -> None:
+def _left_out(figures: Mapping[str, Any], what: str) -> Iterator[Part]:
     if figures["left_out"]:
         text = f" {plural(figures['left_out'], what)} met the measuring of our own cost"
-        show_line(console, f"{text}, and are not in the percentiles", "dim")
+        yield Text(f"{text}: in no percentile", quiet=True)
 
 
-def _load(figures: dict[str, Any]) -> str:
+def _load(figures: Mapping[str, Any]) -> str:
     achieved, offered = figures["achieved_per_second"], figures["offered_per_second"]
     text = f"load: {achieved:.4g}/s" if achieved else "load: too few to tell"
     if not offered:
@@ -156,321 +139,188 @@ def _load(figures: dict[str, Any]) -> str:
     )
 
 
-def show_link(summary: dict[str, Any], console: Console) -> None:
-    """Show what was found of the link, beside what is known of it."""
-    known = summary["known"] or {}
-    fits = {p: r["fit"] for p, r in summary["round_trips"].items() if r["fit"]}
-    one_way = {n: v for n, v in summary["one_way"].items() if v["known_ns"]}
-    if not fits and not one_way:
-        return
-    show_line(console, "\nthe link: measured [95% interval] beside known", "bold")
-    table = Table(box=None, padding=(0, 0, 0, 1), header_style="dim")
-    for column in ("figure", "measured", "known"):
-        table.add_column(column, no_wrap=True)
-    for protocol, fit in fits.items():
-        _add_fit(table, protocol, fit, known)
+def fit_parts(document: Mapping[str, Any]) -> Iterator[Part]:
+    """Lay out what round trips say of the link, beside what is known of it."""
+    known = document.get("known") or {}
+    trips = document.get("round_trips") or {}
+    fits = {p: r["fit"] for p, r in trips.items() if r["fit"]}
+    rows = [row for p, fit in fits.items() for row in _fit_rows(p, fit, known)]
+    one_way = document.get("one_way") or {}
     for name, smallest in one_way.items():
-        low = smallest["transit_p10_ns"]
-        measured = f"{duration(smallest['transit_min_ns'], 4)} min"
-        measured += f", {duration(low, 4)} p10" if low else ""
-        figure = f"transit of {smallest['size_bytes']} B, {name}"
-        table.add_row(figure, measured, duration(smallest["known_ns"], 4))
-    console.print(table)
+        if smallest["known_ns"]:
+            low = smallest["transit_p10_ns"]
+            measured = f"{duration(smallest['transit_min_ns'], 4)} min"
+            measured += f", {duration(low, 4)} p10" if low else ""
+            figure = f"transit of {smallest['size_bytes']} B, {name}"
+            rows.append([figure, measured, duration(smallest["known_ns"], 4)])
+    if not rows:
+        return
+    title = "the link: measured [95% interval] beside known"
+    yield Table(title, ["figure", "measured", "known"], rows, numeric=False)
     for protocol, fit in fits.items():
-        _show_fit_notes(protocol, fit, console)
+        reply = fit["reply_mode"]
+        mode = "full echo" if reply == "echo" else f"replies of {reply} bytes"
+        text = f" {protocol}: D = aS + b over {fit['sizes']} sizes, {fit['rounds']} "
+        text += f"rounds; {mode}, so bandwidth = {fit['factor']} / a"
+        yield Text(text, quiet=True)
+        for caveat in _why(fit):
+            yield Text(f" {protocol}: {caveat}", quiet=True)
 
 
-def _add_fit(
-    table: Table, protocol: str, fit: dict[str, Any], known: dict[str, Any]
-) -> None:
-    bandwidth = with_interval(fit["bandwidth_bits_per_second"], rate)
-    table.add_row(
-        f"bandwidth, {protocol}",
-        bandwidth if fit["bandwidth_bits_per_second"] else "refused, see below",
-        rate(known.get("rate_bps")),
-    )
+def _why(fit: Mapping[str, Any]) -> list[str]:
+    """Say why a fit tells no bandwidth, and what else stands against it."""
+    reason = fit.get("reason")
+    refused = not fit["bandwidth_bits_per_second"] and reason
+    caveats = [str(caveat) for caveat in fit["caveats"]]
+    return ([f"refused: {reason}"] if refused else []) + caveats
+
+
+def _fit_rows(
+    protocol: str, fit: Mapping[str, Any], known: Mapping[str, Any]
+) -> Iterator[list[str]]:
+    bandwidth, hinge = fit["bandwidth_bits_per_second"], fit.get("hinge")
+    beside = given_rate(known.get("rate_bps")) if known.get("rate_bps") else ""
+    if hinge and fit["model"] == "hinge":
+        knot = f"{hinge['knot_bytes']['value']:,.0f} B"
+        for side, place in (("below", f"up to {knot}"), ("above", f"above {knot}")):
+            told = with_interval(hinge[side]["bandwidth_bits_per_second"], rate)
+            yield [f"bandwidth, {protocol}, {place}", told, beside]
+    else:
+        told = with_interval(bandwidth, rate) if bandwidth else "refused, see below"
+        yield [f"bandwidth, {protocol}", told, beside]
     if fit["fixed_delay_seconds"]:
         delay = known.get("delay_ns")
-        table.add_row(
+        yield [
             f"fixed delay of a round trip, {protocol}",
             with_interval(fit["fixed_delay_seconds"], duration, 1e9),
-            f"{duration(2 * delay)} + hosts" if delay else NOT_ENOUGH,
-        )
+            f"{given_duration(2 * delay)} + hosts" if delay else "",
+        ]
 
 
-def _show_fit_notes(protocol: str, fit: dict[str, Any], console: Console) -> None:
-    reply = fit["reply_mode"]
-    mode = "full echo" if reply == "echo" else f"replies of {reply} bytes"
-    text = f" {protocol}: D = aS + b over {fit['sizes']} sizes, {fit['rounds']} "
-    text += f"rounds; {mode}, so bandwidth = {fit['factor']} / a"
-    show_line(console, text, "dim")
-    for caveat in fit["caveats"]:
-        show_line(console, f" {protocol}: {caveat}", "dim")
-
-
-def slowest_cause(row: dict[str, Any], lab: dict[str, Any] | None = None) -> str:
-    """Say why the slowest message was slow, which it was, and whose."""
-    known_ns = known_transit_ns(row["protocol"], row["size_bytes"] or 0, lab)
-    ends = " to ".join(_process(row, end) for end in ("sender", "reader"))
-    return (
-        f"slowest message, {duration(row['end_to_end_ns'])}: "
-        f"{likely_cause(row, known_ns)}; {_message(row)}, {ends}"
-    )
-
-
-def _message(row: dict[str, Any]) -> str:
-    """Name a message by its number and size, as far as they are told."""
-    number = "" if row["sequence"] is None else f" {row['sequence']}"
-    size = row["size_bytes"]
-    told = "a size that is not told" if size is None else f"{size} bytes"
-    return f"{row['protocol']} {row['kind']}{number} of {told}"
-
-
-def slowest_sentence(row: dict[str, Any], lab: dict[str, Any] | None = None) -> str:
-    """Say the same, and where it went, and in which stages its time did."""
-    parts = sorted(((ns, name) for name, ns in stage_times(row).items()), reverse=True)
-    where = ", ".join(f"{duration(ns)} in {name}" for ns, name in parts[:3])
-    spent = f"; {where}" if where else ""
-    wakeup, again = row["wakeup_ns"], row["retransmits"]
-    slept = f", {duration(wakeup)} of it without a CPU" if wakeup else ""
-    lost = f", {plural(again, 'segment')} sent again" if again else ""
-    return (
-        f"{slowest_cause(row, lab)} at {row['destination_address']} port "
-        f"{row['destination_port']}{spent}{slept}{lost}"
-    )
-
-
-def _process(row: dict[str, Any], end: str) -> str:
-    name, pid = row[f"{end}_comm"], row[f"{end}_pid"]
-    return f"{name or 'unknown'} ({'pid not known' if pid is None else f'pid {pid}'})"
-
-
-def setup_sentence(summary: dict[str, Any]) -> str:
-    """Say in one sentence what was run over what."""
-    workload, known = summary["workload"], summary["known"]
-    if workload.get("attached"):
-        return attached_sentence(workload)
-    what = " ".join(workload["command"]) or _plan_text(workload["plan"])
-    if workload.get("user") not in (None, "root"):
-        what += f", as {workload['user']}"
-    if not known:
-        return f"{what}, without a lab"
-    link = rate(known["rate_bps"]) if known["rate_bps"] else "no rate limit"
-    bucket = f" ({known['qdisc']}, burst {known['burst_bytes']} bytes)"
-    link += bucket if known.get("rate_is_token_bucket") else ""
-    loss = f", {100 * known['loss']:g}% of packets lost" if known["loss"] else ""
-    plan = summary["workload"]["plan"]
-    # a run.json from elsewhere may not tell it
-    settings = summary["lab"].get("settings") or {}
-    congestion = (plan and plan.get("congestion")) or settings.get("congestion_control")
-    return (
-        f"{what}; lab link: {known['kind']}, {link}, "
-        f"{duration(known['delay_ns'])} each way{loss}, "
-        f"MTU {known['mtu_bytes']}" + (f", {congestion}" if congestion else "")
-    )
-
-
-def run_name(folder: str, run: dict[str, Any]) -> str:
-    """Name a run by its own name, and by its folder where that is another.
-
-    Examples
-    --------
-    >>> run_name("20261121-222501", {"name": ""}), run_name("a-2", {"name": "a"})
-    ('20261121-222501', 'a (a-2)')
-    """
-    name = run["name"] or folder
-    return name if name == folder else f"{name} ({folder})"
-
-
-def setup_title(summary: dict[str, Any]) -> str:
-    """Say in a few words what was run over what: a title.
-
-    Examples
-    --------
-    >>> known = {"kind": "emulator", "rate_bps": 10**8, "delay_ns": 10**6, "loss": 0.01}
-    >>> command = ["redis-benchmark", "-p", "7777"]
-    >>> setup_title({"workload": {"command": command}, "known": known})
-    'redis-benchmark -p 7777 over emulator 100 Mbit/s, 1 ms, 1% loss'
-    """
-    workload, known = summary["workload"], summary["known"]
-    what = printable(" ".join(workload["command"]), _TITLE_WIDTH)
-    if workload.get("attached"):
-        what = attached_sentence(workload)
-    elif not what:
-        interval = workload["plan"]["interval_ns"]
-        what = f"ping-pong every {duration(interval)}" if interval else "ping-pong"
-    if not known:
-        return what
-    link = [
-        rate(known["rate_bps"]) if known["rate_bps"] else "without a rate",
-        duration(known["delay_ns"]) if known["delay_ns"] else "",
-        f"{100 * known['loss']:g}% loss" if known["loss"] else "",
-    ]
-    return f"{what} over {known['kind']} {', '.join(filter(None, link))}"
-
-
-def attached_sentence(workload: dict[str, Any]) -> str:
-    """Say to what was attached, and for how long."""
-    seconds = sum(run.get("seconds", 0) for run in workload["runs"])
-    return f"attached to {workload['attached']['to']} for {duration(1e9 * seconds)}"
-
-
-def _plan_text(plan: dict[str, Any]) -> str:
-    if plan["interval_ns"]:
-        gaps = "exponential gaps of" if plan.get("poisson") else "every"
-        loop = f"open loop, {gaps} {duration(plan['interval_ns'])}"
-    else:
-        loop = "closed loop"
-    reply = plan["reply_bytes"]
-    echo = "full echo" if reply is None else f"replies of {reply} bytes"
-    ends = {"sender": plan.get("client_cpu"), "responder": plan.get("server_cpu")}
-    where = ", ".join(f"{end} on CPU {n}" for end, n in ends.items() if n is not None)
-    return f"ping-pong, {loop}, {echo}" + (f", {where}" if where else "")
-
-
-MOST_SENTENCES = 6
-MOST_TABLES = 3
-_IN_SENTENCE = ("p50", "p99")
-_OTHER_END = {"response": "", "server": " (the client's end was not seen)"}
-
-
-def show_exchanges(document: dict[str, Any], console: Console) -> None:
-    """Show the sentences, then the tables."""
-    for sentence in exchange_sentences(document):
-        show_line(console, sentence, "bold")
-    show_exchange_tables(document, console)
-
-
-def exchange_sentences(
-    document: dict[str, Any], most: int = MOST_SENTENCES
-) -> list[str]:
-    """Say in a sentence for each way how long it took, and where the longest was.
-
-    Those of most exchanges first; of more than `most` how many there are.
-    """
-    ways = _ways(document)
-    told = [exchange_sentence(*way) for way in ways[:most]]
-    rest = ways[most:]
-    if rest:
-        n = sum(figures["exchanges"] for _, figures in rest)
-        told.append(f"and {len(rest)} more, {_exchanges(n)}")
-    return told
-
-
-def exchange_sentence(name: str, figures: dict[str, Any]) -> str:
-    """Say how long the exchanges of one way took, and where the slowest was.
-
-    Parameters
-    ----------
-    name : str
-        Protocol and way: "tcp redis-benchmark -> redis-server:7777".
-    figures : dict
-        Of that way, in ``exchanges`` of a summary document.
-
-    Examples
-    --------
-    >>> response = {"n": 2, "p50_ns": None, "p99_ns": None, "max_ns": 201_000_000}
-    >>> slowest = {"request_way_ns": 200_000, "server_ns": 200_500_000,
-    ...            "reply_way_ns": 300_000, "server_comm": "redis", "server_pid": 812}
-    >>> exchange_sentence("udp dig -> dns:53", {"exchanges": 2,
-    ...     "parts": {"response": response}, "slowest": slowest}).split(": ")[1]
-    'response max 201 ms, of which 200.5 ms in redis (pid 812)'
-    """
-    begin = f"{ends_of(name)}, {_exchanges(figures['exchanges'])}"
-    parts = figures["parts"]
-    whole = next((part for part in _OTHER_END if part in parts), None)
-    if whole is None:
-        return f"{begin}: none of them timed"
-    of = parts[whole]
-    told = [
-        f"{p} {duration(of[f'{p}_ns'])}"
-        for p in _IN_SENTENCE
-        if of.get(f"{p}_ns") is not None
-    ]
-    told.append(f"max {duration(of['max_ns'])}")
-    slowest = figures["slowest"]
-    where = _where(slowest) if slowest and whole == "response" else ""
-    return f"{begin}: {whole} {', '.join(told)}{where}{_OTHER_END[whole]}"
-
-
-def _where(row: dict[str, Any]) -> str:
-    """Say which part of the slowest exchange was the largest."""
-    if row.get("pipelined"):
-        return ", answered before its request was whole"
-    pauses = row.get("reply_pauses_ns") or 0
-    times = {
-        "server": (row.get("server_ns") or 0) + pauses,
-        "request_way": row.get("request_way_ns") or 0,
-        "reply_way": (row.get("reply_way_ns") or 0) - pauses,
+def direction_parts(document: Mapping[str, Any]) -> Iterator[Part]:
+    """Lay out what each direction says of the link: these need no factor."""
+    trains = {
+        kind: found["bandwidth_bits_per_second"]
+        for kind, found in (document.get("dispersion") or {}).items()
+        if found["bandwidth_bits_per_second"]
     }
-    most = max(times, key=lambda part: times[part])
-    if times[most] <= 0:
-        return ", its parts not known"
-    again = " (sent again)" if row.get("retransmits") else ""
-    places = {
-        "server": f"{_also_before(row)}{_server(row)}{_idle(row)}",
-        "request_way": f"the request's way{again}",
-        "reply_way": f"the reply's way{again}",
-    }
-    return f", of which {duration(times[most], 4)} in {places[most]}"
+    rows: list[list[str]] = []
+    notes: list[Part] = []
+    for kind, best in (document.get("link") or {}).items():
+        if "fit" in best:
+            rows += _direction_rows(f"{kind} by {best['quantity']}", best["fit"])
+        else:
+            notes.append(Text(f" {kind}: refused: {best['reason']}", quiet=True))
+    rows += [
+        [f"bandwidth, {kind} by dispersion", with_interval(told, rate)]
+        for kind, told in trains.items()
+    ]
+    if rows:
+        title = "each way by itself: D = aS + b without a factor, and trains"
+        yield Table(title, ["figure", "measured [95%]"], rows, numeric=False)
+    yield from notes
 
 
-def _also_before(row: dict[str, Any]) -> str:
-    """Name the request's way where nobody saw when it ended."""
-    begun = row.get("request_sent_ns") is not None
-    return (
-        "the request's way and " if begun and row.get("request_way_ns") is None else ""
-    )
+def _direction_rows(name: str, fit: Mapping[str, Any]) -> Iterator[list[str]]:
+    within, fixed_delay = fit.get("link_rate_range"), fit["fixed_delay_seconds"]
+    bandwidth = with_interval(fit["bandwidth_bits_per_second"], rate)
+    yield [f"bandwidth, {name}", bandwidth]
+    if within:
+        yield [f"link's own rate, {name}", rate_span(within["low"], within["high"])]
+    if fixed_delay:
+        told = with_interval(fixed_delay, duration, 1e9)
+        yield [f"fixed delay, {name}", told]
 
 
-def _server(row: dict[str, Any]) -> str:
-    pid = row.get("server_pid")
-    name = row.get("server_comm") or "the server"
-    return name if pid is None else f"{name} (pid {pid})"
+def stage_line_parts(document: Mapping[str, Any]) -> list[Part]:
+    """Lay out what a byte adds to each stage, and what a packet adds besides."""
+    rows = [
+        [
+            f"{one['protocol']} {_stage_of(one)}",
+            _ends(one["fit"]["slope_ns_per_byte"], _nanoseconds).removesuffix(" ns"),
+            _ends(one["fit"]["fixed_delay_seconds"], duration, 1e9),
+            _ends(one["fit"]["packet_cost"]["per_packet_ns"], duration),
+        ]
+        for one in document.get("stage_fits") or ()
+        if one["fit"]["slope_ns_per_byte"]
+    ]
+    title = "what a byte adds to each stage, what is left, what a packet adds [95%]"
+    head = ["stage", "ns a byte", "fixed", "a packet"]
+    return [Table(title, head, rows, numeric=False)] if rows else []
 
 
-def _idle(row: dict[str, Any]) -> str:
-    """Say if the server had not begun for most of its time."""
-    half = ((row.get("server_ns") or 0) + (row.get("reply_pauses_ns") or 0)) / 2
-    if (row.get("server_wakeup_ns") or 0) > half:
-        return ", waiting for a CPU"
-    return ", not yet read" if (row.get("server_queue_ns") or 0) > half else ""
+def _stage_of(one: Mapping[str, Any]) -> str:
+    if one["direction"] == "round_trip":  # which has one quantity only
+        return "response time"
+    return f"{one['direction']} {one['quantity']}"
 
 
-def show_exchange_tables(
-    document: dict[str, Any], console: Console, most: int = MOST_TABLES
-) -> None:
-    """Show the parts of the response, a table for each of the first ways."""
-    ways = _ways(document)
+def _ends(estimate: Mapping[str, Any] | None, write: Write, scale: float = 1.0) -> str:
+    """Write from where to where an estimate may be."""
+    if not estimate:
+        return ""
+    return span(scale * estimate["low"], scale * estimate["high"], write, 3)
+
+
+def _nanoseconds(slope: float, digits: int) -> str:
+    return f"{fixed(slope, digits)} ns"
+
+
+def estimator_parts(document: Mapping[str, Any]) -> list[Part]:
+    """Lay out rival estimates of the same line: where they differ, look closer."""
+    rows = [
+        [
+            f"{protocol} {line['name']}",
+            with_interval(line["bandwidth_bits_per_second"], rate),
+            _ends(line["fixed_delay_seconds"], duration, 1e9),
+        ]
+        for protocol, figures in (document.get("round_trips") or {}).items()
+        if isinstance(figures.get("estimators"), list)
+        for line in figures["estimators"]
+    ]
+    title = "the same line by other estimators (where they differ, look closer)"
+    head = ["estimator", "bandwidth", "fixed delay"]
+    return [Table(title, head, rows, numeric=False)] if rows else []
+
+
+def exchange_parts(
+    document: Mapping[str, Any], most: int = MOST_WAYS
+) -> Iterator[Part]:
+    """Lay out the parts of the response, a table for each of the first ways."""
+    ways = ways_of(dict(document))
     for name, figures in ways[:most]:
-        _show_parts(name, figures, console)
-    if len(ways) > most == MOST_TABLES:
+        yield from _parts_of_response(name, figures)
+    if len(ways) > most == MOST_WAYS:
         left = len(ways) - most
-        show_line(console, f" {left} more ways: --json has their parts, too", "dim")
-    _show_no_exchange(document.get("no_exchange") or {}, console)
+        yield Text(f" {left} more ways: --json has their parts, too", quiet=True)
+    causes: Counter[str] = Counter()
+    for found in (document.get("no_exchange") or {}).values():
+        causes.update(found)
+    if told := ", ".join(f"{n:,} {cause}" for cause, n in causes.items() if n):
+        yield Text(f" messages of no exchange: {told}", quiet=True)
 
 
-def _show_parts(name: str, figures: dict[str, Any], console: Console) -> None:
+def _parts_of_response(name: str, figures: dict[str, Any]) -> Iterator[Part]:
     parts = figures["parts"]
     if not parts:
         return
     columns = _columns(parts)
-    title = f"{ends_of(name)}: {_exchanges(figures['exchanges'])}"
-    table = plain_table(console, title, ("part",), (*columns, "share", "n"))
-    for part, values in parts.items():
-        table.add_row(
-            shown(part_label(part)),
+    rows = [
+        [
+            part_label(part),
             *durations(values, columns),
             percent(values["share_of_response"]),
             str(values["n"]),
-            style="bold" if part == "response" else "",
-        )
-    console.print(table)
+        ]
+        for part, values in parts.items()
+    ]
+    title = f"{ends_of(name)}: {exchanges_text(figures['exchanges'])}"
+    yield Table(title, ["part", *columns, "share", "n"], rows, whole="response")
     for note in exchange_notes(figures):
-        show_line(console, f" {note}", "dim")
+        yield Text(f" {note}", quiet=True)
 
 
-def _columns(parts: dict[str, Any]) -> list[str]:
+def _columns(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Choose the percentiles that any of the parts has."""
     high = "p95" if all("p95_ns" in values for values in parts.values()) else "p90"
     told = [
@@ -481,52 +331,55 @@ def _columns(parts: dict[str, Any]) -> list[str]:
     return [*told, "max"]
 
 
-def exchange_notes(figures: dict[str, Any]) -> Iterator[str]:
-    """Say what a reader of the figures of a way should know of them."""
-    n = figures["exchanges"]
-    if figures["requests"] > n:
-        each = figures["requests"] / n
-        yield (
-            f"exchanges of several requests: {each:.3g} in one on average, "
-            f"{figures['requests']:,} in all, counted by sends"
+def histogram_parts(
+    document: Mapping[str, Any], most: int | None = None
+) -> Iterator[Part]:
+    """Lay out what was counted in histograms, busiest groups first."""
+    groups = list((document.get("histograms") or {}).items())
+    for group, quantities in groups[:most]:
+        rows = [
+            [quantity, *durations(figures, _OF_HISTOGRAMS), str(figures["n"])]
+            for quantity, figures in quantities.items()
+        ]
+        title = f"{group}: all traffic, counted in histograms"
+        yield Table(title, ["quantity", *_OF_HISTOGRAMS, "n"], rows)
+    if rest := len(groups[most:] if most else ()):
+        yield Text(f"and {plural(rest, 'more group')}: --all", quiet=True)
+
+
+def transfer_parts(document: Mapping[str, Any]) -> list[Part]:
+    """Lay out what was transferred each way, where a file tells it."""
+    rows = [list(row) for row in transfer_rows(dict(document))]
+    head = ["direction", *TRANSFERRED]
+    return [Table(TRANSFERS, head, rows, JITTER)] if rows else []
+
+
+def given_parts(kinds: Mapping[str, Mapping[str, Any]], most: int) -> list[Part]:
+    """Lay out the statistics that a file gives, where it has no single latencies."""
+    rows = [
+        [kind, *_given_row(row)]
+        for kind, figures in kinds.items()
+        for row in figures["given"]
+    ]
+    if not rows:
+        return []
+    rest = len(rows) - most
+    return [
+        Table(
+            "as the file gives it: the median of its rows, and their range",
+            ["kind", "size", "statistic", "median", "min", "max", "rows", "messages"],
+            rows[:most],
+            f"and {plural(rest, 'more row')}: --all" if rest > 0 else "",
         )
-    if figures["pipelined"]:
-        yield (
-            f"pipelined: {figures['pipelined']:,} of {n:,} were answered before the "
-            "request was whole: no parts"
-        )
-    if figures["retransmits"]:
-        yield f"segments sent again: {figures['retransmits']:,}"
-    if figures["left_out"]:
-        told = _exchanges(figures["left_out"])
-        yield f"{told} met the measuring of our own cost: in no percentile"
+    ]
 
 
-def _show_no_exchange(ways: dict[str, dict[str, int]], console: Console) -> None:
-    causes: Counter[str] = Counter()
-    for found in ways.values():
-        causes.update(found)
-    told = ", ".join(f"{n:,} {cause}" for cause, n in causes.items() if n)
-    if told:
-        show_line(console, f" messages of no exchange: {told}", "dim")
-
-
-def _ways(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    found = (document.get("exchanges") or {}).items()
-    return sorted(found, key=lambda way: -way[1]["exchanges"])
-
-
-def ends_of(name: str) -> str:
-    """Return the name of a way: its ends, and the protocol where it is not TCP.
-
-    Examples
-    --------
-    >>> ends_of("tcp a -> b:80"), ends_of("udp a -> b:53")
-    ('a -> b:80', 'a -> b:53 (udp)')
-    """
-    protocol, _, ends = name.partition(" ")
-    return ends if protocol == "tcp" else f"{ends} ({protocol})"
-
-
-def _exchanges(n: int) -> str:
-    return f"{n:,} exchange{'' if n == 1 else 's'}"
+def _given_row(row: Mapping[str, Any]) -> list[str]:
+    size, messages = row["size_bytes"], row["messages"]
+    return [
+        "" if size is None else f"{size} B",
+        row["statistic"],
+        *(duration(row[f"{name}_ns"]) for name in ("median", "min", "max")),
+        str(row["rows"]),
+        "" if messages is None else str(messages),
+    ]

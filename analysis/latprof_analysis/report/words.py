@@ -16,6 +16,7 @@ from latprof_analysis.read.result import Samples
 from latprof_analysis.stats.quantiles import Quantile
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.text import duration, printable
+from latprof_analysis.text import span as text_span
 
 
 def duration_text(ns: float | None, digits: int = 3) -> str:
@@ -59,7 +60,7 @@ def bounds(quantile: Quantile) -> str:
     Examples
     --------
     >>> bounds(Quantile(0.5, 5e3, 4e3, 6e3, 40, 0.95))
-    '4 to 6 µs'
+    '4.00 to 6.00 µs'
     """
     made = quantile.as_dict()
     low, high = made["low"], made["high"]
@@ -76,12 +77,9 @@ def span(low: float, high: float, digits: int = 3) -> str:
     Examples
     --------
     >>> span(2e6, 3e6), span(2e3, 3e6)
-    ('2 to 3 ms', '2 µs to 3 ms')
+    ('2.00 to 3.00 ms', '2.00 µs to 3.00 ms')
     """
-    first, second = duration_text(low, digits), duration_text(high, digits)
-    if first.split()[1] == second.split()[1]:
-        first = first.split()[0]
-    return f"{first} to {second}"
+    return text_span(low, high, duration, digits).replace(" us", " µs")
 
 
 def slug(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from latprof_analysis.stages import STAGES, STAMPS, merged_name
+from latprof_analysis.study.setup import known_transit_ns
 from latprof_analysis.text import duration, plural
 
 _WAITED = {
@@ -54,7 +55,7 @@ def likely_cause(row: dict[str, Any], known_ns: float | None = None) -> str:
     >>> row = {"qdisc_ns": 12_000_000, "transit_ns": 1_500_000, "retransmits": 0}
     >>> row |= dict.fromkeys(("send_ns", "queue_ns", "xmit_ns", "arrive_ns"), 1)
     >>> likely_cause(row)
-    "waited 12 ms in its sender's qdisc"
+    "waited 12.0 ms in its sender's qdisc"
     """
     waits = stage_times(row)
     if known_ns and "transit" in waits:
@@ -76,3 +77,52 @@ def likely_cause(row: dict[str, Any], known_ns: float | None = None) -> str:
         segments = plural(again or 0, "segment")
         return f"{segments} sent again, whole {duration(late)} later"
     return _WAITED.get(name, "took {} in " + name).format(duration(waits[name]))
+
+
+def slowest_sentence(row: dict[str, Any], lab: dict[str, Any] | None = None) -> str:
+    """Say why the slowest message was slow, which it was, and whose.
+
+    Parameters
+    ----------
+    row : dict
+        A row of messages.csv by column, None where blank.
+    lab : dict or None
+        Of a run.json: what its link is known to need is no cause.
+
+    Examples
+    --------
+    >>> row = dict.fromkeys(("sequence", "size_bytes", "sender_comm", "sender_pid"))
+    >>> row |= dict.fromkeys(("reader_comm", "reader_pid"))
+    >>> row |= {"protocol": "udp", "kind": "message", "end_to_end_ns": 5_000}
+    >>> slowest_sentence(row).split("; ")[1]
+    'udp message of a size that is not told, unknown to unknown'
+    """
+    known_ns = known_transit_ns(row["protocol"], row["size_bytes"] or 0, lab)
+    number = "" if row["sequence"] is None else f" {row['sequence']}"
+    size = row["size_bytes"]
+    told = "a size that is not told" if size is None else f"{size} bytes"
+    ends = " to ".join(_process(row, end) for end in ("sender", "reader"))
+    return (
+        f"slowest message, {duration(row['end_to_end_ns'])}: "
+        f"{likely_cause(row, known_ns)}; "
+        f"{row['protocol']} {row['kind']}{number} of {told}, {ends}"
+    )
+
+
+def _process(row: dict[str, Any], end: str) -> str:
+    name, pid = row.get(f"{end}_comm"), row.get(f"{end}_pid")
+    return (name or "unknown") + ("" if pid is None else f" (pid {pid})")
+
+
+def slowest_stages(row: dict[str, Any]) -> str:
+    """Say where the slowest message went, and in which stages its time did."""
+    parts = sorted(((ns, name) for name, ns in stage_times(row).items()), reverse=True)
+    where = ", ".join(f"{duration(ns)} in {name}" for ns, name in parts[:3])
+    spent = f"; {where}" if where else ""
+    wakeup, again = row["wakeup_ns"], row["retransmits"]
+    slept = f", {duration(wakeup)} of it without a CPU" if wakeup else ""
+    lost = f", {plural(again, 'segment')} sent again" if again else ""
+    return (
+        f"at {row['destination_address']} port {row['destination_port']}"
+        f"{spent}{slept}{lost}"
+    )

@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from latprof_analysis.read.histograms import read_histograms
 from latprof_analysis.read.run_folder import read_documents
 from latprof_analysis.read.run_schema import undisturbed
-from latprof_analysis.report.tables import durations, plain_table, show_line, shown
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.findings import kinds_with_intervals
@@ -24,11 +21,6 @@ from latprof_analysis.study.scan_part import rows_of
 from latprof_analysis.study.setup import RunSetup, common_setup, setup_of
 from latprof_analysis.study.totals import PERCENTILES
 from latprof_analysis.study.ways import by_ends, by_ways
-from latprof_analysis.text import duration, plural
-
-COLUMNS = ("p50", "p90", "p99", "p99.9")
-TITLE = "all traffic, counted in histograms"
-_GROUPS = 6  # shown unless all are asked for
 
 # By group, busiest first, then by quantity.
 Figures = dict[str, dict[str, dict[str, Any]]]
@@ -69,25 +61,6 @@ def sampled_notes(documents: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for name, parts in documents.items()
         if parts.get("run", {}).get("sampled")
     ]
-
-
-def show_histograms(
-    document: dict[str, Any], console: Console, *, everything: bool
-) -> None:
-    """Show each group's quantities."""
-    groups: Figures = document["histograms"]
-    told = list(groups.items())[: None if everything else _GROUPS]
-    for group, quantities in told:
-        table = plain_table(
-            console, f"{group}: {TITLE}", ("quantity",), (*COLUMNS, "mean", "n")
-        )
-        for quantity, figures in quantities.items():
-            mean = duration(figures["mean_ns"])
-            cells = (*durations(figures, COLUMNS), mean, str(figures["n"]))
-            table.add_row(shown(quantity), *cells)
-        console.print(table)
-    if rest := len(groups) - len(told):
-        show_line(console, f" {plural(rest, 'more group')}: --all shows them", "dim")
 
 
 # What must be alike for one line to be of one thing.

@@ -10,7 +10,14 @@ import numpy as np
 
 from latprof_analysis.fit.estimates import ReplyMode
 from latprof_analysis.fit.wire import Packets
-from latprof_analysis.text import NS_PER_SECOND, duration, plural, rate
+from latprof_analysis.text import (
+    NS_PER_SECOND,
+    duration,
+    given_duration,
+    given_rate,
+    plural,
+    rate,
+)
 
 
 @dataclass(frozen=True)
@@ -233,7 +240,8 @@ def overloads(run: Mapping[str, Any], protocols: Sequence[str]) -> Iterator[str]
             yield (
                 f"{protocol} offers {rate(most.bits_per_second, 3)} {way} (mean "
                 f"{most.mean_bytes / 1000:.1f} kB with headers every "
-                f"{duration(plan['interval_ns'])}) to a link of {rate(limit)}: "
+                f"{given_duration(plan['interval_ns'])}) to a link of "
+                f"{given_rate(limit)}: "
                 f"{_effect(most, lab['known'], held=held)}; use --interval "
                 f"{_roomy_interval(most, limit)} or smaller --sizes"
             )
@@ -262,7 +270,7 @@ def _effect(load: Load, known: Mapping[str, Any], *, held: bool) -> str:
 
 def _roomy_interval(load: Load, limit: float) -> str:
     needed_ns = 8 * load.mean_bytes * NS_PER_SECOND / limit
-    return duration(_round_up(needed_ns / _ROOMY)).replace(" ", "")
+    return given_duration(_round_up(needed_ns / _ROOMY)).replace(" ", "")
 
 
 def _round_up(ns: float) -> float:

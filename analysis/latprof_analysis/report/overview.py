@@ -1,0 +1,566 @@
+"""What a document shows first: the answer, where the time went, the link, what to do.
+
+Of a run's summary.json or of what `analyze` makes, which have the same keys. Parts
+for any writer, at most a screen of them; all that they leave out is in `depth`.
+Without pandas, since the agent shows this after each run.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from latprof_analysis.report.link_rows import link_parts_of, link_sentences
+from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
+from latprof_analysis.report.sentences import (
+    exchange_sentences,
+    exchanges_text,
+    run_name,
+    setup_sentence,
+)
+from latprof_analysis.report.tables import (
+    exchange_parts,
+    given_parts,
+    histogram_parts,
+    transfer_parts,
+)
+from latprof_analysis.stages import STAGES
+from latprof_analysis.stats.quantiles import samples_needed
+from latprof_analysis.study.likely_cause import slowest_sentence
+from latprof_analysis.study.ways import (
+    Pair,
+    pairs_of,
+    seen_of,
+    time_by_stage,
+    unseen_ends,
+)
+from latprof_analysis.text import (
+    NOT_ENOUGH,
+    NS_PER_SECOND,
+    counts,
+    duration,
+    percent,
+    plural,
+    short_duration,
+    short_percent,
+)
+
+MOST_PAIRS, MOST_STALLS, MOST_KINDS = 3, 2, 6
+FEW = "-: too few for that percentile (p90 needs 100, p95 200, p99 1000)"
+# Lines for a row of each size and for remarks; where there are many remarks, there
+# are fewer sizes.
+_ROOM, _FEWEST_SIZES, _COLUMNS = 10, 3, 80
+_MOST_NOTES, _MOST_RUNS, _MOST_GIVEN = 2, 3, 12
+# A stage of fewer messages than this share of a way's is left to --all, and a pair
+# of ends with fewer than this share of the largest one's.
+_RARE = 0.01
+_AT_SOCKET = "datagrams_dropped_at_socket"
+_TAILS = ("p99", "p95", "p90", "max")
+_MORE = ": --all"
+
+
+def overview(document: Mapping[str, Any]) -> list[Part]:
+    """Lay out at most a screen.
+
+    Examples
+    --------
+    >>> empty = {"notes": [], "warnings": [], "samples": {"kinds": {}}}
+    >>> [part.text for part in overview(empty) if isinstance(part, Text)]
+    ['no latencies in it']
+    """
+    setups = document.get("setups") or ()
+    parts: list[Part] = [
+        Fold(f"set-up {i} of {len(setups)}", overview(one))
+        for i, one in enumerate(setups, 1)
+    ]
+    parts += [Text(text) for text in heading(document)]
+    parts += [Text(text, tone="answer") for text in answers(document)]
+    if not (setups or holds_figures(document)):
+        parts.append(Text("no latencies in it"))
+    remarks = list(_remarks(document))
+    taken = sum(math.ceil(len(part.text) / _COLUMNS) for part in remarks)
+    tables = list(_tables(document, _ROOM - taken))
+    link = link_parts_of(document)
+    ends = [*remarks, *_ending(document)]
+    return [*parts, *tables, *_explained(tables), *link, *ends]
+
+
+def holds_figures(document: Mapping[str, Any]) -> bool:
+    """Whether there is anything to lay out."""
+    names = ("histograms", "kinds", "round_trips", "exchanges", "transfers")
+    kinds = (document.get("samples") or {}).get("kinds")
+    return bool(kinds or any(document.get(name) for name in names))
+
+
+def heading(document: Mapping[str, Any]) -> Iterator[str]:
+    """Name what was read, and say what was run over what."""
+    runs = document.get("runs") or {}
+    told = list(runs.items())
+    for folder, run in told[:_MOST_RUNS]:
+        text = f"{run_name(folder, run)}: {plural(run['messages'], 'message')}, "
+        text += plural(run["round_trips"], "round trip")
+        text += f", {exchanges_text(run['exchanges'])}" if run["exchanges"] else ""
+        where = ", ".join(filter(None, (run["host"], run["kernel"])))
+        yield f"{text} ({where})" if where else text
+    if len(told) > _MOST_RUNS:
+        yield f"and {plural(len(told) - _MOST_RUNS, 'more run')}"
+    if document.get("workload"):
+        yield setup_sentence(dict(document))
+    if document.get("input"):
+        yield f"{document['input']['format']}: {document['latency']}"
+
+
+def answers(document: Mapping[str, Any]) -> list[str]:
+    """Say of each protocol where most time went, how long it took, what was lost.
+
+    Of other programs' exchanges their own sentences say more; of other tools' files
+    how long it took is all they tell.
+
+    Examples
+    --------
+    >>> answers({"round_trips": {"udp": {"sent": 8, "lost": 2}}})
+    ['udp: 2 of 8 lost (25.0%)']
+    """
+    trips = document.get("round_trips") or {}
+    exchanges = {} if trips else document.get("exchanges") or {}
+    pairs = [pair for pair in _frequent(document)[0] if pair.name not in exchanges]
+    found = [_answer(pair, trips.get(pair.name)) for pair in pairs[:MOST_PAIRS]]
+    if exchanges:
+        found = exchange_sentences(dict(document), MOST_PAIRS) + found
+    alone = set(trips) - {pair.name for pair in pairs}
+    found += [f"{name}: {_response(trips[name])}" for name in sorted(alone)]
+    kinds = (document.get("samples") or {}).get("kinds") or {}
+    found += [_of_samples(kind, kinds[kind]) for kind in list(kinds)[:MOST_KINDS]]
+    if more := len(kinds) - MOST_KINDS:
+        found += [f"and {plural(more, 'more kind')}{_MORE}"] if more > 0 else []
+    return [text for text in found if text]
+
+
+def answer_sentences(document: Mapping[str, Any]) -> list[str]:
+    """Say the same, and what a table of the overview says of the link."""
+    unseen = unseen_ends(document)
+    return [
+        *answers(document),
+        *link_sentences(document),
+        *([unseen] if unseen else []),
+    ]
+
+
+def _frequent(document: Mapping[str, Any]) -> tuple[list[Pair], list[Pair]]:
+    """Return the pairs of ways that are told, and those of too few messages."""
+    every = pairs_of(document.get("kinds") or {})
+    most = max((pair.messages for pair in every), default=0)
+    told = [pair for pair in every if pair.messages >= _RARE * most]
+    return told, [pair for pair in every if pair not in told]
+
+
+def _answer(pair: Pair, trips: dict[str, Any] | None) -> str:
+    stages = time_by_stage(pair)
+    told = []
+    if stages:
+        most = max(stages, key=lambda name: stages[name])
+        told.append(f"{percent(stages[most])} of the time in {most}")
+    told.append(_response(trips) if trips else _ways(pair))
+    return f"{pair.name}: {'; '.join(told)}"
+
+
+def _response(trips: Mapping[str, Any]) -> str:
+    lost, sent = trips["lost"], trips["sent"]
+    told = f"{lost} of {sent} lost ({percent(lost / sent)})" if lost else "none lost"
+    rtt = trips.get("rtt")
+    return f"response {_median_and_tail(rtt)}; {told}" if rtt else told
+
+
+def _ways(pair: Pair) -> str:
+    told = []
+    for way, figures in pair.ways.items():
+        whole = figures["stages"].get("end_to_end")
+        seen = f"seen {seen_of(figures).where or 'in part'} only"
+        told.append(f"{way} {_median_and_tail(whole) if whole else seen}")
+    return "; ".join(told)
+
+
+def _of_samples(kind: str, figures: Mapping[str, Any]) -> str:
+    if not figures["n"]:
+        return _of_given(kind, figures["given"])
+    lost = figures["lost"]
+    sent = figures["n"] + lost
+    told = f"{lost} of {sent} lost ({percent(lost / sent)})" if lost else "none lost"
+    return f"{kind}: latency {_median_and_tail(_of_all(figures))}; {told}"
+
+
+def _of_given(kind: str, given: Sequence[Mapping[str, Any]]) -> str:
+    """Say from where to where the medians or means of a file's rows go."""
+    for statistic in ("p50", "mean", "smoothed"):
+        rows = [row for row in given if row["statistic"] == statistic]
+        ends = [row["median_ns"] for row in rows]
+        if ends:
+            low, high = duration(min(ends)), duration(max(ends))
+            told = low if low == high else f"{low} to {high}"
+            return f"{kind}: {statistic} {told}, as the file gives it"
+    return ""
+
+
+def _of_all(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the percentiles of a kind of samples, as round trips have theirs."""
+    found = (figures.get("tail") or {}).get("percentiles") or {}
+    told = {f"{p}_ns": one["value_ns"] for p, one in found.items() if "value_ns" in one}
+    most = [size["max_ns"] for size in figures["sizes"].values()]
+    return {"n": figures["n"], "max_ns": max(most, default=None), **told}
+
+
+def _median_and_tail(figures: Mapping[str, Any]) -> str:
+    """Write the median, and the farthest percentile with enough values."""
+    tail = next((t for t in _TAILS if figures.get(f"{t}_ns") is not None), None)
+    names = [n for n in ("p50", tail) if n and figures.get(f"{n}_ns") is not None]
+    texts = [f"{name} {duration(figures[f'{name}_ns'])}" for name in names]
+    return ", ".join(texts) if figures["n"] else "not seen"
+
+
+def _remarks(document: Mapping[str, Any]) -> Iterator[Text]:
+    """Say what was lost, what was slow, and what must be known to trust the rest."""
+    if lost := losses(document):
+        yield Text(f"lost: {lost}", tone="warning")
+    if document.get("slowest"):
+        yield Text(slowest_sentence(document["slowest"], document.get("lab")))
+    for stall in document.get("stalls", ())[:MOST_STALLS]:
+        yield Text(_stall(stall))
+    yield from _some(document, "notes", "note", quiet=True)
+    skipped = document.get("skipped_rows", 0)
+    left_out = (document.get("skipped") or [])[:_MOST_NOTES]
+    for row in left_out:
+        yield Text(f"left out: {row}", tone="warning")
+    if skipped > len(left_out):
+        more = plural(skipped - len(left_out), "more row" if left_out else "row")
+        yield Text(f"left out: {more}", tone="warning")
+    yield from _some(document, "warnings", "warning", quiet=False)
+
+
+def _some(
+    document: Mapping[str, Any], key: str, name: str, *, quiet: bool
+) -> Iterator[Text]:
+    """Say the first of some, and how many there are more."""
+    every = list(dict.fromkeys(document.get(key) or ()))
+    few = every if len(every) <= _MOST_NOTES + 1 else every[:_MOST_NOTES]
+    texts = [f"{name}: {text}" for text in few]
+    if rest := len(every) - len(few):
+        texts.append(f"and {plural(rest, f'more {name}')}{_MORE}")
+    for text in texts:
+        yield Text(text, quiet=True) if quiet else Text(text, tone="warning")
+
+
+def _stall(stall: Mapping[str, Any]) -> str:
+    """Say who did not read, and how many messages waited for it."""
+    return (
+        f"stall: {stall['reader_comm']} (pid {stall['reader_pid']}) read nothing for "
+        f"{duration(stall['until_ns'] - stall['from_ns'])}, "
+        f"{stall['after_ns'] / NS_PER_SECOND:.3g} s after the first message: "
+        f"{plural(stall['messages'], 'message')} waited together"
+    )
+
+
+def _ending(document: Mapping[str, Any]) -> list[Part]:
+    """Say how sure it is, and where it stands."""
+    runs = document.get("runs") or {}
+    only = next(iter(runs.values())) if len(runs) == 1 else {}
+    sure = _certainty(dict(only) | dict(document))
+    told = [sure] if sure else []
+    if folder := document.get("folder"):
+        told += [f"folder: {folder}", f"next: latprof report {shlex.quote(folder)}"]
+    return [Items(told)] if told else []
+
+
+def _certainty(told: Mapping[str, Any]) -> str:
+    """Say in a line how much was recorded, at which cost, and how exactly."""
+    if not {"records", "lost_records", "cost", "capabilities"} <= told.keys():
+        return ""
+    lost, cost = counts(told["lost_records"]), told["cost"]
+    found = [f"{plural(told['records'], 'record')}, {lost or 'none'} lost"]
+    probes = cost["probes_cpu_share"]
+    found.append(f"probes {percent(probes)} of a CPU" if probes is not None else "")
+    found.append(f"agent {percent(cost['agent_cpu_share'])}")
+    partial = sum(c["state"] != "exact" for c in told["capabilities"])
+    found.append(f"{plural(partial, 'stamp')} not exact" if partial else "")
+    return "; ".join(filter(None, found)) + " (all: --all)"
+
+
+def losses(document: Mapping[str, Any]) -> str:
+    """Say where packets or datagrams were lost; nothing where none were."""
+    places: Counter[tuple[str, str]] = Counter()
+    for run in (document.get("runs") or {"": document}).values():
+        places.update(_lost_by_place(run))
+    ways: dict[str, dict[str, int]] = {}
+    for (place, way), n in places.items():
+        if n:
+            ways.setdefault(place, {})[way] = n
+    told = [_lost_at(place, by_way) for place, by_way in ways.items()]
+    late = sum(run.get("late", 0) for run in _generator_runs(document))
+    told += [f"{late} answered after the time-out"] if late else []
+    kinds = (document.get("kinds") or {}).values()
+    again = sum(figures["retransmits"] for figures in kinds)
+    resent = plural(sum(figures["resent"] for figures in kinds), "message")
+    told += [f"{plural(again, 'segment')} of {resent} sent again"] if again else []
+    return ", ".join(told)
+
+
+def _lost_at(place: str, by_way: Mapping[str, int]) -> str:
+    """Count what was lost at a place, by way or end where these are told."""
+    n = sum(by_way.values())
+    if "" in by_way:
+        return f"{n} {place}"
+    ways = next(iter(by_way)) if len(by_way) == 1 else counts(dict(by_way))
+    return f"{plural(n, 'packet')} ({ways}) {place}"
+
+
+def _generator_runs(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return (document.get("workload") or {}).get("runs") or ()
+
+
+def _lost_by_place(run: Mapping[str, Any]) -> dict[tuple[str, str], int]:
+    """Count what one run lost, by place and way: of a link's ways ab is a to b."""
+    link = run.get("link_counters") or {}
+    emulator, netem = link.get("emulator", {}), link.get("netem", {})
+    queue, lost = (
+        {way: figures[name] for way, figures in emulator.items()}
+        for name in ("dropped_queue", "dropped_loss")
+    )
+    lost |= {way: _dropped(ends) for way, ends in netem.items()}
+    qdiscs = {end: _dropped(link[end]) for end in "ab" if end in link}
+    found = {
+        (place, " to ".join(way)): n
+        for place, counted in (
+            ("in the link's queue", queue),
+            ("on the link", lost),
+            ("in a qdisc", qdiscs),
+        )
+        for way, n in counted.items()
+    }
+    at_socket = (run.get("counters") or {}).get(_AT_SOCKET, 0)
+    unread = run.get("unread_at_close") or 0
+    return found | {
+        ("datagrams at a full socket", ""): at_socket,
+        ("datagrams unread at close", ""): unread,
+    }
+
+
+def _dropped(counted: Mapping[str, Any]) -> int:
+    return sum(qdisc["dropped_packets"] for qdisc in counted["qdiscs"])
+
+
+def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
+    """Lay out stages, then round trips by size or what stands for them."""
+    trips = document.get("round_trips") or {}
+    if not trips and document.get("exchanges"):
+        yield from exchange_parts(document, most=1)
+    told, rare = _frequent(document)
+    yield from _stage_table(told, rare)
+    yield from _size_table("response", trips, room)
+    kinds = (document.get("samples") or {}).get("kinds") or {}
+    timed = {
+        kind: {"sizes": figures["sizes"], "rtt": _of_all(figures)}
+        for kind, figures in kinds.items()
+        if figures["n"]
+    }
+    yield from _size_table("latency", timed, room)
+    yield from given_parts(kinds, _MOST_GIVEN)
+    yield from transfer_parts(document)
+    yield from histogram_parts(document, most=2)
+
+
+def _explained(tables: Sequence[Part]) -> list[Part]:
+    cells = (
+        cell
+        for table in tables
+        if isinstance(table, Table) and table.whole
+        for row in table.rows
+        for cell in row[1:]
+    )
+    return [Text(FEW, quiet=True)] if NOT_ENOUGH in cells else []
+
+
+class _Layout(NamedTuple):
+    """Which figures of a way are shown, and how they are written."""
+
+    columns: tuple[str, ...]
+    time: Callable[[float | None], str] = duration
+    share: Callable[[float | None], str] = percent
+    share_head: str = "share"
+
+
+def _joined(ns: float | None) -> str:
+    return duration(ns).replace(" ", "")
+
+
+# From wide to narrow.
+_LAYOUTS = (
+    _Layout(("p50", "p95", "p99", "max", "share")),
+    _Layout(("p50", "p95", "p99", "share")),
+    _Layout(("p50", "p99", "share")),
+    _Layout(("p50", "p99", "share"), _joined),
+    _Layout(("p50", "p99", "share"), short_duration, short_percent, "%"),
+    _Layout(("p50", "share"), short_duration, short_percent, "%"),
+)
+_SIZE_COLUMNS = (("p50", "p90", "p95", "p99", "max", "n"), ("p50", "p90", "p99", "max"))
+
+
+def _stage_table(told: Sequence[Pair], rare: Sequence[Pair]) -> list[Table]:
+    """Lay out the stages of three pairs, or where there is no room of fewer."""
+    pairs = [
+        pair for pair in told if any(seen_of(f).stages for f in pair.ways.values())
+    ]
+    forms = [
+        _stage_form(pairs[:n], layout, [*pairs[n:], *rare])
+        for n in range(min(MOST_PAIRS, len(pairs)), 0, -1)
+        for layout in _LAYOUTS
+    ]
+    return [_with_narrow(forms)] if forms else []
+
+
+def _with_narrow(forms: Sequence[Table]) -> Table:
+    first, *narrow = forms
+    return Table(**{**vars(first), "narrow": narrow})
+
+
+def _stage_form(
+    pairs: Sequence[Pair], layout: _Layout, others: Sequence[Pair]
+) -> Table:
+    stages = _stages_of(pairs)
+    columns: list[tuple[str, list[str]]] = []
+    inner, outer = [], []
+    for pair in pairs:
+        before = len(columns)
+        for way, figures in pair.ways.items():
+            found = _way_columns(seen_of(figures).stages, stages, layout)
+            columns += found
+            inner.append((f"{way} {seen_of(figures).where}".rstrip(), len(found)))
+        outer.append((pair.name, len(columns) - before))
+    ways = sum(len(pair.ways) for pair in others)
+    names = [" of it wakeup" if stage == "wakeup" else stage for stage in stages]
+    return Table(
+        "",
+        ["stage", *(head for head, _ in columns)],
+        [[name, *(c[i] for _, c in columns)] for i, name in enumerate(names)],
+        f"and {plural(ways, 'more way')}{_MORE}" if ways else "",
+        heads=[outer, inner],
+        whole="end_to_end",
+    )
+
+
+def _stages_of(pairs: Sequence[Pair]) -> list[str]:
+    """Name the stages that are not rare, in the order of the path."""
+    found = {
+        name
+        for pair in pairs
+        for seen in map(seen_of, pair.ways.values())
+        for name, stage in seen.stages.items()
+        if stage["n"] and stage["n"] >= _enough(seen.messages)
+    }
+    order = [*STAGES, "wakeup", "end_to_end"]
+    return sorted(found, key=lambda n: (order.index(n.rsplit("+", 1)[-1]), n))
+
+
+def _enough(messages: int) -> float:
+    return max(_RARE * messages, min(samples_needed(0.5), messages))
+
+
+def _way_columns(
+    figures: Mapping[str, Any], stages: Sequence[str], layout: _Layout
+) -> list[tuple[str, list[str]]]:
+    """Return the columns of one way that tell anything, each below its title."""
+    columns = {}
+    for name in (*layout.columns, "max"):
+        if name == "share":
+            key, write, head = "share_of_end_to_end", layout.share, layout.share_head
+        else:
+            key, write, head = f"{name}_ns", layout.time, name
+        cells = [write(figures[s].get(key)) if s in figures else "" for s in stages]
+        columns[name] = head, cells
+    there = [name for name in layout.columns if set(columns[name][1]) - {"", "-"}]
+    if not set(there) & set(_TAILS):
+        there.insert(1, "max")
+    return [columns[name] for name in there]
+
+
+def _size_table(
+    title: str, groups: Mapping[str, Mapping[str, Any]], most: int
+) -> list[Table]:
+    """Lay out times by size, the protocols or kinds across."""
+    groups = {name: g for name, g in groups.items() if g["rtt"]["n"]}
+    if not groups:
+        return []
+    sizes = sorted({size for g in groups.values() for size in g["sizes"]}, key=_bytes)
+    told = _spread(sizes, max(most, _FEWEST_SIZES))
+    names = list(groups)
+    forms = [
+        _size_form(title, {k: groups[k] for k in names[:n]}, told, columns, note)
+        for n in range(len(names), 0, -1)
+        for columns in _SIZE_COLUMNS
+        for note in [_left_to_all(len(sizes) - len(told), len(names) - n)]
+    ]
+    return [_with_narrow(forms)]
+
+
+def _left_to_all(sizes: int, kinds: int) -> str:
+    told = [plural(n, f"more {w}") for n, w in ((sizes, "size"), (kinds, "kind")) if n]
+    return f"and {' and '.join(told)}{_MORE}" if told else ""
+
+
+def _size_form(
+    title: str,
+    groups: Mapping[str, Mapping[str, Any]],
+    sizes: Sequence[str],
+    names: Sequence[str],
+    note: str,
+) -> Table:
+    columns: list[tuple[str, list[str]]] = []
+    heads = []
+    for name, figures in groups.items():
+        found = _size_columns(figures, sizes, names)
+        columns += found
+        heads.append((name, len(found)))
+    labels = [_size_text(size) for size in sizes]
+    labels += ["all sizes"] if len(sizes) != 1 else []
+    return Table(
+        "",
+        [title, *(head for head, _ in columns)],
+        [[label, *(c[i] for _, c in columns)] for i, label in enumerate(labels)],
+        note,
+        heads=[heads],
+        whole="all sizes",
+    )
+
+
+def _size_text(label: str) -> str:
+    return f"{label} B" if label[:1].isdecimal() else label
+
+
+def _spread(sizes: list[str], most: int) -> list[str]:
+    """Choose so many, from the first to the last; a line for the rest is one, too."""
+    if len(sizes) <= most + 1:
+        return sizes
+    step = (len(sizes) - 1) / (most - 1)
+    return [sizes[round(i * step)] for i in range(most)]
+
+
+def _bytes(label: str) -> int:
+    first = label.partition("-")[0]
+    return int(first) if first.isdecimal() else -1
+
+
+def _size_columns(
+    figures: Mapping[str, Any], sizes: Sequence[str], columns: Sequence[str]
+) -> list[tuple[str, list[str]]]:
+    rows = [*(figures["sizes"].get(size, {}) for size in sizes), figures["rtt"]]
+    found = []
+    for name in columns:
+        if name == "n":
+            cells = [str(row.get("n", 0)) for row in rows]
+        else:
+            cells = [duration(row.get(f"{name}_ns")) for row in rows]
+        # a percentile that only all sizes together have is in the answer above
+        if 2 * cells.count(NOT_ENOUGH) < len(cells):
+            found.append((name, cells))
+    return found

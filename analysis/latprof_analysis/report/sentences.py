@@ -1,0 +1,250 @@
+"""What a document says, in sentences: the set-up, and the exchanges of each way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from latprof_analysis.text import (
+    duration,
+    given_duration,
+    given_rate,
+    printable,
+)
+
+_TITLE_WIDTH = 60  # of the command in it
+
+
+def setup_sentence(summary: dict[str, Any]) -> str:
+    """Say in one sentence what was run over what."""
+    workload, known = summary["workload"], summary["known"]
+    if workload.get("attached"):
+        return attached_sentence(workload)
+    what = " ".join(workload["command"]) or _plan_text(workload["plan"])
+    if workload.get("user") not in (None, "root"):
+        what += f", as {workload['user']}"
+    if not known:
+        return f"{what}, without a lab"
+    link = given_rate(known["rate_bps"]) if known["rate_bps"] else "no rate limit"
+    bucket = f" ({known['qdisc']}, burst {known['burst_bytes']} bytes)"
+    link += bucket if known.get("rate_is_token_bucket") else ""
+    loss = f", {100 * known['loss']:g}% of packets lost" if known["loss"] else ""
+    plan = summary["workload"]["plan"]
+    # a run.json from elsewhere may not tell it
+    settings = summary["lab"].get("settings") or {}
+    congestion = (plan and plan.get("congestion")) or settings.get("congestion_control")
+    return (
+        f"{what}; {known['kind']} {link}, "
+        f"{given_duration(known['delay_ns'])} each way{loss}, "
+        f"MTU {known['mtu_bytes']}" + (f", {congestion}" if congestion else "")
+    )
+
+
+def run_name(folder: str, run: dict[str, Any]) -> str:
+    """Name a run by its own name, and by its folder where that is another.
+
+    Examples
+    --------
+    >>> run_name("20261121-222501", {"name": ""}), run_name("a-2", {"name": "a"})
+    ('20261121-222501', 'a (a-2)')
+    """
+    name = run["name"] or folder
+    return name if name == folder else f"{name} ({folder})"
+
+
+def setup_title(summary: dict[str, Any]) -> str:
+    """Say in a few words what was run over what: a title.
+
+    Examples
+    --------
+    >>> known = {"kind": "emulator", "rate_bps": 10**8, "delay_ns": 10**6, "loss": 0.01}
+    >>> command = ["redis-benchmark", "-p", "7777"]
+    >>> setup_title({"workload": {"command": command}, "known": known})
+    'redis-benchmark -p 7777 over emulator 100 Mbit/s, 1 ms, 1% loss'
+    """
+    workload, known = summary["workload"], summary["known"]
+    what = printable(" ".join(workload["command"]), _TITLE_WIDTH)
+    if workload.get("attached"):
+        what = attached_sentence(workload)
+    elif not what:
+        interval = workload["plan"]["interval_ns"]
+        what = (
+            f"ping-pong every {given_duration(interval)}" if interval else "ping-pong"
+        )
+    if not known:
+        return what
+    link = [
+        given_rate(known["rate_bps"]) if known["rate_bps"] else "without a rate",
+        given_duration(known["delay_ns"]) if known["delay_ns"] else "",
+        f"{100 * known['loss']:g}% loss" if known["loss"] else "",
+    ]
+    return f"{what} over {known['kind']} {', '.join(filter(None, link))}"
+
+
+def attached_sentence(workload: dict[str, Any]) -> str:
+    """Say to what was attached, and for how long."""
+    seconds = sum(run.get("seconds", 0) for run in workload["runs"])
+    return (
+        f"attached to {workload['attached']['to']} for {given_duration(1e9 * seconds)}"
+    )
+
+
+def _plan_text(plan: dict[str, Any]) -> str:
+    if plan["interval_ns"]:
+        gaps = "exponential gaps of" if plan.get("poisson") else "every"
+        loop = f"open loop, {gaps} {given_duration(plan['interval_ns'])}"
+    else:
+        loop = "closed loop"
+    told = ["ping-pong", loop]
+    if plan["reply_bytes"] is not None:
+        told.append(f"replies of {plan['reply_bytes']} bytes")
+    cpus = {"sender": plan.get("client_cpu"), "responder": plan.get("server_cpu")}
+    there = {end: f"{end} on CPU {n}" for end, n in cpus.items() if n is not None}
+    if len(there) == len(cpus) and len(set(cpus.values())) == 1:
+        return ", ".join([*told, f"CPU {cpus['sender']}"])
+    return ", ".join([*told, *there.values()])
+
+
+MOST_SENTENCES = 6
+_IN_SENTENCE = ("p50", "p99")
+_OTHER_END = {"response": "", "server": " (the client's end was not seen)"}
+
+
+def exchange_sentences(
+    document: dict[str, Any], most: int = MOST_SENTENCES
+) -> list[str]:
+    """Say in a sentence for each way how long it took, and where the longest was.
+
+    Those of most exchanges first; of more than `most` how many there are.
+    """
+    ways = ways_of(document)
+    told = [exchange_sentence(*way) for way in ways[:most]]
+    rest = ways[most:]
+    if rest:
+        n = sum(figures["exchanges"] for _, figures in rest)
+        told.append(f"and {len(rest)} more, {exchanges_text(n)}")
+    return told
+
+
+def exchange_sentence(name: str, figures: dict[str, Any]) -> str:
+    """Say how long the exchanges of one way took, and where the slowest was.
+
+    Parameters
+    ----------
+    name : str
+        Protocol and way: "tcp redis-benchmark -> redis-server:7777".
+    figures : dict
+        Of that way, in ``exchanges`` of a summary document.
+
+    Examples
+    --------
+    >>> response = {"n": 2, "p50_ns": None, "p99_ns": None, "max_ns": 201_000_000}
+    >>> slowest = {"request_way_ns": 200_000, "server_ns": 200_500_000,
+    ...            "reply_way_ns": 300_000, "server_comm": "redis", "server_pid": 812}
+    >>> exchange_sentence("udp dig -> dns:53", {"exchanges": 2,
+    ...     "parts": {"response": response}, "slowest": slowest}).split(": ")[1]
+    'response max 201 ms, of which 200.5 ms in redis (pid 812)'
+    """
+    begin = f"{ends_of(name)}, {exchanges_text(figures['exchanges'])}"
+    parts = figures["parts"]
+    whole = next((part for part in _OTHER_END if part in parts), None)
+    if whole is None:
+        return f"{begin}: none of them timed"
+    of = parts[whole]
+    told = [
+        f"{p} {duration(of[f'{p}_ns'])}"
+        for p in _IN_SENTENCE
+        if of.get(f"{p}_ns") is not None
+    ]
+    told.append(f"max {duration(of['max_ns'])}")
+    slowest = figures["slowest"]
+    where = _where(slowest) if slowest and whole == "response" else ""
+    return f"{begin}: {whole} {', '.join(told)}{where}{_OTHER_END[whole]}"
+
+
+def _where(row: dict[str, Any]) -> str:
+    """Say which part of the slowest exchange was the largest."""
+    if row.get("pipelined"):
+        return ", answered before its request was whole"
+    pauses = row.get("reply_pauses_ns") or 0
+    times = {
+        "server": (row.get("server_ns") or 0) + pauses,
+        "request_way": row.get("request_way_ns") or 0,
+        "reply_way": (row.get("reply_way_ns") or 0) - pauses,
+    }
+    most = max(times, key=lambda part: times[part])
+    if times[most] <= 0:
+        return ", its parts not known"
+    again = " (sent again)" if row.get("retransmits") else ""
+    places = {
+        "server": f"{_also_before(row)}{_server(row)}{_idle(row)}",
+        "request_way": f"the request's way{again}",
+        "reply_way": f"the reply's way{again}",
+    }
+    return f", of which {duration(times[most], 4)} in {places[most]}"
+
+
+def _also_before(row: dict[str, Any]) -> str:
+    """Name the request's way where nobody saw when it ended."""
+    begun = row.get("request_sent_ns") is not None
+    return (
+        "the request's way and " if begun and row.get("request_way_ns") is None else ""
+    )
+
+
+def _server(row: dict[str, Any]) -> str:
+    pid = row.get("server_pid")
+    name = row.get("server_comm") or "the server"
+    return name if pid is None else f"{name} (pid {pid})"
+
+
+def _idle(row: dict[str, Any]) -> str:
+    """Say if the server had not begun for most of its time."""
+    half = ((row.get("server_ns") or 0) + (row.get("reply_pauses_ns") or 0)) / 2
+    if (row.get("server_wakeup_ns") or 0) > half:
+        return ", waiting for a CPU"
+    return ", not yet read" if (row.get("server_queue_ns") or 0) > half else ""
+
+
+def exchange_notes(figures: dict[str, Any]) -> Iterator[str]:
+    """Say what a reader of the figures of a way should know of them."""
+    n = figures["exchanges"]
+    if figures["requests"] > n:
+        each = figures["requests"] / n
+        yield (
+            f"exchanges of several requests: {each:.3g} in one on average, "
+            f"{figures['requests']:,} in all, counted by sends"
+        )
+    if figures["pipelined"]:
+        yield (
+            f"pipelined: {figures['pipelined']:,} of {n:,} were answered before the "
+            "request was whole: no parts"
+        )
+    if figures["retransmits"]:
+        yield f"segments sent again: {figures['retransmits']:,}"
+    if figures["left_out"]:
+        told = exchanges_text(figures["left_out"])
+        yield f"{told} met the measuring of our own cost: in no percentile"
+
+
+def ways_of(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the ways of exchanges by name, those of most exchanges first."""
+    found = (document.get("exchanges") or {}).items()
+    return sorted(found, key=lambda way: -way[1]["exchanges"])
+
+
+def ends_of(name: str) -> str:
+    """Return the name of a way: its ends, and the protocol where it is not TCP.
+
+    Examples
+    --------
+    >>> ends_of("tcp a -> b:80"), ends_of("udp a -> b:53")
+    ('a -> b:80', 'a -> b:53 (udp)')
+    """
+    protocol, _, ends = name.partition(" ")
+    return ends if protocol == "tcp" else f"{ends} ({protocol})"
+
+
+def exchanges_text(n: int) -> str:
+    """Count exchanges."""
+    return f"{n:,} exchange{'' if n == 1 else 's'}"
