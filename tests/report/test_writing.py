@@ -6,6 +6,7 @@ import argparse
 import builtins
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,16 @@ def test_every_axis_has_a_title_with_what_it_measures(whole: Report) -> None:
                 if axis in ("x", "y") and one.get("title")
             }
             assert titles, figure.name
+
+
+def test_one_picture_has_the_first_figure_and_none_that_is_folded(
+    whole: Report,
+) -> None:
+    shown = [figure.name for figure in whole.main_figures()]
+    assert shown[:2] == ["picture", "stages-by-size-tcp-request"]
+    folded = replace(whole.sections[0], folded=True)
+    report = replace(whole, sections=[folded, *whole.sections[1:]])
+    assert [figure.name for figure in report.main_figures()] == [shown[0], *shown[2:]]
 
 
 def test_pdf_and_png_are_files_of_their_kind(whole: Report, tmp_path: Path) -> None:

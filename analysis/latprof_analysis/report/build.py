@@ -80,13 +80,13 @@ def build_report(study: Study, title: str) -> Report:
         Section("traffic", "All traffic", traffic_parts(document)),
         *(exchanges if not own else []),
         *_message_sections(study, drawn),
-        Section("loss", "Loss by place", _losses(document)),
+        Section("loss", "Loss", _losses(document)),
         Section(
             "slowest",
-            "The slowest message",
+            "Slowest message",
             slowest_parts(_slowest(study, kinds), document.get("lab")),
         ),
-        Section("queue", "Queue at arrival against wait", _queues(drawn), folded=True),
+        Section("queue", "Queue at arrival", _queues(drawn), folded=True),
         # of our own generator they say again what its messages and round trips do
         *(replace(section, folded=True) for section in exchanges if own),
         Section("setting", "How it was measured", setting_parts(document), folded=True),

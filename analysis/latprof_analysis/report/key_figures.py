@@ -88,9 +88,10 @@ def _of_several(name: str, figures: _Figures) -> KeyFigure | None:
     if not found:
         return None
     median, last = found[0], found[-1]
+    *interval, n = median.under.split("; ")
     far = last.label.removeprefix(f"{name}, ")
-    slow = f"{far} {last.value}; " if last is not median else ""
-    return KeyFigure(median.label, median.value, slow + median.under)
+    slow = [f"{far} {last.value}"] if last is not median else []
+    return KeyFigure(median.label, median.value, "; ".join([*interval, *slow, n]))
 
 
 def _link(document: dict[str, Any]) -> list[KeyFigure]:

@@ -166,7 +166,8 @@ class Report:
 
     def main_figures(self) -> list[Figure]:
         """Return what a single picture shows: the main ones that are not folded."""
-        parts = [part for section in self.sections for part in section.parts]
+        shown = [section for section in self.sections if not section.folded]
+        parts = [part for section in shown for part in section.parts]
         parts = [self.picture, *parts] if self.picture else parts
         return [part for part in parts if isinstance(part, Figure) and part.main]
 

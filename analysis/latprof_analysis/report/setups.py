@@ -32,7 +32,8 @@ def one_report(title: str, reports: Sequence[Report], notes: Sequence[str]) -> R
 
 def _named(section: Section, name: str, mark: str) -> Section:
     parts = [_marked(part, mark) for part in section.parts]
-    return Section(f"{mark}-{section.name}", f"{section.title}: {name}", parts)
+    title = f"{section.title}: {name}"
+    return replace(section, name=f"{mark}-{section.name}", title=title, parts=parts)
 
 
 def _marked(part: Part, mark: str) -> Part:

@@ -341,6 +341,8 @@ def svg(figure: Figure, chart: Chart, width: int) -> str:
         "width": width,
         "autosize": {"type": "fit-x", "contains": "padding"},
         "config": CONFIG | {"font": "Liberation Sans, Arial, sans-serif"},
+        # who draws it may have a wider font than the one that was measured with
+        "padding": {"left": 16, "right": 10, "top": 2, "bottom": 2},
         "data": inline_data(figure),
         "params": [*own.get("params", ()), columns],
     }
