@@ -105,7 +105,7 @@ def check_output(example: Example, options: dict, shown: str) -> None:
     if options["command"] == "compare":
         check_comparison(options, shown)
     elif options["command"] == "analyze":
-        assert "messages" in shown or "latencies" in shown
+        assert "messages" in shown or "latency" in shown
         if options["all"]:
             assert "by other estimators" in shown
     elif options["command"] == "report":

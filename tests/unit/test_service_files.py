@@ -92,7 +92,9 @@ def analyze(*words):
 def test_systemd_finds_nothing_wrong_with_the_unit(unit):
     found = analyze("verify", "--man=no", unit)
 
-    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+    # it looks at the machine's other units, too
+    told = [line for line in found.stderr.splitlines() if unit.name in line]
+    assert (found.returncode, found.stdout, told) == (0, "", [])
 
 
 @needs_analyze
