@@ -6,6 +6,7 @@ A step of the wall clock needs no test: all stamps are CLOCK_MONOTONIC.
 from __future__ import annotations
 
 import json
+import re
 import signal
 from dataclasses import replace
 
@@ -30,6 +31,12 @@ LONG = ("--protocol=tcp", "--duration=30", "--quiet")
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "run"
+
+
+def assert_stages_shown(text: str, protocol: str) -> None:
+    """The table of the stages of both kinds, with times in it."""
+    head = rf"^ +{protocol}\n +request +reply\nstage +p50 .+\n"
+    assert re.search(head + r"(.+\n)*transit +\d[\d.]* [mnu]s ", text, re.M), text
 
 
 @pytest.mark.parametrize(
@@ -187,7 +194,7 @@ def test_a_disk_that_fills_ends_the_run_with_whole_lines_and_a_summary(tmp_path)
     assert (trips["sequence"].diff().dropna() == 1).all()
     ends = requests["sequence"].sort_values().diff().dropna()
     assert set(ends) == {64}, "rows are missing in the middle"
-    assert "tcp request" in latprof.out
+    assert_stages_shown(latprof.out, "tcp")
     # what the generator's log took is free again, so there is room for it
     assert json.loads((copy / "run/summary.json").read_text())["state"] == "failed"
 
@@ -204,7 +211,7 @@ def test_an_end_that_dies_midway_ends_the_run_and_keeps_what_was(
 
     assert_failed(latprof, 1, name)
     assert assert_readable(out) > 0
-    assert f"{protocol} request" in latprof.out
+    assert_stages_shown(latprof.out, protocol)
     assert json.loads((out / "summary.json").read_text())["state"] == "failed"
 
 
@@ -222,7 +229,8 @@ def test_an_interrupt_during_the_run_shows_what_was_recorded(out, number):
 
     assert latprof.finish() == 0, latprof.err
     assert latprof.err == ""
-    assert "tcp request" in latprof.out and "was interrupted" in latprof.out
+    assert_stages_shown(latprof.out, "tcp")
+    assert "was interrupted" in latprof.out
     assert assert_readable(out) > 0
     assert json.loads((out / "summary.json").read_text())["state"] == "interrupted"
     assert latprof.left() == []

@@ -38,11 +38,14 @@ def test_the_wheel_holds_every_module_and_nothing_compiled(wheel):
 
 
 def test_the_wheel_alone_analyzes_a_file(wheel, tmp_path):
+    installed = tmp_path / "installed"
+    zipfile.ZipFile(wheel).extractall(installed)
     code = (
         "import sys\n"
         "sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)]\n"
-        f"sys.path.insert(0, {str(wheel)!r})\n"
-        "import latprof_analysis; assert '.whl' in latprof_analysis.__file__\n"
+        f"sys.path.insert(0, {str(installed)!r})\n"
+        "import latprof_analysis\n"
+        f"assert latprof_analysis.__file__.startswith({str(installed)!r})\n"
         "from latprof_analysis.cli import OFFLINE, VERSION\n"
         "from latprof_analysis.cli.program import run_program\n"
         "status = run_program(OFFLINE, VERSION)\n"

@@ -107,8 +107,10 @@ def _ways(
 ) -> Iterator[tuple[str, tuple[dict[str, float], Mapping[str, Any]]]]:
     for name, figures in (document.get("exchanges") or {}).items():
         parts = figures["parts"]
-        if parts.get("response", {}).get("n"):
-            yield ends_of(name), (parts_apart(parts), parts["response"])
+        apart = parts_apart(parts)
+        # of a client whose server was not seen the response is all that is known
+        if apart and parts.get("response", {}).get("n"):
+            yield ends_of(name), (apart, parts["response"])
 
 
 def parts_apart(parts: Mapping[str, Any]) -> dict[str, float]:
