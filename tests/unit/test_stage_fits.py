@@ -4,7 +4,6 @@ import json
 from functools import cache
 
 import numpy as np
-import pandas as pd
 import pytest
 import simulated_links
 from known_links import ONE_WAY_NS, RATE, TCP
@@ -324,12 +323,10 @@ def test_a_missing_column_is_named():
         fit_stages(rows, reply_mode="echo")
 
 
-def test_an_unknown_quantity_and_a_doubled_index_are_refused():
+def test_an_unknown_quantity_is_refused():
     rows = exchange("serial, echo")
     with pytest.raises(ValueError, match=r"quantities must be of .* got speed"):
         fit_stages(rows, reply_mode="echo", quantities=["speed"])
-    with pytest.raises(ValueError, match="must have a unique index"):
-        fit_stages(pd.concat([rows, rows]), reply_mode="echo")
 
 
 def test_no_messages_have_no_fits():

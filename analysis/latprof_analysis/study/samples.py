@@ -18,7 +18,7 @@ from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.grouped import FEW, Grouped
-from latprof_analysis.study.messages import above_usual, floats
+from latprof_analysis.study.messages import above_usual
 
 # Each takes 10 ms. iperf3 has 128 streams at most, other tools a few kinds.
 MOST_KINDS = 1000
@@ -93,6 +93,12 @@ def size_groups(sizes: pd.Series[Any]) -> tuple[list[str], NDArray[np.intp]]:
     return names, index
 
 
+def floats(column: pd.Series[Any]) -> Floats:
+    """Return a column as doubles, NaN where it is missing."""
+    values: Floats = column.to_numpy("float64", na_value=np.nan)
+    return values
+
+
 def _by_size(each: pd.DataFrame) -> dict[str, Any]:
     names, index = size_groups(each["size_bytes"])
     times = floats(each["latency_ns"])
@@ -117,7 +123,7 @@ def _kind(
     if len(each):
         sizes = each["size_bytes"].fillna(0)
         found["tail"] = findings.tail(times, sizes)
-        alike = pd.Series(size_groups(each["size_bytes"])[1])
+        alike = size_groups(each["size_bytes"])[1]
         found["time"] = findings.over_time(above_usual(alike, times))
     if (rows["statistic"] == _EACH).any():
         found["loss"] = findings.losses(lost)
