@@ -28,6 +28,7 @@ from latprof_analysis.fit.caveats import (
 )
 from latprof_analysis.fit.estimates import Fit, ReplyMode
 from latprof_analysis.fit.line import fit_one_way, fit_round_trips
+from latprof_analysis.fit.natural import DEVICE, Natural, are_free, fit_natural
 from latprof_analysis.fit.trips import (
     FLOW,
     against_factor,
@@ -65,6 +66,9 @@ QUANTITIES = {
     "one_way": ("send_ns", "ready_ns"),
     "end_to_end": ("send_ns", "read_ns"),
 }
+# Of messages whose sizes are as they came.
+_BETWEEN = {**QUANTITIES, DEVICE: ("queue_ns", "arrive_ns")}
+_SENT = ("packets", "retransmits")
 # Of these as many as have most messages are fitted, requests and replies first.
 _MOST_DIRECTIONS = 4
 _NEEDED = (*FLOW, "kind", "size_bytes", "send_ns", "read_ns")
@@ -337,6 +341,7 @@ def _one_ways(
     for direction, at in _directions(rows):
         way = rows.at(at)
         size = way.numbers["size_bytes"]
+        natural = _natural(way) if are_free(size[size > 0]) else None
         for quantity in quantities:
             first, last = QUANTITIES[quantity]
             if first not in way.numbers or last not in way.numbers:
@@ -354,20 +359,42 @@ def _one_ways(
                     "it has no bytes": empty,
                 }
             )
-            columns = (
-                size[kept],
-                (end - begin)[kept],
-                rounds_of(size[kept], way.numbers["send_ns"][kept]),
-            )
-            fit = fit_one_way(*columns, packets=packets, **options)
+            if natural:
+                fit = fit_natural(natural, quantity)
+            else:
+                columns = (
+                    size[kept],
+                    (end - begin)[kept],
+                    rounds_of(size[kept], way.numbers["send_ns"][kept]),
+                )
+                fit = fit_one_way(*columns, packets=packets, **options)
+                fit = with_rate(fit, quantity, way)
             yield StageFit(
                 protocol=protocol,
                 direction=direction,
                 quantity=quantity,
-                fit=with_rate(fit, quantity, way),
+                fit=fit,
                 factor_reason="one direction: each byte crosses once",
                 left_out=left_out,
             )
+
+
+def _natural(way: Columns) -> Natural:
+    """Return messages of one direction whose sizes are as they came."""
+    way = way.at((way.numbers["size_bytes"] > 0) & (way.numbers["send_ns"] != BLANK))
+    none = np.full(len(way), np.nan)
+    there = {name: way.floats(name) if name in way.numbers else none for name in _SENT}
+    stamps = {stamp for pair in _BETWEEN.values() for stamp in pair}
+    times = {s: way.floats(s) if s in way.numbers else none for s in stamps}
+    delays = {name: times[b] - times[a] for name, (a, b) in _BETWEEN.items()}
+    return Natural(
+        size_bytes=way.floats("size_bytes"),
+        t_ns=way.floats("send_ns"),
+        delays_ns={name: np.where(ns >= 0, ns, np.nan) for name, ns in delays.items()},
+        packets=there["packets"],
+        resent=there["retransmits"] > 0,
+        stream="protocol" in way.texts and bool(way.are("protocol", "tcp").any()),
+    )
 
 
 def _round_trip(

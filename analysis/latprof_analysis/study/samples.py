@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from latprof_analysis.errors import LatprofError
 from latprof_analysis.fit.estimates import ReplyMode
-from latprof_analysis.fit.line import FEWEST_ROUND_TRIPS, fit_round_trips
-from latprof_analysis.fit.natural import WHOLE, Natural, fit_natural
+from latprof_analysis.fit.line import fit_round_trips
+from latprof_analysis.fit.natural import WHOLE, Natural, are_free, fit_natural
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.read.result import Samples
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings
 from latprof_analysis.study.analysis import Study
-from latprof_analysis.study.grouped import FEW, Grouped
+from latprof_analysis.study.grouped import Grouped
 from latprof_analysis.study.messages import above_usual
 
 # Each takes 10 ms. iperf3 has 128 streams at most, other tools a few kinds.
@@ -184,7 +184,7 @@ def _fits(
 
         return fit_means_of_five(sizes, times, reply_mode=mode).as_dict()
 
-    if _are_free(sizes):
+    if are_free(sizes):
         return {"fit": findings.or_reason(lambda: _free_fit(sizes, times, mode))}
     fit = findings.or_reason(
         lambda: fit_round_trips(sizes, times, rounds, reply_mode=mode).as_dict()
@@ -192,13 +192,6 @@ def _fits(
     if len(timed) and (timed["statistic"] == _EACH).any():
         return {"fit": fit}
     return {"fit": fit, "least_squares": findings.or_reason(least_squares)}
-
-
-def _are_free(sizes: Floats) -> bool:
-    """Whether sizes are as they came: most are not there often enough for a line."""
-    _, counts = np.unique(sizes, return_counts=True)
-    often = counts[counts >= FEWEST_ROUND_TRIPS]
-    return counts.size > FEW and 2 * int(often.sum()) < sizes.size
 
 
 def _free_fit(sizes: Floats, times: Floats, reply_mode: ReplyMode) -> dict[str, Any]:
