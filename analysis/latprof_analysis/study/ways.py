@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from latprof_analysis.read.rows import Columns, Rows, Text
 from latprof_analysis.study.grouped import MOST_WAYS, coarser
 from latprof_analysis.study.totals import MESSAGE
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from latprof_analysis.read.rows import Columns, Rows, Text
 
 _TO = " -> "
 _AT_PORT = re.compile(r":\d+$")
@@ -200,6 +201,8 @@ def by_ends(messages: pd.DataFrame, level: int) -> pd.DataFrame:
     ['curl -> elsewhere:80', 'request']
     """
     import pandas as pd
+
+    from latprof_analysis.read.rows import Columns  # the agent has no need of it
 
     if messages.empty or "way" not in messages:
         return messages
