@@ -15,8 +15,8 @@ from latprof_analysis.compare import (
     gate,
     read_sides,
 )
-from latprof_analysis.compare.effects import Effect
-from latprof_analysis.compare.judgement import detectable
+from latprof_analysis.compare.effects import Effect, FigureChange
+from latprof_analysis.compare.judgement import GroupChange, detectable
 from latprof_analysis.compare.sides import Group
 
 RTT = Group("tcp round trip", "rtt", 64)
@@ -153,6 +153,22 @@ def test_a_tail_that_grew_is_found_beside_a_median_that_did_not():
         *("same", "same", "slower")
     ]
     assert found["transit"].verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("said", "together"),
+    [
+        (("same", "slower", "too few"), "slower"),
+        (("slower", "faster"), "mixed"),
+        (("too few", "no evidence"), "no evidence"),
+        (("same", "too few"), "same"),
+    ],
+)
+def test_percentiles_come_to_one_word_together(said, together):
+    percentiles = {
+        i: FigureChange(None, None, verdict=word) for i, word in enumerate(said)
+    }
+    assert GroupChange("b", RTT, percentiles, None).verdict == together
 
 
 def test_the_gate_asks_for_the_whole_interval_above_its_share():

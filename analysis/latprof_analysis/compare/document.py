@@ -108,12 +108,12 @@ def _group(change: GroupChange) -> dict[str, Any]:
 
 
 def _of_trips(of: tuple[str, str], change: FigureChange) -> dict[str, Any]:
-    told = change.as_dict()
-    ends = {end: {key: told[end][key] for key in ("value", "n")} for end in ("a", "b")}
+    told, (side, protocol) = change.as_dict(), of
     others = ("ratio", "difference", "p", "reason", "p_adjusted", "verdict")
     return {
-        **dict(zip(("side", "protocol"), of, strict=True)),
-        **ends,
+        "side": side,
+        "protocol": protocol,
+        **{end: {key: told[end][key] for key in ("value", "n")} for end in ("a", "b")},
         **{key: told[key] for key in others},
     }
 
@@ -165,10 +165,10 @@ def size_text(size_bytes: int | None, classes: bool = False) -> str:
 
     Examples
     --------
-    >>> size_text(512), size_text(512, classes=True), size_text(-1)
+    >>> size_text(512), size_text(512, classes=True), size_text(None)
     ('512 B', '512 to 1023 B', '')
     """
-    if size_bytes is None or size_bytes < 0:
+    if size_bytes is None:
         return ""
     upto = f" to {2 * size_bytes - 1}" if classes and size_bytes > 1 else ""
     return f"{size_bytes}{upto} B"

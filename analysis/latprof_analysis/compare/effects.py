@@ -14,7 +14,7 @@ autocorrelated series with heavy tails: 93 to 98 of 100).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -59,6 +59,11 @@ class Effect:
     value: float
     low: float | None = None
     high: float | None = None
+
+    def on_scale(self, scale: Callable[[float], Any]) -> Effect:
+        """Return value and ends on another scale, which keeps their order."""
+        ends = (None if end is None else scale(end) for end in (self.low, self.high))
+        return Effect(scale(self.value), *ends)
 
     def as_dict(self, unit: str = "") -> dict[str, Any]:
         """Return the fields for JSON, those of value and ends with the unit behind."""
@@ -128,7 +133,8 @@ def _recovered(a: Measured, b: Measured) -> tuple[Effect | None, Effect]:
     """Return ratio and difference, their intervals from those of both sides."""
     if a.value <= 0 or b.value <= 0:
         return None, apart(a, b)
-    return exponential(apart(_logarithm(a), _logarithm(b))), apart(a, b)
+    logs = [of.on_scale(lambda v: math.log(v) if v > 0 else None) for of in (a, b)]
+    return apart(*logs).on_scale(math.exp), apart(a, b)
 
 
 def apart(a: Effect, b: Effect) -> Effect:
@@ -139,17 +145,6 @@ def apart(a: Effect, b: Effect) -> Effect:
     if b.high is not None and a.low is not None:
         high = b.value - a.value + math.hypot(b.high - b.value, a.value - a.low)
     return Effect(b.value - a.value, low, high)
-
-
-def _logarithm(of: Effect) -> Effect:
-    low, high = (math.log(v) if v and v > 0 else None for v in (of.low, of.high))
-    return Effect(math.log(of.value), low, high)
-
-
-def exponential(logs: Effect) -> Effect:
-    """Return the ratio of which these are the logarithms."""
-    low, high = (None if v is None else math.exp(v) for v in (logs.low, logs.high))
-    return Effect(math.exp(logs.value), low, high)
 
 
 def checked_runs(name: str, given: RunOrRepeats) -> list[Floats]:
@@ -168,11 +163,6 @@ class Spread:
 
     error: float
     freedom: float
-
-    @property
-    def critical(self) -> float:
-        """Half width of the 95% interval in standard errors."""
-        return critical(self.freedom)
 
     def p_value(self, difference: float) -> float:
         """Return the two-sided probability of so large a difference by chance."""
@@ -270,7 +260,7 @@ def difference_of_means(
     a, b = sides
     found = found or spread_of_runs(a, b)
     difference = float(b.mean() - a.mean())
-    half = found.critical * found.error
+    half = critical(found.freedom) * found.error
     effect = Effect(difference, difference - half, difference + half)
     return effect, found.p_value(difference)
 
@@ -338,7 +328,7 @@ def _of_repeats(a: Repeats, b: Repeats, p: float) -> FigureChange:
     ratio = None
     if min(map(np.min, quantiles)) > 0:
         logs, p_value = difference_of_means([np.log(each) for each in quantiles])
-        ratio = exponential(logs)
+        ratio = logs.on_scale(math.exp)
     if difference.value and not any(map(np.ptp, quantiles)):
         reason = (
             "the runs of each side do not differ at all: how they would, is not told"
@@ -455,8 +445,7 @@ class RankEffect:
     @property
     def cliffs_delta(self) -> Effect:
         """How much more often B is larger than smaller: from -1 to 1."""
-        ends = (self.larger.value, self.larger.low, self.larger.high)
-        return Effect(*(None if v is None else 2 * v - 1 for v in ends))  # type: ignore[arg-type]
+        return self.larger.on_scale(lambda share: 2 * share - 1)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -523,8 +512,16 @@ def _placements(of: Repeats, among: Repeats) -> list[Floats]:
     ascending = others[order]
     shares = np.append(0.0, np.cumsum(weights[order]))
     shares /= shares[-1]
-    places = [[np.searchsorted(ascending, run, end) for end in _TIES] for run in of]
-    return [(shares[below] + shares[upto]) / 2 for below, upto in places]
+    placed = []
+    for run in of:
+        by_size = np.argsort(run, kind="stable")  # searched twice as fast
+        below, upto = (
+            shares[np.searchsorted(ascending, run[by_size], end)] for end in _TIES
+        )
+        placements = np.empty(run.size)
+        placements[by_size] = (below + upto) / 2
+        placed.append(placements)
+    return placed
 
 
 def _effect(value: float, found: Spread, counts: tuple[float, float]) -> RankEffect:
@@ -533,7 +530,7 @@ def _effect(value: float, found: Spread, counts: tuple[float, float]) -> RankEff
     pairs = min(counts)
     if found.error > 0 and most > 0:
         pairs = max(1.0, most / found.error**2)
-    low, high = wilson(value, pairs, found.critical)
+    low, high = wilson(value, pairs, critical(found.freedom))
     p_value = max(found.p_value(value - 0.5), _least_p(*counts))
     return RankEffect(Effect(value, low, high), min(1.0, p_value))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.compare.effects import (
-    Effect,
     FigureChange,
     RankEffect,
     Verdict,
@@ -84,37 +83,22 @@ def adjusted(
 ALPHA = 0.05
 
 
-def verdict(
-    ratio: Effect | None,
-    difference: Effect | None,
-    p_adjusted: float | None,
-    smallest: float,
-) -> Verdict:
-    """Judge an effect.
+def verdict(change: FigureChange, p_adjusted: float | None, smallest: float) -> Verdict:
+    """Judge a change by its ratio; where A is 0 there is none, and by its difference.
 
     Slower or faster: the corrected probability is at most 5%, the interval does not
-    hold "no change", and the estimate is beyond `smallest`. Same: a change below
-    `smallest`, or an interval that lies within it. No evidence: neither.
-
-    Parameters
-    ----------
-    ratio, difference : Effect or None
-        B over A, B less A. The ratio is None where A is 0; the difference decides
-        then.
-    p_adjusted : float or None
-        None where it cannot be told.
-    smallest : float
-        Share of A below which a change does not matter.
+    hold "no change", and the estimate is beyond `smallest`, a share of A. Same: a
+    change below `smallest`, or an interval that lies within it. No evidence: neither.
 
     Examples
     --------
-    >>> ten_percent = Effect(1.10, 1.05, 1.15)
-    >>> [verdict(ten_percent, None, p, 0.01) for p in (0.001, 0.2, None)]
+    >>> from latprof_analysis.compare.effects import Effect
+    >>> ten_percent = FigureChange(None, None, ratio=Effect(1.10, 1.05, 1.15))
+    >>> [verdict(ten_percent, p, 0.01) for p in (0.001, 0.2, None)]
     ['slower', 'no evidence', 'too few']
-    >>> verdict(Effect(1.001, 0.998, 1.004), None, 0.4, 0.01)
-    'same'
     """
-    effect, none = (ratio, 1.0) if ratio else (difference, 0.0)
+    ratio = change.ratio
+    effect, none = (ratio, 1.0) if ratio else (change.difference, 0.0)
     if p_adjusted is None or effect is None:
         return "too few"
     low = effect.low if effect.low is not None else -float("inf")
@@ -126,22 +110,6 @@ def verdict(
         return "slower" if effect.value > none else "faster"
     within = none - margin <= low and high <= none + margin
     return "same" if within else "no evidence"
-
-
-def together(verdicts: Collection[Verdict]) -> Verdict:
-    """Return what the percentiles of one group say together.
-
-    Examples
-    --------
-    >>> together(["same", "slower", "too few"]), together(["slower", "faster"])
-    ('slower', 'mixed')
-    >>> together(["too few", "no evidence"]), together(["same", "too few"])
-    ('no evidence', 'same')
-    """
-    if {"slower", "faster"} <= set(verdicts):
-        return "mixed"
-    order: tuple[Verdict, ...] = ("slower", "faster", "no evidence", "same")
-    return next((word for word in order if word in verdicts), "too few")
 
 
 @dataclass(frozen=True)
@@ -159,7 +127,11 @@ class GroupChange:
     @property
     def verdict(self) -> Verdict:
         """What its percentiles say together."""
-        return together([change.verdict for change in self.percentiles.values()])
+        said = {change.verdict for change in self.percentiles.values()}
+        if {"slower", "faster"} <= said:
+            return "mixed"
+        order: tuple[Verdict, ...] = ("slower", "faster", "no evidence", "same")
+        return next((word for word in order if word in said), "too few")
 
     @property
     def changed_ns(self) -> float:
@@ -192,31 +164,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare_sides` found.
+    """What `compare_sides` found; `groups` are by side, then kind, stage and size."""
 
-    Attributes
-    ----------
-    sides : tuple of Side
-        The first is the baseline.
-    groups : tuple of GroupChange
-        By side, then kind, stage and size.
-    loss, throughput : dict of (side, protocol) to FigureChange
-        Of requests, and of round trips a second.
-    figures : list of (Group, statistic)
-        What several sides have that cannot be judged, only shown.
-    setup : dict of str to list of SetupDifference
-        By side.
-    warnings : list of str
-    smallest : float
-    correction : str
-    """
-
-    sides: tuple[Side, ...]
+    sides: tuple[Side, ...]  # the first is the baseline
     groups: tuple[GroupChange, ...]
+    # of requests, and of round trips a second, by side and protocol
     loss: dict[tuple[str, str], FigureChange]
     throughput: dict[tuple[str, str], FigureChange]
+    # by statistic what several sides have that cannot be judged, only shown
     figures: list[tuple[Group, str]]
-    setup: dict[str, list[SetupDifference]]
+    setup: dict[str, list[SetupDifference]]  # by side
     warnings: list[str]
     smallest: float
     correction: Correction
@@ -387,9 +344,7 @@ def _judged(
     found: Sequence[FigureChange], smallest: float, correction: Correction
 ) -> list[FigureChange]:
     return [
-        replace(
-            one, verdict=verdict(one.ratio, one.difference, one.p_adjusted, smallest)
-        )
+        replace(one, verdict=verdict(one, one.p_adjusted, smallest))
         for one in _corrected(found, correction)
     ]
 

@@ -16,8 +16,8 @@ from latprof_analysis.compare.effects import (
     Measured,
     Spread,
     apart,
+    critical,
     difference_of_means,
-    exponential,
     independent_count,
     spread,
 )
@@ -62,12 +62,9 @@ def _two_shares(flags: Sequence[NDArray[np.bool_]]) -> tuple[Effect, float]:
     factor = max(side.size / independent_count(side) for side in series)
     worth = [side.size / factor for side in series]
     shares = [float(side.mean()) for side in series]
-    critical = Spread(0.0, sum(worth) - 2).critical
+    bound = critical(sum(worth) - 2)
     difference = apart(
-        *(
-            Effect(p, *wilson(p, n, critical))
-            for p, n in zip(shares, worth, strict=True)
-        )
+        *(Effect(p, *wilson(p, n, bound)) for p, n in zip(shares, worth, strict=True))
     )
     both = float(np.concatenate(series).mean())
     error = math.sqrt(both * (1 - both) * sum(1 / n for n in worth))
@@ -96,7 +93,7 @@ def compare_throughput(a: Sequence[Trips], b: Sequence[Trips]) -> FigureChange:
     rates = [float(np.exp(side.mean())) for side in logs]
     of_a, of_b = (Measured(rate, n=n) for rate, n in zip(rates, counts, strict=True))
     return FigureChange(
-        of_a, of_b, exponential(effect), Effect(rates[1] - rates[0]), p_value
+        of_a, of_b, effect.on_scale(math.exp), Effect(rates[1] - rates[0]), p_value
     )
 
 

@@ -79,39 +79,24 @@ class Trips:
 class Side:
     """One side of a comparison.
 
-    Attributes
-    ----------
-    name : str
-    runs : tuple of str
-        Run folders or files.
-    size_classes : bool
-        Sizes are powers of two from which a class begins.
-    series : dict of Group to list of ndarray
-        Latencies in ns, for each run in the order of time.
-    trips : dict of str to list of Trips
-        By protocol, one for each run.
-    known : dict of (kind, stage) to float
-        Share of messages, or exchanges, of which the stage is known.
-    figures : dict of (Group, statistic) to list of (value, count)
-        Latencies that are a mean, a maximum or the like; these cannot be ranked.
-    latency : str
-        What the latencies are; sides that differ in it cannot be compared.
-    documents : dict
-        run.json and summary.json of each run folder.
-    notes : list of str
-        What the reader of the files said.
+    Latencies are in ns, in the order of time. `figures` are those that are a mean, a
+    maximum or the like; these cannot be ranked.
     """
 
     name: str
-    runs: tuple[str, ...]
-    size_classes: bool = False
-    series: dict[Group, list[Floats]] = field(default_factory=dict)
+    runs: tuple[str, ...]  # folders or files
+    size_classes: bool = False  # sizes are powers of two from which a class begins
+    series: dict[Group, list[Floats]] = field(default_factory=dict)  # of each run
+    # of each run, by protocol
     trips: dict[str, list[Trips]] = field(default_factory=dict)
+    # by kind and stage: of what share of messages, or exchanges, the stage is known
     known: dict[tuple[str, str], float] = field(default_factory=dict)
+    # by group and statistic
     figures: dict[tuple[Group, str], list[Figure]] = field(default_factory=dict)
-    latency: str = ""
+    latency: str = ""  # what it is; sides that differ in it cannot be compared
+    # run.json and summary.json of each run folder
     documents: dict[str, dict[str, Any]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what the reader of the files said
 
     @property
     def groups(self) -> set[Group]:
