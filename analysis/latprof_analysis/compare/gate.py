@@ -8,7 +8,7 @@ be told; passed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # Of latencies a gate looks at these, not at stages: of the many stages of two single
@@ -31,7 +31,7 @@ def gate(
     Parameters
     ----------
     slower, lossier, throughput_lower : float, optional
-        By which shares B may be above A: of A's latency; of all requests, so that
+        By which shares B may be worse: of A's latency; of all requests, so that
         0.01 lets one in a hundred more be lost; of A's rate. None: whatever it is.
     stages : bool
         Look at each stage that was compared, too, not at whole latencies only.
@@ -47,9 +47,11 @@ def gate(
     if slower is not None:
         findings += _latencies(document["groups"], slower, stages)
     if lossier is not None:
-        findings += _losses(document["loss"], lossier)
+        loss = document["loss"]
+        findings += _rates("loss", loss, "difference", lambda v: v > lossier)
     if throughput_lower is not None:
-        findings += _throughputs(document["throughput"], throughput_lower)
+        rates, least = document["throughput"], 1 - throughput_lower
+        findings += _rates("throughput", rates, "ratio", lambda v: v < least)
     findings.sort(key=lambda finding: _ORDER.index(finding["outcome"]))
     return {
         "outcome": findings[0]["outcome"] if findings else "passed",
@@ -111,23 +113,17 @@ def _latencies(
                 )
 
 
-def _losses(losses: list[dict[str, Any]], limit: float) -> Iterator[dict[str, Any]]:
-    if not losses:
-        yield _finding("loss", reason=_NO_TRIPS)
-    for one in losses:
-        more = one["difference"]
-        if more["value"] > limit:
-            failed = one["verdict"] == "more" and more["low"] > limit
-            yield _finding("loss", one, more, failed=failed, reason=one["reason"])
-
-
-def _throughputs(rates: list[dict[str, Any]], limit: float) -> Iterator[dict[str, Any]]:
+def _rates(
+    what: str,
+    rates: list[dict[str, Any]],
+    effect: str,
+    is_beyond: Callable[[float], bool],
+) -> Iterator[dict[str, Any]]:
     if not rates:
-        yield _finding("throughput", reason=_NO_TRIPS)
+        yield _finding(what, reason=_NO_TRIPS)
     for one in rates:
-        ratio = one["ratio"]
-        if ratio is None or ratio["value"] < 1 - limit:
-            failed = one["verdict"] == "slower" and ratio["high"] < 1 - limit
-            yield _finding(
-                "throughput", one, ratio, failed=failed, reason=one["reason"]
-            )
+        found = one[effect]
+        if found is None or is_beyond(found["value"]):
+            worse = one["verdict"] in ("slower", "more")
+            failed = worse and all(map(is_beyond, found.values()))
+            yield _finding(what, one, found, failed=failed, reason=one["reason"])
