@@ -1,20 +1,24 @@
-"""The picture of the first screen: where each kind's time goes, of all messages.
+"""The first screen: a picture of where each kind's time goes, and the key figures.
 
-It is drawn from the document, as the tables of the terminal are, and from no rows.
+They are drawn from the document, as the tables of the terminal are, and from no rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import pandas as pd
 
-from latprof_analysis.report.parts import Chart, Figure
+from latprof_analysis.report.answer import best_fit, fixed_delay
+from latprof_analysis.report.parts import Chart, Figure, KeyFigure
+from latprof_analysis.report.percentile_tables import SHOWN, percentile_cells
 from latprof_analysis.report.sentences import ends_of
-from latprof_analysis.report.stage_parts import End, share_bars, share_range
+from latprof_analysis.report.stage_parts import share_bars, share_range
 from latprof_analysis.report.words import duration_text, listed, number
 from latprof_analysis.stages import part_label, part_order
+from latprof_analysis.text import rate, rate_span
 
 # More bars than this are no picture; the rest is counted.
 _MOST_BARS = 8
@@ -31,18 +35,20 @@ _WORDS = (
     "discipline, transit the wire and both NICs, receive_stack from the arrival until "
     "it could be read, receive_queue until it was read."
 )
-_Bars = Mapping[str, tuple[dict[str, float], Mapping[str, Any]]]
+_MOST_FIGURES = 3
+_Figures = Mapping[str, Any]
+# By name: the share of each stage or part, and the figures of the whole.
+_Bars = Mapping[str, tuple[dict[str, float], _Figures]]
 
 
-def first_picture(document: Mapping[str, Any]) -> Figure | None:
+def first_picture(document: _Figures) -> Figure | None:
     """Draw a bar for each kind of messages; none where no stage is told.
 
     Of other programs' traffic with exchanges those of the responses stand above.
     """
-    ways, kinds = dict(_ways(document)), dict(_kinds(document))
-    groups = {"end to end": kinds}
+    groups = {"end to end": _kinds(document)}
     if not document.get("round_trips"):
-        groups = {"response": ways, **groups}
+        groups = {"response": _ways(document), **groups}
     drawn = {whole: _most(bars) for whole, bars in groups.items() if bars}
     if not drawn:
         return None
@@ -87,9 +93,8 @@ def _chart(whole: str, bars: _Bars, data: pd.DataFrame, *, several: bool) -> Cha
     return Chart({"share": spec}, title if several else "")
 
 
-def _kinds(
-    document: Mapping[str, Any],
-) -> Iterator[tuple[str, tuple[dict[str, float], Mapping[str, Any]]]]:
+def _kinds(document: _Figures) -> _Bars:
+    bars = {}
     for kind, figures in (document.get("kinds") or {}).items():
         stages = figures["stages"]
         whole = stages.get("end_to_end") or {}
@@ -99,21 +104,22 @@ def _kinds(
             if name not in _WITHIN
         }
         if whole.get("n") and any(shares.values()):
-            yield kind, (shares, whole)
+            bars[kind] = shares, whole
+    return bars
 
 
-def _ways(
-    document: Mapping[str, Any],
-) -> Iterator[tuple[str, tuple[dict[str, float], Mapping[str, Any]]]]:
+def _ways(document: _Figures) -> _Bars:
+    bars = {}
     for name, figures in (document.get("exchanges") or {}).items():
         parts = figures["parts"]
         apart = parts_apart(parts)
         # of a client whose server was not seen the response is all that is known
         if apart and parts.get("response", {}).get("n"):
-            yield ends_of(name), (apart, parts["response"])
+            bars[ends_of(name)] = apart, parts["response"]
+    return bars
 
 
-def parts_apart(parts: Mapping[str, Any]) -> dict[str, float]:
+def parts_apart(parts: _Figures) -> dict[str, float]:
     """Return the shares of a response in parts of which none holds another.
 
     Examples
@@ -140,7 +146,7 @@ def parts_apart(parts: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _rows(
-    name: str, shares: Mapping[str, float], whole: Mapping[str, Any]
+    name: str, shares: Mapping[str, float], whole: _Figures
 ) -> Iterator[dict[str, Any]]:
     end, total = 0.0, sum(shares.values())
     for stage, share in shares.items():
@@ -156,13 +162,13 @@ def _rows(
         }
 
 
-def _end(figures: Mapping[str, Any]) -> End:
+def _end(figures: _Figures) -> tuple[str, str]:
     p50, p99 = figures.get("p50_ns"), figures.get("p99_ns")
+    n = f"n {number(figures['n'])}"
     if p50 is None:
-        return End(f"n {number(figures['n'])}", "")
-    first = f"p50 {duration_text(p50)}"
-    few = f"n {number(figures['n'])}"
-    return End(first, few if p99 is None else f"p99 {duration_text(p99)}")
+        return n, ""
+    second = n if p99 is None else f"p99 {duration_text(p99)}"
+    return f"p50 {duration_text(p50)}", second
 
 
 def _finding(data: pd.DataFrame) -> str:
@@ -174,3 +180,84 @@ def _finding(data: pd.DataFrame) -> str:
     most = largest.head(3).itertuples()
     told = [f"{one.share:.0%} of a {one.group} is {one.stage}" for one in most]
     return f"Where the time goes: {', '.join(told)}"
+
+
+def key_figures(document: dict[str, Any]) -> list[KeyFigure]:
+    """Return the numbers that the answer rests on, each with what qualifies it.
+
+    Times are of every protocol, way or kind, those of which there are most; the link
+    is told by the estimate that is the surest (`answer.best_fit`).
+    """
+    asked = (_round_trips, _responses, _messages, _samples)
+    told = next(filter(None, (dict(of(document)) for of in asked)), {})
+    if len(told) == 1:
+        ((name, figures),) = told.items()
+        return [*_of_one(name, figures), *_link(document)]
+    several = filter(None, (_of_several(*one) for one in told.items()))
+    return [*islice(several, _MOST_FIGURES), *_link(document)]
+
+
+def _round_trips(document: _Figures) -> Iterator[tuple[str, _Figures]]:
+    for protocol, told in (document.get("round_trips") or {}).items():
+        ends = (told.get("tail") or {}).get("percentiles") or {}
+        sure = {
+            f"{name}_{end}_ns": one[f"{end}_ns"]
+            for name, one in ends.items()
+            for end in ("low", "high")
+        }
+        yield f"{protocol} round trips", {**told.get("rtt", {}), **sure}
+
+
+def _responses(document: _Figures) -> Iterator[tuple[str, _Figures]]:
+    for name, told in (document.get("exchanges") or {}).items():
+        yield f"{ends_of(name)}, response", told["parts"].get("response", {})
+
+
+def _messages(document: _Figures) -> Iterator[tuple[str, _Figures]]:
+    for kind, told in (document.get("kinds") or {}).items():
+        yield f"{kind}, end to end", told["stages"].get("end_to_end", {})
+
+
+def _samples(document: _Figures) -> Iterator[tuple[str, _Figures]]:
+    kinds = (document.get("samples") or {}).get("kinds") or {}
+    for kind, told in kinds.items():
+        for size, figures in (told.get("sizes") or {}).items():
+            yield f"{kind}, {size} B" if size[0].isdigit() else kind, figures
+
+
+def _of_one(name: str, figures: _Figures) -> Iterator[KeyFigure]:
+    """Give each percentile of what is alone."""
+    n = f"n {number(figures.get('n', 0))}"
+    for label, cell in zip(SHOWN, percentile_cells(figures), strict=True):
+        if figures.get(f"{label}_ns") is not None:
+            under = f"95%: {cell.under}; {n}" if cell.under else n
+            yield KeyFigure(f"{name}, {label}", cell.text, under)
+
+
+def _of_several(name: str, figures: _Figures) -> KeyFigure | None:
+    """Return the median, and below it the farthest percentile that is told."""
+    found = list(_of_one(name, figures))
+    if not found:
+        return None
+    median, last = found[0], found[-1]
+    *interval, n = median.under.split("; ")
+    far = last.label.removeprefix(f"{name}, ")
+    slow = [f"{far} {last.value}"] if last is not median else []
+    return KeyFigure(median.label, median.value, "; ".join([*interval, *slow, n]))
+
+
+def _link(document: dict[str, Any]) -> list[KeyFigure]:
+    quantity, fit = best_fit(document)
+    found, within = fit.get("bandwidth_bits_per_second"), fit.get("link_rate_range")
+    if not found:
+        return []
+    n = f"n {number(fit['n'])}"
+    if within:
+        value = rate_span(within["low"], within["high"])
+        first = KeyFigure("the link's own rate", value, f"by {quantity}; {n}")
+    else:
+        interval = rate_span(found["low"], found["high"])
+        under = f"95%: {interval}, by {quantity}; {n}"
+        first = KeyFigure("bandwidth", rate(found["value"]), under)
+    value, interval = fixed_delay(fit)
+    return [first, KeyFigure("fixed delay", value, f"{interval}; {n}")]
