@@ -26,11 +26,12 @@ from latprof_analysis.report.parts import (
     Part,
     Report,
     Section,
+    Table,
     Text,
 )
 from latprof_analysis.report.percentile_tables import SHOWN, Row, percentile_table
 from latprof_analysis.report.sentences import run_name, setup_title
-from latprof_analysis.report.setting import notes_parts, setting_parts
+from latprof_analysis.report.setting import setting_parts
 from latprof_analysis.report.stage_parts import (
     by_percentile,
     by_size,
@@ -348,8 +349,13 @@ def _notes(study: Study, kinds: _Kinds) -> list[Part]:
     left = list(kinds)[_MOST_KINDS:]
     if left:
         notes.append(f"kinds that are not drawn, being rarer: {', '.join(left)}")
-    skipped = [str(row) for row in document.get("skipped") or ()]
-    return notes_parts(notes, skipped, document.get("skipped_rows") or 0)
+    parts: list[Part] = [Items(notes)] if notes else []
+    if skipped_rows := document.get("skipped_rows"):
+        skipped = [[str(row)] for row in document.get("skipped") or ()]
+        told = f", of which {number(len(skipped))} are told" if skipped else ""
+        title = f"{number(skipped_rows)} rows were left out{told}"
+        parts.append(Table(title, ["row and reason"], skipped))
+    return parts
 
 
 def _subtitle(study: Study, kinds: _Kinds) -> str:
