@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.read.result import concatenated
 from latprof_analysis.report.answer import answer, fit_text, link_parts
 from latprof_analysis.report.exchanges import exchange_sections
@@ -35,6 +34,7 @@ from latprof_analysis.report.setting import setting_parts
 from latprof_analysis.report.stage_parts import (
     by_percentile,
     by_size,
+    floats,
     slowest_parts,
     stage_table,
 )
@@ -55,6 +55,7 @@ from latprof_analysis.text import printable
 # More kinds of messages than this are named, not drawn.
 _MOST_KINDS = 4
 _OPEN = 3  # groups shown at once
+_NO_MESSAGE = "no message was seen from end to end"
 # What was seen from end to end, by kind.
 _Kinds = Mapping[str, pd.DataFrame]
 
@@ -187,11 +188,6 @@ def whole_messages(messages: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]
         yield f"{protocol} {kind}", rows.sort_values(["run", "read_ns"], kind="stable")
 
 
-def _latency(messages: pd.DataFrame) -> Floats:
-    values: Floats = messages["end_to_end_ns"].to_numpy("float64")
-    return values
-
-
 def _traffic(document: Mapping[str, Any]) -> list[Part]:
     """Return a table for each group; those of quieter groups at a click."""
     note = (
@@ -209,8 +205,6 @@ def _traffic(document: Mapping[str, Any]) -> list[Part]:
 
 
 def _stages(document: Mapping[str, Any], kinds: _Kinds) -> list[Part]:
-    if not kinds:
-        return [Missing("Stages", "no message was seen from end to end")]
     told = document.get("kinds") or {}
     thinned = bool(document.get("thinned"))
     return _first_open(
@@ -221,12 +215,15 @@ def _stages(document: Mapping[str, Any], kinds: _Kinds) -> list[Part]:
                 Fold(f"{kind}, from fast to slow", [by_percentile(kind, rows)]),
             ]
             for kind, rows in kinds.items()
-        }
+        },
+        Missing("Stages", _NO_MESSAGE),
     )
 
 
-def _first_open(by_kind: dict[str, list[Part]]) -> list[Part]:
-    """Show the parts of the first kind; those of the others at a click."""
+def _first_open(by_kind: dict[str, list[Part]], *none: Part) -> list[Part]:
+    """Show the parts of the first kind, those of the others at a click; else `none`."""
+    if not by_kind:
+        return [*none]
     (_, shown), *others = by_kind.items()
     folds = [Fold(kind, parts) for kind, parts in others]
     if len(folds) > 1:
@@ -244,10 +241,8 @@ def _fits(study: Study) -> list[Part]:
         protocol: _fit(protocol, figures.get("fit") or {}, study)
         for protocol, figures in (study.document.get("round_trips") or {}).items()
     }
-    if not by_protocol:
-        reason = "there are no round trips: the runs had no generator"
-        return [*shown, Missing("Fit", reason), *caveats]
-    return [*shown, *_first_open(by_protocol), *caveats]
+    none = Missing("Fit", "there are no round trips: the runs had no generator")
+    return [*shown, *_first_open(by_protocol, none), *caveats]
 
 
 def _fit(protocol: str, fit: dict[str, Any], study: Study) -> list[Part]:
@@ -268,14 +263,12 @@ def _fit(protocol: str, fit: dict[str, Any], study: Study) -> list[Part]:
 
 
 def _tails(document: dict[str, Any], kinds: _Kinds) -> list[Part]:
-    if not kinds:
-        return [Missing("Distributions", "no message was seen from end to end")]
     told, found = document.get("kinds") or {}, document.get("messages") or {}
     by_kind: dict[str, list[Part]] = {}
     for kind, messages in kinds.items():
         groups = group_parts(kind, told.get(kind))
         more = [
-            pieces_figure(kind, _latency(messages), "end to end"),
+            pieces_figure(kind, floats(messages["end_to_end_ns"]), "end to end"),
             *mode_parts(kind, (found.get(kind) or {}).get("tail"), "end to end"),
             *groups[1:],
         ]
@@ -284,7 +277,7 @@ def _tails(document: dict[str, Any], kinds: _Kinds) -> list[Part]:
             *groups[:1],
             Fold(f"{kind}: body and tail, modes, groups", more),
         ]
-    return _first_open(by_kind)
+    return _first_open(by_kind, Missing("Distributions", _NO_MESSAGE))
 
 
 def _time(study: Study, kinds: _Kinds) -> list[Part]:
@@ -298,7 +291,7 @@ def _time(study: Study, kinds: _Kinds) -> list[Part]:
     for kind in kinds:
         messages = every[kind]
         t_s = since_first_read(messages).to_numpy("float64")
-        latency = _latency(messages)
+        latency = floats(messages["end_to_end_ns"])
         above = above_usual(messages["size_bytes"].fillna(0), latency)
         timed = ~np.isnan(t_s)
         if timed.any():
@@ -321,7 +314,7 @@ def _queues(kinds: _Kinds) -> list[Part]:
         queue, wait = (rows[name].to_numpy("float64") for name in rows)
         untold = Missing(f"{kind}: queue at arrival", "no message tells its queue")
         by_kind[kind] = [queue_figure(kind, queue, wait) if len(rows) else untold]
-    return _first_open(by_kind) if by_kind else []
+    return _first_open(by_kind)
 
 
 def _slowest(study: Study, kinds: _Kinds) -> dict[str, Any] | None:

@@ -207,7 +207,6 @@ def bands_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:
         alt=f"Stacked bars, one for each band of percentiles of {ends}: {text}.",
         data=means.rename(columns={"stage": "part"}),
         charts=[Chart({"share": bars})],
-        wide=True,
         main=True,
     )
 
@@ -260,7 +259,6 @@ def percentiles_figure(ways: Mapping[str, dict[str, Any]]) -> Figure:
         alt=f"Percentiles of the response, a line for each way; {text}.",
         data=data,
         charts=[Chart({"log": _dots(way, data["response_ns"])}, way) for way in drawn],
-        wide=True,
     )
 
 

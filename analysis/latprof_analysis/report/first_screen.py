@@ -36,6 +36,7 @@ _WORDS = (
     "it could be read, receive_queue until it was read."
 )
 _MOST_FIGURES = 3
+_TITLES = {"end to end": "Messages, by stage", "response": "Responses, by part"}
 _Figures = Mapping[str, Any]
 # By name: the share of each stage or part, and the figures of the whole.
 _Bars = Mapping[str, tuple[dict[str, float], _Figures]]
@@ -60,6 +61,12 @@ def first_picture(document: _Figures) -> Figure | None:
     ]
     data = pd.DataFrame(rows)
     text = _finding(data[data["whole"] == next(iter(drawn))])
+    charts = []
+    for whole, bars in drawn.items():
+        ends = {name: _end(figures) for name, (_, figures) in bars.items()}
+        spec = share_bars(data[data["whole"] == whole], "of", whole, ends)
+        spec["transform"].insert(0, {"filter": f"datum.whole === '{whole}'"})
+        charts.append(Chart({"share": spec}, _TITLES[whole] if len(drawn) > 1 else ""))
     left = sum(len(groups[whole]) - len(bars) for whole, bars in drawn.items())
     more = f" {left} rarer ones are not drawn." if left else ""
     return Figure(
@@ -69,11 +76,7 @@ def first_picture(document: _Figures) -> Figure | None:
         f"were counted.{more} {_WORDS}",
         alt=f"Stacked bars of {listed(list(drawn))}. {text}.",
         data=data,
-        charts=[
-            _chart(whole, bars, data, several=len(drawn) > 1)
-            for whole, bars in drawn.items()
-        ],
-        wide=True,
+        charts=charts,
         main=True,
     )
 
@@ -82,15 +85,6 @@ def _most(bars: _Bars) -> _Bars:
     """Return those of which there are most, in the order in which they stand."""
     by_count = sorted(bars, key=lambda name: -bars[name][1]["n"])[:_MOST_BARS]
     return {name: told for name, told in bars.items() if name in by_count}
-
-
-def _chart(whole: str, bars: _Bars, data: pd.DataFrame, *, several: bool) -> Chart:
-    ends = {name: _end(figures) for name, (_, figures) in bars.items()}
-    spec = share_bars(data[data["whole"] == whole], "of", whole, ends)
-    only = {"filter": f"datum.whole === '{whole}'"}
-    spec = {**spec, "transform": [only, *spec["transform"]]}
-    title = "Messages, by stage" if whole == "end to end" else "Responses, by part"
-    return Chart({"share": spec}, title if several else "")
 
 
 def _kinds(document: _Figures) -> _Bars:
@@ -188,62 +182,53 @@ def key_figures(document: dict[str, Any]) -> list[KeyFigure]:
     Times are of every protocol, way or kind, those of which there are most; the link
     is told by the estimate that is the surest (`answer.best_fit`).
     """
-    asked = (_round_trips, _responses, _messages, _samples)
-    told = next(filter(None, (dict(of(document)) for of in asked)), {})
-    if len(told) == 1:
-        ((name, figures),) = told.items()
-        return [*_of_one(name, figures), *_link(document)]
-    several = filter(None, (_of_several(*one) for one in told.items()))
-    return [*islice(several, _MOST_FIGURES), *_link(document)]
+    told = next(filter(None, _asked(document)), {})
+    alone = len(told) == 1
+    found = (one for item in told.items() for one in _of_percentiles(*item, alone))
+    return [*(found if alone else islice(found, _MOST_FIGURES)), *_link(document)]
 
 
-def _round_trips(document: _Figures) -> Iterator[tuple[str, _Figures]]:
-    for protocol, told in (document.get("round_trips") or {}).items():
-        ends = (told.get("tail") or {}).get("percentiles") or {}
-        sure = {
-            f"{name}_{end}_ns": one[f"{end}_ns"]
-            for name, one in ends.items()
-            for end in ("low", "high")
-        }
-        yield f"{protocol} round trips", {**told.get("rtt", {}), **sure}
+def _asked(document: _Figures) -> Iterator[dict[str, _Figures]]:
+    """Give by name what histograms counted: what a reader asks for first is first."""
+    yield {
+        f"{protocol} round trips": {**told.get("rtt", {}), **_ends(told)}
+        for protocol, told in (document.get("round_trips") or {}).items()
+    }
+    yield {
+        f"{ends_of(name)}, response": told["parts"].get("response", {})
+        for name, told in (document.get("exchanges") or {}).items()
+    }
+    yield {
+        f"{kind}, end to end": told["stages"].get("end_to_end", {})
+        for kind, told in (document.get("kinds") or {}).items()
+    }
+    yield {
+        f"{kind}, {size} B" if size[0].isdigit() else kind: figures
+        for kind, told in ((document.get("samples") or {}).get("kinds") or {}).items()
+        for size, figures in (told.get("sizes") or {}).items()
+    }
 
 
-def _responses(document: _Figures) -> Iterator[tuple[str, _Figures]]:
-    for name, told in (document.get("exchanges") or {}).items():
-        yield f"{ends_of(name)}, response", told["parts"].get("response", {})
+def _ends(told: _Figures) -> dict[str, float | None]:
+    """Return the intervals of round trips, which allow for dependence."""
+    return {
+        f"{name}_{end}_ns": one[f"{end}_ns"]
+        for name, one in ((told.get("tail") or {}).get("percentiles") or {}).items()
+        for end in ("low", "high")
+    }
 
 
-def _messages(document: _Figures) -> Iterator[tuple[str, _Figures]]:
-    for kind, told in (document.get("kinds") or {}).items():
-        yield f"{kind}, end to end", told["stages"].get("end_to_end", {})
-
-
-def _samples(document: _Figures) -> Iterator[tuple[str, _Figures]]:
-    kinds = (document.get("samples") or {}).get("kinds") or {}
-    for kind, told in kinds.items():
-        for size, figures in (told.get("sizes") or {}).items():
-            yield f"{kind}, {size} B" if size[0].isdigit() else kind, figures
-
-
-def _of_one(name: str, figures: _Figures) -> Iterator[KeyFigure]:
-    """Give each percentile of what is alone."""
-    n = f"n {number(figures.get('n', 0))}"
-    for label, cell in zip(SHOWN, percentile_cells(figures), strict=True):
-        if figures.get(f"{label}_ns") is not None:
-            under = f"95%: {cell.under}; {n}" if cell.under else n
-            yield KeyFigure(f"{name}, {label}", cell.text, under)
-
-
-def _of_several(name: str, figures: _Figures) -> KeyFigure | None:
-    """Return the median, and below it the farthest percentile that is told."""
-    found = list(_of_one(name, figures))
-    if not found:
-        return None
-    median, last = found[0], found[-1]
-    *interval, n = median.under.split("; ")
-    far = last.label.removeprefix(f"{name}, ")
-    slow = [f"{far} {last.value}"] if last is not median else []
-    return KeyFigure(median.label, median.value, "; ".join([*interval, *slow, n]))
+def _of_percentiles(name: str, figures: _Figures, alone: bool) -> Iterator[KeyFigure]:
+    """Give each percentile of what is alone; else the median, with the farthest."""
+    cells = zip(SHOWN, percentile_cells(figures), strict=True)
+    told = [(p, cell) for p, cell in cells if figures.get(f"{p}_ns") is not None]
+    n, far = f"n {number(figures.get('n', 0))}", ""
+    if len(told) > 1 and not alone:
+        far = f"{told[-1][0]} {told[-1][1].text}"
+    for p, cell in told if alone else told[:1]:
+        sure = f"95%: {cell.under}" if cell.under else ""
+        under = "; ".join(filter(None, (sure, far, n)))
+        yield KeyFigure(f"{name}, {p}", cell.text, under)
 
 
 def _link(document: dict[str, Any]) -> list[KeyFigure]:

@@ -73,14 +73,7 @@ def fit_parts(
 
 
 def size_points(sizes: Floats, latency: Floats) -> pd.DataFrame:
-    """Return n, p10 and median of each size, both with their intervals.
-
-    Examples
-    --------
-    >>> points = size_points(np.repeat([64.0, 128.0], 20), np.arange(40.0))
-    >>> points[["size_bytes", "n", "p10_ns", "median_ns"]].to_numpy().tolist()
-    [[64.0, 20.0, 1.0, 9.0], [128.0, 20.0, 21.0, 29.0]]
-    """
+    """Return n, p10 and median of each size in ns, both with their intervals."""
     rows = []
     for size in np.unique(sizes):
         p10, median = percentiles(latency[sizes == size], [0.1, 0.5])
@@ -97,14 +90,13 @@ def line_with_band(
     low: LowDelays,
     packets: Packets,
     reply_mode: Any,
-    confidence: float = 0.95,
     *,
     knot_bytes: float | None = None,
 ) -> pd.DataFrame:
     """Return the fit's line at the measured and at other sizes, with its band.
 
-    The band at each size holds the middle `confidence` of the lines through the
-    resampled rounds at that size; it is no band for the whole line at once. With
+    The band at each size holds the middle 95% of the lines through the resampled
+    rounds at that size; it is no band for the whole line at once. With
     `knot_bytes` there is a line on each side of it, as `fit_round_trips` has them.
     """
     x = Crossing.round_trip(low.size_bytes, packets, reply_mode).wire_bytes
@@ -124,8 +116,7 @@ def line_with_band(
             for slopes, intercepts_ns in fit_sides(x, delays, split)
         )
         lines = np.where(sizes <= knot_bytes, below, above)
-    tail = (1 - confidence) / 2
-    ends = np.quantile(lines[1:], [tail, 1 - tail], axis=0)
+    ends = np.quantile(lines[1:], [0.025, 0.975], axis=0)
     return pd.DataFrame(
         {
             "size_bytes": sizes,
@@ -172,7 +163,6 @@ def _line_figure(
         alt=f"Round trip time against size for {protocol}: {text}.",
         data=pd.concat([points, line], ignore_index=True),
         charts=[_by_size(_with_bars(points), line=True)],
-        wide=True,
         main=True,
     )
 
@@ -194,7 +184,6 @@ def size_figure(kind: str, points: pd.DataFrame, fit: dict[str, Any]) -> Figure:
         alt=f"Latency against size for {kind}, without a line.",
         data=points,
         charts=[_by_size(_with_bars(points), line=False)],
-        wide=True,
         main=True,
     )
 
@@ -215,7 +204,6 @@ def _residual_figure(protocol: str, points: pd.DataFrame) -> Figure:
         alt=f"Residuals of the line against size for {protocol}: {text}.",
         data=points,
         charts=[Chart({"log": spec})],
-        wide=True,
         main=True,
     )
 

@@ -123,7 +123,6 @@ def _figure(kind: str, by: _Grouping, groups: Mapping[str, Any], what: str) -> F
         alt=f"Percentiles of {what} of {kind} by {by.name}; {text}.",
         data=data,
         charts=[Chart({name: _spec(by, what, name, data) for name in by.scales})],
-        wide=True,
     )
 
 
@@ -141,12 +140,6 @@ def group_rows(groups: Mapping[str, Any]) -> pd.DataFrame:
         ``group``, ``at`` (its value; of an octave its geometric middle),
         ``percentile``, ``latency_ns``, ``low_ns`` and ``high_ns`` (its interval) and
         ``n``; none where n is too small.
-
-    Examples
-    --------
-    >>> figures = {"n": 7, "p50_ns": 9, "p50_low_ns": 4, "p50_high_ns": 20}
-    >>> group_rows({"64-127": figures}).round().to_numpy().tolist()
-    [['64-127', 90.0, 'p50', 9, 4, 20, 7]]
     """
     rows = [
         (
@@ -248,7 +241,6 @@ def queue_figure(kind: str, queue: Floats, wait_ns: Floats) -> Figure | Missing:
         f"rank correlation {line.rank_correlation:.2f}.",
         data=data,
         charts=[Chart({s: _queue_spec(line, float(queue.max()), s) for s in scales})],
-        wide=True,
     )
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from latprof_analysis.csv_cells import guarded
-from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.result import Samples
 from latprof_analysis.report.answer import fit_text
@@ -26,6 +25,7 @@ from latprof_analysis.report.parts import (
     Text,
 )
 from latprof_analysis.report.percentile_tables import SHOWN, Row, percentile_table
+from latprof_analysis.report.stage_parts import floats
 from latprof_analysis.report.tables import transfer_parts
 from latprof_analysis.report.tails import (
     mode_parts,
@@ -78,7 +78,7 @@ def sample_sections(study: Study) -> list[Section]:
 def sample_picture(study: Study) -> Figure | None:
     """Draw how many latencies took at least how long; none of statistics alone."""
     kinds = {} if study.samples is None else _kinds(study.samples)
-    groups = {kind: _latency(rows) for kind, rows in kinds.items()}
+    groups = {kind: floats(rows["latency_ns"]) for kind, rows in kinds.items()}
     return sample_ccdf_figure(groups, "latency") if groups else None
 
 
@@ -90,11 +90,6 @@ def _kinds(samples: Samples) -> _Kinds:
     counts = each["kind"].value_counts()
     names = list(counts[counts > 0].index[:_MOST_KINDS])
     return {guarded(str(name)): each[each["kind"] == name] for name in names}
-
-
-def _latency(rows: pd.DataFrame) -> Floats:
-    values: Floats = rows["latency_ns"].to_numpy("float64")
-    return values
 
 
 def _sizes(told: _Told, what: str) -> list[Part]:
@@ -146,8 +141,10 @@ def _fits(kinds: _Kinds, told: _Told) -> list[Part]:
         reason = str(fit.get("reason") or "a line needs latencies of several sizes")
         parts.append(Missing(f"Fit of {kind}", reason))
         if sized["size_bytes"].nunique() > 1:
-            sizes = sized["size_bytes"].to_numpy("float64")
-            parts.append(size_figure(kind, size_points(sizes, _latency(sized)), fit))
+            sizes = floats(sized["size_bytes"])
+            parts.append(
+                size_figure(kind, size_points(sizes, floats(sized["latency_ns"])), fit)
+            )
     return parts or [Missing("Fit", "a line needs single latencies of several sizes")]
 
 
@@ -158,7 +155,7 @@ def _tails(kinds: _Kinds, told: _Told) -> list[Part]:
         more = mode_parts(kind, figures.get("tail"), "latency")
         more += sizes_figure(kind, figures.get("sizes") or {}, "latency")
         folded = [Fold(f"{kind}: modes and sizes", more)] if parts and more else more
-        parts += [pieces_figure(kind, _latency(rows), "latency"), *folded]
+        parts += [pieces_figure(kind, floats(rows["latency_ns"]), "latency"), *folded]
     return parts or [Missing("Distributions", "these files hold no single latencies")]
 
 
@@ -167,7 +164,7 @@ def _order(kinds: _Kinds, told: _Told) -> list[Part]:
         return []
     series = {}
     for kind, rows in kinds.items():
-        latency = _latency(rows)
+        latency = floats(rows["latency_ns"])
         above = above_usual(pd.Series(size_groups(rows["size_bytes"])[1]), latency)
         series[kind] = Series(np.arange(1.0, len(rows) + 1), above, latency)
     levels = {kind: told.get(kind) for kind in kinds}

@@ -49,13 +49,7 @@ def places_of_loss(document: dict[str, Any]) -> pd.DataFrame:
     -------
     DataFrame
         ``place``, ``lost``, ``of`` (how many came there; NaN if not counted) and
-        ``unit``: packets, datagrams, messages, round trips.
-
-    Examples
-    --------
-    >>> found = places_of_loss({"round_trips": {"udp": {"sent": 9, "lost": 2}}})
-    >>> found.to_numpy().tolist()
-    [['udp round trips without a reply', 2, 9, 'round trips']]
+        ``unit``: packets, datagrams, halves, round trips.
     """
     rows: list[_Place] = []
     for protocol, figures in (document.get("round_trips") or {}).items():
@@ -131,7 +125,7 @@ def _table(places: pd.DataFrame) -> Table:
         if pd.notna(row.of) and row.of:
             low, high = share_interval(int(row.lost), int(row.of))
             interval = f"{100 * low:.2g} to {100 * high:.2g}%"
-            share = Cell(percent_of(row.lost / row.of), interval)
+            share = Cell(_percent(row.lost / row.of), interval)
         rows.append([str(row.place), number(row.lost), came, share])
     note = (
         "95% intervals by Clopper and Pearson, for losses that do not depend on each "
@@ -165,7 +159,6 @@ def _figure(some: pd.DataFrame) -> Figure:
         alt=f"Bars of what was lost by place; {text}.",
         data=some,
         charts=[Chart({"linear": {"height": 28 * len(some), **bars}})],
-        wide=True,
     )
 
 
@@ -222,7 +215,6 @@ def loss_run_parts(name: str, loss: Mapping[str, Any]) -> list[Part]:
             )
             for one in outcomes
         ],
-        wide=True,
     )
     return [figure]
 
@@ -270,13 +262,7 @@ def _run_layers(models: list[str], x: Spec, y: Spec) -> list[Spec]:
 
 
 def loss_groups(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what is told of the order of losses, by what was lost.
-
-    Examples
-    --------
-    >>> list(loss_groups({"round_trips": {"udp": {"loss": {"share": {}}}}}))
-    ['udp round trips']
-    """
+    """Return what is told of the order of losses, by what was lost."""
     trips = {
         f"{protocol} round trips": figures.get("loss")
         for protocol, figures in (document.get("round_trips") or {}).items()
@@ -314,7 +300,7 @@ def _of_group(name: str, loss: Mapping[str, Any]) -> list[Part]:
     episodes = Table(
         f"{name}: losses in the order of sending",
         ["what", "value"],
-        [*_share_rows(loss["share"]), *_episode_rows(loss["episodes"])],
+        [*_episode_rows(loss["share"], loss["episodes"])],
         "95% interval by Wilson, of as many independent ones as these are worth; "
         "distances count what was sent.",
         numeric=False,
@@ -325,50 +311,37 @@ def _of_group(name: str, loss: Mapping[str, Any]) -> list[Part]:
     return [episodes, _models(name, choice), *loss_run_parts(name, loss)]
 
 
-def _share_rows(share: Mapping[str, Any]) -> list[list[str | Cell]]:
-    n = f"n {number(share['n'])}"
+def _episode_rows(
+    share: Mapping[str, Any], found: Mapping[str, Any]
+) -> Iterator[list[str | Cell]]:
     if share["low"] is None:
-        interval = f"{share['reason']}, {n}"
+        interval = str(share["reason"])
     else:
-        interval = f"{percent_of(share['low'])} to {percent_of(share['high'])}, {n}"
-    lost = Cell(f"{number(share['lost'])}: {percent_of(share['value'])}", interval)
-    rows: list[list[str | Cell]] = [["lost", lost]]
+        interval = f"{_percent(share['low'])} to {_percent(share['high'])}"
+    lost = f"{number(share['lost'])}: {_percent(share['value'])}"
+    yield ["lost", Cell(lost, f"{interval}, n {number(share['n'])}")]
     if share["n_effective"] is not None:
         worth = f"{number(share['n_effective'])} independent ones"
         why = "as bursts tell less; of this is the interval"
-        rows.append(["sent, worth", Cell(worth, why)])
-    return rows
-
-
-def _episode_rows(found: Mapping[str, Any]) -> list[list[str | Cell]]:
-    count = number(found["count"])
-    apart, near = found["median_distance"], found["noticeable_rate_99"]
-    distance = Cell(
-        "not told" if apart is None else f"{apart:,.4g} sent",
-        "RFC 3357: from one loss to the next, 1 if in a row",
+        yield ["sent, worth", Cell(worth, why)]
+    count, apart, near = (
+        found[name] for name in ("count", "median_distance", "noticeable_rate_99")
     )
-    noticeable = Cell(
-        "not told" if near is None else percent(near),
-        "RFC 3357: of losses, those at most 99 behind another",
-    )
-    mean = Cell(f"{found['mean_length']:.3g} in a row", f"n {count}")
-    return [
-        ["episodes of loss", Cell(count, "RFC 3357: loss periods")],
-        ["length of an episode, mean", mean],
-        ["length of an episode, longest", f"{number(found['longest'])} in a row"],
-        ["loss distance, median", distance],
-        ["noticeable rate, delta 99", noticeable],
-    ]
+    yield ["episodes of loss", Cell(number(count), "RFC 3357: loss periods")]
+    mean = f"{found['mean_length']:.3g} in a row"
+    yield ["length of an episode, mean", Cell(mean, f"n {number(count)}")]
+    longest = f"{number(found['longest'])} in a row"
+    yield ["length of an episode, longest", longest]
+    distance = "not told" if apart is None else f"{apart:,.4g} sent"
+    why = "RFC 3357: from one loss to the next, 1 if in a row"
+    yield ["loss distance, median", Cell(distance, why)]
+    noticeable = "not told" if near is None else percent(near)
+    why = "RFC 3357: of losses, those at most 99 behind another"
+    yield ["noticeable rate, delta 99", Cell(noticeable, why)]
 
 
-def percent_of(share: float) -> str:
-    """Write a share that may be small with three digits.
-
-    Examples
-    --------
-    >>> percent_of(0.000123), percent_of(0.5)
-    ('0.0123%', '50%')
-    """
+def _percent(share: float) -> str:
+    """Write a share that may be small with three digits: 0.0123%, 50%."""
     return f"{100 * share:.3g}%"
 
 
@@ -383,8 +356,8 @@ def _models(name: str, choice: Mapping[str, Any]) -> Table:
                 _rate(model["p"]),
                 _rate(model["r"]),
                 "-" if stay is None else f"{stay:.3g} sent",
-                f"{percent_of(model['loss_good'])}, {percent_of(model['loss_bad'])}",
-                percent_of(model["loss_share"]),
+                f"{_percent(model['loss_good'])}, {_percent(model['loss_bad'])}",
+                _percent(model["loss_share"]),
                 Cell(f"{model['bic']:.1f}", f"parameters: {model['parameters']}"),
             ]
         )

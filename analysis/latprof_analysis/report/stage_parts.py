@@ -168,7 +168,6 @@ def by_size(kind: str, messages: pd.DataFrame) -> Figure | Missing:
         f"{biggest} takes {share} of the mean time.",
         data=means,
         charts=[Chart({"share": share_bars(means, "message size", "end to end")})],
-        wide=True,
         main=True,
     )
 
@@ -176,7 +175,7 @@ def by_size(kind: str, messages: pd.DataFrame) -> Figure | Missing:
 def by_percentile(kind: str, messages: pd.DataFrame) -> Figure | Missing:
     """Draw the shares of stages of the fast and of the slow messages."""
     title = f"{kind}, from fast to slow"
-    bands = percentile_bands(messages["end_to_end_ns"].to_numpy("float64"))
+    bands = percentile_bands(floats(messages["end_to_end_ns"]))
     means = means_by_group(named_stages(messages), bands)
     if means.empty:
         return Missing(title, _NO_STAGE)
@@ -192,19 +191,12 @@ def by_percentile(kind: str, messages: pd.DataFrame) -> Figure | Missing:
         alt=f"Stacked bars, one for each band of percentiles of {kind}: {text}.",
         data=means,
         charts=[Chart({"share": share_bars(means, "percentiles", "end to end")})],
-        wide=True,
         main=True,
     )
 
 
 def percentile_bands(times: Floats) -> pd.Categorical:
-    """Tell for each value between which percentiles of all it lies.
-
-    Examples
-    --------
-    >>> list(percentile_bands(np.array([9.0, 1.0, 2.0, 3.0])))
-    ['p50 to p90', 'up to p50', 'up to p50', 'p50 to p90']
-    """
+    """Tell for each value, shape (n,), between which percentiles of all it lies."""
     n = times.size
     position = np.empty(n, np.int64)
     position[np.argsort(times, kind="stable")] = np.arange(1, n + 1)
@@ -409,7 +401,6 @@ def slowest_parts(
         alt=told,
         data=data,
         charts=[Chart({"linear": {"height": 56, "transform": texts, **bar}})],
-        wide=True,
         main=True,
     )
     return [Text(told), figure]

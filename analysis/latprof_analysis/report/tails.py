@@ -66,7 +66,6 @@ def mode_parts(kind: str, tail: dict[str, Any] | None, what: str) -> list[Part]:
         alt=f"Density of {what} of {kind} on a log scale: {text}.",
         data=data,
         charts=[Chart({"log": _spec(what, data)})],
-        wide=True,
     )
     return [figure]
 
@@ -223,7 +222,6 @@ def pieces_figure(kind: str, latency_ns: Floats, what: str) -> Figure:
         alt=f"Three histograms of {what} of {kind}: {titles}.",
         data=pd.concat(rows, ignore_index=True),
         charts=charts,
-        wide=True,
     )
 
 
@@ -277,7 +275,6 @@ def ccdf_figure(kind: str, messages: pd.DataFrame) -> Figure:
         alt=f"Complementary distribution of each stage of {kind}: {text}.",
         data=data,
         charts=[_ccdf_chart(data)],
-        wide=True,
         main=True,
     )
 
@@ -292,7 +289,6 @@ def sample_ccdf_figure(groups: dict[str, Floats], what: str) -> Figure:
         alt=f"Complementary distribution of {what} of " + ", ".join(groups) + ".",
         data=data,
         charts=[_ccdf_chart(data)],
-        wide=True,
         main=True,
     )
 

@@ -48,31 +48,14 @@ _SPANS = 300
 _OUTLIERS = 150
 
 
-@dataclass(frozen=True)
-class _Levels:
-    """Levels of one kind's latencies, from its figures as `message_figures` has them.
+def _levels(figures: dict[str, Any]) -> tuple[dict[str, Any], float | None, int]:
+    """Return what is told of levels, the median above which they are, and `every`.
 
-    `usual_ns` is the median of all messages: what levels are told above. Places are
-    those of every `every`-th value.
+    Places in levels are those of every `every`-th value.
     """
-
-    found: dict[str, Any]
-    usual_ns: float | None
-    every: int
-
-    @classmethod
-    def of(cls, figures: dict[str, Any] | None) -> _Levels:
-        """Take what is told, if anything is."""
-        figures = figures or {}
-        time, tail = figures.get("time") or {}, figures.get("tail") or {}
-        median = (tail.get("percentiles") or {}).get("p50", {}).get("value_ns")
-        usual = None if median is None else float(median)
-        return cls(time.get("level_changes", {}), usual, int(time.get("every", 1)))
-
-    @property
-    def large(self) -> list[dict[str, Any]]:
-        """Return the changes that are of any size beside the median."""
-        return large_changes(self.found, self.usual_ns)
+    time, tail = figures.get("time") or {}, figures.get("tail") or {}
+    median = (tail.get("percentiles") or {}).get("p50", {}).get("value_ns")
+    return time.get("level_changes", {}), median, int(time.get("every", 1))
 
 
 def level_rows(figures: dict[str, Any] | None) -> pd.DataFrame:
@@ -94,8 +77,8 @@ def level_rows(figures: dict[str, Any] | None) -> pd.DataFrame:
         from 1.
         Empty where nothing changed by much.
     """
-    levels = _Levels.of(figures)
-    every, large = levels.every, levels.large
+    levels, usual, every = _levels(figures or {})
+    large = large_changes(levels, usual)
     rows = [
         {
             "role": "level",
@@ -107,7 +90,7 @@ def level_rows(figures: dict[str, Any] | None) -> pd.DataFrame:
             "messages": level["n"],
             "run": part.get("run", ""),
         }
-        for level in (levels.found["levels"] if large else ())
+        for level in (levels["levels"] if large else ())
         for part in level["spans"]
     ]
     rows += [
@@ -131,14 +114,13 @@ def level_parts(groups: Mapping[str, dict[str, Any] | None]) -> list[Part]:
     parts: list[Part] = []
     steady = []
     for name, figures in groups.items():
-        levels = _Levels.of(figures)
-        if "reason" in levels.found:
-            reason = str(levels.found["reason"])
-            parts.append(Missing(f"{name}: changes of level", reason))
-        elif levels.large:
-            parts.append(_changes(name, levels))
-        elif levels.found:
-            steady.append(f"{name}, n {number(levels.found['n'])}")
+        levels, usual, every = _levels(figures or {})
+        if "reason" in levels:
+            parts.append(Missing(f"{name}: changes of level", str(levels["reason"])))
+        elif large_changes(levels, usual):
+            parts.append(_changes(name, levels, usual or 0.0, every))
+        elif levels:
+            steady.append(f"{name}, n {number(levels['n'])}")
     if steady:
         told = (
             f"No evidence that the level changed by {percent(SMALLEST_STEP)} of the "
@@ -148,16 +130,16 @@ def level_parts(groups: Mapping[str, dict[str, Any] | None]) -> list[Part]:
     return parts
 
 
-def _changes(name: str, levels: _Levels) -> Fold:
+def _changes(name: str, levels: dict[str, Any], usual: float, every: int) -> Fold:
     """Say what changed most, and list the largest."""
-    usual, large = levels.usual_ns or 0.0, levels.large
+    large = large_changes(levels, usual)
     by_step = sorted(large, key=lambda change: -abs(step_ns(change)))[:_MOST_TOLD]
     several = len({change.get("run", "") for change in by_step}) > 1
     rows: list[list[str | Cell]] = []
     for change in sorted(by_step, key=lambda change: int(change["index"])):
         step = f"{'+' if step_ns(change) > 0 else '-'}{_size(change)}"
         ends = (_level(change[side], usual) for side in ("before", "after"))
-        place = _place(change, levels.every, several=several)
+        place = _place(change, every, several=several)
         rows.append([place, *ends, Cell(step, _share(change, usual))])
     note = (
         "Percentiles of all mix these levels. Medians of the messages between two "
@@ -166,7 +148,7 @@ def _changes(name: str, levels: _Levels) -> Fold:
         "95% intervals. That of the place is for small steps, and holds more often for "
         "large ones."
     )
-    if alike(levels.found):
+    if alike(levels):
         note += (
             " Neighbours are alike here (a queue), which looks like changes of level: "
             "believe the large ones."
@@ -321,7 +303,6 @@ def time_figure(
         data=data.rename(columns=order.columns),
         charts=charts,
         zooms=True,
-        wide=True,
         main=True,
     )
 
