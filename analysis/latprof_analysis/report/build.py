@@ -286,8 +286,9 @@ def _time(study: Study, kinds: _Kinds) -> list[Part]:
         # a thinned study keeps the slowest apart
         both = concatenated([study.messages, study.slow_messages])
         every = dict(whole_messages(both))
+    found = study.document.get("messages") or {}
     series: dict[str, Series] = {}
-    placed = set()
+    rows: dict[str, pd.DataFrame] = {}
     for kind in kinds:
         messages = every[kind]
         t_s = since_first_read(messages).to_numpy("float64")
@@ -296,14 +297,11 @@ def _time(study: Study, kinds: _Kinds) -> list[Part]:
         timed = ~np.isnan(t_s)
         if timed.any():
             series[kind] = Series(t_s[timed], above[timed], latency[timed])
-        if timed.all():
-            placed.add(kind)
+        if timed.all():  # elsewhere only the order of levels is known
+            rows[kind] = level_rows(found.get(kind))
     if not series:
         return [Missing("Over time", "no message has the time at which it was read")]
-    found = study.document.get("messages") or {}
     levels = {kind: found.get(kind) for kind in series}
-    # elsewhere only the order of levels is known
-    rows = {kind: level_rows(levels[kind]) for kind in series if kind in placed}
     return [time_figure(series, "end to end", rows), *level_parts(levels)]
 
 

@@ -233,18 +233,13 @@ def percentiles_figure(ways: Mapping[str, dict[str, Any]]) -> Figure:
         ends_of(name): figures["parts"]["response"]
         for name, figures in islice(ways.items(), _MOST_ROWS)
     }
-    data = pd.DataFrame(
-        [
-            {
-                "way": way,
-                "percentile": label,
-                "response_ns": response[f"{label}_ns"],
-                "n": response["n"],
-            }
-            for way, response in shown.items()
-            for label in _SHAPES
-        ]
-    ).dropna()
+    rows = [
+        (way, label, response[f"{label}_ns"], response["n"])
+        for way, response in shown.items()
+        for label in _SHAPES
+    ]
+    columns = ["way", "percentile", "response_ns", "n"]
+    data = pd.DataFrame(rows, columns=columns).dropna()
     worst = data.loc[data["response_ns"].idxmax()]
     text = f"the longest took {duration_text(float(worst['response_ns']))}"
     left = len(ways) - len(shown)

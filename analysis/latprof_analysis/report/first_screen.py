@@ -63,7 +63,7 @@ def first_picture(document: _Figures) -> Figure | None:
     text = _finding(data[data["whole"] == next(iter(drawn))])
     charts = []
     for whole, bars in drawn.items():
-        ends = {name: _end(figures) for name, (_, figures) in bars.items()}
+        ends = {name: _behind(figures) for name, (_, figures) in bars.items()}
         spec = share_bars(data[data["whole"] == whole], "of", whole, ends)
         spec["transform"].insert(0, {"filter": f"datum.whole === '{whole}'"})
         charts.append(Chart({"share": spec}, _TITLES[whole] if len(drawn) > 1 else ""))
@@ -156,7 +156,8 @@ def _rows(
         }
 
 
-def _end(figures: _Figures) -> tuple[str, str]:
+def _behind(figures: _Figures) -> tuple[str, str]:
+    """Return the two lines that stand behind a bar."""
     p50, p99 = figures.get("p50_ns"), figures.get("p99_ns")
     n = f"n {number(figures['n'])}"
     if p50 is None:
@@ -191,7 +192,7 @@ def key_figures(document: dict[str, Any]) -> list[KeyFigure]:
 def _asked(document: _Figures) -> Iterator[dict[str, _Figures]]:
     """Give by name what histograms counted: what a reader asks for first is first."""
     yield {
-        f"{protocol} round trips": {**told.get("rtt", {}), **_ends(told)}
+        f"{protocol} round trips": {**told.get("rtt", {}), **_intervals(told)}
         for protocol, told in (document.get("round_trips") or {}).items()
     }
     yield {
@@ -209,7 +210,7 @@ def _asked(document: _Figures) -> Iterator[dict[str, _Figures]]:
     }
 
 
-def _ends(told: _Figures) -> dict[str, float | None]:
+def _intervals(told: _Figures) -> dict[str, float | None]:
     """Return the intervals of round trips, which allow for dependence."""
     return {
         f"{name}_{end}_ns": one[f"{end}_ns"]

@@ -129,20 +129,19 @@ def line_with_band(
 
 def _hinge_sentence(hinge: dict[str, Any]) -> str:
     """Say where two lines meet, and the rate on each side."""
-    knot = hinge["knot_bytes"]
-    ends = f"{number(knot['low'])} to {bytes_text(knot['high'])}"
     sides = []
     for side in ("below", "above"):
         slope = hinge[side]["slope_ns_per_byte"]
         text = f"{slope['value']:.3g} ns/B ({slope['low']:.3g} to {slope['high']:.3g})"
         # of the slope alone where a rate may be anything
         if found := hinge[side].get("bandwidth_bits_per_second"):
-            ends_ = rate_span(found["low"], found["high"])
-            text = f"{rate(found['value'])} ({ends_})"
+            within = rate_span(found["low"], found["high"])
+            text = f"{rate(found['value'])} ({within})"
         sides.append(f"{text} {side}")
+    knot, low, high = (hinge["knot_bytes"][key] for key in ("value", "low", "high"))
     return (
-        f"two lines that meet at {bytes_text(knot['value'])} (95%: {ends}): "
-        f"{' and '.join(sides)}"
+        f"two lines that meet at {bytes_text(knot)} (95%: {number(low)} to "
+        f"{bytes_text(high)}): {' and '.join(sides)}"
     )
 
 

@@ -78,32 +78,40 @@ def group_parts(kind: str, told: dict[str, Any] | None) -> list[Part]:
         _BY_PACKETS: told.get("by_packets") or {},
         _BY_HOPS: told.get("by_hops") or {},
     }
-    drawn = {by: of for by, of in every.items() if group_rows(of)["at"].nunique() > 1}
-    if not drawn:
+    figures: list[Part] = []
+    tables: dict[str, Part] = {}
+    for by, of in every.items():
+        if drawn := _figure(kind, by, of, "end to end"):
+            figures += drawn
+            tables[by.name] = percentile_table(
+                f"{kind}: end to end by {by.name}",
+                [by.name, *SHOWN, "slowest", "n"],
+                [
+                    ([f"{at} {by.unit}"], one, None)
+                    for at, one in of.items()
+                    if one["n"]
+                ],
+                "Of histograms, to 0.4%; below them 95% intervals, distribution-free, "
+                "for messages that do not depend on each other.",
+            )
+    if not figures:
         return []
-    figures = [_figure(kind, by, of, "end to end") for by, of in drawn.items()]
-    tables = [
-        percentile_table(
-            f"{kind}: end to end by {by.name}",
-            [by.name, *SHOWN, "slowest", "n"],
-            [([f"{at} {by.unit}"], told, None) for at, told in of.items() if told["n"]],
-            "Of histograms, to 0.4%; below them 95% intervals, distribution-free, for "
-            "messages that do not depend on each other.",
-        )
-        for by, of in drawn.items()
-    ]
-    names = listed([by.name for by in drawn])
-    return [*figures, Fold(f"{kind}: end to end by {names}, as a table", tables)]
+    title = f"{kind}: end to end by {listed([*tables])}, as a table"
+    return [*figures, Fold(title, [*tables.values()])]
 
 
 def sizes_figure(kind: str, sizes: Mapping[str, Any], what: str) -> list[Part]:
     """Draw percentiles by size of other tools' latencies, where there are several."""
-    several = group_rows(sizes)["at"].nunique() > 1
-    return [_figure(kind, _BY_SIZE, sizes, what)] if several else []
+    return _figure(kind, _BY_SIZE, sizes, what)
 
 
-def _figure(kind: str, by: _Grouping, groups: Mapping[str, Any], what: str) -> Figure:
-    data = group_rows(groups)
+def _figure(
+    kind: str, by: _Grouping, groups: Mapping[str, Any], what: str
+) -> list[Part]:
+    """Draw percentiles of groups, where there are several."""
+    data = _rows(groups)
+    if data["at"].nunique() < 2:
+        return []
     median = data[data["percentile"] == "p50"].sort_values("at")["latency_ns"]
     text = f"{what} by {by.name}"
     if len(median) > 1:
@@ -113,7 +121,7 @@ def _figure(kind: str, by: _Grouping, groups: Mapping[str, Any], what: str) -> F
     octaves = ""
     if data["group"].str.contains("-").any():
         octaves = f" There are many values of {by.name}: each point is an octave."
-    return Figure(
+    figure = Figure(
         name=f"by-{by.name}-{slug(kind)}",
         title=f"{kind}: {text}",
         caption=f"All messages are counted, n {number(n.sum())} in {len(n)} groups of "
@@ -124,22 +132,13 @@ def _figure(kind: str, by: _Grouping, groups: Mapping[str, Any], what: str) -> F
         data=data,
         charts=[Chart({name: _spec(by, what, name, data) for name in by.scales})],
     )
+    return [figure]
 
 
-def group_rows(groups: Mapping[str, Any]) -> pd.DataFrame:
-    """Return percentiles by group: what is drawn.
+def _rows(groups: Mapping[str, Any]) -> pd.DataFrame:
+    """Return percentiles by group with their intervals, where n is large enough.
 
-    Parameters
-    ----------
-    groups : mapping of str to dict
-        By the label that `Grouped.label` gives, what `totals.percentiles` does.
-
-    Returns
-    -------
-    DataFrame
-        ``group``, ``at`` (its value; of an octave its geometric middle),
-        ``percentile``, ``latency_ns``, ``low_ns`` and ``high_ns`` (its interval) and
-        ``n``; none where n is too small.
+    ``at`` is the value of a group, of an octave its geometric middle.
     """
     rows = [
         (
@@ -190,16 +189,9 @@ def _layers(
     names = list(dict.fromkeys(data["percentile"]))
     hues, dashes = zip(*(_LOOKS[name] for name in names), strict=True)
     apart = lines_apart("percentile", names, [*map(colour, hues)], dashes)
-    hover = tooltip(
-        {
-            "which": by.name,
-            "percentile": "percentile",
-            "took": what,
-            "least": "from (95%)",
-            "most": "to (95%)",
-            "n": "n",
-        }
-    )
+    titles = {"which": by.name, "percentile": "percentile", "took": what}
+    ends = {"least": "from (95%)", "most": "to (95%)"}
+    hover = tooltip({**titles, **ends, "n": "n"})
     low, high = y | {"field": "low_ns"}, {"field": "high_ns"}
     hue = {"color": apart["color"]}
     line = layer("line", {"x": x, "y": y, **apart}, strokeWidth=1.8)

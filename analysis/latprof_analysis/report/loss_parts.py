@@ -93,15 +93,13 @@ def _of_run(told: dict[str, Any]) -> Iterator[_Place]:
 def loss_parts(document: dict[str, Any]) -> list[Part]:
     """Tell what was lost by place, and what of our own records was."""
     places = places_of_loss(document)
-    some, none = places[places["lost"] > 0], places[places["lost"] == 0]
-    parts: list[Part] = []
+    some = places[places["lost"] > 0]
+    none = "No place of loss was counted in these files."
+    if len(places):
+        none = f"Nothing was lost at any of the {len(places)} places that were counted."
+    parts: list[Part] = [Text(none, quiet=True)]
     if len(some):
-        parts += [_figure(some), _table(some)]
-    elif len(none):
-        text = f"Nothing was lost at any of the {len(none)} places that were counted."
-        parts.append(Text(text, quiet=True))
-    else:
-        parts.append(Text("No place of loss was counted in these files.", quiet=True))
+        parts = [_figure(some), _table(some)]
     # where latprof itself lost records, messages lack stamps, or rows
     runs = of_each_run(document)
     for run, told in runs.items():
@@ -263,15 +261,12 @@ def _run_layers(models: list[str], x: Spec, y: Spec) -> list[Spec]:
 
 def loss_groups(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what is told of the order of losses, by what was lost."""
-    trips = {
-        f"{protocol} round trips": figures.get("loss")
-        for protocol, figures in (document.get("round_trips") or {}).items()
+    return {
+        f"{name} {what.replace('_', ' ')}": figures["loss"]
+        for what in ("round_trips", "messages")
+        for name, figures in (document.get(what) or {}).items()
+        if figures.get("loss")
     }
-    messages = {
-        f"{kind} messages": figures.get("loss")
-        for kind, figures in (document.get("messages") or {}).items()
-    }
-    return {name: loss for name, loss in (trips | messages).items() if loss}
 
 
 def loss_model_parts(groups: Mapping[str, dict[str, Any]]) -> list[Part]:

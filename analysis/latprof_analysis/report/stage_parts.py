@@ -48,8 +48,8 @@ from latprof_analysis.report.words import (
 from latprof_analysis.stages import STAGES, STAMPS, merged_name, missing_code
 from latprof_analysis.stats.quantiles import rank
 from latprof_analysis.study.likely_cause import slowest_sentence, stage_times
+from latprof_analysis.study.totals import PERCENTILES
 
-BANDS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
 # More sizes than this are put together, as many messages to each.
 _MOST_SIZES = 10
 _NO_STAGE = "no message tells a stage that took any time"
@@ -197,13 +197,11 @@ def by_percentile(kind: str, messages: pd.DataFrame) -> Figure | Missing:
 
 def percentile_bands(times: Floats) -> pd.Categorical:
     """Tell for each value, shape (n,), between which percentiles of all it lies."""
-    n = times.size
-    position = np.empty(n, np.int64)
-    position[np.argsort(times, kind="stable")] = np.arange(1, n + 1)
-    ends = [rank(p, n) for p in BANDS[1:-1]] + [n]
-    names = ["up to p50"]
-    names += [f"p{100 * a:g} to p{100 * b:g}" for a, b in pairwise(BANDS[1:-1])]
-    names += [f"above p{100 * BANDS[-2]:g}"]
+    between = [f"{low} to {high}" for low, high in pairwise(SHOWN)]
+    names = [f"up to {SHOWN[0]}", *between, f"above {SHOWN[-1]}"]
+    ends = [rank(PERCENTILES[name], times.size) for name in SHOWN]
+    position = np.empty(times.size, np.int64)
+    position[np.argsort(times, kind="stable")] = np.arange(1, times.size + 1)
     codes = np.searchsorted(ends, position)
     return pd.Categorical.from_codes(codes, categories=names, ordered=True)
 
@@ -295,14 +293,14 @@ def share_bars(
 
 
 def _stacks(stages: list[str], whole: str, hover: list[Spec]) -> Spec:
-    range_ = [0, {"expr": f"width - {_ROOM}"}]
-    axis = {"format": ".0%", "values": [0, 0.25, 0.5, 0.75, 1]}
+    room = {"expr": f"width - {_ROOM}"}
+    ticks = {"format": ".0%", "values": [0, 0.25, 0.5, 0.75, 1]}
     across = {
         "field": "from_share",
         "type": "quantitative",
         "title": f"share of the mean {whole}",
-        "scale": {"domain": [0, 1], "nice": False, "range": range_},
-        "axis": {**axis, "grid": False, "domain": False},
+        "scale": {"domain": [0, 1], "nice": False, "range": [0, room]},
+        "axis": {**ticks, "grid": False, "domain": False},
     }
     encoding = {
         "x": across,

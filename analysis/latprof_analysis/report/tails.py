@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,8 @@ _POINTS = 60
 # Below one message a bar on a log scale would have no end.
 _FLOOR = 0.5
 # What tells lines apart without colour; the whole is solid and thick.
-_DASHES = ([1, 0], [2, 2], [8, 3, 2, 3], [6, 3], [4, 4], [10, 3], [3, 1, 1, 1])
+_SOLID = [1, 0]
+_DASHES = (_SOLID, [2, 2], [8, 3, 2, 3], [6, 3], [4, 4], [10, 3], [3, 1, 1, 1])
 
 
 def mode_parts(kind: str, tail: dict[str, Any] | None, what: str) -> list[Part]:
@@ -107,22 +109,21 @@ def _caption(found: dict[str, Any], tail: dict[str, Any]) -> str:
 
 def _data(found: dict[str, Any]) -> pd.DataFrame:
     curve = pd.DataFrame(found["curve"], columns=["latency_ns", "density"])
-    curve.insert(0, "role", "curve")
-    modes = pd.DataFrame(
-        {
-            "role": "mode",
-            "latency_ns": mode["value"],
-            "mode": mode["name"],
-            "share": mode["share"],
-            "share_low": mode["share_low"],
-            "share_high": mode["share_high"],
-            "from_ns": mode["low"],
-            "to_ns": mode["high"],
-            "n": found["n"],
-        }
-        for mode in found["modes"]
-    )
-    return pd.concat([curve, modes], ignore_index=True)
+    names = {"value": "latency_ns", "name": "mode", "low": "from_ns", "high": "to_ns"}
+    modes = pd.DataFrame(found["modes"]).rename(columns=names)
+    both = [curve.assign(role="curve"), modes.assign(role="mode", n=found["n"])]
+    shares = ["share", "share_low", "share_high"]
+    columns = [
+        "role",
+        "latency_ns",
+        "density",
+        "mode",
+        *shares,
+        "from_ns",
+        "to_ns",
+        "n",
+    ]
+    return pd.concat(both, ignore_index=True)[columns]
 
 
 def _spec(what: str, data: pd.DataFrame) -> Spec:
@@ -358,10 +359,9 @@ def _ccdf_layers(stages: list[str], across: Spec, up: Spec) -> list[Spec]:
     hues = stage_scale(stages)["range"]
     if WHOLE not in stages:
         hues = [colour(name) for name in np.resize(STAGES[::-1], len(stages))]
-    dashes = [_DASHES[i % len(_DASHES)] for i in range(len(stages))]
     dashes = [
-        [1, 0] if name == WHOLE else dash
-        for name, dash in zip(stages, dashes, strict=True)
+        _SOLID if name == WHOLE else dash
+        for name, dash in zip(stages, cycle(_DASHES), strict=False)
     ]
     apart = lines_apart("stage", stages, hues, dashes)
     width = {"condition": {"test": is_whole, "value": 2.5}, "value": 1.6}
