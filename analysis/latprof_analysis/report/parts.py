@@ -111,7 +111,7 @@ class Figure:
     data: pd.DataFrame
     charts: Sequence[Chart]
     zooms: bool = False
-    wide: bool = False
+    wide: bool = True
     main: bool = False
 
 
