@@ -52,13 +52,7 @@ def write_markdown(report: Report, out: Path) -> list[Path]:
 
 
 def _plain(text: str) -> str:
-    """Return a text that is nothing but text in Markdown.
-
-    Examples
-    --------
-    >>> _plain("send_queue <b>")
-    'send\\\\_queue &lt;b&gt;'
-    """
+    """Return a text that is nothing but text in Markdown."""
     line = _MARKUP.sub(r"\\\1", escape(text, quote=False).replace("\n", " "))
     line = _BEGINNING.sub(r"\1\\\2", line.lstrip())
     return _LINK.sub(lambda found: f"&#{ord(found[0])};", line)
