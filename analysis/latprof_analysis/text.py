@@ -58,13 +58,7 @@ def duration(ns: float | None, digits: int = 3) -> str:
 
 
 def rate(bits_per_second: float | None, digits: int = 4) -> str:
-    """Write a rate in bit/s that was measured.
-
-    Examples
-    --------
-    >>> rate(1e8), rate(999_960)
-    ('100.0 Mbit/s', '1.000 Mbit/s')
-    """
+    """Write a rate in bit/s that was measured."""
     if bits_per_second is None:
         return NOT_ENOUGH
     return _scaled(bits_per_second, _RATES, digits)
@@ -145,13 +139,7 @@ def short_number(value: float | None) -> str:
 def with_interval(
     estimate: Mapping[str, Any] | None, write: Write, scale: float = 1.0
 ) -> str:
-    """Write an estimate with its interval, the unit once where it is the same.
-
-    Examples
-    --------
-    >>> with_interval({"value": 1.5e6, "low": 1.4e6, "high": 1.61e6}, duration)
-    '1.500 ms [1.400, 1.610]'
-    """
+    """Write an estimate with its interval, the unit once where it is the same."""
     if not estimate:
         return NOT_ENOUGH
     value, low, high = (estimate[key] * scale for key in ("value", "low", "high"))

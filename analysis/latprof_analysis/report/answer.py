@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from latprof_analysis.report.link import rate_of, trains_of, width
-from latprof_analysis.report.overview import answer_sentences
+from latprof_analysis.report.link import link_sentences, rate_of, trains_of, width
+from latprof_analysis.report.overview import answers
 from latprof_analysis.report.parts import Cell, Items, Missing, Part, Table
 from latprof_analysis.report.words import (
     bytes_text,
@@ -14,6 +14,7 @@ from latprof_analysis.report.words import (
     number,
     span,
 )
+from latprof_analysis.study.ways import unseen_ends
 from latprof_analysis.text import duration, rate, rate_span
 
 _QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
@@ -21,7 +22,8 @@ _QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
 
 def answer(document: dict[str, Any]) -> list[str]:
     """Say in a few sentences what the figures say: as on a terminal, but for micro."""
-    found = [f"{text}.".replace(" us", " µs") for text in answer_sentences(document)]
+    told = [*answers(document), *link_sentences(document), unseen_ends(document)]
+    found = [f"{text}.".replace(" us", " µs") for text in told if text]
     return found or ["These files hold no latencies that a report could show."]
 
 

@@ -102,7 +102,8 @@ def _tails(groups: Mapping[str, Figures]) -> Iterator[Part]:
     rows: list[list[str]] = []
     for name, figures in groups.items():
         of = name
-        for p, one in _percentiles(figures["tail"]):
+        found = figures["tail"]["percentiles"]
+        for p, one in () if "reason" in found else found.items():
             if one["value_ns"] is not None:
                 value, n = duration(one["value_ns"]), str(one["n"])
                 rows.append([of, p, value, _interval(one), n])
@@ -116,12 +117,6 @@ def _tails(groups: Mapping[str, Figures]) -> Iterator[Part]:
         if modes := _modes(tail["modes"]):
             of = f", messages of {tail['modes_of']} bytes" if tail["modes_of"] else ""
             yield Text(f" {name}{of}: {modes}")
-
-
-def _percentiles(tail: Figures) -> list[tuple[str, Figures]]:
-    """Return what is told of each percentile; nothing where a reason stands."""
-    found = tail["percentiles"]
-    return [] if "reason" in found else list(found.items())
 
 
 def _interval(figure: Figures) -> str:

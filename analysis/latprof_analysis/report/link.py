@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from latprof_analysis.report.parts import Part, Table, Text
@@ -31,27 +32,25 @@ _BANDWIDTH, _DELAY = "bandwidth_bits_per_second", "fixed_delay_seconds"
 
 
 class LinkRow(NamedTuple):
-    """What one estimate says: the ends of its rate, or `pace` where it has no rate.
+    """What one estimate says: from which rate and fixed delay to which.
 
-    By round trips, or the kinds of another tool's file, where `by` is empty.
+    `by` is empty where it is of round trips, or of another tool's file; `width` is
+    that of the rate.
     """
 
     of: str
+    rate: str
+    delay: str
     by: str
-    rate_bps: Figures | None
-    delay_s: Figures | None
-    pace: str = ""
+    width: float
 
-    @property
-    def rate(self) -> str:
-        """From which rate to which."""
-        ends = self.rate_bps
-        return rate_span(ends["low"], ends["high"]) if ends else self.pace
 
-    @property
-    def delay(self) -> str:
-        """From which fixed delay to which."""
-        return _ends(self.delay_s, duration, 1e9, 4)
+def _row(
+    of: str, by: str, rate: Figures | None, delay: Figures | None, pace: str = ""
+) -> LinkRow:
+    """Write what an estimate says; `pace` stands where it has no rate."""
+    told = rate_span(rate["low"], rate["high"]) if rate else pace
+    return LinkRow(of, told, _ends(delay, duration, 1e9, 4), by, width(rate))
 
 
 def width(ends: Figures | None) -> float:
@@ -124,18 +123,12 @@ def _one_way(document: Figures, refused: dict[str, str]) -> list[LinkRow]:
             by = _BY.get(best["quantity"], best["quantity"])
             rows += _of_fit(name, f"{protocol} {by}", best["fit"], refused)
         elif kind in trains:
-            rows.append(LinkRow(name, f"{protocol} trains", trains[kind], None))
+            rows.append(_row(name, f"{protocol} trains", trains[kind], None))
         elif name in _WAYS:  # of other programs' messages nobody expects it
             refused[kind] = str(best.get("reason"))
-    return [
-        row
-        for name, rows in found.items()
-        for row in (
-            [min(rows, key=lambda row: width(row.rate_bps))]
-            if name in _WAYS and rows
-            else rows
-        )
-    ]
+    for name in _WAYS:  # which cross one link: the surest estimate tells it
+        found[name] = sorted(found.get(name, ()), key=attrgetter("width"))[:1]
+    return [row for rows in found.values() for row in rows]
 
 
 def _of_fit(
@@ -145,12 +138,10 @@ def _of_fit(
     if hinge := _hinge(fit):
         knot, below, above = hinge
         start = below.get("intercept_seconds")
-        yield LinkRow(
-            f"{name}, up to {knot}", by, below[_BANDWIDTH], start, _pace(below)
-        )
-        yield LinkRow(f"{name}, above", by, above[_BANDWIDTH], None, _pace(above))
+        yield _row(f"{name}, up to {knot}", by, below[_BANDWIDTH], start, _pace(below))
+        yield _row(f"{name}, above", by, above[_BANDWIDTH], None, _pace(above))
     elif fit.get(_BANDWIDTH):
-        yield LinkRow(name, by, rate_of(fit), fit.get(_DELAY))
+        yield _row(name, by, rate_of(fit), fit.get(_DELAY))
     elif fit.get("reason"):
         refused[name] = str(fit["reason"])
 
@@ -292,10 +283,17 @@ def direction_parts(document: Figures) -> Iterator[Part]:
     rows: list[list[str]] = []
     notes: list[Part] = []
     for kind, best in (document.get("link") or {}).items():
-        if "fit" in best:
-            rows += _direction_rows(f"{kind} by {best['quantity']}", best["fit"])
-        else:
+        if "fit" not in best:
             notes.append(Text(f" {kind}: refused: {best['reason']}", quiet=True))
+            continue
+        name, fit = f"{kind} by {best['quantity']}", best["fit"]
+        rows.append([f"bandwidth, {name}", with_interval(fit[_BANDWIDTH], rate)])
+        if within := fit.get("link_rate_range"):
+            own = rate_span(within["low"], within["high"])
+            rows.append([f"link's own rate, {name}", own])
+        if fit[_DELAY]:
+            delay = with_interval(fit[_DELAY], duration, 1e9)
+            rows.append([f"fixed delay, {name}", delay])
     rows += [
         [f"bandwidth, {kind} by dispersion", with_interval(told, rate)]
         for kind, told in trains_of(document).items()
@@ -304,14 +302,6 @@ def direction_parts(document: Figures) -> Iterator[Part]:
         title = "each way by itself: D = aS + b without a factor, and trains"
         yield Table(title, ["figure", "measured [95%]"], rows, numeric=False)
     yield from notes
-
-
-def _direction_rows(name: str, fit: Figures) -> Iterator[list[str]]:
-    yield [f"bandwidth, {name}", with_interval(fit[_BANDWIDTH], rate)]
-    if within := fit.get("link_rate_range"):
-        yield [f"link's own rate, {name}", rate_span(within["low"], within["high"])]
-    if fit[_DELAY]:
-        yield [f"fixed delay, {name}", with_interval(fit[_DELAY], duration, 1e9)]
 
 
 def stage_line_parts(document: Figures) -> list[Part]:

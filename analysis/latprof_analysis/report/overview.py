@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from latprof_analysis.report.link import link_parts_of, link_sentences
+from latprof_analysis.report.link import link_parts_of
 from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
 from latprof_analysis.report.sentences import (
     exchange_sentences,
@@ -31,13 +31,7 @@ from latprof_analysis.report.tables import (
 from latprof_analysis.stages import STAGES
 from latprof_analysis.stats.quantiles import samples_needed
 from latprof_analysis.study.likely_cause import slowest_sentence
-from latprof_analysis.study.ways import (
-    Pair,
-    pairs_of,
-    seen_of,
-    time_by_stage,
-    unseen_ends,
-)
+from latprof_analysis.study.ways import Pair, pairs_of, seen_of, time_by_stage
 from latprof_analysis.text import (
     NOT_ENOUGH,
     NS_PER_SECOND,
@@ -100,8 +94,7 @@ def opening(
 
 def _heading(document: Mapping[str, Any]) -> Iterator[str]:
     """Name what was read, and say what was run over what."""
-    runs = document.get("runs") or {}
-    told = list(runs.items())
+    told = list((document.get("runs") or {}).items())
     for folder, run in told[:_MOST_RUNS]:
         n = [(run["messages"], "message"), (run["round_trips"], "round trip")]
         n += [(run["exchanges"], "exchange")] if run["exchanges"] else []
@@ -142,16 +135,6 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     return [text for text in found if text]
 
 
-def answer_sentences(document: Mapping[str, Any]) -> list[str]:
-    """Say the same, and what a table of the overview says of the link."""
-    unseen = unseen_ends(document)
-    return [
-        *answers(document),
-        *link_sentences(document),
-        *([unseen] if unseen else []),
-    ]
-
-
 def _frequent(document: Mapping[str, Any]) -> tuple[list[Pair], list[Pair]]:
     """Return the pairs of ways that are told, and those of too few messages."""
     every = pairs_of(document.get("kinds") or {})
@@ -182,9 +165,10 @@ def _lost(lost: int, sent: int) -> str:
 def _ways(pair: Pair) -> str:
     told = []
     for way, figures in pair.ways.items():
-        whole = figures["stages"].get("end_to_end")
-        seen = f"seen {seen_of(figures).where or 'in part'} only"
-        told.append(f"{way} {_median_and_tail(whole) if whole else seen}")
+        text = f"seen {seen_of(figures).where or 'in part'} only"
+        if whole := figures["stages"].get("end_to_end"):
+            text = _median_and_tail(whole)
+        told.append(f"{way} {text}")
     return "; ".join(told)
 
 
@@ -354,14 +338,9 @@ def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
 
 
 def _explained(tables: Sequence[Part]) -> list[Part]:
-    cells = (
-        cell
-        for table in tables
-        if isinstance(table, Table) and table.whole
-        for row in table.rows
-        for cell in row[1:]
-    )
-    return [Text(FEW, quiet=True)] if NOT_ENOUGH in cells else []
+    shown = (table for table in tables if isinstance(table, Table) and table.whole)
+    few = any(NOT_ENOUGH in row[1:] for table in shown for row in table.rows)
+    return [Text(FEW, quiet=True)] if few else []
 
 
 class _Layout(NamedTuple):
@@ -424,19 +403,13 @@ def _stage_form(
 
 def _stages_of(pairs: Sequence[Pair]) -> list[str]:
     """Name the stages that are not rare, in the order of the path."""
-    found = {
-        name
-        for pair in pairs
-        for seen in map(seen_of, pair.ways.values())
-        for name, stage in seen.stages.items()
-        if stage["n"] and stage["n"] >= _enough(seen.messages)
-    }
+    found: set[str] = set()
+    for seen in (seen_of(figures) for pair in pairs for figures in pair.ways.values()):
+        most = seen.messages
+        enough = max(1, _RARE * most, min(samples_needed(0.5), most))
+        found |= {name for name, one in seen.stages.items() if one["n"] >= enough}
     order = [*STAGES, "wakeup", "end_to_end"]
     return sorted(found, key=lambda n: (order.index(n.rsplit("+", 1)[-1]), n))
-
-
-def _enough(messages: int) -> float:
-    return max(_RARE * messages, min(samples_needed(0.5), messages))
 
 
 def _way_columns(
@@ -465,7 +438,10 @@ def _size_table(
     if not groups:
         return []
     sizes = sorted({size for g in groups.values() for size in g["sizes"]}, key=_bytes)
-    told = _spread(sizes, max(most, _FEWEST_SIZES))
+    told, most = sizes, max(most, _FEWEST_SIZES)
+    if len(sizes) > most + 1:  # a line for the rest is one, too
+        step = (len(sizes) - 1) / (most - 1)
+        told = [sizes[round(i * step)] for i in range(most)]
     labels = [f"{size} B" if size[:1].isdecimal() else size for size in told]
     first = [title, *labels, *(["all sizes"] if len(told) != 1 else [])]
     forms = []
@@ -484,14 +460,6 @@ def _size_table(
             heads = [[(name, len(each)) for name, each in found.items()]]
             forms.append(Table("", head, rows, note, heads=heads, whole="all sizes"))
     return [replace(forms[0], narrow=forms[1:])]
-
-
-def _spread(sizes: list[str], most: int) -> list[str]:
-    """Choose so many, from the first to the last; a line for the rest is one, too."""
-    if len(sizes) <= most + 1:
-        return sizes
-    step = (len(sizes) - 1) / (most - 1)
-    return [sizes[round(i * step)] for i in range(most)]
 
 
 def _bytes(label: str) -> int:

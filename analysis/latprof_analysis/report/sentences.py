@@ -48,15 +48,7 @@ def run_name(folder: str, run: Mapping[str, Any]) -> str:
 
 
 def setup_title(summary: Mapping[str, Any]) -> str:
-    """Say in a few words what was run over what: a title.
-
-    Examples
-    --------
-    >>> known = {"kind": "emulator", "rate_bps": 10**8, "delay_ns": 10**6, "loss": 0.01}
-    >>> command = ["redis-benchmark", "-p", "7777"]
-    >>> setup_title({"workload": {"command": command}, "known": known})
-    'redis-benchmark -p 7777 over emulator 100 Mbit/s, 1 ms, 1% loss'
-    """
+    """Say in a few words what was run over what: a title."""
     workload, known = summary["workload"], summary["known"]
     what = printable(" ".join(workload["command"]), _TITLE_WIDTH)
     if workload.get("attached"):
@@ -210,13 +202,7 @@ def ways_of(document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def ends_of(name: str) -> str:
-    """Return the name of a way: its ends, and the protocol where it is not TCP.
-
-    Examples
-    --------
-    >>> ends_of("tcp a -> b:80"), ends_of("udp a -> b:53")
-    ('a -> b:80', 'a -> b:53 (udp)')
-    """
+    """Return the name of a way: its ends, and the protocol where it is not TCP."""
     protocol, _, ends = name.partition(" ")
     return ends if protocol == "tcp" else f"{ends} ({protocol})"
 

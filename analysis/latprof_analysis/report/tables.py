@@ -187,7 +187,14 @@ def transfer_parts(document: Mapping[str, Any]) -> list[Part]:
 def given_parts(kinds: Mapping[str, Mapping[str, Any]], most: int) -> list[Part]:
     """Lay out the statistics that a file gives, where it has no single latencies."""
     rows = [
-        [kind, *_given_row(row)]
+        [
+            kind,
+            "" if row["size_bytes"] is None else f"{row['size_bytes']} B",
+            row["statistic"],
+            *(duration(row[f"{name}_ns"]) for name in ("median", "min", "max")),
+            str(row["rows"]),
+            "" if row["messages"] is None else str(row["messages"]),
+        ]
         for kind, figures in kinds.items()
         for row in figures["given"]
     ]
@@ -201,15 +208,4 @@ def given_parts(kinds: Mapping[str, Mapping[str, Any]], most: int) -> list[Part]
             rows[:most],
             f"and {plural(rest, 'more row')}: --all" if rest > 0 else "",
         )
-    ]
-
-
-def _given_row(row: Mapping[str, Any]) -> list[str]:
-    size, messages = row["size_bytes"], row["messages"]
-    return [
-        "" if size is None else f"{size} B",
-        row["statistic"],
-        *(duration(row[f"{name}_ns"]) for name in ("median", "min", "max")),
-        str(row["rows"]),
-        "" if messages is None else str(messages),
     ]

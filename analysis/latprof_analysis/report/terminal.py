@@ -65,13 +65,10 @@ def write_parts(parts: Sequence[Part], console: Console) -> None:
     """Write parts to a terminal, tables as wide as it is at most."""
     for before, part in pairwise((None, *parts)):
         apart = isinstance(part, Table | Figure | Missing | Fold)
-        if before and (apart or (isinstance(before, Table) and not _is_quiet(part))):
+        note = isinstance(part, Text) and part.quiet
+        if before and (apart or (isinstance(before, Table) and not note)):
             console.print()
         _write(part, console)
-
-
-def _is_quiet(part: Part | None) -> bool:
-    return isinstance(part, Text) and part.quiet
 
 
 def _write(part: Part | None, console: Console) -> None:
@@ -228,10 +225,8 @@ def shown(text: str, style: str = "") -> Line:
 
 
 def show_line(console: Console, text: str, style: str = "") -> None:
-    """Print a line, after an empty one if it begins with a line feed."""
-    if text.startswith("\n"):
-        console.print()
-    console.print(shown(text.removeprefix("\n"), style))
+    """Print a line."""
+    console.print(shown(text, style))
 
 
 def clipped(text: str, width: int) -> str:

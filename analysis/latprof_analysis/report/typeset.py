@@ -85,16 +85,15 @@ def _part(part: Part, width: int) -> dict[str, Any]:
     told = dict(vars(part))
     match part:
         case Table():
-            told["rows"] = [list(map(_cell, row)) for row in part.rows]
+            told["rows"] = [
+                [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
+                for row in part.rows
+            ]
         case Figure():
             told = _figure(part, width)
         case Fold():
             told["parts"] = _parts(part.parts, width)
     return {"kind": type(part).__name__.lower(), **told}
-
-
-def _cell(cell: str | Cell) -> Cell:
-    return cell if isinstance(cell, Cell) else Cell(cell)
 
 
 def _figure(figure: Figure, width: int) -> dict[str, Any]:

@@ -44,13 +44,7 @@ def bytes_text(size: float | None) -> str:
 
 
 def number(n: float) -> str:
-    """Write a count.
-
-    Examples
-    --------
-    >>> number(1234567)
-    '1,234,567'
-    """
+    """Write a count."""
     return f"{n:,.0f}"
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from latprof_analysis.csv_cells import csv_text
 from latprof_analysis.report.html import html_page
-from latprof_analysis.report.markdown import write_markdown
+from latprof_analysis.report.markdown import write_markdown, write_table
 from latprof_analysis.report.parts import Report
 from latprof_analysis.report.typeset import typeset, typesetter
 from latprof_analysis.report.vega import converter
@@ -34,9 +33,4 @@ def write_report(report: Report, out: Path, chosen: str) -> list[Path]:
 def write_csv(report: Report, folder: Path) -> list[Path]:
     """Write the table of each figure as a CSV file."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for figure in report.figures():
-        path = folder / f"{figure.name}.csv"
-        path.write_text(csv_text(figure.data), encoding="utf-8")
-        written.append(path)
-    return written
+    return [write_table(figure, folder) for figure in report.figures()]
