@@ -106,7 +106,9 @@ def check_csv_options(options: argparse.Namespace) -> None:
         raise UsageError("--size-column goes with --latency-column and --unit")
 
 
-def read_study(options: argparse.Namespace, *, thorough: bool) -> Study:
+def read_study(
+    options: argparse.Namespace, *, thorough: bool = False, modes: bool = True
+) -> Study:
     """Read what the options name; `LatprofError` in one line where it cannot be."""
 
     from latprof_analysis.study.analysis import analyze
@@ -120,6 +122,7 @@ def read_study(options: argparse.Namespace, *, thorough: bool) -> Study:
             size_column=options.size_column,
             reply_mode=options.reply,
             thorough=thorough,
+            modes=modes,
             pool=options.pool,
             progress=show_progress(),
             dask=options.dask,
@@ -132,7 +135,9 @@ def read_study(options: argparse.Namespace, *, thorough: bool) -> Study:
 
 def run(options: argparse.Namespace) -> int:
     """Analyze, and print."""
-    found = read_study(options, thorough=options.all)
+    # which no screen shows but that of all
+    modes = options.all or options.json
+    found = read_study(options, thorough=options.all, modes=modes)
     if options.json:
         say_json(found.document)
         return 0

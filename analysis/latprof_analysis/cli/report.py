@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     if out.is_dir():
         raise UsageError(f"--out must be a file, got the folder {out}")
     check_tools(chosen)  # before reading, which may take minutes
-    found = read_study(options, thorough=False)
+    found = read_study(options)
     report = build_report(found, _title(options.paths, found.document))
     try:
         written = [out, *write_report(report, out, chosen)]

@@ -272,7 +272,7 @@ def _time(study: Study, kinds: dict[str, pd.DataFrame]) -> list[Part]:
     series: dict[str, Series] = {}
     placed = set()
     for kind, messages in _with_slow(study, kinds).items():
-        t_s = since_first_read(messages).to_numpy("float64")
+        t_s = since_first_read(messages)
         latency = _latency(messages)
         above = above_usual(messages["size_bytes"].fillna(0), latency)
         timed = ~np.isnan(t_s)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from latprof_analysis.read.result import Samples
 from latprof_analysis.stats.quantiles import Quantile
-from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.analysis import FRAMES, Study
 from latprof_analysis.text import duration, printable
 from latprof_analysis.text import span as text_span
 
@@ -103,9 +103,14 @@ def listed(names: Sequence[Any]) -> str:
 
 def legible(study: Study) -> Study:
     """Return a study in which every text, in figures and in rows, is printable."""
-    return replace(
-        study, **{f.name: _of(getattr(study, f.name)) for f in fields(study)}
+    found = Study(
+        _of(study.document),
+        samples=_of(study.samples),
+        setups=[legible(setup) for setup in study.setups],
     )
+    for name in FRAMES:
+        setattr(found, name, _of(getattr(study, name)))
+    return found
 
 
 def _of(value: Any) -> Any:
