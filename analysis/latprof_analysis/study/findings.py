@@ -47,9 +47,6 @@ class Effort(IntEnum):
     ALL = 2  # each stage's fit, rival estimators, the queue that messages met
 
 
-SMALLEST_STEP = 0.01  # of the median: smaller ones are counted
-
-
 class When(NamedTuple):
     """Where in time values are.
 
@@ -159,38 +156,6 @@ def _time_of(change: dict[str, Any], every: int, when: When) -> dict[str, Any]:
         "low_s": ends[0],
         "high_s": ends[1],
     }
-
-
-def step_ns(change: dict[str, Any]) -> float:
-    """Return by how much a change raised or lowered the level."""
-    return float(change["after"]["value"]) - float(change["before"]["value"])
-
-
-def large_changes(
-    levels: dict[str, Any], median_ns: float | None
-) -> list[dict[str, Any]]:
-    """Return the changes of level that are of any size beside the median.
-
-    Examples
-    --------
-    >>> rise = {"before": {"value": 0.0}, "after": {"value": 5.0}}
-    >>> [len(large_changes({"changes": [rise]}, median)) for median in (100, 1000)]
-    [1, 0]
-    """
-    least = SMALLEST_STEP * (median_ns or 0)
-    return [one for one in levels.get("changes", ()) if abs(step_ns(one)) >= least]
-
-
-def alike(levels: dict[str, Any]) -> bool:
-    """Whether neighbours are so alike that spells of a queue look like changes.
-
-    Examples
-    --------
-    >>> alike({"inflation": 1.2}), alike({"inflation": 9.0})
-    (False, True)
-    """
-    # variance of a mean, by dependence, over that of independent values
-    return float(levels.get("inflation", 1.0)) > 2
 
 
 def kinds_with_intervals(totals: MessageTotals) -> dict[str, Any]:
