@@ -30,16 +30,17 @@ from latprof_analysis.fit.line import fit_one_way, fit_round_trips
 from latprof_analysis.fit.trips import (
     FLOW,
     against_factor,
-    counted,
+    check_columns,
+    low_by_size,
     pair_round_trips,
     rounds_of,
 )
 from latprof_analysis.fit.wire import Packets
+from latprof_analysis.stats import Result
 
 # A message's stamps are those of its last packet, and the others' time for the link
 # passes in earlier stages: only these hold all of it, and so tell a bandwidth.
 _WHOLE = {"one_way": "ready", "end_to_end": "read"}
-_RATED = ("transit", *_WHOLE)
 _COUNTS = ("protocol", "retransmits", "packets")
 # Of transit's growth with size, what the stages before may grow by: the last bytes
 # of a long message then did not wait for the first to be sent.
@@ -66,47 +67,24 @@ _BY_PURITY = ("transit", "one_way", "end_to_end")
 
 
 @dataclass(frozen=True)
-class StageFit:
+class StageFit(Result):
     """The fit of one quantity of one direction.
 
-    Attributes
-    ----------
-    protocol : str
-    direction : str
-        A kind of message, who sent to whom, or 'round_trip'.
-    quantity : str
-        A key of ``QUANTITIES``, or 'response_time' of a round trip: it holds the
-        responder's own time.
-    fit : Fit
-        ``fit.factor`` is what was applied. Stages of the hosts have a slope, what a
-        byte adds to them, but no bandwidth: a message of many packets passes through
-        several at a time. Transit has one where messages were handed over whole,
-        and is then the link's own, without the hosts' work on each byte: measured
-        within 0.3%, once 1.1%, at 20 to 1000 Mbit/s, where the round trip is 0.5
-        to 14% low.
-    factor_reason : str
-        Why this factor.
-    left_out : dict of str to int
-        Messages that are not in the fit, by why.
+    Stages of the hosts have a slope, what a byte adds to them, but no bandwidth: a
+    message of many packets passes through several at a time. Transit has one where
+    messages were handed over whole, and is then the link's own, without the hosts'
+    work on each byte: measured within 0.3%, once 1.1%, at 20 to 1000 Mbit/s, where
+    the round trip is 0.5 to 14% low.
     """
 
     protocol: str
-    direction: str
+    direction: str  # a kind of message, who sent to whom, or 'round_trip'
+    # A key of QUANTITIES, or 'response_time' of a round trip: it holds the responder's
+    # own time.
     quantity: str
-    fit: Fit
-    factor_reason: str
-    left_out: dict[str, int]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all fields for JSON."""
-        return {
-            "protocol": self.protocol,
-            "direction": self.direction,
-            "quantity": self.quantity,
-            "fit": self.fit.as_dict(),
-            "factor_reason": self.factor_reason,
-            "left_out": dict(self.left_out),
-        }
+    fit: Fit  # its factor is what was applied
+    factor_reason: str  # why this factor
+    left_out: dict[str, int]  # messages that are not in the fit, by why
 
 
 def fit_stages(
@@ -158,24 +136,26 @@ def fit_stages(
     >>> round(found.fit.bandwidth_bits_per_second.value / 1e6)
     100
     """
-    _check_columns(messages)
-    if in_turn is not None:
-        _check_columns(in_turn)
+    for rows in (messages,) if in_turn is None else (messages, in_turn):
+        check_columns(rows, _NEEDED)
+        if not rows.index.is_unique:
+            raise ValueError("messages must have a unique index; use reset_index()")
     unknown = [name for name in quantities if name not in QUANTITIES]
     if unknown:
         names = ", ".join(QUANTITIES)
         raise ValueError(f"quantities must be of {names}; got {unknown[0]}")
-    options: dict[str, Any] = {
+    draw: dict[str, Any] = {
         "confidence": confidence,
         "resamples": resamples,
         "seed": seed,
     }
     found: list[StageFit] = []
-    for protocol, rows in messages.groupby("protocol", sort=True):
-        cut = (packets or {}).get(str(protocol))
-        found += _one_ways(str(protocol), rows, cut, quantities, options)
+    for name, rows in messages.groupby("protocol", sort=True):
+        protocol = str(name)
+        options = draw | {"packets": (packets or {}).get(protocol)}
+        found += _one_ways(protocol, rows, quantities, options)
         turns = rows if in_turn is None else in_turn[in_turn["protocol"] == protocol]
-        found += _round_trip(str(protocol), turns, cut, reply_mode, options)
+        found += _round_trip(protocol, turns, reply_mode, options)
     return found
 
 
@@ -196,8 +176,7 @@ def link_rates(fits: Iterable[StageFit]) -> dict[tuple[str, str], StageFit | Non
 
     Examples
     --------
-    >>> import numpy as np, pandas as pd
-    >>> from latprof_analysis.fit.by_stage import fit_stages
+    >>> import numpy as np
     >>> size = np.tile([64, 1000, 4000, 16000, 64000], 30)
     >>> send = 10_000_000 * np.arange(150) + 1
     >>> xmit = send + 2000 + size  # copied first, at 1 ns a byte
@@ -212,15 +191,14 @@ def link_rates(fits: Iterable[StageFit]) -> dict[tuple[str, str], StageFit | Non
     ('transit', 100.0)
     """
     chosen: dict[tuple[str, str], StageFit | None] = {}
-    rank = {name: nth for nth, name in enumerate(_BY_PURITY)}
     for stage in fits:
-        if stage.quantity not in rank:
+        if stage.quantity not in _BY_PURITY:
             continue
         key = stage.protocol, stage.direction
         best = chosen.setdefault(key, None)
-        if stage.fit.bandwidth_bits_per_second is None:
-            continue
-        if best is None or rank[stage.quantity] < rank[best.quantity]:
+        rank = _BY_PURITY.index(stage.quantity)
+        purer = best is None or rank < _BY_PURITY.index(best.quantity)
+        if purer and stage.fit.bandwidth_bits_per_second:
             chosen[key] = stage
     return chosen
 
@@ -231,31 +209,19 @@ def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
     Stages of hosts have none. Transit has one where messages were handed over
     whole, as a datagram is: then it holds the time of all their bytes, and none of
     the hosts' work on them.
-
-    Examples
-    --------
-    >>> from latprof_analysis.fit.estimates import Estimate
-    >>> rate = Estimate(100e6, 99e6, 101e6, 100)
-    >>> fit = Fit("line", "", (), 0, 1, 5, 20, 100, 0.95, rate, host_share=0.02)
-    >>> whole = {"size_bytes": [100, 900], "send_ns": [0, 0], "xmit_ns": [9e3, 14e3]}
-    >>> whole["arrive_ns"] = [1009e3, 1814e3]
-    >>> round(with_rate(fit, "one_way", pd.DataFrame(whole)).host_share, 4)
-    0.0212
-    >>> found = with_rate(fit, "transit", pd.DataFrame(whole))
-    >>> round(found.link_rate_range.low / 1e6, 2), round(found.host_share, 5)
-    (97.78, 0.00625)
     """
-    slowed = slowed_way(way, fit) if quantity in _RATED else None
+    slowed = slowed_way(way, fit) if quantity in _BY_PURITY else None
     if slowed:
         return refused(fit, slowed)
     if quantity in _WHOLE:
         return with_hosts(fit, hosts_byte_ns(way, _WHOLE[quantity]))
     if quantity != "transit" or fit.model != "line":
         return without_rate(fit)
-    handed_over = _handed_over(way)
+    transit_ns = max(_growth(way, "xmit", "arrive"), 1)
+    handed_over = _growth(way, "send", "xmit") / transit_ns
     if handed_over > _HANDED_OVER:
         return without_rate(fit)
-    stamps = min(1.0, _AROUND_STAMPS_NS / max(_growth(way, "xmit", "arrive"), 1))
+    stamps = min(1.0, _AROUND_STAMPS_NS / transit_ns)
     bare = replace(fit, host_share=stamps, caveats=without_rate_caveats(fit))
     return with_range(bare, max(0.0, handed_over) + stamps)
 
@@ -272,13 +238,6 @@ def hosts_byte_ns(way: pd.DataFrame, last: str) -> float:
         Messages of one direction.
     last : str
         The stamp, 'ready' or 'read'.
-
-    Examples
-    --------
-    >>> way = {"protocol": "udp", "size_bytes": [100, 900], "send_ns": [0, 0]}
-    >>> way |= {"queue_ns": [10, 90], "arrive_ns": [1010, 65090]}
-    >>> hosts_byte_ns(pd.DataFrame(way | {"read_ns": [1020, 66300]}), "read")
-    1.6
     """
     known = {"protocol", "queue_ns", "arrive_ns", f"{last}_ns"} <= set(way)
     if not known or way["protocol"].ne("udp").any():
@@ -296,16 +255,12 @@ def slowed_way(messages: pd.DataFrame, fit: Fit) -> str | None:
     if not {*_COUNTS} <= set(messages) or messages["protocol"].ne("tcp").all():
         return None
     again = int((messages["retransmits"] > 0).sum())
-    slope = fit.slope_ns_per_byte
-    return slowed_by_losses(len(messages), again) or (
-        slowed_by_sender(
-            float(messages["packets"].fillna(0).max()),
-            slope.value / fit.factor,
-            _growth(messages, "queue", "arrive"),
-        )
-        if slope
-        else None
-    )
+    found, slope = slowed_by_losses(len(messages), again), fit.slope_ns_per_byte
+    if found or slope is None:
+        return found
+    packets = float(messages["packets"].fillna(0).max())
+    waited_ns = _growth(messages, "queue", "arrive")
+    return slowed_by_sender(packets, slope.value / fit.factor, waited_ns)
 
 
 def _directions(rows: pd.DataFrame) -> list[str]:
@@ -318,50 +273,46 @@ def _directions(rows: pd.DataFrame) -> list[str]:
 def _one_ways(
     protocol: str,
     rows: pd.DataFrame,
-    packets: Packets | None,
     quantities: Sequence[str],
-    options: dict[str, Any],
+    options: Mapping[str, Any],
 ) -> Iterator[StageFit]:
     for direction in _directions(rows):
         way = rows[rows["kind"].eq(direction)]
         for quantity in quantities:
             first, last = QUANTITIES[quantity]
-            if way.empty or first not in way or last not in way:
+            if first not in way or last not in way:
                 continue
             delay = way[last] - way[first]
             # without the sender's half the size is missing, too
             missing, backwards = delay.isna() | way["size_bytes"].isna(), delay < 0
             empty = way["size_bytes"] == 0
             kept = way[~missing & ~backwards & ~empty]
-            left_out = counted(
-                {
-                    "a stamp is missing": missing,
-                    "stamps run backwards": backwards,
-                    "it has no bytes": empty,
-                }
-            )
+            masks = {
+                "a stamp is missing": missing,
+                "stamps run backwards": backwards,
+                "it has no bytes": empty,
+            }
             columns = (
                 kept["size_bytes"],
                 delay[kept.index],
                 rounds_of(kept["size_bytes"], kept["send_ns"]),
             )
-            fit = fit_one_way(*columns, packets=packets, **options)
+            fit = fit_one_way(*columns, **options)
             yield StageFit(
                 protocol=protocol,
                 direction=direction,
                 quantity=quantity,
                 fit=with_rate(fit, quantity, way),
                 factor_reason="one direction: each byte crosses once",
-                left_out=left_out,
+                left_out={why: int(m.sum()) for why, m in masks.items() if m.any()},
             )
 
 
 def _round_trip(
     protocol: str,
     rows: pd.DataFrame,
-    packets: Packets | None,
     reply_mode: ReplyMode | None,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
 ) -> Iterator[StageFit]:
     trips, left_out = pair_round_trips(rows)
     if trips.empty and not left_out:
@@ -372,13 +323,11 @@ def _round_trip(
         rounds_of(trips["size_bytes"], trips["send_ns"]),
     )
     if reply_mode is None:
-        fit = fit_one_way(*columns, packets=packets, **options)
+        fit = fit_one_way(*columns, **options)
         against: str | None = "the reply mode was not recorded, so no factor is known"
         factor_reason = "none applied: the reply mode was not recorded"
     else:
-        fit = fit_round_trips(
-            *columns, reply_mode=reply_mode, packets=packets, **options
-        )
+        fit = fit_round_trips(*columns, reply_mode=reply_mode, **options)
         ways = (rows[rows["kind"].eq(kind)] for kind in ("request", "reply"))
         hosts_ns = sum(hosts_byte_ns(way, "read") for way in ways)
         fit = with_hosts(fit, hosts_ns / fit.factor)
@@ -397,11 +346,6 @@ def _round_trip(
     )
 
 
-def _handed_over(way: pd.DataFrame) -> float:
-    """Return how handing over grows with size, as a share of how transit does."""
-    return _growth(way, "send", "xmit") / max(_growth(way, "xmit", "arrive"), 1)
-
-
 def _growth(way: pd.DataFrame, first: str, last: str) -> float:
     """Return by how much the largest messages take longer between two stamps, in ns.
 
@@ -410,13 +354,5 @@ def _growth(way: pd.DataFrame, first: str, last: str) -> float:
     if not {f"{first}_ns", f"{last}_ns"} <= set(way):
         return math.inf
     took = way[f"{last}_ns"] - way[f"{first}_ns"]
-    low = took.groupby(way["size_bytes"]).quantile(0.1).dropna()
+    low = low_by_size(took, way["size_bytes"])
     return float(low.iloc[-1] - low.iloc[0]) if len(low) > 1 else math.inf
-
-
-def _check_columns(messages: pd.DataFrame) -> None:
-    missing = [name for name in _NEEDED if name not in messages]
-    if missing:
-        raise ValueError(f"messages must have the column {missing[0]}, got none")
-    if not messages.index.is_unique:
-        raise ValueError("messages must have a unique index; use reset_index()")

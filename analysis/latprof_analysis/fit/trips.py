@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from latprof_analysis.fit.estimates import ReplyMode
@@ -29,11 +28,6 @@ def rounds_of(size_bytes: pd.Series, send_ns: pd.Series) -> pd.Series:
 
     Where each size is sent once a round that is the round. Of other traffic it
     keeps neighbours in time near each other, which is what a bootstrap needs.
-
-    Examples
-    --------
-    >>> rounds_of(pd.Series([64, 18, 64]), pd.Series([10, 20, 5])).tolist()
-    [1, 0, 0]
     """
     order = send_ns.sort_values(kind="stable").index
     nth = size_bytes.loc[order].groupby(size_bytes.loc[order]).cumcount()
@@ -73,9 +67,10 @@ def pair_round_trips(messages: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, in
         )
         ends[f"near_{end}"] = source.where(is_request, destination)
         ends[f"far_{end}"] = destination.where(is_request, source)
-    rows = rows.assign(**ends, of=rows.assign(**ends).groupby(list(ends)).ngroup())
+    rows = rows.assign(**ends)
+    rows["of"] = rows.groupby(list(ends)).ngroup()
     rows = rows[rows["send_ns"].notna()].sort_values(["of", "send_ns"], kind="stable")
-    request = rows["kind"].eq("request")
+    good = rows["kind"].eq("request")
     nth, after = rows.shift(-1), rows.shift(-2)
     answered = nth["of"].eq(rows["of"]) & nth["kind"].eq("reply")
     pieces = answered & after["of"].eq(rows["of"]) & after["kind"].eq("reply")
@@ -83,20 +78,18 @@ def pair_round_trips(messages: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, in
     whole &= rows["size_bytes"].notna() & nth["size_bytes"].notna()
     # of no bytes there is nothing to fit, and no round trip takes no time
     some = (rows["size_bytes"] > 0) & (nth["read_ns"] > rows["send_ns"])
-    some = some.fillna(False)
     turns = nth["send_ns"] >= rows["read_ns"]
-    why = {
-        "no reply before the next request": request & ~answered,
-        "the reply came in several messages": request & pieces,
-        "a stamp or a size is missing": request & answered & ~pieces & ~whole,
-        "it has no bytes, or took no time": (
-            request & answered & ~pieces & whole & ~some
-        ),
-        "the reply began before the request was read": (
-            request & answered & ~pieces & whole & some & ~turns
-        ),
-    }
-    good = request & answered & ~pieces & whole & some & turns
+    left_out = {}
+    for why, passed in (
+        ("no reply before the next request", answered),
+        ("the reply came in several messages", ~pieces),
+        ("a stamp or a size is missing", whole),
+        ("it has no bytes, or took no time", some.fillna(False)),
+        ("the reply began before the request was read", turns),
+    ):
+        if (good & ~passed).any():
+            left_out[why] = int((good & ~passed).sum())
+        good = good & passed
     trips = pd.DataFrame(
         {
             "size_bytes": rows["size_bytes"],
@@ -107,12 +100,14 @@ def pair_round_trips(messages: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, in
             "reply_ns": nth["read_ns"] - nth["send_ns"],
         }
     )
-    return trips[good], counted(why)
+    return trips[good], left_out
 
 
-def counted(masks: Mapping[str, pd.Series]) -> dict[str, int]:
-    """Return how many each mask holds, where it holds any."""
-    return {why: int(mask.sum()) for why, mask in masks.items() if mask.any()}
+def check_columns(messages: pd.DataFrame, names: Sequence[str]) -> None:
+    """Say which column is missing, if one is."""
+    missing = [name for name in names if name not in messages]
+    if missing:
+        raise ValueError(f"messages must have the column {missing[0]}, got none")
 
 
 def against_factor(
@@ -129,8 +124,10 @@ def against_factor(
         return f"{other} of {len(trips)} replies are not as recorded, {mode}"
     if reply_mode != "echo":
         return None
-    growth = _ends_growth if bent else _slope
-    slopes = [growth(trips, name) for name in ("request_ns", "reply_ns")]
+    slopes = [
+        _growth(low_by_size(trips[name], trips["size_bytes"]), bent)
+        for name in ("request_ns", "reply_ns")
+    ]
     least = slopes.index(min(slopes))
     if slopes[least] < _LEAST_SHARE * max(slopes):
         name = ("request", "reply")[least]
@@ -142,24 +139,19 @@ def against_factor(
     return None
 
 
-def _low(trips: pd.DataFrame, name: str) -> pd.Series:
-    return trips.groupby("size_bytes")[name].quantile(0.1)
+def low_by_size(delay_ns: pd.Series, size_bytes: pd.Series) -> pd.Series:
+    """Return the 10th percentile of the delays of each size, ascending in size."""
+    return delay_ns.groupby(size_bytes).quantile(0.1).dropna()
 
 
-def _slope(trips: pd.DataFrame, name: str) -> float:
-    """Return the Theil-Sen slope of the low delay per size."""
-    low = _low(trips, name)
-    if len(low) < 2:
-        return 0.0
-    x = low.index.to_numpy(dtype=np.float64)
-    return float(theil_sen(x, low.to_numpy(dtype=np.float64)[np.newaxis])[0][0])
-
-
-def _ends_growth(trips: pd.DataFrame, name: str) -> float:
-    """Return by how much the low delay grows from the smallest size to the largest.
+def _growth(low: pd.Series, bent: bool) -> float:
+    """Return how low delays grow with size: by a line, or where bent by their ends.
 
     Behind a token bucket's burst most sizes may be below the bend, where a slope is
     that of the hosts.
     """
-    low = _low(trips, name)
-    return float(low.iloc[-1] - low.iloc[0]) if len(low) else 0.0
+    if len(low) < 2:
+        return 0.0
+    if bent:
+        return float(low.iloc[-1] - low.iloc[0])
+    return theil_sen(low.index.to_numpy("float64"), low.to_numpy("float64"))[0]

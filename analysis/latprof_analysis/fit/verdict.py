@@ -7,15 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latprof_analysis.fit.bends import FEWEST_BESIDE, HingeFit, fit_hinge, fit_sides
 from latprof_analysis.fit.estimates import Estimate, Model
 from latprof_analysis.fit.rounds import CLOCK_NS, LOW, Floats, LowDelays
-from latprof_analysis.fit.slopes import weighted_theil_sen
+from latprof_analysis.fit.slopes import (
+    DELTA_BIC,
+    FEWEST_BESIDE,
+    HingeFit,
+    fit_hinge,
+    fit_sides,
+    weighted_theil_sen,
+)
 
 # A hinge replaces the line if the data say so (BIC), and if it matters: the bend
 # is over 0.5% of the delays' range, and long messages see another bandwidth than
 # the line's. Hosts bend every line a little at its short end.
-DELTA_BIC = 10.0
 _BEND = 0.005
 _SLOPE = 0.01
 # A line without a bend is refused if it leaves over 1% of the delays' variance.

@@ -4,97 +4,56 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from latprof_analysis.stats import Ints, Result
+from latprof_analysis.stats.quantiles import check_fraction
 from latprof_analysis.stats.series import variance_inflation
 
-Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 # With fewer episodes the data do not tell how long episodes are.
 FEWEST_EPISODES = 10
 
 
 @dataclass(frozen=True)
-class LossShare:
-    """Share of lost packets, with an interval that knows of bursts.
-
-    Attributes
-    ----------
-    value : float
-    low, high : float or None
-        None where no interval can be given.
-    n, lost, episodes : int
-        Packets sent, packets lost, and runs of lost packets.
-    n_effective : float or None
-        How many independent packets would tell the share as well.
-    confidence : float
-    reason : str or None
-        Why there is no interval, or what it takes for granted.
-    """
+class LossShare(Result):
+    """Share of lost packets, with an interval that knows of bursts."""
 
     value: float
-    low: float | None
+    low: float | None  # both None where no interval can be given
     high: float | None
-    n: int
+    n: int  # packets sent
     lost: int
-    episodes: int
-    n_effective: float | None
+    episodes: int  # runs of lost packets
+    n_effective: float | None  # how many independent packets would tell as much
     confidence: float
-    reason: str | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return dict(vars(self))
+    reason: str | None  # why there is no interval, or what it takes for granted
 
 
 @dataclass(frozen=True)
-class Episodes:
-    """Runs of packets lost one after the other.
+class Episodes(Result):
+    """Runs of packets lost one after the other, as RFC 3357 has them."""
 
-    Attributes
-    ----------
-    start : ndarray of int64, shape (e,)
-        Index of the first lost packet of each.
-    length : ndarray of int64, shape (e,)
-        Packets lost in each: the loss period lengths of RFC 3357, section 6.3.
-    gap : ndarray of int64, shape (e - 1,)
-        From the last packet lost in one to the first lost in the next, one more
-        than what arrived between: the inter-loss-period lengths of RFC 3357,
-        section 6.4, without the 0 that stands there for the first period.
-    """
-
-    start: Ints
-    length: Ints
+    start: Ints  # shape (e,), index of the first lost packet of each
+    length: Ints  # shape (e,), packets lost in each: loss period lengths, section 6.3
+    # Shape (e - 1,), from the last packet lost in one to the first of the next, one
+    # more than what arrived between: inter-loss-period lengths, section 6.4, without
+    # the 0 that stands there for the first period.
     gap: Ints
 
-    def as_dict(self) -> dict[str, list[int]]:
-        """Return the fields for JSON."""
-        return {name: values.tolist() for name, values in vars(self).items()}
-
 
 @dataclass(frozen=True)
-class LossPattern:
-    """The two streams of RFC 3357, section 5.4, one value for each packet sent.
+class LossPattern(Result):
+    """The two streams of RFC 3357, section 5.4, one value for each packet sent."""
 
-    Attributes
-    ----------
-    distance : ndarray of int64, shape (n,)
-        Of a lost packet: how far behind the lost packet before it; 0 for the
-        first lost one, and for those that arrived.
-    period : ndarray of int64, shape (n,)
-        Of a lost packet: number of its episode, from 1; 0 for those that arrived.
-        The largest is the loss period total of section 6.2.
-    """
-
+    # Shape (n,), of a lost packet how far behind the lost packet before it; 0 for
+    # the first lost one, and for those that arrived.
     distance: Ints
+    # Shape (n,), of a lost packet the number of its episode, from 1; 0 for those that
+    # arrived. The largest is the loss period total of section 6.2.
     period: Ints
-
-    def as_dict(self) -> dict[str, list[int]]:
-        """Return the fields for JSON."""
-        return {name: values.tolist() for name, values in vars(self).items()}
 
     def noticeable_rate(self, threshold: int) -> float | None:
         """Return the share of lost packets at most `threshold` behind another.
@@ -108,25 +67,6 @@ class LossPattern:
         lost = int(np.count_nonzero(self.period))
         near = (self.distance >= 1) & (self.distance <= threshold)
         return int(near.sum()) / lost if lost else None
-
-
-@dataclass(frozen=True)
-class Transitions:
-    """How often a packet of one kind followed one of the other, or of its own."""
-
-    kept: int  # arrived after arrived
-    fell: int  # lost after arrived
-    rose: int  # arrived after lost
-    stayed: int  # lost after lost
-
-    @property
-    def rates(self) -> tuple[float, float]:
-        """Share of fallen after arrived, of risen after lost; nan where none was."""
-        arrived, lost = self.kept + self.fell, self.rose + self.stayed
-        return (
-            self.fell / arrived if arrived else math.nan,
-            self.rose / lost if lost else math.nan,
-        )
 
 
 def loss_share(lost: ArrayLike, confidence: float = 0.95) -> LossShare:
@@ -168,9 +108,9 @@ def loss_share(lost: ArrayLike, confidence: float = 0.95) -> LossShare:
     'episodes of loss: 1, at least 10 are needed for an interval; measure longer'
     """
     flags = checked_flags(lost)
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
-    n, count, episodes = flags.size, int(flags.sum()), _episode_count(flags)
+    check_fraction("confidence", confidence)
+    n, count = flags.size, int(flags.sum())
+    episodes = loss_episodes(flags).start.size
     low = high = n_effective = reason = None
     if not count:
         low, high = 0.0, 1 - ((1 - confidence) / 2) ** (1 / n)
@@ -181,10 +121,13 @@ def loss_share(lost: ArrayLike, confidence: float = 0.95) -> LossShare:
             " for an interval; measure longer"
         )
     else:
-        p, r = transitions(flags).rates
+        from scipy import special  # takes long to load; few get here
+
+        p, r = change_rates(transitions(flags))
         inflation = max((2 - p - r) / (p + r), variance_inflation(flags.astype("f8")))
         n_effective = n / max(1.0, inflation)
-        low, high = wilson(count / n, n_effective, _normal(confidence))
+        critical = float(special.ndtri((1 + confidence) / 2))
+        low, high = wilson(count / n, n_effective, critical)
     return LossShare(
         value=count / n,
         low=low,
@@ -247,27 +190,29 @@ def loss_pattern(lost: ArrayLike) -> LossPattern:
     return LossPattern(distance=distance, period=np.cumsum(begins) * flags)
 
 
-def transitions(flags: Flags) -> Transitions:
-    """Count the four kinds of neighbours.
-
-    Examples
-    --------
-    >>> transitions(np.array([False, False, True, True, False]))
-    Transitions(kept=1, fell=1, rose=1, stayed=1)
-    """
+def transitions(flags: Flags) -> Ints:
+    """Count neighbours, of shape (2, 2): 0 arrived or 1 lost, and which came next."""
     code = 2 * flags[:-1].astype(np.int8) + flags[1:]
-    kept, fell, rose, stayed = np.bincount(code, minlength=4).tolist()
-    return Transitions(kept=kept, fell=fell, rose=rose, stayed=stayed)
+    return np.bincount(code, minlength=4).reshape(2, 2)
+
+
+def change_rates(seen: Ints) -> tuple[float, float]:
+    """Return shares of lost after arrived, of arrived after lost; nan where none was.
+
+    `seen` as of `transitions`.
+    """
+    (kept, fell), (rose, stayed) = seen.tolist()
+    return (
+        fell / (kept + fell) if kept + fell else math.nan,
+        rose / (rose + stayed) if rose + stayed else math.nan,
+    )
 
 
 def wilson(share: float, n: float, critical: float) -> tuple[float, float]:
     """Return Wilson's interval of a share of n, `critical` standard errors wide.
 
-    Examples
-    --------
-    >>> low, high = wilson(0.0, 100, 1.96)
-    >>> low, round(high, 3)
-    (0.0, 0.037)
+    >>> [round(end, 3) for end in wilson(0.0, 100, 1.96)]
+    [0.0, 0.037]
     """
     middle = share + critical * critical / (2 * n)
     half = critical * math.sqrt(
@@ -285,13 +230,3 @@ def checked_flags(lost: ArrayLike) -> Flags:
     if flags.dtype != np.bool_ and not np.isin(flags, (0, 1)).all():
         raise ValueError("lost must hold flags, 0 or 1 for each packet sent")
     return flags.astype(np.bool_)
-
-
-def _episode_count(flags: Flags) -> int:
-    return int(flags[0]) + int(np.count_nonzero(flags[1:] & ~flags[:-1]))
-
-
-def _normal(confidence: float) -> float:
-    from scipy import special  # takes long to load; few get here
-
-    return float(special.ndtri((1 + confidence) / 2))

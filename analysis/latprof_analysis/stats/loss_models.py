@@ -12,18 +12,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from latprof_analysis.stats import Floats, Ints, Result
 from latprof_analysis.stats.distribution import ccdf
 from latprof_analysis.stats.loss import (
     FEWEST_EPISODES,
     Flags,
+    change_rates,
     checked_flags,
     loss_episodes,
     transitions,
 )
 
-Floats = NDArray[np.float64]
 # The likelihood of so many episodes takes some ms; a fit asks for it 1000 times.
 _MOST_EPISODES = 10_000
 # Log-odds beyond this are 0 or 1 for any run that anyone measures.
@@ -53,32 +54,18 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class LossModel:
-    """One fitted model: a chain of a good and a bad state, seen through losses.
-
-    Attributes
-    ----------
-    name : str
-    p, r : Rate or None
-        From good to bad and back, per packet. None for independent losses.
-    loss_good, loss_bad : float
-        Share of packets lost while in either state.
-    log_likelihood, bic : float
-        Natural logarithms; of the same flags for all models that are compared.
-    parameters : int
-    n : int
-        Packets used.
-    """
+class LossModel(Result):
+    """One fitted model: a chain of a good and a bad state, seen through losses."""
 
     name: Name
-    p: Rate | None
-    r: Rate | None
-    loss_good: float
+    p: Rate | None  # from good to bad; None for independent losses
+    r: Rate | None  # and back
+    loss_good: float  # share of packets lost while in either state
     loss_bad: float
-    log_likelihood: float
+    log_likelihood: float  # of the same flags for all models that are compared
     bic: float
     parameters: int
-    n: int
+    n: int  # packets used
 
     @property
     def bad_share(self) -> float:
@@ -97,43 +84,23 @@ class LossModel:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields and what follows from them for JSON."""
-        rates = {
-            key: vars(r) if r else None for key, r in (("p", self.p), ("r", self.r))
-        }
         derived = ("bad_share", "loss_share", "mean_bad_packets")
-        return {**vars(self), **rates, **{key: getattr(self, key) for key in derived}}
+        return super().as_dict() | {key: getattr(self, key) for key in derived}
 
 
 @dataclass(frozen=True)
-class ModelChoice:
-    """The model of least BIC, and those that it was held against.
+class ModelChoice(Result):
+    """The model of least BIC, and those that it was held against."""
 
-    Attributes
-    ----------
-    best : LossModel or None
-        None where `reason` says why.
-    models : tuple of LossModel
-        Least BIC first.
-    n, n_used : int
-        Packets given, and the first so many that the fits used.
-    reason : str
-    """
-
-    best: LossModel | None
-    models: tuple[LossModel, ...]
-    n: int
+    best: LossModel | None  # None where `reason` says why
+    models: tuple[LossModel, ...]  # least BIC first
+    n: int  # packets given, and the first so many that the fits used
     n_used: int
     reason: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return {
-            "best": self.best.name if self.best else None,
-            "models": [model.as_dict() for model in self.models],
-            "n": self.n,
-            "n_used": self.n_used,
-            "reason": self.reason,
-        }
+        """Return the fields for JSON, of the best model its name."""
+        return super().as_dict() | {"best": self.best.name if self.best else None}
 
 
 def choose_loss_model(lost: ArrayLike) -> ModelChoice:
@@ -180,8 +147,8 @@ def choose_loss_model(lost: ArrayLike) -> ModelChoice:
             " needed to tell models apart; measure longer"
         )
         return ModelChoice(None, (), flags.size, used.size, reason)
-    gilbert = _gilbert(used)
-    fits = [_independent(used), gilbert, _gilbert_elliott(used.size, runs, gilbert)]
+    rates = change_rates(transitions(used))
+    fits = [_independent(used), _gilbert(used), _gilbert_elliott(runs, *rates)]
     first, second, *_ = ordered = sorted(fits, key=lambda model: model.bic)
     reason = f"BIC {second.bic - first.bic:.1f} below that of {second.name}"
     return ModelChoice(first, tuple(ordered), flags.size, used.size, reason)
@@ -198,9 +165,11 @@ def compared_runs(lost: Flags, models: Sequence[LossModel]) -> dict[str, Any]:
         interval ``low`` to ``high``, and by each model, under its name, the share
         that it has.
     """
-    flags = checked_flags(lost)
-    outcomes: tuple[Outcome, ...] = ("lost", "arrived")
-    return {outcome: _compared(flags, outcome, models) for outcome in outcomes}
+    seen = loss_episodes(lost)
+    return {
+        "lost": _compared("lost", seen.length, models),
+        "arrived": _compared("arrived", seen.gap - 1, models),
+    }
 
 
 def at_least(model: LossModel, outcome: Outcome, packets: Sequence[int]) -> Floats:
@@ -221,13 +190,6 @@ def at_least(model: LossModel, outcome: Outcome, packets: Sequence[int]) -> Floa
     ----------
     .. [1] Neuts (1981). Matrix-Geometric Solutions in Stochastic Models, section 2.2
        (distributions of phase type).
-
-    Examples
-    --------
-    >>> from latprof_analysis.stats.loss_models import Rate
-    >>> chain = LossModel("gilbert", Rate(0.01), Rate(0.5), 0, 1, 0, 0, 2, 1000)
-    >>> at_least(chain, "lost", [1, 2, 3]).tolist()
-    [1.0, 0.5, 0.25]
     """
     loss = np.array([model.loss_good, model.loss_bad])
     same = loss if outcome == "lost" else 1 - loss
@@ -244,82 +206,6 @@ def at_least(model: LossModel, outcome: Outcome, packets: Sequence[int]) -> Floa
     return np.asarray(shares, np.float64) / float(first.sum())
 
 
-def run_lengths(flags: Flags, outcome: Outcome) -> NDArray[np.int64]:
-    """Return the lengths of runs of losses, or of arrivals between two losses.
-
-    What arrived before the first loss and after the last is cut off by the ends of
-    the measurement, and is no run.
-
-    Examples
-    --------
-    >>> seen = np.array([0, 0, 1, 1, 0, 0, 0, 1, 0], bool)
-    >>> run_lengths(seen, "lost").tolist(), run_lengths(seen, "arrived").tolist()
-    ([2, 1], [3])
-    """
-    edges = np.diff(flags.astype(np.int8), prepend=0, append=0)
-    start, stop = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
-    return stop - start if outcome == "lost" else start[1:] - stop[:-1]
-
-
-def fit_hidden(
-    runs: Runs, p: float, r: float, share: float
-) -> tuple[tuple[float, float, float, float], float]:
-    """Return p, r, loss_good and loss_bad of greatest likelihood, and its log.
-
-    The likelihood is climbed by its gradient in log-odds, from the Gilbert chain
-    and from two chains that are not near it; the highest top counts. Baum and
-    Welch's re-estimation climbs the same hill in more and smaller steps [1]_.
-
-    Parameters
-    ----------
-    runs : Runs
-    p, r : float
-        Of the Gilbert chain.
-    share : float
-        Of packets lost.
-
-    References
-    ----------
-    .. [1] Rabiner (1989). A tutorial on hidden Markov models and selected
-       applications in speech recognition. Proceedings of the IEEE 77, 257-286.
-
-    Examples
-    --------
-    >>> runs = Runs(np.array([40.0, 60, 90, 10] * 9), np.array([5.0, 2, 9, 4] * 9), 5)
-    >>> (p, r, good, bad), _ = fit_hidden(runs, 0.02, 0.2, 0.1)
-    >>> round(p, 3), round(r, 3), round(good, 3), round(bad, 3)
-    (0.02, 0.2, 0.0, 1.0)
-    """
-    from scipy import optimize, special  # take long to load; few get here
-
-    def cost(log_odds: Floats) -> float:
-        # per packet, so that the optimiser's own scale suits any run
-        chances = special.expit(log_odds)
-        return -hidden_log_likelihood(runs, *chances.tolist()) / packets
-
-    packets = float(runs.arrived.sum() + runs.lost.sum() + runs.at_end)
-    starts = [
-        (p, r, 1e-5, 1 - 1e-5),
-        (p / 3, r / 4, share / 10, 0.5),
-        (0.01, 0.1, share / 2, min(0.9, 5 * share)),
-    ]
-    tops = [
-        optimize.minimize(
-            cost,
-            special.logit(np.clip(start, 1e-6, 1 - 1e-6)),
-            method="L-BFGS-B",
-            bounds=[(-_BOUND, _BOUND)] * 4,
-            options={"ftol": 1e-10, "gtol": 1e-8, "maxiter": 100},
-        )
-        for start in starts
-    ]
-    top = min(tops, key=lambda found: found.fun)
-    up, down, good, bad = special.expit(top.x).tolist()
-    if good > bad:  # which state is called bad is free until here
-        up, down, good, bad = down, up, bad, good
-    return (up, down, good, bad), -float(top.fun) * packets
-
-
 def hidden_log_likelihood(
     runs: Runs, p: float, r: float, loss_good: float, loss_bad: float
 ) -> float:
@@ -328,13 +214,6 @@ def hidden_log_likelihood(
     What the forward algorithm sums packet by packet is a product of one 2 by 2
     matrix for each packet, and the same one all through a run. So a run is a
     matrix power in closed form, and the product is formed by halves.
-
-    Examples
-    --------
-    >>> runs = Runs(np.array([2.0]), np.array([1.0]), at_end=1)
-    >>> likelihood = hidden_log_likelihood(runs, 0.1, 0.3, 0.2, 0.2)
-    >>> round(float(np.exp(likelihood)), 6), round(0.8**3 * 0.2, 6)
-    (0.1024, 0.1024)
     """
     step = np.array([[1 - p, p], [r, 1 - r]])
     of_arrived = step * np.array([1 - loss_good, 1 - loss_bad])
@@ -349,33 +228,17 @@ def hidden_log_likelihood(
 
 
 def first_episodes(flags: Flags) -> tuple[Flags, Runs]:
-    """Return the flags up to the last episode that is used, and their runs.
-
-    Examples
-    --------
-    >>> used, runs = first_episodes(np.array([False, False, True, False]))
-    >>> used.size, runs
-    (4, Runs(arrived=array([2.]), lost=array([1.]), at_end=1))
-    """
+    """Return the flags up to the last episode that is used, and their runs."""
     found = loss_episodes(flags)
-    stop = found.start + found.length
-    end = flags.size if stop.size <= _MOST_EPISODES else int(stop[_MOST_EPISODES - 1])
-    stop = stop[:_MOST_EPISODES]
-    start, length = found.start[: stop.size], found.length[: stop.size]
-    arrived = start - np.append(0, stop[:-1]) if stop.size else start
-    last = int(stop[-1]) if stop.size else 0
-    runs = Runs(arrived.astype("f8"), length.astype("f8"), end - last)
-    return flags[:end], runs
+    start, lost = found.start[:_MOST_EPISODES], found.length[:_MOST_EPISODES]
+    stop = np.append(0, start + lost)
+    end = flags.size if found.start.size <= _MOST_EPISODES else int(stop[-1])
+    arrived = (start - stop[:-1]).astype("f8")
+    return flags[:end], Runs(arrived, lost.astype("f8"), end - int(stop[-1]))
 
 
 def stationary(p: float, r: float) -> float:
-    """Return the share of packets in the bad state, p / (p + r).
-
-    Examples
-    --------
-    >>> stationary(0.01, 0.09)
-    0.1
-    """
+    """Return the share of packets in the bad state."""
     return p / (p + r) if p + r > 0 else 0.0
 
 
@@ -410,54 +273,82 @@ def _independent(flags: Flags) -> LossModel:
     likelihood = _entropy(int(flags.sum()), share) + _entropy(
         int((~flags).sum()), 1 - share
     )
-    return _model("independent", None, None, (share, share), likelihood, 1, flags.size)
+    return _model(
+        "independent", (None, None), (share, share), likelihood, 1, flags.size
+    )
 
 
 def _gilbert(flags: Flags) -> LossModel:
     """Fit by counting: the transitions of this chain are seen."""
     seen = transitions(flags)
-    p, r = seen.rates
+    p, r = change_rates(seen)
+    (kept, fell), (rose, stayed) = seen.tolist()
     bad = stationary(p, r)
     likelihood = (
         math.log(bad if flags[0] else 1 - bad)
-        + _entropy(seen.fell, p)
-        + _entropy(seen.kept, 1 - p)
-        + _entropy(seen.rose, r)
-        + _entropy(seen.stayed, 1 - r)
+        + _entropy(fell, p)
+        + _entropy(kept, 1 - p)
+        + _entropy(rose, r)
+        + _entropy(stayed, 1 - r)
     )
-    rates = _jeffreys(seen.fell, seen.kept), _jeffreys(seen.rose, seen.stayed)
-    return _model("gilbert", *rates, (0.0, 1.0), likelihood, 2, flags.size)
+    rates = _jeffreys(fell, kept), _jeffreys(rose, stayed)
+    return _model("gilbert", rates, (0.0, 1.0), likelihood, 2, flags.size)
 
 
-def _gilbert_elliott(n: int, runs: Runs, gilbert: LossModel) -> LossModel:
-    if gilbert.p is None or gilbert.r is None:
-        raise AssertionError("a Gilbert chain has two rates")
-    (p, r, good, bad), likelihood = fit_hidden(
-        runs, gilbert.p.value, gilbert.r.value, gilbert.loss_share
-    )
-    return _model("gilbert-elliott", Rate(p), Rate(r), (good, bad), likelihood, 4, n)
+def _gilbert_elliott(runs: Runs, p: float, r: float) -> LossModel:
+    """Fit the chain of greatest likelihood, from p and r of Gilbert's on.
+
+    The likelihood is climbed by its gradient in log-odds, from the Gilbert chain
+    and from two chains that are not near it; the highest top counts. Baum and
+    Welch's re-estimation climbs the same hill in more and smaller steps [1]_.
+
+    References
+    ----------
+    .. [1] Rabiner (1989). A tutorial on hidden Markov models and selected
+       applications in speech recognition. Proceedings of the IEEE 77, 257-286.
+    """
+    from scipy import optimize, special  # take long to load; few get here
+
+    def cost(log_odds: Floats) -> float:
+        # per packet, so that the optimiser's own scale suits any run
+        chances = special.expit(log_odds)
+        return -hidden_log_likelihood(runs, *chances.tolist()) / packets
+
+    packets = float(runs.arrived.sum() + runs.lost.sum() + runs.at_end)
+    share = stationary(p, r)
+    starts = [
+        (p, r, 1e-5, 1 - 1e-5),
+        (p / 3, r / 4, share / 10, 0.5),
+        (0.01, 0.1, share / 2, min(0.9, 5 * share)),
+    ]
+    tops = [
+        optimize.minimize(
+            cost,
+            special.logit(np.clip(start, 1e-6, 1 - 1e-6)),
+            method="L-BFGS-B",
+            bounds=[(-_BOUND, _BOUND)] * 4,
+            options={"ftol": 1e-10, "gtol": 1e-8, "maxiter": 100},
+        )
+        for start in starts
+    ]
+    top = min(tops, key=lambda found: found.fun)
+    up, down, good, bad = special.expit(top.x).tolist()
+    if good > bad:  # which state is called bad is free until here
+        up, down, good, bad = down, up, bad, good
+    rates, likelihood = (Rate(up), Rate(down)), -float(top.fun) * packets
+    return _model("gilbert-elliott", rates, (good, bad), likelihood, 4, int(packets))
 
 
 def _model(
     name: Name,
-    p: Rate | None,
-    r: Rate | None,
+    rates: tuple[Rate | None, Rate | None],
     loss: tuple[float, float],
     likelihood: float,
     parameters: int,
     n: int,
 ) -> LossModel:
-    return LossModel(
-        name=name,
-        p=p,
-        r=r,
-        loss_good=loss[0],
-        loss_bad=loss[1],
-        log_likelihood=likelihood,
-        bic=parameters * math.log(n) - 2 * likelihood,
-        parameters=parameters,
-        n=n,
-    )
+    bic = parameters * math.log(n) - 2 * likelihood
+    return LossModel(name, *rates, *loss, likelihood, bic, parameters, n)
 
 
 def _entropy(count: int, chance: float) -> float:
@@ -474,23 +365,22 @@ def _jeffreys(hits: int, misses: int) -> Rate:
 
 
 def _compared(
-    flags: Flags, outcome: Outcome, models: Sequence[LossModel]
+    outcome: Outcome, lengths: Ints, models: Sequence[LossModel]
 ) -> dict[str, Any]:
-    lengths = run_lengths(flags, outcome)
     if not lengths.size:
         return {"n": 0, "lengths": []}
     seen = ccdf(lengths, _POINTS)
     packets = seen.value.astype(np.int64).tolist()
     columns: dict[str, list[float]] = {
+        "packets": packets,
         "share": seen.share.tolist(),
         "low": seen.low.tolist(),
         "high": seen.high.tolist(),
     }
     for model in models:
         columns[model.name] = at_least(model, outcome, packets).tolist()
-    rows = zip(packets, *columns.values(), strict=True)
-    names = ("packets", *columns)
+    rows = zip(*columns.values(), strict=True)
     return {
         "n": int(lengths.size),
-        "lengths": [dict(zip(names, row, strict=True)) for row in rows],
+        "lengths": [dict(zip(columns, row, strict=True)) for row in rows],
     }
