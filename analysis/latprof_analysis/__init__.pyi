@@ -27,8 +27,7 @@ from .stats.distribution import (
     three_pieces,
 )
 from .stats.histogram import Histogram
-from .stats.loss import loss_episodes, loss_pattern, loss_share
-from .stats.loss_models import choose_loss_model
+from .stats.loss import choose_loss_model, loss_episodes, loss_pattern, loss_share
 from .stats.modes import find_modes
 from .stats.quantiles import Quantile, quantile_ci, samples_needed
 from .stats.series import autocorrelation, ipdv, pdv

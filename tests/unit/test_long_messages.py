@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from known_links import TCP, exponential, link
 from latprof_analysis.fit.line import (
+    fit_line,
     fit_one_way,
     long_messages_differ,
     parts_of_line,
 )
 from latprof_analysis.fit.rounds import low_delays
-from latprof_analysis.fit.verdict import fit_line
 
 
 def differ(size, delay, index):

@@ -54,20 +54,14 @@ def rate_of(slope_ns: Estimate, share: float = 1.0) -> Estimate | None:
 class RateRange:
     """Between which rates the link's own lies, in bit/s, and why no closer.
 
-    Attributes
-    ----------
-    low : float
-    high : float or None
-        Those of the bandwidth's interval, widened by what else may be in the slope;
-        None where all of it may be the hosts', or where what packets take beyond
-        their bytes is not told apart since nobody knows how messages are cut.
-    reason : str
-        Empty where that is all of it.
+    Those of the bandwidth's interval, widened by what else may be in the slope.
     """
 
     low: float
+    # None where all of the slope may be the hosts', or where what packets take beyond
+    # their bytes is not told apart since nobody knows how messages are cut.
     high: float | None
-    reason: str = ""
+    reason: str = ""  # empty where that is all of it
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,9 @@ from latprof_analysis.fit.estimates import (
     checked_rows,
     rate_of,
 )
+from latprof_analysis.fit.line import fit_line
 from latprof_analysis.fit.rounds import BLOCKS, LOW, Floats, clock_step, low_delays
 from latprof_analysis.fit.slopes import theil_sen
-from latprof_analysis.fit.verdict import fit_line
 from latprof_analysis.fit.wire import Crossing, Packets
 from latprof_analysis.stats import Result
 from latprof_analysis.text import NS_PER_SECOND

@@ -82,8 +82,7 @@ class LowDelays:
     @property
     def noise_ns(self) -> Floats:
         """Standard error of each size's delay, the step's part with it."""
-        noise: Floats = self.resampled_ns.std(axis=0)
-        return noise
+        return np.asarray(self.resampled_ns.std(axis=0))
 
 
 def low_delays(

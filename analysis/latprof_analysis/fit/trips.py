@@ -29,9 +29,8 @@ def rounds_of(size_bytes: pd.Series, send_ns: pd.Series) -> pd.Series:
     Where each size is sent once a round that is the round. Of other traffic it
     keeps neighbours in time near each other, which is what a bootstrap needs.
     """
-    order = send_ns.sort_values(kind="stable").index
-    nth = size_bytes.loc[order].groupby(size_bytes.loc[order]).cumcount()
-    return nth.loc[size_bytes.index]
+    in_order = size_bytes.loc[send_ns.sort_values(kind="stable").index]
+    return in_order.groupby(in_order).cumcount().loc[size_bytes.index]
 
 
 def pair_round_trips(messages: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, int]]:

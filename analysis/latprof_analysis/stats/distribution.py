@@ -320,12 +320,12 @@ def _bucket(histogram: Histogram, at: int) -> tuple[float, float]:
 
 
 def _piece(name: str, ascending: Floats, scale: Scale, bins: int) -> Piece:
-    zeros = 0
-    shown = ascending
-    if scale == "log":
-        zeros = int(np.searchsorted(ascending, 0.0, side="right"))
-        shown = ascending[zeros:]
-    edges = _edges(shown, scale, bins)
+    zeros = int(np.searchsorted(ascending, 0.0, "right")) if scale == "log" else 0
+    edges = shown = ascending[zeros:]
+    if shown.size:
+        low, high = shown[0], shown[-1]
+        spaced = np.linspace if scale == "linear" else np.geomspace
+        edges = np.array([low, high]) if low == high else spaced(low, high, bins + 1)
     # Of an ascending array the count below each edge is found by bisection.
     below = np.searchsorted(shown, edges[1:-1])
     counts = np.diff(below, prepend=0, append=shown.size) if edges.size else below
@@ -339,13 +339,3 @@ def _piece(name: str, ascending: Floats, scale: Scale, bins: int) -> Piece:
         counts=counts,
         zeros=zeros,
     )
-
-
-def _edges(ascending: Floats, scale: Scale, bins: int) -> Floats:
-    if not ascending.size:
-        return ascending
-    low, high = ascending[0], ascending[-1]
-    if low == high:
-        return np.array([low, high])
-    spaced = np.linspace if scale == "linear" else np.geomspace
-    return np.asarray(spaced(low, high, bins + 1), dtype=np.float64)

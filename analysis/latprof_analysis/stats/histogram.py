@@ -80,8 +80,18 @@ class Histogram:
             Nanoseconds, from 0 to below 2**63. A larger one is taken for a
             negative difference of unsigned stamps and refused.
         """
-        ns = _checked(values)
-        record_parts([self], ns, np.array([ns.size]))
+        ns = np.asarray(values)
+        if ns.ndim != 1:
+            raise ValueError(f"values must have shape (n,), got {ns.shape}")
+        if not ns.size:
+            return
+        if not np.issubdtype(ns.dtype, np.integer):
+            raise ValueError(f"values must be whole nanoseconds, got {ns.dtype}")
+        low, high = int(ns.min()), int(ns.max())
+        if low < 0 or high >= 2**63:
+            wrong = low if low < 0 else high
+            raise ValueError(f"values must be from 0 to below 2**63 ns, got {wrong}")
+        record_parts([self], ns.astype(np.int64, copy=False), np.array([ns.size]))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state with only the buckets that hold something."""
@@ -226,19 +236,3 @@ def _exact_sums(ns: Ints, begins: Ints, high: int) -> list[int]:
     upper = np.add.reduceat(ns >> 32, begins).tolist()
     lower = np.add.reduceat(ns & 0xFFFFFFFF, begins).tolist()
     return [(u << 32) + v for u, v in zip(upper, lower, strict=True)]
-
-
-def _checked(values: ArrayLike) -> Ints:
-    """Return durations, none of them negative."""
-    ns = np.asarray(values)
-    if ns.ndim != 1:
-        raise ValueError(f"values must have shape (n,), got {ns.shape}")
-    if not ns.size:
-        return ns.astype(np.int64)
-    if not np.issubdtype(ns.dtype, np.integer):
-        raise ValueError(f"values must be whole nanoseconds, got {ns.dtype}")
-    low, high = int(ns.min()), int(ns.max())
-    if low < 0 or high >= 2**63:
-        wrong = low if low < 0 else high
-        raise ValueError(f"values must be from 0 to below 2**63 ns, got {wrong}")
-    return ns.astype(np.int64, copy=False)

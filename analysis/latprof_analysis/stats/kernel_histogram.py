@@ -85,14 +85,6 @@ def bucket_of(values: ArrayLike) -> Counts:
 class CoarseHistogram:
     """Counts of durations in nanoseconds, with their exact sum.
 
-    Attributes
-    ----------
-    counts : ndarray of int64, shape (BUCKETS,)
-    sum_ns : int
-    unmeasured : int
-        How many of the counts are no values of their own: where a part of the time
-        was measured, each value stands for others, too, and tells no more by that.
-
     Examples
     --------
     >>> a = CoarseHistogram.of([1_000, 2_000, 3_000])
@@ -102,8 +94,11 @@ class CoarseHistogram:
     1488.0
     """
 
+    # Shape (BUCKETS,).
     counts: Counts = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
     sum_ns: int = 0
+    # How many of the counts are no values of their own: where a part of the time was
+    # measured, each value stands for others, too, and tells no more by that.
     unmeasured: int = 0
 
     @classmethod
