@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from latprof_analysis.read import ReadError, batches, cells, lines, read_runs
+from latprof_analysis.read import ReadError, batches, cells, read_runs
 from latprof_analysis.read.batches import PieceReader, read_batches
-from latprof_analysis.read.result import concatenated
+from latprof_analysis.read.result import Skipped, concatenated
 from latprof_analysis.read.run_schema import MESSAGES
 from latprof_analysis.read.table import read_table
 from latprof_analysis.stages import BLANK
@@ -119,7 +119,7 @@ def test_a_file_of_which_most_rows_are_wrong_is_refused(engine, tmp_path):
 def outcome(path: Path, piece_bytes: int) -> tuple:
     """What is read of a file in pieces: its rows, and those left out."""
     batches.PIECE_BYTES = piece_bytes
-    found = FileRows(0, 0, lines.Skipped(path))
+    found = FileRows(0, 0, Skipped(path))
     frames = []
     try:
         for piece in batches.pieces_of(path, "messages"):

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_analysis.read import ReadError, cells, lines, read_runs, read_samples
-from latprof_analysis.read.parquet_writing import write_parquet
 from latprof_analysis.read.result import Skipped
+from latprof_analysis.read.run_folder import write_parquet
 from latprof_analysis.read.run_schema import MESSAGES, ROUND_TRIPS
 from latprof_analysis.read.schema import Column, Schema
 from latprof_analysis.read.table import read_table

@@ -18,8 +18,9 @@ from latprof_analysis.read.json_document import MOST, number, part, read_json
 from latprof_analysis.read.result import (
     ReadError,
     Samples,
+    Seen,
     Skipped,
-    samples_frame,
+    samples_of_file,
     shown,
 )
 
@@ -35,6 +36,11 @@ _LOST = {
     "true_up": "up",
     "true_down": "down",
 }
+
+
+def matches(seen: Seen) -> bool:
+    """Whether a document has what every result has."""
+    return {"round_trips", "version"} <= seen.keys
 
 
 def read_irtt(path: Path) -> Samples:
@@ -58,25 +64,23 @@ def read_irtt(path: Path) -> Samples:
             rows.append(_row(trip))
         except _WrongTripError as error:
             skipped.add(place, str(error))
-    skipped.check(len(rows))
-    if not rows:
-        raise ReadError(path, "it has no round trips")
+    skipped.check(len(rows), "it has no round trips")
     table = pd.DataFrame(rows)
     length = number(params.get("length"))
-    frame = samples_frame(
-        len(table),
-        str(path),
+    return samples_of_file(
+        skipped,
+        "irtt",
+        {
+            "latency": LATENCY,
+            "version": str(version.get("irtt", "")),
+            "reply_modes": {KIND: "echo"},
+        },
+        table=table,
         kind=KIND,
         size_bytes=pd.NA if length is None else int(length),
         latency_ns=table["rtt_ns"],
         lost=table["lost_where"] != "",
     )
-    meta = {
-        "latency": LATENCY,
-        "version": str(version.get("irtt", "")),
-        "reply_modes": {KIND: "echo"},
-    }
-    return Samples(frame, skipped.in_order(), skipped.count, "irtt", meta, table)
 
 
 class _WrongTripError(ValueError):

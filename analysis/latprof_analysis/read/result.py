@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from latprof_analysis.errors import LatprofError
 
@@ -21,15 +21,15 @@ _SHOWN_CHARACTERS = 40
 # As `lines.blocks` says it of a row under a header.
 _FIELDS = re.compile(r"(\d+) fields? where (\d+) belong")
 
-FRAME_COLUMNS = (
-    "source",
-    "kind",
-    "size_bytes",
-    "latency_ns",
-    "statistic",
-    "count",
-    "lost",
-)
+_DTYPES = {
+    "source": "category",
+    "kind": "category",
+    "size_bytes": "Int64",
+    "latency_ns": "float64",
+    "statistic": "category",
+    "count": "Int64",
+    "lost": "bool",
+}
 
 
 class ReadError(LatprofError, ValueError):
@@ -83,8 +83,8 @@ class Skipped:
             self.rows.append(BadRow(self.path, int(line), why))
         self.count += count
 
-    def check(self, good: int) -> None:
-        """Raise ReadError if most rows are wrong."""
+    def check(self, good: int, none: str = "") -> None:
+        """Raise ReadError if most rows are wrong, or there are none; `none` says so."""
         if self.count > good:
             first = min(self.rows, key=lambda row: row.line)
             fields = _FIELDS.fullmatch(first.why)
@@ -96,6 +96,8 @@ class Skipped:
                 f"most rows are wrong ({self.count} of {self.count + good}), the"
                 f" first in line {first.line}: {first.why}; is it what it looks like?",
             )
+        if none and not good:
+            raise ReadError(self.path, none)
 
     def in_order(self) -> list[BadRow]:
         """The wrong rows by line."""
@@ -152,6 +154,19 @@ class Samples:
         }
 
 
+def samples_of_file(
+    skipped: Skipped,
+    form: str,
+    meta: dict[str, Any],
+    *,
+    table: pd.DataFrame | None = None,
+    **columns: Any,
+) -> Samples:
+    """Return what was read of a file; columns are those of `samples_frame`."""
+    frame = samples_frame(len(columns["latency_ns"]), skipped.path, **columns)
+    return Samples(frame, skipped.in_order(), skipped.count, form, meta, table)
+
+
 def samples_frame(length: int, source: Any, **columns: Any) -> pd.DataFrame:
     """Build a frame of `Samples` from columns; a text stands for every row.
 
@@ -174,25 +189,40 @@ def samples_frame(length: int, source: Any, **columns: Any) -> pd.DataFrame:
         else source
     )
     index = pd.RangeIndex(length)
-    columns = {name: _column(name, given[name], index) for name in FRAME_COLUMNS}
+    columns = {name: _column(name, given[name], index) for name in _DTYPES}
     return pd.DataFrame(columns, index=index)
 
 
 def _column(name: str, values: Any, index: pd.RangeIndex) -> pd.Series[Any]:
     import pandas as pd
 
-    if name in ("size_bytes", "count"):
-        return pd.Series(values, index=index, dtype="Int64")
-    if name == "latency_ns":
-        return pd.Series(values, index=index, dtype="float64")
-    if name == "lost":
-        return pd.Series(values, index=index, dtype="bool")
+    if _DTYPES[name] != "category":
+        return pd.Series(values, index=index, dtype=_DTYPES[name])
     if isinstance(values, str):
-        codes = pd.Categorical.from_codes([0] * len(index), categories=[values])
-        return pd.Series(codes, index=index)
-    if not len(index):  # of no values pandas takes texts for numbers
-        return pd.Series(pd.Categorical([], categories=pd.Index([""])[:0]))
-    return pd.Series(pd.Categorical(values), index=index)
+        codes = [0] * len(index)
+        values = pd.Categorical.from_codes(codes, categories=[values])
+    elif not len(index):  # of no values pandas takes texts for numbers
+        values = pd.Categorical([], categories=pd.Index([""])[:0])
+    return pd.Series(values, index=index, dtype="category")
+
+
+class Seen(NamedTuple):
+    """What is seen of a file before its format is known.
+
+    `start` has its first bytes, or it is JSON with these keys; `columns` are the names
+    in its first line, or of Parquet.
+    """
+
+    start: bytes = b""
+    keys: Set[str] = frozenset()
+    columns: Sequence[str] = ()
+
+
+class Format(NamedTuple):
+    """How a format is known, and read."""
+
+    matches: Callable[[Seen], bool]
+    read: Callable[[Path], Samples]
 
 
 def shown(cell: object) -> str:

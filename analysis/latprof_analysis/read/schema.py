@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -56,3 +56,7 @@ class Schema:
     ruler: bytes = b""
     end: bytes = b""
     guarded: bool = False
+
+    def limited(self, names: Collection[str] | None) -> list[Column]:
+        """Return the columns of these names; all, if none are given."""
+        return [c for c in self.columns if names is None or c.name in names]
