@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from latprof_analysis.read import ReadError, batches, cells, read_runs
+from latprof_analysis.read import ReadError, batches, cells, read_runs, table
 from latprof_analysis.read.batches import PieceReader, read_batches
 from latprof_analysis.read.result import Skipped, concatenated
 from latprof_analysis.read.run_schema import MESSAGES
@@ -63,7 +63,7 @@ def test_batches_hold_the_rows_of_read_runs(engine, tmp_path):
 
 
 def test_batches_of_parquet_hold_the_rows_of_the_csv(tmp_path, monkeypatch):
-    monkeypatch.setattr(batches, "PIECE_ROWS", 100)
+    monkeypatch.setattr(table, "BATCH_ROWS", 50)
     folder = write_run(tmp_path / "run")
     expected = read_runs(folder).messages.drop(columns="run")
     as_parquet(folder / "messages.csv")

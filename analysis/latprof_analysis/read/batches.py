@@ -149,8 +149,13 @@ def read_batches(
     {'size_bytes': 64, 'hops': None}
     """
     for folder in expand(paths):
-        path = table_file(folder, table)
-        for piece in pieces_of(path, table) if path else ():
-            reader = PieceReader(piece, columns)
+        if path := table_file(folder, table):
+            reader = TableReader(
+                path,
+                SCHEMAS[table],
+                columns,
+                parquet=is_parquet(path),
+                threads=False,
+            )
             yield from reader
             reader.skipped.check(reader.rows)

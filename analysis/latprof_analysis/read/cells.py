@@ -69,7 +69,7 @@ def parse(
     if found is None:
         found, wrong = _by_column(data, names, columns, schema)
     if schema.guarded and b"'" in data:
-        found = bare(found, [c.name for c in columns if c.kind == "text"])
+        found = bare(found, [name for name in schema.texts if name in types])
     return found, wrong
 
 

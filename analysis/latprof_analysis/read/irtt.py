@@ -62,7 +62,7 @@ def read_irtt(path: Path) -> Samples:
     for place, trip in enumerate(trips, 1):
         try:
             rows.append(_row(trip))
-        except _WrongTripError as error:
+        except ValueError as error:
             skipped.add(place, str(error))
     skipped.check(len(rows), "it has no round trips")
     table = pd.DataFrame(rows)
@@ -83,21 +83,18 @@ def read_irtt(path: Path) -> Samples:
     )
 
 
-class _WrongTripError(ValueError):
-    """An entry of round_trips is not what it should be."""
-
-
 def _row(trip: Any) -> dict[str, Any]:
+    """Return a row of the table; a ValueError says what is wrong."""
     if not isinstance(trip, dict) or not isinstance(trip.get("delay"), dict):
-        raise _WrongTripError("a round trip must be an object with a delay")
+        raise ValueError("a round trip must be an object with a delay")
     lost = trip.get("lost")
     if not isinstance(lost, bool | str) or lost not in _LOST:
-        raise _WrongTripError(f"lost must be false or true..., got {shown(lost)}")
+        raise ValueError(f"lost must be false or true..., got {shown(lost)}")
     delay = trip["delay"]
     rtt, where = number(delay.get("rtt")), _LOST[lost]
     if not where and rtt is None:
         got = shown(delay.get("rtt"))
-        raise _WrongTripError(f"delay.rtt must be a number from 0, got {got}")
+        raise ValueError(f"delay.rtt must be a number from 0, got {got}")
     return {
         "sequence": _signed(trip.get("seqno")),
         "sent_ns": _signed(_inner(trip, "timestamps", "client", "send", "monotonic")),

@@ -99,12 +99,7 @@ _DEEPEST = 20
 
 
 def check_shape(value: Any, shape: Shape, where: str) -> None:
-    """Raise WrongShapeError where a value, which stands there, has not a shape.
-
-    Examples
-    --------
-    >>> check_shape({"ns": [5, 7]}, {"ns": [COUNT], "name?": TEXT}, "run")
-    """
+    """Raise WrongShapeError where a value, which stands there, has not a shape."""
     if isinstance(shape, Kind):
         if not shape.holds(value):
             raise WrongShapeError(f"{where} must be {shape.what}, got {shown(value)}")

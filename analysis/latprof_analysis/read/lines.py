@@ -89,17 +89,6 @@ class Blocks:
     ----------
     line : int
         Number of the next line.
-
-    Examples
-    --------
-    >>> import io
-    >>> skipped = Skipped("a.csv")
-    >>> file = io.BytesIO(b"1,2\\n3\\n4,5\\n")
-    >>> blocks = Blocks(file, Schema(()), 2, skipped, line=1)
-    >>> [blocks.counted(block) for block in blocks]
-    [Block(data=b'1,2\\n4,5\\n', lines=array([1, 3]))]
-    >>> print(skipped.rows[0])
-    a.csv:2: 1 field where 2 belong
     """
 
     def __init__(

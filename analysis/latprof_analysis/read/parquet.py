@@ -20,12 +20,7 @@ from latprof_analysis.read.run_schema import EXCHANGES, MESSAGES, ROUND_TRIPS
 from latprof_analysis.read.schema import Column, Schema
 
 MAGIC = b"PAR1"
-_RUN_TEXTS = [
-    column.name
-    for schema in (MESSAGES, ROUND_TRIPS, EXCHANGES)
-    for column in schema.columns
-    if column.kind == "text"
-]
+_RUN_TEXTS = {*MESSAGES.texts, *ROUND_TRIPS.texts, *EXCHANGES.texts}
 # A message has a dozen stamps, each of them a byte at least however it is packed.
 _FEW_ROWS = 1_000_000
 # The agent's row groups have 250,000 rows, and 100 MB.
@@ -101,12 +96,6 @@ def typed(path: Path, batch: Any, columns: list[Column]) -> Any:
     return pa.table(found)
 
 
-def column_names(path: Path) -> list[str]:
-    """Return the names of a Parquet file's columns."""
-    with opened_parquet(path) as file:
-        return list(file.schema_arrow.names)
-
-
 def convert(path: Path, file: BinaryIO, schema: Schema) -> None:
     """Write a CSV cell by cell as Parquet into a file that is open.
 
@@ -150,13 +139,11 @@ def _groups(path: Path, types: dict[str, Any], schema: Schema) -> Iterator[Any]:
         ),
     )
     # Parquet is no spreadsheet's: texts of others are as they were
-    texts = [c.name for c in schema.columns if c.kind == "text" and c.name in types]
+    texts = [name for name in schema.texts if schema.guarded and name in types]
     waiting = pa.schema(types.items()).empty_table()
     with file, reader:
         for batch in reader:
-            found = bare(
-                pa.Table.from_batches([batch]), texts if schema.guarded else ()
-            )
+            found = bare(pa.Table.from_batches([batch]), texts)
             waiting = pa.concat_tables([waiting, found])
             while len(waiting) >= GROUP_ROWS:
                 yield waiting.slice(0, GROUP_ROWS)

@@ -38,13 +38,7 @@ _AT_ONCE = 1 << 20
 
 
 def text_of(path: Path | str) -> str:
-    """Return a path as text: a byte that is no UTF-8 becomes U+FFFD.
-
-    Examples
-    --------
-    >>> text_of("run\\udcff")
-    'run\ufffd'
-    """
+    """Return a path as text: a byte that is no UTF-8 becomes U+FFFD."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
@@ -96,18 +90,13 @@ def opened(path: Path) -> BinaryIO:
     What is no file on a disk is refused, since it may never end, or never begin: a
     FIFO, a device, a socket, and files that the kernel makes up, of 0 bytes. What
     gzip packed is unpacked on the way; what must be unpacked first is refused.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "any.gz"
-    >>> _ = path.write_bytes(gzip.compress(b"size,ms"))
-    >>> with opened(path) as file:
-    ...     file.seek(-2, os.SEEK_END), file.read()
-    (5, b'ms')
     """
+
+    def without_waiting(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)
+
     try:
-        file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
+        file = open(path, "rb", opener=without_waiting)  # noqa: SIM115
     except OSError as error:
         raise ReadError(path, (error.strerror or str(error)).lower()) from error
     try:
@@ -128,10 +117,6 @@ def opened(path: Path) -> BinaryIO:
         file.close()
         raise
     return file
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class _Unpacked(io.RawIOBase):

@@ -10,7 +10,7 @@ from latprof_analysis.read import clear, iperf3, irtt, proxystore, sockperf, tms
 from latprof_analysis.read.columns import read_columns
 from latprof_analysis.read.json_document import read_json
 from latprof_analysis.read.lines import check_line_ends
-from latprof_analysis.read.parquet import MAGIC, column_names
+from latprof_analysis.read.parquet import MAGIC, opened_parquet
 from latprof_analysis.read.paths import (
     BYTE_ORDER_MARK,
     TABLE_FILES,
@@ -67,7 +67,8 @@ def _seen(path: Path) -> Seen:
     if not start.strip():
         raise ReadError(path, "it is empty")
     if start.startswith(MAGIC):
-        return Seen(columns=column_names(path))
+        with opened_parquet(path) as file:
+            return Seen(columns=file.schema_arrow.names)
     if start.lstrip()[:1] in b"{[":
         return Seen(keys=read_json(path).keys())
     if b"\n" not in start:

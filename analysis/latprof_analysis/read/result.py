@@ -168,42 +168,24 @@ def samples_of_file(
 
 
 def samples_frame(length: int, source: Any, **columns: Any) -> pd.DataFrame:
-    """Build a frame of `Samples` from columns; a text stands for every row.
-
-    Examples
-    --------
-    >>> frame = samples_frame(2, "a.txt", kind="ping", size_bytes=64,
-    ...                       latency_ns=[2000.0, 3000.0])
-    >>> frame[["kind", "size_bytes", "latency_ns", "statistic", "count"]]
-       kind  size_bytes  latency_ns statistic  count
-    0  ping          64      2000.0      each      1
-    1  ping          64      3000.0      each      1
-    """
+    """Build a frame of `Samples` from columns; a text stands for every row."""
     import pandas as pd  # takes long; who scans run folders has no need of it
 
-    given = {"statistic": "each", "count": 1, "lost": False, **columns}
-    # a path may have bytes that are no UTF-8
-    given["source"] = (
-        source.encode("utf-8", "replace").decode()
-        if isinstance(source, str)
-        else source
-    )
+    if isinstance(source, str):  # a path may have bytes that are no UTF-8
+        source = source.encode("utf-8", "replace").decode()
+    given = {"source": source, "statistic": "each", "count": 1, "lost": False}
+    given |= columns
     index = pd.RangeIndex(length)
-    columns = {name: _column(name, given[name], index) for name in _DTYPES}
-    return pd.DataFrame(columns, index=index)
-
-
-def _column(name: str, values: Any, index: pd.RangeIndex) -> pd.Series[Any]:
-    import pandas as pd
-
-    if _DTYPES[name] != "category":
-        return pd.Series(values, index=index, dtype=_DTYPES[name])
-    if isinstance(values, str):
-        codes = [0] * len(index)
-        values = pd.Categorical.from_codes(codes, categories=[values])
-    elif not len(index):  # of no values pandas takes texts for numbers
-        values = pd.Categorical([], categories=pd.Index([""])[:0])
-    return pd.Series(values, index=index, dtype="category")
+    found = {}
+    for name, dtype in _DTYPES.items():
+        values = given[name]
+        if dtype == "category" and isinstance(values, str):
+            values = pd.Categorical.from_codes([0] * length, categories=[values])
+        elif dtype == "category" and not length:
+            # of no values pandas takes texts for numbers
+            values = pd.Categorical([], categories=pd.Index([""])[:0])
+        found[name] = pd.Series(values, index=index, dtype=dtype)
+    return pd.DataFrame(found, index=index)
 
 
 class Seen(NamedTuple):
@@ -274,13 +256,6 @@ def concatenated(frames: list[pd.DataFrame]) -> pd.DataFrame:
     """Concatenate frames; categories stay categories.
 
     The list is emptied on the way, so that memory holds the frames once.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> parts = [pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2], "b": ["x"]})]
-    >>> concatenated(parts)["a"].tolist()
-    [1, 2]
     """
     import pandas as pd
 

@@ -7,6 +7,7 @@ pandas first, which takes longer than all else of a small run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -37,15 +38,12 @@ class _Made(Mapping[str, T], Generic[T]):
 
     def __init__(self, names: Sequence[str], make: Callable[[str], T]) -> None:
         self._names = names
-        self._make = make
-        self._made: dict[str, T] = {}
+        self._make = cache(make)
 
     def __getitem__(self, name: str) -> T:
         if name not in self._names:
             raise KeyError(name)
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+        return self._make(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -106,8 +104,11 @@ class Columns:
         key = np.zeros(len(self), np.int64)
         for codes, labels in texts:
             key = key * (len(labels) + 1) + codes + 1
-        for group in np.flatnonzero(np.bincount(key)).tolist():
-            rows = np.flatnonzero(key == group)
+            key = np.unique(key, return_inverse=True)[1]  # else it may overflow
+        ends = np.cumsum(np.bincount(key))
+        for rows in (
+            np.split(np.argsort(key, kind="stable"), ends[:-1]) if ends.size else ()
+        ):
             first = [(int(codes[rows[0]]), labels) for codes, labels in texts]
             yield tuple(labels[i] if i >= 0 else None for i, labels in first), rows
 

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -42,8 +41,7 @@ _HEADER_WITHIN = 1000
 _US, _SECOND = 1e3, 1e9
 
 
-@dataclass(frozen=True)
-class _Quantity:
+class _Quantity(NamedTuple):
     """What a file's figures are: half of each round trip, or all of it.
 
     The reply is as long as the message, so that half of the time is one way's.
@@ -70,7 +68,7 @@ _WHOLE = _Quantity(
 
 def _backwards(numbers: Mapping[str, NDArray[Any]]) -> list[Wrong]:
     bad = numbers["rxTime(sec)"] < numbers["txTime(sec)"]
-    return [(bad, lambda _: "its reply came before it was sent")] if bad.any() else []
+    return [(bad, lambda _: "its reply came before it was sent")]
 
 
 def _schema(quantity: _Quantity) -> Schema:

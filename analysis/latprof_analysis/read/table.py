@@ -144,8 +144,7 @@ class TableReader:
 
     def _wanted(self, names: list[str]) -> list[Column]:
         """Return what to read of a file with columns of these names."""
-        known = {column.name for column in self._schema.columns}
-        self.ignored = [name for name in names if name not in known]
+        self.ignored = [name for name in names if name not in self._schema.names]
         needed = [column.name for column in self._schema.columns if column.needed]
         if missing := [name for name in needed if name not in names]:
             s = "" if len(missing) == 1 else "s"
