@@ -10,6 +10,7 @@ import csv
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -78,6 +79,7 @@ class Block(NamedTuple):
     lines: NDArray[np.int64]
 
 
+@dataclass
 class Blocks:
     """Cuts a file, from where it stands to its byte `end`, into blocks of rows.
 
@@ -91,22 +93,16 @@ class Blocks:
         Number of the next line.
     """
 
-    def __init__(
-        self,
-        file: BinaryIO,
-        schema: Schema,
-        fields: int,
-        skipped: Skipped,
-        *,
-        line: int,
-        end: int = sys.maxsize,
-    ) -> None:
-        self.line = line
-        self._file = file
-        self._left = end - file.tell()
-        self._schema = schema
-        self._fields = fields
-        self._skipped = skipped
+    file: BinaryIO
+    schema: Schema
+    fields: int
+    skipped: Skipped
+    _: KW_ONLY
+    line: int
+    end: int = sys.maxsize
+
+    def __post_init__(self) -> None:
+        self._left = self.end - self.file.tell()
 
     def __iter__(self) -> Iterator[Block]:
         ended = False
@@ -129,18 +125,18 @@ class Blocks:
         return self._by_line(block.data, int(block.lines[0]))[0]
 
     def _read(self, size: int) -> bytes:
-        data = self._file.read(min(size, self._left))
+        data = self.file.read(min(size, self._left))
         self._left -= len(data)
         return data
 
     def _readline(self) -> bytes:
-        line = self._file.readline(min(LONGEST_LINE_BYTES, self._left))
+        line = self.file.readline(min(LONGEST_LINE_BYTES, self._left))
         self._left -= len(line)
         return line
 
     def _before_end(self, body: bytes) -> bytes:
         """Return what stands before the line that ends all rows."""
-        end = self._schema.end
+        end = self.schema.end
         if not end or body.startswith(end):
             return b"" if end else body
         place = body.find(b"\n" + end)
@@ -156,11 +152,11 @@ class Blocks:
             while more and not more.endswith(b"\n"):
                 more = self._readline()
             why = f"the line is longer than {LONGEST_LINE_BYTES} bytes"
-        elif self._schema.ends_whole:
+        elif self.schema.ends_whole:
             why = "the line has no end: it was cut"
         else:
             return body + b"\n", 0
-        self._skipped.add(self.line + body.count(b"\n"), why)
+        self.skipped.add(self.line + body.count(b"\n"), why)
         return body[:start], 1
 
     def _by_line(self, body: bytes, line: int) -> tuple[Block, int]:
@@ -171,13 +167,13 @@ class Blocks:
         i = 0
         while i < len(parts):
             record, taken = parts[i].rstrip(b"\r"), 1
-            if self._schema.ruler and record.startswith(self._schema.ruler):
+            if self.schema.ruler and record.startswith(self.schema.ruler):
                 record = b""
             if b'"' in record:
                 record, taken = self._quoted(parts, i)
             why = self._why_wrong(record) if record else None
             if why:
-                self._skipped.add(line + i, why)
+                self.skipped.add(line + i, why)
             elif record:
                 good.append(record + b"\n")
                 numbers.append(line + i)
@@ -207,7 +203,7 @@ class Blocks:
         return self._why_miscounted(record)
 
     def _why_miscounted(self, record: bytes) -> str | None:
-        delimiter = self._schema.delimiter
+        delimiter = self.schema.delimiter
         fields = record.count(delimiter.encode()) + 1
         if record.count(b'"') % 2:
             return "a quote that is not closed"
@@ -216,10 +212,10 @@ class Blocks:
                 fields = len(_fields(record.decode("utf-8", "replace"), delimiter))
             except csv.Error as error:
                 return f"quotes: {error}"
-        if fields == self._fields:
+        if fields == self.fields:
             return None
         s = "" if fields == 1 else "s"
-        return f"{fields} field{s} where {self._fields} belong"
+        return f"{fields} field{s} where {self.fields} belong"
 
 
 def _plain_lines(body: bytes) -> int:

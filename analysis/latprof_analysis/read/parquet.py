@@ -27,9 +27,9 @@ _FEW_ROWS = 1_000_000
 _MOST_GROUP_BYTES = 1 << 30
 GROUP_ROWS = 250_000
 _BLOCK_BYTES = 16 << 20
-# How numbers are named of which nearly every row has its own. Of others there are few,
-# each of them many times.
-_OWN = ("_ns", "sequence", "_at_arrival")
+# How numbers are named of which nearly every row has its own, or hardly any row one. Of
+# others there are few, each of them many times.
+_OWN = ("_ns", "sequence", "_at_arrival", "translated", "_statistics")
 
 
 def is_parquet(path: Path) -> bool:

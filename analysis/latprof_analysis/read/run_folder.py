@@ -340,7 +340,7 @@ def _read(
     columns: Collection[str] | None = None,
 ) -> pd.DataFrame:
     """Read a file of a run; what is to be told of it is added to the others."""
-    read = read_table(file, SCHEMAS[table], columns=columns, parquet=is_parquet(file))
+    read = read_table(file, SCHEMAS[table], columns, parquet=is_parquet(file))
     runs.skipped += read.skipped.in_order()
     runs.skipped_rows += read.skipped.count
     if read.ignored_columns:

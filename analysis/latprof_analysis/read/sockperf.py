@@ -130,24 +130,22 @@ def read_sockperf(path: Path) -> Samples:
     server = "server 0"
     for line, raw in numbered_lines(path):
         text = raw.decode("utf-8", "replace")
-        if match := _SERVER.search(text):
-            server = f"server {match[1]}"
-        if match := _BEGINS.search(text):
-            quantity = _WHOLE if match[1] == "rtt" else quantity
-        elif _THROUGHPUT.search(text):
+        if _THROUGHPUT.search(text):
             why = "sockperf's throughput times no messages; run ping-pong or under-load"
             raise ReadError(path, why)
+        if match := _SERVER.search(text):
+            server = f"server {match[1]}"
         for name, pattern in _COUNTS.items():
             if match := pattern.search(text):
                 counts[name] = int(match[1])
         if "observations" in text:
             observed[server] = counts.get("observations", 0)
-        if not _BEGINS.search(text):
-            continue
-        if statistic := _statistic(text):
-            rows.append((server, *statistic))
-        else:
-            skipped.add(line, "no figure of sockperf's")
+        if match := _BEGINS.search(text):
+            quantity = _WHOLE if match[1] == "rtt" else quantity
+            if statistic := _statistic(text):
+                rows.append((server, *statistic))
+            else:
+                skipped.add(line, "no figure of sockperf's")
     skipped.check(len(rows), "sockperf printed no latency: no reply came")
     servers, statistics, latencies = zip(*rows, strict=True)
     kinds = [f"{server}{quantity.server}" for server in servers]

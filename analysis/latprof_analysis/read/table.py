@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,7 @@ _SHOWN_NAME = 40
 _SHOWN_COLUMNS = 8
 
 
+@dataclass
 class TableReader:
     """Reads a file, or a piece of it, batch by batch, in bounded memory.
 
@@ -39,8 +41,8 @@ class TableReader:
 
     Parameters
     ----------
-    columns : collection of str, optional
-        Limits what is read.
+    limit : collection of str, optional
+        Columns to read, of those of the schema.
     parquet : bool
         Whether the file is one.
     begin, end : int
@@ -57,75 +59,65 @@ class TableReader:
     skipped : Skipped
         Wrong rows, by their line in the piece (row of Parquet); in the first piece of
         a file, in the file.
-    lines : int
-        Lines of the piece (rows of Parquet).
-    rows : int
-        Rows that were right.
+    lines, rows : int
+        Lines of the piece (rows of Parquet), and rows that were right.
     ignored : list of str
         Columns that the schema does not know.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        schema: Schema,
-        columns: Collection[str] | None = None,
-        *,
-        parquet: bool = False,
-        begin: int = 0,
-        end: int = sys.maxsize,
-        header_line: int = 1,
-        threads: bool = True,
-    ) -> None:
-        self.columns = schema.limited(columns)
-        self.skipped = Skipped(path)
-        self.lines = 0
-        self.rows = 0
+    path: Path
+    schema: Schema
+    limit: Collection[str] | None = None
+    _: KW_ONLY
+    parquet: bool = False
+    begin: int = 0
+    end: int = sys.maxsize
+    header_line: int = 1
+    threads: bool = True
+
+    def __post_init__(self) -> None:
+        self.columns = self.schema.limited(self.limit)
+        self.skipped = Skipped(self.path)
         self.ignored: list[str] = []
-        self._path = path
-        self._schema = schema
-        self._parquet = parquet
-        self._begin, self._end = begin, end
-        self._header_line = header_line
-        self._threads = threads
+        self.lines = self.rows = 0
 
     def __iter__(self) -> Iterator[Rows]:
-        source = self._row_groups() if self._parquet else self._blocks()
+        source = self._row_groups() if self.parquet else self._blocks()
         for table in _gathered(source):
             self.rows += len(table)
             yield Rows(table, self.columns)
 
     def _row_groups(self) -> Iterator[Any]:
-        with opened_parquet(self._path) as file:
+        with opened_parquet(self.path) as file:
             wanted = self._wanted(file.schema_arrow.names)
-            groups = list(range(file.num_row_groups))[self._begin : self._end]
+            groups = list(range(file.num_row_groups))[self.begin : self.end]
             batches = file.iter_batches(
                 BATCH_ROWS,
                 row_groups=groups,
                 columns=[column.name for column in wanted],
-                use_threads=self._threads,
+                use_threads=self.threads,
             )
             for batch in batches:
                 first = self.lines + 1
                 self.lines += len(batch)
                 yield good_rows(
-                    typed(self._path, batch, wanted),
+                    typed(self.path, batch, wanted),
                     wanted,
-                    self._schema,
+                    self.schema,
                     np.arange(first, first + len(batch)),
                     self.skipped,
                 )
 
     def _blocks(self) -> Iterator[Any]:
-        with opened(self._path) as file:
-            names = read_header(self._path, file, self._schema, self._header_line)
+        with opened(self.path) as file:
+            names = read_header(self.path, file, self.schema, self.header_line)
             wanted = self._wanted(names)
-            line = self._header_line + 1
-            if self._begin:
-                file.seek(self._begin)
+            line = self.header_line + 1
+            if self.begin:
+                file.seek(self.begin)
                 line = 1
             blocks = Blocks(
-                file, self._schema, len(names), self.skipped, line=line, end=self._end
+                file, self.schema, len(names), self.skipped, line=line, end=self.end
             )
             for block in blocks:
                 yield self._good(block, blocks, names, wanted)
@@ -134,7 +126,7 @@ class TableReader:
     def _good(
         self, block: Block, blocks: Blocks, names: list[str], wanted: list[Column]
     ) -> Any:
-        schema, threads = self._schema, self._threads
+        schema, threads = self.schema, self.threads
         try:
             table, wrong = parse(block.data, names, wanted, schema, threads=threads)
         except pa.ArrowInvalid:
@@ -144,13 +136,13 @@ class TableReader:
 
     def _wanted(self, names: list[str]) -> list[Column]:
         """Return what to read of a file with columns of these names."""
-        self.ignored = [name for name in names if name not in self._schema.names]
-        needed = [column.name for column in self._schema.columns if column.needed]
+        self.ignored = [name for name in names if name not in self.schema.names]
+        needed = [column.name for column in self.schema.columns if column.needed]
         if missing := [name for name in needed if name not in names]:
             s = "" if len(missing) == 1 else "s"
             has = column_list(names)
             why = f"column{s} {', '.join(missing)} missing; it has {has}"
-            raise ReadError(self._path, why)
+            raise ReadError(self.path, why)
         return [column for column in self.columns if column.name in names]
 
 
@@ -183,8 +175,8 @@ class Table(NamedTuple):
 def read_table(
     path: Path,
     schema: Schema,
+    limit: Collection[str] | None = None,
     *,
-    columns: Collection[str] | None = None,
     parquet: bool = False,
     header_line: int = 1,
 ) -> Table:
@@ -192,9 +184,7 @@ def read_table(
 
     Raises ReadError where the file is none of this format, or most rows are wrong.
     """
-    reader = TableReader(
-        path, schema, columns, parquet=parquet, header_line=header_line
-    )
+    reader = TableReader(path, schema, limit, parquet=parquet, header_line=header_line)
     parts = list(reader)
     reader.skipped.check(reader.rows)
     rows = Rows.joined(parts) if parts else no_rows(reader.columns)
