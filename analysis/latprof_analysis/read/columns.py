@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.read.lines import first_line
+from latprof_analysis.read.lines import LONGEST_HEADER_BYTES
+from latprof_analysis.read.paths import opened
 from latprof_analysis.read.result import ReadError, Samples, samples_of_file
 from latprof_analysis.read.schema import Column, Schema, Wrong
 from latprof_analysis.read.table import read_table
@@ -51,8 +52,9 @@ def read_columns(
         raise ValueError(f"unit must be ns, us, ms or s, got {unit!r}")
     if size_column == latency_column:
         raise ValueError("size_column and latency_column must differ")
-    header = first_line(path)
-    delimiter = max(_DELIMITERS, key=header.count)
+    with opened(path) as file:
+        header = file.readline(LONGEST_HEADER_BYTES)
+    delimiter = max(_DELIMITERS, key=lambda each: header.count(each.encode()))
     wanted = [Column(latency_column, "number", blank=True)]
     if size_column is not None:
         wanted.append(Column(size_column, "count", blank=True))

@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.read.paths import BYTE_ORDER_MARK, opened
+from latprof_analysis.read.paths import BYTE_ORDER_MARK
 from latprof_analysis.read.result import ReadError, Skipped, shown
 from latprof_analysis.read.schema import Schema
 
@@ -25,32 +25,23 @@ BLOCK_BYTES = 16 << 20
 LONGEST_LINE_BYTES = 1 << 20
 # A quote that is not closed within so many lines is an error of its line.
 QUOTED_LINES = 20
-_LONGEST_HEADER_BYTES = 64 << 10
+LONGEST_HEADER_BYTES = 64 << 10
 # Small enough to stay in a CPU's cache.
 _CACHED_BYTES = 1 << 17
-
-
-def first_line(path: Path) -> str:
-    """Return a file's first line; bytes that are no UTF-8 become U+FFFD."""
-    with opened(path) as file:
-        return _decoded(file.readline(_LONGEST_HEADER_BYTES))
-
-
-def _decoded(header: bytes) -> str:
-    return header.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace").strip()
 
 
 def read_header(path: Path, file: BinaryIO, schema: Schema, line: int = 1) -> list[str]:
     """Return the names of a file's columns, from the line in which they stand."""
     for _ in range(line - 1):
         file.readline(LONGEST_LINE_BYTES)
-    raw = file.readline(_LONGEST_HEADER_BYTES + 1)
+    raw = file.readline(LONGEST_HEADER_BYTES + 1)
     if not raw.strip():
         raise ReadError(path, "it is empty" if line == 1 else "its header is missing")
-    if len(raw) > _LONGEST_HEADER_BYTES:
-        raise ReadError(path, f"its header has more than {_LONGEST_HEADER_BYTES} bytes")
+    if len(raw) > LONGEST_HEADER_BYTES:
+        raise ReadError(path, f"its header has more than {LONGEST_HEADER_BYTES} bytes")
+    text = raw.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace").strip()
     try:
-        names = [name.strip() for name in _fields(_decoded(raw), schema.delimiter)]
+        names = [name.strip() for name in _fields(text, schema.delimiter)]
     except csv.Error as error:
         check_line_ends(path, raw)
         raise ReadError(path, f"its header has wrong quotes: {error}") from error

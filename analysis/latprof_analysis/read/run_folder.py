@@ -1,9 +1,9 @@
 """latprof's run folders: messages, exchanges, round trips, and what the run said.
 
-A table is read from its ``.parquet`` where there is one and pyarrow is installed,
-else from its ``.csv``; the documented columns are those of `run_schema`. Folders
-of killed runs are read as far as they go: they lack summary.json, run.json says
-"running", and a line without an end is left out.
+A table is read from its ``.parquet`` where there is one, else from its ``.csv``; the
+documented columns are those of `run_schema`. Folders of killed runs are read as far as
+they go: they lack summary.json, run.json says "running", and a line without an end is
+left out.
 
 Of run.json and summary.json as much is given as is what latprof writes: who reads
 them from here on needs no doubts. What is wrong is left out, and named in a note.
@@ -281,8 +281,10 @@ class Runs:
     def samples_of(self, table: str) -> Samples:
         """Return the rows of a table that were timed, or lost."""
         timed, rows = _TIMED[table], getattr(self, table)
-        if table != "round_trips":
-            rows = rows[rows[timed.latency_ns].notna()]
+        if table == "round_trips":
+            lost = rows["lost"].to_numpy("int64", na_value=0) > 0
+        else:
+            lost, rows = False, rows[rows[timed.latency_ns].notna()]
         if table == "exchanges":
             rows = rows[rows["kind"] != "warmup"]
         frame = samples_frame(
@@ -291,9 +293,7 @@ class Runs:
             kind=rows[timed.kind].array,
             size_bytes=rows[timed.size_bytes].array,
             latency_ns=rows[timed.latency_ns].to_numpy("float64", na_value=np.nan),
-            lost=rows["lost"].to_numpy("int64", na_value=0) > 0
-            if "lost" in rows
-            else False,
+            lost=lost,
         )
         meta = {"latency": timed.latency, "notes": self.notes, "runs": self.documents}
         return Samples(frame, self.skipped, self.skipped_rows, "run", meta)
@@ -409,19 +409,8 @@ def write_parquet(folder: Path | str) -> list[Path]:
     """Write the tables of a run folder as Parquet, cell by cell; the CSVs stay.
 
     A file appears when it is whole. What is wrong in a row stays in it, for the
-    readers to tell; columns that are not known are text.
-
-    Returns
-    -------
-    list of Path
-        The files written.
-
-    Raises
-    ------
-    ReadError
-        Where a CSV is no table.
-    OSError
-        Where a file cannot be written.
+    readers to tell; columns that are not known are text. Returns the files written.
+    Raises ReadError where a CSV is no table.
 
     Examples
     --------
