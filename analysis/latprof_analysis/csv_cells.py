@@ -31,13 +31,7 @@ def guarded(text: str) -> str:
 
 
 def unguarded(cell: str) -> str:
-    """Return the text that `guarded` made a cell of.
-
-    Examples
-    --------
-    >>> [unguarded(guarded(text)) for text in ("=0", "'=0", "'a", "a", "", "'")]
-    ['=0', "'=0", "'a", 'a', '', "'"]
-    """
+    """Return the text that `guarded` made a cell of."""
     return cell[1:] if cell.startswith("'") and _BEGINS.match(cell) else cell
 
 

@@ -50,15 +50,7 @@ class UsageError(LatprofError):
 
 
 def remedy(number: int | None, otherwise: str) -> str:
-    """Say what to do about an errno; `otherwise` where that depends on the call.
-
-    Examples
-    --------
-    >>> remedy(errno.EMFILE, "choose another --mtu")
-    'raise `ulimit -n`'
-    >>> remedy(errno.EINVAL, "choose another --mtu")
-    'choose another --mtu'
-    """
+    """Say what to do about an errno; `otherwise` where that depends on the call."""
     return _REMEDIES.get(number or 0, otherwise)
 
 

@@ -117,15 +117,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the word that may have been meant, or nothing.
-
-    Examples
-    --------
-    >>> did_you_mean("--protcol", ["--protocol", "--rate"])
-    '; did you mean --protocol'
-    >>> did_you_mean("--dur", ["--duration", "--rate"]), did_you_mean("x", ["--rate"])
-    ('; did you mean --duration', '')
-    """
+    """Return a hint at the word that may have been meant, or nothing."""
     from difflib import get_close_matches
 
     longer = [k for k in known if len(word) > 2 and k.startswith(word)]

@@ -186,21 +186,10 @@ def independent_count(series: Floats) -> float:
     """Return how many independent values would tell the mean of a series as well.
 
     `variance_inflation` tells by what dependence raises the variance of the mean.
-    Of a series that is short against its dependence it comes out too low by about
-    2 / n of its square, since the correlations are taken around the sample's own
-    mean; so much is added. Long series are first averaged in blocks, whose variance
-    tells of what is nearer than a block.
-
-    Parameters
-    ----------
-    series : ndarray, shape (n,)
-        In the order of time, finite.
-
-    Examples
-    --------
-    >>> tenfold = np.repeat(np.random.default_rng(0).random(10_000), 10)
-    >>> 9_000 < independent_count(tenfold) < 11_000
-    True
+    Of a series, which is in the order of time, that is short against its dependence
+    it comes out too low by about 2 / n of its square, since the correlations are
+    taken around the sample's own mean; so much is added. Long series are first
+    averaged in blocks, whose variance tells of what is nearer than a block.
     """
     block = -(-series.size // _LONGEST)
     means = series[: series.size // block * block].reshape(-1, block).mean(axis=1)
@@ -235,12 +224,6 @@ def spread_of_runs(a: Floats, b: Floats) -> Spread:
 
     `a` and `b` hold a figure for each run, two or more on one side. A side of one run
     does not tell how runs differ: what the other side tells is then taken for both.
-
-    Examples
-    --------
-    >>> one_against_three = spread_of_runs(np.array([7.0]), np.array([1.0, 2.0, 3.0]))
-    >>> round(one_against_three.error, 3), one_against_three.freedom
-    (1.155, 2)
     """
     if min(a.size, b.size) >= 2:
         variances = float(a.var(ddof=1)), float(b.var(ddof=1))

@@ -213,8 +213,6 @@ def detectable(found: Comparison, side: str) -> dict[float, float]:
     return {p: float(np.median(some)) for p, some in sorted(shares.items())}
 
 
-PERCENTILES = (0.5, 0.9, 0.99)
-SMALLEST = 0.01
 MOST_SIDES = 10
 # Sides may differ by so much in the share of messages that have a stage.
 _KNOWN_ALIKE = 0.1
@@ -228,8 +226,8 @@ _C = TypeVar("_C", FigureChange, RankEffect)
 def compare_sides(
     sides: Sequence[Side],
     *,
-    percentiles: Sequence[float] = PERCENTILES,
-    smallest: float = SMALLEST,
+    percentiles: Sequence[float] = (0.5, 0.9, 0.99),
+    smallest: float = 0.01,
     correction: Correction = "benjamini-hochberg",
     choice: Choice | None = None,
 ) -> Comparison:
