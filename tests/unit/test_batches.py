@@ -15,7 +15,7 @@ from latprof_analysis.read import ReadError, batches, cells, read_runs, table
 from latprof_analysis.read.batches import PieceReader, read_batches
 from latprof_analysis.read.result import Skipped, concatenated
 from latprof_analysis.read.run_schema import MESSAGES
-from latprof_analysis.read.table import read_table
+from latprof_analysis.read.table import TableReader
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study.scan_part import FileRows
 from made_runs import as_parquet, messages, write_run, write_table
@@ -136,10 +136,11 @@ def outcome(path: Path, piece_bytes: int) -> tuple:
 def of_table(path: Path) -> tuple:
     """The same by the reader that has all of it in memory."""
     try:
-        table = read_table(path, MESSAGES)
+        table = TableReader(path, MESSAGES)
+        frame = table.frame()
     except ReadError as error:
         return str(error), (), ""
-    text = table.frame.to_csv() if len(table.frame) else ""
+    text = frame.to_csv() if len(frame) else ""
     return table.skipped.count, tuple(table.skipped.in_order()), text
 
 

@@ -19,7 +19,7 @@ from latprof_analysis.read.result import Skipped
 from latprof_analysis.read.run_folder import write_parquet
 from latprof_analysis.read.run_schema import MESSAGES
 from latprof_analysis.read.schema import Column, Schema
-from latprof_analysis.read.table import read_table
+from latprof_analysis.read.table import TableReader
 from latprof_analysis.study.scan import scan_runs
 
 DATA = Path(__file__).parent.parent / "data"
@@ -220,14 +220,15 @@ def test_exactly_the_wrong_rows_are_left_out_and_told_by_line(tmp_path_factory, 
     path = tmp_path_factory.mktemp("t") / "t.csv"
     text = "a,b,c\n" + "".join(row + "\n" for _, row in rows)
     path.write_bytes(text.encode())
-    table = read_table(path, PAIR)
+    table = TableReader(path, PAIR)
+    frame = table.frame()
 
     expected = list(csv.reader(good))[: len(good)]
-    got = table.frame.iloc[: len(good)]
+    got = frame.iloc[: len(good)]
     assert got["a"].tolist() == [int(row[0]) for row in expected]
     assert got["b"].tolist() == [float(row[1]) for row in expected]
     assert got["c"].tolist() == [row[2] for row in expected]
-    assert len(table.frame) == len(good) + len(rows) // 2
+    assert len(frame) == len(good) + len(rows) // 2
     bad_lines, line = [], 2
     for is_good, row in rows:
         if not is_good and row:  # an empty line is no row
@@ -245,12 +246,11 @@ def test_lines_are_right_across_blocks(monkeypatch, tmp_path, engine):
     rows[200] = '200,200.5,"a\nb"'
     path = tmp_path / "t.csv"
     path.write_text("a,b,c\n" + "\n".join(rows))  # no newline at the end
-    table = read_table(path, PAIR)
+    table = TableReader(path, PAIR)
+    frame = table.frame()
     assert [row.line for row in table.skipped.rows] == [9, 125, 502]
-    assert table.frame["a"].tolist() == [
-        i for i in range(500) if i not in (7, 123, 499)
-    ]
-    assert table.frame["c"].tolist().count("a\nb") == 1
+    assert frame["a"].tolist() == [i for i in range(500) if i not in (7, 123, 499)]
+    assert frame["c"].tolist().count("a\nb") == 1
 
 
 def test_a_text_that_is_blank_in_a_whole_block_is_missing_there(
@@ -260,7 +260,7 @@ def test_a_text_that_is_blank_in_a_whole_block_is_missing_there(
     schema = Schema((Column("a", "count"), Column("c", "text", blank=True)))
     path = tmp_path / "t.csv"
     path.write_text("a,c\n" + "1,\n" * 50 + "1,007\n" * 50 + "1,True\n" * 50)
-    texts = read_table(path, schema).frame["c"]
+    texts = TableReader(path, schema).frame()["c"]
     assert texts.isna().tolist() == [True] * 50 + [False] * 100
     assert texts.dropna().tolist() == ["007"] * 50 + ["True"] * 50
 
@@ -268,7 +268,8 @@ def test_a_text_that_is_blank_in_a_whole_block_is_missing_there(
 def test_wrong_rows_are_all_counted_and_the_first_hundred_told(tmp_path, engine):
     path = tmp_path / "t.csv"
     path.write_text("a,b,c\n" + "1,2,x\n" * 1000 + "1,-2,x\n" * 900)
-    table = read_table(path, PAIR)
+    table = TableReader(path, PAIR)
+    table.frame()
     assert table.skipped.count == 900
     assert [row.line for row in table.skipped.rows] == list(range(1002, 1102))
 
@@ -277,7 +278,7 @@ def test_a_file_of_mostly_wrong_rows_is_refused_with_its_first(tmp_path, engine)
     path = tmp_path / "t.csv"
     path.write_text("a,b,c\n1,2,x\n1,2,x\nhello,2,x\n1,2\n1,2\n")
     with pytest.raises(ReadError) as refusal:
-        read_table(path, PAIR)
+        TableReader(path, PAIR).frame()
     assert str(refusal.value) == (
         f"cannot read {path}: most rows are wrong (3 of 5), the first in line 4:"
         " a must be a whole number, got 'hello'; is it what it looks like?"

@@ -39,22 +39,19 @@ def read_clear(path: Path) -> Samples:
     ``count`` is that of a field ``Count = N`` where there is one, else missing.
     """
     skipped = Skipped(path)
-    sizes: list[int] = []
-    latencies: list[float] = []
-    counts: list[int | None] = []
+    rows: list[tuple[int, float, int | None]] = []
     for line, text in numbered_lines(path):
         if match := _LINE.search(text):
             latency_ns = NS_PER_UNIT[match[3].decode()] * float(match[2])
             if latency_ns > YEARS_NS:
                 skipped.add(line, "its latency is more than a hundred years")
                 continue
-            sizes.append(int(match[1]))
-            latencies.append(latency_ns)
             count = _COUNT.search(text)
-            counts.append(int(count[1]) if count else None)
+            rows.append((int(match[1]), latency_ns, int(count[1]) if count else None))
         elif _BEGINS.search(text):
             skipped.add(line, "no `Size = N bytes, ... average latency = X ms`")
-    skipped.check(len(sizes), "it has no line `Size = N bytes, ... latency = X ms`")
+    skipped.check(len(rows), "it has no line `Size = N bytes, ... latency = X ms`")
+    sizes, latencies, counts = zip(*rows, strict=True)
     return samples_of_file(
         skipped,
         "clear",

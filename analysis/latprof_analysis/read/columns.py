@@ -14,7 +14,7 @@ from latprof_analysis.read.lines import LONGEST_HEADER_BYTES
 from latprof_analysis.read.paths import opened
 from latprof_analysis.read.result import ReadError, Samples, samples_of_file
 from latprof_analysis.read.schema import Column, Schema, Wrong
-from latprof_analysis.read.table import read_table
+from latprof_analysis.read.table import TableReader
 
 NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _DELIMITERS = ",;\t"
@@ -64,11 +64,12 @@ def read_columns(
         return [(above, lambda _: f"{latency_column} is more than a hundred years")]
 
     schema = Schema(tuple(wanted), delimiter=delimiter, check=too_long)
-    rows, skipped, _ = read_table(path, schema)
+    reader = TableReader(path, schema)
+    rows = reader.frame()
     latency_ns = NS_PER_UNIT[unit] * rows[latency_column].to_numpy(np.float64)
     _check_unit(path, latency_ns, unit)
     return samples_of_file(
-        skipped,
+        reader.skipped,
         "columns",
         {"latency": f"column {latency_column}, in {unit}"},
         kind=latency_column,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from latprof_analysis.read.result import Samples, Seen, samples_of_file
 from latprof_analysis.read.schema import Column, Schema, Wrong
-from latprof_analysis.read.table import read_table
+from latprof_analysis.read.table import TableReader
 
 LATENCY = "mean time of an operation as its client saw it"
 _MS = 1e6
@@ -86,17 +86,18 @@ def read_proxystore(path: Path) -> Samples:
 
     ``latency_ns`` is the operation's mean; ``table`` has the file's columns.
     """
-    table, skipped, ignored = read_table(path, SCHEMA)
-    skipped.check(len(table), "it has no rows")
+    reader = TableReader(path, SCHEMA)
+    table = reader.frame()
+    reader.skipped.check(len(table), "it has no rows")
     repeat = table["repeat"]
     kinds = table["backend"].astype(str) + " " + table["op"].astype(str)
     return samples_of_file(
-        skipped,
+        reader.skipped,
         "proxystore",
         {
             "latency": LATENCY,
             "reply_modes": _reply_modes(table),
-            "ignored_columns": ignored,
+            "ignored_columns": reader.ignored,
         },
         table=table,
         kind=kinds.array,

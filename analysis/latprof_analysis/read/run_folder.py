@@ -58,7 +58,7 @@ from latprof_analysis.read.run_schema import (
     MESSAGES,
     ROUND_TRIPS,
 )
-from latprof_analysis.read.table import read_table
+from latprof_analysis.read.table import TableReader
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -340,13 +340,14 @@ def _read(
     columns: Collection[str] | None = None,
 ) -> pd.DataFrame:
     """Read a file of a run; what is to be told of it is added to the others."""
-    read = read_table(file, SCHEMAS[table], columns, parquet=is_parquet(file))
-    runs.skipped += read.skipped.in_order()
-    runs.skipped_rows += read.skipped.count
-    if read.ignored_columns:
-        ignored = ", ".join(read.ignored_columns[:8])
+    reader = TableReader(file, SCHEMAS[table], columns, parquet=is_parquet(file))
+    frame = reader.frame()
+    runs.skipped += reader.skipped.in_order()
+    runs.skipped_rows += reader.skipped.count
+    if reader.ignored:
+        ignored = ", ".join(reader.ignored[:8])
         runs.notes.append(f"{name}: columns of {table} that are not known: {ignored}")
-    return read.frame
+    return frame
 
 
 def _with_run(frame: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -32,7 +32,7 @@ from latprof_analysis.read.result import (
     samples_of_file,
 )
 from latprof_analysis.read.schema import Column, Schema, Wrong
-from latprof_analysis.read.table import read_table
+from latprof_analysis.read.table import TableReader
 
 _COLUMNS = "packet, txTime(sec), rxTime(sec), "
 _LOG_HEADER = re.compile(rf"^{re.escape(_COLUMNS)}(latency|rtt)\(usec\)".encode(), re.M)
@@ -158,7 +158,7 @@ def read_sockperf(path: Path) -> Samples:
             **counts,
         },
         kind=kinds,
-        size_bytes=counts.get("message_bytes", pd.NA),
+        size_bytes=counts.get("message_bytes"),
         latency_ns=_US * np.array(latencies),
         statistic=list(statistics),
         count=[observed.get(server) for server in servers],
@@ -179,8 +179,9 @@ def read_sockperf_log(path: Path) -> Samples:
     round trip, by sockperf's clock since its start.
     """
     header, quantity, size = _find_header(path)
-    log, skipped, _ = read_table(path, _schema(quantity), header_line=header)
-    skipped.check(len(log), "its log has no round trips")
+    reader = TableReader(path, _schema(quantity), header_line=header)
+    log = reader.frame()
+    reader.skipped.check(len(log), "its log has no round trips")
     sent, received = (
         (_SECOND * log[name]).round().astype("int64")
         for name in ("txTime(sec)", "rxTime(sec)")
@@ -194,7 +195,7 @@ def read_sockperf_log(path: Path) -> Samples:
         }
     )
     return samples_of_file(
-        skipped,
+        reader.skipped,
         "sockperf-log",
         {
             "latency": quantity.latency,
@@ -203,7 +204,7 @@ def read_sockperf_log(path: Path) -> Samples:
         },
         table=table,
         kind=quantity.ping,
-        size_bytes=pd.NA if size is None else size,
+        size_bytes=size,
         latency_ns=_US * log[quantity.column].to_numpy(np.float64),
     )
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -87,6 +87,12 @@ class TableReader:
             self.rows += len(table)
             yield Rows(table, self.columns)
 
+    def frame(self) -> pd.DataFrame:
+        """Return all rows; ReadError if most are wrong."""
+        parts = list(self)
+        self.skipped.check(self.rows)
+        return (Rows.joined(parts) if parts else no_rows(self.columns)).frame()
+
     def _row_groups(self) -> Iterator[Any]:
         with opened_parquet(self.path) as file:
             wanted = self._wanted(file.schema_arrow.names)
@@ -162,30 +168,3 @@ def _gathered(source: Iterable[Any]) -> Iterator[Any]:
             yield together
     if waiting:
         yield pa.concat_tables(waiting)
-
-
-class Table(NamedTuple):
-    """All rows of a file, in the schema's order, and those that were wrong."""
-
-    frame: pd.DataFrame
-    skipped: Skipped
-    ignored_columns: list[str]
-
-
-def read_table(
-    path: Path,
-    schema: Schema,
-    limit: Collection[str] | None = None,
-    *,
-    parquet: bool = False,
-    header_line: int = 1,
-) -> Table:
-    """Read a file as `TableReader` does, whole.
-
-    Raises ReadError where the file is none of this format, or most rows are wrong.
-    """
-    reader = TableReader(path, schema, limit, parquet=parquet, header_line=header_line)
-    parts = list(reader)
-    reader.skipped.check(reader.rows)
-    rows = Rows.joined(parts) if parts else no_rows(reader.columns)
-    return Table(rows.frame(), reader.skipped, reader.ignored)

@@ -109,12 +109,12 @@ def _samples(table: pd.DataFrame, kind: str, source: str) -> pd.DataFrame:
     there = echoes > 0
     time_us = table[f"{kind}_time_us"].to_numpy(np.float64)
     # heartbeats carry statistics, not the load
-    load = table["load_bytes"].to_numpy() if kind == "message" else None
+    load = table["load_bytes"].to_numpy()[there] if kind == "message" else None
     return samples_frame(
         int(there.sum()),
         source,
         kind=kind,
-        size_bytes=pd.NA if load is None else load[there],
+        size_bytes=load,
         latency_ns=_US * time_us[there] / echoes[there],
         statistic="mean",
         count=echoes[there],
