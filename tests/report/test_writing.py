@@ -22,7 +22,7 @@ from latprof_analysis.report.build import build_report
 from latprof_analysis.report.html import html_page
 from latprof_analysis.report.markdown import _plain
 from latprof_analysis.report.parts import Fold, Missing, Part, Report, Text
-from latprof_analysis.report.slowest import slowest_parts
+from latprof_analysis.report.stage_parts import slowest_parts
 from latprof_analysis.report.write import write_csv, write_report
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.samples import study_samples

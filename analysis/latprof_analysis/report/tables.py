@@ -11,11 +11,8 @@ from typing import Any
 
 from latprof_analysis.report.parts import Part, Table, Text
 from latprof_analysis.report.sentences import ends_of, exchange_notes, ways_of
-from latprof_analysis.report.transfers import COLUMNS as TRANSFERRED
-from latprof_analysis.report.transfers import JITTER, transfer_rows
-from latprof_analysis.report.transfers import TITLE as TRANSFERS
 from latprof_analysis.stages import part_label
-from latprof_analysis.text import counted, duration, percent, plural
+from latprof_analysis.text import NOT_ENOUGH, counted, duration, percent, plural, rate
 
 COLUMNS = ("p50", "p90", "p99", "p99.9", "max")
 FEW = "-: too few for that percentile (p90 needs 100, p99 1000, p99.9 10000)"
@@ -178,10 +175,28 @@ def histogram_parts(
 
 
 def transfer_parts(document: Mapping[str, Any]) -> list[Part]:
-    """Lay out what was transferred each way, where a file tells it."""
-    rows = [list(row) for row in transfer_rows(dict(document))]
-    head = ["direction", *TRANSFERRED]
-    return [Table(TRANSFERS, head, rows, JITTER)] if rows else []
+    """Lay out what was transferred each way, as iperf3 tells it."""
+    rows = [
+        [
+            f"{transfer['protocol']} {transfer['direction']}",
+            rate(transfer["sent_bits_per_second"]),
+            rate(transfer["received_bits_per_second"]),
+            _lost_of(transfer["lost_packets"], transfer["packets"]),
+            duration(transfer["jitter_ns"]),
+            NOT_ENOUGH if (n := transfer["retransmits"]) is None else f"{n:.0f}",
+        ]
+        for transfer in document.get("transfers") or ()
+    ]
+    title = "what was transferred, as the file tells it"
+    head = ["direction", "sent", "received", "lost", "jitter", "resent"]
+    note = "Jitter is the receiver's, smoothed as in RFC 3550."
+    return [Table(title, head, rows, note)] if rows else []
+
+
+def _lost_of(lost: float | None, packets: float | None) -> str:
+    if lost is None or not packets:
+        return NOT_ENOUGH
+    return f"{lost:.0f} of {packets:.0f} ({percent(lost / packets)})"
 
 
 def given_parts(kinds: Mapping[str, Mapping[str, Any]], most: int) -> list[Part]:
