@@ -34,7 +34,6 @@ from latprof_analysis.report.tails import (
 )
 from latprof_analysis.report.time import (
     BY_PLACE,
-    Series,
     level_parts,
     level_rows,
     time_figure,
@@ -166,7 +165,8 @@ def _order(kinds: _Kinds, told: _Told) -> list[Part]:
     for kind, rows in kinds.items():
         latency = floats(rows["latency_ns"])
         above = above_usual(pd.Series(size_groups(rows["size_bytes"])[1]), latency)
-        series[kind] = Series(np.arange(1.0, len(rows) + 1), above, latency)
+        series[kind] = pd.DataFrame({"above_ns": above, "latency_ns": latency})
+        series[kind]["t_s"] = np.arange(1.0, len(rows) + 1)
     levels = {kind: told.get(kind) for kind in kinds}
     marks = {kind: level_rows(figures) for kind, figures in levels.items()}
     return [time_figure(series, "latency", marks, BY_PLACE), *level_parts(levels)]
