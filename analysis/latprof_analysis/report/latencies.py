@@ -27,17 +27,8 @@ from latprof_analysis.report.parts import (
 from latprof_analysis.report.percentile_tables import SHOWN, Row, percentile_table
 from latprof_analysis.report.stage_parts import floats
 from latprof_analysis.report.tables import transfer_parts
-from latprof_analysis.report.tails import (
-    mode_parts,
-    pieces_figure,
-    sample_ccdf_figure,
-)
-from latprof_analysis.report.time import (
-    BY_PLACE,
-    level_parts,
-    level_rows,
-    time_figure,
-)
+from latprof_analysis.report.tails import mode_parts, pieces_figure, sample_ccdf_figure
+from latprof_analysis.report.time import BY_PLACE, level_parts, level_rows, time_figure
 from latprof_analysis.report.words import bytes_text, duration_text, number
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.messages import above_usual

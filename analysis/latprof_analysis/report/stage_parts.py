@@ -39,12 +39,7 @@ from latprof_analysis.report.vega import (
     tooltip,
     written,
 )
-from latprof_analysis.report.words import (
-    bytes_text,
-    duration_text,
-    number,
-    slug,
-)
+from latprof_analysis.report.words import bytes_text, duration_text, number, slug
 from latprof_analysis.stages import STAGES, STAMPS, merged_name, missing_code
 from latprof_analysis.stats.quantiles import rank
 from latprof_analysis.study.likely_cause import slowest_sentence, stage_times
