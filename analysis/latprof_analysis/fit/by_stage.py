@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import numpy as np
+from numpy.typing import NDArray
 
 from latprof_analysis.fit.caveats import (
     refused,
@@ -27,14 +28,21 @@ from latprof_analysis.fit.caveats import (
 )
 from latprof_analysis.fit.estimates import Fit, ReplyMode
 from latprof_analysis.fit.line import fit_one_way, fit_round_trips
+from latprof_analysis.fit.natural import DEVICE, Natural, are_free, fit_natural
 from latprof_analysis.fit.trips import (
     FLOW,
     against_factor,
     counted,
-    pair_round_trips,
+    paired,
     rounds_of,
 )
 from latprof_analysis.fit.wire import Packets
+from latprof_analysis.read.rows import Columns
+from latprof_analysis.stages import BLANK
+from latprof_analysis.stats.quantiles import quantiles_by
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # A message's stamps are those of its last packet, and the others' time for the link
 # passes in earlier stages: only these hold all of it, and so tell a bandwidth.
@@ -58,6 +66,9 @@ QUANTITIES = {
     "one_way": ("send_ns", "ready_ns"),
     "end_to_end": ("send_ns", "read_ns"),
 }
+# Of messages whose sizes are as they came.
+_BETWEEN = {**QUANTITIES, DEVICE: ("queue_ns", "arrive_ns")}
+_SENT = ("packets", "retransmits")
 # Of these as many as have most messages are fitted, requests and replies first.
 _MOST_DIRECTIONS = 4
 _NEEDED = (*FLOW, "kind", "size_bytes", "send_ns", "read_ns")
@@ -110,11 +121,11 @@ class StageFit:
 
 
 def fit_stages(
-    messages: pd.DataFrame,
+    messages: Columns | pd.DataFrame,
     *,
     reply_mode: ReplyMode | None,
     packets: Mapping[str, Packets] | None = None,
-    in_turn: pd.DataFrame | None = None,
+    in_turn: Columns | pd.DataFrame | None = None,
     quantities: Sequence[str] = tuple(QUANTITIES),
     confidence: float = 0.95,
     resamples: int = 400,
@@ -128,14 +139,14 @@ def fit_stages(
 
     Parameters
     ----------
-    messages : DataFrame
-        Columns of messages.csv.
+    messages : DataFrame or Columns
+        Of messages.csv.
     reply_mode : 'echo', int or None
         As the run recorded it (`reply_mode_of`). None: it is not known, as of
         traffic that was only watched; then no bandwidth is told from round trips.
     packets : mapping of str to Packets, optional
         By protocol, how messages are cut. Without it bandwidth is that of payload.
-    in_turn : DataFrame, optional
+    in_turn : DataFrame or Columns, optional
         Messages without gaps, among which replies are paired with their requests,
         where `messages` are some of many.
     quantities : sequence of str
@@ -143,7 +154,7 @@ def fit_stages(
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import numpy as np, pandas as pd
     >>> rng = np.random.default_rng(1)
     >>> size = np.tile([64, 1000, 4000, 16000, 64000], 30)
     >>> send = 10_000_000 * np.arange(150) + 1
@@ -158,9 +169,8 @@ def fit_stages(
     >>> round(found.fit.bandwidth_bits_per_second.value / 1e6)
     100
     """
-    _check_columns(messages)
-    if in_turn is not None:
-        _check_columns(in_turn)
+    rows = _checked(messages)
+    turns = rows if in_turn is None else _checked(in_turn)
     unknown = [name for name in quantities if name not in QUANTITIES]
     if unknown:
         names = ", ".join(QUANTITIES)
@@ -171,11 +181,13 @@ def fit_stages(
         "seed": seed,
     }
     found: list[StageFit] = []
-    for protocol, rows in messages.groupby("protocol", sort=True):
-        cut = (packets or {}).get(str(protocol))
-        found += _one_ways(str(protocol), rows, cut, quantities, options)
-        turns = rows if in_turn is None else in_turn[in_turn["protocol"] == protocol]
-        found += _round_trip(str(protocol), turns, cut, reply_mode, options)
+    for (protocol,), at in rows.split("protocol"):
+        if protocol is None:
+            continue
+        cut = (packets or {}).get(protocol)
+        found += _one_ways(protocol, rows.at(at), cut, quantities, options)
+        in_protocol = turns.at(turns.are("protocol", protocol))
+        found += _round_trip(protocol, in_protocol, cut, reply_mode, options)
     return found
 
 
@@ -225,7 +237,7 @@ def link_rates(fits: Iterable[StageFit]) -> dict[tuple[str, str], StageFit | Non
     return chosen
 
 
-def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
+def with_rate(fit: Fit, quantity: str, way: Columns) -> Fit:
     """Return the fit of a quantity of one direction, with a rate if it has one.
 
     Stages of hosts have none. Transit has one where messages were handed over
@@ -234,14 +246,16 @@ def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
 
     Examples
     --------
+    >>> import pandas as pd
     >>> from latprof_analysis.fit.estimates import Estimate
     >>> rate = Estimate(100e6, 99e6, 101e6, 100)
     >>> fit = Fit("line", "", (), 0, 1, 5, 20, 100, 0.95, rate, host_share=0.02)
     >>> whole = {"size_bytes": [100, 900], "send_ns": [0, 0], "xmit_ns": [9e3, 14e3]}
     >>> whole["arrive_ns"] = [1009e3, 1814e3]
-    >>> round(with_rate(fit, "one_way", pd.DataFrame(whole)).host_share, 4)
+    >>> way = Columns.of(pd.DataFrame(whole))
+    >>> round(with_rate(fit, "one_way", way).host_share, 4)
     0.0212
-    >>> found = with_rate(fit, "transit", pd.DataFrame(whole))
+    >>> found = with_rate(fit, "transit", way)
     >>> round(found.link_rate_range.low / 1e6, 2), round(found.host_share, 5)
     (97.78, 0.00625)
     """
@@ -260,7 +274,7 @@ def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
     return with_range(bare, max(0.0, handed_over) + stamps)
 
 
-def hosts_byte_ns(way: pd.DataFrame, last: str) -> float:
+def hosts_byte_ns(way: Columns, last: str) -> float:
     """Return what hosts took for a byte until a stamp, in ns; 0 if it is not known.
 
     It is known of datagrams: hosts work before and after the qdisc and the link do,
@@ -268,38 +282,39 @@ def hosts_byte_ns(way: pd.DataFrame, last: str) -> float:
 
     Parameters
     ----------
-    way : DataFrame
+    way : Columns
         Messages of one direction.
     last : str
         The stamp, 'ready' or 'read'.
 
     Examples
     --------
+    >>> import pandas as pd
     >>> way = {"protocol": "udp", "size_bytes": [100, 900], "send_ns": [0, 0]}
     >>> way |= {"queue_ns": [10, 90], "arrive_ns": [1010, 65090]}
-    >>> hosts_byte_ns(pd.DataFrame(way | {"read_ns": [1020, 66300]}), "read")
+    >>> way |= {"read_ns": [1020, 66300]}
+    >>> hosts_byte_ns(Columns.of(pd.DataFrame(way)), "read")
     1.6
     """
-    known = {"protocol", "queue_ns", "arrive_ns", f"{last}_ns"} <= set(way)
-    if not known or way["protocol"].ne("udp").any():
+    if "protocol" not in way.texts or not way.are("protocol", "udp").all():
         return 0.0
-    took = way["queue_ns"] - way["send_ns"] + way[f"{last}_ns"] - way["arrive_ns"]
-    typical = took.groupby(way["size_bytes"]).median().dropna()
-    if len(typical) < 2:
+    ends = _ends(way, 0.5, ("send", "queue"), ("arrive", last))
+    if ends is None:
         return 0.0
-    more_ns = typical.iloc[-1] - typical.iloc[0]
-    return float(more_ns / (typical.index[-1] - typical.index[0]))
+    (least, short_ns), (most, long_ns) = ends
+    return (long_ns - short_ns) / (most - least)
 
 
-def slowed_way(messages: pd.DataFrame, fit: Fit) -> str | None:
+def slowed_way(messages: Columns, fit: Fit) -> str | None:
     """Say why delays of these messages may be TCP's own doing; None if not."""
-    if not {*_COUNTS} <= set(messages) or messages["protocol"].ne("tcp").all():
+    there = {*messages.numbers, *messages.texts}
+    if not {*_COUNTS} <= there or not messages.are("protocol", "tcp").any():
         return None
-    again = int((messages["retransmits"] > 0).sum())
+    again = int((messages.numbers["retransmits"] > 0).sum())
     slope = fit.slope_ns_per_byte
     return slowed_by_losses(len(messages), again) or (
         slowed_by_sender(
-            float(messages["packets"].fillna(0).max()),
+            float(messages.numbers["packets"].max(initial=0)),
             slope.value / fit.factor,
             _growth(messages, "queue", "arrive"),
         )
@@ -308,31 +323,35 @@ def slowed_way(messages: pd.DataFrame, fit: Fit) -> str | None:
     )
 
 
-def _directions(rows: pd.DataFrame) -> list[str]:
-    """Name the directions of messages: kinds, or who sent to whom."""
-    counts = rows.loc[rows["kind"] != "warmup", "kind"].value_counts()
-    found = sorted(counts[counts > 0].head(_MOST_DIRECTIONS).index)
-    return sorted(found, key=lambda kind: (kind != "request", kind != "reply"))
+def _directions(rows: Columns) -> list[tuple[str, NDArray[np.intp]]]:
+    """Return the directions with most messages: kinds, or who sent to whom."""
+    kinds = [(k, at) for (k,), at in rows.split("kind") if k not in (None, "warmup")]
+    most = sorted(kinds, key=lambda one: -len(one[1]))[:_MOST_DIRECTIONS]
+    known = ("request", "reply")
+    return sorted(most, key=lambda one: (*(one[0] != kind for kind in known), one[0]))
 
 
 def _one_ways(
     protocol: str,
-    rows: pd.DataFrame,
+    rows: Columns,
     packets: Packets | None,
     quantities: Sequence[str],
     options: dict[str, Any],
 ) -> Iterator[StageFit]:
-    for direction in _directions(rows):
-        way = rows[rows["kind"].eq(direction)]
+    for direction, at in _directions(rows):
+        way = rows.at(at)
+        size = way.numbers["size_bytes"]
+        natural = _natural(way) if are_free(size[size > 0]) else None
         for quantity in quantities:
             first, last = QUANTITIES[quantity]
-            if way.empty or first not in way or last not in way:
+            if first not in way.numbers or last not in way.numbers:
                 continue
-            delay = way[last] - way[first]
+            begin, end = way.numbers[first], way.numbers[last]
             # without the sender's half the size is missing, too
-            missing, backwards = delay.isna() | way["size_bytes"].isna(), delay < 0
-            empty = way["size_bytes"] == 0
-            kept = way[~missing & ~backwards & ~empty]
+            missing = (begin == BLANK) | (end == BLANK) | (size == BLANK)
+            backwards = ~missing & (end < begin)
+            empty = size == 0
+            kept = ~missing & ~backwards & ~empty
             left_out = counted(
                 {
                     "a stamp is missing": missing,
@@ -340,31 +359,53 @@ def _one_ways(
                     "it has no bytes": empty,
                 }
             )
-            columns = (
-                kept["size_bytes"],
-                delay[kept.index],
-                rounds_of(kept["size_bytes"], kept["send_ns"]),
-            )
-            fit = fit_one_way(*columns, packets=packets, **options)
+            if natural:
+                fit = fit_natural(natural, quantity)
+            else:
+                columns = (
+                    size[kept],
+                    (end - begin)[kept],
+                    rounds_of(size[kept], way.numbers["send_ns"][kept]),
+                )
+                fit = fit_one_way(*columns, packets=packets, **options)
+                fit = with_rate(fit, quantity, way)
             yield StageFit(
                 protocol=protocol,
                 direction=direction,
                 quantity=quantity,
-                fit=with_rate(fit, quantity, way),
+                fit=fit,
                 factor_reason="one direction: each byte crosses once",
                 left_out=left_out,
             )
 
 
+def _natural(way: Columns) -> Natural:
+    """Return messages of one direction whose sizes are as they came."""
+    way = way.at((way.numbers["size_bytes"] > 0) & (way.numbers["send_ns"] != BLANK))
+    none = np.full(len(way), np.nan)
+    there = {name: way.floats(name) if name in way.numbers else none for name in _SENT}
+    stamps = {stamp for pair in _BETWEEN.values() for stamp in pair}
+    times = {s: way.floats(s) if s in way.numbers else none for s in stamps}
+    delays = {name: times[b] - times[a] for name, (a, b) in _BETWEEN.items()}
+    return Natural(
+        size_bytes=way.floats("size_bytes"),
+        t_ns=way.floats("send_ns"),
+        delays_ns={name: np.where(ns >= 0, ns, np.nan) for name, ns in delays.items()},
+        packets=there["packets"],
+        resent=there["retransmits"] > 0,
+        stream="protocol" in way.texts and bool(way.are("protocol", "tcp").any()),
+    )
+
+
 def _round_trip(
     protocol: str,
-    rows: pd.DataFrame,
+    rows: Columns,
     packets: Packets | None,
     reply_mode: ReplyMode | None,
     options: dict[str, Any],
 ) -> Iterator[StageFit]:
-    trips, left_out = pair_round_trips(rows)
-    if trips.empty and not left_out:
+    trips, left_out = paired(rows)
+    if not trips["size_bytes"].size and not left_out:
         return
     columns = (
         trips["size_bytes"],
@@ -379,7 +420,7 @@ def _round_trip(
         fit = fit_round_trips(
             *columns, reply_mode=reply_mode, packets=packets, **options
         )
-        ways = (rows[rows["kind"].eq(kind)] for kind in ("request", "reply"))
+        ways = (rows.at(rows.are("kind", kind)) for kind in ("request", "reply"))
         hosts_ns = sum(hosts_byte_ns(way, "read") for way in ways)
         fit = with_hosts(fit, hosts_ns / fit.factor)
         against = slowed_way(rows, fit) or against_factor(
@@ -397,26 +438,45 @@ def _round_trip(
     )
 
 
-def _handed_over(way: pd.DataFrame) -> float:
+def _handed_over(way: Columns) -> float:
     """Return how handing over grows with size, as a share of how transit does."""
     return _growth(way, "send", "xmit") / max(_growth(way, "xmit", "arrive"), 1)
 
 
-def _growth(way: pd.DataFrame, first: str, last: str) -> float:
+def _growth(way: Columns, first: str, last: str) -> float:
     """Return by how much the largest messages take longer between two stamps, in ns.
 
     By 10th percentiles; infinite where it is not known.
     """
-    if not {f"{first}_ns", f"{last}_ns"} <= set(way):
-        return math.inf
-    took = way[f"{last}_ns"] - way[f"{first}_ns"]
-    low = took.groupby(way["size_bytes"]).quantile(0.1).dropna()
-    return float(low.iloc[-1] - low.iloc[0]) if len(low) > 1 else math.inf
+    ends = _ends(way, 0.1, (first, last))
+    return ends[1][1] - ends[0][1] if ends else math.inf
 
 
-def _check_columns(messages: pd.DataFrame) -> None:
-    missing = [name for name in _NEEDED if name not in messages]
+def _ends(
+    way: Columns, p: float, *between: tuple[str, str]
+) -> tuple[tuple[float, float], tuple[float, float]] | None:
+    """Return the smallest size and the largest, each with a quantile of its times.
+
+    Times are those between pairs of stamps, added up, of messages that have all of
+    them; None where there are not two sizes of such.
+    """
+    stamps = [f"{stamp}_ns" for pair in between for stamp in pair]
+    if not {*stamps} <= {*way.numbers}:
+        return None
+    size = way.numbers["size_bytes"]
+    columns = [way.numbers[name] for name in stamps]
+    known = np.logical_and.reduce([values != BLANK for values in (size, *columns)])
+    took = sum((b - a)[known] for a, b in zip(columns[::2], columns[1::2], strict=True))
+    sizes, quantiles = quantiles_by(size[known], took, p)
+    if len(sizes) < 2:
+        return None
+    least, most = ((float(sizes[i]), float(quantiles[i])) for i in (0, -1))
+    return least, most
+
+
+def _checked(messages: Columns | pd.DataFrame) -> Columns:
+    rows = Columns.of(messages)
+    missing = [name for name in _NEEDED if name not in {*rows.numbers, *rows.texts}]
     if missing:
         raise ValueError(f"messages must have the column {missing[0]}, got none")
-    if not messages.index.is_unique:
-        raise ValueError("messages must have a unique index; use reset_index()")
+    return rows

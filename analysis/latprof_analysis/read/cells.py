@@ -18,7 +18,7 @@ from pyarrow import csv
 
 from latprof_analysis.csv_cells import unguarded
 from latprof_analysis.read.result import shown
-from latprof_analysis.read.rows import TYPES, raw
+from latprof_analysis.read.rows import TYPES, from_chunk, raw
 from latprof_analysis.read.schema import Column, Schema, Wrong
 
 # A whole number may have been saved as a float. Spaces and digits are those of ASCII:
@@ -165,7 +165,7 @@ def _decimal(cell: str) -> float | None:
 def _why_no_numbers(
     texts: Any, labels: list[str], values: list[Any], column: Column
 ) -> list[Wrong]:
-    codes = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    codes = from_chunk(texts.indices, -1)
     # the last one is of a cell that is empty
     none = np.array([*(value is None for value in values), False])
     must = "a whole number" if column.kind == "count" else "a number"
@@ -225,7 +225,7 @@ def out_of_range(
 
 def _lengths(texts: Any) -> NDArray[np.int64]:
     """Return the length of each text; never the texts, of which one may be long."""
-    codes = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    codes = from_chunk(texts.indices, -1)
     lengths = np.array([*map(len, texts.dictionary.to_pylist()), 0])
     return np.asarray(lengths[codes])
 

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from latprof_analysis.errors import LatprofError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Of each file so many wrong rows are told one by one; all are counted.
 TOLD_ROWS = 100
@@ -163,6 +164,8 @@ def samples_frame(length: int, source: Any, **columns: Any) -> pd.DataFrame:
     0  ping          64      2000.0      each      1
     1  ping          64      3000.0      each      1
     """
+    import pandas as pd  # takes long; who scans run folders has no need of it
+
     given = {"statistic": "each", "count": 1, "lost": False, **columns}
     # a path may have bytes that are no UTF-8
     given["source"] = (
@@ -176,6 +179,8 @@ def samples_frame(length: int, source: Any, **columns: Any) -> pd.DataFrame:
 
 
 def _column(name: str, values: Any, index: pd.RangeIndex) -> pd.Series[Any]:
+    import pandas as pd
+
     if name in ("size_bytes", "count"):
         return pd.Series(values, index=index, dtype="Int64")
     if name == "latency_ns":
@@ -242,10 +247,13 @@ def concatenated(frames: list[pd.DataFrame]) -> pd.DataFrame:
 
     Examples
     --------
+    >>> import pandas as pd
     >>> parts = [pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2], "b": ["x"]})]
     >>> concatenated(parts)["a"].tolist()
     [1, 2]
     """
+    import pandas as pd
+
     if len(frames) == 1:
         return frames.pop()
     lengths = [len(frame) for frame in frames]

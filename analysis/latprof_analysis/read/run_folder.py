@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from latprof_analysis.read import parquet
 from latprof_analysis.read.json_document import (
@@ -60,6 +59,9 @@ from latprof_analysis.read.run_schema import (
 )
 from latprof_analysis.read.schema import Schema
 from latprof_analysis.read.table import Table, completed, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # They hold no rows: the largest seen, of 10,000 ways, has 4 MB.
 MOST_BYTES = 64 << 20
@@ -253,6 +255,8 @@ class Runs:
     @classmethod
     def empty(cls) -> Runs:
         """Begin with nothing."""
+        import pandas as pd
+
         return cls(pd.DataFrame(), pd.DataFrame(), pd.DataFrame(), {}, [], [], 0)
 
     def samples(self) -> Samples:
@@ -356,6 +360,8 @@ def _note(runs: Runs, name: str, table: str, read: Table) -> None:
 
 
 def _with_run(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    import pandas as pd  # takes long; who scans run folders has no need of it
+
     codes = np.zeros(len(frame), np.int8)
     frame["run"] = pd.Categorical.from_codes(codes, categories=[name])
     return frame

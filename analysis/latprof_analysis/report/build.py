@@ -288,7 +288,7 @@ def _time(study: Study, kinds: _Kinds) -> list[Part]:
         latency = floats(messages["end_to_end_ns"])
         above = above_usual(messages["size_bytes"].fillna(0), latency)
         read = pd.DataFrame({"above_ns": above, "latency_ns": latency})
-        read["t_s"] = since_first_read(messages).to_numpy("float64")
+        read["t_s"] = since_first_read(messages)
         timed = read["t_s"].notna()
         if timed.any():
             series[kind] = read[timed].reset_index(drop=True)

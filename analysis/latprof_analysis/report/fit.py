@@ -45,7 +45,7 @@ def fit_parts(
     knot = (fit.get("hinge") or {}).get("knot_bytes")
     if fit.get("model") != "line" and not knot:
         return [size_figure(protocol, points, fit)]
-    rounds = rounds_of(trips["size_bytes"], trips["sent_ns"]).to_numpy("float64")
+    rounds = rounds_of(trips["size_bytes"], trips["sent_ns"]).astype(np.float64)
     some = (sizes > 0) & (rtt > 0)  # as the fit takes them
     low = low_delays(
         sizes[some],

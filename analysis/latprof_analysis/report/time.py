@@ -35,7 +35,7 @@ from latprof_analysis.report.vega import (
     written,
 )
 from latprof_analysis.report.words import duration_text, listed, number
-from latprof_analysis.study.findings import SMALLEST_STEP, alike, large_changes, step_ns
+from latprof_analysis.study.levels import SMALLEST_STEP, alike, large_changes, step_ns
 from latprof_analysis.text import percent
 
 # More changes of level than this are counted, not told one by one.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from latprof_analysis.stats.quantiles import normal_quantile
 from latprof_analysis.stats.series import variance_inflation
 
 Ints = NDArray[np.int64]
@@ -184,7 +185,9 @@ def loss_share(lost: ArrayLike, confidence: float = 0.95) -> LossShare:
         p, r = transitions(flags).rates
         inflation = max((2 - p - r) / (p + r), variance_inflation(flags.astype("f8")))
         n_effective = n / max(1.0, inflation)
-        low, high = wilson(count / n, n_effective, _normal(confidence))
+        low, high = wilson(
+            count / n, n_effective, normal_quantile((1 + confidence) / 2)
+        )
     return LossShare(
         value=count / n,
         low=low,
@@ -289,9 +292,3 @@ def checked_flags(lost: ArrayLike) -> Flags:
 
 def _episode_count(flags: Flags) -> int:
     return int(flags[0]) + int(np.count_nonzero(flags[1:] & ~flags[:-1]))
-
-
-def _normal(confidence: float) -> float:
-    from scipy import special  # takes long to load; few get here
-
-    return float(special.ndtri((1 + confidence) / 2))

@@ -12,7 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.stats.change_points import mid_ranks
 from latprof_analysis.stats.distribution import PERCENTILES, percentiles
-from latprof_analysis.stats.quantiles import Quantile, checked_values
+from latprof_analysis.stats.quantiles import (
+    Quantile,
+    checked_values,
+    normal_quantile,
+)
 
 Floats = NDArray[np.float64]
 
@@ -89,7 +93,7 @@ def wait_by_queue(
     >>> line.slope, line.intercept, line.rank_correlation
     (3.0, 5.0, 1.0)
     """
-    from scipy import special, stats  # take long to load; few get here
+    from scipy import stats  # takes long to load; few get here
 
     x, y = _checked_pair(queue, wait)
     if not 0 < confidence < 1:
@@ -102,7 +106,7 @@ def wait_by_queue(
             raise ValueError("queue must vary; nearly all of its lengths are equal")
     line = stats.theilslopes(y[drawn], x[drawn], confidence)
     rho = _rank_correlation(x, y)
-    z = float(special.ndtri((1 + confidence) / 2))
+    z = normal_quantile((1 + confidence) / 2)
     half = z * math.sqrt((1 + rho**2 / 2) / (x.size - 3))
     middle = math.atanh(rho) if abs(rho) < 1 else math.copysign(math.inf, rho)
     return Waiting(
