@@ -98,8 +98,6 @@ class Figure:
         What is drawn, as it is exported.
     zooms : bool
         Whether its x axis can be zoomed.
-    wide : bool
-        Whether it needs the whole width of a page.
     main : bool
         Whether it belongs into the one-page picture.
     """
@@ -111,7 +109,6 @@ class Figure:
     data: pd.DataFrame
     charts: Sequence[Chart]
     zooms: bool = False
-    wide: bool = True
     main: bool = False
 
 
