@@ -17,16 +17,21 @@ from .read import (
     read_samples,
 )
 from .read.batches import read_batches
-from .read.parquet_writing import write_parquet
+from .read.run_folder import write_parquet
 from .stats.change_points import level_changes
-from .stats.distribution import ccdf, percentiles, percentiles_in_order, three_pieces
+from .stats.distribution import (
+    ccdf,
+    percentiles,
+    percentiles_by_group,
+    percentiles_in_order,
+    three_pieces,
+)
 from .stats.histogram import Histogram
-from .stats.loss import loss_episodes, loss_pattern, loss_share
-from .stats.loss_models import choose_loss_model
+from .stats.loss import choose_loss_model, loss_episodes, loss_pattern, loss_share
 from .stats.modes import find_modes
 from .stats.quantiles import Quantile, quantile_ci, samples_needed
 from .stats.series import autocorrelation, ipdv, pdv
-from .stats.waiting import percentiles_by_group, wait_by_queue
+from .stats.waiting import wait_by_queue
 from .study.analysis import Study, analyze
 from .study.scan import scan_runs
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from latprof_analysis.fit.caveats import packet_cost
 from latprof_analysis.fit.estimates import Scale
+from latprof_analysis.fit.line import fit_line
 from latprof_analysis.fit.natural import fit_natural
 from latprof_analysis.fit.rounds import low_delays
-from latprof_analysis.fit.verdict import fit_line
 from latprof_analysis.fit.wire import Crossing, Packets
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from latprof_analysis.report.loss_parts import loss_model_parts, run_rows
 from latprof_analysis.report.parts import Cell, Figure, Fold, Missing, Table, Text
-from latprof_analysis.stats.loss_models import LossModel, Rate, at_least
+from latprof_analysis.stats.loss import LossModel, Rate, at_least
 from latprof_analysis.study import findings
 from numpy.typing import NDArray
 from scipy import stats

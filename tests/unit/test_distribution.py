@@ -11,12 +11,13 @@ from latprof_analysis.stats.change_points import mid_ranks
 from latprof_analysis.stats.distribution import (
     ccdf,
     histogram_percentiles,
+    percentiles_by_group,
     percentiles_in_order,
     three_pieces,
 )
 from latprof_analysis.stats.histogram import Histogram
 from latprof_analysis.stats.quantiles import quantile_ci
-from latprof_analysis.stats.waiting import percentiles_by_group, wait_by_queue
+from latprof_analysis.stats.waiting import wait_by_queue
 from scipy import signal, stats
 
 latencies = st.lists(st.integers(0, 10**9), min_size=1, max_size=80)

@@ -48,7 +48,7 @@ def test_least_squares_is_scipys():
     size, rtt, _ = link(1, noise=exponential)
     x = crossing(size)
     line = stats.linregress(x, rtt)
-    slope, intercept = least_squares_line(size, x, rtt)
+    slope, intercept = least_squares_line(x, rtt)
     assert slope == pytest.approx(line.slope, rel=1e-9)
     assert intercept == pytest.approx(line.intercept, rel=1e-9)
 
@@ -64,7 +64,7 @@ def test_m_estimates_are_those_of_statsmodels(ours, norm, seed):
     x, y = crossing(size) / 1e5, rtt / 1e6
     model = api.RLM(y, api.add_constant(x), M=getattr(api.robust.norms, norm)())
     theirs = model.fit(maxiter=500, tol=1e-12)
-    slope, intercept = ours(size, x, y)
+    slope, intercept = ours(x, y)
     assert slope == pytest.approx(theirs.params[1], rel=1e-5)
     assert intercept == pytest.approx(theirs.params[0], rel=1e-5)
 
@@ -82,7 +82,7 @@ def test_quantile_regression_is_no_worse_than_that_of_statsmodels():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its iteration ends without converging
         theirs = api.QuantReg(y, api.add_constant(x)).fit(q=0.1, max_iter=500).params
-    slope, intercept = quantile_line(size, x, y)
+    slope, intercept = quantile_line(x, y)
     assert slope == pytest.approx(theirs[1], rel=2e-3)
     ours = check_loss(x, y, slope, intercept, 0.1)
     assert ours <= check_loss(x, y, theirs[1], theirs[0], 0.1) * (1 + 1e-9)
@@ -97,7 +97,7 @@ def test_quantile_regression_is_the_best_of_all_lines_through_two_points(seed, p
     for i, j in combinations(range(14), 2):
         slope = (y[j] - y[i]) / (x[j] - x[i])
         best = min(best, check_loss(x, y, slope, y[i] - slope * x[i], p))
-    found = quantile_line(x, x, y, p)
+    found = quantile_line(x, y, p)
     assert check_loss(x, y, *found, p) == pytest.approx(best, rel=1e-6)
 
 

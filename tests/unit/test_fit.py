@@ -17,9 +17,8 @@ from known_links import (
     transmission_ns,
 )
 from latprof_analysis.fit.estimates import Scale
-from latprof_analysis.fit.line import fit_round_trips
+from latprof_analysis.fit.line import fit_line, fit_round_trips
 from latprof_analysis.fit.rounds import low_delays
-from latprof_analysis.fit.verdict import fit_line
 from latprof_analysis.fit.wire import Packets
 from scipy import stats
 

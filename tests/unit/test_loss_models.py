@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_analysis.stats import loss_models
-from latprof_analysis.stats.loss import loss_episodes, loss_pattern, loss_share
-from latprof_analysis.stats.loss_models import (
+from latprof_analysis.stats import loss
+from latprof_analysis.stats.loss import (
     Runs,
     choose_loss_model,
     hidden_log_likelihood,
+    loss_episodes,
+    loss_pattern,
+    loss_share,
 )
 from scipy import stats
 
@@ -144,7 +146,7 @@ def test_a_gilbert_chain_is_found_with_its_closed_forms():
 def test_intervals_of_the_gilbert_rates_cover_the_truth():
     p_in, r_in = [], []
     for lost in chains(5, 1000, 4000, 0.01, 0.3):
-        model = loss_models._gilbert(lost)
+        model = loss._gilbert(lost)
         p_in.append(model.p.low <= 0.01 <= model.p.high)
         r_in.append(model.r.low <= 0.3 <= model.r.high)
     assert 0.93 <= np.mean(p_in) <= 0.97
@@ -188,7 +190,7 @@ rates = st.floats(0.001, 0.999)
 
 @given(flags, rates, rates, rates, rates)
 def test_the_product_over_runs_is_the_forward_algorithm(lost, p, r, good, bad):
-    _, runs = loss_models.first_episodes(np.array(lost))
+    _, runs = loss.first_episodes(np.array(lost))
     expected = forward(lost, p, r, good, bad)
     assert hidden_log_likelihood(runs, p, r, good, bad) == pytest.approx(
         expected, rel=1e-6, abs=1e-6

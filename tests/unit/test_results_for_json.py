@@ -19,7 +19,7 @@ from latprof_analysis.compare import (
 from latprof_analysis.compare.effects import Effect
 from latprof_analysis.compare.sides import Trips
 from latprof_analysis.read.run_schema import EXCHANGES
-from latprof_analysis.stats.kernel_histogram import CoarseHistogram
+from latprof_analysis.stats import Result
 from latprof_analysis.study.exchange_totals import ExchangeTotals
 from latprof_analysis.study.totals import MessageTotals, TripTotals
 from message_rows import MessageRows, message
@@ -93,7 +93,6 @@ RESULTS = {
         compare_throughput(side_trips(0.02), side_trips(0.0)),
     ],
     "Changes": lambda: [lp.level_changes(STEP)],
-    "CoarseHistogram": lambda: [CoarseHistogram(), CoarseHistogram.of([5, 2**40])],
     "DelayVariation": lambda: [
         *(function([1.0, float("nan"), 2.0, 3.0]) for function in (lp.ipdv, lp.pdv)),
         lp.pdv([float("nan")]),
@@ -193,7 +192,7 @@ def test_no_class_of_results_is_left_out():
         for module in modules
         for value in vars(module).values()
         if isinstance(value, type) and value.__module__ == module.__name__
-        if hasattr(value, "as_dict")
+        if hasattr(value, "as_dict") and value is not Result
     }
     assert found == RESULTS.keys()
 

@@ -32,6 +32,7 @@ from latprof_analysis.fit.natural import DEVICE, Natural, are_free, fit_natural
 from latprof_analysis.fit.trips import (
     FLOW,
     against_factor,
+    checked_columns,
     counted,
     paired,
     rounds_of,
@@ -39,6 +40,7 @@ from latprof_analysis.fit.trips import (
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.rows import Columns
 from latprof_analysis.stages import BLANK
+from latprof_analysis.stats import Result
 from latprof_analysis.stats.quantiles import quantiles_by
 
 if TYPE_CHECKING:
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
 # A message's stamps are those of its last packet, and the others' time for the link
 # passes in earlier stages: only these hold all of it, and so tell a bandwidth.
 _WHOLE = {"one_way": "ready", "end_to_end": "read"}
-_RATED = ("transit", *_WHOLE)
 _COUNTS = ("protocol", "retransmits", "packets")
 # Of transit's growth with size, what the stages before may grow by: the last bytes
 # of a long message then did not wait for the first to be sent.
@@ -77,47 +78,24 @@ _BY_PURITY = ("transit", "one_way", "end_to_end")
 
 
 @dataclass(frozen=True)
-class StageFit:
+class StageFit(Result):
     """The fit of one quantity of one direction.
 
-    Attributes
-    ----------
-    protocol : str
-    direction : str
-        A kind of message, who sent to whom, or 'round_trip'.
-    quantity : str
-        A key of ``QUANTITIES``, or 'response_time' of a round trip: it holds the
-        responder's own time.
-    fit : Fit
-        ``fit.factor`` is what was applied. Stages of the hosts have a slope, what a
-        byte adds to them, but no bandwidth: a message of many packets passes through
-        several at a time. Transit has one where messages were handed over whole,
-        and is then the link's own, without the hosts' work on each byte: measured
-        within 0.3%, once 1.1%, at 20 to 1000 Mbit/s, where the round trip is 0.5
-        to 14% low.
-    factor_reason : str
-        Why this factor.
-    left_out : dict of str to int
-        Messages that are not in the fit, by why.
+    Stages of the hosts have a slope, what a byte adds to them, but no bandwidth: a
+    message of many packets passes through several at a time. Transit has one where
+    messages were handed over whole, and is then the link's own, without the hosts'
+    work on each byte: measured within 0.3%, once 1.1%, at 20 to 1000 Mbit/s, where
+    the round trip is 0.5 to 14% low.
     """
 
     protocol: str
-    direction: str
+    direction: str  # a kind of message, who sent to whom, or 'round_trip'
+    # A key of QUANTITIES, or 'response_time' of a round trip: it holds the responder's
+    # own time.
     quantity: str
-    fit: Fit
-    factor_reason: str
-    left_out: dict[str, int]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all fields for JSON."""
-        return {
-            "protocol": self.protocol,
-            "direction": self.direction,
-            "quantity": self.quantity,
-            "fit": self.fit.as_dict(),
-            "factor_reason": self.factor_reason,
-            "left_out": dict(self.left_out),
-        }
+    fit: Fit  # its factor is what was applied
+    factor_reason: str  # why this factor
+    left_out: dict[str, int]  # messages that are not in the fit, by why
 
 
 def fit_stages(
@@ -169,13 +147,13 @@ def fit_stages(
     >>> round(found.fit.bandwidth_bits_per_second.value / 1e6)
     100
     """
-    rows = _checked(messages)
-    turns = rows if in_turn is None else _checked(in_turn)
+    rows = checked_columns(messages, _NEEDED)
+    turns = rows if in_turn is None else checked_columns(in_turn, _NEEDED)
     unknown = [name for name in quantities if name not in QUANTITIES]
     if unknown:
         names = ", ".join(QUANTITIES)
         raise ValueError(f"quantities must be of {names}; got {unknown[0]}")
-    options: dict[str, Any] = {
+    draw: dict[str, Any] = {
         "confidence": confidence,
         "resamples": resamples,
         "seed": seed,
@@ -184,10 +162,10 @@ def fit_stages(
     for (protocol,), at in rows.split("protocol"):
         if protocol is None:
             continue
-        cut = (packets or {}).get(protocol)
-        found += _one_ways(protocol, rows.at(at), cut, quantities, options)
+        options = draw | {"packets": (packets or {}).get(protocol)}
+        found += _one_ways(protocol, rows.at(at), quantities, options)
         in_protocol = turns.at(turns.are("protocol", protocol))
-        found += _round_trip(protocol, in_protocol, cut, reply_mode, options)
+        found += _round_trip(protocol, in_protocol, reply_mode, options)
     return found
 
 
@@ -224,15 +202,14 @@ def link_rates(fits: Iterable[StageFit]) -> dict[tuple[str, str], StageFit | Non
     ('transit', 100.0)
     """
     chosen: dict[tuple[str, str], StageFit | None] = {}
-    rank = {name: nth for nth, name in enumerate(_BY_PURITY)}
     for stage in fits:
-        if stage.quantity not in rank:
+        if stage.quantity not in _BY_PURITY:
             continue
         key = stage.protocol, stage.direction
         best = chosen.setdefault(key, None)
-        if stage.fit.bandwidth_bits_per_second is None:
-            continue
-        if best is None or rank[stage.quantity] < rank[best.quantity]:
+        rank = _BY_PURITY.index(stage.quantity)
+        purer = best is None or rank < _BY_PURITY.index(best.quantity)
+        if purer and stage.fit.bandwidth_bits_per_second:
             chosen[key] = stage
     return chosen
 
@@ -243,33 +220,19 @@ def with_rate(fit: Fit, quantity: str, way: Columns) -> Fit:
     Stages of hosts have none. Transit has one where messages were handed over
     whole, as a datagram is: then it holds the time of all their bytes, and none of
     the hosts' work on them.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from latprof_analysis.fit.estimates import Estimate
-    >>> rate = Estimate(100e6, 99e6, 101e6, 100)
-    >>> fit = Fit("line", "", (), 0, 1, 5, 20, 100, 0.95, rate, host_share=0.02)
-    >>> whole = {"size_bytes": [100, 900], "send_ns": [0, 0], "xmit_ns": [9e3, 14e3]}
-    >>> whole["arrive_ns"] = [1009e3, 1814e3]
-    >>> way = Columns.of(pd.DataFrame(whole))
-    >>> round(with_rate(fit, "one_way", way).host_share, 4)
-    0.0212
-    >>> found = with_rate(fit, "transit", way)
-    >>> round(found.link_rate_range.low / 1e6, 2), round(found.host_share, 5)
-    (97.78, 0.00625)
     """
-    slowed = slowed_way(way, fit) if quantity in _RATED else None
+    slowed = slowed_way(way, fit) if quantity in _BY_PURITY else None
     if slowed:
         return refused(fit, slowed)
     if quantity in _WHOLE:
         return with_hosts(fit, hosts_byte_ns(way, _WHOLE[quantity]))
     if quantity != "transit" or fit.model != "line":
         return without_rate(fit)
-    handed_over = _handed_over(way)
+    transit_ns = max(_growth(way, "xmit", "arrive"), 1)
+    handed_over = _growth(way, "send", "xmit") / transit_ns
     if handed_over > _HANDED_OVER:
         return without_rate(fit)
-    stamps = min(1.0, _AROUND_STAMPS_NS / max(_growth(way, "xmit", "arrive"), 1))
+    stamps = min(1.0, _AROUND_STAMPS_NS / transit_ns)
     bare = replace(fit, host_share=stamps, caveats=without_rate_caveats(fit))
     return with_range(bare, max(0.0, handed_over) + stamps)
 
@@ -286,15 +249,6 @@ def hosts_byte_ns(way: Columns, last: str) -> float:
         Messages of one direction.
     last : str
         The stamp, 'ready' or 'read'.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> way = {"protocol": "udp", "size_bytes": [100, 900], "send_ns": [0, 0]}
-    >>> way |= {"queue_ns": [10, 90], "arrive_ns": [1010, 65090]}
-    >>> way |= {"read_ns": [1020, 66300]}
-    >>> hosts_byte_ns(Columns.of(pd.DataFrame(way)), "read")
-    1.6
     """
     if "protocol" not in way.texts or not way.are("protocol", "udp").all():
         return 0.0
@@ -311,16 +265,12 @@ def slowed_way(messages: Columns, fit: Fit) -> str | None:
     if not {*_COUNTS} <= there or not messages.are("protocol", "tcp").any():
         return None
     again = int((messages.numbers["retransmits"] > 0).sum())
-    slope = fit.slope_ns_per_byte
-    return slowed_by_losses(len(messages), again) or (
-        slowed_by_sender(
-            float(messages.numbers["packets"].max(initial=0)),
-            slope.value / fit.factor,
-            _growth(messages, "queue", "arrive"),
-        )
-        if slope
-        else None
-    )
+    found, slope = slowed_by_losses(len(messages), again), fit.slope_ns_per_byte
+    if found or slope is None:
+        return found
+    packets = float(messages.numbers["packets"].max(initial=0))
+    waited_ns = _growth(messages, "queue", "arrive")
+    return slowed_by_sender(packets, slope.value / fit.factor, waited_ns)
 
 
 def _directions(rows: Columns) -> list[tuple[str, NDArray[np.intp]]]:
@@ -334,9 +284,8 @@ def _directions(rows: Columns) -> list[tuple[str, NDArray[np.intp]]]:
 def _one_ways(
     protocol: str,
     rows: Columns,
-    packets: Packets | None,
     quantities: Sequence[str],
-    options: dict[str, Any],
+    options: Mapping[str, Any],
 ) -> Iterator[StageFit]:
     for direction, at in _directions(rows):
         way = rows.at(at)
@@ -367,7 +316,7 @@ def _one_ways(
                     (end - begin)[kept],
                     rounds_of(size[kept], way.numbers["send_ns"][kept]),
                 )
-                fit = fit_one_way(*columns, packets=packets, **options)
+                fit = fit_one_way(*columns, **options)
                 fit = with_rate(fit, quantity, way)
             yield StageFit(
                 protocol=protocol,
@@ -400,9 +349,8 @@ def _natural(way: Columns) -> Natural:
 def _round_trip(
     protocol: str,
     rows: Columns,
-    packets: Packets | None,
     reply_mode: ReplyMode | None,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
 ) -> Iterator[StageFit]:
     trips, left_out = paired(rows)
     if not trips["size_bytes"].size and not left_out:
@@ -413,13 +361,11 @@ def _round_trip(
         rounds_of(trips["size_bytes"], trips["send_ns"]),
     )
     if reply_mode is None:
-        fit = fit_one_way(*columns, packets=packets, **options)
+        fit = fit_one_way(*columns, **options)
         against: str | None = "the reply mode was not recorded, so no factor is known"
         factor_reason = "none applied: the reply mode was not recorded"
     else:
-        fit = fit_round_trips(
-            *columns, reply_mode=reply_mode, packets=packets, **options
-        )
+        fit = fit_round_trips(*columns, reply_mode=reply_mode, **options)
         ways = (rows.at(rows.are("kind", kind)) for kind in ("request", "reply"))
         hosts_ns = sum(hosts_byte_ns(way, "read") for way in ways)
         fit = with_hosts(fit, hosts_ns / fit.factor)
@@ -436,11 +382,6 @@ def _round_trip(
     yield StageFit(
         protocol, "round_trip", "response_time", fit, factor_reason, left_out
     )
-
-
-def _handed_over(way: Columns) -> float:
-    """Return how handing over grows with size, as a share of how transit does."""
-    return _growth(way, "send", "xmit") / max(_growth(way, "xmit", "arrive"), 1)
 
 
 def _growth(way: Columns, first: str, last: str) -> float:
@@ -472,11 +413,3 @@ def _ends(
         return None
     least, most = ((float(sizes[i]), float(quantiles[i])) for i in (0, -1))
     return least, most
-
-
-def _checked(messages: Columns | pd.DataFrame) -> Columns:
-    rows = Columns.of(messages)
-    missing = [name for name in _NEEDED if name not in {*rows.numbers, *rows.texts}]
-    if missing:
-        raise ValueError(f"messages must have the column {missing[0]}, got none")
-    return rows

@@ -8,7 +8,6 @@ packet and those of several the two do not grow in step: so it is told apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -51,26 +50,6 @@ def packet_cost(crossing: Crossing, low: LowDelays, confidence: float) -> Packet
     their noise, from what it leaves: delays of another shape give wide ones. Several
     links in a row let c be negative: a message of one packet crosses them one after
     the other.
-
-    Examples
-    --------
-    Packets of 1500 B on a link of 100 Mbit/s, and 5 us for each:
-
-    >>> from latprof_analysis.fit.rounds import low_delays
-    >>> from latprof_analysis.fit.wire import Packets
-    >>> rng = np.random.default_rng(1)
-    >>> rounds, nth = np.divmod(np.arange(400), 8)
-    >>> size = np.array([64.0, 256, 700, 1400, 2500, 4000, 9000, 20_000])[nth]
-    >>> crossing = Crossing.one_way(size, Packets.tcp())
-    >>> delay = 1e6 + 80 * crossing.wire_bytes + 5000 * crossing.packets
-    >>> low = low_delays(size, delay + rng.exponential(2000, 400), rounds,
-    ...                  fewest=10, resamples=200, seed=1)
-    >>> sizes = Crossing.one_way(low.size_bytes, Packets.tcp())
-    >>> found = packet_cost(sizes, low, confidence=0.95)
-    >>> found.per_packet_ns.low < 5000 < found.per_packet_ns.high
-    True
-    >>> round(found.bandwidth_bits_per_second.value / 1e6)
-    100
     """
     unknown = _unknown(crossing)
     if unknown:
@@ -99,10 +78,10 @@ def packet_cost(crossing: Crossing, low: LowDelays, confidence: float) -> Packet
     )
 
 
-def rate_range(fit: Fit, missing_share: float = 0.0) -> RateRange | None:
-    """Return between which rates the link's own lies; None without a bandwidth.
+def with_range(fit: Fit, missing_share: float = 0.0) -> Fit:
+    """Return the fit with the range of the link's own rate, and what is in it.
 
-    What packets take beside their bytes is in it also where it is not told from
+    What packets take beside their bytes is in the range also where it is not told from
     none: packets may then still take as much as its interval reaches. Where nobody
     knows how messages are cut, headers and packets may take any part of the slope:
     5 us a packet on 100 Mbit/s made a line of 92.8, and there is no upper end.
@@ -111,44 +90,40 @@ def rate_range(fit: Fit, missing_share: float = 0.0) -> RateRange | None:
     ----------
     missing_share : float
         What a delay may miss of the link's time, as a share of the slope.
-
-    Examples
-    --------
-    >>> rate = Estimate(100e6, 99e6, 101e6, 100)
-    >>> fit = Fit("line", "", (), 2, 2, 5, 20, 100, 0.95, rate, host_share=0.02)
-    >>> found = rate_range(fit)
-    >>> round(found.low / 1e6), round(found.high / 1e6, 1)
-    (99, 103.1)
     """
     bandwidth, share = fit.bandwidth_bits_per_second, fit.host_share or 0.0
     if bandwidth is None:
-        return None
-    told = [bandwidth, of_bytes_alone(fit) or bandwidth]
+        return fit
+    alone, cost = of_bytes_alone(fit), fit.packet_cost
+    told = [bandwidth, alone or bandwidth]
     low, high = min(one.low for one in told), max(one.high for one in told)
-    perhaps = _of_bytes_at_most(fit, high)
-    reasons = [
-        f"up to {share:.1%} of the slope may be the hosts' own work on each byte"
-        if share > _HIDES
-        else "",
-        f"up to {missing_share:.1%} of the link's time may be missing, since first"
-        " packets crossed while later ones were handed over"
-        if missing_share > _HIDES
-        else "",
-        perhaps[1],
-        "" if fit.packets_told else _UNTOLD,
-    ]
-    most = perhaps[0] / (1 - share) if share < 1 and fit.packets_told else None
-    reason = ", and ".join(filter(None, reasons))
-    return RateRange(low / (1 + missing_share), most, reason)
-
-
-def with_range(fit: Fit, missing_share: float = 0.0) -> Fit:
-    """Return the fit with the range of the link's own rate, and what is in it.
-
-    `missing_share` is as of `rate_range`.
-    """
-    ranged = replace(fit, link_rate_range=rate_range(fit, missing_share))
-    return replace(ranged, caveats=(*fit.caveats, *_about_rate(ranged)))
+    reasons = []
+    if share > _HIDES:
+        reasons.append(
+            f"up to {share:.1%} of the slope may be the hosts' own work on each byte"
+        )
+    if missing_share > _HIDES:
+        reasons.append(
+            f"up to {missing_share:.1%} of the link's time may be missing, since first"
+            " packets crossed while later ones were handed over"
+        )
+    if cost and cost.per_packet_ns and cost.bandwidth_bits_per_second:
+        at_most = cost.bandwidth_bits_per_second.high
+        if at_most > (1 + _HIDES) * high:
+            high, most_us = at_most, cost.per_packet_ns.high / 1e3
+            reasons.append(f"up to {most_us:.3g} us a packet may be beyond its bytes")
+    if not fit.packets_told:
+        reasons.append(_UNTOLD)
+    most = high / (1 - share) if share < 1 and fit.packets_told else None
+    within = RateRange(low / (1 + missing_share), most, ", and ".join(reasons))
+    caveats = list(fit.caveats)
+    if alone and cost:
+        without = f"without that they cross at {rate(alone.value)}"
+        caveats.append(f"{cost.reason}; {without}")
+    if within.reason:
+        span = rate_span(within.low, within.high)
+        caveats.append(f"{within.reason}: the link's own rate is {span}")
+    return replace(fit, link_rate_range=within, caveats=tuple(caveats))
 
 
 def with_hosts(fit: Fit, measured_ns: float) -> Fit:
@@ -163,15 +138,6 @@ def with_hosts(fit: Fit, measured_ns: float) -> Fit:
     ----------
     measured_ns : float
         What hosts spent on a byte at each crossing, while nothing of it crossed.
-
-    Examples
-    --------
-    >>> rate = Estimate(97e6, 97e6, 97e6, 100)
-    >>> fit = Fit("line", "", (), 2, 2, 5, 20, 100, 0.95, rate, host_share=0.0206)
-    >>> round(with_range(fit).link_rate_range.high / 1e6, 1)
-    99.0
-    >>> round(with_hosts(fit, 2.4).link_rate_range.high / 1e6, 1)
-    100.2
     """
     bandwidth = fit.bandwidth_bits_per_second
     if bandwidth is None or fit.host_share is None:
@@ -193,7 +159,7 @@ def refused(fit: Fit, reason: str) -> Fit:
 
 def without_rate(fit: Fit) -> Fit:
     """Return the fit without what only a link's rate could mean."""
-    hinge = fit.hinge
+    hinge, cost = fit.hinge, fit.packet_cost
     if hinge:
         below, above = (
             replace(side, bandwidth_bits_per_second=None)
@@ -207,21 +173,14 @@ def without_rate(fit: Fit) -> Fit:
         goodput_bits_per_second=None,
         host_limited=None,
         hinge=hinge,
-        packet_cost=_without_bandwidth(fit.packet_cost),
+        packet_cost=cost and replace(cost, bandwidth_bits_per_second=None),
         host_share=None,
         caveats=without_rate_caveats(fit),
     )
 
 
 def without_rate_caveats(fit: Fit) -> tuple[str, ...]:
-    """Return the caveats of a fit without those of its bandwidth.
-
-    Examples
-    --------
-    >>> fit = Fit("line", "", ("few rounds", "up to 2% of it"), 0, 1, 5, 20, 100, 0.95)
-    >>> without_rate_caveats(fit)
-    ('few rounds',)
-    """
+    """Return the caveats of a fit without those of its bandwidth."""
     return tuple(c for c in fit.caveats if not c.startswith(_BEGINNINGS))
 
 
@@ -325,7 +284,7 @@ def _draws(plane: Floats, low: LowDelays) -> tuple[Floats, float]:
     from scipy.special import chdtri  # slow to import
 
     solve = np.linalg.pinv(plane)
-    draws = np.vstack([low.delay_ns, low.resampled_ns]) @ solve.T
+    draws = low.draws_ns @ solve.T
     residual = low.delay_ns - plane @ draws[0]
     freedom = residual.size - plane.shape[1]
     left = float(residual @ residual) / freedom
@@ -334,33 +293,3 @@ def _draws(plane: Floats, low: LowDelays) -> tuple[Floats, float]:
         return draws, math.inf
     spread = np.sqrt(left * (solve**2).sum(axis=1))
     return draws[0] + np.outer([0, 1, -1], spread), float(freedom)
-
-
-def _of_bytes_at_most(fit: Fit, told: float) -> tuple[float, str]:
-    """Return the highest rate of bytes alone, and why, if it is over 1% from `told`.
-
-    A cost of packets that is not told from none may still be all of its interval.
-    """
-    cost = fit.packet_cost
-    alone = cost.bandwidth_bits_per_second if cost else None
-    if not (cost and cost.per_packet_ns and alone):
-        return told, ""
-    if alone.high <= (1 + _HIDES) * told:
-        return told, ""
-    most_us = cost.per_packet_ns.high / 1e3
-    return alone.high, f"up to {most_us:.3g} us a packet may be beyond its bytes"
-
-
-def _about_rate(fit: Fit) -> Iterator[str]:
-    """Say what besides the link's rate is in a fit's bandwidth, if it is over 1%."""
-    alone, within = of_bytes_alone(fit), fit.link_rate_range
-    if alone and fit.packet_cost:
-        without = f"without that they cross at {rate(alone.value)}"
-        yield f"{fit.packet_cost.reason}; {without}"
-    if within and within.reason:
-        span = rate_span(within.low, within.high)
-        yield f"{within.reason}: the link's own rate is {span}"
-
-
-def _without_bandwidth(cost: PacketCost | None) -> PacketCost | None:
-    return replace(cost, bandwidth_bits_per_second=None) if cost else None

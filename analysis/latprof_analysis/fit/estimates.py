@@ -9,15 +9,15 @@ import takes 20 MB: the agent fits lines all the time, and is to stay small.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from latprof_analysis.fit.bends import Bends
 from latprof_analysis.fit.rounds import Floats, LowDelays
+from latprof_analysis.stats import Result
 from latprof_analysis.text import NS_PER_SECOND, rate, rate_span
 
 Model = Literal["line", "hinge", "none"]
@@ -38,24 +38,30 @@ class Estimate:
     n: int
 
 
+def rate_of(slope_ns: Estimate, share: float = 1.0) -> Estimate | None:
+    """Return a share of the bit/s at which a byte takes so many ns.
+
+    None where it may take none, since the rate may then be anything.
+    """
+    if slope_ns.low <= 0:
+        return None
+    bits = share * 8 * NS_PER_SECOND
+    low, high = bits / slope_ns.high, bits / slope_ns.low
+    return Estimate(bits / slope_ns.value, low, high, slope_ns.n)
+
+
 @dataclass(frozen=True)
 class RateRange:
     """Between which rates the link's own lies, in bit/s, and why no closer.
 
-    Attributes
-    ----------
-    low : float
-    high : float or None
-        Those of the bandwidth's interval, widened by what else may be in the slope;
-        None where all of it may be the hosts', or where what packets take beyond
-        their bytes is not told apart since nobody knows how messages are cut.
-    reason : str
-        Empty where that is all of it.
+    Those of the bandwidth's interval, widened by what else may be in the slope.
     """
 
     low: float
+    # None where all of the slope may be the hosts', or where what packets take beyond
+    # their bytes is not told apart since nobody knows how messages are cut.
     high: float | None
-    reason: str = ""
+    reason: str = ""  # empty where that is all of it
 
 
 @dataclass(frozen=True)
@@ -94,50 +100,34 @@ class Hinge:
 
 
 @dataclass(frozen=True)
-class PacketCost:
-    """What a packet takes beyond the bytes of it and its headers.
+class Bends:
+    """A continuous line of several straight pieces through the low delays.
 
-    Attributes
-    ----------
-    reason : str
-        What was found, or why nothing is told.
-    per_packet_ns : Estimate or None
-        For one packet and one crossing.
-    bandwidth_bits_per_second : Estimate or None
-        At which the bytes alone cross; equal to the line's where packets take
-        nothing.
+    None of the slopes is the link's until something that needs no model (dispersion,
+    stages) says so.
     """
 
-    reason: str
-    per_packet_ns: Estimate | None = None
+    # Where they meet, in bytes of the message, ascending; between two sizes sent.
+    knots_bytes: tuple[float, ...]
+    # Of each piece, one more than knots: of the round trip time per byte of payload,
+    # no factor applied.
+    slopes_ns_per_byte: tuple[float, ...]
+    delta_bic: float  # BIC of the straight line less BIC of these pieces
+
+
+@dataclass(frozen=True)
+class PacketCost:
+    """What a packet takes beyond the bytes of it and its headers."""
+
+    reason: str  # what was found, or why nothing is told
+    per_packet_ns: Estimate | None = None  # for one packet and one crossing
+    # At which the bytes alone cross; equal to the line's where packets take nothing.
     bandwidth_bits_per_second: Estimate | None = None
 
 
 @dataclass(frozen=True)
 class Residuals:
     """Residuals of each size, ascending, against the Theil-Sen line.
-
-    Attributes
-    ----------
-    size_bytes : tuple of int
-    p10_ns : tuple of float
-        Low delay less the line: what the line was drawn through.
-    median_ns : tuple of float
-        Median delay less the line: what a typical message took above it.
-    largest_share : float
-        Largest absolute value of ``p10_ns`` as a share of the line there.
-    largest_at_bytes : int
-        Its size.
-    runs : int
-        Runs of sizes on one side of the line: few where the delays bend.
-    runs_p : float or None
-        Probability of so few runs or fewer if the signs were in random order [1]_;
-        None with fewer than 10 sizes.
-    lack_of_fit_p : float or None
-        Probability of residuals so large or larger if they came from the spread
-        between rounds alone: chi-square of residual over standard error [2]_. Of
-        a real link it is often small, since hosts bend every line a little; what
-        counts is ``largest_share``. None where there is no spread.
 
     References
     ----------
@@ -147,17 +137,23 @@ class Residuals:
     """
 
     size_bytes: tuple[int, ...]
-    p10_ns: tuple[float, ...]
-    median_ns: tuple[float, ...]
-    largest_share: float
-    largest_at_bytes: int
-    runs: int
+    p10_ns: tuple[float, ...]  # low delay less the line that was drawn through it
+    median_ns: tuple[float, ...]  # median delay less the line: of a typical message
+    largest_share: float  # largest absolute value of `p10_ns` as share of the line
+    largest_at_bytes: int  # its size
+    runs: int  # of sizes on one side of the line: few where the delays bend
+    # Probability of so few runs or fewer if the signs were in random order [1]_; None
+    # with fewer than 10 sizes.
     runs_p: float | None
+    # Probability of residuals so large or larger if they came from the spread between
+    # rounds alone: chi-square of residual over standard error [2]_. Of a real link it
+    # is often small, since hosts bend every line a little; what counts is
+    # `largest_share`. None where there is no spread.
     lack_of_fit_p: float | None
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(Result):
     """What the round trip times say of the link.
 
     Intervals hold what the draws of whole rounds leave open, what the steps of a
@@ -255,46 +251,11 @@ class Fit:
     host_limited: bool | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all fields for JSON."""
-        return asdict(self) | {
-            "caveats": list(self.caveats),
-            "hinge": asdict(self.hinge) | {"sentence": self.hinge.sentence}
-            if self.hinge
-            else None,
-            "bends": _listed(asdict(self.bends)) if self.bends else None,
-            "residuals": _listed(asdict(self.residuals)) if self.residuals else None,
-        }
-
-
-@dataclass(frozen=True)
-class Dispersion:
-    """The rate at which back-to-back packets arrive.
-
-    Attributes
-    ----------
-    state : {'measured', 'none'}
-    reason : str
-        Why there is a number, or none.
-    bandwidth_bits_per_second : Estimate or None
-        Of the slowest link on the way, of the bytes that were given. ``n`` is the
-        number of trains.
-    trains, packets : int
-        What it rests on.
-    left_out : dict of str to int
-        Trains that say nothing of the link, by why.
-    """
-
-    state: Literal["measured", "none"]
-    reason: str
-    trains: int
-    packets: int
-    left_out: dict[str, int]
-    confidence: float
-    bandwidth_bits_per_second: Estimate | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all fields for JSON."""
-        return asdict(self)
+        """Return all fields for JSON, and of a hinge its sentence."""
+        told = super().as_dict()
+        if self.hinge:
+            told["hinge"]["sentence"] = self.hinge.sentence
+        return told
 
 
 @dataclass(frozen=True)
@@ -318,48 +279,37 @@ class Scale:
     slope_reach: tuple[float, ...] = ()
     intercept_reach_ns: tuple[float, ...] = ()
 
-    def slope(self, slopes: Floats) -> Estimate:
+    def slope(self, slopes: Floats, unit: float = 1.0) -> Estimate:
         """Return ns per byte, as drawn."""
-        found = self.estimate(slopes, freedom=self.freedom[0])
-        return _reaching(found, self.slope_reach, 1.0)
+        return self.estimate(slopes, unit, self.freedom[0], self.slope_reach)
 
     def per_payload_byte(self, slopes: Floats) -> Estimate:
         """Return ns per byte of payload, no factor applied."""
-        unit = self.factor / self.payload_share
-        found = self.estimate(slopes, unit, self.freedom[0])
-        return _reaching(found, self.slope_reach, unit)
+        return self.slope(slopes, self.factor / self.payload_share)
 
     def intercept_seconds(self, intercepts_ns: Floats) -> Estimate:
         """Return seconds of intercepts in ns."""
-        found = self.estimate(intercepts_ns, 1 / NS_PER_SECOND, self.freedom[1])
-        found = _reaching(found, self.intercept_reach_ns, 1 / NS_PER_SECOND)
+        reach, unit = self.intercept_reach_ns, 1 / NS_PER_SECOND
+        found = self.estimate(intercepts_ns, unit, self.freedom[1], reach)
         return replace(found, high=found.high + self.step_ns / 2 / NS_PER_SECOND)
 
     def bandwidth(self, slopes: Floats, share: float = 1.0) -> Estimate | None:
         """Return the rate behind slopes; None if it may be anything."""
-        slope = self.slope(slopes)
-        if slope.low <= 0:
-            return None
-        bits = share * 8 * NS_PER_SECOND
-        return Estimate(bits / slope.value, bits / slope.high, bits / slope.low, self.n)
+        return rate_of(self.slope(slopes), share)
 
     def estimate(
-        self, draws: Floats, unit: float = 1.0, freedom: float = math.inf
+        self,
+        draws: Floats,
+        unit: float = 1.0,
+        freedom: float = math.inf,
+        reach: tuple[float, ...] = (),
     ) -> Estimate:
-        """Return the first draw with Student's interval, in another unit.
-
-        Examples
-        --------
-        >>> draws = np.append(5.0, np.random.default_rng(1).normal(5, 1, 100_000))
-        >>> found = Scale(9, 0.95, 1, 1.0).estimate(draws)
-        >>> found.value, round(found.low, 1), round(found.high, 1)
-        (5.0, 3.0, 7.0)
-        """
+        """Return the first draw with Student's interval, in another unit."""
         value = float(draws[0])
         times = student_quantile(freedom, (1 + self.confidence) / 2)
         half = times * float(draws[1:].std())
-        low, high = value - half, value + half
-        return Estimate(value * unit, low * unit, high * unit, self.n)
+        ends = [unit * end for end in (value - half, value + half, *reach)]
+        return Estimate(value * unit, min(ends), max(ends), self.n)
 
     def between(self, draws: Floats) -> Estimate:
         """Return the first draw with the others' percentiles, for what has bounds."""
@@ -379,10 +329,16 @@ def column_of(name: str, values: ArrayLike) -> Floats:
     return column
 
 
-def check_rows(
-    sizes: Floats, delays: Floats, rounds: Floats, *, name: str = "rtt_ns"
-) -> None:
+def checked_rows(
+    size_bytes: ArrayLike,
+    delay_ns: ArrayLike,
+    round_index: ArrayLike,
+    name: str = "rtt_ns",
+) -> tuple[Floats, Floats, Floats]:
     """Check rows whose delays are called `name`; a round trip is never 0."""
+    sizes = column_of("size_bytes", size_bytes)
+    delays = column_of(name, delay_ns)
+    rounds = column_of("round_index", round_index)
     if not sizes.size == delays.size == rounds.size:
         raise ValueError(
             f"size_bytes, {name} and round_index must have equal length, "
@@ -395,6 +351,7 @@ def check_rows(
     for each, column in ((name, delays), ("round_index", rounds)):
         if (column < 0).any():
             raise ValueError(f"{each} must be 0 or more, got {column.min():.0f}")
+    return sizes, delays, rounds
 
 
 def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> None:
@@ -408,17 +365,16 @@ def check_options(reply_mode: ReplyMode, confidence: float, resamples: int) -> N
         raise ValueError(f"resamples must be 100 or more, got {resamples}")
 
 
-def residuals_of(low: LowDelays, line_ns: NDArray[np.float64]) -> Residuals:
+def residuals_of(low: LowDelays, line_ns: Floats) -> Residuals:
     """Return what a line, given as its delay at each size, leaves of the delays."""
     left = low.delay_ns - line_ns
     share = np.abs(left) / np.maximum(np.abs(line_ns), 1.0)
     largest = int(np.argmax(share))
     runs, runs_p = runs_test(left)
-    typical = left if low.median_ns is None else low.median_ns - line_ns
     return Residuals(
         size_bytes=tuple(int(size) for size in low.size_bytes),
         p10_ns=tuple(left.tolist()),
-        median_ns=tuple(typical.tolist()),
+        median_ns=tuple((low.median_ns - line_ns).tolist()),
         largest_share=float(share[largest]),
         largest_at_bytes=int(low.size_bytes[largest]),
         runs=runs,
@@ -428,14 +384,7 @@ def residuals_of(low: LowDelays, line_ns: NDArray[np.float64]) -> Residuals:
 
 
 def runs_test(left: Floats) -> tuple[int, float | None]:
-    """Count runs of signs, and tell how probable so few are.
-
-    Examples
-    --------
-    >>> runs, p = runs_test(np.repeat([-1.0, 1.0, -1.0], 8))
-    >>> runs, round(p, 6)
-    (3, 5.7e-05)
-    """
+    """Count runs of signs, and tell how probable so few are."""
     above = left[left != 0] > 0
     runs = int(np.count_nonzero(above[1:] != above[:-1])) + 1 if above.size else 0
     n, plus = above.size, int(above.sum())
@@ -458,11 +407,6 @@ def student_quantile(freedom: float, probability: float) -> float:
     References
     ----------
     .. [1] Abramowitz and Stegun (1964). Handbook of Mathematical Functions, 26.7.5.
-
-    Examples
-    --------
-    >>> [round(student_quantile(n, 0.975), 3) for n in (1, 5, 30, math.inf)]
-    [12.706, 2.57, 2.042, 1.96]
     """
     if freedom < _FEWEST_EXPANDED:
         from scipy.special import stdtrit  # slow to import, and few get here
@@ -484,11 +428,6 @@ def chi_square_tail(freedom: int, value: float) -> float:
     References
     ----------
     .. [1] Abramowitz and Stegun (1964), 26.4.4 and 26.4.5.
-
-    Examples
-    --------
-    >>> [round(chi_square_tail(n, x), 4) for n, x in ((1, 3.8415), (6, 12.5916))]
-    [0.05, 0.05]
     """
     half = value / 2
     if half <= 0:
@@ -510,15 +449,6 @@ def _pace(side: Segment) -> str:
     if slope.low <= 0:
         return "in no measurable time for a byte"
     return f"at {slope.value:.3g} ns a byte [{slope.low:.3g} to {slope.high:.3g}]"
-
-
-def _listed(fields: dict[str, Any]) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
-
-
-def _reaching(found: Estimate, reach: tuple[float, ...], unit: float) -> Estimate:
-    ends = [found.low, found.high, *(unit * end for end in reach)]
-    return replace(found, low=min(ends), high=max(ends))
 
 
 def _lack_of_fit(left: Floats, noise_ns: Floats) -> float | None:

@@ -1,27 +1,21 @@
 """The line D = a S + b of delays against message size: round trips, or one way.
 
 What stands between a slope and a bandwidth, each with its own module: headers
-(`wire`), queueing and bursts (`rounds`), outlying sizes (`slopes`), and links
-that are no line at all (`bends`). What has no reply in it, a stage or a one-way
-delay, takes the same low delays, line and verdict, and has no factor to get wrong.
+(`wire`), queueing and bursts (`rounds`), outlying sizes and links that are no line at
+all (`slopes`). What has no reply in it, a stage or a one-way delay, takes the same low
+delays, line and verdict, and has no factor to get wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from latprof_analysis.fit.bends import (
-    FEWEST_BESIDE,
-    Bends,
-    HingeFit,
-    fit_hinges,
-    fit_sides,
-)
 from latprof_analysis.fit.caveats import (
     HOST_NS_PER_BYTE,
     host_share,
@@ -30,20 +24,28 @@ from latprof_analysis.fit.caveats import (
     with_range,
 )
 from latprof_analysis.fit.estimates import (
+    Bends,
     Estimate,
     Fit,
     Hinge,
+    Model,
     ReplyMode,
     Scale,
     Segment,
     check_options,
-    check_rows,
-    column_of,
+    checked_rows,
     residuals_of,
 )
-from latprof_analysis.fit.rounds import Floats, LowDelays, low_delays
-from latprof_analysis.fit.slopes import weighted_theil_sen
-from latprof_analysis.fit.verdict import DELTA_BIC, Line, fit_line, verdict
+from latprof_analysis.fit.rounds import CLOCK_NS, LOW, Floats, LowDelays, low_delays
+from latprof_analysis.fit.slopes import (
+    DELTA_BIC,
+    FEWEST_BESIDE,
+    HingeFit,
+    fit_hinge,
+    fit_hinges,
+    fit_sides,
+    weighted_theil_sen,
+)
 from latprof_analysis.fit.wire import Crossing, Packets
 from latprof_analysis.text import duration
 
@@ -63,6 +65,22 @@ _SAFE_ROUNDS = 20
 # Of the delays' variance: what makes intervals wider by 5%.
 _STEP_SHOWS = 0.1
 NO_REPLY = 0  # as reply_mode of a Fit
+
+# A hinge replaces the line if the data say so (BIC), and if it matters: the bend
+# is over 0.5% of the delays' range, and long messages see another bandwidth than
+# the line's. Hosts bend every line a little at its short end.
+_BEND = 0.005
+_SLOPE = 0.01
+# A line without a bend is refused if it leaves over 1% of the delays' variance.
+_UNEXPLAINED = 0.01
+# Either must exceed what the spread between rounds explains by so much.
+_NOISE_RATIO = 3.0
+# An answer that may be wrong by so much is none.
+_UNCERTAIN = 0.1
+# Nor is a line that misses the delay of a size by so much: behind a token bucket the
+# line of long messages has short ones arrive before they are sent.
+_MISS = 0.03
+_MISS_NOISE = 4.0
 
 
 def fit_round_trips(
@@ -114,12 +132,8 @@ def fit_round_trips(
     2.0
     """
     check_options(reply_mode, confidence, resamples)
-    low = _low(size_bytes, rtt_ns, round_index, "rtt_ns", resamples, seed)
-    unfitted = fit_without_line(low, reply_mode, confidence)
-    if low.size_bytes.size < FEWEST_SIZES:
-        return unfitted
-    crossing = Crossing.round_trip(low.size_bytes, packets or Packets(), reply_mode)
-    return fit_low_delays(crossing, low, unfitted)
+    rows = checked_rows(size_bytes, rtt_ns, round_index)
+    return _fit(rows, reply_mode, packets, confidence, resamples, seed)
 
 
 def fit_one_way(
@@ -158,12 +172,40 @@ def fit_one_way(
     ('line', 1, 100)
     """
     check_options("echo", confidence, resamples)
-    low = _low(size_bytes, delay_ns, round_index, "delay_ns", resamples, seed)
-    unfitted = fit_without_line(low, NO_REPLY, confidence)
-    if low.size_bytes.size < FEWEST_SIZES:
-        need = f"{FEWEST_SIZES} sizes with {FEWEST_ROUND_TRIPS} messages each"
-        return replace(unfitted, reason=f"a line needs {need}, got {unfitted.sizes}")
-    crossing = Crossing.one_way(low.size_bytes, packets or Packets())
+    rows = checked_rows(size_bytes, delay_ns, round_index, name="delay_ns")
+    return _fit(rows, None, packets, confidence, resamples, seed)
+
+
+def _fit(
+    rows: tuple[Floats, Floats, Floats],
+    reply_mode: ReplyMode | None,
+    packets: Packets | None,
+    confidence: float,
+    resamples: int,
+    seed: int,
+) -> Fit:
+    """Fit delays of round trips, or without a reply mode of one direction."""
+    low = low_delays(*rows, fewest=FEWEST_ROUND_TRIPS, resamples=resamples, seed=seed)
+    sizes, cut = low.size_bytes.size, packets or Packets()
+    each = "messages" if reply_mode is None else "round trips"
+    unfitted = Fit(
+        model="none",
+        reason=f"a line needs {FEWEST_SIZES} sizes with {FEWEST_ROUND_TRIPS} {each}"
+        f" each, got {sizes}",
+        caveats=_caveats(low),
+        reply_mode=NO_REPLY if reply_mode is None else reply_mode,
+        factor=2 if reply_mode == "echo" else 1,
+        sizes=sizes,
+        rounds=low.rounds,
+        n=low.count,
+        confidence=confidence,
+    )
+    if sizes < FEWEST_SIZES:
+        return unfitted
+    if reply_mode is None:
+        crossing = Crossing.one_way(low.size_bytes, cut)
+    else:
+        crossing = Crossing.round_trip(low.size_bytes, cut, reply_mode)
     return fit_low_delays(crossing, low, unfitted)
 
 
@@ -198,40 +240,162 @@ def fit_low_delays(crossing: Crossing, low: LowDelays, unfitted: Fit) -> Fit:
         residuals=residuals_of(low, line_ns),
     )
     if model == "line":
-        parts = parts_of_line(wire_bytes, low, line, unfitted.confidence)
-        return _with_line(tested, line, scale, parts, host_limited)
-    if model == "hinge" and line.hinge:
-        return replace(
-            tested, hinge=_hinge(wire_bytes, low, line.hinge, scale, packets)
+        return _with_line(
+            replace(tested, host_limited=host_limited), crossing, low, line, scale
         )
+    if model == "hinge" and line.hinge:
+        hinge = _hinge(wire_bytes, low, line.hinge, scale, packets)
+        return replace(tested, hinge=hinge)
     return tested
 
 
-def fit_without_line(low: LowDelays, reply_mode: ReplyMode, confidence: float) -> Fit:
-    """Return what can be said before any line is drawn."""
-    sizes = low.size_bytes.size
-    return Fit(
-        model="none",
-        reason=(
-            f"a line needs {FEWEST_SIZES} sizes with {FEWEST_ROUND_TRIPS} round trips"
-            f" each, got {sizes}"
-        ),
-        caveats=_caveats(low),
-        reply_mode=reply_mode,
-        factor=2 if reply_mode == "echo" else 1,
-        sizes=sizes,
-        rounds=low.rounds,
-        n=low.count,
-        confidence=confidence,
+@dataclass(frozen=True)
+class Line:
+    """Weighted Theil-Sen line; draws: the first from the data, the others resampled."""
+
+    slopes: Floats  # ns per byte on the wire
+    intercepts_ns: Floats
+    freedom: tuple[float, float]  # degrees that the draws' spread is known by
+    missed: str | None  # a size whose delay the line misses
+    residual_ns: float  # root mean square
+    unexplained_share: float
+    hinge: HingeFit | None
+    upper_slope: float | None  # of the hinge's side of long messages
+
+
+def fit_line(x: Floats, low: LowDelays) -> Line:
+    """Draw the line through the low delays, and the hinge to hold against it.
+
+    The draws stand around the line, not around the delays: by a median, delays that
+    lie off the line by their own noise would have draws too wide by 15% (98% cover
+    where 95 were asked for). Of the intercept half of that is kept, since sizes with
+    a narrow spread by chance would draw it too tight.
+    """
+    y = low.delay_ns
+    (slope,), (intercept,) = weighted_theil_sen(x, y[np.newaxis])
+    residual = y - slope * x - intercept
+    slopes, _ = weighted_theil_sen(x, low.resampled_ns - residual)
+    _, intercepts = weighted_theil_sen(x, low.resampled_ns - residual / 2)
+    variance = float(np.mean((y - y.mean()) ** 2))
+    square = float(np.mean(residual**2))
+    hinge = fit_hinge(x, y, low.resolution_ns)
+    upper_slope = None
+    if hinge and x.size - hinge.split >= 2:
+        upper_slope = float(fit_sides(x, y[np.newaxis], hinge.split)[1][0][0])
+    return Line(
+        slopes=np.append(slope, slopes),
+        intercepts_ns=np.append(intercept, intercepts),
+        freedom=_freedom(x, low),
+        missed=_missed(low, residual),
+        residual_ns=math.sqrt(square),
+        unexplained_share=square / variance if variance > 0 else 0.0,
+        hinge=hinge,
+        upper_slope=upper_slope,
     )
 
 
-@dataclass(frozen=True)
-class PartsOfLine:
-    """What sizes up to a quarter, half and three quarters, and above, say else.
+def verdict(
+    line: Line, low: LowDelays, slope: Estimate, against: str | None = None
+) -> tuple[Model, str]:
+    """Say which model the delays allow, and why.
 
-    Attributes
+    `slope` is in ns per payload byte; `against` is what else speaks against a line
+    that would do otherwise.
+    """
+    noise_ns = math.sqrt(float(np.mean(low.noise_ns**2)))
+    hinge = line.hinge
+    if hinge and hinge.delta_bic > DELTA_BIC and _matters(hinge, line, low, noise_ns):
+        bend = f"{hinge.bend:.1%} of their range (delta BIC {hinge.delta_bic:.0f})"
+        beside = min(hinge.split, low.size_bytes.size - hinge.split)
+        if beside >= FEWEST_BESIDE:
+            return "hinge", f"the delays bend away from a line by {bend}"
+        return "none", (
+            f"the delays bend away from a line by {bend}, with {beside} sizes on"
+            f" one side of the bend where {FEWEST_BESIDE} are needed"
+        )
+
+    left = f"{line.unexplained_share:.2%} of the delays' variance"
+    refused = _refused(line, noise_ns, slope, left)
+    if refused or against:
+        return "none", refused or f"{against} (a line leaves {left})"
+    return "line", f"a line leaves {left} over {low.size_bytes.size} sizes"
+
+
+def _missed(low: LowDelays, residual: Floats) -> str | None:
+    """Tell the size whose delay the line misses most, if that is much."""
+    share = np.abs(residual) / np.maximum(np.abs(low.delay_ns), CLOCK_NS)
+    share[np.abs(residual) < _MISS_NOISE * low.noise_ns] = 0
+    worst = int(np.argmax(share))
+    if share[worst] < _MISS:
+        return None
+    return (
+        f"a line misses the delay of messages of {low.size_bytes[worst]:.0f} bytes,"
+        f" {low.delay_ns[worst] / 1e3:.4g} us, by {residual[worst] / -1e3:+.3g} us"
+    )
+
+
+def _freedom(x: Floats, low: LowDelays) -> tuple[float, float]:
+    """Return the degrees of freedom of slope and intercept, by Satterthwaite [1]_.
+
+    About twice as many values as lie below it tell the spread of a low quantile;
+    what a clock's step leaves open is known.
+
+    References
     ----------
+    .. [1] Satterthwaite (1946). An approximate distribution of estimates of
+       variance components. Biometrics Bulletin 2, 110-114.
+    """
+    of_a_size = 2 * LOW * low.count / low.size_bytes.size
+    from_mean = x - x.mean()
+    slope = from_mean / (from_mean @ from_mean)
+    intercept = 1 / x.size - x.mean() * slope
+    found = []
+    for weight in (slope, intercept):
+        parts = (weight * low.noise_ns) ** 2
+        told = parts - (weight * low.step_noise_ns) ** 2
+        squares = float((np.maximum(told, 0) ** 2).sum())
+        found.append(
+            of_a_size * float(parts.sum()) ** 2 / squares if squares > 0 else math.inf
+        )
+    return found[0], found[1]
+
+
+def _refused(line: Line, noise_ns: float, slope: Estimate, left: str) -> str | None:
+    """Say what in slope and residuals speaks against the line."""
+    ns = f"{slope.value:.3g} ns a byte [{slope.low:.3g}, {slope.high:.3g}]"
+    if slope.low <= 0:
+        return f"the delays do not grow measurably with size: {ns}"
+    if (
+        line.unexplained_share > _UNEXPLAINED
+        and line.residual_ns > _NOISE_RATIO * noise_ns
+    ):
+        more = f"{line.residual_ns / 1e3:.3g} us where noise is {noise_ns / 1e3:.3g} us"
+        return f"a line leaves {left}: residuals of {more}"
+    if slope.high - slope.value > _UNCERTAIN * slope.value:
+        return f"the slope is uncertain by over {_UNCERTAIN:.0%}: {ns}"
+    return None
+
+
+def _matters(hinge: HingeFit, line: Line, low: LowDelays, noise_ns: float) -> bool:
+    bend_ns = hinge.bend * float(np.ptp(low.delay_ns))
+    slope = float(line.slopes[0])
+    # too few long messages for a slope of their own: it may be anything
+    other = line.upper_slope is None or abs(line.upper_slope - slope) > _SLOPE * slope
+    return other and hinge.bend > _BEND and bend_ns > _NOISE_RATIO * noise_ns
+
+
+def parts_of_line(
+    wire_bytes: Floats, low: LowDelays, line: Line, confidence: float = 0.95
+) -> tuple[tuple[float, ...], tuple[float, ...], str | None]:
+    """Return what sizes up to 1/4, 1/2 and 3/4, and above, say else than the whole.
+
+    A line may be good enough, and so well known that its interval excludes what
+    half of the sizes say. Where the sizes are off the line by more than the spread
+    between rounds explains, each part is held against the whole; one that differs
+    at 99% by the bootstrap of whole rounds is told.
+
+    Returns
+    -------
     slope_ends : tuple of float
         The ends of their slopes' intervals, in ns per byte on the wire.
     intercept_ends_ns : tuple of float
@@ -239,115 +403,47 @@ class PartsOfLine:
     most : str or None
         Which one differs most from the whole, if by over 0.5%.
     """
-
-    slope_ends: tuple[float, ...] = ()
-    intercept_ends_ns: tuple[float, ...] = ()
-    most: str | None = None
-
-
-def parts_of_line(
-    wire_bytes: Floats, low: LowDelays, line: Line, confidence: float = 0.95
-) -> PartsOfLine:
-    """Return what parts of a line say else than the whole.
-
-    A line may be good enough, and so well known that its interval excludes what
-    half of the sizes say. Where the sizes are off the line by more than the spread
-    between rounds explains, each part is held against the whole; one that differs
-    at 99% by the bootstrap of whole rounds is told.
-
-    Examples
-    --------
-    The upper half crosses at 101 Mbit/s, the lower at 100:
-
-    >>> from latprof_analysis.fit.rounds import low_delays
-    >>> size = np.tile(np.linspace(1000, 64000, 20), 50)
-    >>> rounds = np.repeat(np.arange(50.0), 20)
-    >>> ns = 1e6 + 80 * size - 0.79208 * np.maximum(0, size - 32_000)
-    >>> ns += np.random.default_rng(1).exponential(2000, 1000)
-    >>> low = low_delays(size, ns, rounds, fewest=10, resamples=200, seed=1)
-    >>> found = parts_of_line(low.size_bytes, low, fit_line(low.size_bytes, low))
-    >>> min(found.slope_ends) < 8e3 / 101 < 8e3 / 100 < max(found.slope_ends)
-    True
-    >>> found.most
-    'of messages up to 16000 bytes a byte takes 0.5% more than of all'
-    """
     line_ns = line.slopes[0] * wire_bytes + line.intercepts_ns[0]
     lack = residuals_of(low, line_ns).lack_of_fit_p
     if lack is None or lack >= _LACKS:
-        return PartsOfLine()
-    delays = np.vstack([low.delay_ns, low.resampled_ns])
-    whole_slopes, whole_intercepts = weighted_theil_sen(wire_bytes, delays)
+        return (), (), None
+    slopes, intercepts = weighted_theil_sen(wire_bytes, low.draws_ns)
     scale = Scale(low.count, confidence, 1, 1.0, line.freedom)
-    told: dict[str, Floats] = {}
-    intercepts: list[Estimate] = []
+    slope_ends: list[float] = []
+    intercept_ends: list[float] = []
+    most, most_of = 0.0, ""
     for name, part in _parts(low.size_bytes):
-        found, intercept = weighted_theil_sen(wire_bytes[part], delays[:, part])
-        if _differ(found, whole_slopes):
-            told[name] = found
-        if part[0] and _differ(intercept, whole_intercepts):
-            intercepts.append(scale.estimate(intercept, freedom=line.freedom[1]))
-    more = {name: found[0] / whole_slopes[0] - 1 for name, found in told.items()}
-    most = max(more, key=lambda name: abs(more[name]), default="")
-    return PartsOfLine(
-        _ends(scale.slope(found) for found in told.values()),
-        _ends(intercepts),
-        _tell_part(most, more[most])
-        if abs(more.get(most, 0.0)) >= _DIFFERENCE
-        else None,
-    )
+        slope, intercept = weighted_theil_sen(wire_bytes[part], low.draws_ns[:, part])
+        if _differ(slope, slopes):
+            found = scale.slope(slope)
+            slope_ends += [found.low, found.high]
+            more = slope[0] / slopes[0] - 1
+            if abs(more) > abs(most):
+                most, most_of = more, name
+        if part[0] and _differ(intercept, intercepts):
+            found = scale.estimate(intercept, freedom=line.freedom[1])
+            intercept_ends += [found.low, found.high]
+    told = _tell_part(most_of, most) if abs(most) >= _DIFFERENCE else None
+    return tuple(slope_ends), tuple(intercept_ends), told
 
 
 def long_messages_differ(wire_bytes: Floats, low: LowDelays) -> str | None:
     """Return how the slope of the long messages differs; None if it does not.
 
-    Compares the slope of the low delays of all sizes and of
-    those over an eighth of the largest, if there are 4 of these. It differs if by
-    0.5% and if the bootstrap of whole rounds bears that out at 99%.
-
-    Examples
-    --------
-    >>> from latprof_analysis.fit.rounds import low_delays
-    >>> size = np.tile(np.geomspace(64, 64000, 20), 20)
-    >>> rounds = np.repeat(np.arange(20.0), 20)
-    >>> def differ(delay_ns):
-    ...     low = low_delays(
-    ...         size, delay_ns + rounds, rounds, fewest=10, resamples=100, seed=1)
-    ...     return long_messages_differ(low.size_bytes, low)
-    >>> differ(1e6 + 80 * size)
-    >>> differ(80 * np.maximum(size, 2000))
-    'of messages over 8000 bytes a byte takes 2.8% more than of all'
+    Compares the slope of the low delays of all sizes and of those over an eighth of
+    the largest, if there are 4 of these. It differs if by 0.5% and if the bootstrap
+    of whole rounds bears that out at 99%.
     """
-    if low.size_bytes.size == 0:
-        return None
-    least = _LONG * low.size_bytes[-1]
+    least = _LONG * low.size_bytes.max(initial=0)
     long = low.size_bytes > least
     if long.sum() < FEWEST_LONG or long.all():
         return None
-    delays = np.vstack([low.delay_ns, low.resampled_ns])
-    whole, _ = weighted_theil_sen(wire_bytes, delays)
-    upper, _ = weighted_theil_sen(wire_bytes[long], delays[:, long])
+    whole, _ = weighted_theil_sen(wire_bytes, low.draws_ns)
+    upper, _ = weighted_theil_sen(wire_bytes[long], low.draws_ns[:, long])
     more = upper / whole - 1
     if abs(more[0]) < _DIFFERENCE or not _differ(upper / whole, np.ones_like(whole)):
         return None
     return _tell_part(f"messages over {least:.0f} bytes", more[0])
-
-
-def _low(
-    size_bytes: ArrayLike,
-    delay_ns: ArrayLike,
-    round_index: ArrayLike,
-    name: str,
-    resamples: int,
-    seed: int,
-) -> LowDelays:
-    """Check rows whose delays are called `name`, and reduce them."""
-    sizes = column_of("size_bytes", size_bytes)
-    delays = column_of(name, delay_ns)
-    rounds = column_of("round_index", round_index)
-    check_rows(sizes, delays, rounds, name=name)
-    return low_delays(
-        sizes, delays, rounds, fewest=FEWEST_ROUND_TRIPS, resamples=resamples, seed=seed
-    )
 
 
 def _parts(size_bytes: Floats) -> Iterator[tuple[str, NDArray[np.bool_]]]:
@@ -356,10 +452,6 @@ def _parts(size_bytes: Floats) -> Iterator[tuple[str, NDArray[np.bool_]]]:
         part = (size_bytes > end) == upper
         if part.sum() > 1 and not part.all():
             yield f"messages {'over' if upper else 'up to'} {end:.0f} bytes", part
-
-
-def _ends(found: Iterable[Estimate]) -> tuple[float, ...]:
-    return tuple(end for one in found for end in (one.low, one.high))
 
 
 def _tell_part(part: str, more: float) -> str:
@@ -405,23 +497,21 @@ def _caveats(low: LowDelays) -> tuple[str, ...]:
 
 
 def _with_line(
-    tested: Fit, line: Line, scale: Scale, parts: PartsOfLine, host_limited: bool
+    tested: Fit, crossing: Crossing, low: LowDelays, line: Line, scale: Scale
 ) -> Fit:
-    scale = replace(
-        scale,
-        slope_reach=parts.slope_ends,
-        intercept_reach_ns=parts.intercept_ends_ns,
+    slope_ends, intercept_ends, most = parts_of_line(
+        crossing.wire_bytes, low, line, scale.confidence
     )
-    if parts.most:
-        held = f"{parts.most}: the intervals reach to that"
+    scale = replace(scale, slope_reach=slope_ends, intercept_reach_ns=intercept_ends)
+    if most:
+        held = f"{most}: the intervals reach to that"
         tested = replace(tested, caveats=(*tested.caveats, held))
     found = replace(
         tested,
         fixed_delay_seconds=scale.intercept_seconds(line.intercepts_ns),
         slope_ns_per_byte=scale.per_payload_byte(line.slopes),
-        host_limited=host_limited,
     )
-    if host_limited:
+    if tested.host_limited:
         return replace(found, caveats=(*tested.caveats, hosts_hide(line.slopes[0])))
     rated = replace(
         found,
@@ -460,8 +550,7 @@ def _bends(x: Floats, low: LowDelays, line: Line, scale: Scale) -> Bends | None:
 def _hinge(
     x: Floats, low: LowDelays, hinge: HingeFit, scale: Scale, packets: Packets
 ) -> Hinge:
-    delays = np.vstack([low.delay_ns, low.resampled_ns])
-    below, above = fit_sides(x, delays, hinge.split)
+    below, above = fit_sides(x, low.draws_ns, hinge.split)
     meet = (below[1] - above[1]) / (above[0] - below[0])
     nearest = slice(hinge.split - 1, hinge.split + 1)
     # Headers come in steps: back from the wire by way of sizes in between.

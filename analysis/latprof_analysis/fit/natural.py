@@ -14,13 +14,12 @@ simulated runs, with a fixed delay of 12 ms; low delays told all, within 0.1%.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.fit.bends import FEWEST_BESIDE
 from latprof_analysis.fit.caveats import (
     MOST_OF_HOSTS,
     host_share,
@@ -31,7 +30,7 @@ from latprof_analysis.fit.caveats import (
 from latprof_analysis.fit.estimates import Fit, ReplyMode
 from latprof_analysis.fit.line import FEWEST_ROUND_TRIPS, NO_REPLY, fit_low_delays
 from latprof_analysis.fit.rounds import LOW, Floats, clock_step, low_delays
-from latprof_analysis.fit.slopes import weighted_theil_sen
+from latprof_analysis.fit.slopes import FEWEST_BESIDE, weighted_theil_sen
 from latprof_analysis.fit.wire import Crossing, Packets
 
 CLASSES_AN_OCTAVE = 2
@@ -56,37 +55,20 @@ _HOSTS = "over a third of the slope may be the hosts' own work on each byte"
 
 @dataclass(frozen=True)
 class Natural:
-    """A sample of messages of one way.
+    """A sample of messages of one way: each array has the shape (n,)."""
 
-    Attributes
-    ----------
-    size_bytes : ndarray, shape (n,)
-        More than 0.
-    t_ns : ndarray, shape (n,)
-        When they were sent, on any clock.
-    delays_ns : mapping of str to ndarray, shape (n,)
-        By stage, of ``WHOLE``, and of ``DEVICE``; NaN where a stamp is missing.
-    packets : ndarray, shape (n,)
-        In which each went; NaN where not known.
-    resent : ndarray of bool, shape (n,)
-        Whether segments of it were sent again.
-    stream : bool
-        Whether they are TCP's, which may send slower than the link carries.
-    """
-
-    size_bytes: Floats
-    t_ns: Floats
+    size_bytes: Floats  # more than 0
+    t_ns: Floats  # when they were sent, on any clock
+    # By stage, of WHOLE, and of DEVICE; NaN where a stamp is missing.
     delays_ns: Mapping[str, Floats]
-    packets: Floats
-    resent: NDArray[np.bool_]
-    stream: bool
+    packets: Floats  # in which each went; NaN where not known
+    resent: NDArray[np.bool_]  # whether segments of it were sent again
+    stream: bool  # whether they are TCP's, which may send slower than the link carries
 
 
 def size_class(size_bytes: NDArray[Any]) -> NDArray[np.int64]:
     """Return the class of each size: two to an octave.
 
-    Examples
-    --------
     >>> size_class(np.array([1, 64, 90, 91, 128.0])).tolist()
     [0, 12, 12, 13, 14]
     """
@@ -130,27 +112,17 @@ def fit_natural(
     Fit
         ``rounds`` are the parts of the time that the bootstrap weighs. A line that
         has no bandwidth is told of as 'none', whatever it is.
-
-    Examples
-    --------
-    Log-normal sizes over a link of 100 Mbit/s and 1 ms that is busy half the time:
-
-    >>> rng = np.random.default_rng(1)
-    >>> size = np.clip(rng.lognormal(8, 2, 2000), 64, 1e6).round()
-    >>> waited = (rng.random(2000) < 0.5) * rng.exponential(2e6, 2000)
-    >>> delay = 1e6 + 80 * size + waited + rng.exponential(2e4, 2000)
-    >>> sample = Natural(size, np.arange(2000.0), {WHOLE: delay},
-    ...                  np.ones(2000), np.zeros(2000, bool), stream=False)
-    >>> fit = fit_natural(sample)
-    >>> fit.model, round(fit.bandwidth_bits_per_second.value / 1e6)
-    ('line', 100)
     """
     at, delay, slope, part = _classed(messages, quantity)
     classes = np.unique(at).size
     times = 2 if reply_mode == "echo" else 1
+    need = f"a line needs {FEWEST_CLASSES} classes of size, two to an octave, with"
+    few = f"{need} {FEWEST_OF_A_CLASS} messages each, got {classes}"
+    against = few if classes < FEWEST_CLASSES else None
+    against = against or _elsewhere(messages, quantity, slope) or _hosts(slope / times)
     unfitted = Fit(
         model="none",
-        reason="",
+        reason=against or "",
         caveats=(),
         reply_mode=reply_mode,
         factor=times,
@@ -159,12 +131,8 @@ def fit_natural(
         n=at.size,
         confidence=_CONFIDENCE,
     )
-    if classes < FEWEST_CLASSES:
-        need = f"a line needs {FEWEST_CLASSES} classes of size, two to an octave, with"
-        each = f"{FEWEST_OF_A_CLASS} messages each"
-        return replace(unfitted, reason=f"{need} {each}, got {classes}")
-    if against := _elsewhere(messages, quantity, slope) or _hosts(slope / times):
-        return replace(unfitted, reason=against)
+    if against:
+        return unfitted
     written = messages.delays_ns[quantity]
     low = low_delays(
         at,
@@ -217,21 +185,12 @@ def _slowed(messages: Natural, slope_ns: float) -> str | None:
     classes = size_class(messages.size_bytes)
     packets = messages.packets[classes == classes.max()]
     packets = packets[np.isfinite(packets)]
-    return slowed_by_losses(classes.size, int(messages.resent.sum())) or (
-        slowed_by_sender(float(np.median(packets)), slope_ns, _waited(messages))
-        if packets.size
-        else None
-    )
-
-
-def _waited(messages: Natural) -> float:
-    """Return by how much the largest take longer from the device queue to arrival.
-
-    Infinite where it is not known.
-    """
-    waits = replace(messages, delays_ns={WHOLE: messages.delays_ns[DEVICE]})
-    at, _, slope, _ = _classed(waits, WHOLE)
-    return slope * float(np.ptp(at)) if at.size else np.inf
+    found = slowed_by_losses(classes.size, int(messages.resent.sum()))
+    if found or not packets.size:
+        return found
+    at, _, slope, _ = _classed(messages, DEVICE)
+    waited_ns = slope * float(np.ptp(at)) if at.size else np.inf
+    return slowed_by_sender(float(np.median(packets)), slope_ns, waited_ns)
 
 
 def _classed(messages: Natural, quantity: str) -> tuple[Floats, Floats, float, Floats]:

@@ -17,7 +17,7 @@ spoken of, so ``bandwidth_as_written`` has neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -31,18 +31,19 @@ from latprof_analysis.fit.estimates import (
     ReplyMode,
     Scale,
     check_options,
-    check_rows,
-    column_of,
+    checked_rows,
+    rate_of,
 )
+from latprof_analysis.fit.line import fit_line
 from latprof_analysis.fit.rounds import BLOCKS, LOW, Floats, clock_step, low_delays
 from latprof_analysis.fit.slopes import theil_sen
-from latprof_analysis.fit.verdict import fit_line
 from latprof_analysis.fit.wire import Crossing, Packets
+from latprof_analysis.stats import Result
 from latprof_analysis.text import NS_PER_SECOND
 
 SlopeIntercept = tuple[float, float]
-# Of sizes, bytes that cross, and delays, each of shape (n,).
-Estimator = Callable[[Floats, Floats, Floats], SlopeIntercept]
+# Of bytes that cross, and delays, each of shape (n,).
+Estimator = Callable[[Floats, Floats], SlopeIntercept]
 _PER_SIZE = 2  # sizes that a line needs
 # Of more round trips, whole rounds are left out evenly: regression of a quantile
 # through so many takes 40 ms, and is repeated for each draw.
@@ -64,41 +65,18 @@ _FEWEST_MEANS = 3  # two leave no residual to judge by
 
 
 @dataclass(frozen=True)
-class LineEstimate:
-    """A line by one estimator; the units and the factor are those of a `Fit`.
+class LineEstimate(Result):
+    """A line by one estimator; the units and the factor are those of a `Fit`."""
 
-    Attributes
-    ----------
-    name : str
-        Of the estimator: a key of ``ESTIMATORS``.
-    meaning : str
-        What it is, and what to beware of.
-    factor : int
-        How often a byte of the message crosses the link in a round trip, by the
-        recorded reply mode.
-    n : int
-        Round trips that the line went through: some of very many.
-    slope_ns_per_byte : Estimate
-        Of the round trip time per byte of payload, no factor applied.
-    bandwidth_bits_per_second : Estimate or None
-        Wire rate, the factor applied. None where the slope may be zero.
-    fixed_delay_seconds : Estimate
-        Of the round trip.
-    """
-
-    name: str
-    meaning: str
+    name: str  # of the estimator: a key of ESTIMATORS
+    meaning: str  # what it is, and what to beware of
     reply_mode: ReplyMode
-    factor: int
-    n: int
+    factor: int  # how often a byte crosses the link, by the recorded reply mode
+    n: int  # round trips that the line went through: some of very many
     confidence: float
-    slope_ns_per_byte: Estimate
-    bandwidth_bits_per_second: Estimate | None
-    fixed_delay_seconds: Estimate
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all fields for JSON."""
-        return asdict(self)
+    slope_ns_per_byte: Estimate  # of payload, no factor applied
+    bandwidth_bits_per_second: Estimate | None  # on the wire; None: slope may be 0
+    fixed_delay_seconds: Estimate  # of the round trip
 
 
 def compare_estimators(
@@ -139,10 +117,7 @@ def compare_estimators(
     >>> [round(line.bandwidth_bits_per_second.value / 1e6) for line in lines]
     [100, 100, 100, 100, 100, 100, 100]
     """
-    sizes = column_of("size_bytes", size_bytes)
-    rtt = column_of("rtt_ns", rtt_ns)
-    rounds = column_of("round_index", round_index)
-    check_rows(sizes, rtt, rounds)
+    sizes, rtt, rounds = checked_rows(size_bytes, rtt_ns, round_index)
     check_options(reply_mode, confidence, resamples)
     different = np.unique(sizes).size
     if different < _PER_SIZE:
@@ -151,59 +126,44 @@ def compare_estimators(
     unknown = [name for name in chosen if name not in ESTIMATORS]
     if unknown:
         raise ValueError(f"names must be of {', '.join(ESTIMATORS)}; got {unknown[0]}")
-    sample = _Sample(
-        sizes, rtt, rounds, reply_mode, packets or Packets(), resamples, seed
+    cut = packets or Packets()
+    x = Crossing.round_trip(sizes, cut, reply_mode).wire_bytes
+    scale = Scale(
+        rtt.size,
+        confidence,
+        factor=2 if reply_mode == "echo" else 1,
+        payload_share=cut.payload_share,
+        step_ns=clock_step(rtt),
     )
-    return tuple(_estimate(name, sample, confidence) for name in chosen)
+    draw: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    return tuple(
+        _estimate(name, (x, rtt, rounds), reply_mode, scale, draw) for name in chosen
+    )
 
 
 @dataclass(frozen=True)
-class LeastSquares:
+class LeastSquares(Result):
     """The line through means of five.
 
     Intervals are those of least squares: they take the means for independent and
     their noise for normal, and are wrong where a burst or a bend is in the data.
-
-    Attributes
-    ----------
-    slope_ns_per_byte : Estimate
-        Of the round trip time per byte of payload. ``n`` of each estimate is the
-        number of means.
-    fixed_delay_seconds : Estimate
-        The intercept, of the round trip.
-    bandwidth_as_written : Estimate or None
-        1 / slope in bit/s, no factor and no headers. None where the slope may be
-        zero.
-    bandwidth_bits_per_second : Estimate or None
-        With the factor of the reply mode: payload per second. None without a
-        reply mode.
-    factor : int or None
-        2 for a full echo, 1 for a reply of fixed size, None if not told.
-    r_squared : float
-        Share of the means' variance that the line explains.
-    removed : int
-        Round trips outside the fences.
-    means, sizes, n : int
-        Means, sizes and round trips that went in.
     """
 
-    slope_ns_per_byte: Estimate
-    fixed_delay_seconds: Estimate
+    slope_ns_per_byte: Estimate  # of payload; `n` of each estimate counts means
+    fixed_delay_seconds: Estimate  # the intercept, of the round trip
+    # 1 / slope, no factor and no headers. None where the slope may be zero.
     bandwidth_as_written: Estimate | None
+    # Payload per second, with the factor of the reply mode; None without one.
     bandwidth_bits_per_second: Estimate | None
     reply_mode: ReplyMode | None
-    factor: int | None
+    factor: int | None  # 2 for a full echo, 1 for a reply of fixed size
     outliers: Outliers
-    r_squared: float
-    removed: int
-    means: int
+    r_squared: float  # share of the means' variance that the line explains
+    removed: int  # round trips outside the fences
+    means: int  # means, sizes and round trips that went in
     sizes: int
     n: int
     confidence: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all fields for JSON."""
-        return asdict(self)
 
 
 def fit_means_of_five(
@@ -243,35 +203,41 @@ def fit_means_of_five(
     >>> round(line.bandwidth_bits_per_second.value / 1e6)
     100
     """
-    sizes, rtt = column_of("size_bytes", size_bytes), column_of("rtt_ns", rtt_ns)
-    check_rows(sizes, rtt, np.zeros_like(rtt))
+    none = np.zeros(np.shape(rtt_ns))
+    sizes, rtt, _ = checked_rows(size_bytes, rtt_ns, none)
     check_options("echo" if reply_mode is None else reply_mode, confidence, 100)
     if outliers not in get_args(Outliers):
         raise ValueError(f"outliers must be 'fences' or 'kept', got {outliers!r}")
     kept = np.ones(rtt.size, dtype=bool)
     if outliers == "fences":
         kept = _inside_fences(sizes, rtt)
-    mean_sizes, means = _means_of_a_line(sizes[kept], rtt[kept])
+    mean_sizes, means = means_of_five(sizes[kept], rtt[kept])
+    different, n = np.unique(mean_sizes).size, means.size
+    if different < _PER_SIZE or n < _FEWEST_MEANS:
+        raise ValueError(
+            f"a line needs {_PER_SIZE} sizes and {_FEWEST_MEANS} means of {GROUP} or"
+            f" more, got {different} and {n}; send more round trips"
+        )
+    if np.ptp(means) == 0:
+        raise ValueError(f"rtt_ns must vary, got {means[0]:.0f} ns for all means")
     line = stats.linregress(mean_sizes, means)
-    t = float(stats.t.ppf((1 + confidence) / 2, means.size - 2))
-    slope = _with_error(line.slope, t * line.stderr, means.size)
+    t = float(stats.t.ppf((1 + confidence) / 2, n - 2))
+    slope = _with_error(line.slope, t * line.stderr, n)
     factor = None if reply_mode is None else 2 if reply_mode == "echo" else 1
     return LeastSquares(
         slope_ns_per_byte=slope,
         fixed_delay_seconds=_with_error(
-            line.intercept / NS_PER_SECOND,
-            t * line.intercept_stderr / NS_PER_SECOND,
-            means.size,
+            line.intercept / NS_PER_SECOND, t * line.intercept_stderr / NS_PER_SECOND, n
         ),
-        bandwidth_as_written=_bandwidth(slope, 1),
-        bandwidth_bits_per_second=_bandwidth(slope, factor) if factor else None,
+        bandwidth_as_written=rate_of(slope),
+        bandwidth_bits_per_second=rate_of(slope, factor) if factor else None,
         reply_mode=reply_mode,
         factor=factor,
         outliers=outliers,
         r_squared=float(line.rvalue**2),
         removed=int((~kept).sum()),
-        means=means.size,
-        sizes=np.unique(mean_sizes).size,
+        means=n,
+        sizes=different,
         n=int(kept.sum()),
         confidence=confidence,
     )
@@ -281,64 +247,40 @@ def means_of_five(size_bytes: Floats, rtt_ns: Floats) -> tuple[Floats, Floats]:
     """Return sizes and mean delays of each five round trips of one size.
 
     The last group of a size may be smaller, and counts as much as the others.
-
-    Examples
-    --------
-    >>> means_of_five(np.full(7, 64.0), np.arange(7.0))
-    (array([64., 64.]), array([2. , 5.5]))
     """
     order = np.argsort(size_bytes, kind="stable")
-    sizes, starts, counts = np.unique(
-        size_bytes[order], return_index=True, return_counts=True
-    )
-    nth = np.arange(size_bytes.size) - np.repeat(starts, counts)
-    groups = -(-counts // GROUP)
-    first_group = np.concatenate([[0], np.cumsum(groups)])[:-1]
-    group = np.repeat(first_group, counts) + nth // GROUP
+    sizes = size_bytes[order]
+    _, starts, counts = np.unique(sizes, return_index=True, return_counts=True)
+    nth = np.arange(sizes.size) - np.repeat(starts, counts)
+    begins = nth % GROUP == 0
+    group = np.cumsum(begins) - 1
     means = np.bincount(group, weights=rtt_ns[order]) / np.bincount(group)
-    return np.repeat(sizes, groups), means
+    return sizes[begins], means
 
 
-@dataclass(frozen=True)
-class _Sample:
-    size: Floats
-    rtt: Floats
-    rounds: Floats
-    reply_mode: ReplyMode
-    packets: Packets
-    resamples: int
-    seed: int
-
-    def crossing(self, size: Floats) -> Floats:
-        return Crossing.round_trip(size, self.packets, self.reply_mode).wire_bytes
-
-
-def _estimate(name: str, sample: _Sample, confidence: float) -> LineEstimate:
+def _estimate(
+    name: str,
+    rows: tuple[Floats, Floats, Floats],
+    reply_mode: ReplyMode,
+    scale: Scale,
+    draw: dict[str, Any],
+) -> LineEstimate:
     meaning, fit = ESTIMATORS[name]
-    factor = 2 if sample.reply_mode == "echo" else 1
-    share, step_ns = sample.packets.payload_share, clock_step(sample.rtt)
     if fit is None:
-        low = low_delays(
-            sample.size,
-            sample.rtt,
-            sample.rounds,
-            fewest=1,
-            resamples=sample.resamples,
-            seed=sample.seed,
-        )
-        line = fit_line(sample.crossing(low.size_bytes), low)
-        slopes, intercepts, n = line.slopes, line.intercepts_ns, sample.rtt.size
-        scale = Scale(n, confidence, factor, share, line.freedom, step_ns)
+        low = low_delays(*rows, fewest=1, **draw)
+        line = fit_line(low.size_bytes, low)
+        slopes, intercepts = line.slopes, line.intercepts_ns
+        scale = replace(scale, freedom=line.freedom)
     else:
-        slopes, intercepts, n = _drawn(fit, sample, step_ns)
-        scale = Scale(n, confidence, factor, share, step_ns=step_ns)
+        slopes, intercepts, n = _drawn(fit, *rows, scale.step_ns, **draw)
+        scale = replace(scale, n=n)
     return LineEstimate(
         name=name,
         meaning=meaning,
-        reply_mode=sample.reply_mode,
-        factor=factor,
-        n=n,
-        confidence=confidence,
+        reply_mode=reply_mode,
+        factor=scale.factor,
+        n=scale.n,
+        confidence=scale.confidence,
         slope_ns_per_byte=scale.per_payload_byte(slopes),
         bandwidth_bits_per_second=scale.bandwidth(slopes),
         fixed_delay_seconds=scale.intercept_seconds(intercepts),
@@ -346,36 +288,41 @@ def _estimate(name: str, sample: _Sample, confidence: float) -> LineEstimate:
 
 
 def _drawn(
-    fit: Estimator, sample: _Sample, step_ns: float
+    fit: Estimator,
+    x: Floats,
+    y: Floats,
+    rounds: Floats,
+    step_ns: float,
+    resamples: int,
+    seed: int,
 ) -> tuple[Floats, Floats, int]:
     """Return slopes and intercepts, the sample's first, and how many trips it has.
 
     Very many rounds are drawn in blocks of consecutive ones, as `low_delays` does.
     """
-    rounds, rank = np.unique(sample.rounds, return_inverse=True)
-    every = -(-sample.rtt.size // _MOST_TRIPS)
+    of_round, rank = np.unique(rounds, return_inverse=True)
+    every = -(-y.size // _MOST_TRIPS)
     kept = rank % every == 0
-    if np.unique(sample.size[kept]).size < _PER_SIZE:
+    if np.unique(x[kept]).size < _PER_SIZE:
         kept[:] = True
-    size, y = sample.size[kept], sample.rtt[kept]
-    x = sample.crossing(size)
-    _, of_size = np.unique(size, return_inverse=True)
-    blocks = min(-(-rounds.size // every), BLOCKS)
-    block = rank[kept] * blocks // rounds.size
+    x, y = x[kept], y[kept]
+    _, of_size = np.unique(x, return_inverse=True)
+    blocks = min(-(-of_round.size // every), BLOCKS)
+    block = rank[kept] * blocks // of_round.size
     order = np.argsort(block, kind="stable")
     parts = np.split(order, np.searchsorted(block[order], np.arange(1, blocks)))
-    rng = np.random.default_rng(sample.seed)
-    lines = [fit(size, x, y)]
-    while len(lines) <= sample.resamples:
+    rng = np.random.default_rng(seed)
+    lines = [fit(x, y)]
+    while len(lines) <= resamples:
         rows = np.concatenate([parts[i] for i in rng.integers(0, blocks, blocks)])
         within = step_ns * rng.uniform(-0.5, 0.5, of_size.max() + 1)[of_size[rows]]
         if np.unique(of_size[rows]).size >= _PER_SIZE:
-            lines.append(fit(size[rows], x[rows], y[rows] + within))
+            lines.append(fit(x[rows], y[rows] + within))
     slopes, intercepts = np.array(lines).T
     return slopes, intercepts, y.size
 
 
-def least_squares_line(size: Floats, x: Floats, y: Floats) -> SlopeIntercept:
+def least_squares_line(x: Floats, y: Floats) -> SlopeIntercept:
     """Fit the line that leaves the smallest sum of squares.
 
     The best of all unbiased lines that are linear in y, if noise has one variance
@@ -396,7 +343,7 @@ def _weighted_line(x: Floats, y: Floats, weights: Floats) -> SlopeIntercept:
     return float(slope), float(mean_y - slope * mean_x)
 
 
-def huber_line(size: Floats, x: Floats, y: Floats) -> SlopeIntercept:
+def huber_line(x: Floats, y: Floats) -> SlopeIntercept:
     """Fit Huber's M-estimate: squares near the line, absolute values far away.
 
     The scale is the median absolute residual, taken anew at each step [1]_. Noise
@@ -406,22 +353,15 @@ def huber_line(size: Floats, x: Floats, y: Floats) -> SlopeIntercept:
     References
     ----------
     .. [1] Huber and Ronchetti (2009). Robust Statistics, 2nd ed., chapter 7.
-
-    Examples
-    --------
-    >>> x = np.arange(10.0)
-    >>> slope, intercept = huber_line(x, x, 1 + 2 * x + 1e3 * (x == 7))
-    >>> round(slope, 6), round(intercept, 6)
-    (2.0, 1.0)
     """
 
     def weigh(u: Floats) -> Floats:
         return _HUBER_T / np.maximum(np.abs(u), _HUBER_T)
 
-    return _reweighted(x, y, weigh, least_squares_line(size, x, y))
+    return _reweighted(x, y, weigh, least_squares_line(x, y))
 
 
-def tukey_line(size: Floats, x: Floats, y: Floats) -> SlopeIntercept:
+def tukey_line(x: Floats, y: Floats) -> SlopeIntercept:
     """Fit Tukey's biweight M-estimate, from Huber's on: far points count nothing.
 
     References
@@ -429,20 +369,13 @@ def tukey_line(size: Floats, x: Floats, y: Floats) -> SlopeIntercept:
     .. [1] Beaton and Tukey (1974). The fitting of power series, meaning
        polynomials, illustrated on band-spectroscopic data. Technometrics 16,
        147-185.
-
-    Examples
-    --------
-    >>> x = np.arange(10.0)
-    >>> slope, intercept = tukey_line(x, x, 1 + 2 * x + 1e3 * (x == 6))
-    >>> round(slope, 6), round(intercept, 6)
-    (2.0, 1.0)
     """
 
     def weigh(u: Floats) -> Floats:
         inside: Floats = np.maximum(0.0, 1 - (u / _TUKEY_C) ** 2) ** 2
         return inside
 
-    return _reweighted(x, y, weigh, huber_line(size, x, y))
+    return _reweighted(x, y, weigh, huber_line(x, y))
 
 
 def _reweighted(
@@ -463,7 +396,7 @@ def _reweighted(
     return line
 
 
-def quantile_line(size: Floats, x: Floats, y: Floats, p: float = LOW) -> SlopeIntercept:
+def quantile_line(x: Floats, y: Floats, p: float = LOW) -> SlopeIntercept:
     """Fit the line below which a share `p` of the points lies [1]_.
 
     What the 10th percentile of each size is where sizes repeat, without need of
@@ -475,13 +408,6 @@ def quantile_line(size: Floats, x: Floats, y: Floats, p: float = LOW) -> SlopeIn
     References
     ----------
     .. [1] Koenker and Bassett (1978). Regression quantiles. Econometrica 46, 33-50.
-
-    Examples
-    --------
-    >>> x = np.arange(20.0)
-    >>> slope, intercept = quantile_line(x, x, 1 + 2 * x + 9 * (x % 2))
-    >>> round(slope, 6), round(intercept, 6)
-    (2.0, 1.0)
     """
     unit_x, unit_y = float(np.abs(x).max()), float(np.ptp(y)) or 1.0
     terms = np.vstack([np.ones_like(x), x / unit_x])
@@ -498,16 +424,12 @@ def quantile_line(size: Floats, x: Floats, y: Floats, p: float = LOW) -> SlopeIn
     return float(slope * unit_y / unit_x), float(intercept * unit_y + y.min())
 
 
-def _per_size(
-    reduce: Callable[[Floats], Any], size: Floats, x: Floats, y: Floats
-) -> SlopeIntercept:
+def _per_size(reduce: Callable[[Floats], Any], x: Floats, y: Floats) -> SlopeIntercept:
     """Draw Theil and Sen's line through one delay of each size."""
-    _, first, of_size = np.unique(size, return_index=True, return_inverse=True)
+    sizes, of_size = np.unique(x, return_inverse=True)
     ends = np.cumsum(np.bincount(of_size))[:-1]
     parts = np.split(y[np.argsort(of_size, kind="stable")], ends)
-    delays = np.array([[float(reduce(part)) for part in parts]])
-    slope, intercept = theil_sen(x[first], delays)
-    return float(slope[0]), float(intercept[0])
+    return theil_sen(sizes, np.array([float(reduce(part)) for part in parts]))
 
 
 # None: the default answer, which is drawn as that is.
@@ -547,20 +469,6 @@ ESTIMATORS: dict[str, tuple[str, Estimator | None]] = {
 }
 
 
-def _means_of_a_line(sizes: Floats, rtt: Floats) -> tuple[Floats, Floats]:
-    """Return sizes and means of five, or say why no line goes through them."""
-    mean_sizes, means = means_of_five(sizes, rtt)
-    different = np.unique(mean_sizes).size
-    if different < 2 or means.size < _FEWEST_MEANS:
-        raise ValueError(
-            f"a line needs 2 sizes and {_FEWEST_MEANS} means of {GROUP} or more,"
-            f" got {different} and {means.size}; send more round trips"
-        )
-    if np.ptp(means) == 0:
-        raise ValueError(f"rtt_ns must vary, got {means[0]:.0f} ns for all means")
-    return mean_sizes, means
-
-
 def _inside_fences(sizes: Floats, rtt: Floats) -> NDArray[np.bool_]:
     inside = np.ones(rtt.size, dtype=bool)
     for size in np.unique(sizes):
@@ -578,10 +486,3 @@ def _with_error(value: float, half_width: float, n: int) -> Estimate:
     return Estimate(
         float(value), float(value - half_width), float(value + half_width), n
     )
-
-
-def _bandwidth(slope: Estimate, factor: int) -> Estimate | None:
-    if slope.low <= 0:
-        return None
-    rate = factor * 8 * NS_PER_SECOND
-    return Estimate(rate / slope.value, rate / slope.high, rate / slope.low, slope.n)

@@ -51,37 +51,23 @@ _SPARSE_RANKS = 16
 
 @dataclass(frozen=True)
 class LowDelays:
-    """The low delay of each size, ascending in size.
+    """The low delay of each size, ascending in size: of `k` sizes."""
 
-    Attributes
-    ----------
-    size_bytes : ndarray, shape (k,)
-    delay_ns : ndarray, shape (k,)
-    resampled_ns : ndarray, shape (b, k)
-        The same from `b` bootstrap samples of rounds.
-    count : int
-        Round trips that went into it.
-    rounds : int
-    skipped_bytes : tuple of int
-        Sizes with fewer than `fewest` round trips, left out.
-    unused_sizes : int
-        Sizes left out since there were more than ``MOST_SIZES``.
-    median_ns : ndarray, shape (k,), or None
-        The median delay of each size.
-    step_ns : float
-        Of the clock: all delays are multiples of it. 0 where no step above 1 ns is
-        seen.
-    """
-
-    size_bytes: Floats
-    delay_ns: Floats
-    resampled_ns: Floats
-    count: int
+    size_bytes: Floats  # shape (k,)
+    delay_ns: Floats  # shape (k,)
+    resampled_ns: Floats  # shape (b, k), the same from `b` bootstrap samples of rounds
+    count: int  # round trips that went into it
     rounds: int
-    skipped_bytes: tuple[int, ...]
-    unused_sizes: int = 0
-    median_ns: Floats | None = None
+    skipped_bytes: tuple[int, ...]  # sizes with too few round trips, left out
+    median_ns: Floats  # shape (k,), the median delay of each size
+    unused_sizes: int = 0  # left out since there were more than MOST_SIZES
+    # Of the clock: all delays are multiples of it; 0 where no step above 1 ns is seen.
     step_ns: float = 0.0
+
+    @property
+    def draws_ns(self) -> Floats:
+        """The delays, and below them the resampled ones: shape (1 + b, k)."""
+        return np.vstack([self.delay_ns, self.resampled_ns])
 
     @property
     def step_noise_ns(self) -> float:
@@ -96,8 +82,7 @@ class LowDelays:
     @property
     def noise_ns(self) -> Floats:
         """Standard error of each size's delay, the step's part with it."""
-        noise: Floats = self.resampled_ns.std(axis=0)
-        return noise
+        return np.asarray(self.resampled_ns.std(axis=0))
 
 
 def low_delays(
@@ -120,16 +105,6 @@ def low_delays(
     ----------
     .. [1] Hyndman and Fan (1996). Sample quantiles in statistical packages.
        American Statistician 50, 361-365; definition 8.
-
-    Examples
-    --------
-    >>> sizes, rounds = np.tile([64.0, 128.0], 20), np.repeat(np.arange(20.0), 2)
-    >>> low = low_delays(sizes, 10 * sizes + rounds, rounds,
-    ...                  fewest=10, resamples=100, seed=1)
-    >>> low.size_bytes, low.resampled_ns.shape, low.rounds
-    (array([ 64., 128.]), (100, 2), 20)
-    >>> np.round(low.delay_ns, 2)
-    array([ 641.37, 1281.37])
     """
     rounds, round_rank = np.unique(round_index, return_inverse=True)
     blocks = max(1, min(rounds.size, BLOCKS))
@@ -177,19 +152,6 @@ def clock_step(delays_ns: Floats) -> float:
     once in 2^n times: in a few hundred no step is seen where there is none, and of
     a few that is found is rather too large than too small. A step that is no whole
     number of nanoseconds (of 300 jiffies a second) is not seen.
-
-    Parameters
-    ----------
-    delays_ns : ndarray, shape (n,)
-        Finite.
-
-    Examples
-    --------
-    >>> delays = np.random.default_rng(1).exponential(1e6, 500)
-    >>> [clock_step(step * (delays // step)) for step in (1, 1000, 4e6)]
-    [0.0, 1000.0, 4000000.0]
-    >>> clock_step(delays)
-    0.0
     """
     whole = np.rint(delays_ns)
     if (np.abs(delays_ns - whole) > _OF_A_NS).any():

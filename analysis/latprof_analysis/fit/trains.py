@@ -7,8 +7,9 @@ them among messages.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -16,19 +17,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latprof_analysis.fit.estimates import (
-    Dispersion,
     Estimate,
     check_options,
     column_of,
+    rate_of,
 )
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.fit.slopes import theil_sen
-from latprof_analysis.fit.trips import FLOW, Ints, flows
+from latprof_analysis.fit.trips import FLOW, Ints, checked_columns, flows
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.rows import Columns
 from latprof_analysis.stages import BLANK
+from latprof_analysis.stats import Result
 from latprof_analysis.stats.quantiles import quantile_ci
-from latprof_analysis.text import NS_PER_SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,18 +40,24 @@ FEWEST_TRAINS = 6  # below, order statistics bound no median at 95%
 _ALL_BUT = 0.1
 _DID_NOT_WAIT = "did not wait for the link"
 _POINTS = 400  # of a longer train so many are looked at, evenly spaced
-_NEEDED = (
-    *FLOW,
-    "kind",
-    "size_bytes",
-    "packets",
-    "retransmits",
-    "queue_ns",
-    "arrive_ns",
-    "read_ns",
-)
+_COUNTS = ("size_bytes", "packets", "retransmits")
+_NEEDED = (*FLOW, "kind", *_COUNTS, "queue_ns", "arrive_ns", "read_ns")
 # A long stream is cut into trains of so many messages.
 _PIECE = 256
+
+
+@dataclass(frozen=True)
+class Dispersion(Result):
+    """The rate at which back-to-back packets arrive."""
+
+    state: Literal["measured", "none"]
+    reason: str  # why there is a number, or none
+    trains: int  # what it rests on
+    packets: int
+    left_out: dict[str, int]  # trains that say nothing of the link, by why
+    confidence: float
+    # Of the slowest link on the way, of the bytes that were given; its `n` is trains.
+    bandwidth_bits_per_second: Estimate | None = None
 
 
 def fit_dispersion(
@@ -115,22 +122,20 @@ def fit_dispersion(
     wire = (packets or Packets()).wire_bytes(size)
     order = np.lexsort((arrive, index))
     arrive, wire = arrive[order], wire[order]
-    waited = None
-    if sent_ns is not None and sent.size:
-        waited = arrive - sent[order] - (arrive - sent[order]).min()
+    took = arrive - sent[order]
+    waited = None if sent_ns is None else took - took.min(initial=np.inf)
     bounds = np.flatnonzero(np.diff(index[order], prepend=np.nan, append=np.nan))
     slopes: list[float] = []
-    used = 0
-    left_out: dict[str, int] = {}
+    used, left_out = 0, Counter[str]()
     for start, end in pairwise(bounds):
-        part = slice(start, end)
-        found = _train_slope(arrive[part], wire[part], waited, part)
+        waits = None if waited is None else waited[start:end]
+        found = _train_slope(arrive[start:end], wire[start:end], waits)
         if isinstance(found, str):
-            left_out[found] = left_out.get(found, 0) + 1
+            left_out[found] += 1
         else:
             slopes.append(found)
             used += int(end - start)
-    return _dispersion(np.array(slopes), used, left_out, confidence)
+    return _dispersion(np.array(slopes), used, dict(left_out), confidence)
 
 
 def stage_dispersions(
@@ -173,10 +178,7 @@ def stage_dispersions(
     >>> round(found.bandwidth_bits_per_second.value / 1e6, 3), found.trains
     (100.0, 6)
     """
-    rows = Columns.of(messages)
-    missing = [name for name in _NEEDED if name not in {*rows.numbers, *rows.texts}]
-    if missing:
-        raise ValueError(f"messages must have the column {missing[0]}, got none")
+    rows = checked_columns(messages, _NEEDED)
     found: dict[tuple[str, str], Dispersion] = {}
     for (protocol, kind), at in rows.split("protocol", "kind"):
         if protocol is None or kind in (None, "warmup"):
@@ -190,13 +192,18 @@ def stage_dispersions(
             sent_ns=arrivals.queue_ns,
             confidence=confidence,
         )
-        found[protocol, kind] = _with_spoilt(dispersion, spoilt)
+        if spoilt:
+            why = "packets were lost or sent again"
+            dispersion = replace(
+                dispersion,
+                left_out=dispersion.left_out | {why: spoilt},
+                reason=f"{dispersion.reason}; {spoilt} trains left out: {why}",
+            )
+        found[protocol, kind] = dispersion
     return found
 
 
-def _train_slope(
-    arrive: Floats, wire: Floats, waited: Floats | None, part: slice
-) -> float | str:
+def _train_slope(arrive: Floats, wire: Floats, waited: Floats | None) -> float | str:
     """Return ns per byte of a train's second half, or why it says nothing."""
     if arrive.size < FEWEST_PACKETS:
         return f"fewer than {FEWEST_PACKETS} packets"
@@ -204,12 +211,12 @@ def _train_slope(
     come = np.cumsum(wire)[half]
     points = np.unique(np.linspace(0, come.size - 1, _POINTS).astype(int))
     x, y = come[points], arrive[half][points]
-    slope = float(theil_sen(x, (y - y[0])[np.newaxis])[0][0])
+    slope = theil_sen(x, y - y[0])[0]
     if slope <= 0:
         return "arrived all at once"
     if waited is not None:
         own_ns = slope * float(np.mean(wire[half]))
-        if float(np.quantile(waited[part][half], _ALL_BUT)) < own_ns:
+        if float(np.quantile(waited[half], _ALL_BUT)) < own_ns:
             return _DID_NOT_WAIT
     return slope
 
@@ -227,27 +234,15 @@ def _dispersion(
         median = quantile_ci(slopes, 0.5, confidence)
         reason = f"no interval of {confidence:.3g} from {slopes.size} trains"
         if np.isfinite([median.low, median.high]).all():
-            rate = 8 * NS_PER_SECOND
             state, reason = "measured", f"median of {slopes.size} trains"
-            bandwidth = Estimate(
-                rate / median.value, rate / median.high, rate / median.low, slopes.size
+            bandwidth = rate_of(
+                Estimate(median.value, median.low, median.high, slopes.size)
             )
     if left_out:
         causes = ", ".join(f"{n} {why}" for why, n in left_out.items())
         reason = f"{reason}; left out: {causes}"
     return Dispersion(
         state, reason, slopes.size, packets, left_out, confidence, bandwidth
-    )
-
-
-def _with_spoilt(found: Dispersion, trains: int) -> Dispersion:
-    if not trains:
-        return found
-    why = "packets were lost or sent again"
-    return replace(
-        found,
-        left_out=found.left_out | {why: trains},
-        reason=f"{found.reason}; {trains} trains left out: {why}",
     )
 
 

@@ -127,6 +127,15 @@ def paired(messages: Columns) -> tuple[dict[str, Ints], dict[str, int]]:
     return {name: values[left] for name, values in trips.items()}, counted(why)
 
 
+def checked_columns(messages: Columns | pd.DataFrame, names: Iterable[str]) -> Columns:
+    """Return the columns of messages, or say which is missing."""
+    rows = Columns.of(messages)
+    missing = [name for name in names if name not in {*rows.numbers, *rows.texts}]
+    if missing:
+        raise ValueError(f"messages must have the column {missing[0]}, got none")
+    return rows
+
+
 def flows(rows: Columns) -> NDArray[np.int64]:
     """Number the directions of conversations that rows are of, as FLOW tells them."""
     return _numbered(
@@ -193,8 +202,10 @@ def against_factor(
         return f"{other} of {len(replies)} replies are not as recorded, {mode}"
     if reply_mode != "echo":
         return None
-    growth = _ends_growth if bent else _slope
-    slopes = [growth(trips, name) for name in ("request_ns", "reply_ns")]
+    slopes = [
+        _growth(*quantiles_by(trips["size_bytes"], trips[name], 0.1), bent)
+        for name in ("request_ns", "reply_ns")
+    ]
     least = slopes.index(min(slopes))
     if slopes[least] < _LEAST_SHARE * max(slopes):
         name = ("request", "reply")[least]
@@ -206,23 +217,12 @@ def against_factor(
     return None
 
 
-def _low(trips: Mapping[str, Ints], name: str) -> tuple[Floats, Floats]:
-    return quantiles_by(trips["size_bytes"], trips[name], 0.1)
-
-
-def _slope(trips: Mapping[str, Ints], name: str) -> float:
-    """Return the Theil-Sen slope of the low delay per size."""
-    sizes, low = _low(trips, name)
-    if len(low) < 2:
-        return 0.0
-    return float(theil_sen(sizes, low[np.newaxis])[0][0])
-
-
-def _ends_growth(trips: Mapping[str, Ints], name: str) -> float:
-    """Return by how much the low delay grows from the smallest size to the largest.
+def _growth(sizes: Floats, low_ns: Floats, bent: bool) -> float:
+    """Return how low delays grow with size: by a line, or where bent by their ends.
 
     Behind a token bucket's burst most sizes may be below the bend, where a slope is
     that of the hosts.
     """
-    _, low = _low(trips, name)
-    return float(low[-1] - low[0]) if len(low) else 0.0
+    if len(low_ns) < 2:
+        return 0.0
+    return float(low_ns[-1] - low_ns[0]) if bent else theil_sen(sizes, low_ns)[0]

@@ -85,21 +85,13 @@ class Packets:
         return carried + self.packets(size_bytes) * self.overhead_bytes
 
     def packets(self, size_bytes: ArrayLike) -> NDArray[np.float64]:
-        """Return in how many packets messages of these sizes go.
-
-        Examples
-        --------
-        >>> Packets.udp(mtu_bytes=1500).packets([18, 1472, 1473])
-        array([1., 1., 2.])
-        """
+        """Return in how many packets messages of these sizes go."""
         carried = np.asarray(size_bytes, dtype=np.float64) + self.message_bytes
         return np.ceil(carried / (self.mss_bytes or np.inf)).clip(1)
 
     def tell_packets(self, size_bytes: ArrayLike) -> bool:
         """Return whether it is known in how many packets messages of these sizes go.
 
-        Examples
-        --------
         >>> Packets().tell_packets([64, 1024]), Packets().tell_packets([64, 9000])
         (True, False)
         """
@@ -108,13 +100,7 @@ class Packets:
 
     @property
     def payload_share(self) -> float:
-        """Bytes of payload in a byte on the wire, of a long message.
-
-        Examples
-        --------
-        >>> round(100 * Packets.tcp(mtu_bytes=1500).payload_share, 2)
-        96.53
-        """
+        """Bytes of payload in a byte on the wire, of a long message."""
         if self.mss_bytes is None:
             return 1.0
         return self.mss_bytes / (self.mss_bytes + self.overhead_bytes)
@@ -137,19 +123,11 @@ def _room(mtu_bytes: int, overhead_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Crossing:
-    """Of messages of each size, and of their replies where the delay holds them.
+    """Of messages of each size, and of their replies where the delay holds them."""
 
-    Attributes
-    ----------
-    wire_bytes, packets : ndarray, shape (k,)
-        Headers are counted.
-    cut : Packets
-        How the messages are cut.
-    """
-
-    wire_bytes: Floats
-    packets: Floats
-    cut: Packets
+    wire_bytes: Floats  # shape (k,), headers are counted
+    packets: Floats  # shape (k,)
+    cut: Packets  # how the messages are cut
 
     @classmethod
     def one_way(cls, size_bytes: Floats, cut: Packets) -> Crossing:
@@ -160,15 +138,7 @@ class Crossing:
     def round_trip(
         cls, size_bytes: Floats, cut: Packets, reply_mode: ReplyMode
     ) -> Crossing:
-        """Return what crosses until the reply is there.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> both = Crossing.round_trip(np.array([1000, 2000]), Packets.tcp(), 100)
-        >>> both.wire_bytes, both.packets
-        (array([1204., 2256.]), array([2., 3.]))
-        """
+        """Return what crosses until the reply is there."""
         request = cls.one_way(size_bytes, cut)
         if reply_mode == "echo":
             return cls(2 * request.wire_bytes, 2 * request.packets, cut)

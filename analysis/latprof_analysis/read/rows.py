@@ -7,7 +7,7 @@ pandas first, which takes longer than all else of a small run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -38,15 +38,12 @@ class _Made(Mapping[str, T], Generic[T]):
 
     def __init__(self, names: Sequence[str], make: Callable[[str], T]) -> None:
         self._names = names
-        self._make = make
-        self._made: dict[str, T] = {}
+        self._make = cache(make)
 
     def __getitem__(self, name: str) -> T:
         if name not in self._names:
             raise KeyError(name)
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+        return self._make(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -107,8 +104,11 @@ class Columns:
         key = np.zeros(len(self), np.int64)
         for codes, labels in texts:
             key = key * (len(labels) + 1) + codes + 1
-        for group in np.flatnonzero(np.bincount(key)).tolist():
-            rows = np.flatnonzero(key == group)
+            key = np.unique(key, return_inverse=True)[1]  # else it may overflow
+        ends = np.cumsum(np.bincount(key))
+        for rows in (
+            np.split(np.argsort(key, kind="stable"), ends[:-1]) if ends.size else ()
+        ):
             first = [(int(codes[rows[0]]), labels) for codes, labels in texts]
             yield tuple(labels[i] if i >= 0 else None for i, labels in first), rows
 
@@ -168,8 +168,8 @@ class Rows(Columns):
         others = [name for name in kinds if name not in texts]
         # of the table, not of this object: a cycle would keep it for long
         super().__init__(
-            _Made(others, partial(_numbers, table, kinds)),
-            _Made(texts, partial(_text, table)),
+            _Made(others, lambda name: _numbers(table, name, kinds[name])),
+            _Made(texts, lambda name: _text(table, name)),
             len(table),
         )
 
@@ -212,15 +212,7 @@ class Rows(Columns):
         """Return the rows with all columns, as `read_runs` has them."""
         import pandas as pd
 
-        there = self.table.column_names
-        found = {
-            column.name: _array(
-                self.table[column.name] if column.name in there else None,
-                column.kind,
-                len(self),
-            )
-            for column in self._columns
-        }
+        found = {c.name: _array(self.table, c) for c in self._columns}
         return pd.DataFrame(found, copy=False)
 
     @classmethod
@@ -257,45 +249,41 @@ def _own_labels(table: Any) -> Any:
     Never decoded: Arrow would make room for the mean of all labels in every row.
     """
     for at, field in enumerate(table.schema):
-        if not pa.types.is_dictionary(field.type):
-            continue
-        texts = table[field.name].unify_dictionaries().combine_chunks()
-        codes = from_chunk(texts.indices, -1)
-        used, places = np.unique(np.append(codes, -1), return_inverse=True)
-        own = _dictionary(
-            places[:-1].astype(np.int32) - 1, texts.dictionary.take(_to_arrow(used[1:]))
-        )
-        table = table.set_column(at, field, own)
+        if pa.types.is_dictionary(field.type):
+            codes, labels = labelled(table[field.name])
+            used, places = np.unique(np.append(codes, -1), return_inverse=True)
+            own = _strings([labels[code] for code in used[1:]])
+            codes = places[:-1].astype(np.int32) - 1
+            table = table.set_column(at, field, _dictionary(codes, own))
     return table
 
 
-def _numbers(table: Any, kinds: Mapping[str, str], name: str) -> NDArray[Any]:
-    blank = BLANK if kinds[name] == "count" else np.nan
+def _numbers(table: Any, name: str, kind: str) -> NDArray[Any]:
+    blank = BLANK if kind == "count" else np.nan
     if name not in table.column_names:
         return np.full(len(table), blank)
-    return from_chunks(table[name], blank)
+    parts = [_from_chunk(chunk, blank) for chunk in table[name].chunks]
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.full(0, blank)
 
 
 def _text(table: Any, name: str) -> Text:
     if name not in table.column_names:
         return np.full(len(table), -1, np.int32), []
-    column = table[name].unify_dictionaries().combine_chunks()
-    codes, labels = from_chunk(column.indices, -1), column.dictionary.to_pylist()
+    return labelled(table[name])
+
+
+def labelled(column: Any) -> Text:
+    """Return which label each row of a column of text has, -1 for none, and these."""
+    whole = column.unify_dictionaries().combine_chunks()
+    codes, labels = _from_chunk(whole.indices, -1), whole.dictionary.to_pylist()
     if "" in labels:  # which Parquet knows beside null
         codes = np.where(codes == labels.index(""), -1, codes)
     return codes, labels
 
 
-def from_chunks(column: Any, blank: Any = BLANK) -> NDArray[Any]:
-    """Return a column of pyarrow's numbers, `blank` where it is null."""
-    parts = [from_chunk(chunk, blank) for chunk in column.chunks]
-    if len(parts) == 1:
-        return parts[0]
-    dtype = column.type.to_pandas_dtype()
-    return np.concatenate(parts) if parts else np.empty(0, dtype)
-
-
-def from_chunk(chunk: Any, blank: Any) -> NDArray[Any]:
+def _from_chunk(chunk: Any, blank: Any) -> NDArray[Any]:
     """Return an array of pyarrow's numbers, `blank` where it is null."""
     values = raw(chunk)
     if not chunk.null_count:
@@ -315,10 +303,11 @@ def raw(chunk: Any) -> NDArray[Any]:
 
 def _to_arrow(values: NDArray[Any], there: NDArray[np.bool_] | None = None) -> Any:
     """Return numbers as an array of pyarrow, null where they are not there."""
-    bits = (
-        None if there is None else pa.py_buffer(np.packbits(there, bitorder="little"))
-    )
-    buffers = [bits, pa.py_buffer(np.ascontiguousarray(values))]
+    bits = None if there is None else np.packbits(there, bitorder="little")
+    buffers = [
+        None if each is None else pa.py_buffer(each)
+        for each in (bits, np.ascontiguousarray(values))
+    ]
     return pa.Array.from_buffers(
         pa.from_numpy_dtype(values.dtype), len(values), buffers
     )
@@ -336,23 +325,19 @@ def _dictionary(codes: NDArray[np.int32], texts: Any) -> Any:
     return pa.DictionaryArray.from_arrays(_to_arrow(codes, codes >= 0), texts)
 
 
-def _array(column: Any, kind: str, length: int) -> Any:
+def _array(table: Any, column: Column) -> Any:
     """Return a column as pandas has it."""
     import pandas as pd
 
-    if kind == "text":
-        there = {} if column is None else {"text": column}
-        codes, labels = _text(pa.table(there), "text")
-        codes = codes if there else np.full(length, -1, np.int32)
+    if column.kind == "text":
+        codes, labels = _text(table, column.name)
         known = [label for label in labels if label]
-        places = np.cumsum([label != "" for label in labels], dtype=np.int32) - 1
         if len(known) < len(labels):
+            places = np.cumsum([label != "" for label in labels], dtype=np.int32) - 1
             codes = np.where(codes < 0, -1, places[codes])
         return pd.Categorical.from_codes(codes, categories=pd.Index(known, dtype="str"))
-    if kind == "number":
-        return (
-            np.full(length, np.nan) if column is None else from_chunks(column, np.nan)
-        )
-    numbers = np.zeros(length, np.int64) if column is None else from_chunks(column)
-    blank = np.ones(length, bool) if column is None else numbers == BLANK
+    numbers = _numbers(table, column.name, column.kind)
+    if column.kind == "number":
+        return numbers
+    blank = numbers == BLANK
     return pd.arrays.IntegerArray(np.where(blank, 1, numbers), blank)

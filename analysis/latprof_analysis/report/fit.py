@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latprof_analysis.fit.bends import fit_sides
-from latprof_analysis.fit.line import FEWEST_ROUND_TRIPS
+from latprof_analysis.fit.line import FEWEST_ROUND_TRIPS, fit_line
 from latprof_analysis.fit.rounds import Floats, LowDelays, low_delays
+from latprof_analysis.fit.slopes import fit_sides
 from latprof_analysis.fit.trips import rounds_of
-from latprof_analysis.fit.verdict import fit_line
 from latprof_analysis.fit.wire import Crossing, Packets
 from latprof_analysis.report.marks import layer
 from latprof_analysis.report.parts import Chart, Figure, Part, Spec

@@ -1,1 +1,35 @@
+"""Single questions, each to an array: its quantiles, modes, levels, losses."""
 
+from __future__ import annotations
+
+import math
+from dataclasses import is_dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Result:
+    """A dataclass that answers a question, and can be written as JSON."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON; None for what it has no number for."""
+        return {name: _plain(value) for name, value in vars(self).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Result):
+        return value.as_dict()
+    if is_dataclass(value):
+        return {name: _plain(field) for name, field in vars(value).items()}
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

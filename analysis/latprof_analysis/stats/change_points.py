@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from latprof_analysis.stats import Floats, Result
 from latprof_analysis.stats.distribution import percentiles_in_order
 from latprof_analysis.stats.quantiles import Quantile, checked_values
 
-Floats = NDArray[np.float64]
 # A change is believed if its gain in -2 log(likelihood) is over 3 log(n).
 PENALTY = 3.0
 _ROUNDS = 5
@@ -32,56 +32,26 @@ _FALL = 7.35
 
 
 @dataclass(frozen=True)
-class Change:
-    """One change of level.
+class Change(Result):
+    """One change of level."""
 
-    Attributes
-    ----------
-    index : int
-        Of the first value at the new level.
-    low, high : int
-        95% interval of `index`.
-    before, after : Quantile
-        Medians of the segments on both sides.
-    gain : float
-        In -2 log(likelihood) of the ranks; what is believed exceeds 3 log(n).
-    """
-
-    index: int
-    low: int
+    index: int  # of the first value at the new level
+    low: int  # 95% interval of `index`
     high: int
-    before: Quantile
+    before: Quantile  # median of the segment before, and of the one behind
     after: Quantile
-    gain: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        levels = {"before": self.before.as_dict(), "after": self.after.as_dict()}
-        return {**vars(self), **levels}
+    gain: float  # in -2 log(likelihood) of the ranks; what is believed is > 3 log(n)
 
 
 @dataclass(frozen=True)
-class Changes:
-    """All changes of level in a series.
+class Changes(Result):
+    """All changes of level in a series."""
 
-    Attributes
-    ----------
-    changes : tuple of Change
-        In the order of time; none if there is no evidence of any.
-    n : int
-    inflation : float
-        By what dependence between neighbours raises the variance of a mean; the
-        gains are divided by it.
-    """
-
-    changes: tuple[Change, ...]
+    changes: tuple[Change, ...]  # in the order of time
     n: int
+    # By what dependence between neighbours raises the variance of a mean; the gains
+    # are divided by it.
     inflation: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        changes = [change.as_dict() for change in self.changes]
-        return {"changes": changes, "n": self.n, "inflation": self.inflation}
 
 
 def level_changes(series: ArrayLike) -> Changes:
@@ -144,7 +114,7 @@ def level_changes(series: ArrayLike) -> Changes:
     variance, inflation = _long_run_variance(ranks)
     sums = np.append(0.0, np.cumsum(ranks)) / math.sqrt(variance)
     shortest = _shortest(x)
-    places = places_of_change(sums, shortest)
+    places = _settled(sums, _candidates(sums, shortest), shortest)
     return Changes(_described(x, sums, places, shortest), x.size, inflation)
 
 
@@ -153,16 +123,6 @@ def mid_ranks(x: Floats) -> Floats:
 
     Equal values get the middle of their ranks. The sum is 0; all lie within -1/2
     and 1/2.
-
-    Parameters
-    ----------
-    x : ndarray, shape (n,)
-        Finite.
-
-    Examples
-    --------
-    >>> mid_ranks(np.array([7.0, 1.0, 9.0, 7.0])).tolist()
-    [0.0, -0.375, 0.375, 0.0]
     """
     order = np.argsort(x)
     ascending = x[order]
@@ -173,22 +133,19 @@ def mid_ranks(x: Floats) -> Floats:
     return ranks
 
 
-def places_of_change(sums: Floats, shortest: int) -> list[int]:
-    """Return where the level changes; `sums` are cumulated, the first of them 0."""
-    return _settled(sums, _candidates(sums, shortest), shortest)
+def _gains(sums: Floats, start: int, stop: int, shortest: int) -> Floats:
+    """Return what splits explain that leave `shortest` or more to each side.
 
-
-def gains_of(sums: Floats, start: int, stop: int, shortest: int) -> Floats:
-    """Return what splits explain that leave `shortest` or more to each side."""
+    `sums` are cumulated, the first of them 0.
+    """
     left = np.arange(shortest, stop - start - shortest + 1)
-    return np.asarray(_gain(sums, start, stop, left))
+    return np.asarray(_gain(sums, start, stop - start, left))
 
 
-def _gain(sums: Floats, start: int, stop: int, left: Any) -> Any:
+def _gain(sums: Floats, start: Any, length: int, left: Any) -> Any:
     """Return what a split explains that leaves so many values to the left."""
-    length = stop - start
-    lacking = sums[start + left] - sums[start]
-    lacking = lacking - left * ((sums[stop] - sums[start]) / length)
+    begin, end = sums[start], sums[start + length]
+    lacking = sums[start + left] - begin - left * ((end - begin) / length)
     return lacking**2 * (length / (left * (length - left)))
 
 
@@ -209,10 +166,7 @@ def _candidates(sums: Floats, at_least: int) -> list[int]:
     while n >= length:
         starts = np.unique(np.append(np.arange(0, n - length, length // 2), n - length))
         left = np.arange(shortest, length - shortest + 1)
-        begin, end = every[starts], every[starts + length]
-        lacking = every[starts[:, None] + left] - begin[:, None]
-        lacking -= left * ((end - begin) / length)[:, None]
-        gains = lacking**2 * (length / (left * (length - left)) / coarse)
+        gains = _gain(every, starts[:, None], length, left) / coarse
         gain, at = gains.max(axis=1), gains.argmax(axis=1)
         for i in sorted(np.flatnonzero(gain > least), key=lambda i: -gain[i]):
             start = int(starts[i])
@@ -231,7 +185,7 @@ def _settled(sums: Floats, places: list[int], shortest: int) -> list[int]:
         places = kept.copy()
         for i in range(len(places)):
             start, stop = ([0, *places, sums.size - 1][j] for j in (i, i + 2))
-            gains = gains_of(sums, start, stop, shortest)
+            gains = _gains(sums, start, stop, shortest)
             if gains.size:
                 places[i] = start + shortest + int(np.argmax(gains))
         if places == kept:
@@ -250,9 +204,9 @@ def _united(sums: Floats, places: list[int], shortest: int) -> list[int]:
     i = 1
     while i + 2 < len(bounds):
         start, first, second, stop = bounds[i - 1 : i + 3]
-        gains = gains_of(sums, start, stop, shortest)
-        both = _gain(sums, start, stop, first - start)
-        both += _gain(sums, first, stop, second - first)
+        gains = _gains(sums, start, stop, shortest)
+        both = _gain(sums, start, stop - start, first - start)
+        both += _gain(sums, first, stop - first, second - first)
         if gains.size and both - gains.max() <= least:
             bounds[i : i + 2] = [start + shortest + int(np.argmax(gains))]
             i = max(1, i - 1)
@@ -266,7 +220,7 @@ def _strong(sums: Floats, places: list[int], shortest: int) -> list[int]:
 
     def most(i: int) -> float:
         start, stop = ([0, *left, n][j] for j in (i, i + 2))
-        return float(gains_of(sums, start, stop, shortest).max(initial=0))
+        return float(_gains(sums, start, stop, shortest).max(initial=0))
 
     n = sums.size - 1
     left = places.copy()
@@ -292,7 +246,7 @@ def _described(
     changes = []
     for i, place in enumerate(places):
         start, stop = bounds[i], bounds[i + 2]
-        gains = gains_of(sums, start, stop, shortest)
+        gains = _gains(sums, start, stop, shortest)
         likely = np.flatnonzero(gains >= gains.max() - _FALL)
         first = start + shortest
         changes.append(
@@ -323,16 +277,13 @@ def _long_run_variance(ranks: Floats) -> tuple[float, float]:
     found = [single, single * (1 + c) / (1 - c) ** 2]
     length = max(2, round(math.pow(ranks.size, 1 / 3)))
     while ranks.size // length >= _FEWEST_BLOCKS:
-        found.append(_block_variance(ranks, length))
+        whole = ranks[: ranks.size // length * length]
+        means = whole.reshape(-1, length).mean(axis=1)
+        # Median absolute step of normal block means: 0.6745 * sqrt(2) deviations.
+        step = float(np.median(np.abs(np.diff(means)))) / (0.6745 * math.sqrt(2))
+        found.append(length * step**2)
         length *= 2
     return max(found), max(found) / single
-
-
-def _block_variance(ranks: Floats, length: int) -> float:
-    blocks = ranks[: ranks.size // length * length].reshape(-1, length).mean(axis=1)
-    # Median absolute step of normal block means: 0.6745 * sqrt(2) deviations.
-    step = float(np.median(np.abs(np.diff(blocks)))) / (0.6745 * math.sqrt(2))
-    return length * step**2
 
 
 def _shortest(x: Floats) -> int:

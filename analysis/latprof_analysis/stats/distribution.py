@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from latprof_analysis.stats import Floats, Ints, Result
 from latprof_analysis.stats.histogram import Histogram, bucket_edges
 from latprof_analysis.stats.quantiles import (
     Quantile,
-    binomial_quantile,
-    bracketed,
     check_fraction,
     checked_values,
     rank,
+    ranks_around,
+    sorted_quantile,
 )
 from latprof_analysis.stats.series import variance_inflation
 
-Floats = NDArray[np.float64]
 PERCENTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 Scale = Literal["linear", "log"]
 # The pieces of the Time Warp measurements of 1988, and their bins: a spreadsheet
@@ -32,77 +32,31 @@ _BINS = 100
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Part of a sample from one rank to another, with its histogram.
-
-    Attributes
-    ----------
-    name : str
-    count : int
-        Values in it; 0 if the sample is too small to reach it.
-    low, high : float or None
-        Smallest and largest value; None if there is none.
-    scale : {"linear", "log"}
-        Bins are equally wide on this scale.
-    edges : ndarray, shape (b + 1,)
-        Bin i holds [edges[i], edges[i + 1]); the last one both ends. Empty with
-        `counts` if no value is there; both ends alike if all values are.
-    counts : ndarray of int64, shape (b,)
-    zeros : int
-        Values of 0, which have no place on a log scale; always 0 on a linear one.
-        ``counts.sum() + zeros == count``.
-    """
+class Piece(Result):
+    """Part of a sample from one rank to another, with its histogram."""
 
     name: str
-    count: int
-    low: float | None
+    count: int  # 0 if the sample is too small to reach it
+    low: float | None  # the smallest value, and the largest; None if there is none
     high: float | None
-    scale: Scale
+    scale: Scale  # on which bins are equally wide
+    # shape (b + 1,): bin i holds [edges[i], edges[i + 1]), the last one both ends.
+    # Empty with `counts` if no value is there; both ends alike if all values are.
     edges: Floats
-    counts: NDArray[np.int64]
-    zeros: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return {
-            **vars(self),
-            "edges": self.edges.tolist(),
-            "counts": self.counts.tolist(),
-        }
+    counts: Ints  # shape (b,); counts.sum() + zeros == count
+    zeros: int  # values of 0, which have no place on a log scale
 
 
 @dataclass(frozen=True)
-class Ccdf:
-    """Share of values at or above each of some values, to the last one.
+class Ccdf(Result):
+    """Share of values at or above each of some values: arrays of shape (k,)."""
 
-    Attributes
-    ----------
-    value : ndarray, shape (k,)
-        Ascending; the first is the smallest of the sample, the last the largest.
-    share : ndarray, shape (k,)
-        Share of the sample at or above each: from 1 to 1 / n, so that the largest
-        can stand on a log axis.
-    low, high : ndarray, shape (k,)
-        Interval of the true share at each value by itself.
-    n : int
-    confidence : float
-    """
-
-    value: Floats
-    share: Floats
-    low: Floats
+    value: Floats  # ascending, from the smallest of the sample to the largest
+    share: Floats  # from 1 to 1 / n, so that the largest can stand on a log axis
+    low: Floats  # interval of the true share at each value by itself
     high: Floats
     n: int
     confidence: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        arrays = {
-            key: value.tolist()
-            for key, value in vars(self).items()
-            if isinstance(value, np.ndarray)
-        }
-        return {**arrays, "n": self.n, "confidence": self.confidence}
 
 
 def percentiles(
@@ -125,7 +79,50 @@ def percentiles(
     [(0.5, 50.0, 40.0, 61.0), (0.9, 90.0, 84.0, 96.0)]
     """
     x = np.sort(checked_values("sample", sample))
-    return tuple(_quantile(x, p, confidence, 1.0) for p in ps)
+    return tuple(sorted_quantile(x, p, confidence) for p in ps)
+
+
+def percentiles_by_group(
+    sample: ArrayLike,
+    group: ArrayLike,
+    ps: Sequence[float] = PERCENTILES,
+    confidence: float = 0.95,
+) -> dict[int, tuple[Quantile, ...]]:
+    """Return the percentiles of each group: per hop count, number of packets, size.
+
+    Parameters
+    ----------
+    sample : array_like, shape (n,)
+        As in `percentiles`.
+    group : array_like of int, shape (n,)
+        To which group each value belongs.
+    ps, confidence
+        As in `percentiles`.
+
+    Returns
+    -------
+    dict
+        From each group, ascending, to its quantiles.
+
+    Examples
+    --------
+    >>> by_hops = percentiles_by_group([5.0, 9.0, 6.0, 7.0], [1, 2, 1, 1], [0.5])
+    >>> [(hops, q.value, q.n) for hops, (q,) in by_hops.items()]
+    [(1, 6.0, 3), (2, 9.0, 1)]
+    """
+    x = checked_values("sample", sample)
+    label = np.asarray(group)
+    if label.shape != x.shape:
+        raise ValueError(f"group must have shape {x.shape}, got {label.shape}")
+    if not np.issubdtype(label.dtype, np.integer):
+        raise ValueError(f"group must hold integers, got {label.dtype}")
+    order = np.argsort(label, kind="stable")
+    labels, first = np.unique(label[order], return_index=True)
+    parts = np.split(x[order], first[1:])
+    return {
+        int(one): percentiles(part, ps, confidence)
+        for one, part in zip(labels, parts, strict=True)
+    }
 
 
 def percentiles_in_order(
@@ -165,7 +162,7 @@ def percentiles_in_order(
     for p in ps:
         check_fraction("p", p)
         reached = (values <= x[rank(p, x.size) - 1]).astype(np.float64)
-        made.append(_quantile(x, p, confidence, variance_inflation(reached)))
+        made.append(sorted_quantile(x, p, confidence, variance_inflation(reached)))
     return tuple(made)
 
 
@@ -198,7 +195,7 @@ def histogram_percentiles(
         raise ValueError("histogram must hold at least one value, got none")
     made = []
     for p in ps:
-        lower, upper = _ranks(p, n, confidence, 1.0)
+        lower, upper = ranks_around(p, n, confidence)
         low, value, high = (
             _bucket(histogram, min(max(at, 1), n)) for at in (lower, rank(p, n), upper)
         )
@@ -322,33 +319,13 @@ def _bucket(histogram: Histogram, at: int) -> tuple[float, float]:
     return float(edges[bucket]), math.ceil(edges[bucket + 1]) - 1.0
 
 
-def _quantile(
-    ascending: Floats, p: float, confidence: float, inflation: float
-) -> Quantile:
-    ranks = _ranks(p, ascending.size, confidence, inflation)
-    return bracketed(ascending, p, ranks, confidence)
-
-
-def _ranks(p: float, n: int, confidence: float, inflation: float) -> tuple[int, int]:
-    """Return the ranks that bracket a quantile; 0 or n + 1 where none does."""
-    check_fraction("p", p)
-    check_fraction("confidence", confidence)
-    tail = (1 - confidence) / 2
-    worth = max(1, round(n / inflation))
-    below = binomial_quantile(tail, worth, p)
-    above = binomial_quantile(1 - tail, worth, p) + 1
-    if above > worth:
-        return math.floor(below * n / worth), n + 1
-    return math.floor(below * n / worth), math.ceil(above * n / worth)
-
-
 def _piece(name: str, ascending: Floats, scale: Scale, bins: int) -> Piece:
-    zeros = 0
-    shown = ascending
-    if scale == "log":
-        zeros = int(np.searchsorted(ascending, 0.0, side="right"))
-        shown = ascending[zeros:]
-    edges = _edges(shown, scale, bins)
+    zeros = int(np.searchsorted(ascending, 0.0, "right")) if scale == "log" else 0
+    edges = shown = ascending[zeros:]
+    if shown.size:
+        low, high = shown[0], shown[-1]
+        spaced = np.linspace if scale == "linear" else np.geomspace
+        edges = np.array([low, high]) if low == high else spaced(low, high, bins + 1)
     # Of an ascending array the count below each edge is found by bisection.
     below = np.searchsorted(shown, edges[1:-1])
     counts = np.diff(below, prepend=0, append=shown.size) if edges.size else below
@@ -362,13 +339,3 @@ def _piece(name: str, ascending: Floats, scale: Scale, bins: int) -> Piece:
         counts=counts,
         zeros=zeros,
     )
-
-
-def _edges(ascending: Floats, scale: Scale, bins: int) -> Floats:
-    if not ascending.size:
-        return ascending
-    low, high = ascending[0], ascending[-1]
-    if low == high:
-        return np.array([low, high])
-    spaced = np.linspace if scale == "linear" else np.geomspace
-    return np.asarray(spaced(low, high, bins + 1), dtype=np.float64)

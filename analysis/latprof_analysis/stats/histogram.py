@@ -14,18 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from latprof_analysis.stats import Floats, Ints
 from latprof_analysis.stats.quantiles import rank, samples_needed
 
 _SUB_BUCKET_BITS = 7
 _SUB_BUCKETS = 1 << _SUB_BUCKET_BITS
 _DOUBLE_BIAS = 1023
-_FIRST_OCTAVE = 6
+FIRST_OCTAVE = 6
 _LAST_OCTAVE = 36
-_LINEAR = 1 << _FIRST_OCTAVE
+LINEAR = 1 << FIRST_OCTAVE  # so many buckets are of one nanosecond
 _LIMIT_NS = 1 << _LAST_OCTAVE
 # Their counts, 4,000 buckets each at most, stay in the cache.
 _PARTS_AT_ONCE = 64
-_BUCKETS = _LINEAR + _SUB_BUCKETS * (_LAST_OCTAVE - _FIRST_OCTAVE)
+_BUCKETS = LINEAR + _SUB_BUCKETS * (_LAST_OCTAVE - FIRST_OCTAVE)
 
 
 class Histogram:
@@ -79,8 +80,18 @@ class Histogram:
             Nanoseconds, from 0 to below 2**63. A larger one is taken for a
             negative difference of unsigned stamps and refused.
         """
-        ns = _checked(values)
-        record_parts([self], ns, np.array([ns.size]))
+        ns = np.asarray(values)
+        if ns.ndim != 1:
+            raise ValueError(f"values must have shape (n,), got {ns.shape}")
+        if not ns.size:
+            return
+        if not np.issubdtype(ns.dtype, np.integer):
+            raise ValueError(f"values must be whole nanoseconds, got {ns.dtype}")
+        low, high = int(ns.min()), int(ns.max())
+        if low < 0 or high >= 2**63:
+            wrong = low if low < 0 else high
+            raise ValueError(f"values must be from 0 to below 2**63 ns, got {wrong}")
+        record_parts([self], ns.astype(np.int64, copy=False), np.array([ns.size]))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state with only the buckets that hold something."""
@@ -125,7 +136,7 @@ class Histogram:
             return None
         edges = bucket_edges()
         middle = edges[bucket]
-        if bucket >= _LINEAR:
+        if bucket >= LINEAR:
             middle = (edges[bucket] + edges[bucket + 1]) / 2
         return float(np.clip(middle, self.min_ns, self.max_ns))
 
@@ -147,23 +158,20 @@ class Histogram:
         self.max_ns = high if self.max_ns is None else max(self.max_ns, high)
 
 
-def bucket_edges() -> NDArray[np.float64]:
-    """Return the edges of the buckets in ns: bucket i holds [e[i], e[i + 1]).
+def octave_edges(parts: int) -> Floats:
+    """Return the edges in ns of so many equal parts of each octave."""
+    octave = np.arange(FIRST_OCTAVE, _LAST_OCTAVE)[:, None]
+    edges = 2.0**octave * (1 + np.arange(parts) / parts)
+    return np.append(edges.ravel(), _LIMIT_NS)
 
-    Examples
-    --------
-    >>> edges = bucket_edges()
-    >>> edges[:3], bool(edges[-1] == 2**36)
-    (array([0., 1., 2.]), True)
-    """
-    octave = np.arange(_FIRST_OCTAVE, _LAST_OCTAVE)[:, None]
-    step = np.arange(_SUB_BUCKETS) / _SUB_BUCKETS
-    log_linear = (2.0**octave * (1 + step)).ravel()
-    return np.concatenate([np.arange(_LINEAR), log_linear, [_LIMIT_NS]])
+
+def bucket_edges() -> Floats:
+    """Return the edges of the buckets in ns: bucket i holds [e[i], e[i + 1])."""
+    return np.append(np.arange(LINEAR), octave_edges(_SUB_BUCKETS))
 
 
 def record_parts(
-    histograms: Sequence[Histogram], values: NDArray[np.int64], lengths: NDArray[Any]
+    histograms: Sequence[Histogram], values: Ints, lengths: NDArray[Any]
 ) -> None:
     """Count durations that stand part by part, each part in its own histogram.
 
@@ -176,13 +184,6 @@ def record_parts(
         Nanoseconds from 0.
     lengths : ndarray of int, shape (k,)
         Of each part; together n.
-
-    Examples
-    --------
-    >>> small, large = Histogram(), Histogram()
-    >>> record_parts([small, large], np.array([5, 7, 900]), np.array([2, 1]))
-    >>> small.sum_ns, large.sum_ns
-    (12, 900)
     """
     filled = np.flatnonzero(lengths)
     ends = np.cumsum(lengths[filled])
@@ -195,11 +196,7 @@ def record_parts(
         first = last
 
 
-def _record(
-    histograms: Sequence[Histogram],
-    ns: NDArray[np.int64],
-    ends: NDArray[np.int64],
-) -> None:
+def _record(histograms: Sequence[Histogram], ns: Ints, ends: Ints) -> None:
     begins = np.r_[0, ends[:-1]]
     lows = np.minimum.reduceat(ns, begins).tolist()
     highs = np.maximum.reduceat(ns, begins).tolist()
@@ -222,38 +219,20 @@ def _record(
         histogram._widen(lows[i], highs[i])
 
 
-def _bucket(ns: NDArray[np.int64]) -> NDArray[np.int64]:
+def _bucket(ns: Ints) -> Ints:
     """Return the bucket of each value up to the limit; that of the limit is none."""
     # a double has its octave and then, in 52 bits, where in the octave it is: the
     # upper 7 of these number the bucket
     bits = ns.astype(np.float64).view(np.int64) >> (52 - _SUB_BUCKET_BITS)
-    first = (_DOUBLE_BIAS + _FIRST_OCTAVE) << _SUB_BUCKET_BITS
-    bits -= first - _LINEAR
-    return bits if ns.min() >= _LINEAR else np.where(ns < _LINEAR, ns, bits)
+    first = (_DOUBLE_BIAS + FIRST_OCTAVE) << _SUB_BUCKET_BITS
+    bits -= first - LINEAR
+    return bits if ns.min() >= LINEAR else np.where(ns < LINEAR, ns, bits)
 
 
-def _exact_sums(
-    ns: NDArray[np.int64], begins: NDArray[np.int64], high: int
-) -> list[int]:
+def _exact_sums(ns: Ints, begins: Ints, high: int) -> list[int]:
     """Return the sums of parts; where 64 bits might not do, of halves that fit."""
     if high * ns.size < 2**63:
         return [int(each) for each in np.add.reduceat(ns, begins)]
     upper = np.add.reduceat(ns >> 32, begins).tolist()
     lower = np.add.reduceat(ns & 0xFFFFFFFF, begins).tolist()
     return [(u << 32) + v for u, v in zip(upper, lower, strict=True)]
-
-
-def _checked(values: ArrayLike) -> NDArray[np.int64]:
-    """Return durations, none of them negative."""
-    ns = np.asarray(values)
-    if ns.ndim != 1:
-        raise ValueError(f"values must have shape (n,), got {ns.shape}")
-    if not ns.size:
-        return ns.astype(np.int64)
-    if not np.issubdtype(ns.dtype, np.integer):
-        raise ValueError(f"values must be whole nanoseconds, got {ns.dtype}")
-    low, high = int(ns.min()), int(ns.max())
-    if low < 0 or high >= 2**63:
-        wrong = low if low < 0 else high
-        raise ValueError(f"values must be from 0 to below 2**63 ns, got {wrong}")
-    return ns.astype(np.int64, copy=False)

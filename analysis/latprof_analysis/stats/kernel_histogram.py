@@ -11,45 +11,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from latprof_analysis.stats.histogram import Histogram
+from latprof_analysis.stats import Floats, Ints
+from latprof_analysis.stats.histogram import LINEAR, Histogram, octave_edges
 from latprof_analysis.stats.quantiles import rank, samples_needed
 
+Counts = Ints
 SUB_BUCKETS = 32
-FIRST_OCTAVE = 6
-LAST_OCTAVE = 36
-BUCKETS = SUB_BUCKETS * (LAST_OCTAVE - FIRST_OCTAVE) + 2
 _NESTED = 4  # buckets of `histogram` in one of ours
-_LINEAR = 1 << FIRST_OCTAVE
-
-Counts = NDArray[np.int64]
 
 
 @cache
-def edges_ns() -> NDArray[np.float64]:
+def edges_ns() -> Floats:
     """Return the edges of the buckets: bucket i holds [e[i], e[i + 1]).
 
     The last edge is infinite. The array is everybody's: not to be written to.
-
-    Examples
-    --------
-    >>> edges_ns()[:3].tolist(), bool(edges_ns()[-2] == 2**36), len(edges_ns()) - 1
-    ([0.0, 64.0, 66.0], True, 962)
     """
-    octave = np.arange(FIRST_OCTAVE, LAST_OCTAVE)[:, None]
-    steps = (2.0**octave * (1 + np.arange(SUB_BUCKETS) / SUB_BUCKETS)).ravel()
-    edges = np.concatenate([[0.0], steps, [2.0**LAST_OCTAVE, np.inf]])
+    edges = np.concatenate([[0.0], octave_edges(SUB_BUCKETS), [np.inf]])
     edges.setflags(write=False)
     return edges
 
 
+BUCKETS = len(edges_ns()) - 1
+_INNER_EDGES = edges_ns()[1:-1].astype(np.int64)
+
+
 def quantiles(
     counts: Counts, fractions: Sequence[float], measured: Counts | None = None
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return quantiles of many histograms at once: the middles of their buckets.
 
     Parameters
@@ -65,12 +57,6 @@ def quantiles(
     ndarray, shape (k, m)
         In nanoseconds. NaN where fewer values were measured than `samples_needed`
         asks for, or where it lies in the last bucket, whose end is not known.
-
-    Examples
-    --------
-    >>> two = [CoarseHistogram.of(range(1000, 2000)), CoarseHistogram()]
-    >>> quantiles(np.stack([h.counts for h in two]), (0.5, 0.99)).tolist()
-    [[1488.0, 2000.0], [nan, nan]]
     """
     edges = edges_ns()
     middles = np.append((edges[:-2] + edges[1:-1]) / 2, np.nan)
@@ -86,14 +72,9 @@ def quantiles(
     return found
 
 
-_INNER_EDGES = edges_ns()[1:-1].astype(np.int64)
-
-
 def bucket_of(values: ArrayLike) -> Counts:
     """Return the bucket of each duration in whole nanoseconds from 0.
 
-    Examples
-    --------
     >>> bucket_of([0, 63, 64, 66, 2**36]).tolist()
     [0, 0, 1, 2, 961]
     """
@@ -104,14 +85,6 @@ def bucket_of(values: ArrayLike) -> Counts:
 class CoarseHistogram:
     """Counts of durations in nanoseconds, with their exact sum.
 
-    Attributes
-    ----------
-    counts : ndarray of int64, shape (BUCKETS,)
-    sum_ns : int
-    unmeasured : int
-        How many of the counts are no values of their own: where a part of the time
-        was measured, each value stands for others, too, and tells no more by that.
-
     Examples
     --------
     >>> a = CoarseHistogram.of([1_000, 2_000, 3_000])
@@ -121,8 +94,11 @@ class CoarseHistogram:
     1488.0
     """
 
+    # Shape (BUCKETS,).
     counts: Counts = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
     sum_ns: int = 0
+    # How many of the counts are no values of their own: where a part of the time was
+    # measured, each value stands for others, too, and tells no more by that.
     unmeasured: int = 0
 
     @classmethod
@@ -130,14 +106,9 @@ class CoarseHistogram:
         """Count whole nanoseconds from 0, of shape (n,)."""
         fine = Histogram()
         fine.record(np.asarray(values))
-        return cls.coarsened(fine)
-
-    @classmethod
-    def coarsened(cls, fine: Histogram) -> CoarseHistogram:
-        """Return the same counts in our buckets, exactly."""
         counts = np.empty(BUCKETS, np.int64)
-        counts[0] = fine.counts[:_LINEAR].sum()
-        counts[1:-1] = fine.counts[_LINEAR:].reshape(-1, _NESTED).sum(axis=1)
+        counts[0] = fine.counts[:LINEAR].sum()
+        counts[1:-1] = fine.counts[LINEAR:].reshape(-1, _NESTED).sum(axis=1)
         counts[-1] = fine.overflow
         return cls(counts, fine.sum_ns)
 
@@ -178,14 +149,3 @@ class CoarseHistogram:
         measured = np.array([self.measured])
         found = float(quantiles(self.counts[None], (p,), measured)[0, 0])
         return None if np.isnan(found) else found
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the state for JSON; only buckets that hold something."""
-        used = np.flatnonzero(self.counts)
-        return {
-            "count": self.count,
-            "sum_ns": self.sum_ns,
-            "unmeasured": self.unmeasured,
-            "bucket_low_ns": edges_ns()[used].tolist(),
-            "bucket_count": self.counts[used].tolist(),
-        }

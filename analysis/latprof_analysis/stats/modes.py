@@ -8,18 +8,17 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from latprof_analysis.stats import Floats, Result
 from latprof_analysis.stats.quantiles import (
     check_fraction,
     checked_values,
     share_interval,
 )
 
-Floats = NDArray[np.float64]
 _CELLS = 4096
 # Neighbours among the bandwidths that are tried.
 _STEP = 0.95
@@ -38,64 +37,33 @@ _NAMES = {1: ("only",), 2: ("fast", "slow"), 3: ("fast", "middle", "slow")}
 
 @dataclass(frozen=True)
 class Mode:
-    """One hill of the density, from the valley before it to the one behind.
+    """One hill of the density, from the valley before it to the one behind."""
 
-    Attributes
-    ----------
-    name : str
-        "fast", "middle", "slow"; of more than three "1 of 4" and so on.
-    value : float
-        Where the density over the logarithm of latency is highest.
-    low, high : float
-        The valleys, or the smallest or largest value.
-    share : float
-        Of all values, those from `low` to `high`.
-    share_low, share_high : float
-        95% interval of that, for independent values and valleys that are known.
-    """
-
-    name: str
-    value: float
-    low: float
+    name: str  # "fast", "middle", "slow"; of more than three "1 of 4" and so on
+    value: float  # where the density over the logarithm of latency is highest
+    low: float  # the valleys, or the smallest or largest value
     high: float
-    share: float
-    share_low: float
+    share: float  # of all values, those from `low` to `high`
+    share_low: float  # 95% interval, for independent values and valleys that are known
     share_high: float
 
 
 @dataclass(frozen=True)
-class Modes:
-    """The modes that a sample shows, with the tests that found so many.
+class Modes(Result):
+    """The modes that a sample shows, with the tests that found so many."""
 
-    Attributes
-    ----------
-    modes : tuple of Mode
-        Ascending; one if there is no evidence of more. None if all were equal.
-    p_values : tuple of float
-        Of Silverman's hypotheses "at most 1 mode", "at most 2" and so on, up to
-        the first that was not refused.
-    bandwidth : float
-        Of the density that `modes` describes, in natural logarithms of latency.
-    n : int
-    significance : float
-    reason : str
-    curve : tuple of (float, float)
-        That density at some latencies, ascending, for drawing: share of the values
-        per unit of the natural logarithm, so that the area under it is 1.
-    """
-
+    # Ascending; one if there is no evidence of more. None if all were equal.
     modes: tuple[Mode, ...]
+    # Of Silverman's hypotheses "at most 1 mode", "at most 2" and so on, up to the
+    # first that was not refused.
     p_values: tuple[float, ...]
-    bandwidth: float
+    bandwidth: float  # of that density, in natural logarithms of latency
     n: int
     significance: float
     reason: str
+    # The density at some latencies, ascending, for drawing: share of the values per
+    # unit of the natural logarithm, so that the area under it is 1.
     curve: tuple[tuple[float, float], ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        modes = [dict(vars(mode)) for mode in self.modes]
-        return {**vars(self), "modes": modes, "curve": [list(at) for at in self.curve]}
 
 
 def find_modes(
@@ -147,9 +115,16 @@ def find_modes(
     >>> [(mode.name, round(mode.share, 2)) for mode in found.modes]
     [('fast', 0.9), ('slow', 0.1)]
     """
-    x = _checked(sample, resolution)
+    x = checked_values("sample", sample)
+    if x.size < _FEWEST:
+        raise ValueError(f"sample must have at least {_FEWEST} values, got {x.size}")
+    if x.min() < 0:
+        raise ValueError(f"sample must be latencies of at least 0, got {x.min()}")
+    if not 0 < resolution < math.inf:
+        raise ValueError(f"resolution must be above 0, got {resolution}")
     check_fraction("least_share", least_share)
     check_fraction("significance", significance)
+    x = np.maximum(x, resolution)
     if x.min() == x.max():
         return Modes((), (), 0.0, x.size, significance, "all values are equal")
 
@@ -162,7 +137,7 @@ def find_modes(
         if p_values[-1] > significance:
             break
     density = grid.density(grid.counts, bandwidth)
-    hills = grid.supported(density, grid.hills(density, least_share))
+    hills = grid.supported(density, grid.tops(density, least_share))
     return Modes(
         modes=_named(grid, hills),
         p_values=tuple(p_values),
@@ -181,7 +156,6 @@ class Hill:
     top: int
     first: int
     last: int
-    share: float
 
 
 @dataclass(frozen=True)
@@ -196,7 +170,7 @@ class LogDensity:
 
     @classmethod
     def of(cls, x: Floats, resolution: float) -> LogDensity:
-        logs = np.log(np.maximum(x, resolution))
+        logs = np.log(x)
         low, high = float(logs.min()), float(logs.max())
         margin = (high - low) / 8
         width = (high - low + 2 * margin) / _CELLS
@@ -242,22 +216,16 @@ class LogDensity:
         height = density / (density.sum() * self.width)
         return tuple((self.latency(int(i)), float(height[i])) for i in cells)
 
-    def hills(self, density: Floats, least_share: float) -> list[Hill]:
-        """Return the hills that hold enough of the density, valley to valley."""
+    def tops(self, density: Floats, least_share: float) -> list[int]:
+        """Return the tops of the hills that hold enough, from valley to valley."""
         # Zeros beside it, so that it begins by rising and ends by falling.
         slope = np.sign(np.diff(density, prepend=0.0, append=0.0))
         moving = np.flatnonzero(slope)
         turns = np.flatnonzero(np.diff(slope[moving]))
         rises = slope[moving[turns]] > 0
         tops, valleys = moving[turns[rises]], moving[turns[~rises]]
-        bounds = np.concatenate([[0], valleys, [density.size]])
-        shares = np.add.reduceat(density, bounds[:-1]) / density.sum()
-        found = zip(tops, bounds[:-1], bounds[1:], shares, strict=True)
-        return [
-            Hill(int(top), int(first), int(last), float(share))
-            for top, first, last, share in found
-            if share >= least_share
-        ]
+        shares = np.add.reduceat(density, np.append(0, valleys)) / density.sum()
+        return [int(top) for top in tops[shares >= least_share]]
 
     def critical_bandwidth(self, k: int, least_share: float) -> tuple[float, bool]:
         """Return the narrowest kernel with k hills, and if a narrower shows more.
@@ -267,27 +235,34 @@ class LogDensity:
         """
         bandwidth = critical = self.width * _CELLS / 2
         while bandwidth >= self.narrowest:
-            hills = self.hills(self.density(self.counts, bandwidth), least_share)
-            if len(hills) > k:
+            tops = self.tops(self.density(self.counts, bandwidth), least_share)
+            if len(tops) > k:
                 return critical, True
             critical = bandwidth
             bandwidth *= _STEP
         return critical, False
 
-    def supported(self, density: Floats, hills: list[Hill]) -> list[Hill]:
+    def supported(self, density: Floats, tops: list[int]) -> list[Hill]:
         """Join neighbours whose valley a flat density might show by chance.
 
         The values in excess of the valley's height, in the lower of two hills, are
         held against what a flat density of as many values as there are in that
         hill, the valley, and as much of the higher hill would show.
         """
-        left = _side_by_side(density, hills)
+        # What lies between two hills is given to both, up to the lowest place there.
+        valleys = [
+            a + int(np.argmin(density[a : b + 1])) for a, b in itertools.pairwise(tops)
+        ]
+        bounds = itertools.pairwise([0, *valleys, density.size])
+        left = [Hill(top, *ends) for top, ends in zip(tops, bounds, strict=True)]
         while len(left) > 1:
             excess = [self._excess(density, a, b) for a, b in itertools.pairwise(left)]
             least = int(np.argmin(excess))
             if excess[least] >= 1:
                 break
-            left[least : least + 2] = [_joined(density, *left[least : least + 2])]
+            a, b = left[least : least + 2]
+            top = a.top if density[a.top] >= density[b.top] else b.top
+            left[least : least + 2] = [Hill(top, a.first, b.last)]
         return left
 
     def _excess(self, density: Floats, a: Hill, b: Hill) -> float:
@@ -304,25 +279,6 @@ class LogDensity:
         # Small hills have more places where chance may raise one.
         places = 0.5 * math.sqrt(2 * math.log(n / around))
         return float(inside - flat) / ((_FLAT + places) * math.sqrt(around))
-
-
-def _joined(density: Floats, a: Hill, b: Hill) -> Hill:
-    top = a.top if density[a.top] >= density[b.top] else b.top
-    return Hill(top=top, first=a.first, last=b.last, share=a.share + b.share)
-
-
-def _side_by_side(density: Floats, hills: list[Hill]) -> list[Hill]:
-    """Give what lies between two hills to both, as far as the lowest place there."""
-    inner = [
-        a.top + int(np.argmin(density[a.top : b.top + 1]))
-        for a, b in itertools.pairwise(hills)
-    ]
-    bounds = [0, *inner, density.size]
-    whole = float(density.sum())
-    return [
-        Hill(hill.top, first, last, float(density[first:last].sum()) / whole)
-        for hill, (first, last) in zip(hills, itertools.pairwise(bounds), strict=True)
-    ]
 
 
 def _p_value(
@@ -350,7 +306,7 @@ def _p_value(
     drawn = rng.multinomial(n, density / density.sum(), size=_RESAMPLES)
     more = 0
     for i, counts in enumerate(drawn, start=1):
-        more += len(grid.hills(grid.density(counts, wider), least_share)) > k
+        more += len(grid.tops(grid.density(counts, wider), least_share)) > k
         if more == _ENOUGH:
             return more / i
     return (more + 1) / (_RESAMPLES + 1)
@@ -385,14 +341,3 @@ def _reason(count: int, p_values: list[float], significance: float) -> str:
         return f"no evidence of more than one mode (p = {p_values[0]:.2g})"
     refused = max((p for p in p_values if p <= significance), default=0.0)
     return f"fewer than {count} modes are refused (p at most {refused:.2g})"
-
-
-def _checked(sample: ArrayLike, resolution: float) -> Floats:
-    x = checked_values("sample", sample)
-    if x.size < _FEWEST:
-        raise ValueError(f"sample must have at least {_FEWEST} values, got {x.size}")
-    if x.min() < 0:
-        raise ValueError(f"sample must be latencies of at least 0, got {x.min()}")
-    if not 0 < resolution < math.inf:
-        raise ValueError(f"resolution must be above 0, got {resolution}")
-    return np.maximum(x, resolution)

@@ -7,15 +7,20 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from latprof_analysis.stats import Floats, Result
 
 # Below this tail a quantile rests on the extremes of the sample.
 _FAR_TAIL = 0.1
 
 
 @dataclass(frozen=True)
-class Quantile:
-    """One quantile of a sample, with its confidence interval."""
+class Quantile(Result):
+    """One quantile of a sample, with its confidence interval.
+
+    In JSON a side without a bound is None.
+    """
 
     p: float
     value: float
@@ -23,17 +28,6 @@ class Quantile:
     high: float
     n: int
     confidence: float
-
-    def as_dict(self) -> dict[str, float | int | None]:
-        """Return the fields for JSON; a side without a bound is None."""
-        return {
-            "p": self.p,
-            "value": self.value,
-            "low": self.low if math.isfinite(self.low) else None,
-            "high": self.high if math.isfinite(self.high) else None,
-            "n": self.n,
-            "confidence": self.confidence,
-        }
 
 
 def quantile_ci(sample: ArrayLike, p: float, confidence: float = 0.95) -> Quantile:
@@ -72,20 +66,10 @@ def quantile_ci(sample: ArrayLike, p: float, confidence: float = 0.95) -> Quanti
     >>> quantile_ci(range(50), 0.99).high
     inf
     """
-    check_fraction("p", p)
-    check_fraction("confidence", confidence)
-    x = np.asarray(sample, dtype=np.float64)
-    if x.ndim != 1 or x.size == 0:
-        raise ValueError(f"sample must have shape (n,) with n >= 1, got {x.shape}")
+    x = _of_one_axis("sample", sample)
     if np.isnan(x).any():
         raise ValueError(f"sample must hold no NaN, got {np.isnan(x).sum()} of them")
-
-    n = x.size
-    x = np.sort(x)
-    alpha = 1 - confidence
-    lower = binomial_quantile(alpha / 2, n, p)
-    upper = binomial_quantile(1 - alpha / 2, n, p) + 1
-    return bracketed(x, p, (lower, upper), confidence)
+    return sorted_quantile(np.sort(x), p, confidence)
 
 
 def samples_needed(p: float) -> int:
@@ -111,14 +95,12 @@ def samples_needed(p: float) -> int:
     return math.ceil(round((10 if tail <= _FAR_TAIL else 2.5) / tail, 6))
 
 
-def bracketed(
-    ascending: NDArray[np.float64], p: float, ranks: tuple[int, int], confidence: float
+def sorted_quantile(
+    ascending: Floats, p: float, confidence: float, inflation: float = 1.0
 ) -> Quantile:
-    """Return a quantile between the observations of two ranks.
-
-    Ranks count from 1; a side without a bound has 0 or n + 1.
-    """
-    n, (lower, upper) = ascending.size, ranks
+    """Return a quantile of ascending values, of which `inflation` tell as one does."""
+    n = ascending.size
+    lower, upper = ranks_around(p, n, confidence, inflation)
     return Quantile(
         p=p,
         value=float(ascending[rank(p, n) - 1]),
@@ -127,6 +109,21 @@ def bracketed(
         n=n,
         confidence=confidence,
     )
+
+
+def ranks_around(
+    p: float, n: int, confidence: float, inflation: float = 1.0
+) -> tuple[int, int]:
+    """Return the ranks, from 1, that bracket a quantile; 0 or n + 1 where none does."""
+    check_fraction("p", p)
+    check_fraction("confidence", confidence)
+    tail = (1 - confidence) / 2
+    worth = max(1, round(n / inflation))
+    below = binomial_quantile(tail, worth, p)
+    above = binomial_quantile(1 - tail, worth, p) + 1
+    if above > worth:
+        return math.floor(below * n / worth), n + 1
+    return math.floor(below * n / worth), math.ceil(above * n / worth)
 
 
 def rank(p: float, n: int) -> int:
@@ -189,9 +186,7 @@ def share_interval(hits: int, of: int, confidence: float = 0.95) -> tuple[float,
     return float(low), float(high)
 
 
-def quantiles_by(
-    keys: ArrayLike, values: ArrayLike, p: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def quantiles_by(keys: ArrayLike, values: ArrayLike, p: float) -> tuple[Floats, Floats]:
     """Return each key, ascending, with a quantile of its values.
 
     Between two values it is interpolated, as `numpy.quantile` does.
@@ -218,12 +213,17 @@ def check_fraction(name: str, value: float) -> None:
         raise ValueError(f"{name} must be between 0 and 1, got {value}")
 
 
-def checked_values(name: str, values: ArrayLike) -> NDArray[np.float64]:
+def checked_values(name: str, values: ArrayLike) -> Floats:
     """Return the values as floats of shape (n,), or say what is wrong with them."""
-    x = np.asarray(values, dtype=np.float64)
-    if x.ndim != 1 or not x.size:
-        raise ValueError(f"{name} must have shape (n,) with n >= 1, got {x.shape}")
+    x = _of_one_axis(name, values)
     wrong = x.size - int(np.isfinite(x).sum())
     if wrong:
         raise ValueError(f"{name} must be finite, got {wrong} that are not")
+    return x
+
+
+def _of_one_axis(name: str, values: ArrayLike) -> Floats:
+    x = np.asarray(values, dtype=np.float64)
+    if x.ndim != 1 or not x.size:
+        raise ValueError(f"{name} must have shape (n,) with n >= 1, got {x.shape}")
     return x

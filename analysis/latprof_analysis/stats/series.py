@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from latprof_analysis.stats.quantiles import checked_values, normal_quantile
-
-Floats = NDArray[np.float64]
+from latprof_analysis.stats import Floats, Ints, Result
+from latprof_analysis.stats.quantiles import (
+    check_fraction,
+    checked_values,
+    normal_quantile,
+)
 
 _FEWEST = 10
 # Correlations of farther lags say nothing that the nearer ones did not.
@@ -21,64 +23,28 @@ _MOST_CORRELATED = 1_000_000
 
 
 @dataclass(frozen=True)
-class Autocorrelation:
-    """How values depend on those before them.
+class Autocorrelation(Result):
+    """How values depend on those before them."""
 
-    Attributes
-    ----------
-    lag : ndarray of int64, shape (k,)
-        From 0.
-    value : ndarray, shape (k,)
-        Correlation at each lag; 1 at lag 0.
-    band : float
-        Of white noise, `confidence` of the values at each lag other than 0 lie
-        within plus or minus this.
-    n : int
-    n_effective : float
-        How many independent values would tell the mean as well.
-    confidence : float
-    """
-
-    lag: NDArray[np.int64]
-    value: Floats
+    lag: Ints  # shape (k,), from 0
+    value: Floats  # shape (k,), correlation at each lag; 1 at lag 0
+    # Of white noise `confidence` of the values, but for lag 0, lie within +- this.
     band: float
     n: int
-    n_effective: float
+    n_effective: float  # how many independent values would tell the mean as well
     confidence: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return {**vars(self), "lag": self.lag.tolist(), "value": self.value.tolist()}
 
 
 @dataclass(frozen=True)
-class DelayVariation:
-    """Variation of one-way delay, with the function that selected its packets.
+class DelayVariation(Result):
+    """Variation of one-way delay, with the function that selected its packets."""
 
-    Attributes
-    ----------
-    value : ndarray, shape (k,)
-        In the unit of the delays; `index` says to which packet each belongs.
-    index : ndarray of int64, shape (k,)
-    selection : str
-        Which packets were held against which, as both RFCs ask to be stated.
-    undefined : int
-        Packets without a value, since a packet of their pair was lost. The first
-        packet, which has none before it, is not among them.
-    """
-
-    value: Floats
-    index: NDArray[np.int64]
-    selection: str
+    value: Floats  # shape (k,), in the unit of the delays
+    index: Ints  # shape (k,), the packet to which each belongs
+    selection: str  # which were held against which, as both RFCs ask to be stated
+    # Packets without a value, since one of their pair was lost; the first packet,
+    # which has none before it, is not among them.
     undefined: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return {
-            **vars(self),
-            "value": self.value.tolist(),
-            "index": self.index.tolist(),
-        }
 
 
 def autocorrelation(
@@ -119,8 +85,7 @@ def autocorrelation(
     x = checked_values("series", series)
     if lags < 1:
         raise ValueError(f"lags must be at least 1, got {lags}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
+    check_fraction("confidence", confidence)
     if x.size < _FEWEST or np.ptp(x) == 0:
         raise ValueError(
             f"series must have at least {_FEWEST} values that are not all equal,"
@@ -145,12 +110,6 @@ def variance_inflation(x: Floats) -> float:
     more, from the means of blocks of n ** (2/3) values, which are then long against
     any queue, and take a tenth of the time. At least 1; 1 for fewer than 10 values,
     or if all are equal.
-
-    Examples
-    --------
-    >>> tenfold = np.repeat(np.random.default_rng(0).random(10_000), 10)
-    >>> round(variance_inflation(tenfold))
-    10
     """
     if x.size < _FEWEST or np.ptp(x) == 0:
         return 1.0

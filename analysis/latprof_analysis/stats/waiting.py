@@ -1,24 +1,20 @@
-"""How the queue that a message met explains its wait; quantiles by group."""
+"""How the queue that a message met explains its wait."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from latprof_analysis.stats import Floats, Result
 from latprof_analysis.stats.change_points import mid_ranks
-from latprof_analysis.stats.distribution import PERCENTILES, percentiles
 from latprof_analysis.stats.quantiles import (
-    Quantile,
+    check_fraction,
     checked_values,
     normal_quantile,
 )
-
-Floats = NDArray[np.float64]
 
 _FEWEST = 10
 # All pairs of so many messages are two million slopes.
@@ -27,37 +23,19 @@ _SEED = 1
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """Wait against queue length at arrival: a robust line, and rank correlation.
+class Waiting(Result):
+    """Wait against queue length at arrival: a robust line, and rank correlation."""
 
-    Attributes
-    ----------
-    slope, slope_low, slope_high : float
-        Wait per unit of queue length, with its interval.
-    intercept : float
-        Wait that an empty queue leaves, by the same line.
-    rank_correlation, correlation_low, correlation_high : float
-        Spearman's: 1 if the longer queue always meant the longer wait.
-    n : int
-    n_line : int
-        Of them drawn at random for the line; all up to 2000.
-    confidence : float
-    """
-
-    slope: float
+    slope: float  # wait per unit of queue length
     slope_low: float
     slope_high: float
-    intercept: float
-    rank_correlation: float
+    intercept: float  # wait that an empty queue leaves, by the same line
+    rank_correlation: float  # Spearman's: 1 if the longer queue always waited longer
     correlation_low: float
     correlation_high: float
     n: int
-    n_line: int
+    n_line: int  # of them drawn at random for the line; all up to 2000
     confidence: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return dict(vars(self))
 
 
 def wait_by_queue(
@@ -96,8 +74,7 @@ def wait_by_queue(
     from scipy import stats  # takes long to load; few get here
 
     x, y = _checked_pair(queue, wait)
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
+    check_fraction("confidence", confidence)
     drawn = np.arange(x.size)
     if x.size > _MOST_PAIRED:
         rng = np.random.default_rng(_SEED)
@@ -105,7 +82,8 @@ def wait_by_queue(
         if np.ptp(x[drawn]) == 0:
             raise ValueError("queue must vary; nearly all of its lengths are equal")
     line = stats.theilslopes(y[drawn], x[drawn], confidence)
-    rho = _rank_correlation(x, y)
+    a, b = mid_ranks(x), mid_ranks(y)
+    rho = min(max(float(a @ b / math.sqrt((a @ a) * (b @ b))), -1.0), 1.0)
     z = normal_quantile((1 + confidence) / 2)
     half = z * math.sqrt((1 + rho**2 / 2) / (x.size - 3))
     middle = math.atanh(rho) if abs(rho) < 1 else math.copysign(math.inf, rho)
@@ -121,54 +99,6 @@ def wait_by_queue(
         n_line=drawn.size,
         confidence=confidence,
     )
-
-
-def percentiles_by_group(
-    sample: ArrayLike,
-    group: ArrayLike,
-    ps: Sequence[float] = PERCENTILES,
-    confidence: float = 0.95,
-) -> dict[int, tuple[Quantile, ...]]:
-    """Return the percentiles of each group: per hop count, number of packets, size.
-
-    Parameters
-    ----------
-    sample : array_like, shape (n,)
-        As in `percentiles`.
-    group : array_like of int, shape (n,)
-        To which group each value belongs.
-    ps, confidence
-        As in `percentiles`.
-
-    Returns
-    -------
-    dict
-        From each group, ascending, to its quantiles.
-
-    Examples
-    --------
-    >>> by_hops = percentiles_by_group([5.0, 9.0, 6.0, 7.0], [1, 2, 1, 1], [0.5])
-    >>> [(hops, q.value, q.n) for hops, (q,) in by_hops.items()]
-    [(1, 6.0, 3), (2, 9.0, 1)]
-    """
-    x = checked_values("sample", sample)
-    label = np.asarray(group)
-    if label.shape != x.shape:
-        raise ValueError(f"group must have shape {x.shape}, got {label.shape}")
-    if not np.issubdtype(label.dtype, np.integer):
-        raise ValueError(f"group must hold integers, got {label.dtype}")
-    order = np.argsort(label, kind="stable")
-    labels, first = np.unique(label[order], return_index=True)
-    parts = np.split(x[order], first[1:])
-    return {
-        int(one): percentiles(part, ps, confidence)
-        for one, part in zip(labels, parts, strict=True)
-    }
-
-
-def _rank_correlation(x: Floats, y: Floats) -> float:
-    a, b = mid_ranks(x), mid_ranks(y)
-    return min(max(float(a @ b / math.sqrt((a @ a) * (b @ b))), -1.0), 1.0)
 
 
 def _checked_pair(queue: ArrayLike, wait: ArrayLike) -> tuple[Floats, Floats]:

@@ -24,8 +24,13 @@ from latprof_analysis.stats.distribution import (
     three_pieces,
 )
 from latprof_analysis.stats.histogram import Histogram
-from latprof_analysis.stats.loss import loss_episodes, loss_pattern, loss_share
-from latprof_analysis.stats.loss_models import choose_loss_model, compared_runs
+from latprof_analysis.stats.loss import (
+    choose_loss_model,
+    compared_runs,
+    loss_episodes,
+    loss_pattern,
+    loss_share,
+)
 from latprof_analysis.stats.modes import find_modes
 from latprof_analysis.stats.quantiles import Quantile, samples_needed
 from latprof_analysis.stats.series import DelayVariation, autocorrelation, ipdv, pdv

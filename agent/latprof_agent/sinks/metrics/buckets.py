@@ -18,11 +18,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from latprof_analysis.stats.kernel_histogram import (
-    FIRST_OCTAVE,
-    CoarseHistogram,
-    edges_ns,
-)
+from latprof_analysis.stats.histogram import FIRST_OCTAVE
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram, edges_ns
 from latprof_analysis.text import NS_PER_SECOND
 from numpy.typing import NDArray
 
