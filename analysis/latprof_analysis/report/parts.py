@@ -82,7 +82,6 @@ class Figure:
     data: pd.DataFrame  # what is drawn, as it is exported
     charts: Sequence[Chart]
     zooms: bool = False  # along its x axis
-    wide: bool = True  # needs the whole width of a page
     main: bool = False  # belongs into the one-page picture
 
 
