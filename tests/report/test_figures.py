@@ -36,7 +36,7 @@ from latprof_analysis.report.stage_parts import (
     stage_table,
 )
 from latprof_analysis.report.tails import pieces_figure
-from latprof_analysis.report.time import Series, over_time
+from latprof_analysis.report.time import over_time
 from latprof_analysis.report.words import duration_text, span
 from latprof_analysis.stats.quantiles import share_interval
 from latprof_analysis.study.analysis import analyze
@@ -118,7 +118,8 @@ def test_over_time_counts_every_message_once_and_keeps_the_slowest(
 ) -> None:
     rng = np.random.default_rng(seed)
     t_s, latency = np.sort(rng.uniform(0, 9, n)), rng.exponential(1e6, n)
-    drawn = over_time(Series(t_s, latency, latency))
+    series = {"t_s": t_s, "above_ns": latency, "latency_ns": latency}
+    drawn = over_time(pd.DataFrame(series))
     all_of_them = drawn[drawn["role"] != "slow"]
     assert all_of_them["messages"].sum() == n
     assert drawn["latency_ns"].max() == pytest.approx(latency.max())
@@ -317,7 +318,8 @@ def test_sizes_are_no_spikes_over_time_and_a_change_of_level_is_seen() -> None:
     size = pd.Series(rng.choice([64, 1024, 65536], n))
     step = np.where(np.arange(n) >= 1000, 5e4, 0)
     times = 1e6 + 80.0 * size.to_numpy() + step + rng.uniform(0, 1e4, n)
-    drawn = over_time(Series(np.arange(n) * 0.01, above_usual(size, times), times))
+    series = {"t_s": np.arange(n) * 0.01, "above_ns": above_usual(size, times)}
+    drawn = over_time(pd.DataFrame(series | {"latency_ns": times}))
     spans = drawn[drawn["role"] == "span"]
     early, late = (
         spans.loc[spans["t_s"].between(*at)] for at in ((0, 9.9), (10.1, 14))

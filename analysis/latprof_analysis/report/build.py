@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from latprof_analysis.read.result import concatenated
@@ -39,12 +38,7 @@ from latprof_analysis.report.stage_parts import (
     stage_table,
 )
 from latprof_analysis.report.tails import ccdf_figure, mode_parts, pieces_figure
-from latprof_analysis.report.time import (
-    Series,
-    level_parts,
-    level_rows,
-    time_figure,
-)
+from latprof_analysis.report.time import level_parts, level_rows, time_figure
 from latprof_analysis.report.words import legible, listed, number
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.findings import since_first_read
@@ -287,16 +281,17 @@ def _time(study: Study, kinds: _Kinds) -> list[Part]:
         both = concatenated([study.messages, study.slow_messages])
         every = dict(whole_messages(both))
     found = study.document.get("messages") or {}
-    series: dict[str, Series] = {}
+    series: dict[str, pd.DataFrame] = {}
     rows: dict[str, pd.DataFrame] = {}
     for kind in kinds:
         messages = every[kind]
-        t_s = since_first_read(messages)
         latency = floats(messages["end_to_end_ns"])
         above = above_usual(messages["size_bytes"].fillna(0), latency)
-        timed = ~np.isnan(t_s)
+        read = pd.DataFrame({"above_ns": above, "latency_ns": latency})
+        read["t_s"] = since_first_read(messages)
+        timed = read["t_s"].notna()
         if timed.any():
-            series[kind] = Series(t_s[timed], above[timed], latency[timed])
+            series[kind] = read[timed].reset_index(drop=True)
         if timed.all():  # elsewhere only the order of levels is known
             rows[kind] = level_rows(found.get(kind))
     if not series:

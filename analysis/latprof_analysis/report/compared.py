@@ -205,10 +205,8 @@ def _throughput(one: dict[str, Any]) -> str:
 def _show_verdict(text: str, one: dict[str, Any], console: Console) -> None:
     """Print a line that ends with a verdict, and its reason."""
     reason = f" ({one['reason']})" if one["reason"] else ""
-    line = Text(f" {printable(text)}").append(
-        one["verdict"], style=_COLOURS.get(one["verdict"], "")
-    )
-    console.print(line.append(printable(reason)))
+    verdict = shown(one["verdict"], _COLOURS.get(one["verdict"], ""))
+    console.print(shown(f" {text}") + verdict + shown(reason))
 
 
 def _show_figures(document: dict[str, Any], console: Console) -> None:

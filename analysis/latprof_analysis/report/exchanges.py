@@ -35,7 +35,7 @@ from latprof_analysis.report.stage_parts import (
     share_bars,
     times_by_name,
 )
-from latprof_analysis.report.time import Series, time_figure
+from latprof_analysis.report.time import time_figure
 from latprof_analysis.report.vega import (
     colour,
     duration_axis,
@@ -293,10 +293,12 @@ def response_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:
     response = floats(rows["response_ns"])
     size = rows["request_bytes"].fillna(0) + rows["reply_bytes"].fillna(0)
     parts = pd.DataFrame(summed_parts(rows)).fillna(0.0)
-    series = Series(
-        ((sent - first) / NS_PER_SECOND).to_numpy("float64"),
-        above_usual(size, response),
-        response,
-        list(parts.columns[parts.to_numpy().argmax(axis=1)]),
+    series = pd.DataFrame(
+        {
+            "t_s": ((sent - first) / NS_PER_SECOND).to_numpy("float64"),
+            "above_ns": above_usual(size, response),
+            "latency_ns": response,
+            "part": parts.columns[parts.to_numpy().argmax(axis=1)],
+        }
     )
     return time_figure({ends_of(name): series}, "response", name=file)

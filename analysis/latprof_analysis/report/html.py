@@ -217,10 +217,9 @@ def _figure(figure: Figure) -> str:
         + f'<div class="view" role="img" aria-label="{escape(figure.alt)}"></div></div>'
         for chart in figure.charts
     )
-    wide = " wide" if figure.wide or len(figure.charts) > 1 else ""
     stacked = " stacked" if figure.zooms else ""
     return (
-        f'<figure class="card{wide}" id="{figure.name}">'
+        f'<figure class="card wide" id="{figure.name}">'
         f"<h3>{escape(figure.title)}</h3>{_tools(figure)}"
         f'<div class="charts{stacked}">{charts}</div>'
         f"{_about(figure.caption, _data(figure))}</figure>"

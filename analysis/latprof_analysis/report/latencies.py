@@ -27,18 +27,8 @@ from latprof_analysis.report.parts import (
 from latprof_analysis.report.percentile_tables import SHOWN, Row, percentile_table
 from latprof_analysis.report.stage_parts import floats
 from latprof_analysis.report.tables import transfer_parts
-from latprof_analysis.report.tails import (
-    mode_parts,
-    pieces_figure,
-    sample_ccdf_figure,
-)
-from latprof_analysis.report.time import (
-    BY_PLACE,
-    Series,
-    level_parts,
-    level_rows,
-    time_figure,
-)
+from latprof_analysis.report.tails import mode_parts, pieces_figure, sample_ccdf_figure
+from latprof_analysis.report.time import BY_PLACE, level_parts, level_rows, time_figure
 from latprof_analysis.report.words import bytes_text, duration_text, number
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.messages import above_usual
@@ -166,7 +156,8 @@ def _order(kinds: _Kinds, told: _Told) -> list[Part]:
     for kind, rows in kinds.items():
         latency = floats(rows["latency_ns"])
         above = above_usual(pd.Series(size_groups(rows["size_bytes"])[1]), latency)
-        series[kind] = Series(np.arange(1.0, len(rows) + 1), above, latency)
+        series[kind] = pd.DataFrame({"above_ns": above, "latency_ns": latency})
+        series[kind]["t_s"] = np.arange(1.0, len(rows) + 1)
     levels = {kind: told.get(kind) for kind in kinds}
     marks = {kind: level_rows(figures) for kind, figures in levels.items()}
     return [time_figure(series, "latency", marks, BY_PLACE), *level_parts(levels)]

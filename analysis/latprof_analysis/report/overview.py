@@ -344,12 +344,11 @@ def _explained(tables: Sequence[Part]) -> list[Part]:
 
 
 class _Layout(NamedTuple):
-    """Which figures of a way are shown, and how they are written."""
+    """Which figures of a way are shown, the share of time last; how each is written."""
 
     columns: tuple[str, ...]
     time: Callable[[float | None], str] = duration
     share: Callable[[float | None], str] = percent
-    share_head: str = "share"
 
 
 def _joined(ns: float | None) -> str:
@@ -362,8 +361,8 @@ _LAYOUTS = (
     _Layout(("p50", "p95", "p99", "share")),
     _Layout(("p50", "p99", "share")),
     _Layout(("p50", "p99", "share"), _joined),
-    _Layout(("p50", "p99", "share"), short_duration, short_percent, "%"),
-    _Layout(("p50", "share"), short_duration, short_percent, "%"),
+    _Layout(("p50", "p99", "%"), short_duration, short_percent),
+    _Layout(("p50", "%"), short_duration, short_percent),
 )
 _SIZE_COLUMNS = (("p50", "p90", "p95", "p99", "max", "n"), ("p50", "p90", "p99", "max"))
 
@@ -416,18 +415,18 @@ def _way_columns(
     figures: Mapping[str, Any], stages: Sequence[str], layout: _Layout
 ) -> list[list[str]]:
     """Return the columns of one way that tell anything, each below its title."""
-    columns = {}
-    for name in (*layout.columns, "max"):
-        if name == "share":
-            key, write, head = "share_of_end_to_end", layout.share, layout.share_head
-        else:
-            key, write, head = f"{name}_ns", layout.time, name
-        cells = [write(figures[s].get(key)) if s in figures else "" for s in stages]
-        columns[name] = [head, *cells]
-    there = [name for name in layout.columns if set(columns[name][1:]) - {"", "-"}]
-    if not set(there) & set(_TAILS):
-        there.insert(1, "max")
-    return [columns[name] for name in there]
+
+    def column(name: str, key: str, write: Callable[[float | None], str]) -> list[str]:
+        found = (figures.get(stage) for stage in stages)
+        return [name, *(write(one.get(key)) if one else "" for one in found)]
+
+    *times, share = layout.columns
+    columns = [column(name, f"{name}_ns", layout.time) for name in times]
+    columns.append(column(share, "share_of_end_to_end", layout.share))
+    told = [cells for cells in columns if set(cells[1:]) - {"", "-"}]
+    if not {head for head, *_ in told} & set(_TAILS):
+        told.insert(1, column("max", "max_ns", layout.time))
+    return told
 
 
 def _size_table(

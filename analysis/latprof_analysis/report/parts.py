@@ -46,27 +46,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of texts; the first column names the row.
-
-    Attributes
-    ----------
-    heads : sequence of sequence of (str, int)
-        Titles above those of the columns, outermost first, each of so many columns;
-        the first column has none.
-    narrow : sequence of Table
-        The same with less, for a writer that has no room for all of it.
-    whole : str
-        Name of the row that the others are parts of.
-    """
+    """Rows of texts; the first column names the row."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str | Cell]]
     note: str = ""
     numeric: bool = True
+    # titles above those of the columns, outermost first, each of so many columns; the
+    # first column has none
     heads: Sequence[Sequence[tuple[str, int]]] = ()
-    narrow: Sequence[Table] = ()
-    whole: str = ""
+    narrow: Sequence[Table] = ()  # the same with less, where there is less room
+    whole: str = ""  # name of the row that the others are parts of
 
 
 @dataclass(frozen=True)
@@ -82,37 +73,16 @@ class Chart:
 
 @dataclass(frozen=True)
 class Figure:
-    """Pictures over one tidy table.
+    """Pictures over one tidy table."""
 
-    Attributes
-    ----------
-    name : str
-        Of its files and its place in the page: letters, digits and dashes.
-    title : str
-        What the figure shows, as a sentence.
-    caption : str
-        How to read it, n, and which intervals are drawn.
-    alt : str
-        What it says to someone who cannot see it.
-    data : DataFrame
-        What is drawn, as it is exported.
-    zooms : bool
-        Whether its x axis can be zoomed.
-    wide : bool
-        Whether it needs the whole width of a page.
-    main : bool
-        Whether it belongs into the one-page picture.
-    """
-
-    name: str
-    title: str
-    caption: str
-    alt: str
-    data: pd.DataFrame
+    name: str  # of its files and its place in the page: letters, digits and dashes
+    title: str  # what it shows, as a sentence
+    caption: str  # how to read it, n, and which intervals are drawn
+    alt: str  # what it says to someone who cannot see it
+    data: pd.DataFrame  # what is drawn, as it is exported
     charts: Sequence[Chart]
-    zooms: bool = False
-    wide: bool = True
-    main: bool = False
+    zooms: bool = False  # along its x axis
+    main: bool = False  # belongs into the one-page picture
 
 
 @dataclass(frozen=True)

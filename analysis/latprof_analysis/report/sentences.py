@@ -113,12 +113,7 @@ def exchange_sentences(document: Mapping[str, Any], most: int = 6) -> list[str]:
 def exchange_sentence(name: str, figures: Mapping[str, Any]) -> str:
     """Say how long the exchanges of one way took, and where the slowest was.
 
-    Parameters
-    ----------
-    name : str
-        Protocol and way: "tcp redis-benchmark -> redis-server:7777".
-    figures : dict
-        Of that way, in ``exchanges`` of a summary document.
+    The way has protocol and ends as its name: "tcp curl -> nginx:80".
     """
     begin = f"{ends_of(name)}, {counted(figures['exchanges'], 'exchange')}"
     parts = figures["parts"]

@@ -39,12 +39,7 @@ from latprof_analysis.report.vega import (
     tooltip,
     written,
 )
-from latprof_analysis.report.words import (
-    bytes_text,
-    duration_text,
-    number,
-    slug,
-)
+from latprof_analysis.report.words import bytes_text, duration_text, number, slug
 from latprof_analysis.stages import STAGES, STAMPS, merged_name, missing_code
 from latprof_analysis.stats.quantiles import rank
 from latprof_analysis.study.likely_cause import slowest_sentence, stage_times
@@ -272,24 +267,22 @@ def share_bars(
             _at_the_end(rows, "first", -7),
             _at_the_end(rows, "second", 7, fontSize=11, color=colour("muted")),
         ],
-        "encoding": {
-            "y": {
-                "field": "group",
-                "type": "nominal",
-                "sort": groups,
-                "title": None,
-                "axis": {
-                    # the name of a way is long: its ends stand in two lines
-                    "labelExpr": "split(replace(datum.label, ' -> ', '|-> '), '|')",
-                    "labelOffset": -6 if any(" -> " in name for name in groups) else 0,
-                    "labelLimit": 150,
-                    "domain": False,
-                    "ticks": False,
-                },
-            }
-        },
+        "encoding": {"y": _group_axis(groups)},
         "resolve": {"scale": {"color": "independent"}},
     }
+
+
+def _group_axis(groups: list[str]) -> Spec:
+    # the name of a way is long: its ends stand in two lines
+    axis = {
+        "labelExpr": "split(replace(datum.label, ' -> ', '|-> '), '|')",
+        "labelOffset": -6 if any(" -> " in name for name in groups) else 0,
+        "labelLimit": 150,
+        "domain": False,
+        "ticks": False,
+    }
+    shown: Spec = {"field": "group", "type": "nominal", "sort": groups}
+    return {**shown, "title": None, "axis": axis}
 
 
 def _stacks(stages: list[str], whole: str, hover: list[Spec]) -> Spec:

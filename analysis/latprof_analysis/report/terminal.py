@@ -29,13 +29,7 @@ from latprof_analysis.text import printable
 
 
 class Terminal(Console):
-    """A console on which no text is markup, and no character moves the cursor.
-
-    Parameters
-    ----------
-    **options
-        Of `rich.console.Console`.
-    """
+    """A console on which no text is markup, and no character moves the cursor."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)

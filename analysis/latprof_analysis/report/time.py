@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.read.result import concatenated
 from latprof_analysis.report.marks import layer, named
 from latprof_analysis.report.parts import (
@@ -191,18 +189,14 @@ def _level(median: dict[str, Any], usual_ns: float) -> Cell:
     return Cell(value, f"{low} to {high}, n {number(median['n'])}")
 
 
-@dataclass(frozen=True)
-class Series:
-    """Latencies of one kind, shape (n,) each, with what took most of each if known."""
-
-    t_s: Floats
-    above_ns: Floats  # the median of its size
-    latency_ns: Floats
-    part: Sequence[str] = ()
-
-
-def over_time(series: Series) -> pd.DataFrame:
+def over_time(series: pd.DataFrame) -> pd.DataFrame:
     """Return what of a series can be drawn: each value, or spans and the slowest.
+
+    Parameters
+    ----------
+    series : DataFrame, n rows
+        Of one kind: ``t_s``, ``above_ns`` (the median of its size), ``latency_ns``
+        and, where it is known, the ``part`` that took most of it.
 
     Returns
     -------
@@ -211,33 +205,21 @@ def over_time(series: Series) -> pd.DataFrame:
         their size). ``above_ns``, of spans the median, with ``min_ns``, ``max_ns``
         and the number of ``messages``; ``latency_ns`` and ``part`` of messages.
     """
-    t_s, above = series.t_s, series.above_ns
-    if t_s.size <= _MOST_POINTS:
-        return _points("message", series, np.arange(t_s.size))
+    points = series.assign(role="message", min_ns=np.nan, max_ns=np.nan, messages=1)
+    first_columns = ["role", "t_s", "above_ns", "min_ns", "max_ns", "messages"]
+    points = points[[*first_columns, *points.columns.difference(first_columns)]]
+    if len(series) <= _MOST_POINTS:
+        return points
+    t_s, above = series["t_s"].to_numpy(), series["above_ns"]
     first, last = t_s.min(), t_s.max()
     width = (last - first) / _SPANS or 1.0
     span = np.minimum(((t_s - first) / width).astype(np.int64), _SPANS - 1)
-    grouped = pd.Series(above).groupby(span)
+    grouped = above.groupby(span)
     spans = grouped.agg(above_ns="median", min_ns="min", max_ns="max", messages="size")
     spans.insert(0, "t_s", first + (spans.index.to_numpy() + 0.5) * width)
     spans.insert(0, "role", "span")
     slow = np.argpartition(above, -_OUTLIERS)[-_OUTLIERS:]
-    return concatenated([spans, _points("slow", series, slow)])
-
-
-def _points(role: str, series: Series, at: NDArray[np.intp]) -> pd.DataFrame:
-    points = pd.DataFrame(
-        {
-            "role": role,
-            "t_s": series.t_s[at],
-            "above_ns": series.above_ns[at],
-            "min_ns": np.nan,
-            "max_ns": np.nan,
-            "messages": 1,
-            "latency_ns": series.latency_ns[at],
-        }
-    )
-    return points.assign(part=[series.part[i] for i in at]) if series.part else points
+    return concatenated([spans, points.iloc[slow].assign(role="slow")])
 
 
 @dataclass(frozen=True)
@@ -268,7 +250,7 @@ BY_PLACE = Order(
 
 
 def time_figure(
-    kinds: Mapping[str, Series],
+    kinds: Mapping[str, pd.DataFrame],
     what: str,
     levels: Mapping[str, pd.DataFrame] | None = None,
     order: Order = BY_TIME,
@@ -276,7 +258,8 @@ def time_figure(
 ) -> Figure:
     """Draw how far each kind's latencies are above the median of their size.
 
-    Kinds stand one below the other; `levels` has by kind what `level_rows` returns.
+    Kinds stand one below the other: `kinds` has what `over_time` takes, `levels` what
+    `level_rows` returns.
     """
     frames, charts = [], []
     for i, (kind, series) in enumerate(kinds.items()):
@@ -290,7 +273,7 @@ def time_figure(
             "log": _spec(i, x, what, order, frames[-1], "log"),
             "linear": _spec(i, x, what, order, frames[-1], "linear"),
         }
-        charts.append(Chart(specs, f"{kind}: n {number(series.t_s.size)}"))
+        charts.append(Chart(specs, f"{kind}: n {number(len(series))}"))
     data = concatenated(frames)
     text = _worst(data, order)
     return Figure(

@@ -6,9 +6,7 @@ Every text reaches the template as data (JSON), never as markup of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from importlib import resources
-from itertools import groupby
 from typing import Any
 
 from latprof_analysis.report.parts import (
@@ -46,7 +44,10 @@ def typeset(report: Report, chosen: str) -> bytes:
         "key_figures": report.key_figures,
         "warnings": list(report.warnings),
         "sections": [
-            {"title": section.title, "parts": _parts(section.parts, width)}
+            {
+                "title": section.title,
+                "parts": [_part(part, width) for part in section.parts],
+            }
             for section in sections
         ],
     }
@@ -62,25 +63,6 @@ def typesetter() -> Any:
     return typst
 
 
-def _parts(parts: Sequence[Part], width: int) -> list[dict[str, Any]]:
-    """Tell parts; of figures that are not wide, two in a row stand side by side."""
-    told: list[dict[str, Any]] = []
-    for narrow, run in groupby(parts, _is_narrow):
-        if not narrow:
-            told += [_part(part, width) for part in run]
-            continue
-        figures = list(run)
-        for two in (figures[i : i + 2] for i in range(0, len(figures), 2)):
-            half = (width - _GUTTER) // 2
-            each = [_part(figure, half) for figure in two]
-            told.append({"kind": "row", "parts": each})
-    return told
-
-
-def _is_narrow(part: Part) -> bool:
-    return isinstance(part, Figure) and not part.wide and len(part.charts) == 1
-
-
 def _part(part: Part, width: int) -> dict[str, Any]:
     told = dict(vars(part))
     match part:
@@ -92,7 +74,7 @@ def _part(part: Part, width: int) -> dict[str, Any]:
         case Figure():
             told = _figure(part, width)
         case Fold():
-            told["parts"] = _parts(part.parts, width)
+            told["parts"] = [_part(one, width) for one in part.parts]
     return {"kind": type(part).__name__.lower(), **told}
 
 

@@ -27,6 +27,8 @@ from latprof_analysis.stages import STAGES
 # What carries text must reach 4.5 against what it stands on, a mark 3 (WCAG 2.2,
 # 1.4.3 and 1.4.11).
 _BLACK, _WHITE = "#0e1116", "#ffffff"
+# Of the light theme, where the others carry white text; in the dark all carry black.
+_CARRY_BLACK = ("send_queue", "receive_stack")
 # By name: light, dark; `on-` a stage is what is written upon it.
 _COLOURS: Mapping[str, tuple[str, str]] = {
     "paper": ("#f7f7f5", "#131518"),
@@ -48,13 +50,10 @@ _COLOURS: Mapping[str, tuple[str, str]] = {
     "receive_stack": ("#169483", "#3fc9b0"),
     "receive_queue": ("#6b1d78", "#eab8ee"),
     "merged": ("#2f3338", "#dfe3e8"),
-    "on-application": (_WHITE, _BLACK),
-    "on-send_queue": (_BLACK, _BLACK),
-    "on-qdisc": (_WHITE, _BLACK),
-    "on-transit": (_WHITE, _BLACK),
-    "on-receive_stack": (_BLACK, _BLACK),
-    "on-receive_queue": (_WHITE, _BLACK),
-    "on-merged": (_WHITE, _BLACK),
+    **{
+        f"on-{stage}": (_BLACK if stage in _CARRY_BLACK else _WHITE, _BLACK)
+        for stage in (*STAGES, "merged")
+    },
 }
 LIGHT, DARK = (
     {name: both[theme] for name, both in _COLOURS.items()} for theme in (0, 1)
@@ -215,12 +214,10 @@ def legend_columns(width: int) -> int:
     return next(columns for room, columns in LEGEND_ROOM if width < room)
 
 
-def stage_scale(stages: Sequence[str]) -> Spec:
+def stage_scale(stages: Sequence[str], upon: str = "") -> Spec:
     """Return the colours of stages, or parts, in the order of the path."""
-    return {
-        "domain": list(stages),
-        "range": [colour(_colour_name(name)) for name in stages],
-    }
+    colours = [colour(f"{upon}{_colour_name(name)}") for name in stages]
+    return {"domain": list(stages), "range": colours}
 
 
 def _colour_name(stage: str) -> str:
@@ -233,10 +230,7 @@ def _colour_name(stage: str) -> str:
 
 def on_stage_scale(stages: Sequence[str]) -> Spec:
     """Return the colours of text upon stages."""
-    return {
-        "domain": list(stages),
-        "range": [colour(f"on-{_colour_name(name)}") for name in stages],
-    }
+    return stage_scale(stages, "on-")
 
 
 def top_legend(names: Sequence[str], symbol: str = "square") -> Spec:
