@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -36,11 +37,9 @@ from latprof_analysis.fit.trips import (
     rounds_of,
 )
 from latprof_analysis.fit.wire import Packets
+from latprof_analysis.stages import STAGES, STAMPS
 from latprof_analysis.stats import Result
 
-# A message's stamps are those of its last packet, and the others' time for the link
-# passes in earlier stages: only these hold all of it, and so tell a bandwidth.
-_WHOLE = {"one_way": "ready", "end_to_end": "read"}
 _COUNTS = ("protocol", "retransmits", "packets")
 # Of transit's growth with size, what the stages before may grow by: the last bytes
 # of a long message then did not wait for the first to be sent.
@@ -48,22 +47,16 @@ _HANDED_OVER = 0.15
 # By how much hosts stamp the last packet of a message of many sooner or later than
 # that of one: 2 us were seen, 0.04% of what 65 kB take at 100 Mbit/s.
 _AROUND_STAMPS_NS = 5e3
-# What is fitted of each direction, and between which stamps.
-QUANTITIES = {
-    "application": ("created_ns", "send_ns"),
-    "send_queue": ("send_ns", "queue_ns"),
-    "qdisc": ("queue_ns", "xmit_ns"),
-    "transit": ("xmit_ns", "arrive_ns"),
-    "receive_stack": ("arrive_ns", "ready_ns"),
-    "receive_queue": ("ready_ns", "read_ns"),
-    "one_way": ("send_ns", "ready_ns"),
-    "end_to_end": ("send_ns", "read_ns"),
-}
+# What is fitted of each direction, and between which stamps. These are of a message's
+# last packet, and the others' time for the link passes in earlier stages: only the
+# last two hold all of it, and so tell a bandwidth.
+_WHOLE = {"one_way": ("send", "ready"), "end_to_end": ("send", "read")}
+QUANTITIES = dict(zip(STAGES, pairwise(STAMPS), strict=True)) | _WHOLE
 # Of these as many as have most messages are fitted, requests and replies first.
 _MOST_DIRECTIONS = 4
 _NEEDED = (*FLOW, "kind", "size_bytes", "send_ns", "read_ns")
 # The link alone; with the stack of both hosts; with their copying, too.
-_BY_PURITY = ("transit", "one_way", "end_to_end")
+_BY_PURITY = ("transit", *_WHOLE)
 
 
 @dataclass(frozen=True)
@@ -214,7 +207,7 @@ def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
     if slowed:
         return refused(fit, slowed)
     if quantity in _WHOLE:
-        return with_hosts(fit, hosts_byte_ns(way, _WHOLE[quantity]))
+        return with_hosts(fit, hosts_byte_ns(way, last=_WHOLE[quantity][1]))
     if quantity != "transit" or fit.model != "line":
         return without_rate(fit)
     transit_ns = max(_growth(way, "xmit", "arrive"), 1)
@@ -279,7 +272,7 @@ def _one_ways(
     for direction in _directions(rows):
         way = rows[rows["kind"].eq(direction)]
         for quantity in quantities:
-            first, last = QUANTITIES[quantity]
+            first, last = (f"{stamp}_ns" for stamp in QUANTITIES[quantity])
             if first not in way or last not in way:
                 continue
             delay = way[last] - way[first]

@@ -371,6 +371,10 @@ def residuals_of(low: LowDelays, line_ns: Floats) -> Residuals:
     share = np.abs(left) / np.maximum(np.abs(line_ns), 1.0)
     largest = int(np.argmax(share))
     runs, runs_p = runs_test(left)
+    lack, noise_ns = None, low.noise_ns
+    if (noise_ns > 0).all():
+        squares = float(np.sum((left / noise_ns) ** 2))
+        lack = chi_square_tail(left.size - 2, squares)
     return Residuals(
         size_bytes=tuple(int(size) for size in low.size_bytes),
         p10_ns=tuple(left.tolist()),
@@ -379,7 +383,7 @@ def residuals_of(low: LowDelays, line_ns: Floats) -> Residuals:
         largest_at_bytes=int(low.size_bytes[largest]),
         runs=runs,
         runs_p=runs_p,
-        lack_of_fit_p=_lack_of_fit(left, low.noise_ns),
+        lack_of_fit_p=lack,
     )
 
 
@@ -393,8 +397,6 @@ def runs_test(left: Floats) -> tuple[int, float | None]:
         return runs, None
     mean = 1 + 2 * plus * minus / n
     variance = (mean - 1) * (mean - 2) / (n - 1)
-    if variance <= 0:
-        return runs, None
     z = (runs + 0.5 - mean) / math.sqrt(variance)
     return runs, math.erfc(-z / math.sqrt(2)) / 2
 
@@ -449,9 +451,3 @@ def _pace(side: Segment) -> str:
     if slope.low <= 0:
         return "in no measurable time for a byte"
     return f"at {slope.value:.3g} ns a byte [{slope.low:.3g} to {slope.high:.3g}]"
-
-
-def _lack_of_fit(left: Floats, noise_ns: Floats) -> float | None:
-    if left.size < 3 or (noise_ns <= 0).any():
-        return None
-    return chi_square_tail(left.size - 2, float(np.sum((left / noise_ns) ** 2)))

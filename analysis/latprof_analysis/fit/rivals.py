@@ -95,12 +95,8 @@ def compare_estimators(
 
     Parameters
     ----------
-    size_bytes, rtt_ns, round_index : array_like, shape (n,)
+    size_bytes, rtt_ns, round_index, reply_mode, packets
         As of `fit_round_trips`.
-    reply_mode : 'echo' or int
-        Whether the reply is as long as the request, or has so many bytes.
-    packets : Packets, optional
-        How the messages are cut. Without it the bandwidth is that of payload.
     names : sequence of str, optional
         Which ones; all of ``ESTIMATORS`` without it.
     confidence, resamples, seed
