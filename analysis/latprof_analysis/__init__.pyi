@@ -17,7 +17,7 @@ from .read import (
     read_samples,
 )
 from .read.batches import read_batches
-from .read.parquet_writing import write_parquet
+from .read.run_folder import write_parquet
 from .stats.change_points import level_changes
 from .stats.distribution import (
     ccdf,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from big_run import write_messages
 from figure import Figure, figure
-from latprof_analysis.read.parquet_writing import write_parquet
+from latprof_analysis.read.run_folder import write_parquet
 from programs import LATPROF
 from progress import Progress
 

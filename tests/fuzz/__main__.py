@@ -93,7 +93,7 @@ def _plant(target: str, seeds: Path) -> None:
 
 def _write_parquet(run: Path, seeds: Path, target: str) -> None:
     """Write a table of the run as Parquet: it is not in git."""
-    from latprof_analysis.read.parquet_writing import write_parquet
+    from latprof_analysis.read.run_folder import write_parquet
 
     whole = BUILD / "parquet"
     shutil.rmtree(whole, ignore_errors=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
-from latprof_analysis import read_runs
+from latprof_analysis import analyze, read_runs
 from latprof_analysis.fit.by_stage import fit_stages
 from latprof_analysis.fit.estimates import Fit
 from latprof_analysis.fit.wire import Packets
@@ -70,6 +71,48 @@ def check_line(protocol: str, fit: dict) -> None:
     # that nobody else wants.
     least = 0.985 if protocol == "tcp" else 0.999
     assert within["high"] >= least * RATE_BPS, protocol
+
+
+LISTENS = """\
+import socket
+with socket.create_server(("0.0.0.0", 7777)) as server:
+    connection, _ = server.accept()
+    while head := connection.recv(4, socket.MSG_WAITALL):
+        connection.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
+        connection.send(bytes(20))
+"""
+SENDS = """\
+import random, socket, sys
+with socket.create_connection((sys.argv[1], 7777)) as sock:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for _ in range(2000):
+        size = int(min(max(random.lognormvariate(8, 1.6), 32), 120_000))
+        sock.sendall(size.to_bytes(4, "big") + bytes(size))
+        sock.recv(20, socket.MSG_WAITALL)
+"""
+
+
+def test_a_program_that_sends_what_it_likes_tells_the_link_too(tmp_path):
+    """Hardly a size comes twice: the line goes through all of them."""
+    for name, text in (("listens.py", LISTENS), ("sends.py", SENDS)):
+        (tmp_path / name).write_text(text)
+    server = f"{sys.executable} {tmp_path / 'listens.py'}"
+    command = (sys.executable, str(tmp_path / "sends.py"), "{server}")
+    words = ("--quiet", "--user=root", f"--out={tmp_path / 'run'}", "--server", server)
+    latprof = run("run", *LINK, *words, "--", *command, before=FIRST)
+    assert latprof.process.returncode == 0, latprof.err
+    study = analyze(tmp_path / "run")
+    assert study.messages["size_bytes"].nunique() > 1000
+    (told,) = (
+        fit for way, fit in study.document["link"].items() if ":7777" in way[-5:]
+    )
+    rate, fixed = (
+        told["fit"][name]
+        for name in ("bandwidth_bits_per_second", "fixed_delay_seconds")
+    )
+    # of each packet 66 of 1514 bytes are headers
+    assert rate["value"] == pytest.approx(RATE_BPS * 1448 / 1514, rel=0.02)
+    assert DELAY_SECONDS <= fixed["value"] <= DELAY_SECONDS + HOSTS_SECONDS
 
 
 def test_each_answer_of_a_fast_long_link_holds_its_rate_or_is_refused(tmp_path):

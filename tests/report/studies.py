@@ -104,7 +104,17 @@ def study(n: int = 3000, **changed: Any) -> Study:
         "notes": [],
         "warnings": [],
     }
-    return Study(document | changed, rows, trips)
+    return study_of(document | changed, rows, trips)
+
+
+def study_of(
+    document: dict[str, Any], messages: pd.DataFrame, trips: pd.DataFrame | None = None
+) -> Study:
+    """Return a study of these rows."""
+    found = Study(document)
+    found.messages = messages
+    found.round_trips = pd.DataFrame() if trips is None else trips
+    return found
 
 
 def _kind(some: pd.DataFrame) -> dict[str, Any]:
@@ -141,7 +151,8 @@ def histogram_percentiles(times: Any) -> dict[str, Any]:
 def _found(some: pd.DataFrame) -> dict[str, Any]:
     times = some["end_to_end_ns"].to_numpy("float64")
     usual = pd.Series(times).groupby(some["size_bytes"].to_numpy()).transform("median")
-    when = pd.DataFrame({"run": "run-1", "t_s": np.arange(len(some)) * 5e-3})
+    n = len(some)
+    when = findings.When(np.zeros(n, int), ["run-1"], np.arange(n) * 5e-3)
     return {
         "n": len(some),
         "tail": findings.tail(times, some["size_bytes"]),

@@ -18,6 +18,7 @@ from latprof_analysis.fit.line import fit_round_trips
 from latprof_analysis.fit.rounds import low_delays
 from latprof_analysis.fit.wire import Crossing, Packets
 from latprof_analysis.report.build import whole_messages
+from latprof_analysis.report.first_screen import first_picture, key_figures
 from latprof_analysis.report.fit import (
     _with_bars,
     fit_parts,
@@ -25,15 +26,13 @@ from latprof_analysis.report.fit import (
     size_points,
 )
 from latprof_analysis.report.groups import queue_figure
-from latprof_analysis.report.key_figures import key_figures
 from latprof_analysis.report.loss_parts import places_of_loss
 from latprof_analysis.report.parts import Cell, Figure, Missing
 from latprof_analysis.report.percentile_tables import figures_of, percentile_cells
-from latprof_analysis.report.picture import first_picture
 from latprof_analysis.report.stage_parts import (
+    means_by_group,
     named_stages,
     percentile_bands,
-    stage_means,
     stage_table,
 )
 from latprof_analysis.report.tails import pieces_figure
@@ -49,9 +48,9 @@ from studies import BANDWIDTH_BPS, FIXED_NS, messages, round_trips
 
 def test_the_stages_of_each_group_sum_to_its_mean_end_to_end() -> None:
     rows = messages(500)
-    group = pd.Series(pd.Categorical(np.where(rows["size_bytes"] > 4096, "b", "a")))
-    means = stage_means(rows, group)
-    whole = rows["end_to_end_ns"].astype("float64").groupby(group.to_numpy()).mean()
+    group = pd.Categorical(np.where(rows["size_bytes"] > 4096, "b", "a"))
+    means = means_by_group(named_stages(rows), group)
+    whole = rows["end_to_end_ns"].astype("float64").groupby(np.asarray(group)).mean()
     for name, parts in means.groupby("group"):
         assert parts["mean_ns"].sum() == pytest.approx(whole[name], rel=1e-12)
         assert parts["to_share"].iloc[-1] == pytest.approx(1)

@@ -11,6 +11,7 @@ import pytest
 from latprof_analysis.fit.line import fit_one_way
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.result import Samples, samples_frame
+from latprof_analysis.read.rows import Columns
 from latprof_analysis.report.answer import answer, link_parts
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.groups import group_parts
@@ -27,7 +28,7 @@ from latprof_analysis.report.tails import mode_parts
 from latprof_analysis.report.time import level_parts, level_rows
 from latprof_analysis.stats.change_points import level_changes
 from latprof_analysis.study import findings
-from latprof_analysis.study.findings import placed_levels, since_first_read
+from latprof_analysis.study.findings import When, placed_levels, since_first_read
 from latprof_analysis.study.messages import message_figures, name_stages
 from latprof_analysis.study.samples import study_samples
 from latprof_analysis.study.setup import RunSetup
@@ -85,7 +86,7 @@ def test_a_slower_mode_is_named_by_the_stage_that_makes_it_slower() -> None:
     for name in ("qdisc_ns", "end_to_end_ns"):
         rows[name] = rows[name] + np.where(slow, 50_000_000, 0)
     modes = [{"low": 0.0}, {"low": 30e6}]
-    name_stages(modes, rows)
+    name_stages(modes, Columns.of(rows))
     assert "longer_in" not in modes[0]
     told: Any = modes[1]["longer_in"]
     assert (told["stage"], told["n"]) == ("qdisc", 400)
@@ -99,7 +100,7 @@ def test_where_a_stamp_is_missing_the_slower_mode_is_named_by_both_stages() -> N
     rows["receive_stack_ns"] = np.where(np.arange(100) < 50, 10**6, 10**9)
     rows["end_to_end_ns"] = rows["receive_stack_ns"]
     modes = [{"low": 0.0}, {"low": 1e8}]
-    name_stages(modes, rows)
+    name_stages(modes, Columns.of(rows))
     assert modes[1]["longer_in"]["stage"] == "transit+receive_stack"
 
 
@@ -107,7 +108,7 @@ def stepped(n: int = 900, at: int = 600, step: float = 2e6) -> dict[str, Any]:
     """Findings of messages at 10 ms from each other, of which the level rises once."""
     rng = np.random.default_rng(5)
     times = 5e6 + rng.exponential(1e5, n) + np.where(np.arange(n) >= at, step, 0)
-    when = pd.DataFrame({"run": "a", "t_s": np.arange(n) * 0.01})
+    when = When(np.zeros(n, int), ["a"], np.arange(n) * 0.01)
     return {
         "tail": findings.tail(times, np.full(n, 64)),
         "time": findings.over_time(times - np.median(times), when),
@@ -164,8 +165,7 @@ def test_no_change_of_level_is_one_quiet_sentence_and_no_mark() -> None:
 
 def test_a_level_over_two_runs_lies_in_both_and_every_nth_value_is_placed() -> None:
     x = np.repeat([1.0, 9.0], [300, 100]) + np.random.default_rng(2).random(400)
-    runs = np.repeat(["a", "b"], 400)
-    when = pd.DataFrame({"run": runs, "t_s": np.tile(np.arange(400.0), 2)})
+    when = When(np.repeat([0, 1], 400), ["a", "b"], np.tile(np.arange(400.0), 2))
     low, high = placed_levels(level_changes(x), 2, when)["levels"]
     assert [(s["run"], s["from_s"], s["to_s"]) for s in low["spans"]] == [
         ("a", 0, 399),
@@ -195,15 +195,17 @@ def test_the_levels_of_a_study_are_on_the_clock_of_its_time_line() -> None:
     rows = messages(900)
     rows["source_port"], rows["destination_port"] = 7, 8
     rows["destination_address"], rows["packets"] = "10.0.0.2", 1
+    rows["probe_statistics"] = pd.array([None] * 900, "Int64")
     later = rows.index >= 600
     for name in ("read_ns", "receive_queue_ns", "end_to_end_ns"):
         rows[name] = rows[name] + np.where(later, 50_000_000, 0)
-    found = message_figures(rows, rows, {}, RunSetup(), thorough=False, every=1)
+    columns, effort = Columns.of(rows), findings.Effort.SCREEN
+    found = message_figures(columns, columns, {}, RunSetup(), effort=effort, every=1)
     levels = found["messages"]["tcp request"]["time"]["level_changes"]
     (change,) = levels["changes"]
     # a message each 5 ms; the first of the new level is read 50 ms later
     assert change["t_s"] == pytest.approx(3.05, abs=0.02)
-    assert since_first_read(rows).iloc[600] == pytest.approx(3.05, abs=0.02)
+    assert since_first_read(rows)[600] == pytest.approx(3.05, abs=0.02)
 
 
 def test_percentiles_by_size_are_numpys_of_the_rows_within_the_histogram() -> None:

@@ -123,7 +123,7 @@ def test_levels_and_losses_are_drawn_and_told_also_where_time_is_zoomed(
 ) -> None:
     found, at = study(900), np.arange(900)
     steps = np.where(at >= 600, 2e6, 0) + np.random.default_rng(5).random(900)
-    when = pd.DataFrame({"run": "run-1", "t_s": at * 5e-3})
+    when = findings.When(np.zeros(900, int), ["run-1"], at * 5e-3)
     time = findings.over_time(steps, when)
     found.document["messages"]["tcp request"]["time"] = time
     lost = np.random.default_rng(1).random(2000) < 0.1

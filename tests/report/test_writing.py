@@ -22,12 +22,12 @@ from latprof_analysis.report.build import build_report
 from latprof_analysis.report.html import html_page
 from latprof_analysis.report.markdown import _plain
 from latprof_analysis.report.parts import Fold, Missing, Part, Report, Text
-from latprof_analysis.report.slowest import slowest_parts
+from latprof_analysis.report.stage_parts import slowest_parts
 from latprof_analysis.report.write import write_csv, write_report
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.samples import study_samples
 from markdown_it import MarkdownIt
-from studies import messages, study
+from studies import messages, study, study_of
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -165,7 +165,7 @@ def test_markdown_links_pictures_and_tables_that_are_there(
 
 def test_markdown_has_no_markup_from_the_files(tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script> | [x](javascript:alert(1)) `a`\n# b"
-    found = Study({"notes": [hostile], "warnings": [hostile]}, messages(0))
+    found = study_of({"notes": [hostile], "warnings": [hostile]}, messages(0))
     write_report(build_report(found, hostile), tmp_path / "a.md", "md")
     text = (tmp_path / "a.md").read_text()
     assert "<script" not in text
@@ -193,7 +193,7 @@ def test_a_name_is_no_link_of_markdown(name: str) -> None:
 
 def test_typst_in_names_is_text(tmp_path: Path) -> None:
     hostile = '#panic("x") $x$ *b* @ref <label> \\ #eval("1") `r` ] #] "'
-    found = Study({"notes": [hostile], "warnings": [hostile]}, messages(0))
+    found = study_of({"notes": [hostile], "warnings": [hostile]}, messages(0))
     write_report(build_report(found, hostile), tmp_path / "a.pdf", "pdf")
     assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
 
@@ -222,7 +222,7 @@ def test_what_is_not_installed_is_told_in_one_line(
 
 
 def test_a_study_without_messages_says_why_there_are_no_figures() -> None:
-    report = build_report(Study({}, messages(0)), "nothing")
+    report = build_report(study_of({}, messages(0)), "nothing")
     assert report.answer == ["These files hold no latencies that a report could show."]
     reasons = missing_of(report)
     assert reasons["Stages"] == "no message was seen from end to end"

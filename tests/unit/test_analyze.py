@@ -346,3 +346,17 @@ def test_dispersion_and_pairs_of_a_thinned_run_are_those_of_neighbours(
     rate = dispersion["bandwidth_bits_per_second"]["value"]
     assert rate == pytest.approx(RATE * wire_share, rel=0.001)
     assert dispersion["packets"] <= 3000
+
+
+def test_a_screen_of_a_run_does_without_pandas(tmp_path):
+    """Which takes as long to load as all else of a small run."""
+    write_run(tmp_path / "run")
+    code = (
+        "import sys; from latprof_analysis.cli import main\n"
+        f"main(['analyze', {str(tmp_path / 'run')!r}])\n"
+        "print('pandas' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "the link" in done.stdout
+    assert done.stdout.splitlines()[-1] == "False"

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from latprof_analysis.read import ReadError, batches, cells, lines, read_runs
+from latprof_analysis.read import ReadError, batches, cells, read_runs, table
 from latprof_analysis.read.batches import PieceReader, read_batches
-from latprof_analysis.read.result import concatenated
+from latprof_analysis.read.result import Skipped, concatenated
 from latprof_analysis.read.run_schema import MESSAGES
 from latprof_analysis.read.table import read_table
 from latprof_analysis.stages import BLANK
@@ -63,7 +63,7 @@ def test_batches_hold_the_rows_of_read_runs(engine, tmp_path):
 
 
 def test_batches_of_parquet_hold_the_rows_of_the_csv(tmp_path, monkeypatch):
-    monkeypatch.setattr(batches, "PIECE_ROWS", 100)
+    monkeypatch.setattr(table, "BATCH_ROWS", 50)
     folder = write_run(tmp_path / "run")
     expected = read_runs(folder).messages.drop(columns="run")
     as_parquet(folder / "messages.csv")
@@ -119,7 +119,7 @@ def test_a_file_of_which_most_rows_are_wrong_is_refused(engine, tmp_path):
 def outcome(path: Path, piece_bytes: int) -> tuple:
     """What is read of a file in pieces: its rows, and those left out."""
     batches.PIECE_BYTES = piece_bytes
-    found = FileRows(0, 0, lines.Skipped(path))
+    found = FileRows(0, 0, Skipped(path))
     frames = []
     try:
         for piece in batches.pieces_of(path, "messages"):

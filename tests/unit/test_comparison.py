@@ -9,15 +9,14 @@ from compared_runs import SIZES, write_run
 from latency_series import pareto_series
 from latprof_analysis.compare import (
     Choice,
-    Limits,
     Side,
     compare_sides,
     document,
     gate,
     read_sides,
 )
-from latprof_analysis.compare.effects import Effect
-from latprof_analysis.compare.judgement import detectable
+from latprof_analysis.compare.effects import Effect, FigureChange
+from latprof_analysis.compare.judgement import GroupChange, detectable
 from latprof_analysis.compare.sides import Group
 
 RTT = Group("tcp round trip", "rtt", 64)
@@ -55,7 +54,7 @@ def test_the_stage_that_is_slower_is_found_with_all_that_hold_it(repeats):
                 assert told[kind, stage, size] in ("same", "no evidence")
         assert told["tcp round trip", "rtt", size] == "slower"
     ratios = [
-        change.percentiles[0].change.ratio
+        change.percentiles[0.5].ratio
         for change in found.groups
         if change.group.stage == "transit"
     ]
@@ -130,7 +129,7 @@ def test_a_small_change_that_is_certain_counts_as_the_same():
     a, b = ([1000 + rng.random(5000)] for _ in range(2))
     sides = [values_side("a", a), values_side("b", [b[0] + 5])]
     (change,) = compare_sides(sides, percentiles=[0.5]).groups
-    assert change.percentiles[0].p_adjusted < 1e-6
+    assert change.percentiles[0.5].p_adjusted < 1e-6
     assert change.verdict == "same"
     (change,) = compare_sides(sides, percentiles=[0.5], smallest=0.001).groups
     assert change.verdict == "slower"
@@ -150,10 +149,26 @@ def test_a_tail_that_grew_is_found_beside_a_median_that_did_not():
         )
     ]
     found = {c.group.stage: c for c in compare_sides(sides, smallest=0.1).groups}
-    assert [j.verdict for j in found["send_queue"].percentiles] == [
+    assert [c.verdict for c in found["send_queue"].percentiles.values()] == [
         *("same", "same", "slower")
     ]
     assert found["transit"].verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("said", "together"),
+    [
+        (("same", "slower", "too few"), "slower"),
+        (("slower", "faster"), "mixed"),
+        (("too few", "no evidence"), "no evidence"),
+        (("same", "too few"), "same"),
+    ],
+)
+def test_percentiles_come_to_one_word_together(said, together):
+    percentiles = {
+        i: FigureChange(None, None, verdict=word) for i, word in enumerate(said)
+    }
+    assert GroupChange("b", RTT, percentiles, None).verdict == together
 
 
 def test_the_gate_asks_for_the_whole_interval_above_its_share():
@@ -161,12 +176,21 @@ def test_the_gate_asks_for_the_whole_interval_above_its_share():
     a, b = (pareto_series(rng, 4000, 0.3) for _ in range(2))
     sides = [values_side("a", [a]), values_side("b", [1.10 * b])]
     found = compare_sides(sides, percentiles=[0.5])
-    ratio = found.groups[0].percentiles[0].change.ratio
+    ratio = found.groups[0].percentiles[0.5].ratio
     assert 1.05 < ratio.low < 1.10 < ratio.high
-    outcomes = [gate(found, Limits(slower=s)).outcome for s in (0.05, 0.09, 0.2)]
+    told = document(found)
+    outcomes = [gate(told, slower=s)["outcome"] for s in (0.05, 0.09, 0.2)]
     assert outcomes == ["failed", "undecided", "passed"]
-    back = compare_sides(sides[::-1], percentiles=[0.5])
-    assert gate(back, Limits(slower=0.0)).outcome == "passed"
+    back = document(compare_sides(sides[::-1], percentiles=[0.5]))
+    assert gate(back, slower=0.0)["outcome"] == "passed"
+
+
+def test_more_than_nothing_is_above_any_share_of_it():
+    sides = [values_side("a", [np.zeros(100)]), values_side("b", [np.ones(100)])]
+    held = gate(document(compare_sides(sides, percentiles=[0.5])), slower=0.5)
+    (finding,) = held["findings"]
+    assert (finding["outcome"], finding["value"]) == ("failed", None)
+    assert finding["reason"] == "the baseline has 0"
 
 
 def test_so_small_a_change_as_is_told_is_seen_in_four_of_five_comparisons():
@@ -253,7 +277,7 @@ def test_many_sizes_become_classes(tmp_path):
     )
     found = compare_sides(sides)
     assert [c.group.size_bytes for c in found.groups] == [64, 128]
-    assert [c.percentiles[0].change.a.n for c in found.groups] == [28, 72]
+    assert [c.percentiles[0.5].a.n for c in found.groups] == [28, 72]
 
 
 def test_the_document_is_json_with_named_units(repeats):

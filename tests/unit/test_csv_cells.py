@@ -14,7 +14,7 @@ from latprof_analysis.csv_cells import cell_of, guarded, text_of, unguarded
 from latprof_analysis.read import cells as parsing
 from latprof_analysis.read import read_runs
 from latprof_analysis.read.batches import read_batches
-from latprof_analysis.read.parquet_writing import write_parquet
+from latprof_analysis.read.run_folder import write_parquet
 
 NAMES = [
     "=1+1",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
-from latprof_analysis.compare.sides import Tables, sides_of
+from latprof_analysis.compare.sides import Input, sides_of
+from latprof_analysis.read import Runs
 from latprof_analysis.study.grouped import MOST_WAYS
 from latprof_analysis.study.ways import by_ends, level_of
 
@@ -48,7 +49,8 @@ def test_the_level_is_that_of_all_rows_together():
 
 def test_sides_are_compared_by_direction():
     both = "curl -> nginx:80", "nginx:80 -> curl"
-    tables = [Tables(n, rows(*both), None, None, None, {}, []) for n in "ab"]
-    sides = sides_of(tables)
+    none = pd.DataFrame()
+    runs = Runs(rows(*both), none, none, {}, [], [], 0)
+    sides = sides_of([Input(name, runs, [], {}) for name in "ab"])
     for side in sides:
         assert {group.kind for group in side.groups} == {f"tcp {way}" for way in both}

@@ -12,7 +12,7 @@ import pytest
 from exchange_rows import exchange, write_exchanges
 from latprof_analysis import cli
 from latprof_analysis.read import batches, cells, detect, read_runs, read_samples
-from latprof_analysis.read.parquet_writing import write_parquet
+from latprof_analysis.read.run_folder import write_parquet
 from latprof_analysis.read.run_schema import EXCHANGES
 from latprof_analysis.report.sentences import exchange_sentence, exchange_sentences
 from latprof_analysis.report.tables import exchange_parts
@@ -100,7 +100,7 @@ def test_figures_are_the_same_however_exchanges_are_read(folder, monkeypatch, ho
         expected.exchanges.as_dict()
     )
     for name in ("exchange_rows", "slow_exchange_rows"):
-        one, other = getattr(found, name), getattr(expected, name)
+        one, other = (getattr(part, name).frame() for part in (found, expected))
         pd.testing.assert_frame_equal(one, other, check_categorical=False)
 
 

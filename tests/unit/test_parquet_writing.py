@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from latprof_analysis.read import ReadError, batches, parquet_writing, read_runs
-from latprof_analysis.read.parquet_writing import write_parquet
+from latprof_analysis.read import ReadError, batches, parquet, read_runs
+from latprof_analysis.read.run_folder import write_parquet
 from latprof_analysis.read.run_schema import MESSAGES
 from latprof_analysis.study.scan import scan_runs
 from made_runs import messages, write_run, write_table
@@ -63,8 +63,8 @@ def test_both_tables_are_written_and_read_as_the_csvs_were(tmp_path):
 
 
 def test_a_scan_of_the_parquet_is_that_of_the_csv(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet_writing, "GROUP_ROWS", 70)
-    monkeypatch.setattr(parquet_writing, "_BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 70)
+    monkeypatch.setattr(parquet, "_BLOCK_BYTES", 10_000)
     folder = write_run(tmp_path / "run", 400)
     expected = scan_runs(folder)
     written = write_parquet(folder)
@@ -75,7 +75,7 @@ def test_a_scan_of_the_parquet_is_that_of_the_csv(tmp_path, monkeypatch):
 
 
 def test_wrong_rows_are_told_by_their_number_in_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet_writing, "GROUP_ROWS", 2)
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 2)
     monkeypatch.setattr(batches, "PIECE_ROWS", 4)
     rows = messages(20)
     for i in (3, 14):

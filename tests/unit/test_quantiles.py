@@ -4,9 +4,17 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
-from latprof_analysis.stats.quantiles import quantile_ci, samples_needed
-from scipy import stats
+from latprof_analysis.stats.quantiles import (
+    binomial_quantile,
+    normal_quantile,
+    quantile_ci,
+    quantiles_by,
+    samples_needed,
+    share_interval,
+)
+from scipy import special, stats
 
 
 def ranks(n, p, confidence=0.95):
@@ -113,3 +121,29 @@ def test_samples_needed_grow_with_how_far_out_the_quantile_lies(p, n):
 def test_bad_input_is_refused(sample, p, confidence, message):
     with pytest.raises(ValueError, match=message):
         quantile_ci(sample, p, confidence)
+
+
+def test_quantiles_without_scipy_are_those_of_scipy():
+    rng = np.random.default_rng(3)
+    for n in np.rint(10 ** rng.uniform(0, 7, 2000)).astype(int).tolist():
+        p = float(rng.choice([0.5, 0.9, 0.99, 0.999, rng.uniform(1e-4, 0.9999)]))
+        end = float(rng.choice([0.005, 0.025, 0.05, 0.95, 0.975, 0.995]))
+        assert binomial_quantile(end, n, p) == stats.binom.ppf(end, n, p), (end, n, p)
+        assert normal_quantile(p) == pytest.approx(special.ndtri(p), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 7, 1000, 10**6])
+def test_the_interval_of_no_losses_and_of_all_is_that_of_scipy(n):
+    for hits in (0, n):
+        exact = stats.binomtest(hits, n).proportion_ci(method="exact")
+        assert share_interval(hits, n) == pytest.approx((exact.low, exact.high), 1e-9)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.99])
+def test_quantiles_by_key_are_those_of_pandas(p):
+    rng = np.random.default_rng(1)
+    keys, values = rng.integers(0, 40, 5000), rng.exponential(1e6, 5000)
+    expected = pd.Series(values).groupby(keys).quantile(p)
+    found, quantiles = quantiles_by(keys, values, p)
+    assert found.tolist() == expected.index.tolist()
+    np.testing.assert_allclose(quantiles, expected.to_numpy(), rtol=1e-12)

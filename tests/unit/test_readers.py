@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_analysis.read import ReadError, cells, lines, read_runs, read_samples
-from latprof_analysis.read.parquet_writing import write_parquet
 from latprof_analysis.read.result import Skipped
-from latprof_analysis.read.run_schema import MESSAGES, ROUND_TRIPS
+from latprof_analysis.read.run_folder import write_parquet
+from latprof_analysis.read.run_schema import MESSAGES
 from latprof_analysis.read.schema import Column, Schema
 from latprof_analysis.read.table import read_table
 from latprof_analysis.study.scan import scan_runs
@@ -59,13 +59,6 @@ def test_every_cell_is_what_the_csv_module_reads(engine, table):
     for name in expected[0]:
         assert [as_text(x) for x in frame[name]] == [row[name] for row in expected]
     assert set(frame["run"]) == {"run"}
-
-
-def test_the_schemas_are_the_columns_that_the_agent_writes():
-    messages = pytest.importorskip("latprof_agent.join.message_rows")
-    round_trips = pytest.importorskip("latprof_agent.sinks.round_trip_rows")
-    assert tuple(c.name for c in MESSAGES.columns) == messages.COLUMNS
-    assert tuple(c.name for c in ROUND_TRIPS.columns) == round_trips.COLUMNS
 
 
 def test_times_above_two_to_the_53_keep_their_nanoseconds_beside_blanks(engine, folder):

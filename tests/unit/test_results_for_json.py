@@ -11,16 +11,13 @@ import numpy as np
 import pytest
 from exchange_rows import exchange
 from latprof_analysis.compare import (
-    Limits,
-    Side,
+    compare_loss,
     compare_quantile,
     compare_ranks,
-    compare_sides,
-    gate,
+    compare_throughput,
 )
 from latprof_analysis.compare.effects import Effect
-from latprof_analysis.compare.rates import compare_loss, compare_throughput
-from latprof_analysis.compare.sides import Group, SetupDifference, Trips
+from latprof_analysis.compare.sides import Trips
 from latprof_analysis.read.run_schema import EXCHANGES
 from latprof_analysis.stats import Result
 from latprof_analysis.study.exchange_totals import ExchangeTotals
@@ -72,15 +69,6 @@ def quantile_change():
     return compare_quantile([WAITS], [WAITS + 9], 0.5)
 
 
-def gates():
-    sides = [
-        Side(name, (name,), series={Group("udp", "rtt", 64): [factor * WAITS]})
-        for name, factor in (("a", 1.0), ("b", 1.5))
-    ]
-    found = compare_sides(sides)
-    return [gate(found, limits) for limits in (Limits(), Limits(0.1, 0.1, 0.1))]
-
-
 def side_trips(share):
     lost = RNG.random(2000) < share
     return [Trips(np.arange(2000) * 1000, lost, frozenset([64]))]
@@ -98,6 +86,12 @@ RESULTS = {
     "Autocorrelation": lambda: [lp.autocorrelation(WAITS)],
     "Ccdf": lambda: [lp.ccdf(WAITS), lp.ccdf([1.0])],
     "Change": lambda: lp.level_changes(STEP).changes,
+    "FigureChange": lambda: [
+        quantile_change(),
+        compare_quantile([[1.0]], [[2.0]], 0.5),
+        compare_loss(side_trips(0.02), side_trips(0.0)),
+        compare_throughput(side_trips(0.02), side_trips(0.0)),
+    ],
     "Changes": lambda: [lp.level_changes(STEP)],
     "DelayVariation": lambda: [
         *(function([1.0, float("nan"), 2.0, 3.0]) for function in (lp.ipdv, lp.pdv)),
@@ -121,7 +115,6 @@ RESULTS = {
         + [lp.fit_round_trips([1], [1], [1], reply_mode=18)]
         + [lp.fit_one_way(SIZES, RTT_NS, ROUNDS, resamples=100)]
     ),
-    "Gate": gates,
     "Histogram": lambda: [histogram([0, 100, 10**12]), histogram([])],
     "LeastSquares": lambda: [
         lp.fit_means_of_five(SIZES, RTT_NS, reply_mode="echo"),
@@ -156,15 +149,10 @@ RESULTS = {
     "Quantile": lambda: [*lp.percentiles(WAITS), *lp.percentiles([1.0], [0.5])],
     "Study": lambda: [lp.analyze(DATA / "run"), lp.analyze(DATA / "irtt.json")],
     "TripTotals": lambda: [trip_totals(), TripTotals()],
-    "QuantileOf": lambda: [quantile_change().a],
+    "Measured": lambda: [quantile_change().a],
     "RankEffect": lambda: [
         compare_ranks([WAITS], [WAITS + 9]),
         compare_ranks([[1.0]], [[2.0]]),
-    ],
-    "SetupDifference": lambda: [SetupDifference("rate", "1", "2")],
-    "TripsChange": lambda: [
-        compare(side_trips(0.02), side_trips(0.0))
-        for compare in (compare_loss, compare_throughput)
     ],
     "Samples": lambda: (
         [

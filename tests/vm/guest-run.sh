@@ -1,7 +1,7 @@
 #!/run/busybox sh
 #
-# guest-run.sh - run the command, leave its exit status on the control share,
-# and switch the guest off. Its output goes over the second serial line.
+# guest-run.sh - say that the guest is up, run the command, leave its exit status on
+# the control share, and switch the guest off. Its output goes over the second serial line.
 
 # shellcheck shell=dash
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -11,6 +11,7 @@ export HOME=/root TERM=dumb LANG=C.UTF-8
 . /run/control/settings
 /run/busybox stty -F /dev/ttyS1 raw -echo 115200
 cd "$FOLDER" || cd /
+: >/run/control/up
 /bin/bash /run/control/command </dev/null >/dev/ttyS1 2>&1
 echo $? >/run/control/status.new
 mv /run/control/status.new /run/control/status

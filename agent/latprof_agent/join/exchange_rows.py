@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from latprof_analysis.read.run_schema import EXCHANGES
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 
 from latprof_agent.join.exchanges import Turn
@@ -16,43 +17,7 @@ from latprof_agent.join.message_rows import (
     names_of,
 )
 
-COLUMNS = (
-    "protocol",
-    "way",
-    "kind",
-    "client_address",
-    "client_port",
-    "server_address",
-    "server_port",
-    "client_pid",
-    "client_comm",
-    "server_pid",
-    "server_comm",
-    "requests",
-    "request_bytes",
-    "replies",
-    "reply_bytes",
-    "retransmits",
-    "request_first_sequence",
-    "request_last_sequence",
-    "reply_first_sequence",
-    "reply_last_sequence",
-    "pipelined",
-    "request_sent_ns",
-    "request_ready_ns",
-    "request_read_ns",
-    "reply_sent_ns",
-    "reply_read_ns",
-    "request_way_ns",
-    "server_ns",
-    "reply_way_ns",
-    "server_queue_ns",
-    "server_wakeup_ns",
-    "server_work_ns",
-    "reply_pauses_ns",
-    "response_ns",
-    PROBE_STATISTICS,
-)
+COLUMNS = EXCHANGES.names
 KINDS = ["exchange", "warmup"]
 
 

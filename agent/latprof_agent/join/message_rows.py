@@ -8,46 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 from latprof_analysis.csv_cells import cell_of, text_of
-from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAGES, STAMPS, stages_of
+from latprof_analysis.read.run_schema import MESSAGES
+from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAMPS, stages_of
 from numpy.typing import NDArray
 
 from latprof_agent.join.flows import IPPROTO_TCP, Flows
 from latprof_agent.join.joiner import Joiner, Pairs
 
-TEXTS = (
-    "protocol",
-    "source_address",
-    "destination_address",
-    "kind",
-    "way",
-    "sender_comm",
-    "reader_comm",
-)
-COLUMNS = (
-    "protocol",
-    "source_address",
-    "source_port",
-    "destination_address",
-    "destination_port",
-    "translated",
-    "kind",
-    "way",
-    "sequence",
-    "size_bytes",
-    "packets",
-    "retransmits",
-    "hops",
-    "queue_bytes_at_arrival",
-    "sender_pid",
-    "sender_comm",
-    "reader_pid",
-    "reader_comm",
-    *(f"{stamp}_ns" for stamp in STAMPS),
-    *(f"{stage}_ns" for stage in STAGES),
-    "wakeup_ns",
-    "end_to_end_ns",
-    PROBE_STATISTICS,
-)
+TEXTS = MESSAGES.texts
+COLUMNS = MESSAGES.names
 KINDS = ["message", "request", "reply", "warmup"]
 MESSAGE, REQUEST, REPLY, WARMUP = range(4)
 

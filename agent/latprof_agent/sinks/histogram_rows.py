@@ -7,6 +7,7 @@ from dataclasses import fields
 
 import numpy as np
 from latprof_analysis.csv_cells import cell_of
+from latprof_analysis.read.run_schema import HISTOGRAMS
 from latprof_analysis.stages import BLANK
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram, edges_ns
 
@@ -14,17 +15,7 @@ from latprof_agent.join.message_rows import Ints, Rows, Text
 from latprof_agent.monitor.totals import Group, Quantity
 
 GROUP_COLUMNS = tuple(field.name for field in fields(Group))
-COLUMNS = (
-    *GROUP_COLUMNS,
-    "quantity",
-    "begin_ns",
-    "end_ns",
-    "bucket_low_ns",
-    "bucket_high_ns",
-    "count",
-    "sum_ns",
-    "unmeasured",
-)
+COLUMNS = HISTOGRAMS.names
 
 Histograms = Mapping[tuple[Group, Quantity], CoarseHistogram]
 

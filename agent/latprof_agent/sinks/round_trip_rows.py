@@ -6,23 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from latprof_analysis.read.run_schema import ROUND_TRIPS
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 from numpy.typing import NDArray
 
 from latprof_agent.join.message_rows import Ints
 
-COLUMNS = (
-    "protocol",
-    "sequence",
-    "size_bytes",
-    "reply_bytes",
-    "intended_ns",
-    "sent_ns",
-    "received_ns",
-    "rtt_ns",
-    "lost",
-    PROBE_STATISTICS,
-)
+COLUMNS = ROUND_TRIPS.names
 
 
 @dataclass(frozen=True)

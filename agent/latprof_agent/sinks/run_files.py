@@ -167,7 +167,7 @@ class RunFolder:
 
     def write_parquet(self) -> None:
         """Write the tables as Parquet, too."""
-        from latprof_analysis.read.parquet_writing import convert
+        from latprof_analysis.read.parquet import convert
         from latprof_analysis.read.run_folder import SCHEMAS
 
         for table, descriptor in self._tables.items():

@@ -6,11 +6,14 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from latprof_analysis.cli import units
 from latprof_analysis.cli.say import say_json
 from latprof_analysis.errors import LatprofError, UsageError
+
+if TYPE_CHECKING:
+    from latprof_analysis.study.analysis import Study
 
 # What takes less is done before anybody wonders.
 _QUIET_SECONDS = 1.0
@@ -38,9 +41,6 @@ def show_progress() -> Callable[[int, int], None] | None:
 
     return show
 
-
-if TYPE_CHECKING:
-    from latprof_analysis.study.analysis import Study
 
 EPILOG = """\
 A PATH is a run folder, a folder of them, a file of another tool (ProxyStore, TMSN,
@@ -98,28 +98,31 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_csv_options(options: argparse.Namespace) -> None:
-    """Refuse a part of what names the columns of a CSV."""
-    if (options.latency_column is None) != (options.unit is None):
+def csv_columns(options: argparse.Namespace) -> dict[str, str | None]:
+    """Return what names the columns of a CSV, as readers take it; no part of it."""
+    names = ("latency_column", "unit", "size_column")
+    found: dict[str, str | None] = {name: getattr(options, name) for name in names}
+    if (found["latency_column"] is None) != (found["unit"] is None):
         raise UsageError("--latency-column and --unit go together")
-    if options.size_column and options.latency_column is None:
+    if found["size_column"] and found["unit"] is None:
         raise UsageError("--size-column goes with --latency-column and --unit")
+    return found
 
 
-def read_study(options: argparse.Namespace, *, thorough: bool) -> Study:
+def read_study(
+    options: argparse.Namespace, *, thorough: bool = False, modes: bool = True
+) -> Study:
     """Read what the options name; `LatprofError` in one line where it cannot be."""
-
     from latprof_analysis.study.analysis import analyze
 
-    check_csv_options(options)
+    columns: dict[str, Any] = csv_columns(options)
     try:
         return analyze(
             options.paths,
-            latency_column=options.latency_column,
-            unit=options.unit,
-            size_column=options.size_column,
+            **columns,
             reply_mode=options.reply,
             thorough=thorough,
+            modes=modes,
             pool=options.pool,
             progress=show_progress(),
             dask=options.dask,
@@ -132,7 +135,9 @@ def read_study(options: argparse.Namespace, *, thorough: bool) -> Study:
 
 def run(options: argparse.Namespace) -> int:
     """Analyze, and print."""
-    found = read_study(options, thorough=options.all)
+    # which no screen shows but that of all
+    modes = options.all or options.json
+    found = read_study(options, thorough=options.all, modes=modes)
     if options.json:
         say_json(found.document)
         return 0

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from latprof_analysis.cli import units
-from latprof_analysis.cli.analyze import check_csv_options
+from latprof_analysis.cli.analyze import csv_columns
 from latprof_analysis.cli.program import did_you_mean
 from latprof_analysis.cli.say import say_json
-from latprof_analysis.errors import LatprofError, UsageError, remedy
+from latprof_analysis.errors import LatprofError, UsageError, writing
 
 if TYPE_CHECKING:
     from latprof_analysis.compare import Comparison, Side
@@ -35,6 +35,12 @@ not, or nothing can be told. What that is of stands first.
 # Columns of a table that goes to a file or a pipe, and of each side in it.
 _FILE_WIDTH, _SIDE_WIDTH = 120, 28
 _STATUS = {"passed": 0, "failed": 3, "undecided": 4}
+_LIMITS = {
+    "slower": "a latency (end_to_end, response, rtt; or what --only names) takes "
+    "longer by more",
+    "lossier": "more of all requests are lost: 1%% lets one in a hundred more be lost",
+    "throughput-lower": "round trips a second are fewer by more",
+}
 _CORRECTIONS = {"bh": "benjamini-hochberg", "holm": "holm", "none": "none"}
 
 
@@ -58,25 +64,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="for many comparisons: Benjamini-Hochberg, Holm, or none (default: bh)",
     )
     limits = parser.add_argument_group("limits, for scripts (exit status 3 and 4)")
-    limits.add_argument(
-        "--fail-if-slower",
-        metavar="SHARE",
-        type=units.share,
-        help="a latency (end_to_end, response, rtt; or what --only names) takes longer "
-        "by more",
-    )
-    limits.add_argument(
-        "--fail-if-lossier",
-        metavar="SHARE",
-        type=units.share,
-        help="more of all requests are lost: 1%% lets one in a hundred more be lost",
-    )
-    limits.add_argument(
-        "--fail-if-throughput-lower",
-        metavar="SHARE",
-        type=units.share,
-        help="round trips a second are fewer by more",
-    )
+    for name, what in _LIMITS.items():
+        limits.add_argument(
+            f"--fail-if-{name}", metavar="SHARE", type=units.share, help=what
+        )
     output = parser.add_argument_group("output")
     output.add_argument("--all", action="store_true", help="also what did not change")
     output.add_argument(
@@ -117,38 +108,46 @@ def _add_choice(group: argparse._ArgumentGroup) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare, print, and say by the status whether the limits held."""
-    from latprof_analysis.compare import Limits, document, gate
+    from latprof_analysis.compare import document, gate
+    from latprof_analysis.compare.document import write_csv
 
-    check_csv_options(options)
+    columns = csv_columns(options)
     if options.csv and not Path(options.csv).parent.is_dir():
         raise LatprofError(f"cannot write {options.csv}: no such folder; make it first")
     try:
-        found = _compared(options)
+        compared = _compared(options, columns)
     except ValueError as error:
         raise LatprofError(str(error)) from error
-    limits = Limits(
-        options.fail_if_slower,
-        options.fail_if_lossier,
-        options.fail_if_throughput_lower,
+    found = document(compared)
+    limits = {
+        "slower": options.fail_if_slower,
+        "lossier": options.fail_if_lossier,
+        "throughput_lower": options.fail_if_throughput_lower,
+    }
+    limited = any(share is not None for share in limits.values())
+    found["gate"] = (
+        gate(found, **limits, stages=bool(options.only)) if limited else None
     )
-    held = gate(found, limits, stages=bool(options.only)) if limits else None
-    described = document(found) | {"gate": held.as_dict() if held else None}
     if options.csv:
-        _write_csv(described, Path(options.csv))
-    _print(described, options)
-    return _STATUS[held.outcome] if held else 0
+        path = Path(options.csv)
+        with (
+            writing(path),
+            path.open("w", newline="", encoding="utf-8", errors="replace") as file,
+        ):
+            write_csv(found, file)
+    if options.json:
+        say_json(found)
+    else:
+        _print(found, options)
+    return _STATUS[found["gate"]["outcome"]] if limited else 0
 
 
-def _compared(options: argparse.Namespace) -> Comparison:
+def _compared(
+    options: argparse.Namespace, columns: dict[str, str | None]
+) -> Comparison:
     from latprof_analysis.compare import Choice, compare_sides, read_sides
 
-    sides = read_sides(
-        options.inputs,
-        options.by,
-        latency_column=options.latency_column,
-        unit=options.unit,
-        size_column=options.size_column,
-    )
+    sides = read_sides(options.inputs, options.by, **columns)
     if len(sides) < 2:
         raise UsageError(
             "one input is nothing to compare; name two or more, the baseline first"
@@ -165,10 +164,7 @@ def _compared(options: argparse.Namespace) -> Comparison:
 
 def _check_words(only: tuple[str, ...], sides: list[Side]) -> None:
     """Refuse a word of --only that no side has, as others would hide that it is."""
-    groups = {
-        g for side in sides for g in (*side.series, *(f[0] for f in side.figures))
-    }
-    known = {word for group in groups for word in group.words}
+    known = {word for side in sides for group in side.groups for word in group.words}
     unknown = next((word for word in only if word not in known), None)
     if known and unknown is not None:
         named = ", ".join(ascii(word) for word in sorted(known))
@@ -190,25 +186,11 @@ def _from_baseline(sides: list[Side], name: str | None) -> list[Side]:
     return chosen + [side for side in sides if side.name != name]
 
 
-def _write_csv(described: dict[str, Any], path: Path) -> None:
-    from latprof_analysis.compare.document import write_csv
-
-    try:
-        with path.open("w", newline="", encoding="utf-8", errors="replace") as file:
-            write_csv(described, file)
-    except OSError as error:
-        why = f"{error.strerror}; {remedy(error.errno, 'name another file')}"
-        raise LatprofError(f"cannot write {path}: {why}") from error
-
-
-def _print(described: dict[str, Any], options: argparse.Namespace) -> None:
-    if options.json:
-        say_json(described)
-        return
+def _print(found: dict[str, Any], options: argparse.Namespace) -> None:
     from latprof_analysis.report.compared import show
     from latprof_analysis.report.terminal import Terminal
 
-    wide = max(_FILE_WIDTH, _SIDE_WIDTH * (1 + len(described["sides"])))
+    wide = max(_FILE_WIDTH, _SIDE_WIDTH * (1 + len(found["sides"])))
     width = None if sys.stdout.isatty() else wide
     console = Terminal(soft_wrap=width is not None, width=width)
-    show(described, console, everything=options.all)
+    show(found, console, everything=options.all)

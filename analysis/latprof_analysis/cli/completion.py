@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 from latprof_analysis.cli.program import build_parser, subparsers_of
 from latprof_analysis.errors import LatprofError
@@ -36,15 +35,10 @@ def run(options: argparse.Namespace) -> int:
         ) from error
     names = options.subcommands
     parser = build_parser(names, "", names)
-    for one in subparsers_of(parser).values():
-        _complete_paths(one, shtab)
+    for action in (a for one in subparsers_of(parser).values() for a in one._actions):
+        if action.metavar in _FILES:
+            action.complete = shtab.FILE
+        elif action.metavar in _FOLDERS:
+            action.complete = shtab.DIRECTORY
     sys.stdout.write(shtab.complete(parser, options.shell) + "\n")
     return 0
-
-
-def _complete_paths(parser: argparse.ArgumentParser, shtab: Any) -> None:
-    for action in parser._actions:
-        if action.metavar in _FILES:
-            action.complete = shtab.FILE  # type: ignore[attr-defined]
-        elif action.metavar in _FOLDERS:
-            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 from latprof_analysis.cli import VERSION, program_subcommands
 from latprof_analysis.cli.program import (
@@ -24,20 +23,18 @@ from latprof_analysis.cli.say import say
 _SHORT = "where did my message spend its time?"
 
 
-def write_pages(subcommands: Mapping[str, Subcommand], folder: Path) -> list[Path]:
-    """Write latprof.1 and a page for each subcommand; returns the files."""
-    parsers = subparsers_of(build_parser(dict(subcommands), VERSION, subcommands))
-    pages = {"latprof": _page("latprof", _overview(subcommands), _SHORT, subcommands)}
+def write_pages(folder: Path) -> None:
+    """Write latprof.1 and a page for each subcommand, and name them on stdout."""
+    subcommands = program_subcommands()
+    parsers = subparsers_of(build_parser(subcommands, VERSION, subcommands))
+    pages = {"latprof": (_overview(subcommands), _SHORT)}
     for name, parser in parsers.items():
-        others = [other for other in subcommands if other != name]
-        what = subcommands[name].what
-        pages[f"latprof-{name}"] = _page(f"latprof-{name}", parser, what, others)
-    written = []
-    for name, text in pages.items():
+        pages[f"latprof-{name}"] = parser, subcommands[name].what
+    for name, (parser, what) in pages.items():
+        others = [other for other in pages if other != name]
         path = folder / f"{name}.1"
-        path.write_text(text, encoding="utf-8")
-        written.append(path)
-    return written
+        path.write_text(_page(name, parser, what, others), encoding="utf-8")
+        say(str(path))
 
 
 def _overview(subcommands: Mapping[str, Subcommand]) -> argparse.ArgumentParser:
@@ -52,7 +49,9 @@ def _overview(subcommands: Mapping[str, Subcommand]) -> argparse.ArgumentParser:
     return parser
 
 
-def _page(name: str, parser: argparse.ArgumentParser, what: str, others: Any) -> str:
+def _page(
+    name: str, parser: argparse.ArgumentParser, what: str, others: Sequence[str]
+) -> str:
     from argparse_manpage.manpage import Manpage
 
     epilog, parser.epilog = parser.epilog or "", None
@@ -63,9 +62,8 @@ def _page(name: str, parser: argparse.ArgumentParser, what: str, others: Any) ->
     if epilog:
         page.add_section("examples", "=", _preformatted(epilog))
     page.add_section("exit status", "=", "0 done, 1 failed, 2 wrong usage.")
-    pages = ["latprof", *(f"latprof-{other}" for other in others)]
-    see = [f".BR {one} (1)" for one in pages if one != name]
-    page.add_section("see also", "=", " ,\n".join(see))
+    see = " ,\n".join(f".BR {other} (1)" for other in others)
+    page.add_section("see also", "=", see)
     return str(page)
 
 
@@ -79,5 +77,4 @@ def _preformatted(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for written in write_pages(program_subcommands(), Path(sys.argv[1])):
-        say(str(written))
+    write_pages(Path(sys.argv[1]))

@@ -50,18 +50,14 @@ def check_limits(address_space_bytes: int) -> None:
         return  # the analysis on a system that has none
     import resource
 
-    for limit, least, what, word in (
-        (resource.RLIMIT_NOFILE, _OPEN_FILES, "open files", "ulimit -n"),
-        (
-            resource.RLIMIT_AS,
-            address_space_bytes,
-            "bytes of address space",
-            "ulimit -v",
-        ),
+    limits = (
+        ("NOFILE", _OPEN_FILES, "open files", "ulimit -n"),
+        ("AS", address_space_bytes, "bytes of address space", "ulimit -v"),
         # most of the address space is libraries, and room that is never used
-        (resource.RLIMIT_DATA, address_space_bytes // 2, "bytes of data", "ulimit -d"),
-    ):
-        allowed = resource.getrlimit(limit)[0]
+        ("DATA", address_space_bytes // 2, "bytes of data", "ulimit -d"),
+    )
+    for name, least, what, word in limits:
+        allowed = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
         if allowed != resource.RLIM_INFINITY and allowed < least:
             raise LatprofError(
                 f"cannot start: {what} are limited to {allowed}, and {least} are "
@@ -109,10 +105,6 @@ class _Parser(argparse.ArgumentParser):
             hint = did_you_mean(value, choices)
             text = f"must be one of {', '.join(choices)}, got {value!r}{hint}"
             raise argparse.ArgumentError(action, text)
-
-    def knows(self, option: str) -> bool:
-        """Whether there is such an option."""
-        return option.partition("=")[0] in self._option_string_actions
 
     def refuse_unknown(self, extra: Sequence[str], *, in_command: bool) -> NoReturn:
         """Say that these arguments are none, and what may have been meant."""
@@ -181,7 +173,8 @@ def subparsers_of(parser: argparse.ArgumentParser) -> dict[str, Any]:
 
 def _options(parser: _Parser, words: list[str]) -> argparse.Namespace:
     """Parse, with the subcommand's own words for what it does not know."""
-    if words and words[0].startswith("-") and not parser.knows(words[0]):
+    first = words[0].partition("=")[0] if words else ""
+    if first.startswith("-") and first not in parser._option_string_actions:
         parser.refuse_unknown(words[:1], in_command=False)
     options, extra = parser.parse_known_args(words)
     if extra:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from latprof_analysis.cli.analyze import add_input_options, read_study
 from latprof_analysis.cli.say import say, say_json
-from latprof_analysis.errors import LatprofError, UsageError, remedy
-
-if TYPE_CHECKING:
-    from latprof_analysis.report.parts import Report
+from latprof_analysis.errors import UsageError, writing
 
 FORMATS = ("html", "md", "pdf", "png")
 EPILOG = """\
@@ -51,17 +48,19 @@ def run(options: argparse.Namespace) -> int:
     if out.is_dir():
         raise UsageError(f"--out must be a file, got the folder {out}")
     check_tools(chosen)  # before reading, which may take minutes
-    found = read_study(options, thorough=False)
+    found = read_study(options)
     report = build_report(found, _title(options.paths, found.document))
-    try:
+    with writing(out):
         written = [out, *write_report(report, out, chosen)]
         if options.csv:
             written += write_csv(report, options.csv)
-    except OSError as error:
-        path = error.filename or out
-        why = f"{error.strerror}; {remedy(error.errno, 'name another file')}"
-        raise LatprofError(f"cannot write {path}: {why}") from error
-    _show(report, written, found.document if options.json else None)
+    if options.json:
+        say(f"report: {out}", sys.stderr)
+        paths = [str(path) for path in written]
+        say_json({"report": paths, "study": found.document})
+    else:
+        for line in (*report.answer, f"report: {out}"):
+            say(line)
     return 0
 
 
@@ -95,13 +94,3 @@ def _title(paths: list[str], document: dict[str, Any]) -> str:
         return f"{run_name(folder, run)}: {setup_title(document)}"
     names = [Path(path).resolve().name for path in paths]
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if names[4:] else "")
-
-
-def _show(report: Report, written: list[Path], document: object) -> None:
-    if document is None:
-        for line in report.answer:
-            say(line)
-        say(f"report: {written[0]}")
-        return
-    say(f"report: {written[0]}", sys.stderr)
-    say_json({"report": [str(path) for path in written], "study": document})

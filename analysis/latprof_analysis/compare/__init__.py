@@ -1,34 +1,31 @@
 """What changed from a baseline to other runs or files, and how surely.
 
-`read_sides` reads what is compared, `compare_sides` compares it group by group,
-`gate` holds it against limits, `document` gives it as one for JSON;
+`read_sides` reads what is compared, `compare_sides` compares it group by group and
+judges, `document` gives it as one for JSON, which `gate` holds against limits;
 `compare_quantile` and `compare_ranks` take arrays.
 """
 
 from latprof_analysis.compare.document import document
 from latprof_analysis.compare.effects import (
-    QuantileChange,
+    FigureChange,
     RankEffect,
     compare_quantile,
     compare_ranks,
 )
-from latprof_analysis.compare.gate import Gate, Limits, gate
+from latprof_analysis.compare.gate import gate
 from latprof_analysis.compare.judgement import (
     Choice,
     Comparison,
     adjusted,
     compare_sides,
-    read_sides,
 )
 from latprof_analysis.compare.rates import compare_loss, compare_throughput
-from latprof_analysis.compare.sides import Side, sides_of
+from latprof_analysis.compare.sides import Side, read_sides, sides_of
 
 __all__ = [
     "Choice",
     "Comparison",
-    "Gate",
-    "Limits",
-    "QuantileChange",
+    "FigureChange",
     "RankEffect",
     "Side",
     "adjusted",

@@ -1,4 +1,4 @@
-"""A comparison as one document: what JSON, CSV and the text for people are made of.
+"""A comparison as one document: what JSON, CSV, limits and the text for people read.
 
 In CSV it has one row for each side, group and percentile.
 """
@@ -10,21 +10,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
-from latprof_analysis.compare.effects import CONFIDENCE
+import numpy as np
+import pandas as pd
+
+from latprof_analysis.compare.effects import CONFIDENCE, FigureChange
 from latprof_analysis.compare.judgement import (
     ALPHA,
     Comparison,
     GroupChange,
-    Judged,
-    JudgedTrips,
-    Verdict,
     detectable,
 )
-from latprof_analysis.compare.sides import Side
+from latprof_analysis.compare.sides import Figure, Group, Side
 from latprof_analysis.csv_cells import guarded
 from latprof_analysis.text import duration, percent, percentile_name, plural
 
-_LOSS = {"slower": "more", "faster": "less"}
+_NOT_JUDGED = (
+    "a mean, a percentile or a maximum is one number: how far it would scatter is not"
+    " in the file, so that the ratio has no interval and no verdict"
+)
 
 
 def document(found: Comparison) -> dict[str, Any]:
@@ -34,107 +37,127 @@ def document(found: Comparison) -> dict[str, Any]:
     and another side have, ``percentiles`` in it what is judged; ``verdict`` is one of
     slower, faster, same, no evidence, too few (with the reason), mixed. ``detectable``
     is what `detectable` tells of each side.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from latprof_analysis.compare import Side, compare_sides
-    >>> from latprof_analysis.compare.sides import Group
-    >>> rtt = Group("tcp round trip", "rtt", 64)
-    >>> values = np.random.default_rng(1).exponential(1e5, 1000)
-    >>> sides = [Side(name, (name,), series={rtt: [factor * values]})
-    ...          for name, factor in (("before", 1.0), ("after", 1.3))]
-    >>> report = document(compare_sides(sides))
-    >>> report["groups"][0]["percentiles"]["p50"]["verdict"], report["counts"]
-    ('slower', {'after': {'slower': 1}})
     """
-    names = [side.name for side in found.sides]
+    baseline, *others = [side.name for side in found.sides]
     groups = [_group(change) for change in found.groups]
-    seen = {name: detectable(found, name) for name in names[1:]}
+    by_side = {name: [g for g in groups if g["side"] == name] for name in others}
+    figures = [_figure(found.sides, *key) for key in found.figures]
+    seen = {
+        name: {percentile_name(p): v for p, v in detectable(found, name).items()}
+        for name in others
+    }
+    if groups:
+        answer = [_answer(found, name, by_side[name], seen[name]) for name in others]
+    else:
+        answer = [_answer_of_figures(baseline, name, figures) for name in others]
     return {
         "format": 1,
-        "answer": _answer(found, seen),
-        "baseline": names[0],
+        "answer": " ".join(answer),
+        "baseline": baseline,
         "sides": [_side(side) for side in found.sides],
         "confidence": CONFIDENCE,
         "alpha": ALPHA,
         "correction": found.correction,
         "smallest": found.smallest,
         "drawn": "runs" if found.repeated else "values in the order of time",
-        "counts": _counts(found),
-        "detectable": {
-            name: {percentile_name(p): share for p, share in shares.items()}
-            for name, shares in seen.items()
-        },
+        "counts": {name: _verdicts(told) for name, told in by_side.items()},
+        "detectable": seen,
         "groups": groups,
-        "loss": [_trips(one, _LOSS) for one in found.loss],
-        "throughput": [_trips(one, {}) for one in found.throughput],
-        "figures": [row.by_side(names) for row in found.figures],
+        "loss": [_of_trips(*one) for one in found.loss.items()],
+        "throughput": [_of_trips(*one) for one in found.throughput.items()],
+        "figures": figures,
         "setup_differences": {
-            name: [difference.as_dict() for difference in differences]
+            name: [difference._asdict() for difference in differences]
             for name, differences in found.setup.items()
         },
-        "warnings": list(found.warnings),
+        "warnings": found.warnings,
     }
 
 
 def _side(side: Side) -> dict[str, Any]:
-    values = sum(run.size for runs in side.series.values() for run in runs)
     return {
         "name": side.name,
         "runs": list(side.runs),
-        "values": values,
+        "values": sum(run.size for runs in side.series.values() for run in runs),
         "latency": side.latency or None,
         "size_classes": side.size_classes,
     }
 
 
-def _counts(found: Comparison) -> dict[str, dict[str, int]]:
-    return {
-        side.name: dict(Counter(c.verdict for c in found.groups if c.side == side.name))
-        for side in found.sides[1:]
-    }
+def _verdicts(groups: Sequence[dict[str, Any]]) -> Counter[str]:
+    return Counter(group["verdict"] for group in groups)
+
+
+def _named(group: Group) -> dict[str, Any]:
+    size = group.size_bytes
+    return group._asdict() | {"size_bytes": size if size >= 0 else None}
 
 
 def _group(change: GroupChange) -> dict[str, Any]:
-    group = change.group
     return {
         "side": change.side,
-        "kind": group.kind,
-        "stage": group.stage,
-        "size_bytes": group.size_bytes if group.size_bytes >= 0 else None,
+        **_named(change.group),
         "verdict": change.verdict,
         "changed_ns": change.changed_ns,
         "percentiles": {
-            percentile_name(judged.change.p): _judged(judged)
-            for judged in change.percentiles
+            percentile_name(p): one.as_dict("_ns")
+            for p, one in change.percentiles.items()
         },
-        "rank": {**change.rank.as_dict(), "p_adjusted": change.rank_p_adjusted},
+        "rank": change.rank.as_dict(),
     }
 
 
-def _judged(judged: Judged) -> dict[str, Any]:
-    change = judged.change
+def _of_trips(of: tuple[str, str], change: FigureChange) -> dict[str, Any]:
+    told, (side, protocol) = change.as_dict(), of
+    others = ("ratio", "difference", "p", "reason", "p_adjusted", "verdict")
     return {
-        "a": change.a.as_dict() if change.a else None,
-        "b": change.b.as_dict() if change.b else None,
-        "ratio": change.ratio.as_dict() if change.ratio else None,
-        "difference": change.difference.as_dict("_ns") if change.difference else None,
-        "p": change.p_value,
-        "p_adjusted": judged.p_adjusted,
-        "verdict": judged.verdict,
-        "reason": change.reason,
+        "side": side,
+        "protocol": protocol,
+        **{end: {key: told[end][key] for key in ("value", "n")} for end in ("a", "b")},
+        **{key: told[key] for key in others},
     }
 
 
-def _trips(one: JudgedTrips, words: dict[str, str]) -> dict[str, Any]:
+def _figure(sides: Sequence[Side], group: Group, statistic: str) -> dict[str, Any]:
+    """Put a figure of each side beside that of the baseline."""
+    told = [
+        _merged(statistic, side.figures.get((group, statistic), [])) for side in sides
+    ]
+    base = told[0][0]
     return {
-        "side": one.side,
-        "protocol": one.protocol,
-        **one.change.as_dict(),
-        "p_adjusted": one.p_adjusted,
-        "verdict": words.get(one.verdict, one.verdict),
+        "kind": group.kind,
+        "size_bytes": _named(group)["size_bytes"],
+        "statistic": statistic,
+        "sides": {
+            side.name: {
+                "value_ns": value,
+                "count": count,
+                "ratio": value / base if base and value is not None else None,
+            }
+            for side, (value, count) in zip(sides, told, strict=True)
+        },
+        "reason": _NOT_JUDGED,
     }
+
+
+def _merged(
+    statistic: str, figures: Sequence[Figure]
+) -> tuple[float | None, int | None]:
+    """Merge figures, where that can be done; of smoothed ones take the median."""
+    known = [(float(value), n) for value, n in figures if not pd.isna(value)]
+    if not known:
+        return None, None
+    values, counts = zip(*known, strict=True)
+    count = None if pd.isna([*counts]).any() else int(sum(counts))
+    if len(values) == 1:
+        return values[0], count
+    if statistic in ("min", "max"):
+        return (min if statistic == "min" else max)(values), count
+    if statistic == "smoothed":
+        return float(np.median(values)), len(values)
+    if statistic == "mean" and count:
+        return sum(value * int(n) for value, n in known) / count, count
+    return None, count
 
 
 def size_text(size_bytes: int | None, classes: bool = False) -> str:
@@ -142,10 +165,10 @@ def size_text(size_bytes: int | None, classes: bool = False) -> str:
 
     Examples
     --------
-    >>> size_text(512), size_text(512, classes=True), size_text(-1)
+    >>> size_text(512), size_text(512, classes=True), size_text(None)
     ('512 B', '512 to 1023 B', '')
     """
-    if size_bytes is None or size_bytes < 0:
+    if size_bytes is None:
         return ""
     upto = f" to {2 * size_bytes - 1}" if classes and size_bytes > 1 else ""
     return f"{size_bytes}{upto} B"
@@ -163,85 +186,66 @@ def label(kind: str, stage: str, size: str) -> str:
     return " ".join(part for part in (kind, shown, size) if part)
 
 
-Detectable = dict[float, float]  # by percentile the share that would have been seen
-
-
-def _answer(found: Comparison, seen: dict[str, Detectable]) -> str:
-    """Answer in a sentence for each side."""
-    others = enumerate(found.sides[1:], 1)
-    if not found.groups:
-        return " ".join(_answer_of_figures(found, i) for i, _ in others)
-    return " ".join(_answer_of(found, i, seen[side.name]) for i, side in others)
-
-
-def _answer_of_figures(found: Comparison, i: int) -> str:
-    names = [side.name for side in found.sides]
-    ratios = [row.ratios[i] for row in found.figures]
+def _answer_of_figures(
+    baseline: str, name: str, figures: Sequence[dict[str, Any]]
+) -> str:
+    ratios = [figure["sides"][name]["ratio"] for figure in figures]
     told = [ratio for ratio in ratios if ratio is not None]
     if not told:
-        return f"Nothing can be told of {names[i]}: it has no figure of {names[0]}."
+        return f"Nothing can be told of {name}: it has no figure of {baseline}."
     return (
-        f"{names[i]} against {names[0]}: {min(told):.3g} to {max(told):.3g} times as"
+        f"{name} against {baseline}: {min(told):.3g} to {max(told):.3g} times as"
         f" long in {plural(len(told), 'figure')}; each sums up many latencies, so none"
         " can be judged."
     )
 
 
-def _answer_of(found: Comparison, i: int, seen: Detectable) -> str:
-    name, baseline = found.sides[i].name, found.sides[0].name
-    changes = [change for change in found.groups if change.side == name]
-    counts = Counter(change.verdict for change in changes)
-    judged = len(changes) - counts["too few"]
+def _answer(
+    found: Comparison,
+    name: str,
+    groups: Sequence[dict[str, Any]],
+    seen: dict[str, float],
+) -> str:
+    """Answer in a sentence for a side; `seen` are the changes that would have been."""
+    baseline, counts = found.sides[0].name, _verdicts(groups)
+    judged = len(groups) - counts["too few"]
     if not judged:
-        return f"Nothing can be told of {name}: {_first_reason(changes)}."
-    words: tuple[Verdict, ...] = ("slower", "faster", "mixed")
-    moved = [word for word in words if counts[word]]
+        reasons = [one["reason"] for g in groups for one in g["percentiles"].values()]
+        why = next(filter(None, reasons), "no values in common")
+        return f"Nothing can be told of {name}: {why}."
+    moved = [word for word in ("slower", "faster", "mixed") if counts[word]]
     if not moved:
-        return (
+        text = (
             f"No evidence that {name} differs from {baseline}:"
             f" {plural(judged, 'group')}, {counts['same']} the same within"
             f" {100 * found.smallest:g}%, {counts['no evidence']} that tell neither."
-            f"{_seen(seen)}"
         )
-    parts = [f"{word} in {counts[word]}" for word in moved]
-    most = max(changes, key=lambda change: change.changed_ns)
-    text = (
-        f"{name} against {baseline}: {', '.join(parts)} of"
-        f" {plural(judged, 'group')}; most in {_most(most)}."
-    )
+        if seen:
+            least = ", ".join(f"{percent(share)} in {p}" for p, share in seen.items())
+            text += f" A change of {least} would have been seen in 4 of 5 cases."
+        return text
+    parts = ", ".join(f"{word} in {counts[word]}" for word in moved)
+    most = _most(max(groups, key=lambda group: group["changed_ns"]))
+    of = plural(judged, "group")
+    text = f"{name} against {baseline}: {parts} of {of}; most in {most}."
     if not found.repeated:
         text += " With one run on each side this may be how runs differ anyway."
     return text
 
 
-def _seen(shares: Detectable) -> str:
-    """Say how small a change would have been seen."""
-    told = [f"{percent(share)} in {percentile_name(p)}" for p, share in shares.items()]
-    if not told:
-        return ""
-    return f" A change of {', '.join(told)} would have been seen in 4 of 5 cases."
-
-
-def _first_reason(changes: Sequence[GroupChange]) -> str:
-    reasons = [j.change.reason for c in changes for j in c.percentiles]
-    return next((reason for reason in reasons if reason), "no values in common")
-
-
-def _most(change: GroupChange) -> str:
-    judged = max(
-        (one for one in change.percentiles if one.verdict in ("slower", "faster")),
-        key=lambda one: abs(
-            one.change.difference.value if one.change.difference else 0
-        ),
-    )
-    moved, size = judged.change, change.group.size_bytes
-    named = label(change.group.kind, change.group.stage, size_text(size))
-    text = f"{named}: {percentile_name(moved.p)} "
-    if moved.a and moved.b:
-        text += f"{duration(moved.a.value, 4)} to {duration(moved.b.value, 4)}"
-    if moved.ratio:
-        text += f", {signed_percent(moved.ratio.value)}"
-    return text
+def _most(group: dict[str, Any]) -> str:
+    """Name a group with the percentile that changed most."""
+    changed = [
+        (p, one)
+        for p, one in group["percentiles"].items()
+        if one["verdict"] in ("slower", "faster")
+    ]
+    p, one = max(changed, key=lambda found: abs(found[1]["difference"]["value_ns"]))
+    before, after = (duration(one[end]["value_ns"], 4) for end in ("a", "b"))
+    named = label(group["kind"], group["stage"], size_text(group["size_bytes"]))
+    text = f"{named}: {p} {before} to {after}"
+    ratio = one["ratio"]
+    return f"{text}, {signed_percent(ratio['value'])}" if ratio else text
 
 
 def signed_percent(ratio: float) -> str:
@@ -255,66 +259,61 @@ def signed_percent(ratio: float) -> str:
     return f"x{ratio:.3g}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f}%"
 
 
-COLUMNS = (
+# Of a percentile's columns the place in the document.
+_FIGURES = {
+    "baseline_ns": ("a", "value_ns"),
+    "baseline_n": ("a", "n"),
+    "side_ns": ("b", "value_ns"),
+    "side_n": ("b", "n"),
+    "ratio": ("ratio", "value"),
+    "ratio_low": ("ratio", "low"),
+    "ratio_high": ("ratio", "high"),
+    "difference_ns": ("difference", "value_ns"),
+    "difference_low_ns": ("difference", "low_ns"),
+    "difference_high_ns": ("difference", "high_ns"),
+}
+_COLUMNS = (
     *("baseline", "side", "kind", "stage", "size_bytes", "figure"),
-    *("baseline_ns", "baseline_n", "side_ns", "side_n"),
-    *("ratio", "ratio_low", "ratio_high"),
-    *("difference_ns", "difference_low_ns", "difference_high_ns"),
+    *_FIGURES,
     *("p", "p_adjusted", "verdict", "reason"),
 )
 
 
 def write_csv(document: dict[str, Any], file: TextIO) -> None:
     """Write what was compared; texts from files cannot become formulas."""
-    writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+    writer = csv.DictWriter(
+        file, _COLUMNS, restval="", extrasaction="ignore", lineterminator="\n"
+    )
     writer.writeheader()
-    for row in (*_groups(document), *_figures(document)):
+    for row in (*_percentile_rows(document), *_figure_rows(document)):
+        row["baseline"] = document["baseline"]
         texts = {key: guarded(v) for key, v in row.items() if isinstance(v, str)}
         writer.writerow(row | texts)
 
 
-def _groups(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _percentile_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for group in document["groups"]:
-        for name, figures in group["percentiles"].items():
-            a, b = figures["a"] or {}, figures["b"] or {}
-            ratio, difference = figures["ratio"] or {}, figures["difference"] or {}
-            yield {
-                "baseline": document["baseline"],
-                **{key: group[key] for key in ("side", "kind", "stage", "size_bytes")},
-                "figure": name,
-                "baseline_ns": a.get("value_ns"),
-                "baseline_n": a.get("n"),
-                "side_ns": b.get("value_ns"),
-                "side_n": b.get("n"),
-                "ratio": ratio.get("value"),
-                "ratio_low": ratio.get("low"),
-                "ratio_high": ratio.get("high"),
-                "difference_ns": difference.get("value_ns"),
-                "difference_low_ns": difference.get("low_ns"),
-                "difference_high_ns": difference.get("high_ns"),
-                **{key: figures[key] for key in ("p", "p_adjusted", "verdict")},
-                "reason": figures["reason"],
+        for name, told in group["percentiles"].items():
+            figures = {
+                column: (told[part] or {}).get(key)
+                for column, (part, key) in _FIGURES.items()
             }
+            yield {**group, **told, **figures, "figure": name}
 
 
-def _figures(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    names = [side["name"] for side in document["sides"]]
+def _figure_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for row in document["figures"]:
-        base = row["sides"][names[0]]
-        for name in names[1:]:
-            side = row["sides"][name]
+        base, *others = row["sides"].items()
+        for name, side in others:
             yield {
-                "baseline": names[0],
+                **row,
                 "side": name,
-                "kind": row["kind"],
                 "stage": "latency",
-                "size_bytes": row["size_bytes"],
                 "figure": row["statistic"],
-                "baseline_ns": base["value_ns"],
-                "baseline_n": base["count"],
+                "baseline_ns": base[1]["value_ns"],
+                "baseline_n": base[1]["count"],
                 "side_ns": side["value_ns"],
                 "side_n": side["count"],
                 "ratio": side["ratio"],
                 "verdict": "not judged",
-                "reason": row["reason"],
             }

@@ -14,9 +14,9 @@ autocorrelated series with heavy tails: 93 to 98 of 100).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,106 +31,14 @@ from latprof_analysis.stats.quantiles import (
 from latprof_analysis.stats.series import variance_inflation
 from latprof_analysis.text import plural
 
-
-@dataclass(frozen=True)
-class QuantileOf:
-    """A quantile of one side.
-
-    `n` values in `runs` runs, worth `n_effective` independent ones (None with
-    several runs); ``low`` and ``high`` are None where nothing bounds it. Of several
-    runs it is the geometric mean of theirs.
-    """
-
-    value: float
-    low: float | None
-    high: float | None
-    n: int
-    n_effective: float | None
-    runs: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON; times in ns."""
-        times = ("value", "low", "high")
-        return {f"{k}_ns" if k in times else k: v for k, v in vars(self).items()}
-
-
-@dataclass(frozen=True)
-class QuantileChange:
-    """A quantile of B against that of A.
-
-    Attributes
-    ----------
-    p : float
-    a, b : QuantileOf or None
-        None where too few values were seen for that percentile.
-    ratio : Effect or None
-        B over A. None where A has 0, or a side is missing.
-    difference : Effect or None
-        B less A, in the unit of the values.
-    p_value : float or None
-        Probability of so large a difference if there is none. None where it cannot
-        be told.
-    reason : str or None
-        Why there is no `p_value`.
-    """
-
-    p: float
-    a: QuantileOf | None
-    b: QuantileOf | None
-    ratio: Effect | None
-    difference: Effect | None
-    p_value: float | None
-    reason: str | None
-
-    def is_above(self, share: float) -> bool:
-        """Whether B is above A by more than a share, with the whole interval."""
-        if self.ratio is None:
-            # more than nothing is above any share of it
-            return self.difference is not None and (self.difference.low or 0.0) > 0
-        return self.ratio.low is not None and self.ratio.low > 1 + share
-
-    def seems_above(self, share: float) -> bool:
-        """Whether B's estimate is above A's by more than a share."""
-        if self.ratio is None:
-            return self.difference is not None and self.difference.value > 0
-        return self.ratio.value > 1 + share
-
-
-def recovered(a: QuantileOf, b: QuantileOf) -> tuple[Effect | None, Effect]:
-    """Return ratio and difference, their intervals from those of both sides."""
-    plain = _apart((a.value, a.low, a.high), (b.value, b.low, b.high))
-    if a.value <= 0 or b.value <= 0:
-        return None, plain
-    logs = [tuple(map(_log, (of.value, of.low, of.high))) for of in (a, b)]
-    return exponential(_apart(*logs)), plain
-
-
-def _apart(a: tuple[float | None, ...], b: tuple[float | None, ...]) -> Effect:
-    """Return b less a; each is a value with its low and high."""
-    (at, low_a, high_a), (bt, low_b, high_b) = a, b
-    assert at is not None and bt is not None
-    low = high = None
-    if low_b is not None and high_a is not None:
-        low = bt - at - math.hypot(bt - low_b, high_a - at)
-    if high_b is not None and low_a is not None:
-        high = bt - at + math.hypot(high_b - bt, at - low_a)
-    return Effect(bt - at, low, high)
-
-
-def _log(value: float | None) -> float | None:
-    return math.log(value) if value is not None and value > 0 else None
-
-
-def exponential(logs: Effect) -> Effect:
-    low, high = (None if v is None else math.exp(v) for v in (logs.low, logs.high))
-    return Effect(math.exp(logs.value), low, high)
-
-
 Floats = NDArray[np.float64]
 # One array for each run, its values in the order of time.
 Repeats = Sequence[Floats]
 # As a caller gives them: one array is one run.
 RunOrRepeats = ArrayLike | Sequence[ArrayLike]
+Verdict = Literal[
+    "slower", "faster", "same", "no evidence", "too few", "mixed", "more", "less"
+]
 
 CONFIDENCE = 0.95
 # A sample worth fewer independent values does not tell how dependent they are. With
@@ -140,16 +48,107 @@ CONFIDENCE = 0.95
 FEWEST_INDEPENDENT = 10
 # Longer series are averaged in blocks before they are correlated.
 _LONGEST = 1 << 14
+# Of values that are equal: those below them, those up to them.
+_TIES: tuple[Literal["left", "right"], ...] = ("left", "right")
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A value with its 95% interval; an end that nothing bounds is None."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def on_scale(self, scale: Callable[[float], Any]) -> Effect:
+        """Return value and ends on another scale, which keeps their order."""
+        ends = (None if end is None else scale(end) for end in (self.low, self.high))
+        return Effect(scale(self.value), *ends)
+
+    def as_dict(self, unit: str = "") -> dict[str, Any]:
+        """Return the fields for JSON, those of value and ends with the unit behind."""
+        ends = ("value", "low", "high")
+        return {k + unit if k in ends else k: v for k, v in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class Measured(Effect):
+    """A figure of one side, from `n` values in `runs` runs.
+
+    The values are worth `n_effective` independent ones; None with several runs.
+    """
+
+    n: int = 0
+    n_effective: float | None = None
+    runs: int = 1
+
+
+@dataclass(frozen=True)
+class FigureChange:
+    """A figure of B against that of A.
+
+    Attributes
+    ----------
+    a, b : Measured or None
+        None where too few values were seen.
+    ratio : Effect or None
+        B over A. None where A has 0, a side is missing, or of shares.
+    difference : Effect or None
+        B less A, in the unit of the values.
+    p_value : float or None
+        Probability of so large a difference if there is none. None where it cannot
+        be told.
+    reason : str or None
+        Why there is no `p_value`.
+    p_adjusted : float or None
+        `p_value`, corrected for how many are compared.
+    verdict : str
+        What it comes to; only `compare_sides` judges.
+    """
+
+    a: Measured | None
+    b: Measured | None
+    ratio: Effect | None = None
+    difference: Effect | None = None
+    p_value: float | None = None
+    reason: str | None = None
+    p_adjusted: float | None = None
+    verdict: Verdict = "too few"
+
+    def as_dict(self, unit: str = "") -> dict[str, Any]:
+        """Return the fields for JSON; `unit` stands behind names of figures."""
+        return {
+            "a": self.a and self.a.as_dict(unit),
+            "b": self.b and self.b.as_dict(unit),
+            "ratio": self.ratio and self.ratio.as_dict(),
+            "difference": self.difference and self.difference.as_dict(unit),
+            "p": self.p_value,
+            "p_adjusted": self.p_adjusted,
+            "verdict": self.verdict,
+            "reason": self.reason,
+        }
+
+
+def _recovered(a: Measured, b: Measured) -> tuple[Effect | None, Effect]:
+    """Return ratio and difference, their intervals from those of both sides."""
+    if a.value <= 0 or b.value <= 0:
+        return None, apart(a, b)
+    logs = [of.on_scale(lambda v: math.log(v) if v > 0 else None) for of in (a, b)]
+    return apart(*logs).on_scale(math.exp), apart(a, b)
+
+
+def apart(a: Effect, b: Effect) -> Effect:
+    """Return b less a, its interval from those of both."""
+    low = high = None
+    if b.low is not None and a.high is not None:
+        low = b.value - a.value - math.hypot(b.value - b.low, a.high - a.value)
+    if b.high is not None and a.low is not None:
+        high = b.value - a.value + math.hypot(b.high - b.value, a.value - a.low)
+    return Effect(b.value - a.value, low, high)
 
 
 def checked_runs(name: str, given: RunOrRepeats) -> list[Floats]:
-    """Return the runs of a side as floats, or say what is wrong with them.
-
-    Examples
-    --------
-    >>> len(checked_runs("a", [1.0, 2.0])), len(checked_runs("a", [[1.0], [2.0, 3.0]]))
-    (1, 2)
-    """
+    """Return the runs of a side as floats, or say what is wrong with them."""
     runs: list[Any] = list(given)  # type: ignore[arg-type]
     if not runs:
         raise ValueError(f"{name} must hold the values of at least one run, got none")
@@ -159,49 +158,25 @@ def checked_runs(name: str, given: RunOrRepeats) -> list[Floats]:
 
 
 @dataclass(frozen=True)
-class Effect:
-    """A value with its 95% interval; a side without a bound is None."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    def as_dict(self, unit: str = "") -> dict[str, float | None]:
-        """Return the fields for JSON, their names with the unit behind."""
-        return {f"{name}{unit}": value for name, value in vars(self).items()}
-
-
-@dataclass(frozen=True)
 class Spread:
     """Standard error of a difference of two means, and its degrees of freedom."""
 
     error: float
     freedom: float
 
-    @property
-    def critical(self) -> float:
-        """Half width of the 95% interval in standard errors."""
-        return critical(self.freedom)
-
     def p_value(self, difference: float) -> float:
         """Return the two-sided probability of so large a difference by chance."""
-        from scipy import special  # takes long to load; few get here
-
         if difference == 0:
             return 1.0
         if self.error == 0:
             return 0.0
+        from scipy import special  # takes long to load; few get here
+
         return float(2 * special.stdtr(self.freedom, -abs(difference) / self.error))
 
 
 def critical(freedom: float) -> float:
-    """Return the half width of the 95% interval of Student's t.
-
-    Examples
-    --------
-    >>> round(critical(4), 3), round(critical(1e9), 3)
-    (2.776, 1.96)
-    """
+    """Return the half width of the 95% interval of Student's t."""
     from scipy import special
 
     return float(special.stdtrit(max(1.0, freedom), (1 + CONFIDENCE) / 2))
@@ -213,8 +188,8 @@ def independent_count(series: Floats) -> float:
     `variance_inflation` tells by what dependence raises the variance of the mean.
     Of a series that is short against its dependence it comes out too low by about
     2 / n of its square, since the correlations are taken around the sample's own
-    mean; so much is added. Long series are first
-    averaged in blocks, whose variance tells of what is nearer than a block.
+    mean; so much is added. Long series are first averaged in blocks, whose variance
+    tells of what is nearer than a block.
 
     Parameters
     ----------
@@ -236,25 +211,16 @@ def independent_count(series: Floats) -> float:
     return series.size / inflation / (1 + 2 * inflation / series.size)
 
 
-def spread(variances: tuple[float, float], counts: tuple[float, float]) -> Spread:
+def spread(variances: Sequence[float], counts: Sequence[float]) -> Spread:
     """Return the spread of a difference of means with variances of their own [1]_.
 
-    Parameters
-    ----------
-    variances : tuple of float
-        Of single values on each side.
-    counts : tuple of float
-        Of independent values; above 1.
+    `variances` are those of single values on each side, `counts`, above 1, how many
+    independent ones there are.
 
     References
     ----------
     .. [1] Welch (1947). The generalization of Student's problem when several
        different population variances are involved. Biometrika 34, 28-35.
-
-    Examples
-    --------
-    >>> spread((1.0, 1.0), (5, 5))
-    Spread(error=0.6324555320336759, freedom=8.0)
     """
     parts = [v / n for v, n in zip(variances, counts, strict=True)]
     total = sum(parts)
@@ -267,13 +233,8 @@ def spread(variances: tuple[float, float], counts: tuple[float, float]) -> Sprea
 def spread_of_runs(a: Floats, b: Floats) -> Spread:
     """Return the spread of the difference of the means of runs.
 
-    A side of one run does not tell how runs differ: what the other side tells is
-    then taken for both.
-
-    Parameters
-    ----------
-    a, b : ndarray, shape (k,)
-        One figure for each run; two runs or more on one side.
+    `a` and `b` hold a figure for each run, two or more on one side. A side of one run
+    does not tell how runs differ: what the other side tells is then taken for both.
 
     Examples
     --------
@@ -289,67 +250,22 @@ def spread_of_runs(a: Floats, b: Floats) -> Spread:
     return Spread(math.sqrt(variance), repeated.size - 1)
 
 
-def compare_repeats(a: Repeats, b: Repeats, p: float) -> QuantileChange:
-    """Compare the `p` quantile of two sides, of which one or both have several runs."""
-    sides = [_runs_quantiles(side, p) for side in (a, b)]
-    of_a, of_b = (
-        _quantile_of_runs(side, values)
-        for side, values in zip((a, b), sides, strict=True)
-    )
-    if not of_a or not of_b:
-        return QuantileChange(p, of_a, of_b, None, None, None, _few_in_runs(a, b, p))
-    if max(of_a.runs, of_b.runs) < 2:
-        reason = f"only one run on each side has {samples_needed(p)} values or more"
-        ratio, difference = recovered(of_a, of_b)
-        return QuantileChange(p, of_a, of_b, ratio, difference, None, reason)
-    difference, p_value = _between_runs(*sides)
-    ratio = None
-    if min(map(np.min, sides)) > 0:
-        logs, p_value = _between_runs(*map(np.log, sides))
-        ratio = exponential(logs)
-    if difference.value and not any(map(np.ptp, sides)):
-        reason = (
-            "the runs of each side do not differ at all: how they would, is not told"
-        )
-        return QuantileChange(p, of_a, of_b, ratio, difference, None, reason)
-    return QuantileChange(p, of_a, of_b, ratio, difference, p_value, None)
+def difference_of_means(
+    sides: Sequence[Floats], found: Spread | None = None
+) -> tuple[Effect, float]:
+    """Return the second mean less the first, and the probability of so much by chance.
 
-
-def _runs_quantiles(side: Repeats, p: float) -> Floats:
-    """Return the quantile of each run that has values enough."""
-    enough = [np.sort(run) for run in side if run.size >= samples_needed(p)]
-    return np.array([run[rank(p, run.size) - 1] for run in enough], np.float64)
-
-
-def _quantile_of_runs(side: Repeats, quantiles: Floats) -> QuantileOf | None:
-    k = quantiles.size
-    if not k:
-        return None
-    n = sum(run.size for run in side)
-    if quantiles.min() <= 0:
-        return QuantileOf(float(quantiles.mean()), None, None, n, None, k)
-    logs = np.log(quantiles)
-    low = high = None
-    if k > 1:
-        half = critical(k - 1) * float(logs.std(ddof=1)) / math.sqrt(k)
-        low, high = (float(np.exp(logs.mean() + end)) for end in (-half, half))
-    return QuantileOf(float(np.exp(logs.mean())), low, high, n, None, k)
-
-
-def _between_runs(a: Floats, b: Floats) -> tuple[Effect, float]:
-    found = spread_of_runs(a, b)
+    `found` is how far it scatters; without it the values are one of each run.
+    """
+    a, b = sides
+    found = found or spread_of_runs(a, b)
     difference = float(b.mean() - a.mean())
-    half = found.critical * found.error
+    half = critical(found.freedom) * found.error
     effect = Effect(difference, difference - half, difference + half)
     return effect, found.p_value(difference)
 
 
-def _few_in_runs(a: Repeats, b: Repeats, p: float) -> str:
-    most = min(max(run.size for run in side) for side in (a, b))
-    return f"{plural(most, 'value')} in a run, {samples_needed(p)} are needed"
-
-
-def compare_quantile(a: RunOrRepeats, b: RunOrRepeats, p: float) -> QuantileChange:
+def compare_quantile(a: RunOrRepeats, b: RunOrRepeats, p: float) -> FigureChange:
     """Compare the `p` quantile of two samples.
 
     One run on each side: the interval of each quantile takes the ranks at which a
@@ -390,48 +306,86 @@ def compare_quantile(a: RunOrRepeats, b: RunOrRepeats, p: float) -> QuantileChan
     check_fraction("p", p)
     of_a, of_b = checked_runs("a", a), checked_runs("b", b)
     if len(of_a) > 1 or len(of_b) > 1:
-        return compare_repeats(of_a, of_b, p)
+        return _of_repeats(of_a, of_b, p)
     return _of_single_runs(of_a[0], of_b[0], p)
 
 
-def _of_single_runs(a: Floats, b: Floats, p: float) -> QuantileChange:
+def _too_few(a: Repeats, b: Repeats, p: float) -> str:
+    fewest = min(max(run.size for run in side) for side in (a, b))
+    where = " in a run" if len(a) > 1 or len(b) > 1 else ""
+    return f"{plural(fewest, 'value')}{where}, {samples_needed(p)} are needed"
+
+
+def _of_repeats(a: Repeats, b: Repeats, p: float) -> FigureChange:
+    quantiles = [_runs_quantiles(side, p) for side in (a, b)]
+    of_a, of_b = map(_geometric_mean, (a, b), quantiles)
+    if not of_a or not of_b:
+        return FigureChange(of_a, of_b, reason=_too_few(a, b, p))
+    if max(of_a.runs, of_b.runs) < 2:
+        reason = f"only one run on each side has {samples_needed(p)} values or more"
+        return FigureChange(of_a, of_b, *_recovered(of_a, of_b), reason=reason)
+    difference, p_value = difference_of_means(quantiles)
+    ratio = None
+    if min(map(np.min, quantiles)) > 0:
+        logs, p_value = difference_of_means([np.log(each) for each in quantiles])
+        ratio = logs.on_scale(math.exp)
+    if difference.value and not any(map(np.ptp, quantiles)):
+        reason = (
+            "the runs of each side do not differ at all: how they would, is not told"
+        )
+        return FigureChange(of_a, of_b, ratio, difference, reason=reason)
+    return FigureChange(of_a, of_b, ratio, difference, p_value)
+
+
+def _runs_quantiles(side: Repeats, p: float) -> Floats:
+    """Return the quantile of each run that has values enough."""
+    enough = [np.sort(run) for run in side if run.size >= samples_needed(p)]
+    return np.array([run[rank(p, run.size) - 1] for run in enough], np.float64)
+
+
+def _geometric_mean(side: Repeats, quantiles: Floats) -> Measured | None:
+    """Return the mean of the runs' quantiles; the plain one where one of them is 0."""
+    k, n = quantiles.size, sum(run.size for run in side)
+    if not k:
+        return None
+    if quantiles.min() <= 0:
+        return Measured(float(quantiles.mean()), n=n, runs=k)
+    logs = np.log(quantiles)
+    low = high = None
+    if k > 1:
+        half = critical(k - 1) * float(logs.std(ddof=1)) / math.sqrt(k)
+        low, high = (float(np.exp(logs.mean() + end)) for end in (-half, half))
+    return Measured(float(np.exp(logs.mean())), low, high, n, runs=k)
+
+
+def _of_single_runs(a: Floats, b: Floats, p: float) -> FigureChange:
     sorted_a, sorted_b = np.sort(a), np.sort(b)
     of_a, of_b = _quantile(a, sorted_a, p), _quantile(b, sorted_b, p)
     if not of_a or not of_b:
-        return QuantileChange(p, of_a, of_b, None, None, None, _few(a, b, p))
-    ratio, difference = recovered(of_a, of_b)
-    reason = _unbounded(of_a, of_b)
-    p_value = None
-    if not reason:
-        counts = (of_a.n_effective or 1.0, of_b.n_effective or 1.0)
-        p_value = _share_test(sorted_a, sorted_b, p, counts)
-    return QuantileChange(p, of_a, of_b, ratio, difference, p_value, reason)
+        return FigureChange(of_a, of_b, reason=_too_few([a], [b], p))
+    ratio, difference = _recovered(of_a, of_b)
+    if reason := _unbounded(of_a, of_b):
+        return FigureChange(of_a, of_b, ratio, difference, reason=reason)
+    counts = of_a.n_effective or 1.0, of_b.n_effective or 1.0
+    p_value = _share_test(sorted_a, sorted_b, p, counts)
+    return FigureChange(of_a, of_b, ratio, difference, p_value)
 
 
-def _quantile(series: Floats, ascending: Floats, p: float) -> QuantileOf | None:
+def _quantile(series: Floats, ascending: Floats, p: float) -> Measured | None:
     n = series.size
     if n < samples_needed(p):
         return None
     value = float(ascending[rank(p, n) - 1])
     worth = independent_count((series <= value).astype(np.float64))
     half = critical(worth - 1) * math.sqrt(p * (1 - p) / worth)
-    return QuantileOf(
-        value,
-        _at(ascending, p - half) if p - half > 0 else None,
-        _at(ascending, p + half) if p + half < 1 else None,
-        n,
-        worth,
-        1,
+    # the values below which these shares lie, between those of two ranks
+    low, high = (
+        float(np.interp(share * n - 0.5, np.arange(n), ascending))
+        if 0 < share < 1
+        else None
+        for share in (p - half, p + half)
     )
-
-
-def _at(ascending: Floats, share: float) -> float:
-    """Return the value below which a share lies, between those of two ranks."""
-    place = min(max(share * ascending.size - 0.5, 0.0), ascending.size - 1.0)
-    below = int(place)
-    above = min(below + 1, ascending.size - 1)
-    step = float(ascending[above] - ascending[below])
-    return float(ascending[below]) + (place - below) * step
+    return Measured(value, low, high, n, worth)
 
 
 def _share_test(a: Floats, b: Floats, p: float, counts: tuple[float, float]) -> float:
@@ -440,25 +394,21 @@ def _share_test(a: Floats, b: Floats, p: float, counts: tuple[float, float]) -> 
     at = rank(p, together.size) - 1
     quantile = np.partition(together, at)[at]
     # Of those equal to it, half count as below: they may be many.
-    below = [np.searchsorted(side, quantile, "left") / side.size for side in (a, b)]
-    equal = [
-        np.searchsorted(side, quantile, "right") / side.size - share
-        for side, share in zip((a, b), below, strict=True)
-    ]
-    scores = [share + ties / 2 for share, ties in zip(below, equal, strict=True)]
+    below, upto = (
+        np.array([np.searchsorted(s, quantile, end) / s.size for s in (a, b)])
+        for end in _TIES
+    )
+    equal = upto - below
+    scores = below + equal / 2
     sizes = np.array([a.size, b.size])
     mean = float(sizes @ scores) / together.size
-    squares = float(sizes @ (np.array(below) + np.array(equal) / 4)) / together.size
+    squares = float(sizes @ (below + equal / 4)) / together.size
     variance = max(0.0, squares - mean * mean)
     error = math.sqrt(variance * (1 / counts[0] + 1 / counts[1]))
     return Spread(error, sum(counts) - 2).p_value(float(scores[1] - scores[0]))
 
 
-def _few(a: Floats, b: Floats, p: float) -> str:
-    return f"{plural(min(a.size, b.size), 'value')}, {samples_needed(p)} are needed"
-
-
-def _unbounded(a: QuantileOf, b: QuantileOf) -> str | None:
+def _unbounded(a: Measured, b: Measured) -> str | None:
     """Say why the dependence of values leaves too little to judge by."""
     worth = min(of.n_effective or 0.0 for of in (a, b))
     if worth < FEWEST_INDEPENDENT:
@@ -483,17 +433,19 @@ class RankEffect:
         Of so much if it is 1/2; None where it cannot be told.
     reason : str or None
         Why there is no `p_value`.
+    p_adjusted : float or None
+        `p_value`, corrected for how many are compared.
     """
 
     larger: Effect
-    p_value: float | None
-    reason: str | None
+    p_value: float | None = None
+    reason: str | None = None
+    p_adjusted: float | None = None
 
     @property
     def cliffs_delta(self) -> Effect:
         """How much more often B is larger than smaller: from -1 to 1."""
-        ends = (self.larger.value, self.larger.low, self.larger.high)
-        return Effect(*(None if v is None else 2 * v - 1 for v in ends))  # type: ignore[arg-type]
+        return self.larger.on_scale(lambda share: 2 * share - 1)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -502,6 +454,7 @@ class RankEffect:
             "cliffs_delta": self.cliffs_delta.as_dict(),
             "p": self.p_value,
             "reason": self.reason,
+            "p_adjusted": self.p_adjusted,
         }
 
 
@@ -533,24 +486,21 @@ def compare_ranks(a: RunOrRepeats, b: RunOrRepeats) -> RankEffect:
     (True, True)
     """
     a, b = checked_runs("a", a), checked_runs("b", b)
-    placed_a, placed_b = _placements(a, b), _placements(b, a)
+    placed = _placements(a, b), _placements(b, a)
     if len(a) > 1 or len(b) > 1:
-        means = [
-            np.array([run.mean() for run in side]) for side in (placed_a, placed_b)
-        ]
-        value = float((means[1].mean() + 1 - means[0].mean()) / 2)
-        counts = len(a), len(b)
-        return _effect(value, spread_of_runs(*means), counts)
-    (pa,), (pb,) = placed_a, placed_b
-    value = float(pb.mean())
-    if min(pa.size, pb.size) < 2:
-        return RankEffect(Effect(value, None, None), None, "one value on a side")
-    worth = independent_count(pa), independent_count(pb)
+        of_a, of_b = (np.array([run.mean() for run in side]) for side in placed)
+        value = float((of_b.mean() + 1 - of_a.mean()) / 2)
+        return _effect(value, spread_of_runs(of_a, of_b), (len(a), len(b)))
+    (of_a,), (of_b,) = placed
+    value = float(of_b.mean())
+    if min(of_a.size, of_b.size) < 2:
+        return RankEffect(Effect(value), reason="one value on a side")
+    worth = independent_count(of_a), independent_count(of_b)
     if min(worth) < FEWEST_INDEPENDENT:
         reason = f"worth {min(worth):.0f} independent values,"
         reason += f" {FEWEST_INDEPENDENT} are needed"
-        return RankEffect(Effect(value, None, None), None, reason)
-    found = spread((float(pa.var(ddof=1)), float(pb.var(ddof=1))), worth)
+        return RankEffect(Effect(value), reason=reason)
+    found = spread((float(of_a.var(ddof=1)), float(of_b.var(ddof=1))), worth)
     return _effect(value, found, worth)
 
 
@@ -564,10 +514,9 @@ def _placements(of: Repeats, among: Repeats) -> list[Floats]:
     shares /= shares[-1]
     placed = []
     for run in of:
-        by_size = np.argsort(run, kind="stable")
+        by_size = np.argsort(run, kind="stable")  # searched twice as fast
         below, upto = (
-            shares[np.searchsorted(ascending, run[by_size], side)]
-            for side in ("left", "right")
+            shares[np.searchsorted(ascending, run[by_size], end)] for end in _TIES
         )
         placements = np.empty(run.size)
         placements[by_size] = (below + upto) / 2
@@ -581,9 +530,9 @@ def _effect(value: float, found: Spread, counts: tuple[float, float]) -> RankEff
     pairs = min(counts)
     if found.error > 0 and most > 0:
         pairs = max(1.0, most / found.error**2)
-    low, high = wilson(value, pairs, found.critical)
+    low, high = wilson(value, pairs, critical(found.freedom))
     p_value = max(found.p_value(value - 0.5), _least_p(*counts))
-    return RankEffect(Effect(value, low, high), min(1.0, p_value), None)
+    return RankEffect(Effect(value, low, high), min(1.0, p_value))
 
 
 def _least_p(a: float, b: float) -> float:

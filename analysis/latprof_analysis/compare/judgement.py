@@ -8,37 +8,29 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.compare.effects import (
-    Effect,
-    QuantileChange,
+    FigureChange,
     RankEffect,
+    Verdict,
     compare_quantile,
     compare_ranks,
 )
-from latprof_analysis.compare.rates import (
-    FigureRow,
-    TripsChange,
-    compare_loss,
-    compare_throughput,
-    figure_rows,
-)
+from latprof_analysis.compare.rates import compare_loss, compare_throughput
 from latprof_analysis.compare.sides import (
     Group,
     SetupDifference,
     Side,
     Trips,
-    is_mixed_loop,
-    read_tables,
     setup_differences,
-    sides_of,
 )
 from latprof_analysis.read.result import shown
 from latprof_analysis.text import plural
@@ -69,13 +61,6 @@ def adjusted(
        in multiple testing under dependency. Annals of Statistics 29, 1165-1188.
     .. [3] Holm (1979). A simple sequentially rejective multiple test procedure.
        Scandinavian Journal of Statistics 6, 65-70.
-
-    Examples
-    --------
-    >>> adjusted([0.01, 0.04, 0.03]).round(3).tolist()
-    [0.03, 0.04, 0.04]
-    >>> adjusted([0.01, 0.04, 0.03], "holm").round(3).tolist()
-    [0.03, 0.06, 0.06]
     """
     p = np.asarray(p_values, dtype=np.float64)
     if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
@@ -94,43 +79,26 @@ def adjusted(
     return corrected
 
 
-Verdict = Literal["slower", "faster", "same", "no evidence", "too few", "mixed"]
-
 # Of found changes at most so many of 100 may be due to chance.
 ALPHA = 0.05
 
 
-def verdict(
-    ratio: Effect | None,
-    difference: Effect | None,
-    p_adjusted: float | None,
-    smallest: float,
-) -> Verdict:
-    """Judge an effect.
+def verdict(change: FigureChange, p_adjusted: float | None, smallest: float) -> Verdict:
+    """Judge a change by its ratio; where A is 0 there is none, and by its difference.
 
     Slower or faster: the corrected probability is at most 5%, the interval does not
-    hold "no change", and the estimate is beyond `smallest`. Same: a change below
-    `smallest`, or an interval that lies within it. No evidence: neither.
-
-    Parameters
-    ----------
-    ratio, difference : Effect or None
-        B over A, B less A. The ratio is None where A is 0; the difference decides
-        then.
-    p_adjusted : float or None
-        None where it cannot be told.
-    smallest : float
-        Share of A below which a change does not matter.
+    hold "no change", and the estimate is beyond `smallest`, a share of A. Same: a
+    change below `smallest`, or an interval that lies within it. No evidence: neither.
 
     Examples
     --------
-    >>> ten_percent = Effect(1.10, 1.05, 1.15)
-    >>> [verdict(ten_percent, None, p, 0.01) for p in (0.001, 0.2, None)]
+    >>> from latprof_analysis.compare.effects import Effect
+    >>> ten_percent = FigureChange(None, None, ratio=Effect(1.10, 1.05, 1.15))
+    >>> [verdict(ten_percent, p, 0.01) for p in (0.001, 0.2, None)]
     ['slower', 'no evidence', 'too few']
-    >>> verdict(Effect(1.001, 0.998, 1.004), None, 0.4, 0.01)
-    'same'
     """
-    effect, none = (ratio, 1.0) if ratio else (difference, 0.0)
+    ratio = change.ratio
+    effect, none = (ratio, 1.0) if ratio else (change.difference, 0.0)
     if p_adjusted is None or effect is None:
         return "too few"
     low = effect.low if effect.low is not None else -float("inf")
@@ -144,66 +112,36 @@ def verdict(
     return "same" if within else "no evidence"
 
 
-def together(verdicts: Collection[Verdict]) -> Verdict:
-    """Return what the percentiles of one group say together.
-
-    Examples
-    --------
-    >>> together(["same", "slower", "too few"]), together(["slower", "faster"])
-    ('slower', 'mixed')
-    >>> together(["too few", "no evidence"]), together(["same", "too few"])
-    ('no evidence', 'same')
-    """
-    if {"slower", "faster"} <= set(verdicts):
-        return "mixed"
-    order: tuple[Verdict, ...] = ("slower", "faster", "no evidence", "same")
-    return next((word for word in order if word in verdicts), "too few")
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One percentile of a group: the change, and what it comes to among all."""
-
-    change: QuantileChange
-    p_adjusted: float | None
-    verdict: Verdict
-
-
 @dataclass(frozen=True)
 class GroupChange:
-    """A group of latencies of one side against the baseline's."""
+    """A group of latencies of one side against the baseline's.
+
+    `percentiles` are by their fraction.
+    """
 
     side: str
     group: Group
-    percentiles: tuple[Judged, ...]
+    percentiles: dict[float, FigureChange]
     rank: RankEffect
-    rank_p_adjusted: float | None
 
     @property
     def verdict(self) -> Verdict:
         """What its percentiles say together."""
-        return together([judged.verdict for judged in self.percentiles])
+        said = {change.verdict for change in self.percentiles.values()}
+        if {"slower", "faster"} <= said:
+            return "mixed"
+        order: tuple[Verdict, ...] = ("slower", "faster", "no evidence", "same")
+        return next((word for word in order if word in said), "too few")
 
     @property
     def changed_ns(self) -> float:
         """The largest difference among the percentiles that changed."""
         found = [
-            abs(judged.change.difference.value)
-            for judged in self.percentiles
-            if judged.verdict in ("slower", "faster") and judged.change.difference
+            abs(change.difference.value)
+            for change in self.percentiles.values()
+            if change.verdict in ("slower", "faster") and change.difference
         ]
         return max(found, default=0.0)
-
-
-@dataclass(frozen=True)
-class JudgedTrips:
-    """Loss or throughput of one protocol of one side against the baseline's."""
-
-    side: str
-    protocol: str
-    change: TripsChange
-    p_adjusted: float | None
-    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -226,32 +164,17 @@ class Choice:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare_sides` found.
+    """What `compare_sides` found; `groups` are by side, then kind, stage and size."""
 
-    Attributes
-    ----------
-    sides : tuple of Side
-        The first is the baseline.
-    groups : tuple of GroupChange
-        By side, then kind, stage and size.
-    loss, throughput : tuple of JudgedTrips
-        "slower" stands for more loss, or for fewer round trips a second.
-    figures : tuple of FigureRow
-        What cannot be judged, only shown.
-    setup : dict of str to list of SetupDifference
-        By side.
-    warnings : tuple of str
-    smallest : float
-    correction : str
-    """
-
-    sides: tuple[Side, ...]
+    sides: tuple[Side, ...]  # the first is the baseline
     groups: tuple[GroupChange, ...]
-    loss: tuple[JudgedTrips, ...]
-    throughput: tuple[JudgedTrips, ...]
-    figures: tuple[FigureRow, ...]
-    setup: dict[str, list[SetupDifference]]
-    warnings: tuple[str, ...]
+    # of requests, and of round trips a second, by side and protocol
+    loss: dict[tuple[str, str], FigureChange]
+    throughput: dict[tuple[str, str], FigureChange]
+    # by statistic what several sides have that cannot be judged, only shown
+    figures: list[tuple[Group, str]]
+    setup: dict[str, list[SetupDifference]]  # by side
+    warnings: list[str]
     smallest: float
     correction: Correction
 
@@ -271,30 +194,22 @@ def detectable(found: Comparison, side: str) -> dict[float, float]:
     A group that alone is slower by this share is found in four of five comparisons
     as wide and as many as these; the median over the groups. From the intervals, by
     the normal law. Percentiles that were judged nowhere are not in it.
-
-    Examples
-    --------
-    >>> rtt = Group("tcp round trip", "rtt", 64)
-    >>> rng = np.random.default_rng(1)
-    >>> sides = [Side(name, (name,), series={rtt: [rng.lognormal(9, 0.1, 1000)]})
-    ...          for name in ("before", "after")]
-    >>> found = compare_sides(sides, percentiles=[0.5])
-    >>> {p: round(share, 3) for p, share in detectable(found, "after").items()}
-    {0.5: 0.016}
     """
     normal = NormalDist()
-    judged = [one for change in found.groups for one in change.percentiles]
-    many = sum(one.p_adjusted is not None for one in judged)
-    alpha = ALPHA if found.correction == "none" else ALPHA / max(1, many)
+    judged = [
+        (change.side, p, one)
+        for change in found.groups
+        for p, one in change.percentiles.items()
+        if one.p_adjusted is not None
+    ]
+    alpha = ALPHA if found.correction == "none" else ALPHA / max(1, len(judged))
     errors = normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(_POWER)
     shares: dict[float, list[float]] = {}
-    for change in found.groups:
-        for one in change.percentiles if change.side == side else ():
-            ratio = one.change.ratio
-            if one.p_adjusted is not None and ratio and ratio.low and ratio.high:
-                error = math.log(ratio.high / ratio.low) / (2 * normal.inv_cdf(0.975))
-                share = math.expm1(errors * error)
-                shares.setdefault(one.change.p, []).append(share)
+    for name, p, one in judged:
+        ratio = one.ratio
+        if name == side and ratio and ratio.low and ratio.high:
+            error = math.log(ratio.high / ratio.low) / (2 * normal.inv_cdf(0.975))
+            shares.setdefault(p, []).append(math.expm1(errors * error))
     return {p: float(np.median(some)) for p, some in sorted(shares.items())}
 
 
@@ -303,35 +218,11 @@ SMALLEST = 0.01
 MOST_SIDES = 10
 # Sides may differ by so much in the share of messages that have a stage.
 _KNOWN_ALIKE = 0.1
+_LOSS: dict[Verdict, Verdict] = {"slower": "more", "faster": "less"}
+# A higher rate is the faster one.
+_RATE: dict[Verdict, Verdict] = {"slower": "faster", "faster": "slower"}
 
-
-@dataclass(frozen=True)
-class _Found:
-    """What was measured of a group, before it is judged among all."""
-
-    side: str
-    group: Group
-    changes: list[QuantileChange] = field(default_factory=list)
-    rank: RankEffect | None = None
-
-
-def read_sides(
-    arguments: Sequence[str], by: str | None = None, **columns: str | None
-) -> list[Side]:
-    """Read the sides of a comparison; see `sides.read_tables`.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (folder / "a.csv").write_text("ms\\n" + "2\\n" * 50)
-    >>> _ = (folder / "b.csv").write_text("ms\\n" + "1\\n" * 50)
-    >>> files = [str(folder / "a.csv"), str(folder / "b.csv")]
-    >>> sides = read_sides(files, latency_column="ms", unit="ms")
-    >>> [side.runs == (file,) for side, file in zip(sides, files)]
-    [True, True]
-    """
-    return sides_of(read_tables(arguments, by, **columns))
+_C = TypeVar("_C", FigureChange, RankEffect)
 
 
 def compare_sides(
@@ -369,6 +260,7 @@ def compare_sides(
     Examples
     --------
     >>> import pathlib, tempfile
+    >>> from latprof_analysis import read_sides
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> for name, least in (("a.csv", 2), ("b.csv", 1)):
     ...     rows = [f"{least + 77 * i % 200 / 999}\\n" for i in range(200)]
@@ -376,33 +268,41 @@ def compare_sides(
     >>> files = [str(folder / "a.csv"), str(folder / "b.csv")]
     >>> sides = read_sides(files, latency_column="ms", unit="ms")
     >>> (group,) = compare_sides(sides, percentiles=[0.5]).groups
-    >>> group.percentiles[0].verdict
+    >>> group.percentiles[0.5].verdict
     'faster'
     """
     baseline, others = _checked(sides)
     wanted = choice or Choice()
-    found = [
-        _measured(baseline, other, group, percentiles)
+    both = [
+        (other, group)
         for other in others
-        for group in _in_common(baseline, other, wanted)
+        for group in sorted(baseline.series.keys() & other.series, key=Group.order)
+        if wanted.has(group)
     ]
-    figures = _figures_in_common(sides, wanted)
-    if not found and not figures:
+    told = Counter(key for side in sides for key in side.figures)
+    figures = [key for key, times in told.items() if times > 1 and wanted.has(key[0])]
+    if not both and not figures:
         raise ValueError(_nothing(sides, wanted))
+    judge = partial(_judged, smallest=smallest, correction=correction)
+    series = [(baseline.series[group], other.series[group]) for other, group in both]
+    changes = [compare_quantile(a, b, p) for a, b in series for p in percentiles]
+    judged = iter(judge(changes))
+    ranks = _corrected([compare_ranks(a, b) for a, b in series], correction)
     setup = {other.name: setup_differences(baseline, other) for other in others}
     return Comparison(
         sides=tuple(sides),
-        groups=_judged(found, smallest, correction),
-        loss=_trips(baseline, others, wanted, compare_loss, smallest, correction),
-        throughput=_trips(
-            baseline, others, wanted, compare_throughput, smallest, correction
+        groups=tuple(
+            GroupChange(other.name, group, {p: next(judged) for p in percentiles}, rank)
+            for (other, group), rank in zip(both, ranks, strict=True)
         ),
-        figures=figure_rows(sides, figures),
+        loss=_trips(compare_loss, _LOSS, judge, sides, wanted),
+        throughput=_trips(compare_throughput, _RATE, judge, sides, wanted),
+        figures=figures,
         setup=setup,
-        warnings=(
-            *_warnings(sides, setup, judged=bool(found)),
+        warnings=[
+            *_warnings(sides, setup, judged=bool(both)),
             *_left_out(sides, wanted),
-        ),
+        ],
         smallest=smallest,
         correction=correction,
     )
@@ -422,19 +322,6 @@ def _checked(sides: Sequence[Side]) -> tuple[Side, Sequence[Side]]:
     return baseline, others
 
 
-def _in_common(baseline: Side, other: Side, choice: Choice) -> list[Group]:
-    both = baseline.series.keys() & other.series.keys()
-    return sorted(filter(choice.has, both), key=Group.order)
-
-
-def _figures_in_common(
-    sides: Sequence[Side], choice: Choice
-) -> list[tuple[Group, str]]:
-    """Return the figures of two sides or more, in the order of the files."""
-    told = Counter(key for side in sides for key in side.figures)
-    return [key for key, times in told.items() if times > 1 and choice.has(key[0])]
-
-
 def _nothing(sides: Sequence[Side], choice: Choice) -> str:
     if any(choice.has(group) for side in sides for group in side.groups):
         return "nothing to compare: no kind, stage and size is in more than one input"
@@ -443,67 +330,44 @@ def _nothing(sides: Sequence[Side], choice: Choice) -> str:
     return "nothing to compare: the inputs have no latency"
 
 
-def _measured(
-    baseline: Side, other: Side, group: Group, percentiles: Iterable[float]
-) -> _Found:
-    a, b = baseline.series[group], other.series[group]
-    changes = [compare_quantile(a, b, p) for p in percentiles]
-    return _Found(other.name, group, changes, compare_ranks(a, b))
-
-
-def _corrected(
-    p_values: Sequence[float | None], correction: Correction
-) -> list[float | None]:
+def _corrected(found: Sequence[_C], correction: Correction) -> list[_C]:
     """Correct a family; what has no probability is not part of it."""
-    known = [p for p in p_values if p is not None]
+    known = [one.p_value for one in found if one.p_value is not None]
     corrected = iter(adjusted(known, correction).tolist())
-    return [None if p is None else next(corrected) for p in p_values]
+    return [
+        one if one.p_value is None else replace(one, p_adjusted=next(corrected))
+        for one in found
+    ]
 
 
 def _judged(
-    found: Sequence[_Found], smallest: float, correction: Correction
-) -> tuple[GroupChange, ...]:
-    changes = [change for one in found for change in one.changes]
-    p_values = iter(_corrected([c.p_value for c in changes], correction))
-    ranks = _corrected([one.rank.p_value for one in found if one.rank], correction)
-    made = []
-    for one, rank_p in zip(found, ranks, strict=True):
-        judged = [_judge(change, next(p_values), smallest) for change in one.changes]
-        assert one.rank
-        made.append(GroupChange(one.side, one.group, tuple(judged), one.rank, rank_p))
-    return tuple(made)
-
-
-def _judge(change: QuantileChange, p: float | None, smallest: float) -> Judged:
-    return Judged(change, p, verdict(change.ratio, change.difference, p, smallest))
+    found: Sequence[FigureChange], smallest: float, correction: Correction
+) -> list[FigureChange]:
+    return [
+        replace(one, verdict=verdict(one, one.p_adjusted, smallest))
+        for one in _corrected(found, correction)
+    ]
 
 
 def _trips(
-    baseline: Side,
-    others: Sequence[Side],
+    compare: Callable[[Sequence[Trips], Sequence[Trips]], FigureChange],
+    words: dict[Verdict, Verdict],
+    judge: Callable[[Sequence[FigureChange]], list[FigureChange]],
+    sides: Sequence[Side],
     choice: Choice,
-    compare: Callable[[Sequence[Trips], Sequence[Trips]], TripsChange],
-    smallest: float,
-    correction: Correction,
-) -> tuple[JudgedTrips, ...]:
-    found = [
-        (other.name, protocol, compare(trips, other.trips[protocol]))
+) -> dict[tuple[str, str], FigureChange]:
+    """Judge loss or throughput by side and protocol, in words of their own."""
+    baseline, *others = sides
+    found = {
+        (other.name, protocol): compare(trips, other.trips[protocol])
         for other in others
         for protocol, trips in baseline.trips.items()
         if protocol in other.trips and choice.has(Group(protocol, "rtt", -1))
-    ]
-    p_values = _corrected([change.p_value for _, _, change in found], correction)
-    return tuple(
-        JudgedTrips(side, protocol, change, p, _verdict_of(change, p, smallest))
-        for (side, protocol, change), p in zip(found, p_values, strict=True)
-    )
-
-
-def _verdict_of(change: TripsChange, p: float | None, smallest: float) -> Verdict:
-    word = verdict(change.ratio, change.difference, p, smallest)
-    if change.ratio and word in ("slower", "faster"):
-        return "faster" if word == "slower" else "slower"
-    return word
+    }
+    return {
+        key: replace(change, verdict=words.get(change.verdict, change.verdict))
+        for key, change in zip(found, judge([*found.values()]), strict=True)
+    }
 
 
 def _warnings(
@@ -521,7 +385,7 @@ def _warnings(
             " odd run looks like a change: repeat it, too"
         )
     for name, differences in setup.items():
-        if is_mixed_loop(differences):
+        if any(d.key == "plan.interval_ns" and "0" in d[1:] for d in differences):
             yield (
                 f"{name}: one side is a closed loop, whose times count from the send"
                 " call, the other an open one, whose times count from the intended"

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import numpy as np
+from numpy.typing import NDArray
 
 from latprof_analysis.fit.caveats import (
     refused,
@@ -28,18 +28,27 @@ from latprof_analysis.fit.caveats import (
 )
 from latprof_analysis.fit.estimates import Fit, ReplyMode
 from latprof_analysis.fit.line import fit_one_way, fit_round_trips
+from latprof_analysis.fit.natural import DEVICE, Natural, are_free, fit_natural
 from latprof_analysis.fit.trips import (
     FLOW,
     against_factor,
-    check_columns,
-    low_by_size,
-    pair_round_trips,
+    checked_columns,
+    counted,
+    paired,
     rounds_of,
 )
 from latprof_analysis.fit.wire import Packets
-from latprof_analysis.stages import STAGES, STAMPS
+from latprof_analysis.read.rows import Columns
+from latprof_analysis.stages import BLANK
 from latprof_analysis.stats import Result
+from latprof_analysis.stats.quantiles import quantiles_by
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+# A message's stamps are those of its last packet, and the others' time for the link
+# passes in earlier stages: only these hold all of it, and so tell a bandwidth.
+_WHOLE = {"one_way": "ready", "end_to_end": "read"}
 _COUNTS = ("protocol", "retransmits", "packets")
 # Of transit's growth with size, what the stages before may grow by: the last bytes
 # of a long message then did not wait for the first to be sent.
@@ -47,16 +56,25 @@ _HANDED_OVER = 0.15
 # By how much hosts stamp the last packet of a message of many sooner or later than
 # that of one: 2 us were seen, 0.04% of what 65 kB take at 100 Mbit/s.
 _AROUND_STAMPS_NS = 5e3
-# What is fitted of each direction, and between which stamps. These are of a message's
-# last packet, and the others' time for the link passes in earlier stages: only the
-# last two hold all of it, and so tell a bandwidth.
-_WHOLE = {"one_way": ("send", "ready"), "end_to_end": ("send", "read")}
-QUANTITIES = dict(zip(STAGES, pairwise(STAMPS), strict=True)) | _WHOLE
+# What is fitted of each direction, and between which stamps.
+QUANTITIES = {
+    "application": ("created_ns", "send_ns"),
+    "send_queue": ("send_ns", "queue_ns"),
+    "qdisc": ("queue_ns", "xmit_ns"),
+    "transit": ("xmit_ns", "arrive_ns"),
+    "receive_stack": ("arrive_ns", "ready_ns"),
+    "receive_queue": ("ready_ns", "read_ns"),
+    "one_way": ("send_ns", "ready_ns"),
+    "end_to_end": ("send_ns", "read_ns"),
+}
+# Of messages whose sizes are as they came.
+_BETWEEN = {**QUANTITIES, DEVICE: ("queue_ns", "arrive_ns")}
+_SENT = ("packets", "retransmits")
 # Of these as many as have most messages are fitted, requests and replies first.
 _MOST_DIRECTIONS = 4
 _NEEDED = (*FLOW, "kind", "size_bytes", "send_ns", "read_ns")
 # The link alone; with the stack of both hosts; with their copying, too.
-_BY_PURITY = ("transit", *_WHOLE)
+_BY_PURITY = ("transit", "one_way", "end_to_end")
 
 
 @dataclass(frozen=True)
@@ -81,11 +99,11 @@ class StageFit(Result):
 
 
 def fit_stages(
-    messages: pd.DataFrame,
+    messages: Columns | pd.DataFrame,
     *,
     reply_mode: ReplyMode | None,
     packets: Mapping[str, Packets] | None = None,
-    in_turn: pd.DataFrame | None = None,
+    in_turn: Columns | pd.DataFrame | None = None,
     quantities: Sequence[str] = tuple(QUANTITIES),
     confidence: float = 0.95,
     resamples: int = 400,
@@ -99,14 +117,14 @@ def fit_stages(
 
     Parameters
     ----------
-    messages : DataFrame
-        Columns of messages.csv.
+    messages : DataFrame or Columns
+        Of messages.csv.
     reply_mode : 'echo', int or None
         As the run recorded it (`reply_mode_of`). None: it is not known, as of
         traffic that was only watched; then no bandwidth is told from round trips.
     packets : mapping of str to Packets, optional
         By protocol, how messages are cut. Without it bandwidth is that of payload.
-    in_turn : DataFrame, optional
+    in_turn : DataFrame or Columns, optional
         Messages without gaps, among which replies are paired with their requests,
         where `messages` are some of many.
     quantities : sequence of str
@@ -114,7 +132,7 @@ def fit_stages(
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import numpy as np, pandas as pd
     >>> rng = np.random.default_rng(1)
     >>> size = np.tile([64, 1000, 4000, 16000, 64000], 30)
     >>> send = 10_000_000 * np.arange(150) + 1
@@ -129,10 +147,8 @@ def fit_stages(
     >>> round(found.fit.bandwidth_bits_per_second.value / 1e6)
     100
     """
-    for rows in (messages,) if in_turn is None else (messages, in_turn):
-        check_columns(rows, _NEEDED)
-        if not rows.index.is_unique:
-            raise ValueError("messages must have a unique index; use reset_index()")
+    rows = checked_columns(messages, _NEEDED)
+    turns = rows if in_turn is None else checked_columns(in_turn, _NEEDED)
     unknown = [name for name in quantities if name not in QUANTITIES]
     if unknown:
         names = ", ".join(QUANTITIES)
@@ -143,12 +159,13 @@ def fit_stages(
         "seed": seed,
     }
     found: list[StageFit] = []
-    for name, rows in messages.groupby("protocol", sort=True):
-        protocol = str(name)
+    for (protocol,), at in rows.split("protocol"):
+        if protocol is None:
+            continue
         options = draw | {"packets": (packets or {}).get(protocol)}
-        found += _one_ways(protocol, rows, quantities, options)
-        turns = rows if in_turn is None else in_turn[in_turn["protocol"] == protocol]
-        found += _round_trip(protocol, turns, reply_mode, options)
+        found += _one_ways(protocol, rows.at(at), quantities, options)
+        in_protocol = turns.at(turns.are("protocol", protocol))
+        found += _round_trip(protocol, in_protocol, reply_mode, options)
     return found
 
 
@@ -169,7 +186,8 @@ def link_rates(fits: Iterable[StageFit]) -> dict[tuple[str, str], StageFit | Non
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import numpy as np, pandas as pd
+    >>> from latprof_analysis.fit.by_stage import fit_stages
     >>> size = np.tile([64, 1000, 4000, 16000, 64000], 30)
     >>> send = 10_000_000 * np.arange(150) + 1
     >>> xmit = send + 2000 + size  # copied first, at 1 ns a byte
@@ -196,7 +214,7 @@ def link_rates(fits: Iterable[StageFit]) -> dict[tuple[str, str], StageFit | Non
     return chosen
 
 
-def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
+def with_rate(fit: Fit, quantity: str, way: Columns) -> Fit:
     """Return the fit of a quantity of one direction, with a rate if it has one.
 
     Stages of hosts have none. Transit has one where messages were handed over
@@ -207,7 +225,7 @@ def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
     if slowed:
         return refused(fit, slowed)
     if quantity in _WHOLE:
-        return with_hosts(fit, hosts_byte_ns(way, last=_WHOLE[quantity][1]))
+        return with_hosts(fit, hosts_byte_ns(way, _WHOLE[quantity]))
     if quantity != "transit" or fit.model != "line":
         return without_rate(fit)
     transit_ns = max(_growth(way, "xmit", "arrive"), 1)
@@ -219,7 +237,7 @@ def with_rate(fit: Fit, quantity: str, way: pd.DataFrame) -> Fit:
     return with_range(bare, max(0.0, handed_over) + stamps)
 
 
-def hosts_byte_ns(way: pd.DataFrame, last: str) -> float:
+def hosts_byte_ns(way: Columns, last: str) -> float:
     """Return what hosts took for a byte until a stamp, in ns; 0 if it is not known.
 
     It is known of datagrams: hosts work before and after the qdisc and the link do,
@@ -227,88 +245,115 @@ def hosts_byte_ns(way: pd.DataFrame, last: str) -> float:
 
     Parameters
     ----------
-    way : DataFrame
+    way : Columns
         Messages of one direction.
     last : str
         The stamp, 'ready' or 'read'.
     """
-    known = {"protocol", "queue_ns", "arrive_ns", f"{last}_ns"} <= set(way)
-    if not known or way["protocol"].ne("udp").any():
+    if "protocol" not in way.texts or not way.are("protocol", "udp").all():
         return 0.0
-    took = way["queue_ns"] - way["send_ns"] + way[f"{last}_ns"] - way["arrive_ns"]
-    typical = took.groupby(way["size_bytes"]).median().dropna()
-    if len(typical) < 2:
+    ends = _ends(way, 0.5, ("send", "queue"), ("arrive", last))
+    if ends is None:
         return 0.0
-    more_ns = typical.iloc[-1] - typical.iloc[0]
-    return float(more_ns / (typical.index[-1] - typical.index[0]))
+    (least, short_ns), (most, long_ns) = ends
+    return (long_ns - short_ns) / (most - least)
 
 
-def slowed_way(messages: pd.DataFrame, fit: Fit) -> str | None:
+def slowed_way(messages: Columns, fit: Fit) -> str | None:
     """Say why delays of these messages may be TCP's own doing; None if not."""
-    if not {*_COUNTS} <= set(messages) or messages["protocol"].ne("tcp").all():
+    there = {*messages.numbers, *messages.texts}
+    if not {*_COUNTS} <= there or not messages.are("protocol", "tcp").any():
         return None
-    again = int((messages["retransmits"] > 0).sum())
+    again = int((messages.numbers["retransmits"] > 0).sum())
     found, slope = slowed_by_losses(len(messages), again), fit.slope_ns_per_byte
     if found or slope is None:
         return found
-    packets = float(messages["packets"].fillna(0).max())
+    packets = float(messages.numbers["packets"].max(initial=0))
     waited_ns = _growth(messages, "queue", "arrive")
     return slowed_by_sender(packets, slope.value / fit.factor, waited_ns)
 
 
-def _directions(rows: pd.DataFrame) -> list[str]:
-    """Name the directions of messages: kinds, or who sent to whom."""
-    counts = rows.loc[rows["kind"] != "warmup", "kind"].value_counts()
-    found = sorted(counts[counts > 0].head(_MOST_DIRECTIONS).index)
-    return sorted(found, key=lambda kind: (kind != "request", kind != "reply"))
+def _directions(rows: Columns) -> list[tuple[str, NDArray[np.intp]]]:
+    """Return the directions with most messages: kinds, or who sent to whom."""
+    kinds = [(k, at) for (k,), at in rows.split("kind") if k not in (None, "warmup")]
+    most = sorted(kinds, key=lambda one: -len(one[1]))[:_MOST_DIRECTIONS]
+    known = ("request", "reply")
+    return sorted(most, key=lambda one: (*(one[0] != kind for kind in known), one[0]))
 
 
 def _one_ways(
     protocol: str,
-    rows: pd.DataFrame,
+    rows: Columns,
     quantities: Sequence[str],
     options: Mapping[str, Any],
 ) -> Iterator[StageFit]:
-    for direction in _directions(rows):
-        way = rows[rows["kind"].eq(direction)]
+    for direction, at in _directions(rows):
+        way = rows.at(at)
+        size = way.numbers["size_bytes"]
+        natural = _natural(way) if are_free(size[size > 0]) else None
         for quantity in quantities:
-            first, last = (f"{stamp}_ns" for stamp in QUANTITIES[quantity])
-            if first not in way or last not in way:
+            first, last = QUANTITIES[quantity]
+            if first not in way.numbers or last not in way.numbers:
                 continue
-            delay = way[last] - way[first]
+            begin, end = way.numbers[first], way.numbers[last]
             # without the sender's half the size is missing, too
-            missing, backwards = delay.isna() | way["size_bytes"].isna(), delay < 0
-            empty = way["size_bytes"] == 0
-            kept = way[~missing & ~backwards & ~empty]
-            masks = {
-                "a stamp is missing": missing,
-                "stamps run backwards": backwards,
-                "it has no bytes": empty,
-            }
-            columns = (
-                kept["size_bytes"],
-                delay[kept.index],
-                rounds_of(kept["size_bytes"], kept["send_ns"]),
+            missing = (begin == BLANK) | (end == BLANK) | (size == BLANK)
+            backwards = ~missing & (end < begin)
+            empty = size == 0
+            kept = ~missing & ~backwards & ~empty
+            left_out = counted(
+                {
+                    "a stamp is missing": missing,
+                    "stamps run backwards": backwards,
+                    "it has no bytes": empty,
+                }
             )
-            fit = fit_one_way(*columns, **options)
+            if natural:
+                fit = fit_natural(natural, quantity)
+            else:
+                columns = (
+                    size[kept],
+                    (end - begin)[kept],
+                    rounds_of(size[kept], way.numbers["send_ns"][kept]),
+                )
+                fit = fit_one_way(*columns, **options)
+                fit = with_rate(fit, quantity, way)
             yield StageFit(
                 protocol=protocol,
                 direction=direction,
                 quantity=quantity,
-                fit=with_rate(fit, quantity, way),
+                fit=fit,
                 factor_reason="one direction: each byte crosses once",
-                left_out={why: int(m.sum()) for why, m in masks.items() if m.any()},
+                left_out=left_out,
             )
+
+
+def _natural(way: Columns) -> Natural:
+    """Return messages of one direction whose sizes are as they came."""
+    way = way.at((way.numbers["size_bytes"] > 0) & (way.numbers["send_ns"] != BLANK))
+    none = np.full(len(way), np.nan)
+    there = {name: way.floats(name) if name in way.numbers else none for name in _SENT}
+    stamps = {stamp for pair in _BETWEEN.values() for stamp in pair}
+    times = {s: way.floats(s) if s in way.numbers else none for s in stamps}
+    delays = {name: times[b] - times[a] for name, (a, b) in _BETWEEN.items()}
+    return Natural(
+        size_bytes=way.floats("size_bytes"),
+        t_ns=way.floats("send_ns"),
+        delays_ns={name: np.where(ns >= 0, ns, np.nan) for name, ns in delays.items()},
+        packets=there["packets"],
+        resent=there["retransmits"] > 0,
+        stream="protocol" in way.texts and bool(way.are("protocol", "tcp").any()),
+    )
 
 
 def _round_trip(
     protocol: str,
-    rows: pd.DataFrame,
+    rows: Columns,
     reply_mode: ReplyMode | None,
     options: Mapping[str, Any],
 ) -> Iterator[StageFit]:
-    trips, left_out = pair_round_trips(rows)
-    if trips.empty and not left_out:
+    trips, left_out = paired(rows)
+    if not trips["size_bytes"].size and not left_out:
         return
     columns = (
         trips["size_bytes"],
@@ -321,7 +366,7 @@ def _round_trip(
         factor_reason = "none applied: the reply mode was not recorded"
     else:
         fit = fit_round_trips(*columns, reply_mode=reply_mode, **options)
-        ways = (rows[rows["kind"].eq(kind)] for kind in ("request", "reply"))
+        ways = (rows.at(rows.are("kind", kind)) for kind in ("request", "reply"))
         hosts_ns = sum(hosts_byte_ns(way, "read") for way in ways)
         fit = with_hosts(fit, hosts_ns / fit.factor)
         against = slowed_way(rows, fit) or against_factor(
@@ -339,13 +384,32 @@ def _round_trip(
     )
 
 
-def _growth(way: pd.DataFrame, first: str, last: str) -> float:
+def _growth(way: Columns, first: str, last: str) -> float:
     """Return by how much the largest messages take longer between two stamps, in ns.
 
     By 10th percentiles; infinite where it is not known.
     """
-    if not {f"{first}_ns", f"{last}_ns"} <= set(way):
-        return math.inf
-    took = way[f"{last}_ns"] - way[f"{first}_ns"]
-    low = low_by_size(took, way["size_bytes"])
-    return float(low.iloc[-1] - low.iloc[0]) if len(low) > 1 else math.inf
+    ends = _ends(way, 0.1, (first, last))
+    return ends[1][1] - ends[0][1] if ends else math.inf
+
+
+def _ends(
+    way: Columns, p: float, *between: tuple[str, str]
+) -> tuple[tuple[float, float], tuple[float, float]] | None:
+    """Return the smallest size and the largest, each with a quantile of its times.
+
+    Times are those between pairs of stamps, added up, of messages that have all of
+    them; None where there are not two sizes of such.
+    """
+    stamps = [f"{stamp}_ns" for pair in between for stamp in pair]
+    if not {*stamps} <= {*way.numbers}:
+        return None
+    size = way.numbers["size_bytes"]
+    columns = [way.numbers[name] for name in stamps]
+    known = np.logical_and.reduce([values != BLANK for values in (size, *columns)])
+    took = sum((b - a)[known] for a, b in zip(columns[::2], columns[1::2], strict=True))
+    sizes, quantiles = quantiles_by(size[known], took, p)
+    if len(sizes) < 2:
+        return None
+    least, most = ((float(sizes[i]), float(quantiles[i])) for i in (0, -1))
+    return least, most

@@ -28,7 +28,7 @@ from latprof_analysis.fit.caveats import (
     slowed_by_sender,
 )
 from latprof_analysis.fit.estimates import Fit, ReplyMode
-from latprof_analysis.fit.line import NO_REPLY, fit_low_delays
+from latprof_analysis.fit.line import FEWEST_ROUND_TRIPS, NO_REPLY, fit_low_delays
 from latprof_analysis.fit.rounds import LOW, Floats, clock_step, low_delays
 from latprof_analysis.fit.slopes import FEWEST_BESIDE, weighted_theil_sen
 from latprof_analysis.fit.wire import Crossing, Packets
@@ -46,6 +46,8 @@ _ROUNDS_OF_SLOPE = 3
 # A stage must hold all but so much of the growth with size, or the link's time is in
 # others, too: at 15% a link of 965 Mbit/s was told as 977 to 1035 by transit.
 _ELSEWHERE = 0.02
+# So many sizes may have been laid out.
+_FEW = 64
 WHOLE = "end_to_end"
 DEVICE = "device"  # from the device queue to arrival; only of TCP
 _HOSTS = "over a third of the slope may be the hosts' own work on each byte"
@@ -73,6 +75,19 @@ def size_class(size_bytes: NDArray[Any]) -> NDArray[np.int64]:
     octaves = np.log2(np.maximum(size_bytes, 1.0))
     classes: NDArray[np.int64] = np.floor(CLASSES_AN_OCTAVE * octaves).astype(np.int64)
     return classes
+
+
+def are_free(size_bytes: NDArray[Any]) -> bool:
+    """Whether sizes are as they came: most are not there often enough for a line.
+
+    Examples
+    --------
+    >>> are_free(np.arange(64, 764)), are_free(np.repeat(np.arange(64, 764), 10))
+    (True, False)
+    """
+    _, counts = np.unique(size_bytes, return_counts=True)
+    often = counts[counts >= FEWEST_ROUND_TRIPS]
+    return counts.size > _FEW and 2 * int(often.sum()) < size_bytes.size
 
 
 def fit_natural(

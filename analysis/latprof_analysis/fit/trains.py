@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 
 from latprof_analysis.fit.estimates import (
@@ -25,10 +24,15 @@ from latprof_analysis.fit.estimates import (
 )
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.fit.slopes import theil_sen
-from latprof_analysis.fit.trips import FLOW, check_columns
+from latprof_analysis.fit.trips import FLOW, Ints, checked_columns, flows
 from latprof_analysis.fit.wire import Packets
+from latprof_analysis.read.rows import Columns
+from latprof_analysis.stages import BLANK
 from latprof_analysis.stats import Result
 from latprof_analysis.stats.quantiles import quantile_ci
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FEWEST_PACKETS = 16  # of a train; half of them are used
 FEWEST_TRAINS = 6  # below, order statistics bound no median at 95%
@@ -135,7 +139,7 @@ def fit_dispersion(
 
 
 def stage_dispersions(
-    messages: pd.DataFrame,
+    messages: Columns | pd.DataFrame,
     *,
     packets: Mapping[str, Packets] | None = None,
     confidence: float = 0.95,
@@ -161,7 +165,7 @@ def stage_dispersions(
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import numpy as np, pandas as pd
     >>> nth = np.arange(600)
     >>> start = 50_000_000 * (nth // 100)
     >>> messages = pd.DataFrame({
@@ -174,23 +178,20 @@ def stage_dispersions(
     >>> round(found.bandwidth_bits_per_second.value / 1e6, 3), found.trains
     (100.0, 6)
     """
-    check_columns(messages, _NEEDED)
+    rows = checked_columns(messages, _NEEDED)
     found: dict[tuple[str, str], Dispersion] = {}
-    measured = messages[messages["kind"] != "warmup"]
-    ways = measured.groupby(["protocol", "kind"], sort=True, observed=True)
-    for (protocol, kind), rows in ways:
-        cut = (packets or {}).get(str(protocol), Packets())
-        arrivals = _arrivals(rows, cut)
-        # messages of no bytes, where headers are not known, space out nothing
-        whole = arrivals[~arrivals["spoilt"] & (arrivals["wire_bytes"] > 0)]
+    for (protocol, kind), at in rows.split("protocol", "kind"):
+        if protocol is None or kind in (None, "warmup"):
+            continue
+        cut = (packets or {}).get(protocol, Packets())
+        arrivals, spoilt = _arrivals(rows.at(at), cut)
         dispersion = fit_dispersion(
-            whole["train"],
-            whole["arrive_ns"],
-            whole["wire_bytes"],
-            sent_ns=whole["queue_ns"],
+            arrivals.train,
+            arrivals.arrive_ns,
+            arrivals.wire_bytes,
+            sent_ns=arrivals.queue_ns,
             confidence=confidence,
         )
-        spoilt = arrivals["train"][arrivals["spoilt"]].nunique()
         if spoilt:
             why = "packets were lost or sent again"
             dispersion = replace(
@@ -198,7 +199,7 @@ def stage_dispersions(
                 left_out=dispersion.left_out | {why: spoilt},
                 reason=f"{dispersion.reason}; {spoilt} trains left out: {why}",
             )
-        found[str(protocol), str(kind)] = dispersion
+        found[protocol, kind] = dispersion
     return found
 
 
@@ -245,37 +246,61 @@ def _dispersion(
     )
 
 
-def _arrivals(rows: pd.DataFrame, packets: Packets) -> pd.DataFrame:
-    """Return messages that arrived, each with its train and bytes on the wire.
+class _Arrivals(NamedTuple):
+    """Messages that arrived, each with its train and bytes on the wire."""
 
-    ``spoilt`` marks trains of which packets crossed that no row tells of.
+    train: Floats
+    queue_ns: Floats
+    arrive_ns: Floats
+    wire_bytes: Floats
+
+
+def _arrivals(rows: Columns, packets: Packets) -> tuple[_Arrivals, int]:
+    """Return those of whole trains, and how many trains are spoilt.
+
+    Of these packets crossed that no row tells of.
     """
-    rows = rows[rows["queue_ns"].notna()]
-    flow = rows.groupby(list(FLOW)).ngroup()
-    rows = rows.assign(flow=flow).sort_values(["flow", "queue_ns"], kind="stable")
-    rows["wire_bytes"] = packets.wire_bytes(
-        rows["size_bytes"].to_numpy("float64", na_value=np.nan)
-    )
-    rows["train"] = _trains(rows)
+    rows = rows.at(rows.numbers["queue_ns"] != BLANK)
+    flow = flows(rows)
+    order = np.lexsort((rows.numbers["queue_ns"], flow))
+    rows, flow = rows.at(order), flow[order]
+    numbers = rows.numbers
+    queue, arrive, read = (numbers[f"{n}_ns"] for n in ("queue", "arrive", "read"))
+    train = _trains(flow, queue, np.where(arrive == BLANK, read, arrive))
 
-    lost = rows["read_ns"].isna() & rows["arrive_ns"].isna()
-    unseen = lost & (rows["packets"] > 1) | (rows["retransmits"] > 0)
-    rows["spoilt"] = unseen.groupby(rows["train"]).transform("any")
-    rows = rows[~lost]
+    lost = (read == BLANK) & (arrive == BLANK)
+    unseen = lost & (numbers["packets"] > 1) | (numbers["retransmits"] > 0)
+    spoilt = np.isin(train, train[unseen])
     # Bytes of messages without a stamp go to the next of the train that has one.
-    stamped = rows["arrive_ns"].notna()
-    until = stamped[::-1].groupby(rows["train"][::-1]).cumsum()[::-1]
-    rows["wire_bytes"] = (
-        rows["wire_bytes"].groupby([rows["train"], until]).transform("sum")
-    )
-    return rows[stamped]
+    stamped = np.flatnonzero(arrive != BLANK)
+    to = np.searchsorted(stamped, np.arange(len(rows)))
+    wire = packets.wire_bytes(rows.floats("size_bytes"))
+    come = ~lost & (to < stamped.size) & ~np.isnan(wire)
+    come[come] = train[come] == train[stamped[to[come]]]
+    sums = np.bincount(to[come], wire[come], minlength=stamped.size)
+    # messages of no bytes, where headers are not known, space out nothing
+    whole = ~spoilt[stamped] & (sums > 0)
+    at = stamped[whole]
+    columns = (column[at].astype(np.float64) for column in (train, queue, arrive))
+    lost_trains = np.unique(train[stamped][spoilt[stamped]]).size
+    return _Arrivals._make([*columns, sums[whole]]), lost_trains
 
 
-def _trains(rows: pd.DataFrame) -> pd.Series:
+def _trains(flow: Ints, queue_ns: Ints, come_ns: Ints) -> Ints:
     """Return the train of each row; a new one begins where nothing is on its way."""
-    come = rows["arrive_ns"].fillna(rows["read_ns"])
-    so_far = come.groupby(rows["flow"]).cummax().groupby(rows["flow"]).ffill()
-    new_flow = rows["flow"].ne(rows["flow"].shift())
-    train = (new_flow | (rows["queue_ns"] > so_far.shift())).cumsum()
-    piece = rows.groupby(train).cumcount() // _PIECE
-    return train * (1 + len(rows) // _PIECE) + piece
+    begins = np.diff(flow, prepend=-1) != 0
+    lengths = np.diff(np.flatnonzero(begins), append=flow.size)
+    # of each flow the latest so far; BLANK is before all times
+    so_far = np.concatenate(
+        [np.maximum.accumulate(part) for part in _parts(come_ns, lengths)] or [come_ns]
+    )
+    before = np.append(BLANK, so_far[:-1])
+    idle = (before != BLANK) & (queue_ns > before)
+    train = np.cumsum(begins | idle)
+    of_train = np.diff(np.flatnonzero(np.diff(train, prepend=0)), append=train.size)
+    piece = np.concatenate([np.arange(n) for n in of_train] or [train]) // _PIECE
+    return np.asarray(train * (1 + flow.size // _PIECE) + piece)
+
+
+def _parts(values: Ints, lengths: Ints) -> list[Ints]:
+    return np.split(values, np.cumsum(lengths)[:-1]) if values.size else []

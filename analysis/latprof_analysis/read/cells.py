@@ -1,4 +1,4 @@
-"""The bytes of rows -> typed columns, and which cells are wrong.
+"""The bytes of rows -> typed columns without the rows of which a cell is wrong.
 
 pyarrow takes most blocks as they are. One that it refuses, or of which it takes what
 we do not, is read as text, and each column by itself; of a column in which not all
@@ -8,7 +8,8 @@ cells are alike each distinct cell is looked at.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ from numpy.typing import NDArray
 from pyarrow import csv
 
 from latprof_analysis.csv_cells import unguarded
-from latprof_analysis.read.result import shown
-from latprof_analysis.read.rows import TYPES, raw
+from latprof_analysis.read.result import Skipped, shown
+from latprof_analysis.read.rows import TYPES, Rows, labelled, raw
 from latprof_analysis.read.schema import Column, Schema, Wrong
 
 # A whole number may have been saved as a float. Spaces and digits are those of ASCII:
@@ -60,14 +61,16 @@ def parse(
     if schema.spaced and b'"' not in data:
         cut = schema.delimiter.encode()
         data = re.sub(re.escape(cut) + b" +", cut, data)
+    found = None
+    wrong: list[Wrong] = []
     if not _is_odd(data, columns):
-        try:
-            table = _read(data, names, types, schema, threads)
-        except pa.ArrowInvalid:
-            pass
-        else:
-            return _bare(table) if schema.guarded and b"'" in data else table, []
-    return _by_column(data, names, columns, schema)
+        with suppress(pa.ArrowInvalid):
+            found = _read(data, names, types, schema, threads)
+    if found is None:
+        found, wrong = _by_column(data, names, columns, schema)
+    if schema.guarded and b"'" in data:
+        found = bare(found, [name for name in schema.texts if name in types])
+    return found, wrong
 
 
 def _read(
@@ -117,38 +120,55 @@ def _by_column(
     for column in columns:
         cells = table[column.name]
         if schema.spaced:
-            cells = _by_label(cells, lambda text: text.lstrip(" ") or None)
+            codes, labels = labelled(cells.cast(TYPES["text"]))
+            stripped = [label.lstrip(" ") or None for label in labels]
+            cells = _each(stripped, pa.string(), codes)
         if column.kind == "text":
             found[column.name] = cells.cast(TYPES["text"])
         else:
             found[column.name], bad = _converted(cells, column)
             wrong += bad
-    parsed = pa.table(found, pa.schema([(c.name, TYPES[c.kind]) for c in columns]))
-    return _bare(parsed) if schema.guarded else parsed, wrong
+    return pa.table(found), wrong
 
 
-def _by_label(cells: Any, change: Callable[[str], Any]) -> Any:
-    """Return what a function makes of each distinct text."""
-    whole = cells.cast(TYPES["text"]).unify_dictionaries().combine_chunks()
-    made = pa.array([change(label) for label in whole.dictionary.to_pylist()])
-    return pa.chunked_array([made.take(whole.indices)])
+def _each(values: list[Any], kind: Any, codes: NDArray[np.int32]) -> Any:
+    """Return the value of each code; null where that is -1."""
+    found = pa.array(values, kind).take(pa.array(codes, mask=codes < 0))
+    return pa.chunked_array([found])
+
+
+def bare(table: Any, names: Iterable[str]) -> Any:
+    """Return a table with the texts of which a writer made these by `guarded`."""
+    for name in names:
+        kind = table[name].type
+        codes, labels = labelled(table[name].cast(TYPES["text"]))
+        found = [unguarded(label) for label in labels]
+        if found != labels:
+            at = table.schema.get_field_index(name)
+            texts = _each(found, pa.string(), codes).cast(kind)
+            table = table.set_column(at, name, texts)
+    return table
 
 
 def _converted(cells: Any, column: Column) -> tuple[Any, list[Wrong]]:
     """Return the cells of a column as numbers, and which are none."""
-    import pyarrow.compute as pc
+    import pyarrow.compute as pc  # takes long; most files have no need of it
 
     kind = TYPES[column.kind]
     pattern = _PLAIN if column.kind == "count" else _DECIMAL
     if pc.all(pc.match_substring_regex(cells, rf"\A{pattern}\z")).as_py() is not False:
         plain = pc.replace_substring_regex(cells, rf"\A{pattern}\z", r"\1")
         return pc.replace_substring_regex(plain, r"\A\+", "").cast(kind), []
-    texts = cells.cast(TYPES["text"]).unify_dictionaries().combine_chunks()
-    labels: list[str] = texts.dictionary.to_pylist()
-    number = _whole if column.kind == "count" else _decimal
-    values = [number(label) for label in labels]
-    numbers = pa.array(values, kind).take(texts.indices)
-    return numbers, _why_no_numbers(texts, labels, values, column)
+    codes, labels = labelled(cells.cast(TYPES["text"]))
+    values = [*map(_whole if column.kind == "count" else _decimal, labels)]
+    # the last one is of a cell that is empty
+    none = np.array([*(value is None for value in values), False])
+    must = "a whole number" if column.kind == "count" else "a number"
+
+    def why(i: int) -> str:
+        return f"{column.name} must be {must}, got {shown(labels[codes[i]])}"
+
+    return _each(values, kind, codes), [(none[codes], why)]
 
 
 def _whole(cell: str) -> int | None:
@@ -162,87 +182,64 @@ def _decimal(cell: str) -> float | None:
     return float(found[1]) if found else None
 
 
-def _why_no_numbers(
-    texts: Any, labels: list[str], values: list[Any], column: Column
-) -> list[Wrong]:
-    codes = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    # the last one is of a cell that is empty
-    none = np.array([*(value is None for value in values), False])
-    must = "a whole number" if column.kind == "count" else "a number"
+def good_rows(
+    table: Any,
+    columns: Sequence[Column],
+    schema: Schema,
+    lines: NDArray[np.int64],
+    skipped: Skipped,
+    wrong: Sequence[Wrong] = (),
+) -> Any:
+    """Return the good rows; the others go to `skipped` with the first reason."""
+    rows = Rows(table, columns)
+    found = [*wrong]
+    for column in columns:
+        of_kind = _wrong_texts if column.kind == "text" else _wrong_numbers
+        found += of_kind(rows, column)
+    found += schema.check(rows.numbers) if schema.check else []
+    bad = np.zeros(len(table), bool)
+    for mask, _ in found:
+        bad |= mask
+    if not bad.any():
+        return table
+    told = np.flatnonzero(bad)[: skipped.room]
+    whys = [next(why(i) for mask, why in found if mask[i]) for i in told]
+    skipped.add_many([int(x) for x in lines[told]], whys, int(bad.sum()))
+    return table.filter(pa.array(~bad))
 
-    def why(i: int) -> str:
-        return f"{column.name} must be {must}, got {shown(labels[codes[i]])}"
 
-    return [(none[codes], why)]
-
-
-def _bare(table: Any) -> Any:
-    """Return a table with the texts of which a writer made these by `guarded`."""
-    for at, column in enumerate(table.schema):
-        if column.type != TYPES["text"]:
-            continue
-        chunks = table[column.name].chunks
-        labels = {label for chunk in chunks for label in chunk.dictionary.to_pylist()}
-        if any(unguarded(label) != label for label in labels):
-            texts = _by_label(table[column.name], unguarded).cast(TYPES["text"])
-            table = table.set_column(at, column.name, texts)
-    return table
-
-
-def out_of_range(
-    values: Any, column: Column, numbers: Callable[[], NDArray[Any]]
-) -> list[Wrong]:
-    """Find cells that are negative, not finite, or empty where they must not be.
-
-    Parameters
-    ----------
-    values : pyarrow.ChunkedArray
-    column : Column
-    numbers : callable
-        Gives them as an array, where they are to be looked at one by one.
-    """
-    name = column.name
-    if column.kind == "text":
-        return _wrong_texts(values, column)
+def _wrong_numbers(rows: Rows, column: Column) -> list[Wrong]:
+    """Find numbers that are negative, not finite, or missing."""
+    name, values = column.name, rows.table[column.name]
     found: list[Wrong] = []
     if values.null_count and not column.blank:
         found.append((values.is_null().to_numpy(), lambda _: f"{name} is missing"))
-    if column.kind == "count":
-        if not any(len(c) and raw(c).min() < 0 for c in values.chunks):
-            return found
-        counts = numbers()
-        negative = (counts < 0) & ~values.is_null().to_numpy()
-    else:
-        counts = numbers()
-        infinite = np.isinf(counts)
-        if infinite.any():
-            found.append((infinite, lambda _: f"{name} must be finite"))
-        negative = counts < 0
+    # as they lie there: most are right
+    if column.kind == "count" and not any(
+        len(chunk) and raw(chunk).min() < 0 for chunk in values.chunks
+    ):
+        return found
+    numbers = rows.numbers[name]
+    infinite, negative = np.isinf(numbers), numbers < 0
+    if infinite.any():
+        found.append((infinite, lambda _: f"{name} must be finite"))
     if negative.any():
-        found.append((negative, lambda i: f"{name} must be 0 or more, got {counts[i]}"))
+        negative &= values.is_valid().to_numpy()  # of which one may be BLANK itself
+        must = f"{name} must be 0 or more"
+        found.append((negative, lambda i: f"{must}, got {numbers[i]}"))
     return found
 
 
-def _lengths(texts: Any) -> NDArray[np.int64]:
-    """Return the length of each text; never the texts, of which one may be long."""
-    codes = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    lengths = np.array([*map(len, texts.dictionary.to_pylist()), 0])
-    return np.asarray(lengths[codes])
-
-
-def _wrong_texts(values: Any, column: Column) -> list[Wrong]:
-    """Find cells that are empty, or no names: each would be repeated for every row."""
-    name = column.name
-    labels = [chunk.dictionary.to_pylist() for chunk in values.chunks]
-    long = any(len(label) > LONGEST_TEXT for some in labels for label in some)
-    empty = values.null_count or any("" in some for some in labels)
-    if not long and (column.blank or not empty):
-        return []
-    texts = np.concatenate([_lengths(chunk) for chunk in values.chunks])
+def _wrong_texts(rows: Rows, column: Column) -> list[Wrong]:
+    """Find texts that are missing, or no names: each would be told for every row."""
+    name, values = column.name, rows.table[column.name]
+    labels = [x for chunk in values.chunks for x in chunk.dictionary.to_pylist()]
     found: list[Wrong] = []
-    if not column.blank and empty:
-        found.append((texts == 0, lambda _: f"{name} is missing"))
-    if long:
+    if not column.blank and (values.null_count or "" in labels):
+        found.append((rows.texts[name][0] < 0, lambda _: f"{name} is missing"))
+    if any(len(label) > LONGEST_TEXT for label in labels):
+        codes, each = rows.texts[name]
+        lengths = np.array([*map(len, each), 0])
         why = f"{name} has more than {LONGEST_TEXT} characters"
-        found.append((texts > LONGEST_TEXT, lambda _: why))
+        found.append((lengths[codes] > LONGEST_TEXT, lambda _: why))
     return found

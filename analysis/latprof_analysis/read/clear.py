@@ -13,9 +13,8 @@ import re
 from pathlib import Path
 
 from latprof_analysis.read.columns import NS_PER_UNIT, YEARS_NS
-from latprof_analysis.read.lines import numbered
-from latprof_analysis.read.result import ReadError, Samples, Skipped, samples_frame
-from latprof_analysis.read.table import opened
+from latprof_analysis.read.paths import numbered_lines
+from latprof_analysis.read.result import Samples, Seen, Skipped, samples_of_file
 
 LATENCY = "mean round trip time of a full echo, by the wall clock"
 KIND = "round trip"
@@ -26,6 +25,12 @@ _LINE = re.compile(
 )
 _COUNT = re.compile(rb"[Cc]ount = (\d{1,18})\b")
 _BEGINS = re.compile(rb"Size = ")
+_MATCH = re.compile(rb"Size = \d{1,18} bytes, .{0,1000}average latency = ")
+
+
+def matches(seen: Seen) -> bool:
+    """Whether a line looks as one of CLEAR's."""
+    return bool(_MATCH.search(seen.start))
 
 
 def read_clear(path: Path) -> Samples:
@@ -37,30 +42,26 @@ def read_clear(path: Path) -> Samples:
     sizes: list[int] = []
     latencies: list[float] = []
     counts: list[int | None] = []
-    with opened(path) as file:
-        for line, text in numbered(file):
-            if match := _LINE.search(text):
-                latency_ns = NS_PER_UNIT[match[3].decode()] * float(match[2])
-                if latency_ns > YEARS_NS:
-                    skipped.add(line, "its latency is more than a hundred years")
-                    continue
-                sizes.append(int(match[1]))
-                latencies.append(latency_ns)
-                count = _COUNT.search(text)
-                counts.append(int(count[1]) if count else None)
-            elif _BEGINS.search(text):
-                skipped.add(line, "no `Size = N bytes, ... average latency = X ms`")
-    skipped.check(len(sizes))
-    if not sizes:
-        raise ReadError(path, "it has no line `Size = N bytes, ... latency = X ms`")
-    frame = samples_frame(
-        len(sizes),
-        str(path),
+    for line, text in numbered_lines(path):
+        if match := _LINE.search(text):
+            latency_ns = NS_PER_UNIT[match[3].decode()] * float(match[2])
+            if latency_ns > YEARS_NS:
+                skipped.add(line, "its latency is more than a hundred years")
+                continue
+            sizes.append(int(match[1]))
+            latencies.append(latency_ns)
+            count = _COUNT.search(text)
+            counts.append(int(count[1]) if count else None)
+        elif _BEGINS.search(text):
+            skipped.add(line, "no `Size = N bytes, ... average latency = X ms`")
+    skipped.check(len(sizes), "it has no line `Size = N bytes, ... latency = X ms`")
+    return samples_of_file(
+        skipped,
+        "clear",
+        {"latency": LATENCY, "reply_modes": {KIND: "echo"}},
         kind=KIND,
         size_bytes=sizes,
         latency_ns=latencies,
         statistic="mean",
         count=counts,
     )
-    meta = {"latency": LATENCY, "reply_modes": {KIND: "echo"}}
-    return Samples(frame, skipped.in_order(), skipped.count, "clear", meta)

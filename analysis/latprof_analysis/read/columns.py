@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.read.result import ReadError, Samples, samples_frame
+from latprof_analysis.read.lines import LONGEST_HEADER_BYTES
+from latprof_analysis.read.paths import opened
+from latprof_analysis.read.result import ReadError, Samples, samples_of_file
 from latprof_analysis.read.schema import Column, Schema, Wrong
-from latprof_analysis.read.table import first_line, read_table
+from latprof_analysis.read.table import read_table
 
 NS_PER_UNIT = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _DELIMITERS = ",;\t"
@@ -50,8 +52,9 @@ def read_columns(
         raise ValueError(f"unit must be ns, us, ms or s, got {unit!r}")
     if size_column == latency_column:
         raise ValueError("size_column and latency_column must differ")
-    header = first_line(path)
-    delimiter = max(_DELIMITERS, key=header.count)
+    with opened(path) as file:
+        header = file.readline(LONGEST_HEADER_BYTES)
+    delimiter = max(_DELIMITERS, key=lambda each: header.count(each.encode()))
     wanted = [Column(latency_column, "number", blank=True)]
     if size_column is not None:
         wanted.append(Column(size_column, "count", blank=True))
@@ -61,20 +64,18 @@ def read_columns(
         return [(above, lambda _: f"{latency_column} is more than a hundred years")]
 
     schema = Schema(tuple(wanted), delimiter=delimiter, check=too_long)
-    read = read_table(path, schema)
-    latency_ns = NS_PER_UNIT[unit] * read.frame[latency_column].to_numpy(np.float64)
+    rows, skipped, _ = read_table(path, schema)
+    latency_ns = NS_PER_UNIT[unit] * rows[latency_column].to_numpy(np.float64)
     _check_unit(path, latency_ns, unit)
-    frame = samples_frame(
-        len(latency_ns),
-        str(path),
+    return samples_of_file(
+        skipped,
+        "columns",
+        {"latency": f"column {latency_column}, in {unit}"},
         kind=latency_column,
-        size_bytes=read.frame[size_column].array if size_column else pd.NA,
+        size_bytes=rows[size_column].array if size_column else pd.NA,
         latency_ns=latency_ns,
         lost=np.isnan(latency_ns),
     )
-    meta = {"latency": f"column {latency_column}, in {unit}"}
-    skipped = read.skipped
-    return Samples(frame, skipped.in_order(), skipped.count, "columns", meta)
 
 
 def _check_unit(path: Path, latency_ns: np.ndarray, unit: str) -> None:

@@ -23,8 +23,9 @@ from latprof_analysis.read.json_document import number, part, read_json
 from latprof_analysis.read.result import (
     ReadError,
     Samples,
+    Seen,
     Skipped,
-    samples_frame,
+    samples_of_file,
     shown,
 )
 
@@ -62,6 +63,11 @@ _BY_RECEIVER = (
 )
 
 
+def matches(seen: Seen) -> bool:
+    """Whether a document has what every test has."""
+    return {"start", "intervals", "end"} <= seen.keys
+
+
 def read_iperf3(path: Path) -> Samples:
     """Read iperf3's JSON.
 
@@ -78,27 +84,26 @@ def read_iperf3(path: Path) -> Samples:
     end = part(path, document, "end", dict)
     test = part(path, start, "test_start", dict)
     table, skipped = _table(path, part(path, document, "intervals", list))
-    skipped.check(len(table))
-    if table.empty:
-        raise ReadError(path, "it has no intervals")
+    skipped.check(len(table), "it has no intervals")
     timed = table[table["srtt_ns"] > 0]
     block = number(test.get("blksize"))
-    frame = samples_frame(
-        len(timed),
-        str(path),
-        kind=("stream " + timed["stream"].astype(str)).to_numpy(),
-        size_bytes=pd.NA if block is None else int(block),
-        latency_ns=timed["srtt_ns"].to_numpy(np.float64),
-        statistic="smoothed",
-        count=pd.NA,
-    )
     meta = {
         "latency": LATENCY if len(timed) else NO_LATENCY,
         "protocol": str(test.get("protocol", "")),
         "version": str(start.get("version", "")),
         "transfers": _transfers(start, end, reverse=bool(number(test.get("reverse")))),
     }
-    return Samples(frame, skipped.in_order(), skipped.count, "iperf3", meta, table)
+    return samples_of_file(
+        skipped,
+        "iperf3",
+        meta,
+        table=table,
+        kind=("stream " + timed["stream"].astype(str)).to_numpy(),
+        size_bytes=pd.NA if block is None else int(block),
+        latency_ns=timed["srtt_ns"].to_numpy(np.float64),
+        statistic="smoothed",
+        count=pd.NA,
+    )
 
 
 def _transfers(

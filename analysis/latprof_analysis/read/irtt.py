@@ -18,8 +18,9 @@ from latprof_analysis.read.json_document import MOST, number, part, read_json
 from latprof_analysis.read.result import (
     ReadError,
     Samples,
+    Seen,
     Skipped,
-    samples_frame,
+    samples_of_file,
     shown,
 )
 
@@ -35,6 +36,11 @@ _LOST = {
     "true_up": "up",
     "true_down": "down",
 }
+
+
+def matches(seen: Seen) -> bool:
+    """Whether a document has what every result has."""
+    return {"round_trips", "version"} <= seen.keys
 
 
 def read_irtt(path: Path) -> Samples:
@@ -56,44 +62,39 @@ def read_irtt(path: Path) -> Samples:
     for place, trip in enumerate(trips, 1):
         try:
             rows.append(_row(trip))
-        except _WrongTripError as error:
+        except ValueError as error:
             skipped.add(place, str(error))
-    skipped.check(len(rows))
-    if not rows:
-        raise ReadError(path, "it has no round trips")
+    skipped.check(len(rows), "it has no round trips")
     table = pd.DataFrame(rows)
     length = number(params.get("length"))
-    frame = samples_frame(
-        len(table),
-        str(path),
+    return samples_of_file(
+        skipped,
+        "irtt",
+        {
+            "latency": LATENCY,
+            "version": str(version.get("irtt", "")),
+            "reply_modes": {KIND: "echo"},
+        },
+        table=table,
         kind=KIND,
         size_bytes=pd.NA if length is None else int(length),
         latency_ns=table["rtt_ns"],
         lost=table["lost_where"] != "",
     )
-    meta = {
-        "latency": LATENCY,
-        "version": str(version.get("irtt", "")),
-        "reply_modes": {KIND: "echo"},
-    }
-    return Samples(frame, skipped.in_order(), skipped.count, "irtt", meta, table)
-
-
-class _WrongTripError(ValueError):
-    """An entry of round_trips is not what it should be."""
 
 
 def _row(trip: Any) -> dict[str, Any]:
+    """Return a row of the table; a ValueError says what is wrong."""
     if not isinstance(trip, dict) or not isinstance(trip.get("delay"), dict):
-        raise _WrongTripError("a round trip must be an object with a delay")
+        raise ValueError("a round trip must be an object with a delay")
     lost = trip.get("lost")
     if not isinstance(lost, bool | str) or lost not in _LOST:
-        raise _WrongTripError(f"lost must be false or true..., got {shown(lost)}")
+        raise ValueError(f"lost must be false or true..., got {shown(lost)}")
     delay = trip["delay"]
     rtt, where = number(delay.get("rtt")), _LOST[lost]
     if not where and rtt is None:
         got = shown(delay.get("rtt"))
-        raise _WrongTripError(f"delay.rtt must be a number from 0, got {got}")
+        raise ValueError(f"delay.rtt must be a number from 0, got {got}")
     return {
         "sequence": _signed(trip.get("seqno")),
         "sent_ns": _signed(_inner(trip, "timestamps", "client", "send", "monotonic")),

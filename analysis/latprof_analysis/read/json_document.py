@@ -1,7 +1,8 @@
 """A JSON document from a file, and what it must look like as far as anybody reads it.
 
-A shape is called with a value and the place where it stands, and raises
-`WrongShapeError` where the value is not as it says.
+The shape of a value is a `Kind`, `Maybe` with another, a list with that of each of its
+entries, or a dict with those of members: of one whose name ends with ``?``, which may
+be missing, or, named `ANY`, of all.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from latprof_analysis.read.paths import BYTE_ORDER_MARK, opened
 from latprof_analysis.read.result import ReadError, shown
-from latprof_analysis.read.table import BYTE_ORDER_MARK, opened
 
-# No count of bytes, packets or nanoseconds is above: it fits 64 bits.
+# Counts of bytes, packets or nanoseconds are below: they fit 64 bits.
 MOST = 1 << 63
 # Of a file that holds every round trip: 370,000 of irtt's. In memory they take six
 # times as much, and whatever it holds 25 times.
@@ -64,108 +65,66 @@ def number(value: Any) -> float | None:
     return float(value) if 0 <= value < MOST else None
 
 
-Shape = Callable[[Any, str], None]
-
-# What 64 bits hold, and a number of nanoseconds or bytes is below.
-_MOST = 1 << 63
-_DEEPEST = 20
-
-
 class WrongShapeError(ValueError):
     """A value is not what it must be; the text says where, what, and what it is."""
 
 
-def _must_be(what: str, holds: Callable[[Any], bool]) -> Shape:
-    def check(value: Any, where: str) -> None:
-        if not holds(value):
-            raise WrongShapeError(f"{where} must be {what}, got {shown(value)}")
+class Kind(NamedTuple):
+    """A shape of values with none inside."""
 
-    return check
+    what: str
+    holds: Callable[[Any], bool]
 
 
-COUNT = _must_be("a whole number from 0", lambda v: type(v) is int and 0 <= v < _MOST)
-POSITIVE = _must_be("a whole number from 1", lambda v: type(v) is int and 0 < v < _MOST)
-NUMBER = _must_be(
-    "a number from 0", lambda v: type(v) in (int, float) and 0 <= v < _MOST
+class Maybe(NamedTuple):
+    """Null, or what has this shape."""
+
+    shape: Shape
+
+
+Shape = Kind | Maybe | list["Shape"] | dict[str, "Shape"]
+
+ANY = "*"
+COUNT = Kind("a whole number from 0", lambda v: type(v) is int and 0 <= v < MOST)
+POSITIVE = Kind("a whole number from 1", lambda v: type(v) is int and 0 < v < MOST)
+NUMBER = Kind("a number from 0", lambda v: type(v) in (int, float) and 0 <= v < MOST)
+TEXT = Kind("a text", lambda v: isinstance(v, str))
+FLAG = Kind("true or false", lambda v: isinstance(v, bool))
+_LIST = Kind("a list", lambda v: isinstance(v, list))
+_OBJECT = Kind("an object", lambda v: isinstance(v, dict))
+_PLAIN = Kind(
+    "a plain value", lambda v: not isinstance(v, float | int) or -MOST <= v < MOST
 )
-TEXT = _must_be("a text", lambda v: isinstance(v, str))
-FLAG = _must_be("true or false", lambda v: isinstance(v, bool))
-_PLAIN = _must_be("a plain value", lambda v: not isinstance(v, float | int) or _fits(v))
+_DEEPEST = 20
 
 
-def _fits(value: float) -> bool:
-    return -_MOST <= value < _MOST
-
-
-def any_shape(_value: Any, _where: str) -> None:
-    """Allow anything."""
-
-
-def both(first: Shape, second: Shape) -> Shape:
-    """Ask for two shapes at once."""
-
-    def check(value: Any, where: str) -> None:
-        first(value, where)
-        second(value, where)
-
-    return check
-
-
-def _inside(where: str, name: str) -> str:
-    """Name the place of a member."""
-    return f"{where}.{shown(name)[1:-1]}" if where else shown(name)[1:-1]
-
-
-def maybe(shape: Shape) -> Shape:
-    """Allow null."""
-
-    def check(value: Any, where: str) -> None:
+def check_shape(value: Any, shape: Shape, where: str) -> None:
+    """Raise WrongShapeError where a value, which stands there, has not a shape."""
+    if isinstance(shape, Kind):
+        if not shape.holds(value):
+            raise WrongShapeError(f"{where} must be {shape.what}, got {shown(value)}")
+    elif isinstance(shape, Maybe):
         if value is not None:
-            shape(value, where)
-
-    return check
-
-
-def each(shape: Shape) -> Shape:
-    """Make a shape of lists whose entries have one."""
-
-    def check(value: Any, where: str) -> None:
-        _LIST(value, where)
-        for i, inner in enumerate(value):
-            shape(inner, f"{where}[{i}]")
-
-    return check
+            check_shape(value, shape.shape, where)
+    elif isinstance(shape, list):
+        check_shape(value, _LIST, where)
+        for place, inner in _members(where, value):
+            check_shape(inner, shape[0], place)
+    else:
+        _check_object(value, shape, where)
 
 
-def named(shape: Shape) -> Shape:
-    """Make a shape of objects whose members, of any name, have one."""
-
-    def check(value: Any, where: str) -> None:
-        _OBJECT(value, where)
-        for name, inner in value.items():
-            shape(inner, _inside(where, name))
-
-    return check
-
-
-def record(needed: dict[str, Shape], more: dict[str, Shape] | None = None) -> Shape:
-    """Make a shape of objects with these members; `more` are those that may lack."""
-    shapes = needed | (more or {})
-
-    def check(value: Any, where: str) -> None:
-        _OBJECT(value, where)
-        for name, shape in shapes.items():
-            place = _inside(where, name)
-            if name in value:
-                shape(value[name], place)
-            elif name in needed:
-                raise WrongShapeError(f"{place} is missing")
-
-    return check
-
-
-_LIST = _must_be("a list", lambda v: isinstance(v, list))
-_OBJECT = _must_be("an object", lambda v: isinstance(v, dict))
+def _check_object(value: Any, shapes: dict[str, Shape], where: str) -> None:
+    check_shape(value, _OBJECT, where)
+    for told, shape in shapes.items():
+        name = told.removesuffix("?")
+        if told == ANY:
+            for place, inner in _members(where, value):
+                check_shape(inner, shape, place)
+        elif name in value:
+            check_shape(value[name], shape, _inside(where, name))
+        elif name == told:
+            raise WrongShapeError(f"{_inside(where, name)} is missing")
 
 
 def check_plain(value: Any, where: str) -> None:
@@ -173,7 +132,7 @@ def check_plain(value: Any, where: str) -> None:
     level = [(where, value)]
     for _ in range(_DEEPEST):
         for place, inner in level:
-            _PLAIN(inner, place)
+            check_shape(inner, _PLAIN, place)
         level = [found for place, inner in level for found in _members(place, inner)]
         if not level:
             return
@@ -181,8 +140,14 @@ def check_plain(value: Any, where: str) -> None:
 
 
 def _members(where: str, value: Any) -> list[tuple[str, Any]]:
+    """Return what stands inside a value, and where."""
     if isinstance(value, dict):
         return [(_inside(where, name), inner) for name, inner in value.items()]
     if isinstance(value, list):
         return [(f"{where}[{i}]", inner) for i, inner in enumerate(value)]
     return []
+
+
+def _inside(where: str, name: str) -> str:
+    """Name the place of a member."""
+    return f"{where}.{shown(name)[1:-1]}" if where else shown(name)[1:-1]

@@ -1,40 +1,35 @@
-"""A Parquet file with a documented schema -> typed columns, by pyarrow."""
+"""Parquet files, by pyarrow: batches with typed columns, and a CSV as such a file."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import csv
 
-from latprof_analysis.read.result import ReadError, Skipped
+from latprof_analysis.read.cells import bare
+from latprof_analysis.read.lines import read_header
+from latprof_analysis.read.paths import opened
+from latprof_analysis.read.result import ReadError
 from latprof_analysis.read.rows import TYPES
 from latprof_analysis.read.run_schema import EXCHANGES, MESSAGES, ROUND_TRIPS
 from latprof_analysis.read.schema import Column, Schema
-from latprof_analysis.read.table import (
-    Table,
-    completed,
-    opened,
-    sorted_out,
-    wanted_columns,
-)
 
 MAGIC = b"PAR1"
-RUN_TEXTS = [
-    column.name
-    for schema in (MESSAGES, ROUND_TRIPS, EXCHANGES)
-    for column in schema.columns
-    if column.kind == "text"
-]
-_ROWS_AT_ONCE = 1 << 19
+_RUN_TEXTS = {*MESSAGES.texts, *ROUND_TRIPS.texts, *EXCHANGES.texts}
 # A message has a dozen stamps, each of them a byte at least however it is packed.
 _FEW_ROWS = 1_000_000
 # The agent's row groups have 250,000 rows, and 100 MB.
 _MOST_GROUP_BYTES = 1 << 30
+GROUP_ROWS = 250_000
+_BLOCK_BYTES = 16 << 20
+# How numbers are named of which nearly every row has its own, or hardly any row one. Of
+# others there are few, each of them many times.
+_OWN = ("_ns", "sequence", "_at_arrival", "translated", "_statistics")
 
 
 def is_parquet(path: Path) -> bool:
@@ -64,7 +59,7 @@ def opened_parquet(path: Path) -> Iterator[Any]:
             raise ReadError(path, "it breaks off: no whole Parquet file") from error
         _check_size(path, metadata)
         try:
-            texts = [name for name in metadata.schema.names if name in RUN_TEXTS]
+            texts = [name for name in metadata.schema.names if name in _RUN_TEXTS]
             # texts as their numbers among the distinct ones
             with pq.ParquetFile(raw, metadata=metadata, read_dictionary=texts) as file:
                 yield file
@@ -88,65 +83,70 @@ def _check_size(path: Path, metadata: Any) -> None:
         )
 
 
-def read_parquet(
-    path: Path, schema: Schema, *, columns: Collection[str] | None = None
-) -> Table:
-    """Read the columns of a schema; wrong rows are told by their number from 1."""
-    skipped = Skipped(path)
-    parts = []
-    row = 1
-    with opened_parquet(path) as file:
-        names = file.schema_arrow.names
-        wanted = wanted_columns(path, names, schema, columns)
-        chosen = [column.name for column in wanted]
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=chosen):
-            parts.append(parsed_batch(path, batch, wanted, schema, row, skipped))
-            row += len(batch)
-    return completed(parts, skipped, schema, names, columns)
-
-
-def parsed_batch(
-    path: Path,
-    batch: Any,
-    wanted: list[Column],
-    schema: Schema,
-    first_row: int,
-    skipped: Skipped,
-) -> Any:
-    """Return the good rows of a batch, as a table."""
+def typed(path: Path, batch: Any, columns: list[Column]) -> Any:
+    """Return a batch as a table with the types of `rows.TYPES`."""
     table = pa.Table.from_batches([batch])
-    table = pa.table({c.name: _typed(path, table[c.name], c) for c in wanted})
-    rows = np.arange(first_row, first_row + len(table))
-    return sorted_out(table, wanted, schema, rows, skipped)
+    found = {}
+    for column in columns:
+        try:
+            found[column.name] = table[column.name].cast(TYPES[column.kind])
+        except pa.ArrowException as error:
+            must = f"column {column.name} must be a {column.kind}"
+            raise ReadError(path, f"{must}: {error}") from error
+    return pa.table(found)
 
 
-def _typed(path: Path, values: Any, column: Column) -> Any:
-    if values.type == TYPES[column.kind]:
-        return values
+def convert(path: Path, file: BinaryIO, schema: Schema) -> None:
+    """Write a CSV cell by cell as Parquet into a file that is open.
+
+    What is wrong in a row stays in it, for the readers to tell; columns that are not
+    known are text. Raises ReadError where the CSV is no table, or its end was cut.
+    """
+    kinds = {c.name: TYPES[c.kind] for c in schema.columns if c.kind != "text"}
+    with opened(path) as text:
+        names = read_header(path, text, schema)
+        text.seek(-1, 2)
+        if text.read() != b"\n":
+            raise ReadError(path, "its last line was cut: the run was killed")
+    types = {name: kinds.get(name, pa.string()) for name in names}
+    own = [name for name in names if types[name] == pa.int64() and name.endswith(_OWN)]
     try:
-        if column.kind == "text" and pa.types.is_dictionary(values.type):
-            values = _labelled(values)
-        return values.cast(TYPES[column.kind])
-    except pa.ArrowException as error:
-        raise ReadError(
-            path, f"column {column.name} must be a {column.kind}: {error}"
-        ) from error
+        with pq.ParquetWriter(
+            file,
+            pa.schema(types.items()),
+            # of packed differences zstd makes no less, and takes longer to read
+            compression="snappy",
+            use_dictionary=[name for name in names if name not in own],
+            column_encoding=dict.fromkeys(own, "DELTA_BINARY_PACKED"),
+        ) as writer:
+            for group in _groups(path, types, schema):
+                writer.write_table(group)
+    except pa.ArrowInvalid as error:
+        raise ReadError(path, str(error).splitlines()[0]) from error
 
 
-def _labelled(values: Any) -> Any:
-    """Return texts with labels that are texts, each of them once."""
-    return pa.chunked_array(
-        [
-            pa.DictionaryArray.from_arrays(
-                chunk.indices.cast(pa.int32()), chunk.dictionary.cast(pa.string())
-            )
-            for chunk in values.chunks
-        ],
-        TYPES["text"],
+def _groups(path: Path, types: dict[str, Any], schema: Schema) -> Iterator[Any]:
+    """Read the rows as they stand, a row group at a time."""
+    file = opened(path)  # by its name only where that is UTF-8
+    reader = csv.open_csv(
+        file,
+        read_options=csv.ReadOptions(
+            column_names=list(types), skip_rows=1, block_size=_BLOCK_BYTES
+        ),
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        convert_options=csv.ConvertOptions(
+            column_types=types, null_values=[""], strings_can_be_null=True
+        ),
     )
-
-
-def column_names(path: Path) -> list[str]:
-    """Return the names of a Parquet file's columns."""
-    with opened_parquet(path) as file:
-        return list(file.schema_arrow.names)
+    # Parquet is no spreadsheet's: texts of others are as they were
+    texts = [name for name in schema.texts if schema.guarded and name in types]
+    waiting = pa.schema(types.items()).empty_table()
+    with file, reader:
+        for batch in reader:
+            found = bare(pa.Table.from_batches([batch]), texts)
+            waiting = pa.concat_tables([waiting, found])
+            while len(waiting) >= GROUP_ROWS:
+                yield waiting.slice(0, GROUP_ROWS)
+                waiting = waiting.slice(GROUP_ROWS)
+    if len(waiting):
+        yield waiting

@@ -1,11 +1,16 @@
-"""What the caller names: files, run folders, folders of them, patterns."""
+"""What the caller names: files, run folders, patterns of them, found and opened."""
 
 from __future__ import annotations
 
 import glob
+import gzip
+import io
 import os
-from collections.abc import Iterable
+import stat
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from latprof_analysis.read.result import ReadError
 
@@ -14,16 +19,26 @@ HISTOGRAM_TABLE = "histograms"
 TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
 # Packed where somebody did so to keep a run.
 TEXTS = (".csv", ".csv.gz")
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Of a line of a text, as other tools print them.
+_LONGEST_TEXT_BYTES = 64 << 10
+_GZIP = b"\x1f\x8b"
+_PACKED = (
+    (_GZIP, "is packed by gzip twice; unpack it once"),
+    (b"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it"),
+    (b"PK\x03\x04", "is a zip archive; unpack it"),
+    (b"\xff\xfe", "is UTF-16; save it as UTF-8"),
+    (b"\xfe\xff", "is UTF-16; save it as UTF-8"),
+)
+# Measurements shrink to a tenth, the same row again and again to a hundredth; what
+# is made to fill a memory shrinks to a thousandth.
+_MOST_TIMES = 200
+_ALWAYS_BYTES = 64 << 20
+_AT_ONCE = 1 << 20
 
 
 def text_of(path: Path | str) -> str:
-    """Return a path as text: a byte that is no UTF-8 becomes U+FFFD.
-
-    Examples
-    --------
-    >>> text_of("run\\udcff")
-    'run\ufffd'
-    """
+    """Return a path as text: a byte that is no UTF-8 becomes U+FFFD."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
@@ -57,9 +72,7 @@ def behind_link(path: Path) -> Path:
 
 def _expand_one(name: str) -> list[Path]:
     path = Path(name)
-    if path.is_dir():
-        if is_run_folder(path):
-            return [path]
+    if path.is_dir() and not is_run_folder(path):
         return sorted(inner for inner in path.iterdir() if is_run_folder(inner)) or [
             path
         ]
@@ -69,3 +82,102 @@ def _expand_one(name: str) -> list[Path]:
     if not matches:
         raise ReadError(name, "no file or folder matches the pattern")
     return [Path(match) for match in matches]
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a file to read; the reason in one line where that fails.
+
+    What is no file on a disk is refused, since it may never end, or never begin: a
+    FIFO, a device, a socket, and files that the kernel makes up, of 0 bytes. What
+    gzip packed is unpacked on the way; what must be unpacked first is refused.
+    """
+
+    def without_waiting(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)
+
+    try:
+        file = open(path, "rb", opener=without_waiting)  # noqa: SIM115
+    except OSError as error:
+        raise ReadError(path, (error.strerror or str(error)).lower()) from error
+    try:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ReadError(path, "it is no regular file")
+        # a peek into what the kernel makes up may wait for ever
+        start = file.peek(4) if status.st_size else b""
+        if start.startswith(_GZIP):
+            file = io.BufferedReader(_Unpacked(path, file), _AT_ONCE)
+            start = file.peek(4)
+        if not start:
+            raise ReadError(path, "it is empty")
+        for magic, why in _PACKED:
+            if start.startswith(magic):
+                raise ReadError(path, f"it {why}")
+    except ReadError:
+        file.close()
+        raise
+    return file
+
+
+class _Unpacked(io.RawIOBase):
+    """The bytes that gzip packed, no more of them than a measurement can hold.
+
+    Where the packed file is damaged, a `ReadError`.
+    """
+
+    def __init__(self, path: Path, packed: BinaryIO) -> None:
+        self._path = path
+        self._packed = packed
+        self._gzip = gzip.GzipFile(fileobj=packed, mode="rb")
+        size = os.fstat(packed.fileno()).st_size
+        self._most = max(_ALWAYS_BYTES, _MOST_TIMES * size)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._packed.fileno()
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            data = self._gzip.read(len(buffer))
+        except EOFError as error:
+            raise ReadError(self._path, "its gzip data break off") from error
+        except (OSError, zlib.error) as error:
+            why = f"its gzip data are damaged: {error}"
+            raise ReadError(self._path, why) from error
+        if self._gzip.tell() > self._most:
+            times = f"more than {_MOST_TIMES} times its size"
+            raise ReadError(
+                self._path,
+                f"it unpacks to {times}, as no measurement does; unpack it and look",
+            )
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_END:
+            rest = memoryview(bytearray(_AT_ONCE))
+            while self.readinto(rest):
+                pass
+        if whence != os.SEEK_SET:
+            offset += self._gzip.tell()
+        return self._gzip.seek(offset)
+
+    def close(self) -> None:
+        self._packed.close()
+        super().close()
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Give the lines of a text, counted from 1; of one without end its beginning."""
+    line = 0
+    with opened(path) as file:
+        while text := file.readline(_LONGEST_TEXT_BYTES):
+            line += 1
+            yield line, text
+            while text and not text.endswith(b"\n"):
+                text = file.readline(_AT_ONCE)

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.read.result import ReadError, Samples, samples_frame
+from latprof_analysis.read.result import Samples, Seen, samples_of_file
 from latprof_analysis.read.schema import Column, Schema, Wrong
 from latprof_analysis.read.table import read_table
 
@@ -32,7 +32,7 @@ def _disordered(numbers: Mapping[str, NDArray[Any]]) -> list[Wrong]:
     low, mean, high = (numbers[f"{name}_time_ms"] for name in ("min", "avg", "max"))
     slack = _ROUNDING * high
     bad = (low > mean + slack) | (mean > high + slack)
-    return [(bad, lambda _: "its times are not min <= avg <= max")] if bad.any() else []
+    return [(bad, lambda _: "its times are not min <= avg <= max")]
 
 
 SCHEMA = Schema(
@@ -76,31 +76,32 @@ def _reply_modes(table: pd.DataFrame) -> dict[str, int | None]:
     }
 
 
+def matches(seen: Seen) -> bool:
+    """Whether a file's columns are those of the CSV."""
+    return {"backend", "op", "payload_size_bytes", "avg_time_ms"} <= set(seen.columns)
+
+
 def read_proxystore(path: Path) -> Samples:
     """Read a remote-ops CSV: ``kind`` is backend and operation, "REDIS GET".
 
     ``latency_ns`` is the operation's mean; ``table`` has the file's columns.
     """
-    read = read_table(path, SCHEMA)
-    table = read.frame
-    if table.empty:
-        raise ReadError(path, "it has no rows")
+    table, skipped, ignored = read_table(path, SCHEMA)
+    skipped.check(len(table), "it has no rows")
     repeat = table["repeat"]
-    kept = repeat.where(repeat < _FEWEST_TO_DROP, repeat - 2)
     kinds = table["backend"].astype(str) + " " + table["op"].astype(str)
-    frame = samples_frame(
-        len(table),
-        str(path),
+    return samples_of_file(
+        skipped,
+        "proxystore",
+        {
+            "latency": LATENCY,
+            "reply_modes": _reply_modes(table),
+            "ignored_columns": ignored,
+        },
+        table=table,
         kind=kinds.array,
         size_bytes=table["payload_size_bytes"].array,
         latency_ns=_MS * table["avg_time_ms"].to_numpy(np.float64),
         statistic="mean",
-        count=kept.array,
+        count=repeat.where(repeat < _FEWEST_TO_DROP, repeat - 2).array,
     )
-    meta = {
-        "latency": LATENCY,
-        "reply_modes": _reply_modes(table),
-        "ignored_columns": read.ignored_columns,
-    }
-    skipped = read.skipped
-    return Samples(frame, skipped.in_order(), skipped.count, "proxystore", meta, table)

@@ -2,65 +2,38 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-from latprof_analysis.read import parquet
-from latprof_analysis.read.clear import read_clear
+from latprof_analysis.read import clear, iperf3, irtt, proxystore, sockperf, tmsn
 from latprof_analysis.read.columns import read_columns
-from latprof_analysis.read.iperf3 import read_iperf3
-from latprof_analysis.read.irtt import read_irtt
 from latprof_analysis.read.json_document import read_json
-from latprof_analysis.read.paths import TABLE_FILES, expand, is_run_folder
-from latprof_analysis.read.proxystore import read_proxystore
-from latprof_analysis.read.result import ReadError, Samples, joined
-from latprof_analysis.read.run_folder import (
-    read_exchanges,
-    read_messages,
-    read_round_trips,
-    read_runs,
-)
-from latprof_analysis.read.sockperf import LOG_HEADER, read_sockperf, read_sockperf_log
-from latprof_analysis.read.table import (
+from latprof_analysis.read.lines import check_line_ends
+from latprof_analysis.read.parquet import MAGIC, opened_parquet
+from latprof_analysis.read.paths import (
     BYTE_ORDER_MARK,
-    check_line_ends,
-    column_list,
+    TABLE_FILES,
+    expand,
+    is_run_folder,
     opened,
 )
-from latprof_analysis.read.tmsn import read_tmsn
+from latprof_analysis.read.result import Format, ReadError, Samples, Seen, joined
+from latprof_analysis.read.run_folder import TABLE_FORMATS, read_runs
+from latprof_analysis.read.table import column_list
 
 _LOOKED_AT_BYTES = 1 << 20
-
-# Columns by which a CSV is known.
-_HEADERS = {
-    "messages": {"protocol", "kind", "size_bytes", "send_ns"},
-    "round-trips": {"protocol", "sequence", "size_bytes", "rtt_ns", "lost"},
-    "exchanges": {"protocol", "way", "kind", "response_ns"},
-    "proxystore": {"backend", "op", "payload_size_bytes", "avg_time_ms"},
+_FILES = {
+    **TABLE_FORMATS,
+    "proxystore": Format(proxystore.matches, proxystore.read_proxystore),
+    "tmsn": Format(tmsn.matches, tmsn.read_tmsn),
+    "clear": Format(clear.matches, clear.read_clear),
+    "sockperf": Format(sockperf.matches_text, sockperf.read_sockperf),
+    "sockperf-log": Format(sockperf.matches_log, sockperf.read_sockperf_log),
+    "iperf3": Format(iperf3.matches, iperf3.read_iperf3),
+    "irtt": Format(irtt.matches, irtt.read_irtt),
 }
-# In this order: a full log has the text output in it.
-_LINES = (
-    ("sockperf-log", LOG_HEADER),
-    ("sockperf", re.compile(rb"^sockperf: ", re.MULTILINE)),
-    ("tmsn", re.compile(rb"^stress perf,", re.MULTILINE)),
-    ("clear", re.compile(rb"Size = \d{1,18} bytes, .{0,1000}average latency = ")),
-)
-FORMATS = (
-    "run",
-    "messages",
-    "round-trips",
-    "exchanges",
-    "proxystore",
-    "tmsn",
-    "clear",
-    "sockperf",
-    "sockperf-log",
-    "iperf3",
-    "irtt",
-)
+FORMATS = ("run", *_FILES)
 
 
 def detect(path: Path | str) -> str:
@@ -81,74 +54,43 @@ def detect(path: Path | str) -> str:
         if is_run_folder(path):
             return "run"
         raise ReadError(path, f"the folder has none of {', '.join(TABLE_FILES)}")
+    seen = _seen(path)
+    for name, form in _FILES.items():
+        if form.matches(seen):
+            return name
+    raise ReadError(path, _why_unknown(seen))
+
+
+def _seen(path: Path) -> Seen:
     with opened(path) as file:
-        start = file.read(_LOOKED_AT_BYTES)
-    start = start.removeprefix(BYTE_ORDER_MARK)
+        start = file.read(_LOOKED_AT_BYTES).removeprefix(BYTE_ORDER_MARK)
     if not start.strip():
         raise ReadError(path, "it is empty")
-    if start.startswith(parquet.MAGIC):
-        return _by_columns(path, parquet.column_names(path))
+    if start.startswith(MAGIC):
+        with opened_parquet(path) as file:
+            return Seen(columns=file.schema_arrow.names)
     if start.lstrip()[:1] in b"{[":
-        return _by_keys(path, read_json(path))
-    return _by_text(path, start)
-
-
-def _by_keys(path: Path, document: dict[str, Any]) -> str:
-    keys = document.keys()
-    if {"start", "intervals", "end"} <= keys:
-        return "iperf3"
-    if "round_trips" in keys and "version" in keys:
-        return "irtt"
-    if {"format", "state", "folder"} <= keys:
-        raise ReadError(path, "it describes a run; give the folder that it is in")
-    raise ReadError(path, "its JSON is neither iperf3's nor irtt's")
-
-
-def _by_text(path: Path, start: bytes) -> str:
+        return Seen(keys=read_json(path).keys())
     if b"\n" not in start:
         check_line_ends(path, start)
-    for name, pattern in _LINES:
-        if pattern.search(start):
-            return name
     header = start.partition(b"\n")[0].decode("utf-8", "replace")
-    names = [name.strip(' "\r') for name in header.split(",")]
-    if b"\0" in start and not _known(names):
-        raise ReadError(path, "it is binary, of no known format")
-    return _by_columns(path, names)
+    return Seen(start, columns=[name.strip(' "\r') for name in header.split(",")])
 
 
-def _by_columns(path: Path, names: list[str]) -> str:
-    if name := _known(names):
-        return name
+def _why_unknown(seen: Seen) -> str:
+    if {"format", "state", "folder"} <= seen.keys:
+        return "it describes a run; give the folder that it is in"
+    if not seen.columns:
+        return "its JSON is neither iperf3's nor irtt's"
+    if b"\0" in seen.start:
+        return "it is binary, of no known format"
     known = f"no known format; known are {', '.join(FORMATS)}"
-    if len(names) < 2:
-        raise ReadError(path, f"{known}; of any CSV --latency-column names the column")
-    raise ReadError(
-        path,
-        f"{known}; of another CSV (its columns: {column_list(names)}) say"
-        " --latency-column and --unit, and --size-column",
+    if len(seen.columns) < 2:
+        return f"{known}; of any CSV --latency-column names the column"
+    return (
+        f"{known}; of another CSV (its columns: {column_list(seen.columns)}) say"
+        " --latency-column and --unit, and --size-column"
     )
-
-
-def _known(names: list[str]) -> str | None:
-    for name, needed in _HEADERS.items():
-        if needed <= set(names):
-            return name
-    return None
-
-
-_FILES = {
-    "messages": read_messages,
-    "round-trips": read_round_trips,
-    "exchanges": read_exchanges,
-    "proxystore": read_proxystore,
-    "tmsn": read_tmsn,
-    "clear": read_clear,
-    "sockperf": read_sockperf,
-    "sockperf-log": read_sockperf_log,
-    "iperf3": read_iperf3,
-    "irtt": read_irtt,
-}
 
 
 def read_samples(
@@ -199,5 +141,5 @@ def read_samples(
         if name == "run":
             parts.append(read_runs(list(group)).samples())
         else:
-            parts += [_FILES[name](path) for path in group]
+            parts += [_FILES[name].read(path) for path in group]
     return joined(parts)

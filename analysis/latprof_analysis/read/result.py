@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from latprof_analysis.errors import LatprofError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Of each file so many wrong rows are told one by one; all are counted.
 TOLD_ROWS = 100
@@ -20,15 +21,15 @@ _SHOWN_CHARACTERS = 40
 # As `lines.blocks` says it of a row under a header.
 _FIELDS = re.compile(r"(\d+) fields? where (\d+) belong")
 
-FRAME_COLUMNS = (
-    "source",
-    "kind",
-    "size_bytes",
-    "latency_ns",
-    "statistic",
-    "count",
-    "lost",
-)
+_DTYPES = {
+    "source": "category",
+    "kind": "category",
+    "size_bytes": "Int64",
+    "latency_ns": "float64",
+    "statistic": "category",
+    "count": "Int64",
+    "lost": "bool",
+}
 
 
 class ReadError(LatprofError, ValueError):
@@ -82,8 +83,8 @@ class Skipped:
             self.rows.append(BadRow(self.path, int(line), why))
         self.count += count
 
-    def check(self, good: int) -> None:
-        """Raise ReadError if most rows are wrong."""
+    def check(self, good: int, none: str = "") -> None:
+        """Raise ReadError if most rows are wrong, or there are none; `none` says so."""
         if self.count > good:
             first = min(self.rows, key=lambda row: row.line)
             fields = _FIELDS.fullmatch(first.why)
@@ -95,6 +96,8 @@ class Skipped:
                 f"most rows are wrong ({self.count} of {self.count + good}), the"
                 f" first in line {first.line}: {first.why}; is it what it looks like?",
             )
+        if none and not good:
+            raise ReadError(self.path, none)
 
     def in_order(self) -> list[BadRow]:
         """The wrong rows by line."""
@@ -151,43 +154,57 @@ class Samples:
         }
 
 
+def samples_of_file(
+    skipped: Skipped,
+    form: str,
+    meta: dict[str, Any],
+    *,
+    table: pd.DataFrame | None = None,
+    **columns: Any,
+) -> Samples:
+    """Return what was read of a file; columns are those of `samples_frame`."""
+    frame = samples_frame(len(columns["latency_ns"]), skipped.path, **columns)
+    return Samples(frame, skipped.in_order(), skipped.count, form, meta, table)
+
+
 def samples_frame(length: int, source: Any, **columns: Any) -> pd.DataFrame:
-    """Build a frame of `Samples` from columns; a text stands for every row.
+    """Build a frame of `Samples` from columns; a text stands for every row."""
+    import pandas as pd  # takes long; who scans run folders has no need of it
 
-    Examples
-    --------
-    >>> frame = samples_frame(2, "a.txt", kind="ping", size_bytes=64,
-    ...                       latency_ns=[2000.0, 3000.0])
-    >>> frame[["kind", "size_bytes", "latency_ns", "statistic", "count"]]
-       kind  size_bytes  latency_ns statistic  count
-    0  ping          64      2000.0      each      1
-    1  ping          64      3000.0      each      1
-    """
-    given = {"statistic": "each", "count": 1, "lost": False, **columns}
-    # a path may have bytes that are no UTF-8
-    given["source"] = (
-        source.encode("utf-8", "replace").decode()
-        if isinstance(source, str)
-        else source
-    )
+    if isinstance(source, str):  # a path may have bytes that are no UTF-8
+        source = source.encode("utf-8", "replace").decode()
+    given = {"source": source, "statistic": "each", "count": 1, "lost": False}
+    given |= columns
     index = pd.RangeIndex(length)
-    columns = {name: _column(name, given[name], index) for name in FRAME_COLUMNS}
-    return pd.DataFrame(columns, index=index)
+    found = {}
+    for name, dtype in _DTYPES.items():
+        values = given[name]
+        if dtype == "category" and isinstance(values, str):
+            values = pd.Categorical.from_codes([0] * length, categories=[values])
+        elif dtype == "category" and not length:
+            # of no values pandas takes texts for numbers
+            values = pd.Categorical([], categories=pd.Index([""])[:0])
+        found[name] = pd.Series(values, index=index, dtype=dtype)
+    return pd.DataFrame(found, index=index)
 
 
-def _column(name: str, values: Any, index: pd.RangeIndex) -> pd.Series[Any]:
-    if name in ("size_bytes", "count"):
-        return pd.Series(values, index=index, dtype="Int64")
-    if name == "latency_ns":
-        return pd.Series(values, index=index, dtype="float64")
-    if name == "lost":
-        return pd.Series(values, index=index, dtype="bool")
-    if isinstance(values, str):
-        codes = pd.Categorical.from_codes([0] * len(index), categories=[values])
-        return pd.Series(codes, index=index)
-    if not len(index):  # of no values pandas takes texts for numbers
-        return pd.Series(pd.Categorical([], categories=pd.Index([""])[:0]))
-    return pd.Series(pd.Categorical(values), index=index)
+class Seen(NamedTuple):
+    """What is seen of a file before its format is known.
+
+    `start` has its first bytes, or it is JSON with these keys; `columns` are the names
+    in its first line, or of Parquet.
+    """
+
+    start: bytes = b""
+    keys: Set[str] = frozenset()
+    columns: Sequence[str] = ()
+
+
+class Format(NamedTuple):
+    """How a format is known, and read."""
+
+    matches: Callable[[Seen], bool]
+    read: Callable[[Path], Samples]
 
 
 def shown(cell: object) -> str:
@@ -239,13 +256,9 @@ def concatenated(frames: list[pd.DataFrame]) -> pd.DataFrame:
     """Concatenate frames; categories stay categories.
 
     The list is emptied on the way, so that memory holds the frames once.
-
-    Examples
-    --------
-    >>> parts = [pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2], "b": ["x"]})]
-    >>> concatenated(parts)["a"].tolist()
-    [1, 2]
     """
+    import pandas as pd
+
     if len(frames) == 1:
         return frames.pop()
     lengths = [len(frame) for frame in frames]

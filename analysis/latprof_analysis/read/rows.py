@@ -1,9 +1,13 @@
-"""Rows of a table, column by column: as arrays, one by one, or as a DataFrame."""
+"""Rows of a table, column by column: as arrays, one by one, or as a DataFrame.
+
+Between numpy and Arrow values go by their buffers: what pyarrow has for it loads
+pandas first, which takes longer than all else of a small run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Ints = NDArray[np.int64]
+Places = NDArray[np.intp]
 Text = tuple[NDArray[np.int32], Sequence[str]]
 T = TypeVar("T")
 
@@ -28,20 +33,17 @@ TYPES = {
 }
 
 
-class _Columns(Mapping[str, T], Generic[T]):
+class _Made(Mapping[str, T], Generic[T]):
     """Columns that are made when they are first asked for."""
 
     def __init__(self, names: Sequence[str], make: Callable[[str], T]) -> None:
         self._names = names
-        self._make = make
-        self._made: dict[str, T] = {}
+        self._make = cache(make)
 
     def __getitem__(self, name: str) -> T:
         if name not in self._names:
             raise KeyError(name)
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+        return self._make(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -53,7 +55,97 @@ class _Columns(Mapping[str, T], Generic[T]):
         return len(self._names)
 
 
-class Rows:
+class Columns:
+    """Columns of rows, as arrays that are made when they are first asked for.
+
+    Parameters
+    ----------
+    numbers, texts : mapping
+    length : int
+
+    Attributes
+    ----------
+    numbers : mapping of str to ndarray, shape (n,)
+        Whole numbers (int64), BLANK where there is no value, and others (float64), NaN
+        where there is none.
+    texts : mapping of str to (ndarray of int32, list of str)
+        Columns of text: which label each row has, -1 for none, and the labels.
+    """
+
+    def __init__(
+        self,
+        numbers: Mapping[str, NDArray[Any]],
+        texts: Mapping[str, Text],
+        length: int,
+    ) -> None:
+        self.numbers = numbers
+        self.texts = texts
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def at(self, rows: NDArray[Any]) -> Columns:
+        """Return some of the rows, by their places or by a mask."""
+        places = np.flatnonzero(rows) if rows.dtype == bool else rows
+        numbers, texts = self.numbers, self.texts
+        return Columns(
+            _Made(tuple(numbers), lambda name: numbers[name][places]),
+            _Made(tuple(texts), lambda name: (texts[name][0][places], texts[name][1])),
+            len(places),
+        )
+
+    def split(self, *names: str) -> Iterator[tuple[tuple[str | None, ...], Places]]:
+        """Give the places of rows that are alike in columns of text, and the texts.
+
+        Groups come in the order of the labels; None stands where there is no text.
+        """
+        texts = [self.texts[name] for name in names]
+        key = np.zeros(len(self), np.int64)
+        for codes, labels in texts:
+            key = key * (len(labels) + 1) + codes + 1
+            key = np.unique(key, return_inverse=True)[1]  # else it may overflow
+        ends = np.cumsum(np.bincount(key))
+        for rows in (
+            np.split(np.argsort(key, kind="stable"), ends[:-1]) if ends.size else ()
+        ):
+            first = [(int(codes[rows[0]]), labels) for codes, labels in texts]
+            yield tuple(labels[i] if i >= 0 else None for i, labels in first), rows
+
+    def floats(self, name: str) -> NDArray[np.float64]:
+        """Return a column of numbers as doubles, NaN where it is blank."""
+        values = self.numbers[name]
+        return np.where(values == BLANK, np.nan, values.astype(np.float64))
+
+    def are(self, name: str, label: str) -> NDArray[np.bool_]:
+        """Return which rows have this text."""
+        codes, labels = self.texts[name]
+        place = labels.index(label) if label in labels else len(labels)
+        return np.asarray(codes == place)
+
+    @classmethod
+    def of(cls, rows: Columns | pd.DataFrame) -> Columns:
+        """Return the columns of a DataFrame, whose numbers are counts or ns.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"kind": ["a", None], "rtt_ns": [5.0, None]})
+        >>> rows = Columns.of(frame)
+        >>> rows.floats("rtt_ns").tolist(), rows.texts["kind"][0].tolist()
+        ([5.0, nan], [0, -1])
+        """
+        if isinstance(rows, Columns):
+            return rows
+        frame, names = rows, tuple(rows.columns)
+        return cls(
+            _Made(names, lambda name: _of_series(frame[name])),
+            _Made(names, lambda name: _codes_of(frame[name])),
+            len(frame),
+        )
+
+
+class Rows(Columns):
     """Rows of a table, all of them right.
 
     Parameters
@@ -66,11 +158,6 @@ class Rows:
     Attributes
     ----------
     table : pyarrow.Table
-    numbers : mapping of str to ndarray, shape (n,)
-        Whole numbers (int64), BLANK where there is no value, and others (float64), NaN
-        where there is none.
-    texts : mapping of str to (ndarray of int32, list of str)
-        Columns of text: which label each row has, -1 for none, and the labels.
     """
 
     def __init__(self, table: Any, columns: Sequence[Column]) -> None:
@@ -80,22 +167,29 @@ class Rows:
         texts = [name for name, kind in kinds.items() if kind == "text"]
         others = [name for name in kinds if name not in texts]
         # of the table, not of this object: a cycle would keep it for long
-        self.numbers: Mapping[str, NDArray[Any]] = _Columns(
-            others, partial(_numbers, table, kinds)
+        super().__init__(
+            _Made(others, lambda name: _numbers(table, name, kinds[name])),
+            _Made(texts, lambda name: _text(table, name)),
+            len(table),
         )
-        self.texts: Mapping[str, Text] = _Columns(texts, partial(_text, table))
-
-    def __len__(self) -> int:
-        return len(self.table)
 
     def __reduce__(self) -> tuple[type[Rows], tuple[Any, Sequence[Column]]]:
         """Take the table alone to another process."""
         return type(self), (self.table, self._columns)
 
-    def with_column(self, column: Column, values: Any) -> Rows:
-        """Return the same rows with one column more."""
-        table = self.table.append_column(column.name, values)
-        return Rows(table, [*self._columns, column])
+    def with_text(
+        self, name: str, codes: NDArray[np.int32], labels: Sequence[str]
+    ) -> Rows:
+        """Return the same rows with a column of text, new or in another's place."""
+        texts = _dictionary(codes, _strings(labels))
+        there = self.table.column_names
+        if name in there:
+            table = self.table.set_column(there.index(name), name, texts)
+            return Rows(table, self._columns)
+        return Rows(
+            self.table.append_column(name, texts),
+            [*self._columns, Column(name, "text")],
+        )
 
     def row(self, i: int) -> dict[str, Any]:
         """Return one row by column; None where blank."""
@@ -112,21 +206,13 @@ class Rows:
 
     def take(self, rows: NDArray[np.intp]) -> Rows:
         """Return some of the rows, with only their own labels of text."""
-        return Rows(_own_labels(self.table.take(rows)), self._columns)
+        return Rows(_own_labels(self.table.take(_to_arrow(rows))), self._columns)
 
     def frame(self) -> pd.DataFrame:
         """Return the rows with all columns, as `read_runs` has them."""
         import pandas as pd
 
-        there = self.table.column_names
-        found = {
-            column.name: _array(
-                self.table[column.name] if column.name in there else None,
-                column.kind,
-                len(self),
-            )
-            for column in self._columns
-        }
+        found = {c.name: _array(self.table, c) for c in self._columns}
         return pd.DataFrame(found, copy=False)
 
     @classmethod
@@ -135,9 +221,26 @@ class Rows:
         return cls(pa.concat_tables([part.table for part in parts]), parts[0]._columns)
 
 
-def blank_frame(columns: Sequence[Column]) -> pd.DataFrame:
-    """Return a DataFrame without rows."""
-    return Rows(pa.schema([]).empty_table(), columns).frame()
+def no_rows(columns: Sequence[Column]) -> Rows:
+    """Return a table without rows."""
+    return Rows(pa.schema([]).empty_table(), columns)
+
+
+def _of_series(column: pd.Series[Any]) -> NDArray[Any]:
+    """Return numbers of pandas as int64, BLANK where there is none."""
+    if column.dtype.kind in "iu":
+        return np.asarray(column.to_numpy(np.int64, na_value=BLANK))
+    values = column.to_numpy(np.float64, na_value=np.nan)
+    blank = np.isnan(values)
+    return np.where(blank, BLANK, np.rint(np.where(blank, 0, values)).astype(np.int64))
+
+
+def _codes_of(column: pd.Series[Any]) -> Text:
+    """Return texts of pandas as codes; its categories keep their order."""
+    if not hasattr(column, "cat"):
+        column = column.astype("category")
+    labels = [str(label) for label in column.cat.categories]
+    return column.cat.codes.to_numpy(np.int32), labels
 
 
 def _own_labels(table: Any) -> Any:
@@ -146,79 +249,95 @@ def _own_labels(table: Any) -> Any:
     Never decoded: Arrow would make room for the mean of all labels in every row.
     """
     for at, field in enumerate(table.schema):
-        if not pa.types.is_dictionary(field.type):
-            continue
-        texts = table[field.name].unify_dictionaries().combine_chunks()
-        codes = texts.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        used, places = np.unique(np.append(codes, -1), return_inverse=True)
-        own = pa.DictionaryArray.from_arrays(
-            pa.array(places[:-1].astype(np.int32) - 1, mask=codes < 0),
-            texts.dictionary.take(pa.array(used[1:])),
-        )
-        table = table.set_column(at, field, own)
+        if pa.types.is_dictionary(field.type):
+            codes, labels = labelled(table[field.name])
+            used, places = np.unique(np.append(codes, -1), return_inverse=True)
+            own = _strings([labels[code] for code in used[1:]])
+            codes = places[:-1].astype(np.int32) - 1
+            table = table.set_column(at, field, _dictionary(codes, own))
     return table
 
 
-def _numbers(table: Any, kinds: Mapping[str, str], name: str) -> NDArray[Any]:
-    whole = kinds[name] == "count"
+def _numbers(table: Any, name: str, kind: str) -> NDArray[Any]:
+    blank = BLANK if kind == "count" else np.nan
     if name not in table.column_names:
-        return np.full(len(table), BLANK if whole else np.nan)
-    return from_chunks(table[name]) if whole else np.asarray(table[name].to_numpy())
+        return np.full(len(table), blank)
+    parts = [_from_chunk(chunk, blank) for chunk in table[name].chunks]
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.full(0, blank)
 
 
 def _text(table: Any, name: str) -> Text:
     if name not in table.column_names:
         return np.full(len(table), -1, np.int32), []
-    column = table[name].unify_dictionaries().combine_chunks()
-    codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    labels = column.dictionary.to_pylist()
+    return labelled(table[name])
+
+
+def labelled(column: Any) -> Text:
+    """Return which label each row of a column of text has, -1 for none, and these."""
+    whole = column.unify_dictionaries().combine_chunks()
+    codes, labels = _from_chunk(whole.indices, -1), whole.dictionary.to_pylist()
     if "" in labels:  # which Parquet knows beside null
         codes = np.where(codes == labels.index(""), -1, codes)
     return codes, labels
 
 
-def from_chunks(column: Any) -> Ints:
-    """Return a column of pyarrow's int64, BLANK where it is null.
-
-    By its buffers: faster than its own functions by a factor of ten.
-    """
-    if not column.null_count:
-        whole: Ints = column.to_numpy()
-        return whole
-    numbers = np.empty(len(column), np.int64)
-    begin = 0
-    for chunk in column.chunks:
-        part = numbers[begin : begin + len(chunk)]
-        begin += len(chunk)
-        part[:] = raw(chunk)
-        if chunk.null_count:
-            there = np.frombuffer(chunk.buffers()[0], np.uint8)
-            bits = np.unpackbits(there, bitorder="little")
-            part[bits[chunk.offset : chunk.offset + len(chunk)] == 0] = BLANK
-    return numbers
+def _from_chunk(chunk: Any, blank: Any) -> NDArray[Any]:
+    """Return an array of pyarrow's numbers, `blank` where it is null."""
+    values = raw(chunk)
+    if not chunk.null_count:
+        return values
+    there = np.frombuffer(chunk.buffers()[0], np.uint8)
+    bits = np.unpackbits(there, bitorder="little")
+    null = bits[chunk.offset : chunk.offset + len(chunk)] == 0
+    return np.where(null, np.array(blank, values.dtype), values)
 
 
-def raw(chunk: Any) -> Ints:
-    """Return the values of int64 as they lie there; where it is null any."""
+def raw(chunk: Any) -> NDArray[Any]:
+    """Return numbers as they lie there; where it is null any."""
     end = chunk.offset + len(chunk)
-    return np.frombuffer(chunk.buffers()[1], np.int64, end)[chunk.offset :]
+    dtype = chunk.type.to_pandas_dtype()
+    return np.frombuffer(chunk.buffers()[1], dtype, end)[chunk.offset :]
 
 
-def _array(column: Any, kind: str, length: int) -> Any:
+def _to_arrow(values: NDArray[Any], there: NDArray[np.bool_] | None = None) -> Any:
+    """Return numbers as an array of pyarrow, null where they are not there."""
+    bits = None if there is None else np.packbits(there, bitorder="little")
+    buffers = [
+        None if each is None else pa.py_buffer(each)
+        for each in (bits, np.ascontiguousarray(values))
+    ]
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype), len(values), buffers
+    )
+
+
+def _strings(labels: Sequence[str]) -> Any:
+    texts = [label.encode() for label in labels]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+    buffers = (pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
+    return pa.StringArray.from_buffers(len(texts), *buffers)
+
+
+def _dictionary(codes: NDArray[np.int32], texts: Any) -> Any:
+    """Return labels by code, null where it is -1."""
+    return pa.DictionaryArray.from_arrays(_to_arrow(codes, codes >= 0), texts)
+
+
+def _array(table: Any, column: Column) -> Any:
     """Return a column as pandas has it."""
     import pandas as pd
 
-    if kind == "text":
-        there = {} if column is None else {"text": column}
-        codes, labels = _text(pa.table(there), "text")
-        codes = codes if there else np.full(length, -1, np.int32)
+    if column.kind == "text":
+        codes, labels = _text(table, column.name)
         known = [label for label in labels if label]
-        places = np.cumsum([label != "" for label in labels], dtype=np.int32) - 1
         if len(known) < len(labels):
+            places = np.cumsum([label != "" for label in labels], dtype=np.int32) - 1
             codes = np.where(codes < 0, -1, places[codes])
         return pd.Categorical.from_codes(codes, categories=pd.Index(known, dtype="str"))
-    if kind == "number":
-        return np.full(length, np.nan) if column is None else column.to_numpy()
-    numbers = np.zeros(length, np.int64) if column is None else from_chunks(column)
-    blank = np.ones(length, bool) if column is None else numbers == BLANK
+    numbers = _numbers(table, column.name, column.kind)
+    if column.kind == "number":
+        return numbers
+    blank = numbers == BLANK
     return pd.arrays.IntegerArray(np.where(blank, 1, numbers), blank)

@@ -1,9 +1,9 @@
 """latprof's run folders: messages, exchanges, round trips, and what the run said.
 
-A table is read from its ``.parquet`` where there is one and pyarrow is installed,
-else from its ``.csv``; the documented columns are those of `run_schema`. Folders
-of killed runs are read as far as they go: they lack summary.json, run.json says
-"running", and a line without an end is left out.
+A table is read from its ``.parquet`` where there is one, else from its ``.csv``; the
+documented columns are those of `run_schema`. Folders of killed runs are read as far as
+they go: they lack summary.json, run.json says "running", and a line without an end is
+left out.
 
 Of run.json and summary.json as much is given as is what latprof writes: who reads
 them from here on needs no doubts. What is wrong is left out, and named in a note.
@@ -13,32 +13,30 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
-from latprof_analysis.read import parquet
 from latprof_analysis.read.json_document import (
+    ANY,
     COUNT,
     FLAG,
     NUMBER,
     POSITIVE,
     TEXT,
+    Maybe,
     Shape,
     WrongShapeError,
-    any_shape,
-    both,
     check_plain,
-    each,
-    maybe,
-    named,
+    check_shape,
     read_json,
-    record,
 )
+from latprof_analysis.read.parquet import convert, is_parquet, is_readable
 from latprof_analysis.read.paths import (
     HISTOGRAM_TABLE,
+    TABLE_FILES,
     TABLES,
     TEXTS,
     expand,
@@ -46,122 +44,105 @@ from latprof_analysis.read.paths import (
 )
 from latprof_analysis.read.result import (
     BadRow,
+    Format,
     ReadError,
     Samples,
-    Skipped,
+    Seen,
     concatenated,
     samples_frame,
 )
+from latprof_analysis.read.rows import no_rows
 from latprof_analysis.read.run_schema import (
     EXCHANGES,
     HISTOGRAMS,
     MESSAGES,
     ROUND_TRIPS,
 )
-from latprof_analysis.read.schema import Schema
-from latprof_analysis.read.table import Table, completed, read_table
+from latprof_analysis.read.table import read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # They hold no rows: the largest seen, of 10,000 ways, has 4 MB.
 MOST_BYTES = 64 << 20
 
-_COUNTS = named(COUNT)
-_PLAN = record(
-    {},
-    {
-        "sizes": each(COUNT),
-        "reply_bytes": maybe(POSITIVE),
-        "interval_ns": COUNT,
-        "poisson": FLAG,
-        "client_cpu": maybe(COUNT),
-        "server_cpu": maybe(COUNT),
-        "congestion": maybe(TEXT),
-        "seed": maybe(COUNT),
-    },
-)
-_WORKLOAD = record(
-    {},
-    {
-        "plan": maybe(_PLAN),
-        "command": each(TEXT),
-        "attached": maybe(record({"to": TEXT})),
-        "runs": each(record({}, {"seconds": NUMBER, "late": COUNT})),
-    },
-)
-_LAB = record(
-    {},
-    {
-        "known": record(
-            {},
-            {
-                "kind": TEXT,
-                "rate_bps": maybe(NUMBER),
-                "rate_is_token_bucket": FLAG,
-                "burst_bytes": maybe(NUMBER),
-                "qdisc": maybe(TEXT),
-                "delay_ns": NUMBER,
-                "loss": NUMBER,
-                "mtu_bytes": COUNT,
-                "link_header_bytes": COUNT,
-            },
-        ),
-        "addresses": record({}, {"a": TEXT, "b": TEXT}),
-        "settings": maybe(record({}, {"congestion_control": maybe(TEXT)})),
-    },
-)
+_PLAN: Shape = {
+    "sizes?": [COUNT],
+    "reply_bytes?": Maybe(POSITIVE),
+    "interval_ns?": COUNT,
+    "poisson?": FLAG,
+    "client_cpu?": Maybe(COUNT),
+    "server_cpu?": Maybe(COUNT),
+    "congestion?": Maybe(TEXT),
+    "seed?": Maybe(COUNT),
+}
+_WORKLOAD: Shape = {
+    "plan?": Maybe(_PLAN),
+    "command?": [TEXT],
+    "attached?": Maybe({"to": TEXT}),
+    "runs?": [{"seconds?": NUMBER, "late?": COUNT}],
+}
+_LINK: Shape = {
+    "kind?": TEXT,
+    "rate_bps?": Maybe(NUMBER),
+    "rate_is_token_bucket?": FLAG,
+    "burst_bytes?": Maybe(NUMBER),
+    "qdisc?": Maybe(TEXT),
+    "delay_ns?": NUMBER,
+    "loss?": NUMBER,
+    "mtu_bytes?": COUNT,
+    "link_header_bytes?": COUNT,
+}
+_LAB: Shape = {
+    "known?": _LINK,
+    "addresses?": {"a?": TEXT, "b?": TEXT},
+    "settings?": Maybe({"congestion_control?": Maybe(TEXT)}),
+}
 # What is told of a run whatever else is wrong.
-_NAMES: dict[str, Shape] = dict.fromkeys(
-    ("name", "state", "host", "kernel", "machine", "clock"), TEXT
-)
-_RUN = record({}, {**_NAMES, "workload": maybe(_WORKLOAD), "lab": maybe(_LAB)})
-_OF_INTERFACE = ("x_packets", "x_dropped")
-_END = record(
-    {},
-    {
-        "qdiscs": each(
-            record({"kind": TEXT, "sent_packets": COUNT, "dropped_packets": COUNT})
-        ),
-        "interface": maybe(
-            record({f"{w}{n}": COUNT for w in "rt" for n in _OF_INTERFACE})
-        ),
-    },
-)
-_SUMMARY = {
+_NAMES = ("name", "state", "host", "kernel", "machine", "clock")
+_RUN: Shape = {
+    **{f"{name}?": TEXT for name in _NAMES},
+    "workload?": Maybe(_WORKLOAD),
+    "lab?": Maybe(_LAB),
+}
+_QDISC: Shape = {"kind": TEXT, "sent_packets": COUNT, "dropped_packets": COUNT}
+_INTERFACE = ("rx_packets", "rx_dropped", "tx_packets", "tx_dropped")
+_END: Shape = {
+    "qdiscs?": [_QDISC],
+    "interface?": Maybe(dict.fromkeys(_INTERFACE, COUNT)),
+}
+_LINK_COUNTERS: Shape = {
+    "a?": _END,
+    "b?": _END,
+    "netem?": Maybe({ANY: _END}),
+    "emulator?": Maybe({ANY: {ANY: NUMBER, "packets_in": COUNT}}),
+}
+_SUMMARY: dict[str, Shape] = {
     "records": COUNT,
-    "lost_records": _COUNTS,
-    "counters": _COUNTS,
-    "unmatched": _COUNTS,
-    "no_exchange": named(_COUNTS),
+    "lost_records": {ANY: COUNT},
+    "counters": {ANY: COUNT},
+    "unmatched": {ANY: COUNT},
+    "no_exchange": {ANY: {ANY: COUNT}},
     "unread_at_close": COUNT,
-    "link_counters": maybe(
-        record(
-            {},
-            {
-                "a": _END,
-                "b": _END,
-                "netem": maybe(named(_END)),
-                "emulator": maybe(
-                    named(both(named(NUMBER), record({"packets_in": COUNT})))
-                ),
-            },
-        )
-    ),
-    "untraced_time": record({"periods": COUNT, "seconds": NUMBER}),
-    "capabilities": each(
-        record(
-            {"quantity": TEXT, "state": TEXT},
-            {"source": TEXT, "reason": TEXT, "remedy": TEXT},
-        )
-    ),
-    "cost": record(
+    "link_counters": Maybe(_LINK_COUNTERS),
+    "untraced_time": {"periods": COUNT, "seconds": NUMBER},
+    "capabilities": [
         {
-            "agent_cpu_seconds": NUMBER,
-            "wall_seconds": NUMBER,
-            "agent_cpu_share": NUMBER,
-            "agent_peak_bytes": COUNT,
-        },
-        {"probes_cpu_share": maybe(NUMBER)},
-    ),
-    "warnings": each(TEXT),
+            "quantity": TEXT,
+            "state": TEXT,
+            "source?": TEXT,
+            "reason?": TEXT,
+            "remedy?": TEXT,
+        }
+    ],
+    "cost": {
+        "agent_cpu_seconds": NUMBER,
+        "wall_seconds": NUMBER,
+        "agent_cpu_share": NUMBER,
+        "agent_peak_bytes": COUNT,
+        "probes_cpu_share?": Maybe(NUMBER),
+    },
+    "warnings": [TEXT],
 }
 
 
@@ -193,7 +174,7 @@ def _checked_run(document: dict[str, Any], odd: list[str]) -> dict[str, Any]:
     """Return a run.json; of one that is wrong anywhere no more than names."""
     try:
         check_plain(document, "")
-        _RUN(document, "")
+        check_shape(document, _RUN, "")
     except WrongShapeError as error:
         odd.append(f"{error}; no fit of its round trips")
         return {k: document[k] for k in _NAMES if isinstance(document.get(k), str)}
@@ -206,7 +187,8 @@ def _checked_summary(document: dict[str, Any], odd: list[str]) -> dict[str, Any]
     for part, value in document.items():
         try:
             check_plain(value, part)
-            _SUMMARY.get(part, any_shape)(value, part)
+            if part in _SUMMARY:
+                check_shape(value, _SUMMARY[part], part)
         except WrongShapeError as error:
             odd.append(f"{error}; {part} is left out")
         else:
@@ -214,12 +196,40 @@ def _checked_summary(document: dict[str, Any], odd: list[str]) -> dict[str, Any]
     return found
 
 
-RTT = (
-    "response time, request sent (open loop: intended) to reply read: the"
-    " responder's own time is in it"
-)
-END_TO_END = "end to end, from the message made (or sent) to read"
-RESPONSE = "response, first send of the request to last byte of the reply read"
+class _Timed(NamedTuple):
+    """How the rows of a table become samples."""
+
+    known_by: set[str]  # columns of a file that stands by itself
+    kind: str
+    size_bytes: str
+    latency_ns: str
+    latency: str
+
+
+_TIMED = {
+    "messages": _Timed(
+        {"protocol", "kind", "size_bytes", "send_ns"},
+        "kind",
+        "size_bytes",
+        "end_to_end_ns",
+        "end to end, from the message made (or sent) to read",
+    ),
+    "round_trips": _Timed(
+        {"protocol", "sequence", "size_bytes", "rtt_ns", "lost"},
+        "protocol",
+        "size_bytes",
+        "rtt_ns",
+        "response time, request sent (open loop: intended) to reply read: the"
+        " responder's own time is in it",
+    ),
+    "exchanges": _Timed(
+        {"protocol", "way", "kind", "response_ns"},
+        "way",
+        "request_bytes",
+        "response_ns",
+        "response, first send of the request to last byte of the reply read",
+    ),
+}
 SCHEMAS = dict(zip(TABLES, (MESSAGES, ROUND_TRIPS, EXCHANGES), strict=True))
 # Not of single messages: `histograms` reads it.
 SCHEMAS[HISTOGRAM_TABLE] = HISTOGRAMS
@@ -253,6 +263,8 @@ class Runs:
     @classmethod
     def empty(cls) -> Runs:
         """Begin with nothing."""
+        import pandas as pd
+
         return cls(pd.DataFrame(), pd.DataFrame(), pd.DataFrame(), {}, [], [], 0)
 
     def samples(self) -> Samples:
@@ -260,17 +272,31 @@ class Runs:
 
         Where there are none of these either, the exchanges.
         """
-        timed, latency = _round_trips(self.round_trips), RTT
-        if timed.empty:
-            timed, latency = _messages(self.messages), END_TO_END
-        if timed.empty and len(self.exchanges):
-            timed, latency = _exchanges(self.exchanges), RESPONSE
-        return self.samples_of(timed, latency)
+        table = "round_trips"
+        if self.round_trips.empty:
+            seen = self.messages["end_to_end_ns"].notna().any()
+            table = "messages" if seen or self.exchanges.empty else "exchanges"
+        return self.samples_of(table)
 
-    def samples_of(self, timed: pd.DataFrame, latency: str) -> Samples:
-        """Return rows that were timed, with all else that was read."""
-        meta = {"latency": latency, "notes": self.notes, "runs": self.documents}
-        return Samples(timed, self.skipped, self.skipped_rows, "run", meta)
+    def samples_of(self, table: str) -> Samples:
+        """Return the rows of a table that were timed, or lost."""
+        timed, rows = _TIMED[table], getattr(self, table)
+        if table == "round_trips":
+            lost = rows["lost"].to_numpy("int64", na_value=0) > 0
+        else:
+            lost, rows = False, rows[rows[timed.latency_ns].notna()]
+        if table == "exchanges":
+            rows = rows[rows["kind"] != "warmup"]
+        frame = samples_frame(
+            len(rows),
+            rows["run"].array,
+            kind=rows[timed.kind].array,
+            size_bytes=rows[timed.size_bytes].array,
+            latency_ns=rows[timed.latency_ns].to_numpy("float64", na_value=np.nan),
+            lost=lost,
+        )
+        meta = {"latency": timed.latency, "notes": self.notes, "runs": self.documents}
+        return Samples(frame, self.skipped, self.skipped_rows, "run", meta)
 
 
 def read_runs(
@@ -292,18 +318,43 @@ def read_runs(
     ([2500], 0)
     """
     folders = expand(paths)
-    names = run_names(folders)
     parts: dict[str, list[pd.DataFrame]] = {table: [] for table in TABLES}
     runs = Runs.empty()
-    for folder, name in zip(folders, names, strict=True):
+    for folder, name in zip(folders, run_names(folders), strict=True):
         runs.documents[name] = read_documents(folder, name, runs.notes)
         for table in TABLES:
-            read = _table(folder, table, SCHEMAS[table], columns)
-            _note(runs, name, table, read)
-            parts[table].append(_with_run(read.frame, name))
+            frame = no_rows(SCHEMAS[table].limited(columns)).frame()
+            if file := table_file(folder, table):
+                frame = _read(file, table, name, runs, columns)
+            parts[table].append(_with_run(frame, name))
     for table, frames in parts.items():
         setattr(runs, table, concatenated(frames))
     return runs
+
+
+def _read(
+    file: Path,
+    table: str,
+    name: str,
+    runs: Runs,
+    columns: Collection[str] | None = None,
+) -> pd.DataFrame:
+    """Read a file of a run; what is to be told of it is added to the others."""
+    read = read_table(file, SCHEMAS[table], columns, parquet=is_parquet(file))
+    runs.skipped += read.skipped.in_order()
+    runs.skipped_rows += read.skipped.count
+    if read.ignored_columns:
+        ignored = ", ".join(read.ignored_columns[:8])
+        runs.notes.append(f"{name}: columns of {table} that are not known: {ignored}")
+    return read.frame
+
+
+def _with_run(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    import pandas as pd  # takes long; who scans run folders has no need of it
+
+    codes = np.zeros(len(frame), np.int8)
+    frame["run"] = pd.Categorical.from_codes(codes, categories=[name])
+    return frame
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:
@@ -321,19 +372,6 @@ def run_names(folders: Sequence[Path]) -> list[str]:
     ]
 
 
-def _table(
-    folder: Path, table: str, schema: Schema, columns: Collection[str] | None
-) -> Table:
-    """Read a table in whichever form it is there; empty where there is none."""
-    file = table_file(folder, table)
-    if file is None:
-        skipped = Skipped(folder / f"{table}.csv")
-        return completed([], skipped, schema, [], columns)
-    if file.suffix == ".parquet":
-        return parquet.read_parquet(file, schema, columns=columns)
-    return read_table(file, schema, columns=columns)
-
-
 def table_file(folder: Path, table: str) -> Path | None:
     """Return which of a table's files to read, None where there is none.
 
@@ -342,83 +380,58 @@ def table_file(folder: Path, table: str) -> Path | None:
     texts = (folder / f"{table}{end}" for end in TEXTS)
     text = next((path for path in texts if path.is_file()), None)
     binary = folder / f"{table}.parquet"
-    if binary.is_file() and not (text and not parquet.is_readable(binary)):
+    if binary.is_file() and not (text and not is_readable(binary)):
         return binary
     return text
 
 
-def _note(runs: Runs, name: str, table: str, read: Table) -> None:
-    runs.skipped += read.skipped.in_order()
-    runs.skipped_rows += read.skipped.count
-    if read.ignored_columns:
-        ignored = ", ".join(read.ignored_columns[:8])
-        runs.notes.append(f"{name}: columns of {table} that are not known: {ignored}")
+def _matches(table: str, seen: Seen) -> bool:
+    return _TIMED[table].known_by <= set(seen.columns)
 
 
-def _with_run(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    codes = np.zeros(len(frame), np.int8)
-    frame["run"] = pd.Categorical.from_codes(codes, categories=[name])
-    return frame
-
-
-def _round_trips(table: pd.DataFrame) -> pd.DataFrame:
-    return samples_frame(
-        len(table),
-        table["run"].array,
-        kind=table["protocol"].array,
-        size_bytes=table["size_bytes"].array,
-        latency_ns=table["rtt_ns"].to_numpy("float64", na_value=np.nan),
-        lost=table["lost"].to_numpy("int64", na_value=0) > 0,
-    )
-
-
-def _messages(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the messages that were seen from end to end."""
-    table = table[table["end_to_end_ns"].notna()]
-    return samples_frame(
-        len(table),
-        table["run"].array,
-        kind=table["kind"].array,
-        size_bytes=table["size_bytes"].array,
-        latency_ns=table["end_to_end_ns"].to_numpy("float64"),
-    )
-
-
-def _exchanges(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the exchanges of which the client's end was seen."""
-    table = table[table["response_ns"].notna() & (table["kind"] != "warmup")]
-    return samples_frame(
-        len(table),
-        table["run"].array,
-        kind=table["way"].array,
-        size_bytes=table["request_bytes"].array,
-        latency_ns=table["response_ns"].to_numpy("float64"),
-    )
-
-
-def read_messages(path: Path) -> Samples:
-    """Read a messages file that stands by itself, CSV or Parquet."""
-    return _alone(path, "messages")
-
-
-def read_round_trips(path: Path) -> Samples:
-    """Read a round_trips file that stands by itself, CSV or Parquet."""
-    return _alone(path, "round_trips")
-
-
-def read_exchanges(path: Path) -> Samples:
-    """Read an exchanges file that stands by itself, CSV or Parquet."""
-    return _alone(path, "exchanges")
-
-
-def _alone(path: Path, table: str) -> Samples:
-    timed, latency = {
-        "messages": (_messages, END_TO_END),
-        "round_trips": (_round_trips, RTT),
-        "exchanges": (_exchanges, RESPONSE),
-    }[table]
-    reader = parquet.read_parquet if parquet.is_parquet(path) else read_table
-    read = reader(path, SCHEMAS[table])
+def _read_alone(table: str, path: Path) -> Samples:
+    """Read a table that stands by itself, CSV or Parquet."""
     runs = Runs.empty()
-    _note(runs, path.name, table, read)
-    return runs.samples_of(timed(_with_run(read.frame, text_of(path))), latency)
+    frame = _read(path, table, path.name, runs)
+    setattr(runs, table, _with_run(frame, text_of(path)))
+    return runs.samples_of(table)
+
+
+TABLE_FORMATS = {
+    table.replace("_", "-"): Format(
+        partial(_matches, table), partial(_read_alone, table)
+    )
+    for table in TABLES
+}
+
+
+def write_parquet(folder: Path | str) -> list[Path]:
+    """Write the tables of a run folder as Parquet, cell by cell; the CSVs stay.
+
+    A file appears when it is whole. What is wrong in a row stays in it, for the
+    readers to tell; columns that are not known are text. Returns the files written.
+    Raises ReadError where a CSV is no table.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> path = folder / "messages.csv"
+    >>> _ = path.write_text("protocol,kind,size_bytes,hops\\ntcp,request,64,\\n")
+    >>> [written.name for written in write_parquet(folder)]
+    ['messages.parquet']
+    """
+    folder = Path(folder)
+    texts = [(table, folder / f"{table}.csv") for table in TABLES]
+    there = [(table, path) for table, path in texts if path.is_file()]
+    if not there:
+        raise ReadError(folder, f"the folder has none of {', '.join(TABLE_FILES)}")
+    for table, path in there:
+        unfinished = path.with_suffix(".parquet.partial")
+        try:
+            with unfinished.open("wb") as file:
+                convert(path, file, SCHEMAS[table])
+            unfinished.rename(path.with_suffix(".parquet"))
+        finally:
+            unfinished.unlink(missing_ok=True)
+    return [path.with_suffix(".parquet") for _, path in there]

@@ -41,7 +41,7 @@ def _backwards(numbers: Numbers) -> list[Wrong]:
         stamp = numbers[name]
         bad |= (stamp < latest) & (stamp != BLANK)
         latest = np.maximum(latest, stamp)
-    return [(bad, lambda i: _which_backwards(numbers, names, i))] if bad.any() else []
+    return [(bad, lambda i: _which_backwards(numbers, names, i))]
 
 
 def _which_backwards(numbers: Numbers, names: list[str], i: int) -> str:
@@ -92,15 +92,7 @@ MESSAGES = Schema(
 
 
 def undisturbed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that did not meet the measuring of latprof's own cost.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> undisturbed(pd.DataFrame({"rtt_ns": [5, 9], "probe_statistics": [None, 1]}))
-       rtt_ns  probe_statistics
-    0       5               NaN
-    """
+    """Return the rows that did not meet the measuring of latprof's own cost."""
     if PROBE_STATISTICS not in rows:
         return rows
     return rows[rows[PROBE_STATISTICS].isna()]
@@ -112,12 +104,10 @@ def _lost_or_timed(numbers: Numbers) -> list[Wrong]:
     lost = numbers["lost"]
     bad = (lost <= 0) & (numbers["rtt_ns"] == BLANK)
     odd = lost > 1
-    found: list[Wrong] = []
-    if bad.any():
-        found.append((bad, lambda _: "it is not lost, and has no rtt_ns"))
-    if odd.any():
-        found.append((odd, lambda i: f"lost must be 0 or 1, got {lost[i]}"))
-    return found
+    return [
+        (bad, lambda _: "it is not lost, and has no rtt_ns"),
+        (odd, lambda i: f"lost must be 0 or 1, got {lost[i]}"),
+    ]
 
 
 ROUND_TRIPS = Schema(
@@ -200,12 +190,10 @@ def _no_bucket(numbers: Numbers) -> list[Wrong]:
     edges = edges_ns()[:-1]
     at = np.minimum(np.searchsorted(edges, low), edges.size - 1)
     bad, many = edges[at] != low, count > _MOST_OF_A_BUCKET
-    found: list[Wrong] = []
-    if bad.any():
-        found.append((bad, lambda i: f"no bucket begins at {low[i]} ns"))
-    if many.any():
-        found.append((many, lambda i: f"count must be less than 2**48, got {count[i]}"))
-    return found
+    return [
+        (bad, lambda i: f"no bucket begins at {low[i]} ns"),
+        (many, lambda i: f"count must be less than 2**48, got {count[i]}"),
+    ]
 
 
 # Of all traffic, where messages and exchanges are a sample: `latprof watch --record`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -56,3 +56,17 @@ class Schema:
     ruler: bytes = b""
     end: bytes = b""
     guarded: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns, in their order."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Names of those of text."""
+        return tuple(c.name for c in self.columns if c.kind == "text")
+
+    def limited(self, names: Collection[str] | None) -> list[Column]:
+        """Return the columns of these names; all, if none are given."""
+        return [c for c in self.columns if names is None or c.name in names]

@@ -14,30 +14,34 @@ latencies: what is read are those.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from latprof_analysis.read.lines import numbered
-from latprof_analysis.read.result import ReadError, Samples, Skipped, samples_frame
+from latprof_analysis.read.paths import numbered_lines
+from latprof_analysis.read.result import (
+    ReadError,
+    Samples,
+    Seen,
+    Skipped,
+    samples_of_file,
+)
 from latprof_analysis.read.schema import Column, Schema, Wrong
-from latprof_analysis.read.table import opened, read_table
+from latprof_analysis.read.table import read_table
 
 _COLUMNS = "packet, txTime(sec), rxTime(sec), "
-LOG_HEADER = re.compile(rf"^{re.escape(_COLUMNS)}(latency|rtt)\(usec\)".encode(), re.M)
+_LOG_HEADER = re.compile(rf"^{re.escape(_COLUMNS)}(latency|rtt)\(usec\)".encode(), re.M)
 # The log's header stands behind some thirty lines of summary.
 _HEADER_WITHIN = 1000
 _US, _SECOND = 1e3, 1e9
 
 
-@dataclass(frozen=True)
-class _Quantity:
+class _Quantity(NamedTuple):
     """What a file's figures are: half of each round trip, or all of it.
 
     The reply is as long as the message, so that half of the time is one way's.
@@ -64,7 +68,7 @@ _WHOLE = _Quantity(
 
 def _backwards(numbers: Mapping[str, NDArray[Any]]) -> list[Wrong]:
     bad = numbers["rxTime(sec)"] < numbers["txTime(sec)"]
-    return [(bad, lambda _: "its reply came before it was sent")] if bad.any() else []
+    return [(bad, lambda _: "its reply came before it was sent")]
 
 
 def _schema(quantity: _Quantity) -> Schema:
@@ -101,6 +105,17 @@ _COUNTS = {
 }
 
 
+def matches_text(seen: Seen) -> bool:
+    """Whether a line is sockperf's; a full log has such lines before it."""
+    text = re.search(rb"^sockperf: ", seen.start, re.MULTILINE)
+    return bool(text) and not matches_log(seen)
+
+
+def matches_log(seen: Seen) -> bool:
+    """Whether a line is the header of a full log."""
+    return bool(_LOG_HEADER.search(seen.start))
+
+
 def read_sockperf(path: Path) -> Samples:
     """Read sockperf's text output: percentiles, extremes and the mean.
 
@@ -113,45 +128,41 @@ def read_sockperf(path: Path) -> Samples:
     counts: dict[str, int] = {}
     observed: dict[str, int] = {}
     server = "server 0"
-    for line, text in _lines(path):
-        if match := _SERVER.search(text):
-            server = f"server {match[1]}"
-        if match := _BEGINS.search(text):
-            quantity = _WHOLE if match[1] == "rtt" else quantity
-        elif _THROUGHPUT.search(text):
+    for line, raw in numbered_lines(path):
+        text = raw.decode("utf-8", "replace")
+        if _THROUGHPUT.search(text):
             why = "sockperf's throughput times no messages; run ping-pong or under-load"
             raise ReadError(path, why)
+        if match := _SERVER.search(text):
+            server = f"server {match[1]}"
         for name, pattern in _COUNTS.items():
             if match := pattern.search(text):
                 counts[name] = int(match[1])
         if "observations" in text:
             observed[server] = counts.get("observations", 0)
-        if not _BEGINS.search(text):
-            continue
-        if statistic := _statistic(text):
-            rows.append((server, *statistic))
-        else:
-            skipped.add(line, "no figure of sockperf's")
-    skipped.check(len(rows))
-    if not rows:
-        raise ReadError(path, "sockperf printed no latency: no reply came")
+        if match := _BEGINS.search(text):
+            quantity = _WHOLE if match[1] == "rtt" else quantity
+            if statistic := _statistic(text):
+                rows.append((server, *statistic))
+            else:
+                skipped.add(line, "no figure of sockperf's")
+    skipped.check(len(rows), "sockperf printed no latency: no reply came")
     servers, statistics, latencies = zip(*rows, strict=True)
     kinds = [f"{server}{quantity.server}" for server in servers]
-    frame = samples_frame(
-        len(rows),
-        str(path),
+    return samples_of_file(
+        skipped,
+        "sockperf",
+        {
+            "latency": quantity.latency,
+            "reply_modes": dict.fromkeys(kinds, quantity.reply_mode),
+            **counts,
+        },
         kind=kinds,
         size_bytes=counts.get("message_bytes", pd.NA),
         latency_ns=_US * np.array(latencies),
         statistic=list(statistics),
         count=[observed.get(server) for server in servers],
     )
-    meta = {
-        "latency": quantity.latency,
-        "reply_modes": dict.fromkeys(kinds, quantity.reply_mode),
-        **counts,
-    }
-    return Samples(frame, skipped.in_order(), skipped.count, "sockperf", meta)
 
 
 def _statistic(text: str) -> tuple[str, float] | None:
@@ -161,59 +172,48 @@ def _statistic(text: str) -> tuple[str, float] | None:
     return None
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    with opened(path) as file:
-        for line, raw in numbered(file):
-            yield line, raw.decode("utf-8", "replace")
-
-
 def read_sockperf_log(path: Path) -> Samples:
     """Read a ``--full-log``: every round trip of the valid duration.
 
     ``table`` has sequence, sent_ns, received_ns and rtt_ns, which is the whole
     round trip, by sockperf's clock since its start.
     """
-    with opened(path) as file:
-        header, quantity, size = _find_header(path, file)
-    read = read_table(path, _schema(quantity), header_line=header)
-    skipped, log = read.skipped, read.frame
-    if log.empty:
-        raise ReadError(path, "its log has no round trips")
+    header, quantity, size = _find_header(path)
+    log, skipped, _ = read_table(path, _schema(quantity), header_line=header)
+    skipped.check(len(log), "its log has no round trips")
+    sent, received = (
+        (_SECOND * log[name]).round().astype("int64")
+        for name in ("txTime(sec)", "rxTime(sec)")
+    )
     table = pd.DataFrame(
         {
             "sequence": log["packet"],
-            "sent_ns": _to_ns(log["txTime(sec)"]),
-            "received_ns": _to_ns(log["rxTime(sec)"]),
+            "sent_ns": sent,
+            "received_ns": received,
+            "rtt_ns": received - sent,
         }
     )
-    table["rtt_ns"] = table["received_ns"] - table["sent_ns"]
-    frame = samples_frame(
-        len(table),
-        str(path),
+    return samples_of_file(
+        skipped,
+        "sockperf-log",
+        {
+            "latency": quantity.latency,
+            "reply_modes": {quantity.ping: quantity.reply_mode},
+            "message_bytes": size,
+        },
+        table=table,
         kind=quantity.ping,
         size_bytes=pd.NA if size is None else size,
         latency_ns=_US * log[quantity.column].to_numpy(np.float64),
     )
-    meta = {
-        "latency": quantity.latency,
-        "reply_modes": {quantity.ping: quantity.reply_mode},
-        "message_bytes": size,
-    }
-    return Samples(
-        frame, skipped.in_order(), skipped.count, "sockperf-log", meta, table
-    )
 
 
-def _find_header(path: Path, file: BinaryIO) -> tuple[int, _Quantity, int | None]:
+def _find_header(path: Path) -> tuple[int, _Quantity, int | None]:
     """Return the log's header line, what it has, and the size that stands before."""
     size = None
-    for line, raw in islice(numbered(file), _HEADER_WITHIN):
-        if header := LOG_HEADER.match(raw):
+    for line, raw in islice(numbered_lines(path), _HEADER_WITHIN):
+        if header := _LOG_HEADER.match(raw):
             return line, _WHOLE if header[1] == b"rtt" else _HALF, size
         if match := _COUNTS["message_bytes"].search(raw.decode("utf-8", "replace")):
             size = int(match[1])
     raise ReadError(path, f"its first {_HEADER_WITHIN} lines have no log")
-
-
-def _to_ns(seconds: pd.Series[float]) -> pd.Series[int]:
-    return (_SECOND * seconds).round().astype("int64")

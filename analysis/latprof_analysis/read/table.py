@@ -1,187 +1,149 @@
-"""A delimited file with a documented schema -> typed columns.
+"""A file with a documented schema -> its rows; those that are wrong are told.
 
 Rows are read in blocks, so that wrong ones cost only their block.
 """
 
 from __future__ import annotations
 
-import csv
-import os
-import stat
-from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from io import BufferedReader
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from latprof_analysis.read import cells
-from latprof_analysis.read.lines import (
-    LONGEST_LINE_BYTES,
-    Block,
-    Layout,
-    blocks,
-    counted,
-    split_fields,
-)
-from latprof_analysis.read.result import ReadError, Skipped, shown
-from latprof_analysis.read.rows import Rows
-from latprof_analysis.read.schema import Column, Schema, Wrong
-from latprof_analysis.read.unpacked import MAGIC, unpacked
+from latprof_analysis.read.cells import good_rows, parse
+from latprof_analysis.read.lines import Block, Blocks, read_header
+from latprof_analysis.read.parquet import opened_parquet, typed
+from latprof_analysis.read.paths import opened
+from latprof_analysis.read.result import ReadError, Skipped
+from latprof_analysis.read.rows import Rows, no_rows
+from latprof_analysis.read.schema import Column, Schema
 from latprof_analysis.text import printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_LONGEST_HEADER_BYTES = 64 << 10
-_PACKED = (
-    (MAGIC, "is packed by gzip twice; unpack it once"),
-    (b"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it"),
-    (b"PK\x03\x04", "is a zip archive; unpack it"),
-    (b"\xff\xfe", "is UTF-16; save it as UTF-8"),
-    (b"\xfe\xff", "is UTF-16; save it as UTF-8"),
-)
+BATCH_ROWS = 250_000
 # Of a column's name in an error, and how many of them.
 _SHOWN_NAME = 40
 _SHOWN_COLUMNS = 8
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass
-class Table:
-    """Rows that were read, and those that were not."""
+class TableReader:
+    """Reads a file, or a piece of it, batch by batch, in bounded memory.
 
-    rows: Rows
-    skipped: Skipped
-    ignored_columns: list[str]
+    Columns that the schema does not know are ignored, and named; those that the file
+    lacks and does not need are blank. What was left out is told when it is through.
 
-    @cached_property
-    def frame(self) -> pd.DataFrame:
-        """The rows as a DataFrame, in the schema's order."""
-        return self.rows.frame()
+    Parameters
+    ----------
+    limit : collection of str, optional
+        Columns to read, of those of the schema.
+    parquet : bool
+        Whether the file is one.
+    begin, end : int
+        Bytes of a CSV (with 0 the header is before them), or row groups of Parquet.
+    header_line : int
+        Of a CSV.
+    threads : bool
+        Whether pyarrow may use more than one.
 
-
-def read_table(
-    path: Path,
-    schema: Schema,
-    *,
-    columns: Collection[str] | None = None,
-    header_line: int = 1,
-) -> Table:
-    """Read the columns of a schema; the header stands in `header_line`.
-
-    Columns that the schema does not know are ignored, and named in the result;
-    those that the file lacks and does not need are empty. `columns` limits what is
-    kept. Raises ReadError where the file is none of this format.
+    Attributes
+    ----------
+    columns : list of Column
+        Of the rows.
+    skipped : Skipped
+        Wrong rows, by their line in the piece (row of Parquet); in the first piece of
+        a file, in the file.
+    lines, rows : int
+        Lines of the piece (rows of Parquet), and rows that were right.
+    ignored : list of str
+        Columns that the schema does not know.
     """
-    skipped = Skipped(path)
-    with opened(path) as file:
-        names = read_header(path, file, schema, header_line)
-        wanted = wanted_columns(path, names, schema, columns)
-        layout = Layout(
-            len(names), schema.delimiter, schema.ends_whole, schema.ruler, schema.end
-        )
-        first = header_line + 1
-        parts = [
-            parsed_rows(block, layout, names, wanted, schema, skipped)
-            for block in blocks(file, layout, first, skipped)
-        ]
-    return completed(parts, skipped, schema, names, columns)
 
+    path: Path
+    schema: Schema
+    limit: Collection[str] | None = None
+    _: KW_ONLY
+    parquet: bool = False
+    begin: int = 0
+    end: int = sys.maxsize
+    header_line: int = 1
+    threads: bool = True
 
-def completed(
-    parts: Sequence[Any],
-    skipped: Skipped,
-    schema: Schema,
-    names: list[str],
-    columns: Collection[str] | None,
-) -> Table:
-    """Return the table of rows that were read, with the columns that the file lacks.
+    def __post_init__(self) -> None:
+        self.columns = self.schema.limited(self.limit)
+        self.skipped = Skipped(self.path)
+        self.ignored: list[str] = []
+        self.lines = self.rows = 0
 
-    Raises ReadError if most rows were wrong.
-    """
-    empty = pa.schema([]).empty_table()
-    whole = pa.concat_tables(parts) if parts else empty
-    skipped.check(len(whole))
-    known = {column.name for column in schema.columns}
-    kept = [c for c in schema.columns if columns is None or c.name in columns]
-    ignored = [name for name in names if name not in known]
-    return Table(Rows(whole, kept), skipped, ignored)
+    def __iter__(self) -> Iterator[Rows]:
+        source = self._row_groups() if self.parquet else self._blocks()
+        for table in _gathered(source):
+            self.rows += len(table)
+            yield Rows(table, self.columns)
 
+    def _row_groups(self) -> Iterator[Any]:
+        with opened_parquet(self.path) as file:
+            wanted = self._wanted(file.schema_arrow.names)
+            groups = list(range(file.num_row_groups))[self.begin : self.end]
+            batches = file.iter_batches(
+                BATCH_ROWS,
+                row_groups=groups,
+                columns=[column.name for column in wanted],
+                use_threads=self.threads,
+            )
+            for batch in batches:
+                first = self.lines + 1
+                self.lines += len(batch)
+                yield good_rows(
+                    typed(self.path, batch, wanted),
+                    wanted,
+                    self.schema,
+                    np.arange(first, first + len(batch)),
+                    self.skipped,
+                )
 
-def opened(path: Path) -> BinaryIO:
-    """Open a file to read; the reason in one line where that fails.
+    def _blocks(self) -> Iterator[Any]:
+        with opened(self.path) as file:
+            names = read_header(self.path, file, self.schema, self.header_line)
+            wanted = self._wanted(names)
+            line = self.header_line + 1
+            if self.begin:
+                file.seek(self.begin)
+                line = 1
+            blocks = Blocks(
+                file, self.schema, len(names), self.skipped, line=line, end=self.end
+            )
+            for block in blocks:
+                yield self._good(block, blocks, names, wanted)
+            self.lines = blocks.line - 1
 
-    What is no file on a disk is refused, since it may never end, or never begin: a
-    FIFO, a device, a socket, and files that the kernel makes up, of 0 bytes. What
-    gzip packed is unpacked on the way; what must be unpacked first is refused.
-    """
-    try:
-        file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
-    except OSError as error:
-        raise ReadError(path, (error.strerror or str(error)).lower()) from error
-    try:
-        if why := _why_no_file(file):
-            raise ReadError(path, f"it {why}")
-        if file.peek(len(MAGIC)).startswith(MAGIC):
-            file = unpacked(path, file)
-        if why := _why_unreadable(file):
-            raise ReadError(path, f"it {why}")
-    except ReadError:
-        file.close()
-        raise
-    return file
+    def _good(
+        self, block: Block, blocks: Blocks, names: list[str], wanted: list[Column]
+    ) -> Any:
+        schema, threads = self.schema, self.threads
+        try:
+            table, wrong = parse(block.data, names, wanted, schema, threads=threads)
+        except pa.ArrowInvalid:
+            block = blocks.counted(block)
+            table, wrong = parse(block.data, names, wanted, schema, threads=threads)
+        return good_rows(table, wanted, schema, block.lines, self.skipped, wrong)
 
-
-def _why_no_file(file: BufferedReader) -> str | None:
-    status = os.fstat(file.fileno())
-    if not stat.S_ISREG(status.st_mode):
-        return "is no regular file"
-    return None if status.st_size else "is empty"
-
-
-def _why_unreadable(file: BufferedReader) -> str | None:
-    start = file.peek(4)
-    if not start:
-        return "is empty"
-    return next((why for magic, why in _PACKED if start.startswith(magic)), None)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def read_header(path: Path, file: BinaryIO, schema: Schema, line: int = 1) -> list[str]:
-    """Return the names of a file's columns, from the line in which they stand."""
-    for _ in range(line - 1):
-        file.readline(LONGEST_LINE_BYTES)
-    raw = file.readline(_LONGEST_HEADER_BYTES + 1)
-    if not raw.strip():
-        raise ReadError(path, "it is empty" if line == 1 else "its header is missing")
-    if len(raw) > _LONGEST_HEADER_BYTES:
-        raise ReadError(path, f"its header has more than {_LONGEST_HEADER_BYTES} bytes")
-    text = raw.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace").strip()
-    try:
-        names = [name.strip() for name in split_fields(text, schema.delimiter)]
-    except csv.Error as error:
-        check_line_ends(path, raw)
-        raise ReadError(path, f"its header has wrong quotes: {error}") from error
-    twice = sorted(name for name, times in Counter(names).items() if times > 1)
-    if twice:
-        raise ReadError(path, f"its header has column {shown(twice[0])} twice")
-    return names
-
-
-def check_line_ends(path: Path, line: bytes) -> None:
-    """Refuse lines that end as those of old Macintoshes did, which are one to us."""
-    if b"\r" in line.rstrip(b"\r\n"):
-        why = "its lines end in CR alone; save it with LF, or CR and LF"
-        raise ReadError(path, why)
+    def _wanted(self, names: list[str]) -> list[Column]:
+        """Return what to read of a file with columns of these names."""
+        self.ignored = [name for name in names if name not in self.schema.names]
+        needed = [column.name for column in self.schema.columns if column.needed]
+        if missing := [name for name in needed if name not in names]:
+            s = "" if len(missing) == 1 else "s"
+            has = column_list(names)
+            why = f"column{s} {', '.join(missing)} missing; it has {has}"
+            raise ReadError(self.path, why)
+        return [column for column in self.columns if column.name in names]
 
 
 def column_list(names: Sequence[str]) -> str:
@@ -190,71 +152,40 @@ def column_list(names: Sequence[str]) -> str:
     return told + (", ..." if len(names) > _SHOWN_COLUMNS else "")
 
 
-def wanted_columns(
-    path: Path, names: list[str], schema: Schema, columns: Collection[str] | None
-) -> list[Column]:
-    """Return what to read of a file with columns of these names."""
-    missing = [c.name for c in schema.columns if c.needed and c.name not in names]
-    if missing:
-        s = "" if len(missing) == 1 else "s"
-        has = column_list(names)
-        raise ReadError(path, f"column{s} {', '.join(missing)} missing; it has {has}")
-    return [
-        column
-        for column in schema.columns
-        if column.name in names and (columns is None or column.name in columns)
-    ]
+def _gathered(source: Iterable[Any]) -> Iterator[Any]:
+    """Put tables together until they are a batch."""
+    waiting: list[Any] = []
+    for table in source:
+        waiting.append(table)
+        if sum(map(len, waiting)) >= BATCH_ROWS:
+            together, waiting = pa.concat_tables(waiting), []
+            yield together
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
-def parsed_rows(
-    block: Block,
-    layout: Layout,
-    names: list[str],
-    wanted: list[Column],
+class Table(NamedTuple):
+    """All rows of a file, in the schema's order, and those that were wrong."""
+
+    frame: pd.DataFrame
+    skipped: Skipped
+    ignored_columns: list[str]
+
+
+def read_table(
+    path: Path,
     schema: Schema,
-    skipped: Skipped,
+    limit: Collection[str] | None = None,
     *,
-    threads: bool = True,
-) -> Any:
-    """Parse a block to a table of pyarrow, and leave out its wrong rows."""
-    try:
-        table, wrong = cells.parse(block.data, names, wanted, schema, threads=threads)
-    except pa.ArrowInvalid:
-        block = counted(block, layout, skipped)
-        table, wrong = cells.parse(block.data, names, wanted, schema, threads=threads)
-    return sorted_out(table, wanted, schema, block.lines, skipped, wrong)
+    parquet: bool = False,
+    header_line: int = 1,
+) -> Table:
+    """Read a file as `TableReader` does, whole.
 
-
-def sorted_out(
-    table: Any,
-    wanted: Sequence[Column],
-    schema: Schema,
-    lines: NDArray[np.int64],
-    skipped: Skipped,
-    wrong: Sequence[Wrong] = (),
-) -> Any:
-    """Return the good rows; the others go to `skipped` with the first reason."""
-    found = [*wrong]
-    numbers = Rows(table, wanted).numbers
-    for column in wanted:
-        name = column.name
-        found += cells.out_of_range(
-            table[name], column, partial(numbers.__getitem__, name)
-        )
-    found += schema.check(numbers) if schema.check else []
-    bad = np.zeros(len(table), bool)
-    for mask, _ in found:
-        bad |= mask
-    if not bad.any():
-        return table
-    told = np.flatnonzero(bad)[: skipped.room]
-    whys = [next(why(i) for mask, why in found if mask[i]) for i in told]
-    skipped.add_many([int(x) for x in lines[told]], whys, int(bad.sum()))
-    return table.filter(pa.array(~bad))
-
-
-def first_line(path: Path) -> str:
-    """Return a file's first line; bytes that are no UTF-8 become U+FFFD."""
-    with opened(path) as file:
-        raw = file.readline(_LONGEST_HEADER_BYTES)
-    return raw.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace").strip()
+    Raises ReadError where the file is none of this format, or most rows are wrong.
+    """
+    reader = TableReader(path, schema, limit, parquet=parquet, header_line=header_line)
+    parts = list(reader)
+    reader.skipped.check(reader.rows)
+    rows = Rows.joined(parts) if parts else no_rows(reader.columns)
+    return Table(rows.frame(), reader.skipped, reader.ignored)

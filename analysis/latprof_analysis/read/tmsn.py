@@ -20,16 +20,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from latprof_analysis.read.lines import numbered
+from latprof_analysis.read.paths import numbered_lines
 from latprof_analysis.read.result import (
-    ReadError,
     Samples,
+    Seen,
     Skipped,
     concatenated,
     samples_frame,
     shown,
 )
-from latprof_analysis.read.table import opened
 
 LATENCY = "mean round trip time, from sending to its echo"
 COUNTS = (
@@ -47,7 +46,10 @@ _WHOLE = re.compile(r"\d{1,18}")
 _AVERAGE = re.compile(r"inf|NaN|\d+(\.\d+)?")
 _US = 1e3
 
-Row = list[int | str]
+
+def matches(seen: Seen) -> bool:
+    """Whether a line looks as the log's."""
+    return bool(re.search(rb"^stress perf,", seen.start, re.MULTILINE))
 
 
 def read_tmsn(path: Path) -> Samples:
@@ -58,23 +60,21 @@ def read_tmsn(path: Path) -> Samples:
     counts and times as they stand.
     """
     skipped = Skipped(path)
-    rows: list[Row] = []
+    rows: list[list[int | str]] = []
     run = test = 0
-    with opened(path) as file:
-        for line, raw in numbered(file):
-            if raw.startswith(b"load_size"):
-                run += 1
-            elif raw.startswith(b"start new test"):
-                test = _number_of(raw, test, line, skipped)
-            elif raw.startswith(b"stress perf"):
-                fields = raw.decode("utf-8", "replace").rstrip("\r\n").split(",")
-                if why := _why_wrong(fields):
-                    skipped.add(line, why)
-                else:
-                    rows.append(_row(run, test, fields))
-    skipped.check(len(rows))
-    if not rows:
-        raise ReadError(path, "it has no line `stress perf,...`")
+    for line, raw in numbered_lines(path):
+        if raw.startswith(b"load_size"):
+            run += 1
+        elif raw.startswith(b"start new test"):
+            test = _number_of(raw, test, line, skipped)
+        elif raw.startswith(b"stress perf"):
+            fields = raw.decode("utf-8", "replace").rstrip("\r\n").split(",")
+            if why := _why_wrong(fields):
+                skipped.add(line, why)
+            else:
+                counts = [int(cell) for cell in fields[3:-2]]
+                rows.append([run, test, int(fields[1]), fields[2], *counts])
+    skipped.check(len(rows), "it has no line `stress perf,...`")
     table = pd.DataFrame(rows, columns=list(TABLE_COLUMNS))
     table["address"] = table["address"].astype("category")
     frame = concatenated(
@@ -102,11 +102,6 @@ def _why_wrong(fields: list[str]) -> str | None:
         if not _AVERAGE.fullmatch(cell):
             return f"an average must be a number, got {shown(cell)}"
     return None
-
-
-def _row(run: int, test: int, fields: list[str]) -> Row:
-    counts = [int(cell) for cell in fields[3:-2]]
-    return [run, test, int(fields[1]), fields[2], *counts]
 
 
 def _samples(table: pd.DataFrame, kind: str, source: str) -> pd.DataFrame:

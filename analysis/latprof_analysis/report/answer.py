@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from latprof_analysis.report.overview import answer_sentences
+from latprof_analysis.report.link import link_sentences, rate_of, trains_of, width
+from latprof_analysis.report.overview import answers
 from latprof_analysis.report.parts import Cell, Items, Missing, Part, Table
 from latprof_analysis.report.words import (
     bytes_text,
@@ -13,20 +14,16 @@ from latprof_analysis.report.words import (
     number,
     span,
 )
+from latprof_analysis.study.ways import unseen_ends
 from latprof_analysis.text import duration, rate, rate_span
 
 _QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
 
 
 def answer(document: dict[str, Any]) -> list[str]:
-    """Say in a few sentences what the figures say: as on a terminal, but for micro.
-
-    Examples
-    --------
-    >>> answer({"round_trips": {"udp": {"sent": 8, "lost": 2}}})
-    ['udp: 2 of 8 lost (25.0%).']
-    """
-    found = [f"{text}.".replace(" us", " µs") for text in answer_sentences(document)]
+    """Say in a few sentences what the figures say: as on a terminal, but for micro."""
+    told = [*answers(document), *link_sentences(document), unseen_ends(document)]
+    found = [f"{text}.".replace(" us", " µs") for text in told if text]
     return found or ["These files hold no latencies that a report could show."]
 
 
@@ -42,20 +39,7 @@ def best_fit(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         if (fit := one.get("fit")) and one["direction"] != "round_trip"
     ]
     whole = ("the round trips", document.get("fit") or {})
-    return min(directions, key=lambda one: _width(one[1]), default=whole)
-
-
-def _width(fit: dict[str, Any]) -> float:
-    """Return how wide the range of a link's rate is, as a share of it."""
-    within = fit.get("link_rate_range") or fit.get("bandwidth_bits_per_second")
-    return within["high"] / within["low"] - 1 if within and within["high"] else math.inf
-
-
-def _bandwidth(fit: dict[str, Any]) -> tuple[str, str] | None:
-    found = fit.get("bandwidth_bits_per_second")
-    if not found:
-        return None
-    return rate(found["value"]), f"95%: {rate_span(found['low'], found['high'])}"
+    return min(directions, key=lambda one: width(rate_of(one[1])), default=whole)
 
 
 def fixed_delay(fit: dict[str, Any]) -> tuple[str, str]:
@@ -70,10 +54,9 @@ def fit_text(protocol: str, fit: dict[str, Any]) -> list[Part]:
     mode = fit["reply_mode"]
     echo = "a full echo" if mode == "echo" else f"replies of {mode} B"
     times = "twice" if fit["factor"] == 2 else "once"
-    found: list[Part] = []
-    rows = [list(row) for row in _rows(fit)]
-    if rows:
-        found.append(
+    found: list[Part] = [Missing(f"{protocol}: figures of the fit", fit["reason"])]
+    if rows := list(_rows(fit)):
+        found = [
             Table(
                 f"{protocol}: what the fit says",
                 ["figure", "value", "95% interval", "round trips"],
@@ -82,53 +65,46 @@ def fit_text(protocol: str, fit: dict[str, Any]) -> list[Part]:
                 f"message crosses the link {times}, so bandwidth = {fit['factor']} / a."
                 f" {fit['sizes']} sizes, {fit['rounds']} rounds.",
             )
-        )
-    else:
-        found.append(Missing(f"{protocol}: figures of the fit", fit["reason"]))
+        ]
     if fit.get("caveats"):
         found.append(Items([str(caveat) for caveat in fit["caveats"]]))
     return found
 
 
-def _rows(fit: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return the figures of a fit: name, value, interval, round trips behind it."""
-    rows = []
-    for key, name in (
-        ("bandwidth_bits_per_second", "bandwidth, on the wire"),
-        ("goodput_bits_per_second", "goodput, of long messages"),
-    ):
-        one = fit.get(key)
-        if one:
-            interval = f"{rate(one['low'])} to {rate(one['high'])}"
-            rows.append((name, rate(one["value"]), interval, number(one["n"])))
-    within = fit.get("link_rate_range")
-    if within:
+def _rows(fit: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield the figures of a fit: name, value, interval, round trips behind it."""
+    bandwidth, within = fit.get("bandwidth_bits_per_second"), fit.get("link_rate_range")
+    slope, fixed = fit.get("slope_ns_per_byte"), fit.get("fixed_delay_seconds")
+    packet = (fit.get("packet_cost") or {}).get("per_packet_ns")
+    knot = (fit.get("hinge") or {}).get("knot_bytes")
+    yield from _of_estimate("bandwidth, on the wire", bandwidth, rate)
+    goodput = fit.get("goodput_bits_per_second")
+    yield from _of_estimate("goodput, of long messages", goodput, rate)
+    if within and bandwidth:
         told = rate_span(within["low"], within["high"])
-        n = number(fit["bandwidth_bits_per_second"]["n"])
-        rows.append(("the link's own rate", "within", told, n))
-    if fit.get("fixed_delay_seconds"):
-        one = fit["fixed_delay_seconds"]
+        yield ["the link's own rate", "within", told, number(bandwidth["n"])]
+    if fixed:
         value, interval = fixed_delay(fit)
         told = interval.removeprefix("95%: ")
-        rows.append(("fixed delay of a round trip", value, told, number(one["n"])))
-    slope = fit.get("slope_ns_per_byte")
-    if slope:
-        value, low, high = (f"{slope[key]:.4g}" for key in ("value", "low", "high"))
-        interval = f"{low} to {high} ns/B"
-        name = "slope, for a byte of payload"
-        rows.append((name, f"{value} ns/B", interval, number(slope["n"])))
-    packet = (fit.get("packet_cost") or {}).get("per_packet_ns")
-    if packet:
-        value, low, high = (duration(packet[key]) for key in ("value", "low", "high"))
-        name = "for a packet, beside its bytes"
-        rows.append((name, value, f"{low} to {high}", number(packet["n"])))
-    hinge = fit.get("hinge")
-    if hinge:
-        knot = hinge["knot_bytes"]
-        interval = f"{bytes_text(knot['low'])} to {bytes_text(knot['high'])}"
-        value = bytes_text(knot["value"])
-        rows.append(("bend at messages of", value, interval, number(knot["n"])))
-    return rows
+        yield ["fixed delay of a round trip", value, told, number(fixed["n"])]
+    yield from _of_estimate(
+        "slope, for a byte of payload", slope, "{:.4g}".format, " ns/B"
+    )
+    yield from _of_estimate("for a packet, beside its bytes", packet, duration)
+    yield from _of_estimate("bend at messages of", knot, bytes_text)
+
+
+def _of_estimate(
+    name: str,
+    estimate: dict[str, Any] | None,
+    write: Callable[[float], str],
+    unit: str = "",
+) -> Iterator[list[str]]:
+    """Yield the row of an estimate, of each end; a unit that is told stands once."""
+    if estimate:
+        value, low, high = (write(estimate[key]) for key in ("value", "low", "high"))
+        told = [value + unit, f"{low} to {high}{unit}"]
+        yield [name, *told, number(estimate["n"])]
 
 
 def link_parts(document: dict[str, Any]) -> list[Part]:
@@ -141,11 +117,8 @@ def link_parts(document: dict[str, Any]) -> list[Part]:
         if kind not in told
     ]
     rows = [_row(kind, best) for kind, best in told.items()]
-    rows += [
-        _trains_row(kind, found)
-        for kind, found in (document.get("dispersion") or {}).items()
-        if found["bandwidth_bits_per_second"]
-    ]
+    trains = document.get("dispersion") or {}
+    rows += [_trains_row(kind, trains[kind]) for kind in trains_of(document)]
     if not rows:
         return [Missing("The link each way", "; ".join(refused))] if refused else []
     caveats = [

@@ -27,6 +27,10 @@ _LIMITS = {
     "lossier": "more often lost, by more than",
     "throughput_lower": "of a throughput lower by more than",
 }
+_AGAINST = {
+    "failed": "beyond it with the whole interval",
+    "undecided": "not known to be within it",
+}
 _ENDS = ("value", "low", "high")
 _UNCHANGED = "~"
 _NAME_WIDTH = 24
@@ -44,23 +48,29 @@ def show(document: dict[str, Any], console: Console, *, everything: bool) -> Non
     show_line(console, document["answer"], "bold")
     for warning in document["warnings"]:
         show_line(console, f"warning: {warning}", "yellow")
-    _show_setup(document["setup_differences"], console)
+    for name, found in document["setup_differences"].items():
+        for one in found:
+            text = f"{one['key']}: {one['baseline']}, {name}: {one['other']}"
+            show_line(console, f"setup differs: {text}", "cyan")
     _show_groups(document, console, everything)
-    _show_loss(document, console)
-    _show_throughput(document, console)
+    for one in document["loss"]:
+        if one["a"]["value"] or one["b"]["value"]:
+            _show_verdict(_loss(one), one, console)
+    for one in document["throughput"]:
+        if one["ratio"]:
+            _show_verdict(_throughput(one), one, console)
     _show_figures(document, console)
     _show_counts(document, console)
 
 
-def _table(first: str, sides: Sequence[str], *more: str) -> Table:
+def _table(document: dict[str, Any], *more: str) -> Table:
     """Begin a table with a column for each side, the baseline marked."""
     table = Table(box=None, padding=(0, 1, 0, 1), header_style="dim")
-    table.add_column(first, overflow="fold")
-    for i, name in enumerate(sides):
-        title = _ending(printable(name)) + ("*" if i == 0 else "")
+    table.add_column("what", overflow="fold")
+    sides = [_ending(printable(name)) for name in _names(document)]
+    sides[0] += "*"
+    for title in (*sides, *more):
         table.add_column(Text(title), justify="right", no_wrap=True)
-    for title in more:
-        table.add_column(title, justify="right", no_wrap=True)
     return table
 
 
@@ -73,42 +83,31 @@ def _names(document: dict[str, Any]) -> list[str]:
     return [side["name"] for side in document["sides"]]
 
 
-def _show_setup(differences: dict[str, list[dict[str, str]]], console: Console) -> None:
-    for name, found in differences.items():
-        for one in found:
-            text = f"{one['key']}: {one['baseline']}, {name}: {one['other']}"
-            show_line(console, f"setup differs: {text}", "cyan")
+def _label(document: dict[str, Any], row: dict[str, Any], stage: str) -> str:
+    classes = document["sides"][0]["size_classes"]
+    return label(row["kind"], stage, size_text(row["size_bytes"], classes))
 
 
 def _show_groups(document: dict[str, Any], console: Console, everything: bool) -> None:
     rows = _by_group(document["groups"])
-    wanted = [
-        row
-        for row in rows
-        if everything or any(entry["verdict"] in _CHANGED for entry in row.values())
-    ]
     if not everything:
-        wanted.sort(key=lambda row: -max(e["changed_ns"] for e in row.values()))
-    if not wanted:
+        rows = [r for r in rows if any(e["verdict"] in _CHANGED for e in r.values())]
+        rows.sort(key=lambda row: -max(e["changed_ns"] for e in row.values()))
+    if not rows:
         return
-    names = _names(document)
-    pair = len(names) == 2
-    first, *others = _told(wanted)
-    table = _table(
-        "what", names, *([f"{first} change", *others, "larger"] if pair else [])
-    )
+    first, *others = judged = _judged(rows)
+    pair = len(document["sides"]) == 2
+    more = [f"{first} change", *others, "larger"] if pair else []
+    table = _table(document, *more)
+    few = rows if everything else rows[:MOST_ROWS]
+    for row in few:
+        table.add_row(*_group_cells(document, row, judged))
     console.print()
-    shown = wanted if everything else wanted[:MOST_ROWS]
-    classes = document["sides"][0]["size_classes"]
-    for row in shown:
-        _add_group(table, row, names, [first, *others], classes)
     console.print(table)
     show_line(console, f" {LEGEND}", "dim")
-    if len(shown) < len(wanted):
-        rest = len(wanted) - len(shown)
-        show_line(
-            console, f" {rest} more that changed by less: --all shows them", "dim"
-        )
+    if rest := len(rows) - len(few):
+        text = f" {rest} more that changed by less: --all shows them"
+        show_line(console, text, "dim")
 
 
 def _by_group(groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -120,7 +119,7 @@ def _by_group(groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _told(rows: Sequence[dict[str, Any]]) -> list[str]:
+def _judged(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the first percentile, and the others where any could be judged."""
     judged = [entry["percentiles"] for row in rows for entry in row.values()]
     first, *others = judged[0]
@@ -131,31 +130,29 @@ def _told(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _add_group(
-    table: Table,
-    row: dict[str, Any],
-    names: Sequence[str],
-    judged: Sequence[str],
-    classes: bool,
-) -> None:
+def _group_cells(
+    document: dict[str, Any], row: dict[str, Any], judged: Sequence[str]
+) -> list[Text]:
+    """Write a group: of two sides all that was judged, of more a change each."""
     entry = next(iter(row.values()))
-    named = size_text(entry["size_bytes"], classes)
-    first = judged[0]
-    base = entry["percentiles"][first]["a"]
-    cells = [
-        shown(label(entry["kind"], entry["stage"], named)),
-        shown(duration(base["value_ns"]) if base else NOT_ENOUGH),
+    first, *others = judged
+    percentiles = entry["percentiles"]
+    name = _label(document, entry, entry["stage"])
+    cells = [shown(name), _value(percentiles[first]["a"])]
+    if len(document["sides"]) > 2:
+        sides = _names(document)[1:]
+        return [*cells, *(_beside(row.get(side), first) for side in sides)]
+    return [
+        *cells,
+        _value(percentiles[first]["b"]),
+        _change(percentiles[first], interval=True),
+        *(_change(percentiles[p], interval=False) for p in others),
+        shown(f"{100 * entry['rank']['larger']['value']:.0f}%"),
     ]
-    if len(names) == 2:
-        percentiles = entry["percentiles"]
-        other = percentiles[first]["b"]
-        cells.append(shown(duration(other["value_ns"]) if other else NOT_ENOUGH))
-        cells.append(_change(percentiles[first], interval=True))
-        cells += [_change(percentiles[p], interval=False) for p in judged[1:]]
-        cells.append(shown(f"{100 * entry['rank']['larger']['value']:.0f}%"))
-    else:
-        cells += [_beside(row.get(name), first) for name in names[1:]]
-    table.add_row(*cells)
+
+
+def _value(quantile: dict[str, Any] | None) -> Text:
+    return shown(duration(quantile["value_ns"]) if quantile else NOT_ENOUGH)
 
 
 def _beside(entry: dict[str, Any] | None, first: str) -> Text:
@@ -180,35 +177,29 @@ def _change(figures: dict[str, Any], *, interval: bool) -> Text:
 
 
 def _bounds(ratio: dict[str, float | None]) -> str:
-    ends = ratio["low"], ratio["high"]
-    if ratio["value"] is not None and ratio["value"] >= 2:
+    """Write the ends of a ratio as `signed_percent` writes its value."""
+    value, *ends = (ratio[end] for end in _ENDS)
+    if value is not None and value >= 2:
         return ", ".join("" if end is None else f"{end:.3g}" for end in ends)
     return ", ".join("" if end is None else f"{100 * (end - 1):.1f}" for end in ends)
 
 
-def _show_loss(document: dict[str, Any], console: Console) -> None:
-    for one in document["loss"]:
-        a, b = (
-            f"{100 * one[side]['value']:.3g}% of {one[side]['n']}"
-            for side in ("a", "b")
-        )
-        text = f"{one['protocol']} requests lost: {a}*, {one['side']} {b}: "
-        change = one["difference"]
-        if change["low"] is not None:
-            points = [100 * change[end] for end in ("value", "low", "high")]
-            text += "{:+.2g} points [{:.2g}, {:.2g}], ".format(*points)
-        if one["a"]["value"] or one["b"]["value"]:
-            _show_verdict(text, one, console)
+def _loss(one: dict[str, Any]) -> str:
+    a, b = (
+        f"{100 * one[side]['value']:.3g}% of {one[side]['n']}" for side in ("a", "b")
+    )
+    text = f"{one['protocol']} requests lost: {a}*, {one['side']} {b}: "
+    change = one["difference"]
+    if change["low"] is None:
+        return text
+    points = [100 * change[end] for end in _ENDS]
+    return text + "{:+.2g} points [{:.2g}, {:.2g}], ".format(*points)
 
 
-def _show_throughput(document: dict[str, Any], console: Console) -> None:
-    for one in document["throughput"]:
-        if not one["ratio"]:
-            continue
-        a, b = (f"{one[side]['value']:.4g}/s" for side in ("a", "b"))
-        change = f"{signed_percent(one['ratio']['value'])} [{_bounds(one['ratio'])}]"
-        text = f"{one['protocol']} round trips: {a}*, {one['side']} {b}: {change}, "
-        _show_verdict(text, one, console)
+def _throughput(one: dict[str, Any]) -> str:
+    a, b = (f"{one[side]['value']:.4g}/s" for side in ("a", "b"))
+    change = f"{signed_percent(one['ratio']['value'])} [{_bounds(one['ratio'])}]"
+    return f"{one['protocol']} round trips: {a}*, {one['side']} {b}: {change}, "
 
 
 def _show_verdict(text: str, one: dict[str, Any], console: Console) -> None:
@@ -223,39 +214,34 @@ def _show_verdict(text: str, one: dict[str, Any], console: Console) -> None:
 def _show_figures(document: dict[str, Any], console: Console) -> None:
     if not document["figures"]:
         return
-    names = _names(document)
-    console.print()
-    table = _table("what", names)
+    table = _table(document)
     for row in document["figures"]:
-        size = size_text(row["size_bytes"], document["sides"][0]["size_classes"])
-        cells = [shown(f"{label(row['kind'], '', size)} {row['statistic']}")]
-        for i, name in enumerate(names):
+        cells = [shown(f"{_label(document, row, '')} {row['statistic']}")]
+        for i, name in enumerate(_names(document)):
             side = row["sides"][name]
             text = duration(side["value_ns"])
             if i and side["ratio"] is not None:
                 text += f" {signed_percent(side['ratio'])}"
             cells.append(shown(text))
         table.add_row(*cells)
+    console.print()
     console.print(table)
-    show_line(
-        console, f" * baseline. Not judged: {document['figures'][0]['reason']}", "dim"
-    )
+    reason = document["figures"][0]["reason"]
+    show_line(console, f" * baseline. Not judged: {reason}", "dim")
 
 
 def _show_counts(document: dict[str, Any], console: Console) -> None:
-    if any(document["counts"].values()):
-        console.print()
-    for name, counts in document["counts"].items():
-        if not counts:
-            continue
+    counted = {name: counts for name, counts in document["counts"].items() if counts}
+    if not counted:
+        return
+    console.print()
+    for name, counts in counted.items():
         text = ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items()))
-        show_line(
-            console, f"{name}: {plural(sum(counts.values()), 'group')}: {text}", "dim"
-        )
-    if any(document["counts"].values()):
-        text = f"corrected for many comparisons: {document['correction']};"
-        text += f" smallest change that matters: {100 * document['smallest']:g}%;"
-        show_line(console, f"{text} drawn: {document['drawn']}", "dim")
+        groups = plural(sum(counts.values()), "group")
+        show_line(console, f"{name}: {groups}: {text}", "dim")
+    text = f"corrected for many comparisons: {document['correction']};"
+    text += f" smallest change that matters: {100 * document['smallest']:g}%;"
+    show_line(console, f"{text} drawn: {document['drawn']}", "dim")
 
 
 def _show_gate(gate: dict[str, Any], console: Console) -> None:
@@ -267,14 +253,10 @@ def _show_gate(gate: dict[str, Any], console: Console) -> None:
         if share is not None
     ]
     counts = Counter(finding["outcome"] for finding in findings)
-    told = {
-        "failed": f"{counts['failed']} beyond it with the whole interval",
-        "undecided": f"{counts['undecided']} not known to be within it",
-    }
-    some = ", ".join(told[word] for word in told if counts[word])
+    told = [f"{counts[word]} {why}" for word, why in _AGAINST.items() if counts[word]]
     limit = " or ".join(limits)
-    text = f"{outcome}: {some or 'nothing'}" + (f" ({limit})" if some else f" {limit}")
-    show_line(console, text, _OUTCOME[outcome])
+    some = f"{', '.join(told)} ({limit})" if told else f"nothing {limit}"
+    show_line(console, f"{outcome}: {some}", _OUTCOME[outcome])
     judged = [one for one in findings if one["value"] is not None]
     for finding in judged[:MOST_ROWS]:
         show_line(console, f" {_finding(finding)}", _OUTCOME[finding["outcome"]])

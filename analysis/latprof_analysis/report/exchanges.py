@@ -6,6 +6,7 @@ Their parts sum to the response, row by row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ import pandas as pd
 
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.read.result import concatenated
+from latprof_analysis.report.marks import layer, named
 from latprof_analysis.report.parts import (
-    Cell,
     Chart,
     Figure,
     Fold,
@@ -25,16 +26,14 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
-from latprof_analysis.report.percentile_tables import (
-    SHOWN,
-    percentile_cells,
-    percentile_table,
-)
+from latprof_analysis.report.percentile_tables import SHOWN, Row, percentile_table
 from latprof_analysis.report.sentences import ends_of, exchange_notes
 from latprof_analysis.report.stage_parts import (
+    floats,
     means_by_group,
     percentile_bands,
     share_bars,
+    times_by_name,
 )
 from latprof_analysis.report.time import Series, time_figure
 from latprof_analysis.report.vega import (
@@ -48,6 +47,7 @@ from latprof_analysis.report.vega import (
 from latprof_analysis.report.words import duration_text, number, slug
 from latprof_analysis.stages import (
     EXCHANGE_STAMPS,
+    SUMMANDS,
     part_label,
     part_order,
     parts_present,
@@ -56,7 +56,7 @@ from latprof_analysis.stats.quantiles import samples_needed
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.messages import above_usual
 from latprof_analysis.study.totals import WARMUP
-from latprof_analysis.text import NS_PER_SECOND, percent
+from latprof_analysis.text import NS_PER_SECOND
 
 # Of more ways the largest are drawn.
 _MOST_WAYS = 4
@@ -89,41 +89,31 @@ def summed_parts(exchanges: pd.DataFrame) -> dict[str, Floats]:
     dict of str to ndarray, shape (n,)
         By the words for people, in the order of the path; NaN where there is none.
     """
-    code = np.zeros(len(exchanges), np.int64)
+    missing = np.zeros(len(exchanges), np.int64)
     for bit, stamp in enumerate(EXCHANGE_STAMPS):
-        code |= exchanges[f"{stamp}_ns"].isna().to_numpy().astype(np.int64) << bit
-    found: dict[str, Floats] = {}
-    for part, times in _apart(exchanges):
-        for missing in np.unique(code):
-            rows = (code == missing) & ~np.isnan(times)
-            if rows.any():
-                names = {column: name for name, column in parts_present(int(missing))}
-                whole = found.setdefault(
-                    names[f"{part}_ns"], np.full(len(times), np.nan)
-                )
-                whole[rows] = times[rows]
+        missing |= exchanges[f"{stamp}_ns"].isna().to_numpy().astype(np.int64) << bit
+
+    def name(part: str, code: int) -> str:
+        names = {column: name for name, column in parts_present(code)}
+        return names[f"{part}_ns"]
+
+    found = times_by_name(_apart(exchanges), missing, name)
     return {part_label(name, ""): found[name] for name in sorted(found, key=part_order)}
 
 
 def _apart(exchanges: pd.DataFrame) -> Iterator[tuple[str, Floats]]:
     """Give the parts with what is within them taken off."""
-    wakeup, pauses = (
-        _of(exchanges, name) for name in ("server_wakeup", "reply_pauses")
-    )
-    queue, work = (_of(exchanges, name) for name in ("server_queue", "server_work"))
-    split = ~np.isnan(queue) & ~np.isnan(work)
-    yield "request_way", _of(exchanges, "request_way")
-    yield "server_queue", np.where(split, queue - np.nan_to_num(wakeup), np.nan)
-    yield "server_wakeup", np.where(split, wakeup, np.nan)
-    yield "server_work", np.where(split, work, np.nan)
-    yield "server", np.where(split, np.nan, _of(exchanges, "server"))
-    yield "reply_way", _of(exchanges, "reply_way") - np.nan_to_num(pauses)
-    yield "reply_pauses", pauses
-
-
-def _of(exchanges: pd.DataFrame, part: str) -> Floats:
-    times: Floats = exchanges[f"{part}_ns"].to_numpy("float64", na_value=np.nan)
-    return times
+    names = (*SUMMANDS, "server_queue", "server_wakeup", "server_work", "reply_pauses")
+    of = {name: floats(exchanges[f"{name}_ns"]) for name in names}
+    split = ~np.isnan(of["server_queue"]) & ~np.isnan(of["server_work"])
+    asleep = np.nan_to_num(of["server_wakeup"])
+    yield "request_way", of["request_way"]
+    yield "server_queue", np.where(split, of["server_queue"] - asleep, np.nan)
+    yield "server_wakeup", np.where(split, of["server_wakeup"], np.nan)
+    yield "server_work", np.where(split, of["server_work"], np.nan)
+    yield "server", np.where(split, np.nan, of["server"])
+    yield "reply_way", of["reply_way"] - np.nan_to_num(of["reply_pauses"])
+    yield "reply_pauses", of["reply_pauses"]
 
 
 def exchange_sections(study: Study) -> list[Section]:
@@ -135,16 +125,11 @@ def exchange_sections(study: Study) -> list[Section]:
     timed = {name: f for name, f in told.items() if "response" in f["parts"]}
     if timed:
         parts.append(percentiles_figure(timed))
-    rows = {name: _rows(study.exchanges, name) for name in list(told)[:_MOST_WAYS]}
-    slow = {name: _rows(study.slow_exchanges, name) for name in rows}
-    for i, name in enumerate(rows, 1):
-        of_way = _way_parts(i, name, told[name], rows[name], slow[name])
+    for i, (name, figures) in enumerate(islice(told.items(), _MOST_WAYS), 1):
+        of_way = _way_parts(i, name, figures, study)
         parts += of_way if i == 1 else [Fold(ends_of(name), of_way)]
-    left = [ends_of(name) for name in list(told)[_MOST_WAYS:]]
-    if left:
-        parts.append(
-            Text(f"Fewer exchanges, not drawn: {', '.join(left)}.", quiet=True)
-        )
+    if left := ", ".join(map(ends_of, islice(told, _MOST_WAYS, None))):
+        parts.append(Text(f"Fewer exchanges, not drawn: {left}.", quiet=True))
     return [Section("exchanges", "Exchanges", parts)]
 
 
@@ -157,26 +142,22 @@ def _rows(exchanges: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def _way_parts(
-    place: int,
-    name: str,
-    figures: dict[str, Any],
-    rows: pd.DataFrame,
-    slow: pd.DataFrame,
+    place: int, name: str, figures: dict[str, Any], study: Study
 ) -> list[Part]:
+    rows = _rows(study.exchanges, name)
     parts: list[Part] = [part_table(name, figures, rows)]
-    whole = _whole(rows)
-    if len(whole):
-        # names of ways may be alike but for what no file name can have
-        file = f"{place}-{slug(name)[:_MOST_IN_NAME]}"
-        both = [frame for frame in (whole, _whole(slow)) if len(frame)]
-        parts.append(bands_figure(name, whole, f"exchange-parts-{file}"))
-        together = concatenated(both)
-        timed = together[together["request_sent_ns"].notna()]
-        if timed.empty:
-            reason = "no exchange has the time at which it began"
-            return [*parts, Missing(f"{ends_of(name)} over time", reason)]
-        parts.append(response_figure(name, timed, f"exchange-time-{file}"))
-    return parts
+    whole, slow = _whole(rows), _whole(_rows(study.slow_exchanges, name))
+    if whole.empty:
+        return parts
+    # names of ways may be alike but for what no file name can have
+    file = f"{place}-{slug(name)[:_MOST_IN_NAME]}"
+    parts.append(bands_figure(name, whole, f"exchange-parts-{file}"))
+    every = concatenated([one for one in (whole, slow) if len(one)])
+    timed = every[every["request_sent_ns"].notna()]
+    if timed.empty:
+        reason = "no exchange has the time at which it began"
+        return [*parts, Missing(f"{ends_of(name)} over time", reason)]
+    return [*parts, response_figure(name, timed, f"exchange-time-{file}")]
 
 
 def _whole(rows: pd.DataFrame) -> pd.DataFrame:
@@ -188,45 +169,34 @@ def _whole(rows: pd.DataFrame) -> pd.DataFrame:
 
 def part_table(name: str, figures: dict[str, Any], rows: pd.DataFrame) -> Table:
     """Tell each part's percentiles with their intervals, and its share."""
+    told: list[Row] = []
+    for part, values in figures["parts"].items():
+        times = None  # of parts that are one in some rows there are none
+        if f"{part}_ns" in rows:
+            times = floats(rows[f"{part}_ns"].dropna())
+        # what a page would swallow at the beginning of a cell
+        label = part_label(part, "\N{EM SPACE}")
+        told.append(([label], values | {"share": values["share_of_response"]}, times))
+    notes = [f" {note[:1].upper()}{note[1:]}." for note in exchange_notes(figures)]
     return percentile_table(
         f"{ends_of(name)}: {number(figures['exchanges'])} exchanges",
         ["part", *SHOWN, "slowest", "share", "n"],
-        [_row(part, values, rows) for part, values in figures["parts"].items()],
+        told,
         "Request's way, server and reply's way sum to the response; what is further "
         "in is a part of what stands before. Below each percentile its 95% interval, "
-        "which allows for exchanges that depend on their neighbours."
-        + "".join(
-            f" {note[:1].upper()}{note[1:]}." for note in exchange_notes(figures)
-        ),
+        f"which allows for exchanges that depend on their neighbours.{''.join(notes)}",
     )
-
-
-def _row(part: str, values: dict[str, Any], rows: pd.DataFrame) -> list[str | Cell]:
-    return [
-        # what a page would swallow at the beginning of a cell
-        part_label(part, "\N{EM SPACE}"),
-        *percentile_cells(values, _series(rows, part)),
-        duration_text(values["max_ns"]),
-        percent(values["share_of_response"]),
-        number(values["n"]),
-    ]
-
-
-def _series(rows: pd.DataFrame, part: str) -> Floats | None:
-    """Return the times of a part; of parts that are one in some rows there are none."""
-    if f"{part}_ns" not in rows:
-        return None
-    times = _floats(rows[f"{part}_ns"])
-    return times[~np.isnan(times)]
 
 
 def bands_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:
     """Draw the shares of parts of the fast and of the slow exchanges."""
-    response = _floats(rows["response_ns"])
+    response = floats(rows["response_ns"])
     parts = summed_parts(rows)
-    bands = percentile_bands(response)
-    means = means_by_group(parts, pd.Series(bands))
+    means = means_by_group(parts, percentile_bands(response))
     text = _tail_sentence(parts, response)
+    # bars are of stages; the table calls them parts
+    bars = share_bars(means, "percentiles", "response")
+    bars["transform"] = [*written(stage="datum.part"), *bars["transform"]]
     ends = ends_of(name)
     return Figure(
         name=file,
@@ -236,16 +206,9 @@ def bands_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:
         "Means have no interval: a few slow exchanges move them.",
         alt=f"Stacked bars, one for each band of percentiles of {ends}: {text}.",
         data=means.rename(columns={"stage": "part"}),
-        charts=[Chart({"share": _of_parts(means)})],
-        wide=True,
+        charts=[Chart({"share": bars})],
         main=True,
     )
-
-
-def _of_parts(means: pd.DataFrame) -> Spec:
-    """Draw bars of stages; the table calls them parts."""
-    spec = share_bars(means, "percentiles", "response")
-    return {**spec, "transform": [*written(stage="datum.part"), *spec["transform"]]}
 
 
 def _tail_sentence(parts: Mapping[str, Floats], response: Floats) -> str:
@@ -266,19 +229,17 @@ def _largest(parts: Mapping[str, Floats], rows: np.ndarray) -> str:
 
 def percentiles_figure(ways: Mapping[str, dict[str, Any]]) -> Figure:
     """Draw the percentiles of the response, a line for each way."""
-    shown = dict(list(ways.items())[:_MOST_ROWS])
-    data = pd.DataFrame(
-        [
-            {
-                "way": ends_of(name),
-                "percentile": label,
-                "response_ns": figures["parts"]["response"][f"{label}_ns"],
-                "n": figures["parts"]["response"]["n"],
-            }
-            for name, figures in shown.items()
-            for label in _SHAPES
-        ]
-    ).dropna()
+    shown = {
+        ends_of(name): figures["parts"]["response"]
+        for name, figures in islice(ways.items(), _MOST_ROWS)
+    }
+    rows = [
+        (way, label, response[f"{label}_ns"], response["n"])
+        for way, response in shown.items()
+        for label in _SHAPES
+    ]
+    columns = ["way", "percentile", "response_ns", "n"]
+    data = pd.DataFrame(rows, columns=columns).dropna()
     worst = data.loc[data["response_ns"].idxmax()]
     text = f"the longest took {duration_text(float(worst['response_ns']))}"
     left = len(ways) - len(shown)
@@ -293,7 +254,6 @@ def percentiles_figure(ways: Mapping[str, dict[str, Any]]) -> Figure:
         alt=f"Percentiles of the response, a line for each way; {text}.",
         data=data,
         charts=[Chart({"log": _dots(way, data["response_ns"])}, way) for way in drawn],
-        wide=True,
     )
 
 
@@ -302,6 +262,13 @@ def _dots(way: str, response: pd.Series) -> Spec:
     x = duration_axis("response", "log")
     ends = [float(response.min()), float(response.max())]
     x |= {"scale": x["scale"] | {"domain": ends, "padding": 8}}
+    names = list(_SHAPES)
+    shapes = {"domain": names, "range": [*_SHAPES.values()]}
+    encoding = {
+        "color": {"value": colour("mark")},
+        "shape": named("percentile", shapes, legend=top_legend(names)),
+        "tooltip": tooltip({"percentile": "", "took": "response", "n": "n"}),
+    }
     return {
         "height": 24,
         "transform": [
@@ -311,24 +278,7 @@ def _dots(way: str, response: pd.Series) -> Spec:
         "encoding": {"x": {"field": "response_ns", **x}},
         "layer": [
             {"mark": {"type": "line", "color": colour("edge"), "aria": False}},
-            {
-                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
-                "encoding": {
-                    "color": {"value": colour("mark")},
-                    "shape": {
-                        "field": "percentile",
-                        "type": "nominal",
-                        "scale": {
-                            "domain": list(_SHAPES),
-                            "range": [*_SHAPES.values()],
-                        },
-                        "legend": top_legend(list(_SHAPES)),
-                    },
-                    "tooltip": tooltip(
-                        {"percentile": "", "took": "response", "n": "n"}
-                    ),
-                },
-            },
+            layer("point", encoding, filled=True, size=80, opacity=1),
         ],
     }
 
@@ -340,23 +290,13 @@ def response_figure(name: str, rows: pd.DataFrame, file: str) -> Figure:
     """
     sent = rows["request_sent_ns"].astype("int64")
     first = sent.groupby(rows["run"], observed=True).transform("min")
-    response = _floats(rows["response_ns"])
+    response = floats(rows["response_ns"])
     size = rows["request_bytes"].fillna(0) + rows["reply_bytes"].fillna(0)
+    parts = pd.DataFrame(summed_parts(rows)).fillna(0.0)
     series = Series(
         ((sent - first) / NS_PER_SECOND).to_numpy("float64"),
         above_usual(size, response),
         response,
-        _largest_parts(summed_parts(rows)),
+        list(parts.columns[parts.to_numpy().argmax(axis=1)]),
     )
     return time_figure({ends_of(name): series}, "response", name=file)
-
-
-def _largest_parts(parts: Mapping[str, Floats]) -> list[str]:
-    """Name the largest part of each exchange."""
-    table = pd.DataFrame(parts).fillna(0.0)
-    return [table.columns[i] for i in table.to_numpy().argmax(axis=1)]
-
-
-def _floats(column: pd.Series) -> Floats:
-    values: Floats = column.to_numpy("float64", na_value=np.nan)
-    return values

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ from latprof_analysis.fit.rounds import Floats, LowDelays, low_delays
 from latprof_analysis.fit.slopes import fit_sides
 from latprof_analysis.fit.trips import rounds_of
 from latprof_analysis.fit.wire import Crossing, Packets
+from latprof_analysis.report.marks import layer
 from latprof_analysis.report.parts import Chart, Figure, Part, Spec
 from latprof_analysis.report.vega import (
     Scale,
@@ -44,8 +43,8 @@ def fit_parts(
     points = size_points(sizes, rtt)
     knot = (fit.get("hinge") or {}).get("knot_bytes")
     if fit.get("model") != "line" and not knot:
-        return [_points_figure(protocol, points, fit)]
-    rounds = rounds_of(trips["size_bytes"], trips["sent_ns"]).to_numpy("float64")
+        return [size_figure(protocol, points, fit)]
+    rounds = rounds_of(trips["size_bytes"], trips["sent_ns"]).astype(np.float64)
     some = (sizes > 0) & (rtt > 0)  # as the fit takes them
     low = low_delays(
         sizes[some],
@@ -57,7 +56,7 @@ def fit_parts(
     )
     if low.size_bytes.size < 2:
         few = "too few of the fit's sizes are drawn"
-        return [_points_figure(protocol, points, fit | {"reason": few})]
+        return [size_figure(protocol, points, fit | {"reason": few})]
     line = line_with_band(
         low, packets, fit["reply_mode"], knot_bytes=knot["value"] if knot else None
     )
@@ -73,22 +72,15 @@ def fit_parts(
 
 
 def size_points(sizes: Floats, latency: Floats) -> pd.DataFrame:
-    """Return n, p10 and median of each size, both with their intervals.
-
-    Examples
-    --------
-    >>> points = size_points(np.repeat([64.0, 128.0], 20), np.arange(40.0))
-    >>> points[["size_bytes", "n", "p10_ns", "median_ns"]].to_numpy().tolist()
-    [[64.0, 20.0, 1.0, 9.0], [128.0, 20.0, 21.0, 29.0]]
-    """
+    """Return n, p10 and median of each size in ns, both with their intervals."""
     rows = []
     for size in np.unique(sizes):
         p10, median = percentiles(latency[sizes == size], [0.1, 0.5])
         row = {"size_bytes": size, "n": p10.n}
         for name, one in (("p10", p10), ("median", median)):
-            row[f"{name}_ns"] = one.value
-            row[f"{name}_low_ns"] = one.as_dict()["low"]
-            row[f"{name}_high_ns"] = one.as_dict()["high"]
+            told = one.as_dict()
+            for end, key in (("", "value"), ("_low", "low"), ("_high", "high")):
+                row[f"{name}{end}_ns"] = told[key]
         rows.append(row)
     return pd.DataFrame(rows).astype("float64")
 
@@ -97,14 +89,13 @@ def line_with_band(
     low: LowDelays,
     packets: Packets,
     reply_mode: Any,
-    confidence: float = 0.95,
     *,
     knot_bytes: float | None = None,
 ) -> pd.DataFrame:
     """Return the fit's line at the measured and at other sizes, with its band.
 
-    The band at each size holds the middle `confidence` of the lines through the
-    resampled rounds at that size; it is no band for the whole line at once. With
+    The band at each size holds the middle 95% of the lines through the resampled
+    rounds at that size; it is no band for the whole line at once. With
     `knot_bytes` there is a line on each side of it, as `fit_round_trips` has them.
     """
     x = Crossing.round_trip(low.size_bytes, packets, reply_mode).wire_bytes
@@ -124,8 +115,7 @@ def line_with_band(
             for slopes, intercepts_ns in fit_sides(x, delays, split)
         )
         lines = np.where(sizes <= knot_bytes, below, above)
-    tail = (1 - confidence) / 2
-    ends = np.quantile(lines[1:], [tail, 1 - tail], axis=0)
+    ends = np.quantile(lines[1:], [0.025, 0.975], axis=0)
     return pd.DataFrame(
         {
             "size_bytes": sizes,
@@ -136,34 +126,22 @@ def line_with_band(
     )
 
 
-def hinge_sentence(hinge: dict[str, Any]) -> str:
-    """Say where two lines meet, and the rate on each side.
-
-    Examples
-    --------
-    >>> knot = {"value": 8000, "low": 4000, "high": 9000}
-    >>> rate = {"value": 1e8, "low": 9.9e7, "high": 1.01e8}
-    >>> side = {"bandwidth_bits_per_second": rate}
-    >>> hinge_sentence({"knot_bytes": knot, "below": side, "above": side})[:46]
-    'two lines that meet at 8,000 B (95%: 4,000 to '
-    """
-    knot = hinge["knot_bytes"]
-    ends = f"{number(knot['low'])} to {bytes_text(knot['high'])}"
-    sides = [f"{_rate_of(hinge[side])} {side}" for side in ("below", "above")]
+def _hinge_sentence(hinge: dict[str, Any]) -> str:
+    """Say where two lines meet, and the rate on each side."""
+    sides = []
+    for side in ("below", "above"):
+        slope = hinge[side]["slope_ns_per_byte"]
+        text = f"{slope['value']:.3g} ns/B ({slope['low']:.3g} to {slope['high']:.3g})"
+        # of the slope alone where a rate may be anything
+        if found := hinge[side].get("bandwidth_bits_per_second"):
+            within = rate_span(found["low"], found["high"])
+            text = f"{rate(found['value'])} ({within})"
+        sides.append(f"{text} {side}")
+    knot, low, high = (hinge["knot_bytes"][key] for key in ("value", "low", "high"))
     return (
-        f"two lines that meet at {bytes_text(knot['value'])} (95%: {ends}): "
-        f"{' and '.join(sides)}"
+        f"two lines that meet at {bytes_text(knot)} (95%: {number(low)} to "
+        f"{bytes_text(high)}): {' and '.join(sides)}"
     )
-
-
-def _rate_of(side: dict[str, Any]) -> str:
-    """Write the rate of one side, or its slope where a rate may be anything."""
-    found = side.get("bandwidth_bits_per_second")
-    if found:
-        return f"{rate(found['value'])} ({rate_span(found['low'], found['high'])})"
-    slope = side["slope_ns_per_byte"]
-    ends = f"{slope['low']:.3g} to {slope['high']:.3g}"
-    return f"{slope['value']:.3g} ns/B ({ends})"
 
 
 def _line_figure(
@@ -172,7 +150,7 @@ def _line_figure(
     share = _percent(fit.get("unexplained_share"))
     text = f"a line D = aS + b leaves {share} of the delays' variance"
     if fit.get("hinge"):
-        text = hinge_sentence(fit["hinge"])
+        text = _hinge_sentence(fit["hinge"])
     return Figure(
         name=f"fit-{slug(protocol)}",
         title=f"{protocol}: {text}",
@@ -182,8 +160,7 @@ def _line_figure(
         "cannot be seen they are narrower than the mark.",
         alt=f"Round trip time against size for {protocol}: {text}.",
         data=pd.concat([points, line], ignore_index=True),
-        charts=[_switch(partial(_line_layers, _with_bars(points)))],
-        wide=True,
+        charts=[_by_size(_with_bars(points), line=True)],
         main=True,
     )
 
@@ -194,14 +171,8 @@ def _percent(share: float | None) -> str:
     return "less than 0.01%" if share < 1e-4 else f"{100 * share:.2g}%"
 
 
-def size_figure(
-    kind: str, sizes: Floats, latency: Floats, fit: dict[str, Any]
-) -> Figure:
-    """Draw latency against size, without a line."""
-    return _points_figure(kind, size_points(sizes, latency), fit)
-
-
-def _points_figure(kind: str, points: pd.DataFrame, fit: dict[str, Any]) -> Figure:
+def size_figure(kind: str, points: pd.DataFrame, fit: dict[str, Any]) -> Figure:
+    """Draw latency against size, as `size_points` has it, without a line."""
     reason = fit.get("reason", "no fit was made")
     return Figure(
         name=f"fit-{slug(kind)}",
@@ -210,8 +181,7 @@ def _points_figure(kind: str, points: pd.DataFrame, fit: dict[str, Any]) -> Figu
         "intervals.",
         alt=f"Latency against size for {kind}, without a line.",
         data=points,
-        charts=[_switch(partial(_point_layers, _with_bars(points)))],
-        wide=True,
+        charts=[_by_size(_with_bars(points), line=False)],
         main=True,
     )
 
@@ -220,13 +190,10 @@ def _residual_figure(protocol: str, points: pd.DataFrame) -> Figure:
     worst = points.loc[points["residual_ns"].abs().idxmax()]
     share = abs(worst["residual_ns"]) / worst["line_ns"]
     text = f"the farthest size is {_percent(share)} off the line"
-    x = _size_axis("log")
-    y = duration_axis("10th percentile less the line")
-    zero: Spec = {
-        "mark": {"type": "rule", "color": colour("edge")},
-        "encoding": {"y": {"datum": 0}},
-    }
+    x, y = _size_axis("log"), duration_axis("10th percentile less the line")
+    zero = layer("rule", {"y": {"datum": 0}}, color=colour("edge"))
     layers = [zero, *_points_with_bars("residual", x, y, _with_bars(points))]
+    spec: Spec = {"height": 260, "layer": layers, "transform": _texts()}
     return Figure(
         name=f"residuals-{slug(protocol)}",
         title=f"{protocol}, residuals: {text}",
@@ -234,31 +201,29 @@ def _residual_figure(protocol: str, points: pd.DataFrame) -> Figure:
         "interval of that percentile. A bow would say that a line is the wrong model.",
         alt=f"Residuals of the line against size for {protocol}: {text}.",
         data=points,
-        charts=[Chart({"log": {"height": 260, "layer": layers, **_texts()}})],
-        wide=True,
+        charts=[Chart({"log": spec})],
         main=True,
     )
 
 
-def _switch(layers: Callable[[Scale], list[Spec]]) -> Chart:
-    return Chart(
-        {
-            name: {"height": 300, "layer": layers(scale), **_texts()}
-            for name, scale in _SCALES
-        }
+def _by_size(bars: set[str], *, line: bool) -> Chart:
+    """Draw the points of each size, with the line and its band or without."""
+    scales: dict[str, Spec] = {}
+    for name, scale in _SCALES:
+        x, y = _size_axis(scale), duration_axis("round trip time", scale)
+        layers = _line_layers(x, y) if line else []
+        for which in ("median", "p10"):
+            layers += _points_with_bars(which, x, y, bars)
+        scales[name] = {"height": 300, "layer": layers, "transform": _texts()}
+    return Chart(scales)
+
+
+def _texts() -> list[Spec]:
+    durations = ("p10", "p10_low", "p10_high", "median", "line", "residual")
+    return written(
+        size=bytes_expr("datum.size_bytes"),
+        **{name: duration_expr(f"datum.{name}_ns") for name in durations},
     )
-
-
-def _texts() -> Spec:
-    return {
-        "transform": written(
-            size=bytes_expr("datum.size_bytes"),
-            **{
-                name: duration_expr(f"datum.{name}_ns")
-                for name in ("p10", "p10_low", "p10_high", "median", "line", "residual")
-            },
-        )
-    }
 
 
 def _size_axis(scale: Scale) -> Spec:
@@ -268,7 +233,7 @@ def _size_axis(scale: Scale) -> Spec:
         axis["values"] = [4**k for k in range(17)]
     across = number_axis("message size", scale, **axis)
     across["scale"] |= {"padding": 6, "nice": False}
-    return across
+    return {"field": "size_bytes", **across}
 
 
 def _with_bars(points: pd.DataFrame) -> set[str]:
@@ -281,72 +246,41 @@ def _with_bars(points: pd.DataFrame) -> set[str]:
     }
 
 
-def _line_layers(bars: set[str], scale: Scale) -> list[Spec]:
-    x = {"field": "size_bytes", **_size_axis(scale)}
-    y = duration_axis("round trip time", scale)
-    band: Spec = {
-        "mark": {"type": "area", "color": colour("band"), "opacity": 0.6},
-        "encoding": {
-            "x": x,
-            "y": {"field": "band_low_ns", **y},
-            "y2": {"field": "band_high_ns"},
-        },
-    }
-    line: Spec = {
-        "mark": {"type": "line", "color": colour("mark"), "strokeWidth": 1.5},
-        "encoding": {"x": x, "y": {"field": "line_ns", **y}},
-    }
-    drawn = {"transform": [{"filter": "isValid(datum.line_ns)"}]}
-    return [drawn | band, drawn | line, *_point_layers(bars, scale)]
-
-
-def _point_layers(bars: set[str], scale: Scale) -> list[Spec]:
-    x, y = _size_axis(scale), duration_axis("round trip time", scale)
+def _line_layers(x: Spec, y: Spec) -> list[Spec]:
+    there = "isValid(datum.line_ns)"
+    ends = {"y": {"field": "band_low_ns", **y}, "y2": {"field": "band_high_ns"}}
+    at = {"x": x, "y": {"field": "line_ns", **y}}
     return [
-        *_points_with_bars("median", x, y, bars),
-        *_points_with_bars("p10", x, y, bars),
+        layer("area", {"x": x, **ends}, there, color=colour("band"), opacity=0.6),
+        layer("line", at, there, color=colour("mark"), strokeWidth=1.5),
     ]
 
 
 def _points_with_bars(name: str, x: Spec, y: Spec, bars: set[str]) -> list[Spec]:
     filled = name != "median"
     ink = colour("ink" if filled else "muted")
-    across = {"x": {"field": "size_bytes", **x}}
-    bar: Spec = {
-        "mark": {"type": "rule", "color": ink},
-        "encoding": {
-            **across,
-            "y": {"field": f"{name}_low_ns", **y},
-            "y2": {"field": f"{name}_high_ns"},
-        },
-    }
-    return [
-        *([bar] if name in bars else []),
+    low, high = {"field": f"{name}_low_ns", **y}, {"field": f"{name}_high_ns"}
+    bar = layer("rule", {"x": x, "y": low, "y2": high}, color=ink)
+    hover = tooltip(
         {
-            "transform": [{"filter": f"isValid(datum.{name}_ns)"}],
-            "mark": {
-                "type": "point",
-                "filled": filled,
-                "fill": ink if filled else colour("card"),
-                "stroke": ink,
-                "size": 42,
-                "opacity": 1,
-            },
-            "encoding": {
-                **across,
-                "y": {"field": f"{name}_ns", **y},
-                "tooltip": tooltip(
-                    {
-                        "size": "size",
-                        "n": "n",
-                        "p10": "10th percentile",
-                        "p10_low": "from (95%)",
-                        "p10_high": "to (95%)",
-                        "median": "median",
-                        "line": "line",
-                        "residual": "residual",
-                    }
-                ),
-            },
-        },
-    ]
+            "size": "size",
+            "n": "n",
+            "p10": "10th percentile",
+            "p10_low": "from (95%)",
+            "p10_high": "to (95%)",
+            "median": "median",
+            "line": "line",
+            "residual": "residual",
+        }
+    )
+    points = layer(
+        "point",
+        {"x": x, "y": {"field": f"{name}_ns", **y}, "tooltip": hover},
+        f"isValid(datum.{name}_ns)",
+        filled=filled,
+        fill=ink if filled else colour("card"),
+        stroke=ink,
+        size=42,
+        opacity=1,
+    )
+    return [*([bar] if name in bars else []), points]

@@ -11,21 +11,9 @@ import numpy as np
 import pandas as pd
 
 from latprof_analysis.fit.rounds import Floats
-from latprof_analysis.report.parts import (
-    Cell,
-    Chart,
-    Figure,
-    Fold,
-    Missing,
-    Part,
-    Spec,
-    Table,
-)
-from latprof_analysis.report.percentile_tables import (
-    SHOWN,
-    percentile_cells,
-    percentile_table,
-)
+from latprof_analysis.report.marks import layer, lines_apart
+from latprof_analysis.report.parts import Chart, Figure, Fold, Missing, Part, Spec
+from latprof_analysis.report.percentile_tables import SHOWN, percentile_table
 from latprof_analysis.report.vega import (
     SWITCH,
     Scale,
@@ -35,7 +23,6 @@ from latprof_analysis.report.vega import (
     duration_expr,
     number_axis,
     tooltip,
-    top_legend,
     written,
 )
 from latprof_analysis.report.words import duration_text, listed, number, slug
@@ -64,19 +51,11 @@ class _Grouping:
     title: str
     unit: str
     label: str  # Vega expression of datum.value
-    scales: tuple[str, ...]
+    scales: tuple[str, ...] = ("log-log", "semi-log", "linear")
 
 
-_BY_SIZE = _Grouping(
-    "size",
-    "size of the message",
-    "B",
-    bytes_expr("datum.value"),
-    ("log-log", "semi-log", "linear"),
-)
-_BY_PACKETS = _Grouping(
-    "packets", "packets of the message", "packets", _WHOLE, _BY_SIZE.scales
-)
+_BY_SIZE = _Grouping("size", "size of the message", "B", bytes_expr("datum.value"))
+_BY_PACKETS = _Grouping("packets", "packets of the message", "packets", _WHOLE)
 # 0 hops have no place on a log scale
 _BY_HOPS = _Grouping(
     "hops", "routers on the way", "hops", _WHOLE, ("linear", "semi-log")
@@ -94,65 +73,72 @@ def group_parts(kind: str, told: dict[str, Any] | None) -> list[Part]:
         for size, stages in (told.get("sizes") or {}).items()
         if "end_to_end" in stages
     }
-    groups = (
-        (_BY_SIZE, sizes),
-        (_BY_PACKETS, told.get("by_packets") or {}),
-        (_BY_HOPS, told.get("by_hops") or {}),
-    )
-    drawn = [(by, of) for by, of in groups if group_rows(of)["at"].nunique() > 1]
-    if not drawn:
+    every = {
+        _BY_SIZE: sizes,
+        _BY_PACKETS: told.get("by_packets") or {},
+        _BY_HOPS: told.get("by_hops") or {},
+    }
+    figures: list[Part] = []
+    tables: dict[str, Part] = {}
+    for by, of in every.items():
+        if drawn := _figure(kind, by, of, "end to end"):
+            figures += drawn
+            tables[by.name] = percentile_table(
+                f"{kind}: end to end by {by.name}",
+                [by.name, *SHOWN, "slowest", "n"],
+                [
+                    ([f"{at} {by.unit}"], one, None)
+                    for at, one in of.items()
+                    if one["n"]
+                ],
+                "Of histograms, to 0.4%; below them 95% intervals, distribution-free, "
+                "for messages that do not depend on each other.",
+            )
+    if not figures:
         return []
-    figures = [_figure(kind, by, of, "end to end") for by, of in drawn]
-    names = listed([by.name for by, _ in drawn])
-    tables = [_table(kind, of, by, "end to end") for by, of in drawn]
-    return [*figures, Fold(f"{kind}: end to end by {names}, as a table", tables)]
+    title = f"{kind}: end to end by {listed([*tables])}, as a table"
+    return [*figures, Fold(title, [*tables.values()])]
 
 
 def sizes_figure(kind: str, sizes: Mapping[str, Any], what: str) -> list[Part]:
     """Draw percentiles by size of other tools' latencies, where there are several."""
-    if group_rows(sizes)["at"].nunique() < 2:
+    return _figure(kind, _BY_SIZE, sizes, what)
+
+
+def _figure(
+    kind: str, by: _Grouping, groups: Mapping[str, Any], what: str
+) -> list[Part]:
+    """Draw percentiles of groups, where there are several."""
+    data = _rows(groups)
+    if data["at"].nunique() < 2:
         return []
-    return [_figure(kind, _BY_SIZE, sizes, what)]
-
-
-def _figure(kind: str, by: _Grouping, groups: Mapping[str, Any], what: str) -> Figure:
-    data = group_rows(groups)
     median = data[data["percentile"] == "p50"].sort_values("at")["latency_ns"]
     text = f"{what} by {by.name}"
     if len(median) > 1:
         ends = f"{duration_text(median.iloc[0])} to {duration_text(median.iloc[-1])}"
         text += f": p50 from {ends}"
-    return Figure(
+    n = data.drop_duplicates("group")["n"]
+    octaves = ""
+    if data["group"].str.contains("-").any():
+        octaves = f" There are many values of {by.name}: each point is an octave."
+    figure = Figure(
         name=f"by-{by.name}-{slug(kind)}",
         title=f"{kind}: {text}",
-        caption=_caption(data, by),
+        caption=f"All messages are counted, n {number(n.sum())} in {len(n)} groups of "
+        f"{number(n.min())} to {number(n.max())}; percentiles are those of histograms, "
+        "to 0.4%, and left out where n is too small. Bars: 95% intervals, for messages "
+        f"that do not depend on each other.{octaves}",
         alt=f"Percentiles of {what} of {kind} by {by.name}; {text}.",
         data=data,
         charts=[Chart({name: _spec(by, what, name, data) for name in by.scales})],
-        wide=True,
     )
+    return [figure]
 
 
-def group_rows(groups: Mapping[str, Any]) -> pd.DataFrame:
-    """Return percentiles by group: what is drawn.
+def _rows(groups: Mapping[str, Any]) -> pd.DataFrame:
+    """Return percentiles by group with their intervals, where n is large enough.
 
-    Parameters
-    ----------
-    groups : mapping of str to dict
-        By the label that `Grouped.label` gives, what `totals.percentiles` does.
-
-    Returns
-    -------
-    DataFrame
-        ``group``, ``at`` (its value; of an octave its geometric middle),
-        ``percentile``, ``latency_ns``, ``low_ns`` and ``high_ns`` (its interval) and
-        ``n``; none where n is too small.
-
-    Examples
-    --------
-    >>> figures = {"n": 7, "p50_ns": 9, "p50_low_ns": 4, "p50_high_ns": 20}
-    >>> group_rows({"64-127": figures}).round().to_numpy().tolist()
-    [['64-127', 90.0, 'p50', 9, 4, 20, 7]]
+    ``at`` is the value of a group, of an octave its geometric middle.
     """
     rows = [
         (
@@ -175,42 +161,11 @@ def _middle(label: str) -> float:
     return math.sqrt(int(low) * int(high)) if high else float(low)
 
 
-def _caption(data: pd.DataFrame, by: _Grouping) -> str:
-    n = data.drop_duplicates("group")["n"]
-    text = (
-        f"All messages are counted, n {number(n.sum())} in {len(n)} groups of "
-        f"{number(n.min())} to {number(n.max())}; percentiles are those of histograms, "
-        "to 0.4%, and left out where n is too small. Bars: 95% intervals, for messages "
-        "that do not depend on each other."
-    )
-    if data["group"].str.contains("-").any():
-        text += f" There are many values of {by.name}: each point is an octave."
-    return text
-
-
-def _table(kind: str, groups: Mapping[str, Any], by: _Grouping, what: str) -> Table:
-    rows: list[list[str | Cell]] = [
-        [
-            f"{label} {by.unit}",
-            *percentile_cells(figures),
-            duration_text(figures["max_ns"]),
-            number(figures["n"]),
-        ]
-        for label, figures in groups.items()
-        if figures["n"]
-    ]
-    return percentile_table(
-        f"{kind}: {what} by {by.name}",
-        [by.name, *SHOWN, "slowest", "n"],
-        rows,
-        "Of histograms, to 0.4%; below them 95% intervals, distribution-free, for "
-        "messages that do not depend on each other.",
-    )
-
-
 def _spec(by: _Grouping, what: str, scale: str, data: pd.DataFrame) -> Spec:
     across, up = SWITCH[scale]
-    x = {"field": "at", **_axis(by, across, sorted(data["at"].unique()))}
+    values = sorted(data["at"].unique())
+    told = {"values": values} if len(values) <= _MOST_TICKS else {}
+    x = {"field": "at", **number_axis(by.title, across, labelExpr=by.label, **told)}
     y = {"field": "latency_ns", **duration_axis(what, up)}
     for axis in (x, y):
         axis["scale"] |= {"padding": 8}
@@ -232,54 +187,19 @@ def _layers(
     x: Spec, y: Spec, by: _Grouping, what: str, data: pd.DataFrame
 ) -> list[Spec]:
     names = list(dict.fromkeys(data["percentile"]))
-    legend = top_legend(names, "stroke") | {"symbolSize": 350, "symbolStrokeWidth": 2}
-    series = {"field": "percentile", "type": "nominal"}
-    hues = {"domain": names, "range": [colour(_LOOKS[name][0]) for name in names]}
-    dashes = {"domain": names, "range": [_LOOKS[name][1] for name in names]}
-    hover = tooltip(
-        {
-            "which": by.name,
-            "percentile": "percentile",
-            "took": what,
-            "least": "from (95%)",
-            "most": "to (95%)",
-            "n": "n",
-        }
-    )
-    line: Spec = {
-        "mark": {"type": "line", "strokeWidth": 1.8},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "color": {**series, "scale": hues, "legend": legend},
-            "strokeDash": {**series, "scale": dashes},
-        },
-    }
-    points: Spec = {
-        "mark": {"type": "point", "filled": True, "size": 46, "opacity": 1},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "color": {**series, "scale": hues, "legend": legend},
-            "tooltip": hover,
-        },
-    }
-    bar: Spec = {
-        "mark": {"type": "rule", "strokeWidth": 1.2},
-        "encoding": {
-            "x": x,
-            "y": y | {"field": "low_ns"},
-            "y2": {"field": "high_ns"},
-            "color": {**series, "scale": hues, "legend": legend},
-        },
-    }
+    hues, dashes = zip(*(_LOOKS[name] for name in names), strict=True)
+    apart = lines_apart("percentile", names, [*map(colour, hues)], dashes)
+    titles = {"which": by.name, "percentile": "percentile", "took": what}
+    ends = {"least": "from (95%)", "most": "to (95%)"}
+    hover = tooltip({**titles, **ends, "n": "n"})
+    low, high = y | {"field": "low_ns"}, {"field": "high_ns"}
+    hue = {"color": apart["color"]}
+    line = layer("line", {"x": x, "y": y, **apart}, strokeWidth=1.8)
+    bar = layer("rule", {"x": x, "y": low, "y2": high, **hue}, strokeWidth=1.2)
+    at = {"x": x, "y": y, **hue, "tooltip": hover}
+    points = layer("point", at, filled=True, size=46, opacity=1)
     bars = len(data[["low_ns", "high_ns"]].dropna()) > 0
     return [line, *([bar] if bars else []), points]
-
-
-def _axis(by: _Grouping, scale: Scale, values: list[float]) -> Spec:
-    told = {"values": values} if len(values) <= _MOST_TICKS else {}
-    return number_axis(by.title, scale, labelExpr=by.label, **told)
 
 
 def queue_figure(kind: str, queue: Floats, wait_ns: Floats) -> Figure | Missing:
@@ -292,77 +212,56 @@ def queue_figure(kind: str, queue: Floats, wait_ns: Floats) -> Figure | Missing:
     if line.slope_low <= 0 <= line.slope_high:
         reason = "no evidence that a longer queue at arrival means a longer wait"
         return Missing(title, f"{reason}, n {number(line.n)}")
-    drawn = np.arange(queue.size)
-    if queue.size > _MOST_SCATTERED:
+    data = pd.DataFrame({"queue_bytes": queue, "wait_ns": wait_ns})
+    shown = ""
+    if line.n > _MOST_SCATTERED:
         rng = np.random.default_rng(_SEED)
-        drawn = np.sort(rng.choice(queue.size, _MOST_SCATTERED, replace=False))
-    data = pd.DataFrame({"queue_bytes": queue[drawn], "wait_ns": wait_ns[drawn]})
+        drawn = np.sort(rng.choice(line.n, _MOST_SCATTERED, replace=False))
+        data = data.iloc[drawn]
+        shown = f" ({number(_MOST_SCATTERED)} drawn at random are shown)"
+    scales: tuple[Scale, ...] = ("linear", "log")
     return Figure(
         name=f"queue-{slug(kind)}",
-        title=f"{kind}: {_finding(line)}",
-        caption=_queue_caption(line, drawn.size),
+        title=f"{kind}: each byte in the queue at arrival adds {line.slope:.3g} ns of "
+        "wait",
+        caption=f"Line: median of the slopes of all pairs, {line.slope:.3g} ns a byte "
+        f"[95%: {line.slope_low:.3g} to {line.slope_high:.3g}]; rank correlation "
+        f"{line.rank_correlation:.2f} [{line.correlation_low:.2f} to "
+        f"{line.correlation_high:.2f}], n {number(line.n)}{shown}. Intervals hold for "
+        "messages that do not depend on each other.",
         alt=f"Wait in the receive queue against the bytes that stood in it, {kind}: "
         f"rank correlation {line.rank_correlation:.2f}.",
         data=data,
-        charts=[Chart(_queue_scales(line, float(queue.max())))],
-        wide=True,
+        charts=[Chart({s: _queue_spec(line, float(queue.max()), s) for s in scales})],
     )
 
 
-def _finding(line: Waiting) -> str:
-    return f"each byte in the queue at arrival adds {line.slope:.3g} ns of wait"
-
-
-def _queue_caption(line: Waiting, drawn: int) -> str:
-    shown = "" if drawn == line.n else f" ({number(drawn)} drawn at random are shown)"
-    return (
-        f"Line: median of the slopes of all pairs, {line.slope:.3g} ns a byte [95%: "
-        f"{line.slope_low:.3g} to {line.slope_high:.3g}]; rank correlation "
-        f"{line.rank_correlation:.2f} [{line.correlation_low:.2f} to "
-        f"{line.correlation_high:.2f}], n {number(line.n)}{shown}. Intervals hold for "
-        "messages that do not depend on each other."
-    )
-
-
-def _queue_scales(line: Waiting, longest: float) -> dict[str, Spec]:
-    ends = [
-        {"queue_bytes": x, "wait_ns": line.intercept + line.slope * x}
-        for x in np.linspace(0, longest, 40).tolist()
-    ]
-    scales: tuple[Scale, ...] = ("linear", "log")
-    return {scale: _queue_spec(ends, scale) for scale in scales}
-
-
-def _queue_spec(ends: list[dict[str, float]], scale: Scale) -> Spec:
-    label = bytes_expr("datum.value")
-    x = {
-        "field": "queue_bytes",
-        **number_axis("bytes queued at arrival", labelExpr=label),
-    }
+def _queue_spec(line: Waiting, longest: float, scale: Scale) -> Spec:
+    axis = number_axis("bytes queued at arrival", labelExpr=bytes_expr("datum.value"))
+    x = {"field": "queue_bytes", **axis}
     y = {"field": "wait_ns", **duration_axis("wait in the receive queue", scale)}
     positive = [{"filter": "datum.wait_ns > 0"}] if scale == "log" else []
-    points: Spec = {
-        "mark": {
-            "type": "point",
-            "filled": True,
-            "size": 16,
-            "opacity": 0.6,
-            "color": colour("mark"),
-            "aria": False,
-        },
-        "encoding": {
-            "x": x,
-            "y": y,
-            "tooltip": tooltip({"stood": "in the queue", "wait": "wait"}),
-        },
-    }
-    line: Spec = {
-        "data": {"values": ends},
-        "transform": positive,
-        "mark": {"type": "line", "color": colour("mark-2"), "clip": True},
-        "encoding": {"x": x, "y": y},
-    }
     texts = written(
         stood=bytes_expr("datum.queue_bytes"), wait=duration_expr("datum.wait_ns")
     )
-    return {"height": 260, "transform": [*positive, *texts], "layer": [points, line]}
+    hover = tooltip({"stood": "in the queue", "wait": "wait"})
+    points = layer(
+        "point",
+        {"x": x, "y": y, "tooltip": hover},
+        filled=True,
+        size=16,
+        opacity=0.6,
+        color=colour("mark"),
+        aria=False,
+    )
+    drawn = {
+        "data": {
+            "values": [
+                {"queue_bytes": at, "wait_ns": line.intercept + line.slope * at}
+                for at in np.linspace(0, longest, 40).tolist()
+            ]
+        },
+        "transform": positive,
+        **layer("line", {"x": x, "y": y}, color=colour("mark-2"), clip=True),
+    }
+    return {"height": 260, "transform": [*positive, *texts], "layer": [points, drawn]}

@@ -11,7 +11,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
 
@@ -21,7 +21,6 @@ from latprof_analysis.report.parts import (
     Figure,
     Fold,
     Items,
-    KeyFigure,
     Missing,
     Part,
     Report,
@@ -39,8 +38,10 @@ from latprof_analysis.report.vega import (
 
 # A table with more rows than this is at hand as CSV only.
 _SHOWN_ROWS = 40
-# Shown by the page where a table is wider than its place.
-_HINT = '<p class="hint" hidden>more to the right →</p>'
+_FOOT = (
+    "<footer><p>Made by latprof; this file is whole in itself and asks nothing of "
+    "a network.</p></footer>"
+)
 
 
 def html_page(report: Report) -> str:
@@ -57,18 +58,14 @@ def html_page(report: Report) -> str:
         f"<style>{style_sheet()}{_resource('page.css')}</style></head>\n"
         f"<body>{_head(report)}<main>{_answer(report)}"
         + "".join(_section(section) for section in report.sections)
-        + f"</main>{_foot()}{drawings}{shared}{_packed(bundle)}"
+        + f"</main>{_FOOT}{drawings}{shared}{_packed(bundle)}"
         f"<script>{page}</script></body></html>\n"
     )
 
 
 def _policy(scripts: Iterable[str]) -> str:
-    hashes = " ".join(
-        "'sha256-"
-        + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        + "'"
-        for script in scripts
-    )
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    hashes = " ".join(f"'sha256-{_base64(digest)}'" for digest in digests)
     policy = (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
         "base-uri 'none'; form-action 'none'"
@@ -79,8 +76,12 @@ def _policy(scripts: Iterable[str]) -> str:
 def _packed(script: str) -> str:
     """Write a script as gzip in base64: a third of its size; the page unpacks it."""
     # the same input makes the same page, whenever it is made
-    packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
+    packed = _base64(gzip.compress(script.encode(), mtime=0))
     return f'<script type="text/plain" id="vega">{packed}</script>\n'
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _resource(name: str) -> str:
@@ -117,10 +118,15 @@ def _head(report: Report) -> str:
 
 def _answer(report: Report) -> str:
     lines = "".join(f"<p>{escape(text)}</p>" for text in report.answer)
-    figures = "".join(map(_key_figure, report.key_figures))
-    figures = f'<dl class="key">{figures}</dl>' if figures else ""
-    warnings = "".join(f"<li>{escape(text)}</li>" for text in report.warnings)
     picture = _figure(report.picture) if report.picture else ""
+    figures = "".join(
+        f"<div><dt>{escape(one.label)}</dt><dd><b>{escape(one.value)}</b>"
+        f"<span>{escape(one.under)}</span></dd></div>"
+        for one in report.key_figures
+    )
+    if figures:
+        figures = f'<dl class="key">{figures}</dl>'
+    warnings = "".join(f"<li>{escape(text)}</li>" for text in report.warnings)
     if warnings:
         warnings = f'<ul class="warnings" aria-label="Warnings">{warnings}</ul>'
     return (
@@ -128,13 +134,6 @@ def _answer(report: Report) -> str:
         f'<div class="lead">{lines}</div>{picture}</div>{figures}{warnings}'
         "<noscript><p>Figures need JavaScript; the tables do not.</p></noscript>"
         "</section>"
-    )
-
-
-def _key_figure(one: KeyFigure) -> str:
-    return (
-        f"<div><dt>{escape(one.label)}</dt><dd><b>{escape(one.value)}</b>"
-        f"<span>{escape(one.under)}</span></dd></div>"
     )
 
 
@@ -150,24 +149,22 @@ def _section(section: Section) -> str:
 
 
 def _part(part: Part) -> str:
-    write: Callable[..., str] = _WRITERS[type(part)]
-    return write(part)
-
-
-def _text(part: Text) -> str:
-    quiet = ' class="quiet"' if part.quiet else ""
-    return f"<p{quiet}>{escape(part.text)}</p>"
-
-
-def _items(part: Items) -> str:
-    return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in part.items) + "</ul>"
-
-
-def _missing(part: Missing) -> str:
-    return (
-        f'<p class="missing"><b>{escape(part.title)}</b> not told: '
-        f"{escape(part.reason)}</p>"
-    )
+    match part:
+        case Text():
+            quiet = ' class="quiet"' if part.quiet else ""
+            return f"<p{quiet}>{escape(part.text)}</p>"
+        case Items():
+            items = "".join(f"<li>{escape(item)}</li>" for item in part.items)
+            return f"<ul>{items}</ul>"
+        case Missing():
+            title, reason = escape(part.title), escape(part.reason)
+            return f'<p class="missing"><b>{title}</b> not told: {reason}</p>'
+        case Table():
+            return _table(part)
+        case Figure():
+            return _figure(part)
+        case Fold():
+            return _fold(part)
 
 
 def _fold(part: Fold) -> str:
@@ -180,16 +177,18 @@ def _fold(part: Fold) -> str:
 
 def _table(part: Table) -> str:
     note = _about(part.note) if part.note else ""
-    numeric = "" if part.numeric else " texts"
-    return (
-        f'<div class="card wide"><h3>{escape(part.title)}</h3>'
-        f'{_HINT}<div class="scroll{numeric}" tabindex="0" role="region" '
-        f'aria-label="{escape(part.title)}">'
-        f"{_rows(part.columns, part.rows)}</div>{note}</div>"
-    )
+    kind = "scroll" if part.numeric else "scroll texts"
+    rows = _rows(part.columns, part.rows, part.title, kind)
+    return f'<div class="card wide"><h3>{escape(part.title)}</h3>{rows}{note}</div>'
 
 
-def _rows(columns: Sequence[str], rows: Sequence[Sequence[str | Cell]]) -> str:
+def _rows(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str | Cell]],
+    label: str,
+    kind: str = "scroll",
+) -> str:
+    """Write rows that can be scrolled where they are wider than their place."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
     body = "".join(
         f'<tr><th scope="row">{_cell(row[0])}</th>'
@@ -197,7 +196,11 @@ def _rows(columns: Sequence[str], rows: Sequence[Sequence[str | Cell]]) -> str:
         + "</tr>"
         for row in rows
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return (
+        f'<p class="hint" hidden>more to the right →</p><div class="{kind}" '
+        f'tabindex="0" role="region" aria-label="{escape(label)}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
 
 
 def _cell(cell: str | Cell) -> str:
@@ -270,25 +273,8 @@ def _data(figure: Figure) -> str:
         return f'<div class="data">{link}</div>'
     lines = csv_text(figure.data).splitlines()
     columns, *rows = (line.split(",") for line in lines)
+    table = _rows(columns, rows, "Data")
     return (
-        f'<div class="data">{link}<details><summary>as a table</summary>{_HINT}'
-        '<div class="scroll" tabindex="0" role="region" aria-label="Data">'
-        f"{_rows(columns, rows)}</div></details></div>"
+        f'<div class="data">{link}<details><summary>as a table</summary>{table}'
+        "</details></div>"
     )
-
-
-def _foot() -> str:
-    return (
-        "<footer><p>Made by latprof; this file is whole in itself and asks nothing of "
-        "a network.</p></footer>"
-    )
-
-
-_WRITERS: dict[type, Callable[..., str]] = {
-    Text: _text,
-    Items: _items,
-    Missing: _missing,
-    Fold: _fold,
-    Table: _table,
-    Figure: _figure,
-}

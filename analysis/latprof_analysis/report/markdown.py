@@ -51,14 +51,15 @@ def write_markdown(report: Report, out: Path) -> list[Path]:
     return written
 
 
-def _plain(text: str) -> str:
-    """Return a text that is nothing but text in Markdown.
+def write_table(figure: Figure, folder: Path) -> Path:
+    """Write what a figure draws as CSV."""
+    path = folder / f"{figure.name}.csv"
+    path.write_text(csv_text(figure.data), encoding="utf-8")
+    return path
 
-    Examples
-    --------
-    >>> _plain("send_queue <b>")
-    'send\\\\_queue &lt;b&gt;'
-    """
+
+def _plain(text: str) -> str:
+    """Return a text that is nothing but text in Markdown."""
     line = _MARKUP.sub(r"\\\1", escape(text, quote=False).replace("\n", " "))
     line = _BEGINNING.sub(r"\1\\\2", line.lstrip())
     return _LINK.sub(lambda found: f"&#{ord(found[0])};", line)
@@ -101,8 +102,7 @@ def _cell(cell: str | Cell) -> str:
 
 
 def _figure(figure: Figure, folder: Path, written: list[Path]) -> list[str]:
-    table = folder / f"{figure.name}.csv"
-    table.write_text(csv_text(figure.data), encoding="utf-8")
+    table = write_table(figure, folder)
     written.append(table)
     lines = [f"**{_plain(figure.title)}**", ""]
     for i, chart in enumerate(figure.charts):

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from latprof_analysis.report.link_rows import link_parts_of, link_sentences
+from latprof_analysis.report.link import link_parts_of
 from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
 from latprof_analysis.report.sentences import (
     exchange_sentences,
-    exchanges_text,
     run_name,
     setup_sentence,
 )
@@ -25,21 +25,17 @@ from latprof_analysis.report.tables import (
     exchange_parts,
     given_parts,
     histogram_parts,
+    samples_of,
     transfer_parts,
 )
 from latprof_analysis.stages import STAGES
 from latprof_analysis.stats.quantiles import samples_needed
 from latprof_analysis.study.likely_cause import slowest_sentence
-from latprof_analysis.study.ways import (
-    Pair,
-    pairs_of,
-    seen_of,
-    time_by_stage,
-    unseen_ends,
-)
+from latprof_analysis.study.ways import Pair, pairs_of, seen_of, time_by_stage
 from latprof_analysis.text import (
     NOT_ENOUGH,
     NS_PER_SECOND,
+    counted,
     counts,
     duration,
     percent,
@@ -57,9 +53,12 @@ _MOST_NOTES, _MOST_RUNS, _MOST_GIVEN = 2, 3, 12
 # A stage of fewer messages than this share of a way's is left to --all, and a pair
 # of ends with fewer than this share of the largest one's.
 _RARE = 0.01
-_AT_SOCKET = "datagrams_dropped_at_socket"
+# Where the link emulator's counters say that a packet was lost.
+_EMULATED = {"dropped_queue": "in the link's queue", "dropped_loss": "on the link"}
 _TAILS = ("p99", "p95", "p90", "max")
 _MORE = ": --all"
+# Where anything to lay out stands, beside samples.
+_HELD = ("histograms", "kinds", "round_trips", "exchanges", "transfers")
 
 
 def overview(document: Mapping[str, Any]) -> list[Part]:
@@ -71,50 +70,43 @@ def overview(document: Mapping[str, Any]) -> list[Part]:
     >>> [part.text for part in overview(empty) if isinstance(part, Text)]
     ['no latencies in it']
     """
-    setups = document.get("setups") or ()
-    parts: list[Part] = [
-        Fold(f"set-up {i} of {len(setups)}", overview(one))
-        for i, one in enumerate(setups, 1)
-    ]
-    parts += [Text(text) for text in heading(document)]
-    parts += [Text(text, tone="answer") for text in answers(document)]
-    if not (setups or holds_figures(document)):
-        parts.append(Text("no latencies in it"))
     remarks = list(_remarks(document))
     taken = sum(math.ceil(len(part.text) / _COLUMNS) for part in remarks)
     tables = list(_tables(document, _ROOM - taken))
-    link = link_parts_of(document)
-    ends = [*remarks, *_ending(document)]
-    return [*parts, *tables, *_explained(tables), *link, *ends]
+    link, ends = link_parts_of(document), [*remarks, *_ending(document)]
+    opened = opening(document, overview)
+    return [*opened, *tables, *_explained(tables), *link, *ends]
 
 
-def holds_figures(document: Mapping[str, Any]) -> bool:
-    """Whether there is anything to lay out."""
-    names = ("histograms", "kinds", "round_trips", "exchanges", "transfers")
-    kinds = (document.get("samples") or {}).get("kinds")
-    return bool(kinds or any(document.get(name) for name in names))
+def opening(
+    document: Mapping[str, Any],
+    lay_out: Callable[[Mapping[str, Any]], Sequence[Part]],
+) -> Iterator[Part]:
+    """Lay out set-ups one by one; name what was read; answer."""
+    setups = document.get("setups") or ()
+    for i, one in enumerate(setups, 1):
+        yield Fold(f"set-up {i} of {len(setups)}", lay_out(one))
+    yield from map(Text, _heading(document))
+    yield from (Text(text, tone="answer") for text in answers(document))
+    if not (setups or samples_of(document) or any(map(document.get, _HELD))):
+        yield Text("no latencies in it")
 
 
-def heading(document: Mapping[str, Any]) -> Iterator[str]:
+def _heading(document: Mapping[str, Any]) -> Iterator[str]:
     """Name what was read, and say what was run over what."""
-    runs = document.get("runs") or {}
-    told = list(runs.items())
+    told = list((document.get("runs") or {}).items())
     for folder, run in told[:_MOST_RUNS]:
-        text = f"{run_name(folder, run)}: {_counted(run['messages'], 'message')}, "
-        text += _counted(run["round_trips"], "round trip")
-        text += f", {exchanges_text(run['exchanges'])}" if run["exchanges"] else ""
+        n = [(run["messages"], "message"), (run["round_trips"], "round trip")]
+        n += [(run["exchanges"], "exchange")] if run["exchanges"] else []
+        text = f"{run_name(folder, run)}: {', '.join(counted(*each) for each in n)}"
         where = ", ".join(filter(None, (run["host"], run["kernel"])))
         yield f"{text} ({where})" if where else text
     if len(told) > _MOST_RUNS:
         yield f"and {plural(len(told) - _MOST_RUNS, 'more run')}"
     if document.get("workload"):
-        yield setup_sentence(dict(document))
+        yield setup_sentence(document)
     if document.get("input"):
         yield f"{document['input']['format']}: {document['latency']}"
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def answers(document: Mapping[str, Any]) -> list[str]:
@@ -133,24 +125,14 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     pairs = [pair for pair in _frequent(document)[0] if pair.name not in exchanges]
     found = [_answer(pair, trips.get(pair.name)) for pair in pairs[:MOST_PAIRS]]
     if exchanges:
-        found = exchange_sentences(dict(document), MOST_PAIRS) + found
+        found = exchange_sentences(document, MOST_PAIRS) + found
     alone = set(trips) - {pair.name for pair in pairs}
     found += [f"{name}: {_response(trips[name])}" for name in sorted(alone)]
-    kinds = (document.get("samples") or {}).get("kinds") or {}
+    kinds = samples_of(document)
     found += [_of_samples(kind, kinds[kind]) for kind in list(kinds)[:MOST_KINDS]]
-    if more := len(kinds) - MOST_KINDS:
-        found += [f"and {plural(more, 'more kind')}{_MORE}"] if more > 0 else []
+    if len(kinds) > MOST_KINDS:
+        found.append(f"and {plural(len(kinds) - MOST_KINDS, 'more kind')}{_MORE}")
     return [text for text in found if text]
-
-
-def answer_sentences(document: Mapping[str, Any]) -> list[str]:
-    """Say the same, and what a table of the overview says of the link."""
-    unseen = unseen_ends(document)
-    return [
-        *answers(document),
-        *link_sentences(document),
-        *([unseen] if unseen else []),
-    ]
 
 
 def _frequent(document: Mapping[str, Any]) -> tuple[list[Pair], list[Pair]]:
@@ -172,27 +154,28 @@ def _answer(pair: Pair, trips: dict[str, Any] | None) -> str:
 
 
 def _response(trips: Mapping[str, Any]) -> str:
-    lost, sent = trips["lost"], trips["sent"]
-    told = f"{lost} of {sent} lost ({percent(lost / sent)})" if lost else "none lost"
-    rtt = trips.get("rtt")
+    told, rtt = _lost(trips["lost"], trips["sent"]), trips.get("rtt")
     return f"response {_median_and_tail(rtt)}; {told}" if rtt else told
+
+
+def _lost(lost: int, sent: int) -> str:
+    return f"{lost} of {sent} lost ({percent(lost / sent)})" if lost else "none lost"
 
 
 def _ways(pair: Pair) -> str:
     told = []
     for way, figures in pair.ways.items():
-        whole = figures["stages"].get("end_to_end")
-        seen = f"seen {seen_of(figures).where or 'in part'} only"
-        told.append(f"{way} {_median_and_tail(whole) if whole else seen}")
+        text = f"seen {seen_of(figures).where or 'in part'} only"
+        if whole := figures["stages"].get("end_to_end"):
+            text = _median_and_tail(whole)
+        told.append(f"{way} {text}")
     return "; ".join(told)
 
 
 def _of_samples(kind: str, figures: Mapping[str, Any]) -> str:
     if not figures["n"]:
         return _of_given(kind, figures["given"])
-    lost = figures["lost"]
-    sent = figures["n"] + lost
-    told = f"{lost} of {sent} lost ({percent(lost / sent)})" if lost else "none lost"
+    told = _lost(figures["lost"], figures["n"] + figures["lost"])
     n = "1 latency" if figures["n"] == 1 else f"{figures['n']:,} latencies"
     return f"{kind}: {n}, {_median_and_tail(_of_all(figures))}; {told}"
 
@@ -200,8 +183,7 @@ def _of_samples(kind: str, figures: Mapping[str, Any]) -> str:
 def _of_given(kind: str, given: Sequence[Mapping[str, Any]]) -> str:
     """Say from where to where the medians or means of a file's rows go."""
     for statistic in ("p50", "mean", "smoothed"):
-        rows = [row for row in given if row["statistic"] == statistic]
-        ends = [row["median_ns"] for row in rows]
+        ends = [row["median_ns"] for row in given if row["statistic"] == statistic]
         if ends:
             low, high = duration(min(ends)), duration(max(ends))
             told = low if low == high else f"{low} to {high}"
@@ -219,8 +201,8 @@ def _of_all(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 def _median_and_tail(figures: Mapping[str, Any]) -> str:
     """Write the median, and the farthest percentile with enough values."""
-    tail = next((t for t in _TAILS if figures.get(f"{t}_ns") is not None), None)
-    names = [n for n in ("p50", tail) if n and figures.get(f"{n}_ns") is not None]
+    there = [p for p in ("p50", *_TAILS) if figures.get(f"{p}_ns") is not None]
+    names = there[: 2 if "p50" in there else 1]
     texts = [f"{name} {duration(figures[f'{name}_ns'])}" for name in names]
     return ", ".join(texts) if figures["n"] else "not seen"
 
@@ -233,28 +215,26 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[Text]:
         yield Text(slowest_sentence(document["slowest"], document.get("lab")))
     for stall in document.get("stalls", ())[:MOST_STALLS]:
         yield Text(_stall(stall))
-    yield from _some(document, "notes", "note", quiet=True)
-    skipped = document.get("skipped_rows", 0)
-    left_out = (document.get("skipped") or [])[:_MOST_NOTES]
-    for row in left_out:
-        yield Text(f"left out: {row}", tone="warning")
-    if skipped > len(left_out):
-        more = plural(skipped - len(left_out), "more row" if left_out else "row")
-        yield Text(f"left out: {more}", tone="warning")
-    yield from _some(document, "warnings", "warning", quiet=False)
+    yield from (Text(text, quiet=True) for text in _some(document, "note"))
+    yield from left_out(document, _MOST_NOTES)
+    yield from (Text(text, tone="warning") for text in _some(document, "warning"))
 
 
-def _some(
-    document: Mapping[str, Any], key: str, name: str, *, quiet: bool
-) -> Iterator[Text]:
+def _some(document: Mapping[str, Any], noun: str) -> Iterator[str]:
     """Say the first of some, and how many there are more."""
-    every = list(dict.fromkeys(document.get(key) or ()))
+    every = list(dict.fromkeys(document.get(f"{noun}s") or ()))
     few = every if len(every) <= _MOST_NOTES + 1 else every[:_MOST_NOTES]
-    texts = [f"{name}: {text}" for text in few]
+    yield from (f"{noun}: {text}" for text in few)
     if rest := len(every) - len(few):
-        texts.append(f"and {plural(rest, f'more {name}')}{_MORE}")
-    for text in texts:
-        yield Text(text, quiet=True) if quiet else Text(text, tone="warning")
+        yield f"and {plural(rest, f'more {noun}')}{_MORE}"
+
+
+def left_out(document: Mapping[str, Any], most: int) -> Iterator[Text]:
+    """Say which rows were left out, and how many there are more."""
+    rows = (document.get("skipped") or [])[:most]
+    yield from (Text(f"left out: {row}", tone="warning") for row in rows)
+    if (rest := document.get("skipped_rows", 0) - len(rows)) > 0:
+        yield Text(f"left out: {plural(rest, 'more row')}", tone="warning")
 
 
 def _stall(stall: Mapping[str, Any]) -> str:
@@ -294,15 +274,13 @@ def _certainty(told: Mapping[str, Any]) -> str:
 
 def losses(document: Mapping[str, Any]) -> str:
     """Say where packets or datagrams were lost; nothing where none were."""
-    places: Counter[tuple[str, str]] = Counter()
+    places: dict[str, Counter[str]] = defaultdict(Counter)
     for run in (document.get("runs") or {"": document}).values():
-        places.update(_lost_by_place(run))
-    ways: dict[str, dict[str, int]] = {}
-    for (place, way), n in places.items():
-        if n:
-            ways.setdefault(place, {})[way] = n
-    told = [_lost_at(place, by_way) for place, by_way in ways.items()]
-    late = sum(run.get("late", 0) for run in _generator_runs(document))
+        for place, way, n in _lost_of(run):
+            places[place][way] += n or 0  # of a run.json from elsewhere
+    told = [_lost_at(place, +ways) for place, ways in places.items() if +ways]
+    generated = (document.get("workload") or {}).get("runs") or ()
+    late = sum(run.get("late", 0) for run in generated)
     told += [f"{late} answered after the time-out"] if late else []
     kinds = (document.get("kinds") or {}).values()
     again = sum(figures["retransmits"] for figures in kinds)
@@ -311,44 +289,28 @@ def losses(document: Mapping[str, Any]) -> str:
     return ", ".join(told)
 
 
-def _lost_at(place: str, by_way: Mapping[str, int]) -> str:
+def _lost_at(place: str, ways: Counter[str]) -> str:
     """Count what was lost at a place, by way or end where these are told."""
-    n = sum(by_way.values())
-    if "" in by_way:
-        return f"{n} {place}"
-    ways = next(iter(by_way)) if len(by_way) == 1 else counts(dict(by_way))
-    return f"{plural(n, 'packet')} ({ways}) {place}"
+    if "" in ways:
+        return f"{ways.total()} {place}"
+    told = next(iter(ways)) if len(ways) == 1 else counts(ways)
+    return f"{plural(ways.total(), 'packet')} ({told}) {place}"
 
 
-def _generator_runs(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return (document.get("workload") or {}).get("runs") or ()
-
-
-def _lost_by_place(run: Mapping[str, Any]) -> dict[tuple[str, str], int]:
-    """Count what one run lost, by place and way: of a link's ways ab is a to b."""
+def _lost_of(run: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
+    """Yield what one run lost, by place and way: of a link's ways ab is a to b."""
     link = run.get("link_counters") or {}
-    emulator, netem = link.get("emulator", {}), link.get("netem", {})
-    queue, lost = (
-        {way: figures[name] for way, figures in emulator.items()}
-        for name in ("dropped_queue", "dropped_loss")
-    )
-    lost |= {way: _dropped(ends) for way, ends in netem.items()}
-    qdiscs = {end: _dropped(link[end]) for end in "ab" if end in link}
-    found = {
-        (place, " to ".join(way)): n
-        for place, counted in (
-            ("in the link's queue", queue),
-            ("on the link", lost),
-            ("in a qdisc", qdiscs),
-        )
-        for way, n in counted.items()
-    }
-    at_socket = (run.get("counters") or {}).get(_AT_SOCKET, 0)
-    unread = run.get("unread_at_close") or 0
-    return found | {
-        ("datagrams at a full socket", ""): at_socket,
-        ("datagrams unread at close", ""): unread,
-    }
+    for name, place in _EMULATED.items():
+        for way, figures in link.get("emulator", {}).items():
+            yield place, " to ".join(way), figures[name]
+    for way, ends in link.get("netem", {}).items():
+        yield _EMULATED["dropped_loss"], " to ".join(way), _dropped(ends)
+    for end in "ab":
+        if end in link:
+            yield "in a qdisc", end, _dropped(link[end])
+    at_socket = (run.get("counters") or {}).get("datagrams_dropped_at_socket", 0)
+    yield "datagrams at a full socket", "", at_socket
+    yield "datagrams unread at close", "", run.get("unread_at_close") or 0
 
 
 def _dropped(counted: Mapping[str, Any]) -> int:
@@ -363,7 +325,7 @@ def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
     told, rare = _frequent(document)
     yield from _stage_table(told, rare)
     yield from _size_table("response", trips, room)
-    kinds = (document.get("samples") or {}).get("kinds") or {}
+    kinds = samples_of(document)
     timed = {
         kind: {"sizes": figures["sizes"], "rtt": _of_all(figures)}
         for kind, figures in kinds.items()
@@ -376,14 +338,9 @@ def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
 
 
 def _explained(tables: Sequence[Part]) -> list[Part]:
-    cells = (
-        cell
-        for table in tables
-        if isinstance(table, Table) and table.whole
-        for row in table.rows
-        for cell in row[1:]
-    )
-    return [Text(FEW, quiet=True)] if NOT_ENOUGH in cells else []
+    shown = (table for table in tables if isinstance(table, Table) and table.whole)
+    few = any(NOT_ENOUGH in row[1:] for table in shown for row in table.rows)
+    return [Text(FEW, quiet=True)] if few else []
 
 
 class _Layout(NamedTuple):
@@ -421,19 +378,15 @@ def _stage_table(told: Sequence[Pair], rare: Sequence[Pair]) -> list[Table]:
         for n in range(min(MOST_PAIRS, len(pairs)), 0, -1)
         for layout in _LAYOUTS
     ]
-    return [_with_narrow(forms)] if forms else []
-
-
-def _with_narrow(forms: Sequence[Table]) -> Table:
-    first, *narrow = forms
-    return Table(**{**vars(first), "narrow": narrow})
+    return [replace(forms[0], narrow=forms[1:])] if forms else []
 
 
 def _stage_form(
     pairs: Sequence[Pair], layout: _Layout, others: Sequence[Pair]
 ) -> Table:
     stages = _stages_of(pairs)
-    columns: list[tuple[str, list[str]]] = []
+    names = [" of it wakeup" if stage == "wakeup" else stage for stage in stages]
+    columns = [["stage", *names]]
     inner, outer = [], []
     for pair in pairs:
         before = len(columns)
@@ -442,38 +395,26 @@ def _stage_form(
             columns += found
             inner.append((f"{way} {seen_of(figures).where}".rstrip(), len(found)))
         outer.append((pair.name, len(columns) - before))
+    head, *rows = zip(*columns, strict=True)
     ways = sum(len(pair.ways) for pair in others)
-    names = [" of it wakeup" if stage == "wakeup" else stage for stage in stages]
-    return Table(
-        "",
-        ["stage", *(head for head, _ in columns)],
-        [[name, *(c[i] for _, c in columns)] for i, name in enumerate(names)],
-        f"and {plural(ways, 'more way')}{_MORE}" if ways else "",
-        heads=[outer, inner],
-        whole="end_to_end",
-    )
+    note = f"and {plural(ways, 'more way')}{_MORE}" if ways else ""
+    return Table("", head, rows, note, heads=[outer, inner], whole="end_to_end")
 
 
 def _stages_of(pairs: Sequence[Pair]) -> list[str]:
     """Name the stages that are not rare, in the order of the path."""
-    found = {
-        name
-        for pair in pairs
-        for seen in map(seen_of, pair.ways.values())
-        for name, stage in seen.stages.items()
-        if stage["n"] and stage["n"] >= _enough(seen.messages)
-    }
+    found: set[str] = set()
+    for seen in (seen_of(figures) for pair in pairs for figures in pair.ways.values()):
+        most = seen.messages
+        enough = max(1, _RARE * most, min(samples_needed(0.5), most))
+        found |= {name for name, one in seen.stages.items() if one["n"] >= enough}
     order = [*STAGES, "wakeup", "end_to_end"]
     return sorted(found, key=lambda n: (order.index(n.rsplit("+", 1)[-1]), n))
 
 
-def _enough(messages: int) -> float:
-    return max(_RARE * messages, min(samples_needed(0.5), messages))
-
-
 def _way_columns(
     figures: Mapping[str, Any], stages: Sequence[str], layout: _Layout
-) -> list[tuple[str, list[str]]]:
+) -> list[list[str]]:
     """Return the columns of one way that tell anything, each below its title."""
     columns = {}
     for name in (*layout.columns, "max"):
@@ -482,8 +423,8 @@ def _way_columns(
         else:
             key, write, head = f"{name}_ns", layout.time, name
         cells = [write(figures[s].get(key)) if s in figures else "" for s in stages]
-        columns[name] = head, cells
-    there = [name for name in layout.columns if set(columns[name][1]) - {"", "-"}]
+        columns[name] = [head, *cells]
+    there = [name for name in layout.columns if set(columns[name][1:]) - {"", "-"}]
     if not set(there) & set(_TAILS):
         there.insert(1, "max")
     return [columns[name] for name in there]
@@ -497,57 +438,28 @@ def _size_table(
     if not groups:
         return []
     sizes = sorted({size for g in groups.values() for size in g["sizes"]}, key=_bytes)
-    told = _spread(sizes, max(most, _FEWEST_SIZES))
-    names = list(groups)
-    forms = [
-        _size_form(title, {k: groups[k] for k in names[:n]}, told, columns, note)
-        for n in range(len(names), 0, -1)
-        for columns in _SIZE_COLUMNS
-        for note in [_left_to_all(len(sizes) - len(told), len(names) - n)]
-    ]
-    return [_with_narrow(forms)]
-
-
-def _left_to_all(sizes: int, kinds: int) -> str:
-    told = [plural(n, f"more {w}") for n, w in ((sizes, "size"), (kinds, "kind")) if n]
-    return f"and {' and '.join(told)}{_MORE}" if told else ""
-
-
-def _size_form(
-    title: str,
-    groups: Mapping[str, Mapping[str, Any]],
-    sizes: Sequence[str],
-    names: Sequence[str],
-    note: str,
-) -> Table:
-    columns: list[tuple[str, list[str]]] = []
-    heads = []
-    for name, figures in groups.items():
-        found = _size_columns(figures, sizes, names)
-        columns += found
-        heads.append((name, len(found)))
-    labels = [_size_text(size) for size in sizes]
-    labels += ["all sizes"] if len(sizes) != 1 else []
-    return Table(
-        "",
-        [title, *(head for head, _ in columns)],
-        [[label, *(c[i] for _, c in columns)] for i, label in enumerate(labels)],
-        note,
-        heads=[heads],
-        whole="all sizes",
-    )
-
-
-def _size_text(label: str) -> str:
-    return f"{label} B" if label[:1].isdecimal() else label
-
-
-def _spread(sizes: list[str], most: int) -> list[str]:
-    """Choose so many, from the first to the last; a line for the rest is one, too."""
-    if len(sizes) <= most + 1:
-        return sizes
-    step = (len(sizes) - 1) / (most - 1)
-    return [sizes[round(i * step)] for i in range(most)]
+    told, most = sizes, max(most, _FEWEST_SIZES)
+    if len(sizes) > most + 1:  # a line for the rest is one, too
+        step = (len(sizes) - 1) / (most - 1)
+        told = [sizes[round(i * step)] for i in range(most)]
+    labels = [f"{size} B" if size[:1].isdecimal() else size for size in told]
+    first = [title, *labels, *(["all sizes"] if len(told) != 1 else [])]
+    forms = []
+    for n in range(len(groups), 0, -1):
+        left = {"more size": len(sizes) - len(told), "more kind": len(groups) - n}
+        more = " and ".join(plural(of, what) for what, of in left.items() if of)
+        note = f"and {more}{_MORE}" if more else ""
+        for names in _SIZE_COLUMNS:
+            found = {
+                name: _size_columns(groups[name], told, names)
+                for name in list(groups)[:n]
+            }
+            # of one size the row of all sizes, which is the same, is left out
+            columns = (column for each in found.values() for column in each)
+            head, *rows = zip(first, *columns, strict=False)
+            heads = [[(name, len(each)) for name, each in found.items()]]
+            forms.append(Table("", head, rows, note, heads=heads, whole="all sizes"))
+    return [replace(forms[0], narrow=forms[1:])]
 
 
 def _bytes(label: str) -> int:
@@ -557,7 +469,7 @@ def _bytes(label: str) -> int:
 
 def _size_columns(
     figures: Mapping[str, Any], sizes: Sequence[str], columns: Sequence[str]
-) -> list[tuple[str, list[str]]]:
+) -> list[list[str]]:
     rows = [*(figures["sizes"].get(size, {}) for size in sizes), figures["rtt"]]
     found = []
     for name in columns:
@@ -567,5 +479,5 @@ def _size_columns(
             cells = [duration(row.get(f"{name}_ns")) for row in rows]
         # a percentile that only all sizes together have is in the answer above
         if 2 * cells.count(NOT_ENOUGH) < len(cells):
-            found.append((name, cells))
+            found.append([name, *cells])
     return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:  # the agent, which shows parts on a terminal, is to stay small
@@ -111,7 +111,7 @@ class Figure:
     data: pd.DataFrame
     charts: Sequence[Chart]
     zooms: bool = False
-    wide: bool = False
+    wide: bool = True
     main: bool = False
 
 
@@ -154,29 +154,27 @@ class Report:
     answer: Sequence[str]
     key_figures: Sequence[KeyFigure]
     sections: Sequence[Section]
-    warnings: Sequence[str] = field(default=())
+    warnings: Sequence[str] = ()
     picture: Figure | None = None
 
     def figures(self) -> list[Figure]:
         """Return every figure in the order of the page."""
-        first = [self.picture] if self.picture else []
-        return first + [
-            figure for section in self.sections for figure in _figures(section.parts)
-        ]
+        parts = [part for section in self.sections for part in section.parts]
+        return list(_figures(self._first() + parts))
 
     def main_figures(self) -> list[Figure]:
         """Return what a single picture shows: the main ones that are not folded."""
         shown = [section for section in self.sections if not section.folded]
-        parts = [part for section in shown for part in section.parts]
-        parts = [self.picture, *parts] if self.picture else parts
+        parts = self._first() + [part for section in shown for part in section.parts]
         return [part for part in parts if isinstance(part, Figure) and part.main]
 
+    def _first(self) -> list[Part]:
+        return [self.picture] if self.picture else []
 
-def _figures(parts: Sequence[Part]) -> list[Figure]:
-    found: list[Figure] = []
+
+def _figures(parts: Sequence[Part]) -> Iterator[Figure]:
     for part in parts:
         if isinstance(part, Figure):
-            found.append(part)
+            yield part
         elif isinstance(part, Fold):
-            found += _figures(part.parts)
-    return found
+            yield from _figures(part.parts)

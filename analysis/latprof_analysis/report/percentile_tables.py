@@ -7,7 +7,7 @@ terminal prints are the same numbers, so one figure has one value wherever it st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,21 +21,24 @@ from latprof_analysis.stats.histogram import Histogram
 from latprof_analysis.stats.quantiles import Quantile, samples_needed
 from latprof_analysis.study.totals import PERCENTILES
 from latprof_analysis.study.totals import percentiles as counted
+from latprof_analysis.text import percent
 
 SHOWN = ("p50", "p90", "p99", "p99.9")
-_NONE = "-"
+# What else a column may hold: which of the figures, and how it is written.
+_OTHERS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "slowest": ("max_ns", duration_text),
+    "mean": ("mean_ns", duration_text),
+    "share": ("share", percent),
+    "n": ("n", number),
+}
 # Of longer series the intervals are those of as many that are evenly spread.
 _MOST_IN_ORDER = 20_000
+# What names a row, its figures, and its values in the order of time, if they are known.
+Row = tuple[Sequence[str], Mapping[str, Any], Floats | None]
 
 
 def figures_of(times: Floats) -> dict[str, Any]:
-    """Count latencies as the document does, where it says nothing of them.
-
-    Examples
-    --------
-    >>> figures_of(np.array([50.0] * 9))["p50_ns"]
-    50
-    """
+    """Count latencies in ns as the document does, where it says nothing of them."""
     histogram = Histogram()
     histogram.record(times.astype(np.int64))
     return counted(histogram)
@@ -73,59 +76,45 @@ def percentile_cells(
 def _cell(name: str, figures: Mapping[str, Any], sure: Quantile | None) -> Cell:
     value = figures.get(f"{name}_ns")
     if value is None:
-        return Cell(_NONE, f"needs n {number(samples_needed(PERCENTILES[name]))}")
+        return Cell("-", _needs(name))
     if f"{name}_low_ns" in figures:
         low, high = (figures[f"{name}_{end}_ns"] for end in ("low", "high"))
-        sure = Quantile(
-            PERCENTILES[name],
-            value,
-            -np.inf if low is None else low,
-            np.inf if high is None else high,
-            figures["n"],
-            0.95,
-        )
-    return Cell(
-        duration_text(value), "" if sure is None else bounds(around(sure, value))
-    )
+        low, high = -np.inf if low is None else low, np.inf if high is None else high
+        sure = Quantile(PERCENTILES[name], value, low, high, figures["n"], 0.95)
+    if sure is None:
+        return Cell(duration_text(value))
+    # the middle of a bucket may lie beside an interval that is narrower than it
+    low, high = min(sure.low, value), max(sure.high, value)
+    return Cell(duration_text(value), bounds(replace(sure, low=low, high=high)))
 
 
-def around(interval: Quantile, value: float) -> Quantile:
-    """Widen an interval so that it holds a value of a histogram's precision.
-
-    Examples
-    --------
-    >>> exact = Quantile(0.9, 6.351e6, 6.35e6, 6.352e6, 1200, 0.95)
-    >>> around(exact, 6.34e6).low
-    6340000.0
-    """
-    low, high = min(interval.low, value), max(interval.high, value)
-    return replace(interval, value=value, low=low, high=high)
+def _needs(name: str) -> str:
+    return f"needs n {number(samples_needed(PERCENTILES[name]))}"
 
 
 def percentile_table(
-    title: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str | Cell]],
-    note: str = "",
+    title: str, columns: Sequence[str], rows: Sequence[Row], note: str = ""
 ) -> Table:
     """Return a table without the percentiles that no row has enough messages for.
 
+    `columns` are first those of the names, then `SHOWN`, then any of slowest, mean,
+    share and n, of the figures ``max_ns``, ``mean_ns``, ``share`` and ``n``.
+
     Examples
     --------
-    >>> few = Cell("-", "needs n 100")
-    >>> percentile_table("t", ["x", "p90", "n"], [["a", few, "9"]]).columns
-    ['x', 'n']
+    >>> few = {"n": 9, "p50_ns": 5}
+    >>> percentile_table("t", ["x", *SHOWN, "n"], [(["a"], few, None)]).columns
+    ['x', 'p50', 'n']
     """
-    empty: dict[int, str] = {}
-    for i, column in enumerate(zip(*rows, strict=True)):
-        cells = [cell for cell in column if isinstance(cell, Cell)]
-        if len(cells) == len(rows) and {cell.text for cell in cells} == {_NONE}:
-            empty[i] = cells[0].under
-    kept = [i for i in range(len(columns)) if i not in empty]
-    few = "".join(f" {columns[i]} {why}." for i, why in empty.items())
-    return Table(
-        title,
-        [columns[i] for i in kept],
-        [[row[i] for i in kept] for row in rows],
-        (note + few).strip(),
-    )
+    told = [figures for _, figures, _ in rows]
+    few = [p for p in SHOWN if rows and all(one.get(f"{p}_ns") is None for one in told)]
+    others = [_OTHERS[name] for name in columns if name in _OTHERS]
+    texts: list[list[str | Cell]] = []
+    for names, figures, series in rows:
+        cells = zip(SHOWN, percentile_cells(figures, series), strict=True)
+        kept = [cell for name, cell in cells if name not in few]
+        rest = [write(figures[key]) for key, write in others]
+        texts.append([*names, *kept, *rest])
+    note += "".join(f" {name} {_needs(name)}." for name in few)
+    head = [name for name in columns if name not in few]
+    return Table(title, head, texts, note.strip())

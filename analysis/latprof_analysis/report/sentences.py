@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from latprof_analysis.text import (
+    counted,
     duration,
     given_duration,
     given_rate,
@@ -15,7 +16,7 @@ from latprof_analysis.text import (
 _TITLE_WIDTH = 60  # of the command in it
 
 
-def setup_sentence(summary: dict[str, Any]) -> str:
+def setup_sentence(summary: Mapping[str, Any]) -> str:
     """Say in one sentence what was run over what."""
     workload, known = summary["workload"], summary["known"]
     if workload.get("attached"):
@@ -29,10 +30,10 @@ def setup_sentence(summary: dict[str, Any]) -> str:
     bucket = f" ({known['qdisc']}, burst {known['burst_bytes']} bytes)"
     link += bucket if known.get("rate_is_token_bucket") else ""
     loss = f", {100 * known['loss']:g}% of packets lost" if known["loss"] else ""
-    plan = summary["workload"]["plan"]
+    plan = workload["plan"] or {}
     # a run.json from elsewhere may not tell it
     settings = summary["lab"].get("settings") or {}
-    congestion = (plan and plan.get("congestion")) or settings.get("congestion_control")
+    congestion = plan.get("congestion") or settings.get("congestion_control")
     return (
         f"{what}; {known['kind']} {link}, "
         f"{given_duration(known['delay_ns'])} each way{loss}, "
@@ -40,37 +41,22 @@ def setup_sentence(summary: dict[str, Any]) -> str:
     )
 
 
-def run_name(folder: str, run: dict[str, Any]) -> str:
-    """Name a run by its own name, and by its folder where that is another.
-
-    Examples
-    --------
-    >>> run_name("20261121-222501", {"name": ""}), run_name("a-2", {"name": "a"})
-    ('20261121-222501', 'a (a-2)')
-    """
+def run_name(folder: str, run: Mapping[str, Any]) -> str:
+    """Name a run by its own name, and by its folder where that is another."""
     name = run["name"] or folder
     return name if name == folder else f"{name} ({folder})"
 
 
-def setup_title(summary: dict[str, Any]) -> str:
-    """Say in a few words what was run over what: a title.
-
-    Examples
-    --------
-    >>> known = {"kind": "emulator", "rate_bps": 10**8, "delay_ns": 10**6, "loss": 0.01}
-    >>> command = ["redis-benchmark", "-p", "7777"]
-    >>> setup_title({"workload": {"command": command}, "known": known})
-    'redis-benchmark -p 7777 over emulator 100 Mbit/s, 1 ms, 1% loss'
-    """
+def setup_title(summary: Mapping[str, Any]) -> str:
+    """Say in a few words what was run over what: a title."""
     workload, known = summary["workload"], summary["known"]
     what = printable(" ".join(workload["command"]), _TITLE_WIDTH)
     if workload.get("attached"):
         what = attached_sentence(workload)
     elif not what:
         interval = workload["plan"]["interval_ns"]
-        what = (
-            f"ping-pong every {given_duration(interval)}" if interval else "ping-pong"
-        )
+        every = f" every {given_duration(interval)}" if interval else ""
+        what = f"ping-pong{every}"
     if not known:
         return what
     link = [
@@ -81,7 +67,7 @@ def setup_title(summary: dict[str, Any]) -> str:
     return f"{what} over {known['kind']} {', '.join(filter(None, link))}"
 
 
-def attached_sentence(workload: dict[str, Any]) -> str:
+def attached_sentence(workload: Mapping[str, Any]) -> str:
     """Say to what was attached, and for how long."""
     seconds = sum(run.get("seconds", 0) for run in workload["runs"])
     return (
@@ -89,7 +75,7 @@ def attached_sentence(workload: dict[str, Any]) -> str:
     )
 
 
-def _plan_text(plan: dict[str, Any]) -> str:
+def _plan_text(plan: Mapping[str, Any]) -> str:
     if plan["interval_ns"]:
         gaps = "exponential gaps of" if plan.get("poisson") else "every"
         loop = f"open loop, {gaps} {given_duration(plan['interval_ns'])}"
@@ -98,21 +84,19 @@ def _plan_text(plan: dict[str, Any]) -> str:
     told = ["ping-pong", loop]
     if plan["reply_bytes"] is not None:
         told.append(f"replies of {plan['reply_bytes']} bytes")
-    cpus = {"sender": plan.get("client_cpu"), "responder": plan.get("server_cpu")}
-    there = {end: f"{end} on CPU {n}" for end, n in cpus.items() if n is not None}
-    if len(there) == len(cpus) and len(set(cpus.values())) == 1:
-        return ", ".join([*told, f"CPU {cpus['sender']}"])
-    return ", ".join([*told, *there.values()])
+    sender, responder = plan.get("client_cpu"), plan.get("server_cpu")
+    if sender is not None and sender == responder:
+        return ", ".join([*told, f"CPU {sender}"])
+    ends = (("sender", sender), ("responder", responder))
+    told += [f"{end} on CPU {cpu}" for end, cpu in ends if cpu is not None]
+    return ", ".join(told)
 
 
-MOST_SENTENCES = 6
 _IN_SENTENCE = ("p50", "p99")
 _OTHER_END = {"response": "", "server": " (the client's end was not seen)"}
 
 
-def exchange_sentences(
-    document: dict[str, Any], most: int = MOST_SENTENCES
-) -> list[str]:
+def exchange_sentences(document: Mapping[str, Any], most: int = 6) -> list[str]:
     """Say in a sentence for each way how long it took, and where the longest was.
 
     Those of most exchanges first; of more than `most` how many there are.
@@ -122,11 +106,11 @@ def exchange_sentences(
     rest = ways[most:]
     if rest:
         n = sum(figures["exchanges"] for _, figures in rest)
-        told.append(f"and {len(rest)} more, {exchanges_text(n)}")
+        told.append(f"and {len(rest)} more, {counted(n, 'exchange')}")
     return told
 
 
-def exchange_sentence(name: str, figures: dict[str, Any]) -> str:
+def exchange_sentence(name: str, figures: Mapping[str, Any]) -> str:
     """Say how long the exchanges of one way took, and where the slowest was.
 
     Parameters
@@ -135,17 +119,8 @@ def exchange_sentence(name: str, figures: dict[str, Any]) -> str:
         Protocol and way: "tcp redis-benchmark -> redis-server:7777".
     figures : dict
         Of that way, in ``exchanges`` of a summary document.
-
-    Examples
-    --------
-    >>> response = {"n": 2, "p50_ns": None, "p99_ns": None, "max_ns": 201_000_000}
-    >>> slowest = {"request_way_ns": 200_000, "server_ns": 200_500_000,
-    ...            "reply_way_ns": 300_000, "server_comm": "redis", "server_pid": 812}
-    >>> exchange_sentence("udp dig -> dns:53", {"exchanges": 2,
-    ...     "parts": {"response": response}, "slowest": slowest}).split(": ")[1]
-    'response max 201 ms, of which 200.5 ms in redis (pid 812)'
     """
-    begin = f"{ends_of(name)}, {exchanges_text(figures['exchanges'])}"
+    begin = f"{ends_of(name)}, {counted(figures['exchanges'], 'exchange')}"
     parts = figures["parts"]
     whole = next((part for part in _OTHER_END if part in parts), None)
     if whole is None:
@@ -162,7 +137,7 @@ def exchange_sentence(name: str, figures: dict[str, Any]) -> str:
     return f"{begin}: {whole} {', '.join(told)}{where}{_OTHER_END[whole]}"
 
 
-def _where(row: dict[str, Any]) -> str:
+def _where(row: Mapping[str, Any]) -> str:
     """Say which part of the slowest exchange was the largest."""
     if row.get("pipelined"):
         return ", answered before its request was whole"
@@ -177,36 +152,29 @@ def _where(row: dict[str, Any]) -> str:
         return ", its parts not known"
     again = " (sent again)" if row.get("retransmits") else ""
     places = {
-        "server": f"{_also_before(row)}{_server(row)}{_idle(row)}",
+        "server": _in_server(row, times["server"]),
         "request_way": f"the request's way{again}",
         "reply_way": f"the reply's way{again}",
     }
     return f", of which {duration(times[most], 4)} in {places[most]}"
 
 
-def _also_before(row: dict[str, Any]) -> str:
-    """Name the request's way where nobody saw when it ended."""
+def _in_server(row: Mapping[str, Any], ns: float) -> str:
+    """Name the server, what is in its time besides, and what it waited for mostly."""
+    # nobody may have seen when the request's way ended
     begun = row.get("request_sent_ns") is not None
-    return (
-        "the request's way and " if begun and row.get("request_way_ns") is None else ""
-    )
-
-
-def _server(row: dict[str, Any]) -> str:
-    pid = row.get("server_pid")
+    way_too = begun and row.get("request_way_ns") is None
     name = row.get("server_comm") or "the server"
-    return name if pid is None else f"{name} (pid {pid})"
+    told = f"the request's way and {name}" if way_too else name
+    if row.get("server_pid") is not None:
+        told += f" (pid {row['server_pid']})"
+    if (row.get("server_wakeup_ns") or 0) > ns / 2:
+        return f"{told}, waiting for a CPU"
+    not_read = (row.get("server_queue_ns") or 0) > ns / 2
+    return f"{told}, not yet read" if not_read else told
 
 
-def _idle(row: dict[str, Any]) -> str:
-    """Say if the server had not begun for most of its time."""
-    half = ((row.get("server_ns") or 0) + (row.get("reply_pauses_ns") or 0)) / 2
-    if (row.get("server_wakeup_ns") or 0) > half:
-        return ", waiting for a CPU"
-    return ", not yet read" if (row.get("server_queue_ns") or 0) > half else ""
-
-
-def exchange_notes(figures: dict[str, Any]) -> Iterator[str]:
+def exchange_notes(figures: Mapping[str, Any]) -> Iterator[str]:
     """Say what a reader of the figures of a way should know of them."""
     n = figures["exchanges"]
     if figures["requests"] > n:
@@ -223,41 +191,23 @@ def exchange_notes(figures: dict[str, Any]) -> Iterator[str]:
     if figures["retransmits"]:
         yield f"segments sent again: {figures['retransmits']:,}"
     if figures["left_out"]:
-        told = exchanges_text(figures["left_out"])
+        told = counted(figures["left_out"], "exchange")
         yield f"{told} met the measuring of our own cost: in no percentile"
 
 
-def ways_of(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def ways_of(document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the ways of exchanges by name, those of most exchanges first."""
     found = (document.get("exchanges") or {}).items()
     return sorted(found, key=lambda way: -way[1]["exchanges"])
 
 
 def ends_of(name: str) -> str:
-    """Return the name of a way: its ends, and the protocol where it is not TCP.
-
-    Examples
-    --------
-    >>> ends_of("tcp a -> b:80"), ends_of("udp a -> b:53")
-    ('a -> b:80', 'a -> b:53 (udp)')
-    """
+    """Return the name of a way: its ends, and the protocol where it is not TCP."""
     protocol, _, ends = name.partition(" ")
     return ends if protocol == "tcp" else f"{ends} ({protocol})"
 
 
-def exchanges_text(n: int) -> str:
-    """Count exchanges."""
-    return f"{n:,} exchange{'' if n == 1 else 's'}"
-
-
 def capability_sentence(found: Mapping[str, Any]) -> str:
-    """Say in one line what is offered of a quantity, of which `as_dict` told.
-
-    Examples
-    --------
-    >>> told = {"quantity": "xmit", "state": "partial", "reason": "no hook"}
-    >>> capability_sentence(told | {"remedy": "use Linux 6.16"})
-    'partial: xmit: no hook; use Linux 6.16'
-    """
+    """Say in one line what is offered of a quantity, of which `as_dict` told."""
     why = "; ".join(filter(None, (found["reason"], found["remedy"])))
     return f"{found['state']}: {found['quantity']}: {why}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from latprof_analysis.report.parts import Fold, Items, Missing, Part, Table
+from latprof_analysis.report.parts import Fold, Missing, Part, Table
 from latprof_analysis.report.sentences import attached_sentence
 from latprof_analysis.report.words import bytes_text, duration_text, listed, number
 from latprof_analysis.text import given_duration, given_rate, percent
@@ -13,13 +13,11 @@ from latprof_analysis.text import given_duration, given_rate, percent
 def setting_parts(document: dict[str, Any]) -> list[Part]:
     """Tell how the figures came to be, run by run where there are several."""
     by_run = {run: _setting(run, told) for run, told in of_each_run(document).items()}
-    found = {run: parts for run, parts in by_run.items() if parts}
+    found = [(run, parts) for run, parts in by_run.items() if parts]
     if not found:
         reason = "the files do not say how they were measured"
         return [Missing("How it was measured", reason)]
-    if len(by_run) == 1:
-        return next(iter(found.values()))
-    return [Fold(run, parts) for run, parts in found.items()]
+    return found[0][1] if len(by_run) == 1 else [Fold(*one) for one in found]
 
 
 def of_each_run(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -36,7 +34,25 @@ def of_each_run(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _setting(run: str, told: dict[str, Any]) -> list[Part]:
-    rows = [row for row in _rows(told) if row[1]]
+    workload = told.get("workload") or {}
+    sizes = (workload.get("plan") or {}).get("sizes") or ()
+    settings = (told.get("lab") or {}).get("settings") or {}
+    warmup = told.get("warmup_messages")
+    clock = "CLOCK_MONOTONIC of one host, for every stamp" if told.get("kinds") else ""
+    how = {
+        "kernel": str(told.get("kernel") or ""),
+        "workload": _workload(workload),
+        "message sizes": f"{', '.join(map(number, sizes))} B" if sizes else "",
+        "link": _link(told.get("known") or {}),
+        "congestion control": str(settings.get("congestion_control") or ""),
+        "clock": str(told.get("clock") or clock),
+        "messages before the count began": (
+            f"{number(warmup)} (warm-up, left out)" if warmup else ""
+        ),
+        "overhead": _cost(told.get("cost") or {}),
+        "untraced time": _untraced(told.get("untraced_time") or {}),
+    }
+    rows = [[what, text] for what, text in how.items() if text]
     title = f"{run}: how it was" if run else "How it was"
     parts: list[Part] = []
     if rows:
@@ -44,23 +60,6 @@ def _setting(run: str, told: dict[str, Any]) -> list[Part]:
     if told.get("capabilities"):
         parts.append(_capabilities(told["capabilities"]))
     return parts
-
-
-def _rows(document: dict[str, Any]) -> list[list[str]]:
-    workload = document.get("workload") or {}
-    known = document.get("known") or {}
-    settings = (document.get("lab") or {}).get("settings") or {}
-    return [
-        ["kernel", str(document.get("kernel") or "")],
-        ["workload", _workload(workload)],
-        ["message sizes", _sizes(workload)],
-        ["link", _link(known)],
-        ["congestion control", str(settings.get("congestion_control") or "")],
-        ["clock", _clock(document)],
-        ["messages before the count began", _warmup(document)],
-        ["overhead", _cost(document.get("cost") or {})],
-        ["untraced time", _untraced(document.get("untraced_time") or {})],
-    ]
 
 
 def _workload(workload: dict[str, Any]) -> str:
@@ -82,11 +81,6 @@ def _workload(workload: dict[str, Any]) -> str:
     return ", ".join([loop, echo, *cpus, f"seed {plan.get('seed')}"])
 
 
-def _sizes(workload: dict[str, Any]) -> str:
-    sizes = (workload.get("plan") or {}).get("sizes") or []
-    return ", ".join(number(size) for size in sizes) + " B" if sizes else ""
-
-
 def _link(known: dict[str, Any]) -> str:
     if not known:
         return ""
@@ -97,20 +91,6 @@ def _link(known: dict[str, Any]) -> str:
         f"{given_duration(known.get('delay_ns'))} each way{loss}, "
         f"MTU {number(known['mtu_bytes'])} B"
     )
-
-
-def _clock(document: dict[str, Any]) -> str:
-    told = document.get("clock")
-    if told:
-        return str(told)
-    if document.get("kinds"):
-        return "CLOCK_MONOTONIC of one host, for every stamp"
-    return ""
-
-
-def _warmup(document: dict[str, Any]) -> str:
-    count = document.get("warmup_messages")
-    return f"{number(count)} (warm-up, left out)" if count else ""
 
 
 def _cost(cost: dict[str, Any]) -> str:
@@ -141,27 +121,13 @@ def _capabilities(capabilities: list[dict[str, Any]]) -> Table:
     rows = []
     for one in capabilities:
         why = "; ".join(str(one[key]) for key in ("reason", "remedy") if one.get(key))
-        rows.append(
-            [str(one["quantity"]), str(one["state"]), str(one.get("source", "")), why]
-        )
-    few = [one for one in capabilities if one["state"] != "exact"]
-    names = listed([one["quantity"] for one in few])
+        state, source = str(one["state"]), str(one.get("source", ""))
+        rows.append([str(one["quantity"]), state, source, why])
+    few = [one["quantity"] for one in capabilities if one["state"] != "exact"]
     return Table(
         "What this kernel let it measure",
         ["quantity", "state", "from which event", "why not exact"],
         rows,
-        f"Not exact: {names}." if few else "All are exact.",
+        f"Not exact: {listed(few)}." if few else "All are exact.",
         numeric=False,
     )
-
-
-def notes_parts(notes: list[str], skipped: list[str], skipped_rows: int) -> list[Part]:
-    """Tell what was left out of the files, row by row as far as it is known."""
-    parts: list[Part] = []
-    if notes:
-        parts.append(Items(notes))
-    if skipped_rows:
-        told = f", of which {number(len(skipped))} are told" if skipped else ""
-        title = f"{number(skipped_rows)} rows were left out{told}"
-        parts.append(Table(title, ["row and reason"], [[row] for row in skipped]))
-    return parts

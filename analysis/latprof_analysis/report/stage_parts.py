@@ -6,29 +6,37 @@ of each with their intervals.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from latprof_analysis.fit.rounds import Floats
-from latprof_analysis.report.parts import Cell, Chart, Figure, Missing, Spec, Table
+from latprof_analysis.report.marks import layer, named, stage_hues
+from latprof_analysis.report.parts import (
+    Chart,
+    Figure,
+    Missing,
+    Part,
+    Spec,
+    Table,
+    Text,
+)
 from latprof_analysis.report.percentile_tables import (
     SHOWN,
+    Row,
     figures_of,
-    percentile_cells,
     percentile_table,
 )
 from latprof_analysis.report.vega import (
     colour,
+    duration_axis,
     duration_expr,
     on_stage_scale,
-    stage_scale,
     tooltip,
-    top_legend,
     written,
 )
 from latprof_analysis.report.words import (
@@ -39,9 +47,9 @@ from latprof_analysis.report.words import (
 )
 from latprof_analysis.stages import STAGES, STAMPS, merged_name, missing_code
 from latprof_analysis.stats.quantiles import rank
-from latprof_analysis.text import percent
+from latprof_analysis.study.likely_cause import slowest_sentence, stage_times
+from latprof_analysis.study.totals import PERCENTILES
 
-BANDS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
 # More sizes than this are put together, as many messages to each.
 _MOST_SIZES = 10
 _NO_STAGE = "no message tells a stage that took any time"
@@ -64,72 +72,76 @@ def named_stages(messages: pd.DataFrame) -> dict[str, Floats]:
     -------
     dict of str to ndarray, shape (n,)
         In the order of the path; NaN where a message has no such stage.
-
-    Examples
-    --------
-    >>> stamps = dict.fromkeys((f"{name}_ns" for name in STAMPS), [7])
-    >>> stages = dict.fromkeys((f"{name}_ns" for name in STAGES), [1])
-    >>> cut = stamps | stages | {"arrive_ns": [pd.NA], "transit_ns": [pd.NA]}
-    >>> list(named_stages(pd.DataFrame(cut, dtype="Int64")))[3:]
-    ['transit+receive_stack', 'receive_queue']
     """
-    stamps = {
-        name: messages[f"{name}_ns"].to_numpy("int64", na_value=0) for name in STAMPS
-    }
-    code = missing_code(stamps)
+
+    def name(stage: str, lacking: int) -> str:
+        there = {stamp: not lacking >> i & 1 for i, stamp in enumerate(STAMPS)}
+        return merged_name(stage, there)
+
+    def place(name: str) -> tuple[int, str]:
+        return STAGES.index(name.rsplit("+", maxsplit=1)[-1]), name
+
+    stamps = {s: messages[f"{s}_ns"].to_numpy("int64", na_value=0) for s in STAMPS}
+    times = ((stage, floats(messages[f"{stage}_ns"])) for stage in STAGES)
+    found = times_by_name(times, missing_code(stamps), name)
+    return {name: found[name] for name in sorted(found, key=place)}
+
+
+def floats(column: pd.Series) -> Floats:
+    """Return a column as floats, shape (n,), NaN where there is none."""
+    values: Floats = column.to_numpy("float64", na_value=np.nan)
+    return values
+
+
+def times_by_name(
+    times: Iterable[tuple[str, Floats]],
+    lacking: NDArray[np.integer],
+    name: Callable[[str, int], str],
+) -> dict[str, Floats]:
+    """Return times, shape (n,), by the names that they have where stamps are missing.
+
+    `lacking` codes which stamps each row lacks; `name` tells how a stage or part is
+    called of rows with that code.
+    """
     found: dict[str, Floats] = {}
-    for stage in STAGES:
-        times = messages[f"{stage}_ns"].to_numpy("float64", na_value=np.nan)
-        for lacking in np.unique(code):
-            # a stage that has no beginning and no end is none of theirs
-            rows = (code == lacking) & ~np.isnan(times)
+    for part, values in times:
+        for code in np.unique(lacking):
+            # what has no beginning and no end is none of theirs
+            rows = (lacking == code) & ~np.isnan(values)
             if rows.any():
-                there = {name: not lacking >> i & 1 for i, name in enumerate(STAMPS)}
-                name = merged_name(stage, there)
-                found.setdefault(name, np.full(len(times), np.nan))[rows] = times[rows]
-    return dict(sorted(found.items(), key=lambda item: _place(item[0])))
+                empty = np.full(len(values), np.nan)
+                found.setdefault(name(part, int(code)), empty)[rows] = values[rows]
+    return found
 
 
-def _place(name: str) -> tuple[int, str]:
-    return STAGES.index(name.rsplit("+", maxsplit=1)[-1]), name
-
-
-def stage_means(messages: pd.DataFrame, group: pd.Series) -> pd.DataFrame:
+def means_by_group(stages: Mapping[str, Floats], group: pd.Categorical) -> pd.DataFrame:
     """Return the mean time in each stage of the messages of each group.
 
     Parameters
     ----------
-    messages : DataFrame, n rows
-        Messages that were seen from end to end.
-    group : Series of str, n rows
-        To which group each belongs, as an ordered category.
+    stages : mapping of str to ndarray, shape (n,)
+        As of `named_stages`; NaN counts as no time.
+    group : Categorical of str, shape (n,)
+        To which group each belongs, in the order of its categories.
 
     Returns
     -------
     DataFrame
-        A row for each group and stage: ``group``, ``n``, ``stage``, ``mean_ns`` (over
-        all messages of the group, also those without that stage), ``share`` and
-        where it begins and ends on a bar of length 1.
+        A row for each group and stage: ``group``, ``stage``, ``mean_ns`` (over all
+        messages of the group, also those without that stage), ``share``, where it
+        ends and begins on a bar of length 1, and ``n``.
     """
-    return means_by_group(named_stages(messages), group)
-
-
-def means_by_group(stages: Mapping[str, Floats], group: pd.Series) -> pd.DataFrame:
-    """Return what `stage_means` does, of the times in each stage; NaN: none."""
     if not stages:
         return pd.DataFrame(columns=["group", "stage", "mean_ns", "share", "n"])
     times = pd.DataFrame(stages).fillna(0.0)
-    grouped = times.groupby(group.array, observed=True, sort=True)
-    means, counts = grouped.mean(), grouped.size()
+    grouped = times.groupby(group, observed=True, sort=True)
+    means = grouped.mean().rename_axis(index="group", columns="stage")
     tidy = means.stack().rename("mean_ns").reset_index()
-    tidy.columns = pd.Index(["group", "stage", "mean_ns"])
     tidy["group"] = tidy["group"].astype(str)
-    total, n = means.sum(axis=1), counts
-    total.index, n.index = total.index.astype(str), n.index.astype(str)
-    tidy["share"] = tidy["mean_ns"] / tidy["group"].map(total)
+    tidy["share"] = means.div(means.sum(axis=1), axis=0).to_numpy().ravel()
     tidy["to_share"] = tidy.groupby("group", sort=False)["share"].cumsum()
     tidy["from_share"] = tidy["to_share"] - tidy["share"]
-    tidy["n"] = tidy["group"].map(n)
+    tidy["n"] = np.repeat(grouped.size().to_numpy(), len(stages))
     return tidy[tidy["mean_ns"] > 0].reset_index(drop=True)
 
 
@@ -139,20 +151,23 @@ def by_size(kind: str, messages: pd.DataFrame) -> Figure | Missing:
     sized = messages[messages["size_bytes"].notna()]
     if sized.empty:
         return Missing(title, "no message tells its size")
-    means = stage_means(sized, _size_groups(sized["size_bytes"].astype("int64")))
+    means = means_by_group(named_stages(sized), _size_groups(sized["size_bytes"]))
     if means.empty:
         return Missing(title, _NO_STAGE)
-    biggest, share = _biggest(means)
+    weight = means["mean_ns"] * means["n"]
+    biggest = str(weight.groupby(means["stage"]).sum().idxmax())
+    # a size of few messages has a share of its own, which tells nothing of others
+    common = means["n"] >= means["n"].max() / 100
+    share = share_range(means.loc[common & (means["stage"] == biggest), "share"])
     return Figure(
         name=f"stages-by-size-{slug(kind)}",
-        title=f"{title}: {biggest} takes {share_range(share)} of the time",
+        title=f"{title}: {biggest} takes {share} of the time",
         caption="Mean time in each stage, as a share of end to end; at the right the "
         "mean end to end and n. Means have no interval: a few slow messages move them.",
         alt=f"Stacked bars, one for each size of {kind}: "
-        f"{biggest} takes {share_range(share)} of the mean time.",
+        f"{biggest} takes {share} of the mean time.",
         data=means,
         charts=[Chart({"share": share_bars(means, "message size", "end to end")})],
-        wide=True,
         main=True,
     )
 
@@ -160,17 +175,14 @@ def by_size(kind: str, messages: pd.DataFrame) -> Figure | Missing:
 def by_percentile(kind: str, messages: pd.DataFrame) -> Figure | Missing:
     """Draw the shares of stages of the fast and of the slow messages."""
     title = f"{kind}, from fast to slow"
-    bands = percentile_bands(messages["end_to_end_ns"].to_numpy("float64"))
-    means = stage_means(messages, pd.Series(bands))
+    bands = percentile_bands(floats(messages["end_to_end_ns"]))
+    means = means_by_group(named_stages(messages), bands)
     if means.empty:
         return Missing(title, _NO_STAGE)
     last = means[means["group"] == means["group"].iloc[-1]]
     biggest = last.loc[last["share"].idxmax()]
-    text = (
-        f"{biggest['stage']} is {100 * biggest['share']:.0f}% of the slowest "
-        f"({biggest['group']})"
-    )
-    bars = share_bars(means, "percentiles", "end to end")
+    share = f"{100 * biggest['share']:.0f}%"
+    text = f"{biggest['stage']} is {share} of the slowest ({biggest['group']})"
     return Figure(
         name=f"stages-by-percentile-{slug(kind)}",
         title=f"{title}: {text}",
@@ -178,32 +190,23 @@ def by_percentile(kind: str, messages: pd.DataFrame) -> Figure | Missing:
         "Slow ones are often simply large: compare with the sizes.",
         alt=f"Stacked bars, one for each band of percentiles of {kind}: {text}.",
         data=means,
-        charts=[Chart({"share": bars})],
-        wide=True,
+        charts=[Chart({"share": share_bars(means, "percentiles", "end to end")})],
         main=True,
     )
 
 
-def percentile_bands(end_to_end_ns: np.ndarray) -> pd.Categorical:
-    """Tell for each value between which percentiles of all it lies.
-
-    Examples
-    --------
-    >>> list(percentile_bands(np.array([9.0, 1.0, 2.0, 3.0])))
-    ['p50 to p90', 'up to p50', 'up to p50', 'p50 to p90']
-    """
-    n = end_to_end_ns.size
-    position = np.empty(n, np.int64)
-    position[np.argsort(end_to_end_ns, kind="stable")] = np.arange(1, n + 1)
-    ends = [rank(p, n) for p in BANDS[1:-1]] + [n]
-    names = ["up to p50"]
-    names += [f"p{100 * a:g} to p{100 * b:g}" for a, b in pairwise(BANDS[1:-1])]
-    names += [f"above p{100 * BANDS[-2]:g}"]
+def percentile_bands(times: Floats) -> pd.Categorical:
+    """Tell for each value, shape (n,), between which percentiles of all it lies."""
+    between = [f"{low} to {high}" for low, high in pairwise(SHOWN)]
+    names = [f"up to {SHOWN[0]}", *between, f"above {SHOWN[-1]}"]
+    ends = [rank(PERCENTILES[name], times.size) for name in SHOWN]
+    position = np.empty(times.size, np.int64)
+    position[np.argsort(times, kind="stable")] = np.arange(1, times.size + 1)
     codes = np.searchsorted(ends, position)
     return pd.Categorical.from_codes(codes, categories=names, ordered=True)
 
 
-def _size_groups(sizes: pd.Series) -> pd.Series:
+def _size_groups(sizes: pd.Series) -> pd.Categorical:
     """Name the sizes, or ranges of them where there are many."""
     found = np.unique(sizes)
     if found.size <= _MOST_SIZES:
@@ -212,25 +215,11 @@ def _size_groups(sizes: pd.Series) -> pd.Series:
     else:
         at = np.linspace(0, 1, _MOST_SIZES + 1)
         edges = np.unique(np.quantile(sizes, at, method="lower"))
-        codes = np.clip(
-            np.searchsorted(edges, sizes, side="right") - 1, 0, edges.size - 2
-        )
-        last = [*(edges[1:-1] - 1), edges[-1]]
-        names = [
-            f"{number(a)} to {bytes_text(b)}" for a, b in zip(edges, last, strict=False)
-        ]
-    return pd.Series(pd.Categorical.from_codes(codes, categories=names, ordered=True))
-
-
-def _biggest(means: pd.DataFrame) -> tuple[str, pd.Series]:
-    """Return the stage that takes most over all messages, and its shares.
-
-    A size of few messages has a share of its own, which tells nothing of others.
-    """
-    weight = means["mean_ns"] * means["n"]
-    biggest = str(weight.groupby(means["stage"]).sum().idxmax())
-    common = means["n"] >= means["n"].max() / 100
-    return biggest, means.loc[common & (means["stage"] == biggest), "share"]
+        codes = np.searchsorted(edges, sizes, side="right") - 1
+        codes = np.clip(codes, 0, edges.size - 2)
+        ranges = zip(edges, [*(edges[1:-1] - 1), edges[-1]], strict=False)
+        names = [f"{number(low)} to {bytes_text(high)}" for low, high in ranges]
+    return pd.Categorical.from_codes(codes, categories=names, ordered=True)
 
 
 def share_range(share: pd.Series) -> str:
@@ -245,38 +234,29 @@ def share_range(share: pd.Series) -> str:
     return f"{low}%" if low == high else f"{low} to {high}%"
 
 
-@dataclass(frozen=True)
-class End:
-    """What stands behind the bar of a group: two lines."""
-
-    first: str
-    second: str
-
-
-def _mean_ends(means: pd.DataFrame) -> dict[str, End]:
-    """Return for each group its mean and n."""
-    rows = means.groupby("group", sort=False).agg(
-        mean_ns=("mean_ns", "sum"), n=("n", "first")
-    )
-    return {
-        str(name): End(duration_text(mean_ns), f"n {number(n)}")
-        for name, mean_ns, n in rows.itertuples()
-    }
-
-
 def share_bars(
-    means: pd.DataFrame, title: str, whole: str, ends: Mapping[str, End] | None = None
+    means: pd.DataFrame,
+    title: str,
+    whole: str,
+    ends: Mapping[str, tuple[str, str]] | None = None,
 ) -> Spec:
     """Draw a stacked bar for each group: shares of the mean of the whole.
 
-    Behind each stand `ends`; without them its mean and n.
+    Behind each stand the two lines of `ends`; without them its mean and n.
     """
     stages = list(dict.fromkeys(means["stage"]))
     groups = list(dict.fromkeys(means["group"]))
+    if ends is None:
+        by_group = means.groupby("group", sort=False)
+        told = by_group.agg(mean_ns=("mean_ns", "sum"), n=("n", "first")).itertuples()
+        ends = {name: (duration_text(mean), f"n {number(n)}") for name, mean, n in told}
     rows = [
-        {"group": group, "first": end.first, "second": end.second}
-        for group, end in (ends or _mean_ends(means)).items()
+        {"group": group, "first": first, "second": second}
+        for group, (first, second) in ends.items()
     ]
+    hover = tooltip(
+        {"group": title, "stage": "stage", "mean": "mean", "part": "share", "n": "n"}
+    )
     return {
         "height": 36 * len(groups),
         "transform": written(
@@ -287,12 +267,10 @@ def share_bars(
             label="datum.stage + ' ' + datum.percent",
         ),
         "layer": [
-            _stacks(stages, title, whole),
-            _names_on_bars(stages, title),
-            *(
-                _at_the_end(rows, line, dy)
-                for line, dy in (("first", -7), ("second", 7))
-            ),
+            _stacks(stages, whole, hover),
+            _names_on_bars(stages, hover),
+            _at_the_end(rows, "first", -7),
+            _at_the_end(rows, "second", 7, fontSize=11, color=colour("muted")),
         ],
         "encoding": {
             "y": {
@@ -314,75 +292,44 @@ def share_bars(
     }
 
 
-def _stacks(stages: list[str], title: str, whole: str) -> Spec:
-    return {
-        "mark": {"type": "bar", "stroke": colour("card"), "strokeWidth": 1},
-        "encoding": {
-            "x": {
-                "field": "from_share",
-                "type": "quantitative",
-                "title": f"share of the mean {whole}",
-                "scale": {
-                    "domain": [0, 1],
-                    "nice": False,
-                    "range": [0, {"expr": f"width - {_ROOM}"}],
-                },
-                "axis": {
-                    "format": ".0%",
-                    "values": [0, 0.25, 0.5, 0.75, 1],
-                    "grid": False,
-                    "domain": False,
-                },
-            },
-            "x2": {"field": "to_share"},
-            "color": {
-                "field": "stage",
-                "type": "nominal",
-                "scale": stage_scale(stages),
-                "legend": top_legend(stages),
-            },
-            "tooltip": _told(title),
-        },
+def _stacks(stages: list[str], whole: str, hover: list[Spec]) -> Spec:
+    room = {"expr": f"width - {_ROOM}"}
+    ticks = {"format": ".0%", "values": [0, 0.25, 0.5, 0.75, 1]}
+    across = {
+        "field": "from_share",
+        "type": "quantitative",
+        "title": f"share of the mean {whole}",
+        "scale": {"domain": [0, 1], "nice": False, "range": [0, room]},
+        "axis": {**ticks, "grid": False, "domain": False},
     }
-
-
-def _at_the_end(rows: list[dict[str, str]], line: str, dy: int) -> Spec:
-    mark = {"type": "text", "align": "left", "dx": 6, "dy": dy, "aria": False}
-    if line == "second":
-        mark |= {"fontSize": 11, "color": colour("muted")}
-    return {
-        "data": {"values": rows},
-        "mark": mark,
-        "encoding": {"x": {"datum": 1}, "text": {"field": line}},
+    encoding = {
+        "x": across,
+        "x2": {"field": "to_share"},
+        "color": stage_hues(stages),
+        "tooltip": hover,
     }
+    return layer("bar", encoding, stroke=colour("card"), strokeWidth=1)
 
 
-def _told(title: str) -> list[Spec]:
-    return tooltip(
-        {"group": title, "stage": "stage", "mean": "mean", "part": "share", "n": "n"}
-    )
+def _at_the_end(rows: list[dict[str, str]], line: str, dy: int, **look: Any) -> Spec:
+    encoding = {"x": {"datum": 1}, "text": {"field": line}}
+    mark = layer("text", encoding, align="left", dx=6, dy=dy, aria=False, **look)
+    return {"data": {"values": rows}, **mark}
 
 
-def _names_on_bars(stages: list[str], title: str) -> Spec:
+def _names_on_bars(stages: list[str], hover: list[Spec]) -> Spec:
     """Write a stage's name and share on its bar, or the share where there is room."""
     room = f"(datum.to_share - datum.from_share) * (width - {_ROOM})"
-    named = {"test": f"{room} > 7 * length(datum.label)", "field": "label"}
-    return {
-        "mark": {"type": "text", "aria": False},
-        "encoding": {
-            "x": {"field": "middle", "type": "quantitative"},
-            "text": {"condition": named, "field": "percent"},
-            # the name lies on the bar: who points at it points at both
-            "tooltip": _told(title),
-            "opacity": {"condition": {"test": f"{room} > 30", "value": 1}, "value": 0},
-            "color": {
-                "field": "stage",
-                "type": "nominal",
-                "scale": on_stage_scale(stages),
-                "legend": None,
-            },
-        },
+    whole = {"test": f"{room} > 7 * length(datum.label)", "field": "label"}
+    encoding = {
+        "x": {"field": "middle", "type": "quantitative"},
+        "text": {"condition": whole, "field": "percent"},
+        # the name lies on the bar: who points at it points at both
+        "tooltip": hover,
+        "opacity": {"condition": {"test": f"{room} > 30", "value": 1}, "value": 0},
+        "color": named("stage", on_stage_scale(stages), legend=None),
     }
+    return layer("text", encoding, aria=False)
 
 
 def stage_table(
@@ -392,20 +339,24 @@ def stage_table(
 
     `told` are the figures of all messages: `messages` may be a part of them.
     """
-    whole = messages["end_to_end_ns"].to_numpy("float64")
+    told = told or {}
     times = named_stages(messages)
     for name in ("wakeup", "end_to_end"):
-        times[name] = messages[f"{name}_ns"].to_numpy("float64", na_value=np.nan)
-    figures = (told or {}).get("stages") or {}
-    rows = [
-        _row(name, some[~np.isnan(some)], figures.get(name) or {}, float(whole.sum()))
-        for name, some in times.items()
-        if not np.isnan(some).all()
-    ]
+        times[name] = floats(messages[f"{name}_ns"])
+    whole_ns = float(times["end_to_end"].sum())
+    rows: list[Row] = []
+    for name, every in times.items():
+        values = every[~np.isnan(every)]
+        if values.size:
+            figures = (told.get("stages") or {}).get(name) or figures_of(values)
+            share = figures.get("share_of_end_to_end")
+            if share is None and whole_ns > 0:
+                share = float(values.sum()) / whole_ns
+            label = f"of which {name}" if name == "wakeup" else name
+            rows.append(([label], figures | {"share": share}, values))
     part = " Intervals are those of the messages that are drawn." if thinned else ""
-    n = number((told or {}).get("messages") or len(messages))
     return percentile_table(
-        f"{kind}: {n} messages",
+        f"{kind}: {number(told.get('messages') or len(messages))} messages",
         ["stage", *SHOWN, "slowest", "share", "n"],
         rows,
         "Below each percentile its 95% interval, which allows for messages that depend "
@@ -413,17 +364,41 @@ def stage_table(
     )
 
 
-def _row(
-    stage: str, values: Floats, told: dict[str, Any], whole_ns: float
-) -> list[str | Cell]:
-    figures = told or figures_of(values)
-    share = figures.get("share_of_end_to_end")
-    if share is None and whole_ns > 0:
-        share = float(values.sum()) / whole_ns
-    return [
-        f"of which {stage}" if stage == "wakeup" else stage,
-        *percentile_cells(figures, values),
-        duration_text(float(figures["max_ns"])),
-        percent(share),
-        number(figures["n"]),
-    ]
+def slowest_parts(
+    row: dict[str, Any] | None, lab: dict[str, Any] | None = None
+) -> list[Part]:
+    """Tell where the slowest message spent its time, on the link of a lab if any."""
+    if not row or not row.get("end_to_end_ns"):
+        reason = "no message was seen from end to end"
+        return [Missing("The slowest message", reason)]
+    # as on a terminal but for micro
+    text = slowest_sentence(row, lab).replace(" us", " µs")
+    told = f"{text[0].upper()}{text[1:]}."
+    times = stage_times(row)
+    if not times:
+        return [Text(told), Missing("Its stages", "none of its stages is told")]
+    data = pd.DataFrame(times.items(), columns=["stage", "time_ns"])
+    data["to_ns"] = data["time_ns"].cumsum()
+    data["from_ns"] = data["to_ns"] - data["time_ns"]
+    most = data.loc[data["time_ns"].idxmax()]
+    share = f"{100 * float(most['time_ns']) / row['end_to_end_ns']:.0f}%"
+    axis = duration_axis("time since the message was made or sent", grid=False)
+    encoding = {
+        "x": {"field": "from_ns", **axis},
+        "x2": {"field": "to_ns"},
+        "color": stage_hues(list(times)),
+        "tooltip": tooltip({"stage": "stage", "took": "time"}),
+    }
+    bar = layer("bar", encoding, stroke=colour("card"), strokeWidth=1)
+    texts = written(took=duration_expr("datum.time_ns"))
+    figure = Figure(
+        name="slowest",
+        title=f"The slowest message spent {share} of its time in {most['stage']}",
+        caption="One message, from the first stamp to the last; its stages sum to its "
+        "end to end exactly. One message, so there is no interval.",
+        alt=told,
+        data=data,
+        charts=[Chart({"linear": {"height": 56, "transform": texts, **bar}})],
+        main=True,
+    )
+    return [Text(told), figure]

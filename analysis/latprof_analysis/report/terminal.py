@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, zip_longest
 from typing import Any
 
@@ -35,11 +35,6 @@ class Terminal(Console):
     ----------
     **options
         Of `rich.console.Console`.
-
-    Examples
-    --------
-    >>> Terminal(width=40).print("[red]a[/]\\x1b[2J")
-    [red]a[/]?[2J
     """
 
     def __init__(self, **options: Any) -> None:
@@ -70,13 +65,10 @@ def write_parts(parts: Sequence[Part], console: Console) -> None:
     """Write parts to a terminal, tables as wide as it is at most."""
     for before, part in pairwise((None, *parts)):
         apart = isinstance(part, Table | Figure | Missing | Fold)
-        if before and (apart or (isinstance(before, Table) and not _is_quiet(part))):
+        note = isinstance(part, Text) and part.quiet
+        if before and (apart or (isinstance(before, Table) and not note)):
             console.print()
         _write(part, console)
-
-
-def _is_quiet(part: Part | None) -> bool:
-    return isinstance(part, Text) and part.quiet
 
 
 def _write(part: Part | None, console: Console) -> None:
@@ -105,9 +97,9 @@ def _write_table(table: Table, console: Console) -> None:
     if table.title:
         show_line(console, table.title, "bold")
     margin = " " if table.title else ""
-    form = fitting(table, console.width - len(margin))
-    lines = table_lines(form, console.width - len(margin))
-    for i, line in enumerate(lines):
+    width = console.width - len(margin)
+    form = fitting(table, width)
+    for i, line in enumerate(table_lines(form, width)):
         head = i <= len(table.heads)
         whole = table.whole and line.startswith(table.whole)
         style = "bold" if whole else "dim" if head and table.title else ""
@@ -120,8 +112,7 @@ def _write_table(table: Table, console: Console) -> None:
 def fitting(table: Table, width: int) -> Table:
     """Return the first form of a table that is not wider, else the last."""
     forms = [table, *table.narrow]
-    wide = (max(map(len, _lines(form, _cells(form)))) for form in forms)
-    fit = (form for form, found in zip(forms, wide, strict=True) if found <= width)
+    fit = (form for form in forms if max(map(len, _lines(form, _cells(form)))) <= width)
     return next(fit, forms[-1])
 
 
@@ -137,10 +128,11 @@ def table_lines(table: Table, width: int) -> list[str]:
     18 B   7.00 us  1
     1024 B 9.00 us 20
     """
-    lines = _lines(table, _cells(table))
+    cells = _cells(table)
+    lines = _lines(table, cells)
     if max(map(len, lines)) <= width:
         return lines
-    return [line[:width] for line in _lines(table, _folded(table, width))]
+    return [line[:width] for line in _lines(table, _folded(table, cells, width))]
 
 
 def _cells(table: Table) -> list[list[str]]:
@@ -155,20 +147,30 @@ def _text(cell: str | Cell) -> str:
     return f"{cell.text} ({cell.under})" if cell.under else cell.text
 
 
-def _is_left(table: Table, cells: Sequence[Sequence[str]], column: int) -> bool:
-    """Whether a column begins at the left: names and texts do, figures do not."""
-    if not column or not table.numeric:
-        return True
-    return not all(_FIGURE.fullmatch(row[column]) for row in cells[1:])
+def _laid_out(
+    table: Table, cells: Sequence[Sequence[str]]
+) -> tuple[list[int], list[bool]]:
+    """Return how wide each column is, and whether it begins at the left.
+
+    Names and texts do, figures do not.
+    """
+    columns = list(zip(*cells, strict=True))
+    left = [
+        not (i and table.numeric) or not all(map(_FIGURE.fullmatch, column[1:]))
+        for i, column in enumerate(columns)
+    ]
+    return [max(map(len, column)) for column in columns], left
 
 
 def _lines(table: Table, cells: Sequence[Sequence[str]]) -> list[str]:
-    columns = range(len(table.columns))
-    left = [_is_left(table, cells, i) for i in columns]
-    widths = [max(len(row[i]) for row in cells) for i in columns]
-    _widen(table, widths)
-    begins = _begins(table)
-    gaps = ["" if not i else "  " if left[i] or i in begins else " " for i in columns]
+    widths, left = _laid_out(table, cells)
+    for level in table.heads:
+        for title, over in _places(level):  # room for short titles above few columns
+            have = sum(widths[over]) + len(widths[over]) - 1
+            widths[over.start] += max(0, min(len(title), _SHORT) - have)
+    begins = [over.start for level in table.heads[:1] for _, over in _places(level)]
+    gaps = ["  " if at_left or i in begins else " " for i, at_left in enumerate(left)]
+    gaps[0] = ""
 
     def line(row: Sequence[str]) -> str:
         texts = (
@@ -177,63 +179,43 @@ def _lines(table: Table, cells: Sequence[Sequence[str]]) -> list[str]:
         )
         return "".join(texts).rstrip()
 
-    found = [
-        _head(level, [len(g) + w for g, w in zip(gaps, widths, strict=True)], gaps)
-        for level in table.heads
-    ]
-    return found + [line(row) for row in cells]
+    def head(level: Sequence[tuple[str, int]]) -> str:
+        """Write titles above their columns, cut where they are wider."""
+        made = " " * widths[0]
+        for title, over in _places(level):
+            room = sum(widths[over]) + len("".join(gaps[over])) - len(gaps[over.start])
+            made += gaps[over.start] + clipped(title, room).ljust(room)
+        return made.rstrip()
+
+    return [*map(head, table.heads), *map(line, cells)]
 
 
-def _widen(table: Table, widths: list[int]) -> None:
-    """Make room for short titles above few columns."""
-    for level in table.heads:
-        at = 1
-        for title, n in level:
-            have = sum(widths[at : at + n]) + n - 1
-            widths[at] += max(0, min(len(title), _SHORT) - have)
-            at += n
-
-
-def _begins(table: Table) -> set[int]:
-    """Return at which columns the outermost titles begin."""
-    begins, at = set(), 1
-    for _, n in table.heads[0] if table.heads else ():
-        begins.add(at)
-        at += n
-    return begins
-
-
-def _head(
-    level: Sequence[tuple[str, int]], widths: Sequence[int], gaps: Sequence[str]
-) -> str:
-    """Write titles above their columns, cut where they are wider."""
-    line, at = " " * widths[0], 1
+def _places(level: Sequence[tuple[str, int]]) -> Iterator[tuple[str, slice]]:
+    """Yield titles with the columns that they stand above."""
+    at = 1
     for title, n in level:
-        room = sum(widths[at : at + n]) - len(gaps[at])
-        line += gaps[at] + clipped(title, room).ljust(room)
+        yield title, slice(at, at + n)
         at += n
-    return line.rstrip()
 
 
-def _folded(table: Table, width: int) -> list[list[str]]:
+def _folded(
+    table: Table, cells: Sequence[Sequence[str]], width: int
+) -> list[Sequence[str]]:
     """Fold the longest texts until all columns have room; a row becomes several."""
-    cells = _cells(table)
-    columns = range(len(table.columns))
-    left = [_is_left(table, cells, i) for i in columns]
-    room = [max(len(row[i]) for row in cells) for i in columns]
-    gaps = sum(2 if left[i] else 1 for i in columns[1:])
+    room, left = _laid_out(table, cells)
+    gaps = sum(2 if at_left else 1 for at_left in left[1:])
     while sum(room) + gaps > width:
-        widest = max(columns, key=lambda i: room[i] if left[i] else 0)
+        widest = max(range(len(room)), key=lambda i: room[i] if left[i] else 0)
         if not left[widest] or room[widest] <= _LEAST:
             break
         room[widest] -= 1
-    found = []
+    found: list[Sequence[str]] = []
     for row in cells:
-        parts = [
-            textwrap.wrap(text, room[i], break_on_hyphens=False) or [""]
-            for i, text in enumerate(row)
-        ]
-        found += [list(one) for one in zip_longest(*parts, fillvalue="")]
+        parts = (
+            textwrap.wrap(text, columns, break_on_hyphens=False) or [""]
+            for text, columns in zip(row, room, strict=True)
+        )
+        found += zip_longest(*parts, fillvalue="")
     return found
 
 
@@ -243,10 +225,8 @@ def shown(text: str, style: str = "") -> Line:
 
 
 def show_line(console: Console, text: str, style: str = "") -> None:
-    """Print a line, after an empty one if it begins with a line feed."""
-    if text.startswith("\n"):
-        console.print()
-    console.print(shown(text.removeprefix("\n"), style))
+    """Print a line."""
+    console.print(shown(text, style))
 
 
 def clipped(text: str, width: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.read.result import concatenated
+from latprof_analysis.report.marks import layer, named
 from latprof_analysis.report.parts import (
     Cell,
     Chart,
@@ -36,7 +37,7 @@ from latprof_analysis.report.vega import (
     written,
 )
 from latprof_analysis.report.words import duration_text, listed, number
-from latprof_analysis.study.findings import SMALLEST_STEP, alike, large_changes, step_ns
+from latprof_analysis.study.levels import SMALLEST_STEP, alike, large_changes, step_ns
 from latprof_analysis.text import percent
 
 # More changes of level than this are counted, not told one by one.
@@ -45,6 +46,16 @@ _MOST_TOLD = 12
 _MOST_POINTS = 800
 _SPANS = 300
 _OUTLIERS = 150
+
+
+def _levels(figures: dict[str, Any]) -> tuple[dict[str, Any], float | None, int]:
+    """Return what is told of levels, the median above which they are, and `every`.
+
+    Places in levels are those of every `every`-th value.
+    """
+    time, tail = figures.get("time") or {}, figures.get("tail") or {}
+    median = (tail.get("percentiles") or {}).get("p50", {}).get("value_ns")
+    return time.get("level_changes", {}), median, int(time.get("every", 1))
 
 
 def level_rows(figures: dict[str, Any] | None) -> pd.DataFrame:
@@ -66,10 +77,8 @@ def level_rows(figures: dict[str, Any] | None) -> pd.DataFrame:
         from 1.
         Empty where nothing changed by much.
     """
-    levels = _levels(figures)
-    large = large_changes(levels, usual_ns(figures))
-    if not large:
-        return pd.DataFrame()
+    levels, usual, every = _levels(figures or {})
+    large = large_changes(levels, usual)
     rows = [
         {
             "role": "level",
@@ -81,10 +90,9 @@ def level_rows(figures: dict[str, Any] | None) -> pd.DataFrame:
             "messages": level["n"],
             "run": part.get("run", ""),
         }
-        for level in levels["levels"]
+        for level in (levels["levels"] if large else ())
         for part in level["spans"]
     ]
-    every = _every(figures)
     rows += [
         {
             "role": "change",
@@ -101,37 +109,16 @@ def level_rows(figures: dict[str, Any] | None) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def usual_ns(figures: dict[str, Any] | None) -> float | None:
-    """Return the median of all messages: what levels are told above."""
-    tail = (figures or {}).get("tail") or {}
-    value = (tail.get("percentiles") or {}).get("p50", {}).get("value_ns")
-    return None if value is None else float(value)
-
-
-def _above(usual: float, end: float | None) -> float | None:
-    return None if end is None else usual + end
-
-
-def _levels(figures: dict[str, Any] | None) -> dict[str, Any]:
-    found: dict[str, Any] = ((figures or {}).get("time") or {}).get("level_changes", {})
-    return found
-
-
-def _every(figures: dict[str, Any] | None) -> int:
-    return int(((figures or {}).get("time") or {}).get("every", 1))
-
-
 def level_parts(groups: Mapping[str, dict[str, Any] | None]) -> list[Part]:
     """Tell the changes of level of each group; those without one in one sentence."""
     parts: list[Part] = []
     steady = []
     for name, figures in groups.items():
-        levels = _levels(figures)
+        levels, usual, every = _levels(figures or {})
         if "reason" in levels:
             parts.append(Missing(f"{name}: changes of level", str(levels["reason"])))
-        elif large := large_changes(levels, usual_ns(figures)):
-            title, table = _changes(name, large, figures or {})
-            parts.append(Fold(title, [table]))
+        elif large_changes(levels, usual):
+            parts.append(_changes(name, levels, usual or 0.0, every))
         elif levels:
             steady.append(f"{name}, n {number(levels['n'])}")
     if steady:
@@ -143,23 +130,17 @@ def level_parts(groups: Mapping[str, dict[str, Any] | None]) -> list[Part]:
     return parts
 
 
-def _changes(
-    name: str, large: list[dict[str, Any]], figures: dict[str, Any]
-) -> tuple[str, Table]:
-    """Say what changed most, and list all."""
-    usual, every = usual_ns(figures) or 0.0, _every(figures)
+def _changes(name: str, levels: dict[str, Any], usual: float, every: int) -> Fold:
+    """Say what changed most, and list the largest."""
+    large = large_changes(levels, usual)
     by_step = sorted(large, key=lambda change: -abs(step_ns(change)))[:_MOST_TOLD]
-    shown = sorted(by_step, key=lambda change: int(change["index"]))
-    runs = {change.get("run", "") for change in shown}
-    rows: list[list[str | Cell]] = [
-        [
-            _place(change, every, several=len(runs) > 1),
-            _level(change["before"], usual),
-            _level(change["after"], usual),
-            Cell(_step(change), _share_of(usual, change)),
-        ]
-        for change in shown
-    ]
+    several = len({change.get("run", "") for change in by_step}) > 1
+    rows: list[list[str | Cell]] = []
+    for change in sorted(by_step, key=lambda change: int(change["index"])):
+        step = f"{'+' if step_ns(change) > 0 else '-'}{_size(change)}"
+        ends = (_level(change[side], usual) for side in ("before", "after"))
+        place = _place(change, every, several=several)
+        rows.append([place, *ends, Cell(step, _share(change, usual))])
     note = (
         "Percentiles of all mix these levels. Medians of the messages between two "
         "changes, each held against the median of its size and told above "
@@ -167,32 +148,26 @@ def _changes(
         "95% intervals. That of the place is for small steps, and holds more often for "
         "large ones."
     )
-    if alike(_levels(figures)):
+    if alike(levels):
         note += (
             " Neighbours are alike here (a queue), which looks like changes of level: "
             "believe the large ones."
         )
-    table = Table(f"{name}: levels", ["when", "from", "to", "step"], rows, note)
-    return f"{name}: {_summary(large, usual)}", table
-
-
-def _summary(large: list[dict[str, Any]], usual: float) -> str:
-    """Say what the largest change is, and of how many."""
-    first = max(large, key=lambda change: abs(step_ns(change)))
-    way = "slower" if step_ns(first) > 0 else "faster"
+    first = by_step[0]
     at = f"from {first['t_s']:.3g} s on" if "t_s" in first else "later in the file"
-    text = f"{at} {duration_text(abs(step_ns(first)))} {way}"
-    if share := _share_of(usual, first):
-        text += f" ({share})"
-    return text + (f", the largest of {len(large)} changes" if len(large) > 1 else "")
+    text = f"{at} {_size(first)} {'slower' if step_ns(first) > 0 else 'faster'}"
+    text += f" ({_share(first, usual)})" if usual else ""
+    text += f", the largest of {len(large)} changes" if len(large) > 1 else ""
+    table = Table(f"{name}: levels", ["when", "from", "to", "step"], rows, note)
+    return Fold(f"{name}: {text}", [table])
 
 
-def _step(change: dict[str, Any]) -> str:
-    return f"{'+' if step_ns(change) > 0 else '-'}{duration_text(abs(step_ns(change)))}"
+def _size(change: dict[str, Any]) -> str:
+    return duration_text(abs(step_ns(change)))
 
 
-def _share_of(usual: float, change: dict[str, Any]) -> str:
-    return f"{abs(step_ns(change)) / usual:.1%} of the median" if usual else ""
+def _share(change: dict[str, Any], usual_ns: float) -> str:
+    return f"{abs(step_ns(change)) / usual_ns:.1%} of the median" if usual_ns else ""
 
 
 def _place(change: dict[str, Any], every: int, *, several: bool) -> Cell:
@@ -208,91 +183,12 @@ def _place(change: dict[str, Any], every: int, *, several: bool) -> Cell:
     return Cell(text, f"{change['low_s']:.4g} to {change['high_s']:.4g} s; {values}")
 
 
-def _level(median: dict[str, Any], usual: float) -> Cell:
-    low, high = _above(usual, median["low"]), _above(usual, median["high"])
-    interval = f"{duration_text(low)} to {duration_text(high)}, n {number(median['n'])}"
-    return Cell(duration_text(usual + median["value"]), interval)
-
-
-def level_layers(x: Spec, y: Spec, roles: Set[str]) -> list[Spec]:
-    """Return the marks of levels and changes, over those of messages.
-
-    `roles` are those of which there are rows.
-    """
-    levels = [_level_line(x, y)] if "level" in roles else []
-    return [*levels, *(_change_layers(x) if "change" in roles else [])]
-
-
-def _change_layers(x: Spec) -> list[Spec]:
-    shade: Spec = {
-        "mark": {
-            "type": "rect",
-            "color": colour("muted"),
-            "opacity": 0.2,
-            "clip": True,
-        },
-        "encoding": {"x": x | {"field": "from_s"}, "x2": {"field": "to_s"}},
-    }
-    seen = {"color": colour("ink"), "strokeDash": [4, 3], "strokeWidth": 1.5}
-    # wider than what is seen, so that it can be pointed at
-    pointed = {"strokeWidth": 12, "opacity": 0}
-    rules: list[Spec] = [
-        {"mark": {"type": "rule", "clip": True, **look}, "encoding": {"x": x}}
-        for look in (seen, pointed)
-    ]
-    return [_telling(layer) for layer in (shade, *rules)]
-
-
-def _telling(layer: Spec) -> Spec:
-    """Let a layer of changes say what changed."""
-    between = (
-        "isValid(datum.from_s) && isValid(datum.to_s) ? "
-        "format(datum.from_s, '.6~r') + ' to ' + format(datum.to_s, '.6~r') : "
-        "'in several runs'"
+def _level(median: dict[str, Any], usual_ns: float) -> Cell:
+    value, low, high = (
+        duration_text(None if median[key] is None else usual_ns + median[key])
+        for key in ("value", "low", "high")
     )
-    texts = written(
-        left=duration_expr("datum.before_ns"),
-        reached=duration_expr("datum.above_ns"),
-        between=between,
-    )
-    titles = {
-        "when": "level changed at",
-        "between": "95% interval",
-        "left": "from",
-        "reached": "to",
-    }
-    return {
-        "transform": [{"filter": "datum.role === 'change'"}, *texts],
-        **layer,
-        "encoding": layer["encoding"] | {"tooltip": tooltip(titles)},
-    }
-
-
-def _level_line(x: Spec, y: Spec) -> Spec:
-    return {
-        "transform": [{"filter": "datum.role === 'level'"}],
-        "mark": {
-            "type": "rule",
-            "color": colour("ink"),
-            "strokeWidth": 3,
-            "strokeCap": "butt",
-            "clip": True,
-        },
-        "encoding": {
-            "x": x,
-            "x2": {"field": "to_s"},
-            "y": {"field": "above_ns", **y},
-            "tooltip": tooltip(
-                {
-                    "when": "level from",
-                    "took": "median",
-                    "least": "interval from",
-                    "most": "to",
-                    "messages": "messages",
-                }
-            ),
-        },
-    }
+    return Cell(value, f"{low} to {high}, n {number(median['n'])}")
 
 
 @dataclass(frozen=True)
@@ -314,16 +210,6 @@ def over_time(series: Series) -> pd.DataFrame:
         ``role``: message, span or slow (one of those farthest above the median of
         their size). ``above_ns``, of spans the median, with ``min_ns``, ``max_ns``
         and the number of ``messages``; ``latency_ns`` and ``part`` of messages.
-
-    Examples
-    --------
-    >>> few = np.array([5.0, 7.0, 6.0])
-    >>> over_time(Series(np.arange(3.0), few - 6, few))["role"].tolist()
-    ['message', 'message', 'message']
-    >>> many = np.arange(9000.0)
-    >>> drawn = over_time(Series(many, many, many))
-    >>> drawn.groupby("role")["messages"].sum().to_dict()
-    {'slow': 150, 'span': 9000}
     """
     t_s, above = series.t_s, series.above_ns
     if t_s.size <= _MOST_POINTS:
@@ -392,44 +278,43 @@ def time_figure(
 
     Kinds stand one below the other; `levels` has by kind what `level_rows` returns.
     """
-    marks = levels or {}
-    data = concatenated(
-        [
-            _rows(i, kind, over_time(series), marks.get(kind, pd.DataFrame()))
-            for i, (kind, series) in enumerate(kinds.items())
-        ]
-    )
-    drawn = data[data["latency_ns"].notna()]
-    worst = drawn.loc[drawn["above_ns"].idxmax()]
-    text = _worst(worst, order, several=len(kinds) > 1)
+    frames, charts = [], []
+    for i, (kind, series) in enumerate(kinds.items()):
+        marks = (levels or {}).get(kind, pd.DataFrame())
+        both = [rows for rows in (over_time(series), marks) if len(rows)]
+        frames.append(concatenated(both))
+        frames[-1].insert(0, "kind", kind)
+        frames[-1].insert(0, "chart", i)
+        x = _along(order, last=i == len(kinds) - 1)
+        specs: dict[str, Spec] = {
+            "log": _spec(i, x, what, order, frames[-1], "log"),
+            "linear": _spec(i, x, what, order, frames[-1], "linear"),
+        }
+        charts.append(Chart(specs, f"{kind}: n {number(series.t_s.size)}"))
+    data = concatenated(frames)
+    text = _worst(data, order)
     return Figure(
         name=name,
         title=f"{order.name}: {text}",
         caption=f"How far the {what} is above the median of those of its size, so that "
-        f"sizes do not differ; 0 is that median. {_how(data)} {order.told}"
-        f"{_how_levels(data)} The log scale is linear near 0.",
+        f"sizes do not differ; 0 is that median. {_how(data, order)} The log scale is "
+        "linear near 0.",
         alt=f"{what}, {order.name.lower()}, one figure for each kind; {text}.",
         data=data.rename(columns=order.columns),
-        charts=[
-            _chart(
-                f"{kind}: n {number(series.t_s.size)}",
-                _Marks(i, what, order, data[data["chart"] == i]),
-                last=i == len(kinds) - 1,
-            )
-            for i, (kind, series) in enumerate(kinds.items())
-        ],
+        charts=charts,
         zooms=True,
-        wide=True,
         main=True,
     )
 
 
-def _worst(row: pd.Series, order: Order, *, several: bool) -> str:
+def _worst(data: pd.DataFrame, order: Order) -> str:
     """Say where the one farthest above the median of its size stands."""
+    drawn = data[data["latency_ns"].notna()]
+    row = drawn.loc[drawn["above_ns"].idxmax()]
     when = f"came at {row['t_s']:.3g}{order.unit}"
     if order is BY_PLACE:
         when = f"is number {number(row['t_s'])}"
-    of = f" ({row['kind']})" if several else ""
+    of = f" ({row['kind']})" if data["kind"].nunique() > 1 else ""
     part = row.get("part")
     most = f", most of it {part}" if isinstance(part, str) else ""
     return (
@@ -439,86 +324,57 @@ def _worst(row: pd.Series, order: Order, *, several: bool) -> str:
     )
 
 
-def _rows(
-    chart: int, kind: str, messages: pd.DataFrame, marks: pd.DataFrame
-) -> pd.DataFrame:
-    frame = concatenated([frame for frame in (messages, marks) if len(frame)])
-    frame.insert(0, "kind", kind)
-    frame.insert(0, "chart", chart)
-    return frame
-
-
-@dataclass(frozen=True)
-class _Marks:
-    """What one chart shows, of what and along which axis."""
-
-    chart: int
-    what: str
-    order: Order
-    rows: pd.DataFrame
-
-    @property
-    def roles(self) -> set[str]:
-        return set(self.rows["role"])
-
-    @property
-    def parts(self) -> list[str]:
-        """Return what takes most of the messages that are drawn, commonest first."""
-        if "part" not in self.rows:
-            return []
-        return [str(part) for part in self.rows["part"].value_counts().index]
-
-
-def _how_levels(data: pd.DataFrame) -> str:
-    if not (data["role"] == "level").any():
-        return ""
-    return (
-        " Thick lines: medians of levels between changes; dashed lines: changes of "
-        "level, shaded the 95% interval of their place."
-    )
-
-
-def _how(data: pd.DataFrame) -> str:
+def _how(data: pd.DataFrame, order: Order) -> str:
+    """Say what is drawn, and along what."""
+    roles = set(data["role"])
     part = ", in the colour of what took most of it" if "part" in data else ""
-    if not (data["role"] == "span").any():
-        return f"Each point is one{part}."
-    return (
-        f"Of many the line is the median of {_SPANS} spans of time, shaded from their "
-        f"fastest to their slowest; the {_OUTLIERS} farthest above are points{part}."
-    )
+    text = f"Each point is one{part}."
+    if "span" in roles:
+        text = (
+            f"Of many the line is the median of {_SPANS} spans of time, shaded from "
+            f"their fastest to their slowest; the {_OUTLIERS} farthest above are "
+            f"points{part}."
+        )
+    text += f" {order.told}"
+    if "level" in roles:
+        text += (
+            " Thick lines: medians of levels between changes; dashed lines: changes of "
+            "level, shaded the 95% interval of their place."
+        )
+    return text
 
 
-def _chart(title: str, marks: _Marks, *, last: bool) -> Chart:
-    scales: tuple[Scale, ...] = ("log", "linear")
-    return Chart({s: _time_spec(s, marks, last=last) for s in scales}, title)
-
-
-def _time_spec(scale: Scale, marks: _Marks, *, last: bool) -> Spec:
-    x = _along(marks.order, last=last)
-    spans = "span" in marks.roles
-    y = _above_axis(scale, marks.rows)
-    layers = _span_layers(x, y) if spans else []
-    layers.append(_message_layer(x, y, marks, few=spans))
-    layers += level_layers(x, y, marks.roles)
+def _spec(
+    chart: int, x: Spec, what: str, order: Order, rows: pd.DataFrame, scale: Scale
+) -> Spec:
+    roles = set(rows["role"])
+    y = {"field": "above_ns", **_above_axis(scale, rows)}
+    layers = _span_layers(x, y) if "span" in roles else []
+    # what takes most of the messages that are drawn, commonest first
+    parts = [*rows["part"].value_counts().index] if "part" in rows else []
+    layers.append(_message_layer(x, y, what, parts, few="span" in roles))
+    layers += [_level_line(x, y)] if "level" in roles else []
+    layers += _change_layers(x) if "change" in roles else []
     # A level is in sight if any of it is; changes out of sight are clipped, since a
     # layer without rows would have no scale.
     end = "(datum.role === 'level' ? datum.to_s : datum.t_s)"
+    seen = (
+        f"datum.chart === {chart} && "
+        f"(datum.role === 'change' || (from === null || {end} >= from)"
+        " && (to === null || datum.t_s <= to))"
+    )
     return {
         "height": 130,
         "params": [{"name": "from", "value": None}, {"name": "to", "value": None}],
         "transform": [
-            *written(**{a: f"datum.{b}" for a, b in marks.order.columns.items()}),
-            {
-                "filter": f"datum.chart === {marks.chart} && "
-                f"(datum.role === 'change' || (from === null || {end} >= from)"
-                " && (to === null || datum.t_s <= to))"
-            },
+            *written(**{a: f"datum.{b}" for a, b in order.columns.items()}),
+            {"filter": seen},
             *written(
                 over=duration_expr("datum.above_ns"),
                 took=duration_expr("datum.latency_ns"),
                 least=duration_expr("datum.min_ns"),
                 most=duration_expr("datum.max_ns"),
-                when=f"format(datum.t_s, '.6~r') + '{marks.order.unit}'",
+                when=f"format(datum.t_s, '.6~r') + '{order.unit}'",
             ),
         ],
         "layer": layers,
@@ -545,68 +401,83 @@ def _above_axis(scale: Scale, rows: pd.DataFrame) -> Spec:
 def _along(order: Order, *, last: bool) -> Spec:
     # there are no halves of places
     labels: dict[str, Any] = {"labelExpr": "datum.value % 1 ? '' : datum.label"}
+    ends = {"domainMin": {"expr": "from"}, "domainMax": {"expr": "to"}}
     return {
         "field": "t_s",
         **number_axis(order.title, **(labels if order is BY_PLACE else {})),
         **({} if last else {"title": None}),
-        "scale": {
-            "nice": False,
-            "zero": False,
-            "domainMin": {"expr": "from"},
-            "domainMax": {"expr": "to"},
-        },
+        "scale": {"nice": False, "zero": False, **ends},
     }
 
 
 def _span_layers(x: Spec, y: Spec) -> list[Spec]:
-    only = [{"filter": "datum.role === 'span'"}]
+    spans = "datum.role === 'span'"
     told = {"when": "time", "over": "median", "least": "fastest", "most": "slowest"}
-    told["messages"] = "messages"
+    hover = tooltip(told | {"messages": "messages"})
+    ends = {"y": y | {"field": "min_ns"}, "y2": {"field": "max_ns"}}
+    line = {"x": x, "y": y, "tooltip": hover}
     return [
-        {
-            "transform": only,
-            "mark": {"type": "area", "color": colour("band"), "clip": True},
-            "encoding": {
-                "x": x,
-                "y": {"field": "min_ns", **y},
-                "y2": {"field": "max_ns"},
-            },
-        },
-        {
-            "transform": only,
-            "mark": {"type": "line", "color": colour("mark"), "clip": True},
-            "encoding": {
-                "x": x,
-                "y": {"field": "above_ns", **y},
-                "tooltip": tooltip(told),
-            },
-        },
+        layer("area", {"x": x, **ends}, spans, color=colour("band"), clip=True),
+        layer("line", line, spans, color=colour("mark"), clip=True),
     ]
 
 
-def _message_layer(x: Spec, y: Spec, marks: _Marks, *, few: bool) -> Spec:
-    told = {"when": "time", "took": marks.what, "over": "above the median"}
+def _message_layer(x: Spec, y: Spec, what: str, parts: list[str], *, few: bool) -> Spec:
+    told = {"when": "time", "took": what, "over": "above the median"}
     hue: Spec = {"value": colour("mark-2" if few else "mark")}
-    if parts := marks.parts:
+    if parts:
         told["part"] = "most of it"
         legend = top_legend(parts, "circle")
-        hue = {"field": "part", "type": "nominal", "scale": stage_scale(parts)}
-        hue["legend"] = legend
-    return {
-        "transform": [{"filter": "datum.role === 'message' || datum.role === 'slow'"}],
-        "mark": {
-            "type": "point",
-            "filled": True,
-            "size": 26 if few else 14,
-            "opacity": 0.9 if few else 0.65,
-            "shape": "diamond" if few else "circle",
-            "clip": True,
-            "aria": False,
-        },
-        "encoding": {
-            "x": x,
-            "y": {"field": "above_ns", **y},
-            "color": hue,
-            "tooltip": tooltip(told),
-        },
-    }
+        hue = named("part", stage_scale(parts), legend=legend)
+    return layer(
+        "point",
+        {"x": x, "y": y, "color": hue, "tooltip": tooltip(told)},
+        "datum.role === 'message' || datum.role === 'slow'",
+        filled=True,
+        size=26 if few else 14,
+        opacity=0.9 if few else 0.65,
+        shape="diamond" if few else "circle",
+        clip=True,
+        aria=False,
+    )
+
+
+def _level_line(x: Spec, y: Spec) -> Spec:
+    told = {"when": "level from", "took": "median", "least": "interval from"}
+    hover = tooltip({**told, "most": "to", "messages": "messages"})
+    return layer(
+        "rule",
+        {"x": x, "x2": {"field": "to_s"}, "y": y, "tooltip": hover},
+        "datum.role === 'level'",
+        color=colour("ink"),
+        strokeWidth=3,
+        strokeCap="butt",
+        clip=True,
+    )
+
+
+def _change_layers(x: Spec) -> list[Spec]:
+    """Mark changes of level: where each may be, where it is, and what changed."""
+    between = (
+        "isValid(datum.from_s) && isValid(datum.to_s) ? "
+        "format(datum.from_s, '.6~r') + ' to ' + format(datum.to_s, '.6~r') : "
+        "'in several runs'"
+    )
+    texts = written(
+        left=duration_expr("datum.before_ns"),
+        reached=duration_expr("datum.above_ns"),
+        between=between,
+    )
+    told = {"when": "level changed at", "between": "95% interval"}
+    hover = tooltip({**told, "left": "from", "reached": "to"})
+    ends = {"x": x | {"field": "from_s"}, "x2": {"field": "to_s"}, "tooltip": hover}
+    at = {"x": x, "tooltip": hover}
+    dashed: Spec = {"color": colour("ink"), "strokeDash": [4, 3], "strokeWidth": 1.5}
+    layers = (
+        layer("rect", ends, color=colour("muted"), opacity=0.2, clip=True),
+        layer("rule", at, clip=True, **dashed),
+        # wider than what is seen, so that it can be pointed at
+        layer("rule", at, clip=True, strokeWidth=12, opacity=0),
+    )
+    kept = {"filter": "datum.role === 'change'"}
+    return [{"transform": [kept, *texts], **one} for one in layers]

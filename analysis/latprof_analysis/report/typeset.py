@@ -9,24 +9,18 @@ import json
 from collections.abc import Sequence
 from importlib import resources
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from latprof_analysis.errors import LatprofError
 from latprof_analysis.report.parts import (
     Cell,
     Figure,
     Fold,
-    Items,
-    Missing,
     Part,
     Report,
+    Section,
     Table,
-    Text,
 )
-from latprof_analysis.report.vega import svg
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from latprof_analysis.report.vega import needed, svg
 
 _PICTURE_PPI = 144.0
 # The pixels that figures are laid out for, over the width of the text.
@@ -39,49 +33,33 @@ def typeset(report: Report, chosen: str) -> bytes:
     """Write a report as a PDF, or its answer and main figures as a PNG."""
     typst = typesetter()
     if chosen == "pdf":
+        width, options = _PAGE_WIDTH, {}
         picture = [report.picture] if report.picture else []
-        first = {"title": "", "parts": _parts(picture, _PAGE_WIDTH)}
-        sections = [first, *map(_section, report.sections)]
-        told = _told(report, _PAGE_WIDTH, sections)
-        return _compiled(typst, told, format="pdf")
-    shown = _parts(report.main_figures(), _PICTURE_WIDTH)
-    told = _told(report, _PICTURE_WIDTH, [{"title": "", "parts": shown}])
-    return _compiled(typst, told, format="png", ppi=_PICTURE_PPI)
-
-
-def typesetter() -> ModuleType:
-    """Return typst, or say in one line that it is missing."""
-    try:
-        import typst
-    except ImportError as error:
-        raise LatprofError(
-            "cannot write a report as PDF or PNG: typst is not installed; install "
-            "latprof-analysis[report], or pip install typst"
-        ) from error
-    module: ModuleType = typst
-    return module
-
-
-def _compiled(typst: ModuleType, told: dict[str, Any], **options: Any) -> bytes:
-    template = resources.files(__package__).joinpath("page.typ").read_bytes()
-    inputs = {"report": json.dumps(told), "format": options["format"]}
-    return bytes(typst.compile(template, sys_inputs=inputs, **options))
-
-
-def _told(report: Report, width: int, sections: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
+        sections = [Section("", "", picture), *report.sections]
+    else:
+        width, options = _PICTURE_WIDTH, {"ppi": _PICTURE_PPI}
+        sections = [Section("", "", report.main_figures())]
+    told = {
         "title": report.title,
         "subtitle": report.subtitle,
         "answer": list(report.answer),
-        "key_figures": [vars(one) for one in report.key_figures],
+        "key_figures": report.key_figures,
         "warnings": list(report.warnings),
-        "width": width,
-        "sections": sections,
+        "sections": [
+            {"title": section.title, "parts": _parts(section.parts, width)}
+            for section in sections
+        ],
     }
+    inputs = {"report": json.dumps(told, default=vars), "format": chosen}
+    template = resources.files(__package__).joinpath("page.typ").read_bytes()
+    return bytes(typst.compile(template, sys_inputs=inputs, format=chosen, **options))
 
 
-def _section(section: Any) -> dict[str, Any]:
-    return {"title": section.title, "parts": _parts(section.parts, _PAGE_WIDTH)}
+def typesetter() -> Any:
+    """Return typst."""
+    with needed("typst", "typst", "write a report as PDF or PNG"):
+        import typst
+    return typst
 
 
 def _parts(parts: Sequence[Part], width: int) -> list[dict[str, Any]]:
@@ -104,34 +82,18 @@ def _is_narrow(part: Part) -> bool:
 
 
 def _part(part: Part, width: int) -> dict[str, Any]:
+    told = dict(vars(part))
     match part:
-        case Text():
-            return {"kind": "text", "text": part.text}
-        case Items():
-            return {"kind": "items", "items": list(part.items)}
-        case Missing():
-            return {"kind": "missing", "title": part.title, "reason": part.reason}
         case Table():
-            return _table(part)
+            told["rows"] = [
+                [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
+                for row in part.rows
+            ]
         case Figure():
-            return _figure(part, width)
+            told = _figure(part, width)
         case Fold():
-            parts = _parts(part.parts, width)
-            return {"kind": "fold", "title": part.title, "parts": parts}
-
-
-def _table(table: Table) -> dict[str, Any]:
-    rows = [
-        [
-            {"text": cell.text, "under": cell.under}
-            if isinstance(cell, Cell)
-            else {"text": cell, "under": ""}
-            for cell in row
-        ]
-        for row in table.rows
-    ]
-    told = {"title": table.title, "columns": list(table.columns), "rows": rows}
-    return {"kind": "table", **told, "note": table.note, "numeric": table.numeric}
+            told["parts"] = _parts(part.parts, width)
+    return {"kind": type(part).__name__.lower(), **told}
 
 
 def _figure(figure: Figure, width: int) -> dict[str, Any]:
@@ -141,11 +103,5 @@ def _figure(figure: Figure, width: int) -> dict[str, Any]:
         {"title": chart.title, "svg": svg(figure, chart, each)}
         for chart in figure.charts
     ]
-    return {
-        "kind": "figure",
-        "title": figure.title,
-        "caption": figure.caption,
-        "alt": figure.alt,
-        "across": across,
-        "charts": charts,
-    }
+    shown = {name: getattr(figure, name) for name in ("title", "caption", "alt")}
+    return {**shown, "across": across, "charts": charts}

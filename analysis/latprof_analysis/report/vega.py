@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -25,67 +26,44 @@ from latprof_analysis.stages import STAGES
 
 # What carries text must reach 4.5 against what it stands on, a mark 3 (WCAG 2.2,
 # 1.4.3 and 1.4.11).
-LIGHT: Mapping[str, str] = {
-    "paper": "#f7f7f5",
-    "card": "#ffffff",
-    "ink": "#1b1e23",
-    "muted": "#565d68",
-    "grid": "#e6e7e9",
-    "edge": "#878e99",
-    "link": "#0b57ad",
-    "warn": "#8a4b00",
-    "warn-paper": "#fff6e5",
-    "mark": "#0b62c4",
-    "mark-2": "#b8321f",
-    "band": "#8cb8ea",
-    "application": "#555e6a",
-    "send_queue": "#a87900",
-    "qdisc": "#b8321f",
-    "transit": "#0b62c4",
-    "receive_stack": "#169483",
-    "receive_queue": "#6b1d78",
-    "merged": "#2f3338",
-    "on-application": "#ffffff",
-    "on-send_queue": "#0e1116",
-    "on-qdisc": "#ffffff",
-    "on-transit": "#ffffff",
-    "on-receive_stack": "#0e1116",
-    "on-receive_queue": "#ffffff",
-    "on-merged": "#ffffff",
+_BLACK, _WHITE = "#0e1116", "#ffffff"
+# By name: light, dark; `on-` a stage is what is written upon it.
+_COLOURS: Mapping[str, tuple[str, str]] = {
+    "paper": ("#f7f7f5", "#131518"),
+    "card": ("#ffffff", "#1b1e24"),
+    "ink": ("#1b1e23", "#e8eaee"),
+    "muted": ("#565d68", "#a7b0bc"),
+    "grid": ("#e6e7e9", "#31363f"),
+    "edge": ("#878e99", "#75808f"),
+    "link": ("#0b57ad", "#82bcff"),
+    "warn": ("#8a4b00", "#f3c05c"),
+    "warn-paper": ("#fff6e5", "#2c2415"),
+    "mark": ("#0b62c4", "#5aa4fb"),
+    "mark-2": ("#b8321f", "#ee6c55"),
+    "band": ("#8cb8ea", "#3b6596"),
+    "application": ("#555e6a", "#8794a3"),
+    "send_queue": ("#a87900", "#ecc04f"),
+    "qdisc": ("#b8321f", "#ee6c55"),
+    "transit": ("#0b62c4", "#4f9cf9"),
+    "receive_stack": ("#169483", "#3fc9b0"),
+    "receive_queue": ("#6b1d78", "#eab8ee"),
+    "merged": ("#2f3338", "#dfe3e8"),
+    "on-application": (_WHITE, _BLACK),
+    "on-send_queue": (_BLACK, _BLACK),
+    "on-qdisc": (_WHITE, _BLACK),
+    "on-transit": (_WHITE, _BLACK),
+    "on-receive_stack": (_BLACK, _BLACK),
+    "on-receive_queue": (_WHITE, _BLACK),
+    "on-merged": (_WHITE, _BLACK),
 }
-DARK: Mapping[str, str] = {
-    "paper": "#131518",
-    "card": "#1b1e24",
-    "ink": "#e8eaee",
-    "muted": "#a7b0bc",
-    "grid": "#31363f",
-    "edge": "#75808f",
-    "link": "#82bcff",
-    "warn": "#f3c05c",
-    "warn-paper": "#2c2415",
-    "mark": "#5aa4fb",
-    "mark-2": "#ee6c55",
-    "band": "#3b6596",
-    "application": "#8794a3",
-    "send_queue": "#ecc04f",
-    "qdisc": "#ee6c55",
-    "transit": "#4f9cf9",
-    "receive_stack": "#3fc9b0",
-    "receive_queue": "#eab8ee",
-    "merged": "#dfe3e8",
-    **{f"on-{stage}": "#0e1116" for stage in (*STAGES, "merged")},
-}
+LIGHT, DARK = (
+    {name: both[theme] for name, both in _COLOURS.items()} for theme in (0, 1)
+)
 _NAMED = re.compile(r"var\(--([a-z0-9_-]+)\)")
 
 
 def colour(name: str) -> str:
-    """Name a colour of the theme.
-
-    Examples
-    --------
-    >>> colour("ink")
-    'var(--ink)'
-    """
+    """Name a colour of the theme."""
     if name not in LIGHT:
         raise KeyError(name)
     return f"var(--{name})"
@@ -106,13 +84,7 @@ def style_sheet() -> str:
 
 
 def concrete(spec: Spec) -> Spec:
-    """Return a specification with the light theme's colours in place of names.
-
-    Examples
-    --------
-    >>> concrete({"mark": {"type": "bar", "fill": colour("card")}})
-    {'mark': {'type': 'bar', 'fill': '#ffffff'}}
-    """
+    """Return a specification with the light theme's colours in place of names."""
     text = _NAMED.sub(lambda name: LIGHT[name[1]], json.dumps(spec))
     made: Spec = json.loads(text)
     return made
@@ -197,36 +169,23 @@ def bytes_expr(value: str) -> str:
     )
 
 
-def duration_axis(title: str, scale: Scale = "linear", **axis: Any) -> Spec:
-    """Return title, scale and axis of an encoding of nanoseconds."""
-    return {
-        "type": "quantitative",
-        "title": f"{title}{', log scale' if scale == 'log' else ''}",
-        "scale": scale_of(scale),
-        "axis": {"labelExpr": duration_expr("datum.value"), **ticks(scale), **axis},
-    }
-
-
 def number_axis(title: str, scale: Scale = "linear", **axis: Any) -> Spec:
     """Return title, scale and axis of an encoding of plain numbers."""
+    log = scale == "log"
     return {
         "type": "quantitative",
-        "title": f"{title}{', log scale' if scale == 'log' else ''}",
-        "scale": scale_of(scale),
-        "axis": {**ticks(scale), **axis},
+        "title": f"{title}, log scale" if log else title,
+        # bars bring their own zero; on a log scale decades are ticks enough
+        "scale": {"type": scale, "nice" if log else "zero": False},
+        "axis": {"tickCount": 4 if log else 5, **axis},
     }
 
 
-def scale_of(scale: Scale) -> Spec:
-    """Return a scale that fits its data; bars on it bring their own zero."""
-    if scale == "log":
-        return {"type": scale, "nice": False}
-    return {"type": scale, "zero": False}
-
-
-def ticks(scale: Scale) -> Spec:
-    """Return how many ticks an axis has; on a log scale decades are enough."""
-    return {"tickCount": 5} if scale == "linear" else {"tickCount": 4}
+def duration_axis(title: str, scale: Scale = "linear", **axis: Any) -> Spec:
+    """Return title, scale and axis of an encoding of nanoseconds."""
+    made = number_axis(title, scale, **axis)
+    labels = {"labelExpr": duration_expr("datum.value")}
+    return {**made, "axis": labels | made["axis"]}
 
 
 def tooltip(fields: Mapping[str, str]) -> list[Spec]:
@@ -258,15 +217,16 @@ def legend_columns(width: int) -> int:
 
 def stage_scale(stages: Sequence[str]) -> Spec:
     """Return the colours of stages, or parts, in the order of the path."""
-    return {"domain": list(stages), "range": [stage_colour(name) for name in stages]}
-
-
-def stage_colour(stage: str) -> str:
-    """Name a stage's colour; the whole is drawn in ink."""
-    return colour("ink" if stage == WHOLE else _colour_name(stage))
+    return {
+        "domain": list(stages),
+        "range": [colour(_colour_name(name)) for name in stages],
+    }
 
 
 def _colour_name(stage: str) -> str:
+    """Name a stage's colour; the whole is drawn in ink."""
+    if stage == WHOLE:
+        return "ink"
     name = _LIKE.get(stage, stage)
     return name if name in STAGES else "merged"
 
@@ -290,23 +250,26 @@ def top_legend(names: Sequence[str], symbol: str = "square") -> Spec:
     return {"orient": "top", "title": None, "columns": columns, "symbolType": symbol}
 
 
-if TYPE_CHECKING:
-    from types import ModuleType
-
 VEGA_LITE = "6.4"
 
 
-def converter() -> ModuleType:
-    """Return vl-convert, or say in one line that it is missing."""
+@contextmanager
+def needed(name: str, package: str, what: str) -> Iterator[None]:
+    """Say in one line that what is imported in the block is not installed."""
     try:
-        import vl_convert
+        yield
     except ImportError as error:
         raise LatprofError(
-            "cannot draw a report: vl-convert is not installed; install "
-            "latprof-analysis[report], or pip install vl-convert-python"
+            f"cannot {what}: {name} is not installed; install "
+            f"latprof-analysis[report], or pip install {package}"
         ) from error
-    module: ModuleType = vl_convert
-    return module
+
+
+def converter() -> Any:
+    """Return vl-convert, which carries Vega."""
+    with needed("vl-convert", "vl-convert-python", "draw a report"):
+        import vl_convert
+    return vl_convert
 
 
 def script_bundle() -> str:
@@ -316,19 +279,15 @@ def script_bundle() -> str:
     return str(bundle)
 
 
-def parsed_as(data: pd.DataFrame) -> dict[str, str]:
-    """Tell of which type each column of a figure's CSV is."""
-    return {
-        str(name): "number" if pd.api.types.is_numeric_dtype(column) else "string"
-        for name, column in data.items()
-    }
-
-
 def inline_data(figure: Figure) -> Spec:
     """Return a figure's table as a specification holds it: as its CSV text."""
+    types = {
+        str(name): "number" if pd.api.types.is_numeric_dtype(column) else "string"
+        for name, column in figure.data.items()
+    }
     return {
         "values": csv_text(figure.data),
-        "format": {"type": "csv", "parse": parsed_as(figure.data)},
+        "format": {"type": "csv", "parse": types},
     }
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from latprof_analysis.read.result import Samples
 from latprof_analysis.stats.quantiles import Quantile
-from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.analysis import FRAMES, Study
 from latprof_analysis.text import duration, printable
 from latprof_analysis.text import span as text_span
 
@@ -44,13 +44,7 @@ def bytes_text(size: float | None) -> str:
 
 
 def number(n: float) -> str:
-    """Write a count.
-
-    Examples
-    --------
-    >>> number(1234567)
-    '1,234,567'
-    """
+    """Write a count."""
     return f"{n:,.0f}"
 
 
@@ -109,19 +103,18 @@ def listed(names: Sequence[Any]) -> str:
 
 def legible(study: Study) -> Study:
     """Return a study in which every text, in figures and in rows, is printable."""
-    return replace(
-        study, **{f.name: _of(getattr(study, f.name)) for f in fields(study)}
+    found = Study(
+        _of(study.document),
+        samples=_of(study.samples),
+        setups=[legible(setup) for setup in study.setups],
     )
+    for name in FRAMES:
+        setattr(found, name, _of(getattr(study, name)))
+    return found
 
 
 def _of(value: Any) -> Any:
-    """Return a value with printable texts, whatever it is made of.
-
-    Examples
-    --------
-    >>> _of({"a\\x1b[2J": ["b\\n", 3, None]})
-    {'a?[2J': ['b?', 3, None]}
-    """
+    """Return a value with printable texts, whatever it is made of."""
     match value:
         case str():
             return printable(value)
@@ -130,7 +123,8 @@ def _of(value: Any) -> Any:
         case list() | tuple():
             return type(value)(map(_of, value))
         case pd.DataFrame():
-            return value.assign(**{name: _texts(value[name]) for name in _odd(value)})
+            odd = [name for name, column in value.items() if _is_odd(column)]
+            return value.assign(**{name: _texts(value[name]) for name in odd})
         case Samples():
             frame, table, meta = map(_of, (value.frame, value.table, value.meta))
             return replace(value, frame=frame, table=table, meta=meta)
@@ -138,20 +132,14 @@ def _of(value: Any) -> Any:
             return value
 
 
-def _odd(frame: pd.DataFrame) -> list[str]:
-    """Name the columns of categories of which some are not printable."""
-    return [
-        name
-        for name, column in frame.items()
-        if isinstance(column.dtype, pd.CategoricalDtype)
-        and not all(str(label).isprintable() for label in column.cat.categories)
-    ]
+def _is_odd(column: pd.Series[Any]) -> bool:
+    """Whether a column has categories of which some are not printable."""
+    return isinstance(column.dtype, pd.CategoricalDtype) and not all(
+        str(label).isprintable() for label in column.cat.categories
+    )
 
 
 def _texts(column: pd.Series[Any]) -> pd.Series[Any]:
-    labels = [printable(str(label)) for label in column.cat.categories]
-    return (
-        column.cat.rename_categories(range(len(labels)))
-        .map(dict(enumerate(labels)), na_action="ignore")
-        .astype("category")
-    )
+    # labels that differ only in what is not printable become one
+    texts = column.map(lambda label: printable(str(label)), na_action="ignore")
+    return texts.astype("category")

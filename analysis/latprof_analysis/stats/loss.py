@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.stats import Floats, Ints, Result
 from latprof_analysis.stats.distribution import ccdf
-from latprof_analysis.stats.quantiles import check_fraction
+from latprof_analysis.stats.quantiles import check_fraction, normal_quantile
 from latprof_analysis.stats.series import variance_inflation
 
 Flags = NDArray[np.bool_]
@@ -137,12 +137,10 @@ def loss_share(lost: ArrayLike, confidence: float = 0.95) -> LossShare:
             " for an interval; measure longer"
         )
     else:
-        from scipy import special  # takes long to load; few get here
-
         p, r = change_rates(transitions(flags))
         inflation = max((2 - p - r) / (p + r), variance_inflation(flags.astype("f8")))
         n_effective = n / max(1.0, inflation)
-        critical = float(special.ndtri((1 + confidence) / 2))
+        critical = normal_quantile((1 + confidence) / 2)
         low, high = wilson(count / n, n_effective, critical)
     return LossShare(
         value=count / n,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -118,8 +119,8 @@ def ranks_around(
     check_fraction("confidence", confidence)
     tail = (1 - confidence) / 2
     worth = max(1, round(n / inflation))
-    below = _binomial_quantile(tail, worth, p)
-    above = _binomial_quantile(1 - tail, worth, p) + 1
+    below = binomial_quantile(tail, worth, p)
+    above = binomial_quantile(1 - tail, worth, p) + 1
     if above > worth:
         return math.floor(below * n / worth), n + 1
     return math.floor(below * n / worth), math.ceil(above * n / worth)
@@ -137,15 +138,33 @@ def rank(p: float, n: int) -> int:
     return min(n, max(1, math.ceil(round(p * n, 6))))
 
 
-def _binomial_quantile(probability: float, n: int, p: float) -> int:
-    """Return the smallest k with P(Binomial(n, p) <= k) >= probability."""
-    from scipy import special  # takes long to load; few get here
+@cache
+def binomial_quantile(probability: float, n: int, p: float) -> int:
+    """Return the smallest k with P(Binomial(n, p) <= k) >= probability.
 
-    k = max(0, math.ceil(float(special.bdtrik(probability, n, p))))
-    # bdtrik inverts a continuous extension and may land one too high.
-    if k > 0 and special.bdtr(k - 1, n, p) >= probability:
-        return k - 1
-    return k
+    Of each chance its ratio to the one before is summed up, around the mean: beyond
+    twelve deviations nothing is left. By hand, since scipy.special takes as long to
+    load as all else of a small run.
+
+    Examples
+    --------
+    >>> binomial_quantile(0.025, 100, 0.5), binomial_quantile(0.975, 100, 0.5)
+    (40, 60)
+    """
+    around = 12 * math.sqrt(n * p * (1 - p)) + 50
+    low, high = max(0, int(n * p - around)), min(n, int(n * p + around))
+    k = np.arange(low, high, dtype=np.float64)
+    steps = np.log((n - k) / (k + 1) * (p / (1 - p)))
+    logs = np.append(0.0, np.cumsum(steps))
+    chances = np.cumsum(np.exp(logs - logs.max()))
+    return low + int(np.searchsorted(chances, probability * chances[-1]))
+
+
+def normal_quantile(probability: float) -> float:
+    """Return the value below which so much of a standard normal lies."""
+    from statistics import NormalDist  # loads sooner than scipy.special
+
+    return NormalDist().inv_cdf(probability)
 
 
 def share_interval(hits: int, of: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -156,12 +175,36 @@ def share_interval(hits: int, of: int, confidence: float = 0.95) -> tuple[float,
     >>> [round(end, 4) for end in share_interval(0, 100)]
     [0.0, 0.0362]
     """
+    tail = (1 - confidence) / 2
+    if hits in (0, of):  # as most shares of lost messages are: 1 - high is tail ** 1/n
+        end = tail ** (1 / of) if of else 0.0
+        return (end, 1.0) if hits else (0.0, 1 - end)
     from scipy import special  # takes long to load
 
-    tail = (1 - confidence) / 2
-    low = special.betaincinv(hits, of - hits + 1, tail) if hits else 0.0
-    high = special.betaincinv(hits + 1, of - hits, 1 - tail) if hits < of else 1.0
+    low = special.betaincinv(hits, of - hits + 1, tail)
+    high = special.betaincinv(hits + 1, of - hits, 1 - tail)
     return float(low), float(high)
+
+
+def quantiles_by(keys: ArrayLike, values: ArrayLike, p: float) -> tuple[Floats, Floats]:
+    """Return each key, ascending, with a quantile of its values.
+
+    Between two values it is interpolated, as `numpy.quantile` does.
+
+    Examples
+    --------
+    >>> keys, medians = quantiles_by([7, 3, 7, 3, 7], [1, 10, 3, 30, 2], 0.5)
+    >>> keys.tolist(), medians.tolist()
+    ([3.0, 7.0], [20.0, 2.0])
+    """
+    groups, x = np.asarray(keys, np.float64), np.asarray(values, np.float64)
+    order = np.lexsort((x, groups))
+    groups, x = groups[order], x[order]
+    begins = np.flatnonzero(np.diff(groups, prepend=np.nan))
+    places = begins + p * (np.diff(begins, append=groups.size) - 1)
+    below = np.floor(places).astype(np.intp)
+    above = np.ceil(places).astype(np.intp)
+    return groups[begins], x[below] + (places - below) * (x[above] - x[below])
 
 
 def check_fraction(name: str, value: float) -> None:

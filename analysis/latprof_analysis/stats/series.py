@@ -9,7 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latprof_analysis.stats import Floats, Ints, Result
-from latprof_analysis.stats.quantiles import check_fraction, checked_values
+from latprof_analysis.stats.quantiles import (
+    check_fraction,
+    checked_values,
+    normal_quantile,
+)
 
 _FEWEST = 10
 # Correlations of farther lags say nothing that the nearer ones did not.
@@ -78,8 +82,6 @@ def autocorrelation(
     >>> saw.value.round(2).tolist(), round(saw.band, 3)
     ([1.0, -0.99, 0.98], 0.196)
     """
-    from scipy import special  # takes long to load; few get here
-
     x = checked_values("series", series)
     if lags < 1:
         raise ValueError(f"lags must be at least 1, got {lags}")
@@ -94,7 +96,7 @@ def autocorrelation(
     return Autocorrelation(
         lag=lag,
         value=rho[lag],
-        band=float(special.ndtri((1 + confidence) / 2)) / math.sqrt(x.size),
+        band=normal_quantile((1 + confidence) / 2) / math.sqrt(x.size),
         n=x.size,
         n_effective=x.size / _inflation(rho[: x.size // _LAG_SHARE + 1]),
         confidence=confidence,

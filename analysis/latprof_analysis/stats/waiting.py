@@ -10,7 +10,11 @@ from numpy.typing import ArrayLike
 
 from latprof_analysis.stats import Floats, Result
 from latprof_analysis.stats.change_points import mid_ranks
-from latprof_analysis.stats.quantiles import check_fraction, checked_values
+from latprof_analysis.stats.quantiles import (
+    check_fraction,
+    checked_values,
+    normal_quantile,
+)
 
 _FEWEST = 10
 # All pairs of so many messages are two million slopes.
@@ -67,7 +71,7 @@ def wait_by_queue(
     >>> line.slope, line.intercept, line.rank_correlation
     (3.0, 5.0, 1.0)
     """
-    from scipy import special, stats  # take long to load; few get here
+    from scipy import stats  # takes long to load; few get here
 
     x, y = _checked_pair(queue, wait)
     check_fraction("confidence", confidence)
@@ -80,7 +84,7 @@ def wait_by_queue(
     line = stats.theilslopes(y[drawn], x[drawn], confidence)
     a, b = mid_ranks(x), mid_ranks(y)
     rho = min(max(float(a @ b / math.sqrt((a @ a) * (b @ b))), -1.0), 1.0)
-    z = float(special.ndtri((1 + confidence) / 2))
+    z = normal_quantile((1 + confidence) / 2)
     half = z * math.sqrt((1 + rho**2 / 2) / (x.size - 3))
     middle = math.atanh(rho) if abs(rho) < 1 else math.copysign(math.inf, rho)
     return Waiting(

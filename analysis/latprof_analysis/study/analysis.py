@@ -3,24 +3,27 @@ that a report draws."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pandas as pd
 
 from latprof_analysis.errors import UsageError
 from latprof_analysis.fit.estimates import ReplyMode
 from latprof_analysis.read.paths import expand, is_run_folder
-from latprof_analysis.read.registry import detect, read_samples
-from latprof_analysis.read.result import Samples
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from latprof_analysis.read.result import Samples
+    from latprof_analysis.read.rows import Rows
     from latprof_analysis.study.scan import Progress
 
 # Formats that are a run's table by itself.
 _TABLES = ("messages", "round-trips", "exchanges")
+# What a study has as DataFrames.
+FRAMES = ("messages", "round_trips", "slow_messages", "exchanges", "slow_exchanges")
 
 
 @dataclass
@@ -40,6 +43,8 @@ class Study:
         Where they are: the slowest of those that `messages` has not.
     exchanges, slow_exchanges : DataFrame
         As of messages.
+    rows : mapping of str to Rows
+        What these are made from, by their names.
     setups : list of Study
         Of runs of several set-ups each set-up's own, in ``document["setups"]``, too;
         else empty.
@@ -48,13 +53,34 @@ class Study:
     """
 
     document: dict[str, Any]
-    messages: pd.DataFrame = field(default_factory=pd.DataFrame)
-    round_trips: pd.DataFrame = field(default_factory=pd.DataFrame)
-    slow_messages: pd.DataFrame = field(default_factory=pd.DataFrame)
+    rows: Mapping[str, Rows] = field(default_factory=dict)
     samples: Samples | None = None
-    exchanges: pd.DataFrame = field(default_factory=pd.DataFrame)
-    slow_exchanges: pd.DataFrame = field(default_factory=pd.DataFrame)
     setups: list[Study] = field(default_factory=list)
+
+    @cached_property
+    def messages(self) -> pd.DataFrame:
+        return self._frame("messages")
+
+    @cached_property
+    def round_trips(self) -> pd.DataFrame:
+        return self._frame("round_trips")
+
+    @cached_property
+    def slow_messages(self) -> pd.DataFrame:
+        return self._frame("slow_messages")
+
+    @cached_property
+    def exchanges(self) -> pd.DataFrame:
+        return self._frame("exchanges")
+
+    @cached_property
+    def slow_exchanges(self) -> pd.DataFrame:
+        return self._frame("slow_exchanges")
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        import pandas as pd  # a screen of figures has no need of it
+
+        return self.rows[name].frame() if name in self.rows else pd.DataFrame()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the document."""
@@ -69,6 +95,7 @@ def analyze(
     size_column: str | None = None,
     reply_mode: ReplyMode | None = None,
     thorough: bool = False,
+    modes: bool = True,
     pool: bool = False,
     progress: Progress | None = None,
     dask: str | None = None,
@@ -83,6 +110,9 @@ def analyze(
         How the responder answered, for formats that do not record it.
     thorough : bool
         Also fit each stage, and the round trips by rival estimators: takes seconds.
+    modes : bool
+        Look for the modes of each distribution, too, which is as much work as all
+        else of a small run.
     pool : bool
         Take runs of different set-ups together.
     progress, dask
@@ -105,13 +135,17 @@ def analyze(
     >>> {size: figures["p50_ns"] for size, figures in kind["sizes"].items()}
     {'64': 2000000, '8000': 3280000}
     """
-    from latprof_analysis.study.runs import study_runs, study_setups
-    from latprof_analysis.study.samples import study_samples
-
     found = expand(paths)
     if latency_column is None and all(_is_run(path) for path in found):
+        from latprof_analysis.study.findings import Effort
+        from latprof_analysis.study.runs import study_runs, study_setups
+
+        effort = Effort.ALL if thorough else Effort(modes)
         study = study_runs if pool else study_setups
-        return study(found, thorough=thorough, progress=progress, dask=dask)
+        return study(found, effort=effort, progress=progress, dask=dask)
+    from latprof_analysis.read.registry import read_samples
+    from latprof_analysis.study.samples import study_samples
+
     if dask:
         raise UsageError("a Dask cluster reads run folders only")
     samples = read_samples(
@@ -122,4 +156,8 @@ def analyze(
 
 def _is_run(path: Path) -> bool:
     """Whether a path is a run folder, or a table of one by itself."""
-    return is_run_folder(path) or (path.is_file() and detect(path) in _TABLES)
+    if not path.is_file():
+        return is_run_folder(path)
+    from latprof_analysis.read.registry import detect  # and all formats
+
+    return detect(path) in _TABLES

@@ -7,19 +7,14 @@ next) has a stretch without gaps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from latprof_analysis.read.rows import Rows
+from latprof_analysis.read.rows import Places, Rows
 from latprof_analysis.read.schema import Column
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 EVEN_ROWS = 200_000
 SLOWEST_ROWS = 1_000
@@ -34,7 +29,6 @@ _SLOW = {
     "exchanges": (("protocol", "kind"), "response_ns"),
 }
 
-Places = NDArray[np.intp]
 # The column that is added to what a table has.
 RUN = Column("run", "text")
 
@@ -82,7 +76,7 @@ class Drawn:
         if _count(self.slow) > _PRUNED_ABOVE:
             self.prune()
 
-    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame] | None:
+    def rows(self) -> tuple[Rows, Rows, Rows] | None:
         """Return the even ones in the order of the files, the slowest left, a stretch.
 
         None where there are none.
@@ -94,7 +88,7 @@ class Drawn:
         slow = self.slow[0] if self.slow else even.of(np.empty(0, np.intp))
         slow = slow.of(np.flatnonzero(~np.isin(slow.numbers, even.numbers)))
         stretch = Kept.joined(self.stretch) if self.stretch else slow
-        return even.rows.frame(), slow.rows.frame(), stretch.rows.frame()
+        return even.rows, slow.rows, stretch.rows
 
     def prune(self) -> None:
         """Keep the slowest of each kind; of equal ones the first."""
@@ -103,7 +97,7 @@ class Drawn:
         whole = Kept.joined(self.slow)
         by, time = _SLOW[self.table]
         times = whole.rows.numbers[time]
-        longest = [_longest(rows, times) for _, rows in _by_kind(whole.rows, by)]
+        longest = [_longest(rows, times) for _, rows in whole.rows.split(*by)]
         self.slow = [whole.of(np.sort(np.concatenate(longest)))]
 
 
@@ -164,9 +158,8 @@ def _of_run(parts: list[Kept], run: str) -> list[Kept]:
     if not parts:
         return []
     whole = Kept.joined(parts)
-    codes = pa.array(np.zeros(len(whole.numbers), np.int32))
-    names = pa.DictionaryArray.from_arrays(codes, [run])
-    return [whole._replace(rows=whole.rows.with_column(RUN, names))]
+    codes = np.zeros(len(whole.numbers), np.int32)
+    return [whole._replace(rows=whole.rows.with_text(RUN.name, codes, [run]))]
 
 
 def _one_of_each(before: int, count: int, stride: int) -> Places:
@@ -200,7 +193,7 @@ class _Slowest:
         disturbed = batch.numbers[PROBE_STATISTICS] == 1
         times = np.where(disturbed, BLANK, batch.numbers[self._time])
         found = [np.empty(0, np.intp)]
-        for kind, rows in _by_kind(batch, self._by):
+        for kind, rows in batch.split(*self._by):
             before = self._times.get(kind, np.empty(0, np.int64))
             full = len(before) == SLOWEST_ROWS
             least = before.min() if full else BLANK
@@ -209,20 +202,6 @@ class _Slowest:
             self._times[kind] = after[-SLOWEST_ROWS:]
             found.append(slow)
         return np.sort(np.concatenate(found))
-
-
-def _by_kind(
-    batch: Rows, by: tuple[str, ...]
-) -> Iterator[tuple[tuple[str | None, ...], Places]]:
-    """Split the rows of a batch by columns of text."""
-    texts = [batch.texts[name] for name in by]
-    key = np.zeros(len(batch), np.int64)
-    for codes, labels in texts:
-        key = key * (len(labels) + 1) + codes + 1
-    for kind in np.flatnonzero(np.bincount(key)).tolist():
-        rows = np.flatnonzero(key == kind)
-        first = [(int(codes[rows[0]]), labels) for codes, labels in texts]
-        yield tuple(labels[i] if i >= 0 else None for i, labels in first), rows
 
 
 def _longest(rows: Places, times: NDArray[np.int64]) -> Places:

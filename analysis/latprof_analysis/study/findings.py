@@ -6,13 +6,15 @@ Times are nanoseconds. Where a figure cannot be told its place holds ``reason``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from latprof_analysis.read.rows import Columns
+from latprof_analysis.stages import BLANK
 from latprof_analysis.stats.change_points import Changes, level_changes
 from latprof_analysis.stats.distribution import (
     Piece,
@@ -38,26 +40,60 @@ from latprof_analysis.study.totals import PERCENTILES, MessageTotals, TripTotals
 from latprof_analysis.study.totals import percentiles as figures_of
 from latprof_analysis.text import NS_PER_SECOND, percentile_name
 
-SMALLEST_STEP = 0.01  # of the median: smaller ones are counted
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-def since_first_read(messages: pd.DataFrame) -> pd.Series[Any]:
+class Effort(IntEnum):
+    """What of a study is computed: each has all of those before it."""
+
+    SCREEN = 0  # what a screen shows
+    MODES = 1  # of each distribution, too
+    ALL = 2  # each stage's fit, rival estimators, the queue that messages met
+
+
+class When(NamedTuple):
+    """Where in time values are.
+
+    Attributes
+    ----------
+    run : ndarray of int, shape (n,)
+        Which of `runs`.
+    runs : sequence of str
+    t_s : ndarray, shape (n,)
+        Seconds in it.
+    """
+
+    run: NDArray[Any]
+    runs: Sequence[str]
+    t_s: NDArray[np.float64]
+
+
+def times_in_runs(messages: Columns) -> When | None:
+    """Return when messages were read in their run; None where not all were read."""
+    t_s = since_first_read(messages)
+    return None if np.isnan(t_s).any() else When(*messages.texts["run"], t_s)
+
+
+def since_first_read(messages: Columns | pd.DataFrame) -> NDArray[np.float64]:
     """Return seconds from the first message that each run read; NaN if not read.
 
     Examples
     --------
+    >>> import pandas as pd
     >>> rows = pd.DataFrame({"run": ["a", "a", "b"], "read_ns": [5e9, 7e9, 9e9]})
     >>> since_first_read(rows).tolist()
     [0.0, 2.0, 0.0]
     """
-    read = messages["read_ns"]
-    first = read.groupby(messages["run"], observed=True).transform("min")
-    return ((read - first) / NS_PER_SECOND).astype("float64")
+    rows = Columns.of(messages)
+    read, (run, runs) = rows.numbers["read_ns"], rows.texts["run"]
+    first = np.full(len(runs), np.iinfo(np.int64).max)
+    known = read != BLANK
+    np.minimum.at(first, run[known], read[known])
+    return np.where(known, (read - first[run]) / NS_PER_SECOND, np.nan)
 
 
-def placed_levels(
-    found: Changes, every: int, when: pd.DataFrame | None
-) -> dict[str, Any]:
+def placed_levels(found: Changes, every: int, when: When | None) -> dict[str, Any]:
     """Return changes of level, and the levels between them, with their places.
 
     Parameters
@@ -65,9 +101,8 @@ def placed_levels(
     found : Changes
         Of every `every`-th value.
     every : int
-    when : DataFrame or None
-        Of all values in the same order: ``run``, and seconds ``t_s`` in it. None
-        where only the order is known.
+    when : When or None
+        Of all values in the same order; None where only the order is known.
 
     Returns
     -------
@@ -93,69 +128,39 @@ def placed_levels(
     return told
 
 
-def _spans(start: int, stop: int, when: pd.DataFrame | None) -> list[dict[str, Any]]:
+def _spans(start: int, stop: int, when: When | None) -> list[dict[str, Any]]:
     """Tell from which value to which a level reaches, in each run."""
     if when is None:
         return [{"first": start, "last": stop - 1}]
-    part = when.iloc[start:stop]
-    place = pd.Series(np.arange(start, start + len(part)), index=part.index)
-    return [
-        {
-            "first": int(place[times.index[0]]),
-            "last": int(place[times.index[-1]]),
-            "run": str(run),
-            "from_s": float(times.min()),
-            "to_s": float(times.max()),
-        }
-        for run, times in part.groupby("run", observed=True)["t_s"]
-    ]
+    run = when.run[start:stop]
+    found = []
+    for number in np.unique(run).tolist():
+        places = start + np.flatnonzero(run == number)
+        times = when.t_s[places]
+        found.append(
+            {
+                "first": int(places[0]),
+                "last": int(places[-1]),
+                "run": when.runs[number],
+                "from_s": float(times.min()),
+                "to_s": float(times.max()),
+            }
+        )
+    return found
 
 
-def _time_of(change: dict[str, Any], every: int, when: pd.DataFrame) -> dict[str, Any]:
-    runs, times = when["run"], when["t_s"]
+def _time_of(change: dict[str, Any], every: int, when: When) -> dict[str, Any]:
     at, low, high = (change[name] * every for name in ("index", "low", "high"))
-    ends: list[float | None] = [
-        float(times.iloc[end]) if runs.iloc[end] == runs.iloc[at] else None
+    ends = [
+        float(when.t_s[end]) if when.run[end] == when.run[at] else None
         for end in (low, high)
     ]
     return {
-        "run": str(runs.iloc[at]),
-        "t_s": float(times.iloc[at]),
+        "run": when.runs[when.run[at]],
+        "t_s": float(when.t_s[at]),
         "low_s": ends[0],
         "high_s": ends[1],
     }
-
-
-def step_ns(change: dict[str, Any]) -> float:
-    """Return by how much a change raised or lowered the level."""
-    return float(change["after"]["value"]) - float(change["before"]["value"])
-
-
-def large_changes(
-    levels: dict[str, Any], median_ns: float | None
-) -> list[dict[str, Any]]:
-    """Return the changes of level that are of any size beside the median.
-
-    Examples
-    --------
-    >>> rise = {"before": {"value": 0.0}, "after": {"value": 5.0}}
-    >>> [len(large_changes({"changes": [rise]}, median)) for median in (100, 1000)]
-    [1, 0]
-    """
-    least = SMALLEST_STEP * (median_ns or 0)
-    return [one for one in levels.get("changes", ()) if abs(step_ns(one)) >= least]
-
-
-def alike(levels: dict[str, Any]) -> bool:
-    """Whether neighbours are so alike that spells of a queue look like changes.
-
-    Examples
-    --------
-    >>> alike({"inflation": 1.2}), alike({"inflation": 9.0})
-    (False, True)
-    """
-    # variance of a mean, by dependence, over that of independent values
-    return float(levels.get("inflation", 1.0)) > 2
 
 
 def kinds_with_intervals(totals: MessageTotals) -> dict[str, Any]:
@@ -227,7 +232,9 @@ _MOST_IN_SERIES = 200_000
 _SEED = 1
 
 
-def tail(values: ArrayLike, size_bytes: ArrayLike) -> dict[str, Any]:
+def tail(
+    values: ArrayLike, size_bytes: ArrayLike, effort: Effort = Effort.MODES
+) -> dict[str, Any]:
     """Describe a sample from its median to its last value.
 
     Parameters
@@ -236,6 +243,8 @@ def tail(values: ArrayLike, size_bytes: ArrayLike) -> dict[str, Any]:
         Latencies in the order of time, in ns, finite.
     size_bytes : array_like, shape (n,)
         Sizes of their messages, 0 where not known.
+    effort : Effort
+        Whether modes are looked for.
 
     Returns
     -------
@@ -248,14 +257,16 @@ def tail(values: ArrayLike, size_bytes: ArrayLike) -> dict[str, Any]:
     sample, sizes = np.asarray(values, np.float64), np.asarray(size_bytes, np.int64)
     size = most_frequent(sizes)
     of_size = sample[sizes == size]
-    alike = drawn(of_size)
+    modes: dict[str, Any] = {"reason": "they were not looked for"}
+    if effort >= Effort.MODES:
+        modes = or_reason(lambda: find_modes(drawn(of_size)).as_dict())
     return {
         "n": int(sample.size),
         "percentiles": _percentiles(sample),
         "pieces": or_reason(lambda: [_piece(p) for p in three_pieces(sample)]),
         "modes_of": size,
         "modes_drawn_of": int(of_size.size),
-        "modes": or_reason(lambda: find_modes(alike).as_dict()),
+        "modes": modes,
     }
 
 
@@ -324,14 +335,14 @@ def drawn(sample: Floats, most: int = _MOST_FOR_MODES) -> Floats:
     return kept
 
 
-def over_time(excess: ArrayLike, when: pd.DataFrame | None = None) -> dict[str, Any]:
+def over_time(excess: ArrayLike, when: When | None = None) -> dict[str, Any]:
     """Describe how latencies follow each other.
 
     Parameters
     ----------
     excess : array_like, shape (n,)
         Above what is usual of their size, in ns, in the order of time.
-    when : DataFrame, n rows, optional
+    when : When, optional
         As in `placed_levels`.
 
     Returns

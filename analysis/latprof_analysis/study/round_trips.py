@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from latprof_analysis.fit.estimates import ReplyMode
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings
-from latprof_analysis.study.findings import trips_with_intervals
+from latprof_analysis.study.findings import Effort, trips_with_intervals
 from latprof_analysis.study.messages import above_usual
 from latprof_analysis.study.run_figures import round_trip_fit
 from latprof_analysis.study.scan import Scan, Trips
@@ -24,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 def trip_figures(
-    scan: Scan, setup: RunSetup, run: Mapping[str, Any] | None, *, thorough: bool
+    scan: Scan, setup: RunSetup, run: Mapping[str, Any] | None, *, effort: Effort
 ) -> dict[str, dict[str, Any]]:
     """Describe round trips by protocol.
 
@@ -36,14 +35,13 @@ def trip_figures(
     run : mapping or None
         run.json of one of them; None where they have no link or reply mode in
         common, so that no fit is of anything.
-    thorough : bool
-        Also by rival estimators, which takes seconds.
+    effort : Effort
 
     Returns
     -------
     dict
         By protocol the keys of a run's summary.json, and ``tail``, ``time``,
-        ``loss``, and if thorough ``estimators`` (rival fits of the same line) and
+        ``loss``, and of all effort ``estimators`` (rival fits of the same line) and
         ``least_squares`` (means of five).
     """
     found = {}
@@ -56,14 +54,14 @@ def trip_figures(
             "open_loop": setup.interval_ns > 0,
             "offered_per_second": _offered(setup.interval_ns),
             "achieved_per_second": _per_second(of_runs),
-            **_in_order(answered),
+            **_in_order(answered, effort),
             "loss": findings.losses(lost),
             "fit": None,
         }
         if run is not None and setup.reply_mode is not None:
             fit = round_trip_fit(*answered, protocol, run, scan.messages)
             found[protocol]["fit"] = fit
-            if thorough:
+            if effort >= Effort.ALL:
                 packets = setup.packets.get(protocol)
                 found[protocol] |= _rivals(answered, setup.reply_mode, packets)
     return found
@@ -84,10 +82,10 @@ def _answered(of_runs: list[Trips], kept: NDArray[np.bool_]) -> _Answered:
     return _Answered(*(column[kept].astype(np.float64) for column in columns))
 
 
-def _in_order(trips: _Answered) -> dict[str, Any]:
-    excess = above_usual(pd.Series(trips.sizes), trips.times)
+def _in_order(trips: _Answered, effort: Effort) -> dict[str, Any]:
+    excess = above_usual(trips.sizes, trips.times)
     return {
-        "tail": findings.tail(trips.times, trips.sizes),
+        "tail": findings.tail(trips.times, trips.sizes, effort),
         "time": findings.over_time(excess),
     }
 

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from latprof_analysis.read.histograms import read_histograms
+from latprof_analysis.read.rows import Rows
 from latprof_analysis.read.run_folder import read_documents
-from latprof_analysis.read.run_schema import undisturbed
+from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.study.analysis import Study
-from latprof_analysis.study.findings import kinds_with_intervals
+from latprof_analysis.study.findings import Effort, kinds_with_intervals
 from latprof_analysis.study.messages import message_figures
 from latprof_analysis.study.round_trips import trip_figures
 from latprof_analysis.study.run_figures import one_way
@@ -20,7 +23,7 @@ from latprof_analysis.study.scan import Progress, Scan, scan_runs
 from latprof_analysis.study.scan_part import rows_of
 from latprof_analysis.study.setup import RunSetup, common_setup, setup_of
 from latprof_analysis.study.totals import PERCENTILES
-from latprof_analysis.study.ways import by_ends, by_ways
+from latprof_analysis.study.ways import with_ends, with_ways
 
 # By group, busiest first, then by quantity.
 Figures = dict[str, dict[str, dict[str, Any]]]
@@ -111,14 +114,14 @@ def _parts(run: Mapping[str, Any], name: str) -> dict[str, Any]:
 def study_setups(
     paths: list[Path],
     *,
-    thorough: bool,
+    effort: Effort,
     progress: Progress | None = None,
     dask: str | None = None,
 ) -> Study:
     """Study run folders; those of different set-ups each by themselves."""
     groups = by_setup(paths) if len(paths) > 1 else [paths]
     studies = [
-        study_runs(group, thorough=thorough, progress=progress, dask=dask)
+        study_runs(group, effort=effort, progress=progress, dask=dask)
         for group in groups
     ]
     if len(studies) == 1:
@@ -141,14 +144,14 @@ def study_setups(
 def study_runs(
     paths: list[Path],
     *,
-    thorough: bool,
+    effort: Effort,
     progress: Progress | None = None,
     dask: str | None = None,
 ) -> Study:
     """Read run folders and say what they hold; arguments as of `analyze`."""
     scan = scan_runs(paths, progress=progress, dask=dask)
     messages, stretch, slow = (
-        by_ends(rows, scan.messages.level)
+        with_ends(rows, scan.messages.level)
         for rows in (scan.message_rows, scan.stretch_rows, scan.slow_rows)
     )
     notes = [*scan.notes, *sampled_notes(scan.documents)]
@@ -158,7 +161,7 @@ def study_runs(
     told = one_thing and len(setups) == len(scan.documents)
     run = next(iter(scan.documents.values()), {}).get("run") if told else None
     kinds, thinned = kinds_with_intervals(scan.messages), _thinned(scan)
-    trips = trip_figures(scan, setup, run, thorough=thorough)
+    trips = trip_figures(scan, setup, run, effort=effort)
     document = {
         "format": 1,
         "runs": {name: _run(scan, name, setups.get(name)) for name in scan.documents},
@@ -183,7 +186,7 @@ def study_runs(
             stretch,
             scan.lost,
             setup,
-            thorough=thorough,
+            effort=effort,
             every=_every(thinned),
         ),
         "notes": notes,
@@ -191,14 +194,21 @@ def study_runs(
         "skipped": [str(row) for row in scan.skipped],
     }
     document["warnings"] = _warnings(scan, differences, one_thing)
-    return Study(
-        document,
-        undisturbed(messages),
-        undisturbed(scan.round_trip_rows),
-        slow,
-        exchanges=by_ways(undisturbed(scan.exchange_rows), scan.exchanges.level),
-        slow_exchanges=by_ways(scan.slow_exchange_rows, scan.exchanges.level),
-    )
+    level = scan.exchanges.level
+    rows = {
+        "messages": _undisturbed(messages),
+        "round_trips": _undisturbed(scan.round_trip_rows),
+        "slow_messages": slow,
+        "exchanges": with_ways(_undisturbed(scan.exchange_rows), level),
+        "slow_exchanges": with_ways(scan.slow_exchange_rows, level),
+    }
+    return Study(document, rows)
+
+
+def _undisturbed(rows: Rows) -> Rows:
+    """Return the rows that did not meet the measuring of latprof's own cost."""
+    kept = rows.numbers[PROBE_STATISTICS] == BLANK
+    return rows if kept.all() else rows.take(np.flatnonzero(kept))
 
 
 def _workload(run: Mapping[str, Any]) -> Any:
@@ -219,14 +229,14 @@ def _every(thinned: dict[str, Any]) -> int:
 def _thinned(scan: Scan) -> dict[str, Any]:
     """Of how many rows those are drawn from which tails and fits of stages come."""
     found = {}
-    for table, frame in (
+    for table, rows in (
         ("messages", scan.message_rows),
         ("round_trips", scan.round_trip_rows),
         ("exchanges", scan.exchange_rows),
     ):
         count = rows_of(scan.row_counts, table)
-        if len(frame) < count:
-            found[table] = {"drawn": len(frame), "of": count}
+        if len(rows) < count:
+            found[table] = {"drawn": len(rows), "of": count}
     if "messages" in found:
         found["messages"]["without_gaps"] = len(scan.stretch_rows)
     return found

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from latprof_analysis.errors import LatprofError
 from latprof_analysis.fit.estimates import ReplyMode
-from latprof_analysis.fit.line import FEWEST_ROUND_TRIPS, fit_round_trips
-from latprof_analysis.fit.natural import WHOLE, Natural, fit_natural
+from latprof_analysis.fit.line import fit_round_trips
+from latprof_analysis.fit.natural import WHOLE, Natural, are_free, fit_natural
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.read.result import Samples
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings
 from latprof_analysis.study.analysis import Study
-from latprof_analysis.study.grouped import FEW, Grouped
-from latprof_analysis.study.messages import above_usual, floats
+from latprof_analysis.study.grouped import Grouped
+from latprof_analysis.study.messages import above_usual
 
 # Each takes 10 ms. iperf3 has 128 streams at most, other tools a few kinds.
 MOST_KINDS = 1000
@@ -93,6 +93,12 @@ def size_groups(sizes: pd.Series[Any]) -> tuple[list[str], NDArray[np.intp]]:
     return names, index
 
 
+def floats(column: pd.Series[Any]) -> Floats:
+    """Return a column as doubles, NaN where it is missing."""
+    values: Floats = column.to_numpy("float64", na_value=np.nan)
+    return values
+
+
 def _by_size(each: pd.DataFrame) -> dict[str, Any]:
     names, index = size_groups(each["size_bytes"])
     times = floats(each["latency_ns"])
@@ -117,7 +123,7 @@ def _kind(
     if len(each):
         sizes = each["size_bytes"].fillna(0)
         found["tail"] = findings.tail(times, sizes)
-        alike = pd.Series(size_groups(each["size_bytes"])[1])
+        alike = size_groups(each["size_bytes"])[1]
         found["time"] = findings.over_time(above_usual(alike, times))
     if (rows["statistic"] == _EACH).any():
         found["loss"] = findings.losses(lost)
@@ -178,7 +184,7 @@ def _fits(
 
         return fit_means_of_five(sizes, times, reply_mode=mode).as_dict()
 
-    if _are_free(sizes):
+    if are_free(sizes):
         return {"fit": findings.or_reason(lambda: _free_fit(sizes, times, mode))}
     fit = findings.or_reason(
         lambda: fit_round_trips(sizes, times, rounds, reply_mode=mode).as_dict()
@@ -186,13 +192,6 @@ def _fits(
     if len(timed) and (timed["statistic"] == _EACH).any():
         return {"fit": fit}
     return {"fit": fit, "least_squares": findings.or_reason(least_squares)}
-
-
-def _are_free(sizes: Floats) -> bool:
-    """Whether sizes are as they came: most are not there often enough for a line."""
-    _, counts = np.unique(sizes, return_counts=True)
-    often = counts[counts >= FEWEST_ROUND_TRIPS]
-    return counts.size > FEW and 2 * int(often.sum()) < sizes.size
 
 
 def _free_fit(sizes: Floats, times: Floats, reply_mode: ReplyMode) -> dict[str, Any]:

@@ -17,16 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from latprof_analysis.errors import LatprofError
 from latprof_analysis.fit.trips import rounds_of
 from latprof_analysis.read.batches import Piece, pieces_of
-from latprof_analysis.read.paths import TABLES, expand
-from latprof_analysis.read.registry import detect
+from latprof_analysis.read.paths import TABLES, expand, is_run_folder
 from latprof_analysis.read.result import BadRow, ReadError
-from latprof_analysis.read.rows import blank_frame
+from latprof_analysis.read.rows import Rows, no_rows
 from latprof_analysis.read.run_folder import (
     SCHEMAS,
     read_documents,
@@ -79,10 +77,12 @@ def tasks_of(
 
 def _table_files(path: Path) -> list[tuple[str, Path]]:
     """Return the tables of a folder, or the one that a file is."""
-    form = detect(path)
-    if form == "run":
+    if is_run_folder(path):
         files = {table: table_file(path, table) for table in TABLES}
         return [(table, file) for table, file in files.items() if file]
+    from latprof_analysis.read.registry import detect  # and all formats
+
+    form = detect(path)
     table = form.replace("-", "_")
     if table not in TABLES:
         raise ReadError(path, f"it is no run folder, and no table of one, but {form}")
@@ -139,15 +139,15 @@ class Scan:
     lost : dict of str to ndarray of bool
         Of datagrams, by the name of their kind: whether each was lost, in the order
         in which they were sent, runs one after the other.
-    message_rows, round_trip_rows, exchange_rows : DataFrame
+    message_rows, round_trip_rows, exchange_rows : Rows
         With the columns of `run_schema` and ``run``: about 200,000 evenly, or all
         where there are fewer.
-    stretch_rows : DataFrame
+    stretch_rows : Rows
         Where `message_rows` are not all: the first messages of each run, together
         some 50,000, without gaps. Else the same as those.
-    slow_rows : DataFrame
+    slow_rows : Rows
         Of the slowest 1000 messages of each kind those that `message_rows` has not.
-    slow_exchange_rows : DataFrame
+    slow_exchange_rows : Rows
         The same of exchanges, by protocol.
     row_counts : dict of (str, str) to int
         By run and table: how many there are.
@@ -160,12 +160,12 @@ class Scan:
     trip_totals: dict[str, TripTotals]
     trips: dict[tuple[str, str], Trips]
     lost: dict[str, NDArray[np.bool_]]
-    message_rows: pd.DataFrame
-    stretch_rows: pd.DataFrame
-    slow_rows: pd.DataFrame
-    round_trip_rows: pd.DataFrame
-    exchange_rows: pd.DataFrame
-    slow_exchange_rows: pd.DataFrame
+    message_rows: Rows
+    stretch_rows: Rows
+    slow_rows: Rows
+    round_trip_rows: Rows
+    exchange_rows: Rows
+    slow_exchange_rows: Rows
     row_counts: dict[tuple[str, str], int]
     documents: dict[str, dict[str, Any]]
     notes: list[str]
@@ -270,8 +270,8 @@ def _finished(
     for (run, table), names in whole.ignored.items():
         ignored = ", ".join(names[:8])
         notes.append(f"{run}: columns of {table} that are not known: {ignored}")
-    message_rows, slow_rows, stretch_rows = _frames(whole, "messages")
-    exchange_rows, slow_exchange_rows, _ = _frames(whole, "exchanges")
+    message_rows, slow_rows, stretch_rows = _rows(whole, "messages")
+    exchange_rows, slow_exchange_rows, _ = _rows(whole, "exchanges")
     if len(message_rows) == rows_of(whole.row_counts, "messages"):
         stretch_rows = message_rows
     skipped = [file.skipped for file in whole.files.values()]
@@ -287,7 +287,7 @@ def _finished(
         message_rows=message_rows,
         stretch_rows=stretch_rows,
         slow_rows=slow_rows,
-        round_trip_rows=_frames(whole, "round_trips")[0],
+        round_trip_rows=_rows(whole, "round_trips")[0],
         exchange_rows=exchange_rows,
         slow_exchange_rows=slow_exchange_rows,
         row_counts=dict(whole.row_counts),
@@ -298,10 +298,10 @@ def _finished(
     )
 
 
-def _frames(whole: Part, table: str) -> tuple[pd.DataFrame, ...]:
+def _rows(whole: Part, table: str) -> tuple[Rows, ...]:
     """Return the rows of a table drawn evenly, the slowest apart, and a stretch."""
-    found = whole.drawn[table].frames() if table in whole.drawn else None
-    none = blank_frame([*SCHEMAS[table].columns, RUN])
+    found = whole.drawn[table].rows() if table in whole.drawn else None
+    none = no_rows([*SCHEMAS[table].columns, RUN])
     return found or (none, none, none)
 
 
@@ -327,8 +327,7 @@ def _rounds(
         sizes_per_round = 0
     if sizes_per_round:
         return np.asarray((sequence - sequence.min()) // sizes_per_round)
-    nth = rounds_of(pd.Series(size_bytes), pd.Series(sent_ns)).to_numpy(np.int64)
-    return np.asarray(nth)
+    return rounds_of(size_bytes, sent_ns)
 
 
 def _narrow(values: Ints) -> NDArray[Any]:

@@ -6,11 +6,15 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from latprof_analysis.study.grouped import MOST_WAYS, coarser
 from latprof_analysis.study.totals import MESSAGE
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from latprof_analysis.read.rows import Columns, Rows, Text
 
 _TO = " -> "
 _AT_PORT = re.compile(r":\d+$")
@@ -196,23 +200,52 @@ def by_ends(messages: pd.DataFrame, level: int) -> pd.DataFrame:
     >>> by_ends(rows, level=1)["kind"].tolist()
     ['curl -> elsewhere:80', 'request']
     """
+    import pandas as pd
+
+    from latprof_analysis.read.rows import Columns  # the agent has no need of it
+
     if messages.empty or "way" not in messages:
         return messages
-    foreign = messages["kind"].eq(MESSAGE) & messages["way"].notna()
-    if not foreign.any():
+    ends = _ends(Columns.of(messages), level)
+    if ends is None:
         return messages
-    ways = messages.loc[foreign, "way"].astype(str)
-    group = {way: coarser(f"- {way}", level).partition(" ")[2] for way in ways.unique()}
-    kind = messages["kind"].astype(object)
-    kind[foreign] = ways.map(group)
-    return messages.assign(kind=kind.astype("category"))
+    return messages.assign(kind=pd.Categorical.from_codes(*ends))
 
 
-def by_ways(exchanges: pd.DataFrame, level: int) -> pd.DataFrame:
+def with_ends(messages: Rows, level: int) -> Rows:
+    """Do what `by_ends` does."""
+    ends = _ends(messages, level)
+    return messages if ends is None else messages.with_text("kind", *ends)
+
+
+def _ends(messages: Columns, level: int) -> Text | None:
+    """Return kinds with ways in the place of other programs'; None if all are ours."""
+    (kind, kinds), (way, ways) = messages.texts["kind"], messages.texts["way"]
+    foreign = messages.are("kind", MESSAGE) & (way >= 0)
+    if not foreign.any():
+        return None
+    coarse = [_coarse(name, level) for name in ways]
+    used = {kinds[i] for i in np.unique(kind[~foreign]) if i >= 0}
+    used |= {coarse[i] for i in np.unique(way[foreign])}
+    labels = sorted(used)
+    place = {label: i for i, label in enumerate(labels)}
+    to = [
+        np.array([place.get(name, -1) for name in (*old, "")])
+        for old in (kinds, coarse)
+    ]
+    return np.where(foreign, to[1][way], to[0][kind]).astype(np.int32), labels
+
+
+def _coarse(way: str, level: int) -> str:
+    return coarser(f"- {way}", level).partition(" ")[2]
+
+
+def with_ways(exchanges: Rows, level: int) -> Rows:
     """Make the ways of exchanges so coarse, as `by_ends` does."""
-    if not level or exchanges.empty:
+    codes, names = exchanges.texts["way"]
+    if not level or not names:
         return exchanges
-    names = exchanges["way"].cat.categories
-    group = {way: coarser(f"- {way}", level).partition(" ")[2] for way in names}
-    coarse = exchanges["way"].astype(object).map(group)
-    return exchanges.assign(way=coarse.astype("category"))
+    coarse = [_coarse(name, level) for name in names]
+    labels = sorted(set(coarse))
+    to = np.array([*(labels.index(name) for name in coarse), -1], np.int32)
+    return exchanges.with_text("way", to[codes], labels)
