@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from latprof_analysis.fit.rounds import Floats, LowDelays
 from latprof_analysis.stats import Result
+from latprof_analysis.stats.quantiles import normal_quantile
 from latprof_analysis.text import NS_PER_SECOND, rate, rate_span
 
 Model = Literal["line", "hinge", "none"]
@@ -389,7 +389,7 @@ def student_quantile(freedom: float, probability: float) -> float:
         from scipy.special import stdtrit  # slow to import, and few get here
 
         return float(stdtrit(freedom, probability))
-    z = NormalDist().inv_cdf(probability)
+    z = normal_quantile(probability)
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,

@@ -35,7 +35,14 @@ from latprof_analysis.fit.estimates import (
     rate_of,
 )
 from latprof_analysis.fit.line import fit_line
-from latprof_analysis.fit.rounds import BLOCKS, LOW, Floats, clock_step, low_delays
+from latprof_analysis.fit.rounds import (
+    BLOCKS,
+    LOW,
+    Floats,
+    clock_step,
+    low_delays,
+    nth_in_run,
+)
 from latprof_analysis.fit.slopes import theil_sen
 from latprof_analysis.fit.wire import Crossing, Packets
 from latprof_analysis.stats import Result
@@ -246,9 +253,7 @@ def means_of_five(size_bytes: Floats, rtt_ns: Floats) -> tuple[Floats, Floats]:
     """
     order = np.argsort(size_bytes, kind="stable")
     sizes = size_bytes[order]
-    _, starts, counts = np.unique(sizes, return_index=True, return_counts=True)
-    nth = np.arange(sizes.size) - np.repeat(starts, counts)
-    begins = nth % GROUP == 0
+    begins = nth_in_run(np.diff(sizes, prepend=np.nan) != 0) % GROUP == 0
     group = np.cumsum(begins) - 1
     means = np.bincount(group, weights=rtt_ns[order]) / np.bincount(group)
     return sizes[begins], means
