@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from latprof_analysis.fit.caveats import (
 from latprof_analysis.fit.estimates import Fit, ReplyMode
 from latprof_analysis.fit.line import fit_one_way, fit_round_trips
 from latprof_analysis.fit.natural import DEVICE, Natural, are_free, fit_natural
+from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.fit.trips import (
     FLOW,
     against_factor,
@@ -39,16 +41,13 @@ from latprof_analysis.fit.trips import (
 )
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.rows import Columns
-from latprof_analysis.stages import BLANK
+from latprof_analysis.stages import BLANK, STAGES, STAMPS
 from latprof_analysis.stats import Result
 from latprof_analysis.stats.quantiles import quantiles_by
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# A message's stamps are those of its last packet, and the others' time for the link
-# passes in earlier stages: only these hold all of it, and so tell a bandwidth.
-_WHOLE = {"one_way": "ready", "end_to_end": "read"}
 _COUNTS = ("protocol", "retransmits", "packets")
 # Of transit's growth with size, what the stages before may grow by: the last bytes
 # of a long message then did not wait for the first to be sent.
@@ -56,25 +55,18 @@ _HANDED_OVER = 0.15
 # By how much hosts stamp the last packet of a message of many sooner or later than
 # that of one: 2 us were seen, 0.04% of what 65 kB take at 100 Mbit/s.
 _AROUND_STAMPS_NS = 5e3
-# What is fitted of each direction, and between which stamps.
-QUANTITIES = {
-    "application": ("created_ns", "send_ns"),
-    "send_queue": ("send_ns", "queue_ns"),
-    "qdisc": ("queue_ns", "xmit_ns"),
-    "transit": ("xmit_ns", "arrive_ns"),
-    "receive_stack": ("arrive_ns", "ready_ns"),
-    "receive_queue": ("ready_ns", "read_ns"),
-    "one_way": ("send_ns", "ready_ns"),
-    "end_to_end": ("send_ns", "read_ns"),
-}
+# What is fitted of each direction, and between which stamps. These are of a message's
+# last packet, and the others' time for the link passes in earlier stages: only the
+# last two hold all of it, and so tell a bandwidth.
+_WHOLE = {"one_way": ("send", "ready"), "end_to_end": ("send", "read")}
+QUANTITIES = dict(zip(STAGES, pairwise(STAMPS), strict=True)) | _WHOLE
 # Of messages whose sizes are as they came.
-_BETWEEN = {**QUANTITIES, DEVICE: ("queue_ns", "arrive_ns")}
-_SENT = ("packets", "retransmits")
+_BETWEEN = QUANTITIES | {DEVICE: ("queue", "arrive")}
 # Of these as many as have most messages are fitted, requests and replies first.
 _MOST_DIRECTIONS = 4
 _NEEDED = (*FLOW, "kind", "size_bytes", "send_ns", "read_ns")
 # The link alone; with the stack of both hosts; with their copying, too.
-_BY_PURITY = ("transit", "one_way", "end_to_end")
+_BY_PURITY = ("transit", *_WHOLE)
 
 
 @dataclass(frozen=True)
@@ -187,7 +179,6 @@ def link_rates(fits: Iterable[StageFit]) -> dict[tuple[str, str], StageFit | Non
     Examples
     --------
     >>> import numpy as np, pandas as pd
-    >>> from latprof_analysis.fit.by_stage import fit_stages
     >>> size = np.tile([64, 1000, 4000, 16000, 64000], 30)
     >>> send = 10_000_000 * np.arange(150) + 1
     >>> xmit = send + 2000 + size  # copied first, at 1 ns a byte
@@ -225,7 +216,7 @@ def with_rate(fit: Fit, quantity: str, way: Columns) -> Fit:
     if slowed:
         return refused(fit, slowed)
     if quantity in _WHOLE:
-        return with_hosts(fit, hosts_byte_ns(way, _WHOLE[quantity]))
+        return with_hosts(fit, hosts_byte_ns(way, last=_WHOLE[quantity][1]))
     if quantity != "transit" or fit.model != "line":
         return without_rate(fit)
     transit_ns = max(_growth(way, "xmit", "arrive"), 1)
@@ -292,7 +283,7 @@ def _one_ways(
         size = way.numbers["size_bytes"]
         natural = _natural(way) if are_free(size[size > 0]) else None
         for quantity in quantities:
-            first, last = QUANTITIES[quantity]
+            first, last = (f"{stamp}_ns" for stamp in QUANTITIES[quantity])
             if first not in way.numbers or last not in way.numbers:
                 continue
             begin, end = way.numbers[first], way.numbers[last]
@@ -331,17 +322,18 @@ def _one_ways(
 def _natural(way: Columns) -> Natural:
     """Return messages of one direction whose sizes are as they came."""
     way = way.at((way.numbers["size_bytes"] > 0) & (way.numbers["send_ns"] != BLANK))
-    none = np.full(len(way), np.nan)
-    there = {name: way.floats(name) if name in way.numbers else none for name in _SENT}
-    stamps = {stamp for pair in _BETWEEN.values() for stamp in pair}
-    times = {s: way.floats(s) if s in way.numbers else none for s in stamps}
-    delays = {name: times[b] - times[a] for name, (a, b) in _BETWEEN.items()}
+
+    def told(name: str) -> Floats:
+        return way.floats(name) if name in way.numbers else np.full(len(way), np.nan)
+
+    at = {stamp: told(f"{stamp}_ns") for stamp in STAMPS}
+    delays = {name: at[last] - at[first] for name, (first, last) in _BETWEEN.items()}
     return Natural(
         size_bytes=way.floats("size_bytes"),
         t_ns=way.floats("send_ns"),
         delays_ns={name: np.where(ns >= 0, ns, np.nan) for name, ns in delays.items()},
-        packets=there["packets"],
-        resent=there["retransmits"] > 0,
+        packets=told("packets"),
+        resent=told("retransmits") > 0,
         stream="protocol" in way.texts and bool(way.are("protocol", "tcp").any()),
     )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from latprof_analysis.fit.rounds import Floats, LowDelays
 from latprof_analysis.stats import Result
+from latprof_analysis.stats.quantiles import normal_quantile
 from latprof_analysis.text import NS_PER_SECOND, rate, rate_span
 
 Model = Literal["line", "hinge", "none"]
@@ -158,96 +158,71 @@ class Fit(Result):
 
     Intervals hold what the draws of whole rounds leave open, what the steps of a
     coarse clock do, and what a part of the sizes says else than all of them.
-
-    Attributes
-    ----------
-    model : {'line', 'hinge', 'none'}
-        What describes the delays. Only a line gives a bandwidth.
-    reason : str
-        Why this model.
-    caveats : tuple of str
-        What a reader of the figures should know.
-    reply_mode : 'echo' or int
-        As given: a full echo, or replies of so many bytes.
-    factor : int
-        How often a byte of the message crosses the link in the round trip, and
-        so by how much the slope exceeds that of one crossing: 2 for a full echo
-        that is sent after the whole request, 1 for a reply of fixed size. The
-        bandwidth is ``factor / slope``. It does not hold where the directions
-        overlap (an echo of bytes as they come, token buckets that refill while
-        the other direction sends): there a full echo too has the slope of one
-        crossing.
-    bandwidth_bits_per_second : Estimate or None
-        Wire rate, headers counted; that of hosts and link together. For a full echo
-        over unequal directions the harmonic mean of both.
-    link_rate_range : RateRange or None
-        Where `bandwidth_bits_per_second` holds more than the link, or misses some of
-        it, the link's own rate is between these. With both ends only where
-        `packets_told`; else the link carries `low` or more.
-    goodput_bits_per_second : Estimate or None
-        What it carries of long messages' payload.
-    fixed_delay_seconds : Estimate or None
-        Bandwidth-independent delay of the whole round trip: both directions and
-        both hosts, at the 10th percentile. Not halved, since nothing here tells
-        how it divides. Takes a short reply's own bytes to cross at the same
-        rate as the request's. Of a clock that counts in steps the interval
-        reaches half a step further up, since it may have cut delays down.
-    slope_ns_per_byte : Estimate or None
-        Slope of the round trip time per byte of payload, headers included and
-        no factor applied.
-    unexplained_share : float or None
-        Share of the variance of the delays per size that the line leaves.
-    delta_bic : float or None
-        How much better a hinge describes them; None if there were too few sizes
-        to tell.
-    hinge : Hinge or None
-        The two lines, where ``model`` is 'hinge'; in JSON with their ``sentence``.
-    bends : Bends or None
-        One to three bends, where a hinge is better than a line by BIC, be they too
-        small to refuse a line or not.
-    host_share : float or None
-        Share of the slope that may be the hosts' own work on each byte: the link's
-        own rate may be higher by as much. Of datagrams it is measured. Of transit,
-        which has none of that work, it is what the stamps may be off.
-    packet_cost : PacketCost or None
-        What packets take beyond their bytes, by a fit of its own; where that is
-        much, the line's bandwidth is lower than the link's.
-    residuals : Residuals or None
-        What the line leaves of each size's delays; given for a refused line too.
-    packets_told : bool
-        Headers and what a packet takes are not in the bandwidth: how messages are
-        cut was given, or all of them go in one packet on any path (up to 1208
-        bytes). Links that each take a packet whole before they send it on add up,
-        told or not.
-    host_limited : bool or None
-        The slope is so small that the hosts' own work is over a tenth of it: there
-        is then no bandwidth.
-    sizes, rounds, n : int
-        What the fit rests on: message sizes, rounds, round trips.
     """
 
+    #: 'line', 'hinge' or 'none': what describes the delays. Only a line gives a
+    #: bandwidth.
     model: Model
+    #: Why this model.
     reason: str
+    #: What a reader of the figures should know.
     caveats: tuple[str, ...]
+    #: As given: a full echo, or replies of so many bytes.
     reply_mode: ReplyMode
+    #: How often a byte of the message crosses the link in the round trip, and so by how
+    #: much the slope exceeds that of one crossing: 2 for a full echo that is sent after
+    #: the whole request, 1 for a reply of fixed size. The bandwidth is
+    #: ``factor / slope``. It does not hold where the directions overlap (an echo of
+    #: bytes as they come, token buckets that refill while the other direction sends):
+    #: there a full echo too has the slope of one crossing.
     factor: int
+    #: What the fit rests on: message sizes, rounds, round trips.
     sizes: int
     rounds: int
     n: int
     confidence: float
+    #: Wire rate, headers counted; that of hosts and link together. For a full echo over
+    #: unequal directions the harmonic mean of both.
     bandwidth_bits_per_second: Estimate | None = None
+    #: Where `bandwidth_bits_per_second` holds more than the link, or misses some of it,
+    #: the link's own rate is between these. With both ends only where `packets_told`;
+    #: else the link carries `low` or more.
     link_rate_range: RateRange | None = None
+    #: What it carries of long messages' payload.
     goodput_bits_per_second: Estimate | None = None
+    #: Bandwidth-independent delay of the whole round trip: both directions and both
+    #: hosts, at the 10th percentile. Not halved, since nothing here tells how it
+    #: divides. Takes a short reply's own bytes to cross at the same rate as the
+    #: request's. Of a clock that counts in steps the interval reaches half a step
+    #: further up, since it may have cut delays down.
     fixed_delay_seconds: Estimate | None = None
+    #: Slope of the round trip time per byte of payload, headers included and no factor
+    #: applied.
     slope_ns_per_byte: Estimate | None = None
+    #: Share of the variance of the delays per size that the line leaves.
     unexplained_share: float | None = None
+    #: How much better a hinge describes them; None if there were too few sizes to tell.
     delta_bic: float | None = None
+    #: The two lines, where ``model`` is 'hinge'; in JSON with their ``sentence``.
     hinge: Hinge | None = None
+    #: One to three bends, where a hinge is better than a line by BIC, be they too small
+    #: to refuse a line or not.
     bends: Bends | None = None
+    #: What packets take beyond their bytes, by a fit of its own; where that is much,
+    #: the line's bandwidth is lower than the link's.
     packet_cost: PacketCost | None = None
+    #: What the line leaves of each size's delays; given for a refused line too.
     residuals: Residuals | None = None
+    #: Share of the slope that may be the hosts' own work on each byte: the link's own
+    #: rate may be higher by as much. Of datagrams it is measured. Of transit, which has
+    #: none of that work, it is what the stamps may be off.
     host_share: float | None = None
+    #: Headers and what a packet takes are not in the bandwidth: how messages are cut
+    #: was given, or all of them go in one packet on any path (up to 1208 bytes). Links
+    #: that each take a packet whole before they send it on add up, told or not.
     packets_told: bool = True
+    #: The slope is so small that the hosts' own work is over a tenth of it: there is
+    #: then no bandwidth.
     host_limited: bool | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -371,6 +346,10 @@ def residuals_of(low: LowDelays, line_ns: Floats) -> Residuals:
     share = np.abs(left) / np.maximum(np.abs(line_ns), 1.0)
     largest = int(np.argmax(share))
     runs, runs_p = runs_test(left)
+    lack, noise_ns = None, low.noise_ns
+    if (noise_ns > 0).all():
+        squares = float(np.sum((left / noise_ns) ** 2))
+        lack = chi_square_tail(left.size - 2, squares)
     return Residuals(
         size_bytes=tuple(int(size) for size in low.size_bytes),
         p10_ns=tuple(left.tolist()),
@@ -379,7 +358,7 @@ def residuals_of(low: LowDelays, line_ns: Floats) -> Residuals:
         largest_at_bytes=int(low.size_bytes[largest]),
         runs=runs,
         runs_p=runs_p,
-        lack_of_fit_p=_lack_of_fit(left, low.noise_ns),
+        lack_of_fit_p=lack,
     )
 
 
@@ -393,8 +372,6 @@ def runs_test(left: Floats) -> tuple[int, float | None]:
         return runs, None
     mean = 1 + 2 * plus * minus / n
     variance = (mean - 1) * (mean - 2) / (n - 1)
-    if variance <= 0:
-        return runs, None
     z = (runs + 0.5 - mean) / math.sqrt(variance)
     return runs, math.erfc(-z / math.sqrt(2)) / 2
 
@@ -412,7 +389,7 @@ def student_quantile(freedom: float, probability: float) -> float:
         from scipy.special import stdtrit  # slow to import, and few get here
 
         return float(stdtrit(freedom, probability))
-    z = NormalDist().inv_cdf(probability)
+    z = normal_quantile(probability)
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
@@ -449,9 +426,3 @@ def _pace(side: Segment) -> str:
     if slope.low <= 0:
         return "in no measurable time for a byte"
     return f"at {slope.value:.3g} ns a byte [{slope.low:.3g} to {slope.high:.3g}]"
-
-
-def _lack_of_fit(left: Floats, noise_ns: Floats) -> float | None:
-    if left.size < 3 or (noise_ns <= 0).any():
-        return None
-    return chi_square_tail(left.size - 2, float(np.sum((left / noise_ns) ** 2)))

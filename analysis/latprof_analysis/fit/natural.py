@@ -199,15 +199,13 @@ def _classed(messages: Natural, quantity: str) -> tuple[Floats, Floats, float, F
     Only of classes with enough messages. Then the slope along which it was brought,
     through the classes' low delays, and the part of the time it was sent in.
     """
-    delay = messages.delays_ns[quantity]
+    delay, classes = messages.delays_ns[quantity], size_class(messages.size_bytes)
     known = np.isfinite(delay)
-    _, of_class, counts = np.unique(
-        size_class(messages.size_bytes[known]), return_inverse=True, return_counts=True
-    )
-    known[known] = counts[of_class] >= FEWEST_OF_A_CLASS
+    counts = np.bincount(classes[known], minlength=classes.max(initial=0) + 1)
+    known &= counts[classes] >= FEWEST_OF_A_CLASS
     size, delay, t_ns = messages.size_bytes[known], delay[known], messages.t_ns[known]
     _, of_class, counts = np.unique(
-        size_class(size), return_inverse=True, return_counts=True
+        classes[known], return_inverse=True, return_counts=True
     )
     middle = np.bincount(of_class, weights=size) / counts
     from_middle = size - middle[of_class]

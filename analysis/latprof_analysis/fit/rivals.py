@@ -35,7 +35,14 @@ from latprof_analysis.fit.estimates import (
     rate_of,
 )
 from latprof_analysis.fit.line import fit_line
-from latprof_analysis.fit.rounds import BLOCKS, LOW, Floats, clock_step, low_delays
+from latprof_analysis.fit.rounds import (
+    BLOCKS,
+    LOW,
+    Floats,
+    clock_step,
+    low_delays,
+    nth_in_run,
+)
 from latprof_analysis.fit.slopes import theil_sen
 from latprof_analysis.fit.wire import Crossing, Packets
 from latprof_analysis.stats import Result
@@ -95,12 +102,8 @@ def compare_estimators(
 
     Parameters
     ----------
-    size_bytes, rtt_ns, round_index : array_like, shape (n,)
+    size_bytes, rtt_ns, round_index, reply_mode, packets
         As of `fit_round_trips`.
-    reply_mode : 'echo' or int
-        Whether the reply is as long as the request, or has so many bytes.
-    packets : Packets, optional
-        How the messages are cut. Without it the bandwidth is that of payload.
     names : sequence of str, optional
         Which ones; all of ``ESTIMATORS`` without it.
     confidence, resamples, seed
@@ -250,9 +253,7 @@ def means_of_five(size_bytes: Floats, rtt_ns: Floats) -> tuple[Floats, Floats]:
     """
     order = np.argsort(size_bytes, kind="stable")
     sizes = size_bytes[order]
-    _, starts, counts = np.unique(sizes, return_index=True, return_counts=True)
-    nth = np.arange(sizes.size) - np.repeat(starts, counts)
-    begins = nth % GROUP == 0
+    begins = nth_in_run(np.diff(sizes, prepend=np.nan) != 0) % GROUP == 0
     group = np.cumsum(begins) - 1
     means = np.bincount(group, weights=rtt_ns[order]) / np.bincount(group)
     return sizes[begins], means

@@ -145,6 +145,12 @@ def low_delays(
     )
 
 
+def nth_in_run(begins: NDArray[np.bool_]) -> Ints:
+    """Return how many rows each is behind the one that begins its run."""
+    rows = np.arange(begins.size)
+    return rows - np.maximum.accumulate(np.where(begins, rows, 0))
+
+
 def clock_step(delays_ns: Floats) -> float:
     """Return the largest step of which all delays are multiples; 0 if none is seen.
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,7 @@ from latprof_analysis.fit.estimates import (
     column_of,
     rate_of,
 )
-from latprof_analysis.fit.rounds import Floats
+from latprof_analysis.fit.rounds import Floats, nth_in_run
 from latprof_analysis.fit.slopes import theil_sen
 from latprof_analysis.fit.trips import FLOW, Ints, checked_columns, flows
 from latprof_analysis.fit.wire import Packets
@@ -184,13 +184,9 @@ def stage_dispersions(
         if protocol is None or kind in (None, "warmup"):
             continue
         cut = (packets or {}).get(protocol, Packets())
-        arrivals, spoilt = _arrivals(rows.at(at), cut)
+        (train, queue_ns, arrive_ns, wire_bytes), spoilt = _arrivals(rows.at(at), cut)
         dispersion = fit_dispersion(
-            arrivals.train,
-            arrivals.arrive_ns,
-            arrivals.wire_bytes,
-            sent_ns=arrivals.queue_ns,
-            confidence=confidence,
+            train, arrive_ns, wire_bytes, sent_ns=queue_ns, confidence=confidence
         )
         if spoilt:
             why = "packets were lost or sent again"
@@ -246,19 +242,13 @@ def _dispersion(
     )
 
 
-class _Arrivals(NamedTuple):
-    """Messages that arrived, each with its train and bytes on the wire."""
+def _arrivals(
+    rows: Columns, packets: Packets
+) -> tuple[tuple[Ints, Ints, Ints, Floats], int]:
+    """Return messages that arrived in whole trains, and how many trains are spoilt.
 
-    train: Floats
-    queue_ns: Floats
-    arrive_ns: Floats
-    wire_bytes: Floats
-
-
-def _arrivals(rows: Columns, packets: Packets) -> tuple[_Arrivals, int]:
-    """Return those of whole trains, and how many trains are spoilt.
-
-    Of these packets crossed that no row tells of.
+    Of each message its train, when it was queued and when it arrived, and the bytes on
+    the wire. Of a spoilt train packets crossed that no row tells of.
     """
     rows = rows.at(rows.numbers["queue_ns"] != BLANK)
     flow = flows(rows)
@@ -277,30 +267,22 @@ def _arrivals(rows: Columns, packets: Packets) -> tuple[_Arrivals, int]:
     wire = packets.wire_bytes(rows.floats("size_bytes"))
     come = ~lost & (to < stamped.size) & ~np.isnan(wire)
     come[come] = train[come] == train[stamped[to[come]]]
-    sums = np.bincount(to[come], wire[come], minlength=stamped.size)
+    sums = np.bincount(to[come], wire[come], stamped.size).astype(np.float64)
     # messages of no bytes, where headers are not known, space out nothing
     whole = ~spoilt[stamped] & (sums > 0)
     at = stamped[whole]
-    columns = (column[at].astype(np.float64) for column in (train, queue, arrive))
     lost_trains = np.unique(train[stamped][spoilt[stamped]]).size
-    return _Arrivals._make([*columns, sums[whole]]), lost_trains
+    return (train[at], queue[at], arrive[at], sums[whole]), lost_trains
 
 
 def _trains(flow: Ints, queue_ns: Ints, come_ns: Ints) -> Ints:
     """Return the train of each row; a new one begins where nothing is on its way."""
     begins = np.diff(flow, prepend=-1) != 0
-    lengths = np.diff(np.flatnonzero(begins), append=flow.size)
+    of_flow = np.split(come_ns, np.flatnonzero(begins)[1:])
     # of each flow the latest so far; BLANK is before all times
-    so_far = np.concatenate(
-        [np.maximum.accumulate(part) for part in _parts(come_ns, lengths)] or [come_ns]
-    )
+    so_far = np.concatenate([np.maximum.accumulate(part) for part in of_flow])
     before = np.append(BLANK, so_far[:-1])
     idle = (before != BLANK) & (queue_ns > before)
     train = np.cumsum(begins | idle)
-    of_train = np.diff(np.flatnonzero(np.diff(train, prepend=0)), append=train.size)
-    piece = np.concatenate([np.arange(n) for n in of_train] or [train]) // _PIECE
+    piece = nth_in_run(begins | idle) // _PIECE
     return np.asarray(train * (1 + flow.size // _PIECE) + piece)
-
-
-def _parts(values: Ints, lengths: Ints) -> list[Ints]:
-    return np.split(values, np.cumsum(lengths)[:-1]) if values.size else []

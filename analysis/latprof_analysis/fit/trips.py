@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.fit.estimates import ReplyMode
-from latprof_analysis.fit.rounds import Floats
+from latprof_analysis.fit.rounds import Floats, nth_in_run
 from latprof_analysis.fit.slopes import theil_sen
 from latprof_analysis.read.rows import Columns
 from latprof_analysis.stages import BLANK
@@ -28,7 +28,6 @@ FLOW = (
     "destination_address",
     "destination_port",
 )
-_TEXTS = ("protocol", "source_address", "destination_address")
 
 # An echo's two directions differ by less than this in their time for a byte, even
 # where the link does; below it, one of them does not carry the bytes at its rate.
@@ -48,11 +47,8 @@ def rounds_of(size_bytes: ArrayLike, send_ns: ArrayLike) -> NDArray[np.int64]:
     """
     sizes, sent = np.asarray(size_bytes), np.asarray(send_ns)
     order = np.lexsort((sent, sizes))
-    ordered = sizes[order]
-    begins = np.flatnonzero(np.diff(ordered, prepend=np.nan))
-    lengths = np.diff(begins, append=sizes.size)
     found = np.empty(sizes.size, np.int64)
-    found[order] = np.arange(sizes.size) - np.repeat(begins, lengths)
+    found[order] = nth_in_run(np.diff(sizes[order], prepend=np.nan) != 0)
     return found
 
 
@@ -139,7 +135,8 @@ def checked_columns(messages: Columns | pd.DataFrame, names: Iterable[str]) -> C
 def flows(rows: Columns) -> NDArray[np.int64]:
     """Number the directions of conversations that rows are of, as FLOW tells them."""
     return _numbered(
-        rows.texts[name][0] if name in _TEXTS else rows.numbers[name] for name in FLOW
+        rows.texts[name][0] if name in rows.texts else rows.numbers[name]
+        for name in FLOW
     )
 
 
