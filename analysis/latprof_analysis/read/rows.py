@@ -181,7 +181,7 @@ class Rows(Columns):
         self, name: str, codes: NDArray[np.int32], labels: Sequence[str]
     ) -> Rows:
         """Return the same rows with a column of text, new or in another's place."""
-        texts = _dictionary(codes, _strings(labels))
+        texts = _dictionary(codes, labels)
         there = self.table.column_names
         if name in there:
             table = self.table.set_column(there.index(name), name, texts)
@@ -252,9 +252,9 @@ def _own_labels(table: Any) -> Any:
         if pa.types.is_dictionary(field.type):
             codes, labels = labelled(table[field.name])
             used, places = np.unique(np.append(codes, -1), return_inverse=True)
-            own = _strings([labels[code] for code in used[1:]])
             codes = places[:-1].astype(np.int32) - 1
-            table = table.set_column(at, field, _dictionary(codes, own))
+            own = _dictionary(codes, [labels[code] for code in used[1:]])
+            table = table.set_column(at, field, own)
     return table
 
 
@@ -279,7 +279,9 @@ def labelled(column: Any) -> Text:
     whole = column.unify_dictionaries().combine_chunks()
     codes, labels = _from_chunk(whole.indices, -1), whole.dictionary.to_pylist()
     if "" in labels:  # which Parquet knows beside null
-        codes = np.where(codes == labels.index(""), -1, codes)
+        blank = labels.index("")
+        codes = np.where(codes == blank, -1, codes - (codes > blank))
+        del labels[blank]
     return codes, labels
 
 
@@ -301,28 +303,20 @@ def raw(chunk: Any) -> NDArray[Any]:
     return np.frombuffer(chunk.buffers()[1], dtype, end)[chunk.offset :]
 
 
-def _to_arrow(values: NDArray[Any], there: NDArray[np.bool_] | None = None) -> Any:
-    """Return numbers as an array of pyarrow, null where they are not there."""
-    bits = None if there is None else np.packbits(there, bitorder="little")
-    buffers = [
-        None if each is None else pa.py_buffer(each)
-        for each in (bits, np.ascontiguousarray(values))
-    ]
-    return pa.Array.from_buffers(
-        pa.from_numpy_dtype(values.dtype), len(values), buffers
-    )
+def _to_arrow(values: NDArray[Any]) -> Any:
+    """Return numbers as an array of pyarrow, null where they are negative."""
+    there = pa.py_buffer(np.packbits(values >= 0, bitorder="little"))
+    kind, data = pa.from_numpy_dtype(values.dtype), np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(values), [there, pa.py_buffer(data)])
 
 
-def _strings(labels: Sequence[str]) -> Any:
-    texts = [label.encode() for label in labels]
-    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
-    buffers = (pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
-    return pa.StringArray.from_buffers(len(texts), *buffers)
-
-
-def _dictionary(codes: NDArray[np.int32], texts: Any) -> Any:
-    """Return labels by code, null where it is -1."""
-    return pa.DictionaryArray.from_arrays(_to_arrow(codes, codes >= 0), texts)
+def _dictionary(codes: NDArray[np.int32], labels: Sequence[str]) -> Any:
+    """Return a column of text by its labels, null where the code is -1."""
+    words = [label.encode() for label in labels]
+    ends = np.cumsum([0, *map(len, words)], dtype=np.int32)
+    buffers = (pa.py_buffer(ends), pa.py_buffer(b"".join(words)))
+    texts = pa.StringArray.from_buffers(len(words), *buffers)
+    return pa.DictionaryArray.from_arrays(_to_arrow(codes), texts)
 
 
 def _array(table: Any, column: Column) -> Any:
@@ -331,11 +325,8 @@ def _array(table: Any, column: Column) -> Any:
 
     if column.kind == "text":
         codes, labels = _text(table, column.name)
-        known = [label for label in labels if label]
-        if len(known) < len(labels):
-            places = np.cumsum([label != "" for label in labels], dtype=np.int32) - 1
-            codes = np.where(codes < 0, -1, places[codes])
-        return pd.Categorical.from_codes(codes, categories=pd.Index(known, dtype="str"))
+        categories = pd.Index(labels, dtype="str")
+        return pd.Categorical.from_codes(codes, categories=categories)
     numbers = _numbers(table, column.name, column.kind)
     if column.kind == "number":
         return numbers
