@@ -100,7 +100,7 @@ def test_figures_are_the_same_however_exchanges_are_read(folder, monkeypatch, ho
         expected.exchanges.as_dict()
     )
     for name in ("exchange_rows", "slow_exchange_rows"):
-        one, other = (getattr(part, name).frame() for part in (found, expected))
+        one, other = (getattr(part, name) for part in (found, expected))
         pd.testing.assert_frame_equal(one, other, check_categorical=False)
 
 

@@ -44,9 +44,7 @@ def check_same(found: scan.Scan, expected: scan.Scan) -> None:
     assert figures(found) == figures(expected)
     for name in ("message_rows", "slow_rows", "round_trip_rows"):
         one, other = getattr(found, name), getattr(expected, name)
-        pd.testing.assert_frame_equal(
-            one.frame(), other.frame(), check_categorical=False
-        )
+        pd.testing.assert_frame_equal(one, other, check_categorical=False)
     assert set(found.lost) == set(expected.lost)
     for kind, lost in found.lost.items():
         np.testing.assert_array_equal(lost, expected.lost[kind])
@@ -193,7 +191,7 @@ def test_several_runs_are_summed_up_together(tmp_path):
         **{("two", "messages"): 60, ("two", "round_trips"): 30},
     }
     assert set(found.trips) == {("one", "udp"), ("two", "udp")}
-    rows = found.message_rows.frame()
+    rows = found.message_rows
     assert rows["run"].value_counts().to_dict() == {"one": 40, "two": 60}
     assert found.documents["one"]["summary"] == {"format": 1}
     expected = read_runs(tmp_path).messages
@@ -210,7 +208,7 @@ def test_rows_to_draw_are_even_ones_and_apart_the_slowest_of_each_kind(
     folder = write_run(tmp_path / "run", 2000)
     rows = read_runs(folder).messages
     found = scan_runs(folder)
-    even, slow = found.message_rows.frame(), found.slow_rows.frame()
+    even, slow = found.message_rows, found.slow_rows
     for frame in (even, slow):
         assert list(frame.columns) == list(rows.columns)
         assert frame["sequence"].is_monotonic_increasing
@@ -233,18 +231,18 @@ def test_of_kinds_that_take_turns_each_has_its_share_of_the_rows_to_draw(
     folder = write_run(tmp_path / "run", 4000)
     rows = read_runs(folder).messages
     found = scan_runs(folder)
-    even = found.message_rows.frame()
+    even = found.message_rows
     shares = even["kind"].value_counts(normalize=True)
     assert shares["request"] == pytest.approx(0.5, abs=0.1)  # 3 sigma of 200
     # what needs neighbours has them: the first rows, none left out
-    stretch = found.stretch_rows.frame()
+    stretch = found.stretch_rows
     assert stretch["sequence"].tolist() == rows["sequence"].tolist()[:300]
     assert set(even.columns) == set(stretch.columns)
 
 
 def test_where_nothing_is_thinned_all_rows_are_the_stretch(tmp_path):
     found = scan_runs(write_run(tmp_path / "run", 50))
-    assert found.stretch_rows is found.message_rows
+    assert found.rows["stretch"] is found.rows["messages"]
 
 
 def _ended(task):
@@ -324,7 +322,7 @@ def test_a_killed_run_is_read_as_far_as_it_goes_and_noted(tmp_path):
     path.write_text(path.read_text()[:-3])
     found = scan_runs(folder)
     assert found.row_counts == {("run", "messages"): 19}
-    assert not len(found.round_trip_rows)
+    assert found.round_trip_rows.empty
     assert found.notes == read_runs(folder).notes
     assert "it was cut" in found.skipped[0].why
 

@@ -7,7 +7,7 @@ pandas first, which takes longer than all else of a small run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -219,6 +219,20 @@ class Rows(Columns):
     def joined(cls, parts: Sequence[Rows]) -> Rows:
         """Put rows of the same columns together, one after the other."""
         return cls(pa.concat_tables([part.table for part in parts]), parts[0]._columns)
+
+
+def frame_of(name: str) -> cached_property[pd.DataFrame]:
+    """Return a property: of an object's `rows` those of a name, as a DataFrame.
+
+    It is made when it is first asked for; without columns where there are no rows.
+    """
+
+    def frame(owner: Any) -> pd.DataFrame:
+        import pandas as pd  # a screen of figures has no need of it
+
+        return owner.rows[name].frame() if name in owner.rows else pd.DataFrame()
+
+    return cached_property(frame)
 
 
 def no_rows(columns: Sequence[Column]) -> Rows:

@@ -5,17 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from latprof_analysis.errors import UsageError
 from latprof_analysis.fit.estimates import ReplyMode
 from latprof_analysis.read.paths import expand, is_run_folder
+from latprof_analysis.read.rows import Rows, frame_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from latprof_analysis.read.result import Samples
     from latprof_analysis.read.rows import Rows
     from latprof_analysis.study.scan import Progress
@@ -57,30 +55,11 @@ class Study:
     samples: Samples | None = None
     setups: list[Study] = field(default_factory=list)
 
-    @cached_property
-    def messages(self) -> pd.DataFrame:
-        return self._frame("messages")
-
-    @cached_property
-    def round_trips(self) -> pd.DataFrame:
-        return self._frame("round_trips")
-
-    @cached_property
-    def slow_messages(self) -> pd.DataFrame:
-        return self._frame("slow_messages")
-
-    @cached_property
-    def exchanges(self) -> pd.DataFrame:
-        return self._frame("exchanges")
-
-    @cached_property
-    def slow_exchanges(self) -> pd.DataFrame:
-        return self._frame("slow_exchanges")
-
-    def _frame(self, name: str) -> pd.DataFrame:
-        import pandas as pd  # a screen of figures has no need of it
-
-        return self.rows[name].frame() if name in self.rows else pd.DataFrame()
+    messages = frame_of("messages")
+    round_trips = frame_of("round_trips")
+    slow_messages = frame_of("slow_messages")
+    exchanges = frame_of("exchanges")
+    slow_exchanges = frame_of("slow_exchanges")
 
     def as_dict(self) -> dict[str, Any]:
         """Return the document."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from latprof_analysis.read.histograms import read_histograms
+from latprof_analysis.read.paths import TABLES
 from latprof_analysis.read.rows import Rows
 from latprof_analysis.read.run_folder import read_documents
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
@@ -151,8 +152,8 @@ def study_runs(
     """Read run folders and say what they hold; arguments as of `analyze`."""
     scan = scan_runs(paths, progress=progress, dask=dask)
     messages, stretch, slow = (
-        with_ends(rows, scan.messages.level)
-        for rows in (scan.message_rows, scan.stretch_rows, scan.slow_rows)
+        with_ends(scan.rows[name], scan.messages.level)
+        for name in ("messages", "stretch", "slow_messages")
     )
     notes = [*scan.notes, *sampled_notes(scan.documents)]
     setups = _setups(scan, notes)
@@ -197,10 +198,10 @@ def study_runs(
     level = scan.exchanges.level
     rows = {
         "messages": _undisturbed(messages),
-        "round_trips": _undisturbed(scan.round_trip_rows),
+        "round_trips": _undisturbed(scan.rows["round_trips"]),
         "slow_messages": slow,
-        "exchanges": with_ways(_undisturbed(scan.exchange_rows), level),
-        "slow_exchanges": with_ways(scan.slow_exchange_rows, level),
+        "exchanges": with_ways(_undisturbed(scan.rows["exchanges"]), level),
+        "slow_exchanges": with_ways(scan.rows["slow_exchanges"], level),
     }
     return Study(document, rows)
 
@@ -229,16 +230,13 @@ def _every(thinned: dict[str, Any]) -> int:
 def _thinned(scan: Scan) -> dict[str, Any]:
     """Of how many rows those are drawn from which tails and fits of stages come."""
     found = {}
-    for table, rows in (
-        ("messages", scan.message_rows),
-        ("round_trips", scan.round_trip_rows),
-        ("exchanges", scan.exchange_rows),
-    ):
+    for table in TABLES:
+        rows = scan.rows[table]
         count = rows_of(scan.row_counts, table)
         if len(rows) < count:
             found[table] = {"drawn": len(rows), "of": count}
     if "messages" in found:
-        found["messages"]["without_gaps"] = len(scan.stretch_rows)
+        found["messages"]["without_gaps"] = len(scan.rows["stretch"])
     return found
 
 

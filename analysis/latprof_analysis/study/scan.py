@@ -24,7 +24,7 @@ from latprof_analysis.fit.trips import rounds_of
 from latprof_analysis.read.batches import Piece, pieces_of
 from latprof_analysis.read.paths import TABLES, expand, is_run_folder
 from latprof_analysis.read.result import BadRow, ReadError
-from latprof_analysis.read.rows import Rows, no_rows
+from latprof_analysis.read.rows import Rows, frame_of, no_rows
 from latprof_analysis.read.run_folder import (
     SCHEMAS,
     read_documents,
@@ -139,15 +139,15 @@ class Scan:
     lost : dict of str to ndarray of bool
         Of datagrams, by the name of their kind: whether each was lost, in the order
         in which they were sent, runs one after the other.
-    message_rows, round_trip_rows, exchange_rows : Rows
+    message_rows, round_trip_rows, exchange_rows : DataFrame
         With the columns of `run_schema` and ``run``: about 200,000 evenly, or all
         where there are fewer.
-    stretch_rows : Rows
+    stretch_rows : DataFrame
         Where `message_rows` are not all: the first messages of each run, together
         some 50,000, without gaps. Else the same as those.
-    slow_rows : Rows
+    slow_rows : DataFrame
         Of the slowest 1000 messages of each kind those that `message_rows` has not.
-    slow_exchange_rows : Rows
+    slow_exchange_rows : DataFrame
         The same of exchanges, by protocol.
     row_counts : dict of (str, str) to int
         By run and table: how many there are.
@@ -160,17 +160,19 @@ class Scan:
     trip_totals: dict[str, TripTotals]
     trips: dict[tuple[str, str], Trips]
     lost: dict[str, NDArray[np.bool_]]
-    message_rows: Rows
-    stretch_rows: Rows
-    slow_rows: Rows
-    round_trip_rows: Rows
-    exchange_rows: Rows
-    slow_exchange_rows: Rows
+    rows: dict[str, Rows]
     row_counts: dict[tuple[str, str], int]
     documents: dict[str, dict[str, Any]]
     notes: list[str]
     skipped: list[BadRow]
     skipped_rows: int
+
+    message_rows = frame_of("messages")
+    stretch_rows = frame_of("stretch")
+    slow_rows = frame_of("slow_messages")
+    round_trip_rows = frame_of("round_trips")
+    exchange_rows = frame_of("exchanges")
+    slow_exchange_rows = frame_of("slow_exchanges")
 
 
 def scan_runs(
@@ -270,10 +272,10 @@ def _finished(
     for (run, table), names in whole.ignored.items():
         ignored = ", ".join(names[:8])
         notes.append(f"{run}: columns of {table} that are not known: {ignored}")
-    message_rows, slow_rows, stretch_rows = _rows(whole, "messages")
-    exchange_rows, slow_exchange_rows, _ = _rows(whole, "exchanges")
-    if len(message_rows) == rows_of(whole.row_counts, "messages"):
-        stretch_rows = message_rows
+    messages, slow_messages, stretch = _rows(whole, "messages")
+    exchanges, slow_exchanges, _ = _rows(whole, "exchanges")
+    if len(messages) == rows_of(whole.row_counts, "messages"):
+        stretch = messages
     skipped = [file.skipped for file in whole.files.values()]
     return Scan(
         messages=whole.messages,
@@ -284,12 +286,14 @@ def _finished(
             for key, parts in whole.trips.items()
         },
         lost=whole.losses.in_order(),
-        message_rows=message_rows,
-        stretch_rows=stretch_rows,
-        slow_rows=slow_rows,
-        round_trip_rows=_rows(whole, "round_trips")[0],
-        exchange_rows=exchange_rows,
-        slow_exchange_rows=slow_exchange_rows,
+        rows={
+            "messages": messages,
+            "stretch": stretch,
+            "slow_messages": slow_messages,
+            "round_trips": _rows(whole, "round_trips")[0],
+            "exchanges": exchanges,
+            "slow_exchanges": slow_exchanges,
+        },
         row_counts=dict(whole.row_counts),
         documents=documents,
         notes=notes,
