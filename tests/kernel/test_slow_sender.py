@@ -49,7 +49,7 @@ def assert_send_queue_agrees(rows, sends, sent, ends):
     """Both stamps of the stage, for every message, and its length at p99."""
     called, returned = bracket_of_calls(sends, ends)
     earliest, latest = bracket_at(sent, ends)
-    assert np.median(latest - earliest) < BOUND_NS / 2  # the oracle is sharp
+    assert np.median(latest - earliest) < BOUND_NS  # the oracle is sharp enough
     send_ns, queue_ns = rows["send_ns"].to_numpy(), rows["queue_ns"].to_numpy()
     assert (outside_ns(send_ns, called, returned) == 0).all()
     assert np.quantile(outside_ns(queue_ns, earliest, latest), 0.99) <= BOUND_NS

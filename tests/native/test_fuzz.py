@@ -52,7 +52,7 @@ def test_a_target_passes_its_seeds(tmp_path, target):
 @pytest.mark.timed
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a network namespace")
 def test_both_programs_stand_hostile_peers(tmp_path):
-    done = fuzz(tmp_path, "3", "peers")
+    done = fuzz(tmp_path, "9", "peers")
     assert done.returncode == 0, done.stderr
     rounds = int(done.stdout.split()[1])
     assert rounds >= 3, "each kind of peer had a turn"
