@@ -44,6 +44,7 @@ import sys
 import duckdb
 from latprof_analysis.stages import STAGES
 stages = [f"{stage}_ns" for stage in (*STAGES, "wakeup", "end_to_end")]
+duckdb.sql("SET enable_progress_bar = false")
 found = ", ".join(f"quantile_disc({s}, [0.5, 0.9, 0.99, 0.999])" for s in stages)
 duckdb.sql(
     f"SELECT protocol, kind, size_bytes, {found} "
