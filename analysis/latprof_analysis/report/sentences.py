@@ -151,7 +151,7 @@ def _where(row: Mapping[str, Any]) -> str:
         "request_way": f"the request's way{again}",
         "reply_way": f"the reply's way{again}",
     }
-    return f", of which {duration(times[most], 4)} in {places[most]}"
+    return f", of which {duration(times[most])} in {places[most]}"
 
 
 def _in_server(row: Mapping[str, Any], ns: float) -> str:

@@ -425,16 +425,7 @@ def losses(lost: ArrayLike) -> dict[str, Any]:
 
 def queueing(queue_bytes: ArrayLike, wait_ns: ArrayLike) -> dict[str, Any]:
     """Describe what the queue that a message met means for its wait."""
-
-    def told() -> dict[str, Any]:
-        found = wait_by_queue(queue_bytes, wait_ns).as_dict()
-        return {name: _json(value) for name, value in found.items()}
-
-    return dict(or_reason(told))
-
-
-def _json(value: Any) -> Any:
-    return finite(value) if isinstance(value, float) else value
+    return dict(or_reason(lambda: wait_by_queue(queue_bytes, wait_ns).as_dict()))
 
 
 def or_reason(told: Callable[[], Any]) -> Any:
