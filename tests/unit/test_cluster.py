@@ -152,3 +152,14 @@ def test_without_dask_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match="install latprof with its extra dask"):
         scan_runs(folder, dask="tcp://127.0.0.1:1")
+
+
+def test_of_what_is_no_address_one_line_is_said(folder):
+    """Its client would say it once more, with a traceback, as the program ends."""
+    command = [sys.executable, "-m", "latprof_analysis", "analyze", str(folder)]
+    done = subprocess.run(
+        [*command, "--dask", "nonsense"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "'nonsense' is no address like" in done.stderr
