@@ -25,6 +25,9 @@ Places = NDArray[np.intp]
 Text = tuple[NDArray[np.int32], Sequence[str]]
 T = TypeVar("T")
 
+# Numbers below this are counted in a table of them.
+_TABLE = 1 << 20
+
 # Of a column's kind.
 TYPES = {
     "count": pa.int64(),
@@ -95,22 +98,32 @@ class Columns:
             len(places),
         )
 
-    def split(self, *names: str) -> Iterator[tuple[tuple[str | None, ...], Places]]:
-        """Give the places of rows that are alike in columns of text, and the texts.
+    def keyed(self, *names: str) -> tuple[Ints, dict[int, tuple[str | None, ...]]]:
+        """Return a number for each row, alike in columns of text, and its texts.
 
-        Groups come in the order of the labels; None stands where there is no text.
+        Numbers rise in the order of the labels; None stands where there is no text.
         """
         texts = [self.texts[name] for name in names]
-        key = np.zeros(len(self), np.int64)
+        key, most = np.zeros(len(self), np.int64), 1
         for codes, labels in texts:
             key = key * (len(labels) + 1) + codes + 1
-            key = np.unique(key, return_inverse=True)[1]  # else it may overflow
-        ends = np.cumsum(np.bincount(key))
-        for rows in (
-            np.split(np.argsort(key, kind="stable"), ends[:-1]) if ends.size else ()
-        ):
-            first = [(int(codes[rows[0]]), labels) for codes, labels in texts]
-            yield tuple(labels[i] if i >= 0 else None for i, labels in first), rows
+            most *= len(labels) + 1
+            if most > _TABLE:  # else it may overflow
+                key = np.unique(key, return_inverse=True)[1]
+                most = int(key.max(initial=0)) + 1
+        first = np.full(most, -1)
+        first[key[::-1]] = np.arange(len(self) - 1, -1, -1)
+        found = {}
+        for group in np.flatnonzero(first >= 0).tolist():
+            own = [(int(codes[first[group]]), labels) for codes, labels in texts]
+            found[group] = tuple(labels[i] if i >= 0 else None for i, labels in own)
+        return key, found
+
+    def split(self, *names: str) -> Iterator[tuple[tuple[str | None, ...], Places]]:
+        """Give the places of rows that are alike in columns of text, and the texts."""
+        key, texts = self.keyed(*names)
+        for group, rows in parted(key, np.arange(len(self))):
+            yield texts[group], rows
 
     def floats(self, name: str) -> NDArray[np.float64]:
         """Return a column of numbers as doubles, NaN where it is blank."""
@@ -219,6 +232,24 @@ class Rows(Columns):
     def joined(cls, parts: Sequence[Rows]) -> Rows:
         """Put rows of the same columns together, one after the other."""
         return cls(pa.concat_tables([part.table for part in parts]), parts[0]._columns)
+
+
+def parted(key: Ints, rows: Places) -> Iterator[tuple[int, Places]]:
+    """Give each number that rows have, ascending, and the rows that have it.
+
+    Examples
+    --------
+    >>> [(n, rows.tolist()) for n, rows in parted(np.array([7, 0, 7, 9]), np.arange(3))]
+    [(0, [1]), (7, [0, 2])]
+    """
+    if not len(rows):
+        return
+    own = key[rows]
+    if own.max() < 1 << 16:
+        own = own.astype(np.uint16)  # which are sorted in one pass
+    order = np.argsort(own, kind="stable")
+    for part in np.split(rows[order], np.flatnonzero(np.diff(own[order])) + 1):
+        yield int(key[part[0]]), part
 
 
 def frame_of(name: str) -> cached_property[pd.DataFrame]:

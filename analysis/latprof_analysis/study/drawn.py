@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.read.rows import Places, Rows
+from latprof_analysis.read.rows import Places, Rows, parted
 from latprof_analysis.read.schema import Column
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 
@@ -29,6 +29,7 @@ _SLOW = {
     "exchanges": (("protocol", "kind"), "response_ns"),
 }
 
+_NO_TIMES = np.empty(0, np.int64)
 # The column that is added to what a table has.
 RUN = Column("run", "text")
 
@@ -192,16 +193,23 @@ class _Slowest:
         """Return the slowest undisturbed rows of each kind; of equal ones the first."""
         disturbed = batch.numbers[PROBE_STATISTICS] == 1
         times = np.where(disturbed, BLANK, batch.numbers[self._time])
+        key, kinds = batch.keyed(*self._by)
+        before = {g: self._times.get(kind, _NO_TIMES) for g, kind in kinds.items()}
+        least = {g: _least_of(times) for g, times in before.items()}
+        # soon nearly all are below the slowest of every kind
+        some = np.flatnonzero(times > min(least.values(), default=BLANK))
         found = [np.empty(0, np.intp)]
-        for kind, rows in batch.split(*self._by):
-            before = self._times.get(kind, np.empty(0, np.int64))
-            full = len(before) == SLOWEST_ROWS
-            least = before.min() if full else BLANK
-            slow = _longest(rows[times[rows] > least], times)
-            after = np.sort(np.concatenate([before, times[slow]]))
-            self._times[kind] = after[-SLOWEST_ROWS:]
+        for group, rows in parted(key, some):
+            slow = _longest(rows[times[rows] > least[group]], times)
+            after = np.sort(np.concatenate([before[group], times[slow]]))
+            self._times[kinds[group]] = after[-SLOWEST_ROWS:]
             found.append(slow)
         return np.sort(np.concatenate(found))
+
+
+def _least_of(times: NDArray[np.int64]) -> int:
+    """Return above which a time is among the slowest: above none while they are few."""
+    return int(times[0]) if len(times) == SLOWEST_ROWS else BLANK
 
 
 def _longest(rows: Places, times: NDArray[np.int64]) -> Places:
