@@ -8,7 +8,7 @@ import shlex
 import sys
 from typing import Any
 
-from latprof_analysis.cli.say import say_error, say_json
+from latprof_analysis.cli.say import say_document, say_error
 
 from latprof_agent.cli.root import require_root
 from latprof_agent.cli.run_options import (
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
 
         with progress_bar(enabled=not options.quiet) as progress:
             outcome = session.run(checked, progress, interrupt, notice=_warn)
-    _show(outcome.summary, as_json=options.json, everything=options.all)
+    say_document(outcome.summary, as_json=options.json, everything=options.all)
     if outcome.failure:
         say_error(str(outcome.failure))
         return outcome.failure.exit_code
@@ -51,19 +51,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _warn(text: str) -> None:
     say_error(f"warning: {text}")
-
-
-def _show(summary: dict[str, Any], *, as_json: bool, everything: bool) -> None:
-    if as_json:
-        say_json(summary)
-        return
-    from latprof_analysis.report.depth import depth
-    from latprof_analysis.report.overview import overview
-    from latprof_analysis.report.terminal import Terminal, write_parts
-
-    parts = depth(summary) if everything else overview(summary)
-    # only a terminal needs its lines broken; a file's reader may search in them
-    write_parts(parts, Terminal(soft_wrap=not sys.stdout.isatty()))
 
 
 def _link(options: argparse.Namespace) -> Any:

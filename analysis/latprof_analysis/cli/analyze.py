@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from latprof_analysis.cli import units
-from latprof_analysis.cli.say import say_json
+from latprof_analysis.cli.say import say_document
 from latprof_analysis.errors import LatprofError, UsageError
 
 if TYPE_CHECKING:
@@ -138,14 +138,5 @@ def run(options: argparse.Namespace) -> int:
     # which no screen shows but that of all
     modes = options.all or options.json
     found = read_study(options, thorough=options.all, modes=modes)
-    if options.json:
-        say_json(found.document)
-        return 0
-    from latprof_analysis.report.depth import depth
-    from latprof_analysis.report.overview import overview
-    from latprof_analysis.report.terminal import Terminal, write_parts
-
-    parts = depth(found.document) if options.all else overview(found.document)
-    # only a terminal needs its lines broken; a file's reader may search in them
-    write_parts(parts, Terminal(soft_wrap=not sys.stdout.isatty()))
+    say_document(found.document, as_json=options.json, everything=options.all)
     return 0

@@ -32,3 +32,17 @@ def say_json(document: Any) -> None:
 def say_json_line(document: Any) -> None:
     """Print one JSON document as a line, at once: for who reads them one by one."""
     print(json.dumps(document, allow_nan=False, separators=(",", ":")), flush=True)
+
+
+def say_document(document: dict[str, Any], *, as_json: bool, everything: bool) -> None:
+    """Print a summary, or what `analyze` found: as JSON, or as a screen of it."""
+    if as_json:
+        say_json(document)
+        return
+    from latprof_analysis.report.depth import depth
+    from latprof_analysis.report.overview import overview
+    from latprof_analysis.report.terminal import Terminal, write_parts
+
+    parts = depth(document) if everything else overview(document)
+    # only a terminal needs its lines broken; a file's reader may search in them
+    write_parts(parts, Terminal(soft_wrap=not sys.stdout.isatty()))
