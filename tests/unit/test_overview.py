@@ -96,6 +96,18 @@ def test_all_four_ways_stand_side_by_side_with_their_p99_and_share(width):
     assert not [line for line in lines if line.startswith("-:")]  # nothing is too few
 
 
+def test_kinds_that_share_no_size_have_their_columns():
+    summary = copy.deepcopy(SUMMARIES["default"])
+    trips = summary["round_trips"]
+    few = {"sent": 1, "lost": 0, "rtt": {"n": 1, "max_ns": 9000}}
+    for size in range(1, 9):
+        trips[f"p{size}"] = few | {"sizes": {f"{size}": {"n": 1, "max_ns": 9000}}}
+    lines = screen(summary)
+    assert "and 2 more protocols: --all" in lines
+    row = next(line for line in lines if line.startswith("1 B"))
+    assert "9.00 us" in row
+
+
 def test_the_answer_names_the_stage_that_has_most_of_both_ways_time():
     summary = SUMMARIES["default"]
     sums = dict.fromkeys(("transit", "end_to_end"), 0.0)
@@ -129,6 +141,17 @@ def test_losses_are_named_by_place_with_the_emulators_own_counts():
     assert "packets (119 a to b, 99 b to a) on the link" in text
     assert "72 segments of 62 messages sent again" in text
     assert not [x for x in screen(SUMMARIES["default"]) if x.startswith("lost:")]
+
+
+def test_what_a_leaf_drops_is_not_counted_again_with_its_root():
+    """The counters are the kernel's: a tbf of 10 Mbit/s, a pfifo of 30 in it."""
+    tbf = {"kind": "tbf", "sent_packets": 39, "dropped_packets": 4962}
+    nested = {"qdiscs": [tbf, tbf | {"kind": "pfifo"}]}
+    ended = {"qdiscs": []}  # the device is gone
+    run = {"link_counters": {"a": nested, "b": ended}}
+    assert losses(run) == "4962 packets (a) in a qdisc"
+    run = {"link_counters": {"netem": {"ab": nested, "ba": ended}}}
+    assert losses(run) == "4962 packets (a to b) on the link"
 
 
 def test_a_reply_that_came_after_its_time_out_is_called_late():

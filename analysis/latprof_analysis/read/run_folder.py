@@ -108,14 +108,15 @@ _RUN: Shape = {
 _QDISC: Shape = {"kind": TEXT, "sent_packets": COUNT, "dropped_packets": COUNT}
 _INTERFACE = ("rx_packets", "rx_dropped", "tx_packets", "tx_dropped")
 _END: Shape = {
-    "qdiscs?": [_QDISC],
+    "qdiscs": [_QDISC],
     "interface?": Maybe(dict.fromkeys(_INTERFACE, COUNT)),
 }
+_EMULATED = dict.fromkeys(("packets_in", "dropped_queue", "dropped_loss"), COUNT)
 _LINK_COUNTERS: Shape = {
     "a?": _END,
     "b?": _END,
-    "netem?": Maybe({ANY: _END}),
-    "emulator?": Maybe({ANY: {ANY: NUMBER, "packets_in": COUNT}}),
+    "netem?": {ANY: _END},
+    "emulator?": {ANY: {ANY: NUMBER, **_EMULATED}},
 }
 _SUMMARY: dict[str, Shape] = {
     "records": COUNT,
@@ -130,9 +131,9 @@ _SUMMARY: dict[str, Shape] = {
         {
             "quantity": TEXT,
             "state": TEXT,
-            "source?": TEXT,
-            "reason?": TEXT,
-            "remedy?": TEXT,
+            "source": TEXT,
+            "reason": TEXT,
+            "remedy": TEXT,
         }
     ],
     "cost": {
@@ -140,7 +141,7 @@ _SUMMARY: dict[str, Shape] = {
         "wall_seconds": NUMBER,
         "agent_cpu_share": NUMBER,
         "agent_peak_bytes": COUNT,
-        "probes_cpu_share?": Maybe(NUMBER),
+        "probes_cpu_share": Maybe(NUMBER),
     },
     "warnings": [TEXT],
 }

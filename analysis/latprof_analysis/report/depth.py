@@ -16,7 +16,7 @@ from latprof_analysis.report.link import (
     sample_fit_parts,
     stage_line_parts,
 )
-from latprof_analysis.report.overview import left_out, losses, opening
+from latprof_analysis.report.overview import left_out, losses, opening, root_qdisc
 from latprof_analysis.report.parts import Items, Part, Table, Text
 from latprof_analysis.report.sentences import capability_sentence
 from latprof_analysis.report.tables import (
@@ -301,9 +301,9 @@ def _certainty(told: Figures, name: str) -> Iterator[Part]:
 
 def _link_counters(counters: Figures) -> Iterator[Part]:
     for way, figures in counters.get("netem", {}).items():
-        passed = figures["qdiscs"][0]
-        drops = passed["dropped_packets"]
-        text = f"netem {way}: {plural(passed['sent_packets'], 'packet')}, "
+        root = root_qdisc(figures)
+        drops = root["dropped_packets"]
+        text = f"netem {way}: {plural(root['sent_packets'], 'packet')}, "
         yield Text(text + (f"{drops} dropped" if drops else "none dropped"))
     for way, figures in counters.get("emulator", {}).items():
         lost = {k: n for k, n in figures.items() if k.startswith("dropped_")}

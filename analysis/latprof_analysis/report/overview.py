@@ -126,8 +126,10 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     found = [_answer(pair, trips.get(pair.name)) for pair in pairs[:MOST_PAIRS]]
     if exchanges:
         found = exchange_sentences(document, MOST_PAIRS) + found
-    alone = set(trips) - {pair.name for pair in pairs}
-    found += [f"{name}: {_response(trips[name])}" for name in sorted(alone)]
+    alone = sorted(set(trips) - {pair.name for pair in pairs})
+    found += [f"{name}: {_response(trips[name])}" for name in alone[:MOST_KINDS]]
+    if len(alone) > MOST_KINDS:
+        found.append(f"and {plural(len(alone) - MOST_KINDS, 'more protocol')}{_MORE}")
     kinds = samples_of(document)
     found += [_of_samples(kind, kinds[kind]) for kind in list(kinds)[:MOST_KINDS]]
     if len(kinds) > MOST_KINDS:
@@ -304,17 +306,20 @@ def _lost_of(run: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
         for way, figures in link.get("emulator", {}).items():
             yield place, " to ".join(way), figures[name]
     for way, ends in link.get("netem", {}).items():
-        yield _EMULATED["dropped_loss"], " to ".join(way), _dropped(ends)
+        dropped = root_qdisc(ends)["dropped_packets"]
+        yield _EMULATED["dropped_loss"], " to ".join(way), dropped
     for end in "ab":
         if end in link:
-            yield "in a qdisc", end, _dropped(link[end])
+            yield "in a qdisc", end, root_qdisc(link[end])["dropped_packets"]
     at_socket = (run.get("counters") or {}).get("datagrams_dropped_at_socket", 0)
     yield "datagrams at a full socket", "", at_socket
     yield "datagrams unread at close", "", run.get("unread_at_close") or 0
 
 
-def _dropped(counted: Mapping[str, Any]) -> int:
-    return sum(qdisc["dropped_packets"] for qdisc in counted["qdiscs"])
+def root_qdisc(counted: Mapping[str, Any]) -> Mapping[str, int]:
+    """Return the counters of an interface's first qdisc: its children's are in them."""
+    none = {"sent_packets": 0, "dropped_packets": 0}
+    return next(iter(counted["qdiscs"]), none)
 
 
 def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
@@ -392,7 +397,8 @@ def _stage_form(
         for way, figures in pair.ways.items():
             found = _way_columns(seen_of(figures).stages, stages, layout)
             columns += found
-            inner.append((f"{way} {seen_of(figures).where}".rstrip(), len(found)))
+            title = f"{way} {seen_of(figures).where}".rstrip()
+            inner += [(title, len(found))] if found else []
         outer.append((pair.name, len(columns) - before))
     head, *rows = zip(*columns, strict=True)
     ways = sum(len(pair.ways) for pair in others)
@@ -477,6 +483,7 @@ def _size_columns(
         else:
             cells = [duration(row.get(f"{name}_ns")) for row in rows]
         # a percentile that only all sizes together have is in the answer above
-        if 2 * cells.count(NOT_ENOUGH) < len(cells):
+        known = [cell for cell, row in zip(cells, rows, strict=True) if row]
+        if 2 * known.count(NOT_ENOUGH) < len(known):
             found.append([name, *cells])
     return found

@@ -70,7 +70,7 @@ def trip_figures(
 class _Answered(NamedTuple):
     """Round trips that were neither lost nor disturbed, in the order of the files."""
 
-    sizes: Floats
+    sizes: NDArray[np.int64]
     times: Floats
     rounds: Floats
 
@@ -78,8 +78,8 @@ class _Answered(NamedTuple):
 def _answered(of_runs: list[Trips], kept: NDArray[np.bool_]) -> _Answered:
     sizes = np.concatenate([trips.size_bytes for trips in of_runs])
     times = np.concatenate([trips.rtt_ns for trips in of_runs])
-    columns = (sizes, times, _rounds(of_runs))
-    return _Answered(*(column[kept].astype(np.float64) for column in columns))
+    rounds = _rounds(of_runs)
+    return _Answered(sizes[kept], times[kept].astype(np.float64), rounds[kept])
 
 
 def _in_order(trips: _Answered, effort: Effort) -> dict[str, Any]:
