@@ -12,18 +12,35 @@
  * older packet at this address. */
 #define TAKEN_NS 100000000
 
-/* When a datagram entered; the UDP header is before skb->data. What was
- * reassembled from fragments carries the address of the last one, or the first:
- * it has grown. */
+/* What stands around a datagram's payload, with options and trailers, is less.
+ */
+#define AROUND_BYTES 256
+
+/* What was noted of this packet, NULL nothing. Parts of one that was cut on the
+ * way to its socket (UDP_SEGMENT) never entered: what is noted at their address
+ * is of an older packet, such as the whole. What was reassembled from fragments
+ * carries the address of the last one, or the first: it has grown. */
+static __always_inline struct arrival *datagram_noted(const struct sk_buff *skb,
+						      const struct sock *sk)
+{
+	struct arrival *a = arrival_at(skb, sk);
+
+	if (!a || bpf_ktime_get_ns() - a->t_ns >= TAKEN_NS ||
+	    a->length > SEE(struct sk_buff, skb, len) + AROUND_BYTES)
+		return NULL;
+	return a;
+}
+
+/* When a datagram entered; the UDP header is before skb->data. */
 static __always_inline __u64 datagram_arrival(const struct sk_buff *skb,
 					      const struct sock *sk)
 {
-	struct arrival *a = arrival_at(skb, sk);
+	struct arrival *a = datagram_noted(skb, sk);
 
 	if (!a)
 		return 0;
 	a->skb = 0;
-	return bpf_ktime_get_ns() - a->t_ns < TAKEN_NS ? a->t_ns : 0;
+	return a->t_ns;
 }
 
 /* What `ss` shows as Recv-Q: memory, with the packets' overhead. */
@@ -258,9 +275,9 @@ static __noinline __u64 datagram_first_of(const struct sock *sk, __u64 skb)
 {
 	for (int i = 0; i < QUEUED_AT_ONCE; i++) {
 		__u64 before = (__u64)SEE(struct sk_buff, skb, prev);
-		const struct arrival *a = arrival_of(before);
 
-		if (before == (__u64)&sk->sk_receive_queue || !a)
+		if (before == (__u64)&sk->sk_receive_queue ||
+		    !datagram_noted((const struct sk_buff *)before, sk))
 			break;
 		skb = before;
 	}

@@ -103,21 +103,29 @@ def test_a_corked_datagram_is_one_message_of_the_last_call(make_lab, tmp_path):
 def test_datagrams_of_udp_segment_are_counted_and_leave_others_alone(
     make_lab, tmp_path, offloads
 ):
-    lab = make_lab(offloads=offloads)
+    """Beside traffic of elsewhere, which leaves packets' addresses to their parts."""
+    lab, elsewhere = make_lab(offloads=offloads), make_lab()
     segments, size = 5, 1000
     control = [(SOL_UDP, UDP_SEGMENT, struct.pack("H", size))]
 
     def traffic():
         sends, reads = Calls(), Calls()
         client, server = udp_pair(lab)
+        other, reader = udp_pair(elsewhere)
         with recording(lab, tmp_path, ("udp",)) as recorded, client, server:
             for i in range(MESSAGES):
+                for _ in range(segments):
+                    other.send(bytes(size))
+                for _ in range(segments):
+                    assert len(reader.recv(size)) == size
                 data = bytes([i]) * (segments * size)
                 assert client.sendmsg([data], control) == len(data)
                 sends.do(client.send, bytes(77))
                 for _ in range(segments):
                     assert len(server.recv(5000)) == size
                 assert len(reads.do(server.recv, 100)) == 77
+        other.close()
+        reader.close()
         return recorded, sends, reads
 
     recorded, sends, reads = undisturbed(tmp_path, lab.interface, traffic)
