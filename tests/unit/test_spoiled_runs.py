@@ -46,10 +46,14 @@ def copied(folder, rows=ROWS):
 def tell(found: Study) -> None:
     """Make of a study all there is, but for drawing it."""
     json.dumps(found.document, allow_nan=False)
-    for parts in (overview(found.document), depth(found.document)):
-        write_parts(parts, Terminal(file=io.StringIO(), width=100))
+    show(found.document)
     for figure in build_report(found, "spoiled").figures():
         csv_text(figure.data)
+
+
+def show(document) -> None:
+    for parts in (overview(document), depth(document)):
+        write_parts(parts, Terminal(file=io.StringIO(), width=100))
 
 
 def places(document, path=()):
@@ -90,8 +94,12 @@ def taken(folder, name, parts):
 
 
 def test_no_value_of_a_summary_breaks_a_report(tmp_path):
-    for found in taken(copied(tmp_path), "summary", _TOLD_BY_A_RUN):
-        document = {"runs": {"r": found}}
+    whole = analyze(copied(tmp_path)).document
+    ((name, run),) = whole["runs"].items()
+    own = {part: value for part, value in run.items() if part not in _TOLD_BY_A_RUN}
+    for found in taken(tmp_path, "summary", _TOLD_BY_A_RUN):
+        document = whole | {"runs": {name: own | found}}
+        show(document)
         assert setting_parts(document)
         assert loss_parts(document)
 
