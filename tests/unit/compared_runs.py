@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 from latency_series import pareto_series
-from latprof_analysis.read.run_schema import MESSAGES
+from latprof_analysis.read.schema import MESSAGES
 
 STAGES_NS = {
     "application": 1e3,

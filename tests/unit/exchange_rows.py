@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from latprof_analysis.read.run_schema import EXCHANGES
+from latprof_analysis.read.schema import EXCHANGES
 
 COLUMNS = [column.name for column in EXCHANGES.columns]
 TEXTS = [column.name for column in EXCHANGES.columns if column.kind == "text"]

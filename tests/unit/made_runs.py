@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from latprof_analysis.read.run_schema import MESSAGES, ROUND_TRIPS
+from latprof_analysis.read.schema import MESSAGES, ROUND_TRIPS
 from latprof_analysis.stages import STAMPS
 from message_rows import message
 

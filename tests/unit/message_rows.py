@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from latprof_analysis.read.run_schema import MESSAGES
-from latprof_analysis.read.schema import Schema
+from latprof_analysis.read.schema import MESSAGES, Schema
 from latprof_analysis.stages import BLANK, STAMPS, stages_of
 
 

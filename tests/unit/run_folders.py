@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pandas as pd
-from latprof_analysis.read.run_schema import MESSAGES, ROUND_TRIPS, STAGES, STAMPS
+from latprof_analysis.read.schema import MESSAGES, ROUND_TRIPS, STAGES, STAMPS
 from simulated_links import Fifo, ping_pong
 
 LINK = {

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from latprof_analysis.read import ReadError, batches, cells, read_runs, table
 from latprof_analysis.read.batches import PieceReader, read_batches
 from latprof_analysis.read.result import Skipped, concatenated
-from latprof_analysis.read.run_schema import MESSAGES
+from latprof_analysis.read.schema import MESSAGES
 from latprof_analysis.read.table import TableReader
 from latprof_analysis.stages import BLANK
-from latprof_analysis.study.scan_part import FileRows
+from latprof_analysis.study.scan import FileRows
 from made_runs import as_parquet, messages, write_run, write_table
 
 RUN = Path(__file__).parent.parent / "data" / "run"

@@ -13,7 +13,7 @@ from exchange_rows import exchange, write_exchanges
 from latprof_analysis import cli
 from latprof_analysis.read import batches, cells, detect, read_runs, read_samples
 from latprof_analysis.read.run_folder import write_parquet
-from latprof_analysis.read.run_schema import EXCHANGES
+from latprof_analysis.read.schema import EXCHANGES
 from latprof_analysis.report.sentences import exchange_sentence, exchange_sentences
 from latprof_analysis.report.tables import exchange_parts
 from latprof_analysis.report.terminal import write_parts

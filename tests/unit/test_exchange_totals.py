@@ -10,7 +10,7 @@ import pytest
 from exchange_rows import exchange
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_analysis.read.run_schema import EXCHANGES
+from latprof_analysis.read.schema import EXCHANGES
 from latprof_analysis.study import grouped
 from latprof_analysis.study.exchange_totals import MOST_PROTOCOLS, ExchangeTotals
 from latprof_analysis.study.grouped import coarser

@@ -14,9 +14,9 @@ from latprof_agent.sinks.live_folder import INTERVAL_NS, Description, LiveFolder
 from latprof_analysis import read_runs
 from latprof_analysis.cli import program_subcommands
 from latprof_analysis.cli.program import run_program
-from latprof_analysis.read.histograms import EVERYTHING, read_histograms
 from latprof_analysis.read.result import ReadError
-from latprof_analysis.read.run_schema import HISTOGRAMS
+from latprof_analysis.read.run_folder import EVERYTHING, read_histograms
+from latprof_analysis.read.schema import HISTOGRAMS
 from latprof_analysis.stages import BLANK
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.study.analysis import analyze

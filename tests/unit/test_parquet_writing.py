@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from latprof_analysis.read import ReadError, batches, parquet, read_runs
 from latprof_analysis.read.run_folder import write_parquet
-from latprof_analysis.read.run_schema import MESSAGES
+from latprof_analysis.read.schema import MESSAGES
 from latprof_analysis.study.scan import scan_runs
 from made_runs import messages, write_run, write_table
 from test_scan import check_same

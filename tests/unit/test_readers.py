@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from latprof_analysis.read import ReadError, cells, lines, read_runs, read_samples
 from latprof_analysis.read.result import Skipped
 from latprof_analysis.read.run_folder import write_parquet
-from latprof_analysis.read.run_schema import MESSAGES
-from latprof_analysis.read.schema import Column, Schema
+from latprof_analysis.read.schema import MESSAGES, Column, Schema
 from latprof_analysis.read.table import TableReader
 from latprof_analysis.study.scan import scan_runs
 

@@ -16,7 +16,7 @@ from latprof_analysis.cli import OFFLINE, VERSION
 from latprof_analysis.cli.program import run_program
 from latprof_analysis.read import ReadError, json_document, read_samples, run_folder
 from latprof_analysis.read.proxystore import SCHEMA as PROXYSTORE
-from latprof_analysis.read.run_schema import MESSAGES, ROUND_TRIPS
+from latprof_analysis.read.schema import MESSAGES, ROUND_TRIPS
 from run_folders import write_run
 
 LIMIT_BYTES = 3 << 30

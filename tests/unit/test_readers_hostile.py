@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_analysis.read import ReadError, detect, lines, read_columns, read_samples
-from latprof_analysis.read.run_schema import MESSAGES, ROUND_TRIPS
+from latprof_analysis.read.schema import MESSAGES, ROUND_TRIPS
 
 DATA = Path(__file__).parent.parent / "data"
 FILES = sorted(path for path in DATA.rglob("*") if path.is_file())

@@ -18,7 +18,7 @@ from latprof_analysis.compare import (
 )
 from latprof_analysis.compare.effects import Effect
 from latprof_analysis.compare.sides import Trips
-from latprof_analysis.read.run_schema import EXCHANGES
+from latprof_analysis.read.schema import EXCHANGES
 from latprof_analysis.stats import Result
 from latprof_analysis.study.exchange_totals import ExchangeTotals
 from latprof_analysis.study.totals import MessageTotals, TripTotals

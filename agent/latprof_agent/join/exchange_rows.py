@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from latprof_analysis.read.run_schema import EXCHANGES
+from latprof_analysis.read.schema import EXCHANGES
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 
 from latprof_agent.join.exchanges import Turn

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from latprof_analysis.csv_cells import cell_of, text_of
-from latprof_analysis.read.run_schema import MESSAGES
+from latprof_analysis.read.schema import MESSAGES
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAMPS, stages_of
 from numpy.typing import NDArray
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import numpy as np
 from latprof_analysis.csv_cells import cell_of
-from latprof_analysis.read.run_schema import HISTOGRAMS
+from latprof_analysis.read.schema import HISTOGRAMS
 from latprof_analysis.stages import BLANK
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram, edges_ns
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from latprof_analysis.read.run_schema import ROUND_TRIPS
+from latprof_analysis.read.schema import ROUND_TRIPS
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 from numpy.typing import NDArray
 

@@ -86,11 +86,11 @@ def _beside(paths: list[str], chosen: str) -> Path:
 
 def _title(paths: list[str], document: dict[str, Any]) -> str:
     """Name one run by its own name and what it did, several by their folders."""
-    from latprof_analysis.report.sentences import run_name, setup_title
+    from latprof_analysis.report.sentences import first_names, run_name, setup_title
 
     runs = document.get("runs") or {}
     if len(runs) == 1 and document["workload"]:
         ((folder, run),) = runs.items()
         return f"{run_name(folder, run)}: {setup_title(document)}"
     names = [Path(path).resolve().name for path in paths]
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if names[4:] else "")
+    return first_names(names)

@@ -5,21 +5,21 @@ judges, `document` gives it as one for JSON, which `gate` holds against limits;
 `compare_quantile` and `compare_ranks` take arrays.
 """
 
-from latprof_analysis.compare.document import document
+from latprof_analysis.compare.document import document, gate
 from latprof_analysis.compare.effects import (
     FigureChange,
     RankEffect,
     compare_quantile,
     compare_ranks,
 )
-from latprof_analysis.compare.gate import gate
 from latprof_analysis.compare.judgement import (
     Choice,
     Comparison,
     adjusted,
+    compare_loss,
     compare_sides,
+    compare_throughput,
 )
-from latprof_analysis.compare.rates import compare_loss, compare_throughput
 from latprof_analysis.compare.sides import Side, read_sides, sides_of
 
 __all__ = [

@@ -1,7 +1,7 @@
 """What changed from a baseline to other runs: by stage, by size, and how surely.
 
 Each effect, its interval and its probability, corrected for how many there are, come
-to one word.
+to one word. Loss and throughput are beside.
 """
 
 from __future__ import annotations
@@ -18,13 +18,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.compare.effects import (
+    FEWEST_INDEPENDENT,
+    Effect,
     FigureChange,
+    Floats,
+    Measured,
     RankEffect,
+    Spread,
     Verdict,
+    apart,
     compare_quantile,
     compare_ranks,
+    critical,
+    difference_of_means,
+    independent_count,
+    spread,
 )
-from latprof_analysis.compare.rates import compare_loss, compare_throughput
 from latprof_analysis.compare.sides import (
     Group,
     SetupDifference,
@@ -33,7 +42,108 @@ from latprof_analysis.compare.sides import (
     setup_differences,
 )
 from latprof_analysis.read.result import shown
-from latprof_analysis.text import plural
+from latprof_analysis.stats.loss import FEWEST_EPISODES, loss_episodes, wilson
+from latprof_analysis.text import NS_PER_SECOND, plural
+
+# Rates of a schedule with random gaps differ by as much.
+_OFFERED_ALIKE = 0.1
+
+
+def compare_loss(a: Sequence[Trips], b: Sequence[Trips]) -> FigureChange:
+    """Compare the shares of lost requests; of a ratio nothing is said.
+
+    One run on each side: two proportions of as many independent requests as the
+    bursts leave; the interval of their difference is recovered from Wilson's of
+    each [1]_. Several runs: the runs' shares, by Welch's t.
+
+    References
+    ----------
+    .. [1] Newcombe (1998). Interval estimation for the difference between
+       independent proportions. Statistics in Medicine 17, 873-890, method 10.
+    """
+    flags = [np.concatenate([run.lost for run in side]) for side in (a, b)]
+    of_a, of_b = (Measured(float(side.mean()), n=side.size) for side in flags)
+    episodes = sum(loss_episodes(side).start.size for side in flags)
+    if episodes < FEWEST_EPISODES:
+        difference = Effect(of_b.value - of_a.value)
+        reason = f"episodes of loss: {episodes}, {FEWEST_EPISODES} are needed"
+        return FigureChange(of_a, of_b, difference=difference, reason=reason)
+    if len(a) > 1 or len(b) > 1:
+        shares = [np.array([run.lost.mean() for run in side]) for side in (a, b)]
+        difference, p_value = difference_of_means(shares)
+    else:
+        difference, p_value = _two_shares(flags)
+    return FigureChange(of_a, of_b, difference=difference, p_value=p_value)
+
+
+def _two_shares(flags: Sequence[NDArray[np.bool_]]) -> tuple[Effect, float]:
+    series = [side.astype(np.float64) for side in flags]
+    # A side that lost few does not tell how its losses come: take the other's.
+    factor = max(side.size / independent_count(side) for side in series)
+    worth = [side.size / factor for side in series]
+    shares = [float(side.mean()) for side in series]
+    bound = critical(sum(worth) - 2)
+    difference = apart(
+        *(Effect(p, *wilson(p, n, bound)) for p, n in zip(shares, worth, strict=True))
+    )
+    both = float(np.concatenate(series).mean())
+    error = math.sqrt(both * (1 - both) * sum(1 / n for n in worth))
+    return difference, Spread(error, sum(worth) - 2).p_value(difference.value)
+
+
+def compare_throughput(a: Sequence[Trips], b: Sequence[Trips]) -> FigureChange:
+    """Compare how many round trips were begun a second; 0 where it is not told.
+
+    The time from one to the next depends on its size, so that as many as there are
+    sizes, which make a round, count as one value.
+    """
+    gaps = [[_round_gaps(run) for run in side] for side in (a, b)]
+    counts = [sum(run.sent_ns.size for run in side) for side in (a, b)]
+    if reason := _why_not([*a, *b], [*gaps[0], *gaps[1]]):
+        of_a, of_b = (Measured(0.0, n=n) for n in counts)
+        return FigureChange(of_a, of_b, difference=Effect(0.0), reason=reason)
+    logs = [np.log([NS_PER_SECOND / run.mean() for run in side]) for side in gaps]
+    if len(a) > 1 or len(b) > 1:
+        effect, p_value = difference_of_means(logs)
+    else:
+        singles = [side[0] for side in gaps]
+        variances = [float(run.var(ddof=1) / run.mean() ** 2) for run in singles]
+        found = spread(variances, [independent_count(run) for run in singles])
+        effect, p_value = difference_of_means(logs, found)
+    rates = [float(np.exp(side.mean())) for side in logs]
+    of_a, of_b = (Measured(rate, n=n) for rate, n in zip(rates, counts, strict=True))
+    return FigureChange(
+        of_a, of_b, effect.on_scale(math.exp), Effect(rates[1] - rates[0]), p_value
+    )
+
+
+def _round_gaps(run: Trips) -> Floats:
+    """Return the mean time between round trips of each round, in ns."""
+    gaps = np.diff(run.sent_ns).astype(np.float64)
+    size = max(1, len(run.sizes))
+    means: Floats = gaps[: gaps.size // size * size].reshape(-1, size).mean(axis=1)
+    return means
+
+
+def _why_not(runs: Sequence[Trips], gaps: Sequence[Floats]) -> str | None:
+    if len({run.sizes for run in runs}) > 1:
+        return "the sides sent different sizes"
+    offered = [run.offered_per_second for run in runs]
+    if None in offered and set(offered) != {None}:
+        return "one side is a closed loop, the other an open one"
+    known = [rate for rate in offered if rate is not None]
+    if known and max(known) > (1 + _OFFERED_ALIKE) * min(known):
+        return (
+            f"open loops of {min(known):.4g} to {max(known):.4g} a second: how many"
+            " begin is what was asked for"
+        )
+    fewest = min(run.size for run in gaps)
+    if fewest < FEWEST_INDEPENDENT:
+        return f"{fewest} rounds, {FEWEST_INDEPENDENT} are needed"
+    if any(run.mean() <= 0 for run in gaps):
+        return "all were sent at the same time"
+    return None
+
 
 Correction = Literal["benjamini-hochberg", "holm", "none"]
 

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from latprof_analysis.compare.effects import Floats
 from latprof_analysis.read import Runs, Samples, expand, read_runs, read_samples
-from latprof_analysis.read.histograms import Histograms, read_histograms
 from latprof_analysis.read.paths import is_run_folder
 from latprof_analysis.read.result import joined, shown
-from latprof_analysis.read.run_schema import undisturbed
+from latprof_analysis.read.run_folder import Histograms, read_histograms
+from latprof_analysis.read.schema import undisturbed
 from latprof_analysis.stages import PARTS, PROBE_STATISTICS, STAGES
 from latprof_analysis.study.totals import WARMUP
 from latprof_analysis.study.ways import by_ends, level_of

@@ -16,8 +16,13 @@ from latprof_analysis.read.lines import read_header
 from latprof_analysis.read.paths import opened
 from latprof_analysis.read.result import ReadError
 from latprof_analysis.read.rows import TYPES
-from latprof_analysis.read.run_schema import EXCHANGES, MESSAGES, ROUND_TRIPS
-from latprof_analysis.read.schema import Column, Schema
+from latprof_analysis.read.schema import (
+    EXCHANGES,
+    MESSAGES,
+    ROUND_TRIPS,
+    Column,
+    Schema,
+)
 
 MAGIC = b"PAR1"
 _RUN_TEXTS = {*MESSAGES.texts, *ROUND_TRIPS.texts, *EXCHANGES.texts}

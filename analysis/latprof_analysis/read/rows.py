@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from latprof_analysis.grouping import parted
 from latprof_analysis.read.schema import Column
 from latprof_analysis.stages import BLANK
 
@@ -232,24 +233,6 @@ class Rows(Columns):
     def joined(cls, parts: Sequence[Rows]) -> Rows:
         """Put rows of the same columns together, one after the other."""
         return cls(pa.concat_tables([part.table for part in parts]), parts[0]._columns)
-
-
-def parted(key: Ints, rows: Places) -> Iterator[tuple[int, Places]]:
-    """Give each number that rows have, ascending, and the rows that have it.
-
-    Examples
-    --------
-    >>> [(n, rows.tolist()) for n, rows in parted(np.array([7, 0, 7, 9]), np.arange(3))]
-    [(0, [1]), (7, [0, 2])]
-    """
-    if not len(rows):
-        return
-    own = key[rows]
-    if own.max() < 1 << 16:
-        own = own.astype(np.uint16)  # which are sorted in one pass
-    order = np.argsort(own, kind="stable")
-    for part in np.split(rows[order], np.flatnonzero(np.diff(own[order])) + 1):
-        yield int(key[part[0]]), part
 
 
 def frame_of(name: str) -> cached_property[pd.DataFrame]:

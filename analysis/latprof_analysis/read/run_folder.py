@@ -1,7 +1,7 @@
-"""latprof's run folders: messages, exchanges, round trips, and what the run said.
+"""latprof's run folders: tables, histograms of what was watched, what the run said.
 
 A table is read from its ``.parquet`` where there is one, else from its ``.csv``; the
-documented columns are those of `run_schema`. Folders of killed runs are read as far as
+documented columns are those of `schema`. Folders of killed runs are read as far as
 they go: they lack summary.json, run.json says "running", and a line without an end is
 left out.
 
@@ -51,17 +51,20 @@ from latprof_analysis.read.result import (
     concatenated,
     samples_frame,
 )
-from latprof_analysis.read.rows import no_rows
-from latprof_analysis.read.run_schema import (
+from latprof_analysis.read.rows import Rows, no_rows
+from latprof_analysis.read.schema import (
     EXCHANGES,
     HISTOGRAMS,
     MESSAGES,
     ROUND_TRIPS,
 )
 from latprof_analysis.read.table import TableReader
+from latprof_analysis.stages import BLANK
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram, bucket_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 # They hold no rows: the largest seen, of 10,000 ways, has 4 MB.
 MOST_BYTES = 64 << 20
@@ -243,7 +246,7 @@ class Runs:
     Attributes
     ----------
     messages, round_trips, exchanges : DataFrame
-        The columns of `run_schema`, and ``run`` (category): the folder. Blank is
+        The columns of `schema`, and ``run`` (category): the folder. Blank is
         missing: NA.
     documents : dict
         Of each run its ``run.json`` and ``summary.json``, as far as there.
@@ -437,3 +440,67 @@ def write_parquet(folder: Path | str) -> list[Path]:
         finally:
             unfinished.unlink(missing_ok=True)
     return [path.with_suffix(".parquet") for _, path in there]
+
+
+_WORDS = HISTOGRAMS.texts
+_OF_ALL = ("sum_ns", "unmeasured")  # in the row of the lowest bucket
+_NUMBERS = ("bucket_low_ns", "count", *_OF_ALL)
+# Of each watched host there are at most 257 groups; 8 kB for each of their quantities.
+MOST_HISTOGRAMS = 50_000
+EVERYTHING = "all traffic"  # of which no group was told apart
+
+
+class Histogrammed(NamedTuple):
+    """What a histogram is of."""
+
+    group: str
+    quantity: str
+
+
+Histograms = dict[Histogrammed, CoarseHistogram]
+
+
+def read_histograms(paths: Iterable[Path], notes: list[str]) -> Histograms:
+    """Sum up the histograms of run folders over all their intervals.
+
+    Folders without any, as of older versions and of `latprof run`, add nothing. What
+    is left out is told in `notes`.
+
+    Raises
+    ------
+    ReadError
+        Where a file is no table of histograms, or most of its rows are wrong.
+    """
+    found: Histograms = {}
+    for path in paths:
+        file = table_file(path, HISTOGRAM_TABLE) if path.is_dir() else None
+        if not file:
+            continue
+        reader = TableReader(
+            file,
+            HISTOGRAMS,
+            [*_WORDS, *_NUMBERS],
+            parquet=is_parquet(file),
+            threads=False,
+        )
+        for batch in reader:
+            _add(found, batch)
+            if len(found) > MOST_HISTOGRAMS:
+                raise ReadError(file, f"it has more than {MOST_HISTOGRAMS} histograms")
+        reader.skipped.check(reader.rows)
+        if skipped := reader.skipped.count:
+            notes.append(f"{file}: rows that were wrong and left out: {skipped}")
+    return found
+
+
+def _add(found: Histograms, batch: Rows) -> None:
+    bucket = bucket_of(batch.numbers["bucket_low_ns"])
+    of_all = [batch.numbers[name] for name in _OF_ALL]
+    sums, unmeasured = (np.where(each == BLANK, 0, each) for each in of_all)
+    for words, rows in batch.split(*_WORDS):
+        *group, quantity = (word or "" for word in words)
+        key = Histogrammed(" ".join(filter(None, group)) or EVERYTHING, quantity)
+        histogram = found.setdefault(key, CoarseHistogram())
+        np.add.at(histogram.counts, bucket[rows], batch.numbers["count"][rows])
+        histogram.sum_ns += sum(sums[rows].tolist())
+        histogram.unmeasured += sum(unmeasured[rows].tolist())

@@ -28,7 +28,7 @@ from latprof_analysis.report.parts import (
     Text,
 )
 from latprof_analysis.report.percentile_tables import SHOWN, Row, percentile_table
-from latprof_analysis.report.sentences import run_name, setup_title
+from latprof_analysis.report.sentences import first_names, run_name, setup_title
 from latprof_analysis.report.setting import setting_parts
 from latprof_analysis.report.stage_parts import (
     by_percentile,
@@ -104,8 +104,7 @@ def _run_sections(study: Study, kinds: _Kinds) -> list[Section]:
 
 def _runs_of(document: dict[str, Any]) -> str:
     names = [run_name(folder, run) for folder, run in document["runs"].items()]
-    more = f" and {len(names) - 4} more" if names[4:] else ""
-    title = f"{', '.join(names[:4])}{more}"
+    title = first_names(names)
     return f"{setup_title(document)} ({title})" if document["workload"] else title
 
 

@@ -18,7 +18,12 @@ from latprof_analysis.report.link import (
 )
 from latprof_analysis.report.overview import left_out, losses, opening, root_qdisc
 from latprof_analysis.report.parts import Items, Part, Table, Text
-from latprof_analysis.report.sentences import capability_sentence
+from latprof_analysis.report.sentences import (
+    capability_sentence,
+    large_changes,
+    levels_alike,
+    step_ns,
+)
 from latprof_analysis.report.tables import (
     FEW,
     exchange_parts,
@@ -31,7 +36,6 @@ from latprof_analysis.report.tables import (
     transfer_parts,
     trip_parts,
 )
-from latprof_analysis.study.levels import alike, large_changes, step_ns
 from latprof_analysis.study.likely_cause import slowest_sentence, slowest_stages
 from latprof_analysis.study.ways import unseen_ends
 from latprof_analysis.text import counts, duration, fixed, percent, plural, span
@@ -191,7 +195,7 @@ def _changes(levels: Figures, median_ns: float | None) -> Iterator[str]:
         yield _change(change, median_ns)
     if len(told) > _TOLD:
         yield f"and {plural(len(told) - _TOLD, 'more change')} of level"
-    if told and alike(levels):
+    if told and levels_alike(levels):
         yield (
             "neighbours are alike here (a queue), which looks like changes of level: "
             "believe the large ones"

@@ -14,7 +14,6 @@ import pandas as pd
 
 from latprof_analysis.fit.rounds import Floats
 from latprof_analysis.read.result import concatenated
-from latprof_analysis.report.marks import layer, named
 from latprof_analysis.report.parts import (
     Chart,
     Figure,
@@ -40,6 +39,8 @@ from latprof_analysis.report.vega import (
     colour,
     duration_axis,
     duration_expr,
+    layer,
+    named,
     tooltip,
     top_legend,
     written,
@@ -82,7 +83,7 @@ def summed_parts(exchanges: pd.DataFrame) -> dict[str, Floats]:
     Parameters
     ----------
     exchanges : DataFrame, n rows
-        Columns of `read.run_schema`, of exchanges whose response has its parts.
+        Columns of `read.schema`, of exchanges whose response has its parts.
 
     Returns
     -------

@@ -12,7 +12,6 @@ from latprof_analysis.fit.rounds import Floats, LowDelays, low_delays
 from latprof_analysis.fit.slopes import fit_sides
 from latprof_analysis.fit.trips import rounds_of
 from latprof_analysis.fit.wire import Crossing, Packets
-from latprof_analysis.report.marks import layer
 from latprof_analysis.report.parts import Chart, Figure, Part, Spec
 from latprof_analysis.report.vega import (
     Scale,
@@ -20,6 +19,7 @@ from latprof_analysis.report.vega import (
     colour,
     duration_axis,
     duration_expr,
+    layer,
     number_axis,
     tooltip,
     written,

@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 
-from latprof_analysis.report.marks import layer, lines_apart
 from latprof_analysis.report.parts import (
     Cell,
     Chart,
@@ -23,7 +22,15 @@ from latprof_analysis.report.parts import (
     Text,
 )
 from latprof_analysis.report.setting import of_each_run
-from latprof_analysis.report.vega import SWITCH, colour, number_axis, tooltip, written
+from latprof_analysis.report.vega import (
+    SWITCH,
+    colour,
+    layer,
+    lines_apart,
+    number_axis,
+    tooltip,
+    written,
+)
 from latprof_analysis.report.words import listed, number, slug
 from latprof_analysis.stats.quantiles import share_interval
 from latprof_analysis.text import percent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from latprof_analysis.text import (
@@ -39,6 +39,18 @@ def setup_sentence(summary: Mapping[str, Any]) -> str:
         f"{given_duration(known['delay_ns'])} each way{loss}, "
         f"MTU {known['mtu_bytes']}" + (f", {congestion}" if congestion else "")
     )
+
+
+def first_names(names: Sequence[str], most: int = 4) -> str:
+    """Name the first of some, and how many there are more.
+
+    Examples
+    --------
+    >>> first_names(["a", "b", "c"], 2), first_names(["a", "b"], 2)
+    ('a, b and 1 more', 'a, b')
+    """
+    more = f" and {len(names) - most} more" if names[most:] else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def run_name(folder: str, run: Mapping[str, Any]) -> str:
@@ -206,3 +218,38 @@ def capability_sentence(found: Mapping[str, Any]) -> str:
     """Say in one line what is offered of a quantity, of which `as_dict` told."""
     why = "; ".join(filter(None, (found["reason"], found["remedy"])))
     return f"{found['state']}: {found['quantity']}: {why}"
+
+
+SMALLEST_STEP = 0.01  # of the median: smaller ones are counted
+
+
+def step_ns(change: Mapping[str, Any]) -> float:
+    """Return by how much a change raised or lowered the level."""
+    return float(change["after"]["value"]) - float(change["before"]["value"])
+
+
+def large_changes(
+    levels: Mapping[str, Any], median_ns: float | None
+) -> list[dict[str, Any]]:
+    """Return the changes of level that are of any size beside the median.
+
+    Examples
+    --------
+    >>> rise = {"before": {"value": 0.0}, "after": {"value": 5.0}}
+    >>> [len(large_changes({"changes": [rise]}, median)) for median in (100, 1000)]
+    [1, 0]
+    """
+    least = SMALLEST_STEP * (median_ns or 0)
+    return [one for one in levels.get("changes", ()) if abs(step_ns(one)) >= least]
+
+
+def levels_alike(levels: Mapping[str, Any]) -> bool:
+    """Whether neighbours are so alike that spells of a queue look like changes.
+
+    Examples
+    --------
+    >>> levels_alike({"inflation": 1.2}), levels_alike({"inflation": 9.0})
+    (False, True)
+    """
+    # variance of a mean, by dependence, over that of independent values
+    return float(levels.get("inflation", 1.0)) > 2

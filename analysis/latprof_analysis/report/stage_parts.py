@@ -15,7 +15,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from latprof_analysis.fit.rounds import Floats
-from latprof_analysis.report.marks import layer, named, stage_hues
 from latprof_analysis.report.parts import (
     Chart,
     Figure,
@@ -35,7 +34,10 @@ from latprof_analysis.report.vega import (
     colour,
     duration_axis,
     duration_expr,
+    layer,
+    named,
     on_stage_scale,
+    stage_hues,
     tooltip,
     written,
 )
@@ -61,7 +63,7 @@ def named_stages(messages: pd.DataFrame) -> dict[str, Floats]:
     Parameters
     ----------
     messages : DataFrame, n rows
-        Columns of `read.run_schema`, at least the stamps and the stages.
+        Columns of `read.schema`, at least the stamps and the stages.
 
     Returns
     -------

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from latprof_analysis.fit.rounds import Floats
-from latprof_analysis.report.marks import layer, lines_apart
 from latprof_analysis.report.parts import Chart, Figure, Missing, Part, Spec
 from latprof_analysis.report.stage_parts import named_stages
 from latprof_analysis.report.vega import (
@@ -21,6 +20,8 @@ from latprof_analysis.report.vega import (
     colour,
     duration_axis,
     duration_expr,
+    layer,
+    lines_apart,
     number_axis,
     stage_scale,
     tooltip,

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from latprof_analysis.read.result import concatenated
-from latprof_analysis.report.marks import layer, named
 from latprof_analysis.report.parts import (
     Cell,
     Chart,
@@ -23,11 +22,19 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
+from latprof_analysis.report.sentences import (
+    SMALLEST_STEP,
+    large_changes,
+    levels_alike,
+    step_ns,
+)
 from latprof_analysis.report.vega import (
     Scale,
     colour,
     duration_axis,
     duration_expr,
+    layer,
+    named,
     number_axis,
     stage_scale,
     tooltip,
@@ -35,7 +42,6 @@ from latprof_analysis.report.vega import (
     written,
 )
 from latprof_analysis.report.words import duration_text, listed, number
-from latprof_analysis.study.levels import SMALLEST_STEP, alike, large_changes, step_ns
 from latprof_analysis.text import percent
 
 # More changes of level than this are counted, not told one by one.
@@ -146,7 +152,7 @@ def _changes(name: str, levels: dict[str, Any], usual: float, every: int) -> Fol
         "95% intervals. That of the place is for small steps, and holds more often for "
         "large ones."
     )
-    if alike(levels):
+    if levels_alike(levels):
         note += (
             " Neighbours are alike here (a queue), which looks like changes of level: "
             "believe the large ones."

@@ -1,14 +1,27 @@
-"""A report to files: the page itself, its pictures, its tables."""
+"""A report to files: the page itself, or set as PDF or picture by Typst; its tables.
+
+Every text reaches Typst's template as data (JSON), never as markup of it.
+"""
 
 from __future__ import annotations
 
+import json
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from latprof_analysis.report.html import html_page
 from latprof_analysis.report.markdown import write_markdown, write_table
-from latprof_analysis.report.parts import Report
-from latprof_analysis.report.typeset import typeset, typesetter
-from latprof_analysis.report.vega import converter
+from latprof_analysis.report.parts import (
+    Cell,
+    Figure,
+    Fold,
+    Part,
+    Report,
+    Section,
+    Table,
+)
+from latprof_analysis.report.vega import converter, needed, svg
 
 
 def check_tools(chosen: str) -> None:
@@ -34,3 +47,72 @@ def write_csv(report: Report, folder: Path) -> list[Path]:
     """Write the table of each figure as a CSV file."""
     folder.mkdir(parents=True, exist_ok=True)
     return [write_table(figure, folder) for figure in report.figures()]
+
+
+_PICTURE_PPI = 144.0
+# The pixels that figures are laid out for, over the width of the text.
+_PAGE_WIDTH = 720
+_PICTURE_WIDTH = 1000
+_GUTTER = 16
+
+
+def typeset(report: Report, chosen: str) -> bytes:
+    """Write a report as a PDF, or its answer and main figures as a PNG."""
+    typst = typesetter()
+    if chosen == "pdf":
+        width, options = _PAGE_WIDTH, {}
+        picture = [report.picture] if report.picture else []
+        sections = [Section("", "", picture), *report.sections]
+    else:
+        width, options = _PICTURE_WIDTH, {"ppi": _PICTURE_PPI}
+        sections = [Section("", "", report.main_figures())]
+    told = {
+        "title": report.title,
+        "subtitle": report.subtitle,
+        "answer": list(report.answer),
+        "key_figures": report.key_figures,
+        "warnings": list(report.warnings),
+        "sections": [
+            {
+                "title": section.title,
+                "parts": [_part(part, width) for part in section.parts],
+            }
+            for section in sections
+        ],
+    }
+    inputs = {"report": json.dumps(told, default=vars), "format": chosen}
+    template = resources.files(__package__).joinpath("page.typ").read_bytes()
+    return bytes(typst.compile(template, sys_inputs=inputs, format=chosen, **options))
+
+
+def typesetter() -> Any:
+    """Return typst."""
+    with needed("typst", "typst", "write a report as PDF or PNG"):
+        import typst
+    return typst
+
+
+def _part(part: Part, width: int) -> dict[str, Any]:
+    told = dict(vars(part))
+    match part:
+        case Table():
+            told["rows"] = [
+                [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
+                for row in part.rows
+            ]
+        case Figure():
+            told = _figure(part, width)
+        case Fold():
+            told["parts"] = [_part(one, width) for one in part.parts]
+    return {"kind": type(part).__name__.lower(), **told}
+
+
+def _figure(figure: Figure, width: int) -> dict[str, Any]:
+    across = len(figure.charts) if not figure.zooms else 1
+    each = (width - _GUTTER * (across - 1)) // across
+    charts = [
+        {"title": chart.title, "svg": svg(figure, chart, each)}
+        for chart in figure.charts
+    ]
+    shown = {name: getattr(figure, name) for name in ("title", "caption", "alt")}
+    return {**shown, "across": across, "charts": charts}

@@ -35,7 +35,7 @@ class Study:
         ``kinds``, ``round_trips``, ``fit``, ``one_way``, ``slowest``, ``warnings``)
         and more: ``histograms``, of all traffic that was watched, by group.
     messages, round_trips : DataFrame
-        Columns of `read.run_schema` and ``run``; empty where there are none. Of
+        Columns of `read.schema` and ``run``; empty where there are none. Of
         large runs they are thinned evenly: ``document["thinned"]``.
     slow_messages : DataFrame
         Where they are: the slowest of those that `messages` has not.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from latprof_analysis.errors import LatprofError, UsageError
-from latprof_analysis.study.scan_part import Part, Task, scan_piece
+from latprof_analysis.study.scan import Part, Task, scan_piece
 
 # Longer than a cluster in the same network ever needs.
 CONNECT_SECONDS = 5

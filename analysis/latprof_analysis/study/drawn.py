@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.read.rows import Places, Rows, parted
+from latprof_analysis.grouping import parted
+from latprof_analysis.read.rows import Places, Rows
 from latprof_analysis.read.schema import Column
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 
@@ -199,7 +200,7 @@ class _Slowest:
         # soon nearly all are below the slowest of every kind
         some = np.flatnonzero(times > min(least.values(), default=BLANK))
         found = [np.empty(0, np.intp)]
-        for group, rows in parted(key, some):
+        for group, rows in parted(key[some], some):
             slow = _longest(rows[times[rows] > least[group]], times)
             after = np.sort(np.concatenate([before[group], times[slow]]))
             self._times[kinds[group]] = after[-SLOWEST_ROWS:]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_analysis.grouping import in_groups
 from latprof_analysis.stages import (
     BLANK,
     EXCHANGE_STAMPS,
@@ -22,7 +23,7 @@ from latprof_analysis.stages import (
     parts_present,
 )
 from latprof_analysis.stats.histogram import Histogram, record_parts
-from latprof_analysis.study.grouped import ByWay, Histograms, distinct, in_groups
+from latprof_analysis.study.grouped import ByWay, Histograms, distinct
 from latprof_analysis.study.totals import WARMUP, Rows, first_row, percentiles, place
 
 # tcp and udp; a file with more than this is none of exchanges
@@ -117,7 +118,7 @@ class ExchangeTotals:
     Examples
     --------
     >>> from latprof_analysis.read.rows import Rows
-    >>> from latprof_analysis.read.run_schema import EXCHANGES
+    >>> from latprof_analysis.read.schema import EXCHANGES
     >>> import pyarrow as pa
     >>> texts = {"protocol": "tcp", "way": "a -> b:80", "kind": "exchange"}
     >>> columns = {k: pa.array([v]).dictionary_encode() for k, v in texts.items()}

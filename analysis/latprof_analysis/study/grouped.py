@@ -161,57 +161,6 @@ def distinct(values: Ints) -> tuple[Ints, NDArray[np.intp]]:
     return np.where(found < 0, BLANK, found), (np.cumsum(seen) - 1)[shifted]
 
 
-def in_groups(
-    keys: NDArray[np.integer[Any]], rows: NDArray[np.intp]
-) -> tuple[list[int], NDArray[np.intp], NDArray[np.intp]]:
-    """Order rows by their keys; those of the same key stay in their order.
-
-    Parameters
-    ----------
-    keys : ndarray of int, shape (n,)
-        From 0 to below 2**16.
-    rows : ndarray of int, shape (n,)
-
-    Returns
-    -------
-    found : list of int
-        The keys that there are, ascending.
-    ordered : ndarray of int, shape (n,)
-        The rows, group by group.
-    lengths : ndarray of int
-        How many rows each of the groups has.
-
-    Examples
-    --------
-    >>> in_groups(np.array([3, 0, 3]), np.array([5, 6, 7]))
-    ([0, 3], array([6, 5, 7]), array([1, 2]))
-    """
-    if not len(keys):
-        return [], rows, np.empty(0, np.intp)
-    if keys.min() == keys.max():
-        return [int(keys[0])], rows, np.array([len(rows)])
-    narrow = keys.astype(np.uint16)
-    lengths = np.bincount(narrow)
-    found = np.flatnonzero(lengths)
-    order = narrow.argsort(kind="stable")  # of 16 bits: a radix sort
-    return found.tolist(), rows[order], lengths[found]
-
-
-def alike(
-    keys: NDArray[np.integer[Any]], rows: NDArray[np.intp]
-) -> Iterator[tuple[int, NDArray[np.intp]]]:
-    """Split rows into those of the same key, by rising key, as `in_groups`.
-
-    Examples
-    --------
-    >>> [(key, part.tolist()) for key, part in alike(np.array([1, 0, 1]),
-    ...                                              np.array([5, 6, 7]))]
-    [(0, [6]), (1, [5, 7])]
-    """
-    found, ordered, lengths = in_groups(keys, rows)
-    yield from zip(found, np.split(ordered, np.cumsum(lengths)[:-1]), strict=True)
-
-
 MOST_WAYS = 24
 ELSEWHERE = "elsewhere"
 _COARSEST = TO_SERVERS, FROM_SERVERS, OTHER = "to servers", "from servers", "other"

@@ -98,7 +98,7 @@ def message_figures(
     Parameters
     ----------
     messages : Columns
-        Those of `read.run_schema`, and ``run``.
+        Those of `read.schema`, and ``run``.
     stretch : Columns
         Messages that follow each other without gaps: all, or of a large run some.
         What needs neighbours comes from these.

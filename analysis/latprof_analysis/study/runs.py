@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from latprof_analysis.read.histograms import read_histograms
 from latprof_analysis.read.paths import TABLES
 from latprof_analysis.read.rows import Rows
-from latprof_analysis.read.run_folder import read_documents
+from latprof_analysis.read.run_folder import read_documents, read_histograms
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.study.analysis import Study
@@ -20,8 +19,7 @@ from latprof_analysis.study.findings import Effort, kinds_with_intervals
 from latprof_analysis.study.messages import message_figures
 from latprof_analysis.study.round_trips import trip_figures
 from latprof_analysis.study.run_figures import one_way
-from latprof_analysis.study.scan import Progress, Scan, scan_runs
-from latprof_analysis.study.scan_part import rows_of
+from latprof_analysis.study.scan import Progress, Scan, rows_of, scan_runs
 from latprof_analysis.study.setup import RunSetup, common_setup, setup_of
 from latprof_analysis.study.totals import PERCENTILES
 from latprof_analysis.study.ways import with_ends, with_ways

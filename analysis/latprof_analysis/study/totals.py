@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_analysis.grouping import in_groups
 from latprof_analysis.stages import (
     BLANK,
     PROBE_STATISTICS,
@@ -30,7 +31,6 @@ from latprof_analysis.study.grouped import (
     Histograms,
     coarser,
     distinct,
-    in_groups,
 )
 from latprof_analysis.text import NS_PER_SECOND
 

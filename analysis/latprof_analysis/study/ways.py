@@ -187,7 +187,7 @@ def by_ends(messages: pd.DataFrame, level: int) -> pd.DataFrame:
     Parameters
     ----------
     messages : DataFrame
-        Columns of `read.run_schema`; older folders have no ``way``.
+        Columns of `read.schema`; older folders have no ``way``.
     level : int
         How coarse, as in `coarser`.
 
