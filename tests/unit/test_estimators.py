@@ -53,6 +53,13 @@ def test_least_squares_is_scipys():
     assert intercept == pytest.approx(line.intercept, rel=1e-9)
 
 
+def test_where_only_one_size_counts_the_biweight_has_a_line():
+    """Else its slope is none, and a bootstrap with such draws has no interval."""
+    x = np.array([64.0] * 7 + [1000, 500, 500])
+    y = np.array([3.0, 5, 5, 7, 1, 5, 7, 4e6, -2e6, -2e6])
+    assert np.isfinite(tukey_line(x, y)).all()
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("ours", "norm"), [(huber_line, "HuberT"), (tukey_line, "TukeyBiweight")]

@@ -113,6 +113,21 @@ def test_no_value_of_a_run_json_breaks_what_is_made_of_a_run(tmp_path):
         compare_sides(read_sides([str(tmp_path)] * 2))
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_run_that_lost_every_round_trip_is_told(tmp_path, kept):
+    """Of one protocol, or of all."""
+    path = copied(tmp_path) / "round_trips.csv"
+    head, *rows = path.read_text().splitlines()
+    cells = [dict(zip(head.split(","), row.split(","), strict=True)) for row in rows]
+    for row in cells[kept:]:
+        row |= {"protocol": "tcp", "received_ns": "", "rtt_ns": "", "lost": "1"}
+    lines = [",".join(row.values()) for row in cells]
+    path.write_text("\n".join([head, *lines, ""]))
+    found = analyze(tmp_path)
+    assert found.document["round_trips"]["tcp"]["lost"] == len(rows) - kept
+    tell(found)
+
+
 @pytest.mark.parametrize("table", SCHEMAS)
 @pytest.mark.parametrize("seed", range(2))
 def test_no_blank_cell_breaks_what_is_made_of_a_run(tmp_path, table, seed):

@@ -43,7 +43,7 @@ def rate_of(slope_ns: Estimate, share: float = 1.0) -> Estimate | None:
 
     None where it may take none, since the rate may then be anything.
     """
-    if slope_ns.low <= 0:
+    if not slope_ns.low > 0:  # or is no number
         return None
     bits = share * 8 * NS_PER_SECOND
     low, high = bits / slope_ns.high, bits / slope_ns.low

@@ -390,7 +390,10 @@ def _reweighted(
         scale = float(np.median(np.abs(residual))) / _NORMAL_MAD
         if scale <= flat:  # over half of the points are on the line
             return line
-        last, line = line, _weighted_line(x, y, weigh(residual / scale))
+        weights = weigh(residual / scale)
+        if np.ptp(x[weights > 0]) == 0:  # all that count are of one size
+            return line
+        last, line = line, _weighted_line(x, y, weights)
         moved = np.abs((line[0] - last[0]) * x + line[1] - last[1]).max()
         if moved < _CLOSE * scale:
             break

@@ -160,7 +160,7 @@ def clock_step(delays_ns: Floats) -> float:
     number of nanoseconds (of 300 jiffies a second) is not seen.
     """
     whole = np.rint(delays_ns)
-    if (np.abs(delays_ns - whole) > _OF_A_NS).any():
+    if (np.abs(delays_ns - whole) > _OF_A_NS).any() or whole.max(initial=0) >= 2**63:
         return 0.0
     # most clocks tell ns, as the first delays show
     for some in (whole[:_LOOKED_AT_FIRST], whole):

@@ -215,6 +215,7 @@ def _intervals(told: _Figures) -> dict[str, float | None]:
     return {
         f"{name}_{end}_ns": one[f"{end}_ns"]
         for name, one in ((told.get("tail") or {}).get("percentiles") or {}).items()
+        if name != "reason"
         for end in ("low", "high")
     }
 
