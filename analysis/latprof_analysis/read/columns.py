@@ -60,7 +60,7 @@ def read_columns(
         wanted.append(Column(size_column, "count", blank=True))
 
     def too_long(numbers: Mapping[str, NDArray[Any]]) -> list[Wrong]:
-        above = NS_PER_UNIT[unit] * numbers[latency_column] > YEARS_NS
+        above = numbers[latency_column] > YEARS_NS / NS_PER_UNIT[unit]
         return [(above, lambda _: f"{latency_column} is more than a hundred years")]
 
     schema = Schema(tuple(wanted), delimiter=delimiter, check=too_long)
