@@ -58,23 +58,21 @@ class Traffic:
         self.rows = joined_rows(kept)
         self.table = recorded.messages()
 
-    def sampled(self, every: int) -> np.ndarray:
-        """Which messages a hash of their place in the stream chooses."""
-        place = self.rows.numbers["sequence"].astype("u8")
-        port = self.rows.numbers["source_port"].astype("u8") << np.uint64(40)
-        mixed = (place ^ port) * np.uint64(0x9E3779B97F4A7C15)
-        return (mixed >> np.uint64(40)) % np.uint64(every) == 0
+    def sampled(self, every: int, seed: int = 0) -> np.ndarray:
+        """Which messages are chosen, one in `every`; another seed chooses others."""
+        return np.random.default_rng(seed).random(len(self.rows)) * every < 1
 
-    def samples(self, every: int) -> Samples:
+    def samples(self, every: int, seed: int = 0) -> Samples:
         """What the sample gives, all sent by group 0 and read by group 1."""
-        chosen, samples = self.sampled(every), Samples()
+        chosen, samples = self.sampled(every, seed), Samples()
         ends = (np.where(chosen, number, NO_GROUP) for number in GROUPS)
         samples.add(self.rows, *ends)
         return samples
 
-    def fits(self, every: int) -> dict[tuple[Group, Quantity], Fit]:
+    def fits(self, every: int, seed: int = 0) -> dict[tuple[Group, Quantity], Fit]:
         """All fits of the sample."""
-        samples, now_ns = self.samples(every), int(self.rows.first_ns().max())
+        samples = self.samples(every, seed)
+        now_ns = int(self.rows.first_ns().max())
         for turn in range(1 + sum(map(len, FITTED))):
             samples.step(now_ns + turn * 60 * 1_000_000_000)
         return samples.fits(GROUPS)
@@ -89,35 +87,42 @@ def traffic(tmp_path_factory: pytest.TempPathFactory) -> Traffic:
 
 # Long messages share the link with those of other connections: up to 4% were seen.
 SHARED = 0.08
+# Half of the intervals are narrower than this share of the rate: wider tells nothing.
+WIDE = 0.1
+SAMPLES = 20
+# Each interval is one of 95%. Of 814 fits of samples 0.4% lay above the link's rate.
+HELD = 0.85
 
 
-# An interval of so much of the rate tells nothing.
-WIDEST = 0.25
+def check_fits(traffic: Traffic) -> None:
+    """Hold fits against what the link was built to be.
 
-
-def check(fit: Fit, traffic: Traffic, every: int) -> None:
-    """Hold a fit against what the link was built to be.
-
-    Of a few hundred messages the rate itself may be off by as much as its interval
-    says; of all it may not.
+    Of all messages the rate itself is held to it. What one sample tells may be off by
+    right, so that of many samples of the same traffic most intervals must hold it.
     """
     rate = traffic.known["tcp_goodput_bps"] / 8
-    low, high = fit.bandwidth_low, fit.bandwidth_high
-    if every == 1:
-        low = high = fit.bandwidth_bytes_per_second
-    assert low <= 1.01 * rate
-    assert (1 - SHARED) * rate <= high
-    assert fit.bandwidth_high - fit.bandwidth_low <= WIDEST * rate
-    assert 1e6 <= fit.fixed_delay_ns <= 1e6 + HOSTS_NS
+    for fit in traffic.fits(every=1).values():
+        assert (1 - SHARED) * rate <= fit.bandwidth_bytes_per_second <= 1.01 * rate
+        assert 1e6 <= fit.fixed_delay_ns <= 1e6 + HOSTS_NS
+    fits = [
+        fit
+        for seed in range(SAMPLES)
+        for (_, quantity), fit in traffic.fits(EVERY, seed).items()
+        if quantity in (Quantity.TRANSIT, Quantity.END_TO_END)
+    ]
+    # on a machine that others use a sample may be too noisy for a line, not most
+    assert len(fits) > SAMPLES / 2
+    low, high, fixed_ns = np.transpose(
+        [(fit.bandwidth_low, fit.bandwidth_high, fit.fixed_delay_ns) for fit in fits]
+    )
+    holds = (low <= 1.01 * rate) & ((1 - SHARED) * rate <= high)
+    assert holds.mean() >= HELD
+    assert np.median(high - low) <= WIDE * rate
+    assert ((fixed_ns >= 1e6) & (fixed_ns <= 1e6 + HOSTS_NS)).all()
 
 
 def test_fits_of_natural_traffic_are_those_of_the_link(traffic):
-    told = {every: traffic.fits(every) for every in (1, 2, EVERY)}
-    for every, fits in told.items():
-        for fit in fits.values():
-            check(fit, traffic, every)
-    # on a machine that others use a sample may be too noisy, not all of them
-    assert any(Quantity.END_TO_END in {q for _, q in fits} for fits in told.values())
+    check_fits(traffic)
 
 
 def durations(table: pd.DataFrame, first: str, last: str) -> np.ndarray:
@@ -200,12 +205,10 @@ def test_where_no_line_is_the_links_nothing_is_told(
         assert traffic.fits(every) == {}
 
 
-def test_segments_sent_again_leave_the_links_rate_or_none(make_lab, tmp_path):
+def test_segments_sent_again_leave_the_links_rate(make_lab, tmp_path):
     traffic = Traffic(make_lab(**LINK, loss=0.002), tmp_path)
     assert (traffic.rows.numbers["retransmits"] > 0).sum() > 5
-    for every in (1, EVERY):
-        for fit in traffic.fits(every).values():
-            check(fit, traffic, every)
+    check_fits(traffic)
 
 
 def test_a_recording_of_live_traffic_holds_all_in_histograms_and_the_sample(
@@ -240,4 +243,5 @@ def test_a_recording_of_live_traffic_holds_all_in_histograms_and_the_sample(
     assert 0 < sampled < sent["n"]
     assert told[name]["end_to_end"]["n"] <= sampled
     for fit in counted.totals.fits.values():
-        assert fit.bandwidth_low <= 1.01 * lab.known["tcp_goodput_bps"] / 8
+        # of one sample: the highest of 814 lay 1.3% above the rate
+        assert fit.bandwidth_low <= 1.05 * lab.known["tcp_goodput_bps"] / 8
