@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from latprof_analysis.grouping import parted
+from latprof_analysis.grouping import Places, parted
 from latprof_analysis.read.schema import Column
 from latprof_analysis.stages import BLANK
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Ints = NDArray[np.int64]
-Places = NDArray[np.intp]
 Text = tuple[NDArray[np.int32], Sequence[str]]
 T = TypeVar("T")
 

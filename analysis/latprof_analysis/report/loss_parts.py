@@ -73,9 +73,9 @@ def _of_run(told: dict[str, Any]) -> Iterator[_Place]:
         yield "unread at close", told["unread_at_close"], None, "datagrams"
     counters = told.get("link_counters") or {}
     ends: dict[str, Any] = {end: counters[end] for end in "ab" if end in counters}
-    ends |= {f"netem {way}": one for way, one in (counters.get("netem") or {}).items()}
+    ends |= {f"netem {way}": one for way, one in counters.get("netem", {}).items()}
     for end, figures in ends.items():
-        for qdisc in figures.get("qdiscs", ()):
+        for qdisc in figures["qdiscs"]:
             count = qdisc["dropped_packets"]
             came = qdisc["sent_packets"] + count
             yield f"{end}: qdisc {qdisc['kind']}", count, came, "packets"
@@ -84,7 +84,7 @@ def _of_run(told: dict[str, Any]) -> Iterator[_Place]:
             count = device[f"{way}_dropped"]
             came = device[f"{way}_packets"] + count
             yield f"{end}: interface, {name}", count, came, "packets"
-    for way, figures in (counters.get("emulator") or {}).items():
+    for way, figures in counters.get("emulator", {}).items():
         for name, count in figures.items():
             if name.startswith("dropped_"):
                 place = f"emulator {way}, {name.removeprefix('dropped_')}"

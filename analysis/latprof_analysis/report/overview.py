@@ -127,14 +127,17 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     if exchanges:
         found = exchange_sentences(document, MOST_PAIRS) + found
     alone = sorted(set(trips) - {pair.name for pair in pairs})
-    found += [f"{name}: {_response(trips[name])}" for name in alone[:MOST_KINDS]]
-    if len(alone) > MOST_KINDS:
-        found.append(f"and {plural(len(alone) - MOST_KINDS, 'more protocol')}{_MORE}")
     kinds = samples_of(document)
-    found += [_of_samples(kind, kinds[kind]) for kind in list(kinds)[:MOST_KINDS]]
-    if len(kinds) > MOST_KINDS:
-        found.append(f"and {plural(len(kinds) - MOST_KINDS, 'more kind')}{_MORE}")
+    found += _first(alone, lambda name: f"{name}: {_response(trips[name])}", "protocol")
+    found += _first(list(kinds), lambda kind: _of_samples(kind, kinds[kind]), "kind")
     return [text for text in found if text]
+
+
+def _first(names: Sequence[str], say: Callable[[str], str], noun: str) -> Iterator[str]:
+    """Say something of each of the first, and how many there are more."""
+    yield from map(say, names[:MOST_KINDS])
+    if len(names) > MOST_KINDS:
+        yield f"and {plural(len(names) - MOST_KINDS, f'more {noun}')}{_MORE}"
 
 
 def _frequent(document: Mapping[str, Any]) -> tuple[list[Pair], list[Pair]]:
@@ -397,8 +400,7 @@ def _stage_form(
         for way, figures in pair.ways.items():
             found = _way_columns(seen_of(figures).stages, stages, layout)
             columns += found
-            title = f"{way} {seen_of(figures).where}".rstrip()
-            inner += [(title, len(found))] if found else []
+            inner.append((f"{way} {seen_of(figures).where}".rstrip(), len(found)))
         outer.append((pair.name, len(columns) - before))
     head, *rows = zip(*columns, strict=True)
     ways = sum(len(pair.ways) for pair in others)

@@ -59,13 +59,14 @@ def _connected(address: str) -> Any:
         raise UsageError(
             "--dask needs dask.distributed; install latprof with its extra dask"
         ) from error
-    wrong = UsageError(f"--dask: {address!r} is no address like tcp://HOST:PORT")
     try:
         # what Client refuses it says once more, with a traceback, when it is collected
         resolve_address(address)
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except ValueError as error:
-        raise wrong from error
+        raise UsageError(
+            f"--dask: {address!r} is no address like tcp://HOST:PORT"
+        ) from error
     except OSError as error:
         raise ClusterError(
             f"no Dask scheduler answers at {address} within {CONNECT_SECONDS} s; is"

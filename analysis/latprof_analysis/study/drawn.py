@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.grouping import parted
-from latprof_analysis.read.rows import Places, Rows
+from latprof_analysis.grouping import Places, parted
+from latprof_analysis.read.rows import Rows
 from latprof_analysis.read.schema import Column
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 
