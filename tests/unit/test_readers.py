@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
@@ -185,12 +188,51 @@ def test_parquet_says_the_same_as_csv(folder):
         read_samples(folder / "messages.parquet")
 
 
-def test_parquet_that_is_broken_is_left_for_the_csv(folder):
-    (folder / "messages.parquet").write_bytes(b"PAR1 and so on")
+@pytest.mark.parametrize("broken", ["cut", "a name that is no UTF-8"])
+def test_parquet_that_is_broken_is_left_for_the_csv(folder, broken):
+    path = folder / "messages.parquet"
+    path.write_bytes(b"PAR1 and so on")
+    if broken != "cut":
+        pq.write_table(pa_csv.read_csv(folder / "messages.csv"), path)
+        path.write_bytes(path.read_bytes().replace(b"size_bytes", b"size\x8bbytes"))
     assert len(read_runs([folder]).messages) > 10
     (folder / "messages.csv").unlink()
-    with pytest.raises(ReadError, match=r"messages\.parquet: it breaks off"):
+    with pytest.raises(ReadError, match=r"messages\.parquet: .*(breaks off|no column)"):
         read_runs([folder])
+
+
+def test_parquet_with_a_long_text_for_a_number_is_refused_in_a_short_line(folder):
+    rows = pd.read_csv(folder / "messages.csv").astype({"send_ns": str})
+    rows.loc[0, "send_ns"] = "x" * 5000
+    (folder / "messages.csv").unlink()
+    rows.to_parquet(folder / "messages.parquet")
+    with pytest.raises(ReadError, match=r"send_ns must be a count: .* 'xxx") as refusal:
+        read_runs([folder])
+    assert len(str(refusal.value)) < 1000
+
+
+def test_no_byte_of_a_parquet_file_that_is_wrong_ends_in_a_traceback(tmp_path):
+    path = tmp_path / "messages.parquet"
+    needed = Schema(tuple(c for c in MESSAGES.columns if c.needed))
+    rows = pa.table(
+        {
+            "protocol": ["tcp", "tcp", "udp"],
+            "kind": ["request"] * 3,
+            "size_bytes": [64, 64, 1000],
+            "send_ns": [5, 6, 7],
+        }
+    )
+    pq.write_table(rows, path, store_schema=False, write_statistics=False)
+    whole = path.read_bytes()
+    read = 0
+    for place, changed in itertools.product(range(len(whole)), (0x01, 0x55, 0xFF)):
+        path.write_bytes(
+            whole[:place] + bytes([whole[place] ^ changed]) + whole[place + 1 :]
+        )
+        with suppress(ReadError):
+            read += len(TableReader(path, needed, parquet=True).frame()) > 0
+    # names of the writer, say
+    assert 100 < read < 2 * len(whole)
 
 
 PAIR = Schema((Column("a", "count"), Column("b", "number"), Column("c", "text")))

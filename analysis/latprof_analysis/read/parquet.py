@@ -32,6 +32,9 @@ _FEW_ROWS = 1_000_000
 _MOST_GROUP_BYTES = 1 << 30
 GROUP_ROWS = 250_000
 _BLOCK_BYTES = 16 << 20
+# What pyarrow raises of a file that is broken: names of columns that are no UTF-8 too.
+_BROKEN = (OSError, pa.ArrowException, UnicodeDecodeError, MemoryError)
+_REASON_CHARACTERS = 200
 # How numbers are named of which nearly every row has its own, or hardly any row one. Of
 # others there are few, each of them many times.
 _OWN = ("_ns", "sequence", "_at_arrival", "translated", "_statistics")
@@ -48,7 +51,7 @@ def is_readable(path: Path) -> bool:
     try:
         with opened(path) as file:
             pq.read_metadata(file)
-    except (ReadError, OSError, pa.ArrowException):
+    except (ReadError, *_BROKEN):
         return False
     return True
 
@@ -60,7 +63,7 @@ def opened_parquet(path: Path) -> Iterator[Any]:
     with opened(path) as raw:
         try:
             metadata = pq.read_metadata(raw)
-        except (OSError, pa.ArrowException) as error:
+        except _BROKEN as error:
             raise ReadError(path, "it breaks off: no whole Parquet file") from error
         _check_size(path, metadata)
         try:
@@ -68,9 +71,14 @@ def opened_parquet(path: Path) -> Iterator[Any]:
             # texts as their numbers among the distinct ones
             with pq.ParquetFile(raw, metadata=metadata, read_dictionary=texts) as file:
                 yield file
-        except (OSError, pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
-            why = str(error).splitlines()[0] if str(error) else "it cannot be decoded"
-            raise ReadError(path, why) from error
+        except _BROKEN as error:
+            raise ReadError(path, _reason(error)) from error
+
+
+def _reason(error: BaseException) -> str:
+    """What pyarrow says, in one line; a cell that it quotes may be long."""
+    first = next(iter(str(error).splitlines()), "it cannot be decoded")
+    return first[:_REASON_CHARACTERS]
 
 
 def _check_size(path: Path, metadata: Any) -> None:
@@ -90,6 +98,11 @@ def _check_size(path: Path, metadata: Any) -> None:
 
 def typed(path: Path, batch: Any, columns: list[Column]) -> Any:
     """Return a batch as a table with the types of `rows.TYPES`."""
+    try:
+        # pyarrow reads numbers of texts that a broken file's dictionary does not have
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise ReadError(path, f"its data are broken: {_reason(error)}") from error
     table = pa.Table.from_batches([batch])
     found = {}
     for column in columns:
@@ -97,7 +110,7 @@ def typed(path: Path, batch: Any, columns: list[Column]) -> Any:
             found[column.name] = table[column.name].cast(TYPES[column.kind])
         except pa.ArrowException as error:
             must = f"column {column.name} must be a {column.kind}"
-            raise ReadError(path, f"{must}: {error}") from error
+            raise ReadError(path, f"{must}: {_reason(error)}") from error
     return pa.table(found)
 
 
@@ -127,7 +140,7 @@ def convert(path: Path, file: BinaryIO, schema: Schema) -> None:
             for group in _groups(path, types, schema):
                 writer.write_table(group)
     except pa.ArrowInvalid as error:
-        raise ReadError(path, str(error).splitlines()[0]) from error
+        raise ReadError(path, _reason(error)) from error
 
 
 def _groups(path: Path, types: dict[str, Any], schema: Schema) -> Iterator[Any]:
