@@ -3,7 +3,7 @@
 Each reader has the same share of the time, and so has each part of the C programs.
 What it learns stays in build/fuzz/, where the next run begins. A finding is told with
 the file that shows it, which is kept, and ends the run with status 1. It becomes a
-test, and then is mended.
+test, and then is mended. Each run tries other inputs, unless $FUZZ_SEED is a number.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ READERS = (
 )
 NATIVE = HERE / "native" / "run.sh"  # shares its time out, too
 NATIVE_SHARE = 1 / 3
+SEED = os.environ.get("FUZZ_SEED", "0")  # 0 is libFuzzer's word for any
 LIMITS = ("-timeout=120", "-rss_limit_mb=3000", "-max_len=65536")
 TOLD_LINES = 30
 
@@ -59,8 +60,8 @@ def _readers(target: str, seconds: float) -> bool:
         ended = subprocess.run(
             [
                 *(sys.executable, HERE / "readers.py", target, *LIMITS),
-                *(f"-max_total_time={seconds:.0f}", f"-artifact_prefix={findings}/"),
-                *(learnt, seeds),
+                *(f"-max_total_time={seconds:.0f}", f"-seed={SEED}"),
+                *(f"-artifact_prefix={findings}/", learnt, seeds),
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

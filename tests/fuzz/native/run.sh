@@ -12,7 +12,8 @@
 #   peers                        the programs themselves, against a hostile peer
 #
 # The corpus grows in build/fuzz/corpus ($FUZZ_OUT: elsewhere). Ends with 1 at the
-# first finding, which is then in build/fuzz/findings.
+# first finding, which is then in build/fuzz/findings. Each run tries other inputs,
+# unless $FUZZ_SEED is a number.
 
 set -eu
 
@@ -95,6 +96,7 @@ fuzz() {
 	mkdir -p "$out/corpus/$1" "$here/seeds/$1"
 	[ -e "$here/seeds/$1.dict" ] && options+=(-dict="$here/seeds/$1.dict")
 	if ! "$out/$1" "${options[@]}" -max_total_time="$2" -max_len=4096 \
+		-seed="${FUZZ_SEED:-0}" \
 		-timeout=10 -rss_limit_mb=1024 -detect_leaks=1 \
 		-artifact_prefix="$out/findings/$1-" \
 		"$out/corpus/$1" "$here/seeds/$1" >"$log" 2>&1; then
@@ -122,7 +124,7 @@ for target in "${targets[@]}"; do
 	case $target in
 	peers) # what a command line asks for is kept for good: no leak
 		ASAN_OPTIONS+=:detect_leaks=0 unshare "${apart[@]}" --net -- \
-			python3 -I "$here/peers.py" "$share" "$out" ;;
+			python3 -I "$here/peers.py" "$share" "$out" ${FUZZ_SEED:+"$FUZZ_SEED"} ;;
 	*) fuzz "$target" "$share" ;;
 	esac
 done
