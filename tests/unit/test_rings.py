@@ -39,13 +39,13 @@ def test_the_smallest_size_leaves_every_ring_room(ring):
     assert slots(ring, 4096) > margin
 
 
-def test_flows_and_devices_have_as_many_slots_as_messages():
-    assert {slots(ring, large_ring_bytes(2)) for ring in ("flows", "path_devices")} == {
-        slots("sent_messages", large_ring_bytes(2))
-    }
+@pytest.mark.parametrize("ring", ["flows", "path_devices", "lower_transmits"])
+def test_what_comes_as_often_has_as_many_slots_as_messages(ring):
+    size = large_ring_bytes(2)
+    assert slots(ring, size) >= slots("sent_messages", size)
 
 
 def test_the_memory_is_what_is_said_of_it():
-    assert round(memory_bytes(large_ring_bytes(2)) / 1e6, 1) == 11.6
+    assert round(memory_bytes(large_ring_bytes(2)) / 1e6, 1) == 15.0
     for cpus in (1, 8, 32, 33, 64, 256):
         assert cpus * memory_bytes(large_ring_bytes(cpus)) < 700 * MIB

@@ -12,9 +12,13 @@ Batch = dict[str, Records]
 
 # Both halves of every message pass through the first two; a ring of them that fits
 # into a CPU's cache costs a ping-pong 0.5 us less than one of 16 MB. What a message's
-# addresses are passes through the others, for short connections as often: each tells
-# of itself at both ends and both ways, and of its device each way.
-LARGE_RINGS = ("sent_messages", "received_ranges", "flows", "path_devices")
+# addresses are passes through the next, for short connections as often: each tells of
+# itself at both ends and both ways, and of its device each way. Of a packet each device
+# below its first one tells.
+LARGE_RINGS = (
+    *("sent_messages", "received_ranges"),
+    *("flows", "path_devices", "lower_transmits"),
+)
 LARGE_RING_BYTES = 1 << 22
 ALL_RINGS_BYTES = 1 << 29  # for all CPUs together, so that large hosts stay modest
 SMALL_RING_BYTES = 1 << 18

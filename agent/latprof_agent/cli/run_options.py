@@ -381,8 +381,8 @@ def _add_output(group: Any) -> None:
         type=units.ring_bytes,
         metavar="BYTES",
         help="ring buffers of each CPU, a power of two: so many bytes for each of "
-        "messages' halves, flows and devices, and a sixteenth for the rest "
-        "(default: 4 MiB, less with more than 32 CPUs)",
+        "messages' halves, flows, devices and packets on stacked devices, and a "
+        "sixteenth for the rest (default: 4 MiB, less with more than 25 CPUs)",
     )
     group.add_argument(
         "--no-probes",
