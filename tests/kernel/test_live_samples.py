@@ -103,22 +103,20 @@ def check_fits(traffic: Traffic) -> None:
     rate = traffic.known["tcp_goodput_bps"] / 8
     for fit in traffic.fits(every=1).values():
         assert (1 - SHARED) * rate <= fit.bandwidth_bytes_per_second <= 1.01 * rate
+        assert fit.bandwidth_high - fit.bandwidth_low <= WIDE * rate
         assert 1e6 <= fit.fixed_delay_ns <= 1e6 + HOSTS_NS
-    fits = [
-        fit
-        for seed in range(SAMPLES)
-        for (_, quantity), fit in traffic.fits(EVERY, seed).items()
-        if quantity in (Quantity.TRANSIT, Quantity.END_TO_END)
-    ]
-    # on a machine that others use a sample may be too noisy for a line, not most
-    assert len(fits) > SAMPLES / 2
-    low, high, fixed_ns = np.transpose(
-        [(fit.bandwidth_low, fit.bandwidth_high, fit.fixed_delay_ns) for fit in fits]
-    )
-    holds = (low <= 1.01 * rate) & ((1 - SHARED) * rate <= high)
-    assert holds.mean() >= HELD
-    assert np.median(high - low) <= WIDE * rate
-    assert ((fixed_ns >= 1e6) & (fixed_ns <= 1e6 + HOSTS_NS)).all()
+    for every in (2, EVERY):
+        samples = [traffic.fits(every, seed) for seed in range(SAMPLES)]
+        fits = [fit for found in samples for fit in found.values()]
+        # on a machine that others use a sample may be too noisy for a line, not most
+        assert len(fits) > SAMPLES
+        low, high, fixed_ns = np.transpose(
+            [(f.bandwidth_low, f.bandwidth_high, f.fixed_delay_ns) for f in fits]
+        )
+        holds = (low <= 1.01 * rate) & ((1 - SHARED) * rate <= high)
+        assert holds.mean() >= HELD
+        assert np.median(high - low) <= WIDE * rate
+        assert ((fixed_ns >= 1e6) & (fixed_ns <= 1e6 + HOSTS_NS)).all()
 
 
 def test_fits_of_natural_traffic_are_those_of_the_link(traffic):
@@ -244,4 +242,4 @@ def test_a_recording_of_live_traffic_holds_all_in_histograms_and_the_sample(
     assert told[name]["end_to_end"]["n"] <= sampled
     for fit in counted.totals.fits.values():
         # of one sample: the highest of 814 lay 1.3% above the rate
-        assert fit.bandwidth_low <= 1.05 * lab.known["tcp_goodput_bps"] / 8
+        assert fit.bandwidth_low <= 1.03 * lab.known["tcp_goodput_bps"] / 8

@@ -197,7 +197,7 @@ def test_parquet_that_is_broken_is_left_for_the_csv(folder, broken):
         path.write_bytes(path.read_bytes().replace(b"size_bytes", b"size\x8bbytes"))
     assert len(read_runs([folder]).messages) > 10
     (folder / "messages.csv").unlink()
-    with pytest.raises(ReadError, match=r"messages\.parquet: .*(breaks off|no column)"):
+    with pytest.raises(ReadError, match=r"messages\.parquet: it breaks off"):
         read_runs([folder])
 
 

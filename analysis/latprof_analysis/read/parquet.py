@@ -23,6 +23,7 @@ from latprof_analysis.read.schema import (
     Column,
     Schema,
 )
+from latprof_analysis.text import printable
 
 MAGIC = b"PAR1"
 _RUN_TEXTS = {*MESSAGES.texts, *ROUND_TRIPS.texts, *EXCHANGES.texts}
@@ -78,7 +79,7 @@ def opened_parquet(path: Path) -> Iterator[Any]:
 def _reason(error: BaseException) -> str:
     """What pyarrow says, in one line; a cell that it quotes may be long."""
     first = next(iter(str(error).splitlines()), "it cannot be decoded")
-    return first[:_REASON_CHARACTERS]
+    return printable(first, _REASON_CHARACTERS)
 
 
 def _check_size(path: Path, metadata: Any) -> None:
