@@ -11,7 +11,7 @@ from typing import Any
 
 from latprof_analysis.study.setup import overloads
 
-from latprof_agent.calling_user import User, calling_user
+from latprof_agent.calling_user import calling_user
 from latprof_agent.capture.capture import Capture, open_capture
 from latprof_agent.capture.cost import AgentCost
 from latprof_agent.errors import LatprofError, WorkloadError, refusals_told
@@ -24,26 +24,17 @@ from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.probes import catalogue
 from latprof_agent.probes.catalogue import PROBES, Capability, Probe
-from latprof_agent.probes.filter import Filter
-from latprof_agent.recorder import STEP_SECONDS, Recorder
-from latprof_agent.sinks.round_trip_totals import RoundTripTotals
+from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.run_description import described
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.run_place import check_free
 from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.sinks.summary import summarize
-from latprof_agent.workload.attached import Attached, Target
-from latprof_agent.workload.generator import Generator, PingPong
-from latprof_agent.workload.generator_log import GeneratorLog
-from latprof_agent.workload.user_command import Command
-
-Progress = Callable[[str, int, float, float], None]  # what, messages, done, planned
+from latprof_agent.workload.workload import Plan, Progress, Scene, Workload
 
 Notice = Callable[[str], None]  # what the user should know before the run is over
 
 SETTLE_SECONDS = 0.1  # for packets on the way when the generator ends
-# By which messages that are over have been told of, and are in the totals.
-TOLD_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -51,14 +42,8 @@ class RunOptions:
     """What `latprof run` was asked for, checked."""
 
     link: LinkSpec
-    plan: PingPong
+    plan: Plan
     protocols: tuple[str, ...]
-    command: tuple[str, ...] = ()
-    server_command: str = ""
-    user: User | None = None  # whom the commands run as; None: as we do
-    target: Target | None = None  # attach to it, instead of running something
-    in_lab: bool = True
-    ports: tuple[int, ...] = ()
     record: bool = True  # False: the same run without probes, to compare with
     pieces: bool = False  # a row for each send call of the generator
     ring_bytes: int | None = None
@@ -86,30 +71,37 @@ def run(
     notice: Notice = lambda _text: None,
 ) -> Outcome:
     """Do one run; raises LatprofError only where nothing was recorded."""
-    user = calling_user()
-    check_free(options.out, user)
-    if options.plan.congestion:
-        netns.run_in_new(partial(check_congestion, options.plan.congestion))
+    check_free(options.out, calling_user())
+    options.plan.check_host()
+    if options.link.congestion:
+        netns.run_in_new(partial(check_congestion, options.link.congestion))
     with ExitStack() as stack:
-        attached = Attached(options.target) if options.target else None
-        if attached:
-            stack.callback(attached.close)
-        capabilities = _capabilities(options, attached, table)
+        in_lab = options.plan.in_lab
+        # what runs already is looked for first
+        workload = None if in_lab else _open(options, None, stack)
+        capabilities = _capabilities(options, workload, table)
         interrupt.check()
-        lab = stack.enter_context(Lab(options.link)) if options.in_lab else None
+        lab = stack.enter_context(Lab(options.link)) if in_lab else None
         interrupt.check()
-        session = _Session(options, capabilities, interrupt, progress, lab, attached)
+        workload = workload or _open(options, lab, stack)
+        session = _Session(options, capabilities, interrupt, progress, lab, workload)
         for text in session.overloads():
             notice(text)
         return session.run(table)
 
 
+def _open(options: RunOptions, lab: Lab | None, stack: ExitStack) -> Workload:
+    workload = options.plan.open(lab)
+    stack.callback(workload.close)
+    return workload
+
+
 def _capabilities(
-    options: RunOptions, attached: Attached | None, table: tuple[Probe, ...]
+    options: RunOptions, workload: Workload | None, table: tuple[Probe, ...]
 ) -> list[Capability]:
     if not options.record:
         return []
-    needs = attached.filter(options.protocols).needs if attached else frozenset()
+    needs = workload.watched(options.protocols).needs if workload else frozenset()
     found = catalogue.capabilities(options.protocols, table, needs)
     catalogue.require_both_halves(found)
     return found
@@ -123,38 +115,34 @@ class _Session:
         interrupt: Interrupt,
         progress: Progress,
         lab: Lab | None,
-        attached: Attached | None,
+        workload: Workload,
     ) -> None:
         self.options = options
-        self._attached = attached
         self.capabilities = capabilities
         self.lab = lab
         self.interrupt = interrupt
+        self._workload = workload
         self._progress = progress
         self._cost = AgentCost()
-        self._runs: list[dict[str, Any]] = []
 
     def run(self, table: tuple[Probe, ...]) -> Outcome:
-        """Record all workloads, then sum up, whatever happens between."""
-        self._command = self._make_command()
-        if self.lab and not self._command:
-            self.lab.place_emulator(self.options.plan.cpu_of_both)
-        try:
-            with open_capture(
-                self._watched(), self.capabilities, table, self.options.ring_bytes
-            ) as capture:
-                self.capabilities = capture.capabilities
-                folder = RunFolder(self.options.out, self.options.name)
-                try:
-                    return self._record(capture, folder)
-                except BaseException:
-                    self._tell_end(folder)
-                    raise
-                finally:
-                    folder.close()
-        finally:
-            if self._command:
-                self._command.close()
+        """Record the workload, then sum up, whatever happens between."""
+        protocols = self.options.protocols if self.options.record else ()
+        with open_capture(
+            self._workload.watched(protocols),
+            self.capabilities,
+            table,
+            self.options.ring_bytes,
+        ) as capture:
+            self.capabilities = capture.capabilities
+            folder = RunFolder(self.options.out, self.options.name)
+            try:
+                return self._record(capture, folder)
+            except BaseException:
+                self._tell_end(folder)
+                raise
+            finally:
+                folder.close()
 
     def _tell_end(self, folder: RunFolder) -> None:
         """Let nobody believe that a run without a summary still goes on."""
@@ -164,28 +152,8 @@ class _Session:
 
     def overloads(self) -> list[str]:
         """Say what is known to go wrong before anything is sent."""
-        told = {"workload": self._workload(), "lab": self._lab()}
+        told = {"workload": self._described_workload(), "lab": self._lab()}
         return list(overloads(told, self.options.protocols))
-
-    def _watched(self) -> Filter:
-        protocols = self.options.protocols if self.options.record else ()
-        if self._attached:
-            return self._attached.filter(protocols)
-        return Filter(
-            netns=(self.lab.a_inode, self.lab.b_inode) if self.lab else (),
-            ports=self.options.ports,
-            cgroups=(self._command.cgroup_id,)
-            if self._command and not self.lab
-            else (),
-            peers=bool(self._command and not self.lab),
-            protocols=protocols,
-        )
-
-    def _make_command(self) -> Command | None:
-        if not self.options.command:
-            return None
-        words, server = self.options.command, self.options.server_command
-        return Command(words, server, self.lab, self.options.user)
 
     def _record(self, capture: Capture, folder: RunFolder) -> Outcome:
         sink = RunSink(folder)
@@ -193,9 +161,9 @@ class _Session:
         failure: LatprofError | None = None
         try:
             with refusals_told("cannot record"):
-                folder.write_json("run.json", self._describe(folder, "running"))
+                self._tell_running(folder)
                 capture.start()
-                self._workloads(recorder, sink)
+                self._workload.follow(self._scene(recorder, sink))
                 recorder.step_for(SETTLE_SECONDS)
         except LatprofError as error:
             failure = error
@@ -204,7 +172,7 @@ class _Session:
                 capture.stop()
                 recorder.finish()
                 sent = any(trips.sent for trips in sink.round_trips.values())
-                seen = recorder.records or sent or self._attached
+                seen = recorder.records or sent or self._workload.may_see_nothing
                 if self.interrupt.seen and not seen:
                     self.interrupt.check()
         except LatprofError as error:
@@ -227,7 +195,7 @@ class _Session:
         state = "failed" if failure else "done"
         unmatched = dict(sink.tally.unmatched)
         unread = unmatched.pop(UNREAD_AT_CLOSE, 0)
-        if self.interrupt.seen and not failure and not self._endless():
+        if self.interrupt.seen and not failure and not self._workload.endless:
             state = "interrupted"
         told, passed = self._describe(folder, state), paths.as_list()
         link = self.lab.interface if self.lab else ""
@@ -242,6 +210,7 @@ class _Session:
         }
         self._progress("summing up", 0, 0, 0)
         summary = summarize(sink, description, self._cost.as_dict())
+        summary |= self._workload.figures()
         try:
             folder.write_json("run.json", description)
             folder.write_json("summary.json", summary)
@@ -253,99 +222,19 @@ class _Session:
             summary["failure"] = str(failure)
         return Outcome(folder.path, summary, failure)
 
-    def _endless(self) -> bool:
-        """Whether Ctrl-C is how such a run ends."""
-        target = self.options.target
-        return target is not None and not target.duration_seconds
+    def _scene(self, recorder: Recorder, sink: RunSink) -> Scene:
+        return Scene(
+            recorder,
+            sink,
+            self.options.protocols,
+            self.lab,
+            self.interrupt,
+            self._progress,
+            partial(self._tell_running, sink.folder),
+        )
 
-    def _workloads(self, recorder: Recorder, sink: RunSink) -> None:
-        if self._attached:
-            self._follow_attached(self._attached, recorder, sink)
-            return
-        if self._command:
-            self._follow_command(self._command, recorder, sink)
-            return
-        assert self.lab
-        for protocol in self.options.protocols:
-            if not self.interrupt.seen:
-                self._follow_generator(self.lab, protocol, recorder, sink)
-
-    def _follow_generator(
-        self, lab: Lab, protocol: str, recorder: Recorder, sink: RunSink
-    ) -> None:
-        plan, log = self.options.plan, sink.folder.new_log()
-        open_loop = plan.interval_ns > 0
-        generator = Generator(lab, plan, protocol, log)
-        totals = RoundTripTotals(protocol, len(plan.sizes), open_loop)
-        sink.round_trips[protocol] = totals
-        port = generator.port
-        recorder.add_source(GeneratorLog(log, protocol, port, open_loop=open_loop))
-        if protocol == "udp":
-            recorder.capture.expect_udp()
-        generator.start()
-        try:
-            while generator.running():
-                if self.interrupt.seen:
-                    generator.stop()
-                lab.check()
-                generator.check()
-                recorder.step_for(STEP_SECONDS)
-                self._show_progress(plan, totals)
-        finally:
-            generator.stop()
-            self._finish_generator(generator, sink.folder)
-
-    def _show_progress(self, plan: PingPong, totals: RoundTripTotals) -> None:
-        protocol, sent = totals.protocol, totals.sent
-        if plan.rounds:
-            self._progress(protocol, sent, sent, plan.rounds * len(plan.sizes))
-            return
-        gone = totals.seconds_since_first()
-        self._progress(protocol, sent, gone, plan.duration_seconds)
-        if gone > plan.duration_seconds + TOLD_SECONDS:
-            self._progress(f"{protocol}: what is late, and its replies", 0, 0, 0)
-
-    def _finish_generator(self, generator: Generator, folder: RunFolder) -> None:
-        try:
-            generator.finish()
-        except WorkloadError as error:
-            raise folder.explain(error) from error
-        finally:
-            self._runs.append({"protocol": generator.protocol, **generator.result})
-
-    def _follow_command(
-        self, command: Command, recorder: Recorder, sink: RunSink
-    ) -> None:
-        def drain() -> None:
-            self.interrupt.check()
-            recorder.step_for(STEP_SECONDS)
-
-        command.start(meanwhile=drain)
-        try:
-            while command.running():
-                if self.interrupt.seen:
-                    command.stop()
-                if self.lab:
-                    self.lab.check()
-                recorder.step_for(STEP_SECONDS)
-                self._progress("command", sink.written, 0, 0)
-            command.finish()
-        finally:
-            self._runs.append(command.result)
-
-    def _follow_attached(
-        self, attached: Attached, recorder: Recorder, sink: RunSink
-    ) -> None:
-        attached.check()
-        attached.start(len(recorder.capture.open_sockets))
-        self._runs.append(attached.result)
-        # who waits for it may begin
-        sink.folder.write_json("run.json", self._describe(sink.folder, "running"))
-        planned = attached.target.duration_seconds
-        while attached.running() and not self.interrupt.seen:
-            recorder.step_for(STEP_SECONDS)
-            elapsed = attached.result["seconds"]
-            self._progress("attached", sink.written, elapsed, planned)
+    def _tell_running(self, folder: RunFolder) -> None:
+        folder.write_json("run.json", self._describe(folder, "running"))
 
     def _describe(self, folder: RunFolder, state: str) -> dict[str, Any]:
         return described(
@@ -353,20 +242,21 @@ class _Session:
             state,
             name=self.options.name,
             arguments=self.options.arguments,
-            workload=self._workload(),
+            workload=self._described_workload(),
             lab=self._lab(),
             capabilities=[c.as_dict() for c in self.capabilities],
         )
 
-    def _workload(self) -> dict[str, Any]:
-        own = not self.options.command and not self._attached
+    def _described_workload(self) -> dict[str, Any]:
         return {
-            "plan": asdict(self.options.plan) if own else None,
-            "command": list(self.options.command),
-            "server_command": self.options.server_command,
-            "user": self.options.user.name if self.options.user else None,
-            "attached": self._attached and self._attached.as_dict(),
-            "runs": self._runs,
+            "kind": self.options.plan.kind,
+            "plan": None,
+            "command": [],
+            "server_command": "",
+            "user": None,
+            "attached": None,
+            **self._workload.as_dict(),
+            "runs": self._workload.runs,
         }
 
     def _lab(self) -> dict[str, Any] | None:

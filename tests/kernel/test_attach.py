@@ -120,7 +120,7 @@ def _talk(client, server):
 @contextmanager
 def _attached(folder, **target):
     attached = Attached(Target(**target))
-    with recording(attached.filter(BOTH), folder) as recorded:
+    with recording(attached.watched(BOTH), folder) as recorded:
         yield recorded
     attached.close()
     assert recorded.lost() == {}

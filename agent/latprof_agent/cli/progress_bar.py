@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from latprof_agent.session import Progress
+from latprof_agent.workload.workload import Progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     with interrupt.caught():
         checked = _checked(options)
         require_root("run")
-        if checked.target and (notice := checked.target.notice()):
+        if notice := checked.plan.notice():
             say_error(notice)
         from latprof_agent import session
         from latprof_agent.cli.progress_bar import progress_bar
@@ -98,7 +98,7 @@ def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
     return client, server
 
 
-def _plan(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
+def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
     from latprof_agent.workload.generator import DEFAULT_SIZES, PingPong
 
     rounds = options.rounds or 0
@@ -183,6 +183,20 @@ def _target(options: argparse.Namespace) -> Any:
     )
 
 
+def _command(options: argparse.Namespace) -> Any:
+    if not options.words:
+        return None
+    from latprof_agent.workload.user_command import CommandPlan
+
+    return CommandPlan(
+        words=tuple(options.words),
+        server=options.server,
+        user=_user(options),
+        in_lab=not options.no_lab,
+        ports=tuple(options.ports),
+    )
+
+
 def _user(options: argparse.Namespace) -> Any:
     """Whom COMMAND runs as."""
     from latprof_agent.calling_user import calling_user, find_user
@@ -199,18 +213,11 @@ def _checked(options: argparse.Namespace) -> Any:
     from latprof_agent.session import RunOptions
 
     _check_together(options)
-    target = _target(options)
     protocols = ("tcp", "udp") if options.protocol == "both" else (options.protocol,)
     return RunOptions(
         link=_link(options),
-        plan=_plan(options, protocols),
+        plan=_target(options) or _command(options) or _ping_pong(options, protocols),
         protocols=protocols,
-        command=tuple(options.words),
-        server_command=options.server,
-        user=_user(options) if options.words else None,
-        target=target,
-        in_lab=not options.no_lab and not target,
-        ports=tuple(options.ports),
         record=not options.no_probes,
         pieces=options.pieces,
         ring_bytes=options.ring_bytes,

@@ -11,12 +11,15 @@ from typing import Any
 from latprof_agent.errors import LatprofError, WorkloadError
 from latprof_agent.filters.places import find_cgroup, find_pid, inode_of
 from latprof_agent.filters.words import notices
+from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.process_table import comm_of
+from latprof_agent.recorder import STEP_SECONDS
+from latprof_agent.workload.workload import Plan, Scene, Workload
 
 
 @dataclass(frozen=True)
-class Target:
+class Target(Plan):
     """What was asked for; all that is given must hold."""
 
     pids: tuple[int, ...] = ()
@@ -25,18 +28,30 @@ class Target:
     ports: tuple[int, ...] = ()
     duration_seconds: float = 0.0  # 0: until Ctrl-C
 
+    kind = "attached"
+    in_lab = False
+
+    def open(self, lab: Lab | None) -> Attached:
+        """Find it; raises FilterError or WorkloadError where it is not."""
+        assert not lab
+        return Attached(self)
+
     def notice(self) -> str:
         """What whoever waits should know: no process has such a name yet."""
         told = notices(Filter(comms=self.comms)) if not self.pids else []
         return next(iter(told), "")
 
 
-class Attached:
+class Attached(Workload):
     """A target that was found to be there."""
+
+    may_see_nothing = True
 
     def __init__(self, target: Target) -> None:
         """Find it; raises FilterError or WorkloadError where it is not."""
+        super().__init__()
         self.target = target
+        self.endless = not target.duration_seconds
         self._processes: list[int] = []
         groups = find_cgroup(target.cgroup) if target.cgroup else ()
         self._cgroups = tuple(map(inode_of, groups))
@@ -57,7 +72,7 @@ class Attached:
             raise WorkloadError(f"process {pid} has just ended") from error
         return f"{comm_of(pid)} (pid {pid})"
 
-    def filter(self, protocols: tuple[str, ...]) -> Filter:
+    def watched(self, protocols: tuple[str, ...]) -> Filter:
         """Its sockets."""
         return Filter(
             ports=self.target.ports,
@@ -90,9 +105,21 @@ class Attached:
         ended = [bool(select.select([p], [], [], 0)[0]) for p in self._processes]
         return bool(ended) and all(ended)
 
+    def follow(self, scene: Scene) -> None:
+        """Record until nothing of it is left, or its time is over."""
+        self.check()
+        self.start(len(scene.recorder.capture.open_sockets))
+        self.runs.append(self.result)
+        scene.tell_running()  # who waits for it may begin
+        planned = self.target.duration_seconds
+        while self.running() and not scene.interrupt.seen:
+            scene.recorder.step_for(STEP_SECONDS)
+            elapsed = self.result["seconds"]
+            scene.progress("attached", scene.sink.written, elapsed, planned)
+
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
-        return {"to": self.title, **asdict(self.target)}
+        return {"attached": {"to": self.title, **asdict(self.target)}}
 
     def close(self) -> None:
         """Let go of the processes."""

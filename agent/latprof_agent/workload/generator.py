@@ -8,15 +8,23 @@ import select
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.executables import find_executable
+from latprof_agent.lab import netns
 from latprof_agent.lab.child import END_SECONDS, ask_to_end, last_output
+from latprof_agent.lab.interface import check_congestion
 from latprof_agent.lab.lab import Lab
+from latprof_agent.probes.filter import Filter
 from latprof_agent.process_table import how_it_ended, is_stopped
+from latprof_agent.recorder import STEP_SECONDS
+from latprof_agent.sinks.round_trip_totals import RoundTripTotals
+from latprof_agent.workload.generator_log import GeneratorLog
+from latprof_agent.workload.workload import Plan, Scene, Workload
 
 READY_SECONDS = 10.0
 # After --duration the run waits for what is late until nothing came for so long.
@@ -26,13 +34,17 @@ LONGEST_GAP = 20  # of exponential gaps, in means: once in 500 million
 HEADER_BYTES = 18
 LARGEST_BYTES = {"tcp": 10_000_000, "udp": 65_507}
 CLEAR_LARGEST_BYTES = 65_535
+# By which messages that are over have been told of, and are in the totals.
+TOLD_SECONDS = 0.3
 _KEPT = "what was recorded until then is kept"
 DEFAULT_SIZES = (18, 256, 1024, 4096, 16384, 32768, 65507)
 
 
 @dataclass(frozen=True)
-class PingPong:
+class PingPong(Plan):
     """One run of the generator's ping-pong. None and 0: not asked for."""
+
+    kind = "pingpong"
 
     sizes: tuple[int, ...] = DEFAULT_SIZES
     rounds: int = 0
@@ -50,6 +62,16 @@ class PingPong:
     timeout_ns: int = 0
     seed: int = 1
     verify: bool = True
+
+    def check_host(self) -> None:
+        """Refuse a congestion control that is not there."""
+        if self.congestion:
+            netns.run_in_new(partial(check_congestion, self.congestion))
+
+    def open(self, lab: Lab | None) -> Workload:
+        """Place it in the lab."""
+        assert lab
+        return PingPongRuns(self, lab)
 
     @property
     def cpu_of_both(self) -> int | None:
@@ -258,3 +280,69 @@ def _last_words(process: subprocess.Popen[str], who: str) -> str:
     ask_to_end(process)
     _, complaint = last_output(process)
     return _words(complaint, who, process)
+
+
+class PingPongRuns(Workload):
+    """The generator's ping-pong, over one protocol after the other."""
+
+    def __init__(self, plan: PingPong, lab: Lab) -> None:
+        super().__init__()
+        self._plan = plan
+        self._lab = lab
+        lab.place_emulator(plan.cpu_of_both)
+
+    def watched(self, protocols: tuple[str, ...]) -> Filter:
+        """All of the lab."""
+        netns = self._lab.a_inode, self._lab.b_inode
+        return Filter(netns=netns, protocols=protocols)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For run.json."""
+        return {"plan": asdict(self._plan)}
+
+    def follow(self, scene: Scene) -> None:
+        """Run each of them to its end."""
+        for protocol in scene.protocols:
+            if not scene.interrupt.seen:
+                self._follow(protocol, scene)
+
+    def _follow(self, protocol: str, scene: Scene) -> None:
+        log, recorder = scene.sink.folder.new_log(), scene.recorder
+        open_loop = self._plan.interval_ns > 0
+        generator = Generator(self._lab, self._plan, protocol, log)
+        totals = RoundTripTotals(protocol, len(self._plan.sizes), open_loop)
+        scene.sink.round_trips[protocol] = totals
+        port = generator.port
+        recorder.add_source(GeneratorLog(log, protocol, port, open_loop=open_loop))
+        if protocol == "udp":
+            recorder.capture.expect_udp()
+        generator.start()
+        try:
+            while generator.running():
+                if scene.interrupt.seen:
+                    generator.stop()
+                self._lab.check()
+                generator.check()
+                recorder.step_for(STEP_SECONDS)
+                self._show_progress(totals, scene)
+        finally:
+            generator.stop()
+            self._finish(generator, scene)
+
+    def _show_progress(self, totals: RoundTripTotals, scene: Scene) -> None:
+        plan, protocol, sent = self._plan, totals.protocol, totals.sent
+        if plan.rounds:
+            scene.progress(protocol, sent, sent, plan.rounds * len(plan.sizes))
+            return
+        gone = totals.seconds_since_first()
+        scene.progress(protocol, sent, gone, plan.duration_seconds)
+        if gone > plan.duration_seconds + TOLD_SECONDS:
+            scene.progress(f"{protocol}: what is late, and its replies", 0, 0, 0)
+
+    def _finish(self, generator: Generator, scene: Scene) -> None:
+        try:
+            generator.finish()
+        except WorkloadError as error:
+            raise scene.sink.folder.explain(error) from error
+        finally:
+            self.runs.append({"protocol": generator.protocol, **generator.result})

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,10 @@ from latprof_agent.lab.control_group import ControlGroup
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.processes import ProcessId
 from latprof_agent.lab.registry import Registration, clean_dead_labs
+from latprof_agent.probes.filter import Filter
 from latprof_agent.process_table import how_it_ended, processes_below
+from latprof_agent.recorder import STEP_SECONDS
+from latprof_agent.workload.workload import Plan, Scene, Workload
 
 READY_SECONDS = 10.0  # for a server to listen
 END_SECONDS = 5.0  # between asking a command to end and ending it
@@ -64,22 +68,36 @@ def _register() -> Registration:
     return Registration(secrets.token_hex(4))
 
 
-class Command:
+@dataclass(frozen=True)
+class CommandPlan(Plan):
+    """A command, and that of its server at the lab's other end, if any.
+
+    `user`: whom they run as; None: as we do.
+    """
+
+    words: tuple[str, ...]
+    server: str = ""
+    user: User | None = None
+    in_lab: bool = True
+    ports: tuple[int, ...] = ()  # of which only these are watched
+
+    kind = "command"
+
+    def open(self, lab: Lab | None) -> Command:
+        """Make its control group."""
+        return Command(self, lab)
+
+
+class Command(Workload):
     """The user's command, and a second one at the lab's other end."""
 
-    def __init__(
-        self,
-        words: tuple[str, ...],
-        server: str,
-        lab: Lab | None,
-        user: User | None = None,
-    ) -> None:
-        """Make the control group; nothing is started before `start`.
-
-        `user`: whom the commands run as; None: as we do.
-        """
+    def __init__(self, plan: CommandPlan, lab: Lab | None) -> None:
+        """Make the control group; nothing is started before `start`."""
+        super().__init__()
+        words, user = plan.words, plan.user
+        self._plan = plan
         self._words = self._fill(list(words), lab)
-        self._server_words = self._fill(shlex.split(server), lab)
+        self._server_words = self._fill(shlex.split(plan.server), lab)
         self._lab = lab
         self._user = user if user and user.uid != os.geteuid() else None
         for command in filter(None, (self._words, self._server_words)):
@@ -106,10 +124,45 @@ class Command:
             return words
         return [word.replace("{server}", lab.b_address) for word in words]
 
-    @property
-    def cgroup_id(self) -> int:
-        """What the kernel calls the tree's control group."""
-        return self._group.id
+    def watched(self, protocols: tuple[str, ...]) -> Filter:
+        """All of the lab, or the tree's control group and its peers."""
+        alone = self._lab is None
+        return Filter(
+            netns=(self._lab.a_inode, self._lab.b_inode) if self._lab else (),
+            ports=self._plan.ports,
+            cgroups=(self._group.id,) if alone else (),
+            peers=alone,
+            protocols=protocols,
+        )
+
+    def follow(self, scene: Scene) -> None:
+        """Run it to its end; raises WorkloadError where it failed."""
+
+        def drain() -> None:
+            scene.interrupt.check()
+            scene.recorder.step_for(STEP_SECONDS)
+
+        self.start(meanwhile=drain)
+        try:
+            while self.running():
+                if scene.interrupt.seen:
+                    self.stop()
+                if self._lab:
+                    self._lab.check()
+                scene.recorder.step_for(STEP_SECONDS)
+                scene.progress("command", scene.sink.written, 0, 0)
+            self.finish()
+        finally:
+            self.runs.append(self.result)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For run.json."""
+        user = self._plan.user
+        return {
+            "command": list(self._plan.words),
+            "server_command": self._plan.server,
+            "user": user.name if user else None,
+        }
 
     def start(self, meanwhile: Callable[[], None]) -> None:
         """Start the server, if any, and when it listens the command.

@@ -1,0 +1,78 @@
+"""What a session asks of a workload, and what it gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from latprof_agent.interrupts import Interrupt
+from latprof_agent.lab.lab import Lab
+from latprof_agent.probes.filter import Filter
+from latprof_agent.recorder import Recorder
+from latprof_agent.sinks.run_sink import RunSink
+
+Progress = Callable[[str, int, float, float], None]  # what, messages, done, planned
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a workload finds when it begins: who records it, and who waits for it."""
+
+    recorder: Recorder
+    sink: RunSink
+    protocols: tuple[str, ...]
+    lab: Lab | None
+    interrupt: Interrupt
+    progress: Progress
+    tell_running: Callable[[], None]  # that it has begun, in run.json
+
+
+class Workload:
+    """Something whose messages a session follows; what plans make derives from it.
+
+    `runs` has the result of each program that it ran, or of each part.
+    """
+
+    endless = False  # Ctrl-C is how it ends
+    may_see_nothing = False  # then it is a result, too
+
+    def __init__(self) -> None:
+        self.runs: list[dict[str, Any]] = []
+
+    def watched(self, protocols: tuple[str, ...]) -> Filter:
+        """Which sockets are its own."""
+        raise NotImplementedError
+
+    def follow(self, scene: Scene) -> None:
+        """Run it until it is over, or asked to end, and record it meanwhile."""
+        raise NotImplementedError
+
+    def as_dict(self) -> dict[str, Any]:
+        """What run.json says of it, beside `runs`."""
+        return {}
+
+    def figures(self) -> dict[str, Any]:
+        """Sections of summary.json that only this kind of workload has."""
+        return {}
+
+    def close(self) -> None:
+        """End what is left of it."""
+
+
+class Plan:
+    """What was asked for, checked; opened once the lab, if any, is there."""
+
+    kind = ""  # as --workload names it
+    in_lab = True
+
+    def notice(self) -> str:
+        """What whoever waits should know; mostly nothing."""
+        return ""
+
+    def check_host(self) -> None:
+        """Refuse what this host cannot do, before anything is made."""
+
+    def open(self, lab: Lab | None) -> Workload:
+        """Make it; nothing of it runs before `follow`."""
+        raise NotImplementedError
