@@ -279,7 +279,9 @@ class _Session:
         totals = RoundTripTotals(protocol, len(plan.sizes), open_loop)
         sink.round_trips[protocol] = totals
         port = generator.port
-        recorder.add_source(GeneratorLog(log, protocol, port, open_loop=open_loop))
+        agreed = plan.wire == "latprof"
+        source = GeneratorLog(log, protocol, port, open_loop=open_loop, agreed=agreed)
+        recorder.add_source(source)
         if protocol == "udp":
             recorder.capture.expect_udp()
         generator.start()

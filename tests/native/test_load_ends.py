@@ -33,7 +33,7 @@ def test_ctrl_c_keeps_the_records(tmp_path, pacing):
 @pytest.mark.parametrize("pacing", [(), ("--interval", 1_000_000)])
 def test_a_responder_that_dies_ends_the_run_in_one_line(tmp_path, protocol, pacing):
     output = tmp_path / "records"
-    with echo("--protocol", protocol) as server:
+    with echo() as server:
         words = (
             "--protocol",
             protocol,
@@ -97,7 +97,9 @@ def test_a_dead_parent_takes_the_echo_along():
         (("pingpong", "--sizes", "64ms"), "64ms"),
         (("pingpong", "--sizes", "k"), "got k"),
         (("echo", "--port", "1\n\x1b[31m"), "from 0 to 65535, got 1??[31m"),
-        (("echo", "--reply", "17"), "--reply must be a size from 18 to 64mib, got 17"),
+        (("pingpong", "--reply", "17"), "--reply must be a size from 18 to 64mib, got"),
+        (("echo", "--reply", "64"), "--reply is not an option of latprof-load echo"),
+        (("echo", "--protocol", "udp"), "--protocol is not an option"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(words, said):

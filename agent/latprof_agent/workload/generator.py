@@ -74,9 +74,7 @@ class PingPong:
             raise UsageError("--interval must be greater than 0")
 
     def _shared(self, protocol: str, cpu: int | None) -> list[str]:
-        words = ["--protocol", protocol, "--wire", self.wire, "--die-with-parent"]
-        if self.reply_bytes is not None:
-            words += ["--reply", str(self.reply_bytes)]
+        words = ["--wire", self.wire, "--die-with-parent"]
         if cpu is not None:
             words += ["--cpu", str(cpu)]
         if protocol == "tcp":
@@ -92,6 +90,9 @@ class PingPong:
     def client_words(self, protocol: str, address: str, port: int) -> list[str]:
         """Arguments of the client's process, but for where it logs."""
         words = self._shared(protocol, self.client_cpu)
+        words += ["--protocol", protocol]
+        if self.reply_bytes is not None:
+            words += ["--reply", str(self.reply_bytes)]
         words += ["--address", address, "--port", str(port)]
         words += ["--sizes", ",".join(map(str, self.sizes))]
         words += ["--warmup", str(self.warmup_rounds), "--seed", str(self.seed)]

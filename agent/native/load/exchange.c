@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "clock.h"
 #include "exchange.h"
@@ -53,7 +54,8 @@ int exchange_open(struct exchange *x)
 	if (error)
 		return error;
 	if (payload_open(&x->payload, largest) ||
-	    stream_open(&x->stream, o->wire, largest + STREAM_SLACK_BYTES) ||
+	    stream_open(&x->stream, o->wire, largest + STREAM_SLACK_BYTES,
+			MESSAGE_BYTES_MAX) ||
 	    loss_open(&x->loss, o->sizes.count, fixed_limit_ns(o)))
 		return fail(x->failure, ENOMEM,
 			    "cannot prepare messages of "
@@ -100,11 +102,22 @@ int exchange_close(struct exchange *x)
 	return error;
 }
 
+/* Datagrams do not say that their session has ended. */
+static bool has_ended(const struct exchange *x)
+{
+	uint8_t ignored;
+
+	return x->control >= 0 &&
+	       !recv(x->control, &ignored, 1, MSG_DONTWAIT | MSG_PEEK);
+}
+
 int exchange_upkeep(struct exchange *x, uint64_t now_ns)
 {
 	if ((int64_t)(now_ns - x->upkept_ns) < (int64_t)upkeep_gap_ns)
 		return 0;
 	x->upkept_ns = now_ns;
+	if (has_ended(x))
+		return exchange_lost_peer(x, 0);
 	show_progress(x, now_ns);
 	return records_write(&x->records, SIZE_MAX, x->failure);
 }
@@ -159,7 +172,7 @@ static int fail_reply_size(struct exchange *x, uint64_t expected, uint64_t size)
 {
 	return fail(x->failure, EPROTO,
 		    "reply has %" PRIu64 " bytes: %" PRIu64
-		    " were expected; give both ends the same --reply",
+		    " were asked for; install the same latprof at both ends",
 		    size, expected);
 }
 

@@ -32,6 +32,7 @@ struct exchange {
 	const volatile sig_atomic_t *stop;
 	struct failure *failure;
 	int fd;
+	int control; /* a UDP session's connection; else -1 */
 	struct schedule schedule;
 	struct payload payload;
 	struct stream stream; /* UDP: its memory holds one datagram */

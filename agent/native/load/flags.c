@@ -6,6 +6,8 @@
 
 #include "clock.h"
 #include "flags.h"
+#include "handshake.h"
+#include "workload.h"
 
 #define AT(member) offsetof(struct options, member)
 #define HOUR_NS (3600 * NS_PER_SECOND)
@@ -15,10 +17,9 @@ enum { ECHO = 1 << COMMAND_ECHO, PINGPONG = 1 << COMMAND_PINGPONG };
 static const struct arg rows[] = {
 	{ "netns", ARG_TEXT, AT(netns), 1, PATH_MAX - 1, "NAME|PATH",
 	  "enter this network namespace first" },
-	{ "protocol", ARG_CHOICE, AT(protocol), 0, 0, "tcp|udp",
-	  "transport (tcp)" },
 	{ "address", ARG_TEXT, AT(address), 1, 255, "ADDRESS",
-	  "to listen on, or of the responder (127.0.0.1)" },
+	  "of the responder; echo: to listen on, several with commas "
+	  "(127.0.0.1)" },
 	{ "port", ARG_COUNT, AT(port), 0, 65535, "N",
 	  "port; echo: 0 takes any (0)" },
 	{ "cpu", ARG_COUNT, AT(cpu), 0, 8191, "N", "stay on this CPU" },
@@ -26,8 +27,8 @@ static const struct arg rows[] = {
 	  "TCP congestion control (the system's)" },
 	{ "wire", ARG_CHOICE, AT(wire), 0, 0, "latprof|clear",
 	  "format of the header (latprof)" },
-	{ "reply", ARG_BYTES, AT(reply_bytes), HEADER_BYTES, MESSAGE_BYTES_MAX,
-	  "BYTES", "size of replies; both ends must say so (full echo)" },
+	{ "secret-file", ARG_TEXT, AT(secret_file), 1, PATH_MAX - 1, "FILE",
+	  "the secret that both ends must know; only its owner may read it" },
 	{ "nagle", ARG_SWITCH, AT(nagle),
 	  .help = "leave Nagle's algorithm on" },
 	{ "die-with-parent", ARG_SWITCH, AT(die_with_parent),
@@ -35,7 +36,27 @@ static const struct arg rows[] = {
 	{ .commands = ECHO },
 	{ "until-eof", ARG_SWITCH, AT(until_eof),
 	  .help = "end when stdin closes" },
+	{ "workloads", ARG_TEXT, AT(workload_list), 1, 255, "NAME,...",
+	  "serve these only (all)" },
+	{ "max-sessions", ARG_COUNT, AT(max_sessions), 1, 4096, "N",
+	  "at once (64)" },
+	{ "max-memory", ARG_BYTES, AT(max_memory_bytes), 1 << 20, 1ull << 40,
+	  "BYTES", "for messages of all sessions together (1024mib)" },
+	{ "max-message", ARG_BYTES, AT(max_message_bytes), HEADER_BYTES,
+	  MESSAGE_BYTES_MAX, "BYTES", "of a request or a reply (64mib)" },
+	{ "max-rate", ARG_BYTES, AT(max_rate), 1000, 1ull << 40, "BYTES",
+	  "answered per second, all sessions together (unlimited)" },
+	{ "max-duration", ARG_SECONDS, AT(max_duration_ns), NS_PER_SECOND,
+	  1000 * HOUR_NS, "SECONDS", "of a session (unlimited)" },
+	{ "idle", ARG_SECONDS, AT(idle_ns), NS_PER_SECOND, 1000 * HOUR_NS,
+	  "SECONDS", "end a session in which nothing moved for so long (600)" },
 	{ .commands = PINGPONG },
+	{ "protocol", ARG_CHOICE, AT(protocol), 0, 0, "tcp|udp",
+	  "transport (tcp)" },
+	{ "reply", ARG_BYTES, AT(reply_bytes), HEADER_BYTES, MESSAGE_BYTES_MAX,
+	  "BYTES", "size of replies (full echo)" },
+	{ "think", ARG_TIME, AT(think_ns), 0, THINK_NS_MAX, "TIME",
+	  "work of the responder before each answer (0)" },
 	{ "sizes", ARG_BYTES, AT(sizes), HEADER_BYTES, MESSAGE_BYTES_MAX,
 	  "BYTES,...", "each once per round, in random order (64)",
 	  .items = SIZE_MAX },
@@ -90,15 +111,30 @@ static int check_common(const struct options *o, struct failure *failure)
 {
 	bool udp = o->protocol == PROTOCOL_UDP;
 
-	if (o->wire == WIRE_CLEAR && o->reply_bytes)
+	if (o->wire == WIRE_CLEAR &&
+	    (o->reply_bytes || o->think_ns || o->secret_file))
 		return fail(failure, EINVAL,
-			    "--reply does not go with --wire clear, whose "
-			    "responder echoes in full");
+			    "%s does not go with --wire clear, whose responder "
+			    "echoes in full and asks for nothing",
+			    o->reply_bytes ? "--reply" :
+			    o->think_ns	   ? "--think" :
+					     "--secret-file");
 	if (udp && (o->congestion || o->nagle))
 		return fail(failure, EINVAL,
 			    "%s does not go with --protocol udp",
 			    o->nagle ? "--nagle" : "--congestion");
 	return check_size(o, "--reply", o->reply_bytes, failure);
+}
+
+static int check_echo(struct options *o, struct failure *failure)
+{
+	o->workloads = UINT32_MAX;
+	if (o->workload_list && workloads_read(o->workload_list, &o->workloads))
+		return fail(failure, EINVAL,
+			    "--workloads must be some of pingpong"
+			    ", with commas, got %.80s",
+			    o->workload_list);
+	return 0;
 }
 
 static int check_pingpong(struct options *o, struct failure *failure)
@@ -150,15 +186,21 @@ int flags_read(int argc, char **argv, struct options *ret,
 				 .cpu = -1,
 				 .sizes = { &default_size, 1 },
 				 .seed = 1,
-				 .progress_fd = -1 };
+				 .progress_fd = -1,
+				 .max_sessions = 64,
+				 .max_memory_bytes = 1 << 30,
+				 .max_message_bytes = MESSAGE_BYTES_MAX,
+				 .idle_ns = 600 * NS_PER_SECOND };
 	error = read_command(argv[1], ret, failure);
 	if (!error)
 		error = args_read(&commands[ret->command], argc - 1, argv + 1,
 				  ret, failure);
 	if (!error)
 		error = check_common(ret, failure);
-	if (!error && ret->command == COMMAND_PINGPONG)
-		error = check_pingpong(ret, failure);
+	if (!error)
+		error = ret->command == COMMAND_ECHO ?
+				check_echo(ret, failure) :
+				check_pingpong(ret, failure);
 	return error;
 }
 

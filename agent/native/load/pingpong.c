@@ -1,10 +1,10 @@
 /* pingpong.c - the client: sends requests and measures their replies. */
 #include <errno.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include "clock.h"
 #include "pingpong.h"
+#include "session.h"
 
 static volatile sig_atomic_t stop;
 
@@ -50,10 +50,32 @@ static int check_answered(const struct options *o, const struct totals *t,
 		return 0;
 	return fail(failure, ETIMEDOUT,
 		    "no reply from %s port %llu: all %llu "
-		    "datagrams were lost; start `latprof-load echo "
-		    "--protocol udp` there, or raise --timeout",
+		    "datagrams were lost; see that a responder of the same "
+		    "--wire is there, or raise --timeout",
 		    o->address, (unsigned long long)o->port,
 		    (unsigned long long)t->sent);
+}
+
+static uint64_t largest_size(const struct options *o)
+{
+	uint64_t largest = 0;
+
+	for (size_t i = 0; i < o->sizes.count; i++)
+		if (o->sizes.values[i] > largest)
+			largest = o->sizes.values[i];
+	return largest;
+}
+
+static struct terms terms_of(const struct options *o)
+{
+	return (struct terms){
+		.workload = WORKLOAD_PINGPONG,
+		.transport = o->protocol,
+		.reply_bytes = (uint32_t)o->reply_bytes,
+		.largest_bytes = (uint32_t)largest_size(o),
+		.think_ns = o->think_ns,
+		.duration_ns = o->duration_ns,
+	};
 }
 
 int pingpong_run(const struct options *options, struct pingpong_result *ret,
@@ -62,18 +84,24 @@ int pingpong_run(const struct options *options, struct pingpong_result *ret,
 	struct exchange x = { .options = options,
 			      .stop = &stop,
 			      .failure = failure };
+	struct terms terms = terms_of(options);
+	struct session_link link;
 	int error;
 
 	*ret = (struct pingpong_result){ 0 };
 	catch_signals();
-	error = endpoint_connect(options, &x.fd, failure);
+	error = session_open(options, options->address, options->port, &terms,
+			     &link, failure);
 	if (error)
 		return error;
-	endpoint_limit_waits(x.fd, 0);
+	x.fd = link.data;
+	x.control = link.control == link.data ? -1 : link.control;
+	x.request_end = link.sent_before;
+	x.reply_end = link.received_before;
 	error = run_loop(&x, ret);
 	ret->stopped = stop;
 	ret->totals = x.totals;
-	endpoint_facts(x.fd, options, &ret->facts);
-	close(x.fd);
+	endpoint_facts(x.fd, options->protocol, &ret->facts);
+	session_close(&link);
 	return error ? error : check_answered(options, &x.totals, failure);
 }

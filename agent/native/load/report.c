@@ -38,11 +38,9 @@ static void common(FILE *to, const struct options *o, uint64_t port)
 	struct rusage used = { 0 };
 
 	getrusage(RUSAGE_SELF, &used);
-	text(to, "protocol", o->protocol == PROTOCOL_TCP ? "tcp" : "udp");
 	text(to, "address", o->address);
 	number(to, "port", port);
 	text(to, "wire", o->wire == WIRE_CLEAR ? "clear" : "latprof");
-	number(to, "reply_bytes", o->reply_bytes);
 	truth(to, "nagle", o->nagle);
 	number(to, "user_ns", timeval_ns(used.ru_utime));
 	number(to, "system_ns", timeval_ns(used.ru_stime));
@@ -65,6 +63,9 @@ static void show_totals(FILE *to, const struct totals *t)
 
 static void show_plan(FILE *to, const struct options *o)
 {
+	text(to, "protocol", o->protocol == PROTOCOL_TCP ? "tcp" : "udp");
+	number(to, "reply_bytes", o->reply_bytes);
+	number(to, "think_ns", o->think_ns);
 	text(to, "loop", o->interval_ns ? "open" : "closed");
 	number(to, "interval_ns", o->interval_ns);
 	truth(to, "poisson", o->poisson);
@@ -101,18 +102,58 @@ void report_pingpong(FILE *to, const struct options *options,
 	fputs("}\n", to);
 }
 
+static void show_workloads(FILE *to, uint32_t served)
+{
+	const char *comma = "";
+
+	fputs("\"workloads\": [", to);
+	for (int i = 0; i < WORKLOAD_END; i++)
+		if (workload_names[i] && served & workload_bit(i)) {
+			fprintf(to, "%s\"%s\"", comma, workload_names[i]);
+			comma = ", ";
+		}
+	fputs("], ", to);
+}
+
+static void show_refused(FILE *to, const uint64_t refused[STATUS_COUNT])
+{
+	static const char *const names[STATUS_COUNT] = {
+		[STATUS_VERSION] = "refused_version",
+		[STATUS_WORKLOAD] = "refused_workload",
+		[STATUS_MESSAGE] = "refused_message_bytes",
+		[STATUS_DURATION] = "refused_duration",
+		[STATUS_BUSY] = "refused_busy",
+		[STATUS_SECRET] = "refused_secret",
+		[STATUS_TERMS] = "refused_terms",
+	};
+
+	for (int i = STATUS_OK + 1; i < STATUS_COUNT; i++)
+		number(to, names[i], refused[i]);
+}
+
 void report_echo(FILE *to, const struct echo *echo)
 {
-	const struct responder_counters *c = &echo->counters;
+	struct echo_counters c = echo_counters(echo);
 
 	fputs("{", to);
 	text(to, "command", "echo");
-	number(to, "connections", c->connections);
-	number(to, "messages", c->messages);
-	number(to, "bytes", c->bytes);
-	number(to, "corrupt", c->corrupt);
-	number(to, "rejected", c->rejected);
-	number(to, "unsent", c->unsent);
+	show_workloads(to, echo->options->workloads);
+	truth(to, "secret", echo->secret.size > 0);
+	number(to, "connections", c.connections);
+	number(to, "sessions", c.sessions);
+	number(to, "messages", c.messages);
+	number(to, "bytes", c.bytes);
+	number(to, "corrupt", c.corrupt);
+	number(to, "rejected", c.rejected);
+	number(to, "unsent", c.unsent);
+	show_refused(to, c.refused);
+	number(to, "strangers", c.strangers);
+	number(to, "unfinished", c.unfinished);
+	number(to, "crowded_out", c.crowded_out);
+	number(to, "ended_idle", c.idle);
+	number(to, "ended_overlong", c.overlong);
+	number(to, "stray_datagrams", c.stray_datagrams);
+	number(to, "rate_waits", echo->rate.waits);
 	common(to, echo->options, echo->port);
 	fputs("}\n", to);
 }

@@ -93,6 +93,7 @@ static void run(const struct options *options)
 	struct failure failure = { 0 };
 	struct exchange x = { .options = options,
 			      .stop = &never,
+			      .control = -1,
 			      .failure = &failure };
 	const struct totals *t = &x.totals;
 	int error;

@@ -14,8 +14,12 @@ static void check(const struct options *o)
 	MUST(o->address && o->port <= 65535 && o->cpu >= -1);
 	MUST(!o->reply_bytes ||
 	     (o->reply_bytes >= HEADER_BYTES && o->reply_bytes <= most));
-	if (o->command != COMMAND_PINGPONG)
+	if (o->command != COMMAND_PINGPONG) {
+		MUST(o->workloads && o->max_sessions && o->idle_ns);
+		MUST(o->max_message_bytes >= HEADER_BYTES &&
+		     o->max_message_bytes <= MESSAGE_BYTES_MAX);
 		return;
+	}
 	MUST(o->port && o->sizes.count && (!o->rounds != !o->duration_ns));
 	for (size_t i = 0; i < o->sizes.count; i++)
 		MUST(o->sizes.values[i] >= HEADER_BYTES &&
