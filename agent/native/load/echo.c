@@ -589,27 +589,19 @@ static void raise_descriptors(void)
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int read_addresses(struct echo *e, struct failure *failure)
+static void read_addresses(struct echo *e)
 {
 	const char *at = e->options->address;
 	size_t length;
 
 	do {
-		struct listener *l = &e->listeners[e->listener_count];
+		struct listener *l = &e->listeners[e->listener_count++];
 
 		length = strcspn(at, ",");
-		if (!length || length >= ADDRESS_BYTES ||
-		    e->listener_count == LISTENERS_MAX)
-			return fail(failure, EINVAL,
-				    "--address must be 1 to %d addresses with "
-				    "commas, got %.80s",
-				    LISTENERS_MAX, e->options->address);
 		memcpy(l->address, at, length);
 		l->stream = l->datagrams = -1;
-		e->listener_count++;
 		at += length + 1;
 	} while (at[-1]);
-	return 0;
 }
 
 static void close_listeners(struct echo *e)
@@ -678,8 +670,8 @@ static int serve_clear_datagrams(struct echo *e, struct failure *failure)
 static int make_events(struct echo *e, struct failure *failure)
 {
 	size_t count =
-		OWN_EVENTS + 2 * LISTENERS_MAX +
-		2 * (e->options->max_sessions + ARRIVALS_MAX + LISTENERS_MAX);
+		OWN_EVENTS + 2 * ADDRESSES_MAX +
+		2 * (e->options->max_sessions + ARRIVALS_MAX + ADDRESSES_MAX);
 
 	e->events = calloc(count, sizeof(*e->events));
 	e->event_guests = calloc(count, sizeof(struct guest *));
@@ -704,9 +696,8 @@ int echo_open(struct echo *e, const struct options *options,
 			    "cannot wait for signals: %s; "
 			    "close files or raise `ulimit -n`",
 			    strerror(errno));
+	read_addresses(e);
 	error = secret_read(options->secret_file, &e->secret, failure);
-	if (!error)
-		error = read_addresses(e, failure);
 	if (!error)
 		error = make_events(e, failure);
 	if (!error)

@@ -9,8 +9,6 @@
 
 #include "session.h"
 
-enum { LISTENERS_MAX = 8, ADDRESS_BYTES = 256 };
-
 /* Of all sessions, those that are over included. */
 struct echo_counters {
 	uint64_t connections, sessions;
@@ -34,7 +32,7 @@ struct guest;
 struct echo {
 	const struct options *options;
 	struct secret secret;
-	struct listener listeners[LISTENERS_MAX];
+	struct listener listeners[ADDRESSES_MAX];
 	size_t listener_count;
 	uint16_t port; /* of all listeners, TCP and UDP */
 	int signals; /* a signalfd of SIGINT and SIGTERM */

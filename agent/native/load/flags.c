@@ -20,7 +20,8 @@ enum { ECHO = 1 << COMMAND_ECHO, PINGPONG = 1 << COMMAND_PINGPONG };
 static const struct arg rows[] = {
 	{ "netns", ARG_TEXT, AT(netns), 1, PATH_MAX - 1, "NAME|PATH",
 	  "enter this network namespace first" },
-	{ "address", ARG_TEXT, AT(address), 1, 255, "ADDRESS",
+	{ "address", ARG_TEXT, AT(address), 1,
+	  ADDRESSES_MAX * ADDRESS_BYTES - 1, "ADDRESS",
 	  "of the responder; echo: to listen on, several with commas "
 	  "(127.0.0.1)" },
 	{ "port", ARG_COUNT, AT(port), 0, 65535, "N",
@@ -143,8 +144,27 @@ static int check_common(const struct options *o, struct failure *failure)
 	return check_size(o, "--reply", o->reply_bytes, failure);
 }
 
+static bool are_addresses(const char *text)
+{
+	size_t count = 0, length;
+
+	do {
+		length = strcspn(text, ",");
+		if (!length || length >= ADDRESS_BYTES ||
+		    ++count > ADDRESSES_MAX)
+			return false;
+		text += length + 1;
+	} while (text[-1]);
+	return true;
+}
+
 static int check_echo(struct options *o, struct failure *failure)
 {
+	if (!are_addresses(o->address))
+		return fail(failure, EINVAL,
+			    "--address must be 1 to %d addresses with commas, "
+			    "got %.80s",
+			    ADDRESSES_MAX, o->address);
 	o->workloads = UINT32_MAX;
 	if (o->workload_list && workloads_read(o->workload_list, &o->workloads))
 		return fail(failure, EINVAL,

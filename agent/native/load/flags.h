@@ -7,6 +7,8 @@
 #include "args.h"
 #include "wire.h"
 
+enum { ADDRESSES_MAX = 8, ADDRESS_BYTES = 256 };
+
 enum command { COMMAND_ECHO, COMMAND_PINGPONG };
 enum protocol { PROTOCOL_TCP, PROTOCOL_UDP };
 
