@@ -97,6 +97,9 @@ def receive_message(stream: socket.socket) -> bytes:
 
 
 def read_records(path: Path) -> npt.NDArray[Any]:
+    """Read a client's log; it has none where no session began."""
+    if not path.exists():
+        return np.empty(0)
     with path.open("rb") as file:
         names = file.readline().decode().split()
         rest = file.read()

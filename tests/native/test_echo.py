@@ -257,7 +257,7 @@ def test_a_datagram_of_no_session_gets_no_answer():
                 stranger.send(datagram)
             # a session behind them: all were looked at
             with datagram_session(server.port, hello(transport=1)):
-                pass
+                wait_for(lambda: status(server.process, "Threads") == 2)
             served = server.stop()
             # over the loopback an answer would be here
             assert not select.select([stranger], [], [], 0)[0]
@@ -315,7 +315,7 @@ def test_only_its_own_client_reaches_a_datagram_session():
 def test_a_datagram_session_ends_with_its_connection():
     with echo() as server:
         with datagram_session(server.port, hello(transport=1)) as (control, c):
-            assert status(server.process, "Threads") == 2
+            wait_for(lambda: status(server.process, "Threads") == 2)
             control.close()
             wait_for(lambda: status(server.process, "Threads") == 1)
             c.send(peer.request(1, 64))
@@ -514,8 +514,9 @@ def test_a_session_has_a_longest_duration_and_what_was_measured_stays(
         served = server.stop()
     one_line(run, "lost the responder", "it closed the connection")
     assert served["ended_overlong"] == 1
-    # one message a ms, until a look after the limit; a UDP client looks, too
-    assert 2000 <= len(run.records) <= 4500
+    # one message a ms, until a look after the limit; a UDP client looks, too. Of what
+    # was sent last the replies were still to come.
+    assert 1900 <= len(run.records) <= 4500
     assert run.summary["received"] + run.summary["lost"] == len(run.records)
 
 

@@ -160,7 +160,7 @@ static bool are_addresses(const char *text)
 
 static int check_echo(struct options *o, struct failure *failure)
 {
-	if (!are_addresses(o->address))
+	if (o->address && !are_addresses(o->address))
 		return fail(failure, EINVAL,
 			    "--address must be 1 to %d addresses with commas, "
 			    "got %.80s",
