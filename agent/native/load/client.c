@@ -63,10 +63,12 @@ int client_open(struct client *c)
 	int error = records_open(&c->records, c->options->output, c->failure);
 	uint64_t start_ns;
 
+	for (size_t i = 0; !error && i < c->options->peers.count; i++)
+		error = exchange_open(&c->exchanges[i]);
 	if (!error)
 		error = choose_start(c, &start_ns);
 	for (size_t i = 0; !error && i < c->options->peers.count; i++)
-		error = exchange_open(&c->exchanges[i], start_ns);
+		error = exchange_schedule(&c->exchanges[i], start_ns);
 	c->upkept_ns = clock_ns();
 	return error;
 }

@@ -68,7 +68,27 @@ static struct plan plan_of(const struct options *o, size_t index)
 	};
 }
 
-static int open_schedule(struct exchange *x, uint64_t start_ns)
+int exchange_open(struct exchange *x)
+{
+	const struct options *o = x->options;
+	uint64_t largest = exchange_largest_request(o);
+
+	if (o->reply_bytes > largest)
+		largest = o->reply_bytes;
+	/* A heartbeat's size is one more. */
+	if (payload_open(&x->payload, largest) ||
+	    stream_open(&x->stream, o->wire, largest + STREAM_SLACK_BYTES,
+			MESSAGE_BYTES_MAX) ||
+	    loss_open(&x->loss, o->sizes.count + 1, fixed_limit_ns(o)))
+		return fail(x->failure, ENOMEM,
+			    "cannot prepare messages of "
+			    "%" PRIu64
+			    " bytes: out of memory; give smaller --sizes",
+			    largest);
+	return 0;
+}
+
+int exchange_schedule(struct exchange *x, uint64_t start_ns)
 {
 	const struct options *o = x->options;
 	struct plan plan = plan_of(o, x->index);
@@ -81,27 +101,6 @@ static int open_schedule(struct exchange *x, uint64_t start_ns)
 			    "cannot prepare the schedule: "
 			    "out of memory; free some");
 	return 0;
-}
-
-int exchange_open(struct exchange *x, uint64_t start_ns)
-{
-	const struct options *o = x->options;
-	uint64_t largest = exchange_largest_request(o);
-
-	if (o->reply_bytes > largest)
-		largest = o->reply_bytes;
-
-	/* A heartbeat's size is one more. */
-	if (payload_open(&x->payload, largest) ||
-	    stream_open(&x->stream, o->wire, largest + STREAM_SLACK_BYTES,
-			MESSAGE_BYTES_MAX) ||
-	    loss_open(&x->loss, o->sizes.count + 1, fixed_limit_ns(o)))
-		return fail(x->failure, ENOMEM,
-			    "cannot prepare messages of "
-			    "%" PRIu64
-			    " bytes: out of memory; give smaller --sizes",
-			    largest);
-	return open_schedule(x, start_ns);
 }
 
 void exchange_close(struct exchange *x)

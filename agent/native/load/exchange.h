@@ -55,9 +55,12 @@ struct exchange {
 
 /* The longest message that is sent. */
 uint64_t exchange_largest_request(const struct options *o);
-/* Everything but the session, which the caller opens before and closes after;
- * the schedules of all peers begin at start_ns. 0 or -errno with a line. */
-int exchange_open(struct exchange *x, uint64_t start_ns);
+/* Everything but the session, which the caller opens before and closes after,
+ * and the schedule. 0 or -errno with a line. */
+int exchange_open(struct exchange *x);
+/* Those of all peers begin at start_ns, this one's at its turn. 0 or -errno
+ * with a line. */
+int exchange_schedule(struct exchange *x, uint64_t start_ns);
 void exchange_close(struct exchange *x);
 
 /* Make a message of a turn: x->outgoing is what to send. */
