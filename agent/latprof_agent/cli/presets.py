@@ -47,8 +47,8 @@ class Preset:
             yield name, [f"--{name}", str(number)]
 
 
-# CLEAR's sizes are not told one by one: from 18 to 65535 bytes, a step each KiB.
-_CLEAR_SIZES = (18, *range(1024, 65535, 1024), 65535)
+# CLEAR's sizes are told by their ends only: 18 and 65535 bytes; a step each 2 KiB.
+_CLEAR_SIZES = (18, *range(2048, 65535, 2048), 65535)
 
 PRESETS = {
     "clear": Preset(
@@ -60,7 +60,7 @@ PRESETS = {
             "sizes": ",".join(map(str, _CLEAR_SIZES)),
         },
         {"rounds": 500},
-        scale=0.2,
+        scale=0.5,
     ),
     "timewarp": Preset(
         "Time Warp, 1988: 51424 messages between nodes at random times, each with a "
