@@ -40,6 +40,7 @@ def summarize(
         "exchanges": run.exchanges.as_dict(),
         "no_exchange": _no_exchange(run.tally.no_exchange),
         "kinds": totals.as_dict(),
+        "time_warp": totals.time_warp(),
         "one_way": one_way(totals.as_dict(), description["lab"]),
         "round_trips": round_trips,
         "fit": next((r["fit"] for r in round_trips.values()), None),

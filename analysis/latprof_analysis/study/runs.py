@@ -176,6 +176,7 @@ def study_runs(
         "known": run and (run.get("lab") or {}).get("known"),
         "exchanges": scan.exchanges.as_dict(),
         "kinds": kinds,
+        "time_warp": scan.messages.time_warp(),
         "one_way": one_way(kinds, run and run.get("lab")),
         "round_trips": trips,
         "fit": next((t["fit"] for t in trips.values() if t["fit"]), None),
