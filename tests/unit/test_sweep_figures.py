@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from latprof_analysis.compare.sides import read_sides
@@ -253,5 +254,8 @@ def test_a_sweep_is_analyzed_by_its_combinations(folder):
 )
 def test_a_broken_sweep_names_no_folder_outside_of_it(folder, text):
     (folder / "sweep.json").write_text(text)
+    assert expand(folder) == [folder]
+    (folder / "sweep.json").unlink()
+    os.mkfifo(folder / "sweep.json")  # who reads it would wait for ever
     assert expand(folder) == [folder]
     assert [side.name for side in read_sides([str(folder / "interval=9ms")])]

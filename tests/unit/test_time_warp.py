@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from latprof_analysis.report.build import build_report
 from latprof_analysis.report.depth import depth
-from latprof_analysis.report.parts import Table
+from latprof_analysis.report.parts import Figure, Fold, Table
 from latprof_analysis.study.analysis import analyze
 from latprof_analysis.study.time_warp import latencies_of
 from latprof_analysis.study.totals import MessageTotals
@@ -127,3 +128,29 @@ def test_a_folder_without_the_section_is_told_from_its_rows(tmp_path):
     tables = [part for part in depth(document) if isinstance(part, Table)]
     (table,) = (t for t in tables if t.title.startswith("tcp request: Time Warp"))
     assert [row[0] for row in table.rows] == ["A", "B", "C", "D"]
+
+
+def test_the_report_has_a_table_and_three_pieces_of_b_c_and_d(tmp_path):
+    rows = write_run(tmp_path / "run")
+    report = build_report(analyze(tmp_path / "run"), "run")
+    (section,) = (one for one in report.sections if one.name == "time-warp")
+    tables = [part for part in section.parts if isinstance(part, Table)]
+    assert [table.title.split(":")[0] for table in tables] == [
+        "tcp request",
+        "tcp reply",
+    ]
+    folds = [part for part in section.parts if isinstance(part, Fold)]
+    figures = [figure for fold in folds for figure in fold.parts]
+    assert all(isinstance(figure, Figure) for figure in figures)
+    assert [figure.name for figure in figures] == [
+        f"pieces-tcp-{kind}-{latency}"
+        for kind in ("request", "reply")
+        for latency in ("b", "c", "d")
+    ]
+    # each of its bars' messages, on one of its two scales, are all of them
+    waits = figures[2].data
+    of = rows[rows["kind"] == "request"]
+    drawn = waits.loc[waits["bins"] == "linear", "messages"].sum()
+    assert drawn == len(of)
+    longest = (of["read_ns"] - of["arrive_ns"]).max()
+    assert waits["to_ns"].max() >= longest >= waits["from_ns"].max()

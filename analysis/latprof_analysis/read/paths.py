@@ -18,6 +18,7 @@ from latprof_analysis.read.result import ReadError
 TABLES = ("messages", "round_trips", "exchanges")
 HISTOGRAM_TABLE = "histograms"
 SWEEP_FILE = "sweep.json"
+_MOST_SWEEP_BYTES = 256 << 20  # of thousands of runs
 TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
 # Packed where somebody did so to keep a run.
 TEXTS = (".csv", ".csv.gz")
@@ -56,8 +57,9 @@ def swept_folders(path: Path) -> list[Path]:
     Empty where the folder is none of a sweep, or each run is a folder of its own.
     """
     try:
-        told = json.loads((path / SWEEP_FILE).read_bytes())["folders"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        with opened(path / SWEEP_FILE) as file:
+            told = json.loads(file.read(_MOST_SWEEP_BYTES))["folders"]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return []
     names = told if isinstance(told, list) else []
     # a name is of a folder in this one, and of no other
