@@ -172,7 +172,7 @@ class _Session:
         if self._attached:
             return self._attached.filter(protocols)
         return Filter(
-            netns=(self.lab.a_inode, self.lab.b_inode) if self.lab else (),
+            netns=self.lab.inodes if self.lab else (),
             ports=self.options.ports,
             cgroups=(self._command.cgroup_id,)
             if self._command and not self.lab
