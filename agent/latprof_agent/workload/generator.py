@@ -298,8 +298,7 @@ class PingPongRuns(Workload):
 
     def watched(self, protocols: tuple[str, ...]) -> Filter:
         """All of the lab."""
-        netns = self._lab.a_inode, self._lab.b_inode
-        return Filter(netns=netns, protocols=protocols)
+        return Filter(netns=self._lab.inodes, protocols=protocols)
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
