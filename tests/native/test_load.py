@@ -23,6 +23,11 @@ FIELDS = [
     "request_end",
     "reply_end",
     "flags",
+    "peer",
+    "send_returned_ns",
+    "train",
+    "train_messages",
+    "train_gap_ns",
 ]
 
 

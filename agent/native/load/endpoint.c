@@ -1,4 +1,5 @@
 /* endpoint.c - sockets of both ends, and what the kernel says of them. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -129,13 +130,21 @@ int endpoint_connect(const struct options *options, enum protocol protocol,
 			   ret, failure);
 }
 
-static uint16_t bound_port(int fd)
+void endpoint_local(int fd, struct endpoint_name *ret)
 {
-	struct sockaddr_in6 sa = { 0 };
+	struct sockaddr_in6 sa = { 0 }; /* or a shorter sockaddr_in */
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)&sa;
 	socklen_t length = sizeof(sa);
+	bool v6;
 
+	*ret = (struct endpoint_name){ 0 };
 	getsockname(fd, (struct sockaddr *)&sa, &length);
-	return ntohs(sa.sin6_port);
+	v6 = sa.sin6_family == AF_INET6;
+	inet_ntop(sa.sin6_family,
+		  v6 ? (const void *)&sa.sin6_addr : &v4->sin_addr,
+		  ret->address, sizeof(ret->address));
+	/* The port is at the same place for both families. */
+	ret->port = ntohs(sa.sin6_port);
 }
 
 int endpoint_listen(const struct options *options, enum protocol protocol,
@@ -143,6 +152,7 @@ int endpoint_listen(const struct options *options, enum protocol protocol,
 		    struct failure *failure)
 {
 	struct place place = { protocol, address, *port };
+	struct endpoint_name bound;
 	int error = open_socket(options, &place, bind, "listen on",
 				"give --address one of this host's and --port "
 				"a free one, or 0",
@@ -159,7 +169,8 @@ int endpoint_listen(const struct options *options, enum protocol protocol,
 		close(*ret);
 		return error;
 	}
-	*port = bound_port(*ret);
+	endpoint_local(*ret, &bound);
+	*port = bound.port;
 	return 0;
 }
 

@@ -13,6 +13,12 @@ struct endpoint_facts {
 	int receive_buffer_bytes;
 };
 
+/* As numbers. */
+struct endpoint_name {
+	char address[INET6_ADDRSTRLEN];
+	uint16_t port;
+};
+
 /* A connected socket to that address; blocks. 0 or -errno with a line. */
 int endpoint_connect(const struct options *options, enum protocol protocol,
 		     const char *address, uint64_t port, int *ret,
@@ -26,6 +32,8 @@ int endpoint_listen(const struct options *options, enum protocol protocol,
  * that takes in datagrams of this peer alone. 0 or -errno. */
 int endpoint_adopt(int listener, int control, const struct sockaddr_in6 *peer,
 		   int *ret);
+/* This end's name of a socket. */
+void endpoint_local(int fd, struct endpoint_name *ret);
 /* Let sends and receives of a blocking socket return EAGAIN after this time. */
 void endpoint_limit_waits(int fd, uint64_t limit_ns);
 void endpoint_facts(int fd, enum protocol protocol, struct endpoint_facts *ret);

@@ -11,6 +11,9 @@
 
 #define AT(member) offsetof(struct options, member)
 #define HOUR_NS (3600 * NS_PER_SECOND)
+#define LOOPBACK "127.0.0.1"
+
+enum { TRAIN_MAX = 10000 };
 
 enum { ECHO = 1 << COMMAND_ECHO, PINGPONG = 1 << COMMAND_PINGPONG };
 
@@ -57,6 +60,8 @@ static const struct arg rows[] = {
 	  "BYTES", "size of replies (full echo)" },
 	{ "think", ARG_TIME, AT(think_ns), 0, THINK_NS_MAX, "TIME",
 	  "work of the responder before each answer (0)" },
+	{ "peer", ARG_ENDPOINTS, AT(peers), 1, 65535, "ADDRESS:PORT",
+	  "a responder; several: give it once for each" },
 	{ "sizes", ARG_BYTES, AT(sizes), HEADER_BYTES, MESSAGE_BYTES_MAX,
 	  "BYTES,...", "each once per round, in random order (64)",
 	  .items = SIZE_MAX },
@@ -70,6 +75,18 @@ static const struct arg rows[] = {
 	  "of the random order (1)" },
 	{ "interval", ARG_TIME, AT(interval_ns), 1, HOUR_NS, "TIME",
 	  "open loop: a message every so often (closed loop)" },
+	{ "start-at", ARG_COUNT, AT(start_ns), 1, INT64_MAX, "NS",
+	  "of CLOCK_MONOTONIC: when the first is due (at once)" },
+	{ "max-acks", ARG_COUNT, AT(max_acks), 1, UINT32_MAX, "N",
+	  "wait while so many messages have no reply (no window)" },
+	{ "heartbeat-interval", ARG_TIME, AT(heartbeat_interval_ns), 1, HOUR_NS,
+	  "TIME", "a short message every so often besides (none)" },
+	{ "heartbeat-bytes", ARG_BYTES, AT(heartbeat_bytes), HEADER_BYTES,
+	  MESSAGE_BYTES_MAX, "BYTES", "size of heartbeats (150)" },
+	{ "train", ARG_COUNT, AT(train_messages), 2, TRAIN_MAX, "N",
+	  "of each size a train of N back to back as well" },
+	{ "train-gap", ARG_TIME, AT(train_gap_ns), 1, NS_PER_SECOND, "TIME",
+	  "and one with this much between its sends" },
 	{ "poisson", ARG_SWITCH, AT(poisson),
 	  .help = "exponential gaps with mean --interval" },
 	{ "spin", ARG_SWITCH, AT(spin),
@@ -137,22 +154,69 @@ static int check_echo(struct options *o, struct failure *failure)
 	return 0;
 }
 
-static int check_pingpong(struct options *o, struct failure *failure)
+/* Who is to answer. */
+static int check_peers(struct options *o, struct failure *failure)
 {
-	int error = 0;
-
+	if (o->peers.count && (o->address || o->port))
+		return fail(failure, EINVAL,
+			    "--peer does not go with --address and --port; "
+			    "give the responders as --peer alone");
+	if (o->peers.count > 1 && !o->interval_ns)
+		return fail(failure, EINVAL,
+			    "several --peer need --interval: a closed loop "
+			    "has one");
+	if (o->peers.count)
+		return 0;
 	if (!o->port)
 		return fail(failure, EINVAL,
 			    "--port is needed: give the port that the "
 			    "responder printed");
+	o->only_peer = (struct arg_endpoint){ o->address ?: LOOPBACK, o->port };
+	o->peers = (struct arg_endpoints){ &o->only_peer, 1 };
+	return 0;
+}
+
+/* What goes with an open loop alone, and with what it goes. */
+static int check_pacing(const struct options *o, struct failure *failure)
+{
+	if (!o->interval_ns && (o->poisson || o->start_ns || o->max_acks ||
+				o->heartbeat_interval_ns))
+		return fail(failure, EINVAL, "%s needs --interval",
+			    o->poisson	? "--poisson" :
+			    o->start_ns ? "--start-at" :
+			    o->max_acks ? "--max-acks" :
+					  "--heartbeat-interval");
+	if (o->heartbeat_bytes && !o->heartbeat_interval_ns)
+		return fail(failure, EINVAL,
+			    "--heartbeat-bytes needs --heartbeat-interval");
+	if (o->train_gap_ns && !o->train_messages)
+		return fail(failure, EINVAL, "--train-gap needs --train");
+	if (o->train_messages && (o->max_acks || o->heartbeat_interval_ns))
+		return fail(failure, EINVAL,
+			    "%s does not go with --train, whose messages "
+			    "leave together",
+			    o->max_acks ? "--max-acks" :
+					  "--heartbeat-interval");
+	return 0;
+}
+
+static int check_pingpong(struct options *o, struct failure *failure)
+{
+	int error = check_peers(o, failure);
+
+	if (!error)
+		error = check_pacing(o, failure);
+	if (error)
+		return error;
 	if (o->rounds && o->duration_ns)
 		return fail(failure, EINVAL,
 			    "--rounds and --duration do not go together; give "
 			    "one");
-	if (o->poisson && !o->interval_ns)
-		return fail(failure, EINVAL, "--poisson needs --interval");
 	if (!o->rounds && !o->duration_ns)
 		o->rounds = 1000;
+	if (o->heartbeat_interval_ns && !o->heartbeat_bytes)
+		o->heartbeat_bytes = 150;
+	error = check_size(o, "--heartbeat-bytes", o->heartbeat_bytes, failure);
 	for (size_t i = 0; !error && i < o->sizes.count; i++)
 		error = check_size(o, "--sizes", o->sizes.values[i], failure);
 	return error;
@@ -182,8 +246,7 @@ int flags_read(int argc, char **argv, struct options *ret,
 	static uint64_t default_size = 64;
 	int error;
 
-	*ret = (struct options){ .address = "127.0.0.1",
-				 .cpu = -1,
+	*ret = (struct options){ .cpu = -1,
 				 .sizes = { &default_size, 1 },
 				 .seed = 1,
 				 .progress_fd = -1,
@@ -201,6 +264,8 @@ int flags_read(int argc, char **argv, struct options *ret,
 		error = ret->command == COMMAND_ECHO ?
 				check_echo(ret, failure) :
 				check_pingpong(ret, failure);
+	if (!error && !ret->address)
+		ret->address = LOOPBACK;
 	return error;
 }
 

@@ -17,6 +17,9 @@ struct options {
 	enum wire wire;
 	const char *address; /* echo: several, with commas */
 	uint64_t port;
+	/* Of a client at least one: without --peer, --address and --port. */
+	struct arg_endpoints peers;
+	struct arg_endpoint only_peer;
 	int64_t cpu; /* -1: not pinned */
 	const char *congestion; /* NULL: the system's default */
 	const char *secret_file; /* NULL: none */
@@ -40,6 +43,12 @@ struct options {
 	uint64_t seed;
 	uint64_t interval_ns; /* 0: closed loop */
 	bool poisson;
+	uint64_t start_ns; /* CLOCK_MONOTONIC; 0: at once */
+	uint64_t max_acks; /* 0: no window */
+	uint64_t heartbeat_interval_ns; /* 0: none */
+	uint64_t heartbeat_bytes;
+	uint64_t train_messages; /* 0: none */
+	uint64_t train_gap_ns; /* 0: no trains with a gap */
 	bool spin;
 	bool no_verify;
 	uint64_t timeout_ns; /* 0: adaptive */

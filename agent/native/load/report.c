@@ -33,12 +33,13 @@ static uint64_t timeval_ns(struct timeval t)
 	return (uint64_t)t.tv_sec * NS_PER_SECOND + (uint64_t)t.tv_usec * 1000;
 }
 
-static void common(FILE *to, const struct options *o, uint64_t port)
+static void common(FILE *to, const struct options *o, const char *address,
+		   uint64_t port)
 {
 	struct rusage used = { 0 };
 
 	getrusage(RUSAGE_SELF, &used);
-	text(to, "address", o->address);
+	text(to, "address", address);
 	number(to, "port", port);
 	text(to, "wire", o->wire == WIRE_CLEAR ? "clear" : "latprof");
 	truth(to, "nagle", o->nagle);
@@ -47,18 +48,46 @@ static void common(FILE *to, const struct options *o, uint64_t port)
 	fprintf(to, "\"cpu\": %" PRId64, o->cpu);
 }
 
+static void show_counts(FILE *to, const struct counts *c)
+{
+	number(to, "sent", c->sent);
+	number(to, "received", c->received);
+	number(to, "lost", c->lost);
+	number(to, "unanswered", c->unanswered);
+	number(to, "corrupt", c->corrupt);
+	fprintf(to, "\"warmup\": %" PRIu64, c->warmup);
+}
+
 static void show_totals(FILE *to, const struct totals *t)
 {
-	number(to, "sent", t->sent);
-	number(to, "received", t->received);
-	number(to, "lost", t->lost);
-	number(to, "unanswered", t->unanswered);
+	show_counts(to, &t->messages);
+	fputs(", ", to);
 	number(to, "late", t->late);
 	number(to, "duplicates", t->duplicates);
-	number(to, "corrupt", t->corrupt);
 	number(to, "strays", t->strays);
 	number(to, "unsent", t->unsent);
-	number(to, "warmup", t->warmup);
+	fputs("\"heartbeats\": {", to);
+	show_counts(to, &t->heartbeats);
+	fputs("}", to);
+}
+
+static void show_peers(FILE *to, const struct options *o,
+		       const struct pingpong_result *result)
+{
+	fputs("\"peers\": [", to);
+	for (size_t i = 0; i < o->peers.count; i++) {
+		const struct arg_endpoint *peer = &o->peers.values[i];
+		const struct peer_result *of = &result->peers[i];
+
+		fputs(i ? ", {" : "{", to);
+		text(to, "address", peer->address);
+		number(to, "port", peer->port);
+		text(to, "local_address", of->local.address);
+		number(to, "local_port", of->local.port);
+		show_totals(to, &of->totals);
+		fputs("}", to);
+	}
+	fputs("], ", to);
 }
 
 static void show_plan(FILE *to, const struct options *o)
@@ -76,6 +105,11 @@ static void show_plan(FILE *to, const struct options *o)
 	number(to, "warmup_rounds", o->warmup_rounds);
 	number(to, "seed", o->seed);
 	number(to, "timeout_ns", o->timeout_ns);
+	number(to, "max_acks", o->max_acks);
+	number(to, "heartbeat_interval_ns", o->heartbeat_interval_ns);
+	number(to, "heartbeat_bytes", o->heartbeat_bytes);
+	number(to, "train_messages", o->train_messages);
+	number(to, "train_gap_ns", o->train_gap_ns);
 	fputs("\"sizes\": [", to);
 	for (size_t i = 0; i < o->sizes.count; i++)
 		fprintf(to, "%s%" PRIu64, i ? ", " : "", o->sizes.values[i]);
@@ -90,6 +124,8 @@ void report_pingpong(FILE *to, const struct options *options,
 	fputs("{", to);
 	text(to, "command", "pingpong");
 	show_totals(to, &result->totals);
+	fputs(", ", to);
+	show_peers(to, options, result);
 	number(to, "elapsed_ns", result->elapsed_ns);
 	truth(to, "stopped", result->stopped);
 	show_plan(to, options);
@@ -98,7 +134,8 @@ void report_pingpong(FILE *to, const struct options *options,
 	number(to, "path_mtu_bytes", (uint64_t)facts->path_mtu_bytes);
 	number(to, "receive_buffer_bytes",
 	       (uint64_t)facts->receive_buffer_bytes);
-	common(to, options, options->port);
+	common(to, options, options->peers.values->address,
+	       options->peers.values->port);
 	fputs("}\n", to);
 }
 
@@ -154,6 +191,6 @@ void report_echo(FILE *to, const struct echo *echo)
 	number(to, "ended_overlong", c.overlong);
 	number(to, "stray_datagrams", c.stray_datagrams);
 	number(to, "rate_waits", echo->rate.waits);
-	common(to, echo->options, echo->port);
+	common(to, echo->options, echo->options->address, echo->port);
 	fputs("}\n", to);
 }

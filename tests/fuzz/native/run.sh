@@ -48,7 +48,7 @@ sources_of() {
 	link_options) echo "$native/link/options.c $native/link/fate.c" \
 		"$here/words.c $native/failure.c" ;;
 	responder) load responder stream wire payload ;;
-	client) load closed open exchange stream wire payload loss outstanding \
+	client) load client closed open exchange stream wire payload loss outstanding \
 		records schedule && echo "$native/failure.c" ;;
 	path) echo "$native/link/path.c $native/link/fate.c" ;;
 	rows) ;;
