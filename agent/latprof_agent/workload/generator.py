@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from latprof_analysis.study.setup import messages_per_round
+
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.executables import find_executable
 from latprof_agent.lab import netns
@@ -22,6 +24,7 @@ from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.process_table import how_it_ended, is_stopped
 from latprof_agent.recorder import STEP_SECONDS
+from latprof_agent.sinks.round_trip_rows import COLUMNS, WITH_TRAINS
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.workload.generator_log import GeneratorLog
 from latprof_agent.workload.workload import Plan, Scene, Workload
@@ -51,6 +54,8 @@ class PingPong(Plan):
     duration_seconds: float = 0.0
     warmup_rounds: int = 5
     interval_ns: int = 0
+    train_messages: int = 0
+    train_gap_ns: int = 0
     poisson: bool = False
     spin: bool = False
     reply_bytes: int | None = None
@@ -62,6 +67,16 @@ class PingPong(Plan):
     timeout_ns: int = 0
     seed: int = 1
     verify: bool = True
+
+    @property
+    def round_trip_columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Those of trains are there where it sends some."""
+        return WITH_TRAINS if self.train_messages else COLUMNS
+
+    @property
+    def messages_per_round(self) -> int:
+        """With those of trains."""
+        return messages_per_round(asdict(self))
 
     def check_host(self) -> None:
         """Refuse a congestion control that is not there."""
@@ -126,6 +141,10 @@ class PingPong(Plan):
             words += ["--interval", str(self.interval_ns)]
         if self.timeout_ns:
             words += ["--timeout", str(self.timeout_ns)]
+        if self.train_messages:
+            words += ["--train", str(self.train_messages)]
+        if self.train_gap_ns:
+            words += ["--train-gap", str(self.train_gap_ns)]
         for wanted, word in (
             (self.poisson, "--poisson"),
             (self.spin, "--spin"),
@@ -311,11 +330,20 @@ class PingPongRuns(Workload):
         log, recorder = scene.sink.folder.new_log(), scene.recorder
         open_loop = self._plan.interval_ns > 0
         generator = Generator(self._lab, self._plan, protocol, log)
-        totals = RoundTripTotals(protocol, len(self._plan.sizes), open_loop)
+        plan = self._plan
+        totals = RoundTripTotals(
+            protocol, len(plan.sizes), plan.messages_per_round, open_loop
+        )
         scene.sink.round_trips[protocol] = totals
         port = generator.port
-        agreed = self._plan.wire == "latprof"
-        source = GeneratorLog(log, protocol, port, open_loop=open_loop, agreed=agreed)
+        source = GeneratorLog(
+            log,
+            protocol,
+            port,
+            open_loop=open_loop,
+            agreed=plan.wire == "latprof",
+            trains=plan.train_messages > 0,
+        )
         recorder.add_source(source)
         if protocol == "udp":
             recorder.capture.expect_udp()
@@ -335,7 +363,7 @@ class PingPongRuns(Workload):
     def _show_progress(self, totals: RoundTripTotals, scene: Scene) -> None:
         plan, protocol, sent = self._plan, totals.protocol, totals.sent
         if plan.rounds:
-            scene.progress(protocol, sent, sent, plan.rounds * len(plan.sizes))
+            scene.progress(protocol, sent, sent, plan.rounds * plan.messages_per_round)
             return
         gone = totals.seconds_since_first()
         scene.progress(protocol, sent, gone, plan.duration_seconds)
