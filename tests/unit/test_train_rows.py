@@ -186,6 +186,21 @@ def test_samples_and_comparisons_are_of_single_messages(tmp_path):
     assert trips.sent_ns.size == ROUNDS * len(SIZES)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_no_cell_of_a_train_breaks_what_is_made_of_a_run(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    path = write_run(tmp_path / "run") / "round_trips.csv"
+    rows = pd.read_csv(path, dtype="string")
+    for name in (*ROUND_TRIPS.names[3:8], *ROUND_TRIPS.names[9:]):
+        at = rng.random(len(rows)) < 0.02
+        value = rng.choice(["", "0", "1", "17", str(2**62)])
+        rows.loc[at, name] = value or pd.NA
+    rows.to_csv(path, index=False)
+    found = analyze(path.parent).document["loggp"]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert sum(found["left_out"].values()) > 0
+
+
 def test_pooled_runs_tell_loggp_of_all_their_trains(tmp_path):
     folders = [write_run(tmp_path / name) for name in "ab"]
     found = analyze(folders).document["loggp"]

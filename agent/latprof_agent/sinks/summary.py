@@ -12,6 +12,7 @@ from latprof_analysis.study.setup import (
     single_interval_ns,
 )
 from latprof_analysis.study.totals import MessageTotals
+from latprof_analysis.study.train_rows import LOST
 from latprof_analysis.study.ways import unseen_ends
 from latprof_analysis.text import NS_PER_SECOND, given_duration, plural
 
@@ -152,6 +153,13 @@ def _of_round_trips(protocol: str, figures: dict[str, Any]) -> list[str]:
         found.append(
             f"{protocol}: the sender fell behind its schedule: {achieved:.4g}/s of "
             f"{offered:.4g}/s; use a longer --interval, --spin, or more CPUs"
+        )
+    lost = (figures["loggp"] or {"left_out": {}})["left_out"].get(LOST)
+    if lost:
+        found.append(
+            f"{protocol}: {plural(lost, 'train')} lost a message and tell nothing, as "
+            "where a queue is full: use a smaller --train, smaller --sizes, or a "
+            "larger --queue"
         )
     fit = figures["fit"]
     if fit and fit["model"] != "line":

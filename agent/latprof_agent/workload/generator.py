@@ -217,11 +217,21 @@ class Generator:
     def start(self) -> None:
         """Begin to send."""
         words = self.plan.client_words(self.protocol, self._lab.b_address, self.port)
+        words += self._train_timeout()
         self._client = self._start(
             "a", [*words, "--output", f"/proc/self/fd/{self._log}"], (self._log,)
         )
         if self.plan.duration_seconds:
             self._due = time.monotonic() + self.plan.duration_seconds
+
+    def _train_timeout(self) -> list[str]:
+        """Let trains take their time: the client gives a datagram up after a second."""
+        plan, rate = self.plan, self._lab.spec.rate_bps
+        if not plan.train_messages or plan.timeout_ns or not rate:
+            return []
+        # replies come while messages leave; half as much for headers, and the last one
+        seconds = 1.5 * 8 * plan.train_messages * max(plan.sizes) / rate
+        return ["--timeout", str(round(1e9 * (1 + seconds)))] if seconds > 0.5 else []
 
     def running(self) -> bool:
         """Whether the client still sends."""

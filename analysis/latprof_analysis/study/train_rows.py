@@ -14,6 +14,7 @@ from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+LOST = "a reply did not come"
 COLUMNS = (
     *("sequence", "size_bytes", "sent_ns", "received_ns", PROBE_STATISTICS),
     *("train", "train_messages", "train_gap_ns"),
@@ -78,8 +79,10 @@ class TrainRows:
         left = np.ones(len(begins), bool)
         why = {}
         for name, mask in (
-            ("a reply did not come", least == BLANK),
+            (LOST, least == BLANK),
             ("it is not whole in the file", count != asked),
+            ("it has no bytes", numbers["size_bytes"][begins] <= 0),
+            ("it took no time", last <= sent[begins]),
             ("others were on their way", _met(sent[begins], last)),
             ("it met the measuring of latprof's own cost", disturbed),
         ):
@@ -131,5 +134,5 @@ def together(of_runs: Iterable[Trains]) -> Trains:
 
 def _took(begin_ns: Ints, end_ns: Ints) -> Floats:
     """Return how long calls took; NaN where that is not known."""
-    known = (begin_ns != BLANK) & (end_ns != BLANK)
+    known = (begin_ns != BLANK) & (end_ns >= begin_ns)
     return np.where(known, end_ns - begin_ns, np.nan)
