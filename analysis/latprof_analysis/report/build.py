@@ -15,7 +15,7 @@ from latprof_analysis.report.first_screen import first_picture, key_figures
 from latprof_analysis.report.fit import fit_parts
 from latprof_analysis.report.groups import group_parts, queue_figure
 from latprof_analysis.report.latencies import sample_picture, sample_sections
-from latprof_analysis.report.link import loggp_of
+from latprof_analysis.report.link import told_by_trains
 from latprof_analysis.report.loss_parts import loss_groups, loss_model_parts, loss_parts
 from latprof_analysis.report.parts import (
     Figure,
@@ -240,7 +240,7 @@ def _fits(study: Study) -> list[Part]:
     none = Missing("Fit", "there are no round trips: the runs had no generator")
     trains = {
         protocol: train_parts(protocol, found)
-        for protocol, found in loggp_of(study.document).items()
+        for protocol, found in told_by_trains(study.document).items()
     }
     return [*shown, *_first_open(by_protocol, none), *caveats, *_first_open(trains)]
 

@@ -236,7 +236,7 @@ _LETTERS: tuple[tuple[str, str, Write, str], ...] = (
 )
 
 
-def loggp_of(document: Figures) -> dict[str, Figures]:
+def told_by_trains(document: Figures) -> dict[str, Figures]:
     """Return what trains tell, by protocol."""
     trips = document.get("round_trips") or {}
     return {p: f["loggp"] for p, f in trips.items() if f.get("loggp")}
@@ -244,7 +244,7 @@ def loggp_of(document: Figures) -> dict[str, Figures]:
 
 def loggp_lines(document: Figures) -> Iterator[str]:
     """Say L, o, g and G in a line for each protocol."""
-    for protocol, found in loggp_of(document).items():
+    for protocol, found in told_by_trains(document).items():
         told = [
             f"{letter} {write(found[name]['value'], 4 if letter in 'LG' else 3)}"
             for letter, name, write, _ in _LETTERS
@@ -260,7 +260,7 @@ def loggp_lines(document: Figures) -> Iterator[str]:
 
 def loggp_tables(document: Figures) -> Iterator[Part]:
     """Lay out what trains tell, what each letter means, and what each size took."""
-    for protocol, found in loggp_of(document).items():
+    for protocol, found in told_by_trains(document).items():
         yield letters_table(protocol, found)
         yield from _left_out(protocol, found)
         yield prtt_table(protocol, found)
