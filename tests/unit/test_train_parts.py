@@ -45,13 +45,18 @@ def test_a_bucket_is_named_beside_what_is_told():
     assert isinstance(letters, Table)
     by_letter = {row[0]: row for row in letters.rows}
     assert by_letter["g"][1] == "not told"
-    assert "token bucket" in str(by_letter["g"][2])
+    # once, below the table, and not at each letter
+    assert "token bucket" in letters.note
     assert str(by_letter["bucket"][1]).startswith("32,")
 
 
 def test_where_nothing_is_told_the_line_says_why():
     (line,) = loggp_lines(document(loggp([SINGLE])))
     assert line.startswith("udp, trains of 0: it needs 4 sizes")
+    letters, _ = loggp_tables(document(loggp([SINGLE])))
+    assert isinstance(letters, Table)
+    assert "it needs 4 sizes" in letters.note
+    assert not any("it needs" in str(row[2]) for row in letters.rows)
 
 
 def test_a_table_has_what_each_size_took():

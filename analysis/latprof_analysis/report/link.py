@@ -263,12 +263,14 @@ def loggp_tables(document: Figures) -> Iterator[Part]:
     for protocol, found in told_by_trains(document).items():
         yield letters_table(protocol, found)
         yield from _left_out(protocol, found)
-        yield prtt_table(protocol, found)
+        if found["sizes"]:
+            yield prtt_table(protocol, found)
 
 
 def letters_table(protocol: str, found: Figures) -> Table:
     """Lay out the parameters, each with what it can and cannot mean."""
-    missing = found["missing"]
+    # what holds for all stands below
+    missing = {k: why for k, why in found["missing"].items() if why != found["reason"]}
     rows = [
         [
             letter,
