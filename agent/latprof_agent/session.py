@@ -26,7 +26,7 @@ from latprof_agent.probes import catalogue
 from latprof_agent.probes.catalogue import PROBES, Capability, Probe
 from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.run_description import described
-from latprof_agent.sinks.run_files import RunFolder
+from latprof_agent.sinks.run_files import TABLES, RunFolder
 from latprof_agent.sinks.run_place import check_free
 from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.sinks.summary import summarize
@@ -140,7 +140,10 @@ class _Session:
             self.options.ring_bytes,
         ) as capture:
             self.capabilities = capture.capabilities
-            folder = RunFolder(self.options.out, self.options.name)
+            trips = {"round_trips": self.options.plan.round_trip_columns}
+            folder = RunFolder(
+                self.options.out, self.options.name, tables=TABLES | trips
+            )
             try:
                 return self._record(capture, folder)
             except BaseException:

@@ -3,6 +3,7 @@ from .compare import compare_quantile, compare_ranks, compare_sides, read_sides
 from .fit.by_stage import fit_stages, link_rates
 from .fit.estimates import Estimate, Fit
 from .fit.line import fit_one_way, fit_round_trips
+from .fit.loggp import LogGP, fit_loggp
 from .fit.rivals import compare_estimators, fit_means_of_five
 from .fit.trains import fit_dispersion, stage_dispersions
 from .fit.trips import pair_round_trips
@@ -39,6 +40,7 @@ __all__ = [
     "Estimate",
     "Fit",
     "Histogram",
+    "LogGP",
     "Packets",
     "Quantile",
     "ReadError",
@@ -56,6 +58,7 @@ __all__ = [
     "detect",
     "find_modes",
     "fit_dispersion",
+    "fit_loggp",
     "fit_means_of_five",
     "fit_one_way",
     "fit_round_trips",

@@ -27,6 +27,10 @@ STAGES = (
     "receive_queue",
 )
 BLANK = np.iinfo(np.int64).min
+# Kinds of messages, and of exchanges, that are in no figure but those made for them:
+# of the warm-up, and of trains, whose messages wait for each other.
+WARMUP, TRAIN, TRAIN_REPLY = "warmup", "train", "train reply"
+APART = (WARMUP, TRAIN, TRAIN_REPLY)
 # Column: 1 where a message may have met the measuring of latprof's own cost, which
 # makes it slower. It counts as any other, but is in no percentile and no fit.
 PROBE_STATISTICS = "probe_statistics"

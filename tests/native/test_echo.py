@@ -298,17 +298,17 @@ def test_a_token_is_good_for_its_own_host_and_only_once():
 
 
 def test_only_its_own_client_reaches_a_datagram_session():
-    with echo() as server:
-        with (
-            datagram_session(server.port, hello(transport=1)) as (_, c),
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger,
-        ):
-            stranger.connect((LOOPBACK, server.port))
-            stranger.send(peer.request(1, 64))
-            c.send(peer.request(2, 64))
-            assert len(c.recv(100)) == 64
-            served = server.stop()
-            assert not select.select([stranger], [], [], 0)[0]
+    with (
+        echo() as server,
+        datagram_session(server.port, hello(transport=1)) as (_, c),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger,
+    ):
+        stranger.connect((LOOPBACK, server.port))
+        stranger.send(peer.request(1, 64))
+        c.send(peer.request(2, 64))
+        assert len(c.recv(100)) == 64
+        served = server.stop()
+        assert not select.select([stranger], [], [], 0)[0]
     assert (served["messages"], served["stray_datagrams"]) == (1, 1)
 
 
@@ -328,7 +328,8 @@ def test_a_datagram_session_ends_with_its_connection():
 def test_a_handshake_may_end_or_go_wrong_at_every_byte(transport):
     said = hello(transport=transport)
     with echo() as server:
-        open_files = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+        fd = Path(f"/proc/{server.process.pid}/fd")
+        open_files = len(list(fd.iterdir()))
         for at in range(0, len(said), 3):
             with connect(server.port) as c:
                 c.sendall(said[:at])
@@ -344,8 +345,7 @@ def test_a_handshake_may_end_or_go_wrong_at_every_byte(transport):
         with session(server.port, hello()) as c:  # it goes on serving
             c.sendall(peer.request(1, 64))
             assert len(peer.receive_message(c)) == 64
-        fd = Path(f"/proc/{server.process.pid}/fd")
-        wait_for(lambda: len(os.listdir(fd)) == open_files)
+        wait_for(lambda: len(list(fd.iterdir())) == open_files)
         served = server.stop()
     assert served["sessions"] == 1
     assert served["strangers"] == 4

@@ -243,3 +243,23 @@ def test_a_train_with_a_gap_arrives_with_that_gap(trains_through):
     same = (together[1:] & together[:-1]) & (np.diff(signed(records["train"])) == 0)
     # A send call is a few us, and nothing else is between two of them.
     assert np.quantile(np.diff(stamps_ns)[same], 0.1) < 50_000
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_a_receive_call_is_told_that_found_its_reply_there(tmp_path, protocol):
+    words = ("--protocol", protocol, "--sizes", "64,9000", "--rounds", 50)
+    with echo() as server:
+        run = pingpong(tmp_path, server.port, *words, "--train", 4)
+        alone = pingpong(tmp_path, server.port, *words)
+    records = run.records
+    called = signed(records["receive_called_ns"])
+    received = signed(records["received_ns"])
+    # one host has one clock: the reply was made before the call that found it
+    assert (signed(records["reply_created_ns"]) < called).all()
+    assert (called < received).all()
+    # a call that waited would have taken as long as the reply's way
+    single = records["train"] == 0
+    way = received - signed(records["sent_ns"])
+    assert np.median((received - called)[single] / way[single]) < 0.5
+    # without trains a call may wait for its reply, and so does not tell
+    assert (alone.records["receive_called_ns"] == 0).all()

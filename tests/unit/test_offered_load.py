@@ -59,6 +59,16 @@ def test_with_the_interval_that_is_suggested_there_is_no_overload(protocol):
     assert list(overloads(run_of(2_000_000), [protocol])) == []
 
 
+def test_trains_offer_all_their_messages_at_an_interval():
+    # Half of the turns are trains of 3: on average 2 messages every 2 ms.
+    (alone,) = overloads(run_of(1_000_000), ["udp"])
+    (trains,) = overloads(run_of(2_000_000, train_messages=3), ["udp"])
+    assert "udp offers 139 Mbit/s each way" in alone
+    assert "udp offers 139 Mbit/s each way" in trains
+    assert "use --interval 5ms or" in trains
+    assert list(overloads(run_of(5_000_000, train_messages=3), ["udp"])) == []
+
+
 def test_replies_that_are_larger_than_requests_overload_the_way_back():
     run = run_of(1_000_000, sizes=[64], reply_bytes=65_000)
     (text,) = overloads(run, ["udp"])

@@ -47,6 +47,22 @@ def histogram(values):
     return found
 
 
+def loggp(spacings_ns, calls=None):
+    sizes = np.tile([1000.0, 4000, 16000, 64000], 20)
+    one = 2e6 + 160 * (sizes - 1)
+    step = [np.maximum(d, 3000 + 80 * (sizes - 1)) for d in spacings_ns]
+    return lp.fit_loggp(
+        np.tile(sizes, 1 + len(step)),
+        np.repeat([1] + [5] * len(step), 80),
+        np.repeat([0, *spacings_ns], 80),
+        np.concatenate([one, *(one + 4 * s for s in step)]),
+        np.tile(np.repeat(np.arange(20), 4), 1 + len(step)),
+        reply_mode="echo",
+        send_ns=calls and np.full(80 * (1 + len(step)), calls),
+        resamples=100,
+    )
+
+
 def stages():
     runs = lp.read_runs(DATA / "run")
     return lp.fit_stages(runs.messages, reply_mode="echo", resamples=100)
@@ -124,6 +140,12 @@ RESULTS = {
     "LineEstimate": lambda: lp.compare_estimators(
         SIZES, RTT_NS, ROUNDS, reply_mode="echo", resamples=100
     ),
+    "LogGP": lambda: [
+        loggp([0, 1e7], calls=900.0),
+        loggp([0]),
+        lp.fit_loggp([1], [1], [0], [1], [1], reply_mode=18),
+    ],
+    "TrainTimes": lambda: [*loggp([0, 1e7], calls=900.0).sizes, *loggp([0]).sizes],
     "LossModel": lambda: lp.choose_loss_model(hidden_bursts()).models,
     "LossPattern": lambda: [lp.loss_pattern(BURSTS), lp.loss_pattern([0])],
     "ExchangeTotals": lambda: [exchange_totals(), ExchangeTotals()],

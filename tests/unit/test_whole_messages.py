@@ -24,7 +24,7 @@ from latprof_analysis.stages import BLANK, STAGES
 PORT, CLIENT_PORT = 5201, 40_000
 FIELDS = (
     *("sequence", "size_bytes", "reply_bytes", "intended_ns", "created_ns", "sent_ns"),
-    *("received_ns", "reply_created_ns", "request_end", "reply_end", "flags"),
+    *("received_ns", "reply_created_ns", "request_end", "reply_end", "flags", "train"),
 )
 WARMUP_FLAG = 1
 

@@ -89,12 +89,14 @@ def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
     """Choose where sender and responder run.
 
     In a closed loop only one of them has work at a time. On one CPU neither waits
-    until another CPU has woken up, which takes tens of microseconds.
+    until another CPU has woken up, which takes tens of microseconds. While a train is
+    on its way both have: on one CPU each would wait for the other's work.
     """
     wanted = options.client_cpu, options.server_cpu
     offered = os.sched_getaffinity(0)
-    if wanted == (None, None) and not options.interval:
-        return max(offered), max(offered)
+    if wanted == (None, None) and (options.train or not options.interval):
+        first, *others = sorted(offered, reverse=True)
+        return first, others[0] if options.train and others else first
     for option, cpu in zip(("--client-cpu", "--server-cpu"), wanted, strict=True):
         if isinstance(cpu, int) and cpu not in offered:
             _refuse(f"{option}: must be one of {sorted(offered)} or any, got {cpu}")
@@ -113,6 +115,8 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         duration_seconds=0.0 if rounds else options.duration or DEFAULT_SECONDS,
         warmup_rounds=options.warmup,
         interval_ns=options.interval,
+        train_messages=options.train,
+        train_gap_ns=options.train_gap,
         poisson=options.poisson,
         spin=options.spin,
         reply_bytes=options.reply,
@@ -164,6 +168,7 @@ def _check_together(options: argparse.Namespace) -> None:
         (lab, f"{lab}: needs the lab, not --no-lab"),
         (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
         (options.poisson and not options.interval, "--poisson: needs --interval"),
+        (options.train_gap and not options.train, "--train-gap: needs --train"),
     ):
         if wrong:
             _refuse(text)

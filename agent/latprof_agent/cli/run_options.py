@@ -18,7 +18,8 @@ DEFAULT_SECONDS = 6.0  # for a p99, of 1000 messages or more
 ANY_CPU = "any"
 FOR_GENERATOR = (
     *("sizes", "reply", "wire", "nagle", "duration", "rounds", "warmup", "interval"),
-    *("poisson", "spin", "timeout", "client_cpu", "server_cpu", "pieces"),
+    *("train", "train_gap", "poisson", "spin", "timeout"),
+    *("client_cpu", "server_cpu", "pieces"),
 )
 FOR_LAB = (
     *("rate", "delay", "qdisc", "burst", "queue", "loss", "loss_burst", "mtu"),
@@ -48,6 +49,7 @@ examples:
   latprof run                         # a link of 100 Mbit/s and 1 ms each way
   latprof run --rate 0 --delay 0      # two namespaces joined by plain veth
   latprof run --protocol udp --interval 2ms --spin  # 70 of 100 Mbit/s
+  latprof run --train 16              # LogGP: L, o, g and G
   latprof run --qdisc tbf --rate 20mbit --protocol tcp
   latprof run --loss 1% --protocol udp --sizes 64,1400  # a packet is a message
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
@@ -155,6 +157,22 @@ def _add_timing(group: Any) -> None:
         "from the intended send time (default: closed loop, each after a reply)",
     )
     group.add_argument(
+        "--train",
+        type=units.within(units.count, "2", "4096"),
+        default=0,
+        metavar="N",
+        help="each round sends of each size a train of N messages back to back, too: "
+        "they tell LogGP's L, o, g and G, and the rate of the link both ways; with "
+        "--interval so often a train or a message (default: single messages only)",
+    )
+    group.add_argument(
+        "--train-gap",
+        type=units.within(units.time_ns, "1ns", "1s"),
+        default=0,
+        metavar="TIME",
+        help="and a train of N messages TIME apart (default: none)",
+    )
+    group.add_argument(
         "--poisson",
         action="store_true",
         help="exponential gaps with mean --interval (default: fixed gaps)",
@@ -178,7 +196,7 @@ def _add_timing(group: Any) -> None:
             type=units.either(ANY_CPU, units.within(units.count, "0", "8191")),
             metavar="N",
             help=f"CPU of the {what}, or any (default: one for both in a closed loop, "
-            "else any)",
+            "one for each with --train, else any)",
         )
     group.add_argument(
         "--seed",

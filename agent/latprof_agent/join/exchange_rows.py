@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from latprof_analysis.read.schema import EXCHANGES
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
+from numpy.typing import NDArray
 
 from latprof_agent.join.exchanges import Turn
 from latprof_agent.join.joiner import FOREVER, Joiner
@@ -18,7 +19,8 @@ from latprof_agent.join.message_rows import (
 )
 
 COLUMNS = EXCHANGES.names
-KINDS = ["exchange", "warmup"]
+KINDS = ["exchange", "warmup", "train"]
+_TRAIN = KINDS.index("train")
 
 
 class ExchangeRows(Rows):
@@ -48,13 +50,18 @@ def exchange_rows(joiner: Joiner, request: Ints, reply: Ints) -> ExchangeRows:
     texts: dict[str, Text] = {
         "protocol": told["protocol"],
         "way": (place.astype(np.int32), joiner.conversations.labels),
-        "kind": (request[Turn.WARMUP].astype(np.int32), KINDS),
+        "kind": (_kinds(request, reply), KINDS),
         "client_address": told["source_address"],
         "server_address": told["destination_address"],
         "client_comm": names_of(pids["client_pid"], joiner.comms),
         "server_comm": names_of(pids["server_pid"], joiner.comms),
     }
     return ExchangeRows(numbers, texts)
+
+
+def _kinds(request: Ints, reply: Ints) -> NDArray[np.int32]:
+    train = (request[Turn.TRAIN] | reply[Turn.TRAIN]) == 1
+    return np.where(train, _TRAIN, request[Turn.WARMUP]).astype(np.int32)
 
 
 def _either(values: Ints, others: Ints) -> Ints:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from latprof_agent.join.conversations import Conversations
 from latprof_agent.join.flows import Flows
 from latprof_agent.join.joiner import FOREVER
-from latprof_agent.join.message_rows import WARMUP, Ints, Messages
+from latprof_agent.join.message_rows import TRAIN, TRAIN_REPLY, WARMUP, Ints, Messages
 
 # How long after it was over a message may come from the joiner: where both ends are
 # here, and where one half waited in vain for the other.
@@ -62,6 +62,7 @@ class Turn(IntEnum):
     READER_PID = auto()
     DISTURBED = auto()  # met the measuring of our own cost
     WARMUP = auto()
+    TRAIN = auto()  # of the generator's trains, whose turns overlap
     MUDDLED = auto()  # came when the other end's next turn had begun
     ALONE = auto()  # one end of the conversation was seen
     # sums
@@ -162,7 +163,9 @@ class Exchanges:
         parts[Turn.SENDER_PID] = np.maximum(rows.numbers["sender_pid"], 0)
         parts[Turn.READER_PID] = np.maximum(rows.numbers["reader_pid"], 0)
         parts[Turn.DISTURBED] = rows.numbers[PROBE_STATISTICS] == 1
-        parts[Turn.WARMUP] = rows.texts["kind"][0] == WARMUP
+        kind = rows.texts["kind"][0]
+        parts[Turn.WARMUP] = kind == WARMUP
+        parts[Turn.TRAIN] = (kind == TRAIN) | (kind == TRAIN_REPLY)
         parts[Turn.MUDDLED] = parts[Turn.PAUSES_NS] = 0
         parts[Turn.MESSAGES] = 1
         parts[Turn.BYTES] = end - start
@@ -234,7 +237,8 @@ class Exchanges:
 
     def _count(self, turns: Ints, cause: str) -> None:
         """Count the messages of turns that are no part of an exchange."""
-        measured = turns.compress(turns[Turn.WARMUP] == 0, axis=1)
+        apart = turns[Turn.WARMUP] | turns[Turn.TRAIN]
+        measured = turns.compress(apart == 0, axis=1)
         place = self._flows.index(measured[Turn.FLOW].view("u8"))
         found, index = np.unique(place, return_inverse=True)
         counts = np.zeros(len(found), "i8")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from latprof_analysis.csv_cells import cell_of, text_of
 from latprof_analysis.read.schema import MESSAGES
-from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAMPS, stages_of
+from latprof_analysis.stages import APART, BLANK, PROBE_STATISTICS, STAMPS, stages_of
 from numpy.typing import NDArray
 
 from latprof_agent.join.flows import IPPROTO_TCP, Flows
@@ -17,8 +17,8 @@ from latprof_agent.join.joiner import Joiner, Pairs
 
 TEXTS = MESSAGES.texts
 COLUMNS = MESSAGES.names
-KINDS = ["message", "request", "reply", "warmup"]
-MESSAGE, REQUEST, REPLY, WARMUP = range(4)
+KINDS = ["message", "request", "reply", *APART]
+MESSAGE, REQUEST, REPLY, WARMUP, TRAIN, TRAIN_REPLY = range(6)
 
 # What hosts set a TTL to begin with.
 FIRST_TTLS = np.array([32, 64, 128, 255])

@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 from latprof_agent.join.message_rows import Ints
 
-COLUMNS = ROUND_TRIPS.names
+# Those behind are of runs with trains.
+WITH_TRAINS = ROUND_TRIPS.names
+COLUMNS = WITH_TRAINS[: WITH_TRAINS.index(PROBE_STATISTICS) + 1]
+TRAIN_COLUMNS = WITH_TRAINS[len(COLUMNS) :]
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class RoundTrips:
     def __len__(self) -> int:
         return len(self.numbers["sequence"])
 
+    def take(self, at: NDArray[np.intp]) -> RoundTrips:
+        """Some of the rows; how many are corrupt is told of all only."""
+        numbers = {name: values[at] for name, values in self.numbers.items()}
+        return RoundTrips(self.protocol, numbers, 0)
+
     def set_met(self, met: NDArray[np.bool_]) -> None:
         """Put in which of them met the statistics of our own cost."""
         self.numbers[PROBE_STATISTICS] = np.where(met, 1, BLANK)
@@ -33,4 +41,5 @@ class RoundTrips:
     def columns(self) -> list[Any]:
         """All columns in the file's order, for `_rows.write`."""
         protocol = np.zeros(len(self), np.int32), [self.protocol]
-        return [protocol, *(self.numbers[name] for name in COLUMNS[1:])]
+        names = (name for name in WITH_TRAINS[1:] if name in self.numbers)
+        return [protocol, *(self.numbers[name] for name in names)]

@@ -6,9 +6,10 @@ import time
 from typing import Any
 
 import numpy as np
-from latprof_analysis.stages import PROBE_STATISTICS
+from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 from latprof_analysis.study.grouped import FEW
 from latprof_analysis.study.totals import TripTotals
+from latprof_analysis.study.train_rows import TrainRows
 from latprof_analysis.text import NS_PER_SECOND
 
 from latprof_agent.join.message_rows import Ints
@@ -16,25 +17,36 @@ from latprof_agent.sinks.round_trip_rows import RoundTrips
 
 
 class RoundTripTotals:
-    """Figures of one protocol's round trips; keeps 24 bytes of each."""
+    """Figures of one protocol's round trips; keeps 24 bytes of each.
 
-    def __init__(self, protocol: str, size_count: int, open_loop: bool) -> None:
+    Those of trains are in none but `trains`, which has 80 bytes more of each round
+    trip of a run with trains.
+    """
+
+    def __init__(
+        self, protocol: str, size_count: int, per_round: int, open_loop: bool
+    ) -> None:
         self.protocol = protocol
         self.open_loop = open_loop
         self.corrupt = 0
+        self.sent = 0
+        self.trains = TrainRows()
         self._figures = TripTotals(most=max(FEW, size_count))
-        self._size_count = size_count
+        self._per_round = per_round
         self._first_sequence: int | None = None
         self._parts: list[tuple[Ints, Ints, Ints]] = []
-
-    @property
-    def sent(self) -> int:
-        return self._figures.sent
 
     def add(self, trips: RoundTrips) -> None:
         """Take in measured round trips, without warm-up."""
         if not len(trips):
             return
+        self.sent += len(trips)
+        if self._first_sequence is None:
+            self._first_sequence = int(trips.numbers["sequence"].min())
+        self.corrupt += trips.corrupt
+        if "train" in trips.numbers:
+            self.trains.add(trips.numbers, np.arange(len(trips)))
+            trips = trips.take(np.flatnonzero(trips.numbers["train"] == BLANK))
         sequence, size_bytes, rtt_ns, sent_ns, intended_ns, lost = (
             trips.numbers[name]
             for name in (
@@ -42,13 +54,10 @@ class RoundTripTotals:
                 *("sent_ns", "intended_ns", "lost"),
             )
         )
-        if self._first_sequence is None:
-            self._first_sequence = int(sequence.min())
-        self.corrupt += trips.corrupt
         met = trips.numbers[PROBE_STATISTICS] == 1
         self._figures.add(size_bytes, rtt_ns, sent_ns, intended_ns, met)
         answered = (lost == 0) & ~met
-        order = (sequence - self._first_sequence)[answered] // self._size_count
+        order = (sequence - self._first_sequence)[answered] // self._per_round
         self._parts.append((size_bytes[answered], rtt_ns[answered], order))
 
     def seconds_since_first(self) -> float:

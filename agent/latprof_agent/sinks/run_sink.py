@@ -20,6 +20,7 @@ from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.sink import Tally
 from latprof_agent.sinks.stalls import Stalls
+from latprof_agent.sinks.train_messages import TrainMessages
 
 # Round trips wait for their messages to be finished, so that on a full disk both
 # tables end at about the same one; but no longer than that.
@@ -36,6 +37,7 @@ class RunSink:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.messages = MessageTotals(most=0)
+        self.trains = TrainMessages()
         self.exchanges = ExchangeTotals()
         self.stalls = Stalls()
         self.written = 0
@@ -52,6 +54,7 @@ class RunSink:
     def add_messages(self, rows: Messages) -> None:
         """Write and sum up."""
         self.messages.add(rows)
+        self.trains.add(rows)
         self.stalls.add(rows)
         self.folder.add_messages(rows)
         self.written += len(rows)

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from latprof_analysis.study.grouped import MOST_WAYS
-from latprof_analysis.study.run_figures import one_way, round_trip_fit
-from latprof_analysis.study.setup import FALLS_BEHIND, expected_losses, overloads
+from latprof_analysis.study.run_figures import loggp_of, one_way, round_trip_fit
+from latprof_analysis.study.setup import (
+    FALLS_BEHIND,
+    expected_losses,
+    overloads,
+    single_interval_ns,
+)
 from latprof_analysis.study.totals import MessageTotals
+from latprof_analysis.study.train_rows import LOST
 from latprof_analysis.study.ways import unseen_ends
 from latprof_analysis.text import NS_PER_SECOND, given_duration, plural
 
@@ -44,9 +50,12 @@ def summarize(
         "one_way": one_way(totals.as_dict(), description["lab"]),
         "round_trips": round_trips,
         "fit": next((r["fit"] for r in round_trips.values()), None),
+        "loggp": next((r["loggp"] for r in round_trips.values() if r["loggp"]), None),
+        "dispersion": run.trains.dispersions(description["lab"]),
         "slowest": totals.slowest,
         "stalls": run.stalls.as_list(),
         "warmup_messages": totals.warmup,
+        "train_messages": totals.trains,
         "missing_stamps": {k: v for k, v in totals.missing.items() if v},
         "stamps_backwards": totals.backwards,
         "records": run.tally.records,
@@ -90,11 +99,12 @@ def _round_trips(
     totals: RoundTripTotals, messages: MessageTotals, description: dict[str, Any]
 ) -> dict[str, Any]:
     plan = description["workload"]["plan"]
-    interval_ns = plan["interval_ns"] if plan else 0
+    interval_ns = single_interval_ns(plan) if plan else 0
     return totals.as_dict() | {
         "open_loop": totals.open_loop,
         "offered_per_second": NS_PER_SECOND / interval_ns if interval_ns else None,
         "fit": round_trip_fit(*totals.arrays(), totals.protocol, description, messages),
+        "loggp": loggp_of([totals.trains], totals.protocol, description),
     }
 
 
@@ -144,6 +154,13 @@ def _of_round_trips(protocol: str, figures: dict[str, Any]) -> list[str]:
         found.append(
             f"{protocol}: the sender fell behind its schedule: {achieved:.4g}/s of "
             f"{offered:.4g}/s; use a longer --interval, --spin, or more CPUs"
+        )
+    lost = (figures["loggp"] or {"left_out": {}})["left_out"].get(LOST)
+    if lost:
+        found.append(
+            f"{protocol}: {plural(lost, 'train')} lost a message and tell nothing, as "
+            "where a queue is full: use a smaller --train, smaller --sizes, or a "
+            "larger --queue"
         )
     fit = figures["fit"]
     if fit and fit["model"] != "line":

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from latprof_analysis.study.setup import messages_per_round
+
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.executables import find_executable
 from latprof_agent.lab import netns
@@ -23,6 +25,7 @@ from latprof_agent.probes.filter import Filter
 from latprof_agent.process_table import how_it_ended, is_stopped
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks.clear_result import clear_result
+from latprof_agent.sinks.round_trip_rows import COLUMNS, WITH_TRAINS
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.workload.generator_log import GeneratorLog
 from latprof_agent.workload.workload import Plan, Scene, Workload
@@ -54,6 +57,8 @@ class PingPong(Plan):
     duration_seconds: float = 0.0
     warmup_rounds: int = 5
     interval_ns: int = 0
+    train_messages: int = 0
+    train_gap_ns: int = 0
     poisson: bool = False
     spin: bool = False
     reply_bytes: int | None = None
@@ -65,6 +70,16 @@ class PingPong(Plan):
     timeout_ns: int = 0
     seed: int = 1
     verify: bool = True
+
+    @property
+    def round_trip_columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Those of trains are there where it sends some."""
+        return WITH_TRAINS if self.train_messages else COLUMNS
+
+    @property
+    def messages_per_round(self) -> int:
+        """With those of trains."""
+        return messages_per_round(asdict(self))
 
     def check_host(self) -> None:
         """Refuse a congestion control that is not there."""
@@ -129,6 +144,10 @@ class PingPong(Plan):
             words += ["--interval", str(self.interval_ns)]
         if self.timeout_ns:
             words += ["--timeout", str(self.timeout_ns)]
+        if self.train_messages:
+            words += ["--train", str(self.train_messages)]
+        if self.train_gap_ns:
+            words += ["--train-gap", str(self.train_gap_ns)]
         for wanted, word in (
             (self.poisson, "--poisson"),
             (self.spin, "--spin"),
@@ -201,11 +220,21 @@ class Generator:
     def start(self) -> None:
         """Begin to send."""
         words = self.plan.client_words(self.protocol, self._lab.b_address, self.port)
+        words += self._train_timeout()
         self._client = self._start(
             "a", [*words, "--output", f"/proc/self/fd/{self._log}"], (self._log,)
         )
         if self.plan.duration_seconds:
             self._due = time.monotonic() + self.plan.duration_seconds
+
+    def _train_timeout(self) -> list[str]:
+        """Let trains take their time: the client gives a datagram up after a second."""
+        plan, rate = self.plan, self._lab.spec.rate_bps
+        if not plan.train_messages or plan.timeout_ns or not rate:
+            return []
+        # replies come while messages leave; half as much for headers, and the last one
+        seconds = 1.5 * 8 * plan.train_messages * max(plan.sizes) / rate
+        return ["--timeout", str(round(1e9 * (1 + seconds)))] if seconds > 0.5 else []
 
     def running(self) -> bool:
         """Whether the client still sends."""
@@ -324,12 +353,21 @@ class PingPongRuns(Workload):
         log, recorder = scene.sink.folder.new_log(), scene.recorder
         open_loop = self._plan.interval_ns > 0
         generator = Generator(self._lab, self._plan, protocol, log)
-        totals = RoundTripTotals(protocol, len(self._plan.sizes), open_loop)
+        plan = self._plan
+        totals = RoundTripTotals(
+            protocol, len(plan.sizes), plan.messages_per_round, open_loop
+        )
         scene.sink.round_trips[protocol] = totals
         self._totals.append(totals)
         port = generator.port
-        agreed = self._plan.wire == "latprof"
-        source = GeneratorLog(log, protocol, port, open_loop=open_loop, agreed=agreed)
+        source = GeneratorLog(
+            log,
+            protocol,
+            port,
+            open_loop=open_loop,
+            agreed=plan.wire == "latprof",
+            trains=plan.train_messages > 0,
+        )
         recorder.add_source(source)
         if protocol == "udp":
             recorder.capture.expect_udp()
@@ -349,7 +387,7 @@ class PingPongRuns(Workload):
     def _show_progress(self, totals: RoundTripTotals, scene: Scene) -> None:
         plan, protocol, sent = self._plan, totals.protocol, totals.sent
         if plan.rounds:
-            scene.progress(protocol, sent, sent, plan.rounds * len(plan.sizes))
+            scene.progress(protocol, sent, sent, plan.rounds * plan.messages_per_round)
             return
         gone = totals.seconds_since_first()
         scene.progress(protocol, sent, gone, plan.duration_seconds)

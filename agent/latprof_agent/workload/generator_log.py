@@ -15,12 +15,14 @@ from latprof_agent.join.message_rows import (
     MESSAGE,
     REPLY,
     REQUEST,
+    TRAIN,
+    TRAIN_REPLY,
     WARMUP,
     Ints,
     Messages,
 )
 from latprof_agent.join.whole_messages import Spans
-from latprof_agent.sinks.round_trip_rows import RoundTrips
+from latprof_agent.sinks.round_trip_rows import TRAIN_COLUMNS, RoundTrips
 
 # A reply is sent right after it is made, if its responder has a CPU.
 REPLY_KEEP_NS = 1_000_000_000
@@ -67,9 +69,9 @@ class LogTail:
 
 
 def round_trips_of(
-    protocol: str, records: NDArray[Any], *, open_loop: bool
+    protocol: str, records: NDArray[Any], *, open_loop: bool, trains: bool = False
 ) -> RoundTrips:
-    """Make rows of measured round trips.
+    """Make rows of measured round trips; with `trains` they tell theirs.
 
     The round trip counts from the intended time in an open loop, and from the
     send call in a closed one.
@@ -85,7 +87,20 @@ def round_trips_of(
         "rtt_ns": np.where(lost, BLANK, rtt),
         "lost": lost.astype("i8"),
     }
+    if trains:
+        numbers |= _trains_of(records)
     return RoundTrips(protocol, numbers, int(corrupt.sum()))
+
+
+def _trains_of(records: NDArray[Any]) -> dict[str, Ints]:
+    """Return the columns of trains; BLANK of what went alone, and where not known."""
+    numbers = {name: records[name].astype("i8") for name in TRAIN_COLUMNS}
+    alone = numbers["train"] == 0
+    for name in ("train", "train_messages", "train_gap_ns"):
+        numbers[name] = np.where(alone, BLANK, numbers[name])
+    for name in ("send_returned_ns", "receive_called_ns"):
+        numbers[name] = np.where(numbers[name] == 0, BLANK, numbers[name])
+    return numbers
 
 
 class _Part:
@@ -110,8 +125,22 @@ class _Part:
         return max(self.bounds["sent_ns"][1], self.bounds["received_ns"][1])
 
 
-# When each message was made, 0 unknown, and whether in the warm-up.
-_Found = tuple[Ints, NDArray[np.bool_]]
+Flags = NDArray[np.bool_]
+
+
+class _Found(NamedTuple):
+    created_ns: Ints  # when each message was made, 0 unknown
+    warmup: Flags  # whether it is of the warm-up
+    train: Flags  # or of a train
+
+    @classmethod
+    def none(cls, n: int) -> _Found:
+        return cls(np.zeros(n, "i8"), np.zeros(n, bool), np.zeros(n, bool))
+
+    def put(self, rows: Any, made: _Made, at: Any) -> None:
+        """Put in of some rows what is told of these messages."""
+        self.warmup[rows] = made.warmup[at]
+        self.train[rows] = made.train[at]
 
 
 class _Made(NamedTuple):
@@ -119,7 +148,8 @@ class _Made(NamedTuple):
     sizes: Ints
     created_ns: Ints
     over_ns: Ints  # when its round trip was; 0: not in the run
-    warmup: NDArray[np.bool_]
+    warmup: Flags
+    train: Flags
 
     def around(
         self, ends: Ints, sizes: Ints
@@ -181,11 +211,12 @@ class GeneratorLog:
         *,
         open_loop: bool,
         agreed: bool,
+        trains: bool = False,
     ) -> None:
         self._tail = LogTail(log)
         self._protocol = protocol
         self._port = responder_port
-        self._open_loop = open_loop
+        self._form = {"open_loop": open_loop, "trains": trains}
         self._handshake = _Handshake(datagrams=protocol == "udp", agreed=agreed)
         self._parts: list[_Part] = []
         # by kind: the last byte that the log told of
@@ -202,7 +233,7 @@ class GeneratorLog:
             last = self._parts[-1].bounds[end][1]
             self._reached[kind] = max(self._reached[kind], last)
         measured = records[(records["flags"] & WARMUP_FLAG) == 0]
-        return round_trips_of(self._protocol, measured, open_loop=self._open_loop)
+        return round_trips_of(self._protocol, measured, **self._form)
 
     def kinds_of(self, flows: NDArray[Any]) -> Ints:
         """Name the messages of flows by where they lead; MESSAGE: not ours."""
@@ -214,8 +245,8 @@ class GeneratorLog:
     def created_of(self, rows: Messages) -> tuple[Ints, Ints, NDArray[np.int32]]:
         """Which rows are of this run, when each was made (0 unknown), their kinds.
 
-        What belongs to the warm-up gets that kind, and so do the handshake and the
-        connection that a session over UDP has besides.
+        What belongs to the warm-up, or to a train, gets that kind. As warm-up count
+        the handshake, too, and the connection that a session over UDP has besides.
         """
         mine = np.flatnonzero(self._are_mine(rows) | self._are_control(rows))
         kinds = rows.texts["kind"][0][mine]
@@ -225,10 +256,16 @@ class GeneratorLog:
             at = np.flatnonzero(kinds == kind)
             if self._protocol == "udp" and kind == REPLY:
                 send_ns = np.maximum(rows.numbers["send_ns"][mine[at]], 0)
-                created[at], warmup = self._replies_by_time(send_ns)
+                found = self._replies_by_time(send_ns)
+                if self._form["trains"]:
+                    # what is not known to have gone alone is in no figure
+                    found.train[found.created_ns == 0] = True
             else:
-                created[at], warmup = self._by_end(kind, rows, mine[at])
-            kinds[at[warmup | self._in_handshake(kind, rows, mine[at])]] = WARMUP
+                found = self._by_end(kind, rows, mine[at])
+            created[at] = found.created_ns
+            kinds[at[found.train]] = TRAIN if kind == REQUEST else TRAIN_REPLY
+            warmup = found.warmup | self._in_handshake(kind, rows, mine[at])
+            kinds[at[warmup]] = WARMUP
         return mine, created, kinds
 
     def spans_of(self, rows: Messages) -> tuple[NDArray[np.intp], Spans]:
@@ -266,11 +303,11 @@ class GeneratorLog:
         ends, sizes = self._bytes(rows, of)
         made = self._made_near(kind, ends)
         at, same, inside = made.around(ends, sizes)
-        created, warmup = np.zeros(len(of), "i8"), np.zeros(len(of), bool)
-        created[same] = made.created_ns[at[same]]
+        found = _Found.none(len(of))
+        found.created_ns[same] = made.created_ns[at[same]]
         of_one = same | inside
-        warmup[of_one] = made.warmup[at[of_one]]
-        return created, warmup
+        found.put(of_one, made, at[of_one])
+        return found
 
     def _bytes(self, rows: Messages, of: NDArray[np.intp]) -> tuple[Ints, Ints]:
         """Last byte and size of some rows; a datagram has one number."""
@@ -335,14 +372,15 @@ def _made(parts: list[_Part], kind: int, *, numbered: bool) -> _Made:
     """The messages of one kind in these parts; `numbered`: their end is a number."""
     if not parts:
         none = np.empty(0, "i8")
-        return _Made(none, none, none, none, np.empty(0, bool))
+        return _Made(none, none, none, none, *2 * [np.empty(0, bool)])
     records = np.concatenate([part.records for part in parts])
     records = records[np.argsort(records[_FIELDS[kind][0]], kind="stable")]
     ends, sizes, created = (records[name].astype("i8") for name in _FIELDS[kind])
     if numbered:
         sizes = np.ones(len(ends), "i8")
+    over_ns = records["received_ns"].astype("i8")
     warmup = (records["flags"] & WARMUP_FLAG) != 0
-    return _Made(ends, sizes, created, records["received_ns"].astype("i8"), warmup)
+    return _Made(ends, sizes, created, over_ns, warmup, records["train"] > 0)
 
 
 def _by_time(made: _Made, send_ns: Ints) -> _Found:
@@ -351,13 +389,12 @@ def _by_time(made: _Made, send_ns: Ints) -> _Found:
     The responder sends right after it has made a reply and makes one at a time,
     so this is the reply itself; for datagrams nothing else names it.
     """
-    created = np.zeros(len(send_ns), "i8")
-    warmup = np.zeros(len(send_ns), bool)
+    found = _Found.none(len(send_ns))
     known = np.flatnonzero(made.created_ns > 0)
     order = np.argsort(send_ns, kind="stable")
     at = np.searchsorted(send_ns[order], made.created_ns[known])
     inside = at < len(order)
     rows = order[at[inside]]
-    created[rows] = made.created_ns[known[inside]]
-    warmup[rows] = made.warmup[known[inside]]
-    return created, warmup
+    found.created_ns[rows] = made.created_ns[known[inside]]
+    found.put(rows, made, known[inside])
+    return found

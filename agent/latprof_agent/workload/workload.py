@@ -10,6 +10,7 @@ from latprof_agent.interrupts import Interrupt
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import Recorder
+from latprof_agent.sinks import round_trip_rows
 from latprof_agent.sinks.run_sink import RunSink
 
 Progress = Callable[[str, int, float, float], None]  # what, messages, done, planned
@@ -69,6 +70,7 @@ class Plan:
 
     kind = ""  # as --workload names it
     in_lab = True
+    round_trip_columns = round_trip_rows.COLUMNS  # of round_trips.csv
 
     def notice(self) -> str:
         """What whoever waits should know; mostly nothing."""

@@ -186,43 +186,52 @@ static int push_all(struct open_loop *l, uint64_t now_ns)
 	return moved;
 }
 
+/* When a receive call began and ended that found something. */
+struct receipt {
+	uint64_t called_ns;
+	uint64_t received_ns;
+};
+
 static int answer(struct peer *p, struct message *m,
 		  const struct header *header, const uint8_t *reply,
-		  size_t length, uint64_t received_ns)
+		  size_t length, const struct receipt *receipt)
 {
 	p->unanswered--;
-	return exchange_answer(p->x, m, header, reply, length, received_ns) ?:
+	m->record.receive_called_ns = receipt->called_ns;
+	return exchange_answer(p->x, m, header, reply, length, receipt->received_ns) ?:
 		       settle_front(p);
 }
 
 static int take_stream_reply(struct peer *p, const struct header *header,
-			     const uint8_t *reply, uint64_t received_ns)
+			     const uint8_t *reply,
+			     const struct receipt *receipt)
 {
 	struct message *m = outstanding_front(&p->waiting);
 
 	if (!m || header->kind != KIND_REPLY ||
 	    (header->key & UINT32_MAX) != (m->key & UINT32_MAX))
 		return exchange_bad_stream(p->x);
-	return answer(p, m, header, reply, header->size, received_ns);
+	return answer(p, m, header, reply, header->size, receipt);
 }
 
 static int pull_stream(struct peer *p)
 {
 	struct exchange *x = p->x;
+	struct receipt receipt = { .called_ns = clock_ns() };
 	ssize_t n = stream_receive(&x->stream, x->fd, RECEIVE_BYTES_MAX,
 				   MSG_DONTWAIT);
-	uint64_t received_ns = clock_ns();
 	struct header header;
 	uint8_t *reply;
 	int found;
 
+	receipt.received_ns = clock_ns();
 	if (n == -EAGAIN || n == -EWOULDBLOCK || n == -EINTR)
 		return 0;
 	if (n <= 0)
 		return exchange_lost_peer(x, (int)-n);
-	p->moved_ns = received_ns;
+	p->moved_ns = receipt.received_ns;
 	while ((found = stream_next(&x->stream, &header, &reply)) > 0) {
-		int error = take_stream_reply(p, &header, reply, received_ns);
+		int error = take_stream_reply(p, &header, reply, &receipt);
 
 		if (error)
 			return error;
@@ -236,11 +245,12 @@ static int pull_datagram(struct peer *p)
 {
 	struct exchange *x = p->x;
 	uint8_t *reply = x->stream.bytes;
+	struct receipt receipt = { .called_ns = clock_ns() };
 	ssize_t n = recv(x->fd, reply, x->stream.capacity, MSG_DONTWAIT);
-	uint64_t received_ns = clock_ns();
 	struct header header;
 	struct message *m;
 
+	receipt.received_ns = clock_ns();
 	if (n < 0 &&
 	    (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
 		return 0;
@@ -253,7 +263,7 @@ static int pull_datagram(struct peer *p)
 		exchange_ignore(x, header.key);
 		return 1;
 	}
-	return answer(p, m, &header, reply, (size_t)n, received_ns) ?: 1;
+	return answer(p, m, &header, reply, (size_t)n, &receipt) ?: 1;
 }
 
 /* When the oldest message that waits is given up; CLOCK_NEVER: never. */

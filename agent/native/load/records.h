@@ -33,26 +33,30 @@
  *                   request_end and reply_end count for each of them
  * send_returned_ns  just after the send call, where one call took the whole
  *                   message; else, and in a closed loop without trains, 0
+ * receive_called_ns just before the receive call that returned the reply's last
+ *                   byte, which was there already; 0 where it may have waited:
+ *                   in a closed loop without trains
  * train             number of the train it is part of, 0: it went alone
  * train_messages    how many messages its train has; 1 alone
  * train_gap_ns      from one send of the train to the next; 0: back to back
  */
-#define RECORD_FIELDS(FIELD)    \
-	FIELD(sequence)         \
-	FIELD(size_bytes)       \
-	FIELD(reply_bytes)      \
-	FIELD(intended_ns)      \
-	FIELD(created_ns)       \
-	FIELD(sent_ns)          \
-	FIELD(received_ns)      \
-	FIELD(reply_created_ns) \
-	FIELD(request_end)      \
-	FIELD(reply_end)        \
-	FIELD(flags)            \
-	FIELD(peer)             \
-	FIELD(send_returned_ns) \
-	FIELD(train)            \
-	FIELD(train_messages)   \
+#define RECORD_FIELDS(FIELD)     \
+	FIELD(sequence)          \
+	FIELD(size_bytes)        \
+	FIELD(reply_bytes)       \
+	FIELD(intended_ns)       \
+	FIELD(created_ns)        \
+	FIELD(sent_ns)           \
+	FIELD(received_ns)       \
+	FIELD(reply_created_ns)  \
+	FIELD(request_end)       \
+	FIELD(reply_end)         \
+	FIELD(flags)             \
+	FIELD(peer)              \
+	FIELD(send_returned_ns)  \
+	FIELD(receive_called_ns) \
+	FIELD(train)             \
+	FIELD(train_messages)    \
 	FIELD(train_gap_ns)
 
 #define RECORD_MEMBER(name) uint64_t name;

@@ -23,16 +23,15 @@ from latprof_analysis.read import Runs, Samples, expand, read_runs, read_samples
 from latprof_analysis.read.paths import is_run_folder, swept_folders
 from latprof_analysis.read.result import joined, shown
 from latprof_analysis.read.run_folder import Histograms, read_histograms
-from latprof_analysis.read.schema import undisturbed
-from latprof_analysis.stages import PARTS, PROBE_STATISTICS, STAGES
-from latprof_analysis.study.totals import WARMUP
+from latprof_analysis.read.schema import alone, undisturbed
+from latprof_analysis.stages import APART, PARTS, PROBE_STATISTICS, STAGES
 from latprof_analysis.study.ways import by_ends, level_of
 from latprof_analysis.text import NS_PER_SECOND, percentile_name
 
 _STAGES = (*STAGES, "wakeup", "end_to_end")
 _COLUMNS = {
     *("protocol", "kind", "size_bytes", "send_ns", PROBE_STATISTICS),
-    *("intended_ns", "sent_ns", "rtt_ns", "lost"),
+    *("intended_ns", "sent_ns", "rtt_ns", "lost", "train"),
     *("way", "request_sent_ns", "request_ready_ns"),
     *(f"{stage}_ns" for stage in (*_STAGES, *PARTS)),
 }
@@ -276,14 +275,14 @@ def _rows(frame: pd.DataFrame, *by: str) -> list[tuple[Any, NDArray[np.intp]]]:
 
 
 def _add_messages(side: Side, messages: pd.DataFrame) -> None:
-    rows = undisturbed(messages[messages["kind"] != WARMUP])
+    rows = undisturbed(messages[~messages["kind"].isin(APART)])
     rows = _sized(side, rows.sort_values("send_ns", kind="stable"))
     _add_stages(side, rows, _STAGES)
 
 
 def _add_exchanges(side: Side, exchanges: pd.DataFrame) -> None:
     """Add the parts by way; a request may be of any size, so that sizes tell little."""
-    rows = undisturbed(exchanges[exchanges["kind"] != WARMUP])
+    rows = undisturbed(exchanges[~exchanges["kind"].isin(APART)])
     since = rows["request_sent_ns"].fillna(rows["request_ready_ns"])
     rows = rows.loc[since.sort_values(kind="stable").index]
     _add_stages(side, rows.assign(kind=rows["way"], size_bytes=-1), PARTS)
@@ -308,7 +307,7 @@ def _add(side: Side, group: Group, values: Floats) -> None:
 
 
 def _add_round_trips(side: Side, table: pd.DataFrame) -> None:
-    rows = _sized(side, table.sort_values("sent_ns", kind="stable"))
+    rows = _sized(side, alone(table).sort_values("sent_ns", kind="stable"))
     rtt = rows["rtt_ns"].to_numpy("float64", na_value=np.nan)
     rtt[~rows.index.isin(undisturbed(rows).index)] = np.nan
     for (protocol, size, _), at in _rows(rows, "protocol", "size_bytes", "run"):

@@ -41,7 +41,7 @@ from latprof_analysis.fit.trips import (
 )
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.rows import Columns
-from latprof_analysis.stages import BLANK, STAGES, STAMPS
+from latprof_analysis.stages import APART, BLANK, STAGES, STAMPS
 from latprof_analysis.stats import Result
 from latprof_analysis.stats.quantiles import quantiles_by
 
@@ -266,7 +266,7 @@ def slowed_way(messages: Columns, fit: Fit) -> str | None:
 
 def _directions(rows: Columns) -> list[tuple[str, NDArray[np.intp]]]:
     """Return the directions with most messages: kinds, or who sent to whom."""
-    kinds = [(k, at) for (k,), at in rows.split("kind") if k not in (None, "warmup")]
+    kinds = [(k, at) for (k,), at in rows.split("kind") if k not in (None, *APART)]
     most = sorted(kinds, key=lambda one: -len(one[1]))[:_MOST_DIRECTIONS]
     known = ("request", "reply")
     return sorted(most, key=lambda one: (*(one[0] != kind for kind in known), one[0]))

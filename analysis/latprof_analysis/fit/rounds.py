@@ -129,9 +129,7 @@ def low_delays(
         delay[i], resampled[:, i] = _low(rtt_ns[rows], block[rows], weights, unseen[i])
     step_ns = clock_step(rtt_ns) if step_ns is None else step_ns
     if step_ns:
-        _, alike = np.unique(np.rint(delay / step_ns), return_inverse=True)
-        within = rng.uniform(-0.5, 0.5, (resamples, alike.max(initial=0) + 1))
-        resampled += step_ns * within[:, alike]
+        resampled += within_step(rng, delay, step_ns, resamples)
     return LowDelays(
         size_bytes=sizes[kept],
         delay_ns=delay,
@@ -143,6 +141,15 @@ def low_delays(
         median_ns=median,
         step_ns=step_ns,
     )
+
+
+def within_step(
+    rng: np.random.Generator, delay_ns: Floats, step_ns: float, resamples: int
+) -> Floats:
+    """Draw how far delays are from what a clock of such a step wrote; (b, k)."""
+    _, alike = np.unique(np.rint(delay_ns / step_ns), return_inverse=True)
+    within = rng.uniform(-0.5, 0.5, (resamples, alike.max(initial=0) + 1))
+    return np.asarray(step_ns * within[:, alike])
 
 
 def nth_in_run(begins: NDArray[np.bool_]) -> Ints:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.fit.estimates import (
     Estimate,
@@ -27,7 +27,7 @@ from latprof_analysis.fit.slopes import theil_sen
 from latprof_analysis.fit.trips import FLOW, Ints, checked_columns, flows
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.rows import Columns
-from latprof_analysis.stages import BLANK
+from latprof_analysis.stages import BLANK, TRAIN, TRAIN_REPLY, WARMUP
 from latprof_analysis.stats import Result
 from latprof_analysis.stats.quantiles import quantile_ci
 
@@ -44,6 +44,7 @@ _COUNTS = ("size_bytes", "packets", "retransmits")
 _NEEDED = (*FLOW, "kind", *_COUNTS, "queue_ns", "arrive_ns", "read_ns")
 # A long stream is cut into trains of so many messages.
 _PIECE = 256
+_FULL_PACKETS = 10
 
 
 @dataclass(frozen=True)
@@ -181,10 +182,13 @@ def stage_dispersions(
     rows = checked_columns(messages, _NEEDED)
     found: dict[tuple[str, str], Dispersion] = {}
     for (protocol, kind), at in rows.split("protocol", "kind"):
-        if protocol is None or kind in (None, "warmup"):
+        if protocol is None or kind in (None, WARMUP):
             continue
         cut = (packets or {}).get(protocol, Packets())
-        (train, queue_ns, arrive_ns, wire_bytes), spoilt = _arrivals(rows.at(at), cut)
+        whole = rows.at(at)
+        if protocol == "tcp" and kind in (TRAIN, TRAIN_REPLY):
+            whole = whole.at(_of_many_packets(whole, cut))
+        (train, queue_ns, arrive_ns, wire_bytes), spoilt = _arrivals(whole, cut)
         dispersion = fit_dispersion(
             train, arrive_ns, wire_bytes, sent_ns=queue_ns, confidence=confidence
         )
@@ -197,6 +201,15 @@ def stage_dispersions(
             )
         found[protocol, kind] = dispersion
     return found
+
+
+def _of_many_packets(rows: Columns, cut: Packets) -> NDArray[np.bool_]:
+    """Return which messages are so long that it is known what they are on the wire.
+
+    TCP puts what waits into full packets: those of ten share at most one with others.
+    """
+    least = _FULL_PACKETS * (cut.mss_bytes or 0)
+    return np.asarray(rows.numbers["size_bytes"] >= least)
 
 
 def _train_slope(arrive: Floats, wire: Floats, waited: Floats | None) -> float | str:

@@ -57,9 +57,10 @@ from latprof_analysis.read.schema import (
     HISTOGRAMS,
     MESSAGES,
     ROUND_TRIPS,
+    alone,
 )
 from latprof_analysis.read.table import TableReader
-from latprof_analysis.stages import BLANK
+from latprof_analysis.stages import APART, BLANK
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram, bucket_of
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ _PLAN: Shape = {
     "sizes?": [COUNT],
     "reply_bytes?": Maybe(POSITIVE),
     "interval_ns?": COUNT,
+    "train_messages?": COUNT,
+    "train_gap_ns?": COUNT,
     "poisson?": FLAG,
     "client_cpu?": Maybe(COUNT),
     "server_cpu?": Maybe(COUNT),
@@ -286,11 +289,12 @@ class Runs:
         """Return the rows of a table that were timed, or lost."""
         timed, rows = _TIMED[table], getattr(self, table)
         if table == "round_trips":
+            rows = alone(rows)
             lost = rows["lost"].to_numpy("int64", na_value=0) > 0
         else:
             lost, rows = False, rows[rows[timed.latency_ns].notna()]
         if table == "exchanges":
-            rows = rows[rows["kind"] != "warmup"]
+            rows = rows[~rows["kind"].isin(APART)]
         frame = samples_frame(
             len(rows),
             rows["run"].array,

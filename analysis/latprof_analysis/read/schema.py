@@ -127,7 +127,11 @@ MESSAGES = Schema(
         _text("destination_address", "of the receiver"),
         _count("destination_port", "of the receiver"),
         _count("translated", "1 where a NAT changed addresses or ports on its way"),
-        _text("kind", "request, reply, warmup, or message", needed=True),
+        _text(
+            "kind",
+            "request, reply, warmup, or message; of a train: train, train reply",
+            needed=True,
+        ),
         _text("way", "sender -> receiver, by name, the port at the server's end"),
         _count("sequence", "TCP: offset of the last byte, from 1; UDP: number"),
         Column(
@@ -163,6 +167,11 @@ def undisturbed(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows[PROBE_STATISTICS].isna()]
 
 
+def alone(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the round trips that are no part of a train."""
+    return rows[rows["train"].isna()] if "train" in rows else rows
+
+
 def _lost_or_timed(numbers: Numbers) -> list[Wrong]:
     if not {"rtt_ns", "lost"} <= numbers.keys():
         return []
@@ -192,6 +201,15 @@ ROUND_TRIPS = Schema(
         ),
         _count("lost", "1 if no reply came", needed=True),
         _count(PROBE_STATISTICS, "1 if it met the measuring of latprof's own cost"),
+        # of runs with trains (--train)
+        _count("train", "number of the train that it is part of; blank: it went alone"),
+        _count("train_messages", "how many messages its train has"),
+        _count("train_gap_ns", "from one send of the train to the next; 0: at once"),
+        _count("send_returned_ns", "when the one send call that took it whole ended"),
+        _count(
+            "receive_called_ns",
+            "when the receive call began that found its reply there",
+        ),
     ),
     check=_lost_or_timed,
     ends_whole=True,
@@ -202,7 +220,7 @@ EXCHANGES = Schema(
     (
         _text("protocol", "tcp or udp", needed=True),
         _text("way", "client -> server, by name, with the server's port", needed=True),
-        _text("kind", "exchange, or warmup, which is in no figure", needed=True),
+        _text("kind", "exchange; or warmup or train, in no figure", needed=True),
         _text("client_address", "of who asks"),
         _count("client_port", "of who asks"),
         _text("server_address", "of who answers"),

@@ -15,6 +15,7 @@ from latprof_analysis.report.first_screen import first_picture, key_figures
 from latprof_analysis.report.fit import fit_parts
 from latprof_analysis.report.groups import group_parts, queue_figure
 from latprof_analysis.report.latencies import sample_picture, sample_sections
+from latprof_analysis.report.link import told_by_trains
 from latprof_analysis.report.loss_parts import loss_groups, loss_model_parts, loss_parts
 from latprof_analysis.report.parts import (
     Figure,
@@ -40,7 +41,9 @@ from latprof_analysis.report.stage_parts import (
 from latprof_analysis.report.tails import ccdf_figure, mode_parts, pieces_figure
 from latprof_analysis.report.time import level_parts, level_rows, time_figure
 from latprof_analysis.report.time_warp import time_warp_parts
+from latprof_analysis.report.train_parts import train_parts
 from latprof_analysis.report.words import legible, listed, number
+from latprof_analysis.stages import APART
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.findings import since_first_read
 from latprof_analysis.study.messages import above_usual
@@ -178,7 +181,7 @@ def whole_messages(messages: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]
     """
     if messages.empty:
         return
-    kept = messages["end_to_end_ns"].notna() & (messages["kind"] != "warmup")
+    kept = messages["end_to_end_ns"].notna() & ~messages["kind"].isin(APART)
     grouped = messages[kept].groupby(["protocol", "kind"], observed=True)
     frequent = grouped.size().nlargest(_MOST_KINDS).index
     left = grouped.size().index.difference(frequent)
@@ -242,7 +245,11 @@ def _fits(study: Study) -> list[Part]:
         for protocol, figures in (study.document.get("round_trips") or {}).items()
     }
     none = Missing("Fit", "there are no round trips: the runs had no generator")
-    return [*shown, *_first_open(by_protocol, none), *caveats]
+    trains = {
+        protocol: train_parts(protocol, found)
+        for protocol, found in told_by_trains(study.document).items()
+    }
+    return [*shown, *_first_open(by_protocol, none), *caveats, *_first_open(trains)]
 
 
 def _fit(protocol: str, fit: dict[str, Any], study: Study) -> list[Part]:

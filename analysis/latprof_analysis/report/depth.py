@@ -13,6 +13,7 @@ from latprof_analysis.report.link import (
     direction_parts,
     estimator_parts,
     fit_parts,
+    loggp_tables,
     sample_fit_parts,
     stage_line_parts,
 )
@@ -71,6 +72,7 @@ def _of_runs(document: Figures) -> Iterator[Part]:
     if kinds or trips:
         yield Text(FEW, quiet=True)
     yield from fit_parts(document)
+    yield from loggp_tables(document)
     yield from direction_parts(document)
     yield from stage_line_parts(document)
     yield from estimator_parts(document)

@@ -47,6 +47,7 @@ from latprof_analysis.report.vega import (
 )
 from latprof_analysis.report.words import duration_text, number, slug
 from latprof_analysis.stages import (
+    APART,
     EXCHANGE_STAMPS,
     SUMMANDS,
     part_label,
@@ -56,7 +57,6 @@ from latprof_analysis.stages import (
 from latprof_analysis.stats.quantiles import samples_needed
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.messages import above_usual
-from latprof_analysis.study.totals import WARMUP
 from latprof_analysis.text import NS_PER_SECOND
 
 # Of more ways the largest are drawn.
@@ -139,7 +139,7 @@ def _rows(exchanges: pd.DataFrame, name: str) -> pd.DataFrame:
         return exchanges
     protocol, _, way = name.partition(" ")
     mine = (exchanges["protocol"] == protocol) & (exchanges["way"] == way)
-    return exchanges[mine & (exchanges["kind"] != WARMUP)]
+    return exchanges[mine & ~exchanges["kind"].isin(APART)]
 
 
 def _way_parts(

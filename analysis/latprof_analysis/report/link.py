@@ -25,10 +25,12 @@ from latprof_analysis.text import (
 Figures = Mapping[str, Any]
 
 _WAYS = ("request", "reply")  # of latprof's own generator, over one link
+_OF_TRAINS = {"train": "request", "train reply": "reply"}
 _BY = {"one_way": "one-way delay", "transit": "transit"}
 _MOST_REFUSED = 2
 TITLE = "the link"
 _BANDWIDTH, _DELAY = "bandwidth_bits_per_second", "fixed_delay_seconds"
+_GOODPUT = "goodput_bits_per_second"
 
 
 class LinkRow(NamedTuple):
@@ -82,7 +84,7 @@ def link_rows(document: Figures) -> tuple[list[LinkRow], dict[str, str]]:
     """
     refused: dict[str, str] = {}
     rows = _one_way(document, refused)
-    if not rows:
+    if not document.get("link"):
         fits = {
             f"{protocol} round trips": figures.get("fit")
             for protocol, figures in (document.get("round_trips") or {}).items()
@@ -93,8 +95,10 @@ def link_rows(document: Figures) -> tuple[list[LinkRow], dict[str, str]]:
             refused = {}
         if not fits and document.get("fit"):
             fits = {"round trips": document["fit"]}
+        trips: list[LinkRow] = []
         for name, fit in fits.items():
-            rows += _of_fit(name, "", fit or {}, refused)
+            trips += _of_fit(name, "", fit or {}, refused)
+        rows = trips + rows
     return rows, refused
 
 
@@ -117,16 +121,17 @@ def _one_way(document: Figures, refused: dict[str, str]) -> list[LinkRow]:
     for kind in {**link, **trains}:
         best = link.get(kind) or {}
         protocol, _, way = kind.partition(" ")
-        name = way if way in _WAYS else kind
+        name = way if way in (*_WAYS, *_OF_TRAINS) else kind
         rows = found.setdefault(name, [])
         if "fit" in best:
             by = _BY.get(best["quantity"], best["quantity"])
             rows += _of_fit(name, f"{protocol} {by}", best["fit"], refused)
         elif kind in trains:
-            rows.append(_row(name, f"{protocol} trains", trains[kind], None))
+            of = _OF_TRAINS.get(name, name)
+            rows.append(_row(of, f"{protocol} trains", trains[kind], None))
         elif name in _WAYS:  # of other programs' messages nobody expects it
             refused[kind] = str(best.get("reason"))
-    for name in _WAYS:  # which cross one link: the surest estimate tells it
+    for name in (*_WAYS, *_OF_TRAINS):  # over one link: the surest estimate tells it
         found[name] = sorted(found.get(name, ()), key=attrgetter("width"))[:1]
     return [row for rows in found.values() for row in rows]
 
@@ -184,7 +189,140 @@ def link_parts_of(document: Figures) -> list[Part]:
         if not any(row[3] for row in cells):
             heads, cells = heads[:3], [row[:3] for row in cells]
         parts.append(Table("", heads, cells, numeric=False))
-    return parts + [Text(text) for text in _refusals(refused, document)]
+    parts += [Text(text) for text in _refusals(refused, document)]
+    return parts + [Text(text) for text in loggp_lines(document)]
+
+
+def _per_byte(ns: float, digits: int = 4) -> str:
+    return f"{fixed(ns, digits)} ns/B"
+
+
+# Of each letter the parameter, how it is written, and what it stands for.
+_LETTERS: tuple[tuple[str, str, Write, str], ...] = (
+    (
+        "L",
+        "latency_ns",
+        duration,
+        "one way of the smallest message without its bytes' time: half of a round trip"
+        " less o, so the mean of both ways, with the wake-up of who waits for it",
+    ),
+    (
+        "o_s",
+        "send_overhead_ns",
+        duration,
+        "a send call of the smallest message; what the kernel does within it for the "
+        "other end of a veth is in it",
+    ),
+    (
+        "o_r",
+        "receive_overhead_ns",
+        duration,
+        "a receive call of the smallest message that is there",
+    ),
+    (
+        "g",
+        "gap_ns",
+        duration,
+        "from one message to the next beyond their bytes' time, where that is longest: "
+        "sender, link, responder or the way back; on one CPU both ends' work adds up",
+    ),
+    (
+        "G",
+        "gap_per_byte_ns",
+        _per_byte,
+        "a byte of payload of a long message, headers with it, on the slowest part of "
+        "the way there and back",
+    ),
+)
+
+
+def told_by_trains(document: Figures) -> dict[str, Figures]:
+    """Return what trains tell, by protocol."""
+    trips = document.get("round_trips") or {}
+    return {p: f["loggp"] for p, f in trips.items() if f.get("loggp")}
+
+
+def loggp_lines(document: Figures) -> Iterator[str]:
+    """Say L, o, g and G in a line for each protocol."""
+    for protocol, found in told_by_trains(document).items():
+        told = [
+            f"{letter} {write(found[name]['value'], 4 if letter in 'LG' else 3)}"
+            for letter, name, write, _ in _LETTERS
+            if found[name]
+        ]
+        if goodput := found["goodput_bits_per_second"]:
+            told[-1] += f" ({rate(goodput['value'])} of payload)"
+        trains = f"{protocol}, trains of {found['messages']}"
+        if not told or found["model"] != "line":
+            told.append(found["reason"])
+        yield f"{trains}: {', '.join(told)}"
+
+
+def loggp_tables(document: Figures) -> Iterator[Part]:
+    """Lay out what trains tell, what each letter means, and what each size took."""
+    for protocol, found in told_by_trains(document).items():
+        yield letters_table(protocol, found)
+        yield from _left_out(protocol, found)
+        if found["sizes"]:
+            yield prtt_table(protocol, found)
+
+
+def letters_table(protocol: str, found: Figures) -> Table:
+    """Lay out the parameters, each with what it can and cannot mean."""
+    # what holds for all stands below
+    missing = {k: why for k, why in found["missing"].items() if why != found["reason"]}
+    rows = [
+        [
+            letter,
+            with_interval(found[name], write) if found[name] else "not told",
+            "; but ".join(filter(None, [means, missing.get(name, "")])),
+        ]
+        for letter, name, write, means in _LETTERS
+    ]
+    for name, of in ((_BANDWIDTH, "headers counted"), (_GOODPUT, "of payload")):
+        if found[name]:
+            rows.append(["1 / G", with_interval(found[name], rate), of])
+    if bucket := found["bucket_bytes"]:
+        let_by = (
+            f"{bucket['value']:,.0f} B [{bucket['low']:,.0f}, {bucket['high']:,.0f}]"
+        )
+        rows.append(
+            ["bucket", let_by, "what of a train a token bucket lets by at once"]
+        )
+    title = f"{protocol}: LogGP, by trains of {found['messages']} [95%]"
+    heads = ["", "measured", "what it is"]
+    return Table(
+        title, heads, rows, f"{found['model']}: {found['reason']}", numeric=False
+    )
+
+
+def _left_out(protocol: str, found: Figures) -> Iterator[Text]:
+    for why, n in found["left_out"].items():
+        yield Text(f" {protocol}: {plural(n, 'train')} left out: {why}", quiet=True)
+
+
+def prtt_table(protocol: str, found: Figures) -> Table:
+    """Lay out what single messages and trains of each size took."""
+    n, spacing_ns = found["messages"], found["spacing_ns"]
+    heads = ["size", "PRTT(1,0,s)", f"PRTT({n},0,s)", "gap", "send call"]
+    names = ["single_ns", "train_ns", "gap_ns", "send_ns"]
+    if spacing_ns:
+        heads.insert(
+            3, f"PRTT({n},{given_duration(spacing_ns)},s)".replace(" us", "us")
+        )
+        names.insert(3, "spaced_ns")
+    rows = [
+        [f"{one['size_bytes']} B", *(_told(one[name]) for name in names)]
+        for one in found["sizes"]
+    ]
+    note = (
+        "10th percentiles over the rounds; gap: (PRTT(n,0,s) - PRTT(1,0,s)) / (n - 1)"
+    )
+    return Table(f"{protocol}: messages and trains by size", heads, rows, note)
+
+
+def _told(estimate: Figures | None) -> str:
+    return duration(estimate["value"], 4) if estimate else ""
 
 
 def _known(known: Figures, *, trips: bool) -> list[str]:

@@ -15,16 +15,18 @@ from numpy.typing import NDArray
 
 from latprof_analysis.grouping import in_groups
 from latprof_analysis.stages import (
+    APART,
     BLANK,
     EXCHANGE_STAMPS,
     PROBE_STATISTICS,
     SUMMANDS,
+    WARMUP,
     part_order,
     parts_present,
 )
 from latprof_analysis.stats.histogram import Histogram, record_parts
 from latprof_analysis.study.grouped import ByWay, Histograms, distinct
-from latprof_analysis.study.totals import WARMUP, Rows, first_row, percentiles, place
+from latprof_analysis.study.totals import Rows, first_row, percentiles, place
 
 # tcp and udp; a file with more than this is none of exchanges
 MOST_PROTOCOLS = 8
@@ -149,9 +151,12 @@ class ExchangeTotals:
         if not len(rows):
             return
         kinds, labels = rows.texts["kind"]
-        warm = np.isin(kinds, [i for i, label in enumerate(labels) if label == WARMUP])
+        warm, apart = (
+            np.isin(kinds, [i for i, label in enumerate(labels) if label in names])
+            for names in ((WARMUP,), APART)
+        )
         self.warmup += int(warm.sum())
-        totals, which = self._ways_of(rows, ~warm & (kinds >= 0))
+        totals, which = self._ways_of(rows, ~apart & (kinds >= 0))
         at = np.flatnonzero(which >= 0)
         if len(at):
             self._count(totals, which, at, rows)

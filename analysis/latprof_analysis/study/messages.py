@@ -13,6 +13,7 @@ from latprof_analysis.fit.by_stage import QUANTITIES, StageFit, fit_stages, link
 from latprof_analysis.fit.trains import stage_dispersions
 from latprof_analysis.read.rows import Columns
 from latprof_analysis.stages import (
+    APART,
     BLANK,
     PROBE_STATISTICS,
     STAGES,
@@ -24,7 +25,6 @@ from latprof_analysis.stats.quantiles import quantiles_by
 from latprof_analysis.study import findings
 from latprof_analysis.study.findings import Effort
 from latprof_analysis.study.setup import RunSetup
-from latprof_analysis.study.totals import WARMUP
 
 Floats = NDArray[np.float64]
 
@@ -145,7 +145,7 @@ def _undisturbed(rows: Columns) -> Columns:
 def _kinds(messages: Columns) -> Iterator[tuple[str, Columns]]:
     """Messages by protocol and kind in the order in which they were sent."""
     for (protocol, kind), at in messages.split("protocol", "kind"):
-        if protocol is not None and kind not in (None, WARMUP):
+        if protocol is not None and kind not in (None, *APART):
             yield f"{protocol} {kind}", _in_order(messages.at(at))
 
 

@@ -14,7 +14,7 @@ from latprof_analysis.stages import BLANK
 from latprof_analysis.study import findings
 from latprof_analysis.study.findings import Effort, trips_with_intervals
 from latprof_analysis.study.messages import above_usual
-from latprof_analysis.study.run_figures import round_trip_fit
+from latprof_analysis.study.run_figures import loggp_of, round_trip_fit
 from latprof_analysis.study.scan import Scan, Trips
 from latprof_analysis.study.setup import RunSetup
 from latprof_analysis.text import NS_PER_SECOND
@@ -57,10 +57,13 @@ def trip_figures(
             **_in_order(answered, effort),
             "loss": findings.losses(lost),
             "fit": None,
+            "loggp": None,
         }
         if run is not None and setup.reply_mode is not None:
             fit = round_trip_fit(*answered, protocol, run, scan.messages)
             found[protocol]["fit"] = fit
+            trains = [rows for (_, p), rows in scan.trains.items() if p == protocol]
+            found[protocol]["loggp"] = loggp_of(trains, protocol, run)
             if effort >= Effort.ALL:
                 packets = setup.packets.get(protocol)
                 found[protocol] |= _rivals(answered, setup.reply_mode, packets)

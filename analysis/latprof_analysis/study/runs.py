@@ -180,9 +180,11 @@ def study_runs(
         "one_way": one_way(kinds, run and run.get("lab")),
         "round_trips": trips,
         "fit": next((t["fit"] for t in trips.values() if t["fit"]), None),
+        "loggp": next((t["loggp"] for t in trips.values() if t["loggp"]), None),
         "slowest": scan.messages.slowest,
         "histograms": histogram_figures(paths, notes),
         "warmup_messages": scan.messages.warmup,
+        "train_messages": scan.messages.trains,
         "warmup_exchanges": scan.exchanges.warmup,
         "missing_stamps": {k: v for k, v in scan.messages.missing.items() if v},
         "stamps_backwards": scan.messages.backwards + scan.exchanges.backwards,
@@ -203,7 +205,7 @@ def study_runs(
     level = scan.exchanges.level
     rows = {
         "messages": _undisturbed(messages),
-        "round_trips": _undisturbed(scan.rows["round_trips"]),
+        "round_trips": _alone(_undisturbed(scan.rows["round_trips"])),
         "slow_messages": slow,
         "exchanges": with_ways(_undisturbed(scan.rows["exchanges"]), level),
         "slow_exchanges": with_ways(scan.rows["slow_exchanges"], level),
@@ -214,6 +216,12 @@ def study_runs(
 def _undisturbed(rows: Rows) -> Rows:
     """Return the rows that did not meet the measuring of latprof's own cost."""
     kept = rows.numbers[PROBE_STATISTICS] == BLANK
+    return rows if kept.all() else rows.take(np.flatnonzero(kept))
+
+
+def _alone(rows: Rows) -> Rows:
+    """Return the round trips that are no part of a train."""
+    kept = rows.numbers["train"] == BLANK
     return rows if kept.all() else rows.take(np.flatnonzero(kept))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -38,6 +39,7 @@ from latprof_analysis.study.exchange_totals import ExchangeTotals
 from latprof_analysis.study.grouped import coarser
 from latprof_analysis.study.setup import setup_of
 from latprof_analysis.study.totals import MESSAGE, MOST_KINDS, MessageTotals, TripTotals
+from latprof_analysis.study.train_rows import TrainRows
 
 Ints = NDArray[np.int64]
 TRIP_COLUMNS = ("size_bytes", "rtt_ns", "sent_ns", "sequence", PROBE_STATISTICS)
@@ -150,7 +152,9 @@ class Part:
     trip_totals : dict of str to TripTotals
         By protocol.
     trips : dict of (str, str) to list of tuple of ndarray
-        By run and protocol: TRIP_COLUMNS of each piece.
+        By run and protocol: TRIP_COLUMNS of each piece, those of trains left out.
+    trains : dict of (str, str) to TrainRows
+        By run and protocol: all of them, where there are trains.
     drawn : dict of str to Drawn
         By table.
     files : dict of Path to FileRows
@@ -165,6 +169,7 @@ class Part:
     exchanges: ExchangeTotals = field(default_factory=ExchangeTotals)
     trip_totals: dict[str, TripTotals] = field(default_factory=dict)
     trips: dict[tuple[str, str], list[tuple[Ints, ...]]] = field(default_factory=dict)
+    trains: dict[tuple[str, str], TrainRows] = field(default_factory=dict)
     drawn: dict[str, Drawn] = field(default_factory=dict)
     files: dict[Path, FileRows] = field(default_factory=dict)
     row_counts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -179,6 +184,8 @@ class Part:
             self.trip_totals.setdefault(protocol, TripTotals()).merge(totals)
         for key, arrays in later.trips.items():
             self.trips.setdefault(key, []).extend(arrays)
+        for key, rows in later.trains.items():
+            self.trains.setdefault(key, TrainRows()).extend(rows)
         for table, drawn in later.drawn.items():
             if table in self.drawn:
                 self.drawn[table].merge(drawn)
@@ -238,8 +245,13 @@ def _take_trips(part: Part, batch: Rows, run: str) -> None:
     lost = numbers["lost"] > 0
     columns = {name: numbers[name] for name in TRIP_COLUMNS}
     columns["rtt_ns"] = np.where(lost, BLANK, numbers["rtt_ns"])
-    for code, rows in parted(codes, np.arange(len(batch))):
+    for code, of_protocol in parted(codes, np.arange(len(batch))):
         protocol = protocols[code]
+        # of runs with trains the calls of single messages are timed, too
+        if (numbers["send_returned_ns"][of_protocol] != BLANK).any():
+            trains = part.trains.setdefault((run, protocol), TrainRows())
+            trains.add(numbers, of_protocol)
+        rows = of_protocol[numbers["train"][of_protocol] == BLANK]
         arrays = tuple(columns[name][rows] for name in TRIP_COLUMNS)
         part.trips.setdefault((run, protocol), []).append(arrays)
         totals = part.trip_totals.setdefault(protocol, TripTotals())
@@ -350,7 +362,9 @@ class Scan:
     trip_totals : dict of str to TripTotals
         By protocol, of all runs together.
     trips : dict of (str, str) to Trips
-        By run and protocol.
+        By run and protocol; those of trains are in `trains`.
+    trains : dict of (str, str) to TrainRows
+        The same of runs with trains: all of them.
     lost : dict of str to ndarray of bool
         Of datagrams, by the name of their kind: whether each was lost, in the order
         in which they were sent, runs one after the other.
@@ -374,6 +388,7 @@ class Scan:
     exchanges: ExchangeTotals
     trip_totals: dict[str, TripTotals]
     trips: dict[tuple[str, str], Trips]
+    trains: dict[tuple[str, str], TrainRows]
     lost: dict[str, NDArray[np.bool_]]
     rows: dict[str, Rows]
     row_counts: dict[tuple[str, str], int]
@@ -497,9 +512,10 @@ def _finished(
         exchanges=whole.exchanges,
         trip_totals=dict(sorted(whole.trip_totals.items())),
         trips={
-            key: _trips(parts, documents.get(key[0], {}))
+            key: _trips(parts, documents.get(key[0], {}), whole.trains.get(key))
             for key, parts in whole.trips.items()
         },
+        trains=whole.trains,
         lost=whole.losses.in_order(),
         rows={
             "messages": messages,
@@ -524,28 +540,33 @@ def _rows(whole: Part, table: str) -> tuple[Rows, ...]:
     return found or (none, none, none)
 
 
-def _trips(parts: list[tuple[Any, ...]], documents: dict[str, Any]) -> Trips:
+def _trips(
+    parts: list[tuple[Any, ...]], documents: dict[str, Any], trains: TrainRows | None
+) -> Trips:
     columns = zip(*parts, strict=True)
     size_bytes, rtt_ns, sent_ns, sequence, met = map(np.concatenate, columns)
+    # of a run with trains its first message may be of one
+    first = trains.first_sequence if trains else sequence.min(initial=sys.maxsize)
+    nth = sequence - first
     return Trips(
         size_bytes=_narrow(size_bytes),
         rtt_ns=rtt_ns,
         sent_ns=sent_ns,
-        round_index=_narrow(_rounds(size_bytes, sent_ns, sequence, documents)),
+        round_index=_narrow(_rounds(size_bytes, sent_ns, nth, documents)),
         lost=rtt_ns == BLANK,
         disturbed=met == 1,
     )
 
 
 def _rounds(
-    size_bytes: Ints, sent_ns: Ints, sequence: Ints, documents: dict[str, Any]
+    size_bytes: Ints, sent_ns: Ints, nth: Ints, documents: dict[str, Any]
 ) -> Ints:
     try:
-        sizes_per_round = setup_of(documents["run"]).sizes_per_round
+        per_round = setup_of(documents["run"]).messages_per_round
     except (KeyError, ValueError):
-        sizes_per_round = 0
-    if sizes_per_round:
-        return np.asarray((sequence - sequence.min()) // sizes_per_round)
+        per_round = 0
+    if per_round:
+        return np.asarray(nth // per_round)
     return rounds_of(size_bytes, sent_ns)
 
 

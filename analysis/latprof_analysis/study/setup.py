@@ -30,10 +30,10 @@ class RunSetup:
         Empty where the run does not tell.
     reply_mode : 'echo' or int or None
         None where no load generator tells how the responder answered.
-    sizes_per_round : int
-        Messages of the generator's rounds; 0 where there are none.
+    messages_per_round : int
+        Of the generator, those of trains with them; 0 where there are no rounds.
     interval_ns : int
-        Of an open loop; 0 in a closed one.
+        Of an open loop, from one single message to the next; 0 in a closed one.
     link : str
         The lab's link in one line, empty without a lab.
     packets : dict of str to Packets
@@ -43,7 +43,7 @@ class RunSetup:
     host: str = ""
     kernel: str = ""
     reply_mode: ReplyMode | None = None
-    sizes_per_round: int = 0
+    messages_per_round: int = 0
     interval_ns: int = 0
     link: str = ""
     packets: dict[str, Packets] = field(default_factory=dict)
@@ -77,6 +77,38 @@ def packets_of(lab: Mapping[str, Any] | None, protocol: str) -> Packets:
     packets = make(mtu_bytes=mtu, ip_version=version)
     header = int(lab["known"]["link_header_bytes"])
     return replace(packets, overhead_bytes=packets.overhead_bytes + header)
+
+
+def messages_per_round(plan: Mapping[str, Any]) -> int:
+    """Return how many messages the generator sends in a round.
+
+    Examples
+    --------
+    >>> messages_per_round({"sizes": [64, 1024]})
+    2
+    >>> messages_per_round({"sizes": [64], "train_messages": 16, "train_gap_ns": 5000})
+    33
+    """
+    train = int(plan.get("train_messages", 0))
+    return len(plan["sizes"]) * (1 + (_turns_of_a_size(plan) - 1) * train)
+
+
+def _turns_of_a_size(plan: Mapping[str, Any]) -> int:
+    """Return of how many turns a size has in a round one is a single message."""
+    if not plan.get("train_messages"):
+        return 1
+    return 3 if plan.get("train_gap_ns") else 2
+
+
+def single_interval_ns(plan: Mapping[str, Any]) -> int:
+    """Return the time from one single message to the next, in the mean; 0: closed loop.
+
+    Examples
+    --------
+    >>> single_interval_ns({"interval_ns": 1000, "train_messages": 16})
+    2000
+    """
+    return int(plan["interval_ns"]) * _turns_of_a_size(plan)
 
 
 def known_transit_ns(
@@ -130,8 +162,8 @@ def _setup_of(run: Mapping[str, Any]) -> RunSetup:
     return replace(
         setup,
         reply_mode=reply_mode_of(plan["reply_bytes"]),
-        sizes_per_round=len(plan["sizes"]),
-        interval_ns=int(plan["interval_ns"]),
+        messages_per_round=messages_per_round(plan),
+        interval_ns=single_interval_ns(plan),
     )
 
 
@@ -188,7 +220,7 @@ class Load(NamedTuple):
 
 def offered_load(
     sizes: Sequence[int],
-    interval_ns: int,
+    interval_ns: float,
     lab: Mapping[str, Any] | None,
     protocol: str,
 ) -> Load:
@@ -198,7 +230,7 @@ def offered_load(
     ----------
     sizes : sequence of int
         Bytes of the messages.
-    interval_ns : int
+    interval_ns : float
         Between two of them, in the mean.
     lab : mapping or None
         ``lab`` of run.json: how its link cuts messages into packets.
@@ -228,6 +260,8 @@ def overloads(run: Mapping[str, Any], protocols: Sequence[str]) -> Iterator[str]
     limit = _limit(run)
     if not limit:
         return
+    of_a_turn = _messages_per_turn(plan)
+    every_ns = plan["interval_ns"] / of_a_turn
     for protocol in protocols:
         loads = _loads(run, protocol)
         most = max(loads, key=lambda load: load.bits_per_second)
@@ -238,10 +272,10 @@ def overloads(run: Mapping[str, Any], protocols: Sequence[str]) -> Iterator[str]
             yield (
                 f"{protocol} offers {rate(most.bits_per_second, 3)} {way} (mean "
                 f"{most.mean_bytes / 1000:.1f} kB with headers every "
-                f"{given_duration(plan['interval_ns'])}) to a link of "
+                f"{given_duration(every_ns)}) to a link of "
                 f"{given_rate(limit)}: "
                 f"{_effect(most, lab['known'], held=held)}; use --interval "
-                f"{_roomy_interval(most, limit)} or smaller --sizes"
+                f"{_roomy_interval(most, limit, of_a_turn)} or smaller --sizes"
             )
 
 
@@ -257,11 +291,17 @@ def _loads(run: Mapping[str, Any], protocol: str) -> tuple[Load, Load]:
     """Return what a run's open loop offers to its responder, and what comes back."""
     plan, lab = run["workload"]["plan"], run["lab"]
     replies = plan["sizes"] if plan["reply_bytes"] is None else [plan["reply_bytes"]]
+    every_ns = plan["interval_ns"] / _messages_per_turn(plan)
     requests, back = (
-        offered_load(sizes, plan["interval_ns"], lab, protocol)
+        offered_load(sizes, every_ns, lab, protocol)
         for sizes in (plan["sizes"], replies)
     )
     return requests, back
+
+
+def _messages_per_turn(plan: Mapping[str, Any]) -> float:
+    """Return how many messages the generator sends in an interval, in the mean."""
+    return messages_per_round(plan) / (len(plan["sizes"]) * _turns_of_a_size(plan))
 
 
 def utilisation(run: Mapping[str, Any], protocol: str) -> float | None:
@@ -305,8 +345,8 @@ def _effect(load: Load, known: Mapping[str, Any], *, held: bool) -> str:
     return f"with each second messages leave {duration(1e9 * late)} later"
 
 
-def _roomy_interval(load: Load, limit: float) -> str:
-    needed_ns = 8 * load.mean_bytes * NS_PER_SECOND / limit
+def _roomy_interval(load: Load, limit: float, messages: float) -> str:
+    needed_ns = 8 * messages * load.mean_bytes * NS_PER_SECOND / limit
     return given_duration(_round_up(needed_ns / _ROOMY)).replace(" ", "")
 
 

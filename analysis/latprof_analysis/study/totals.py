@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 
 from latprof_analysis.grouping import in_groups
 from latprof_analysis.stages import (
+    APART,
     BLANK,
     PROBE_STATISTICS,
     STAGES,
     STAMPS,
+    TRAIN,
+    TRAIN_REPLY,
     merged_name,
     missing_code,
 )
@@ -288,7 +291,6 @@ def _stage_order(name: str) -> tuple[int, str]:
     return order.index(name.rsplit("+", maxsplit=1)[-1]), name
 
 
-WARMUP = "warmup"
 # What is neither request nor reply of a load generator: told apart by its ends.
 MESSAGE = "message"
 # Ours are six; a file with more than this is none of messages.
@@ -333,6 +335,8 @@ class MessageTotals:
         protocol and ends: "tcp curl -> nginx:80".
     warmup : int
         Messages of the warm-up, which are in no other figure.
+    trains : int
+        Messages of trains, which are in none either.
     missing : dict of str to int
         Stamps that complete messages lack.
     backwards : int
@@ -347,7 +351,7 @@ class MessageTotals:
         self.most = most
         self._kinds: dict[str, KindTotals] = {}
         self._ways: ByWay[KindTotals] = ByWay(partial(KindTotals.empty, most))
-        self.warmup = 0
+        self.warmup = self.trains = 0
         self.missing = dict.fromkeys(STAMPS, 0)
         self.backwards = 0
         self.slowest: dict[str, Any] | None = None
@@ -365,8 +369,9 @@ class MessageTotals:
         """Take in rows; those without protocol or kind are in no figure."""
         if not len(rows):
             return
-        measured = _measured(rows)
-        self.warmup += int((~measured).sum())
+        measured, trains = _measured(rows), _are(rows, (TRAIN, TRAIN_REPLY))
+        self.trains += int(trains.sum())
+        self.warmup += int((~measured & ~trains).sum())
         missing = missing_code({s: rows.numbers[f"{s}_ns"] for s in STAMPS})
         for name, at in _by_kind(rows, measured):
             if name.endswith(f" {MESSAGE}") and "way" in rows.texts:
@@ -392,6 +397,7 @@ class MessageTotals:
             self._kind(name).merge(totals)
         self._ways.merge(other._ways)
         self.warmup += other.warmup
+        self.trains += other.trains
         self.backwards += other.backwards
         for stamp, count in other.missing.items():
             self.missing[stamp] += count
@@ -547,10 +553,14 @@ def _order(name: str) -> tuple[str, int, str]:
 
 
 def _measured(rows: Rows) -> NDArray[np.bool_]:
-    """Tell which rows are not of the warm-up."""
+    """Tell which rows are neither of the warm-up nor of trains."""
+    return ~_are(rows, APART)
+
+
+def _are(rows: Rows, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Tell which rows are of these kinds."""
     kinds, labels = rows.texts["kind"]
-    warm = [i for i, label in enumerate(labels) if label == WARMUP]
-    return ~np.isin(kinds, warm)
+    return np.isin(kinds, [i for i, label in enumerate(labels) if label in names])
 
 
 def _by_kind(
