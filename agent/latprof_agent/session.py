@@ -214,6 +214,7 @@ class _Session:
         try:
             folder.write_json("run.json", description)
             folder.write_json("summary.json", summary)
+            self._workload.write(folder)
             folder.finish_tables()  # last, or it might leave no room for the others
             if self.options.parquet:
                 folder.write_parquet()

@@ -37,6 +37,7 @@ CLEAR_LARGEST_BYTES = 65_535
 # By which messages that are over have been told of, and are in the totals.
 TOLD_SECONDS = 0.3
 _KEPT = "what was recorded until then is kept"
+DEFAULT_WARMUP = 5
 DEFAULT_SIZES = (18, 256, 1024, 4096, 16384, 32768, 65507)
 
 
@@ -49,7 +50,7 @@ class PingPong(Plan):
     sizes: tuple[int, ...] = DEFAULT_SIZES
     rounds: int = 0
     duration_seconds: float = 0.0
-    warmup_rounds: int = 5
+    warmup_rounds: int = DEFAULT_WARMUP
     interval_ns: int = 0
     poisson: bool = False
     spin: bool = False

@@ -10,6 +10,7 @@ from latprof_agent.interrupts import Interrupt
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import Recorder
+from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.run_sink import RunSink
 
 Progress = Callable[[str, int, float, float], None]  # what, messages, done, planned
@@ -55,6 +56,9 @@ class Workload:
     def figures(self) -> dict[str, Any]:
         """Sections of summary.json that only this kind of workload has."""
         return {}
+
+    def write(self, folder: RunFolder) -> None:
+        """Leave files in the run folder that only this kind of workload has."""
 
     def close(self) -> None:
         """End what is left of it."""
