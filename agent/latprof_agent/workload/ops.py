@@ -286,7 +286,7 @@ class OpsRuns(Workload):
     def _remarks(self) -> Iterator[str]:
         """Compare what a server counted with what its client did, and tell its time."""
         for run in self.runs:
-            if "counted" in run:
+            if run.get("counted"):
                 done = Counter(
                     row["op"]
                     for row in self._rows

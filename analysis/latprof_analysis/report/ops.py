@@ -93,7 +93,7 @@ def ops_parts(document: Mapping[str, Any]) -> Iterator[Part]:
             wide.rows,
             NOTE,
             heads=wide.heads,
-            narrow=[narrow, _averages(backends)],
+            narrow=[narrow, _stacked(backends), _averages(backends)],
         )
     yield from ops_remarks(document)
 
@@ -144,6 +144,21 @@ def _average(cell: Mapping[str, Any]) -> str:
 
 def _share(share: float | None) -> str:
     return NOT_ENOUGH if share is None else f"{100 * share:.0f}%"
+
+
+def _stacked(backends: Mapping[str, Cells]) -> Table:
+    """Lay out the published table, with the shares in a line under each average."""
+    rows = []
+    for label, key in zip(_labels(_keys(backends)), _keys(backends), strict=True):
+        above, below = [*label], ["", ""]
+        for cells in backends.values():
+            average, *shares = _average_and_shares(_found(cells, key))
+            above.append(average)
+            below.append("/".join(share.removesuffix("%") for share in shares))
+        rows += [above, below]
+    heads = [("", 1), ("avg ms", len(backends))]
+    note = f"under it network/server/client/receive queue in %; {NOTE}"
+    return Table("", ["op", "bytes", *backends], rows, note, heads=[heads])
 
 
 def _averages(backends: Mapping[str, Cells]) -> Table:
