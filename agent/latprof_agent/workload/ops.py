@@ -349,9 +349,7 @@ def _counted(run: dict[str, Any], done: Counter[str]) -> str:
                 "somebody else used it, or a command was repeated"
             )
     each = (f"{op} {told[op]['usec'] / n:.1f} us" for op, n in done.items() if n)
-    return (
-        f"{begin} counted the same operations, and its mean time in {', '.join(each)}"
-    )
+    return f"{begin} counted as many, and worked at one on average: {', '.join(each)}"
 
 
 def _csv(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
