@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
+import sys
+import uuid
 
 import numpy as np
 import pandas as pd
@@ -15,10 +18,12 @@ from free_ports import free_port
 from latprof_agent.workload.ops_parts import PARTS
 from latprof_analysis import read_samples
 from latprof_process import FIRST, Latprof, kill, run
+from proxystore.endpoint.config import EndpointConfig, write_config
 from recording import wait_until
 
 PLAIN = ("--rate", "0", "--delay", "0")
 OPS = ("run", "--workload", "ops", "--json")
+HOST = "127.0.0.1"
 COLUMNS = (
     "backend,op,payload_size_bytes,repeat,total_time_ms,avg_time_ms,min_time_ms,"
     "max_time_ms,avg_bandwidth_mbps"
@@ -50,6 +55,11 @@ def server():
     client.close()
     process.kill()
     process.wait()
+
+
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
 
 
 def operations(out):
@@ -205,6 +215,35 @@ def test_operations_on_an_endpoint_of_proxystore_are_right(out):
     assert (rows["exchanges"] == 1).all()
     assert (rows[[*PARTS]].sum(axis=1) == rows["time_ns"]).all()
     assert latprof.left() == []
+
+
+def test_a_given_endpoint_is_found_by_its_uuid(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROXYSTORE_HOME", str(tmp_path / "home"))
+    port, name = free_port(), "latprof-test"
+    config = EndpointConfig(name=name, uuid=str(uuid.uuid4()), host=HOST, port=port)
+    write_config(config, str(tmp_path / "home" / name))
+    serve = (
+        "import sys\n"
+        "from proxystore.endpoint.config import read_config\n"
+        "from proxystore.endpoint.serve import serve\n"
+        "serve(read_config(sys.argv[1]))"
+    )
+    words = [sys.executable, "-c", serve, str(tmp_path / "home" / name)]
+    with (tmp_path / "said").open("wb") as said:
+        process = subprocess.Popen(words, stdout=said, stderr=said)
+    try:
+        wait_until(lambda: listens(port), "the endpoint listens")
+        out = tmp_path / "run"
+        words = (f"--endpoint={config.uuid}", "--payload-sizes=1000", "--repeat=3")
+        latprof = run(*OPS, *words, f"--out={out}")
+    finally:
+        process.kill()
+        process.wait()
+    assert latprof.process.returncode == 0, latprof.err
+    rows = operations(out)
+    assert set(rows["backend"]) == {"ENDPOINT"}
+    assert (measured(out).groupby("op").size() == 3).all()
+    assert (rows[[*PARTS]].sum(axis=1) == rows["time_ns"]).all()
 
 
 @pytest.mark.timed

@@ -141,7 +141,7 @@ def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
     return process.stdout.readline() if readable else ""
 
 
-class _Stillness:
+class Stillness:
     """For how long nothing has come to or left the end of a process."""
 
     def __init__(self, pid: int) -> None:
@@ -179,7 +179,7 @@ class Generator:
         self._client: subprocess.Popen[str] | None = None
         self._asked_to_end: float | None = None
         self._due = math.inf  # when --duration is over
-        self._stillness = _Stillness(self._responder.pid)
+        self._stillness = Stillness(self._responder.pid)
 
     def _start(
         self, end: str, words: list[str], descriptors: tuple[int, ...] = ()

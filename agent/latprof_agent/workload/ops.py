@@ -11,6 +11,7 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks.run_files import RunFolder
-from latprof_agent.workload.generator import Generator, PingPong
+from latprof_agent.workload.generator import Generator, PingPong, Stillness
 from latprof_agent.workload.generator_log import (
     LogTail,
 )
@@ -39,6 +40,7 @@ from latprof_agent.workload.ops_client import WITHOUT_PAYLOAD
 from latprof_agent.workload.ops_floor import NAME, FloorCell, sizes_of
 from latprof_agent.workload.ops_parts import COLUMNS, Seen
 from latprof_agent.workload.ops_stores import (
+    KEPT,
     Address,
     Client,
     Server,
@@ -51,6 +53,8 @@ from latprof_agent.workload.workload import Plan, Scene, Workload
 BACKENDS = {"redis": "REDIS", "proxystore": "ENDPOINT", "floor": NAME}
 OPS = ("GET", "SET", "EXISTS", "EVICT")
 DEFAULT_SIZES = (1000, 10_000, 100_000, 1_000_000, 10_000_000)
+# Where not even a lost segment is sent again, a server stands still.
+STILL_SECONDS = 30.0
 DEFAULT_REPEAT, DEFAULT_WARMUP = 10, 1
 
 
@@ -121,6 +125,7 @@ class OpsRuns(Workload):
         self._lab = lab
         self._seen = Seen()
         self._rows: list[dict[str, Any]] = []
+        self._before = 0  # of these, when the backend's turn began
         self._clients: dict[str, Client] = {}
         self._addresses: dict[str, Address] = {}
         if lab:
@@ -159,6 +164,7 @@ class OpsRuns(Workload):
         for backend in self._plan.backends:
             if scene.interrupt.seen:
                 return
+            self._before = len(self._rows)
             if backend == "floor":
                 self._follow_floor(scene)
             else:
@@ -188,12 +194,14 @@ class OpsRuns(Workload):
         port = self._addresses[backend].port
         measured = self._watch(port, scene)
         self.runs.append({"backend": BACKENDS[backend], "port": port})
+        stillness = Stillness(client.process.pid)
         client.go()
         while client.running():
             if scene.interrupt.seen:
                 client.stop()
             if self._lab:
                 self._lab.check()
+                self._check_answers(backend, stillness.seconds())
             scene.recorder.step_for(STEP_SECONDS)
             self._take(backend, client, measured)
             self._show_progress(backend, scene)
@@ -201,6 +209,14 @@ class OpsRuns(Workload):
         if server:
             server.check()
         client.check()
+
+    def _check_answers(self, backend: str, still_seconds: float) -> None:
+        """Raise WorkloadError where nothing has come or gone for long."""
+        assert self._lab
+        if still_seconds > STILL_SECONDS + 2 * self._lab.spec.delay_ns / 1e9:
+            raise WorkloadError(
+                f"{backend} failed: it did not answer for {still_seconds:.0f} s; {KEPT}"
+            )
 
     def _watch(self, port: int, scene: Scene) -> MeasuredTime:
         self._seen.watch(port)
@@ -227,8 +243,8 @@ class OpsRuns(Workload):
                     run["counted"] = event["commands"]
 
     def _show_progress(self, backend: str, scene: Scene) -> None:
-        plan, name = self._plan, BACKENDS[backend]
-        done = sum(row["backend"] == name for row in self._rows)
+        plan = self._plan
+        done = len(self._rows) - self._before
         rounds = plan.repeat + plan.warmup_rounds
         scene.progress(backend, done, done, rounds * len(plan.cells))
 
@@ -281,7 +297,7 @@ class OpsRuns(Workload):
     def figures(self) -> dict[str, Any]:
         """The table."""
         remarks = {"remarks": list(self._remarks())}
-        return {"ops": operation_figures(self._operations()) | remarks}
+        return {"ops": operation_figures(self._operations) | remarks}
 
     def _remarks(self) -> Iterator[str]:
         """Compare what a server counted with what its client did, and tell its time."""
@@ -296,7 +312,7 @@ class OpsRuns(Workload):
 
     def write(self, folder: RunFolder) -> None:
         """Write each operation, each cell, and the file of ProxyStore's benchmark."""
-        operations = self._operations()
+        operations = self._operations
         both = {**operations.texts, **operations.numbers}
         columns = (both[name] for name in SCHEMA.names)
         every = [
@@ -309,8 +325,9 @@ class OpsRuns(Workload):
         remote = remote_ops_rows(operations)
         folder.write_text("remote_ops.csv", _csv(REMOTE_OPS_COLUMNS, remote))
 
+    @cached_property
     def _operations(self) -> Operations:
-        """All that was done, with the parts of its time."""
+        """All that was done, with the parts of its time; once nothing more will be."""
 
         def column(name: str, of: Callable[[Any], Any] = int) -> Ints:
             found = (row[name] for row in self._rows)

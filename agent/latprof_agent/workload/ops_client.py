@@ -90,7 +90,10 @@ class Endpoint:
         host = f"[{host}]" if ":" in host else host
         session = requests.Session()
         session.trust_env = False  # no proxy, no netrc
-        self._to = {"address": f"http://{host}:{plan['port']}", "session": session}
+        self._to: dict[str, Any] = {
+            "address": f"http://{host}:{plan['port']}",
+            "session": session,
+        }
         self._client = client
 
     def get(self, key: str) -> object:

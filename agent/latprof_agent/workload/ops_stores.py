@@ -35,7 +35,7 @@ _CLIENTS = {
     "floor": (),
 }
 _SERVERS = {"redis": (), "proxystore": ("quart", "uvicorn", "uvloop"), "floor": ()}
-_KEPT = "what was measured until then is kept"
+KEPT = "what was measured until then is kept"
 _LAST_BYTES = 4096  # of what a server said
 _ENDPOINT = """\
 import sys
@@ -134,7 +134,7 @@ class Server:
         """Raise WorkloadError where it has ended."""
         if (status := self._process.poll()) is not None:
             how = how_it_ended(status)
-            raise WorkloadError(f"{self._name} failed: it ended with {how}; {_KEPT}")
+            raise WorkloadError(f"{self._name} failed: it ended with {how}; {KEPT}")
 
     def _last_words(self) -> str:
         size = os.fstat(self._said).st_size
@@ -235,11 +235,11 @@ class Client:
         _, said = self.process.communicate()
         status = self.process.returncode
         if self.failure:
-            raise WorkloadError(f"{self.failure}; {_KEPT}")
+            raise WorkloadError(f"{self.failure}; {KEPT}")
         if status and self._asked_to_end is None:
             last = said.strip().splitlines()[-1:] or [how_it_ended(status)]
             raise WorkloadError(
-                f"the client of {self._backend} failed: {last[0]}; {_KEPT}"
+                f"the client of {self._backend} failed: {last[0]}; {KEPT}"
             )
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ def _sentence(backend: str, cells: Cells, document: Mapping[str, Any]) -> str:
 
 def _shares_of_all(cells: Cells) -> dict[str, float]:
     """Return the shares of the time of all operations together."""
-    told = [cell for cell in cells if cell["with_parts"]]
+    told = [cell for cell in cells if cell["shares"]["client"] is not None]
     weights = [cell["with_parts"] * cell["mean_ns"] for cell in told]
     return {
         share: sum(

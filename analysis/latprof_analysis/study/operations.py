@@ -119,6 +119,7 @@ def _figures(cell: _Cell, operations: Operations) -> dict[str, Any]:
         share: np.sum([parts[name] for name in names], axis=0)[whole]
         for share, names in SHARES.items()
     }
+    timed_ns = time_ns[whole].sum()
     return {
         "backend": cell.backend,
         "op": cell.op,
@@ -131,11 +132,11 @@ def _figures(cell: _Cell, operations: Operations) -> dict[str, Any]:
         "min_ns": int(time_ns.min()),
         "max_ns": int(time_ns.max()),
         "megabits_per_second": (
-            None if payload is None else 8e-6 * payload / (median / NS_PER_SECOND)
+            8e-6 * payload / (median / NS_PER_SECOND) if payload and median else None
         ),
         "with_parts": int(whole.sum()),
         "shares": {
-            share: float(ns.sum() / time_ns[whole].sum()) if whole.any() else None
+            share: float(ns.sum() / timed_ns) if timed_ns else None
             for share, ns in together.items()
         },
         "parts_p50_ns": {
@@ -187,7 +188,7 @@ def remote_ops_rows(operations: Operations) -> list[list[Any]]:
                 *(cell.backend, cell.op, None if payload is None else float(payload)),
                 *(len(cell.rows), float(kept.sum()), mean),
                 *(float(kept.min()), float(kept.max())),
-                None if payload is None else payload / 1e6 / (mean / 1e3),
+                payload / 1e6 / (mean / 1e3) if payload and mean else None,
             ]
         )
     return found
