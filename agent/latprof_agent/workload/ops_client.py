@@ -45,8 +45,6 @@ class Redis:
             retry=Retry(NoBackoff(), 0),
             # a slow link is no fault; who waits looks whether packets still come
             socket_timeout=None,
-            lib_name=None,
-            lib_version=None,
             parser_class=parsers[plan["parser"]],
         )
         self._redis = redis.Redis(connection_pool=pool)
@@ -64,15 +62,22 @@ class Redis:
         """Remove a key; whether it was there."""
         return bool(self._redis.delete(key))
 
+    def _info(self, section: str) -> dict[str, Any]:
+        """What the server says of itself; a proxy before it may refuse to."""
+        try:
+            found: Any = self._redis.info(section)
+        except self.refusals:
+            return {}
+        return dict(found)
+
     def described(self) -> str:
         """Name the server."""
-        told: Any = self._redis.info("server")
-        return f"redis {told['redis_version']}"
+        return f"redis {self._info('server').get('redis_version', '')}".strip()
 
     def counted(self) -> dict[str, dict[str, float]]:
-        """What the server itself says of the commands that we use."""
-        told: Any = self._redis.info("commandstats")
-        return {
+        """What the server itself says of the commands that we use, if it does."""
+        told = self._info("commandstats")
+        return told and {
             op: told.get(f"cmdstat_{name}", {"calls": 0, "usec": 0})
             for op, name in COMMANDS.items()
         }
@@ -234,6 +239,7 @@ def _differences(
     return {
         op: {name: told[name] - before[op][name] for name in ("calls", "usec")}
         for op, told in after.items()
+        if op in before
     }
 
 

@@ -193,7 +193,6 @@ def ops_sections(document: Mapping[str, Any]) -> list[Section]:
             rows,
             note,
         ),
-        *(Text(text) for text in ops_sentences(document)),
         *ops_remarks(document),
     ]
     return [Section("ops", "Operations", parts)]
@@ -202,8 +201,8 @@ def ops_sections(document: Mapping[str, Any]) -> list[Section]:
 def _under(cell: Mapping[str, Any]) -> str:
     shares = cell["shares"]
     told = [
-        f"{_NAMES.get(name, name)} {_share(shares[name])}"
-        for name in _TITLES
+        f"{titles[0]} {100 * shares[name]:.0f}"
+        for name, titles in _TITLES.items()
         if shares[name] is not None
     ]
-    return ", ".join(told)
+    return f"{' · '.join(told)} %" if told else ""
