@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 import redis
 from free_ports import free_port
-from latprof_agent.workload.ops_parts import PARTS
 from latprof_analysis import read_samples
+from latprof_analysis.read.operations import PARTS
 from latprof_process import FIRST, Latprof, kill, run
 from proxystore.endpoint.config import EndpointConfig, write_config
 from recording import wait_until

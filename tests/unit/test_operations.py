@@ -7,8 +7,13 @@ import pytest
 from latprof_agent.join.exchange_rows import COLUMNS as EXCHANGE_COLUMNS
 from latprof_agent.join.exchange_rows import ExchangeRows
 from latprof_agent.workload.ops_floor import KEY_BYTES, sizes_of
-from latprof_agent.workload.ops_parts import PARTS, Seen
-from latprof_analysis.read.operations import Operations
+from latprof_agent.workload.ops_parts import Seen
+from latprof_analysis.read.operations import (
+    PARTS,
+    SCHEMA,
+    Operations,
+    read_operations,
+)
 from latprof_analysis.report.ops import ops_parts, ops_sentences
 from latprof_analysis.report.parts import Table
 from latprof_analysis.report.terminal import fitting, table_lines
@@ -217,3 +222,47 @@ def test_a_sentence_says_where_most_of_the_time_went():
         "REDIS: 4 operations, none wrong; 50.0% of their time in client, 20.0% in "
         "network"
     )
+
+
+def test_a_sentence_says_how_far_above_the_floor():
+    cells = {
+        ("REDIS", "GET", 9): [3000] * 5,
+        ("REDIS", "SET", 9): [8000] * 5,
+        ("FLOOR", "GET", 9): [1000] * 5,
+        ("FLOOR", "SET", 9): [4000] * 5,
+    }
+    redis, floor = ops_sentences({"ops": operation_figures(made(cells))})
+
+    assert "p50 2 to 3 times the floor's" in redis
+    assert "times" not in floor
+
+
+def written(folder, **changed):
+    """A folder with an operation whose parts sum to its time, and one that differs."""
+    right = dict.fromkeys(SCHEMA.names, 0) | {"backend": "R", "op": "GET"}
+    right |= {"phase": "measured", "time_ns": 15}
+    right |= dict(zip(PARTS, (1, 2, 3, 4, 5), strict=True))
+    rows = [right, right, right | changed]
+    lines = [SCHEMA.names, *([row[name] for name in SCHEMA.names] for row in rows)]
+    folder.mkdir()
+    text = "".join(",".join(map(str, line)) + "\n" for line in lines)
+    (folder / "operations.csv").write_text(text)
+    return folder
+
+
+def test_an_operation_whose_parts_are_not_its_time_is_left_out(tmp_path):
+    notes = []
+    assert len(read_operations([written(tmp_path / "a")], notes).texts["op"]) == 3
+    assert notes == []
+    found = read_operations([written(tmp_path / "b", time_ns=16)], notes)
+    assert len(found.texts["op"]) == 2
+    (note,) = notes
+    assert note.startswith("b: 1 operation left out, such as ")
+    assert "its parts do not sum to time_ns" in note
+    # where one is not known there is no sum
+    found = read_operations([written(tmp_path / "c", time_ns=16, server_ns="")], notes)
+    assert len(found.texts["op"]) == 3
+
+
+def test_a_folder_without_operations_has_none(tmp_path):
+    assert read_operations([tmp_path], []) is None

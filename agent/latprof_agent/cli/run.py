@@ -159,7 +159,7 @@ def _check_together(options: argparse.Namespace) -> None:
     )
     given = first_given(options, ops_options.GIVEN)
     lab = (options.no_lab or attaching) and first_given(options, FOR_LAB)
-    no_link = given and first_given(options, FOR_LINK)
+    no_link = given and first_given(options, (*FOR_LINK, "server_cpu"))
     user = options.user is not None
     alone = options.no_lab and not options.words and not attach
     tcp = options.protocol == "udp" and first_given(options, FOR_TCP)

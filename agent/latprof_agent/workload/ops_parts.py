@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from latprof_analysis.read.operations import PARTS
 from latprof_analysis.stages import BLANK
 from numpy.typing import NDArray
 
@@ -26,7 +27,6 @@ _OF_EXCHANGES = (
 )
 _OF_REPLIES = ("source_port", "ready_ns", "read_ns")
 _SUMMANDS = ("request_way_ns", "server_queue_ns", "server_work_ns", "reply_way_ns")
-PARTS = ("client_ns", "network_ns", "server_ns", "server_queue_ns", "client_queue_ns")
 COLUMNS = ("exchanges", "retransmits", "response_ns", *PARTS)
 
 

@@ -9,15 +9,29 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.read.schema import Column, Schema
+from latprof_analysis.read.schema import Column, Schema, Wrong
 from latprof_analysis.read.table import TableReader
+from latprof_analysis.stages import BLANK
+from latprof_analysis.text import plural
 
 FILE = "operations.csv"
+# They sum to time_ns where all are known.
+PARTS = ("client_ns", "network_ns", "server_ns", "server_queue_ns", "client_queue_ns")
 FIRST, WARMUP, MEASURED = "first", "warmup", "measured"
 
 
 def _count(name: str, about: str, *, needed: bool = False) -> Column:
     return Column(name, "count", needed=needed, blank=not needed, about=about)
+
+
+def _apart(numbers: Mapping[str, NDArray[np.int64]]) -> list[Wrong]:
+    """Find operations whose parts are all known, and are not their time."""
+    if not {*PARTS} <= numbers.keys():
+        return []
+    parts = [numbers[name] for name in PARTS]
+    known = np.all([part != BLANK for part in parts], axis=0)
+    bad = known & (np.sum(parts, axis=0) != numbers["time_ns"])
+    return [(bad, lambda _: "its parts do not sum to time_ns")]
 
 
 SCHEMA = Schema(
@@ -40,6 +54,7 @@ SCHEMA = Schema(
         _count("server_queue_ns", "request readable, and not yet read"),
         _count("client_queue_ns", "some of the reply readable, and not yet read"),
     ),
+    check=_apart,
 )
 
 
@@ -57,8 +72,10 @@ class Operations(NamedTuple):
         return np.flatnonzero(found)
 
 
-def read_operations(folders: Iterable[Path]) -> Operations | None:
+def read_operations(folders: Iterable[Path], notes: list[str]) -> Operations | None:
     """Read the operations of run folders together; None where no folder has any.
+
+    Rows that are wrong are left out, of which a note is made.
 
     Raises
     ------
@@ -71,6 +88,11 @@ def read_operations(folders: Iterable[Path]) -> Operations | None:
             reader = TableReader(path, SCHEMA)
             parts += list(reader)
             reader.skipped.check(reader.rows)
+            if reader.skipped.count:
+                notes.append(
+                    f"{folder.name}: {plural(reader.skipped.count, 'operation')} left "
+                    f"out, such as {reader.skipped.rows[0]}"
+                )
     if not parts:
         return None
     texts: dict[str, list[str]] = {name: [] for name in SCHEMA.texts}

@@ -21,6 +21,7 @@ _TITLES = {
 }
 _NAMES = {"receive_queue": "receive queue"}
 _NO_PAYLOAD = "N/A"
+_FLOOR = "FLOOR"
 NOTE = (
     "avg as psbench has it: of 3 repetitions or more without the first and the last; "
     "shares are of all repetitions"
@@ -60,11 +61,30 @@ def _sentence(backend: str, cells: Cells, document: Mapping[str, Any]) -> str:
             f"{percent(shares[first])} of their time in {_NAMES.get(first, first)}, "
             f"{percent(shares[second])} in {_NAMES.get(second, second)}"
         )
+    if above := _above_floor(backend, cells, document):
+        told.append(above)
     firsts = document["ops"]["first"]
     one = next((first for first in firsts if first["backend"] == backend), None)
     if one:
         told.append(f"the first, which connects, {duration(one['time_ns'])}")
     return f"{backend}: {'; '.join(told)}"
+
+
+def _above_floor(backend: str, cells: Cells, document: Mapping[str, Any]) -> str:
+    """Say how many times as long as the network allows the medians are."""
+    floor = _by_backend(document).get(_FLOOR, ())
+    if backend == _FLOOR or not floor:
+        return ""
+    pairs = ((cell, _found(floor, _key(cell))) for cell in cells)
+    found = [
+        cell["p50_ns"] / least["p50_ns"]
+        for cell, least in pairs
+        if least and least["p50_ns"] and cell["p50_ns"]
+    ]
+    if not found:
+        return ""
+    low, high = (f"{ratio:.3g}" for ratio in (min(found), max(found)))
+    return f"p50 {low if low == high else f'{low} to {high}'} times the floor's"
 
 
 def _shares_of_all(cells: Cells) -> dict[str, float]:
@@ -99,7 +119,14 @@ def ops_parts(document: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def ops_remarks(document: Mapping[str, Any]) -> Iterator[Part]:
-    """Say what the servers themselves counted, and what was wrong."""
+    """Say what the servers themselves counted, and of what no parts are known."""
+    for backend, cells in _by_backend(document).items():
+        n, known = (sum(cell[name] for cell in cells) for name in ("n", "with_parts"))
+        if known < n:
+            told = known or "none"
+            yield Text(
+                f"note: {backend}: shares of {told} of {n} are known", quiet=True
+            )
     for text in (document.get("ops") or {}).get("remarks", ()):
         yield Text(f"note: {text}", quiet=True)
 
@@ -107,7 +134,11 @@ def ops_remarks(document: Mapping[str, Any]) -> Iterator[Part]:
 def _keys(backends: Mapping[str, Cells]) -> list[tuple[str, int | None]]:
     """Return the rows of the table in their order."""
     every = (cell for cells in backends.values() for cell in cells)
-    return list(dict.fromkeys((c["op"], c["payload_size_bytes"]) for c in every))
+    return list(dict.fromkeys(map(_key, every)))
+
+
+def _key(cell: Mapping[str, Any]) -> tuple[str, int | None]:
+    return cell["op"], cell["payload_size_bytes"]
 
 
 def _labels(keys: Sequence[tuple[str, int | None]]) -> list[list[str]]:
@@ -115,7 +146,18 @@ def _labels(keys: Sequence[tuple[str, int | None]]) -> list[list[str]]:
 
 
 def _found(cells: Cells, key: tuple[str, int | None]) -> Mapping[str, Any] | None:
-    return next((c for c in cells if (c["op"], c["payload_size_bytes"]) == key), None)
+    return next((cell for cell in cells if _key(cell) == key), None)
+
+
+def ops_key_figures(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return by name the cell of each backend that moved most: a GET before a SET."""
+    found = {}
+    for backend, cells in _by_backend(document).items():
+        most = max(cells, key=lambda cell: cell["payload_size_bytes"] or 0)
+        op, size = _key(most)
+        name = f"{backend} {op}" if size is None else f"{backend} {op} {size} B"
+        found[name] = most
+    return found
 
 
 def _terminal_table(backends: Mapping[str, Cells], form: int) -> Table:

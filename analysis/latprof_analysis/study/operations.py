@@ -13,13 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.read.operations import FIRST, MEASURED, Operations
+from latprof_analysis.read.operations import FIRST, MEASURED, PARTS, Operations
 from latprof_analysis.stages import BLANK
 from latprof_analysis.stats.quantiles import samples_needed
 from latprof_analysis.text import NS_PER_SECOND
 
-# Of an operation's time; they sum to it where all are known.
-PARTS = ("client_ns", "network_ns", "server_ns", "server_queue_ns", "client_queue_ns")
 # As the table has them: both receive queues are one.
 SHARES = {
     "client": ("client_ns",),

@@ -194,7 +194,7 @@ def study_runs(
         "skipped_rows": scan.skipped_rows,
         "skipped": [str(row) for row in scan.skipped],
     }
-    if (operations := read_operations(paths)) is not None:
+    if (operations := read_operations(paths, notes)) is not None:
         document["ops"] = operation_figures(operations)
     document["warnings"] = _warnings(scan, differences, one_thing)
     level = scan.exchanges.level
