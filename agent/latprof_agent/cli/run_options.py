@@ -61,7 +61,7 @@ examples:
   latprof run --loss 1% --protocol udp --sizes 64,1400  # a packet is a message
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
-  latprof run --workload ops          # redis, beside what the network allows
+  latprof run --workload ops --payload-sizes 1k,1m  # redis beside the floor
   latprof run --port 80 --duration 5s
   latprof run --comm curl --duration 5s
 
