@@ -222,8 +222,7 @@ class _Session:
         try:
             folder.write_json("run.json", description)
             folder.write_json("summary.json", summary)
-            for name, text in self._workload.files().items():
-                folder.write_text(name, text)
+            self._workload.write(folder)
             folder.finish_tables()  # last, or it might leave no room for the others
             if self.options.parquet:
                 folder.write_parquet()

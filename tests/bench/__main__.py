@@ -29,6 +29,7 @@ MEASUREMENTS = (
     *PAIRED,
     "generator",
     "lateness",
+    "ops",
     "drain",
     "flood",
     "memory",

@@ -171,6 +171,8 @@ def check_run(example: Example, cwd: Path, screen: str) -> None:
     check_link(line, told, screen)
     if " -- " in line:
         check_command(line, told, summary)
+    elif option(line, "workload") == "ops":
+        check_operations(line, told, summary, screen)
     else:
         check_messages(line, told, summary, screen)
 
@@ -243,6 +245,23 @@ def check_messages(
             assert trips["open_loop"]
             # the default of 6 s; the machine may be busy
             assert trips["sent"] == pytest.approx(6 / each, rel=0.1)
+
+
+def check_operations(
+    line: str, told: dict[str, Any], summary: dict[str, Any], screen: str
+) -> None:
+    units = {"k": 10**3, "m": 10**6}
+    sizes = option(line, "payload-sizes").split(",")
+    asked = [int(size[:-1]) * units[size[-1]] for size in sizes]
+    backends = [run["backend"] for run in told["workload"]["runs"]]
+    cells = {
+        (cell["backend"], cell["op"], cell["payload_size_bytes"]): cell["n"]
+        for cell in summary["ops"]["cells"]
+    }
+    each = [(op, size) for op in ("GET", "SET") for size in asked]
+    each += [("EXISTS", None), ("EVICT", None)]
+    assert cells == {(name, *cell): 10 for name in backends for cell in each}
+    assert all(f"{name}: {10 * len(each)} operations" in screen for name in backends)
 
 
 def check_attached(

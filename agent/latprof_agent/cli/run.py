@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 from latprof_analysis.cli.say import say_document, say_error
 
+from latprof_agent.cli import ops_options
 from latprof_agent.cli.presets import with_preset
 from latprof_agent.cli.root import require_root
 from latprof_agent.cli.run_options import (
@@ -19,7 +21,9 @@ from latprof_agent.cli.run_options import (
     FOR_ATTACHING,
     FOR_GENERATOR,
     FOR_LAB,
+    FOR_LINK,
     FOR_TCP,
+    FOR_WORKLOADS,
     add_options,
     first_given,
 )
@@ -79,10 +83,14 @@ def _link(options: argparse.Namespace) -> Any:
         offloads=not options.no_offloads,
         ipv6=options.ipv6,
         # the generator sets its own, which needs no leave of the host
-        congestion=options.congestion if options.words else None,
+        congestion=options.congestion if not _has_generator(options) else None,
         emulator=options.emulator,
         seed=options.seed or 1,
     )
+
+
+def _has_generator(options: argparse.Namespace) -> bool:
+    return not options.words and options.workload == "pingpong"
 
 
 def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
@@ -105,7 +113,7 @@ def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
 
 
 def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
-    from latprof_agent.workload.generator import DEFAULT_SIZES, PingPong
+    from latprof_agent.workload.generator import DEFAULT_SIZES, DEFAULT_WARMUP, PingPong
 
     rounds = options.rounds or 0
     client_cpu, server_cpu = _cpus(options)
@@ -113,7 +121,7 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         sizes=options.sizes or DEFAULT_SIZES,
         rounds=rounds,
         duration_seconds=0.0 if rounds else options.duration or DEFAULT_SECONDS,
-        warmup_rounds=options.warmup,
+        warmup_rounds=DEFAULT_WARMUP if options.warmup is None else options.warmup,
         interval_ns=options.interval,
         train_messages=options.train,
         train_gap_ns=options.train_gap,
@@ -133,6 +141,15 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
     return plan
 
 
+def _ops(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
+    return ops_options.plan_of(options, *_cpus(options))
+
+
+# What makes the plan of each workload of our own, and over which protocols it may go.
+_PLANS = {"pingpong": _ping_pong, "ops": _ops}
+_PROTOCOLS = {"pingpong": ("tcp", "udp"), "ops": ("tcp",)}
+
+
 def _refuse(text: str) -> None:
     from latprof_agent.errors import UsageError
 
@@ -148,7 +165,9 @@ def _check_together(options: argparse.Namespace) -> None:
     other = attaching and first_given(
         options, tuple(name for name in FOR_GENERATOR if name != "duration")
     )
+    given = first_given(options, ops_options.GIVEN)
     lab = (options.no_lab or attaching) and first_given(options, FOR_LAB)
+    no_link = given and first_given(options, (*FOR_LINK, "server_cpu"))
     user = options.user is not None
     alone = options.no_lab and not options.words and not attach
     tcp = options.protocol == "udp" and first_given(options, FOR_TCP)
@@ -166,9 +185,11 @@ def _check_together(options: argparse.Namespace) -> None:
         (options.server and not options.words, "--server: needs a COMMAND after --"),
         (options.server and options.no_lab, "--server: needs the lab, not --no-lab"),
         (lab, f"{lab}: needs the lab, not --no-lab"),
+        (no_link, f"{no_link}: needs the lab, not {given}"),
         (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
         (options.poisson and not options.interval, "--poisson: needs --interval"),
         (options.train_gap and not options.train, "--train-gap: needs --train"),
+        *_of_another_workload(options),
     ):
         if wrong:
             _refuse(text)
@@ -176,6 +197,28 @@ def _check_together(options: argparse.Namespace) -> None:
         shlex.split(options.server)
     except ValueError as error:
         _refuse(f"--server: {str(error).lower()} in {options.server}")
+
+
+def _of_another_workload(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Yield an option that the workload does not have, and why it is refused."""
+    if options.words or first_given(options, FOR_ATTACHING):
+        return
+    chosen = options.workload
+    for kind, names in FOR_WORKLOADS.items():
+        others = tuple(name for name in names if name not in FOR_WORKLOADS[chosen])
+        wrong = first_given(options, others)
+        yield wrong, f"{wrong}: is for --workload {kind}, not {chosen}"
+    if options.protocol not in ("both", *_PROTOCOLS[chosen]):
+        wrong = f"--protocol {options.protocol}"
+        yield wrong, f"{wrong}: --workload {chosen} is over {_PROTOCOLS[chosen][0]}"
+
+
+def _protocols(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return what is recorded: where nothing else is asked for, all that may be."""
+    asked = ("tcp", "udp") if options.protocol == "both" else (options.protocol,)
+    if options.words or first_given(options, FOR_ATTACHING):
+        return asked
+    return tuple(p for p in asked if p in _PROTOCOLS[options.workload])
 
 
 def _target(options: argparse.Namespace) -> Any:
@@ -222,10 +265,10 @@ def _checked(options: argparse.Namespace) -> Any:
     from latprof_agent.session import RunOptions
 
     _check_together(options)
-    protocols = ("tcp", "udp") if options.protocol == "both" else (options.protocol,)
+    protocols, make_plan = _protocols(options), _PLANS[options.workload]
     return RunOptions(
         link=_link(options),
-        plan=_target(options) or _command(options) or _ping_pong(options, protocols),
+        plan=_target(options) or _command(options) or make_plan(options, protocols),
         protocols=protocols,
         record=not options.no_probes,
         pieces=options.pieces,

@@ -9,6 +9,7 @@ from typing import Any
 
 from latprof_analysis.cli import units
 
+from latprof_agent.cli import ops_options
 from latprof_agent.cli.presets import LISTED, add_preset
 from latprof_agent.cli.sweep_options import add_sweep
 
@@ -16,15 +17,24 @@ DEFAULT_RATE_BPS = 100_000_000
 DEFAULT_DELAY_NS = 1_000_000
 DEFAULT_SECONDS = 6.0  # for a p99, of 1000 messages or more
 ANY_CPU = "any"
+# What each workload of latprof's own has of the options that not all have.
+FOR_WORKLOADS = {
+    "pingpong": (
+        *("sizes", "reply", "wire", "nagle", "duration", "rounds", "warmup"),
+        *("interval", "train", "train_gap", "poisson", "spin", "timeout"),
+        *("client_cpu", "server_cpu", "pieces"),
+    ),
+    "ops": (*ops_options.OWN, "rounds", "warmup", "client_cpu", "server_cpu"),
+}
 FOR_GENERATOR = (
-    *("sizes", "reply", "wire", "nagle", "duration", "rounds", "warmup", "interval"),
-    *("train", "train_gap", "poisson", "spin", "timeout"),
-    *("client_cpu", "server_cpu", "pieces"),
+    "workload",
+    *dict.fromkeys(name for own in FOR_WORKLOADS.values() for name in own),
 )
-FOR_LAB = (
+FOR_LINK = (
     *("rate", "delay", "qdisc", "burst", "queue", "loss", "loss_burst", "mtu"),
-    *("ipv6", "no_offloads", "emulator", "congestion", "seed"),
+    *("ipv6", "no_offloads", "emulator", "congestion"),
 )
+FOR_LAB = (*FOR_LINK, "seed")
 FOR_TCP = ("nagle", "congestion")
 
 FOR_ATTACHING = ("pid", "comm", "cgroup", "ports")
@@ -54,6 +64,7 @@ examples:
   latprof run --loss 1% --protocol udp --sizes 64,1400  # a packet is a message
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
+  latprof run --workload ops --payload-sizes 1k,1m  # redis beside the floor
   latprof run --port 80 --duration 5s
   latprof run --comm curl --duration 5s
   latprof run --sweep rate=10mbit,100mbit --repeat 3 --duration 1s
@@ -71,6 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     _add_messages(parser.add_argument_group("messages"))
     _add_timing(parser.add_argument_group("timing"))
+    ops_options.add_options(parser.add_argument_group("operations on stores"))
     _add_command(parser.add_argument_group("your own program"))
     _add_attach(parser.add_argument_group("attach to what runs already", ATTACH))
     _add_link(parser.add_argument_group("lab link, the same in both directions"))
@@ -88,6 +100,13 @@ def first_given(options: argparse.Namespace, names: tuple[str, ...]) -> str:
 
 
 def _add_messages(group: Any) -> None:
+    group.add_argument(
+        "--workload",
+        choices=[*FOR_WORKLOADS],
+        default="pingpong",
+        help="pingpong: requests and replies; ops: GET, SET, EXISTS and EVICT on "
+        "stores (default: pingpong)",
+    )
     group.add_argument(
         "--protocol",
         choices=["tcp", "udp", "both"],
@@ -139,14 +158,14 @@ def _add_timing(group: Any) -> None:
         "--rounds",
         type=units.within(units.count, "1", "1000000000"),
         metavar="N",
-        help="measured rounds, instead of a duration",
+        help="measured rounds, instead of a duration; ops: of each operation of each "
+        "size once (default: 10)",
     )
     group.add_argument(
         "--warmup",
         type=units.within(units.count, "0", "1000000000"),
-        default=5,
         metavar="N",
-        help="rounds before the measurement (default: 5)",
+        help="rounds before the measurement (default: 5; of ops 1)",
     )
     group.add_argument(
         "--interval",

@@ -165,7 +165,7 @@ class RunFolder:
         self.write_text(name, json.dumps(document, indent=2) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a text whole or not at all."""
+        """Write a file whole or not at all."""
         with self._whole(name) as file:
             file.write(text.encode())
 

@@ -27,6 +27,7 @@ from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks.clear_result import clear_result
 from latprof_agent.sinks.round_trip_rows import COLUMNS, WITH_TRAINS
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
+from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.workload.generator_log import GeneratorLog
 from latprof_agent.workload.workload import Plan, Scene, Workload
 
@@ -43,6 +44,7 @@ CLEAR_RESULTS = {"tcp": "clear_result.txt", "udp": "clear_result_udp.txt"}
 # By which messages that are over have been told of, and are in the totals.
 TOLD_SECONDS = 0.3
 _KEPT = "what was recorded until then is kept"
+DEFAULT_WARMUP = 5
 DEFAULT_SIZES = (18, 256, 1024, 4096, 16384, 32768, 65507)
 
 
@@ -55,7 +57,7 @@ class PingPong(Plan):
     sizes: tuple[int, ...] = DEFAULT_SIZES
     rounds: int = 0
     duration_seconds: float = 0.0
-    warmup_rounds: int = 5
+    warmup_rounds: int = DEFAULT_WARMUP
     interval_ns: int = 0
     train_messages: int = 0
     train_gap_ns: int = 0
@@ -163,7 +165,7 @@ def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
     return process.stdout.readline() if readable else ""
 
 
-class _Stillness:
+class Stillness:
     """For how long nothing has come to or left the end of a process."""
 
     def __init__(self, pid: int) -> None:
@@ -201,7 +203,7 @@ class Generator:
         self._client: subprocess.Popen[str] | None = None
         self._asked_to_end: float | None = None
         self._due = math.inf  # when --duration is over
-        self._stillness = _Stillness(self._responder.pid)
+        self._stillness = Stillness(self._responder.pid)
 
     def _start(
         self, end: str, words: list[str], descriptors: tuple[int, ...] = ()
@@ -333,15 +335,14 @@ class PingPongRuns(Workload):
         """For run.json."""
         return {"plan": asdict(self._plan)}
 
-    def files(self) -> dict[str, str]:
-        """CLEAR's result text, where it is CLEAR's wire format."""
+    def write(self, folder: RunFolder) -> None:
+        """Leave CLEAR's result text, where it is CLEAR's wire format."""
         if self._plan.wire != "clear":
-            return {}
-        return {
-            CLEAR_RESULTS[totals.protocol]: clear_result(*totals.arrays()[:2])
-            for totals in self._totals
-            if totals.sent
-        }
+            return
+        for totals in self._totals:
+            if totals.sent:
+                text = clear_result(*totals.arrays()[:2])
+                folder.write_text(CLEAR_RESULTS[totals.protocol], text)
 
     def follow(self, scene: Scene) -> None:
         """Run each of them to its end."""

@@ -213,7 +213,7 @@ class Command(Workload):
                     f"listened: {shlex.join(self._server_words)}; "
                     f"{self._as_whom()}see what it said above"
                 )
-            if any(_listening(Path(f"/proc/{server.pid}/net"))):
+            if any(listening(Path(f"/proc/{server.pid}/net"))):
                 return
             meanwhile()
 
@@ -278,7 +278,7 @@ class Command(Workload):
                     process.poll()
 
 
-def _listening(net: Path) -> Iterator[str]:
+def listening(net: Path) -> Iterator[str]:
     """TCP sockets that listen and UDP sockets that are bound, of a namespace."""
     for name in ("tcp", "tcp6", "udp", "udp6"):
         try:

@@ -11,6 +11,7 @@ from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import Recorder
 from latprof_agent.sinks import round_trip_rows
+from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.run_sink import RunSink
 
 Progress = Callable[[str, int, float, float], None]  # what, messages, done, planned
@@ -57,9 +58,8 @@ class Workload:
         """Sections of summary.json that only this kind of workload has."""
         return {}
 
-    def files(self) -> dict[str, str]:
-        """Texts in the run folder that only this kind of workload has, by name."""
-        return {}
+    def write(self, folder: RunFolder) -> None:
+        """Leave files in the run folder that only this kind of workload has."""
 
     def close(self) -> None:
         """End what is left of it."""

@@ -86,6 +86,7 @@ _WORKLOAD: Shape = {
     "plan?": Maybe(_PLAN),
     "command?": [TEXT],
     "attached?": Maybe({"to": TEXT}),
+    "ops?": Maybe({"ops": [TEXT], "backends": [TEXT], "repeat": COUNT}),
     "runs?": [{"seconds?": NUMBER, "late?": COUNT}],
 }
 _LINK: Shape = {

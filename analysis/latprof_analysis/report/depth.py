@@ -17,6 +17,7 @@ from latprof_analysis.report.link import (
     sample_fit_parts,
     stage_line_parts,
 )
+from latprof_analysis.report.ops import ops_parts
 from latprof_analysis.report.overview import left_out, losses, opening, root_qdisc
 from latprof_analysis.report.parts import Items, Part, Table, Text
 from latprof_analysis.report.sentences import (
@@ -57,6 +58,7 @@ def depth(document: Figures) -> list[Part]:
 
 
 def _of_runs(document: Figures) -> Iterator[Part]:
+    yield from ops_parts(document)
     yield from histogram_parts(document)
     yield from exchange_parts(document)
     kinds = document.get("kinds") or {}

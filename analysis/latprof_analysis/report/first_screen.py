@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from latprof_analysis.report.answer import best_fit, fixed_delay
+from latprof_analysis.report.ops import ops_key_figures
 from latprof_analysis.report.parts import Chart, Figure, KeyFigure
 from latprof_analysis.report.percentile_tables import SHOWN, percentile_cells
 from latprof_analysis.report.sentences import ends_of
@@ -191,6 +192,7 @@ def key_figures(document: dict[str, Any]) -> list[KeyFigure]:
 
 def _asked(document: _Figures) -> Iterator[dict[str, _Figures]]:
     """Give by name what histograms counted: what a reader asks for first is first."""
+    yield dict(ops_key_figures(document))
     yield {
         f"{protocol} round trips": {**told.get("rtt", {}), **_intervals(told)}
         for protocol, told in (document.get("round_trips") or {}).items()

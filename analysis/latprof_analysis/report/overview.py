@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from latprof_analysis.report.link import link_parts_of
+from latprof_analysis.report.ops import ops_parts, ops_sentences
 from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
 from latprof_analysis.report.sentences import (
     exchange_sentences,
@@ -120,6 +121,8 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     >>> answers({"round_trips": {"udp": {"sent": 8, "lost": 2}}})
     ['udp: 2 of 8 lost (25.0%)']
     """
+    if document.get("ops"):
+        return ops_sentences(document)
     trips = document.get("round_trips") or {}
     exchanges = {} if trips else document.get("exchanges") or {}
     pairs = [pair for pair in _frequent(document)[0] if pair.name not in exchanges]
@@ -327,6 +330,9 @@ def root_qdisc(counted: Mapping[str, Any]) -> Mapping[str, int]:
 
 def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
     """Lay out stages, then round trips by size or what stands for them."""
+    if document.get("ops"):
+        yield from ops_parts(document)
+        return
     trips = document.get("round_trips") or {}
     if not trips and document.get("exchanges"):
         yield from exchange_parts(document, most=1)

@@ -21,7 +21,7 @@ def setup_sentence(summary: Mapping[str, Any]) -> str:
     workload, known = summary["workload"], summary["known"]
     if workload.get("attached"):
         return attached_sentence(workload)
-    what = " ".join(workload["command"]) or _plan_text(workload["plan"])
+    what = " ".join(workload["command"]) or _own_text(workload)
     if workload.get("user") not in (None, "root"):
         what += f", as {workload['user']}"
     if not known:
@@ -65,6 +65,8 @@ def setup_title(summary: Mapping[str, Any]) -> str:
     what = printable(" ".join(workload["command"]), _TITLE_WIDTH)
     if workload.get("attached"):
         what = attached_sentence(workload)
+    elif workload.get("ops"):
+        what = ops_text(workload["ops"])
     elif not what:
         interval = workload["plan"]["interval_ns"]
         every = f" every {given_duration(interval)}" if interval else ""
@@ -85,6 +87,19 @@ def attached_sentence(workload: Mapping[str, Any]) -> str:
     return (
         f"attached to {workload['attached']['to']} for {given_duration(1e9 * seconds)}"
     )
+
+
+def _own_text(workload: Mapping[str, Any]) -> str:
+    """Say what a workload of latprof's own does."""
+    if workload.get("ops"):
+        return ops_text(workload["ops"])
+    return _plan_text(workload["plan"])
+
+
+def ops_text(plan: Mapping[str, Any]) -> str:
+    """Say what is done on which stores."""
+    ops, stores = ", ".join(plan["ops"]), ", ".join(plan["backends"])
+    return f"{ops} on {stores}, {plan['repeat']} times each"
 
 
 def _plan_text(plan: Mapping[str, Any]) -> str:

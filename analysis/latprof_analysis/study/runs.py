@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from latprof_analysis.read.operations import read_operations
 from latprof_analysis.read.paths import TABLES
 from latprof_analysis.read.rows import Rows
 from latprof_analysis.read.run_folder import read_documents, read_histograms
@@ -17,6 +18,7 @@ from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.findings import Effort, kinds_with_intervals
 from latprof_analysis.study.messages import message_figures
+from latprof_analysis.study.operations import operation_figures
 from latprof_analysis.study.round_trips import trip_figures
 from latprof_analysis.study.run_figures import one_way
 from latprof_analysis.study.scan import Progress, Scan, rows_of, scan_runs
@@ -85,7 +87,7 @@ _TOLD_BY_A_RUN = (
 
 # What makes a set-up, of run.json: the same from any host, at any time.
 _SETUP = {
-    "workload": ("plan", "command", "server_command"),
+    "workload": ("plan", "ops", "command", "server_command"),
     "lab": ("known", "settings"),
 }
 
@@ -201,6 +203,8 @@ def study_runs(
         "skipped_rows": scan.skipped_rows,
         "skipped": [str(row) for row in scan.skipped],
     }
+    if (operations := read_operations(paths, notes)) is not None:
+        document["ops"] = operation_figures(operations)
     document["warnings"] = _warnings(scan, differences, one_thing)
     level = scan.exchanges.level
     rows = {
@@ -230,7 +234,7 @@ def _workload(run: Mapping[str, Any]) -> Any:
     found = run.get("workload") or {}
     if not {"plan", "command"} <= found.keys():
         return None
-    told = found["plan"] or any(found["command"])
+    told = found["plan"] or found.get("ops") or any(found["command"])
     return found if told or (found.get("attached") and "runs" in found) else None
 
 

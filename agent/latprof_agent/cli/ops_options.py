@@ -1,0 +1,127 @@
+"""The options of `latprof run --workload ops`, and what they ask for."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import uuid
+from typing import Any
+
+from latprof_analysis.cli import units
+
+OWN = (
+    *("ops", "payload_sizes", "backend", "redis", "endpoint"),
+    "redis_parser",
+)
+GIVEN = ("redis", "endpoint")  # servers that somebody else has started
+_NAMES = {"redis": "redis", "endpoint": "proxystore"}
+_BACKENDS = ("redis", "proxystore", "floor")
+_OPS = ("GET", "SET", "EXISTS", "EVICT")
+
+
+def add_options(group: Any) -> None:
+    """Add them."""
+    group.add_argument(
+        "--ops",
+        type=_some_of(_OPS, str.upper),
+        metavar="OP,...",
+        help="with payloads: GET, SET; of a key that is not there: EXISTS, EVICT "
+        "(default: all four)",
+    )
+    group.add_argument(
+        "--payload-sizes",
+        type=units.listed(units.within(units.size, "1", "10000000")),
+        metavar="BYTES,...",
+        help="1 to 10000000 (default: 1000,10000,100000,1000000,10000000)",
+    )
+    group.add_argument(
+        "--backend",
+        type=_some_of(_BACKENDS, str.lower),
+        metavar="NAME,...",
+        help="redis; proxystore: an endpoint, of the Python package "
+        "proxystore[endpoints]; floor: latprof's own responder with redis' sizes, "
+        "what the network allows (default: redis,floor; those of --redis and "
+        "--endpoint)",
+    )
+    group.add_argument(
+        "--redis",
+        type=_host_and_port,
+        metavar="HOST:PORT",
+        help="a server that runs already, over this host's own network (default: the "
+        "run starts redis-server in the lab)",
+    )
+    group.add_argument(
+        "--endpoint",
+        type=_uuid,
+        metavar="UUID",
+        help="a ProxyStore endpoint of yours that runs already (default: the run "
+        "starts one in the lab)",
+    )
+    group.add_argument(
+        "--redis-parser",
+        choices=["hiredis", "python"],
+        default="hiredis",
+        help="what the client of redis reads replies with (default: hiredis)",
+    )
+
+
+def plan_of(
+    options: argparse.Namespace, client_cpu: int | None, server_cpu: int | None
+) -> Any:
+    """Make the plan; raises UsageError where options contradict each other."""
+    from latprof_agent.errors import UsageError
+    from latprof_agent.workload import ops
+
+    given = tuple(_NAMES[name] for name in GIVEN if getattr(options, name))
+    backends = options.backend or given or ("redis", "floor")
+    for wrong, text in (
+        (set(backends) - set(given) if given else (), "is for the lab"),
+        (set(given) - set(backends), "is given a server"),
+    ):
+        if wrong:
+            name = sorted(wrong)[0]
+            raise UsageError(
+                f"--backend {','.join(backends)}: {name} {text}, with --redis or "
+                "--endpoint name just these; see latprof run --help"
+            )
+    return ops.OpsPlan(
+        backends=backends,
+        ops=options.ops or _OPS,
+        sizes=options.payload_sizes or ops.DEFAULT_SIZES,
+        rounds=options.rounds or ops.DEFAULT_ROUNDS,
+        warmup_rounds=ops.DEFAULT_WARMUP if options.warmup is None else options.warmup,
+        redis=options.redis,
+        endpoint=options.endpoint or "",
+        parser=options.redis_parser,
+        client_cpu=client_cpu,
+        server_cpu=server_cpu,
+        seed=options.seed,
+        in_lab=not given,
+    )
+
+
+def _some_of(names: tuple[str, ...], written: Any) -> Any:
+    def convert(text: str) -> tuple[str, ...]:
+        found = tuple(written(word.strip()) for word in text.split(","))
+        if len(set(found)) < len(found) or not set(found) <= set(names):
+            told = ", ".join(names)
+            raise argparse.ArgumentTypeError(
+                f"must be some of {told}, each once, got {text!r}"
+            )
+        return found
+
+    return convert
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    found = re.fullmatch(r"\[?([\w.:%-]+?)\]?:(\d{1,5})", text)
+    if not found or not 1 <= int(found[2]) <= 65_535:
+        raise argparse.ArgumentTypeError(f"must be HOST:PORT, got {text!r}")
+    return found[1], int(found[2])
+
+
+def _uuid(text: str) -> str:
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a UUID, got {text!r}") from None

@@ -1,0 +1,377 @@
+"""Operations on stores: GET, SET, EXISTS and EVICT, and where their time went.
+
+One backend after the other, each on one connection: its first operation, a warm-up,
+then rounds that do each operation of each size once, in random order.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from latprof_analysis.read.operations import FILE, MEASURED, SCHEMA, Operations
+from latprof_analysis.stages import BLANK
+from latprof_analysis.study.operations import (
+    OPS_COLUMNS,
+    REMOTE_OPS_COLUMNS,
+    operation_figures,
+    ops_rows,
+    remote_ops_rows,
+)
+
+from latprof_agent.errors import WorkloadError
+from latprof_agent.join.message_rows import Ints
+from latprof_agent.lab.lab import Lab
+from latprof_agent.probes.filter import Filter
+from latprof_agent.recorder import STEP_SECONDS
+from latprof_agent.sinks.run_files import RunFolder
+from latprof_agent.workload.generator import Generator, PingPong, Stillness
+from latprof_agent.workload.generator_log import (
+    LogTail,
+)
+from latprof_agent.workload.measured_time import MeasuredTime
+from latprof_agent.workload.ops_client import WITHOUT_PAYLOAD
+from latprof_agent.workload.ops_floor import NAME, FloorCell, sizes_of
+from latprof_agent.workload.ops_parts import COLUMNS, Seen
+from latprof_agent.workload.ops_stores import (
+    KEPT,
+    Address,
+    Client,
+    Server,
+    check_backend,
+    find_endpoint,
+)
+from latprof_agent.workload.workload import Plan, Scene, Workload
+
+# As ProxyStore's benchmark calls them in its file, and we the third.
+BACKENDS = {"redis": "REDIS", "proxystore": "ENDPOINT", "floor": NAME}
+OPS = ("GET", "SET", "EXISTS", "EVICT")
+DEFAULT_SIZES = (1000, 10_000, 100_000, 1_000_000, 10_000_000)
+# Where not even a lost segment is sent again, a server stands still.
+STILL_SECONDS = 30.0
+DEFAULT_ROUNDS, DEFAULT_WARMUP = 10, 1
+
+
+@dataclass(frozen=True)
+class OpsPlan(Plan):
+    """Operations that were asked for; a given server is used instead of our own."""
+
+    kind = "ops"
+
+    backends: tuple[str, ...] = ("redis", "floor")
+    ops: tuple[str, ...] = OPS
+    sizes: tuple[int, ...] = DEFAULT_SIZES
+    rounds: int = DEFAULT_ROUNDS
+    warmup_rounds: int = DEFAULT_WARMUP
+    redis: tuple[str, int] | None = None
+    endpoint: str = ""
+    parser: str = "hiredis"
+    client_cpu: int | None = None
+    server_cpu: int | None = None
+    seed: int = 1
+    in_lab: bool = True  # False: of given servers
+
+    @property
+    def cells(self) -> list[tuple[str, int | None]]:
+        """What is done: each operation with each payload, if it has one."""
+        return [
+            (op, size)
+            for op in self.ops
+            for size in ((None,) if op in WITHOUT_PAYLOAD else self.sizes)
+        ]
+
+    def check_host(self) -> None:
+        """Refuse a backend whose programs are missing."""
+        for name in self.backends:
+            check_backend(name, started=self.in_lab)
+
+    def open(self, lab: Lab | None) -> Workload:
+        """Start the clients of given servers, so that they can be watched."""
+        return OpsRuns(self, lab)
+
+    def given(self, backend: str) -> Address | None:
+        """Return where a server listens that somebody else started, if one does."""
+        if backend == "redis" and self.redis:
+            return Address(*self.redis)
+        return find_endpoint(self.endpoint) if self.endpoint else None
+
+    def for_client(self, backend: str, address: Address) -> dict[str, Any]:
+        """What a client is told."""
+        return {
+            "backend": backend,
+            "host": address.host,
+            "port": address.port,
+            "parser": self.parser,
+            "ops": self.ops,
+            "sizes": self.sizes,
+            "warmup": self.warmup_rounds,
+            "rounds": self.rounds,
+            "seed": self.seed,
+        }
+
+
+class OpsRuns(Workload):
+    """The operations, on one backend after the other."""
+
+    def __init__(self, plan: OpsPlan, lab: Lab | None) -> None:
+        super().__init__()
+        self._plan = plan
+        self._lab = lab
+        self._seen = Seen()
+        self._rows: list[dict[str, Any]] = []
+        self._before = 0  # of these, when the backend's turn began
+        self._clients: dict[str, Client] = {}
+        self._addresses: dict[str, Address] = {}
+        if lab:
+            same = plan.client_cpu == plan.server_cpu
+            lab.place_emulator(plan.client_cpu if same else None)
+            return
+        try:
+            for backend in plan.backends:
+                address = plan.given(backend)
+                assert address
+                self._addresses[backend] = address
+                self._clients[backend] = self._client(backend, address)
+        except WorkloadError:
+            self.close()
+            raise
+
+    def _client(self, backend: str, address: Address) -> Client:
+        plan = self._plan.for_client(backend, address)
+        return Client(self._lab, plan, self._plan.client_cpu)
+
+    def watched(self, protocols: tuple[str, ...]) -> Filter:
+        """All of the lab; or of given servers what our clients say to them."""
+        if self._lab:
+            netns = self._lab.a_inode, self._lab.b_inode
+            return Filter(netns=netns, protocols=protocols)
+        return Filter(
+            ports=tuple(address.port for address in self._addresses.values()),
+            pids=tuple(client.process.pid for client in self._clients.values()),
+            peers=True,
+            protocols=protocols,
+        )
+
+    def follow(self, scene: Scene) -> None:
+        """Do all of them; raises WorkloadError where one cannot be done."""
+        scene.sink.followers.append(self._seen)
+        for backend in self._plan.backends:
+            if scene.interrupt.seen:
+                return
+            self._before = len(self._rows)
+            if backend == "floor":
+                self._follow_floor(scene)
+            else:
+                self._follow_store(backend, scene)
+
+    def _follow_store(self, backend: str, scene: Scene) -> None:
+        server = None
+        if self._lab:
+            server = Server(self._lab, backend, self._plan.server_cpu)
+            self._addresses[backend] = server.address
+        try:
+            while server and not server.ready():
+                if scene.interrupt.seen:
+                    return
+                scene.recorder.step_for(STEP_SECONDS)
+            client = self._clients.get(backend)
+            client = client or self._client(backend, self._addresses[backend])
+            self._clients[backend] = client
+            self._follow_client(backend, client, server, scene)
+        finally:
+            if server:
+                server.close()
+
+    def _follow_client(
+        self, backend: str, client: Client, server: Server | None, scene: Scene
+    ) -> None:
+        port = self._addresses[backend].port
+        measured = self._watch(port, scene)
+        self.runs.append({"backend": BACKENDS[backend], "port": port})
+        stillness = Stillness(client.process.pid)
+        client.go()
+        while client.running():
+            if scene.interrupt.seen:
+                client.stop()
+            if self._lab:
+                self._lab.check()
+                self._check_answers(backend, stillness.seconds())
+            scene.recorder.step_for(STEP_SECONDS)
+            self._take(backend, client, measured)
+            self._show_progress(backend, scene)
+        self._take(backend, client, measured)
+        if server:
+            server.check()
+        client.check()
+
+    def _check_answers(self, backend: str, still_seconds: float) -> None:
+        """Raise WorkloadError where nothing has come or gone for long."""
+        assert self._lab
+        if still_seconds > STILL_SECONDS + 2 * self._lab.spec.delay_ns / 1e9:
+            raise WorkloadError(
+                f"{backend} failed: it did not answer for {still_seconds:.0f} s; {KEPT}"
+            )
+
+    def _watch(self, port: int, scene: Scene) -> MeasuredTime:
+        self._seen.watch(port)
+        measured = MeasuredTime(port)
+        scene.recorder.add_source(measured)
+        return measured
+
+    def _take(self, backend: str, client: Client, measured: MeasuredTime) -> None:
+        """Take in what a client has logged."""
+        run = self.runs[-1]
+        for event in client.events():
+            match event.pop("event"):
+                case "operation":
+                    self._rows.append(
+                        event | {"backend": BACKENDS[backend], "port": run["port"]}
+                    )
+                case "measuring":
+                    measured.begin(event["ns"])
+                case "measured":
+                    measured.end(event["ns"])
+                case "connected":
+                    run["server"] = event["to"]
+                case "counted":
+                    run["counted"] = event["commands"]
+
+    def _show_progress(self, backend: str, scene: Scene) -> None:
+        plan = self._plan
+        done = len(self._rows) - self._before
+        rounds = plan.rounds + plan.warmup_rounds
+        scene.progress(backend, done, done, rounds * len(plan.cells))
+
+    def _follow_floor(self, scene: Scene) -> None:
+        cells = self._plan.cells
+        order = np.random.default_rng(self._plan.seed).permutation(len(cells))
+        self.runs.append({"backend": BACKENDS["floor"], "server": "latprof-load"})
+        for place in order.tolist():
+            if not scene.interrupt.seen:
+                self._follow_cell(cells[place], scene)
+
+    def _follow_cell(self, wanted: tuple[str, int | None], scene: Scene) -> None:
+        """Send requests of one size to a responder with replies of another."""
+        assert self._lab
+        plan, log = self._plan, scene.sink.folder.new_log()
+        request, reply = sizes_of(*wanted)
+        ping_pong = PingPong(
+            sizes=(request,),
+            reply_bytes=reply,
+            rounds=plan.rounds,
+            warmup_rounds=max(1, plan.warmup_rounds),  # its first is kept apart
+            client_cpu=plan.client_cpu,
+            server_cpu=plan.server_cpu,
+            seed=plan.seed,
+        )
+        generator = Generator(self._lab, ping_pong, "tcp", log)
+        cell = FloorCell(*wanted, generator.port, self._watch(generator.port, scene))
+        tail = LogTail(log)
+        generator.start()
+        try:
+            while generator.running():
+                if scene.interrupt.seen:
+                    generator.stop()
+                self._lab.check()
+                generator.check()
+                scene.recorder.step_for(STEP_SECONDS)
+                self._rows += cell.operations(tail.read())
+                self._show_progress("floor", scene)
+        finally:
+            generator.stop()
+            try:
+                generator.finish()
+            finally:
+                self._rows += cell.operations(tail.read())
+
+    def as_dict(self) -> dict[str, Any]:
+        """For run.json."""
+        return {"ops": asdict(self._plan)}
+
+    def figures(self) -> dict[str, Any]:
+        """The table."""
+        remarks = {"remarks": list(self._remarks())}
+        return {"ops": operation_figures(self._operations) | remarks}
+
+    def _remarks(self) -> Iterator[str]:
+        """Compare what a server counted with what its client did, and tell its time."""
+        for run in self.runs:
+            if run.get("counted"):
+                done = Counter(
+                    row["op"]
+                    for row in self._rows
+                    if row["backend"] == run["backend"] and row["phase"] == MEASURED
+                )
+                yield _counted(run, done)
+
+    def write(self, folder: RunFolder) -> None:
+        """Write each operation, each cell, and the file of ProxyStore's benchmark."""
+        operations = self._operations
+        both = {**operations.texts, **operations.numbers}
+        columns = (both[name] for name in SCHEMA.names)
+        every = [
+            [None if value == BLANK else value for value in row]
+            for row in zip(*columns, strict=True)
+        ]
+        folder.write_text(FILE, _csv(SCHEMA.names, every))
+        figures = operation_figures(operations)
+        folder.write_text("ops.csv", _csv(OPS_COLUMNS, ops_rows(figures)))
+        remote = remote_ops_rows(operations)
+        folder.write_text("remote_ops.csv", _csv(REMOTE_OPS_COLUMNS, remote))
+
+    @cached_property
+    def _operations(self) -> Operations:
+        """All that was done, with the parts of its time; once nothing more will be."""
+
+        def column(name: str, of: Callable[[Any], Any] = int) -> Ints:
+            found = (row[name] for row in self._rows)
+            return np.array([BLANK if v is None else of(v) for v in found], "i8")
+
+        start_ns, end_ns = column("start_ns"), column("end_ns")
+        parts = self._seen.parts_of(column("port"), start_ns, end_ns)
+        numbers = {
+            "payload_size_bytes": column("size"),
+            "round": column("round"),
+            "start_ns": start_ns,
+            "time_ns": end_ns - start_ns,
+            "wrong": column("right", lambda right: not right),
+            "client_cpu_ns": column("cpu_ns"),
+            **{name: parts[name] for name in COLUMNS},
+        }
+        texts = {
+            name: [row[name] for row in self._rows]
+            for name in ("backend", "op", "phase")
+        }
+        return Operations(texts, numbers)
+
+    def close(self) -> None:
+        """End the clients."""
+        while self._clients:
+            self._clients.popitem()[1].close()
+
+
+def _counted(run: dict[str, Any], done: Counter[str]) -> str:
+    told = run["counted"]
+    begin = f"{run['backend']} ({run['server']}) itself"
+    for op, count in done.items():
+        if told[op]["calls"] != count:
+            return (
+                f"{begin} counted {told[op]['calls']} {op}, its client did {count}: "
+                "somebody else used it, or a command was repeated"
+            )
+    each = (f"{op} {told[op]['usec'] / n:.1f} us" for op, n in done.items() if n)
+    return f"{begin} counted as many, and worked at one on average: {', '.join(each)}"
+
+
+def _csv(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,80 @@
+"""The options of `latprof run --workload ops`: what is refused, and what they ask."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+from latprof_agent import cli
+from latprof_agent.cli import ops_options, run_options
+
+OPS = ("run", "--workload", "ops")
+UUID = "5f3b9f0e-6d0b-4a53-8d6d-4f1d2a3b4c5d"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--ops", "PUT"], "must be some of GET, SET, EXISTS, EVICT, each once, got"),
+        (["--ops", "GET,GET"], "each once, got 'GET,GET'"),
+        (["--ops", ""], "each once, got ''"),
+        (["--payload-sizes", "0"], "must be from 1 to 10000000, got '0'"),
+        (["--payload-sizes", "10000001"], "must be from 1 to 10000000, got"),
+        (["--payload-sizes", "1,1"], "must be different values"),
+        (["--rounds", "0"], "--rounds must be from 1 to 1000000000, got"),
+        (["--backend", "disk"], "must be some of redis, proxystore, floor"),
+        (["--redis", "host"], "--redis must be HOST:PORT, got 'host'"),
+        (["--redis", "host:0"], "--redis must be HOST:PORT"),
+        (["--redis", "host:65536"], "--redis must be HOST:PORT"),
+        (["--endpoint", "5"], "--endpoint must be a UUID, got '5'"),
+        (["--redis", "h:1", "--backend", "floor"], "floor is for the lab"),
+        (["--endpoint", UUID, "--backend", "redis"], "redis is for the lab"),
+        (["--redis", "h:1", "--endpoint", UUID, "--backend", "redis"], "is given a se"),
+        (["--redis", "h:1", "--rate", "1mbit"], "--rate: needs the lab, not --redis"),
+        (["--sizes", "64"], "--sizes: is for --workload pingpong, not ops"),
+        (["--interval", "1ms"], "--interval: is for --workload pingpong, not ops"),
+        (["--protocol", "udp"], "--protocol udp: --workload ops is over tcp"),
+        (["--", "true"], "--workload: is for latprof's own messages, not for a COMM"),
+        (["--port", "80"], "--workload: is for latprof's own messages, not with"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(capsys, words, text):
+    try:
+        status = cli.main([*OPS, *words])
+    except SystemExit as ended:
+        status = ended.code
+    shown = capsys.readouterr()
+    assert (status, shown.out) == (2, "")
+    (line,) = shown.err.splitlines()
+    assert line.startswith("latprof: ")
+    assert text in line
+
+
+def test_options_of_operations_are_refused_of_a_ping_pong(capsys):
+    assert cli.main(["run", "--payload-sizes", "3"]) == 2
+    assert "--payload-sizes: is for --workload ops, not ping" in capsys.readouterr().err
+
+
+def plan_of(*words):
+    parser = argparse.ArgumentParser()
+    run_options.add_options(parser)
+    return ops_options.plan_of(parser.parse_args([*OPS[1:], *words]), 1, 1)
+
+
+def test_what_is_not_asked_for_is_as_the_experiment_had_it():
+    plan = plan_of()
+
+    assert plan.backends == ("redis", "floor")
+    assert plan.ops == ("GET", "SET", "EXISTS", "EVICT")
+    assert plan.sizes == (1000, 10_000, 100_000, 1_000_000, 10_000_000)
+    assert plan.in_lab
+    # GET and SET of each size; EXISTS and EVICT have none
+    assert len(plan.cells) == 5 + 5 + 1 + 1
+
+
+def test_servers_that_are_given_are_the_backends():
+    assert plan_of("--redis", "h:7").backends == ("redis",)
+    plan = plan_of("--redis", "[::1]:7", "--endpoint", UUID.upper())
+    assert plan.backends == ("redis", "proxystore")
+    assert (plan.redis, plan.endpoint) == (("::1", 7), UUID)
+    assert not plan.in_lab
