@@ -59,6 +59,13 @@ static void use_way(struct sender *s, enum send_way way)
 		   sizeof(segment));
 }
 
+/* A packet that holds one datagram saves nothing. */
+static enum send_way best_way(const struct bulk_plan *plan)
+{
+	return plan->unit_bytes <= DATAGRAM_BYTES_MAX / 2 ? SEND_WAY_GSO :
+							    SEND_WAY_MMSG;
+}
+
 static int prepare_datagrams(struct sender *s)
 {
 	const struct bulk_plan *plan = s->given->plan;
@@ -75,7 +82,7 @@ static int prepare_datagrams(struct sender *s)
 		s->messages[i].msg_hdr.msg_iov = &s->vectors[i];
 		s->messages[i].msg_hdr.msg_iovlen = 1;
 	}
-	use_way(s, plan->send_way == SEND_WAY_AUTO ? SEND_WAY_GSO :
+	use_way(s, plan->send_way == SEND_WAY_AUTO ? best_way(plan) :
 						     plan->send_way);
 	return 0;
 }
