@@ -203,8 +203,9 @@ RATE_BPS = 100_000_000
 
 
 def shaped_lab(make_lab):
+    # A bucket of 16 ms: a sender that has no CPU for less loses no tokens.
     return make_lab(
-        qdisc="tbf", rate_bps=RATE_BPS, burst_bytes=32_000, queue_bytes=600_000
+        qdisc="tbf", rate_bps=RATE_BPS, burst_bytes=200_000, queue_bytes=600_000
     )
 
 

@@ -346,6 +346,7 @@ def udp_session_peer(
     """A responder of ours for one session over UDP: its two sockets."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as data:
         data.settimeout(DEADLINE_S)
+        data.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
 
         def run(control: socket.socket) -> None:
             welcome(control)

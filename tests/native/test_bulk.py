@@ -7,6 +7,7 @@ import json
 import random
 import signal
 import socket
+import subprocess
 import time
 from collections import Counter
 from statistics import median
@@ -207,9 +208,10 @@ def serve_datagrams(seen, count):
     return serve
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("way", ["send", "sendmmsg", "gso"])
 def test_datagrams_are_the_described_bytes_and_keep_their_schedule(way):
-    rate_bps, size, duration_s = 4_000_000, 1000, 0.5
+    rate_bps, size, duration_s = 4_000_000, 1000, 0.2
     gap_ns = size * 8e9 / rate_bps
     count = round(duration_s * rate_bps / 8 / size)
     seen = {}
@@ -355,6 +357,24 @@ def test_a_responder_that_dies_leaves_what_is_known(protocol, direction):
         assert said["up"]["sent"] >= 0 and said["up"]["received"] is None
     if direction != "up":
         assert said["down"]["received"] >= 0 and said["down"]["sent"] is None
+
+
+@pytest.mark.parametrize("protocol", ["udp", "tcp"])
+def test_a_second_ctrl_c_waits_for_no_responder(protocol):
+    words = ("--protocol", protocol, "--direction", "both")
+    with echo() as server:
+        client = running_client(server, *words)
+        server.process.send_signal(signal.SIGSTOP)
+        client.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            client.wait(1)  # it waits for the result
+        client.send_signal(signal.SIGINT)
+        stdout, stderr = client.communicate(timeout=peer.DEADLINE_S)
+    said = json.loads(stdout)
+    assert client.returncode == 1
+    assert "it was not waited for" in stderr
+    assert stderr.count("\n") == 1
+    assert said["stopped"] and said["up"]["received"] is None
 
 
 def test_a_client_that_dies_ends_its_sessions():

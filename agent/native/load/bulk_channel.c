@@ -18,9 +18,8 @@ enum { STACK_BYTES = 256 << 10, WAIT_US = 50000 };
 
 /* The peer's answer to each step of the beginning... */
 static const uint64_t answer_ns = 10 * NS_PER_SECOND;
-/* ... and its last word, once it has nothing to send: it waits for a minute
- * for what may still be on its way. */
-static const uint64_t last_word_ns = 75 * NS_PER_SECOND;
+/* ... and later, longer than it waits for what may still be on its way. */
+static const uint64_t silence_ns = 75 * NS_PER_SECOND;
 
 int bulk_channel_open(struct bulk_channel *c)
 {
@@ -114,7 +113,7 @@ int bulk_channel_accept(struct bulk_channel *c,
 		return error;
 	error = tell(c, BULK_FRAME_READY, NULL, 0);
 	/* The client opens its other channels meanwhile. */
-	return error ? error : await(c, BULK_FRAME_GO, last_word_ns, &frame);
+	return error ? error : await(c, BULK_FRAME_GO, silence_ns, &frame);
 }
 
 static int tell_sent(struct bulk_channel *c)
@@ -199,19 +198,6 @@ static void join(pthread_t thread, bool *runs)
 	*runs = false;
 }
 
-/* When a peer that has said nothing more is given up: known where the plan
- * says how long it goes on. */
-static uint64_t plan_end_ns(const struct bulk_plan *plan, uint64_t now_ns)
-{
-	struct pace pace = pace_of(plan, now_ns);
-
-	if (pace.end_ns != CLOCK_NEVER)
-		return pace.end_ns + last_word_ns;
-	if (pace.gap_ns > 0)
-		return pace_due_ns(&pace, pace.units) + last_word_ns;
-	return CLOCK_NEVER;
-}
-
 static int start_halves(struct bulk_channel *c)
 {
 	const struct bulk_plan *plan = &c->plan;
@@ -222,7 +208,8 @@ static int start_halves(struct bulk_channel *c)
 		c->client ? bulk_client_sends(plan) : bulk_server_sends(plan);
 	c->receives =
 		c->client ? bulk_server_sends(plan) : bulk_client_sends(plan);
-	c->give_up_ns = plan_end_ns(plan, now);
+	c->moved_ns = now;
+	c->patience_ns = silence_ns + (uint64_t)pace_of(plan, now).gap_ns;
 	if (c->receives && c->transport == PROTOCOL_TCP)
 		error = bulk_received_open(&c->received, now, plan->slot_ns);
 	else if (c->receives)
@@ -289,7 +276,6 @@ static int tell_rest(struct bulk_channel *c)
 		if (!c->sends)
 			return atomic_load(&c->stop) ? tell_stop(c) : 0;
 		c->told = true;
-		c->give_up_ns = clock_ns() + last_word_ns;
 		return c->send_error;
 	}
 	if (!c->receives || !c->peer_has_sent)
@@ -315,16 +301,20 @@ static void take_stream(struct bulk_channel *c)
 		session_spend(c->session, c->received.totals.bytes - before);
 }
 
-/* The responder sees by it that the session is not idle. */
-static void count_in_session(struct bulk_channel *c)
+/* The responder sees by its session's counters that it is not idle. */
+static void note_moved(struct bulk_channel *c, bool heard)
 {
 	uint64_t units =
 		atomic_load(&c->sent_units) + atomic_load(&c->received_units);
 	uint64_t more = units - c->units_counted;
 
+	c->units_counted = units;
+	if (more || heard)
+		c->moved_ns = clock_ns();
+	if (!c->session)
+		return;
 	session_count(&c->session->counters.messages, more);
 	session_count(&c->session->counters.bytes, more * c->plan.unit_bytes);
-	c->units_counted = units;
 }
 
 static int listen_to_peer(struct bulk_channel *c)
@@ -337,8 +327,7 @@ static int listen_to_peer(struct bulk_channel *c)
 
 		if (c->receives && c->transport == PROTOCOL_TCP)
 			take_stream(c);
-		if (c->session)
-			count_in_session(c);
+		note_moved(c, found > 0);
 		if (found > 0)
 			found = hear(c, &frame);
 		if (found == -ECONNRESET && !c->client)
@@ -346,7 +335,7 @@ static int listen_to_peer(struct bulk_channel *c)
 		error = found ? found : tell_rest(c);
 		if (!error && atomic_load(&c->ended))
 			error = -ECANCELED;
-		if (!error && clock_ns() >= c->give_up_ns)
+		if (!error && clock_ns() - c->moved_ns >= c->patience_ns)
 			error = -ETIMEDOUT;
 	}
 	return error;

@@ -50,8 +50,9 @@ struct bulk_channel {
 	atomic_bool sender_done;
 	_Atomic uint64_t units_to_come; /* as the peer says in SENT */
 	bool told; /* this end has said all it has to say */
-	uint64_t give_up_ns;
-	uint64_t units_counted; /* in the session's counters */
+	uint64_t units_counted; /* of those that went or came */
+	uint64_t moved_ns; /* when one last did, or something was said */
+	uint64_t patience_ns; /* with a channel in which nothing moves */
 	int send_error, receive_error; /* -errno */
 };
 

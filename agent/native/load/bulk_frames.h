@@ -21,7 +21,7 @@ enum { BULK_FRAME_BODY_MAX = 1 << 20 };
 /* On the wire: never give a value another meaning. */
 enum bulk_frame_type {
 	BULK_FRAME_PLAN = 16, /* client: struct bulk_plan */
-	BULK_FRAME_READY, /* server: u64 SO_RCVBUF granted */
+	BULK_FRAME_READY, /* server: its sockets are prepared */
 	BULK_FRAME_GO, /* client: begin */
 	BULK_FRAME_DATA, /* whoever sends over TCP */
 	BULK_FRAME_SENT, /* whoever sends: nothing more comes; struct bulk_sent

@@ -4,9 +4,9 @@
 #include "clock.h"
 #include "pace.h"
 
-/* The last units of a paced sender may leave so much late, so that a timer's
- * lateness takes none away. */
-static const uint64_t lateness_ns = 20 * NS_PER_MS;
+/* The last units of a paced sender may leave so much late, so that waiting for
+ * a CPU takes none away; who cannot keep the rate at all ends then. */
+static const uint64_t lateness_ns = 200 * NS_PER_MS;
 
 /* How many are due before the end. */
 static double units_until(const struct pace *p, uint64_t duration_ns)
