@@ -19,6 +19,11 @@
 
 #define BULK_MAGIC UINT32_C(0x4c506264) /* "LPbd" */
 
+enum { BULK_CHANNEL_AT = 4, BULK_NUMBER_AT = 8, BULK_SENT_AT = 16 };
+
+/* In one call at most; no kernel lets UDP_SEGMENT carry fewer. */
+enum { BULK_BATCH_UNITS = 64 };
+
 /*
  * channel, channels      this one's number from 0, and how many there are
  * direction              enum bulk_direction; up: from the client

@@ -23,7 +23,6 @@
 #include "pages.h"
 
 enum {
-	BATCH_DATAGRAMS = 64,
 	BATCH_TRAINS = 16, /* of up to 64 KiB each */
 	TRAIN_BYTES = 1 << 16,
 	CONTROL_BYTES = CMSG_SPACE(sizeof(uint32_t)) + CMSG_SPACE(sizeof(int)),
@@ -35,8 +34,6 @@ static const uint64_t quiet_ns = 300 * NS_PER_MS;
 /* ... and so long in any case. */
 static const uint64_t patience_ns = 60 * NS_PER_SECOND;
 
-enum { CHANNEL_AT = 4, NUMBER_AT = 8 };
-
 struct receiver {
 	const struct bulk_receive *given;
 	struct bulk_received *counted;
@@ -47,9 +44,9 @@ struct receiver {
 	uint8_t *memory;
 	uint32_t drops; /* that the kernel has told of, mod 2^32 */
 	uint64_t told_ns; /* when the peer's last word was seen; 0: not yet */
-	struct mmsghdr messages[BATCH_DATAGRAMS];
-	struct iovec vectors[BATCH_DATAGRAMS];
-	uint8_t controls[BATCH_DATAGRAMS][CONTROL_BYTES]
+	struct mmsghdr messages[BULK_BATCH_UNITS];
+	struct iovec vectors[BULK_BATCH_UNITS];
+	uint8_t controls[BULK_BATCH_UNITS][CONTROL_BYTES]
 		__attribute__((aligned(sizeof(long))));
 };
 
@@ -122,7 +119,7 @@ static void use_way(struct receiver *r, enum receive_way way)
 	r->way = way;
 	r->batch = way == RECEIVE_WAY_RECV ? 1 :
 		   way == RECEIVE_WAY_GRO  ? BATCH_TRAINS :
-					     BATCH_DATAGRAMS;
+					     BULK_BATCH_UNITS;
 	/* A byte more, so that a datagram which is too long shows. */
 	r->room = way == RECEIVE_WAY_GRO ? TRAIN_BYTES :
 					   r->given->plan->unit_bytes + 1;
@@ -177,8 +174,8 @@ static bool is_ours(const struct receiver *r, const uint8_t *datagram,
 
 	/* No sender gets so far that the first bit of a number is set. */
 	return size == plan->unit_bytes && get_u32(datagram) == BULK_MAGIC &&
-	       get_u32(datagram + CHANNEL_AT) == plan->channel &&
-	       !(datagram[NUMBER_AT] & 0x80);
+	       get_u32(datagram + BULK_CHANNEL_AT) == plan->channel &&
+	       !(datagram[BULK_NUMBER_AT] & 0x80);
 }
 
 static uint64_t take_datagram(struct receiver *r, const uint8_t *datagram,
@@ -190,7 +187,7 @@ static uint64_t take_datagram(struct receiver *r, const uint8_t *datagram,
 		r->counted->totals.strays++;
 		return 0;
 	}
-	sequence_add(&r->sequence, get_u64(datagram + NUMBER_AT), now_ns,
+	sequence_add(&r->sequence, get_u64(datagram + BULK_NUMBER_AT), now_ns,
 		     r->drops);
 	return r->sequence.received - before;
 }

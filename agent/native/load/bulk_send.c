@@ -23,12 +23,7 @@
 #include "pages.h"
 #include "tcp_facts.h"
 
-enum {
-	BATCH_UNITS = 64, /* no kernel lets UDP_SEGMENT carry fewer */
-	WAIT_MS = 50, /* how often a waiting sender looks whether to stop */
-};
-
-enum { CHANNEL_AT = 4, NUMBER_AT = 8, SENT_AT = 16 };
+enum { WAIT_MS = 50 }; /* how often a waiting sender looks whether to stop */
 
 struct sender {
 	const struct bulk_send *given;
@@ -37,8 +32,8 @@ struct sender {
 	enum send_way way;
 	uint64_t batch; /* units that a call takes at most */
 	uint8_t *units;
-	struct mmsghdr messages[BATCH_UNITS];
-	struct iovec vectors[BATCH_UNITS];
+	struct mmsghdr messages[BULK_BATCH_UNITS];
+	struct iovec vectors[BULK_BATCH_UNITS];
 };
 
 static uint8_t *unit_at(const struct sender *s, uint64_t i)
@@ -52,8 +47,8 @@ static void use_way(struct sender *s, enum send_way way)
 	int segment = way == SEND_WAY_GSO ? (int)s->given->plan->unit_bytes : 0;
 
 	s->way = way;
-	s->batch = way == SEND_WAY_SEND ? 1 : BATCH_UNITS;
-	if (way == SEND_WAY_GSO && fit < BATCH_UNITS)
+	s->batch = way == SEND_WAY_SEND ? 1 : BULK_BATCH_UNITS;
+	if (way == SEND_WAY_GSO && fit < BULK_BATCH_UNITS)
 		s->batch = fit;
 	setsockopt(s->given->fd, IPPROTO_UDP, UDP_SEGMENT, &segment,
 		   sizeof(segment));
@@ -70,13 +65,14 @@ static int prepare_datagrams(struct sender *s)
 {
 	const struct bulk_plan *plan = s->given->plan;
 
-	s->units = pages_alloc(BATCH_UNITS * plan->unit_bytes);
+	s->units = pages_alloc(BULK_BATCH_UNITS * plan->unit_bytes);
 	if (!s->units)
 		return -ENOMEM;
-	memset(s->units, 0, BATCH_UNITS * plan->unit_bytes);
-	for (size_t i = 0; i < BATCH_UNITS; i++) {
+	memset(s->units, 0, BULK_BATCH_UNITS * plan->unit_bytes);
+	for (size_t i = 0; i < BULK_BATCH_UNITS; i++) {
 		put_u32(unit_at(s, i), BULK_MAGIC);
-		put_u32(unit_at(s, i) + CHANNEL_AT, (uint32_t)plan->channel);
+		put_u32(unit_at(s, i) + BULK_CHANNEL_AT,
+			(uint32_t)plan->channel);
 		s->vectors[i] =
 			(struct iovec){ unit_at(s, i), plan->unit_bytes };
 		s->messages[i].msg_hdr.msg_iov = &s->vectors[i];
@@ -110,8 +106,9 @@ static int send_datagrams(struct sender *s, uint64_t count)
 	if (count > s->batch)
 		count = s->batch;
 	for (uint64_t i = 0; i < count; i++) {
-		put_u64(unit_at(s, i) + NUMBER_AT, s->counted->totals.sent + i);
-		put_u64(unit_at(s, i) + SENT_AT, now);
+		put_u64(unit_at(s, i) + BULK_NUMBER_AT,
+			s->counted->totals.sent + i);
+		put_u64(unit_at(s, i) + BULK_SENT_AT, now);
 	}
 	return send_units(s, count);
 }
@@ -193,9 +190,11 @@ static void note_sent(struct sender *s, uint64_t count, uint64_t before_ns)
 			      memory_order_relaxed);
 	if (s->given->session)
 		session_spend(s->given->session, bytes);
-	/* A receiver that waits for this CPU would not run before our slice is
-	 * over, and its buffer is full long before. */
-	if (s->pace.gap_ns == 0)
+	/* When more is due at once: a receiver that waits for this CPU would
+	 * not run before our slice is over, and its buffer is full long before.
+	 */
+	if (pace_due(&s->pace, s->counted->totals.sent,
+		     s->counted->totals.last_ns))
 		sched_yield();
 }
 

@@ -5,12 +5,8 @@
 #include "bulk_channel.h"
 #include "bulk_service.h"
 
-enum {
-	/* Frames, slots, gaps, loss runs, and what calls send and receive. */
-	CHANNEL_BYTES = 4 << 20,
-	/* Of messages that one call sends, of which memory_for() knows 3. */
-	BATCH_UNITS = 64,
-};
+/* Frames, slots, gaps, loss runs, and what calls receive. */
+enum { CHANNEL_BYTES = 4 << 20 };
 
 bool bulk_allows(const struct terms *t)
 {
@@ -22,7 +18,7 @@ uint64_t bulk_memory_bytes(const struct terms *t)
 {
 	uint64_t batches =
 		t->transport == PROTOCOL_UDP ?
-			2 * BATCH_UNITS * (uint64_t)t->largest_bytes :
+			2 * BULK_BATCH_UNITS * (uint64_t)t->largest_bytes :
 			0;
 
 	/* The kernel grants the double of what is asked for. */
