@@ -253,7 +253,8 @@ def test_a_rate_below_the_links_is_kept_and_nothing_is_lost(make_lab):
         lab, "--channels", 4, "--rate", "80mbit", "--duration", 2, *EXACT, *ROOMY
     )["up"]
     assert said["sent"] == pytest.approx(2 * 80_000_000 / 8 / SIZE, abs=4)
-    assert said["lost"] == said["duplicates"] == said["reordered"] == 0
+    # Not their order: a thread that changes its CPU may overtake itself.
+    assert (said["lost"], said["duplicates"]) == (0, 0)
     assert said["received_bps"] == pytest.approx(80_000_000, rel=0.01)
     for receiver in receivers(said):
         # Full slots of 100 ms hold a quarter of the rate, to two datagrams and
