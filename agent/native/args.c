@@ -29,12 +29,13 @@ static const struct unit {
 	const char *name;
 	uint64_t scale;
 } units[] = {
-	{ ARG_BYTES, "k", 1000 },      { ARG_BYTES, "m", 1000000 },
-	{ ARG_BYTES, "kib", 1 << 10 }, { ARG_BYTES, "mib", 1 << 20 },
-	{ ARG_RATE, "bit", 1 },	       { ARG_RATE, "kbit", 1000 },
-	{ ARG_RATE, "mbit", 1000000 }, { ARG_RATE, "gbit", 1000000000 },
-	{ ARG_TIME, "ns", 1 },	       { ARG_TIME, "us", 1000 },
-	{ ARG_TIME, "ms", 1000000 },   { ARG_TIME, "s", 1000000000 },
+	{ ARG_BYTES, "k", 1000 },	{ ARG_BYTES, "m", 1000000 },
+	{ ARG_BYTES, "g", 1000000000 }, { ARG_BYTES, "kib", 1 << 10 },
+	{ ARG_BYTES, "mib", 1 << 20 },	{ ARG_BYTES, "gib", 1 << 30 },
+	{ ARG_RATE, "bit", 1 },		{ ARG_RATE, "kbit", 1000 },
+	{ ARG_RATE, "mbit", 1000000 },	{ ARG_RATE, "gbit", 1000000000 },
+	{ ARG_TIME, "ns", 1 },		{ ARG_TIME, "us", 1000 },
+	{ ARG_TIME, "ms", 1000000 },	{ ARG_TIME, "s", 1000000000 },
 };
 
 static bool unit_is_of(const struct unit *unit, enum arg_type type)

@@ -10,7 +10,7 @@
 #include "failure.h"
 
 /* What an option's value is, and where it goes. A number may have a unit: k,
- * m, kib, mib; bit, kbit, mbit, gbit; ns, us, ms, s. */
+ * m, g, kib, mib, gib; bit, kbit, mbit, gbit; ns, us, ms, s. */
 enum arg_type {
 	ARG_SWITCH, /* no value; bool */
 	ARG_TEXT, /* const char *, of argv; low and high bound its length */
@@ -26,7 +26,7 @@ enum arg_type {
 
 #define ARGS_UNITS                                                  \
 	"RATE is bit/s (20mbit), TIME has a unit (10ms) or is ns, " \
-	"BYTES may have one\n(64k, 1mib).\n"
+	"BYTES may have one\n(64k, 1mib, 1g).\n"
 
 struct arg {
 	const char *name; /* without dashes; NULL: see `commands` */

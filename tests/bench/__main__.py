@@ -28,6 +28,7 @@ PAIRED = ("cost", "redis", "unwatched", "live")
 MEASUREMENTS = (
     *PAIRED,
     "generator",
+    "bulk",
     "lateness",
     "ops",
     "drain",

@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -195,11 +195,13 @@ def hello(
     largest: int = 65507,
     think_ns: int = 0,
     duration_ns: int = 0,
+    own: Sequence[int] = (),
 ) -> bytes:
     """What a client asks for."""
     nonce = os.urandom(16)
     head = (magic, version, workload, transport, nonce, reply, largest)
-    return HELLO.pack(*head, think_ns, duration_ns, *[0] * 8)
+    own = [*own, *[0] * (8 - len(own))]
+    return HELLO.pack(*head, think_ns, duration_ns, *own)
 
 
 def proof(secret: bytes, word: bytes, *said: bytes) -> bytes:
@@ -338,3 +340,25 @@ def udp_peer(answer: Callable[[bytes], list[bytes]]) -> Iterator[int]:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
             other.sendto(stopping, peer.getsockname())
         thread.join(DEADLINE_S)
+
+
+@contextmanager
+def udp_session_peer(
+    serve: Callable[[socket.socket, socket.socket], None],
+) -> Iterator[int]:
+    """A responder of ours for one session over UDP: its two sockets."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as data:
+        data.settimeout(DEADLINE_S)
+        data.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+
+        def run(control: socket.socket) -> None:
+            welcome(control)
+            message, sender = data.recvfrom(65536)
+            data.connect(sender)
+            data.send(b"LPok" + message[4:])
+            assert receive_exactly(control, len(BEGIN)) == BEGIN
+            serve(control, data)
+
+        with raw_peer(run) as port:
+            data.bind((LOOPBACK, port))
+            yield port

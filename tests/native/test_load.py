@@ -25,6 +25,7 @@ FIELDS = [
     "flags",
     "peer",
     "send_returned_ns",
+    "receive_called_ns",
     "train",
     "train_messages",
     "train_gap_ns",

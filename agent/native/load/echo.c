@@ -229,7 +229,10 @@ static void begin_clear(struct echo *e, struct guest *g,
  * made, and are held against what they should be. */
 static uint64_t memory_for(const struct terms *t)
 {
-	return STACK_BYTES + 3ull * t->largest_bytes + 2ull * t->reply_bytes;
+	const struct service *service = service_find(t->workload);
+
+	return STACK_BYTES + 3ull * t->largest_bytes + 2ull * t->reply_bytes +
+	       (service->memory_bytes ? service->memory_bytes(t) : 0);
 }
 
 static enum handshake_status admit(void *context, const struct terms *t,

@@ -15,7 +15,13 @@
 
 enum { TRAIN_MAX = 10000 };
 
-enum { ECHO = 1 << COMMAND_ECHO, PINGPONG = 1 << COMMAND_PINGPONG };
+enum {
+	ECHO = 1 << COMMAND_ECHO,
+	PINGPONG = 1 << COMMAND_PINGPONG,
+	BULK = 1 << COMMAND_BULK,
+};
+
+enum { DATAGRAM_BYTES = 1400, WRITE_BYTES = 1 << 17 };
 
 static const struct arg rows[] = {
 	{ "netns", ARG_TEXT, AT(netns), 1, PATH_MAX - 1, "NAME|PATH",
@@ -100,6 +106,38 @@ static const struct arg rows[] = {
 	  "records of every message" },
 	{ "progress-fd", ARG_COUNT, AT(progress_fd), 0, INT_MAX, "N",
 	  "write lines `done total` to this descriptor" },
+	{ .commands = BULK },
+	{ "protocol", ARG_CHOICE, AT(protocol), 0, 0, "tcp|udp",
+	  "transport (udp)" },
+	{ "channels", ARG_COUNT, AT(channels), 1, BULK_CHANNELS_MAX, "N",
+	  "each with a socket and a thread at each end (1)" },
+	{ "direction", ARG_CHOICE, AT(direction), 0, 0, "up|down|both",
+	  "from here, to here (up)" },
+	{ "size", ARG_BYTES, AT(unit_bytes), BULK_HEADER_BYTES,
+	  BULK_STREAM_UNIT_MAX, "BYTES",
+	  "of a datagram (1400), or of a write to TCP (128kib)" },
+	{ "bytes", ARG_BYTES, AT(volume_bytes), 1, 1ull << 50, "BYTES",
+	  "send so many in each direction, all channels together, in whole "
+	  "datagrams" },
+	{ "duration", ARG_SECONDS, AT(duration_ns), NS_PER_MS, 1000 * HOUR_NS,
+	  "SECONDS", "send for this long (10, without --bytes)" },
+	{ "rate", ARG_RATE, AT(rate_bps), 1000, 1000000000000, "RATE",
+	  "of each direction, all channels together, without headers (as "
+	  "fast as it goes)" },
+	{ "spin", ARG_SWITCH, AT(spin),
+	  .help = "wait busily for what --rate makes due" },
+	{ "send-way", ARG_CHOICE, AT(send_way), 0, 0, "auto|send|sendmmsg|gso",
+	  "UDP: one by one, many in a call, many in a packet (auto: the last "
+	  "that works)" },
+	{ "receive-way", ARG_CHOICE, AT(receive_way), 0, 0,
+	  "auto|recv|recvmmsg|gro", "the same of the receiver" },
+	{ "receive-buffer", ARG_BYTES, AT(receive_buffer_bytes), 1024,
+	  BULK_RECEIVE_BUFFER_MAX, "BYTES",
+	  "UDP: SO_RCVBUF of the receiver (the system's)" },
+	{ "slot", ARG_TIME, AT(slot_ns), NS_PER_MS, HOUR_NS, "TIME",
+	  "count throughput in slots of this length (100ms)" },
+	{ "progress-fd", ARG_COUNT, AT(progress_fd), 0, INT_MAX, "N",
+	  "write lines `done total` to this descriptor" },
 };
 
 static const struct args commands[] = {
@@ -107,6 +145,8 @@ static const struct args commands[] = {
 			   sizeof(rows) / sizeof(*rows), ECHO },
 	[COMMAND_PINGPONG] = { "latprof-load pingpong", rows,
 			       sizeof(rows) / sizeof(*rows), PINGPONG },
+	[COMMAND_BULK] = { "latprof-load bulk", rows,
+			   sizeof(rows) / sizeof(*rows), BULK },
 };
 
 static uint32_t largest(const struct options *o)
@@ -168,10 +208,19 @@ static int check_echo(struct options *o, struct failure *failure)
 	o->workloads = UINT32_MAX;
 	if (o->workload_list && workloads_read(o->workload_list, &o->workloads))
 		return fail(failure, EINVAL,
-			    "--workloads must be some of pingpong"
+			    "--workloads must be some of pingpong,bulk"
 			    ", with commas, got %.80s",
 			    o->workload_list);
 	return 0;
+}
+
+static int check_port(const struct options *o, struct failure *failure)
+{
+	if (o->port)
+		return 0;
+	return fail(failure, EINVAL,
+		    "--port is needed: give the port that the responder "
+		    "printed");
 }
 
 /* Who is to answer. */
@@ -187,10 +236,8 @@ static int check_peers(struct options *o, struct failure *failure)
 			    "has one");
 	if (o->peers.count)
 		return 0;
-	if (!o->port)
-		return fail(failure, EINVAL,
-			    "--port is needed: give the port that the "
-			    "responder printed");
+	if (check_port(o, failure))
+		return -EINVAL;
 	o->only_peer = (struct arg_endpoint){ o->address ?: LOOPBACK, o->port };
 	o->peers = (struct arg_endpoints){ &o->only_peer, 1 };
 	return 0;
@@ -217,6 +264,36 @@ static int check_pacing(const struct options *o, struct failure *failure)
 			    "leave together",
 			    o->max_acks ? "--max-acks" :
 					  "--heartbeat-interval");
+	return 0;
+}
+
+static int check_bulk(struct options *o, struct failure *failure)
+{
+	bool udp = o->protocol == PROTOCOL_UDP;
+
+	if (check_port(o, failure))
+		return -EINVAL;
+	if (o->wire == WIRE_CLEAR)
+		return fail(failure, EINVAL,
+			    "--wire clear does not go with bulk; leave it out");
+	if (o->volume_bytes && o->duration_ns)
+		return fail(failure, EINVAL,
+			    "--bytes and --duration do not go together; give "
+			    "one");
+	if (!udp && (o->send_way || o->receive_way || o->receive_buffer_bytes))
+		return fail(failure, EINVAL,
+			    "%s does not go with --protocol tcp",
+			    o->send_way	   ? "--send-way" :
+			    o->receive_way ? "--receive-way" :
+					     "--receive-buffer");
+	if (o->spin && !o->rate_bps)
+		return fail(failure, EINVAL, "--spin needs --rate");
+	if (!o->volume_bytes && !o->duration_ns)
+		o->duration_ns = 10 * NS_PER_SECOND;
+	if (!o->unit_bytes)
+		o->unit_bytes = udp ? DATAGRAM_BYTES : WRITE_BYTES;
+	if (udp)
+		return check_size(o, "--size", o->unit_bytes, failure);
 	return 0;
 }
 
@@ -250,10 +327,12 @@ static int read_command(const char *word, struct options *ret,
 		ret->command = COMMAND_ECHO;
 	else if (word && !strcmp(word, "pingpong"))
 		ret->command = COMMAND_PINGPONG;
+	else if (word && !strcmp(word, "bulk"))
+		ret->command = COMMAND_BULK;
 	else if (!word || strcmp(word, "--help"))
 		return fail(failure, EINVAL,
-			    "command must be echo or pingpong, got %s; see "
-			    "latprof-load --help",
+			    "command must be echo, pingpong or bulk, got %s; "
+			    "see latprof-load --help",
 			    word ? word : "nothing");
 	else
 		return 1;
@@ -273,8 +352,12 @@ int flags_read(int argc, char **argv, struct options *ret,
 				 .max_sessions = 64,
 				 .max_memory_bytes = 1 << 30,
 				 .max_message_bytes = MESSAGE_BYTES_MAX,
-				 .idle_ns = 600 * NS_PER_SECOND };
+				 .idle_ns = 600 * NS_PER_SECOND,
+				 .channels = 1,
+				 .slot_ns = 100 * NS_PER_MS };
 	error = read_command(argv[1], ret, failure);
+	if (ret->command == COMMAND_BULK)
+		ret->protocol = PROTOCOL_UDP;
 	if (!error)
 		error = args_read(&commands[ret->command], argc - 1, argv + 1,
 				  ret, failure);
@@ -283,6 +366,8 @@ int flags_read(int argc, char **argv, struct options *ret,
 	if (!error)
 		error = ret->command == COMMAND_ECHO ?
 				check_echo(ret, failure) :
+			ret->command == COMMAND_BULK ?
+				check_bulk(ret, failure) :
 				check_pingpong(ret, failure);
 	if (!error && !ret->address)
 		ret->address = LOOPBACK;
@@ -291,10 +376,11 @@ int flags_read(int argc, char **argv, struct options *ret,
 
 void flags_help(FILE *to)
 {
-	fputs("usage: latprof-load echo|pingpong [OPTION ...]\n"
-	      "echo answers requests; pingpong sends them and "
-	      "measures.\n" ARGS_UNITS,
+	fputs("usage: latprof-load echo|pingpong|bulk [OPTION ...]\n"
+	      "echo answers requests; pingpong sends them and measures; bulk "
+	      "sends or\nreceives a mass of data.\n" ARGS_UNITS,
 	      to);
 	args_help(&commands[COMMAND_ECHO], to);
 	args_help(&commands[COMMAND_PINGPONG], to);
+	args_help(&commands[COMMAND_BULK], to);
 }

@@ -8,9 +8,24 @@
 #include "wire.h"
 
 enum { ADDRESSES_MAX = 8, ADDRESS_BYTES = 256 };
+enum {
+	BULK_HEADER_BYTES = 24, /* bulk_plan.h */
+	BULK_STREAM_UNIT_MAX = 1 << 20,
+	BULK_CHANNELS_MAX = 64,
+	BULK_RECEIVE_BUFFER_MAX = 256 << 20,
+};
 
-enum command { COMMAND_ECHO, COMMAND_PINGPONG };
+enum command { COMMAND_ECHO, COMMAND_PINGPONG, COMMAND_BULK };
 enum protocol { PROTOCOL_TCP, PROTOCOL_UDP };
+enum bulk_direction { BULK_UP, BULK_DOWN, BULK_BOTH };
+/* Auto: the fastest that the kernel allows. */
+enum send_way { SEND_WAY_AUTO, SEND_WAY_SEND, SEND_WAY_MMSG, SEND_WAY_GSO };
+enum receive_way {
+	RECEIVE_WAY_AUTO,
+	RECEIVE_WAY_RECV,
+	RECEIVE_WAY_MMSG,
+	RECEIVE_WAY_GRO,
+};
 
 struct options {
 	enum command command;
@@ -56,6 +71,15 @@ struct options {
 	uint64_t timeout_ns; /* 0: adaptive */
 	const char *output; /* NULL: no records */
 	int64_t progress_fd; /* -1: no progress */
+	uint64_t channels;
+	enum bulk_direction direction;
+	uint64_t unit_bytes; /* of a datagram, or of a write */
+	uint64_t volume_bytes; /* 0: by duration */
+	uint64_t rate_bps; /* of each direction; 0: as fast as it goes */
+	uint64_t slot_ns;
+	uint64_t receive_buffer_bytes; /* 0: the system's */
+	enum send_way send_way;
+	enum receive_way receive_way;
 };
 
 /* Read argv into *ret and check all of it. 0, 1 where --help was asked for, or

@@ -4,6 +4,7 @@
  *   latprof-load echo       answers requests
  *   latprof-load pingpong   sends requests, records when each left and when
  *                           its reply was read
+ *   latprof-load bulk       sends or receives a mass of data
  *
  * Only this file prints errors and exits.
  */
@@ -18,6 +19,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "bulk.h"
+#include "bulk_report.h"
 #include "report.h"
 #include "streams.h"
 
@@ -138,6 +141,32 @@ static int run_pingpong(const struct options *options, struct failure *failure)
 	return error ? error : printed;
 }
 
+static int run_bulk(const struct options *options, struct failure *failure)
+{
+	static struct bulk bulk;
+	struct failure ignored;
+	int error = bulk_run(&bulk, options, failure), printed = 0;
+
+	if (bulk.ran) {
+		bulk_report(stdout, &bulk);
+		printed = finish_stdout(error ? &ignored : failure);
+	}
+	bulk_close(&bulk);
+	return error ? error : printed;
+}
+
+static int run_command(const struct options *options, struct failure *failure)
+{
+	switch (options->command) {
+	case COMMAND_ECHO:
+		return run_echo(options, failure);
+	case COMMAND_BULK:
+		return run_bulk(options, failure);
+	default:
+		return run_pingpong(options, failure);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static struct options options;
@@ -155,9 +184,7 @@ int main(int argc, char **argv)
 			       0;
 	}
 	if (process_place(&options, &failure) ||
-	    (options.command == COMMAND_ECHO ?
-		     run_echo(&options, &failure) :
-		     run_pingpong(&options, &failure)))
+	    run_command(&options, &failure))
 		return complain(&failure, EXIT_FAILURE);
 	return EXIT_SUCCESS;
 }

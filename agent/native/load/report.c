@@ -3,37 +3,15 @@
 #include <sys/resource.h>
 
 #include "clock.h"
+#include "json.h"
 #include "report.h"
-
-static void number(FILE *to, const char *name, uint64_t value)
-{
-	fprintf(to, "\"%s\": %" PRIu64 ", ", name, value);
-}
-
-static void text(FILE *to, const char *name, const char *value)
-{
-	fprintf(to, "\"%s\": \"", name);
-	for (; *value; value++)
-		if (*value == '"' || *value == '\\')
-			fprintf(to, "\\%c", *value);
-		else if ((unsigned char)*value < ' ')
-			fprintf(to, "\\u%04x", (unsigned int)*value);
-		else
-			fputc(*value, to);
-	fputs("\", ", to);
-}
-
-static void truth(FILE *to, const char *name, bool value)
-{
-	fprintf(to, "\"%s\": %s, ", name, value ? "true" : "false");
-}
 
 static uint64_t timeval_ns(struct timeval t)
 {
 	return (uint64_t)t.tv_sec * NS_PER_SECOND + (uint64_t)t.tv_usec * 1000;
 }
 
-static void common(FILE *to, const struct options *o, const char *address,
+void report_common(FILE *to, const struct options *o, const char *address,
 		   uint64_t port)
 {
 	struct rusage used = { 0 };
@@ -134,8 +112,8 @@ void report_pingpong(FILE *to, const struct options *options,
 	number(to, "path_mtu_bytes", (uint64_t)facts->path_mtu_bytes);
 	number(to, "receive_buffer_bytes",
 	       (uint64_t)facts->receive_buffer_bytes);
-	common(to, options, options->peers.values->address,
-	       options->peers.values->port);
+	report_common(to, options, options->peers.values->address,
+		      options->peers.values->port);
 	fputs("}\n", to);
 }
 
@@ -191,6 +169,6 @@ void report_echo(FILE *to, const struct echo *echo)
 	number(to, "ended_overlong", c.overlong);
 	number(to, "stray_datagrams", c.stray_datagrams);
 	number(to, "rate_waits", echo->rate.waits);
-	common(to, echo->options, echo->options->address, echo->port);
+	report_common(to, echo->options, echo->options->address, echo->port);
 	fputs("}\n", to);
 }

@@ -7,6 +7,9 @@
 #include "echo.h"
 #include "pingpong.h"
 
+/* What is true of every run: the last members of its object. */
+void report_common(FILE *to, const struct options *options, const char *address,
+		   uint64_t port);
 void report_pingpong(FILE *to, const struct options *options,
 		     const struct pingpong_result *result);
 void report_echo(FILE *to, const struct echo *echo);

@@ -1,9 +1,11 @@
 /* services.c - what `latprof-load echo` can do for a client. */
+#include "bulk_service.h"
 #include "responder.h"
 #include "session.h"
 
 const struct service services[] = {
-	{ WORKLOAD_PINGPONG, NULL, responder_serve },
+	{ WORKLOAD_PINGPONG, NULL, NULL, responder_serve },
+	{ WORKLOAD_BULK, bulk_allows, bulk_memory_bytes, bulk_serve },
 };
 
 const size_t service_count = sizeof(services) / sizeof(*services);

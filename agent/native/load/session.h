@@ -44,6 +44,8 @@ struct service {
 	enum workload workload;
 	/* Refuse terms that this workload cannot serve; NULL: all are good. */
 	bool (*allows)(const struct terms *terms);
+	/* What a session takes beside its messages; NULL: nothing. */
+	uint64_t (*memory_bytes)(const struct terms *terms);
 	/* Serve until the peer ends or session->stop. The sockets block, and
 	 * belong to the caller. 0 or -errno. */
 	int (*serve)(struct session *session);

@@ -8,6 +8,7 @@
 
 const char *const workload_names[WORKLOAD_END] = {
 	[WORKLOAD_PINGPONG] = "pingpong",
+	[WORKLOAD_BULK] = "bulk",
 };
 
 static bool is_name(const char *name, const char *text, size_t length)
