@@ -21,6 +21,7 @@ static const char *const nouns[] = {
 	[ARG_TIME] = "a time",
 	[ARG_SECONDS] = "a time",
 	[ARG_REAL] = "a number",
+	[ARG_ENDPOINTS] = "ADDRESS:PORT or [ADDRESS]:PORT with a port",
 };
 
 static const struct unit {
@@ -120,6 +121,42 @@ static bool read_choice(const struct arg *arg, const char *text,
 	return false;
 }
 
+/* Cut `ADDRESS:PORT` or `[ADDRESS]:PORT` in two. */
+static bool read_endpoint(const struct arg *arg, const char *text,
+			  struct arg_endpoint *ret)
+{
+	bool bracketed = *text == '[';
+	size_t length = strcspn(text += bracketed, bracketed ? "]" : ":");
+	const char *rest = text + length + bracketed;
+	char *address = calloc(length + 1, 1);
+	long double port;
+
+	if (!address)
+		return false;
+	memcpy(address, text, length);
+	*ret = (struct arg_endpoint){ .address = address };
+	if (!length || !text[length] || *rest != ':' ||
+	    strspn(rest + 1, "0123456789") != strlen(rest + 1) ||
+	    !read_number(arg, rest + 1, &port, &rest))
+		return false;
+	ret->port = (uint64_t)port;
+	return true;
+}
+
+static bool add_endpoint(const struct arg *arg, const char *text,
+			 struct arg_endpoints *to)
+{
+	struct arg_endpoint *values = calloc(to->count + 1, sizeof(*values));
+
+	if (!values)
+		return false;
+	if (to->count)
+		memcpy(values, to->values, to->count * sizeof(*values));
+	free(to->values);
+	to->values = values;
+	return read_endpoint(arg, text, &values[to->count++]);
+}
+
 static bool read_value(const struct arg *arg, const char *text, void *to)
 {
 	switch (arg->type) {
@@ -130,6 +167,8 @@ static bool read_value(const struct arg *arg, const char *text, void *to)
 		return strlen(text) >= arg->low && strlen(text) <= arg->high;
 	case ARG_CHOICE:
 		return read_choice(arg, text, to);
+	case ARG_ENDPOINTS:
+		return add_endpoint(arg, text, to);
 	default:
 		return read_numbers(arg, text, to);
 	}

@@ -21,6 +21,7 @@ enum arg_type {
 	ARG_TIME, /* ns */
 	ARG_SECONDS, /* seconds where no unit is given; kept in ns */
 	ARG_REAL, /* double */
+	ARG_ENDPOINTS, /* one more each time it is given */
 };
 
 #define ARGS_UNITS                                                  \
@@ -49,6 +50,18 @@ struct arg_list {
 	size_t count;
 };
 
+/* Where a program listens. */
+struct arg_endpoint {
+	const char *address; /* without the brackets of IPv6 */
+	uint64_t port;
+};
+
+/* As many as the user likes; owned by the process, never freed. */
+struct arg_endpoints {
+	struct arg_endpoint *values;
+	size_t count;
+};
+
 struct args {
 	const char *program; /* as the user calls it */
 	const struct arg *rows;
@@ -56,7 +69,8 @@ struct args {
 	uint64_t command; /* its bit */
 };
 
-/* Read argv[1] and on into *ret; of an option given twice the later counts.
+/* Read argv[1] and on into *ret; of an option given twice the later counts,
+ * unless it is a list of endpoints.
  * 0, 1 where --help was asked for, or -errno with a line for the user. */
 int args_read(const struct args *args, int argc, char **argv, void *ret,
 	      struct failure *failure);

@@ -49,10 +49,11 @@ class _Peers:
         """The generator, whose own log is read."""
         ours, log = generator_path(), self.folder / "generator.log"
         log.unlink(missing_ok=True)
-        words = ["--protocol", self.protocol, "--address", self.lab.b_address]
+        words = ["--address", self.lab.b_address]
         echo = [ours, "echo", *words, "--port", "0", "--cpu", str(self.server)]
         with responder(self.lab, *echo) as line:
             words += ["--port", line.split()[1], "--cpu", str(self.client)]
+            words += ["--protocol", self.protocol]
             words += ["--sizes", SIZE, "--rounds", str(COUNT), "--output", str(log)]
             output_of(self.lab, ours, "pingpong", *words)
         with log.open("rb") as file:

@@ -35,10 +35,11 @@ def _lateness_us(folder: Path, protocol: str, client: int, server: int) -> np.nd
     log = folder / "lateness.log"
     log.unlink(missing_ok=True)
     with plain_lab() as lab:
-        words = ["--protocol", protocol, "--address", lab.b_address]
+        words = ["--address", lab.b_address]
         echo = [generator(), "echo", *words, "--port", "0", "--cpu", str(server)]
         with responder(lab, *echo) as line:
             words += ["--port", line.split()[1], "--cpu", str(client)]
+            words += ["--protocol", protocol]
             words += ["--sizes", "64", "--rounds", str(COUNT), "--output", str(log)]
             words += ["--interval", str(INTERVAL_NS), "--spin"]
             output_of(lab, generator(), "pingpong", *words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import socket
@@ -9,7 +10,7 @@ import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -19,6 +20,18 @@ from latprof_agent.executables import find_executable
 
 HEADER = struct.Struct(">BBIIQ")  # kind, version, size, sequence, created_ns
 CLEAR = struct.Struct(">Hqq")  # size, tv_sec, tv_usec
+# magic, version, workload, transport, nonce, reply, largest, think, duration, own
+HELLO = struct.Struct(">4sHBB16sIIQQ8Q")
+CHALLENGE = struct.Struct(">4sHBBI16sQ")  # .., status, secret, workloads, nonce, bound
+ACCEPT = struct.Struct(">B16sIQQ")  # status, token, limits; then the proof
+PROOF_BYTES = 32
+PREFIX_BYTES = 7  # of HELLO and CHALLENGE, the same in every version
+PINGPONG = 1
+BEGIN = b"\1\0\0\0\0"  # a frame without a body
+# What the handshake takes of each direction of a TCP session.
+SENT_BEFORE = HELLO.size + PROOF_BYTES
+RECEIVED_BEFORE = CHALLENGE.size + ACCEPT.size + PROOF_BYTES
+OPENS = 1  # datagrams of a UDP session before the first message
 HEADER_BYTES = 18
 DEADLINE_S = 30
 LOOPBACK = "127.0.0.1"
@@ -158,9 +171,109 @@ def close(pipe: IO[str] | None) -> None:
         pipe.close()
 
 
+class Refused(Exception):
+    """The status that an echo gave, and the bound that it named."""
+
+
+class Grant(NamedTuple):
+    token: bytes
+    message_bytes: int
+    duration_ns: int
+    bytes_per_second: int
+
+
+def hello(
+    *,
+    magic: bytes = b"LPse",
+    version: int = 1,
+    workload: int = PINGPONG,
+    transport: int = 0,
+    reply: int = 0,
+    largest: int = 65507,
+    think_ns: int = 0,
+    duration_ns: int = 0,
+) -> bytes:
+    """What a client asks for."""
+    nonce = os.urandom(16)
+    head = (magic, version, workload, transport, nonce, reply, largest)
+    return HELLO.pack(*head, think_ns, duration_ns, *[0] * 8)
+
+
+def proof(secret: bytes, word: bytes, *said: bytes) -> bytes:
+    """HMAC-SHA256 as Python has it."""
+    if not secret:
+        return bytes(PROOF_BYTES)
+    return hmac.digest(secret, word + b"".join(said), "sha256")
+
+
+def greet(stream: socket.socket, said: bytes, secret: bytes = b"") -> Grant:
+    """The client's half of the handshake."""
+    stream.sendall(said)
+    challenge = receive_exactly(stream, CHALLENGE.size)
+    if len(challenge) < CHALLENGE.size:
+        raise ConnectionError(f"{len(challenge)} bytes of a challenge")
+    magic, version, status, wants_secret, *_, bound = CHALLENGE.unpack(challenge)
+    assert (magic, version) == (b"LPse", 1)
+    if status:
+        raise Refused(status, bound)
+    assert bool(wants_secret) == bool(secret)
+    stream.sendall(proof(secret, b"client", said, challenge))
+    accept = receive_exactly(stream, ACCEPT.size)
+    theirs = receive_exactly(stream, PROOF_BYTES)
+    status, token, *limits = ACCEPT.unpack(accept)
+    if status:
+        assert theirs == bytes(PROOF_BYTES), "nothing to try secrets on"
+        raise Refused(status, 0)
+    assert theirs == proof(secret, b"server", said, challenge, accept)
+    return Grant(token, *limits)
+
+
 @contextmanager
-def tcp_peer(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A responder of ours for one connection; gives its port."""
+def session(port: int, said: bytes, secret: bytes = b"") -> Iterator[socket.socket]:
+    """A session with an echo: its TCP connection."""
+    with socket.create_connection((LOOPBACK, port), DEADLINE_S) as stream:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        greet(stream, said, secret)
+        yield stream
+
+
+@contextmanager
+def datagram_session(
+    port: int, said: bytes, secret: bytes = b""
+) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A session over UDP with an echo: its connection, and its socket."""
+    with (
+        socket.create_connection((LOOPBACK, port), DEADLINE_S) as control,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as data,
+    ):
+        grant = greet(control, said, secret)
+        data.settimeout(DEADLINE_S)
+        data.connect((LOOPBACK, port))
+        data.send(b"LPop" + grant.token)
+        assert data.recv(100) == b"LPok" + grant.token
+        control.sendall(BEGIN)
+        yield control, data
+
+
+def welcome(
+    stream: socket.socket, secret: bytes = b"", token: bytes = b"t" * 16
+) -> bytes:
+    """The responder's half of the handshake; what the client asked for."""
+    said = receive_exactly(stream, HELLO.size)
+    assert HELLO.unpack(said)[:2] == (b"LPse", 1)
+    nonce = os.urandom(16)
+    challenge = CHALLENGE.pack(b"LPse", 1, 0, bool(secret), 2, nonce, 0)
+    stream.sendall(challenge)
+    theirs = receive_exactly(stream, PROOF_BYTES)
+    assert theirs == proof(secret, b"client", said, challenge)
+    accept = ACCEPT.pack(0, token, 0, 0, 0)
+    stream.sendall(accept + proof(secret, b"server", said, challenge, accept))
+    return said
+
+
+@contextmanager
+def raw_peer(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """Serve one connection as it comes, without a handshake; gives its port."""
     with socket.create_server((LOOPBACK, 0)) as listener:
         listener.settimeout(DEADLINE_S)
 
@@ -177,23 +290,48 @@ def tcp_peer(serve: Callable[[socket.socket], None]) -> Iterator[int]:
 
 
 @contextmanager
+def tcp_peer(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A responder of ours for one session over TCP; gives its port."""
+
+    def run(stream: socket.socket) -> None:
+        welcome(stream)
+        serve(stream)
+
+    with raw_peer(run) as port:
+        yield port
+
+
+@contextmanager
 def udp_peer(answer: Callable[[bytes], list[bytes]]) -> Iterator[int]:
     """A responder of ours that gives any number of datagrams for each."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.bind((LOOPBACK, 0))
-        stopping = b"stop"
+    stopping = b"stop"
+
+    def control(stream: socket.socket) -> None:
+        welcome(stream)
+        with suppress(ConnectionError):
+            assert receive_exactly(stream, len(BEGIN)) == BEGIN
+            stream.recv(1)  # until the client goes
+
+    with (
+        raw_peer(control) as port,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer,
+    ):
+        peer.bind((LOOPBACK, port))
 
         def run() -> None:
             while True:
                 message, sender = peer.recvfrom(65536)
                 if message == stopping:
                     return
+                if message[:4] == b"LPop":
+                    peer.sendto(b"LPok" + message[4:], sender)
+                    continue
                 for datagram in answer(message):
                     peer.sendto(datagram, sender)
 
         thread = threading.Thread(target=run)
         thread.start()
-        yield peer.getsockname()[1]
+        yield port
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
             other.sendto(stopping, peer.getsockname())
         thread.join(DEADLINE_S)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import time
+from contextlib import ExitStack
 
 import load_peer as peer
 import numpy as np
@@ -23,6 +23,11 @@ FIELDS = [
     "request_end",
     "reply_end",
     "flags",
+    "peer",
+    "send_returned_ns",
+    "train",
+    "train_messages",
+    "train_gap_ns",
 ]
 
 
@@ -49,8 +54,8 @@ def test_a_tcp_request_is_the_described_bytes_and_offsets_count_them(tmp_path):
         for m, h in zip(seen, headers, strict=True)
     )
     ends = np.cumsum([len(m) for m in seen])
-    assert (records["request_end"] == ends).all()
-    assert (records["reply_end"] == ends).all()
+    assert (records["request_end"] == peer.SENT_BEFORE + ends).all()
+    assert (records["reply_end"] == peer.RECEIVED_BEFORE + ends).all()
     assert (records["reply_created_ns"] == 7).all()
     assert (records["sent_ns"] < records["received_ns"]).all()
     assert (records["flags"] == 0).all()
@@ -58,8 +63,7 @@ def test_a_tcp_request_is_the_described_bytes_and_offsets_count_them(tmp_path):
 
 def test_echo_answers_each_request_anew_even_if_bytes_come_singly():
     first, second = peer.request(1, 40), peer.request(2, 3000)
-    with echo() as server, socket.create_connection(("127.0.0.1", server.port)) as c:
-        c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with echo() as server, peer.session(server.port, peer.hello()) as c:
         before_ns = time.monotonic_ns()
         for byte in first:
             c.sendall(bytes([byte]))
@@ -80,12 +84,14 @@ def test_every_size_goes_once_a_round_in_an_order_of_its_own(
     tmp_path, protocol, address, wire
 ):
     sizes = [18, 19, 64, 1472, 9000, 65507]
-    words = ("--protocol", protocol, "--address", address, "--wire", wire)
+    words = ("--address", address, "--wire", wire)
     with echo(*words) as server:
         run = pingpong(
             tmp_path,
             server.port,
             *words,
+            "--protocol",
+            protocol,
             "--sizes",
             ",".join(map(str, sizes)),
             "--rounds",
@@ -119,22 +125,15 @@ def test_messages_of_10_megabytes_arrive_whole(tmp_path):
 def test_a_short_reply_has_its_size_and_the_request_is_checked_there(
     tmp_path, protocol
 ):
-    with echo("--protocol", protocol, "--reply", 50) as server:
-        run = pingpong(
-            tmp_path,
-            server.port,
-            "--protocol",
-            protocol,
-            "--reply",
-            50,
-            "--sizes",
-            "64,20000",
-            "--rounds",
-            20,
-        )
-        kind = socket.SOCK_DGRAM if protocol == "udp" else socket.SOCK_STREAM
-        with socket.socket(socket.AF_INET, kind) as c:
-            c.connect(("127.0.0.1", server.port))
+    words = ("--protocol", protocol, "--reply", 50, "--sizes", "64,20000")
+    with echo() as server:
+        run = pingpong(tmp_path, server.port, *words, "--rounds", 20)
+        said = peer.hello(reply=50, transport=protocol == "udp")
+        with ExitStack() as stack:
+            if protocol == "tcp":
+                c = stack.enter_context(peer.session(server.port, said))
+            else:
+                _, c = stack.enter_context(peer.datagram_session(server.port, said))
             c.sendall(bytearray(peer.request(5, 99))[:-1] + b"\0")
             reply = c.recv(1000)
             c.sendall(peer.request(6, 99))
@@ -145,11 +144,15 @@ def test_a_short_reply_has_its_size_and_the_request_is_checked_there(
     assert reply[18:] == peer.payload(5, 50)[18:]
 
 
-def test_ends_that_disagree_on_the_reply_say_so(tmp_path):
-    with echo("--reply", 50) as server:
-        run = pingpong(tmp_path, server.port)
+def test_a_reply_of_another_size_than_was_asked_for_is_said(tmp_path):
+    def serve(stream):
+        message = peer.receive_message(stream)
+        stream.sendall(peer.reply_to(message[:50]))
+
+    with tcp_peer(serve) as port:
+        run = pingpong(tmp_path, port)
     assert run.status == 1
-    assert "--reply" in run.stderr
+    assert "reply has 50 bytes: 64 were asked for" in run.stderr
     assert run.stderr.count("\n") == 1
 
 
@@ -163,7 +166,7 @@ def test_the_clear_wire_is_that_of_the_seed(tmp_path):
             stream.sendall(head + rest)
 
     before_us = time.time_ns() // 1000
-    with tcp_peer(serve) as port:
+    with peer.raw_peer(serve) as port:
         run = pingpong(tmp_path, port, "--wire", "clear", "--sizes", "18,65535")
     after_us = time.time_ns() // 1000
     assert run.status == 0, run.stderr

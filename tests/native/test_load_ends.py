@@ -10,6 +10,12 @@ import load_peer as peer
 import pytest
 from load_peer import echo, finish, load, told_progress
 
+TRAIN = ("--port", "5", "--train", "9", "--interval", "1ms")
+BEAT = (
+    *("--port", "5", "--interval", "1ms"),
+    *("--heartbeat-interval", "1ms", "--heartbeat-bytes"),
+)
+
 
 @pytest.mark.parametrize("pacing", [(), ("--interval", 1_000_000)])
 def test_ctrl_c_keeps_the_records(tmp_path, pacing):
@@ -33,7 +39,7 @@ def test_ctrl_c_keeps_the_records(tmp_path, pacing):
 @pytest.mark.parametrize("pacing", [(), ("--interval", 1_000_000)])
 def test_a_responder_that_dies_ends_the_run_in_one_line(tmp_path, protocol, pacing):
     output = tmp_path / "records"
-    with echo("--protocol", protocol) as server:
+    with echo() as server:
         words = (
             "--protocol",
             protocol,
@@ -96,8 +102,33 @@ def test_a_dead_parent_takes_the_echo_along():
         (("pingpong", "--sizes", "64,65mib"), "each a size from 18 to 64mib, got"),
         (("pingpong", "--sizes", "64ms"), "64ms"),
         (("pingpong", "--sizes", "k"), "got k"),
+        (("pingpong", "--peer", "10.0.0.1"), "[ADDRESS]:PORT with a port from 1 to"),
+        (("pingpong", "--peer", "10.0.0.1:"), "got 10.0.0.1:"),
+        (("pingpong", "--peer", "10.0.0.1:0"), "got 10.0.0.1:0"),
+        (("pingpong", "--peer", "10.0.0.1:65536"), "got 10.0.0.1:65536"),
+        (("pingpong", "--peer", "10.0.0.1:5,6"), "got 10.0.0.1:5,6"),
+        (("pingpong", "--peer", ":5"), "got :5"),
+        (("pingpong", "--peer", "::1:5"), "got ::1:5"),
+        (("pingpong", "--peer", "[::1]"), "got [::1]"),
+        (("pingpong", "--peer", "[::1"), "got [::1"),
+        (("pingpong", "--peer", "[]:5"), "got []:5"),
+        (("pingpong", "--peer", "a:5", "--peer", "b:5"), "several --peer need"),
+        (("pingpong", "--peer", "a:5", "--port", "5"), "--peer does not go with"),
+        (("pingpong", "--peer", "a:5", "--address", "b"), "--peer does not go with"),
+        (("pingpong", "--port", "5", "--max-acks", "2"), "--max-acks needs --inter"),
+        (("pingpong", "--port", "5", "--interval", "1", "--max-acks", "0"), "from 1"),
+        (("pingpong", "--port", "5", "--start-at", "9"), "--start-at needs --inter"),
+        (("pingpong", "--port", "5", "--heartbeat-interval", "9"), "needs --interval"),
+        (("pingpong", "--port", "5", "--heartbeat-bytes", "99"), "needs --heartbeat-"),
+        (("pingpong", "--port", "5", "--train", "1"), "from 2 to 10000, got 1"),
+        (("pingpong", "--port", "5", "--train-gap", "1us"), "needs --train"),
+        (("pingpong", *TRAIN, "--max-acks", "2"), "does not go with --train"),
+        (("pingpong", *TRAIN, "--heartbeat-interval", "1s"), "does not go with --tra"),
+        (("pingpong", *BEAT, "70000", "--protocol", "udp"), "at most 65507 here, got"),
         (("echo", "--port", "1\n\x1b[31m"), "from 0 to 65535, got 1??[31m"),
-        (("echo", "--reply", "17"), "--reply must be a size from 18 to 64mib, got 17"),
+        (("pingpong", "--reply", "17"), "--reply must be a size from 18 to 64mib, got"),
+        (("echo", "--reply", "64"), "--reply is not an option of latprof-load echo"),
+        (("echo", "--protocol", "udp"), "--protocol is not an option"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(words, said):

@@ -76,7 +76,7 @@ def log_of(folder, *round_trips):
 def generator_log(folder, *round_trips):
     path = log_of(folder, *round_trips)
     descriptor = os.open(path, os.O_RDONLY)
-    log = GeneratorLog(descriptor, "tcp", PORT, open_loop=True)
+    log = GeneratorLog(descriptor, "tcp", PORT, open_loop=True, agreed=False)
     log.read()
     return log
 

@@ -96,9 +96,7 @@ class PingPong(Plan):
             raise UsageError("--interval must be greater than 0")
 
     def _shared(self, protocol: str, cpu: int | None) -> list[str]:
-        words = ["--protocol", protocol, "--wire", self.wire, "--die-with-parent"]
-        if self.reply_bytes is not None:
-            words += ["--reply", str(self.reply_bytes)]
+        words = ["--wire", self.wire, "--die-with-parent"]
         if cpu is not None:
             words += ["--cpu", str(cpu)]
         if protocol == "tcp":
@@ -114,6 +112,9 @@ class PingPong(Plan):
     def client_words(self, protocol: str, address: str, port: int) -> list[str]:
         """Arguments of the client's process, but for where it logs."""
         words = self._shared(protocol, self.client_cpu)
+        words += ["--protocol", protocol]
+        if self.reply_bytes is not None:
+            words += ["--reply", str(self.reply_bytes)]
         words += ["--address", address, "--port", str(port)]
         words += ["--sizes", ",".join(map(str, self.sizes))]
         words += ["--warmup", str(self.warmup_rounds), "--seed", str(self.seed)]
@@ -313,7 +314,9 @@ class PingPongRuns(Workload):
         totals = RoundTripTotals(protocol, len(self._plan.sizes), open_loop)
         scene.sink.round_trips[protocol] = totals
         port = generator.port
-        recorder.add_source(GeneratorLog(log, protocol, port, open_loop=open_loop))
+        agreed = self._plan.wire == "latprof"
+        source = GeneratorLog(log, protocol, port, open_loop=open_loop, agreed=agreed)
+        recorder.add_source(source)
         if protocol == "udp":
             recorder.capture.expect_udp()
         generator.start()

@@ -135,16 +135,58 @@ class _Made(NamedTuple):
         return at, known & (self.ends[at] == ends), inside
 
 
+class _Handshake:
+    """How far the handshake reaches in each direction of the data's flow.
+
+    Over TCP to a byte, over UDP to a datagram; so is the log's end of a message. It
+    begins before the log does: over UDP with one datagram each way, or more.
+    """
+
+    def __init__(self, *, datagrams: bool, agreed: bool) -> None:
+        opened = 1 if datagrams and agreed else 0
+        self._ends = {REQUEST: opened, REPLY: opened}
+        self._over_ns = 0
+        self._datagrams = datagrams
+
+    def read(self, records: NDArray[Any]) -> None:
+        """Learn from the log's first message."""
+        sent = np.flatnonzero(records["request_end"] > 0)
+        if self._over_ns or not len(sent):
+            return
+        first = records[sent[0]]
+        self._over_ns = int(first["sent_ns"])
+        for kind, (end, size, _) in _FIELDS.items():
+            own = 1 if self._datagrams else int(first[size])
+            self._ends[kind] = max(self._ends[kind], int(first[end]) - own)
+
+    def holds(self, kind: int, ends: Ints, first_ns: Ints) -> NDArray[np.bool_]:
+        """Which messages are of it, by their last byte or number, and their time."""
+        if self._datagrams and kind == REPLY and self._over_ns:
+            # the log does not number the datagrams that come
+            return (first_ns > 0) & (first_ns < self._over_ns)
+        return (ends > 0) & (ends <= self._ends[kind])
+
+
 class GeneratorLog:
-    """Log of one generator run: its round trips, and when its messages were made."""
+    """Log of one generator run: its round trips, and when its messages were made.
+
+    `agreed`: its wire begins with a handshake, whose messages count as warm-up.
+    """
 
     def __init__(
-        self, log: int, protocol: str, responder_port: int, *, open_loop: bool
+        self,
+        log: int,
+        protocol: str,
+        responder_port: int,
+        *,
+        open_loop: bool,
+        agreed: bool,
     ) -> None:
         self._tail = LogTail(log)
         self._protocol = protocol
         self._port = responder_port
         self._open_loop = open_loop
+        self._handshake = _Handshake(datagrams=protocol == "udp", agreed=agreed)
         self._parts: list[_Part] = []
         # by kind: the last byte that the log told of
         self._reached = {REQUEST: 0, REPLY: 0}
@@ -154,6 +196,7 @@ class GeneratorLog:
         records = self._tail.read()
         if not len(records):
             return None
+        self._handshake.read(records)
         self._parts.append(_Part(records))
         for kind, (end, _, _) in _FIELDS.items():
             last = self._parts[-1].bounds[end][1]
@@ -171,10 +214,12 @@ class GeneratorLog:
     def created_of(self, rows: Messages) -> tuple[Ints, Ints, NDArray[np.int32]]:
         """Which rows are of this run, when each was made (0 unknown), their kinds.
 
-        What belongs to the warm-up gets that kind.
+        What belongs to the warm-up gets that kind, and so do the handshake and the
+        connection that a session over UDP has besides.
         """
-        mine = np.flatnonzero(self._are_mine(rows))
+        mine = np.flatnonzero(self._are_mine(rows) | self._are_control(rows))
         kinds = rows.texts["kind"][0][mine]
+        kinds[kinds == MESSAGE] = WARMUP
         created = np.zeros(len(mine), "i8")
         for kind in (REQUEST, REPLY):
             at = np.flatnonzero(kinds == kind)
@@ -183,7 +228,7 @@ class GeneratorLog:
                 created[at], warmup = self._replies_by_time(send_ns)
             else:
                 created[at], warmup = self._by_end(kind, rows, mine[at])
-            kinds[at[warmup]] = WARMUP
+            kinds[at[warmup | self._in_handshake(kind, rows, mine[at])]] = WARMUP
         return mine, created, kinds
 
     def spans_of(self, rows: Messages) -> tuple[NDArray[np.intp], Spans]:
@@ -240,13 +285,33 @@ class GeneratorLog:
         near = self._reaching(end, ends, after=largest)
         return _made(near, kind, numbered=self._protocol == "udp")
 
+    def _in_handshake(
+        self, kind: int, rows: Messages, of: NDArray[np.intp]
+    ) -> NDArray[np.bool_]:
+        ends = rows.numbers["sequence"][of]
+        return self._handshake.holds(kind, ends, rows.first_ns()[of])
+
     def _are_mine(self, rows: Messages) -> NDArray[np.bool_]:
         index, words = rows.texts["protocol"]
-        ports = rows.numbers
-        mine = (ports["source_port"] == self._port) | (
-            ports["destination_port"] == self._port
+        return np.asarray(
+            self._have_port(rows) & (index == words.index(self._protocol))
         )
-        return np.asarray(mine & (index == words.index(self._protocol)))
+
+    def _are_control(self, rows: Messages) -> NDArray[np.bool_]:
+        if self._protocol != "udp":
+            return np.zeros(len(rows), bool)
+        index, words = rows.texts["protocol"]
+        unnamed = rows.texts["kind"][0] == MESSAGE
+        return np.asarray(
+            self._have_port(rows) & unnamed & (index == words.index("tcp"))
+        )
+
+    def _have_port(self, rows: Messages) -> NDArray[np.bool_]:
+        ports = rows.numbers
+        return np.asarray(
+            (ports["source_port"] == self._port)
+            | (ports["destination_port"] == self._port)
+        )
 
     def _replies_by_time(self, send_ns: Ints) -> _Found:
         near = self._reaching("reply_created_ns", send_ns, before=REPLY_KEEP_NS)

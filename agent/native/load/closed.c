@@ -36,7 +36,7 @@ static int look_around(struct exchange *x, uint64_t since_ns, uint64_t limit_ns)
 		return -ECANCELED;
 	if (limit_ns && now - since_ns >= limit_ns)
 		return 1;
-	return exchange_upkeep(x, now);
+	return client_upkeep(x->client, now);
 }
 
 static int look_around_stream(struct exchange *x, uint64_t since_ns)
@@ -263,13 +263,12 @@ int closed_loop(struct exchange *x)
 		error = udp ? exchange_datagram(x, &m) : exchange_stream(x, &m);
 		if (!error)
 			error = exchange_settle(x, &m);
-		else if (!turn.warmup)
-			x->totals.unanswered++;
+		else
+			exchange_abandon(x, &m);
 		now = m.record.received_ns ? m.record.received_ns : clock_ns();
 		if (!error)
-			error = exchange_upkeep(x, now);
+			error = client_upkeep(x->client, now);
 	}
 	set_ticks(0);
-	x->totals.sent += x->totals.unanswered;
 	return error == -ECANCELED ? 0 : error;
 }

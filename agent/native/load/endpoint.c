@@ -1,4 +1,5 @@
 /* endpoint.c - sockets of both ends, and what the kernel says of them. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -37,9 +38,17 @@ static void set_datagram_buffer(int fd)
 		set(fd, SOL_SOCKET, SO_RCVBUF, bytes);
 }
 
-static int set_options(int fd, const struct options *o, struct failure *failure)
+/* Where a socket leads, or is bound. */
+struct place {
+	enum protocol protocol;
+	const char *address;
+	uint64_t port;
+};
+
+static int set_options(int fd, const struct options *o, enum protocol protocol,
+		       struct failure *failure)
 {
-	if (o->protocol == PROTOCOL_UDP) {
+	if (protocol == PROTOCOL_UDP) {
 		set_datagram_buffer(fd);
 		return 0;
 	}
@@ -59,75 +68,92 @@ static int set_options(int fd, const struct options *o, struct failure *failure)
 	return 0;
 }
 
-static int look_up(const struct options *o, struct addrinfo **ret,
+static int look_up(const struct place *p, struct addrinfo **ret,
 		   struct failure *failure)
 {
 	struct addrinfo hints = {
 		.ai_socktype =
-			o->protocol == PROTOCOL_UDP ? SOCK_DGRAM : SOCK_STREAM,
+			p->protocol == PROTOCOL_UDP ? SOCK_DGRAM : SOCK_STREAM,
 	};
-	int error = getaddrinfo(o->address, NULL, &hints, ret);
+	int error = getaddrinfo(p->address, NULL, &hints, ret);
 
 	if (error)
 		return fail(failure, EADDRNOTAVAIL,
 			    "cannot find address %s: "
 			    "%s; give --address an IPv4 or IPv6 address",
-			    o->address, gai_strerror(error));
+			    p->address, gai_strerror(error));
 	/* The port is at the same place for both families. */
 	((struct sockaddr_in *)(*ret)->ai_addr)->sin_port =
-		htons((uint16_t)o->port);
+		htons((uint16_t)p->port);
 	return 0;
 }
 
 /* A socket after `call` (connect or bind); what it was for, and what to do
  * when it fails, are said in the line. */
-static int open_socket(const struct options *o, attach call, const char *aim,
-		       const char *advice, int *ret, struct failure *failure)
+static int open_socket(const struct options *o, const struct place *p,
+		       attach call, const char *aim, const char *advice,
+		       int *ret, struct failure *failure)
 {
 	struct addrinfo *found;
-	int fd, error = look_up(o, &found, failure);
+	int fd, error = look_up(p, &found, failure);
 
 	if (error)
 		return error;
 	fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, 0);
 	if (fd >= 0)
-		error = set_options(fd, o, failure);
+		error = set_options(fd, o, p->protocol, failure);
 	if (fd >= 0)
 		endpoint_limit_waits(fd, CONNECT_SECONDS * NS_PER_SECOND);
 	if (fd < 0 || (!error && call(fd, found->ai_addr, found->ai_addrlen)))
 		error = fail(failure, errno, "cannot %s %s port %llu: %s; %s",
-			     aim, o->address, (unsigned long long)o->port,
+			     aim, p->address, (unsigned long long)p->port,
 			     errno == EINPROGRESS ? "no answer" :
 						    strerror(errno),
 			     advice);
 	freeaddrinfo(found);
 	if (error && fd >= 0)
 		close(fd);
+	else if (!error)
+		endpoint_limit_waits(fd, 0);
 	*ret = fd;
 	return error;
 }
 
-int endpoint_connect(const struct options *options, int *ret,
+int endpoint_connect(const struct options *options, enum protocol protocol,
+		     const char *address, uint64_t port, int *ret,
 		     struct failure *failure)
 {
-	return open_socket(options, connect, "connect to",
+	struct place place = { protocol, address, port };
+
+	return open_socket(options, &place, connect, "connect to",
 			   "start `latprof-load echo` there and give its port",
 			   ret, failure);
 }
 
-static uint16_t bound_port(int fd)
+void endpoint_local(int fd, struct endpoint_name *ret)
 {
-	struct sockaddr_in6 sa = { 0 };
+	struct sockaddr_in6 sa = { 0 }; /* or a shorter sockaddr_in */
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)&sa;
 	socklen_t length = sizeof(sa);
+	bool v6;
 
+	*ret = (struct endpoint_name){ 0 };
 	getsockname(fd, (struct sockaddr *)&sa, &length);
-	return ntohs(sa.sin6_port);
+	v6 = sa.sin6_family == AF_INET6;
+	inet_ntop(sa.sin6_family,
+		  v6 ? (const void *)&sa.sin6_addr : &v4->sin_addr,
+		  ret->address, sizeof(ret->address));
+	/* The port is at the same place for both families. */
+	ret->port = ntohs(sa.sin6_port);
 }
 
-int endpoint_listen(const struct options *options, int *ret, uint16_t *port,
+int endpoint_listen(const struct options *options, enum protocol protocol,
+		    const char *address, uint16_t *port, int *ret,
 		    struct failure *failure)
 {
-	int error = open_socket(options, bind, "listen on",
+	struct place place = { protocol, address, *port };
+	struct endpoint_name bound;
+	int error = open_socket(options, &place, bind, "listen on",
 				"give --address one of this host's and --port "
 				"a free one, or 0",
 				ret, failure);
@@ -135,18 +161,16 @@ int endpoint_listen(const struct options *options, int *ret, uint16_t *port,
 	if (error)
 		return error;
 	/* bind() lets two TCP sockets take a port; listen() does not. */
-	if (options->protocol == PROTOCOL_TCP && listen(*ret, SOMAXCONN)) {
+	if (protocol == PROTOCOL_TCP && listen(*ret, SOMAXCONN)) {
 		error = fail(failure, errno,
-			     "cannot listen on %s port %llu: "
+			     "cannot listen on %s port %u: "
 			     "%s; give --port a free one, or 0",
-			     options->address,
-			     (unsigned long long)options->port,
-			     strerror(errno));
+			     address, *port, strerror(errno));
 		close(*ret);
 		return error;
 	}
-	endpoint_limit_waits(*ret, 0);
-	*port = bound_port(*ret);
+	endpoint_local(*ret, &bound);
+	*port = bound.port;
 	return 0;
 }
 
@@ -169,8 +193,7 @@ static int get(int fd, int level, int name)
 	return getsockopt(fd, level, name, &value, &length) ? 0 : value;
 }
 
-void endpoint_facts(int fd, const struct options *options,
-		    struct endpoint_facts *ret)
+void endpoint_facts(int fd, enum protocol protocol, struct endpoint_facts *ret)
 {
 	bool v6 = get(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET6;
 	socklen_t length = sizeof(ret->congestion);
@@ -179,8 +202,38 @@ void endpoint_facts(int fd, const struct options *options,
 	ret->path_mtu_bytes = v6 ? get(fd, IPPROTO_IPV6, IPV6_MTU) :
 				   get(fd, IPPROTO_IP, IP_MTU);
 	ret->receive_buffer_bytes = get(fd, SOL_SOCKET, SO_RCVBUF);
-	if (options->protocol == PROTOCOL_UDP)
+	if (protocol == PROTOCOL_UDP)
 		return;
 	ret->mss_bytes = get(fd, IPPROTO_TCP, TCP_MAXSEG);
 	getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, ret->congestion, &length);
+}
+
+int endpoint_adopt(int listener, int control, const struct sockaddr_in6 *peer,
+		   int *ret)
+{
+	struct sockaddr_in6 own = { 0 };
+	socklen_t length = sizeof(own);
+	uint8_t early[1];
+	int fd, error = 0;
+
+	if (getsockname(control, (struct sockaddr *)&own, &length))
+		return -errno;
+	fd = socket(own.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	set_datagram_buffer(fd);
+	/* Only for so long may another socket have the listener's port. */
+	set(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+	set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+	if (bind(fd, (struct sockaddr *)&own, length) ||
+	    connect(fd, (const struct sockaddr *)peer, length))
+		error = -errno;
+	set(listener, SOL_SOCKET, SO_REUSEADDR, 0);
+	/* What came between the two calls may be anyone's. */
+	while (!error && recv(fd, early, sizeof(early), MSG_DONTWAIT) >= 0)
+		;
+	if (error)
+		close(fd);
+	*ret = fd;
+	return error;
 }

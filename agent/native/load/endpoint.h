@@ -2,6 +2,8 @@
 #ifndef LATPROF_LOAD_ENDPOINT_H
 #define LATPROF_LOAD_ENDPOINT_H
 
+#include <netinet/in.h>
+
 #include "flags.h"
 
 struct endpoint_facts {
@@ -11,15 +13,29 @@ struct endpoint_facts {
 	int receive_buffer_bytes;
 };
 
-/* A connected socket to the responder. 0 or -errno with a line. */
-int endpoint_connect(const struct options *options, int *ret,
+/* As numbers. */
+struct endpoint_name {
+	char address[INET6_ADDRSTRLEN];
+	uint16_t port;
+};
+
+/* A connected socket to that address; blocks. 0 or -errno with a line. */
+int endpoint_connect(const struct options *options, enum protocol protocol,
+		     const char *address, uint64_t port, int *ret,
 		     struct failure *failure);
-/* A bound socket, listening if TCP, and its port. 0 or -errno with a line. */
-int endpoint_listen(const struct options *options, int *ret, uint16_t *port,
+/* A bound socket, listening if TCP. *port: the one wanted, 0 for any; then the
+ * one that it has. 0 or -errno with a line. */
+int endpoint_listen(const struct options *options, enum protocol protocol,
+		    const char *address, uint16_t *port, int *ret,
 		    struct failure *failure);
+/* A UDP socket on the listener's port and the control connection's address
+ * that takes in datagrams of this peer alone. 0 or -errno. */
+int endpoint_adopt(int listener, int control, const struct sockaddr_in6 *peer,
+		   int *ret);
+/* This end's name of a socket. */
+void endpoint_local(int fd, struct endpoint_name *ret);
 /* Let sends and receives of a blocking socket return EAGAIN after this time. */
 void endpoint_limit_waits(int fd, uint64_t limit_ns);
-void endpoint_facts(int fd, const struct options *options,
-		    struct endpoint_facts *ret);
+void endpoint_facts(int fd, enum protocol protocol, struct endpoint_facts *ret);
 
 #endif

@@ -3,17 +3,17 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "clock.h"
 #include "exchange.h"
-
-static const uint64_t upkeep_gap_ns = 250 * NS_PER_MS;
+#include "splitmix.h"
 
 enum { STREAM_SLACK_BYTES = 1 << 18 };
 
-static size_t largest_size(const struct options *o)
+uint64_t exchange_largest_request(const struct options *o)
 {
-	size_t largest = o->reply_bytes;
+	uint64_t largest = o->heartbeat_bytes;
 
 	for (size_t i = 0; i < o->sizes.count; i++)
 		if (o->sizes.values[i] > largest)
@@ -21,16 +21,33 @@ static size_t largest_size(const struct options *o)
 	return largest;
 }
 
-/* In an open loop a late reply stalls nothing, so we can wait for it. */
+/* In an open loop a late reply stalls nothing, so we can wait for it; how long
+ * that of a train takes depends on the train. */
 static uint64_t fixed_limit_ns(const struct options *o)
 {
-	if (o->timeout_ns || !o->interval_ns)
+	if (o->timeout_ns || (!o->interval_ns && !o->train_messages))
 		return o->timeout_ns;
 	return NS_PER_SECOND;
 }
 
-static struct plan plan_of(const struct options *o)
+/* Where in a gap peer `index` has its turn: peers are spread evenly over it,
+ * from a random start, so that they are not all due at one instant. */
+static uint64_t phase_ns(const struct options *o, uint64_t gap_ns, size_t index,
+			 uint64_t random)
 {
+	return (random % gap_ns + gap_ns * index / o->peers.count) % gap_ns;
+}
+
+/* Each peer has an order of its own; the first, the one of its seed. */
+static uint64_t seed_of(const struct options *o, size_t index)
+{
+	return index ? splitmix64(o->seed) + index : o->seed;
+}
+
+static struct plan plan_of(const struct options *o, size_t index)
+{
+	uint64_t heartbeat_ns = o->heartbeat_interval_ns;
+
 	return (struct plan){
 		.sizes = o->sizes.values,
 		.size_count = o->sizes.count,
@@ -39,74 +56,70 @@ static struct plan plan_of(const struct options *o)
 		.warmup_rounds = o->warmup_rounds,
 		.interval_ns = o->interval_ns,
 		.poisson = o->poisson,
-		.seed = o->seed,
+		.seed = seed_of(o, index),
+		.train_messages = o->train_messages,
+		.train_gap_ns = o->train_gap_ns,
+		.heartbeat_interval_ns = heartbeat_ns,
+		.heartbeat_bytes = o->heartbeat_bytes,
+		.heartbeat_phase_ns = heartbeat_ns ?
+					      phase_ns(o, heartbeat_ns, index,
+						       splitmix64(~o->seed)) :
+					      0,
 	};
 }
 
 int exchange_open(struct exchange *x)
 {
 	const struct options *o = x->options;
-	size_t largest = largest_size(o);
-	struct plan plan = plan_of(o);
-	int error = records_open(&x->records, o->output, x->failure);
+	uint64_t largest = exchange_largest_request(o);
 
-	if (error)
-		return error;
+	if (o->reply_bytes > largest)
+		largest = o->reply_bytes;
+	/* A heartbeat's size is one more. */
 	if (payload_open(&x->payload, largest) ||
-	    stream_open(&x->stream, o->wire, largest + STREAM_SLACK_BYTES) ||
-	    loss_open(&x->loss, o->sizes.count, fixed_limit_ns(o)))
+	    stream_open(&x->stream, o->wire, largest + STREAM_SLACK_BYTES,
+			MESSAGE_BYTES_MAX) ||
+	    loss_open(&x->loss, o->sizes.count + 1, fixed_limit_ns(o)))
 		return fail(x->failure, ENOMEM,
 			    "cannot prepare messages of "
-			    "%zu bytes: out of memory; give smaller --sizes",
+			    "%" PRIu64
+			    " bytes: out of memory; give smaller --sizes",
 			    largest);
-	/* A millisecond ahead: the first message is on time as well. */
-	x->started_ns = x->upkept_ns = clock_ns() + NS_PER_MS;
-	if (schedule_open(&x->schedule, &plan, x->started_ns))
+	return 0;
+}
+
+int exchange_schedule(struct exchange *x, uint64_t start_ns)
+{
+	const struct options *o = x->options;
+	struct plan plan = plan_of(o, x->index);
+
+	if (o->peers.count > 1)
+		start_ns += phase_ns(o, o->interval_ns, x->index,
+				     splitmix64(o->seed));
+	if (schedule_open(&x->schedule, &plan, start_ns))
 		return fail(x->failure, ENOMEM,
 			    "cannot prepare the schedule: "
 			    "out of memory; free some");
 	return 0;
 }
 
-static void show_progress(const struct exchange *x, uint64_t now_ns)
+void exchange_close(struct exchange *x)
 {
-	const struct totals *t = &x->totals;
-	uint64_t done = t->received + t->lost, total;
-	uint64_t measured_ns = x->schedule.measured_ns;
-
-	if (x->options->progress_fd < 0)
-		return;
-	total = schedule_total(&x->schedule);
-	if (!total) {
-		total = x->options->duration_ns / NS_PER_MS;
-		done = measured_ns && now_ns > measured_ns ?
-			       (now_ns - measured_ns) / NS_PER_MS :
-			       0;
-	}
-	/* Whoever watched may have gone; the run goes on. */
-	dprintf((int)x->options->progress_fd, "%" PRIu64 " %" PRIu64 "\n", done,
-		total);
-}
-
-int exchange_close(struct exchange *x)
-{
-	int error = records_close(&x->records, x->failure);
-
-	show_progress(x, clock_ns());
 	schedule_close(&x->schedule);
 	loss_close(&x->loss);
 	stream_close(&x->stream);
 	payload_close(&x->payload);
-	return error;
 }
 
-int exchange_upkeep(struct exchange *x, uint64_t now_ns)
+/* Datagrams do not say that their session has ended. */
+int exchange_check_session(struct exchange *x)
 {
-	if ((int64_t)(now_ns - x->upkept_ns) < (int64_t)upkeep_gap_ns)
+	uint8_t ignored;
+
+	if (!exchange_is_udp(x) || x->link.control < 0 ||
+	    recv(x->link.control, &ignored, 1, MSG_DONTWAIT | MSG_PEEK))
 		return 0;
-	x->upkept_ns = now_ns;
-	show_progress(x, now_ns);
-	return records_write(&x->records, SIZE_MAX, x->failure);
+	return exchange_lost_peer(x, 0);
 }
 
 /* Write the header and give the message its key. Two clear messages must not
@@ -139,7 +152,12 @@ void exchange_begin(struct exchange *x, const struct turn *turn,
 				       turn->size,
 		.intended_ns = turn->due_ns,
 		.created_ns = turn->due_ns,
-		.flags = turn->warmup ? RECORD_WARMUP : 0,
+		.flags = (turn->warmup ? RECORD_WARMUP : 0) |
+			 (turn->heartbeat ? RECORD_HEARTBEAT : 0),
+		.peer = x->index,
+		.train = turn->train,
+		.train_messages = turn->train_messages,
+		.train_gap_ns = turn->train_gap_ns,
 	};
 	if (!exchange_is_udp(x))
 		r->request_end = x->request_end += turn->size;
@@ -159,7 +177,7 @@ static int fail_reply_size(struct exchange *x, uint64_t expected, uint64_t size)
 {
 	return fail(x->failure, EPROTO,
 		    "reply has %" PRIu64 " bytes: %" PRIu64
-		    " were expected; give both ends the same --reply",
+		    " were asked for; install the same latprof at both ends",
 		    size, expected);
 }
 
@@ -193,20 +211,36 @@ void exchange_lose(struct exchange *x, struct message *m)
 	loss_add(&x->loss, m->size_index, m->key);
 }
 
+static struct counts *counts_of(struct exchange *x, const struct message *m)
+{
+	return m->record.flags & RECORD_HEARTBEAT ? &x->totals.heartbeats :
+						    &x->totals.messages;
+}
+
+void exchange_abandon(struct exchange *x, const struct message *m)
+{
+	struct counts *counts = counts_of(x, m);
+
+	if (m->record.flags & RECORD_WARMUP)
+		return;
+	counts->sent++;
+	counts->unanswered++;
+}
+
 int exchange_settle(struct exchange *x, const struct message *m)
 {
-	struct totals *t = &x->totals;
+	struct counts *counts = counts_of(x, m);
 	uint64_t flags = m->record.flags;
 
 	if (flags & RECORD_WARMUP) {
-		t->warmup++;
+		counts->warmup++;
 	} else {
-		t->sent++;
-		t->received += !(flags & RECORD_LOST);
-		t->lost += !!(flags & RECORD_LOST);
-		t->corrupt += !!(flags & RECORD_CORRUPT);
+		counts->sent++;
+		counts->received += !(flags & RECORD_LOST);
+		counts->lost += !!(flags & RECORD_LOST);
+		counts->corrupt += !!(flags & RECORD_CORRUPT);
 	}
-	return records_add(&x->records, &m->record, x->failure);
+	return records_add(&x->client->records, &m->record, x->failure);
 }
 
 void exchange_ignore(struct exchange *x, uint64_t key)
@@ -234,13 +268,11 @@ bool exchange_parse(struct exchange *x, const uint8_t *reply, size_t length,
 
 int exchange_lost_peer(struct exchange *x, int error)
 {
-	const struct options *o = x->options;
-
 	return fail(x->failure, error ? error : ECONNRESET,
 		    "lost the responder %s port %" PRIu64 " after %" PRIu64
 		    " replies: %s; see there why `latprof-load echo` ended, "
 		    "or start it",
-		    o->address, o->port, x->totals.replies,
+		    x->peer->address, x->peer->port, x->totals.replies,
 		    error ? strerror(error) : "it closed the connection");
 }
 
@@ -252,7 +284,7 @@ int exchange_fail_send(struct exchange *x, const struct message *m, int error)
 		    "cannot send a datagram of %" PRIu64
 		    " bytes to %s: %s; give --sizes and --address that its "
 		    "route takes",
-		    m->record.size_bytes, x->options->address, strerror(error));
+		    m->record.size_bytes, x->peer->address, strerror(error));
 }
 
 int exchange_bad_stream(struct exchange *x)

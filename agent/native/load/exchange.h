@@ -8,47 +8,60 @@
 #include <signal.h>
 #include <stdbool.h>
 
+#include "client.h"
 #include "flags.h"
 #include "loss.h"
 #include "outstanding.h"
 #include "payload.h"
 #include "records.h"
 #include "schedule.h"
+#include "session.h"
 #include "stream.h"
 
 /* Of measured messages; warm-up ones are only in `warmup`.
  * sent = received + lost + unanswered. */
-struct totals {
+struct counts {
 	uint64_t sent, received, lost, corrupt, warmup;
 	uint64_t unanswered; /* the run ended before their replies came */
-	uint64_t replies; /* of warm-up messages too */
+};
+
+struct totals {
+	struct counts messages, heartbeats;
+	uint64_t replies; /* of warm-up messages and heartbeats too */
 	uint64_t unsent; /* lost, because the kernel refused to send */
 	/* Datagrams that came and changed nothing: */
 	uint64_t late, duplicates, strays;
 };
 
+/* With one peer. */
 struct exchange {
 	const struct options *options;
 	const volatile sig_atomic_t *stop;
 	struct failure *failure;
-	int fd;
+	struct client *client;
+	const struct arg_endpoint *peer;
+	size_t index; /* of that among all */
+	struct session_link link;
+	int fd; /* its data socket */
 	struct schedule schedule;
 	struct payload payload;
 	struct stream stream; /* UDP: its memory holds one datagram */
 	struct loss loss;
-	struct records records;
 	struct totals totals;
 	uint8_t *outgoing; /* the message begun last */
 	uint64_t key; /* of that */
 	uint64_t request_end, reply_end; /* see records.h */
-	uint64_t started_ns, upkept_ns;
 };
 
-/* Everything but the socket, which the caller has put into x->fd and closes.
- * 0 or -errno with a line. */
+/* The longest message that is sent. */
+uint64_t exchange_largest_request(const struct options *o);
+/* Everything but the session, which the caller opens before and closes after,
+ * and the schedule. 0 or -errno with a line. */
 int exchange_open(struct exchange *x);
-/* Write the last records and the last progress. */
-int exchange_close(struct exchange *x);
+/* Those of all peers begin at start_ns, this one's at its turn. 0 or -errno
+ * with a line. */
+int exchange_schedule(struct exchange *x, uint64_t start_ns);
+void exchange_close(struct exchange *x);
 
 /* Make a message of a turn: x->outgoing is what to send. */
 void exchange_begin(struct exchange *x, const struct turn *turn,
@@ -64,13 +77,15 @@ int exchange_answer(struct exchange *x, struct message *m,
 void exchange_lose(struct exchange *x, struct message *m);
 /* The message is answered or lost: count it and keep its record. */
 int exchange_settle(struct exchange *x, const struct message *m);
+/* The run ends before the message is answered or lost. */
+void exchange_abandon(struct exchange *x, const struct message *m);
 /* A reply to none of those that wait. */
 void exchange_ignore(struct exchange *x, uint64_t key);
 /* Read a datagram's header; widens the key to 64 bits. False: not a reply. */
 bool exchange_parse(struct exchange *x, const uint8_t *reply, size_t length,
 		    struct header *ret);
-/* Four times a second: write records and progress. Between messages only. */
-int exchange_upkeep(struct exchange *x, uint64_t now_ns);
+/* Say in a line if the responder has ended a session of datagrams. */
+int exchange_check_session(struct exchange *x);
 /* Say in a line that the peer is gone: error 0 means that it closed. */
 int exchange_lost_peer(struct exchange *x, int error);
 /* Say in a line that a message cannot be sent. */
@@ -83,8 +98,9 @@ int exchange_bad_stream(struct exchange *x);
 
 /* One message after the other: each waits for the reply before it. */
 int closed_loop(struct exchange *x);
-/* Messages leave when they are due, whatever has become of earlier ones. */
-int open_loop(struct exchange *x);
+/* Messages leave when they are due, whatever has become of earlier ones; also
+ * trains. To all peers at once. */
+int open_loop(struct client *c);
 
 static inline bool exchange_is_udp(const struct exchange *x)
 {

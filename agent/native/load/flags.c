@@ -6,19 +6,23 @@
 
 #include "clock.h"
 #include "flags.h"
+#include "handshake.h"
+#include "workload.h"
 
 #define AT(member) offsetof(struct options, member)
 #define HOUR_NS (3600 * NS_PER_SECOND)
+#define LOOPBACK "127.0.0.1"
+
+enum { TRAIN_MAX = 10000 };
 
 enum { ECHO = 1 << COMMAND_ECHO, PINGPONG = 1 << COMMAND_PINGPONG };
 
 static const struct arg rows[] = {
 	{ "netns", ARG_TEXT, AT(netns), 1, PATH_MAX - 1, "NAME|PATH",
 	  "enter this network namespace first" },
-	{ "protocol", ARG_CHOICE, AT(protocol), 0, 0, "tcp|udp",
-	  "transport (tcp)" },
 	{ "address", ARG_TEXT, AT(address), 1, 255, "ADDRESS",
-	  "to listen on, or of the responder (127.0.0.1)" },
+	  "of the responder; echo: to listen on, several with commas "
+	  "(127.0.0.1)" },
 	{ "port", ARG_COUNT, AT(port), 0, 65535, "N",
 	  "port; echo: 0 takes any (0)" },
 	{ "cpu", ARG_COUNT, AT(cpu), 0, 8191, "N", "stay on this CPU" },
@@ -26,8 +30,8 @@ static const struct arg rows[] = {
 	  "TCP congestion control (the system's)" },
 	{ "wire", ARG_CHOICE, AT(wire), 0, 0, "latprof|clear",
 	  "format of the header (latprof)" },
-	{ "reply", ARG_BYTES, AT(reply_bytes), HEADER_BYTES, MESSAGE_BYTES_MAX,
-	  "BYTES", "size of replies; both ends must say so (full echo)" },
+	{ "secret-file", ARG_TEXT, AT(secret_file), 1, PATH_MAX - 1, "FILE",
+	  "the secret that both ends must know; only its owner may read it" },
 	{ "nagle", ARG_SWITCH, AT(nagle),
 	  .help = "leave Nagle's algorithm on" },
 	{ "die-with-parent", ARG_SWITCH, AT(die_with_parent),
@@ -35,7 +39,29 @@ static const struct arg rows[] = {
 	{ .commands = ECHO },
 	{ "until-eof", ARG_SWITCH, AT(until_eof),
 	  .help = "end when stdin closes" },
+	{ "workloads", ARG_TEXT, AT(workload_list), 1, 255, "NAME,...",
+	  "serve these only (all)" },
+	{ "max-sessions", ARG_COUNT, AT(max_sessions), 1, 4096, "N",
+	  "at once (64)" },
+	{ "max-memory", ARG_BYTES, AT(max_memory_bytes), 1 << 20, 1ull << 40,
+	  "BYTES", "for messages of all sessions together (1024mib)" },
+	{ "max-message", ARG_BYTES, AT(max_message_bytes), HEADER_BYTES,
+	  MESSAGE_BYTES_MAX, "BYTES", "of a request or a reply (64mib)" },
+	{ "max-rate", ARG_BYTES, AT(max_rate), 1000, 1ull << 40, "BYTES",
+	  "answered per second, all sessions together (unlimited)" },
+	{ "max-duration", ARG_SECONDS, AT(max_duration_ns), NS_PER_SECOND,
+	  1000 * HOUR_NS, "SECONDS", "of a session (unlimited)" },
+	{ "idle", ARG_SECONDS, AT(idle_ns), NS_PER_SECOND, 1000 * HOUR_NS,
+	  "SECONDS", "end a session in which nothing moved for so long (600)" },
 	{ .commands = PINGPONG },
+	{ "protocol", ARG_CHOICE, AT(protocol), 0, 0, "tcp|udp",
+	  "transport (tcp)" },
+	{ "reply", ARG_BYTES, AT(reply_bytes), HEADER_BYTES, MESSAGE_BYTES_MAX,
+	  "BYTES", "size of replies (full echo)" },
+	{ "think", ARG_TIME, AT(think_ns), 0, THINK_NS_MAX, "TIME",
+	  "work of the responder before each answer (0)" },
+	{ "peer", ARG_ENDPOINTS, AT(peers), 1, 65535, "ADDRESS:PORT",
+	  "a responder; several: give it once for each" },
 	{ "sizes", ARG_BYTES, AT(sizes), HEADER_BYTES, MESSAGE_BYTES_MAX,
 	  "BYTES,...", "each once per round, in random order (64)",
 	  .items = SIZE_MAX },
@@ -49,6 +75,18 @@ static const struct arg rows[] = {
 	  "of the random order (1)" },
 	{ "interval", ARG_TIME, AT(interval_ns), 1, HOUR_NS, "TIME",
 	  "open loop: a message every so often (closed loop)" },
+	{ "start-at", ARG_COUNT, AT(start_ns), 1, INT64_MAX, "NS",
+	  "of CLOCK_MONOTONIC: when the first is due (at once)" },
+	{ "max-acks", ARG_COUNT, AT(max_acks), 1, UINT32_MAX, "N",
+	  "wait while so many messages have no reply (no window)" },
+	{ "heartbeat-interval", ARG_TIME, AT(heartbeat_interval_ns), 1, HOUR_NS,
+	  "TIME", "a short message every so often besides (none)" },
+	{ "heartbeat-bytes", ARG_BYTES, AT(heartbeat_bytes), HEADER_BYTES,
+	  MESSAGE_BYTES_MAX, "BYTES", "size of heartbeats (150)" },
+	{ "train", ARG_COUNT, AT(train_messages), 2, TRAIN_MAX, "N",
+	  "of each size a train of N back to back as well" },
+	{ "train-gap", ARG_TIME, AT(train_gap_ns), 1, NS_PER_SECOND, "TIME",
+	  "and one with this much between its sends" },
 	{ "poisson", ARG_SWITCH, AT(poisson),
 	  .help = "exponential gaps with mean --interval" },
 	{ "spin", ARG_SWITCH, AT(spin),
@@ -90,10 +128,14 @@ static int check_common(const struct options *o, struct failure *failure)
 {
 	bool udp = o->protocol == PROTOCOL_UDP;
 
-	if (o->wire == WIRE_CLEAR && o->reply_bytes)
+	if (o->wire == WIRE_CLEAR &&
+	    (o->reply_bytes || o->think_ns || o->secret_file))
 		return fail(failure, EINVAL,
-			    "--reply does not go with --wire clear, whose "
-			    "responder echoes in full");
+			    "%s does not go with --wire clear, whose responder "
+			    "echoes in full and asks for nothing",
+			    o->reply_bytes ? "--reply" :
+			    o->think_ns	   ? "--think" :
+					     "--secret-file");
 	if (udp && (o->congestion || o->nagle))
 		return fail(failure, EINVAL,
 			    "%s does not go with --protocol udp",
@@ -101,22 +143,80 @@ static int check_common(const struct options *o, struct failure *failure)
 	return check_size(o, "--reply", o->reply_bytes, failure);
 }
 
-static int check_pingpong(struct options *o, struct failure *failure)
+static int check_echo(struct options *o, struct failure *failure)
 {
-	int error = 0;
+	o->workloads = UINT32_MAX;
+	if (o->workload_list && workloads_read(o->workload_list, &o->workloads))
+		return fail(failure, EINVAL,
+			    "--workloads must be some of pingpong"
+			    ", with commas, got %.80s",
+			    o->workload_list);
+	return 0;
+}
 
+/* Who is to answer. */
+static int check_peers(struct options *o, struct failure *failure)
+{
+	if (o->peers.count && (o->address || o->port))
+		return fail(failure, EINVAL,
+			    "--peer does not go with --address and --port; "
+			    "give the responders as --peer alone");
+	if (o->peers.count > 1 && !o->interval_ns)
+		return fail(failure, EINVAL,
+			    "several --peer need --interval: a closed loop "
+			    "has one");
+	if (o->peers.count)
+		return 0;
 	if (!o->port)
 		return fail(failure, EINVAL,
 			    "--port is needed: give the port that the "
 			    "responder printed");
+	o->only_peer = (struct arg_endpoint){ o->address ?: LOOPBACK, o->port };
+	o->peers = (struct arg_endpoints){ &o->only_peer, 1 };
+	return 0;
+}
+
+/* What goes with an open loop alone, and with what it goes. */
+static int check_pacing(const struct options *o, struct failure *failure)
+{
+	if (!o->interval_ns && (o->poisson || o->start_ns || o->max_acks ||
+				o->heartbeat_interval_ns))
+		return fail(failure, EINVAL, "%s needs --interval",
+			    o->poisson	? "--poisson" :
+			    o->start_ns ? "--start-at" :
+			    o->max_acks ? "--max-acks" :
+					  "--heartbeat-interval");
+	if (o->heartbeat_bytes && !o->heartbeat_interval_ns)
+		return fail(failure, EINVAL,
+			    "--heartbeat-bytes needs --heartbeat-interval");
+	if (o->train_gap_ns && !o->train_messages)
+		return fail(failure, EINVAL, "--train-gap needs --train");
+	if (o->train_messages && (o->max_acks || o->heartbeat_interval_ns))
+		return fail(failure, EINVAL,
+			    "%s does not go with --train, whose messages "
+			    "leave together",
+			    o->max_acks ? "--max-acks" :
+					  "--heartbeat-interval");
+	return 0;
+}
+
+static int check_pingpong(struct options *o, struct failure *failure)
+{
+	int error = check_peers(o, failure);
+
+	if (!error)
+		error = check_pacing(o, failure);
+	if (error)
+		return error;
 	if (o->rounds && o->duration_ns)
 		return fail(failure, EINVAL,
 			    "--rounds and --duration do not go together; give "
 			    "one");
-	if (o->poisson && !o->interval_ns)
-		return fail(failure, EINVAL, "--poisson needs --interval");
 	if (!o->rounds && !o->duration_ns)
 		o->rounds = 1000;
+	if (o->heartbeat_interval_ns && !o->heartbeat_bytes)
+		o->heartbeat_bytes = 150;
+	error = check_size(o, "--heartbeat-bytes", o->heartbeat_bytes, failure);
 	for (size_t i = 0; !error && i < o->sizes.count; i++)
 		error = check_size(o, "--sizes", o->sizes.values[i], failure);
 	return error;
@@ -146,19 +246,26 @@ int flags_read(int argc, char **argv, struct options *ret,
 	static uint64_t default_size = 64;
 	int error;
 
-	*ret = (struct options){ .address = "127.0.0.1",
-				 .cpu = -1,
+	*ret = (struct options){ .cpu = -1,
 				 .sizes = { &default_size, 1 },
 				 .seed = 1,
-				 .progress_fd = -1 };
+				 .progress_fd = -1,
+				 .max_sessions = 64,
+				 .max_memory_bytes = 1 << 30,
+				 .max_message_bytes = MESSAGE_BYTES_MAX,
+				 .idle_ns = 600 * NS_PER_SECOND };
 	error = read_command(argv[1], ret, failure);
 	if (!error)
 		error = args_read(&commands[ret->command], argc - 1, argv + 1,
 				  ret, failure);
 	if (!error)
 		error = check_common(ret, failure);
-	if (!error && ret->command == COMMAND_PINGPONG)
-		error = check_pingpong(ret, failure);
+	if (!error)
+		error = ret->command == COMMAND_ECHO ?
+				check_echo(ret, failure) :
+				check_pingpong(ret, failure);
+	if (!error && !ret->address)
+		ret->address = LOOPBACK;
 	return error;
 }
 

@@ -134,6 +134,7 @@ static int run_pingpong(const struct options *options, struct failure *failure)
 		report_pingpong(stdout, options, &result);
 		printed = finish_stdout(error ? &ignored : failure);
 	}
+	free(result.peers);
 	return error ? error : printed;
 }
 

@@ -76,12 +76,3 @@ struct message *outstanding_find(struct outstanding *o, uint64_t key)
 	}
 	return NULL;
 }
-
-size_t outstanding_unsettled(struct outstanding *o)
-{
-	size_t count = 0;
-
-	for (size_t i = 0; i < o->count; i++)
-		count += !at(o, i)->settled;
-	return count;
-}

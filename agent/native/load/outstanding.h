@@ -33,7 +33,5 @@ struct message *outstanding_front(struct outstanding *o);
 void outstanding_drop_front(struct outstanding *o);
 /* The one with this key, NULL when there is none. */
 struct message *outstanding_find(struct outstanding *o, uint64_t key);
-/* How many of them are not settled. */
-size_t outstanding_unsettled(struct outstanding *o);
 
 #endif

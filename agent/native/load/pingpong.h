@@ -5,16 +5,22 @@
 #include "endpoint.h"
 #include "exchange.h"
 
+struct peer_result {
+	struct endpoint_name local;
+	struct totals totals;
+};
+
 struct pingpong_result {
 	bool ran; /* the rest says something */
 	bool stopped; /* by a signal */
-	struct totals totals;
-	struct endpoint_facts facts;
+	struct totals totals; /* of all peers */
+	struct endpoint_facts facts; /* of the first peer's socket */
+	struct peer_result *peers; /* one for each of options->peers */
 	uint64_t elapsed_ns; /* of the measured part */
 };
 
 /* Run the whole workload. 0, also when a signal stopped it, or -errno with a
- * line; *ret is filled in both cases. */
+ * line; *ret is filled in both cases, and the caller frees ret->peers. */
 int pingpong_run(const struct options *options, struct pingpong_result *ret,
 		 struct failure *failure);
 

@@ -8,7 +8,7 @@
 
 #include "records.h"
 
-/* Half a second of the fastest ping-pong, 5.5 MiB. */
+/* Half a second of the fastest ping-pong, 8 MiB. */
 enum { RECORDS_KEPT_MAX = 65536 };
 
 #define RECORD_NAME(name) " " #name
@@ -19,7 +19,7 @@ static int fail_writing(const struct records *r, int error,
 {
 	return fail(failure, error,
 		    "cannot write records to %s: %s; give --output a file "
-		    "that can be written, with room for 88 bytes a message",
+		    "that can be written, with room for 128 bytes a message",
 		    r->path, strerror(error));
 }
 
@@ -50,7 +50,7 @@ int records_open(struct records *r, const char *path, struct failure *failure)
 	if (r->kept == MAP_FAILED)
 		return fail(failure, errno,
 			    "cannot keep records: %s; free "
-			    "6 MB of memory",
+			    "8 MB of memory",
 			    strerror(errno));
 	r->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (r->fd < 0)
@@ -108,7 +108,7 @@ int records_add(struct records *r, const struct record *record,
 		/* Else the next store's cache miss falls into the next
 		 * message's send. */
 		__builtin_prefetch(&r->kept[r->end], 1);
-		__builtin_prefetch(&r->kept[r->end].flags, 1);
+		__builtin_prefetch(&r->kept[r->end].train_gap_ns, 1);
 		return 0;
 	}
 	return records_write(r, RECORDS_KEPT_MAX, failure);

@@ -29,6 +29,13 @@
  *                   UDP: number of the datagram, from 1, 0 if it never left
  * reply_end         the same of the reply; 0 for UDP: the client cannot know
  * flags             enum record_flag
+ * peer              which responder, from 0 in the order of --peer; sequence,
+ *                   request_end and reply_end count for each of them
+ * send_returned_ns  just after the send call, where one call took the whole
+ *                   message; else, and in a closed loop without trains, 0
+ * train             number of the train it is part of, 0: it went alone
+ * train_messages    how many messages its train has; 1 alone
+ * train_gap_ns      from one send of the train to the next; 0: back to back
  */
 #define RECORD_FIELDS(FIELD)    \
 	FIELD(sequence)         \
@@ -41,7 +48,12 @@
 	FIELD(reply_created_ns) \
 	FIELD(request_end)      \
 	FIELD(reply_end)        \
-	FIELD(flags)
+	FIELD(flags)            \
+	FIELD(peer)             \
+	FIELD(send_returned_ns) \
+	FIELD(train)            \
+	FIELD(train_messages)   \
+	FIELD(train_gap_ns)
 
 #define RECORD_MEMBER(name) uint64_t name;
 struct record {
@@ -52,6 +64,7 @@ enum record_flag {
 	RECORD_WARMUP = 1 << 0,
 	RECORD_LOST = 1 << 1,
 	RECORD_CORRUPT = 1 << 2,
+	RECORD_HEARTBEAT = 1 << 3,
 };
 
 struct records {

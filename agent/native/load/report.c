@@ -33,38 +33,68 @@ static uint64_t timeval_ns(struct timeval t)
 	return (uint64_t)t.tv_sec * NS_PER_SECOND + (uint64_t)t.tv_usec * 1000;
 }
 
-static void common(FILE *to, const struct options *o, uint64_t port)
+static void common(FILE *to, const struct options *o, const char *address,
+		   uint64_t port)
 {
 	struct rusage used = { 0 };
 
 	getrusage(RUSAGE_SELF, &used);
-	text(to, "protocol", o->protocol == PROTOCOL_TCP ? "tcp" : "udp");
-	text(to, "address", o->address);
+	text(to, "address", address);
 	number(to, "port", port);
 	text(to, "wire", o->wire == WIRE_CLEAR ? "clear" : "latprof");
-	number(to, "reply_bytes", o->reply_bytes);
 	truth(to, "nagle", o->nagle);
 	number(to, "user_ns", timeval_ns(used.ru_utime));
 	number(to, "system_ns", timeval_ns(used.ru_stime));
 	fprintf(to, "\"cpu\": %" PRId64, o->cpu);
 }
 
+static void show_counts(FILE *to, const struct counts *c)
+{
+	number(to, "sent", c->sent);
+	number(to, "received", c->received);
+	number(to, "lost", c->lost);
+	number(to, "unanswered", c->unanswered);
+	number(to, "corrupt", c->corrupt);
+	fprintf(to, "\"warmup\": %" PRIu64, c->warmup);
+}
+
 static void show_totals(FILE *to, const struct totals *t)
 {
-	number(to, "sent", t->sent);
-	number(to, "received", t->received);
-	number(to, "lost", t->lost);
-	number(to, "unanswered", t->unanswered);
+	show_counts(to, &t->messages);
+	fputs(", ", to);
 	number(to, "late", t->late);
 	number(to, "duplicates", t->duplicates);
-	number(to, "corrupt", t->corrupt);
 	number(to, "strays", t->strays);
 	number(to, "unsent", t->unsent);
-	number(to, "warmup", t->warmup);
+	fputs("\"heartbeats\": {", to);
+	show_counts(to, &t->heartbeats);
+	fputs("}", to);
+}
+
+static void show_peers(FILE *to, const struct options *o,
+		       const struct pingpong_result *result)
+{
+	fputs("\"peers\": [", to);
+	for (size_t i = 0; i < o->peers.count; i++) {
+		const struct arg_endpoint *peer = &o->peers.values[i];
+		const struct peer_result *of = &result->peers[i];
+
+		fputs(i ? ", {" : "{", to);
+		text(to, "address", peer->address);
+		number(to, "port", peer->port);
+		text(to, "local_address", of->local.address);
+		number(to, "local_port", of->local.port);
+		show_totals(to, &of->totals);
+		fputs("}", to);
+	}
+	fputs("], ", to);
 }
 
 static void show_plan(FILE *to, const struct options *o)
 {
+	text(to, "protocol", o->protocol == PROTOCOL_TCP ? "tcp" : "udp");
+	number(to, "reply_bytes", o->reply_bytes);
+	number(to, "think_ns", o->think_ns);
 	text(to, "loop", o->interval_ns ? "open" : "closed");
 	number(to, "interval_ns", o->interval_ns);
 	truth(to, "poisson", o->poisson);
@@ -75,6 +105,11 @@ static void show_plan(FILE *to, const struct options *o)
 	number(to, "warmup_rounds", o->warmup_rounds);
 	number(to, "seed", o->seed);
 	number(to, "timeout_ns", o->timeout_ns);
+	number(to, "max_acks", o->max_acks);
+	number(to, "heartbeat_interval_ns", o->heartbeat_interval_ns);
+	number(to, "heartbeat_bytes", o->heartbeat_bytes);
+	number(to, "train_messages", o->train_messages);
+	number(to, "train_gap_ns", o->train_gap_ns);
 	fputs("\"sizes\": [", to);
 	for (size_t i = 0; i < o->sizes.count; i++)
 		fprintf(to, "%s%" PRIu64, i ? ", " : "", o->sizes.values[i]);
@@ -89,6 +124,8 @@ void report_pingpong(FILE *to, const struct options *options,
 	fputs("{", to);
 	text(to, "command", "pingpong");
 	show_totals(to, &result->totals);
+	fputs(", ", to);
+	show_peers(to, options, result);
 	number(to, "elapsed_ns", result->elapsed_ns);
 	truth(to, "stopped", result->stopped);
 	show_plan(to, options);
@@ -97,22 +134,63 @@ void report_pingpong(FILE *to, const struct options *options,
 	number(to, "path_mtu_bytes", (uint64_t)facts->path_mtu_bytes);
 	number(to, "receive_buffer_bytes",
 	       (uint64_t)facts->receive_buffer_bytes);
-	common(to, options, options->port);
+	common(to, options, options->peers.values->address,
+	       options->peers.values->port);
 	fputs("}\n", to);
+}
+
+static void show_workloads(FILE *to, uint32_t served)
+{
+	const char *comma = "";
+
+	fputs("\"workloads\": [", to);
+	for (int i = 0; i < WORKLOAD_END; i++)
+		if (workload_names[i] && served & workload_bit(i)) {
+			fprintf(to, "%s\"%s\"", comma, workload_names[i]);
+			comma = ", ";
+		}
+	fputs("], ", to);
+}
+
+static void show_refused(FILE *to, const uint64_t refused[STATUS_COUNT])
+{
+	static const char *const names[STATUS_COUNT] = {
+		[STATUS_VERSION] = "refused_version",
+		[STATUS_WORKLOAD] = "refused_workload",
+		[STATUS_MESSAGE] = "refused_message_bytes",
+		[STATUS_DURATION] = "refused_duration",
+		[STATUS_BUSY] = "refused_busy",
+		[STATUS_SECRET] = "refused_secret",
+		[STATUS_TERMS] = "refused_terms",
+	};
+
+	for (int i = STATUS_OK + 1; i < STATUS_COUNT; i++)
+		number(to, names[i], refused[i]);
 }
 
 void report_echo(FILE *to, const struct echo *echo)
 {
-	const struct responder_counters *c = &echo->counters;
+	struct echo_counters c = echo_counters(echo);
 
 	fputs("{", to);
 	text(to, "command", "echo");
-	number(to, "connections", c->connections);
-	number(to, "messages", c->messages);
-	number(to, "bytes", c->bytes);
-	number(to, "corrupt", c->corrupt);
-	number(to, "rejected", c->rejected);
-	number(to, "unsent", c->unsent);
-	common(to, echo->options, echo->port);
+	show_workloads(to, echo->options->workloads);
+	truth(to, "secret", echo->secret.size > 0);
+	number(to, "connections", c.connections);
+	number(to, "sessions", c.sessions);
+	number(to, "messages", c.messages);
+	number(to, "bytes", c.bytes);
+	number(to, "corrupt", c.corrupt);
+	number(to, "rejected", c.rejected);
+	number(to, "unsent", c.unsent);
+	show_refused(to, c.refused);
+	number(to, "strangers", c.strangers);
+	number(to, "unfinished", c.unfinished);
+	number(to, "crowded_out", c.crowded_out);
+	number(to, "ended_idle", c.idle);
+	number(to, "ended_overlong", c.overlong);
+	number(to, "stray_datagrams", c.stray_datagrams);
+	number(to, "rate_waits", echo->rate.waits);
+	common(to, echo->options, echo->options->address, echo->port);
 	fputs("}\n", to);
 }

@@ -1,4 +1,4 @@
-/* responder.c - answers requests on one socket. */
+/* responder.c - the service `pingpong`: answers requests of one session. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -11,17 +11,11 @@
 enum { BYTES_AT_FIRST = 1 << 17 };
 
 struct responder {
-	const struct options *options;
-	struct responder_counters *counters;
+	struct session *session;
 	struct payload payload; /* unused in a full echo */
 	size_t payload_room;
 	struct stream stream; /* UDP: its memory holds one datagram */
 };
-
-static void add(_Atomic uint64_t *counter, uint64_t amount)
-{
-	atomic_fetch_add_explicit(counter, amount, memory_order_relaxed);
-}
 
 static int payload_fit(struct responder *r, size_t message_bytes)
 {
@@ -35,13 +29,14 @@ static int payload_fit(struct responder *r, size_t message_bytes)
 	return 0;
 }
 
-static int responder_open(struct responder *r, const struct options *options,
-			  struct responder_counters *counters)
+static int responder_open(struct responder *r, struct session *session)
 {
-	*r = (struct responder){ .options = options, .counters = counters };
-	if (options->reply_bytes && payload_fit(r, options->reply_bytes))
+	*r = (struct responder){ .session = session };
+	if (session->terms.reply_bytes &&
+	    payload_fit(r, session->terms.reply_bytes))
 		return -ENOMEM;
-	return stream_open(&r->stream, options->wire, BYTES_AT_FIRST);
+	return stream_open(&r->stream, session->wire, BYTES_AT_FIRST,
+			   session->terms.largest_bytes);
 }
 
 static void responder_close(struct responder *r)
@@ -50,49 +45,59 @@ static void responder_close(struct responder *r)
 	stream_close(&r->stream);
 }
 
-/* The reply, ready to leave: its bytes and in *size how many. */
+/* The reply of so many bytes, ready to leave. */
 static const uint8_t *make_reply(struct responder *r,
 				 const struct header *header, uint8_t *request,
-				 size_t *size)
+				 size_t size)
 {
 	uint32_t sequence = (uint32_t)header->key;
 	uint8_t *reply = request;
 
-	*size = r->options->reply_bytes ? r->options->reply_bytes :
-					  header->size;
-	if (r->options->wire == WIRE_CLEAR)
+	if (r->session->wire == WIRE_CLEAR)
 		return request;
-	if (r->options->reply_bytes)
+	if (r->session->terms.reply_bytes)
 		reply = payload_begin(&r->payload, sequence);
-	wire_write(reply, KIND_REPLY, (uint32_t)*size, sequence, clock_ns());
+	wire_write(reply, KIND_REPLY, (uint32_t)size, sequence, clock_ns());
 	return reply;
 }
 
 /* Before the reply leaves: a client that has it finds it counted. */
 static void count_request(struct responder *r, const struct header *header)
 {
-	add(&r->counters->messages, 1);
-	add(&r->counters->bytes, header->size);
+	session_count(&r->session->counters.messages, 1);
+	session_count(&r->session->counters.bytes, header->size);
 }
 
 /* After the reply has left, so that it does not wait for the check. */
 static int check_request(struct responder *r, const struct header *header,
 			 const uint8_t *request)
 {
-	if (!r->options->reply_bytes)
+	if (!r->session->terms.reply_bytes)
 		return 0;
 	if (payload_fit(r, header->size))
 		return -ENOMEM;
 	if (!payload_matches(&r->payload, (uint32_t)header->key, request,
 			     header->size))
-		add(&r->counters->corrupt, 1);
+		session_count(&r->session->counters.corrupt, 1);
 	return 0;
+}
+
+/* What a client asked for between request and reply: work, and a rate. */
+static void work(struct responder *r, size_t answer_bytes)
+{
+	uint64_t think_ns = r->session->terms.think_ns;
+
+	if (think_ns)
+		for (uint64_t until = clock_ns() + think_ns;
+		     clock_ns() < until;)
+			;
+	session_spend(r->session, answer_bytes);
 }
 
 /* A reply must never be answered, or two responders would talk for ever. */
 static bool is_request(const struct responder *r, const struct header *header)
 {
-	return r->options->wire == WIRE_CLEAR || header->kind == KIND_REQUEST;
+	return r->session->wire == WIRE_CLEAR || header->kind == KIND_REQUEST;
 }
 
 static int send_all(int fd, const uint8_t *bytes, size_t size)
@@ -108,28 +113,37 @@ static int send_all(int fd, const uint8_t *bytes, size_t size)
 	return 0;
 }
 
-static int answer_stream(struct responder *r, int fd,
-			 const struct header *header, uint8_t *request)
+static size_t answer_bytes(const struct responder *r,
+			   const struct header *header)
 {
+	return r->session->terms.reply_bytes ? r->session->terms.reply_bytes :
+					       header->size;
+}
+
+static int answer_stream(struct responder *r, const struct header *header,
+			 uint8_t *request)
+{
+	size_t size = answer_bytes(r, header);
 	const uint8_t *reply;
-	size_t size;
 	int error;
 
 	if (!is_request(r, header))
 		return -EPROTO;
 	count_request(r, header);
-	reply = make_reply(r, header, request, &size);
-	error = send_all(fd, reply, size);
+	work(r, size);
+	reply = make_reply(r, header, request, size);
+	error = send_all(r->session->data, reply, size);
 	return error ? error : check_request(r, header, request);
 }
 
-static int serve_stream(struct responder *r, int fd)
+static int serve_stream(struct responder *r)
 {
 	struct header header;
 	uint8_t *request;
 
 	for (;;) {
-		ssize_t n = stream_receive(&r->stream, fd, SIZE_MAX, 0);
+		ssize_t n = stream_receive(&r->stream, r->session->data,
+					   SIZE_MAX, 0);
 		int found;
 
 		if (n == -EINTR)
@@ -138,7 +152,7 @@ static int serve_stream(struct responder *r, int fd)
 			return (int)n;
 		while ((found = stream_next(&r->stream, &header, &request)) >
 		       0) {
-			int error = answer_stream(r, fd, &header, request);
+			int error = answer_stream(r, &header, request);
 
 			if (error)
 				return error;
@@ -148,70 +162,75 @@ static int serve_stream(struct responder *r, int fd)
 	}
 }
 
-int responder_serve_stream(const struct options *options, int fd,
-			   struct responder_counters *counters)
-{
-	struct responder r;
-	int error = responder_open(&r, options, counters);
-
-	if (!error)
-		error = serve_stream(&r, fd);
-	if (error == -EPROTO)
-		add(&counters->rejected, 1);
-	responder_close(&r);
-	return error;
-}
-
-static int answer_datagram(struct responder *r, int fd, size_t length,
+static int answer_datagram(struct responder *r, size_t length,
 			   const struct sockaddr_in6 *peer,
 			   socklen_t peer_length)
 {
+	struct session *s = r->session;
 	uint8_t *request = r->stream.bytes;
 	const uint8_t *reply;
 	struct header header;
 	size_t size;
 
-	if (length < HEADER_BYTES ||
-	    wire_parse(r->options->wire, request, &header) ||
-	    header.size != length || !is_request(r, &header)) {
-		add(&r->counters->rejected, 1);
+	if (length < HEADER_BYTES || wire_parse(s->wire, request, &header) ||
+	    header.size != length || length > s->terms.largest_bytes ||
+	    !is_request(r, &header)) {
+		session_count(&s->counters.rejected, 1);
 		return 0;
 	}
+	size = answer_bytes(r, &header);
 	count_request(r, &header);
-	reply = make_reply(r, &header, request, &size);
-	if (sendto(fd, reply, size, MSG_NOSIGNAL, (const struct sockaddr *)peer,
-		   peer_length) < 0)
-		add(&r->counters->unsent, 1);
+	work(r, size);
+	reply = make_reply(r, &header, request, size);
+	if (sendto(s->data, reply, size, MSG_NOSIGNAL,
+		   s->connected ? NULL : (const struct sockaddr *)peer,
+		   s->connected ? 0 : peer_length) < 0)
+		session_count(&s->counters.unsent, 1);
 	return check_request(r, &header, request);
 }
 
-static int serve_datagrams(struct responder *r, int fd)
+/* The client may close its socket before the control connection. */
+static bool is_passing(int error)
 {
-	for (;;) {
+	return error == EINTR || error == ECONNREFUSED;
+}
+
+static int serve_datagrams(struct responder *r)
+{
+	const struct session *s = r->session;
+
+	while (!session_is_stopped(s)) {
 		struct sockaddr_in6 peer; /* or a shorter sockaddr_in */
 		socklen_t peer_length = sizeof(peer);
-		ssize_t n = recvfrom(fd, r->stream.bytes, r->stream.capacity, 0,
-				     (struct sockaddr *)&peer, &peer_length);
+		ssize_t n =
+			recvfrom(s->data, r->stream.bytes, r->stream.capacity,
+				 0, (struct sockaddr *)&peer, &peer_length);
 		int error;
 
-		if (n < 0 && errno == EINTR)
+		if (n < 0 && is_passing(errno))
 			continue;
 		if (n < 0)
 			return -errno;
-		error = answer_datagram(r, fd, (size_t)n, &peer, peer_length);
+		if (!n && session_is_stopped(s))
+			break;
+		error = answer_datagram(r, (size_t)n, &peer, peer_length);
 		if (error)
 			return error;
 	}
+	return 0;
 }
 
-int responder_serve_datagrams(const struct options *options, int fd,
-			      struct responder_counters *counters)
+int responder_serve(struct session *session)
 {
 	struct responder r;
-	int error = responder_open(&r, options, counters);
+	int error = responder_open(&r, session);
 
 	if (!error)
-		error = serve_datagrams(&r, fd);
+		error = session->terms.transport == PROTOCOL_UDP ?
+				serve_datagrams(&r) :
+				serve_stream(&r);
+	if (error == -EPROTO)
+		session_count(&session->counters.rejected, 1);
 	responder_close(&r);
 	return error;
 }

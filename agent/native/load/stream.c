@@ -7,9 +7,12 @@
 #include "pages.h"
 #include "stream.h"
 
-int stream_open(struct stream *s, enum wire wire, size_t capacity)
+int stream_open(struct stream *s, enum wire wire, size_t capacity,
+		uint32_t largest)
 {
-	*s = (struct stream){ .wire = wire, .capacity = capacity };
+	*s = (struct stream){ .wire = wire,
+			      .largest = largest,
+			      .capacity = capacity };
 	s->bytes = pages_alloc(capacity);
 	return s->bytes ? 0 : -ENOMEM;
 }
@@ -67,6 +70,8 @@ int stream_next(struct stream *s, struct header *header, uint8_t **ret)
 	error = wire_parse(s->wire, s->bytes + s->start, header);
 	if (error)
 		return error;
+	if (header->size > s->largest)
+		return -EPROTO;
 	if (s->end - s->start < header->size)
 		return make_room(s, header->size);
 	*ret = s->bytes + s->start;

@@ -10,14 +10,17 @@
 
 struct stream {
 	enum wire wire;
+	uint32_t largest; /* message that is taken */
 	uint8_t *bytes;
 	size_t capacity;
 	size_t start; /* of what was received and not yet taken */
 	size_t end;
 };
 
-/* Room for `capacity` bytes at first; grows with the messages. -ENOMEM. */
-int stream_open(struct stream *s, enum wire wire, size_t capacity);
+/* Room for `capacity` bytes at first; grows with the messages, of which none
+ * may have more than `largest` bytes. -ENOMEM. */
+int stream_open(struct stream *s, enum wire wire, size_t capacity,
+		uint32_t largest);
 void stream_close(struct stream *s);
 /* One recv of at most `limit` bytes: their number, 0 at the end, -errno. */
 ssize_t stream_receive(struct stream *s, int fd, size_t limit, int flags);

@@ -1,41 +1,12 @@
 /* wire.c - the first 18 bytes of a message, in network byte order. */
-#include <endian.h>
 #include <errno.h>
-#include <string.h>
 
+#include "big_endian.h"
 #include "clock.h"
 #include "wire.h"
 
 enum { SIZE_AT = 2, SEQUENCE_AT = 6, CREATED_AT = 10 };
 enum { CLEAR_SECONDS_AT = 2, CLEAR_MICROSECONDS_AT = 10 };
-
-static void put_u32(uint8_t *at, uint32_t value)
-{
-	value = htobe32(value);
-	memcpy(at, &value, sizeof(value));
-}
-
-static void put_u64(uint8_t *at, uint64_t value)
-{
-	value = htobe64(value);
-	memcpy(at, &value, sizeof(value));
-}
-
-static uint32_t get_u32(const uint8_t *at)
-{
-	uint32_t value;
-
-	memcpy(&value, at, sizeof(value));
-	return be32toh(value);
-}
-
-static uint64_t get_u64(const uint8_t *at)
-{
-	uint64_t value;
-
-	memcpy(&value, at, sizeof(value));
-	return be64toh(value);
-}
 
 void wire_stamp(uint8_t *message, uint64_t created_ns)
 {

@@ -87,35 +87,67 @@ ssize_t world_send(const void *bytes, size_t size)
 	return (ssize_t)size;
 }
 
+static void check(const struct exchange *x, int error)
+{
+	const struct totals *t = &x->totals;
+	const struct counts *m = &t->messages, *h = &t->heartbeats;
+
+	MUST(m->sent == m->received + m->lost + m->unanswered);
+	MUST(h->sent == h->received + h->lost + h->unanswered);
+	MUST(error || m->sent == schedule_total(&x->schedule));
+	MUST(m->corrupt <= m->received && h->corrupt <= h->received);
+	MUST(m->received + h->received <= t->replies);
+	MUST(t->replies <= m->sent + m->warmup + h->sent + h->warmup);
+}
+
+/* More than one message at a time, and more than one peer. */
+static void choose_more(struct options *o)
+{
+	static struct arg_endpoint peers[] = { { "peer", 1 }, { "other", 2 } };
+
+	o->peers = (struct arg_endpoints){ peers, 1 };
+	if (world_byte() & 1) {
+		o->train_messages = 2 + world_number(3);
+		o->train_gap_ns = world_number(0xffff);
+	}
+	if (!o->interval_ns)
+		return;
+	o->peers.count = 1 + world_number(1);
+	if (o->train_messages)
+		return;
+	o->max_acks = world_number(3);
+	o->heartbeat_interval_ns =
+		world_number(1) * (1000 + world_number(0xffff));
+	o->heartbeat_bytes = o->heartbeat_interval_ns ? 20 : 0;
+}
+
 static void run(const struct options *options)
 {
 	static const volatile sig_atomic_t never;
 	struct failure failure = { 0 };
-	struct exchange x = { .options = options,
-			      .stop = &never,
-			      .failure = &failure };
-	const struct totals *t = &x.totals;
+	struct client c = { .options = options,
+			    .stop = &never,
+			    .failure = &failure };
 	int error;
 
-	MUST(!exchange_open(&x));
-	error = options->interval_ns ? open_loop(&x) : closed_loop(&x);
+	MUST(!client_reserve(&c));
+	MUST(!client_open(&c));
+	error = options->interval_ns || options->train_messages ?
+			open_loop(&c) :
+			closed_loop(c.exchanges);
 	MUST(!error == !failure.text[0]);
-	MUST(!exchange_close(&x));
-	MUST(t->sent == t->received + t->lost + t->unanswered);
-	MUST(error || t->sent == options->rounds * options->sizes.count);
-	MUST(t->corrupt <= t->received && t->received <= t->replies);
-	MUST(t->replies <= t->sent + t->warmup);
+	for (size_t i = 0; i < options->peers.count; i++)
+		check(&c.exchanges[i], error);
+	MUST(!client_close(&c));
+	client_release(&c);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 {
-	struct options options = { .address = "peer",
-				   .port = 1,
-				   .seed = 1,
-				   .rounds = 3,
-				   .warmup_rounds = 1,
-				   .progress_fd = -1 };
+	struct options options = {
+		.seed = 1, .rounds = 3, .warmup_rounds = 1, .progress_fd = -1
+	};
 	uint8_t mode;
 
 	world_begin(input, size);
@@ -133,6 +165,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 	options.poisson = options.interval_ns % 2;
 	if (world_byte() & 1 && options.wire == WIRE_LATPROF)
 		options.reply_bytes = 64;
+	choose_more(&options);
 	run(&options);
 	return 0;
 }

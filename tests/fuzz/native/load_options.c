@@ -14,9 +14,20 @@ static void check(const struct options *o)
 	MUST(o->address && o->port <= 65535 && o->cpu >= -1);
 	MUST(!o->reply_bytes ||
 	     (o->reply_bytes >= HEADER_BYTES && o->reply_bytes <= most));
-	if (o->command != COMMAND_PINGPONG)
+	if (o->command != COMMAND_PINGPONG) {
+		MUST(o->workloads && o->max_sessions && o->idle_ns);
+		MUST(o->max_message_bytes >= HEADER_BYTES &&
+		     o->max_message_bytes <= MESSAGE_BYTES_MAX);
 		return;
-	MUST(o->port && o->sizes.count && (!o->rounds != !o->duration_ns));
+	}
+	MUST(o->sizes.count && (!o->rounds != !o->duration_ns));
+	MUST(o->peers.count && (o->interval_ns || o->peers.count == 1));
+	for (size_t i = 0; i < o->peers.count; i++)
+		MUST(*o->peers.values[i].address && o->peers.values[i].port &&
+		     o->peers.values[i].port <= 65535);
+	MUST(!o->heartbeat_interval_ns == !o->heartbeat_bytes);
+	MUST(o->heartbeat_bytes <= most);
+	MUST(!o->heartbeat_interval_ns || o->interval_ns);
 	for (size_t i = 0; i < o->sizes.count; i++)
 		MUST(o->sizes.values[i] >= HEADER_BYTES &&
 		     o->sizes.values[i] <= most);

@@ -156,7 +156,9 @@ def against_pingpong(dice: random.Random, build: str) -> None:
     """A client, and a responder that makes its answers up."""
     wire, protocol = dice.choice(WIRES), dice.choice(["tcp", "udp"])
     words = ["--protocol", protocol, "--wire", wire, "--rounds", dice.choice([1, 20])]
-    words += dice.choice([[], ["--interval", "1ms"], ["--spin"]])
+    paced = ["--interval", "1ms"]
+    window = ["--max-acks", "2", "--heartbeat-interval", "2ms"]
+    words += dice.choice([[], paced, ["--spin"], [*paced, *window], ["--train", "3"]])
     words += ["--timeout", "50ms", "--sizes", dice.choice(["64", "18,1000,60000"])]
     with listening(protocol) as server:
         port = server.getsockname()[1]

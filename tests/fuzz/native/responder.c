@@ -9,7 +9,13 @@
 
 #include "responder.h"
 
-enum { STREAM_MAX = 1 << 19, MESSAGES_MAX = STREAM_MAX / HEADER_BYTES };
+void session_spend(struct session *session, uint64_t bytes)
+{
+	(void)session;
+	(void)bytes;
+}
+
+enum { STREAM_MAX = 1 << 19, LARGEST_BYTES = 300000 };
 
 /* What the peer sends and is sent. */
 static struct {
@@ -82,27 +88,27 @@ static size_t request_at(enum wire wire, const uint8_t *at, size_t left)
 		size = (size_t)at[0] << 8 | at[1];
 	} else {
 		size = number_at(at + 2);
-		if (at[0] != 1 || at[1] != 1 || size > MESSAGE_BYTES_MAX)
+		if (at[0] != 1 || at[1] != 1 || size > LARGEST_BYTES)
 			return 0;
 	}
 	return size >= 18 && size <= left ? size : 0;
 }
 
 /* An echo gives back what it was sent, but for kind and creation time. */
-static void check_stream(const struct options *o,
-			 const struct responder_counters *counters)
+static void check_stream(const struct session *s)
 {
+	const struct session_counters *counters = &s->counters;
 	size_t at = 0, count = 0, size;
 
 	for (;
-	     (size = request_at(o->wire, peer.sent + at, peer.sent_bytes - at));
+	     (size = request_at(s->wire, peer.sent + at, peer.sent_bytes - at));
 	     at += size, count++) {
 		const uint8_t *sent = peer.sent + at, *got = peer.got + at;
 
 		if (peer.fixed)
 			continue;
 		MUST(peer.got_bytes >= at + size);
-		if (o->wire == WIRE_CLEAR) {
+		if (s->wire == WIRE_CLEAR) {
 			MUST(!memcmp(sent, got, size));
 			continue;
 		}
@@ -112,32 +118,35 @@ static void check_stream(const struct options *o,
 	}
 	MUST(counters->messages == count);
 	MUST(counters->bytes == at);
-	MUST(peer.reply_bytes == (peer.fixed ? count * o->reply_bytes : at));
+	MUST(peer.reply_bytes ==
+	     (peer.fixed ? count * s->terms.reply_bytes : at));
 	MUST(counters->rejected <= 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 {
-	struct responder_counters counters = { 0 };
-	struct options options = { .address = "" };
+	struct session session = {
+		.connected = true,
+		.terms.workload = WORKLOAD_PINGPONG,
+		.terms.largest_bytes = LARGEST_BYTES,
+	};
 	uint8_t mode;
 
 	world_begin(input, size);
 	mode = world_byte();
 	peer.sent_bytes = peer.got_bytes = peer.reply_bytes = 0;
 	peer.datagrams = mode & 1;
-	options.protocol = mode & 1 ? PROTOCOL_UDP : PROTOCOL_TCP;
-	options.wire = mode & 2 ? WIRE_CLEAR : WIRE_LATPROF;
-	peer.fixed = mode & 4 && options.wire == WIRE_LATPROF;
+	session.terms.transport = mode & 1 ? PROTOCOL_UDP : PROTOCOL_TCP;
+	session.wire = mode & 2 ? WIRE_CLEAR : WIRE_LATPROF;
+	peer.fixed = mode & 4 && session.wire == WIRE_LATPROF;
 	if (peer.fixed)
-		options.reply_bytes = HEADER_BYTES + (mode >> 3) * 100u;
+		session.terms.reply_bytes = HEADER_BYTES + (mode >> 3) * 100u;
 	if (peer.datagrams) {
-		MUST(responder_serve_datagrams(&options, 0, &counters) ==
-		     -EBADF);
+		MUST(responder_serve(&session) == -EBADF);
 	} else {
-		responder_serve_stream(&options, 0, &counters);
-		check_stream(&options, &counters);
+		responder_serve(&session);
+		check_stream(&session);
 	}
 	return 0;
 }

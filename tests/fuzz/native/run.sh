@@ -2,7 +2,7 @@
 #
 # run.sh SECONDS [TARGET ...] - tries the parsers of both C programs with inputs
 # that nobody thought of, for so long in all. Needs clang with its runtime
-# (clang, libclang-rt-14-dev) and the headers of Python and libbpf.
+# (clang, libclang-rt-14-dev) and the headers of Python, libbpf and libcrypto.
 #
 #   load_options, link_options   any command line
 #   responder, client            any bytes and any turn of the network
@@ -44,11 +44,11 @@ load() { printf "$native/load/%s.c " "$@"; }
 # What a target is made of, besides its own file.
 sources_of() {
 	case $1 in
-	load_options) load flags && echo "$here/words.c $native/failure.c" ;;
+	load_options) load flags workload && echo "$here/words.c $native/failure.c" ;;
 	link_options) echo "$native/link/options.c $native/link/fate.c" \
 		"$here/words.c $native/failure.c" ;;
 	responder) load responder stream wire payload ;;
-	client) load closed open exchange stream wire payload loss outstanding \
+	client) load client closed open exchange stream wire payload loss outstanding \
 		records schedule && echo "$native/failure.c" ;;
 	path) echo "$native/link/path.c $native/link/fate.c" ;;
 	rows) ;;
@@ -86,7 +86,7 @@ build_target() {
 build_programs() {
 	local c=(-pthread -I"$native")
 	"${CC:-clang}" "${flags[@]}" "${c[@]}" "$native"/load/*.c \
-		"$native"/{args,failure}.c -lm -o "$out/latprof-load"
+		"$native"/{args,failure}.c -lm -lcrypto -o "$out/latprof-load"
 	"${CC:-clang}" "${flags[@]}" "${c[@]}" "$native"/link/*.c \
 		"$native"/{args,failure}.c -lm -o "$out/latprof-link"
 }

@@ -49,9 +49,12 @@ int world_clock(struct timespec *ret)
 	return 0;
 }
 
-int world_wait(const struct timespec *limit)
+/* All of them may be read: their turn to say that nothing came is then. */
+int world_wait(struct pollfd *fds, nfds_t count, const struct timespec *limit)
 {
+	for (nfds_t i = 0; i < count; i++)
+		fds[i].revents = POLLIN;
 	world.now_ns +=
 		(uint64_t)limit->tv_sec * 1000000000 + (uint64_t)limit->tv_nsec;
-	return 0;
+	return (int)count;
 }

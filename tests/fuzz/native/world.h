@@ -40,7 +40,7 @@ size_t world_bytes(void *ret, size_t size);
 /* Each target has its own of these, where its sources call them. */
 ssize_t world_receive(void *ret, size_t size);
 ssize_t world_send(const void *bytes, size_t size);
-int world_wait(const struct timespec *limit);
+int world_wait(struct pollfd *fds, nfds_t count, const struct timespec *limit);
 int world_clock(struct timespec *ret);
 
 /* What must hold whatever the input is. */
@@ -59,7 +59,7 @@ int world_clock(struct timespec *ret);
 #define send(fd, from, size, flags) world_send(from, size)
 #define sendto(fd, from, size, flags, to, length) world_send(from, size)
 #define write(fd, from, size) world_send(from, size)
-#define ppoll(fds, count, limit, mask) world_wait(limit)
+#define ppoll(fds, count, limit, mask) world_wait(fds, count, limit)
 #define clock_gettime(clock, ret) world_clock(ret)
 #define setitimer(which, new, old) 0
 #define sigaction(signal, new, old) 0

@@ -1,0 +1,17 @@
+/* services.c - what `latprof-load echo` can do for a client. */
+#include "responder.h"
+#include "session.h"
+
+const struct service services[] = {
+	{ WORKLOAD_PINGPONG, NULL, responder_serve },
+};
+
+const size_t service_count = sizeof(services) / sizeof(*services);
+
+const struct service *service_find(enum workload workload)
+{
+	for (size_t i = 0; i < service_count; i++)
+		if (services[i].workload == workload)
+			return &services[i];
+	return NULL;
+}
