@@ -17,8 +17,8 @@ from latprof_agent.join.joiner import Joiner, Pairs
 
 TEXTS = MESSAGES.texts
 COLUMNS = MESSAGES.names
-KINDS = ["message", "request", "reply", "warmup"]
-MESSAGE, REQUEST, REPLY, WARMUP = range(4)
+KINDS = ["message", "request", "reply", "warmup", "heartbeat"]
+MESSAGE, REQUEST, REPLY, WARMUP, HEARTBEAT = range(5)
 
 # What hosts set a TTL to begin with.
 FIRST_TTLS = np.array([32, 64, 128, 255])

@@ -28,6 +28,8 @@ TABLES = {
     "round_trips": round_trip_rows.COLUMNS,
     "exchanges": exchange_rows.COLUMNS,
 }
+# ... where round trips are of pairs of hosts.
+MESH_TABLES = TABLES | {"round_trips": round_trip_rows.MESH_COLUMNS}
 # For run.json and summary.json, where the tables fill the disk.
 RESERVED_BYTES = 1 << 18
 # Of these the generator tells where its log cannot grow.
@@ -162,8 +164,12 @@ class RunFolder:
 
     def write_json(self, name: str, document: dict[str, Any]) -> None:
         """Write a document whole or not at all."""
+        self.write_text(name, json.dumps(document, indent=2) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file whole or not at all."""
         with self._whole(name) as file:
-            file.write((json.dumps(document, indent=2) + "\n").encode())
+            file.write(text.encode())
 
     def write_parquet(self) -> None:
         """Write the tables as Parquet, too."""

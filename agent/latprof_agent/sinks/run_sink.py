@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any
+from typing import Any, Protocol
 
 from latprof_analysis.study.exchange_totals import ExchangeTotals
 from latprof_analysis.study.totals import MessageTotals
@@ -26,11 +26,21 @@ from latprof_agent.sinks.stalls import Stalls
 HOLD_NS = 5_000_000_000
 
 
+class Follower(Protocol):
+    """Somebody who looks at rows that are finished, beside tables and totals."""
+
+    def add_messages(self, rows: Messages) -> None:
+        """See messages."""
+
+    def add_exchanges(self, rows: ExchangeRows) -> None:
+        """See exchanges."""
+
+
 class RunSink:
     """A `Sink` that writes rows into a run folder and sums them up.
 
     `round_trips` has totals for each protocol whose round trips are to come;
-    `written` counts messages.
+    `written` counts messages. `followers` are shown all messages and exchanges.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -40,6 +50,7 @@ class RunSink:
         self.stalls = Stalls()
         self.written = 0
         self.round_trips: dict[str, RoundTripTotals] = {}
+        self.followers: list[Follower] = []
         self.untraced = UntracedTime()
         self.tally = Tally()
         self._held: deque[tuple[int, RoundTrips]] = deque()
@@ -54,6 +65,8 @@ class RunSink:
         self.messages.add(rows)
         self.stalls.add(rows)
         self.folder.add_messages(rows)
+        for follower in self.followers:
+            follower.add_messages(rows)
         self.written += len(rows)
         self._write_round_trips(int(rows.numbers["send_ns"].max(initial=0)))
 
@@ -61,6 +74,8 @@ class RunSink:
         """Write and sum up."""
         self.exchanges.add(rows)
         self.folder.add_exchanges(rows)
+        for follower in self.followers:
+            follower.add_exchanges(rows)
 
     def add_round_trips(self, trips: RoundTrips) -> None:
         """Sum up, and write later."""

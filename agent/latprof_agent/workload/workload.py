@@ -10,6 +10,7 @@ from latprof_agent.interrupts import Interrupt
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import Recorder
+from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.run_sink import RunSink
 
 Progress = Callable[[str, int, float, float], None]  # what, messages, done, planned
@@ -56,6 +57,9 @@ class Workload:
         """Sections of summary.json that only this kind of workload has."""
         return {}
 
+    def write(self, folder: RunFolder) -> None:
+        """Leave files in the run folder that only this kind of workload has."""
+
     def close(self) -> None:
         """End what is left of it."""
 
@@ -65,6 +69,8 @@ class Plan:
 
     kind = ""  # as --workload names it
     in_lab = True
+    hosts = 2  # of the lab
+    pairs = False  # round_trips.csv tells between which hosts
 
     def notice(self) -> str:
         """What whoever waits should know; mostly nothing."""
