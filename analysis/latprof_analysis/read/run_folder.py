@@ -33,6 +33,7 @@ from latprof_analysis.read.json_document import (
     check_shape,
     read_json,
 )
+from latprof_analysis.read.mesh_shape import MESH, MESH_PLAN
 from latprof_analysis.read.parquet import convert, is_parquet, is_readable
 from latprof_analysis.read.paths import (
     HISTOGRAM_TABLE,
@@ -83,6 +84,7 @@ _WORKLOAD: Shape = {
     "plan?": Maybe(_PLAN),
     "command?": [TEXT],
     "attached?": Maybe({"to": TEXT}),
+    "mesh?": Maybe(MESH_PLAN),
     "runs?": [{"seconds?": NUMBER, "late?": COUNT}],
 }
 _LINK: Shape = {
@@ -98,7 +100,7 @@ _LINK: Shape = {
 }
 _LAB: Shape = {
     "known?": _LINK,
-    "addresses?": {"a?": TEXT, "b?": TEXT},
+    "addresses?": {ANY: TEXT},
     "settings?": Maybe({"congestion_control?": Maybe(TEXT)}),
 }
 # What is told of a run whatever else is wrong.
@@ -147,6 +149,7 @@ _SUMMARY: dict[str, Shape] = {
         "probes_cpu_share": Maybe(NUMBER),
     },
     "warnings": [TEXT],
+    "mesh": Maybe(MESH),
 }
 
 

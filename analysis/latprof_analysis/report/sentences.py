@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from latprof_analysis.report.mesh import mesh_sentence
 from latprof_analysis.text import (
     counted,
     duration,
@@ -21,7 +22,10 @@ def setup_sentence(summary: Mapping[str, Any]) -> str:
     workload, known = summary["workload"], summary["known"]
     if workload.get("attached"):
         return attached_sentence(workload)
-    what = " ".join(workload["command"]) or _plan_text(workload["plan"])
+    what = " ".join(workload["command"])
+    if workload.get("mesh"):
+        what = mesh_sentence(workload["mesh"])
+    what = what or _plan_text(workload["plan"])
     if workload.get("user") not in (None, "root"):
         what += f", as {workload['user']}"
     if not known:
@@ -65,6 +69,8 @@ def setup_title(summary: Mapping[str, Any]) -> str:
     what = printable(" ".join(workload["command"]), _TITLE_WIDTH)
     if workload.get("attached"):
         what = attached_sentence(workload)
+    elif workload.get("mesh"):
+        what = mesh_sentence(workload["mesh"])
     elif not what:
         interval = workload["plan"]["interval_ns"]
         every = f" every {given_duration(interval)}" if interval else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from latprof_analysis.report.mesh import mesh_sentence
 from latprof_analysis.report.parts import Fold, Missing, Part, Table
 from latprof_analysis.report.sentences import attached_sentence
 from latprof_analysis.report.words import bytes_text, duration_text, listed, number
@@ -67,6 +68,8 @@ def _workload(workload: dict[str, Any]) -> str:
         return " ".join(map(str, workload["command"]))
     if workload.get("attached"):
         return attached_sentence(workload)
+    if workload.get("mesh"):
+        return mesh_sentence(workload["mesh"])
     plan = workload.get("plan")
     if not plan:
         return ""

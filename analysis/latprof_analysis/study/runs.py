@@ -168,6 +168,7 @@ def study_runs(
         "workload": _workload(run or {}),
         "lab": run and run.get("lab"),
         "known": run and (run.get("lab") or {}).get("known"),
+        "mesh": _mesh(scan),
         "exchanges": scan.exchanges.as_dict(),
         "kinds": kinds,
         "one_way": one_way(kinds, run and run.get("lab")),
@@ -210,12 +211,20 @@ def _undisturbed(rows: Rows) -> Rows:
     return rows if kept.all() else rows.take(np.flatnonzero(kept))
 
 
+def _mesh(scan: Scan) -> Any:
+    """The figures of a mesh, as its run told them; of several runs none."""
+    if len(scan.documents) != 1:
+        return None
+    (documents,) = scan.documents.values()
+    return documents.get("summary", {}).get("mesh")
+
+
 def _workload(run: Mapping[str, Any]) -> Any:
     """What was run, where run.json is whole in that."""
     found = run.get("workload") or {}
     if not {"plan", "command"} <= found.keys():
         return None
-    told = found["plan"] or any(found["command"])
+    told = found["plan"] or any(found["command"]) or found.get("mesh")
     return found if told or (found.get("attached") and "runs" in found) else None
 
 
