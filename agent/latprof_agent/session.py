@@ -26,7 +26,7 @@ from latprof_agent.probes import catalogue
 from latprof_agent.probes.catalogue import PROBES, Capability, Probe
 from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.run_description import described
-from latprof_agent.sinks.run_files import RunFolder
+from latprof_agent.sinks.run_files import MESH_TABLES, TABLES, RunFolder
 from latprof_agent.sinks.run_place import check_free
 from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.sinks.summary import summarize
@@ -81,13 +81,17 @@ def run(
         workload = None if in_lab else _open(options, None, stack)
         capabilities = _capabilities(options, workload, table)
         interrupt.check()
-        lab = stack.enter_context(Lab(options.link)) if in_lab else None
+        lab = stack.enter_context(_lab_of(options)) if in_lab else None
         interrupt.check()
         workload = workload or _open(options, lab, stack)
         session = _Session(options, capabilities, interrupt, progress, lab, workload)
         for text in session.overloads():
             notice(text)
         return session.run(table)
+
+
+def _lab_of(options: RunOptions) -> Lab:
+    return Lab(options.link, hosts=options.plan.hosts)
 
 
 def _open(options: RunOptions, lab: Lab | None, stack: ExitStack) -> Workload:
@@ -135,7 +139,8 @@ class _Session:
             self.options.ring_bytes,
         ) as capture:
             self.capabilities = capture.capabilities
-            folder = RunFolder(self.options.out, self.options.name)
+            tables = MESH_TABLES if self.options.plan.pairs else TABLES
+            folder = RunFolder(self.options.out, self.options.name, tables=tables)
             try:
                 return self._record(capture, folder)
             except BaseException:
@@ -214,6 +219,7 @@ class _Session:
         try:
             folder.write_json("run.json", description)
             folder.write_json("summary.json", summary)
+            self._workload.write(folder)
             folder.finish_tables()  # last, or it might leave no room for the others
             if self.options.parquet:
                 folder.write_parquet()
@@ -255,6 +261,7 @@ class _Session:
             "server_command": "",
             "user": None,
             "attached": None,
+            "mesh": None,
             **self._workload.as_dict(),
             "runs": self._workload.runs,
         }
@@ -266,5 +273,5 @@ class _Session:
             "link": asdict(self.options.link),
             "known": self.lab.known,
             "settings": self.lab.settings,
-            "addresses": {"a": self.lab.a_address, "b": self.lab.b_address},
+            "addresses": {host: self.lab.address_of(host) for host in self.lab.hosts},
         }

@@ -29,6 +29,7 @@ MEASUREMENTS = (
     *PAIRED,
     "generator",
     "lateness",
+    "mesh",
     "drain",
     "flood",
     "memory",

@@ -8,8 +8,10 @@ import shlex
 import sys
 from typing import Any
 
+from latprof_analysis.cli import units
 from latprof_analysis.cli.say import say_document, say_error
 
+from latprof_agent.cli.mesh_options import FOR_MESH, NOT_FOR_MESH, mesh_plan
 from latprof_agent.cli.root import require_root
 from latprof_agent.cli.run_options import (
     ANY_CPU,
@@ -20,6 +22,7 @@ from latprof_agent.cli.run_options import (
     FOR_GENERATOR,
     FOR_LAB,
     FOR_TCP,
+    WORKLOADS,
     add_options,
     first_given,
 )
@@ -111,7 +114,7 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         interval_ns=options.interval,
         poisson=options.poisson,
         spin=options.spin,
-        reply_bytes=options.reply,
+        reply_bytes=None if options.reply == units.FULL else options.reply,
         wire=options.wire,
         client_cpu=client_cpu,
         server_cpu=server_cpu,
@@ -144,7 +147,13 @@ def _check_together(options: argparse.Namespace) -> None:
     user = options.user is not None
     alone = options.no_lab and not options.words and not attach
     tcp = options.protocol == "udp" and first_given(options, FOR_TCP)
+    mesh = options.workload == "mesh"
+    kind = options.workload != WORKLOADS[0] and (options.words or attach)
+    of_mesh = not mesh and first_given(options, FOR_MESH)
+    not_of_mesh = mesh and first_given(options, NOT_FOR_MESH)
     for wrong, text in (
+        (kind, f"--workload {options.workload}: not with {attach or 'a COMMAND'}"),
+        (of_mesh, f"{of_mesh}: is for --workload mesh"),
         (by_process, f"{by_process}: attaches to what runs, so without a COMMAND"),
         (other, f"{other}: is for latprof's own messages, not with {attach}"),
         (
@@ -159,7 +168,15 @@ def _check_together(options: argparse.Namespace) -> None:
         (options.server and options.no_lab, "--server: needs the lab, not --no-lab"),
         (lab, f"{lab}: needs the lab, not --no-lab"),
         (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
-        (options.poisson and not options.interval, "--poisson: needs --interval"),
+        (
+            options.poisson and not (options.interval or mesh),
+            "--poisson: needs --interval",
+        ),
+        (not_of_mesh, f"{not_of_mesh}: is not for --workload mesh"),
+        (
+            mesh and options.protocol == "both",
+            "--protocol both: a mesh is of tcp or of udp",
+        ),
     ):
         if wrong:
             _refuse(text)
@@ -213,10 +230,15 @@ def _checked(options: argparse.Namespace) -> Any:
     from latprof_agent.session import RunOptions
 
     _check_together(options)
-    protocols = ("tcp", "udp") if options.protocol == "both" else (options.protocol,)
+    both = options.protocol in (None, "both")
+    protocols = ("tcp", "udp") if both else (options.protocol,)
+    plan = _target(options) or _command(options)
+    if not plan and options.workload == "mesh":
+        plan = mesh_plan(options)
+        protocols = (plan.protocol,)
     return RunOptions(
         link=_link(options),
-        plan=_target(options) or _command(options) or _ping_pong(options, protocols),
+        plan=plan or _ping_pong(options, protocols),
         protocols=protocols,
         record=not options.no_probes,
         pieces=options.pieces,

@@ -9,6 +9,8 @@ from typing import Any
 
 from latprof_analysis.cli import units
 
+from latprof_agent.cli.mesh_options import MESH_TEXT, add_mesh_options
+
 DEFAULT_RATE_BPS = 100_000_000
 DEFAULT_DELAY_NS = 1_000_000
 DEFAULT_SECONDS = 6.0  # for a p99, of 1000 messages or more
@@ -21,6 +23,8 @@ FOR_LAB = (
     *("rate", "delay", "qdisc", "burst", "queue", "loss", "loss_burst", "mtu"),
     *("ipv6", "no_offloads", "emulator", "congestion", "seed"),
 )
+# How --workload names what is run, the first unless told.
+WORKLOADS = ("pingpong", "mesh")
 FOR_TCP = ("nagle", "congestion")
 
 FOR_ATTACHING = ("pid", "comm", "cgroup", "ports")
@@ -47,6 +51,7 @@ examples:
   latprof run --protocol udp --interval 2ms --spin  # 70 of 100 Mbit/s
   latprof run --qdisc tbf --rate 20mbit --protocol tcp
   latprof run --loss 1% --protocol udp --sizes 64,1400  # a packet is a message
+  latprof run --workload mesh --hosts 10 --interval 10ms --sizes 1024
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
   latprof run --port 80 --duration 5s
@@ -63,6 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = TEXT
     parser.epilog = EXAMPLES
     _add_messages(parser.add_argument_group("messages"))
+    add_mesh_options(parser.add_argument_group("mesh", MESH_TEXT))
     _add_timing(parser.add_argument_group("timing"))
     _add_command(parser.add_argument_group("your own program"))
     _add_attach(parser.add_argument_group("attach to what runs already", ATTACH))
@@ -80,9 +86,14 @@ def first_given(options: argparse.Namespace, names: tuple[str, ...]) -> str:
 
 def _add_messages(group: Any) -> None:
     group.add_argument(
+        "--workload",
+        choices=WORKLOADS,
+        default=WORKLOADS[0],
+        help=f"what to run (default: {WORKLOADS[0]})",
+    )
+    group.add_argument(
         "--protocol",
         choices=["tcp", "udp", "both"],
-        default="both",
         help="both: one after the other (default: both)",
     )
     group.add_argument(
@@ -94,9 +105,9 @@ def _add_messages(group: Any) -> None:
     )
     group.add_argument(
         "--reply",
-        type=units.size,
+        type=units.either(units.FULL, units.size),
         metavar="BYTES",
-        help="bytes of a reply (default: echo the request)",
+        help="bytes of a reply, or full: echo the request (default: full)",
     )
     group.add_argument(
         "--wire",
