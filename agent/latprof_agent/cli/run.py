@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from latprof_analysis.cli import units
 from latprof_analysis.cli.say import say_document, say_error
 
-from latprof_agent.cli import ops_options
+from latprof_agent.cli import mesh_options, ops_options
 from latprof_agent.cli.presets import with_preset
 from latprof_agent.cli.root import require_root
 from latprof_agent.cli.run_options import (
@@ -127,7 +128,7 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         train_gap_ns=options.train_gap,
         poisson=options.poisson,
         spin=options.spin,
-        reply_bytes=options.reply,
+        reply_bytes=None if options.reply == units.FULL else options.reply,
         wire=options.wire,
         client_cpu=client_cpu,
         server_cpu=server_cpu,
@@ -145,9 +146,18 @@ def _ops(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
     return ops_options.plan_of(options, *_cpus(options))
 
 
-# What makes the plan of each workload of our own, and over which protocols it may go.
-_PLANS = {"pingpong": _ping_pong, "ops": _ops}
-_PROTOCOLS = {"pingpong": ("tcp", "udp"), "ops": ("tcp",)}
+def _mesh(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
+    return mesh_options.plan_of(options)
+
+
+# What makes the plan of each workload of our own, and what --protocol it has, the
+# first if none is given.
+_PLANS = {"pingpong": _ping_pong, "ops": _ops, "mesh": _mesh}
+_PROTOCOLS = {
+    "pingpong": ("both", "tcp", "udp"),
+    "ops": ("tcp",),
+    "mesh": ("tcp", "udp"),
+}
 
 
 def _refuse(text: str) -> None:
@@ -187,7 +197,10 @@ def _check_together(options: argparse.Namespace) -> None:
         (lab, f"{lab}: needs the lab, not --no-lab"),
         (no_link, f"{no_link}: needs the lab, not {given}"),
         (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
-        (options.poisson and not options.interval, "--poisson: needs --interval"),
+        (
+            options.poisson and not (options.interval or options.workload == "mesh"),
+            "--poisson: needs --interval",
+        ),
         (options.train_gap and not options.train, "--train-gap: needs --train"),
         *_of_another_workload(options),
     ):
@@ -208,17 +221,18 @@ def _of_another_workload(options: argparse.Namespace) -> Iterator[tuple[str, str
         others = tuple(name for name in names if name not in FOR_WORKLOADS[chosen])
         wrong = first_given(options, others)
         yield wrong, f"{wrong}: is for --workload {kind}, not {chosen}"
-    if options.protocol not in ("both", *_PROTOCOLS[chosen]):
+    offered = _PROTOCOLS[chosen]
+    if options.protocol not in (None, *offered):
         wrong = f"--protocol {options.protocol}"
-        yield wrong, f"{wrong}: --workload {chosen} is over {_PROTOCOLS[chosen][0]}"
+        yield wrong, f"{wrong}: --workload {chosen} is over {' or '.join(offered)}"
 
 
 def _protocols(options: argparse.Namespace) -> tuple[str, ...]:
-    """Return what is recorded: where nothing else is asked for, all that may be."""
-    asked = ("tcp", "udp") if options.protocol == "both" else (options.protocol,)
-    if options.words or first_given(options, FOR_ATTACHING):
-        return asked
-    return tuple(p for p in asked if p in _PROTOCOLS[options.workload])
+    """Return what is sent, or of others' programs recorded: both unless told."""
+    own = not options.words and not first_given(options, FOR_ATTACHING)
+    default = _PROTOCOLS[options.workload][0] if own else "both"
+    asked = options.protocol or default
+    return ("tcp", "udp") if asked == "both" else (asked,)
 
 
 def _target(options: argparse.Namespace) -> Any:

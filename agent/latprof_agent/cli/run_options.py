@@ -9,7 +9,7 @@ from typing import Any
 
 from latprof_analysis.cli import units
 
-from latprof_agent.cli import ops_options
+from latprof_agent.cli import mesh_options, ops_options
 from latprof_agent.cli.presets import LISTED, add_preset
 from latprof_agent.cli.sweep_options import add_sweep
 
@@ -25,6 +25,11 @@ FOR_WORKLOADS = {
         *("client_cpu", "server_cpu", "pieces"),
     ),
     "ops": (*ops_options.OWN, "rounds", "warmup", "client_cpu", "server_cpu"),
+    "mesh": (
+        *mesh_options.OWN,
+        *("sizes", "reply", "nagle", "warmup", "interval", "poisson", "spin"),
+        "timeout",
+    ),
 }
 FOR_GENERATOR = (
     "workload",
@@ -62,6 +67,7 @@ examples:
   latprof run --train 16              # LogGP: L, o, g and G
   latprof run --qdisc tbf --rate 20mbit --protocol tcp
   latprof run --loss 1% --protocol udp --sizes 64,1400  # a packet is a message
+  latprof run --workload mesh --hosts 10 --interval 10ms --sizes 1024
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
   latprof run --workload ops --payload-sizes 1k,1m  # redis beside the floor
@@ -81,6 +87,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = TEXT
     parser.epilog = EXAMPLES
     _add_messages(parser.add_argument_group("messages"))
+    mesh_options.add_options(parser.add_argument_group("mesh", mesh_options.TEXT))
     _add_timing(parser.add_argument_group("timing"))
     ops_options.add_options(parser.add_argument_group("operations on stores"))
     _add_command(parser.add_argument_group("your own program"))
@@ -105,12 +112,11 @@ def _add_messages(group: Any) -> None:
         choices=[*FOR_WORKLOADS],
         default="pingpong",
         help="pingpong: requests and replies; ops: GET, SET, EXISTS and EVICT on "
-        "stores (default: pingpong)",
+        "stores; mesh: every host sends to every other (default: pingpong)",
     )
     group.add_argument(
         "--protocol",
         choices=["tcp", "udp", "both"],
-        default="both",
         help="both: one after the other (default: both)",
     )
     group.add_argument(
@@ -122,9 +128,9 @@ def _add_messages(group: Any) -> None:
     )
     group.add_argument(
         "--reply",
-        type=units.size,
+        type=units.either(units.FULL, units.size),
         metavar="BYTES",
-        help="bytes of a reply (default: echo the request)",
+        help="bytes of a reply, or full: echo the request (default: full)",
     )
     group.add_argument(
         "--wire",

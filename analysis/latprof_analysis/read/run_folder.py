@@ -33,6 +33,7 @@ from latprof_analysis.read.json_document import (
     check_shape,
     read_json,
 )
+from latprof_analysis.read.mesh_shape import MESH, MESH_PLAN
 from latprof_analysis.read.parquet import convert, is_parquet, is_readable
 from latprof_analysis.read.paths import (
     HISTOGRAM_TABLE,
@@ -86,7 +87,8 @@ _WORKLOAD: Shape = {
     "plan?": Maybe(_PLAN),
     "command?": [TEXT],
     "attached?": Maybe({"to": TEXT}),
-    "ops?": Maybe({"ops": [TEXT], "backends": [TEXT], "repeat": COUNT}),
+    "ops?": Maybe({"ops": [TEXT], "backends": [TEXT], "rounds": COUNT}),
+    "mesh?": Maybe(MESH_PLAN),
     "runs?": [{"seconds?": NUMBER, "late?": COUNT}],
 }
 _LINK: Shape = {
@@ -102,7 +104,7 @@ _LINK: Shape = {
 }
 _LAB: Shape = {
     "known?": _LINK,
-    "addresses?": {"a?": TEXT, "b?": TEXT},
+    "addresses?": {ANY: TEXT},
     "settings?": Maybe({"congestion_control?": Maybe(TEXT)}),
 }
 # What is told of a run whatever else is wrong.
@@ -151,6 +153,7 @@ _SUMMARY: dict[str, Shape] = {
         "probes_cpu_share": Maybe(NUMBER),
     },
     "warnings": [TEXT],
+    "mesh": Maybe(MESH),
 }
 
 
