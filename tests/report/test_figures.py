@@ -27,6 +27,7 @@ from latprof_analysis.report.fit import (
 )
 from latprof_analysis.report.groups import queue_figure
 from latprof_analysis.report.loss_parts import places_of_loss
+from latprof_analysis.report.overview import losses
 from latprof_analysis.report.parts import Cell, Figure, Missing
 from latprof_analysis.report.percentile_tables import figures_of, percentile_cells
 from latprof_analysis.report.stage_parts import (
@@ -223,8 +224,28 @@ def test_every_place_of_loss_is_told_with_how_many_came_there() -> None:
                     "emulator": {"ab": {"packets_in": 9, "dropped_loss": 3}},
                     "a": {
                         "qdiscs": [
-                            {"kind": "tbf", "sent_packets": 6, "dropped_packets": 4}
+                            {"kind": "tbf", "sent_packets": 6, "dropped_packets": 4},
+                            {"kind": "pfifo", "sent_packets": 6, "dropped_packets": 4},
                         ]
+                    },
+                }
+            },
+            "c": {
+                "link_counters": {
+                    "emulator": {
+                        "h1 up": {
+                            "packets_in": 8,
+                            "dropped_loss": 2,
+                            "dropped_queue": 0,
+                        }
+                    },
+                    "h0": {"qdiscs": []},
+                    "ports": {
+                        "h0": {
+                            "qdiscs": [
+                                {"kind": "htb", "sent_packets": 7, "dropped_packets": 1}
+                            ]
+                        }
                     },
                 }
             },
@@ -235,10 +256,15 @@ def test_every_place_of_loss_is_told_with_how_many_came_there() -> None:
         "udp round trips without a reply": 2,
         "a: full socket of the receiver": 1,
         "a: unread at close": 5,
-        "b: a: qdisc tbf": 4,
+        "b: a: qdisc tbf": 4,  # not twice: what a leaf drops its root counts, too
         "b: emulator ab, loss": 3,
+        "c: emulator h1 up, loss": 2,
+        "c: emulator h1 up, queue": 0,
+        "c: port to h0: qdisc htb": 1,
     }
     assert places.loc["b: a: qdisc tbf", "of"] == 10
+    said = losses({"runs": {"c": told["runs"]["c"]}})
+    assert said == "2 packets (h1 up) on the link, 1 packet (port to h0) in a qdisc"
 
 
 @given(st.integers(1, 500), st.data())

@@ -121,9 +121,11 @@ _END: Shape = {
     "interface?": Maybe(dict.fromkeys(_INTERFACE, COUNT)),
 }
 _EMULATED = dict.fromkeys(("packets_in", "dropped_queue", "dropped_loss"), COUNT)
+# What the hosts of a lab may be called: two, or more.
+LAB_HOSTS = ("a", "b", *(f"h{number}" for number in range(32)))
 _LINK_COUNTERS: Shape = {
-    "a?": _END,
-    "b?": _END,
+    **{f"{host}?": _END for host in LAB_HOSTS},
+    "ports?": {ANY: _END},
     "netem?": {ANY: _END},
     "emulator?": {ANY: {ANY: NUMBER, **_EMULATED}},
 }

@@ -17,9 +17,10 @@ from latprof_analysis.report.link import (
     sample_fit_parts,
     stage_line_parts,
 )
+from latprof_analysis.report.link_counters import root_qdisc
 from latprof_analysis.report.mesh import mesh_depth
 from latprof_analysis.report.ops import ops_parts
-from latprof_analysis.report.overview import left_out, losses, opening, root_qdisc
+from latprof_analysis.report.overview import left_out, losses, opening
 from latprof_analysis.report.parts import Items, Part, Table, Text
 from latprof_analysis.report.sentences import (
     capability_sentence,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from latprof_analysis.report.link_counters import egresses, root_qdisc
 from latprof_analysis.report.parts import (
     Cell,
     Chart,
@@ -72,13 +73,14 @@ def _of_run(told: dict[str, Any]) -> Iterator[_Place]:
     if told.get("unread_at_close") is not None:
         yield "unread at close", told["unread_at_close"], None, "datagrams"
     counters = told.get("link_counters") or {}
-    ends: dict[str, Any] = {end: counters[end] for end in "ab" if end in counters}
+    ends: dict[str, Any] = dict(egresses(counters))
     ends |= {f"netem {way}": one for way, one in counters.get("netem", {}).items()}
     for end, figures in ends.items():
-        for qdisc in figures["qdiscs"]:
-            count = qdisc["dropped_packets"]
-            came = qdisc["sent_packets"] + count
-            yield f"{end}: qdisc {qdisc['kind']}", count, came, "packets"
+        if figures["qdiscs"]:  # its leaves' counts are in the root's
+            root = root_qdisc(figures)
+            count = root["dropped_packets"]
+            came = root["sent_packets"] + count
+            yield f"{end}: qdisc {root['kind']}", count, came, "packets"
         device = figures.get("interface") or {}
         for way, name in (("rx", "in"), ("tx", "out")) if device else ():
             count = device[f"{way}_dropped"]

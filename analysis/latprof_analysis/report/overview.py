@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from latprof_analysis.report.link import link_parts_of
+from latprof_analysis.report.link_counters import egresses, root_qdisc, way_name
 from latprof_analysis.report.mesh import mesh_parts
 from latprof_analysis.report.ops import ops_parts, ops_sentences
 from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
@@ -307,26 +308,19 @@ def _lost_at(place: str, ways: Counter[str]) -> str:
 
 
 def _lost_of(run: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
-    """Yield what one run lost, by place and way: of a link's ways ab is a to b."""
+    """Yield what one run lost, by place and way."""
     link = run.get("link_counters") or {}
     for name, place in _EMULATED.items():
         for way, figures in link.get("emulator", {}).items():
-            yield place, " to ".join(way), figures[name]
+            yield place, way_name(way), figures[name]
     for way, ends in link.get("netem", {}).items():
         dropped = root_qdisc(ends)["dropped_packets"]
-        yield _EMULATED["dropped_loss"], " to ".join(way), dropped
-    for end in "ab":
-        if end in link:
-            yield "in a qdisc", end, root_qdisc(link[end])["dropped_packets"]
+        yield _EMULATED["dropped_loss"], way_name(way), dropped
+    for place, figures in egresses(link):
+        yield "in a qdisc", place, root_qdisc(figures)["dropped_packets"]
     at_socket = (run.get("counters") or {}).get("datagrams_dropped_at_socket", 0)
     yield "datagrams at a full socket", "", at_socket
     yield "datagrams unread at close", "", run.get("unread_at_close") or 0
-
-
-def root_qdisc(counted: Mapping[str, Any]) -> Mapping[str, int]:
-    """Return the counters of an interface's first qdisc: its children's are in them."""
-    none = {"sent_packets": 0, "dropped_packets": 0}
-    return next(iter(counted["qdiscs"]), none)
 
 
 def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
