@@ -153,10 +153,11 @@ def test_nothing_is_left_after_a_signal(registry, number, delay_ns):
     assert list(registry.glob("*.lab")) == []
 
 
+@pytest.mark.parametrize("hosts", [2, 20])
 @pytest.mark.parametrize("tenths", range(10))
-def test_nothing_is_left_after_ctrl_c_while_it_is_built(registry, tenths):
+def test_nothing_is_left_after_ctrl_c_while_it_is_built(registry, tenths, hosts):
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(registry), "1000"],
+        [sys.executable, "-c", HOLDER, str(registry), "1000", str(hosts)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -164,10 +165,12 @@ def test_nothing_is_left_after_ctrl_c_while_it_is_built(registry, tenths):
     )
     # From the moment at which the lab's file is there, at ten points of the build.
     wait_until(lambda: list(registry.glob("*.lab")))
-    stop_ns = time.monotonic_ns() + tenths * 10_000_000
+    stop_ns = time.monotonic_ns() + tenths * hosts * 5_000_000
     wait_until(lambda: time.monotonic_ns() >= stop_ns)
     names = [
-        f"latprof-{path.stem}-{end}" for path in registry.glob("*.lab") for end in "ab"
+        name
+        for path in registry.glob("*.lab")
+        for name in namespaces_of(path.stem, hosts)
     ]
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=DEADLINE_S)
@@ -253,3 +256,31 @@ def test_many_labs_at_once_do_not_disturb_each_other(registry):
         process.communicate(timeout=DEADLINE_S)  # its input ends, and so does it
         assert process.returncode == 0
     assert not any(exists(name) for name in names)
+
+
+def test_too_many_namespaces_are_one_line_and_leave_nothing(registry):
+    """Here five are allowed, which is the kernel's limit of a user namespace."""
+    script = """
+    mount -t tmpfs none /run && mkdir /run/netns
+    echo 5 > /proc/sys/user/max_net_namespaces
+    exec "$@"
+    """
+    build = (
+        "import sys; from pathlib import Path\n"
+        "from latprof_agent.lab.lab import Lab\n"
+        "from latprof_agent.lab.link import LinkSpec\n"
+        "from latprof_agent.errors import LatprofError\n"
+        "try:\n"
+        "    Lab(LinkSpec(), hosts=9, registry=Path(sys.argv[1])).__enter__()\n"
+        "except LatprofError as error: print(error)\n"
+        "print(*Path('/run/netns').iterdir(), *Path(sys.argv[1]).glob('*.lab'))"
+    )
+    words = ("unshare", "--user", "--map-root-user", "--mount", "--net")
+    words += ("sh", "-c", script, "sh", sys.executable, "-c", build, str(registry))
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    line, left = done.stdout.splitlines()
+    assert done.stderr == ""
+    assert line.startswith("cannot create network namespace latprof-")
+    assert "No space left on device" in line
+    assert "max_net_namespaces" in line
+    assert left == ""

@@ -12,16 +12,20 @@ import subprocess
 import time
 from itertools import permutations
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from latprof_agent.errors import UsageError
+from latprof_agent.executables import find_executable
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
-from recording import DEADLINE_SECONDS, socket_in, wait_until
+from recording import DEADLINE_SECONDS, recording, socket_in, wait_until
+from shaper import datagram_packets
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces")
 
+SO_SNDBUFFORCE = 32
 SO_TIMESTAMPNS = 35
 ETH_P_ALL = 3
 MS = 1_000_000
@@ -29,6 +33,9 @@ ETHERNET_BYTES = 14
 ICMP_REQUEST = {False: 8, True: 128}
 ICMP_PROTOCOL = {False: socket.IPPROTO_ICMP, True: socket.IPPROTO_ICMPV6}
 
+STAGES = ["send_queue_ns", "qdisc_ns", "transit_ns", "receive_stack_ns"]
+STAGES += ["receive_queue_ns"]
+LEAF = {"qdisc": "tbf", "leaf": "pfifo"}
 LINKS = {
     "bridge": {},
     "bridge, tbf": {"rate_bps": 100_000_000},
@@ -206,3 +213,131 @@ def test_32_hosts_leave_nothing_behind(link):
 
 def namespaces_left(lab: Lab) -> list[str]:
     return [path.name for path in Path("/run/netns").glob(f"{lab.name}-*")]
+
+
+def ping_pong(lab: Lab, protocol: str, sizes: str, rounds: int) -> None:
+    """Run latprof-load between h0 and h2 until all has been answered."""
+    program = str(find_executable("latprof-load"))
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True}
+    address = lab.address_of("h2")
+    words = [program, "echo", "--address", address, "--port", "0"]
+    echo = lab.start("h2", words, **pipes)
+    assert echo.stdout
+    port = echo.stdout.readline().split()[-1]
+    words = [program, "pingpong", "--protocol", protocol, "--address", address]
+    words += ["--port", port, "--sizes", sizes, "--rounds", str(rounds)]
+    client = lab.start("h0", words, **pipes)
+    said, _ = client.communicate(timeout=DEADLINE_SECONDS)
+    assert client.returncode == 0, said
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+@pytest.mark.parametrize("delay_ns", [0, 2 * MS], ids=["bridge", "router"])
+def test_messages_across_the_middle_have_all_stages(
+    make_lab, tmp_path, protocol, delay_ns
+):
+    # What fits TCP's first window leaves with its send call; of what does not a
+    # stamp may be missing, whatever the lab.
+    sizes, rounds = (1000, 10_000), 50
+    lab = make_lab(hosts=3, delay_ns=delay_ns, emulator="auto")
+    with recording(lab, tmp_path, (protocol,)) as recorded:
+        ping_pong(lab, protocol, ",".join(map(str, sizes)), rounds)
+    rows = recorded.messages()
+    for size in sizes:
+        told = rows[rows["size_bytes"] == size]
+        assert len(told) == 2 * rounds, "each request and each reply is one row"
+        assert told[STAGES].notna().all(axis=None)
+        assert (told[STAGES].sum(axis=1) == told["end_to_end_ns"]).all()
+        # it passes two devices more than it would without the middle
+        assert (told["transit_ns"] >= delay_ns).all()
+        late_ns = told["transit_ns"].median() - delay_ns
+        assert 0 < late_ns < 500_000  # wake-ups of the emulator, 7 packets each
+    assert not recorded.lost()
+
+
+@pytest.mark.timed
+def test_what_waits_at_a_port_of_the_middle_is_transit(make_lab, tmp_path):
+    """A datagram in fragments, which the port lets go as its bucket has it."""
+    rate_bps, burst, size = 8_000_000, 4000, 20_000
+    lab = make_lab(hosts=3)
+    shaper = f"tbf rate {rate_bps} burst {burst} limit 1000000"
+    words = ["ip", "netns", "exec", lab.middle_netns, "tc", "qdisc", "add"]
+    words += ["dev", "h2", "root", *shaper.split()]
+    subprocess.run(words, check=True)
+    with recording(lab, tmp_path, ("udp",)) as recorded:
+        ping_pong(lab, "udp", str(size), 20)
+    rows = recorded.messages()
+    rows = rows[rows["size_bytes"] == size].sort_values("send_ns")
+    wire = sum(datagram_packets(size, 1500, ipv6=False))
+    held_ns = (wire - burst) * 8 / rate_bps * 1e9
+    requests, replies = rows.iloc[::2], rows.iloc[1::2]
+    # the bucket is full only if the one before has left for long enough
+    assert (requests["transit_ns"] > held_ns - MS).all()
+    assert requests["transit_ns"].median() < 1.3 * (held_ns + burst * 8e9 / rate_bps)
+    assert requests["qdisc_ns"].median() < 0.01 * held_ns
+    assert replies["transit_ns"].median() < MS, "the other way has no shaper"
+
+
+def tc_roots(namespace: str, device: str) -> dict[str, int]:
+    """What tc itself says of a device's root qdisc."""
+    words = ["ip", "netns", "exec", namespace, "tc", "-s", "-j", "qdisc"]
+    done = subprocess.run([*words, "show", "dev", device], check=True, stdout=-1)
+    (root,) = [row for row in json.loads(done.stdout) if row.get("root")]
+    names = {"bytes": "sent_bytes", "packets": "sent_packets"}
+    names |= {"drops": "dropped_packets", "overlimits": "overlimits"}
+    return {ours: int(root[theirs]) for theirs, ours in names.items()}
+
+
+def flood(lab: Lab, here: str, there: str, count: int) -> None:
+    """Send datagrams of 1400 bytes as fast as it goes; all reach the qdisc."""
+    with socket_in(lab.netns_of(here), socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 64 << 20)
+        for _ in range(count):
+            sock.sendto(bytes(1400), (lab.address_of(there), 9))
+
+
+@pytest.mark.parametrize("options", [{}, {"delay_ns": MS, "emulator": "always"}])
+@pytest.mark.parametrize("qdisc", [{"qdisc": "tbf"}, {"qdisc": "htb"}, LEAF])
+def test_where_two_come_together_all_is_counted_as_tc_does(make_lab, qdisc, options):
+    """To the packet, at two senders' queues and at the port to the receiver."""
+    count = 400
+    lab = make_lab(
+        hosts=3, rate_bps=20_000_000, queue_bytes=150_000, **qdisc, **options
+    )
+    senders = [Thread(target=flood, args=(lab, h, "h2", count)) for h in ("h0", "h1")]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+    wait_until(lambda: is_over(lab, count), "all have left or are dropped")
+    told = lab.counters()
+    places = told["h0"], told["h1"], told["ports"]["h2"]
+    roots = [place["qdiscs"][0] for place in places]
+    assert all(root["dropped_packets"] > 0 for root in roots)
+    devices = [
+        (lab.netns_of("h0"), lab.interface),
+        (lab.netns_of("h1"), lab.interface),
+        (lab.middle_netns, "h2"),
+    ]
+    for ours, device in zip(roots, devices, strict=True):
+        theirs = tc_roots(*device)
+        assert {name: ours[name] for name in theirs} == theirs
+    for place in places:  # of what is below it the root counts each packet, once
+        for leaf in place["qdiscs"][1:]:
+            assert leaf["parent"] == "1:1"
+            assert leaf["dropped_packets"] == place["qdiscs"][0]["dropped_packets"]
+
+
+def is_over(lab: Lab, count: int) -> bool:
+    """Whether nothing is in a queue or on its way, and nothing is unaccounted for."""
+    told = lab.counters()
+    h0, h1, port = (
+        place["qdiscs"][0] for place in (told["h0"], told["h1"], told["ports"]["h2"])
+    )
+    came = h0["sent_packets"] + h1["sent_packets"]
+    return (
+        all(one["sent_packets"] + one["dropped_packets"] == count for one in (h0, h1))
+        and port["sent_packets"] + port["dropped_packets"] == came
+        and told["h2"]["interface"]["rx_packets"] == port["sent_packets"]
+    )

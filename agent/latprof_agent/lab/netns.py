@@ -8,6 +8,7 @@ which a Ctrl-C does not reach.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -83,7 +84,11 @@ def create(name: str) -> int:
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0))
         in_thread(make)
     except OSError as error:
-        why = f"{error.strerror}; {remedy(error.errno, 'see `ip netns`, and /proc')}"
+        todo = remedy(error.errno, "see `ip netns`, and /proc")
+        # that it is unshare's says its object, which no path is
+        if error.errno == errno.ENOSPC and error.filename == name:
+            todo = "raise `sysctl user.max_net_namespaces`, or see `ip netns`"
+        why = f"{error.strerror}; {todo}"
         raise LabError(f"cannot create network namespace {name}: {why}") from error
     return inode(name)
 
