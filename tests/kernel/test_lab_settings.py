@@ -1,5 +1,6 @@
 """Labs: what is set inside, recorded, or refused in one line."""
 
+import json
 import os
 import socket
 import subprocess
@@ -137,6 +138,32 @@ def test_the_mtu_is_that_of_link_and_path(registry):
                 (lab.b_netns, lab.a_address),
             ):
                 assert netns.run_in(name, lambda to=other: path_mtu(to)) == 4000
+
+
+@pytest.mark.parametrize("kind", ["pfifo", "codel", "fq_codel"])
+@pytest.mark.parametrize("shaper", ["tbf", "htb"])
+def test_a_leaf_is_below_its_shaper_as_long_as_asked_for(registry, capfd, shaper, kind):
+    """As tc says it, in packets; or this kernel has none, and one line says so."""
+    packets = 50
+    how = {"qdisc": shaper, "leaf": kind, "queue_bytes": packets * 1514}
+    try:
+        with Lab(LinkSpec(rate_bps=10**7, **how), registry=registry) as lab:
+            words = ["ip", "netns", "exec", lab.b_netns, "tc", "-j", "qdisc"]
+            done = subprocess.run(words, check=True, stdout=subprocess.PIPE)
+            rows = json.loads(done.stdout)
+            (leaf,) = [row for row in rows if row.get("parent") == "1:1"]
+            assert (leaf["kind"], leaf["options"]["limit"]) == (kind, packets)
+            told = lab.counters()["b"]["qdiscs"]
+            assert [(q["kind"], q["parent"]) for q in told] == [
+                (shaper, "root"),
+                (kind, "1:1"),
+            ]
+    except LabError as error:
+        assert not qdisc.kernel_has(kind)
+        assert str(error).startswith(
+            f"cannot set up qdisc {kind}: this kernel has no {kind}; choose another"
+        )
+    assert capfd.readouterr().err == ""  # nor a warning of pyroute2's
 
 
 @pytest.mark.parametrize("kind", ["fq", "fq_codel"])

@@ -14,6 +14,12 @@ from latprof_agent.lab.link import LinkSpec
         ({"qdisc": "tbf"}, "--qdisc tbf needs --rate"),
         ({"qdisc": "red"}, "--qdisc must be one of tbf, htb, pfifo, fq, fq_codel"),
         ({"qdisc": "fq", "rate_bps": 10**6}, "--qdisc fq excludes --rate"),
+        ({"leaf": "pfifo"}, "--leaf needs a shaper above it: --qdisc tbf or htb"),
+        ({"leaf": "pfifo", "qdisc": "pfifo"}, "--leaf needs a shaper above it"),
+        (
+            {"leaf": "red", "qdisc": "tbf", "rate_bps": 10**6},
+            "--leaf must be one of pfifo, codel, fq_codel",
+        ),
         ({"loss_burst": 2.0, "emulator": "never"}, "--emulator never excludes"),
         ({"burst_bytes": 1}, "--burst needs --rate"),
         ({"burst_bytes": 1, "rate_bps": 10**6}, "--burst must be from 1514"),
@@ -40,6 +46,12 @@ def test_known_counts_link_headers_on_veth_and_none_in_the_emulator():
     assert emulated["tcp_goodput_bps"] == 100_000_000 * 1448 // 1500
     assert emulated["delay_ns"] == 1_000_000
     assert veth["rate_is_token_bucket"] and not emulated["rate_is_token_bucket"]
+
+
+def test_between_more_than_two_hosts_two_links_are_known_and_one_delay():
+    spec = LinkSpec(rate_bps=100_000_000, delay_ns=1_000_000)
+    two, many = spec.known("emulator"), spec.known("emulator", hosts=3)
+    assert many == {**two, "hosts": 3, "links": 2}
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from typing import Any
 
 from latprof_agent.errors import LabError, UsageError, remedy
 from latprof_agent.lab.host import Host
+from latprof_agent.lab.neighbours import set_neighbours
 from latprof_agent.lab.netlink import connect, netlink_error
 
 _PREFIX_BITS = {False: 24, True: 64}  # by whether it is IPv6
 _LOOPBACK_MTU = 65536
 
 _IFA_F_NODAD = 0x02
-_NUD_PERMANENT = 0x80
 _IFF_NOARP = 0x80
 _IFF_MULTICAST = 0x1000
 _FORWARDING = 3  # BR_STATE_FORWARDING
@@ -218,9 +218,7 @@ def add_addresses(
         flags = {"flags": _IFA_F_NODAD} if six else {}
         prefix = _PREFIX_BITS[six]
         ip.addr("add", index=index, address=own, prefixlen=prefix, **flags)
-        for there in neighbours:
-            how = {"dst": there.address(six), "lladdr": there.mac}
-            ip.neigh("replace", ifindex=index, state=_NUD_PERMANENT, **how)
+        set_neighbours(index, [(one.address(six), one.mac) for one in neighbours])
         # The kernel adds the local route of an IPv6 address later, in a work queue.
         _wait(partial(_is_local, ip, own, six), f"address {own}")
 
