@@ -62,7 +62,7 @@ def recording(
     A thread drains meanwhile, so the block may last as long as it likes.
     """
     if isinstance(watched, Lab):
-        watched = Filter(netns=(watched.a_inode, watched.b_inode), protocols=protocols)
+        watched = Filter(netns=watched.inodes, protocols=protocols)
     numbers = itertools.count(1)
     while (folder / f"run{(n := next(numbers))}").exists():
         continue

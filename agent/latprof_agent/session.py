@@ -62,6 +62,14 @@ class Outcome:
     failure: LatprofError | None = None
 
 
+def check(options: RunOptions) -> None:
+    """Refuse what this host cannot do, or write, before anything is made."""
+    check_free(options.out, calling_user())
+    options.plan.check_host()
+    if options.link.congestion:
+        netns.run_in_new(partial(check_congestion, options.link.congestion))
+
+
 def run(
     options: RunOptions,
     progress: Progress,
@@ -71,10 +79,7 @@ def run(
     notice: Notice = lambda _text: None,
 ) -> Outcome:
     """Do one run; raises LatprofError only where nothing was recorded."""
-    check_free(options.out, calling_user())
-    options.plan.check_host()
-    if options.link.congestion:
-        netns.run_in_new(partial(check_congestion, options.link.congestion))
+    check(options)
     with ExitStack() as stack:
         in_lab = options.plan.in_lab
         # what runs already is looked for first
@@ -214,6 +219,8 @@ class _Session:
         try:
             folder.write_json("run.json", description)
             folder.write_json("summary.json", summary)
+            for name, text in self._workload.files().items():
+                folder.write_text(name, text)
             folder.finish_tables()  # last, or it might leave no room for the others
             if self.options.parquet:
                 folder.write_parquet()

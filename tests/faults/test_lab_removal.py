@@ -27,11 +27,12 @@ from pathlib import Path
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
 delay_ns = int(sys.argv[2])
+hosts = int(sys.argv[3]) if sys.argv[3:] else 2
 with Lab(LinkSpec(delay_ns=delay_ns, emulator="always" if delay_ns else "auto"),
-         registry=Path(sys.argv[1])) as lab:
+         hosts=hosts, registry=Path(sys.argv[1])) as lab:
     stays = ("import ctypes, signal; ctypes.CDLL(None).prctl(1, 0);"
              "print(flush=True); signal.pause()")
-    child = lab.start("a", [sys.executable, "-c", stays], stdout=-1, stderr=-3)
+    child = lab.start(lab.hosts[0], [sys.executable, "-c", stays], stdout=-1, stderr=-3)
     child.stdout.readline()
     print(lab.a_netns, lab.b_netns, child.pid, flush=True)
     sys.stdin.read()
@@ -83,6 +84,28 @@ def hold_lab(registry, delay_ns=0):
     )
     a, b, child = process.stdout.readline().split()
     return process, [a, b], int(child)
+
+
+@pytest.mark.parametrize("delay_ns", [0, 1000], ids=["veth", "emulator"])
+def test_of_many_hosts_nothing_is_left_by_the_next_lab(registry, delay_ns):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(registry), str(delay_ns), "7"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    name, child = process.stdout.readline().split()[::2]
+    prefix = name.rpartition("-")[0]
+    left = lambda: list(netns.NETNS_DIRECTORY.glob(f"{prefix}-*"))  # noqa: E731
+    assert len(left()) == 8  # seven, and the middle
+    process.kill()
+    process.communicate(timeout=DEADLINE_S)
+    assert len(left()) == 8
+    with Lab(LinkSpec(), registry=registry) as lab:
+        assert len(lab.removed) == 9
+        assert not left()
+        assert not is_running(int(child))
 
 
 def link_pids(namespaces):

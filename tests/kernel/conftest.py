@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from latprof_agent.lab.lab import Lab
@@ -14,4 +15,8 @@ from latprof_agent.lab.link import LinkSpec
 def make_lab() -> Iterator[Callable[..., Lab]]:
     """Make labs that are removed after the test; options as of LinkSpec."""
     with ExitStack() as stack:
-        yield lambda **options: stack.enter_context(Lab(LinkSpec(**options)))
+
+        def make(hosts: int = 2, **options: Any) -> Lab:
+            return stack.enter_context(Lab(LinkSpec(**options), hosts=hosts))
+
+        yield make

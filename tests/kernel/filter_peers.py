@@ -16,7 +16,6 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 from latprof_agent.lab.control_group import ControlGroup
-from latprof_agent.lab.interface import IPV4_ADDRESS, IPV6_ADDRESS
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.netns import NETNS_DIRECTORY
 from latprof_agent.probes.cgroup import cgroup2_mount
@@ -219,8 +218,7 @@ class Talkers:
         """`who` asks whom ("01"); place is ab, ba, or a: both ends in one."""
         first, second = (self.both[int(number)] for number in who)
         here, there = place[0], place[-1]
-        addresses = IPV4_ADDRESS if family == "V4" else IPV6_ADDRESS
-        at = addresses[here], addresses[there]
+        at = [self.lab.address_of(end, family != "V4") for end in (here, there)]
         ways = {"tcp": self._tcp, "udp": self._udp, "unconnected": self._unconnected}
         names, ports, to = ways[protocol](
             (first, f"{str(self._path(here))!r}, {first.uid}, {family}", at[0]),

@@ -149,6 +149,11 @@ def check_watch(example: Example, cwd: Path, screen: str) -> None:
 def check_run(example: Example, cwd: Path, screen: str) -> None:
     """Hold the run against the text of its example, not against our parser."""
     line = example.line.partition(" # ")[0]
+    if "--sweep" in line:
+        check_sweep(line, cwd, screen)
+        return
+    if preset := re.search(r"preset \w+: (latprof run .*?)\s*$", screen, re.MULTILINE):
+        line = preset[1]  # as it says itself
     folder = cwd / "runs" / "latest"
     told = json.loads((folder / "run.json").read_text())
     summary = json.loads((folder / "summary.json").read_text())
@@ -168,6 +173,18 @@ def check_run(example: Example, cwd: Path, screen: str) -> None:
         check_command(line, told, summary)
     else:
         check_messages(line, told, summary, screen)
+
+
+def check_sweep(line: str, cwd: Path, screen: str) -> None:
+    folder = cwd / "runs" / "latest"
+    told = json.loads((folder / "sweep.json").read_text())
+    name, _, values = option(line, "sweep").partition("=")
+    found = [row["combination"][name] for row in told["rows"] if row["of"] == "tcp"]
+    assert found == values.split(",")
+    repeats = int(option(line, "repeat") or 1)
+    assert [run["state"] for run in told["runs"]] == ["done"] * (repeats * len(found))
+    assert all((cwd / run["folder"] / "run.json").exists() for run in told["runs"])
+    assert f"folder: {told['folder']}" in screen
 
 
 def option(line: str, name: str) -> str:

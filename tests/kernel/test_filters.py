@@ -15,7 +15,7 @@ from latprof_agent.cli.filter_options import parse_filter
 from latprof_agent.errors import UsageError
 from latprof_agent.filters.words import gone, refreshed
 from latprof_agent.lab import netns
-from latprof_agent.lab.interface import IPV4_ADDRESS, IPV6_ADDRESS, prepare_namespace
+from latprof_agent.lab.interface import prepare_namespace
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.probes.catalogue import BY_FILTER, capabilities
@@ -237,7 +237,7 @@ def test_children_are_as_their_process(talkers, seen, sign):
         parse_filter(f"{sign}pid={one.pid} cgroup={talkers.group.path.name}")
     )
     there, here = _place(talkers.lab.b_netns), _place(talkers.lab.a_netns)
-    address = IPV4_ADDRESS["b"]
+    address = talkers.lab.address_of("b", ipv6=False)
     listener, to = two.new(f"make({there}, 0, V4, TCP, {address!r})")
     two.do(f"{listener}.listen()")
     two.tell(f"answer_to({listener}.accept()[0])")
@@ -260,11 +260,12 @@ def test_who_accepts_is_the_user_also_of_what_came_before(talkers, seen, whose):
     """As nginx's master listens as root, and its workers accept as another."""
     one, two = talkers.both
     there, here = _place(talkers.lab.b_netns), _place(talkers.lab.a_netns)
-    listener, to = two.new(f"make({there}, 0, V4, TCP, {IPV4_ADDRESS['b']!r})")
+    a, b = (talkers.lab.address_of(end, ipv6=False) for end in "ab")
+    listener, to = two.new(f"make({there}, 0, V4, TCP, {b!r})")
     two.do(f"{listener}.listen()")
-    name, at = one.new(f"make({here}, {one.uid}, V4, TCP, {IPV4_ADDRESS['a']!r})")
+    name, at = one.new(f"make({here}, {one.uid}, V4, TCP, {a!r})")
     seen.capture.watch(parse_filter(f"uid={0 if whose == 'listener' else two.uid}"))
-    one.do(f"{name}.connect(({IPV4_ADDRESS['b']!r}, {to})); ask({name})")
+    one.do(f"{name}.connect(({b!r}, {to})); ask({name})")
     server, _ = two.new(f"accept({listener}, {two.uid})")
     two.do(f"answer_to({server})")
     one.do(f"receive({name}, {REPLY})")
@@ -368,7 +369,8 @@ def test_more_values_than_there_is_room_for_are_refused():
         more.as_record(layout_of())
 
 
-def test_addresses_of_both_families_are_in_the_talk(conversations):
+def test_addresses_of_both_families_are_in_the_talk(talkers, conversations):
     """The oracle's own ground: both families, in both namespaces."""
     remotes = {end.facts.remote for c in conversations for end in c.ends}
-    assert remotes == {*IPV4_ADDRESS.values(), *IPV6_ADDRESS.values()}
+    address_of = talkers.lab.address_of
+    assert remotes == {address_of(end, six) for end in "ab" for six in (False, True)}

@@ -51,6 +51,7 @@ def test_the_scan_of_a_run_has_the_figures_of_its_summary(tmp_path, monkeypatch,
     assert kinds.keys() == summary["kinds"].keys()
     for name, figures in summary["kinds"].items():
         assert {key: kinds[name][key] for key in figures} == figures
+    assert as_json(found.messages.time_warp()) == summary["time_warp"]
     assert as_json(found.messages.slowest) == summary["slowest"]
     assert found.messages.warmup == summary["warmup_messages"]
     for protocol, figures in summary["round_trips"].items():

@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from latprof_agent.executables import find_executable
@@ -39,6 +41,64 @@ def test_it_ends_with_its_counters_as_json(number):
     counters = json.loads(said)
     assert process.returncode == 0
     assert counters["ab"]["packets_in"] == counters["ba"]["packets_out"] == 0
+
+
+def test_lists_make_links_that_share_no_packet():
+    """Each between a namespace of its own and a device of its own in one middle."""
+    names = [f"latprof-link-test-{os.urandom(4).hex()}" for _ in range(4)]
+    *hosts, middle = names
+    for name in names:
+        netns.create(name)
+    command = [
+        find_executable("latprof-link"),
+        f"--a-netns={','.join(hosts)}",
+        f"--b-netns={middle}",
+        "--b-name=p0,p1,p2",
+        "--delay-ba=1ms",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        inside = netns.run_in(middle, socket.if_nameindex)
+        assert {name for _, name in inside} == {"lo", "p0", "p1", "p2"}
+        for number, name in enumerate(hosts):
+            send_first(name, middle, f"p{number}", packets=number + 1)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        for name in names:
+            netns.remove(name)
+    counters = json.loads(said)
+    assert [link["ab"]["packets_in"] for link in counters] == [1, 2, 3]
+    assert [link["ab"]["packets_out"] for link in counters] == [1, 2, 3]
+    assert [link["ba"]["packets_in"] for link in counters] == [0, 0, 0]
+
+
+def send_first(name, middle, port, packets):
+    """Send datagrams over tun0 of a namespace until the kernel counts them behind."""
+    # with an MTU that IPv6 does not take the kernel itself says nothing
+    for where, device in ((name, "tun0"), (middle, port)):
+        ip(where, "link", "set", device, "mtu", "1000", "up")
+    ip(name, "address", "add", "10.9.0.1/24", "dev", "tun0")
+    sock = netns.run_in(name, lambda: socket.socket(type=socket.SOCK_DGRAM))
+    with sock:
+        for _ in range(packets):
+            sock.sendto(b"x", ("10.9.0.2", 9))
+
+    def received():
+        told = json.loads(ip(middle, "-s", "-j", "link", "show", port))
+        return told[0]["stats64"]["rx"]["packets"]
+
+    deadline = time.monotonic() + 20
+    while received() < packets:
+        assert time.monotonic() < deadline
+
+
+def ip(name, *words):
+    """Run iproute2's ip in a namespace; what it says."""
+    command = ["ip", "-n", name, *words]
+    return subprocess.run(command, check=True, stdout=-1, text=True).stdout
 
 
 def test_it_dies_with_its_parent():
@@ -77,8 +137,21 @@ def test_it_dies_with_its_parent():
         (["--queue=0"], "--queue must be a size from 1 to 256mib, got 0"),
         (["--seed=18446744073709551616"], "--seed must be a whole number from 0 to"),
         (
-            ["--a-name=sixteen-letters-"],
+            ["--a-netns=x", "--b-netns=x", "--a-name=sixteen-letters-"],
             "--a-name must be a text with a length from 1 to 15, got",
+        ),
+        (
+            ["--a-netns=x,y", "--b-netns=x", "--a-name=a,"],
+            "--a-name must be a text with a length from 1 to 15, got",
+        ),
+        (["--a-netns=x,,z", "--b-netns=x"], "--a-netns must name a namespace for"),
+        (
+            ["--a-netns=x,y,z", "--b-netns=x,y"],
+            "--b-netns must name one for all links or 3, as the longest list, got 2",
+        ),
+        (
+            [f"--a-netns={','.join('x' * 65)}", "--b-netns=x"],
+            "there must be at most 64 links, got 65",
         ),
         (["--loss=1.5"], "--loss must be a probability from 0 to 1, got 1.5"),
         (["--loss=nan"], "--loss must be a probability from 0 to 1, got nan"),

@@ -21,6 +21,7 @@ from latprof_analysis.compare.sides import Trips
 from latprof_analysis.read.schema import EXCHANGES
 from latprof_analysis.stats import Result
 from latprof_analysis.study.exchange_totals import ExchangeTotals
+from latprof_analysis.study.sweep import SweptRun
 from latprof_analysis.study.totals import MessageTotals, TripTotals
 from message_rows import MessageRows, message
 
@@ -148,6 +149,10 @@ RESULTS = {
     ],
     "Quantile": lambda: [*lp.percentiles(WAITS), *lp.percentiles([1.0], [0.5])],
     "Study": lambda: [lp.analyze(DATA / "run"), lp.analyze(DATA / "irtt.json")],
+    "SweptRun": lambda: [
+        SweptRun({"mtu": "900"}, 1, "runs/a", "done", figures={"tcp": {}}),
+        SweptRun({}, 2, "", "failed", "the responder failed"),
+    ],
     "TripTotals": lambda: [trip_totals(), TripTotals()],
     "Measured": lambda: [quantile_change().a],
     "RankEffect": lambda: [

@@ -70,6 +70,7 @@ def state(made):
         name: {
             **vars(kind),
             "smallest_transit": kind.smallest_transit.as_dict(),
+            "legs": {n: h.as_dict() for n, h in kind.legs.histograms.items()},
             **{by: groups(vars(kind)[by]) for by in ("by_size", "by_hops")},
             **{by: groups(vars(kind)[by]) for by in ("by_packets", "halves", "hosts")},
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -65,3 +65,37 @@ def _bar(*, has_end: bool) -> Bar:
         shape = progress.BarColumn(bar_width=24)
         columns = [what, shape, share, figures, left, progress.TextColumn("left")]
     return progress.Progress(*columns, console=Terminal(stderr=True), transient=True)
+
+
+@contextmanager
+def runs_progress(
+    planned: int, *, enabled: bool
+) -> Iterator[Callable[[int, str, int], Progress]]:
+    """Give what makes the progress of each of several runs, in one bar.
+
+    It takes how many runs are over, the name of the one that begins, and how many
+    parts it has, one for each protocol.
+    """
+    if not enabled or not sys.stderr.isatty():
+        yield lambda _place, _name, _parts: _silent
+        return
+    with _bar(has_end=True) as bar:
+        task = bar.add_task("", total=planned, figures="")
+
+        def of_run(place: int, name: str, parts: int) -> Progress:
+            seen: dict[str, float] = {}
+
+            def show(what: str, _messages: int, done: float, whole: float) -> None:
+                if whole > 0:
+                    seen[what] = min(1.0, done / whole) / max(1, parts)
+                bar.update(
+                    task,
+                    description=f"run {place + 1} of {planned}",
+                    completed=place + min(1.0, sum(seen.values())),
+                    figures=f"{name} {what}".strip(),
+                )
+
+            show("", 0, 0, 0)
+            return show
+
+        yield of_run

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import sys
 from typing import Any
 
 from latprof_analysis.cli.say import say_document, say_error
 
+from latprof_agent.cli.presets import with_preset
 from latprof_agent.cli.root import require_root
 from latprof_agent.cli.run_options import (
     ANY_CPU,
@@ -23,12 +23,16 @@ from latprof_agent.cli.run_options import (
     add_options,
     first_given,
 )
+from latprof_agent.cli.sweep import is_sweep, run_sweep
 
 __all__ = ["add_options", "run"]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do the run and show what it found."""
+    """Do the run, or several of a sweep, and show what it found."""
+    options = with_preset(options)
+    if is_sweep(options):
+        return run_sweep(options, _checked)
     from latprof_agent.interrupts import Interrupt
 
     interrupt = Interrupt()
@@ -224,5 +228,5 @@ def _checked(options: argparse.Namespace) -> Any:
         out=options.out,
         name=options.name or "",
         parquet=options.parquet,
-        arguments=tuple(sys.argv[1:]),
+        arguments=options.arguments,
     )

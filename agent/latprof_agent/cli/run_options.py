@@ -9,6 +9,9 @@ from typing import Any
 
 from latprof_analysis.cli import units
 
+from latprof_agent.cli.presets import LISTED, add_preset
+from latprof_agent.cli.sweep_options import add_sweep
+
 DEFAULT_RATE_BPS = 100_000_000
 DEFAULT_DELAY_NS = 1_000_000
 DEFAULT_SECONDS = 6.0  # for a p99, of 1000 messages or more
@@ -51,6 +54,8 @@ examples:
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
   latprof run --port 80 --duration 5s
   latprof run --comm curl --duration 5s
+  latprof run --sweep rate=10mbit,100mbit --repeat 3 --duration 1s
+  latprof run --preset clear --scale 0.01
 
 Ctrl-C ends a run early and shows what was recorded until then; a second Ctrl-C
 ends at once. Exit status: 0 done, 1 failed, 2 wrong usage.
@@ -67,6 +72,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_command(parser.add_argument_group("your own program"))
     _add_attach(parser.add_argument_group("attach to what runs already", ATTACH))
     _add_link(parser.add_argument_group("lab link, the same in both directions"))
+    add_sweep(parser.add_argument_group("several runs"))
+    add_preset(parser.add_argument_group("presets", LISTED))
     _add_output(parser.add_argument_group("recording and output"))
     parser.add_argument("words", nargs="*", metavar="COMMAND", help=argparse.SUPPRESS)
     parser.set_defaults(default_of=parser.get_default)

@@ -8,12 +8,14 @@ import select
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from latprof_agent.errors import LabError, remedy
 from latprof_agent.lab import child
+from latprof_agent.lab.host import Host
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.process_table import how_it_ended, is_stopped
 
@@ -21,33 +23,49 @@ _START_S = 15.0
 _ANSWER_S = 5.0
 
 
-def link_options(spec: LinkSpec) -> list[str]:
-    """Write a link as options of latprof-link's."""
+def _rate_options(spec: LinkSpec) -> list[str]:
     # A qdisc that was asked for holds the rate instead.
     rate = 0 if spec.shaper("emulator") else spec.rate_bps
-    options = {
-        "rate": rate,
-        "delay": spec.delay_ns,
-        "queue": spec.queue(),
-        "mtu": spec.mtu,
-        "seed": spec.seed,
-        "loss": spec.loss,
-    }
+    options = {"rate": rate, "queue": spec.queue(), "mtu": spec.mtu, "seed": spec.seed}
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+def pair_options(spec: LinkSpec, hosts: Sequence[Host]) -> list[str]:
+    """Write the link between two hosts as options of latprof-link's."""
+    ends = [f"--{host.name}-netns={host.netns}" for host in hosts]
+    path = [f"--delay={spec.delay_ns}", f"--loss={spec.loss}"]
     if spec.loss_burst:
-        options["loss-burst"] = spec.loss_burst
-    texts = [f"--{name}={value}" for name, value in options.items()]
-    return [*texts, *spec.emulator_options]
+        path.append(f"--loss-burst={spec.loss_burst}")
+    return [*ends, *_rate_options(spec), *path, *spec.emulator_options]
+
+
+def star_options(spec: LinkSpec, hosts: Sequence[Host], middle: str) -> list[str]:
+    """Write the links between hosts and the middle as options of latprof-link's.
+
+    From host to host is up (ab) one link and down (ba) another. What is asked for
+    holds between hosts: each way has half of the delay, and the way up the loss.
+    """
+    up_ns = spec.delay_ns // 2
+    path = [f"--delay-ab={up_ns}", f"--delay-ba={spec.delay_ns - up_ns}"]
+    path.append(f"--loss-ab={spec.loss}")
+    if spec.loss_burst:
+        path.append(f"--loss-burst-ab={spec.loss_burst}")
+    ends = [
+        f"--a-netns={','.join(host.netns for host in hosts)}",
+        f"--b-netns={middle}",
+        f"--b-name={','.join(host.name for host in hosts)}",
+    ]
+    return [*ends, *_rate_options(spec), *path, *spec.emulator_options]
 
 
 class LinkEmulator:
-    """A running latprof-link between the namespaces `a` and `b`."""
+    """A running latprof-link."""
 
-    def __init__(self, executable: Path, a: str, b: str, spec: LinkSpec) -> None:
+    def __init__(self, executable: Path, options: Sequence[str]) -> None:
         """Start it; `wait_ready` before its devices are used."""
-        command = [str(executable), f"--a-netns={a}", f"--b-netns={b}"]
         try:
             self._process = subprocess.Popen(
-                [*command, "--die-with-parent", *link_options(spec)],
+                [str(executable), "--die-with-parent", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -98,7 +116,7 @@ class LinkEmulator:
         os.sched_setaffinity(self.pid, {cpu})
 
     def wait_ready(self) -> None:
-        """Wait until both devices exist."""
+        """Wait until all devices exist."""
         self._line(_START_S)
 
     def check(self, seconds: float = 0.0) -> None:
@@ -107,14 +125,16 @@ class LinkEmulator:
             self._process.wait(seconds)
             raise self._failure("")
 
-    def counters(self) -> dict[str, Any]:
-        """Read its counters, "ab" and "ba", while it goes on."""
+    def counters(self) -> Any:
+        """Read its counters while it goes on.
+
+        They are "ab" and "ba" of a link, and a list of such of several.
+        """
         self.check()
         if is_stopped(self.pid):
             raise self._failure("it is stopped (SIGSTOP)")
         self._process.send_signal(signal.SIGUSR1)
-        counters: dict[str, Any] = json.loads(self._line(_ANSWER_S))
-        return counters
+        return json.loads(self._line(_ANSWER_S))
 
     def close(self) -> None:
         """End it, stopped or not, and wait for its end."""

@@ -10,23 +10,24 @@ import fcntl
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from latprof_agent.errors import LabError, UsageError, remedy
+from latprof_agent.lab.host import Host
 from latprof_agent.lab.netlink import connect, netlink_error
 
-IPV4_ADDRESS = {"a": "10.203.0.1", "b": "10.203.0.2"}
-IPV6_ADDRESS = {"a": "fd00:6c61:7470::1", "b": "fd00:6c61:7470::2"}
-_MAC = {"a": "02:00:00:00:00:0a", "b": "02:00:00:00:00:0b"}
-_PREFIX_BITS = {IPV4_ADDRESS["a"]: 24, IPV6_ADDRESS["a"]: 64}
+_PREFIX_BITS = {False: 24, True: 64}  # by whether it is IPv6
 _LOOPBACK_MTU = 65536
 
 _IFA_F_NODAD = 0x02
 _NUD_PERMANENT = 0x80
+_IFF_NOARP = 0x80
+_IFF_MULTICAST = 0x1000
+_FORWARDING = 3  # BR_STATE_FORWARDING
 _RTN_LOCAL = 2
 _IPV6_MTU_MIN_BYTES = 1280
 _READY_S = 15.0
@@ -43,14 +44,14 @@ _IPV6 = Path("/proc/sys/net/ipv6/conf")
 _FOR_USERS = {"ip_unprivileged_port_start": "0", "ping_group_range": "0 2147483647"}
 
 
-def other(end: str) -> str:
-    """Name the other end."""
-    return "b" if end == "a" else "a"
-
-
 def kernel_has_ipv6() -> bool:
     """Tell if this namespace has IPv6 at all."""
     return _IPV6.is_dir()
+
+
+def has_ipv6(mtu_bytes: int) -> bool:
+    """Tell if an interface of this namespace has IPv6: not with a small MTU."""
+    return kernel_has_ipv6() and mtu_bytes >= _IPV6_MTU_MIN_BYTES
 
 
 def prepare_namespace() -> None:
@@ -141,16 +142,28 @@ def make_veth(ip: Any, name: str, peer_name: str, peer_netns: str) -> None:
             ) from error
 
 
-def bring_up(name: str, mtu_bytes: int, end: str | None = None) -> None:
+def bring_up(
+    name: str, mtu_bytes: int, mac: str | None = None, silent: bool = False
+) -> None:
     """Bring an interface up; it carries packets only after `wait_for_carrier`.
 
-    As an end of a link it gets the address that the other end knows it by.
+    As an end of a veth link it has the address that the others know it by.
     """
     with connect() as ip:
         index = index_of(ip, name)
-        how = {"address": _MAC[end]} if end else {}
+        how = {"address": mac} if mac else {}
         ip.link("set", index=index, mtu=mtu_bytes, **how)
+        if silent:
+            keep_silent(ip, index)
         ip.link("set", index=index, state="up")
+
+
+def keep_silent(ip: Any, index: int) -> None:
+    """Keep an interface that is down from ever sending what no socket sent.
+
+    No neighbour is asked for, no group joined, no address tried before it is used.
+    """
+    ip.link("set", index=index, flags=_IFF_NOARP, change=_IFF_NOARP | _IFF_MULTICAST)
 
 
 def _wait(holds: Callable[[], bool], what: str) -> None:
@@ -178,24 +191,35 @@ def wait_for_carrier(ip: Any, name: str) -> int:
     return index
 
 
-def add_addresses(
-    ip: Any, index: int, end: str, mtu_bytes: int, with_mac: bool
-) -> None:
-    """Give an end its addresses, all of them usable on return.
-
-    Neighbours on veth are permanent: no message ever waits for ARP.
+def wait_for_bridge(ip: Any, name: str) -> None:
+    """Wait until a bridge forwards by a port, which the kernel does a while after
+    that has its carrier.
     """
-    for addresses in (IPV4_ADDRESS, IPV6_ADDRESS):
-        own, six = addresses[end], addresses is IPV6_ADDRESS
-        # Below 1280 bytes the kernel has no IPv6 on the interface.
-        if six and (not kernel_has_ipv6() or mtu_bytes < _IPV6_MTU_MIN_BYTES):
-            continue
+    index = index_of(ip, name)
+
+    def forwards() -> bool:
+        link = next(iter(ip.get_links(index)))
+        info = link.get_attr("IFLA_LINKINFO")
+        data = info and info.get_attr("IFLA_INFO_SLAVE_DATA")
+        return bool(data) and data.get_attr("IFLA_BRPORT_STATE") == _FORWARDING
+
+    _wait(forwards, f"port {name}")
+
+
+def add_addresses(
+    ip: Any, index: int, host: Host, neighbours: Sequence[Host], mtu_bytes: int
+) -> None:
+    """Give a host its addresses, all of them usable on return.
+
+    Neighbours are permanent: no message ever waits for ARP.
+    """
+    for six in (False, True) if has_ipv6(mtu_bytes) else (False,):
+        own = host.address(six)
         flags = {"flags": _IFA_F_NODAD} if six else {}
-        prefix = _PREFIX_BITS[addresses["a"]]
+        prefix = _PREFIX_BITS[six]
         ip.addr("add", index=index, address=own, prefixlen=prefix, **flags)
-        if with_mac:
-            there = other(end)
-            how = {"dst": addresses[there], "lladdr": _MAC[there]}
+        for there in neighbours:
+            how = {"dst": there.address(six), "lladdr": there.mac}
             ip.neigh("replace", ifindex=index, state=_NUD_PERMANENT, **how)
         # The kernel adds the local route of an IPv6 address later, in a work queue.
         _wait(partial(_is_local, ip, own, six), f"address {own}")

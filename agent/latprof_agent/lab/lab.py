@@ -1,9 +1,12 @@
-"""A lab: two network namespaces of random names, joined by one link.
+"""A lab: hosts, which are network namespaces of random names, and what joins them.
 
     with Lab(LinkSpec(rate_bps=100_000_000, delay_ns=1_000_000)) as lab:
         server = lab.start("b", ["latprof-load", "echo"])
         client = lab.start("a", ["latprof-load", "pingpong", ...])
         lab.counters()
+
+Two hosts, "a" and "b", are joined by one link. More, "h0", "h1" and so on, have a
+link each to one more namespace, the middle, which forwards between them.
 
 Leaving the block removes it, also after an exception, Ctrl-C and SIGTERM; what
 SIGKILL left is removed by the next lab.
@@ -13,18 +16,19 @@ from __future__ import annotations
 
 import secrets
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from latprof_agent.errors import LabError, refusals_told
 from latprof_agent.executables import find_executable
 from latprof_agent.interrupts import signals_as_exit, signals_deferred
-from latprof_agent.lab import child, interface, netem_path, netns, qdisc
-from latprof_agent.lab.emulator import LinkEmulator
+from latprof_agent.lab import child, interface, middle, netem_path, netns, qdisc
+from latprof_agent.lab.emulator import LinkEmulator, pair_options, star_options
+from latprof_agent.lab.host import LEAST_HOSTS, Host, check_count, host_names
 from latprof_agent.lab.link import LinkKind, LinkSpec
 from latprof_agent.lab.netlink import connect
 from latprof_agent.lab.netns import enter_netns
@@ -37,29 +41,39 @@ from latprof_agent.lab.registry import (
 
 __all__ = ["Lab", "clean_dead_labs", "enter_netns"]
 
+_T = TypeVar("_T")
+
 # Who ends takes its interfaces away first.
 _ENDING_SECONDS = 0.5
 
 
 class Lab:
-    """Two joined namespaces, `a` and `b`, for the time of a `with` block.
+    """Joined namespaces, one for each host, for the time of a `with` block.
 
-    `a_address` and `b_address` are of the family the link was asked for; both ends
-    have both families where kernel and MTU allow. `removed` says what dead labs
-    had left, `known` what is known of the link from its construction, `settings`
+    `hosts` are their names. Addresses are of the family the link was asked for; all
+    hosts have both families where kernel and MTU allow. What is called `a_` and
+    `b_` is of the first two hosts. `removed` says what dead labs had left, `known`
+    what is known of the way between two hosts from its construction, `settings`
     what was set and what the kernel made of it.
     """
 
-    def __init__(self, spec: LinkSpec, *, registry: Path = REGISTRY) -> None:
+    def __init__(
+        self, spec: LinkSpec, *, hosts: int = LEAST_HOSTS, registry: Path = REGISTRY
+    ) -> None:
         """Choose the names; nothing is made before the `with` block."""
+        check_count(hosts)
         self.spec = spec
+        self.hosts = host_names(hosts)
         self.id = secrets.token_hex(4)
         self.name = f"latprof-{self.id}"
-        names = namespaces_of(self.id)
-        self.a_netns, self.b_netns, self._middle_netns = names
-        addresses = interface.IPV6_ADDRESS if spec.ipv6 else interface.IPV4_ADDRESS
-        self.a_address, self.b_address = addresses["a"], addresses["b"]
-        self.a_inode = self.b_inode = 0
+        *names, self.middle_netns = namespaces_of(self.id, hosts)
+        self._hosts = {
+            name: Host(name, number, names[number])
+            for number, name in enumerate(self.hosts)
+        }
+        self._inodes = dict.fromkeys(self.hosts, 0)
+        self.a_netns, self.b_netns = names[:2]
+        self.a_address, self.b_address = map(self.address_of, self.hosts[:2])
         self.interface = "veth0"
         self.link_kind: LinkKind = "veth"
         self.known: dict[str, object] = {}
@@ -78,9 +92,36 @@ class Lab:
             raise LabError(f"lab {self.name} is not open; use it in a with block")
         return self._registration
 
-    def netns_of(self, end: str) -> str:
-        """Name the namespace of end "a" or "b"."""
-        return {"a": self.a_netns, "b": self.b_netns}[end]
+    def netns_of(self, host: str) -> str:
+        """Name the namespace of a host."""
+        return self._hosts[host].netns
+
+    def address_of(self, host: str, ipv6: bool | None = None) -> str:
+        """Tell a host's address, of the family the link was asked for or of this."""
+        return self._hosts[host].address(self.spec.ipv6 if ipv6 is None else ipv6)
+
+    def inode_of(self, host: str) -> int:
+        """Tell by which number probes know a host's namespace; 0 before it is made."""
+        return self._inodes[host]
+
+    @property
+    def inodes(self) -> tuple[int, ...]:
+        """The numbers of all hosts' namespaces, in the hosts' order."""
+        return tuple(self._inodes.values())
+
+    @property
+    def a_inode(self) -> int:
+        """The first host's number."""
+        return self.inodes[0]
+
+    @property
+    def b_inode(self) -> int:
+        """The second host's number."""
+        return self.inodes[1]
+
+    @property
+    def _is_star(self) -> bool:
+        return len(self.hosts) > LEAST_HOSTS
 
     def __enter__(self) -> Lab:
         """Build the lab, or leave nothing of it."""
@@ -127,48 +168,71 @@ class Lab:
             raise
 
     def _build(self) -> None:
-        self._registration = Registration(self.id, self._folder)
-        for name in (self.a_netns, self.b_netns):
-            self._create_namespace(name)
-        self.a_inode = netns.inode(self.a_netns)
-        self.b_inode = netns.inode(self.b_netns)
+        self._registration = Registration(self.id, self._folder, len(self.hosts))
+        for name, host in self._hosts.items():
+            self._inodes[name] = self._create_namespace(host.netns)
         self.link_kind = netns.run_in(self.a_netns, self._choose_kind)
-        if self.link_kind == "emulator":
-            self._start_emulator()
-        elif self.link_kind == "netem":
-            self._make_path()
-        else:
-            peer = self.interface, self.b_netns
-            netns.run_in(self.a_netns, partial(self._make_veth, *peer))
-        self._bring_up()
+        self._join()
         ends = {
-            end: netns.run_in(self.netns_of(end), partial(self._finish, end))
-            for end in ("a", "b")
+            host.name: netns.run_in(host.netns, partial(self._finish, host))
+            for host in self._hosts.values()
         }
-        if self.link_kind == "netem":
-            netns.run_in(self._middle_netns, partial(netem_path.finish, self.spec))
-        self.known = self.spec.known(self.link_kind)
+        self._finish_middle()
+        self.known = self.spec.known(self.link_kind, len(self.hosts))
         self.settings = {
-            "congestion_control": ends["a"]["congestion_control"],
+            "congestion_control": ends[self.hosts[0]]["congestion_control"],
             "interface": self.interface,
             "emulator_options": list(self.spec.emulator_options),
             **ends,
         }
 
-    def _create_namespace(self, name: str) -> None:
-        self.registration.add_namespace(name, netns.create(name))
+    def _create_namespace(self, name: str) -> int:
+        inode = netns.create(name)
+        self.registration.add_namespace(name, inode)
         netns.run_in(name, interface.prepare_namespace)
+        return inode
 
     def _choose_kind(self) -> LinkKind:
         if self.spec.ipv6 and not interface.kernel_has_ipv6():
             raise LabError("cannot use IPv6: this kernel has it switched off; use IPv4")
         return self.spec.kind(self.spec.has_path and qdisc.kernel_has("netem"))
 
+    def _join(self) -> None:
+        """Make all interfaces, those of the middle too, and bring them up."""
+        if self._is_star or self.link_kind == "netem":
+            self._create_namespace(self.middle_netns)
+        if self.link_kind == "emulator":
+            self._start_emulator()
+        elif self._is_star:
+            self._in_middle(middle.make_bridge)
+            self._make_ports()
+        elif self.link_kind == "netem":
+            self._make_ports()
+            self._in_middle(partial(netem_path.bring_up, self.spec.mtu))
+        else:
+            peer = self.interface, self.b_netns
+            netns.run_in(self.a_netns, partial(self._make_veth, *peer))
+        if self._is_star:
+            emulated = self.link_kind == "emulator"
+            join = middle.join_router if emulated else middle.join_bridge
+            self._in_middle(partial(join, self._all, self.spec.mtu))
+        self._bring_up()
+
+    @property
+    def _all(self) -> list[Host]:
+        return list(self._hosts.values())
+
+    def _in_middle(self, work: Callable[[], _T]) -> _T:
+        return netns.run_in(self.middle_netns, work)
+
     def _start_emulator(self) -> None:
         self.interface = "tun0"
         executable = find_executable("latprof-link")
-        names = self.a_netns, self.b_netns
-        self._emulator = LinkEmulator(executable, *names, self.spec)
+        if self._is_star:
+            options = star_options(self.spec, self._all, self.middle_netns)
+        else:
+            options = pair_options(self.spec, self._all)
+        self._emulator = LinkEmulator(executable, options)
         self.registration.add_process(self._emulator.pid)
         self._emulator.wait_ready()
 
@@ -176,39 +240,46 @@ class Lab:
         with connect() as ip:
             interface.make_veth(ip, self.interface, peer_name, peer_netns)
 
-    def _make_path(self) -> None:
-        self._create_namespace(self._middle_netns)
-        for end in ("a", "b"):
-            make = partial(self._make_veth, end, self._middle_netns)
-            netns.run_in(self.netns_of(end), make)
-        netns.run_in(self._middle_netns, partial(netem_path.bring_up, self.spec.mtu))
+    def _make_ports(self) -> None:
+        for host in self._all:
+            make = partial(self._make_veth, host.name, self.middle_netns)
+            netns.run_in(host.netns, make)
 
     def _bring_up(self) -> None:
-        for end in ("a", "b"):
-            known_as = None if self.link_kind == "emulator" else end
-            how = self.interface, self.spec.mtu, known_as
-            netns.run_in(self.netns_of(end), partial(interface.bring_up, *how))
+        for host in self._all:
+            mac = None if self.link_kind == "emulator" else host.mac
+            how = self.interface, self.spec.mtu, mac, self._is_star
+            netns.run_in(host.netns, partial(interface.bring_up, *how))
 
-    def _finish(self, end: str) -> dict[str, object]:
-        """Set up one end of the link, in its namespace; say what was set."""
+    def _finish(self, host: Host) -> dict[str, object]:
+        """Set up a host's end of its link, in its namespace; say what was set."""
         spec, name = self.spec, self.interface
+        veth = self.link_kind != "emulator"
+        others = [one for one in self._all if one != host] if veth else []
+        shape = qdisc.shape if self._is_star else qdisc.shape_end
         with connect() as ip:
             congestion = interface.set_congestion(spec.congestion)
             offloads = interface.set_offloads(ip, name, spec.offloads)
             index = interface.wait_for_carrier(ip, name)
-            veth = self.link_kind != "emulator"
-            interface.add_addresses(ip, index, end, spec.mtu, veth)
-            qdisc.shape(ip, index, spec, self.link_kind)
+            interface.add_addresses(ip, index, host, others, spec.mtu)
+            shape(ip, index, spec, self.link_kind)
         return {"congestion_control": congestion, "offloads": offloads}
 
+    def _finish_middle(self) -> None:
+        if self._is_star:
+            how = self._all, self.spec, self.link_kind
+            self._in_middle(partial(middle.finish, *how))
+        elif self.link_kind == "netem":
+            self._in_middle(partial(netem_path.finish, self.spec))
+
     def start(
-        self, end: str, command: Sequence[str], *steps: child.Step, **options: Any
+        self, host: str, command: Sequence[str], *steps: child.Step, **options: Any
     ) -> subprocess.Popen[Any]:
-        """Start a program in the namespace of an end; it ends with the lab.
+        """Start a program in the namespace of a host; it ends with the lab.
 
         `steps` and `options` are as of `child.start`.
         """
-        enter = enter_netns(self.netns_of(end))
+        enter = enter_netns(self.netns_of(host))
         with signals_deferred():
             started = child.start(command, enter, *steps, **options)
             self._children.append(started)
@@ -216,7 +287,7 @@ class Lab:
         return started
 
     def place_emulator(self, cpu: int | None) -> None:
-        """Keep the link emulator, if this lab has one, on the CPU of both ends.
+        """Keep the link emulator, if this lab has one, on the CPU of the programs.
 
         There it is awake when a packet comes; to wake another CPU takes tens of
         microseconds, and the scheduler would choose anew each run. None: anywhere.
@@ -231,13 +302,15 @@ class Lab:
             self._emulator.check(seconds)
 
     def counters(self) -> dict[str, Any]:
-        """Count packets: on the way, and at interfaces and qdiscs of both ends.
+        """Count packets: on the way, and at interfaces and qdiscs of all hosts.
 
-        Raises LabError where the link has ended, or stands still.
+        The "ports" of the middle are told by the host that each leads to; the
+        emulator's "h0 up" is from that host to the middle. Raises LabError where
+        the link has ended, or stands still.
         """
         counters: dict[str, Any] = {}
         if self._emulator:  # first, since the interfaces are its own
-            counters["emulator"] = self._emulator.counters()
+            counters["emulator"] = self._ways(self._emulator.counters())
 
         def read() -> dict[str, Any]:
             with connect() as ip:
@@ -247,8 +320,21 @@ class Lab:
                     "qdiscs": qdisc.statistics(ip, index),
                 }
 
-        for end in ("a", "b"):
-            counters[end] = netns.run_in(self.netns_of(end), read)
-        if self.link_kind == "netem":
-            counters["netem"] = netns.run_in(self._middle_netns, netem_path.statistics)
+        for host in self._all:
+            counters[host.name] = netns.run_in(host.netns, read)
+        if self._is_star:
+            read_ports = partial(middle.statistics, self._all)
+            counters["ports"] = self._in_middle(read_ports)
+        elif self.link_kind == "netem":
+            counters["netem"] = self._in_middle(netem_path.statistics)
         return counters
+
+    def _ways(self, counted: Any) -> dict[str, Any]:
+        """Name the ways of the emulator's links."""
+        if not self._is_star:
+            return dict(counted)
+        return {
+            f"{host} {way}": link[key]
+            for host, link in zip(self.hosts, counted, strict=True)
+            for way, key in (("up", "ab"), ("down", "ba"))
+        }

@@ -12,6 +12,7 @@ LinkKind = Literal["veth", "emulator", "netem"]
 
 QDISCS = ("tbf", "htb", "pfifo", "fq", "fq_codel")
 SHAPERS = ("tbf", "htb")
+LEAVES = ("pfifo", "codel", "fq_codel")
 
 ETHERNET_HEADER_BYTES = 14
 _IP_HEADER_BYTES = {False: 20, True: 40}
@@ -39,12 +40,17 @@ class LinkSpec:
 
     `qdisc` shapes or queues at the egress of both ends. Without it a rate is that
     of a token bucket on veth and netem, and of a serialising link in the emulator.
+    `leaf` is the queue below a shaper; without it a shaper's own, which is a FIFO
+    bounded in bytes (tbf) or packets (htb).
+    Between the hosts of a lab of more than two are two such links, each of this
+    rate and queue; delay and loss are those from host to host.
     `emulator_options` are further options of latprof-link's, for tests.
     """
 
     rate_bps: int = 0
     burst_bytes: int | None = None
     qdisc: str | None = None
+    leaf: str | None = None
     delay_ns: int = 0
     loss: float = 0.0
     loss_burst: float = 0.0
@@ -85,6 +91,10 @@ class LinkSpec:
         _require(qdisc is None or qdisc in QDISCS, "--qdisc", rule, qdisc)
         if qdisc in SHAPERS and not rate:
             raise UsageError(f"--qdisc {qdisc} needs --rate")
+        rule = "one of " + ", ".join(LEAVES)
+        _require(self.leaf is None or self.leaf in LEAVES, "--leaf", rule, self.leaf)
+        if self.leaf and qdisc not in SHAPERS:
+            raise UsageError("--leaf needs a shaper above it: --qdisc tbf or htb")
         if qdisc == "fq" and rate:
             raise UsageError("--qdisc fq excludes --rate: it paces flows, not links")
         if burst is not None:
@@ -153,6 +163,16 @@ class LinkSpec:
             return "tbf"
         return None
 
+    @property
+    def queue_kind(self) -> str | None:
+        """Name the qdisc to be set that holds what waits, if any is.
+
+        Below a shaper it is its leaf; the one that tbf begins with is not named.
+        """
+        if self.qdisc in SHAPERS:
+            return self.leaf or {"tbf": None, "htb": "pfifo"}[self.qdisc]
+        return self.qdisc
+
     def burst(self) -> int:
         """Bytes of the token bucket: asked for, or 2 ms, at least 32 KiB."""
         if self.burst_bytes is not None:
@@ -171,8 +191,11 @@ class LinkSpec:
         """Bytes that a full packet counts on the link."""
         return self.mtu + (0 if kind == "emulator" else ETHERNET_HEADER_BYTES)
 
-    def known(self, kind: LinkKind) -> dict[str, object]:
+    def known(self, kind: LinkKind, hosts: int = 2) -> dict[str, object]:
         """Say what is known of one direction before anything is measured.
+
+        Delay and loss are those from host to host; `links` says how many links,
+        each of this rate and queue, are between two hosts where that is not one.
 
         Goodputs are those of full packets: TCP with timestamps, UDP datagrams
         that are large against the MTU.
@@ -185,8 +208,12 @@ class LinkSpec:
         udp_full = full - fragment % 8
         udp_bytes = fragment - fragment % 8
         rate = self.rate_bps
+        many = {"hosts": hosts, "links": 2} if hosts > 2 else {}
+        leaf = {"leaf": self.leaf} if self.leaf else {}
         return {
             "kind": kind,
+            **many,
+            **leaf,
             "rate_bps": rate or None,
             "rate_is_token_bucket": shaper is not None,
             "burst_bytes": self.burst() if shaper else None,

@@ -34,7 +34,7 @@ def finish(spec: LinkSpec) -> None:
         index = {side: interface.wait_for_carrier(ip, side) for side in ("a", "b")}
         for side in ("a", "b"):
             qdisc.shape_path(ip, index[side], spec)
-            _redirect(ip, index[side], index[interface.other(side)])
+            _redirect(ip, index[side], index["b" if side == "a" else "a"])
 
 
 def _redirect(ip: Any, source: int, target: int) -> None:

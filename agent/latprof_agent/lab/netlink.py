@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ def connect() -> Iterator[Any]:
     """
     from pyroute2 import IPRoute
 
+    # It warns that it will call codel's parameters otherwise; its version is pinned.
+    logging.getLogger("pyroute2.netlink.rtnl.tcmsg").setLevel(logging.ERROR)
     try:
         with IPRoute() as ip:
             yield ip

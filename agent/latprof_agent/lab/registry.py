@@ -13,16 +13,18 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from latprof_agent.errors import LabError, remedy
 from latprof_agent.interrupts import signals_deferred
 from latprof_agent.lab import control_group, netns, processes
+from latprof_agent.lab.host import LEAST_HOSTS, MOST_HOSTS, host_names
 from latprof_agent.lab.processes import ProcessId
 
 REGISTRY = Path("/run/latprof")
@@ -34,9 +36,9 @@ _MOST_PID = 1 << 22
 Content = dict[str, Any]  # of an entry
 
 
-def namespaces_of(lab_id: str) -> tuple[str, str, str]:
-    """Name the namespaces of a lab: its ends, and the middle that not all have."""
-    return f"latprof-{lab_id}-a", f"latprof-{lab_id}-b", f"latprof-{lab_id}-w"
+def namespaces_of(lab_id: str, hosts: int = LEAST_HOSTS) -> tuple[str, ...]:
+    """Name the namespaces of a lab: its hosts, and the middle that not all have."""
+    return tuple(f"latprof-{lab_id}-{end}" for end in (*host_names(hosts), "w"))
 
 
 def cgroup_of(lab_id: str) -> str:
@@ -44,10 +46,10 @@ def cgroup_of(lab_id: str) -> str:
     return f"latprof-{lab_id}"
 
 
-def _content(lab_id: str) -> Content:
-    """What may be there of a lab of which nothing is known but the id."""
+def _content(names: Iterable[str]) -> Content:
+    """What may be there of a lab that has told nothing but these names."""
     return {
-        "namespaces": [{"name": name, "inode": None} for name in namespaces_of(lab_id)],
+        "namespaces": [{"name": name, "inode": None} for name in names],
         "processes": [],
         "cgroup": None,
     }
@@ -94,7 +96,9 @@ def _locked(folder: Path) -> Iterator[None]:
 class Registration:
     """The file of one live lab, or of a command without one."""
 
-    def __init__(self, lab_id: str, folder: Path = REGISTRY) -> None:
+    def __init__(
+        self, lab_id: str, folder: Path = REGISTRY, hosts: int = LEAST_HOSTS
+    ) -> None:
         """Create the file, which must not exist, and lock it."""
         self.id = lab_id
         self._folder = folder
@@ -104,7 +108,7 @@ class Registration:
         self.content: Content = {
             "pid": os.getpid(),
             "start_ticks": own.start_ticks if own else 0,
-            **_content(lab_id),
+            **_content(namespaces_of(lab_id, hosts)),
         }
         with _locked(folder):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
@@ -200,7 +204,8 @@ def _is_entry(content: Any, lab_id: str) -> bool:
     except (TypeError, KeyError):
         return False
     return (
-        names == namespaces_of(lab_id)
+        len(names) in range(LEAST_HOSTS + 1, MOST_HOSTS + 2)
+        and names == namespaces_of(lab_id, len(names) - 1)
         and cgroup in (None, cgroup_of(lab_id))
         and all(type(number) is int and number >= 0 for number in numbers)
         and all(type(pid) is int and 1 < pid <= _MOST_PID for pid in pids)
@@ -214,7 +219,9 @@ def _read(descriptor: int, lab_id: str) -> Content | None:
         return None
     text = os.pread(descriptor, _MOST_BYTES, 0)
     if not text:
-        return _content(lab_id)  # died before the first write
+        # died before the first write: of how many hosts it was nobody knows
+        names = namespaces_of(lab_id), namespaces_of(lab_id, MOST_HOSTS)
+        return _content(dict.fromkeys(chain(*names)))
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):

@@ -162,8 +162,12 @@ class RunFolder:
 
     def write_json(self, name: str, document: dict[str, Any]) -> None:
         """Write a document whole or not at all."""
+        self.write_text(name, json.dumps(document, indent=2) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text whole or not at all."""
         with self._whole(name) as file:
-            file.write((json.dumps(document, indent=2) + "\n").encode())
+            file.write(text.encode())
 
     def write_parquet(self) -> None:
         """Write the tables as Parquet, too."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from latprof_analysis.study.grouped import MOST_WAYS
 from latprof_analysis.study.run_figures import one_way, round_trip_fit
-from latprof_analysis.study.setup import expected_losses, overloads
+from latprof_analysis.study.setup import FALLS_BEHIND, expected_losses, overloads
 from latprof_analysis.study.totals import MessageTotals
 from latprof_analysis.study.ways import unseen_ends
 from latprof_analysis.text import NS_PER_SECOND, given_duration, plural
@@ -15,7 +15,6 @@ from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_sink import RunSink
 
 LOST_PREFIX = "lost_"
-_FALLS_BEHIND = 0.95  # of the offered load
 
 
 def summarize(
@@ -41,6 +40,7 @@ def summarize(
         "exchanges": run.exchanges.as_dict(),
         "no_exchange": _no_exchange(run.tally.no_exchange),
         "kinds": totals.as_dict(),
+        "time_warp": totals.time_warp(),
         "one_way": one_way(totals.as_dict(), description["lab"]),
         "round_trips": round_trips,
         "fit": next((r["fit"] for r in round_trips.values()), None),
@@ -140,7 +140,7 @@ def _of_round_trips(protocol: str, figures: dict[str, Any]) -> list[str]:
         n = figures["corrupt"]
         found.append(f"{protocol}: {n} replies differ from what was sent")
     offered, achieved = figures["offered_per_second"], figures["achieved_per_second"]
-    if offered and achieved and achieved < _FALLS_BEHIND * offered:
+    if offered and achieved and achieved < FALLS_BEHIND * offered:
         found.append(
             f"{protocol}: the sender fell behind its schedule: {achieved:.4g}/s of "
             f"{offered:.4g}/s; use a longer --interval, --spin, or more CPUs"

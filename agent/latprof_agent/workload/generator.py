@@ -22,6 +22,7 @@ from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.process_table import how_it_ended, is_stopped
 from latprof_agent.recorder import STEP_SECONDS
+from latprof_agent.sinks.clear_result import clear_result
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.workload.generator_log import GeneratorLog
 from latprof_agent.workload.workload import Plan, Scene, Workload
@@ -34,6 +35,8 @@ LONGEST_GAP = 20  # of exponential gaps, in means: once in 500 million
 HEADER_BYTES = 18
 LARGEST_BYTES = {"tcp": 10_000_000, "udp": 65_507}
 CLEAR_LARGEST_BYTES = 65_535
+# Its experiment is over TCP.
+CLEAR_RESULTS = {"tcp": "clear_result.txt", "udp": "clear_result_udp.txt"}
 # By which messages that are over have been told of, and are in the totals.
 TOLD_SECONDS = 0.3
 _KEPT = "what was recorded until then is kept"
@@ -290,16 +293,26 @@ class PingPongRuns(Workload):
         super().__init__()
         self._plan = plan
         self._lab = lab
+        self._totals: list[RoundTripTotals] = []
         lab.place_emulator(plan.cpu_of_both)
 
     def watched(self, protocols: tuple[str, ...]) -> Filter:
         """All of the lab."""
-        netns = self._lab.a_inode, self._lab.b_inode
-        return Filter(netns=netns, protocols=protocols)
+        return Filter(netns=self._lab.inodes, protocols=protocols)
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
         return {"plan": asdict(self._plan)}
+
+    def files(self) -> dict[str, str]:
+        """CLEAR's result text, where it is CLEAR's wire format."""
+        if self._plan.wire != "clear":
+            return {}
+        return {
+            CLEAR_RESULTS[totals.protocol]: clear_result(*totals.arrays()[:2])
+            for totals in self._totals
+            if totals.sent
+        }
 
     def follow(self, scene: Scene) -> None:
         """Run each of them to its end."""
@@ -313,6 +326,7 @@ class PingPongRuns(Workload):
         generator = Generator(self._lab, self._plan, protocol, log)
         totals = RoundTripTotals(protocol, len(self._plan.sizes), open_loop)
         scene.sink.round_trips[protocol] = totals
+        self._totals.append(totals)
         port = generator.port
         agreed = self._plan.wire == "latprof"
         source = GeneratorLog(log, protocol, port, open_loop=open_loop, agreed=agreed)

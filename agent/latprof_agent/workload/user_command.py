@@ -128,7 +128,7 @@ class Command(Workload):
         """All of the lab, or the tree's control group and its peers."""
         alone = self._lab is None
         return Filter(
-            netns=(self._lab.a_inode, self._lab.b_inode) if self._lab else (),
+            netns=self._lab.inodes if self._lab else (),
             ports=self._plan.ports,
             cgroups=(self._group.id,) if alone else (),
             peers=alone,

@@ -56,6 +56,10 @@ class Workload:
         """Sections of summary.json that only this kind of workload has."""
         return {}
 
+    def files(self) -> dict[str, str]:
+        """Texts in the run folder that only this kind of workload has, by name."""
+        return {}
+
     def close(self) -> None:
         """End what is left of it."""
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * emulator.c - the loop between two TUN devices.
+ * emulator.c - the loop between the two TUN devices of each link.
  *
  *   deliver what is due  ->  wait  ->  take what came in, stamped as it comes
  *
@@ -20,24 +20,23 @@
 #include "clock.h"
 #include "pace.h"
 
-/* Then the other direction gets its turn, and what is due leaves. */
+/* Then the next direction gets its turn, and what is due leaves. */
 #define BATCH_PACKETS 64
 
-static int end_receive(struct emulator *emulator, int direction,
-		       unsigned char *buffer)
+static int end_receive(struct link *link, int direction, unsigned char *buffer,
+		       size_t mtu_bytes)
 {
 	ssize_t bytes;
 	int i;
 
 	for (i = 0; i < BATCH_PACKETS; i++) {
-		bytes = read(emulator->tun[direction], buffer,
-			     emulator->mtu_bytes);
+		bytes = read(link->tun[direction], buffer, mtu_bytes);
 		if (bytes < 0) {
 			if (errno == EAGAIN || errno == EINTR)
 				return 0;
 			return errno == EBADFD ? -ENODEV : -errno;
 		}
-		path_receive(&emulator->path[direction], buffer, (size_t)bytes,
+		path_receive(&link->path[direction], buffer, (size_t)bytes,
 			     clock_ns());
 	}
 	return 0;
@@ -58,10 +57,43 @@ static bool signals_handle(struct emulator *emulator)
 
 static uint64_t emulator_due_ns(struct emulator *emulator)
 {
-	uint64_t ab_ns = path_due_ns(&emulator->path[AB]);
-	uint64_t ba_ns = path_due_ns(&emulator->path[BA]);
+	uint64_t first_ns = CLOCK_NEVER, due_ns;
 
-	return ab_ns < ba_ns ? ab_ns : ba_ns;
+	for (size_t i = 0; i < emulator->count; i++) {
+		for (int direction = AB; direction < DIRECTIONS; direction++) {
+			due_ns = path_due_ns(
+				&emulator->links[i].path[direction]);
+			if (due_ns < first_ns)
+				first_ns = due_ns;
+		}
+	}
+	return first_ns;
+}
+
+static void emulator_deliver(struct emulator *emulator)
+{
+	for (size_t i = 0; i < emulator->count; i++) {
+		struct link *link = &emulator->links[i];
+
+		for (int direction = AB; direction < DIRECTIONS; direction++)
+			path_deliver(&link->path[direction],
+				     link->tun[!direction]);
+	}
+}
+
+/* `fds`: the two ends of each link, as emulator_loop() has put them. */
+static int emulator_receive(struct emulator *emulator, const struct pollfd *fds,
+			    unsigned char *buffer)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && i < emulator->count * DIRECTIONS; i++) {
+		if (fds[i].revents)
+			err = end_receive(&emulator->links[i / DIRECTIONS],
+					  (int)(i % DIRECTIONS), buffer,
+					  emulator->mtu_bytes);
+	}
+	return err;
 }
 
 static int emulator_wait(struct emulator *emulator, struct pace *pace,
@@ -80,28 +112,28 @@ static int emulator_wait(struct emulator *emulator, struct pace *pace,
 
 static int emulator_loop(struct emulator *emulator, unsigned char *buffer)
 {
-	struct pollfd fds[DIRECTIONS + 1] = {
-		[AB] = { .fd = emulator->tun[AB], .events = POLLIN },
-		[BA] = { .fd = emulator->tun[BA], .events = POLLIN },
-		[DIRECTIONS] = { .fd = emulator->signals, .events = POLLIN },
-	};
+	struct pollfd fds[LINKS_MAX * DIRECTIONS + 1];
+	size_t ends = emulator->count * DIRECTIONS, i;
 	struct pace pace;
-	int direction, err;
+	int err;
 
+	for (i = 0; i < ends; i++)
+		fds[i] = (struct pollfd){
+			.fd = emulator->links[i / DIRECTIONS]
+				      .tun[i % DIRECTIONS],
+			.events = POLLIN,
+		};
+	fds[ends] =
+		(struct pollfd){ .fd = emulator->signals, .events = POLLIN };
 	pace_init(&pace);
 	for (;;) {
-		for (direction = AB; direction < DIRECTIONS; direction++)
-			path_deliver(&emulator->path[direction],
-				     emulator->tun[!direction]);
-		err = emulator_wait(emulator, &pace, fds, DIRECTIONS + 1);
-		for (direction = AB; !err && direction < DIRECTIONS;
-		     direction++) {
-			if (fds[direction].revents)
-				err = end_receive(emulator, direction, buffer);
-		}
+		emulator_deliver(emulator);
+		err = emulator_wait(emulator, &pace, fds, ends + 1);
+		if (!err)
+			err = emulator_receive(emulator, fds, buffer);
 		if (err)
 			return err;
-		if (fds[DIRECTIONS].revents && signals_handle(emulator))
+		if (fds[ends].revents && signals_handle(emulator))
 			return 0;
 	}
 }

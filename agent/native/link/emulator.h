@@ -10,10 +10,17 @@
 /* Directions, and the end that each comes from. */
 enum { AB, BA, DIRECTIONS };
 
-struct emulator {
+#define LINKS_MAX 64
+
+struct link {
 	int tun[DIRECTIONS]; /* of the ends a, b; non-blocking; not ours */
-	int signals; /* a signalfd, non-blocking; not ours */
 	struct path path[DIRECTIONS];
+};
+
+struct emulator {
+	struct link links[LINKS_MAX];
+	size_t count; /* of links; at least one */
+	int signals; /* a signalfd, non-blocking; not ours */
 	size_t mtu_bytes;
 	void (*report)(const struct emulator *emulator);
 };

@@ -91,21 +91,37 @@ static void print_path(const char *name, const struct path_counters *c)
 	putchar('}');
 }
 
-static void print_counters(const struct emulator *emulator)
+static void print_link(const struct link *link)
 {
 	putchar('{');
-	print_path("ab", &emulator->path[AB].counters);
+	print_path("ab", &link->path[AB].counters);
 	fputs(", ", stdout);
-	print_path("ba", &emulator->path[BA].counters);
-	puts("}");
+	print_path("ba", &link->path[BA].counters);
+	putchar('}');
+}
+
+/* Of one link an object, of several a list of them. */
+static void print_counters(const struct emulator *emulator)
+{
+	bool several = emulator->count > 1;
+
+	if (several)
+		putchar('[');
+	for (size_t i = 0; i < emulator->count; i++) {
+		if (i)
+			fputs(", ", stdout);
+		print_link(&emulator->links[i]);
+	}
+	puts(several ? "]" : "");
 	fflush(stdout);
 }
 
-static int open_end(const struct options *options, int end, int *ret_fd)
+static int open_end(const struct end_request *end, uint64_t mtu_bytes,
+		    int *ret_fd)
 {
-	const char *netns = options->netns[end], *name = options->name[end];
+	const char *netns = end->netns, *name = end->name;
 	enum tun_step step;
-	int fd = tun_open(netns, name, (uint32_t)options->mtu_bytes, &step);
+	int fd = tun_open(netns, name, (uint32_t)mtu_bytes, &step);
 
 	*ret_fd = fd;
 	if (fd >= 0)
@@ -140,29 +156,48 @@ static int open_signals(void)
 	return signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-static int run(struct options *options)
+static int open_link(const struct options *options, size_t number,
+		     struct link *link)
+{
+	int end, status;
+
+	for (end = AB; end < DIRECTIONS; end++) {
+		status = open_end(&options->ends[number][end],
+				  options->mtu_bytes, &link->tun[end]);
+		if (status)
+			return status;
+		/* Streams of random numbers that are far apart. */
+		path_init(&link->path[end], &options->path[end].path,
+			  options->seed ^ (uint64_t)end << 63 ^
+				  (uint64_t)number << 48);
+	}
+	return EXIT_DONE;
+}
+
+static int run(const struct options *options)
 {
 	struct emulator emulator = { .mtu_bytes = options->mtu_bytes,
 				     .signals = open_signals(),
 				     .report = print_counters };
-	int end, status, err;
+	int status, err;
+	size_t i;
 
 	if (emulator.signals < 0)
 		return failed("receive", "signals", -errno, "free some memory");
-	for (end = AB; end < DIRECTIONS; end++) {
-		status = open_end(options, end, &emulator.tun[end]);
+	for (; emulator.count < options->links; emulator.count++) {
+		status = open_link(options, emulator.count,
+				   &emulator.links[emulator.count]);
 		if (status)
 			return status;
-		/* Two streams of random numbers far apart. */
-		path_init(&emulator.path[end], &options->path[end].path,
-			  options->seed ^ (uint64_t)end << 63);
 	}
 	puts("ready");
 	fflush(stdout);
 	err = emulator_run(&emulator);
 	print_counters(&emulator);
-	for (end = AB; end < DIRECTIONS; end++)
-		path_deinit(&emulator.path[end]);
+	for (i = 0; i < emulator.count; i++) {
+		path_deinit(&emulator.links[i].path[AB]);
+		path_deinit(&emulator.links[i].path[BA]);
+	}
 	if (err)
 		return failed("carry packets between", "the TUN devices", err,
 			      "were the namespaces deleted?");

@@ -6,8 +6,8 @@
 #include "options.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <net/if.h>
+#include <string.h>
 
 #include "clock.h"
 
@@ -26,13 +26,13 @@
 		PATH(name "-ba", path[BA].field, NULL, 0, __VA_ARGS__)
 
 static const struct arg rows[] = {
-	{ "a-netns", ARG_TEXT, AT(netns[AB]), 1, PATH_MAX - 1, "NAME|PATH",
+	{ "a-netns", ARG_TEXT, AT(netns[AB]), 1, LIST_MAX, "NAME|PATH",
 	  "network namespace of a; needed" },
-	{ "b-netns", ARG_TEXT, AT(netns[BA]), 1, PATH_MAX - 1, "NAME|PATH",
+	{ "b-netns", ARG_TEXT, AT(netns[BA]), 1, LIST_MAX, "NAME|PATH",
 	  "network namespace of b; needed" },
-	{ "a-name", ARG_TEXT, AT(name[AB]), 1, IFNAMSIZ - 1, "NAME",
+	{ "a-name", ARG_TEXT, AT(name[AB]), 1, LIST_MAX, "NAME",
 	  "of the device in a (tun0)" },
-	{ "b-name", ARG_TEXT, AT(name[BA]), 1, IFNAMSIZ - 1, "NAME",
+	{ "b-name", ARG_TEXT, AT(name[BA]), 1, LIST_MAX, "NAME",
 	  "of the device in b (tun0)" },
 	{ "mtu", ARG_COUNT, AT(mtu_bytes), 68, 65535, "BYTES",
 	  "largest IP packet (1500)" },
@@ -89,6 +89,102 @@ static int path_settle(struct path_request *request, struct failure *failure)
 	return 0;
 }
 
+/* What an option names: one for all links, or one for each of them. */
+struct list {
+	const char *option;
+	const char *items; /* one behind the other, each ends with a NUL */
+	size_t count;
+};
+
+static void list_read(struct list *list, char *text)
+{
+	list->items = text;
+	for (list->count = 1; (text = strchr(text, ',')); list->count++)
+		*text++ = '\0';
+}
+
+static const char *list_item(const struct list *list, size_t link)
+{
+	const char *item = list->items;
+
+	for (size_t i = 0; list->count > 1 && i < link; i++)
+		item += strlen(item) + 1;
+	return item;
+}
+
+/* Each list has an item for each link, or one for all. */
+static int links_count(struct options *options, const struct list *lists,
+		       size_t count, struct failure *failure)
+{
+	size_t i;
+
+	options->links = 1;
+	for (i = 0; i < count; i++) {
+		if (lists[i].count > options->links)
+			options->links = lists[i].count;
+	}
+	if (options->links > LINKS_MAX)
+		return fail(failure, EINVAL,
+			    "there must be at most %d links, got %zu",
+			    LINKS_MAX, options->links);
+	for (i = 0; i < count; i++) {
+		if (lists[i].count != 1 && lists[i].count != options->links)
+			return fail(failure, EINVAL,
+				    "--%s must name one for all links or %zu, "
+				    "as the longest list, got %zu",
+				    lists[i].option, options->links,
+				    lists[i].count);
+	}
+	return 0;
+}
+
+static int end_settle(struct end_request *end, const struct list *netns,
+		      const struct list *name, size_t link,
+		      struct failure *failure)
+{
+	size_t letters;
+
+	*end = (struct end_request){ .netns = list_item(netns, link),
+				     .name = list_item(name, link) };
+	letters = strlen(end->name);
+	if (!letters || letters >= IFNAMSIZ)
+		return fail(failure, EINVAL,
+			    "--%s must be a text with a length from 1 to %d, "
+			    "got %s",
+			    name->option, IFNAMSIZ - 1, end->name);
+	if (!*end->netns)
+		return fail(failure, EINVAL,
+			    "--%s must name a namespace for each link, "
+			    "got none for one",
+			    netns->option);
+	return 0;
+}
+
+static int links_settle(struct options *options, struct failure *failure)
+{
+	struct list lists[] = {
+		{ "a-netns" }, { "b-netns" }, { "a-name" }, { "b-name" }
+	};
+	const char *texts[] = { options->netns[AB], options->netns[BA],
+				options->name[AB], options->name[BA] };
+	const size_t count = sizeof(lists) / sizeof(*lists);
+	int error;
+
+	if (!options->netns[AB] || !options->netns[BA])
+		return fail(failure, EINVAL,
+			    "--a-netns and --b-netns are both needed");
+	for (size_t i = 0; i < count; i++)
+		list_read(&lists[i], strcpy(options->items[i], texts[i]));
+	error = links_count(options, lists, count, failure);
+	for (size_t i = 0; !error && i < options->links * DIRECTIONS; i++) {
+		size_t link = i / DIRECTIONS, end = i % DIRECTIONS;
+
+		error = end_settle(&options->ends[link][end], &lists[end],
+				   &lists[DIRECTIONS + end], link, failure);
+	}
+	return error;
+}
+
 int options_read(int argc, char **argv, struct options *ret,
 		 struct failure *failure)
 {
@@ -106,10 +202,7 @@ int options_read(int argc, char **argv, struct options *ret,
 	error = args_read(&args, argc, argv, ret, failure);
 	for (int direction = AB; !error && direction < DIRECTIONS; direction++)
 		error = path_settle(&ret->path[direction], failure);
-	if (!error && (!ret->netns[AB] || !ret->netns[BA]))
-		error = fail(failure, EINVAL,
-			     "--a-netns and --b-netns are both needed");
-	return error;
+	return error ? error : links_settle(ret, failure);
 }
 
 void options_help(FILE *to)
@@ -121,8 +214,10 @@ void options_help(FILE *to)
 	      "in each. Prints\n`ready` once both exist, and counters as one "
 	      "line of JSON on SIGUSR1 and at the\nend (SIGTERM, SIGINT). N "
 	      "counts, from 1, the packets of a direction that carry\nTCP or "
-	      "UDP payload. Of two options that meet, the later "
-	      "counts.\n" ARGS_UNITS,
+	      "UDP payload. Of two options that meet, the later counts.\n"
+	      "Namespaces and names may be lists with commas: that makes as "
+	      "many links, all\nalike; counters are then a list. One name in "
+	      "place of a list is that of all links.\n" ARGS_UNITS,
 	      to);
 	args_help(&args, to);
 }

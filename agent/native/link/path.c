@@ -294,8 +294,10 @@ void path_deliver(struct path *path, int fd)
 	for (;;) {
 		list = path_next(path);
 		flight = list->first;
+		if (!flight)
+			return;
 		now_ns = clock_ns();
-		if (!flight || flight->due_ns > now_ns)
+		if (flight->due_ns > now_ns)
 			return;
 		/* It may be the front of the departing ones as well. */
 		path_depart(path, now_ns);

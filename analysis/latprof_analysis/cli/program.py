@@ -173,6 +173,7 @@ def _options(parser: _Parser, words: list[str]) -> argparse.Namespace:
         command: list[str] = getattr(options, "words", [])
         inside = bool(command) and words.index(command[0]) < words.index(extra[0])
         options.parser.refuse_unknown(extra, in_command=inside)
+    options.arguments = tuple(words)
     return options
 
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, TextIO
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 from latprof_analysis.text import printable
+
+if TYPE_CHECKING:
+    from latprof_analysis.report.parts import Part
 
 
 def say(text: str, file: TextIO | None = None) -> None:
@@ -41,8 +45,16 @@ def say_document(document: dict[str, Any], *, as_json: bool, everything: bool) -
         return
     from latprof_analysis.report.depth import depth
     from latprof_analysis.report.overview import overview
+
+    say_parts(depth(document) if everything else overview(document))
+
+
+def say_parts(parts: Sequence[Part], file_width: int | None = None) -> None:
+    """Print parts of a report on stdout; in a file, tables are `file_width` wide."""
     from latprof_analysis.report.terminal import Terminal, write_parts
 
-    parts = depth(document) if everything else overview(document)
     # only a terminal needs its lines broken; a file's reader may search in them
-    write_parts(parts, Terminal(soft_wrap=not sys.stdout.isatty()))
+    to_file = not sys.stdout.isatty()
+    write_parts(
+        parts, Terminal(soft_wrap=to_file, width=file_width if to_file else None)
+    )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from latprof_analysis.compare.effects import Floats
 from latprof_analysis.read import Runs, Samples, expand, read_runs, read_samples
-from latprof_analysis.read.paths import is_run_folder
+from latprof_analysis.read.paths import is_run_folder, swept_folders
 from latprof_analysis.read.result import joined, shown
 from latprof_analysis.read.run_folder import Histograms, read_histograms
 from latprof_analysis.read.schema import undisturbed
@@ -122,7 +122,8 @@ def read_sides(
     ----------
     arguments : sequence of str
         Each a run folder, a file, a pattern, or a folder of runs, whose runs are
-        then repeats of one side.
+        then repeats of one side. The folder of a sweep has a side for each of its
+        combinations.
     by : str, optional
         A column of the files by whose values sides are told apart, instead of by
         the arguments. A single ProxyStore CSV is split by its backends unasked.
@@ -141,7 +142,8 @@ def read_sides(
     >>> [side.runs == (file,) for side, file in zip(sides, files)]
     [True, True]
     """
-    given = [str(argument).rstrip("/") or "/" for argument in arguments]
+    named = [str(argument).rstrip("/") or "/" for argument in arguments]
+    given = [side for name in named for side in _sides_in(name)]
     inputs = [
         # of equal names say the place
         _read(one, one if given.count(one) == 1 else f"{one} ({place})", **columns)
@@ -150,6 +152,11 @@ def read_sides(
     if by is None and len(inputs) == 1 and _column(inputs[0], "backend") is not None:
         by = "backend"
     return sides_of(inputs if by is None else _split(inputs, by))
+
+
+def _sides_in(name: str) -> list[str]:
+    """Return the folders of a sweep's combinations; what is no sweep as it is."""
+    return [str(folder) for folder in swept_folders(Path(name))] or [name]
 
 
 def _read(argument: str, name: str, **columns: str | None) -> Input:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import gzip
 import io
+import json
 import os
 import stat
 import zlib
@@ -16,6 +17,8 @@ from latprof_analysis.read.result import ReadError
 
 TABLES = ("messages", "round_trips", "exchanges")
 HISTOGRAM_TABLE = "histograms"
+SWEEP_FILE = "sweep.json"
+_MOST_SWEEP_BYTES = 256 << 20  # of thousands of runs
 TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
 # Packed where somebody did so to keep a run.
 TEXTS = (".csv", ".csv.gz")
@@ -48,6 +51,26 @@ def is_run_folder(path: Path) -> bool:
     return path.is_dir() and any((path / name).is_file() for name in names)
 
 
+def swept_folders(path: Path) -> list[Path]:
+    """Return the folders of a sweep's combinations as `latprof run --sweep` had them.
+
+    Empty where the folder is none of a sweep, or each run is a folder of its own.
+    """
+    try:
+        with opened(path / SWEEP_FILE) as file:
+            told = json.loads(file.read(_MOST_SWEEP_BYTES))["folders"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
+    names = told if isinstance(told, list) else []
+    # a name is of a folder in this one, and of no other
+    here = [path / name for name in names if isinstance(name, str) and _is_name(name)]
+    return [folder for folder in here if folder.is_dir()]
+
+
+def _is_name(text: str) -> bool:
+    return text not in ("", ".", "..") and not {"/", "\0"} & set(text)
+
+
 def expand(paths: Path | str | Iterable[Path | str]) -> list[Path]:
     """Return what paths, folders of run folders and patterns name, each once.
 
@@ -73,15 +96,18 @@ def behind_link(path: Path) -> Path:
 def _expand_one(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir() and not is_run_folder(path):
-        return sorted(inner for inner in path.iterdir() if is_run_folder(inner)) or [
-            path
-        ]
+        above = swept_folders(path) or [path]
+        return [run for folder in above for run in _runs_in(folder)] or [path]
     if path.exists() or not glob.has_magic(name):
         return [path]
     matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207
     if not matches:
         raise ReadError(name, "no file or folder matches the pattern")
     return [Path(match) for match in matches]
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    return sorted(inner for inner in folder.iterdir() if is_run_folder(inner))
 
 
 def opened(path: Path) -> BinaryIO:

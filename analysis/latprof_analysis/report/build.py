@@ -39,6 +39,7 @@ from latprof_analysis.report.stage_parts import (
 )
 from latprof_analysis.report.tails import ccdf_figure, mode_parts, pieces_figure
 from latprof_analysis.report.time import level_parts, level_rows, time_figure
+from latprof_analysis.report.time_warp import time_warp_parts
 from latprof_analysis.report.words import legible, listed, number
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.findings import since_first_read
@@ -97,6 +98,12 @@ def _run_sections(study: Study, kinds: _Kinds) -> list[Section]:
         Section("loss", "Loss", losses),
         Section("slowest", "Slowest message", slowest),
         Section("queue", "Queue at arrival", _queues(drawn), folded=True),
+        Section(
+            "time-warp",
+            "Time Warp's latencies",
+            time_warp_parts(document, drawn),
+            folded=True,
+        ),
         # of our own generator they say again what its messages and round trips do
         *(replace(section, folded=True) for section in exchanges if own),
     ]

@@ -36,6 +36,7 @@ from latprof_analysis.report.tables import (
     transfer_parts,
     trip_parts,
 )
+from latprof_analysis.report.time_warp import time_warp_tables
 from latprof_analysis.study.likely_cause import slowest_sentence, slowest_stages
 from latprof_analysis.study.ways import unseen_ends
 from latprof_analysis.text import counts, duration, fixed, percent, plural, span
@@ -63,6 +64,7 @@ def _of_runs(document: Figures) -> Iterator[Part]:
         # a run's own summary has the sizes without what a byte or a hop adds
         if figures["stages"] and "messages" in document:
             yield from size_parts(kind, figures)
+    yield from time_warp_tables(document)
     trips = document.get("round_trips") or {}
     for protocol, figures in trips.items():
         yield from trip_parts(protocol, figures)

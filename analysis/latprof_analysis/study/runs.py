@@ -104,10 +104,16 @@ def by_setup(paths: list[Path]) -> list[list[Path]]:
 
 
 def _parts(run: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return what tells a set-up of a part of run.json, where that is whole."""
+    """Return what tells a set-up of a part of run.json, where that is whole.
+
+    The plan's seed tells repeats apart, which are of one set-up.
+    """
     part = run.get(name)
     known = part if isinstance(part, dict) else {}
-    return {key: known.get(key) or None for key in _SETUP[name]}
+    found = {key: known.get(key) or None for key in _SETUP[name]}
+    if isinstance(plan := found.get("plan"), dict):
+        found["plan"] = {k: v for k, v in plan.items() if k != "seed"}
+    return found
 
 
 def study_setups(
@@ -170,6 +176,7 @@ def study_runs(
         "known": run and (run.get("lab") or {}).get("known"),
         "exchanges": scan.exchanges.as_dict(),
         "kinds": kinds,
+        "time_warp": scan.messages.time_warp(),
         "one_way": one_way(kinds, run and run.get("lab")),
         "round_trips": trips,
         "fit": next((t["fit"] for t in trips.values() if t["fit"]), None),

@@ -166,6 +166,8 @@ def common_setup(setups: Mapping[str, RunSetup]) -> tuple[RunSetup, list[str]]:
     return RunSetup(**kept), differences
 
 
+# Of the offered rate: an open loop that sends less has fallen behind.
+FALLS_BEHIND = 0.95
 # Of the link's rate: what a suggested interval leaves room for.
 _ROOMY = 0.9
 
@@ -223,15 +225,11 @@ def overloads(run: Mapping[str, Any], protocols: Sequence[str]) -> Iterator[str]
     protocols : sequence of {'tcp', 'udp'}
     """
     plan, lab = run["workload"]["plan"], run["lab"]
-    limit = lab and lab["known"]["rate_bps"]
-    if not plan or not plan["interval_ns"] or not limit:
+    limit = _limit(run)
+    if not limit:
         return
-    replies = plan["sizes"] if plan["reply_bytes"] is None else [plan["reply_bytes"]]
     for protocol in protocols:
-        loads = [
-            offered_load(sizes, plan["interval_ns"], lab, protocol)
-            for sizes in (plan["sizes"], replies)
-        ]
+        loads = _loads(run, protocol)
         most = max(loads, key=lambda load: load.bits_per_second)
         if most.bits_per_second > limit:
             way = "each way" if loads[0] == loads[1] else "to its responder"
@@ -245,6 +243,45 @@ def overloads(run: Mapping[str, Any], protocols: Sequence[str]) -> Iterator[str]
                 f"{_effect(most, lab['known'], held=held)}; use --interval "
                 f"{_roomy_interval(most, limit)} or smaller --sizes"
             )
+
+
+def _limit(run: Mapping[str, Any]) -> float:
+    """Return the rate of the link of a run's open loop; 0 where there is no such."""
+    plan, lab = run["workload"]["plan"], run["lab"]
+    if not plan or not plan.get("interval_ns") or not lab:
+        return 0.0
+    return float(lab["known"]["rate_bps"] or 0)
+
+
+def _loads(run: Mapping[str, Any], protocol: str) -> tuple[Load, Load]:
+    """Return what a run's open loop offers to its responder, and what comes back."""
+    plan, lab = run["workload"]["plan"], run["lab"]
+    replies = plan["sizes"] if plan["reply_bytes"] is None else [plan["reply_bytes"]]
+    requests, back = (
+        offered_load(sizes, plan["interval_ns"], lab, protocol)
+        for sizes in (plan["sizes"], replies)
+    )
+    return requests, back
+
+
+def utilisation(run: Mapping[str, Any], protocol: str) -> float | None:
+    """Return the share of its link's rate that an open loop offers, the larger way.
+
+    Parameters
+    ----------
+    run : mapping
+        ``workload`` and ``lab`` of run.json.
+    protocol : {'tcp', 'udp'}
+
+    Returns
+    -------
+    float or None
+        Above 1 its queue grows; None of a closed loop and of a link without a rate.
+    """
+    limit = _limit(run)
+    if not limit:
+        return None
+    return max(load.bits_per_second for load in _loads(run, protocol)) / limit
 
 
 def _holds_senders(lab: Mapping[str, Any]) -> bool:

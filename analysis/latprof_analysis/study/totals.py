@@ -32,6 +32,7 @@ from latprof_analysis.study.grouped import (
     coarser,
     distinct,
 )
+from latprof_analysis.study.time_warp import MEANING, Legs
 from latprof_analysis.text import NS_PER_SECOND
 
 Ints = NDArray[np.int64]
@@ -126,7 +127,8 @@ class KindTotals:
     `by_size` has the stages of each size; `by_hops` and `by_packets` have
     end_to_end by the number of routers on the way, and by that of packets; `halves`
     has the stages of messages of which one end was seen, `hosts` by size what passed
-    of datagrams outside the qdisc and transit.
+    of datagrams outside the qdisc and transit; `legs` what of Time Warp's latencies is
+    no stage.
     """
 
     by_size: Grouped
@@ -143,6 +145,7 @@ class KindTotals:
     resent: int = 0  # messages of which segments were sent again
     smallest_bytes: int | None = None
     smallest_transit: Histogram = field(default_factory=Histogram)
+    legs: Legs = field(default_factory=Legs)
 
     @classmethod
     def empty(cls, most: int) -> KindTotals:
@@ -179,6 +182,7 @@ class KindTotals:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("by_size", "by_hops", "by_packets", "halves", "hosts"):
             getattr(self, name).merge(getattr(other, name))
+        self.legs.merge(other.legs)
         if other.smallest_bytes is None:
             return
         if self.smallest_bytes is None or other.smallest_bytes < self.smallest_bytes:
@@ -188,6 +192,16 @@ class KindTotals:
             )
         if self.smallest_bytes == other.smallest_bytes:
             self.smallest_transit.merge(other.smallest_transit)
+
+    def time_warp(self) -> Histograms:
+        """Return the histograms of A, B, C and D, of halves, too."""
+        whole, halves = self.stages, self.halves.total()
+        found = {"A": Histogram(), "B": Histogram(), **self.legs.histograms}
+        for name, stage in (("A", "end_to_end"), ("B", "application")):
+            for stages in (whole, halves):
+                if stage in stages:
+                    found[name].merge(stages[stage])
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures by stage and percentile, in ns."""
@@ -441,12 +455,14 @@ class MessageTotals:
             half = at[~complete]
             half = half[numbers[PROBE_STATISTICS].take(half) != 1]
             self._add_stages(totals.halves, numbers, missing, half)
+            totals.legs.add(numbers, missing, half)
         totals.complete += len(whole)
         self._count_missing(missing.take(whole))
         undisturbed = numbers[PROBE_STATISTICS].take(whole) != 1
         totals.left_out += len(whole) - int(undisturbed.sum())
         whole = np.compress(undisturbed, whole)
         self._add_stages(totals.by_size, numbers, missing, whole)
+        totals.legs.add(numbers, missing, whole)
         if self.most:
             _add_paths(totals, numbers, whole)
         _add_smallest(totals, numbers, whole)
@@ -499,6 +515,26 @@ class MessageTotals:
     def as_dict(self) -> dict[str, Any]:
         """Return the figures by kind, stage and percentile, in ns."""
         return {kind: self.kinds[kind].as_dict() for kind in self.in_order()}
+
+    def time_warp(self) -> dict[str, Any]:
+        """Return A, B, C and D of each protocol's requests, replies and messages."""
+        kinds: dict[str, Histograms] = {}
+        for name in self.in_order():
+            protocol = name.partition(" ")[0]
+            of = name if name in self._kinds else f"{protocol} {MESSAGE}"
+            told = kinds.setdefault(of, {})
+            for latency, histogram in self.kinds[name].time_warp().items():
+                told.setdefault(latency, Histogram()).merge(histogram)
+        return {
+            "meaning": MEANING,
+            "kinds": {
+                kind: {
+                    name: percentiles(histogram) | {"mean_ns": histogram.mean_ns}
+                    for name, histogram in found.items()
+                }
+                for kind, found in kinds.items()
+            },
+        }
 
     def in_order(self) -> list[str]:
         """Return the kinds by protocol, requests before replies before others."""

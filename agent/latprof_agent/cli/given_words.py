@@ -1,0 +1,57 @@
+"""The words of a command line: which options stand in it, and without some of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Iterator, Sequence
+
+END = "--"  # what follows is a COMMAND
+
+
+def parsed_again(
+    options: argparse.Namespace, words: Sequence[str]
+) -> argparse.Namespace:
+    """Parse other words of the same subcommand; these are then its `arguments`.
+
+    What is wrong with them is one line, and SystemExit, as of the first parse.
+    """
+    found: argparse.Namespace = options.parser.parse_args(list(words))
+    found.arguments = (options.command, *words)
+    found.command = options.command
+    return found
+
+
+def own_words(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return what stands behind the subcommand's name."""
+    words: tuple[str, ...] = options.arguments
+    return words[words.index(options.command) + 1 :]
+
+
+def given_options(words: Sequence[str]) -> Iterator[str]:
+    """Yield the long options that stand in words, as they are called."""
+    for word in words:
+        if word == END:
+            return
+        if word.startswith("--"):
+            yield word.partition("=")[0]
+
+
+def without(words: Sequence[str], options: Collection[str]) -> list[str]:
+    """Return words without options that take a value, and without these values.
+
+    Examples
+    --------
+    >>> without(["--out", "a", "--name=b", "--", "x", "--out", "c"], {"--out"})
+    ['--name=b', '--', 'x', '--out', 'c']
+    """
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == END:
+            return [*kept, word, *rest]
+        name, given, _ = word.partition("=")
+        if name not in options:
+            kept.append(word)
+        elif not given:
+            next(rest, None)
+    return kept

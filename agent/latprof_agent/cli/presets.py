@@ -1,0 +1,136 @@
+"""Presets: experiments that were published, each with one option.
+
+To add one, add a row to PRESETS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from latprof_analysis.cli import units
+from latprof_analysis.cli.say import say_error
+
+from latprof_agent.cli.given_words import (
+    given_options,
+    own_words,
+    parsed_again,
+    without,
+)
+
+SCALES = "0.0001", "100"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What an experiment sets.
+
+    `options` are by name, without dashes, with their text; None for a flag. `scaled`
+    are whole numbers, in the option's own unit, that `--scale` multiplies; 1 is as it
+    was published, and with `scale` it takes about a minute.
+    """
+
+    repeats: str
+    options: Mapping[str, str | None]
+    scaled: Mapping[str, int] = field(default_factory=dict)
+    scale: float = 1.0
+
+    def words(self, scale: float | None) -> Iterator[tuple[str, list[str]]]:
+        """Yield each option, and the words that set it."""
+        for name, text in self.options.items():
+            yield name, [f"--{name}", *([] if text is None else [text])]
+        for name, whole in self.scaled.items():
+            number = max(1, round(whole * (self.scale if scale is None else scale)))
+            yield name, [f"--{name}", str(number)]
+
+
+# CLEAR's sizes are told by their ends only: 18 and 65535 bytes; a step each 2 KiB.
+_CLEAR_SIZES = (18, *range(2048, 65535, 2048), 65535)
+
+PRESETS = {
+    "clear": Preset(
+        "CLEAR: TCP ping-pong of 18 to 65535 bytes in its wire format, means of 5 "
+        "times 100 round trips of each size, and its result text",
+        {
+            "protocol": "tcp",
+            "wire": "clear",
+            "sizes": ",".join(map(str, _CLEAR_SIZES)),
+        },
+        {"rounds": 500},
+        scale=0.5,
+    ),
+    "timewarp": Preset(
+        "Time Warp, 1988: 51424 messages between nodes at random times, each with a "
+        "short acknowledgement; its latencies A, B, C and D (its sizes and gaps are "
+        "not told: these are ours)",
+        {
+            "protocol": "tcp",
+            "sizes": "128,256,512,1024",
+            "reply": "18",
+            "interval": "1ms",
+            "poisson": None,
+        },
+        {"rounds": 51424 // 4},
+    ),
+}
+
+_COLUMNS = 76
+LISTED = "\n".join(
+    textwrap.fill(
+        f"{name}: {preset.repeats} (default --scale {preset.scale:g})",
+        _COLUMNS,
+        subsequent_indent="  ",
+    )
+    for name, preset in PRESETS.items()
+)
+
+
+def add_preset(group: Any) -> None:
+    """Add the options that choose one."""
+    group.add_argument(
+        "--preset",
+        choices=PRESETS,
+        help="set options as this experiment had them; what is given beside it wins "
+        "(default: none)",
+    )
+    group.add_argument(
+        "--scale",
+        type=units.within(units.number, *SCALES),
+        metavar="SHARE",
+        help="of a preset's rounds; 1: as it was published (default: for about a "
+        "minute)",
+    )
+
+
+def with_preset(options: argparse.Namespace) -> argparse.Namespace:
+    """Return the options with those of the preset that were not given, if any."""
+    if options.preset is None:
+        if options.scale is not None:
+            options.parser.error("--scale: needs --preset")
+        return options
+    words = without(own_words(options), ("--preset", "--scale"))
+    taken = _taken(options, words)
+    preset = PRESETS[options.preset]
+    chosen = [
+        word
+        for name, its_words in preset.words(options.scale)
+        if f"--{name}" not in taken
+        for word in its_words
+    ]
+    say_error(f"preset {options.preset}: latprof run {' '.join(chosen)}")
+    return parsed_again(options, [*chosen, *words])
+
+
+def _taken(options: argparse.Namespace, words: list[str]) -> set[str]:
+    """Return the options that were given or are swept, and those that these exclude."""
+    taken = {*given_options(words), *(f"--{one.name}" for one in options.sweep)}
+    for group in options.parser._mutually_exclusive_groups:
+        names = {
+            name for action in group._group_actions for name in action.option_strings
+        }
+        if names & taken:
+            taken |= names
+    return taken

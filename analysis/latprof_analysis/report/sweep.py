@@ -1,0 +1,190 @@
+"""A sweep's table, its knees, and the line that runs it again, as parts."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from latprof_analysis.report.parts import Cell, Items, Part, Table, Text
+from latprof_analysis.study.setup import FALLS_BEHIND
+from latprof_analysis.text import (
+    NOT_ENOUGH,
+    duration,
+    fixed,
+    percent,
+    plural,
+    short_percent,
+    span,
+)
+
+Figures = Mapping[str, Any]
+
+
+def _per_second(value: float | None) -> str:
+    return NOT_ENOUGH if value is None else fixed(value, 4)
+
+
+def _rates(low: float, high: float) -> str:
+    return f"{_per_second(low)} to {_per_second(high)}"
+
+
+def _shares(low: float, high: float) -> str:
+    return f"{short_percent(low)} to {short_percent(high)}"
+
+
+def _times(low: float, high: float) -> str:
+    return span(low, high, duration, 3)
+
+
+class _Column(NamedTuple):
+    """Its title, the figure in it, and how that and its range are written."""
+
+    title: str
+    key: str
+    write: Callable[[float | None], str]
+    write_range: Callable[[float, float], str]
+
+
+_COLUMNS = (
+    _Column("offered/s", "offered_per_second", _per_second, _rates),
+    _Column("link %", "utilisation", short_percent, _shares),
+    _Column("achieved/s", "achieved_per_second", _per_second, _rates),
+    _Column("p50", "rtt_p50_ns", duration, _times),
+    _Column("p99", "rtt_p99_ns", duration, _times),
+    _Column("lost %", "loss_ratio", short_percent, _shares),
+)
+_MARK = "knee"
+_ROOM = "a wider terminal, or sweep.json, shows their range"
+_TOLD = 5  # failures, one by one
+
+
+def sweep_parts(document: Figures) -> list[Part]:
+    """Lay out what sweep.json holds."""
+    return [
+        _table(document),
+        *(Text(_knee(knee, document), tone="answer") for knee in document["knees"]),
+        *(Text(text, tone="warning") for text in _failures(document)),
+        *(Text(text, tone="warning") for text in _lost_records(document)),
+        Items(list(_ending(document))),
+    ]
+
+
+def _table(document: Figures) -> Table:
+    """Return the table; and without the ranges, where there is no room for them."""
+    n, planned = (
+        sum(run["state"] == "done" for run in document["runs"]),
+        document["planned"],
+    )
+    title = plural(n, "run") if n == planned else f"{n} of {plural(planned, 'run')}"
+    if document["repeat"] == 1:
+        wide, narrow = title, title
+    else:
+        wide = f"{title}: medians of repeats (smallest to largest)"
+        narrow = f"{title}: medians of repeats ({_ROOM})"
+    form = _form(document, narrow, ranges=False)
+    return replace(_form(document, wide, ranges=True), narrow=[form])
+
+
+def _form(document: Figures, title: str, *, ranges: bool) -> Table:
+    rows, swept = document["rows"], [one["name"] for one in document["swept"]]
+    several = len({row["of"] for row in rows} - {""}) > 1 or not swept
+    # of a COMMAND neither rate nor loss is known
+    columns = [c for c in _COLUMNS if any(row[c.key] for row in rows)]
+    found: list[list[str | Cell]] = []
+    for row in rows:
+        names = [row["combination"][name] for name in swept]
+        names += [row["of"] or NOT_ENOUGH] if several else []
+        cells = [_cell(row[c.key], c, ranges=ranges) for c in columns]
+        found.append([*names, *cells, _mark(row), _stage(row, share=ranges)])
+    titles = [*swept, *(["over"] if several else []), *(c.title for c in columns)]
+    lacks = (row["rtt_p50_ns"] and not row["rtt_p99_ns"] for row in rows)
+    note = "-: too few for a p99, which needs 1000" if any(lacks) else ""
+    return Table(title, [*titles, "", "mostly in"], found, note)
+
+
+def _cell(told: Figures | None, column: _Column, *, ranges: bool) -> str | Cell:
+    if not told:
+        return NOT_ENOUGH
+    low, high = told["low"], told["high"]
+    apart = ranges and column.write(low) != column.write(high)
+    return Cell(
+        column.write(told["median"]), column.write_range(low, high) if apart else ""
+    )
+
+
+def _stage(row: Figures, *, share: bool) -> str:
+    if not row["largest_stage"]:
+        return NOT_ENOUGH
+    percent_of = f" {short_percent(row['largest_stage_share'])}%" if share else ""
+    return str(row["largest_stage"]) + percent_of
+
+
+def _mark(row: Figures) -> str:
+    marks = [_MARK] if row["knee"] else []
+    if row["failures"]:
+        marks.append(f"{len(row['failures'])} of {row['runs']} failed")
+    elif not row["runs"]:
+        marks.append("not run")
+    elif row["runs_done"] < row["runs"]:
+        marks.append("interrupted")
+    return ", ".join(marks)
+
+
+def _knee(knee: Figures, document: Figures) -> str:
+    """Say where a knee is, by which rule, and which stage grew."""
+    row, option = document["rows"][knee["row"]], knee["option"]
+    others = [f"{k}={v}" for k, v in row["combination"].items() if k != option]
+    where = ", ".join([row["of"], *others])
+    text = f"knee, {where}: at {option}={row['combination'][option]} "
+    text += " and ".join(_rule(rule, knee, row) for rule in knee["rules"])
+    if knee["stage"]:
+        before, now = duration(knee["stage_before_ns"]), duration(knee["stage_ns"])
+        text += f"; {knee['stage']} grew most, from {before} to {now} there and back"
+    return text
+
+
+def _rule(rule: str, knee: Figures, row: Figures) -> str:
+    if rule == "capacity":
+        return f"{percent(row['utilisation']['median'])} of the link's rate is offered"
+    if rule == "behind":
+        achieved, offered = (
+            _per_second(row[f"{which}_per_second"]["median"])
+            for which in ("achieved", "offered")
+        )
+        least = f"{100 * FALLS_BEHIND:.0f}%"
+        return (
+            f"fewer than {least} of the messages are sent ({achieved}/s of {offered}/s)"
+        )
+    p = knee["percentile"]
+    took = duration(row[f"rtt_{p}_ns"]["median"])
+    return f"{p} leaves its plateau ({took}, from {duration(knee['plateau_ns'])})"
+
+
+def _failures(document: Figures) -> Iterator[str]:
+    failed = [run for run in document["runs"] if run["failure"]]
+    for run in failed[:_TOLD]:
+        values = ", ".join(f"{k}={v}" for k, v in run["combination"].items())
+        which = f"{values}, " if values else ""
+        yield f"failed: {which}repeat {run['repeat']}: {run['failure']}"
+    if len(failed) > _TOLD:
+        yield f"and {len(failed) - _TOLD} more failed; sweep.json has all"
+
+
+def _lost_records(document: Figures) -> Iterator[str]:
+    lossy = [run for run in document["runs"] if run["lost_records"]]
+    if lossy:
+        lost = sum(run["lost_records"] for run in lossy)
+        yield (
+            f"warning: lost {plural(lost, 'record')} in {plural(len(lossy), 'run')}, "
+            f"the first of them {lossy[0]['folder']}: rows may be missing or "
+            "incomplete; use a larger --ring-bytes"
+        )
+
+
+def _ending(document: Figures) -> Iterator[str]:
+    yield f"folder: {document['folder']}"
+    yield f"again: {document['line']}"
+    if len(document["folders"]) > 1:
+        yield f"next: latprof compare {shlex.quote(document['folder'])}"

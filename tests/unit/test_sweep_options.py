@@ -1,0 +1,166 @@
+"""`latprof run --sweep` and --preset: what is refused, and what the words become."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+import pytest
+from latprof_agent import cli
+from latprof_agent.cli import presets, sweep
+from latprof_agent.cli.given_words import without
+from latprof_agent.cli.run import _checked
+from latprof_agent.cli.sweep_options import swept
+from latprof_agent.errors import UsageError
+from latprof_analysis.cli.program import _options, build_parser
+
+
+def options_of(line: str) -> argparse.Namespace:
+    parser = build_parser(cli.SUBCOMMANDS, "", ["run"])
+    return _options(parser, ["run", *shlex.split(line)])
+
+
+def planned(line: str):
+    """The runs of a sweep in their order."""
+    options = options_of(line)
+    return sweep._planned(options, list(sweep._combinations(options)), _checked)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--sweep interval=1ms,2x", "--interval must be a time like"),
+        ("--sweep intervl=1ms,2ms", "there is no option --intervl; did you mean --int"),
+        ("--sweep interval", "--sweep must be an option and its values"),
+        ("--sweep interval=", "--sweep must be an option and its values"),
+        ("--sweep interval=1ms,,2ms", "--sweep must be an option and its values"),
+        ("--sweep interval=1ms,1ms", "--sweep must have each value once"),
+        ("--sweep nagle=1,0", "--nagle takes no value"),
+        ("--sweep out=a,b", "--out cannot be swept"),
+        ("--sweep port=80,81", "--port cannot be swept"),
+        ("--sweep interval=1ms --interval 2ms", "--interval is given, too"),
+        ("--sweep mtu=900 --sweep mtu=1500", "--mtu is swept twice"),
+        ("--sweep duration=1s,2s --rounds 5", "not allowed with argument"),
+        (
+            "--sweep mtu=" + ",".join(map(str, range(68, 1168))) + " --repeat 10",
+            "11000",
+        ),
+        ("--repeat 0", "--repeat must be from 1 to 1000, got '0'"),
+        ("--repeat 1001", "--repeat must be from 1 to 1000"),
+        ("--scale 1", "--scale: needs --preset"),
+        ("--preset clear --scale 0", "--scale must be from 0.0001 to 100"),
+        ("--preset nosuch", "--preset must be one of clear"),
+    ],
+)
+def test_a_wrong_sweep_or_preset_is_one_line(line, told, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        options = presets.with_preset(options_of(line))
+        combinations = list(sweep._combinations(options))
+        sweep._planned(options, combinations, _checked)
+    assert stopped.value.code == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert told in err
+
+
+def test_a_combination_that_cannot_be_is_refused_before_any_runs():
+    with pytest.raises(UsageError, match=", got 1"):
+        planned("--sweep sizes=64,1")
+
+
+def test_each_block_has_every_combination_once_in_random_order():
+    line = "--sweep interval=1ms,2ms,3ms --sweep mtu=900,1500 --repeat 4"
+    runs = planned(line)
+    blocks = [runs[n : n + 6] for n in range(0, 24, 6)]
+    orders = [[tuple(one.combination.values()) for one in block] for block in blocks]
+    assert all(sorted(order) == sorted(orders[0]) for order in orders)
+    assert len(set(orders[0])) == 6
+    assert len({tuple(order) for order in orders}) > 1
+    assert [one.repeat for one in runs] == [n for n in (1, 2, 3, 4) for _ in range(6)]
+    again = planned(line)
+    assert [one.combination for one in again] == [one.combination for one in runs]
+    other = planned(f"{line} --seed 2")
+    assert [one.combination for one in other] != [one.combination for one in runs]
+
+
+def test_runs_have_the_values_of_their_combination_and_a_seed_for_each_repeat():
+    for one in planned("--sweep interval=1ms,2ms --repeat 2 --seed 7 --sizes 64"):
+        plan = one.options.plan
+        assert (
+            plan.interval_ns
+            == {"1ms": 10**6, "2ms": 2 * 10**6}[one.combination["interval"]]
+        )
+        assert (plan.seed, plan.sizes) == (6 + one.repeat, (64,))
+        assert one.options.link.seed == 6 + one.repeat
+
+
+def test_the_line_of_a_run_does_that_run_alone():
+    for one in planned(
+        "--sweep 'sizes=64,1k;4k' --repeat 2 --name x --poisson --interval=1ms --out y"
+    ):
+        line = shlex.join(one.options.arguments[1:])
+        assert "sweep" not in line
+        assert "--out" not in line
+        alone = _checked(options_of(line))
+        assert alone.plan == one.options.plan
+        assert alone.link == one.options.link
+
+
+def test_words_of_a_command_are_left_alone():
+    words = ["--out", "a", "--name=b", "--", "x", "--out", "c"]
+    assert without(words, {"--out", "--name"}) == ["--", "x", "--out", "c"]
+    for one in planned("--sweep mtu=900,1500 --repeat 2 -- redis --sweep 3 --seed 4"):
+        assert one.options.plan.words == ("redis", "--sweep", "3", "--seed", "4")
+
+
+def test_values_that_have_commas_have_semicolons_between():
+    assert swept("sizes=18,64;1k").values == ("18,64", "1k")
+    assert swept("--mtu=900").name == "mtu"
+
+
+def test_folders_of_values_are_names_and_no_patterns():
+    values = ["iperf3 -s", "a/b", "*", "é" * 300]
+    labels = sweep._folders([{"server": value} for value in values])
+    assert labels[:3] == ["server=iperf3_-s", "server=a_b", "server=_"]
+    assert len(labels[3].encode()) <= 255
+    alike = sweep._folders([{"server": "a b"}, {"server": "a/b"}])
+    assert len(set(alike)) == 2
+
+
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_a_preset_is_options_that_a_run_takes(name, capsys):
+    options = presets.with_preset(options_of(f"--preset {name}"))
+    plan = _checked(options).plan
+    assert plan.rounds > 0
+    (line,) = capsys.readouterr().err.splitlines()
+    told = line.removeprefix(f"latprof: preset {name}: latprof run ")
+    assert _checked(options_of(told)).plan == plan
+
+
+def test_clear_sends_what_the_seed_sent():
+    plan = _checked(presets.with_preset(options_of("--preset clear --scale 1"))).plan
+    assert (plan.wire, plan.rounds, plan.interval_ns) == ("clear", 500, 0)
+    assert (min(plan.sizes), max(plan.sizes)) == (18, 65535)
+
+
+def test_scale_shortens_a_preset_but_not_to_nothing():
+    def rounds(scale):
+        line = f"--preset clear --scale {scale}"
+        return _checked(presets.with_preset(options_of(line))).plan.rounds
+
+    assert [rounds(scale) for scale in (1, 0.1, 0.0001)] == [500, 50, 1]
+
+
+def test_what_is_given_wins_over_a_preset():
+    line = "--preset timewarp --interval 5ms --duration 2s --sizes=64"
+    plan = _checked(presets.with_preset(options_of(line))).plan
+    assert (plan.interval_ns, plan.duration_seconds, plan.rounds) == (5_000_000, 2, 0)
+    assert (plan.sizes, plan.poisson, plan.reply_bytes) == ((64,), True, 18)
+
+
+def test_a_preset_can_be_swept():
+    options = presets.with_preset(options_of("--preset clear --sweep sizes=64,128"))
+    combinations = list(sweep._combinations(options))
+    runs = sweep._planned(options, combinations, _checked)
+    assert {one.options.plan.sizes for one in runs} == {(64,), (128,)}
+    assert {one.options.plan.wire for one in runs} == {"clear"}
