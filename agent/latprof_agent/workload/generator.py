@@ -8,6 +8,8 @@ import select
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -39,7 +41,7 @@ CLEAR_LARGEST_BYTES = 65_535
 CLEAR_RESULTS = {"tcp": "clear_result.txt", "udp": "clear_result_udp.txt"}
 # By which messages that are over have been told of, and are in the totals.
 TOLD_SECONDS = 0.3
-_KEPT = "what was recorded until then is kept"
+KEPT = "what was recorded until then is kept"
 DEFAULT_SIZES = (18, 256, 1024, 4096, 16384, 32768, 65507)
 
 
@@ -138,13 +140,22 @@ class PingPong(Plan):
         return ["pingpong", *words]
 
 
-def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
+def first_line(process: subprocess.Popen[str], seconds: float) -> str:
+    """What a program says first; nothing where it does not within these seconds."""
     assert process.stdout
     readable, _, _ = select.select([process.stdout], [], [], seconds)
     return process.stdout.readline() if readable else ""
 
 
-class _Stillness:
+def check_stopped(processes: Mapping[str, subprocess.Popen[str]]) -> None:
+    """Raise WorkloadError where somebody has stopped one of these, by their names."""
+    for who, process in processes.items():
+        if process.poll() is None and is_stopped(process.pid):
+            why = "it is stopped (SIGSTOP)"
+            raise WorkloadError(f"{who} failed: {why}; {KEPT}")
+
+
+class Stillness:
     """For how long nothing has come to or left the end of a process."""
 
     def __init__(self, pid: int) -> None:
@@ -155,7 +166,9 @@ class _Stillness:
     def seconds(self) -> float:
         """Look again."""
         before, now = self._looked, time.monotonic()
-        told = self._counters.read_text()
+        told = self._told
+        with suppress(OSError):  # it has just ended
+            told = self._counters.read_text()
         self._seconds += min(now - before, LOOK_SECONDS)
         if told != self._told:
             self._seconds = 0.0
@@ -175,14 +188,14 @@ class Generator:
         self._load = str(find_executable("latprof-load"))
         words = plan.responder_words(protocol, lab.b_address)
         self._responder = self._start("b", words)
-        line = _first_line(self._responder, READY_SECONDS)
+        line = first_line(self._responder, READY_SECONDS)
         if not line.startswith("ready "):
-            raise WorkloadError(_last_words(self._responder, "the responder"))
+            raise WorkloadError(last_words(self._responder, "the responder"))
         self.port = int(line.split()[1])
         self._client: subprocess.Popen[str] | None = None
         self._asked_to_end: float | None = None
         self._due = math.inf  # when --duration is over
-        self._stillness = _Stillness(self._responder.pid)
+        self._stillness = Stillness(self._responder.pid)
 
     def _start(
         self, end: str, words: list[str], descriptors: tuple[int, ...] = ()
@@ -219,13 +232,13 @@ class Generator:
         if not self.running():
             return
         if self._responder.poll() is not None:
-            raise WorkloadError(_last_words(self._responder, "the responder"))
+            raise WorkloadError(last_words(self._responder, "the responder"))
         if time.monotonic() > self._due:
             still = self._stillness.seconds()
             if still > self._patience_seconds():
                 self._check_stopped()
                 why = f"it did not answer for {still:.0f} s"
-                raise WorkloadError(f"the responder failed: {why}; {_KEPT}")
+                raise WorkloadError(f"the responder failed: {why}; {KEPT}")
 
     def _patience_seconds(self) -> float:
         """How long nothing may come: the link, and the plan, may be slow."""
@@ -238,11 +251,8 @@ class Generator:
 
     def _check_stopped(self) -> None:
         """Raise WorkloadError where somebody has stopped one of the two."""
-        ends = (("the generator", self._client), ("the responder", self._responder))
-        for who, process in ends:
-            if process and process.poll() is None and is_stopped(process.pid):
-                why = "it is stopped (SIGSTOP)"
-                raise WorkloadError(f"{who} failed: {why}; {_KEPT}")
+        ends = {"the generator": self._client, "the responder": self._responder}
+        check_stopped({who: process for who, process in ends.items() if process})
 
     def stop(self) -> None:
         """Ask the client to end: it then writes what it has. After a while end it."""
@@ -277,10 +287,11 @@ def _words(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
     line = complaint.strip().splitlines()[-1] if complaint.strip() else ""
     if line:
         return line.removeprefix("latprof-load: ")
-    return f"{who} failed: it ended with {how_it_ended(process.returncode)}; {_KEPT}"
+    return f"{who} failed: it ended with {how_it_ended(process.returncode)}; {KEPT}"
 
 
-def _last_words(process: subprocess.Popen[str], who: str) -> str:
+def last_words(process: subprocess.Popen[str], who: str) -> str:
+    """End a program; the last line that it complained in, or how it ended."""
     ask_to_end(process)
     _, complaint = last_output(process)
     return _words(complaint, who, process)
