@@ -123,6 +123,9 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         nagle=options.nagle,
         timeout_ns=options.timeout,
         seed=options.seed,
+        think_ns=options.think,
+        priority=options.priority,
+        max_acks=options.max_acks,
     )
     for protocol in protocols:
         plan.check(protocol)
@@ -164,6 +167,7 @@ def _check_together(options: argparse.Namespace) -> None:
         (lab, f"{lab}: needs the lab, not --no-lab"),
         (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
         (options.poisson and not options.interval, "--poisson: needs --interval"),
+        (options.max_acks and not options.interval, "--max-acks: needs --interval"),
     ):
         if wrong:
             _refuse(text)

@@ -19,6 +19,7 @@ ANY_CPU = "any"
 FOR_GENERATOR = (
     *("sizes", "reply", "wire", "nagle", "duration", "rounds", "warmup", "interval"),
     *("poisson", "spin", "timeout", "client_cpu", "server_cpu", "pieces"),
+    *("think", "priority", "max_acks"),
 )
 FOR_LAB = (
     *("rate", "delay", "qdisc", "burst", "queue", "loss", "loss_burst", "mtu"),
@@ -160,6 +161,29 @@ def _add_timing(group: Any) -> None:
         help="exponential gaps with mean --interval (default: fixed gaps)",
     )
     group.add_argument(
+        "--max-acks",
+        type=units.within(units.count, "1", "1000000"),
+        default=0,
+        metavar="N",
+        help="wait while N messages have no reply yet; with --interval (default: wait "
+        "for none)",
+    )
+    group.add_argument(
+        "--think",
+        type=units.within(units.time_ns, "0", "1s"),
+        default=0,
+        metavar="TIME",
+        help="the responder works so long for each message before it makes the reply "
+        "(default: 0)",
+    )
+    group.add_argument(
+        "--priority",
+        type=_nice,
+        default=0,
+        metavar="N",
+        help="nice level of the responder, -20 (first) to 19 (last) (default: 0)",
+    )
+    group.add_argument(
         "--spin",
         action="store_true",
         help="busy-wait, for exact send times (default: sleep)",
@@ -187,6 +211,12 @@ def _add_timing(group: Any) -> None:
         metavar="N",
         help="of random sizes, gaps and losses (default: 1)",
     )
+
+
+def _nice(text: str) -> int:
+    if not re.fullmatch(r"-?\d{1,2}", text) or not -20 <= int(text) <= 19:
+        raise argparse.ArgumentTypeError(f"must be from -20 to 19, got {text!r}")
+    return int(text)
 
 
 def _add_command(group: Any) -> None:
