@@ -80,7 +80,7 @@ class PingPong(Plan):
     def open(self, lab: Lab | None) -> Workload:
         """Place it in the lab."""
         assert lab
-        return PingPongRuns(self, lab)
+        return PingPongInLab(self, lab)
 
     @property
     def cpu_of_both(self) -> int | None:
@@ -254,7 +254,7 @@ class Client:
         assert self._client
         text, complaint = last_output(self._client)
         if self._client.returncode:
-            raise WorkloadError(_words(complaint, "the generator", self._client))
+            raise WorkloadError(ending_words(complaint, "the generator", self._client))
         self.result = json.loads(text)
 
 
@@ -327,7 +327,8 @@ class Generator(Client):
             last_output(self._responder)
 
 
-def _words(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
+def ending_words(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
+    """Why a program has ended: the last line of its complaint, or its status."""
     line = complaint.strip().splitlines()[-1] if complaint.strip() else ""
     if line:
         return line.removeprefix("latprof-load: ")
@@ -338,7 +339,7 @@ def last_words(process: subprocess.Popen[str], who: str) -> str:
     """End a program; the last line that it complained in, or how it ended."""
     ask_to_end(process)
     _, complaint = last_output(process)
-    return _words(complaint, who, process)
+    return ending_words(complaint, who, process)
 
 
 class PingPongRuns(Workload):
@@ -346,16 +347,10 @@ class PingPongRuns(Workload):
 
     _one_clock = True  # for both ends
 
-    def __init__(self, plan: PingPong, lab: Lab) -> None:
+    def __init__(self, plan: PingPong) -> None:
         super().__init__()
         self._plan = plan
-        self._lab = lab
         self._totals: list[RoundTripTotals] = []
-        lab.place_emulator(plan.cpu_of_both)
-
-    def watched(self, protocols: tuple[str, ...]) -> Filter:
-        """All of the lab."""
-        return Filter(netns=self._lab.inodes, protocols=protocols)
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
@@ -372,8 +367,8 @@ class PingPongRuns(Workload):
         }
 
     def _client(self, protocol: str, log: int) -> Client:
-        """Whoever sends over this protocol."""
-        return Generator(self._lab, self._plan, protocol, log)
+        """Whoever is to send over this protocol."""
+        raise NotImplementedError
 
     def follow(self, scene: Scene) -> None:
         """Run each of them to its end."""
@@ -429,3 +424,19 @@ class PingPongRuns(Workload):
             raise scene.sink.folder.explain(error) from error
         finally:
             self.runs.append({"protocol": client.protocol, **client.result})
+
+
+class PingPongInLab(PingPongRuns):
+    """Between the two ends of a lab."""
+
+    def __init__(self, plan: PingPong, lab: Lab) -> None:
+        super().__init__(plan)
+        self._lab = lab
+        lab.place_emulator(plan.cpu_of_both)
+
+    def watched(self, protocols: tuple[str, ...]) -> Filter:
+        """All of the lab."""
+        return Filter(netns=self._lab.inodes, protocols=protocols)
+
+    def _client(self, protocol: str, log: int) -> Client:
+        return Generator(self._lab, self._plan, protocol, log)
