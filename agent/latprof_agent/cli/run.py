@@ -20,6 +20,7 @@ from latprof_agent.cli.run_options import (
     FOR_GENERATOR,
     FOR_LAB,
     FOR_TCP,
+    NOT_WITH_TO,
     add_options,
     first_given,
 )
@@ -104,10 +105,16 @@ def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
 
 def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
     from latprof_agent.workload.generator import DEFAULT_SIZES, PingPong
+    from latprof_agent.workload.remote import RemotePingPong
 
+    kind, where = PingPong, {}
+    if options.to:
+        host, port = options.to
+        kind = RemotePingPong
+        where = {"to": host, "port": port, "secret_file": options.secret_file}
     rounds = options.rounds or 0
     client_cpu, server_cpu = _cpus(options)
-    plan = PingPong(
+    plan = kind(
         sizes=options.sizes or DEFAULT_SIZES,
         rounds=rounds,
         duration_seconds=0.0 if rounds else options.duration or DEFAULT_SECONDS,
@@ -126,6 +133,7 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         think_ns=options.think,
         priority=options.priority,
         max_acks=options.max_acks,
+        **where,
     )
     for protocol in protocols:
         plan.check(protocol)
@@ -150,6 +158,7 @@ def _check_together(options: argparse.Namespace) -> None:
     lab = (options.no_lab or attaching) and first_given(options, FOR_LAB)
     user = options.user is not None
     alone = options.no_lab and not options.words and not attach
+    not_to = options.to and first_given(options, NOT_WITH_TO)
     tcp = options.protocol == "udp" and first_given(options, FOR_TCP)
     for wrong, text in (
         (by_process, f"{by_process}: attaches to what runs, so without a COMMAND"),
@@ -167,6 +176,12 @@ def _check_together(options: argparse.Namespace) -> None:
         (lab, f"{lab}: needs the lab, not --no-lab"),
         (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
         (options.poisson and not options.interval, "--poisson: needs --interval"),
+        (not_to, f"{not_to}: is of this host's lab, not with --to"),
+        (options.secret_file and not options.to, "--secret-file: needs --to"),
+        (
+            options.secret_file and options.wire == "clear",
+            "--wire clear asks for no secret: it excludes --secret-file",
+        ),
         (options.max_acks and not options.interval, "--max-acks: needs --interval"),
     ):
         if wrong:

@@ -9,6 +9,7 @@ from typing import Any
 
 from latprof_analysis.cli import units
 
+from latprof_agent.cli.echo import DEFAULT_PORT
 from latprof_agent.cli.presets import LISTED, add_preset
 from latprof_agent.cli.sweep_options import add_sweep
 
@@ -17,6 +18,7 @@ DEFAULT_DELAY_NS = 1_000_000
 DEFAULT_SECONDS = 6.0  # for a p99, of 1000 messages or more
 ANY_CPU = "any"
 FOR_GENERATOR = (
+    *("to", "secret_file"),
     *("sizes", "reply", "wire", "nagle", "duration", "rounds", "warmup", "interval"),
     *("poisson", "spin", "timeout", "client_cpu", "server_cpu", "pieces"),
     *("think", "priority", "max_acks"),
@@ -24,6 +26,11 @@ FOR_GENERATOR = (
 FOR_LAB = (
     *("rate", "delay", "qdisc", "burst", "queue", "loss", "loss_burst", "mtu"),
     *("ipv6", "no_offloads", "emulator", "congestion", "seed"),
+)
+# What is the lab's, or its responder's; the generator has the other two.
+NOT_WITH_TO = (
+    *(name for name in FOR_LAB if name not in ("congestion", "seed")),
+    *("server_cpu", "priority", "no_lab"),
 )
 FOR_TCP = ("nagle", "congestion")
 
@@ -55,6 +62,7 @@ examples:
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
   latprof run --port 80 --duration 5s
   latprof run --comm curl --duration 5s
+  latprof run --to 192.0.2.7 --secret-file secret  # where `latprof echo` listens
   latprof run --sweep rate=10mbit,100mbit --repeat 3 --duration 1s
   latprof run --preset clear --scale 0.01
 
@@ -86,7 +94,33 @@ def first_given(options: argparse.Namespace, names: tuple[str, ...]) -> str:
     return next((f"--{name.replace('_', '-')}" for name in given), "")
 
 
+def _host_and_port(text: str) -> tuple[str, int]:
+    found = re.fullmatch(r"\[([0-9a-fA-F:.%\w]+)\](?::(\d+))?", text)
+    if not found and text.count(":") > 1:  # IPv6 without a port
+        return text, DEFAULT_PORT
+    found = found or re.fullmatch(r"([\w.-]+)(?::(\d+))?", text)
+    port = int(found[2] or DEFAULT_PORT) if found else 0
+    if not found or not 1 <= port <= 65535:
+        raise argparse.ArgumentTypeError(
+            f"must be a host, HOST:PORT or [IPV6]:PORT, got {text!r}"
+        )
+    return found[1], port
+
+
 def _add_messages(group: Any) -> None:
+    group.add_argument(
+        "--to",
+        type=_host_and_port,
+        metavar="HOST[:PORT]",
+        help="send to `latprof echo` on this host, without a lab; of its half is told "
+        f"what was seen here (default: in a lab; port: {DEFAULT_PORT})",
+    )
+    group.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="the secret that the host of --to has, too (default: none)",
+    )
     group.add_argument(
         "--protocol",
         choices=["tcp", "udp", "both"],

@@ -78,6 +78,7 @@ _PLAN: Shape = {
     "server_cpu?": Maybe(COUNT),
     "congestion?": Maybe(TEXT),
     "seed?": Maybe(COUNT),
+    "to?": TEXT,
 }
 _WORKLOAD: Shape = {
     "plan?": Maybe(_PLAN),
