@@ -6,6 +6,7 @@
 #
 #   load_options, link_options   any command line
 #   responder, client            any bytes and any turn of the network
+#   handshake                    any bytes before a session, to either side
 #   path                         any packets through the link
 #   rows                         any columns of a table
 #   kernel_types                 any name, asked of the running kernel
@@ -30,7 +31,7 @@ die() {
 seconds=${1-}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || die "give the SECONDS to run for, got '$seconds'" 2
 shift
-all=(load_options link_options responder client path rows kernel_types peers)
+all=(load_options link_options responder client handshake path rows kernel_types peers)
 targets=("${@:-${all[@]}}")
 
 flags=(-std=gnu11 -D_GNU_SOURCE -g -O1 -fno-omit-frame-pointer
@@ -50,6 +51,7 @@ sources_of() {
 	responder) load responder stream wire payload ;;
 	client) load client closed open exchange stream wire payload loss outstanding \
 		records schedule && echo "$native/failure.c" ;;
+	handshake) load arrival handshake session rate && echo "$native/failure.c" ;;
 	path) echo "$native/link/path.c $native/link/fate.c" ;;
 	rows) ;;
 	kernel_types) echo "$native/kernel_types.c $native/log.c" ;;
@@ -66,6 +68,7 @@ build_target() {
 		more+=("${extra[@]}")
 		;;
 	kernel_types) more+=(-lbpf) ;;
+	handshake) more+=(-lcrypto) ;;
 	*_options)
 		# of each input, what the program keeps for good
 		"${CC:-clang}" "${own[@]}" -fsanitize=fuzzer-no-link -I"$native" \
