@@ -62,7 +62,7 @@ examples:
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
   latprof run --port 80 --duration 5s
   latprof run --comm curl --duration 5s
-  latprof run --to 192.0.2.7 --secret-file secret  # where `latprof echo` listens
+  latprof run --to 192.0.2.7 --secret-file secret  # `latprof echo` is there
   latprof run --sweep rate=10mbit,100mbit --repeat 3 --duration 1s
   latprof run --preset clear --scale 0.01
 
