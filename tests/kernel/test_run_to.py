@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from examples import Example, examples
 from latprof_agent.lab.lab import Lab
 
 LATPROF = [sys.executable, "-m", "latprof_agent"]
@@ -23,12 +24,16 @@ ROUNDS, WARMUP, SIZES = 200, 5, "64,1000"
 COUNT = 2 * ROUNDS
 PORT = 7107
 
+MEETING = [example for example in examples() if example.meets_another]
+DOCUMENTED = "192.0.2.7"  # RFC 5737
+IN_OWN = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+
 Served = dict[str, Any]
 
 
 @contextmanager
 def echo(*words: object, within: tuple[str, ...] = ()) -> Iterator[tuple[int, Served]]:
-    """Its port; after the block, what it did."""
+    """Its port; after the block, what it did. Meanwhile the number of its process."""
     served: Served = {}
     process = subprocess.Popen(
         [*within, *LATPROF, "echo", "--json", *map(str, words)],
@@ -41,6 +46,7 @@ def echo(*words: object, within: tuple[str, ...] = ()) -> Iterator[tuple[int, Se
         line = process.stderr.readline()
         found = re.search(r"port (\d+)", line)
         assert found, line
+        served["pid"] = process.pid
         yield int(found[1]), served
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=DEADLINE_SECONDS)
@@ -198,3 +204,28 @@ def test_what_does_not_go_with_a_responder_elsewhere_is_one_line(tmp_path, words
     assert found[0] == 2
     assert said in found[2]
     assert found[2].count("\n") == 1
+
+
+@pytest.mark.parametrize("example", MEETING, ids=lambda example: example.line)
+def test_an_example_meets_another_latprof(example: Example, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("secret").write_bytes(b"0123456789abcdef")
+    Path("secret").chmod(0o600)
+    sends = "--to" in example.words
+    words = ["--secret-file", "secret"] if sends else example.words[1:]
+    with echo(*words, within=IN_OWN) as (port, served):
+        assert port == PORT
+        if sends:
+            there = ("nsenter", f"--net=/proc/{served['pid']}/ns/net")
+            words = [word.replace(DOCUMENTED, "127.0.0.1") for word in example.words]
+            done = subprocess.run(
+                [*there, *LATPROF, *words, "--rounds", "20", "--quiet"],
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE_SECONDS,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            assert "with the host 127.0.0.1" in done.stdout
+    assert served["sessions"] == (2 if sends else 0)
+    assert served["secret"] == ("--secret-file" in words)
