@@ -23,6 +23,7 @@ from pathlib import Path
 
 END_SECONDS = 20
 PATIENCE_SECONDS = 0.005
+ANSWER_SECONDS = 0.1  # of a program that means to answer
 WIRES = ("latprof", "clear")
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close is a reset
 ETH_P_ALL = 3
@@ -126,7 +127,7 @@ def change(dice: random.Random, message: bytes) -> bytes:
 
 def receive(peer: socket.socket, size: int) -> bytes:
     """So many bytes; less where no more come in time."""
-    peer.settimeout(1)
+    peer.settimeout(ANSWER_SECONDS)
     got = b""
     while len(got) < size and (part := peer.recv(size - len(got))):
         got += part
@@ -177,7 +178,7 @@ def against_echo(dice: random.Random, build: str) -> None:
     wire = dice.choice(WIRES)
     echo = Program(f"{build}/latprof-load", "echo", "--wire", wire)
     port = int(echo.line().split()[1])
-    for _ in range(20):
+    for _ in range(10):
         clients = [
             threading.Thread(
                 target=visit,
