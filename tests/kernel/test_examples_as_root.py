@@ -21,7 +21,11 @@ import pytest
 from examples import AS_ROOT, Example, examples, run_example
 from recording import wait_until
 
-ONLINE = [example for example in examples() if example.words[0] in AS_ROOT]
+ONLINE = [
+    example
+    for example in examples()
+    if example.words[0] in AS_ROOT and not example.meets_another
+]
 # What the agent must say of the web server's messages.
 SCRAPED = re.compile(r'^latprof_messages_total\{direction="sent".*service="80"', re.M)
 # Options by which `watch` comes to an end of its own.

@@ -25,6 +25,7 @@ from latprof_agent.cli.run_options import (
     FOR_LINK,
     FOR_TCP,
     FOR_WORKLOADS,
+    NOT_WITH_TO,
     add_options,
     first_given,
 )
@@ -115,10 +116,16 @@ def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
 
 def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
     from latprof_agent.workload.generator import DEFAULT_SIZES, DEFAULT_WARMUP, PingPong
+    from latprof_agent.workload.remote import RemotePingPong
 
+    kind, where = PingPong, {}
+    if options.to:
+        host, port = options.to
+        kind = RemotePingPong
+        where = {"to": host, "port": port, "secret_file": options.secret_file}
     rounds = options.rounds or 0
     client_cpu, server_cpu = _cpus(options)
-    plan = PingPong(
+    plan = kind(
         sizes=options.sizes or DEFAULT_SIZES,
         rounds=rounds,
         duration_seconds=0.0 if rounds else options.duration or DEFAULT_SECONDS,
@@ -136,6 +143,10 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         nagle=options.nagle,
         timeout_ns=options.timeout,
         seed=options.seed,
+        think_ns=options.think,
+        priority=options.priority,
+        max_acks=options.max_acks,
+        **where,
     )
     for protocol in protocols:
         plan.check(protocol)
@@ -180,6 +191,7 @@ def _check_together(options: argparse.Namespace) -> None:
     no_link = given and first_given(options, (*FOR_LINK, "server_cpu"))
     user = options.user is not None
     alone = options.no_lab and not options.words and not attach
+    not_to = options.to and first_given(options, NOT_WITH_TO)
     tcp = options.protocol == "udp" and first_given(options, FOR_TCP)
     for wrong, text in (
         (by_process, f"{by_process}: attaches to what runs, so without a COMMAND"),
@@ -202,6 +214,14 @@ def _check_together(options: argparse.Namespace) -> None:
             "--poisson: needs --interval",
         ),
         (options.train_gap and not options.train, "--train-gap: needs --train"),
+        (not_to, f"{not_to}: is of this host's lab, not with --to"),
+        (options.secret_file and not options.to, "--secret-file: needs --to"),
+        (
+            options.secret_file and options.wire == "clear",
+            "--wire clear asks for no secret: it excludes --secret-file",
+        ),
+        (options.max_acks and not options.interval, "--max-acks: needs --interval"),
+        (options.max_acks and options.train, "--max-acks: not with --train"),
         *_of_another_workload(options),
     ):
         if wrong:

@@ -82,6 +82,7 @@ _PLAN: Shape = {
     "server_cpu?": Maybe(COUNT),
     "congestion?": Maybe(TEXT),
     "seed?": Maybe(COUNT),
+    "to?": TEXT,
 }
 _WORKLOAD: Shape = {
     "plan?": Maybe(_PLAN),

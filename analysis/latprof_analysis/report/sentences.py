@@ -27,7 +27,8 @@ def setup_sentence(summary: Mapping[str, Any]) -> str:
     if workload.get("user") not in (None, "root"):
         what += f", as {workload['user']}"
     if not known:
-        return f"{what}, without a lab"
+        to = (workload["plan"] or {}).get("to")
+        return f"{what}, with the host {to}" if to else f"{what}, without a lab"
     link = given_rate(known["rate_bps"]) if known["rate_bps"] else "no rate limit"
     bucket = f" ({known['qdisc']}, burst {known['burst_bytes']} bytes)"
     link += bucket if known.get("rate_is_token_bucket") else ""
