@@ -26,7 +26,8 @@ PORT = 7107
 
 MEETING = [example for example in examples() if example.meets_another]
 DOCUMENTED = "192.0.2.7"  # RFC 5737
-IN_OWN = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+HAS_IT = f'ip link set lo up && ip addr add {DOCUMENTED}/32 dev lo && exec "$@"'
+IN_OWN = ("unshare", "--net", "sh", "-c", HAS_IT, "sh")
 
 Served = dict[str, Any]
 
