@@ -9,7 +9,7 @@ from typing import Any
 
 from latprof_analysis.cli import units
 
-from latprof_agent.cli import ops_options
+from latprof_agent.cli import bulk_options, ops_options
 from latprof_agent.cli.presets import LISTED, add_preset
 from latprof_agent.cli.sweep_options import add_sweep
 
@@ -25,6 +25,7 @@ FOR_WORKLOADS = {
         *("client_cpu", "server_cpu", "pieces"),
     ),
     "ops": (*ops_options.OWN, "rounds", "warmup", "client_cpu", "server_cpu"),
+    "bulk": (*bulk_options.OWN, "duration", "client_cpu", "server_cpu"),
 }
 FOR_GENERATOR = (
     "workload",
@@ -65,6 +66,8 @@ examples:
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
   latprof run --workload ops --payload-sizes 1k,1m  # redis beside the floor
+  latprof run --workload bulk --protocol udp  # 1, 2, 4 and 8 channels
+  latprof run --workload bulk --find-rate 0.1% --rate 1gbit --qdisc tbf
   latprof run --port 80 --duration 5s
   latprof run --comm curl --duration 5s
   latprof run --sweep rate=10mbit,100mbit --repeat 3 --duration 1s
@@ -83,6 +86,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_messages(parser.add_argument_group("messages"))
     _add_timing(parser.add_argument_group("timing"))
     ops_options.add_options(parser.add_argument_group("operations on stores"))
+    bulk_options.add_options(parser.add_argument_group("bulk transfers"))
     _add_command(parser.add_argument_group("your own program"))
     _add_attach(parser.add_argument_group("attach to what runs already", ATTACH))
     _add_link(parser.add_argument_group("lab link, the same in both directions"))
@@ -105,7 +109,7 @@ def _add_messages(group: Any) -> None:
         choices=[*FOR_WORKLOADS],
         default="pingpong",
         help="pingpong: requests and replies; ops: GET, SET, EXISTS and EVICT on "
-        "stores (default: pingpong)",
+        "stores; bulk: throughput and loss over channels (default: pingpong)",
     )
     group.add_argument(
         "--protocol",
@@ -150,9 +154,9 @@ def _add_timing(group: Any) -> None:
         "--duration",
         type=units.within(units.duration_seconds, "1ms", "1000h"),
         metavar="TIME",
-        help=f"per protocol (default: {DEFAULT_SECONDS:g}s), or attached (default: "
-        "until Ctrl-C); seconds without a unit; what is late is waited for until "
-        "nothing came for a few seconds",
+        help=f"per protocol (default: {DEFAULT_SECONDS:g}s), of each part of a bulk "
+        "run (default: 3s), or attached (default: until Ctrl-C); seconds without a "
+        "unit; what is late is waited for until nothing came for a few seconds",
     )
     length.add_argument(
         "--rounds",
@@ -308,7 +312,7 @@ def _add_link(group: Any) -> None:
         "--rate",
         type=units.rate,
         metavar="RATE",
-        help="of the link; 0: no limit (default: 100mbit)",
+        help="of the link; 0: no limit (default: 100mbit; of bulk 0)",
     )
     group.add_argument(
         "--delay",

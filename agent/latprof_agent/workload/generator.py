@@ -159,7 +159,8 @@ class PingPong(Plan):
         return ["pingpong", *words]
 
 
-def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
+def first_line(process: subprocess.Popen[str], seconds: float) -> str:
+    """Read the line that a program says when it is ready; empty after so long."""
     assert process.stdout
     readable, _, _ = select.select([process.stdout], [], [], seconds)
     return process.stdout.readline() if readable else ""
@@ -196,7 +197,7 @@ class Generator:
         self._load = str(find_executable("latprof-load"))
         words = plan.responder_words(protocol, lab.b_address)
         self._responder = self._start("b", words)
-        line = _first_line(self._responder, READY_SECONDS)
+        line = first_line(self._responder, READY_SECONDS)
         if not line.startswith("ready "):
             raise WorkloadError(_last_words(self._responder, "the responder"))
         self.port = int(line.split()[1])
@@ -301,10 +302,11 @@ class Generator:
             ask_to_end(self._responder)
             last_output(self._responder)
         if self._client.returncode:
-            raise WorkloadError(_words(complaint, "the generator", self._client))
+            raise WorkloadError(complaint_of(complaint, "the generator", self._client))
 
 
-def _words(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
+def complaint_of(complaint: str, who: str, process: subprocess.Popen[Any]) -> str:
+    """Say in a line why a program failed, in its own words if it had any."""
     line = complaint.strip().splitlines()[-1] if complaint.strip() else ""
     if line:
         return line.removeprefix("latprof-load: ")
@@ -314,7 +316,7 @@ def _words(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
 def _last_words(process: subprocess.Popen[str], who: str) -> str:
     ask_to_end(process)
     _, complaint = last_output(process)
-    return _words(complaint, who, process)
+    return complaint_of(complaint, who, process)
 
 
 class PingPongRuns(Workload):

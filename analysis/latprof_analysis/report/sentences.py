@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from latprof_analysis.report.bulk import bulk_text
 from latprof_analysis.text import (
     counted,
     duration,
@@ -67,6 +68,8 @@ def setup_title(summary: Mapping[str, Any]) -> str:
         what = attached_sentence(workload)
     elif workload.get("ops"):
         what = ops_text(workload["ops"])
+    elif workload.get("bulk"):
+        what = bulk_text(workload["bulk"])
     elif not what:
         interval = workload["plan"]["interval_ns"]
         every = f" every {given_duration(interval)}" if interval else ""
@@ -93,6 +96,8 @@ def _own_text(workload: Mapping[str, Any]) -> str:
     """Say what a workload of latprof's own does."""
     if workload.get("ops"):
         return ops_text(workload["ops"])
+    if workload.get("bulk"):
+        return bulk_text(workload["bulk"])
     return _plan_text(workload["plan"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from latprof_analysis.report.bulk import bulk_text
 from latprof_analysis.report.parts import Fold, Missing, Part, Table
 from latprof_analysis.report.sentences import attached_sentence, ops_text
 from latprof_analysis.report.words import bytes_text, duration_text, listed, number
@@ -69,6 +70,8 @@ def _workload(workload: dict[str, Any]) -> str:
         return attached_sentence(workload)
     if workload.get("ops"):
         return ops_text(workload["ops"])
+    if workload.get("bulk"):
+        return bulk_text(workload["bulk"])
     plan = workload.get("plan")
     if not plan:
         return ""
