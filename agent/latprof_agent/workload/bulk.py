@@ -151,11 +151,11 @@ class BulkRuns(Workload):
                 self._search(channels, self._plan.find_rate, scene)
 
     def _search(self, channels: int, most_loss: float, scene: Scene) -> None:
-        search = RateSearch(most_loss)
+        search, done = RateSearch(most_loss), len(self.runs)
         for offer_bps in search.rates():
             where = (len(search.trials), 0)
             self._follow_part("udp", channels, offer_bps, scene, where)
-            trial = _trial(self.runs.pop()["bulk"])
+            trial = _trial(self.runs.pop()["bulk"]) if len(self.runs) > done else None
             if scene.interrupt.seen or not trial:
                 break
             search.add(trial)
@@ -212,6 +212,8 @@ class BulkRuns(Workload):
     ) -> None:
         """Make figures of what a part said, and of the counters since."""
         told = {way: said[way] for way in ("up", "down") if said.get(way)}
+        if not told:  # it ended before it began
+            return
         part = len(self.runs)
         directions = {way: direction_figures(one, way) for way, one in told.items()}
         self.runs.append(
@@ -237,7 +239,7 @@ class BulkRuns(Workload):
         self, protocol: str, directions: dict[str, dict[str, Any]], before: Counted
     ) -> dict[str, Any]:
         """Hold a part's datagrams against the kernel's and the link's counters."""
-        if protocol != "udp" or not directions:
+        if protocol != "udp":
             return {"balance": None, "dropped_at_sockets": None}
         dropped = dropped_between(before, count(self._lab), self._plan.direction)
         known = all(

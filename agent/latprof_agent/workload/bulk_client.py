@@ -84,6 +84,11 @@ class BulkClient:
         elif now > self._asked_to_end + END_SECONDS:
             self._client.kill()
 
+    def _ended_unbegun(self) -> bool:
+        """Whether it was asked to end before it could say anything."""
+        asked = self._asked_to_end is not None
+        return asked and self._client.returncode == -signal.SIGINT
+
     def finish(self) -> None:
         """Take in the result and end the responder.
 
@@ -98,7 +103,7 @@ class BulkClient:
             self.result = json.loads(said)
         ask_to_end(self._responder)
         last_output(self._responder)
-        if self._client.returncode:
+        if self._client.returncode and not self._ended_unbegun():
             raise WorkloadError(complaint_of(complaint, "the generator", self._client))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +21,6 @@ _Ways = dict[str, tuple[str, str]]
 _WAYS: _Ways = {"up": ("a", "b"), "down": ("b", "a")}
 # A tc program's: it is no child of the root, and drops at either side of the device.
 _HOOKS = ("clsact", "ingress")
-# In /proc/net/snmp6 a name begins so.
-_SIX = {"Ip": "Ip6", "Udp": "Udp6"}
 _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutNoRoutes")
 # Of the receive buffer: full, or no memory for UDP at all. Others are in InErrors, too.
 _AT_SOCKET = ("RcvbufErrors", "MemErrors")
@@ -47,31 +44,28 @@ class Dropped(NamedTuple):
 
 def count(lab: Lab) -> Counted:
     """Read all counters; raises LabError where the link has ended."""
-    read = partial(_protocol_counters, lab.spec.ipv6)
-    protocols = {end: netns.run_in(lab.netns_of(end), read) for end in "ab"}
+    names = {end: lab.netns_of(end) for end in "ab"}
+    protocols = {
+        end: netns.run_in(name, _protocol_counters) for end, name in names.items()
+    }
     return Counted(lab.counters(), protocols)
 
 
-def _protocol_counters(ipv6: bool) -> Counter[str]:
-    """Read what the kernel counts of IP and UDP in the caller's namespace."""
+def _protocol_counters() -> Counter[str]:
+    """Read what the kernel counts of IP and UDP, both families of each together."""
     here = Path("/proc/thread-self/net")
-    if ipv6:
-        rows = map(str.split, (here / "snmp6").read_text().splitlines())
-        six = {name: int(value) for name, value in rows}
-        return Counter(
-            {
-                f"{protocol}.{name.removeprefix(prefix)}": value
-                for protocol, prefix in _SIX.items()
-                for name, value in six.items()
-                if name.startswith(prefix)
-            }
-        )
     found: Counter[str] = Counter()
     lines = (here / "snmp").read_text().splitlines()
     for head, values in zip(lines[::2], lines[1::2], strict=True):
         protocol, *names = head.split()
         for name, value in zip(names, values.split()[1:], strict=True):
             found[f"{protocol.rstrip(':')}.{name}"] = int(value)
+    six = here / "snmp6"  # is there where the kernel has IPv6
+    for line in six.read_text().splitlines() if six.exists() else ():
+        name, value = line.split()
+        protocol, is_six, rest = name.partition("6")
+        if is_six:
+            found[f"{protocol}.{rest}"] += int(value)
     return found
 
 

@@ -94,10 +94,11 @@ _THROUGHPUT: Shape = {"average_bps": Maybe(NUMBER), "max_bps": Maybe(NUMBER)}
 _BULK_DIRECTION: Shape = {
     **{
         name: Maybe(COUNT)
-        for name in ("sent", "received", "loss_runs", "reordered", "duplicates")
+        for name in (
+            *("sent", "received", "loss_runs", "longest_loss_run", "reordered"),
+            *("duplicates", "retransmits", "receive_buffer_bytes"),
+        )
     },
-    "retransmits": Maybe(COUNT),
-    "receive_buffer_bytes": Maybe(COUNT),
     "loss": Maybe(NUMBER),
     "client": _THROUGHPUT,
     "server": _THROUGHPUT,

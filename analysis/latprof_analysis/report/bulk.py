@@ -24,6 +24,7 @@ from latprof_analysis.text import (
 _Figures = Mapping[str, Any]
 _DIGITS = 3
 NOTE = "payload only; maximum of a slot; client: who began, server: who answered"
+_COUNTS = ("loss_runs", "longest_loss_run", "reordered", "duplicates")
 _TOTAL = ("sent", "received")
 _PROGRAMS, _OF_ENDS = ("client", "server"), ("average", "maximum")
 _TITLE = "Throughput and loss"
@@ -37,7 +38,10 @@ def bulk_text(plan: _Figures) -> str:
     if plan["find_rate"] is not None:
         how = f"highest rate with {percent(plan['find_rate'])} lost or less"
     protocols = " and ".join(plan["protocols"])
-    return f"bulk {plan['direction']} over {protocols}, {channels} channels, {how}"
+    several = "" if channels == "1" else "s"
+    return (
+        f"bulk {plan['direction']} over {protocols}, {channels} channel{several}, {how}"
+    )
 
 
 def _rows(document: _Figures) -> Iterator[tuple[str, _Figures, _Figures]]:
@@ -133,7 +137,7 @@ def _throughput(rows: Sequence[tuple[str, _Figures, _Figures]]) -> Table:
             for end in _PROGRAMS
             for column in ("average_bps", "max_bps")
         ]
-        counts = [_count(figures[n]) for n in ("loss_runs", "reordered", "duplicates")]
+        counts = [_count(figures[name]) for name in _COUNTS]
         resent = _count(figures["retransmits"])
         udp = name.startswith("udp")
         loss = percent(figures["loss"]) if udp else NOT_ENOUGH
@@ -145,10 +149,10 @@ def _throughput(rows: Sequence[tuple[str, _Figures, _Figures]]) -> Table:
     heads = [(end, len(_OF_ENDS)) for end in _PROGRAMS]
     return Table(
         "",
-        [*columns, "loss runs", "reordered", "duplicates", "resent"],
+        [*columns, "loss runs", "longest", "reordered", "duplicates", "resent"],
         wide,
         NOTE,
-        heads=[[*heads, ("", 5)]],
+        heads=[[*heads, ("", 6)]],
         narrow=[
             Table("", [*columns, "resent"], narrow, NOTE, heads=[[*heads, ("", 2)]]),
             Table(
