@@ -273,3 +273,20 @@ def test_a_recorded_run_has_its_messages_and_the_same_sums(out):
     messages = pd.read_csv(out / "messages.csv")
     data = messages[messages["size_bytes"] == SIZE]
     assert len(data) == part["balance"]["sent"]
+
+
+def test_the_folder_says_again_what_the_run_said_and_is_drawn(out, tmp_path):
+    words = ("--channels=1,2", "--volume=5m", "--offer=100mbit", f"--out={out}")
+    latprof = run(*BULK, *words)
+    assert latprof.process.returncode == 0, latprof.err
+    said = json.loads(latprof.out)["bulk"]
+    assert [(p["protocol"], p["channels"]) for p in said["parts"]] == [
+        *(("udp", 1), ("udp", 2), ("tcp", 1), ("tcp", 2))
+    ]
+    again = run("analyze", "--json", str(out))
+    assert json.loads(again.out)["bulk"] == said
+    page = tmp_path / "page.md"
+    report = run("report", str(out), "--out", str(page), "--format", "md")
+    assert report.process.returncode == 0, report.err
+    drawn = {path.stem for path in tmp_path.glob("*/throughput-*.svg")}
+    assert drawn == {f"throughput-{p}-{n}-up" for p in ("udp", "tcp") for n in (1, 2)}
