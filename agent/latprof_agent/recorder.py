@@ -103,7 +103,7 @@ class Recorder:
         try:
             self._join()
             self._hold(self.joiner.finish(), time.monotonic_ns())
-            self._read_sources()
+            self.read_sources()
             # one by one, or all of it would be in memory several times
             for held_ns in [held_ns for held_ns, _ in self._held]:
                 self._give_out(held_ns + 1)
@@ -131,7 +131,7 @@ class Recorder:
         self.records += count
         if count or self.joiner.waiting():
             self._hold(self.joiner.feed(batch, drained_ns), drained_ns)
-        self._read_sources()
+        self.read_sources()
         self._give_out(drained_ns - HOLD_NS)
 
     def _hold(self, pairs: Pairs, now_ns: int) -> None:
@@ -145,7 +145,8 @@ class Recorder:
             kinds = np.maximum(kinds, source.kinds_of(flows))
         return kinds
 
-    def _read_sources(self) -> None:
+    def read_sources(self) -> None:
+        """Take in what sources have to say, which they do at each joining anyway."""
         for source in self._sources:
             trips = source.read()
             if trips is not None and len(trips):

@@ -86,13 +86,17 @@ def run(
         workload = None if in_lab else _open(options, None, stack)
         capabilities = _capabilities(options, workload, table)
         interrupt.check()
-        lab = stack.enter_context(Lab(options.link)) if in_lab else None
+        lab = stack.enter_context(_lab_of(options)) if in_lab else None
         interrupt.check()
         workload = workload or _open(options, lab, stack)
         session = _Session(options, capabilities, interrupt, progress, lab, workload)
         for text in session.overloads():
             notice(text)
         return session.run(table)
+
+
+def _lab_of(options: RunOptions) -> Lab:
+    return Lab(options.link, hosts=options.plan.hosts)
 
 
 def _open(options: RunOptions, lab: Lab | None, stack: ExitStack) -> Workload:
@@ -264,6 +268,7 @@ class _Session:
             "server_command": "",
             "user": None,
             "attached": None,
+            "mesh": None,
             **self._workload.as_dict(),
             "runs": self._workload.runs,
         }
@@ -275,5 +280,5 @@ class _Session:
             "link": asdict(self.options.link),
             "known": self.lab.known,
             "settings": self.lab.settings,
-            "addresses": {"a": self.lab.a_address, "b": self.lab.b_address},
+            "addresses": {host: self.lab.address_of(host) for host in self.lab.hosts},
         }

@@ -31,6 +31,7 @@ MEASUREMENTS = (
     "bulk",
     "lateness",
     "ops",
+    "mesh",
     "drain",
     "flood",
     "memory",

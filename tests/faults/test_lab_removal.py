@@ -103,7 +103,8 @@ def test_of_many_hosts_nothing_is_left_by_the_next_lab(registry, delay_ns):
     process.communicate(timeout=DEADLINE_S)
     assert len(left()) == 8
     with Lab(LinkSpec(), registry=registry) as lab:
-        assert len(lab.removed) == 9
+        # beside the child an emulator may not have seen its parent's end yet
+        assert len([name for name in lab.removed if name.startswith(prefix)]) == 8
         assert not left()
         assert not is_running(int(child))
 

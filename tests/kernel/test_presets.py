@@ -52,3 +52,37 @@ def test_timewarp_sends_at_random_times_and_gets_short_replies(tmp_path):
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.25)
     messages = pd.read_csv(out / "messages.csv")
     assert (messages.loc[messages["kind"] == "reply", "size_bytes"] == 18).all()
+
+
+def test_tmsn_is_a_mesh_that_leaves_its_log(tmp_path):
+    out = tmp_path / "run"
+    words = ("--preset", "tmsn", "--scale", "0.1", "--messages", "10", "--json")
+    latprof = run("run", *words, "--out", str(out))
+    assert latprof.process.returncode == 0, latprof.err
+    cells = json.loads(latprof.out)["mesh"]["cells"]
+    told = json.loads(run("analyze", "--json", str(out / "tmsn.log")).out)
+    assert told["input"]["format"] == "tmsn"
+    rows = pd.read_csv(out / "round_trips.csv")
+    rows = rows[rows["heartbeat"] == 0]
+    # three hosts, two others each, ten messages of each size
+    assert rows.groupby("size_bytes").size().to_dict() == dict.fromkeys(
+        [1024 * k for k in (1, 5, 10, 100, 200)], 60
+    )
+    # whole microseconds, as TMSN counts
+    means = (rows["rtt_ns"] // 1000).groupby(rows["size_bytes"]).mean()
+    for cell in cells:
+        assert cell["table"]["avg_msg"] == pytest.approx(
+            means[cell["size_bytes"]], rel=1e-3
+        )
+
+
+def test_proxystore_does_its_operations_on_redis_and_an_endpoint(tmp_path):
+    pytest.importorskip("proxystore")
+    out = tmp_path / "run"
+    words = ("--preset", "proxystore", "--payload-sizes", "1000,10000", "--json")
+    latprof = run("run", *words, "--out", str(out))
+    assert latprof.process.returncode == 0, latprof.err
+    table = pd.read_csv(out / "remote_ops.csv")
+    assert (table["repeat"] == 5).all()
+    # GET and SET of two sizes, EXISTS and EVICT of none
+    assert table.groupby("backend").size().to_dict() == {"ENDPOINT": 6, "REDIS": 6}

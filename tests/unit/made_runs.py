@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from latprof_analysis.read.schema import MESSAGES, ROUND_TRIPS
+from latprof_agent.sinks.round_trip_rows import COLUMNS
+from latprof_analysis.read.schema import MESSAGES
 from latprof_analysis.stages import STAMPS
 from message_rows import message
 
@@ -61,8 +62,7 @@ def round_trips(count: int) -> list[dict]:
 
 def write_table(path: Path, rows: list[dict]) -> Path:
     """Write rows as the agent does."""
-    schema = MESSAGES if path.stem == "messages" else ROUND_TRIPS
-    names = [column.name for column in schema.columns]
+    names = MESSAGES.names if path.stem == "messages" else COLUMNS
     lines = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
     text = "".join(",".join(line) + "\n" for line in lines)
     path.write_bytes(text.encode())

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from latprof_agent.sinks.round_trip_rows import COLUMNS
 from latprof_analysis.read import ReadError, detect, lines, read_columns, read_samples
-from latprof_analysis.read.schema import MESSAGES, ROUND_TRIPS
-from latprof_analysis.stages import PROBE_STATISTICS
+from latprof_analysis.read.schema import MESSAGES
 
 DATA = Path(__file__).parent.parent / "data"
 FILES = sorted(path for path in DATA.rglob("*") if path.is_file())
@@ -149,8 +149,7 @@ def test_a_line_without_end_is_left_out_and_what_follows_is_read(write, monkeypa
     ],
 )
 def test_a_wrong_round_trip_is_left_out_with_its_reason(write, row, why):
-    names = ROUND_TRIPS.names
-    head = ",".join(names[: names.index(PROBE_STATISTICS) + 1])
+    head = ",".join(COLUMNS)
     samples = read_samples(write(f"{head}\nudp,1,64,64,5,5,9,4,0,\n{row},\n"))
     assert [(bad.line, bad.why) for bad in samples.skipped] == [(3, why)]
     assert samples.frame["latency_ns"].tolist() == [4.0]

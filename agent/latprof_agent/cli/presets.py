@@ -72,8 +72,34 @@ PRESETS = {
             "reply": "18",
             "interval": "1ms",
             "poisson": None,
+            "max-acks": "20",
         },
         {"rounds": 51424 // 4},
+    ),
+    "tmsn": Preset(
+        "TMSN's stress test among 3 machines: 100 messages of 1 to 200 KiB every "
+        "10 ms, echoes and heartbeats, ten tests (its link is not told: ours carries "
+        "100 KiB at that interval and not 200)",
+        {
+            "workload": "mesh",
+            "hosts": "3",
+            "interval": "10ms",
+            "rate": "250mbit",
+            "delay": "0",
+        },
+        {"tests": 10},
+        scale=0.5,
+    ),
+    "proxystore": Preset(
+        "ProxyStore's remote operations: GET, SET, EXISTS and EVICT of 1 kB to 10 MB "
+        "on redis and on an endpoint, five times each",
+        {
+            "workload": "ops",
+            "backend": "redis,proxystore",
+            "rate": "0",
+            "delay": "0",
+        },
+        {"rounds": 5},
     ),
 }
 

@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from latprof_analysis.cli import units
 from latprof_analysis.cli.say import say_document, say_error
 
-from latprof_agent.cli import bulk_options, ops_options
+from latprof_agent.cli import bulk_options, mesh_options, ops_options
 from latprof_agent.cli.presets import with_preset
 from latprof_agent.cli.root import require_root
 from latprof_agent.cli.run_options import (
@@ -24,6 +25,7 @@ from latprof_agent.cli.run_options import (
     FOR_LINK,
     FOR_TCP,
     FOR_WORKLOADS,
+    NOT_WITH_TO,
     add_options,
     first_given,
 )
@@ -121,10 +123,16 @@ def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
 
 def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
     from latprof_agent.workload.generator import DEFAULT_SIZES, DEFAULT_WARMUP, PingPong
+    from latprof_agent.workload.remote import RemotePingPong
 
+    kind, where = PingPong, {}
+    if options.to:
+        host, port = options.to
+        kind = RemotePingPong
+        where = {"to": host, "port": port, "secret_file": options.secret_file}
     rounds = options.rounds or 0
     client_cpu, server_cpu = _cpus(options)
-    plan = PingPong(
+    plan = kind(
         sizes=options.sizes or DEFAULT_SIZES,
         rounds=rounds,
         duration_seconds=0.0 if rounds else options.duration or DEFAULT_SECONDS,
@@ -134,7 +142,7 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         train_gap_ns=options.train_gap,
         poisson=options.poisson,
         spin=options.spin,
-        reply_bytes=options.reply,
+        reply_bytes=None if options.reply == units.FULL else options.reply,
         wire=options.wire,
         client_cpu=client_cpu,
         server_cpu=server_cpu,
@@ -142,6 +150,10 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         nagle=options.nagle,
         timeout_ns=options.timeout,
         seed=options.seed,
+        think_ns=options.think,
+        priority=options.priority,
+        max_acks=options.max_acks,
+        **where,
     )
     for protocol in protocols:
         plan.check(protocol)
@@ -157,9 +169,19 @@ def _bulk(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
     return bulk_options.plan_of(options, protocols)
 
 
-# What makes the plan of each workload of our own, and over which protocols it may go.
-_PLANS = {"pingpong": _ping_pong, "ops": _ops, "bulk": _bulk}
-_PROTOCOLS = {"pingpong": ("tcp", "udp"), "ops": ("tcp",), "bulk": ("tcp", "udp")}
+def _mesh(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
+    return mesh_options.plan_of(options)
+
+
+# What makes the plan of each workload of our own, and what --protocol it has, the
+# first if none is given.
+_PLANS = {"pingpong": _ping_pong, "ops": _ops, "mesh": _mesh, "bulk": _bulk}
+_PROTOCOLS = {
+    "pingpong": ("both", "tcp", "udp"),
+    "ops": ("tcp",),
+    "mesh": ("tcp", "udp"),
+    "bulk": ("both", "tcp", "udp"),
+}
 
 
 def _refuse(text: str) -> None:
@@ -182,6 +204,7 @@ def _check_together(options: argparse.Namespace) -> None:
     no_link = given and first_given(options, (*FOR_LINK, "server_cpu"))
     user = options.user is not None
     alone = options.no_lab and not options.words and not attach
+    not_to = options.to and first_given(options, NOT_WITH_TO)
     tcp = options.protocol == "udp" and first_given(options, FOR_TCP)
     for wrong, text in (
         (by_process, f"{by_process}: attaches to what runs, so without a COMMAND"),
@@ -199,8 +222,19 @@ def _check_together(options: argparse.Namespace) -> None:
         (lab, f"{lab}: needs the lab, not --no-lab"),
         (no_link, f"{no_link}: needs the lab, not {given}"),
         (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
-        (options.poisson and not options.interval, "--poisson: needs --interval"),
+        (
+            options.poisson and not (options.interval or options.workload == "mesh"),
+            "--poisson: needs --interval",
+        ),
         (options.train_gap and not options.train, "--train-gap: needs --train"),
+        (not_to, f"{not_to}: is of this host's lab, not with --to"),
+        (options.secret_file and not options.to, "--secret-file: needs --to"),
+        (
+            options.secret_file and options.wire == "clear",
+            "--wire clear asks for no secret: it excludes --secret-file",
+        ),
+        (options.max_acks and not options.interval, "--max-acks: needs --interval"),
+        (options.max_acks and options.train, "--max-acks: not with --train"),
         *_of_another_workload(options),
     ):
         if wrong:
@@ -220,17 +254,18 @@ def _of_another_workload(options: argparse.Namespace) -> Iterator[tuple[str, str
         others = tuple(name for name in names if name not in FOR_WORKLOADS[chosen])
         wrong = first_given(options, others)
         yield wrong, f"{wrong}: is for --workload {kind}, not {chosen}"
-    if options.protocol not in ("both", *_PROTOCOLS[chosen]):
+    offered = _PROTOCOLS[chosen]
+    if options.protocol not in (None, *offered):
         wrong = f"--protocol {options.protocol}"
-        yield wrong, f"{wrong}: --workload {chosen} is over {_PROTOCOLS[chosen][0]}"
+        yield wrong, f"{wrong}: --workload {chosen} is over {' or '.join(offered)}"
 
 
 def _protocols(options: argparse.Namespace) -> tuple[str, ...]:
-    """Return what is recorded: where nothing else is asked for, all that may be."""
-    asked = ("tcp", "udp") if options.protocol == "both" else (options.protocol,)
-    if options.words or first_given(options, FOR_ATTACHING):
-        return asked
-    return tuple(p for p in asked if p in _PROTOCOLS[options.workload])
+    """Return what is sent, or of others' programs recorded: both unless told."""
+    own = not options.words and not first_given(options, FOR_ATTACHING)
+    default = _PROTOCOLS[options.workload][0] if own else "both"
+    asked = options.protocol or default
+    return ("tcp", "udp") if asked == "both" else (asked,)
 
 
 def _target(options: argparse.Namespace) -> Any:

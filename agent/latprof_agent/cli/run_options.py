@@ -9,7 +9,8 @@ from typing import Any
 
 from latprof_analysis.cli import units
 
-from latprof_agent.cli import bulk_options, ops_options
+from latprof_agent.cli import bulk_options, mesh_options, ops_options
+from latprof_agent.cli.echo import DEFAULT_PORT
 from latprof_agent.cli.presets import LISTED, add_preset
 from latprof_agent.cli.sweep_options import add_sweep
 
@@ -20,11 +21,17 @@ ANY_CPU = "any"
 # What each workload of latprof's own has of the options that not all have.
 FOR_WORKLOADS = {
     "pingpong": (
+        *("to", "secret_file", "think", "priority", "max_acks"),
         *("sizes", "reply", "wire", "nagle", "duration", "rounds", "warmup"),
         *("interval", "train", "train_gap", "poisson", "spin", "timeout"),
         *("client_cpu", "server_cpu", "pieces"),
     ),
     "ops": (*ops_options.OWN, "rounds", "warmup", "client_cpu", "server_cpu"),
+    "mesh": (
+        *mesh_options.OWN,
+        *("sizes", "reply", "nagle", "warmup", "interval", "poisson", "spin"),
+        "timeout",
+    ),
     "bulk": (*bulk_options.OWN, "duration", "client_cpu", "server_cpu"),
 }
 FOR_GENERATOR = (
@@ -36,6 +43,11 @@ FOR_LINK = (
     *("ipv6", "no_offloads", "emulator", "congestion"),
 )
 FOR_LAB = (*FOR_LINK, "seed")
+# What is the lab's, or its responder's.
+NOT_WITH_TO = (
+    *(name for name in FOR_LINK if name != "congestion"),
+    *("server_cpu", "priority", "no_lab"),
+)
 FOR_TCP = ("nagle", "congestion")
 
 FOR_ATTACHING = ("pid", "comm", "cgroup", "ports")
@@ -63,6 +75,7 @@ examples:
   latprof run --train 16              # LogGP: L, o, g and G
   latprof run --qdisc tbf --rate 20mbit --protocol tcp
   latprof run --loss 1% --protocol udp --sizes 64,1400  # a packet is a message
+  latprof run --workload mesh --hosts 10 --interval 10ms --sizes 1024
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
   latprof run --workload ops --payload-sizes 1k,1m  # redis beside the floor
@@ -70,6 +83,7 @@ examples:
   latprof run --workload bulk --find-rate 0.1% --rate 1gbit --qdisc tbf
   latprof run --port 80 --duration 5s
   latprof run --comm curl --duration 5s
+  latprof run --to 192.0.2.7 --secret-file secret  # `latprof echo` is there
   latprof run --sweep rate=10mbit,100mbit --repeat 3 --duration 1s
   latprof run --preset clear --scale 0.01
 
@@ -84,6 +98,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = TEXT
     parser.epilog = EXAMPLES
     _add_messages(parser.add_argument_group("messages"))
+    mesh_options.add_options(parser.add_argument_group("mesh", mesh_options.TEXT))
     _add_timing(parser.add_argument_group("timing"))
     ops_options.add_options(parser.add_argument_group("operations on stores"))
     bulk_options.add_options(parser.add_argument_group("bulk transfers"))
@@ -103,18 +118,44 @@ def first_given(options: argparse.Namespace, names: tuple[str, ...]) -> str:
     return next((f"--{name.replace('_', '-')}" for name in given), "")
 
 
+def _host_and_port(text: str) -> tuple[str, int]:
+    found = re.fullmatch(r"\[([0-9a-fA-F:.%\w]+)\](?::(\d+))?", text)
+    if not found and text.count(":") > 1:  # IPv6 without a port
+        return text, DEFAULT_PORT
+    found = found or re.fullmatch(r"([\w.-]+)(?::(\d+))?", text)
+    port = int(found[2] or DEFAULT_PORT) if found else 0
+    if not found or not 1 <= port <= 65535:
+        raise argparse.ArgumentTypeError(
+            f"must be a host, HOST:PORT or [IPV6]:PORT, got {text!r}"
+        )
+    return found[1], port
+
+
 def _add_messages(group: Any) -> None:
     group.add_argument(
         "--workload",
         choices=[*FOR_WORKLOADS],
         default="pingpong",
         help="pingpong: requests and replies; ops: GET, SET, EXISTS and EVICT on "
-        "stores; bulk: throughput and loss over channels (default: pingpong)",
+        "stores; mesh: every host sends to every other; bulk: throughput and loss "
+        "over channels (default: pingpong)",
+    )
+    group.add_argument(
+        "--to",
+        type=_host_and_port,
+        metavar="HOST[:PORT]",
+        help="send to `latprof echo` on this host, without a lab; of its half is told "
+        f"what was seen here (default: in a lab; port: {DEFAULT_PORT})",
+    )
+    group.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="the secret that the host of --to has, too (default: none)",
     )
     group.add_argument(
         "--protocol",
         choices=["tcp", "udp", "both"],
-        default="both",
         help="both: one after the other (default: both)",
     )
     group.add_argument(
@@ -126,9 +167,9 @@ def _add_messages(group: Any) -> None:
     )
     group.add_argument(
         "--reply",
-        type=units.size,
+        type=units.either(units.FULL, units.size),
         metavar="BYTES",
-        help="bytes of a reply (default: echo the request)",
+        help="bytes of a reply, or full: echo the request (default: full)",
     )
     group.add_argument(
         "--wire",
@@ -201,6 +242,29 @@ def _add_timing(group: Any) -> None:
         help="exponential gaps with mean --interval (default: fixed gaps)",
     )
     group.add_argument(
+        "--max-acks",
+        type=units.within(units.count, "1", "1000000"),
+        default=0,
+        metavar="N",
+        help="wait while N messages have no reply yet; with --interval (default: wait "
+        "for none)",
+    )
+    group.add_argument(
+        "--think",
+        type=units.within(units.time_ns, "0", "1s"),
+        default=0,
+        metavar="TIME",
+        help="the responder works so long for each message before it makes the reply "
+        "(default: 0)",
+    )
+    group.add_argument(
+        "--priority",
+        type=_nice,
+        default=0,
+        metavar="N",
+        help="nice level of the responder, -20 (first) to 19 (last) (default: 0)",
+    )
+    group.add_argument(
         "--spin",
         action="store_true",
         help="busy-wait, for exact send times (default: sleep)",
@@ -228,6 +292,12 @@ def _add_timing(group: Any) -> None:
         metavar="N",
         help="of random sizes, gaps and losses (default: 1)",
     )
+
+
+def _nice(text: str) -> int:
+    if not re.fullmatch(r"-?\d{1,2}", text) or not -20 <= int(text) <= 19:
+        raise argparse.ArgumentTypeError(f"must be from -20 to 19, got {text!r}")
+    return int(text)
 
 
 def _add_command(group: Any) -> None:

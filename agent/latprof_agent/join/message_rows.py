@@ -17,8 +17,8 @@ from latprof_agent.join.joiner import Joiner, Pairs
 
 TEXTS = MESSAGES.texts
 COLUMNS = MESSAGES.names
-KINDS = ["message", "request", "reply", *APART]
-MESSAGE, REQUEST, REPLY, WARMUP, TRAIN, TRAIN_REPLY = range(6)
+KINDS = ["message", "request", "reply", "heartbeat", *APART]
+MESSAGE, REQUEST, REPLY, HEARTBEAT, WARMUP, TRAIN, TRAIN_REPLY = range(7)
 
 # What hosts set a TTL to begin with.
 FIRST_TTLS = np.array([32, 64, 128, 255])

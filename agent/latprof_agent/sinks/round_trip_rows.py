@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,21 +10,28 @@ from latprof_analysis.read.schema import ROUND_TRIPS
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 from numpy.typing import NDArray
 
-from latprof_agent.join.message_rows import Ints
+from latprof_agent.join.message_rows import Ints, Text
 
-# Those behind are of runs with trains.
-WITH_TRAINS = ROUND_TRIPS.names
-COLUMNS = WITH_TRAINS[: WITH_TRAINS.index(PROBE_STATISTICS) + 1]
-TRAIN_COLUMNS = WITH_TRAINS[len(COLUMNS) :]
+# Those of every run, of those with trains, and of a mesh: between which hosts.
+_NAMES = ROUND_TRIPS.names
+COLUMNS = _NAMES[: _NAMES.index(PROBE_STATISTICS) + 1]
+TRAIN_COLUMNS = _NAMES[len(COLUMNS) : _NAMES.index("source")]
+PAIR_COLUMNS = _NAMES[_NAMES.index("source") :]
+WITH_TRAINS = (*COLUMNS, *TRAIN_COLUMNS)
+WITH_PAIRS = (*COLUMNS, *PAIR_COLUMNS)
 
 
 @dataclass(frozen=True)
 class RoundTrips:
-    """Rows of one protocol by column, BLANK where there is no value."""
+    """Rows of one protocol by column, BLANK where there is no value.
+
+    Those of a mesh have more columns: `PAIR_COLUMNS`.
+    """
 
     protocol: str
     numbers: dict[str, Ints]
     corrupt: int  # of them, replies that were not as sent
+    texts: dict[str, Text] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.numbers["sequence"])
@@ -41,5 +48,5 @@ class RoundTrips:
     def columns(self) -> list[Any]:
         """All columns in the file's order, for `_rows.write`."""
         protocol = np.zeros(len(self), np.int32), [self.protocol]
-        names = (name for name in WITH_TRAINS[1:] if name in self.numbers)
-        return [protocol, *(self.numbers[name] for name in names)]
+        found = {**self.numbers, **self.texts, "protocol": protocol}
+        return [found[name] for name in _NAMES if name in found]

@@ -14,7 +14,12 @@ from latprof_agent.errors import WorkloadError
 from latprof_agent.executables import find_executable
 from latprof_agent.lab.child import END_SECONDS, ask_to_end, last_output
 from latprof_agent.lab.lab import Lab
-from latprof_agent.workload.generator import READY_SECONDS, complaint_of, first_line
+from latprof_agent.workload.generator import (
+    READY_SECONDS,
+    ending_words,
+    first_line,
+    last_words,
+)
 
 
 class BulkClient:
@@ -48,9 +53,7 @@ class BulkClient:
         )
         line = first_line(self._responder, READY_SECONDS)
         if not line.startswith("ready "):
-            ask_to_end(self._responder)
-            said = last_output(self._responder)[1]
-            raise WorkloadError(complaint_of(said, "the responder", self._responder))
+            raise WorkloadError(last_words(self._responder, "the responder"))
         to = ["--address", lab.b_address, "--port", line.split()[1]]
         # what it says is more than a pipe holds
         self._said, self._complaint = (_new_file() for _ in range(2))
@@ -104,7 +107,7 @@ class BulkClient:
         ask_to_end(self._responder)
         last_output(self._responder)
         if self._client.returncode and not self._ended_unbegun():
-            raise WorkloadError(complaint_of(complaint, "the generator", self._client))
+            raise WorkloadError(ending_words(complaint, "the generator", self._client))
 
 
 def _new_file() -> Any:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import select
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -43,7 +46,7 @@ CLEAR_LARGEST_BYTES = 65_535
 CLEAR_RESULTS = {"tcp": "clear_result.txt", "udp": "clear_result_udp.txt"}
 # By which messages that are over have been told of, and are in the totals.
 TOLD_SECONDS = 0.3
-_KEPT = "what was recorded until then is kept"
+KEPT = "what was recorded until then is kept"
 DEFAULT_WARMUP = 5
 DEFAULT_SIZES = (18, 256, 1024, 4096, 16384, 32768, 65507)
 
@@ -72,6 +75,9 @@ class PingPong(Plan):
     timeout_ns: int = 0
     seed: int = 1
     verify: bool = True
+    think_ns: int = 0  # work of the responder for each message, before its reply
+    priority: int = 0  # of the responder: its nice level
+    max_acks: int = 0  # messages without a reply, of an open loop
 
     @property
     def round_trip_columns(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -91,7 +97,7 @@ class PingPong(Plan):
     def open(self, lab: Lab | None) -> Workload:
         """Place it in the lab."""
         assert lab
-        return PingPongRuns(self, lab)
+        return PingPongInLab(self, lab)
 
     @property
     def cpu_of_both(self) -> int | None:
@@ -105,6 +111,8 @@ class PingPong(Plan):
             largest = min(largest, CLEAR_LARGEST_BYTES)
             if self.reply_bytes is not None:
                 raise UsageError("--wire clear echoes in full: it excludes --reply")
+            if self.think_ns:
+                raise UsageError("--wire clear echoes at once: it excludes --think")
         reply = HEADER_BYTES if self.reply_bytes is None else self.reply_bytes
         for size in (*self.sizes, reply):
             if not HEADER_BYTES <= size <= largest:
@@ -114,6 +122,8 @@ class PingPong(Plan):
                 )
         if self.interval_ns < 0:
             raise UsageError("--interval must be greater than 0")
+        if self.max_acks and not self.interval_ns:
+            raise UsageError("--max-acks needs --interval: a closed loop waits anyway")
 
     def _shared(self, protocol: str, cpu: int | None) -> list[str]:
         words = ["--wire", self.wire, "--die-with-parent"]
@@ -144,12 +154,14 @@ class PingPong(Plan):
             words += ["--duration", str(self.duration_seconds)]
         if self.interval_ns:
             words += ["--interval", str(self.interval_ns)]
-        if self.timeout_ns:
-            words += ["--timeout", str(self.timeout_ns)]
-        if self.train_messages:
-            words += ["--train", str(self.train_messages)]
-        if self.train_gap_ns:
-            words += ["--train-gap", str(self.train_gap_ns)]
+        for number, word in (
+            (self.timeout_ns, "--timeout"),
+            (self.train_messages, "--train"),
+            (self.train_gap_ns, "--train-gap"),
+            (self.think_ns, "--think"),
+            (self.max_acks, "--max-acks"),
+        ):
+            words += [word, str(number)] if number else []
         for wanted, word in (
             (self.poisson, "--poisson"),
             (self.spin, "--spin"),
@@ -160,10 +172,18 @@ class PingPong(Plan):
 
 
 def first_line(process: subprocess.Popen[str], seconds: float) -> str:
-    """Read the line that a program says when it is ready; empty after so long."""
+    """What a program says first; nothing where it does not within these seconds."""
     assert process.stdout
     readable, _, _ = select.select([process.stdout], [], [], seconds)
     return process.stdout.readline() if readable else ""
+
+
+def check_stopped(processes: Mapping[str, subprocess.Popen[str]]) -> None:
+    """Raise WorkloadError where somebody has stopped one of these, by their names."""
+    for who, process in processes.items():
+        if process.poll() is None and is_stopped(process.pid):
+            why = "it is stopped (SIGSTOP)"
+            raise WorkloadError(f"{who} failed: {why}; {KEPT}")
 
 
 class Stillness:
@@ -177,7 +197,9 @@ class Stillness:
     def seconds(self) -> float:
         """Look again."""
         before, now = self._looked, time.monotonic()
-        told = self._counters.read_text()
+        told = self._told
+        with suppress(OSError):  # it has just ended
+            told = self._counters.read_text()
         self._seconds += min(now - before, LOOK_SECONDS)
         if told != self._told:
             self._seconds = 0.0
@@ -185,96 +207,57 @@ class Stillness:
         return self._seconds
 
 
-class Generator:
-    """A responder at end b and a client at end a, over one protocol."""
+# How programs of ours are started: Ctrl-C reaches us, and we end them.
+STARTED: dict[str, Any] = {
+    "stdin": subprocess.DEVNULL,
+    "stdout": subprocess.PIPE,
+    "stderr": subprocess.PIPE,
+    "text": True,
+    "start_new_session": True,
+}
 
-    def __init__(self, lab: Lab, plan: PingPong, protocol: str, log: int) -> None:
+
+class Client:
+    """A client, over one protocol, of a responder that listens already.
+
+    `start` starts a program where the client is to be.
+    """
+
+    def __init__(
+        self,
+        plan: PingPong,
+        protocol: str,
+        log: int,
+        responder: tuple[str, int],
+        start: Callable[..., subprocess.Popen[str]],
+    ) -> None:
         self.protocol = protocol
         self.plan = plan
         self.result: dict[str, Any] = {}
-        self._lab = lab
+        self.address, self.port = responder
         self._log = log
-        self._load = str(find_executable("latprof-load"))
-        words = plan.responder_words(protocol, lab.b_address)
-        self._responder = self._start("b", words)
-        line = first_line(self._responder, READY_SECONDS)
-        if not line.startswith("ready "):
-            raise WorkloadError(_last_words(self._responder, "the responder"))
-        self.port = int(line.split()[1])
+        self._spawn = start
         self._client: subprocess.Popen[str] | None = None
         self._asked_to_end: float | None = None
-        self._due = math.inf  # when --duration is over
-        self._stillness = Stillness(self._responder.pid)
-
-    def _start(
-        self, end: str, words: list[str], descriptors: tuple[int, ...] = ()
-    ) -> subprocess.Popen[str]:
-        return self._lab.start(
-            end,
-            [self._load, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            pass_fds=descriptors,
-            start_new_session=True,  # Ctrl-C reaches us, and we end it
-        )
 
     def start(self) -> None:
         """Begin to send."""
-        words = self.plan.client_words(self.protocol, self._lab.b_address, self.port)
-        words += self._train_timeout()
-        self._client = self._start(
-            "a", [*words, "--output", f"/proc/self/fd/{self._log}"], (self._log,)
-        )
-        if self.plan.duration_seconds:
-            self._due = time.monotonic() + self.plan.duration_seconds
+        words = self.plan.client_words(self.protocol, self.address, self.port)
+        words += self._more_words()
+        load = str(find_executable("latprof-load"))
+        words = [load, *words, "--output", f"/proc/self/fd/{self._log}"]
+        self._client = self._spawn(words, pass_fds=(self._log,), **STARTED)
 
-    def _train_timeout(self) -> list[str]:
-        """Let trains take their time: the client gives a datagram up after a second."""
-        plan, rate = self.plan, self._lab.spec.rate_bps
-        if not plan.train_messages or plan.timeout_ns or not rate:
-            return []
-        # replies come while messages leave; half as much for headers, and the last one
-        seconds = 1.5 * 8 * plan.train_messages * max(plan.sizes) / rate
-        return ["--timeout", str(round(1e9 * (1 + seconds)))] if seconds > 0.5 else []
+    def _more_words(self) -> list[str]:
+        """Options that only this one knows the need of."""
+        return []
 
     def running(self) -> bool:
         """Whether the client still sends."""
         return self._client is not None and self._client.poll() is None
 
     def check(self) -> None:
-        """Raise WorkloadError where the client waits for what will not come.
-
-        The responder has ended; or the time is over and nothing comes any more.
-        """
-        if not self.running():
-            return
-        if self._responder.poll() is not None:
-            raise WorkloadError(_last_words(self._responder, "the responder"))
-        if time.monotonic() > self._due:
-            still = self._stillness.seconds()
-            if still > self._patience_seconds():
-                self._check_stopped()
-                why = f"it did not answer for {still:.0f} s"
-                raise WorkloadError(f"the responder failed: {why}; {_KEPT}")
-
-    def _patience_seconds(self) -> float:
-        """How long nothing may come: the link, and the plan, may be slow."""
-        link, plan = self._lab.spec, self.plan
-        packet_bits = 8 * link.packet_bytes("veth")
-        packet = packet_bits / link.rate_bps if link.rate_bps else 0.0
-        gap_ns = plan.interval_ns * (LONGEST_GAP if plan.poisson else 1)
-        slow_ns = 2 * link.delay_ns + gap_ns + plan.timeout_ns
-        return LATE_SECONDS + 2 * packet + slow_ns / 1e9
-
-    def _check_stopped(self) -> None:
-        """Raise WorkloadError where somebody has stopped one of the two."""
-        ends = (("the generator", self._client), ("the responder", self._responder))
-        for who, process in ends:
-            if process and process.poll() is None and is_stopped(process.pid):
-                why = "it is stopped (SIGSTOP)"
-                raise WorkloadError(f"{who} failed: {why}; {_KEPT}")
+        """Raise WorkloadError where what the client needs has gone."""
 
     def stop(self) -> None:
         """Ask the client to end: it then writes what it has. After a while end it."""
@@ -288,50 +271,119 @@ class Generator:
             self._client.kill()
 
     def finish(self) -> None:
-        """Collect the client's result and end the responder.
+        """Collect the client's result.
 
         Raises WorkloadError with the client's own words where it failed.
         """
         assert self._client
         text, complaint = last_output(self._client)
-        try:
-            if not self._client.returncode:
-                self.result = json.loads(text)
+        if self._client.returncode:
+            raise WorkloadError(ending_words(complaint, "the generator", self._client))
+        self.result = json.loads(text)
+
+
+class Generator(Client):
+    """A responder at end b and a client at end a, over one protocol."""
+
+    def __init__(self, lab: Lab, plan: PingPong, protocol: str, log: int) -> None:
+        self._lab = lab
+        words = plan.responder_words(protocol, lab.b_address)
+        load = str(find_executable("latprof-load"))
+        self._responder = lab.start("b", [load, *words], **STARTED)
+        if plan.priority:
+            os.setpriority(os.PRIO_PROCESS, self._responder.pid, plan.priority)
+        line = first_line(self._responder, READY_SECONDS)
+        if not line.startswith("ready "):
+            raise WorkloadError(last_words(self._responder, "the responder"))
+        responder = lab.b_address, int(line.split()[1])
+        super().__init__(plan, protocol, log, responder, partial(lab.start, "a"))
+        self._due = math.inf  # when --duration is over
+        self._stillness = Stillness(self._responder.pid)
+
+    def _more_words(self) -> list[str]:
+        """Let trains take their time: the client gives a datagram up after a second."""
+        plan, rate = self.plan, self._lab.spec.rate_bps
+        if not plan.train_messages or plan.timeout_ns or not rate:
+            return []
+        # replies come while messages leave; half as much for headers, and the last one
+        seconds = 1.5 * 8 * plan.train_messages * max(plan.sizes) / rate
+        return ["--timeout", str(round(1e9 * (1 + seconds)))] if seconds > 0.5 else []
+
+    def start(self) -> None:
+        """Begin to send."""
+        super().start()
+        if self.plan.duration_seconds:
+            self._due = time.monotonic() + self.plan.duration_seconds
+
+    def check(self) -> None:
+        """Raise WorkloadError where the client waits for what will not come.
+
+        The responder has ended; or the time is over and nothing comes any more. Raises
+        LabError where the link has ended.
+        """
+        self._lab.check()
+        if not self.running():
+            return
+        if self._responder.poll() is not None:
+            raise WorkloadError(last_words(self._responder, "the responder"))
+        if time.monotonic() > self._due:
+            still = self._stillness.seconds()
+            if still > self._patience_seconds():
                 self._check_stopped()
+                why = f"it did not answer for {still:.0f} s"
+                raise WorkloadError(f"the responder failed: {why}; {KEPT}")
+
+    def _patience_seconds(self) -> float:
+        """How long nothing may come: the link, and the plan, may be slow."""
+        link, plan = self._lab.spec, self.plan
+        packet_bits = 8 * link.packet_bytes("veth")
+        packet = packet_bits / link.rate_bps if link.rate_bps else 0.0
+        gap_ns = plan.interval_ns * (LONGEST_GAP if plan.poisson else 1)
+        slow_ns = 2 * link.delay_ns + gap_ns + plan.timeout_ns + plan.think_ns
+        return LATE_SECONDS + 2 * packet + slow_ns / 1e9
+
+    def _check_stopped(self) -> None:
+        """Raise WorkloadError where somebody has stopped one of the two."""
+        ends = {"the generator": self._client, "the responder": self._responder}
+        check_stopped({who: process for who, process in ends.items() if process})
+
+    def finish(self) -> None:
+        """Collect the client's result and end the responder.
+
+        Raises WorkloadError with the client's own words where it failed.
+        """
+        try:
+            super().finish()
+            self._check_stopped()
         finally:
             ask_to_end(self._responder)
             last_output(self._responder)
-        if self._client.returncode:
-            raise WorkloadError(complaint_of(complaint, "the generator", self._client))
 
 
-def complaint_of(complaint: str, who: str, process: subprocess.Popen[Any]) -> str:
-    """Say in a line why a program failed, in its own words if it had any."""
+def ending_words(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
+    """Why a program has ended: the last line of its complaint, or its status."""
     line = complaint.strip().splitlines()[-1] if complaint.strip() else ""
     if line:
         return line.removeprefix("latprof-load: ")
-    return f"{who} failed: it ended with {how_it_ended(process.returncode)}; {_KEPT}"
+    return f"{who} failed: it ended with {how_it_ended(process.returncode)}; {KEPT}"
 
 
-def _last_words(process: subprocess.Popen[str], who: str) -> str:
+def last_words(process: subprocess.Popen[str], who: str) -> str:
+    """End a program; the last line that it complained in, or how it ended."""
     ask_to_end(process)
     _, complaint = last_output(process)
-    return complaint_of(complaint, who, process)
+    return ending_words(complaint, who, process)
 
 
 class PingPongRuns(Workload):
     """The generator's ping-pong, over one protocol after the other."""
 
-    def __init__(self, plan: PingPong, lab: Lab) -> None:
+    _one_clock = True  # for both ends
+
+    def __init__(self, plan: PingPong) -> None:
         super().__init__()
         self._plan = plan
-        self._lab = lab
         self._totals: list[RoundTripTotals] = []
-        lab.place_emulator(plan.cpu_of_both)
-
-    def watched(self, protocols: tuple[str, ...]) -> Filter:
-        """All of the lab."""
-        return Filter(netns=self._lab.inodes, protocols=protocols)
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
@@ -346,6 +398,10 @@ class PingPongRuns(Workload):
                 text = clear_result(*totals.arrays()[:2])
                 folder.write_text(CLEAR_RESULTS[totals.protocol], text)
 
+    def _client(self, protocol: str, log: int) -> Client:
+        """Whoever is to send over this protocol."""
+        raise NotImplementedError
+
     def follow(self, scene: Scene) -> None:
         """Run each of them to its end."""
         for protocol in scene.protocols:
@@ -355,37 +411,36 @@ class PingPongRuns(Workload):
     def _follow(self, protocol: str, scene: Scene) -> None:
         log, recorder = scene.sink.folder.new_log(), scene.recorder
         open_loop = self._plan.interval_ns > 0
-        generator = Generator(self._lab, self._plan, protocol, log)
-        plan = self._plan
+        client, plan = self._client(protocol, log), self._plan
         totals = RoundTripTotals(
             protocol, len(plan.sizes), plan.messages_per_round, open_loop
         )
         scene.sink.round_trips[protocol] = totals
         self._totals.append(totals)
-        port = generator.port
-        source = GeneratorLog(
-            log,
-            protocol,
-            port,
-            open_loop=open_loop,
-            agreed=plan.wire == "latprof",
-            trains=plan.train_messages > 0,
+        recorder.add_source(
+            GeneratorLog(
+                log,
+                protocol,
+                client.port,
+                open_loop=open_loop,
+                agreed=plan.wire == "latprof",
+                trains=plan.train_messages > 0,
+                one_clock=self._one_clock,
+            )
         )
-        recorder.add_source(source)
         if protocol == "udp":
             recorder.capture.expect_udp()
-        generator.start()
+        client.start()
         try:
-            while generator.running():
+            while client.running():
                 if scene.interrupt.seen:
-                    generator.stop()
-                self._lab.check()
-                generator.check()
+                    client.stop()
+                client.check()
                 recorder.step_for(STEP_SECONDS)
                 self._show_progress(totals, scene)
         finally:
-            generator.stop()
-            self._finish(generator, scene)
+            client.stop()
+            self._finish(client, scene)
 
     def _show_progress(self, totals: RoundTripTotals, scene: Scene) -> None:
         plan, protocol, sent = self._plan, totals.protocol, totals.sent
@@ -397,10 +452,26 @@ class PingPongRuns(Workload):
         if gone > plan.duration_seconds + TOLD_SECONDS:
             scene.progress(f"{protocol}: what is late, and its replies", 0, 0, 0)
 
-    def _finish(self, generator: Generator, scene: Scene) -> None:
+    def _finish(self, client: Client, scene: Scene) -> None:
         try:
-            generator.finish()
+            client.finish()
         except WorkloadError as error:
             raise scene.sink.folder.explain(error) from error
         finally:
-            self.runs.append({"protocol": generator.protocol, **generator.result})
+            self.runs.append({"protocol": client.protocol, **client.result})
+
+
+class PingPongInLab(PingPongRuns):
+    """Between the two ends of a lab."""
+
+    def __init__(self, plan: PingPong, lab: Lab) -> None:
+        super().__init__(plan)
+        self._lab = lab
+        lab.place_emulator(plan.cpu_of_both)
+
+    def watched(self, protocols: tuple[str, ...]) -> Filter:
+        """All of the lab."""
+        return Filter(netns=self._lab.inodes, protocols=protocols)
+
+    def _client(self, protocol: str, log: int) -> Client:
+        return Generator(self._lab, self._plan, protocol, log)

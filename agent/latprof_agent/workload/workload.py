@@ -70,6 +70,7 @@ class Plan:
 
     kind = ""  # as --workload names it
     in_lab = True
+    hosts = 2  # of the lab
     round_trip_columns = round_trip_rows.COLUMNS  # of round_trips.csv
 
     def notice(self) -> str:

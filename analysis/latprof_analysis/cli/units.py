@@ -129,6 +129,8 @@ def either(word: str, read: Callable[[str], _T]) -> Callable[[str], _T | str]:
 
 sizes = listed(size)
 
+FULL = "full"  # of a reply: as long as its request
+
 
 def words(text: str) -> tuple[str, ...]:
     """Words with commas between."""

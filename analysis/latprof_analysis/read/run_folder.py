@@ -34,6 +34,7 @@ from latprof_analysis.read.json_document import (
     check_shape,
     read_json,
 )
+from latprof_analysis.read.mesh_shape import MESH, MESH_PLAN
 from latprof_analysis.read.parquet import convert, is_parquet, is_readable
 from latprof_analysis.read.paths import (
     HISTOGRAM_TABLE,
@@ -82,6 +83,7 @@ _PLAN: Shape = {
     "server_cpu?": Maybe(COUNT),
     "congestion?": Maybe(TEXT),
     "seed?": Maybe(COUNT),
+    "to?": TEXT,
 }
 _BULK: Shape = {
     "protocols": [TEXT],
@@ -140,7 +142,8 @@ _WORKLOAD: Shape = {
     "plan?": Maybe(_PLAN),
     "command?": [TEXT],
     "attached?": Maybe({"to": TEXT}),
-    "ops?": Maybe({"ops": [TEXT], "backends": [TEXT], "repeat": COUNT}),
+    "ops?": Maybe({"ops": [TEXT], "backends": [TEXT], "rounds": COUNT}),
+    "mesh?": Maybe(MESH_PLAN),
     "bulk?": Maybe(_BULK),
     "runs?": [
         {
@@ -164,7 +167,7 @@ _LINK: Shape = {
 }
 _LAB: Shape = {
     "known?": _LINK,
-    "addresses?": {"a?": TEXT, "b?": TEXT},
+    "addresses?": {ANY: TEXT},
     "settings?": Maybe({"congestion_control?": Maybe(TEXT)}),
 }
 # What is told of a run whatever else is wrong.
@@ -213,6 +216,7 @@ _SUMMARY: dict[str, Shape] = {
         "probes_cpu_share": Maybe(NUMBER),
     },
     "warnings": [TEXT],
+    "mesh": Maybe(MESH),
 }
 
 

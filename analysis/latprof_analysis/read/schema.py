@@ -129,7 +129,8 @@ MESSAGES = Schema(
         _count("translated", "1 where a NAT changed addresses or ports on its way"),
         _text(
             "kind",
-            "request, reply, warmup, or message; of a train: train, train reply",
+            "request, reply, heartbeat, warmup, or message; of a train: train, train "
+            "reply",
             needed=True,
         ),
         _text("way", "sender -> receiver, by name, the port at the server's end"),
@@ -210,6 +211,10 @@ ROUND_TRIPS = Schema(
             "receive_called_ns",
             "when the receive call began that found its reply there",
         ),
+        _text("source", "host of a mesh that sent it; other runs have no such column"),
+        _text("destination", "host of a mesh that answered"),
+        _count("heartbeat", "1 of a heartbeat of a mesh, else 0"),
+        _count("test", "number of the mesh's test, as in the run's run.json"),
     ),
     check=_lost_or_timed,
     ends_whole=True,

@@ -18,6 +18,7 @@ from latprof_analysis.report.groups import group_parts, queue_figure
 from latprof_analysis.report.latencies import sample_picture, sample_sections
 from latprof_analysis.report.link import told_by_trains
 from latprof_analysis.report.loss_parts import loss_groups, loss_model_parts, loss_parts
+from latprof_analysis.report.mesh_figures import mesh_figures
 from latprof_analysis.report.ops import ops_sections
 from latprof_analysis.report.parts import (
     Figure,
@@ -98,6 +99,7 @@ def _run_sections(study: Study, kinds: _Kinds) -> list[Section]:
         *bulk_sections(document),
         Section("traffic", "All traffic", _traffic(document)),
         *(exchanges if not own else []),
+        Section("mesh", "The mesh", mesh_figures(document)),
         Section("stages", "Where the time goes", _stages(document, drawn)),
         Section("fit", "Fit: D = aS + b", _fits(study)),
         Section("distribution", "Distribution", _tails(document, drawn)),

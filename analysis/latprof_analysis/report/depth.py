@@ -18,6 +18,7 @@ from latprof_analysis.report.link import (
     sample_fit_parts,
     stage_line_parts,
 )
+from latprof_analysis.report.mesh import mesh_depth
 from latprof_analysis.report.ops import ops_parts
 from latprof_analysis.report.overview import left_out, losses, opening, root_qdisc
 from latprof_analysis.report.parts import Items, Part, Table, Text
@@ -62,6 +63,7 @@ def _of_runs(document: Figures) -> Iterator[Part]:
     yield from ops_parts(document)
     yield from bulk_parts(document)
     yield from histogram_parts(document)
+    yield from mesh_depth(document)
     yield from exchange_parts(document)
     kinds = document.get("kinds") or {}
     for kind, figures in kinds.items():

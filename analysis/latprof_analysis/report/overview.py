@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from latprof_analysis.report.bulk import bulk_parts, bulk_sentences
 from latprof_analysis.report.link import link_parts_of
+from latprof_analysis.report.mesh import mesh_parts
 from latprof_analysis.report.ops import ops_parts, ops_sentences
 from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
 from latprof_analysis.report.sentences import (
@@ -343,8 +344,10 @@ def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
     if not trips and document.get("exchanges"):
         yield from exchange_parts(document, most=1)
     told, rare = _frequent(document)
+    yield from mesh_parts(document)
     yield from _stage_table(told, rare)
-    yield from _size_table("response", trips, room)
+    if not document.get("mesh"):  # whose tables have them by size
+        yield from _size_table("response", trips, room)
     kinds = samples_of(document)
     timed = {
         kind: {"sizes": figures["sizes"], "rtt": _of_all(figures)}

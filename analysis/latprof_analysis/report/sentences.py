@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from latprof_analysis.report.bulk import bulk_text
+from latprof_analysis.report.mesh import mesh_sentence
 from latprof_analysis.text import (
     counted,
     duration,
@@ -22,11 +23,13 @@ def setup_sentence(summary: Mapping[str, Any]) -> str:
     workload, known = summary["workload"], summary["known"]
     if workload.get("attached"):
         return attached_sentence(workload)
-    what = " ".join(workload["command"]) or _own_text(workload)
+    what = " ".join(workload["command"]) or own_text(workload)
+    what = what or _plan_text(workload["plan"])
     if workload.get("user") not in (None, "root"):
         what += f", as {workload['user']}"
     if not known:
-        return f"{what}, without a lab"
+        to = (workload["plan"] or {}).get("to")
+        return f"{what}, with the host {to}" if to else f"{what}, without a lab"
     link = given_rate(known["rate_bps"]) if known["rate_bps"] else "no rate limit"
     bucket = f" ({known['qdisc']}, burst {known['burst_bytes']} bytes)"
     link += bucket if known.get("rate_is_token_bucket") else ""
@@ -66,10 +69,8 @@ def setup_title(summary: Mapping[str, Any]) -> str:
     what = printable(" ".join(workload["command"]), _TITLE_WIDTH)
     if workload.get("attached"):
         what = attached_sentence(workload)
-    elif workload.get("ops"):
-        what = ops_text(workload["ops"])
-    elif workload.get("bulk"):
-        what = bulk_text(workload["bulk"])
+    elif own_text(workload):
+        what = own_text(workload)
     elif not what:
         interval = workload["plan"]["interval_ns"]
         every = f" every {given_duration(interval)}" if interval else ""
@@ -92,19 +93,19 @@ def attached_sentence(workload: Mapping[str, Any]) -> str:
     )
 
 
-def _own_text(workload: Mapping[str, Any]) -> str:
-    """Say what a workload of latprof's own does."""
+def own_text(workload: Mapping[str, Any]) -> str:
+    """Say what a workload of latprof's own does; nothing of a ping-pong."""
     if workload.get("ops"):
         return ops_text(workload["ops"])
     if workload.get("bulk"):
         return bulk_text(workload["bulk"])
-    return _plan_text(workload["plan"])
+    return mesh_sentence(workload["mesh"]) if workload.get("mesh") else ""
 
 
 def ops_text(plan: Mapping[str, Any]) -> str:
     """Say what is done on which stores."""
     ops, stores = ", ".join(plan["ops"]), ", ".join(plan["backends"])
-    return f"{ops} on {stores}, {plan['repeat']} times each"
+    return f"{ops} on {stores}, {plan['rounds']} times each"
 
 
 def _plan_text(plan: Mapping[str, Any]) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from latprof_analysis.report.bulk import bulk_text
 from latprof_analysis.report.parts import Fold, Missing, Part, Table
-from latprof_analysis.report.sentences import attached_sentence, ops_text
+from latprof_analysis.report.sentences import attached_sentence, own_text
 from latprof_analysis.report.words import bytes_text, duration_text, listed, number
 from latprof_analysis.text import given_duration, given_rate, percent
 
@@ -68,10 +67,8 @@ def _workload(workload: dict[str, Any]) -> str:
         return " ".join(map(str, workload["command"]))
     if workload.get("attached"):
         return attached_sentence(workload)
-    if workload.get("ops"):
-        return ops_text(workload["ops"])
-    if workload.get("bulk"):
-        return bulk_text(workload["bulk"])
+    if own := own_text(workload):
+        return own
     plan = workload.get("plan")
     if not plan:
         return ""

@@ -119,6 +119,8 @@ def _load(figures: Mapping[str, Any]) -> str:
     achieved, offered = figures["achieved_per_second"], figures["offered_per_second"]
     text = f"load: {achieved:.4g}/s" if achieved else "load: too few to tell"
     if not offered:
+        if figures["open_loop"]:
+            return text
         return f"{text}, each after the reply to the one before (closed loop)"
     late = figures["lateness"]
     told = ", ".join(f"{duration(late[f'{name}_ns'])} {name}" for name in _LATENESS)

@@ -177,6 +177,7 @@ def study_runs(
         "workload": _workload(run or {}),
         "lab": run and run.get("lab"),
         "known": run and (run.get("lab") or {}).get("known"),
+        "mesh": _mesh(scan),
         "exchanges": scan.exchanges.as_dict(),
         "kinds": kinds,
         "time_warp": scan.messages.time_warp(),
@@ -232,14 +233,21 @@ def _alone(rows: Rows) -> Rows:
     return rows if kept.all() else rows.take(np.flatnonzero(kept))
 
 
+def _mesh(scan: Scan) -> Any:
+    """The figures of a mesh, as its run told them; of several runs none."""
+    if len(scan.documents) != 1:
+        return None
+    (documents,) = scan.documents.values()
+    return documents.get("summary", {}).get("mesh")
+
+
 def _workload(run: Mapping[str, Any]) -> Any:
     """What was run, where run.json is whole in that."""
     found = run.get("workload") or {}
     if not {"plan", "command"} <= found.keys():
         return None
-    told = (
-        found["plan"] or found.get("ops") or found.get("bulk") or any(found["command"])
-    )
+    own = any(map(found.get, ("plan", "ops", "mesh", "bulk")))
+    told = own or any(found["command"])
     return found if told or (found.get("attached") and "runs" in found) else None
 
 

@@ -71,7 +71,8 @@ def packets_of(lab: Mapping[str, Any] | None, protocol: str) -> Packets:
     """
     if not lab:
         return Packets()
-    version = 6 if ":" in lab["addresses"]["a"] else 4
+    first, *_ = lab["addresses"].values()
+    version = 6 if ":" in first else 4
     mtu = int(lab["known"]["mtu_bytes"])
     make = Packets.tcp if protocol == "tcp" else Packets.udp
     packets = make(mtu_bytes=mtu, ip_version=version)

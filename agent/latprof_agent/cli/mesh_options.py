@@ -1,0 +1,84 @@
+"""The options of `latprof run --workload mesh`, and the plan that they make."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from latprof_analysis.cli import units
+
+OWN = ("hosts", "messages", "tests", "heartbeat_interval", "find_knee")
+TEXT = """\
+With --workload mesh every host sends messages of each size to every other,
+one size after the other, and answers what it gets; heartbeats go besides. If
+not given, --protocol is tcp, --interval 50ms, --reply 150 bytes, and --sizes
+are 1, 5, 10, 100 and 200 KiB. Of the link --delay and --loss are those from
+host to host, and --rate is that of each host.
+"""
+
+
+def add_options(group: Any) -> None:
+    """Add those that only a mesh has."""
+    group.add_argument(
+        "--hosts",
+        type=units.within(units.count, "2", "32"),
+        metavar="N",
+        help="hosts of the mesh, 2 to 32 (default: 3)",
+    )
+    group.add_argument(
+        "--messages",
+        type=units.within(units.count, "1", "1000000"),
+        metavar="N",
+        help="from each host to each other, per size and test (default: 100)",
+    )
+    group.add_argument(
+        "--tests",
+        type=units.within(units.count, "1", "1000"),
+        metavar="N",
+        help="tests of each size (default: 2)",
+    )
+    group.add_argument(
+        "--heartbeat-interval",
+        type=units.within(units.time_ns, "1ms", "1h"),
+        metavar="TIME",
+        help="between heartbeats of 150 bytes from each host to each other "
+        "(default: 1s)",
+    )
+    group.add_argument(
+        "--find-knee",
+        action="store_true",
+        help="search for the shortest interval of each size that is kept up with, "
+        "and say what grows beyond it; about 30 s for each (default: no search)",
+    )
+
+
+def plan_of(options: argparse.Namespace) -> Any:
+    """Make the plan; raises UsageError where it cannot be."""
+    from latprof_agent.workload.mesh import MeshPlan
+
+    given = {
+        "hosts": options.hosts,
+        "sizes": options.sizes,
+        "interval_ns": options.interval or None,
+        "messages": options.messages,
+        "tests": options.tests,
+        "heartbeat_interval_ns": options.heartbeat_interval,
+        "reply_bytes": options.reply,
+        "warmup_rounds": options.warmup,
+    }
+    told = {name: value for name, value in given.items() if value is not None}
+    if options.reply == units.FULL:
+        told["reply_bytes"] = None
+    plan = MeshPlan(
+        protocol=options.protocol or "tcp",
+        poisson=options.poisson,
+        spin=options.spin,
+        congestion=options.congestion,
+        nagle=options.nagle,
+        timeout_ns=options.timeout,
+        seed=options.seed,
+        find_knee=options.find_knee,
+        **told,
+    )
+    plan.check()
+    return plan

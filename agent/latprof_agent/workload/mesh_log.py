@@ -1,0 +1,352 @@
+"""The logs of a mesh's clients: round trips of all pairs, and their messages.
+
+A message is found by its pair, its test and its last byte as one number, so that the
+logs of hundreds of connections are searched at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+from latprof_analysis.stages import BLANK
+from latprof_analysis.study.mesh import PairTrips
+from numpy.typing import NDArray
+
+from latprof_agent.join.flows import IPPROTO_TCP
+from latprof_agent.join.joiner import FOREVER
+from latprof_agent.join.message_rows import (
+    HEARTBEAT,
+    MESSAGE,
+    REPLY,
+    REQUEST,
+    WARMUP,
+    Ints,
+    Messages,
+)
+from latprof_agent.join.stream_key import OFFSET_BITS, stream_key
+from latprof_agent.join.whole_messages import Spans
+from latprof_agent.sinks.round_trip_rows import RoundTrips
+from latprof_agent.workload.generator_log import (
+    KEEP_NS,
+    REPLY_KEEP_NS,
+    WARMUP_FLAG,
+    LogTail,
+    round_trips_of,
+)
+
+HEARTBEAT_FLAG = 8
+# Pairs of hosts, times tests: they share what OFFSET_BITS leave of a number.
+MOST_STREAMS = 1 << (62 - OFFSET_BITS)
+# By kind: where a record tells the message's end, its size, and when it was made.
+_FIELDS = {
+    REQUEST: ("request_end", "size_bytes", "created_ns"),
+    REPLY: ("reply_end", "reply_bytes", "reply_created_ns"),
+}
+# What else is asked of a record when its messages come.
+_COLUMNS = ("flags", "received_ns", *(name for of in _FIELDS.values() for name in of))
+
+
+class _Part(NamedTuple):
+    """Records that were read together, and when the first began and the last ended."""
+
+    columns: dict[str, Ints]  # `stream` is a record's pair and test
+    begin_ns: int
+    end_ns: int
+
+
+class _Records:
+    """Records of some parts, whose columns are put together when they are asked for."""
+
+    def __init__(self, parts: Sequence[_Part]) -> None:
+        self._parts = parts
+
+    def __getitem__(self, name: str) -> Ints:
+        if not self._parts:
+            return np.empty(0, "i8")
+        return np.concatenate([part.columns[name] for part in self._parts])
+
+
+class _Found(NamedTuple):
+    """Of each row: its record in the log, whether there is one, and where it ends."""
+
+    records: _Records
+    at: NDArray[np.intp]
+    same: NDArray[np.bool_]  # the message ends with the row
+    inside: NDArray[np.bool_]  # all of the row is of the message
+
+    def of(self, field: str, rows: NDArray[np.bool_]) -> Ints:
+        """A field of the records of some rows."""
+        return self.records[field][self.at[rows]]
+
+
+class _Mine(NamedTuple):
+    """What is asked of rows of messages that are of the mesh."""
+
+    at: NDArray[np.intp]  # places among all rows
+    kind: NDArray[np.int32]
+    stream: Ints  # number of who asks, who answers, and the test; -1: none
+    first_ns: Ints
+    sequence: Ints
+    size: Ints  # in units of the sequence
+
+    def take(self, rows: NDArray[np.intp]) -> _Mine:
+        """Some of them."""
+        columns: list[Any] = [column[rows] for column in self]
+        return _Mine(*columns)
+
+
+class MeshLog:
+    """A `recorder.Source`: what all clients of a mesh log, test after test.
+
+    `hosts` are their addresses by name; all responders listen on `port`, which no
+    client's socket has. `trips` are the round trips of the last test.
+    """
+
+    def __init__(self, protocol: str, hosts: Mapping[str, str], port: int) -> None:
+        self._protocol = protocol
+        self._names = list(hosts)
+        self._addresses = {address: i for i, address in enumerate(hosts.values())}
+        self._hosts = len(hosts)
+        self._port = port
+        self._tails: list[tuple[int, LogTail]] = []  # by the host that sends
+        self._begins: list[int] = []  # of each test
+        self._parts: list[_Part] = []
+        # of each pair in each test: when its first message was sent; by kind the last
+        # byte that the log told of, and the one up to which all was the handshake
+        self._first_ns = np.empty(0, "i8")
+        self._reached = {kind: np.empty(0, "i8") for kind in _FIELDS}
+        self._agreed = {kind: np.empty(0, "i8") for kind in _FIELDS}
+        self.trips: list[PairTrips] = []
+
+    def begin(self, begin_ns: int, logs: Sequence[int]) -> None:
+        """A test begins; each host's client logs there, where the last one was read."""
+        for log in logs:
+            os.ftruncate(log, 0)
+        self._begins.append(begin_ns)
+        self._tails = [(host, LogTail(log)) for host, log in enumerate(logs)]
+        never = np.full(self._hosts**2, FOREVER)
+        self._first_ns = np.concatenate([self._first_ns, never])
+        for kind in _FIELDS:
+            none = self._reached[kind], np.zeros_like(never)
+            self._reached[kind] = np.concatenate(none)
+            self._agreed[kind] = np.concatenate([self._agreed[kind], never])
+        self.trips = []
+
+    @property
+    def sent(self) -> int:
+        """Measured messages and heartbeats of this test that were told of."""
+        return sum(map(len, self.trips))
+
+    def read(self) -> RoundTrips | None:
+        """Take in what is new; return its measured round trips."""
+        found = [self._of_host(host, tail.read()) for host, tail in self._tails]
+        found = [part for part in found if len(part[0])]
+        if not found:
+            return None
+        records, pairs = (np.concatenate(each) for each in zip(*found, strict=True))
+        self._keep(records, pairs)
+        measured = (records["flags"] & WARMUP_FLAG) == 0
+        return self._rows(records[measured], pairs[measured])
+
+    def _of_host(self, host: int, records: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
+        """Records of one client, and their pairs: its peers are all other hosts."""
+        if not len(records):
+            return records, np.empty(0, "i8")
+        peer = records["peer"].astype("i8")
+        return records, host * self._hosts + peer + (peer >= host)
+
+    def _keep(self, records: NDArray[Any], pairs: Ints) -> None:
+        columns = {name: records[name].astype("i8") for name in _COLUMNS}
+        stream = self._stream(pairs, len(self._begins) - 1)
+        np.minimum.at(self._first_ns, stream, records["sent_ns"].astype("i8"))
+        for kind, (end, size, _) in _FIELDS.items():
+            sizes = 1 if self._protocol == "udp" else columns[size]
+            begins = np.where(columns[end] > 0, columns[end] - sizes, FOREVER)
+            np.maximum.at(self._reached[kind], stream, columns[end])
+            np.minimum.at(self._agreed[kind], stream, begins)
+        columns["stream"] = stream
+        over = np.maximum(records["sent_ns"], records["received_ns"])
+        begin_ns = int(records["sent_ns"].min())
+        self._parts.append(_Part(columns, begin_ns, int(over.max())))
+
+    def _rows(self, records: NDArray[Any], pairs: Ints) -> RoundTrips:
+        """Make rows, and keep what the test's figures need of them."""
+        found = round_trips_of(self._protocol, records, open_loop=True)
+        source, destination = pairs // self._hosts, pairs % self._hosts
+        heartbeat = (records["flags"] & HEARTBEAT_FLAG) != 0
+        times = (found.numbers[f"{of}_ns"] for of in ("intended", "sent", "received"))
+        self.trips.append(PairTrips(source, destination, heartbeat, *times))
+        found.numbers["heartbeat"] = heartbeat.astype("i8")
+        found.numbers["test"] = np.full(len(records), len(self._begins))
+        found.texts.update(
+            source=(source.astype(np.int32), self._names),
+            destination=(destination.astype(np.int32), self._names),
+        )
+        return found
+
+    def kinds_of(self, flows: NDArray[Any]) -> Ints:
+        """Name the messages of flows by where they lead; MESSAGE: not ours."""
+        mine = (flows["protocol"] == IPPROTO_TCP) == (self._protocol == "tcp")
+        there = mine & (flows["destination_port"] == self._port)
+        back = mine & (flows["source_port"] == self._port)
+        return np.select([there, back], [REQUEST, REPLY], MESSAGE)
+
+    def _mine(self, rows: Messages) -> _Mine:
+        """Take what is asked of those rows that are ours."""
+        index, words = rows.texts["protocol"]
+        there = rows.numbers["destination_port"] == self._port
+        back = rows.numbers["source_port"] == self._port
+        # over UDP a session has a connection besides
+        of_ours = there | back
+        if self._protocol == "tcp":
+            of_ours &= index == words.index("tcp")
+        at = np.flatnonzero(of_ours)
+        asks, answers = self._ends(rows, at)
+        asks, answers = (
+            np.where(there[at], one, other)
+            for one, other in ((asks, answers), (answers, asks))
+        )
+        first_ns = rows.first_ns()[at]
+        test = np.searchsorted(self._begins, first_ns, "right") - 1
+        ours = (asks >= 0) & (answers >= 0) & (test >= 0)
+        pair = asks * self._hosts + answers
+        sizes = rows.numbers["size_bytes"][at]
+        one = (sizes == BLANK) | (self._protocol == "udp")
+        return _Mine(
+            at,
+            rows.texts["kind"][0][at],
+            np.where(ours, self._stream(pair, test), np.int64(-1)),
+            first_ns,
+            rows.numbers["sequence"][at],
+            np.where(one, 1, sizes),
+        )
+
+    def _ends(self, rows: Messages, at: NDArray[np.intp]) -> list[Ints]:
+        """Number the hosts that rows come from and lead to; -1: none of ours."""
+        found = []
+        for name in ("source_address", "destination_address"):
+            index, words = rows.texts[name]
+            numbers = [*map(self._addresses.get, words, repeat(-1)), -1]
+            found.append(np.array(numbers, "i8")[index[at]])
+        return found
+
+    def _stream(self, pair: Ints, test: Ints | int) -> Ints:
+        return np.asarray(test * self._hosts**2 + pair)
+
+    def created_of(self, rows: Messages) -> tuple[Ints, Ints, NDArray[np.int32]]:
+        """Which rows are of this run, when each was made (0 unknown), their kinds."""
+        mine = self._mine(rows)
+        kinds = np.where(mine.kind == MESSAGE, np.int32(WARMUP), mine.kind)
+        created = np.zeros(len(kinds), "i8")
+        for kind, (_, _, made) in _FIELDS.items():
+            at = np.flatnonzero(mine.kind == kind)
+            by_time = self._protocol == "udp" and kind == REPLY
+            find = self._by_time if by_time else partial(self._by_end, kind)
+            found = find(mine.take(at))
+            created[at[found.same]] = found.of(made, found.same)
+            of_one = found.same | found.inside
+            flags = found.of("flags", of_one)
+            kinds[at[of_one][(flags & HEARTBEAT_FLAG) != 0]] = HEARTBEAT
+            kinds[at[of_one][(flags & WARMUP_FLAG) != 0]] = WARMUP
+            kinds[at[self._in_handshake(kind, mine.take(at))]] = WARMUP
+        return mine.at, created, kinds
+
+    def _in_handshake(self, kind: int, rows: _Mine) -> NDArray[np.bool_]:
+        """Which rows were sent before all that the log of their test tells of."""
+        ours, stream = rows.stream >= 0, np.maximum(rows.stream, 0)
+        if not len(self._first_ns):
+            return ours & False
+        first_ns = self._first_ns[stream]
+        if self._protocol == "udp" and kind == REPLY:
+            # the log does not number the datagrams that come
+            return ours & (first_ns < FOREVER) & (rows.first_ns < first_ns)
+        told = ours & (first_ns < FOREVER)
+        return told & (rows.sequence <= self._agreed[kind][stream])
+
+    def spans_of(self, rows: Messages) -> tuple[NDArray[np.intp], Spans]:
+        """Tell which bytes make up the message that each row of TCP lies in."""
+        if self._protocol == "udp":
+            return np.empty(0, np.intp), Spans.none(0)
+        mine = self._mine(rows)
+        spans = Spans.none(len(mine.at))
+        for kind in _FIELDS:
+            at = np.flatnonzero(mine.kind == kind)
+            spans.put(at, self._spans(kind, mine.take(at)))
+        return mine.at, spans
+
+    def _spans(self, kind: int, rows: _Mine) -> Spans:
+        found, spans = self._by_end(kind, rows), Spans.none(len(rows.at))
+        inside = found.inside
+        end, size, _ = _FIELDS[kind]
+        ends, received = found.of(end, inside), found.of("received_ns", inside)
+        over_ns = np.where(received > 0, received, FOREVER)
+        told = Spans(ends - found.of(size, inside), ends, over_ns)
+        spans.put(np.flatnonzero(inside), told)
+        # behind all that this test's log tells of: of a message that is not over
+        now = (rows.stream >= 0) & (rows.first_ns >= self._begins[-1])
+        reached = self._reached[kind][np.maximum(rows.stream, 0)]
+        spans.over_ns[now & (rows.sequence > reached)] = FOREVER
+        return spans
+
+    def _by_end(self, kind: int, rows: _Mine) -> _Found:
+        """Find the messages that the last bytes of rows are of."""
+        end, size, _ = _FIELDS[kind]
+        records = self._around(rows.first_ns, 0)
+        keys = stream_key(records["stream"], records[end])
+        order = np.argsort(keys, kind="stable")
+        keys, wanted = keys[order], stream_key(rows.stream, rows.sequence)
+        place = np.searchsorted(keys, wanted)
+        known = (place < len(keys)) & (rows.stream >= 0) & (rows.sequence > 0)
+        place[~known] = 0
+        if not len(keys):
+            return _Found(records, place, known, known.copy())
+        known &= keys[place] >> OFFSET_BITS == rows.stream
+        at = order[place]
+        lengths = np.int64(1) if self._protocol == "udp" else records[size][at]
+        begins = records[end][at] - lengths
+        inside = known & (rows.sequence - rows.size >= begins)
+        return _Found(records, at, known & (keys[place] == wanted), inside)
+
+    def _around(self, first_ns: Ints, before_ns: int) -> _Records:
+        """Records of messages that were on their way when rows began."""
+        if not len(first_ns):
+            return _Records([])
+        low, high = int(first_ns.min()) - before_ns, int(first_ns.max())
+        near = [p for p in self._parts if p.begin_ns <= high and low <= p.end_ns]
+        return _Records(near)
+
+    def _by_time(self, rows: _Mine) -> _Found:
+        """Give each reply made to the first send at or after it, of its own pair.
+
+        For datagrams nothing else names it; a responder answers one at a time.
+        """
+        records = self._around(rows.first_ns, REPLY_KEEP_NS)
+        made_ns, stream = records["reply_created_ns"], records["stream"]
+        # in the order of time: of those before the rows at hand the last one stays
+        known = np.argsort(made_ns, kind="stable")
+        known = known[made_ns[known] > 0]
+        at, same = np.zeros(len(rows.at), np.intp), np.zeros(len(rows.at), bool)
+        order = np.lexsort((rows.first_ns, rows.stream))
+        # streams one after the other, and in each the times in order
+        begin_ns = min(self._begins, default=0)
+        since_ns = np.maximum(rows.first_ns - begin_ns, 0)
+        keys = stream_key(rows.stream, since_ns)[order]
+        wanted = stream_key(stream[known], np.maximum(made_ns[known] - begin_ns, 0))
+        place = np.searchsorted(keys, wanted)
+        inside = place < len(keys)
+        place[~inside] = 0
+        if len(keys):
+            inside &= keys[place] >> OFFSET_BITS == stream[known]
+            at[order[place[inside]]] = known[inside]
+            same[order[place[inside]]] = True
+        return _Found(records, at, same, same)
+
+    def forget_before(self, time_ns: int) -> None:
+        """Drop what no message asks for any more."""
+        until = time_ns - KEEP_NS
+        self._parts = [part for part in self._parts if part.end_ns >= until]

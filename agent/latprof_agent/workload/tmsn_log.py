@@ -1,0 +1,45 @@
+"""A mesh's tests as TMSN's stress test logs them (`latprof_analysis.read.tmsn`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from latprof_analysis.study.mesh import Cell, HostCounts, PairTrips, host_counts
+
+_NS_PER_MS = 1_000_000
+
+
+def tmsn_log(
+    tests: Sequence[tuple[int, Cell, PairTrips]], addresses: Mapping[str, str]
+) -> str:
+    """Write tests, each with its number from 1, in their order.
+
+    The first host is the one that logs; lines of the others, which TMSN's heartbeats
+    tell it, are as of the test's end.
+    """
+    lines, last = ["running 1 test"], 0
+    for number, cell, trips in tests:
+        if number != last:
+            lines.append(f"start new test, {number - 1}")
+        last = number
+        ms = f"{cell.interval_ns / _NS_PER_MS:g}"
+        lines.append(f"load_size,{cell.size_bytes},pkg_interval,{ms}")
+        names = ["local", *list(addresses.values())[1:]]
+        counts = host_counts(trips, len(addresses))
+        lines += (
+            f"stress perf,{cell.size_bytes},{name},{_perf(host)}"
+            for name, host in zip(names, counts, strict=True)
+        )
+    return "\n".join([*lines, ""])
+
+
+def _perf(host: HostCounts) -> str:
+    """Write a machine's counts, sums of times in us, and averages as TMSN divides."""
+    averages = _average(host.msg_us, host.msg), _average(host.hb_us, host.hb)
+    return ",".join(map(str, (host.total, *host, *averages)))
+
+
+def _average(sum_us: int, received: int) -> str:
+    if not received:
+        return "inf" if sum_us else "NaN"
+    return repr(sum_us / received)

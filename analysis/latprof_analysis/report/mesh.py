@@ -1,0 +1,324 @@
+"""A mesh of hosts: TMSN's table, what was offered and came back, where time went.
+
+Nothing is computed but shares of what stands in the document; without pandas, as the
+overview.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from latprof_analysis.report.parts import Part, Table, Text
+from latprof_analysis.stages import STAGES
+from latprof_analysis.text import (
+    NOT_ENOUGH,
+    duration,
+    given_duration,
+    given_rate,
+    percent,
+    plural,
+)
+
+_Figures = Mapping[str, Any]
+
+SEED_COLUMNS = (
+    *("total", "msg", "msg_echo", "hb", "hb_echo"),
+    *("avg_msg", "avg_hb", "std_msg", "std_hb"),
+)
+_SEED_NOTE = (
+    "As TMSN prints it: what {host} received in a test; round trips in us, those of "
+    "messages of all hosts from when they were due, those of heartbeats over the "
+    "heartbeats received; deviations among tests."
+)
+# A link of which more than this is asked for is where things wait.
+_FULL = 1.0
+_BUSY = 0.9
+_PLACES = {
+    "application": "the sender's program",
+    "send_queue": "the sender's send buffer, behind its qdisc",
+    "qdisc": "the sender's qdisc",
+    "transit": "the link, or the port of the middle towards the receiver",
+    "receive_stack": "the receiver's stack",
+    "receive_queue": "the receiver's socket",
+}
+
+
+def mesh_of(document: _Figures) -> _Figures:
+    """Return the section; empty where there is none, or no test came to an end."""
+    return document.get("mesh") or {}
+
+
+def mesh_sentence(plan: _Figures) -> str:
+    """Say what a mesh ran, of run.json."""
+    every = "exponential gaps of" if plan.get("poisson") else "every"
+    reply = plan.get("reply_bytes")
+    return (
+        f"mesh of {plan['hosts']} hosts, {plan['protocol']}, a message to each other "
+        f"{every} {given_duration(plan['interval_ns'])}, "
+        + (f"echoes of {reply} bytes" if reply else "echoed in full")
+    )
+
+
+def mesh_parts(document: _Figures) -> Iterator[Part]:
+    """Lay out a mesh: the tables, then what they say of queues."""
+    mesh = mesh_of(document)
+    cells = mesh.get("cells") or []
+    if cells:
+        yield _seed_table(mesh, cells)
+        yield _load_table(cells)
+        if any(cell["stages"] for cell in cells):
+            yield _stage_table(cells)
+    if knees := mesh.get("knees") or []:
+        yield _knee_table(knees)
+    for text in mesh_answers(document):
+        yield Text(text)
+
+
+def _seed_table(mesh: _Figures, cells: Sequence[_Figures]) -> Table:
+    rows = [
+        [str(cell["table"]["load"]), *(_plain(cell["table"][c]) for c in SEED_COLUMNS)]
+        for cell in cells
+    ]
+    title = f"mesh of {len(mesh['hosts'])} hosts, {mesh['protocol']}: "
+    title += plural(cells[0]["tests"], "test")
+    note = _SEED_NOTE.format(host=mesh["hosts"][0])
+    return Table(title, ["load", *SEED_COLUMNS], rows, note)
+
+
+def _plain(value: float | None) -> str:
+    """Write a number of TMSN's table: no more digits than tell."""
+    return NOT_ENOUGH if value is None else f"{value:.1f}".removesuffix(".0")
+
+
+def _load_table(cells: Sequence[_Figures]) -> Table:
+    """Lay out load, backlog and round trips, from when due and from when sent."""
+    tail = _tail(cells).removesuffix("_ns")
+    rows: list[tuple[str, Callable[[_Figures], str]]] = [
+        *((f"{of}/s", partial(_load_text, of)) for of in _LOADS),
+        ("backlog at end", lambda cell: str(cell["backlog"]["at_end"])),
+        ("backlog at most", lambda cell: str(cell["backlog"]["most"])),
+        ("of each link", lambda cell: percent(cell["utilisation"])),
+        ("lost", lambda cell: str(cell["lost"])),
+        *(
+            (f"{p} from {word}", partial(_time_text, of, f"{p}_ns"))
+            for p in ("p50", tail)
+            for of, word in _SINCE.items()
+        ),
+    ]
+    note = (
+        "Backlog: messages without an echo when the last was due, and at most. Link:"
+        " what fell due on each host's, headers, echoes and heartbeats with it. "
+        "Round trips from when a message was due, and from when it was really sent."
+    )
+    return _by_size("load and response", cells, rows, note)
+
+
+def _by_size(
+    title: str,
+    cells: Sequence[_Figures],
+    rows: Sequence[tuple[str, Callable[[_Figures], str]]],
+    note: str,
+) -> Table:
+    """Lay out a column for each size, of which there are a few."""
+    drawn = cells
+    if len(cells) > _MOST_SIZES:
+        step = (len(cells) - 1) / (_MOST_SIZES - 1)
+        drawn = [cells[round(i * step)] for i in range(_MOST_SIZES)]
+    made = [[name, *(write(cell) for cell in drawn)] for name, write in rows]
+    left = len(cells) - len(drawn)
+    more = f"and {plural(left, 'more size')}: --json; " if left else ""
+    return Table(title, ["size", *map(size_text, drawn)], made, more + note)
+
+
+_MOST_SIZES = 6
+_SINCE = {"intended": "due", "real": "sent"}
+
+
+def _load_text(of: str, cell: _Figures) -> str:
+    return _rate(cell["load"][f"{of}_messages_per_second"])
+
+
+def _time_text(of: str, name: str, cell: _Figures) -> str:
+    return duration(cell[of][name])
+
+
+_LOADS = ("offered", "achieved")
+
+
+def _tail(cells: Sequence[_Figures]) -> str:
+    """Name the farthest percentile that all cells have."""
+    for name in ("p99_ns", "p95_ns", "p90_ns"):
+        if all(cell["intended"][name] is not None for cell in cells):
+            return name
+    return "max_ns"
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:.4g}" if per_second < 1e4 else f"{per_second:.0f}"
+
+
+def size_text(cell: _Figures) -> str:
+    """Write a cell's size as it was given: in KiB where it is of whole ones.
+
+    Examples
+    --------
+    >>> size_text({"size_bytes": 204800}), size_text({"size_bytes": 1500})
+    ('200 KiB', '1500 B')
+    """
+    size = cell["size_bytes"]
+    return f"{size} B" if size % 1024 else f"{size // 1024} KiB"
+
+
+def _stage_table(cells: Sequence[_Figures]) -> Table:
+    """Lay out which share of a round trip each stage has."""
+    shares = [_shares(cell) for cell in cells]
+    by_size = {id(cell): told for cell, told in zip(cells, shares, strict=True)}
+
+    def text(part: str, cell: _Figures) -> str:
+        return percent(by_size[id(cell)].get(part))
+
+    rows: list[tuple[str, Callable[[_Figures], str]]] = [
+        *((part, partial(text, part)) for part in (*STAGES, *_BEHIND)),
+        ("mean round trip", lambda cell: duration(cell["intended"]["mean_ns"])),
+    ]
+    note = "Stages are those of the message; its echo's are in messages.csv."
+    return _by_size("where a round trip's time goes", cells, rows, note)
+
+
+_BEHIND = ("responder", "echo's way")
+
+
+def _shares(cell: _Figures) -> dict[str, float]:
+    """Return the parts of a mean round trip, from when its message was due."""
+    request, reply = (cell["stages"].get(kind) for kind in _KINDS)
+    mean = cell["intended"]["mean_ns"]
+    if not request or not reply or not mean:
+        return {}
+    found = {stage: request[f"{stage}_ns"] / mean for stage in STAGES}
+    found["echo's way"] = reply["end_to_end_ns"] / mean
+    return found | {"responder": max(0.0, 1 - sum(found.values()))}
+
+
+_KINDS = ("request", "reply")
+
+
+def _knee_table(knees: Sequence[_Figures]) -> Table:
+    rows = [
+        [
+            size_text(knee),
+            duration(knee["interval_ns"], 4),
+            duration(knee["beyond_ns"], 4),
+            percent(knee["utilisation"]),
+            duration(knee["expected_ns"], 4),
+            (knee["grows"] or {}).get("stage", NOT_ENOUGH),
+            str(len(knee["trials"])),
+        ]
+        for knee in knees
+    ]
+    columns = ["size", "kept up", "not", "of link", "full at", "grows", "trials"]
+    note = (
+        "The shortest interval that was kept up with, the longest that was not, and "
+        "where by arithmetic each host's link is full."
+    )
+    return Table("knee", columns, rows, note)
+
+
+def mesh_answers(document: _Figures) -> list[str]:
+    """Say where more is offered than a queue carries, and where knees are."""
+    mesh = mesh_of(document)
+    found = [_overload(cell, mesh) for cell in mesh.get("cells") or []]
+    found += [_knee(knee, mesh) for knee in mesh.get("knees") or []]
+    return [text for text in found if text]
+
+
+def _overload(cell: _Figures, mesh: _Figures) -> str:
+    used = cell["utilisation"]
+    if used is None or used <= _FULL:
+        return ""
+    begin = (
+        f"{size_text(cell)} every {given_duration(cell['interval_ns'])} offers "
+        f"{used:.2f} of each host's link ({given_rate(mesh['rate_bps'])})"
+    )
+    grown = cell["grows"]
+    if not grown:
+        return f"{begin}: {cell['backlog']['most']} messages waited"
+    return f"{begin}: {_grown(grown)}"
+
+
+def _grown(grows: _Figures) -> str:
+    stage = grows["stage"]
+    return (
+        f"{stage} of the {grows['kind']} grows from {duration(grows['from_ns'])} to "
+        f"{duration(grows['to_ns'])} ({_PLACES[stage]})"
+    )
+
+
+def _knee(knee: _Figures, mesh: _Figures) -> str:
+    kept, left = knee["interval_ns"], knee["beyond_ns"]
+    size = size_text(knee)
+    if not kept:
+        return f"{size}: no interval was kept up with, up to {duration(left)}"
+    begin = f"{size}: kept up with down to every {duration(kept)}"
+    if knee["utilisation"] is not None:
+        begin += f", {percent(knee['utilisation'])} of each host's link"
+    if not left:
+        return f"{begin}, the shortest that was tried"
+    grows, busy = knee["grows"], knee["busy"]
+    told = [f"beyond it {_grown(grows)}" if grows else "what grows was not seen"]
+    links = [
+        (share, f"{host} {side}")
+        for host, sides in busy.items()
+        if host in mesh["hosts"]
+        for side, share in sides.items()
+    ]
+    if links and max(links)[0] >= _BUSY:
+        share, where = max(links)
+        told.append(f"link {where} is {percent(share)} full")
+    processors = busy["processors"]["busy"]
+    if processors >= _BUSY or not links:
+        told.append(f"this machine's processors are {percent(processors)} busy")
+    return f"{begin}; {'; '.join(told)}"
+
+
+def mesh_depth(document: _Figures) -> Iterator[Part]:
+    """Lay out a mesh with its pairs and hosts."""
+    yield from mesh_parts(document)
+    yield from pair_tables(mesh_of(document))
+
+
+def pair_tables(mesh: _Figures) -> Iterator[Part]:
+    """Lay out each size's hosts and pairs."""
+    for cell in mesh.get("cells") or []:
+        yield _host_table(cell)
+        yield _pair_table(cell)
+
+
+def _host_table(cell: _Figures) -> Table:
+    rows = [
+        [
+            host,
+            *(_rate(load[f"{of}_messages_per_second"]) for of in _LOADS),
+            *(_rate(load[f"{of}_bytes_per_second"]) for of in _LOADS),
+            *(percent(cell["busy"].get(host, {}).get(side)) for side in ("up", "down")),
+        ]
+        for host, load in cell["hosts"].items()
+    ]
+    columns = ["host", "offered/s", "achieved/s", "offered B/s", "achieved B/s"]
+    columns += ["link up", "link down"]
+    note = "Bytes of messages and echoes; of its link what the interfaces counted."
+    return Table(f"{size_text(cell)}: hosts", columns, rows, note)
+
+
+def _pair_table(cell: _Figures) -> Table:
+    rows = [
+        [
+            f"{pair['source']} -> {pair['destination']}",
+            f"{pair['lost']} of {pair['sent']}",
+            *(duration(pair[f"{name}_ns"]) for name in ("p50", "mean", "max")),
+        ]
+        for pair in cell["pairs"]
+    ]
+    title = f"{size_text(cell)}: round trips by pair, from when they were due"
+    return Table(title, ["pair", "lost", "p50", "mean", "max"], rows)

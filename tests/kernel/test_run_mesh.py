@@ -1,0 +1,289 @@
+"""`latprof run --workload mesh`: its counts, loads and knees against the kernel's own.
+
+Datagrams and bytes are counted by each namespace's network stack, links by their
+interfaces; the knee of a shaped link is where arithmetic puts it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from runpy import run_path
+
+import numpy as np
+import pandas as pd
+import pytest
+from latprof_agent.capture.capture import Capture
+from latprof_agent.interrupts import Interrupt
+from latprof_agent.lab import netns
+from latprof_agent.lab.lab import Lab
+from latprof_agent.probes.catalogue import capabilities
+from latprof_agent.recorder import Recorder
+from latprof_agent.sinks.round_trip_rows import WITH_PAIRS
+from latprof_agent.sinks.run_files import TABLES, RunFolder
+from latprof_agent.sinks.run_sink import RunSink
+from latprof_agent.workload.mesh import HEARTBEAT_BYTES, MeshPlan
+from latprof_agent.workload.workload import Scene
+from latprof_analysis.read.tmsn import read_tmsn
+from latprof_analysis.report.mesh import SEED_COLUMNS
+from latprof_analysis.stages import STAGES
+from latprof_process import run
+from seed_tmsn import get_stats
+
+HOSTS = 3
+PAIRS = HOSTS * (HOSTS - 1)
+# What a session begins with, by the wire of the tests' own peer: bytes both ways over
+# TCP, and over UDP a datagram each way.
+PEER = run_path(str(Path(__file__).parent.parent / "native" / "load_peer.py"))
+SESSION_BYTES = PEER["SENT_BEFORE"] + PEER["RECEIVED_BEFORE"]
+DATAGRAMS_TO_OPEN = 2 * PEER["OPENS"]
+ENDS = ["source", "destination"]
+
+
+@dataclass
+class Followed:
+    """A mesh that ran in a lab of the test's, which is still there."""
+
+    lab: Lab
+    summary: dict
+    runs: list
+    told: dict  # of the plan and the responders, as run.json has it
+    folder: Path
+    lost: dict
+
+    def requests(self) -> int:
+        """Messages and heartbeats that all clients sent, by their own count."""
+        return sum(
+            told[name] + told["heartbeats"][name]
+            for of_run in self.runs
+            for told in of_run["clients"].values()
+            for name in ("sent", "warmup")
+        )
+
+    def network(self, table: str, protocol: str, name: str) -> int:
+        """A counter of the kernel's, over all hosts' namespaces."""
+        read = partial(kernel_counter, table, protocol, name)
+        hosts = map(self.lab.netns_of, self.lab.hosts)
+        return sum(netns.run_in(host, read) for host in hosts)
+
+    def table(self, name: str) -> pd.DataFrame:
+        return pd.read_csv(self.folder / f"{name}.csv", low_memory=False)
+
+
+def kernel_counter(table: str, protocol: str, name: str) -> int:
+    lines = Path(f"/proc/thread-self/net/{table}").read_text().splitlines()
+    names, values = (li.split() for li in lines if li.startswith(f"{protocol}:"))
+    return int(values[names.index(name)])
+
+
+def follow(lab: Lab, plan: MeshPlan, folder: Path) -> Followed:
+    """Run and record a mesh in this lab."""
+    plan.check()
+    sink = RunSink(
+        RunFolder(folder / "run", tables=TABLES | {"round_trips": WITH_PAIRS})
+    )
+    workload = plan.open(lab)
+    watched = workload.watched((plan.protocol,))
+    found = capabilities((plan.protocol,), needs=watched.needs)
+    with Capture(watched, found) as capture:
+        recorder = Recorder(capture, sink)
+        capture.start()
+        protocols = (plan.protocol,)
+        ours = (recorder, sink, protocols, lab, Interrupt())
+        workload.follow(Scene(*ours, lambda *_: None, lambda: None))
+        recorder.step_for(0.1)
+        capture.stop()
+        recorder.finish()
+    workload.write(sink.folder)
+    counted = {k: v for k, v in sink.tally.counters.items() if k.startswith("lost_")}
+    told = workload.as_dict()["mesh"]
+    path = sink.folder.path
+    sink.folder.close()
+    lost = {ring: n for ring, n in counted.items() if n}
+    mesh = workload.figures()["mesh"]
+    return Followed(lab, mesh, workload.runs, told, path, lost)
+
+
+QUICK = {"messages": 30, "tests": 2, "interval_ns": 10_000_000}
+BEATS = {"heartbeat_interval_ns": 50_000_000}
+
+
+def test_every_datagram_of_the_kernels_count_is_one_of_the_meshs(make_lab, tmp_path):
+    plan = MeshPlan(protocol="udp", sizes=(1024, 40_000), **QUICK, **BEATS)
+    done = follow(make_lab(hosts=HOSTS), plan, tmp_path)
+    assert done.lost == {}
+    tests = len(done.runs)
+    opened = DATAGRAMS_TO_OPEN * PAIRS * tests
+    each_way = 2 * done.requests()  # and its echo
+    assert done.network("snmp", "Udp", "OutDatagrams") == each_way + opened
+    assert done.network("snmp", "Udp", "InDatagrams") == each_way + opened
+    answered = sum(told["messages"] for told in done.told["responders"].values())
+    assert answered == done.requests()
+    rows = done.table("messages")
+    ours = rows[(rows["protocol"] == "udp")]
+    assert len(ours) == each_way + opened
+    kinds = ours["kind"].value_counts()
+    measured = 30 * PAIRS * tests
+    assert kinds["request"] == kinds["reply"] == measured
+    beats = sum(
+        told["heartbeats"]["sent"]
+        for of_run in done.runs
+        for told in of_run["clients"].values()
+    )
+    assert kinds["heartbeat"] == 2 * beats > 0
+
+
+@pytest.mark.parametrize("reply", [None, HEARTBEAT_BYTES])
+def test_every_byte_of_the_kernels_count_is_one_of_the_meshs(make_lab, tmp_path, reply):
+    sizes = (1024, 204_800)
+    plan = MeshPlan(sizes=sizes, reply_bytes=reply, **QUICK, **BEATS)
+    done = follow(make_lab(hosts=HOSTS), plan, tmp_path)
+    assert done.lost == {}
+    beats = sum(
+        told["heartbeats"]["sent"] + told["heartbeats"]["warmup"]
+        for of_run in done.runs
+        for told in of_run["clients"].values()
+    )
+    messages = 35 * PAIRS * 2  # of each size, five of them to warm up
+    payload = sum(messages * (size + (reply or size)) for size in sizes)
+    payload += 2 * beats * HEARTBEAT_BYTES
+    connections = PAIRS * len(done.runs)
+    payload += connections * SESSION_BYTES
+    # IP and TCP with timestamps; a SYN, and its answer, have 8 more bytes of options
+    packets = done.network("snmp", "Ip", "OutRequests")
+    headers = packets * 52 + connections * 2 * 8
+    assert done.network("netstat", "TcpExt", "TCPLostRetransmit") == 0
+    again = done.network("snmp", "Tcp", "RetransSegs")
+    octets = done.network("netstat", "IpExt", "OutOctets")
+    assert 0 <= octets - headers - payload <= again * 65_000
+    assert done.requests() == messages * len(sizes) + beats
+
+
+def test_the_table_and_the_rows_and_the_log_tell_the_same(make_lab, tmp_path):
+    plan = MeshPlan(sizes=(1024, 10_240), **QUICK, **BEATS)
+    done = follow(make_lab(hosts=HOSTS), plan, tmp_path)
+    cells = done.summary["cells"]
+    told = get_stats(done.folder / "tmsn.log", HOSTS)
+    for name in ("load", *SEED_COLUMNS):
+        ours = [cell["table"][name] for cell in cells]
+        np.testing.assert_allclose(ours, told[name], rtol=1e-12, err_msg=name)
+    assert read_tmsn(done.folder / "tmsn.log").skipped_rows == 0
+    trips = done.table("round_trips")
+    messages = trips[trips["heartbeat"] == 0]
+    assert set(trips["heartbeat"]) == {0, 1}
+    for cell in cells:
+        assert cell["table"]["msg"] == cell["table"]["msg_echo"] == 2 * 30
+        of_size = messages[messages["size_bytes"] == cell["size_bytes"]]
+        assert len(of_size) == cell["sent"] == 30 * PAIRS * 2
+        assert cell["lost"] == 0
+        rtt_ns = of_size["received_ns"] - of_size["intended_ns"]
+        assert (rtt_ns == of_size["rtt_ns"]).all()
+        medians = rtt_ns.groupby([of_size[end] for end in ENDS]).quantile(
+            0.5, interpolation="lower"
+        )
+        for pair in cell["pairs"]:
+            key = pair["source"], pair["destination"]
+            assert medians[key] == pair["p50_ns"]
+    # what passed between created and read is told by stages, to the nanosecond
+    rows = done.table("messages")
+    of_ours = rows[rows["kind"].isin(["request", "reply"])]
+    stages = of_ours[[f"{name}_ns" for name in STAGES]].sum(axis=1)
+    assert (stages == of_ours["end_to_end_ns"]).all()
+    assert of_ours["end_to_end_ns"].notna().all()
+
+
+def test_a_links_load_is_what_its_interface_counts(make_lab, tmp_path):
+    lab = make_lab(hosts=HOSTS, rate_bps=100_000_000, qdisc="tbf", offloads=False)
+    plan = MeshPlan(sizes=(102_400,), messages=60, tests=1, interval_ns=25_000_000)
+    done = follow(lab, plan, tmp_path)
+    (cell,) = done.summary["cells"]
+    # 71 segments of 66 bytes of headers, and the echo's, 40 times a second to two
+    each = 8 * 2 * (102_400 + 71 * 66 + 150 + 66) / 0.025
+    beats = 8 * 2 * 2 * (150 + 66)
+    assert cell["wire_bps"] == pytest.approx(each + beats)
+    assert cell["utilisation"] == pytest.approx(cell["wire_bps"] / 100e6)
+    # acknowledgements, 66 bytes for two segments at most, and connecting come on top;
+    # the last messages of a host leave it before the last echo of all has come
+    for host in lab.hosts:
+        for side in ("up", "down"):
+            share = cell["busy"][host][side] / cell["utilisation"]
+            assert 0.95 < share < 1.04, (host, side)
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_the_knee_of_a_shaped_link_is_where_arithmetic_puts_it(
+    make_lab, tmp_path, protocol
+):
+    lab = make_lab(hosts=HOSTS, rate_bps=100_000_000, qdisc="tbf")
+    size = 51_200
+    # Ethernet, IP, and TCP with timestamps of each segment; UDP once, then fragments
+    segments = 36
+    wire = size + segments * 66 + 150 + 66
+    if protocol == "udp":
+        fragments = 35
+        wire = size + 8 + fragments * 34 + 150 + 8 + 34
+    expected_ns = 8 * 2 * wire / 100e6 * 1e9
+    plan = MeshPlan(
+        protocol=protocol, sizes=(size,), messages=5, tests=1, find_knee=True
+    )
+    (knee,) = follow(lab, plan, tmp_path).summary["knees"]
+    assert knee["interval_ns"] == pytest.approx(expected_ns, rel=0.05)
+    assert knee["interval_ns"] <= 1.02 * knee["beyond_ns"]
+    assert knee["expected_ns"] == pytest.approx(expected_ns, rel=0.002)
+    assert knee["grows"]["kind"] == "request"
+    # what the qdisc does not take waits in the socket before it
+    assert knee["grows"]["stage"] in ("qdisc", "send_queue", "application")
+    assert max(knee["busy"][host]["up"] for host in lab.hosts) > 0.9
+
+
+@pytest.mark.parametrize("interval_ms", [10, 50])
+def test_ten_hosts_are_ninety_pairs(make_lab, tmp_path, interval_ms):
+    plan = MeshPlan(
+        hosts=10,
+        sizes=(1024,),
+        messages=40,
+        tests=1,
+        interval_ns=interval_ms * 1_000_000,
+    )
+    done = follow(make_lab(hosts=10), plan, tmp_path)
+    assert done.lost == {}
+    trips = done.table("round_trips")
+    messages = trips[trips["heartbeat"] == 0]
+    counts = messages.groupby(ENDS).size()
+    assert len(counts) == 90
+    assert (counts == 40).all()
+    (cell,) = done.summary["cells"]
+    assert cell["table"]["msg"] == cell["table"]["msg_echo"] == 9 * 40
+    offered = 90 * 1000 / interval_ms
+    assert cell["load"]["offered_messages_per_second"] == pytest.approx(offered)
+    # the last of each pair comes back after the last was due
+    achieved = cell["load"]["achieved_messages_per_second"]
+    assert achieved == pytest.approx(offered, rel=0.1)
+    rows = done.table("messages")
+    for kind in ("request", "reply"):
+        of_kind = rows[rows["kind"] == kind]
+        assert len(of_kind) == 90 * 40
+        assert of_kind["end_to_end_ns"].notna().all()
+
+
+def test_the_command_says_its_table_and_analyze_the_same(tmp_path):
+    words = ("--workload=mesh", "--sizes=1024,60000", "--messages=40", "--tests=2")
+    words = (*words, "--interval=8ms", "--rate=100mbit", "--qdisc=tbf", "--quiet")
+    done = run("run", *words, "--out=here", cwd=tmp_path)
+    assert done.process.returncode == 0, done.err
+    summary = json.loads((tmp_path / "here" / "summary.json").read_text())
+    large = summary["mesh"]["cells"][1]
+    assert large["utilisation"] == pytest.approx(1.26, abs=0.01)
+    assert "60000 B every 8 ms offers 1.26 of each host's link (100 Mbit/s)" in done.out
+    told = get_stats(tmp_path / "here" / "tmsn.log", HOSTS)
+    assert told["avg_msg"].iloc[1] == pytest.approx(large["table"]["avg_msg"])
+    analyzed = run("analyze", "--json", "here", cwd=tmp_path)
+    assert analyzed.process.returncode == 0, analyzed.err
+    assert json.loads(analyzed.out)["mesh"] == summary["mesh"]
+    reported = run("report", "here", cwd=tmp_path)
+    assert reported.process.returncode == 0, reported.err
+    page = (tmp_path / "here" / "report.html").read_text()
+    assert "mesh-pairs-60000-b" in page

@@ -1,0 +1,244 @@
+"""Figures of a mesh against TMSN's own analysis, arithmetic and closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from latprof_agent.errors import UsageError
+from latprof_agent.workload.knee_search import RESOLUTION, KneeSearch
+from latprof_agent.workload.mesh import MeshPlan
+from latprof_agent.workload.tmsn_log import tmsn_log
+from latprof_analysis.fit.wire import Packets
+from latprof_analysis.read.tmsn import read_tmsn
+from latprof_analysis.report.mesh import SEED_COLUMNS, mesh_answers, mesh_parts
+from latprof_analysis.report.parts import Table
+from latprof_analysis.stages import BLANK, STAGES
+from latprof_analysis.study.mesh import (
+    Cell,
+    Mesh,
+    MeshSetup,
+    PairTrips,
+    Span,
+    backlog,
+    host_counts,
+    load_of,
+)
+from seed_tmsn import get_stats
+
+HOSTS = {"h0": "10.0.0.1", "h1": "10.0.0.2", "h2": "10.0.0.3"}
+MS = 1_000_000
+IDLE = {"processors": {"busy": 0.1}}
+
+
+def setup_of(rate_bps=None, packets=None):
+    packets = packets or Packets.tcp()
+    return MeshSetup(tuple(HOSTS), 150, 150, 10**9, packets, rate_bps)
+
+
+def made_trips(rng, messages=50, beats=3, lost=0.0, mean_ns=800_000):
+    """Messages and heartbeats of all pairs, each with a round trip of its own."""
+    parts = []
+    for source in range(3):
+        for destination in (host for host in range(3) if host != source):
+            n = messages + beats
+            due = np.arange(n) * 50 * MS + rng.integers(0, 50 * MS)
+            sent = due + rng.integers(0, 100_000, n)
+            back = sent + rng.exponential(mean_ns, n).astype(int) + 50_000
+            back[rng.random(n) < lost] = BLANK
+            beat = np.arange(n) >= messages
+            ends = np.full(n, source), np.full(n, destination)
+            parts.append(PairTrips(*ends, beat, due, sent, back))
+    return PairTrips.joined(parts)
+
+
+@pytest.fixture(params=[0.0, 0.1], ids=["none lost", "some lost"])
+def tests(request):
+    """Three tests of three sizes, in the order in which a run has them."""
+    rng = np.random.default_rng(7)
+    return [
+        (number, Cell(size, 50 * MS), made_trips(rng, lost=request.param))
+        for number in (1, 2, 3)
+        for size in (1024, 5120, 204800)
+    ]
+
+
+def mesh_with(tests, setup=None):
+    mesh = Mesh(setup or setup_of(), "tcp")
+    for _, cell, trips in tests:
+        mesh.add(cell, trips, IDLE, trial=False)
+    return mesh
+
+
+def test_the_table_is_what_the_seeds_own_code_says_of_the_log(tests, tmp_path):
+    log = tmp_path / "tmsn.log"
+    log.write_text(tmsn_log(tests, HOSTS))
+    told = get_stats(log, 3)
+    table = [cell["table"] for cell in mesh_with(tests).as_dict()["cells"]]
+    assert [row["load"] for row in table] == [1024, 5120, 204800]
+    for name in ("load", *SEED_COLUMNS):
+        ours = [row[name] for row in table]
+        np.testing.assert_allclose(ours, told[name], rtol=1e-12, err_msg=name)
+
+
+def test_our_own_reader_finds_the_tables_figures_in_the_log(tests, tmp_path):
+    log = tmp_path / "tmsn.log"
+    log.write_text(tmsn_log(tests, HOSTS))
+    read = read_tmsn(log)
+    assert read.skipped_rows == 0
+    lines = read.table
+    for cell in mesh_with(tests).as_dict()["cells"]:
+        of_size = lines[lines["load_bytes"] == cell["size_bytes"]]
+        local = of_size[of_size["address"] == "local"]
+        assert local["messages"].mean() == pytest.approx(cell["table"]["msg"])
+        sums = of_size.groupby("test_id")[["message_time_us", "message_echoes"]].sum()
+        means = sums["message_time_us"] / sums["message_echoes"]
+        assert means.mean() == pytest.approx(cell["table"]["avg_msg"])
+        assert means.std() == pytest.approx(cell["table"]["std_msg"])
+
+
+def test_every_echo_is_counted_once_at_each_end(tests):
+    for _, _, trips in tests:
+        counts = host_counts(trips, 3)
+        echoed = int((trips.answered & ~trips.heartbeat).sum())
+        assert sum(host.msg for host in counts) == echoed
+        assert sum(host.msg_echo for host in counts) == echoed
+        assert (
+            sum(host.hb_echo for host in counts) == int(trips.answered.sum()) - echoed
+        )
+
+
+def test_loss_is_told_by_pair(tests):
+    cell = mesh_with(tests).as_dict()["cells"][0]
+    assert cell["lost"] == sum(pair["lost"] for pair in cell["pairs"])
+    by_hand = sum(
+        int((~trips.answered & ~trips.heartbeat).sum())
+        for _, of, trips in tests
+        if of.size_bytes == 1024
+    )
+    assert cell["lost"] == by_hand
+    assert len(cell["pairs"]) == 6
+
+
+@pytest.mark.parametrize("utilisation", [0.5, 0.99, 1.05, 1.5, 4.0])
+def test_a_fluid_queue_leaves_behind_what_arithmetic_says(utilisation):
+    # a server takes `utilisation` gaps for each message: of those due 1 - 1/u stay
+    n, gap = 2000, 1000
+    due = np.arange(n) * gap
+    service = utilisation * gap
+    done = np.maximum.accumulate(due - np.arange(n) * service)
+    back = (done + (np.arange(n) + 1) * service).astype(int)
+    zeros = np.zeros(n, int)
+    trips = PairTrips(zeros, zeros, zeros > 0, due, due, back)
+    found = backlog(trips)
+    expected = max(0.0, 1 - 1 / utilisation)
+    assert found.left == pytest.approx(expected, abs=0.005)
+    assert found.at_end == pytest.approx(expected * n, abs=3)
+    assert found.at_end <= found.most
+    load = load_of(trips, gap)
+    assert load.offered == pytest.approx(1e6)
+    assert load.achieved == pytest.approx(1e6 / max(1.0, utilisation), rel=0.002)
+
+
+def test_utilisation_counts_headers_echoes_and_heartbeats():
+    # Ethernet, IP, TCP with times: 66 bytes of each of 1 + 1 segments, to 2 peers
+    packets = Packets.tcp()
+    packets = Packets(packets.mss_bytes, packets.overhead_bytes + 14)
+    setup = setup_of(100_000_000, packets)
+    message = 2 * (1024 + 66 + 150 + 66) / 0.001
+    beats = 2 * (150 + 66) * 2
+    assert setup.wire_bps(Cell(1024, MS)) == pytest.approx(8 * (message + beats))
+    knee_ns = setup.knee_ns(1024)
+    assert setup.utilisation(Cell(1024, round(knee_ns))) == pytest.approx(1, rel=1e-4)
+    assert setup_of().knee_ns(1024) is None
+
+
+@pytest.mark.parametrize("begin", [30_000, 3_000_000, 900_000_000])
+@pytest.mark.parametrize("knee", [25_000, 1_234_567, 80_000_000])
+def test_a_search_ends_within_its_resolution_of_the_knee(begin, knee):
+    search = KneeSearch(begin)
+    tried = []
+    while interval := search.next_ns():
+        tried.append(interval)
+        search.tell(interval >= knee)
+    kept = min(t for t in tried if t >= knee)
+    left = max(t for t in tried if t < knee)
+    assert kept <= RESOLUTION * left
+    assert len(tried) <= 25
+
+
+def test_a_search_ends_where_nothing_is_kept_up_with_or_all_is():
+    for kept_up in (True, False):
+        search = KneeSearch(50 * MS)
+        tried = 0
+        while search.next_ns():
+            search.tell(kept_up)
+            tried += 1
+        assert tried < 20
+
+
+class Rows:
+    """Rows of messages with the columns that stages need."""
+
+    def __init__(self, send_ns, kind, **stages_ns):
+        n = len(send_ns)
+        self.numbers = {"send_ns": np.asarray(send_ns)}
+        for stage in STAGES:
+            self.numbers[f"{stage}_ns"] = np.full(n, stages_ns.get(stage, 10))
+        whole = sum(self.numbers[f"{stage}_ns"] for stage in STAGES)
+        self.numbers["end_to_end_ns"] = whole
+        words = ["message", "request", "reply"]
+        self.texts = {"kind": (np.full(n, words.index(kind), np.int32), words)}
+
+    def __len__(self):
+        return len(self.numbers["send_ns"])
+
+
+def overloaded():
+    """A mesh with one size below and one above its links' rate."""
+    rng = np.random.default_rng(1)
+    mesh = Mesh(setup_of(20_000_000), "tcp")
+    small, large = Cell(1024, 50 * MS), Cell(204800, 50 * MS)
+    mesh.stages.begin(Span(1000, small))
+    mesh.stages.begin(Span(2000, large))
+    for kind in ("request", "reply"):
+        mesh.stages.add_messages(Rows([1000, 1500], kind))
+        grown = {"application": 9000, "qdisc": 4000} if kind == "request" else {}
+        mesh.stages.add_messages(Rows([2000, 2500, 900], kind, **grown))
+    for cell in (small, large):
+        mesh.add(cell, made_trips(rng), IDLE, trial=False)
+    return mesh.as_dict()
+
+
+def test_stages_are_of_the_test_in_which_a_message_was_sent():
+    small, large = (cell["stages"] for cell in overloaded()["cells"])
+    assert small["request"]["n"] == large["request"]["n"] == 2
+    assert small["request"]["qdisc_ns"] == 10
+    assert large["request"]["qdisc_ns"] == 4000
+    assert large["request"]["end_to_end_ns"] == 13_040
+
+
+def test_an_overload_is_told_with_the_queue_that_grows():
+    document = {"mesh": overloaded()}
+    (answer,) = mesh_answers(document)
+    offered = setup_of(20_000_000).utilisation(Cell(204800, 50 * MS))
+    assert f"200 KiB every 50 ms offers {offered:.2f} of each host's link" in answer
+    assert "qdisc of the request grows from 10 ns to 4.00 us" in answer
+    tables = [part for part in mesh_parts(document) if isinstance(part, Table)]
+    assert [row[0] for row in tables[0].rows] == ["1024", "204800"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"sizes": (17,)}, "18 to 10000000 bytes, got 17"),
+        ({"sizes": (65508,), "protocol": "udp"}, "18 to 65507 bytes, got 65508"),
+        ({"reply_bytes": 10}, "got 10"),
+        ({"hosts": 32, "messages": 3000}, "--messages must be at most 2016 with 32"),
+        ({"hosts": 32, "tests": 1000}, "--tests must be at most 51 with 32 hosts"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(changed, text):
+    with pytest.raises(UsageError, match=r"bytes|must be") as error:
+        MeshPlan(**changed).check()
+    assert text in str(error.value)
+    assert "\n" not in str(error.value)
