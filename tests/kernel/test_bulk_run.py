@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from bulk_oracles import RATE_BPS, SIZE, run_iperf3, shaped_lab, udp_counters
 from dropper import attach_dropper, run_tc
 from latprof_agent.capture.capture import open_capture
 from latprof_agent.interrupts import Interrupt
@@ -23,7 +24,6 @@ from latprof_agent.workload.bulk import BulkPlan
 from latprof_agent.workload.workload import Scene
 from latprof_process import Latprof, kill, run
 from shaper import datagram_packets, tc_count
-from test_bulk import RATE_BPS, SIZE, run_iperf3, shaped_lab, udp_counters
 
 BULK = ("run", "--workload", "bulk", "--json")
 # A packet each, so that the kernel counts datagrams.
