@@ -11,7 +11,7 @@ from typing import Any
 from latprof_analysis.cli import units
 from latprof_analysis.cli.say import say_document, say_error
 
-from latprof_agent.cli import mesh_options, ops_options
+from latprof_agent.cli import bulk_options, mesh_options, ops_options
 from latprof_agent.cli.presets import with_preset
 from latprof_agent.cli.root import require_root
 from latprof_agent.cli.run_options import (
@@ -66,15 +66,12 @@ def _warn(text: str) -> None:
 def _link(options: argparse.Namespace) -> Any:
     from latprof_agent.lab.link import LinkSpec
 
-    shaped = options.qdisc is not None
-    rate = DEFAULT_RATE_BPS if options.rate is None else options.rate
-    if shaped and options.rate is None and options.qdisc not in ("tbf", "htb"):
-        rate = 0
+    shaped, bulk = options.qdisc is not None, _is_bulk(options)
     delay = options.delay
     if delay is None:
-        delay = 0 if shaped or options.rate == 0 else DEFAULT_DELAY_NS
+        delay = 0 if shaped or bulk or options.rate == 0 else DEFAULT_DELAY_NS
     return LinkSpec(
-        rate_bps=rate,
+        rate_bps=_default_rate(options) if options.rate is None else options.rate,
         burst_bytes=options.burst,
         qdisc=options.qdisc,
         delay_ns=delay,
@@ -89,6 +86,16 @@ def _link(options: argparse.Namespace) -> Any:
         emulator=options.emulator,
         seed=options.seed or 1,
     )
+
+
+def _default_rate(options: argparse.Namespace) -> int:
+    if options.qdisc:
+        return DEFAULT_RATE_BPS if options.qdisc in ("tbf", "htb") else 0
+    return 0 if _is_bulk(options) else DEFAULT_RATE_BPS
+
+
+def _is_bulk(options: argparse.Namespace) -> bool:
+    return not options.words and options.workload == "bulk"
 
 
 def _has_generator(options: argparse.Namespace) -> bool:
@@ -157,17 +164,23 @@ def _ops(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
     return ops_options.plan_of(options, *_cpus(options))
 
 
+def _bulk(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
+    _cpus(options)  # refuses one that is not there
+    return bulk_options.plan_of(options, protocols)
+
+
 def _mesh(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
     return mesh_options.plan_of(options)
 
 
 # What makes the plan of each workload of our own, and what --protocol it has, the
 # first if none is given.
-_PLANS = {"pingpong": _ping_pong, "ops": _ops, "mesh": _mesh}
+_PLANS = {"pingpong": _ping_pong, "ops": _ops, "mesh": _mesh, "bulk": _bulk}
 _PROTOCOLS = {
     "pingpong": ("both", "tcp", "udp"),
     "ops": ("tcp",),
     "mesh": ("tcp", "udp"),
+    "bulk": ("both", "tcp", "udp"),
 }
 
 
@@ -304,7 +317,7 @@ def _checked(options: argparse.Namespace) -> Any:
         link=_link(options),
         plan=_target(options) or _command(options) or make_plan(options, protocols),
         protocols=protocols,
-        record=not options.no_probes,
+        record=options.record if _is_bulk(options) else not options.no_probes,
         pieces=options.pieces,
         ring_bytes=options.ring_bytes,
         out=options.out,

@@ -9,7 +9,7 @@ from typing import Any
 
 from latprof_analysis.cli import units
 
-from latprof_agent.cli import mesh_options, ops_options
+from latprof_agent.cli import bulk_options, mesh_options, ops_options
 from latprof_agent.cli.echo import DEFAULT_PORT
 from latprof_agent.cli.presets import LISTED, add_preset
 from latprof_agent.cli.sweep_options import add_sweep
@@ -32,6 +32,7 @@ FOR_WORKLOADS = {
         *("sizes", "reply", "nagle", "warmup", "interval", "poisson", "spin"),
         "timeout",
     ),
+    "bulk": (*bulk_options.OWN, "duration", "client_cpu", "server_cpu"),
 }
 FOR_GENERATOR = (
     "workload",
@@ -78,6 +79,8 @@ examples:
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
   latprof run --workload ops --payload-sizes 1k,1m  # redis beside the floor
+  latprof run --workload bulk --protocol udp  # 1, 2, 4 and 8 channels
+  latprof run --workload bulk --find-rate 0.1% --rate 1gbit --qdisc tbf
   latprof run --port 80 --duration 5s
   latprof run --comm curl --duration 5s
   latprof run --to 192.0.2.7 --secret-file secret  # `latprof echo` is there
@@ -98,6 +101,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     mesh_options.add_options(parser.add_argument_group("mesh", mesh_options.TEXT))
     _add_timing(parser.add_argument_group("timing"))
     ops_options.add_options(parser.add_argument_group("operations on stores"))
+    bulk_options.add_options(parser.add_argument_group("bulk transfers"))
     _add_command(parser.add_argument_group("your own program"))
     _add_attach(parser.add_argument_group("attach to what runs already", ATTACH))
     _add_link(parser.add_argument_group("lab link, the same in both directions"))
@@ -133,7 +137,8 @@ def _add_messages(group: Any) -> None:
         choices=[*FOR_WORKLOADS],
         default="pingpong",
         help="pingpong: requests and replies; ops: GET, SET, EXISTS and EVICT on "
-        "stores; mesh: every host sends to every other (default: pingpong)",
+        "stores; mesh: every host sends to every other; bulk: throughput and loss "
+        "over channels (default: pingpong)",
     )
     group.add_argument(
         "--to",
@@ -190,9 +195,9 @@ def _add_timing(group: Any) -> None:
         "--duration",
         type=units.within(units.duration_seconds, "1ms", "1000h"),
         metavar="TIME",
-        help=f"per protocol (default: {DEFAULT_SECONDS:g}s), or attached (default: "
-        "until Ctrl-C); seconds without a unit; what is late is waited for until "
-        "nothing came for a few seconds",
+        help=f"per protocol (default: {DEFAULT_SECONDS:g}s), of each part of a bulk "
+        "run (default: 3s), or attached (default: until Ctrl-C); seconds without a "
+        "unit; what is late is waited for until nothing came for a few seconds",
     )
     length.add_argument(
         "--rounds",
@@ -377,7 +382,7 @@ def _add_link(group: Any) -> None:
         "--rate",
         type=units.rate,
         metavar="RATE",
-        help="of the link; 0: no limit (default: 100mbit)",
+        help="of the link; 0: no limit (default: 100mbit; of bulk 0)",
     )
     group.add_argument(
         "--delay",

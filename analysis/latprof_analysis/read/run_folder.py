@@ -22,6 +22,7 @@ import numpy as np
 from latprof_analysis.read.json_document import (
     ANY,
     COUNT,
+    DIFFERENCE,
     FLAG,
     NUMBER,
     POSITIVE,
@@ -84,13 +85,74 @@ _PLAN: Shape = {
     "seed?": Maybe(COUNT),
     "to?": TEXT,
 }
+_BULK: Shape = {
+    "protocols": [TEXT],
+    "channels": [POSITIVE],
+    "direction": TEXT,
+    "offer_bps": COUNT,
+    "find_rate": Maybe(NUMBER),
+}
+_THROUGHPUT: Shape = {"average_bps": Maybe(NUMBER), "max_bps": Maybe(NUMBER)}
+_BULK_DIRECTION: Shape = {
+    **{
+        name: Maybe(COUNT)
+        for name in (
+            *("sent", "received", "loss_runs", "longest_loss_run", "reordered"),
+            *("duplicates", "retransmits", "receive_buffer_bytes"),
+        )
+    },
+    "loss": Maybe(NUMBER),
+    "client": _THROUGHPUT,
+    "server": _THROUGHPUT,
+    "slots": {"slot_ns": COUNT, "sent_bps": [NUMBER], "received_bps": [NUMBER]},
+}
+_BALANCE: Shape = {
+    "sent": COUNT,
+    "received": COUNT,
+    "places": [{"place": TEXT, "packets": COUNT}],
+    "session_packets": COUNT,
+    "unexplained": DIFFERENCE,
+}
+_BULK_PART: Shape = {
+    "protocol": TEXT,
+    "channels": POSITIVE,
+    "stopped": FLAG,
+    "directions": {ANY: _BULK_DIRECTION},
+    "balance": Maybe(_BALANCE),
+}
+_BULK_SEARCH: Shape = {
+    "channels": POSITIVE,
+    "most_loss": NUMBER,
+    "resolution": NUMBER,
+    "rate_bps": NUMBER,
+    "failed_bps": Maybe(NUMBER),
+    "held_back": FLAG,
+    "bound": [TEXT],
+    "trials": [
+        {
+            "offered_bps": NUMBER,
+            "sent_bps": NUMBER,
+            "received_bps": NUMBER,
+            "loss": NUMBER,
+            "passed": FLAG,
+        }
+    ],
+}
 _WORKLOAD: Shape = {
     "plan?": Maybe(_PLAN),
     "command?": [TEXT],
     "attached?": Maybe({"to": TEXT}),
     "ops?": Maybe({"ops": [TEXT], "backends": [TEXT], "rounds": COUNT}),
     "mesh?": Maybe(MESH_PLAN),
-    "runs?": [{"seconds?": NUMBER, "late?": COUNT}],
+    "bulk?": Maybe(_BULK),
+    "runs?": [
+        {
+            "seconds?": NUMBER,
+            "late?": COUNT,
+            "bulk?": _BULK_PART,
+            "search?": _BULK_SEARCH,
+        }
+    ],
 }
 _LINK: Shape = {
     "kind?": TEXT,

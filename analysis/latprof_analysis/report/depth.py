@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from latprof_analysis.report.bulk import bulk_parts
 from latprof_analysis.report.link import (
     direction_parts,
     estimator_parts,
@@ -60,6 +61,7 @@ def depth(document: Figures) -> list[Part]:
 
 def _of_runs(document: Figures) -> Iterator[Part]:
     yield from ops_parts(document)
+    yield from bulk_parts(document)
     yield from histogram_parts(document)
     yield from mesh_depth(document)
     yield from exchange_parts(document)

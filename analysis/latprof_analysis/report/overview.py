@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from latprof_analysis.report.bulk import bulk_parts, bulk_sentences
 from latprof_analysis.report.link import link_parts_of
 from latprof_analysis.report.mesh import mesh_parts
 from latprof_analysis.report.ops import ops_parts, ops_sentences
@@ -60,7 +61,7 @@ _EMULATED = {"dropped_queue": "in the link's queue", "dropped_loss": "on the lin
 _TAILS = ("p99", "p95", "p90", "max")
 _MORE = ": --all"
 # Where anything to lay out stands, beside samples.
-_HELD = ("histograms", "kinds", "round_trips", "exchanges", "transfers")
+_HELD = ("bulk", "histograms", "kinds", "round_trips", "exchanges", "transfers")
 
 
 def overview(document: Mapping[str, Any]) -> list[Part]:
@@ -124,6 +125,8 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     """
     if document.get("ops"):
         return ops_sentences(document)
+    if document.get("bulk"):
+        return bulk_sentences(document)
     trips = document.get("round_trips") or {}
     exchanges = {} if trips else document.get("exchanges") or {}
     pairs = [pair for pair in _frequent(document)[0] if pair.name not in exchanges]
@@ -333,6 +336,9 @@ def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
     """Lay out stages, then round trips by size or what stands for them."""
     if document.get("ops"):
         yield from ops_parts(document)
+        return
+    if document.get("bulk"):
+        yield from bulk_parts(document)
         return
     trips = document.get("round_trips") or {}
     if not trips and document.get("exchanges"):

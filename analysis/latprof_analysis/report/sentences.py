@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from latprof_analysis.report.bulk import bulk_text
 from latprof_analysis.report.mesh import mesh_sentence
 from latprof_analysis.text import (
     counted,
@@ -96,6 +97,8 @@ def own_text(workload: Mapping[str, Any]) -> str:
     """Say what a workload of latprof's own does; nothing of a ping-pong."""
     if workload.get("ops"):
         return ops_text(workload["ops"])
+    if workload.get("bulk"):
+        return bulk_text(workload["bulk"])
     return mesh_sentence(workload["mesh"]) if workload.get("mesh") else ""
 
 

@@ -16,6 +16,7 @@ from latprof_analysis.read.run_folder import read_documents, read_histograms
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.bulk import bulk_document
 from latprof_analysis.study.findings import Effort, kinds_with_intervals
 from latprof_analysis.study.messages import message_figures
 from latprof_analysis.study.operations import operation_figures
@@ -87,7 +88,7 @@ _TOLD_BY_A_RUN = (
 
 # What makes a set-up, of run.json: the same from any host, at any time.
 _SETUP = {
-    "workload": ("plan", "ops", "command", "server_command"),
+    "workload": ("plan", "ops", "bulk", "command", "server_command"),
     "lab": ("known", "settings"),
 }
 
@@ -206,6 +207,8 @@ def study_runs(
     }
     if (operations := read_operations(paths, notes)) is not None:
         document["ops"] = operation_figures(operations)
+    if (document["workload"] or {}).get("bulk"):
+        document["bulk"] = bulk_document(document["workload"]["runs"])
     document["warnings"] = _warnings(scan, differences, one_thing)
     level = scan.exchanges.level
     rows = {
@@ -243,7 +246,7 @@ def _workload(run: Mapping[str, Any]) -> Any:
     found = run.get("workload") or {}
     if not {"plan", "command"} <= found.keys():
         return None
-    own = found["plan"] or found.get("ops") or found.get("mesh")
+    own = any(map(found.get, ("plan", "ops", "mesh", "bulk")))
     told = own or any(found["command"])
     return found if told or (found.get("attached") and "runs" in found) else None
 
