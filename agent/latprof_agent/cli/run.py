@@ -75,6 +75,7 @@ def _link(options: argparse.Namespace) -> Any:
         rate_bps=rate,
         burst_bytes=options.burst,
         qdisc=options.qdisc,
+        leaf=options.leaf,
         delay_ns=delay,
         loss=options.loss,
         loss_burst=options.loss_burst,
@@ -135,10 +136,20 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         nagle=options.nagle,
         timeout_ns=options.timeout,
         seed=options.seed,
+        load=_loads(options),
     )
     for protocol in protocols:
         plan.check(protocol)
     return plan
+
+
+def _loads(options: argparse.Namespace) -> tuple[Any, ...]:
+    if not options.load:
+        return ()
+    from latprof_agent.workload.load_plan import Load
+
+    link = _link(options)
+    return tuple(Load(*one).at_rate_of(link) for one in options.load)
 
 
 def _ops(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
@@ -170,7 +181,7 @@ def _check_together(options: argparse.Namespace) -> None:
     no_link = given and first_given(options, (*FOR_LINK, "server_cpu"))
     user = options.user is not None
     alone = options.no_lab and not options.words and not attach
-    tcp = options.protocol == "udp" and first_given(options, FOR_TCP)
+    tcp = options.protocol == "udp" and first_given(options, _for_tcp(options))
     for wrong, text in (
         (by_process, f"{by_process}: attaches to what runs, so without a COMMAND"),
         (other, f"{other}: is for latprof's own messages, not with {attach}"),
@@ -189,6 +200,7 @@ def _check_together(options: argparse.Namespace) -> None:
         (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
         (options.poisson and not options.interval, "--poisson: needs --interval"),
         (options.train_gap and not options.train, "--train-gap: needs --train"),
+        (options.load and options.train, "--load: not with --train"),
         *_of_another_workload(options),
     ):
         if wrong:
@@ -197,6 +209,12 @@ def _check_together(options: argparse.Namespace) -> None:
         shlex.split(options.server)
     except ValueError as error:
         _refuse(f"--server: {str(error).lower()} in {options.server}")
+
+
+def _for_tcp(options: argparse.Namespace) -> tuple[str, ...]:
+    """Name what only TCP has: flows of a load may be of it, too."""
+    loads = any(protocol == "tcp" for protocol, *_ in options.load)
+    return tuple(name for name in FOR_TCP if not (loads and name == "congestion"))
 
 
 def _of_another_workload(options: argparse.Namespace) -> Iterator[tuple[str, str]]:

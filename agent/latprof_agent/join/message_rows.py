@@ -18,7 +18,7 @@ from latprof_agent.join.joiner import Joiner, Pairs
 TEXTS = MESSAGES.texts
 COLUMNS = MESSAGES.names
 KINDS = ["message", "request", "reply", *APART]
-MESSAGE, REQUEST, REPLY, WARMUP, TRAIN, TRAIN_REPLY = range(6)
+MESSAGE, REQUEST, REPLY, WARMUP, TRAIN, TRAIN_REPLY, LOADED, LOADED_REPLY = range(8)
 
 # What hosts set a TTL to begin with.
 FIRST_TTLS = np.array([32, 64, 128, 255])

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from latprof_agent.join.message_rows import Ints
 
-# Those behind are of runs with trains.
-WITH_TRAINS = ROUND_TRIPS.names
+# Those behind are of runs with trains, the last of runs with a load.
+WITH_TRAINS, PHASE = ROUND_TRIPS.names[:-1], ROUND_TRIPS.names[-1]
 COLUMNS = WITH_TRAINS[: WITH_TRAINS.index(PROBE_STATISTICS) + 1]
+WITH_PHASE = (*COLUMNS, PHASE)
 TRAIN_COLUMNS = WITH_TRAINS[len(COLUMNS) :]
 
 
@@ -25,6 +26,7 @@ class RoundTrips:
     protocol: str
     numbers: dict[str, Ints]
     corrupt: int  # of them, replies that were not as sent
+    phase: str = ""  # idle or loaded, in a run with a load
 
     def __len__(self) -> int:
         return len(self.numbers["sequence"])
@@ -32,7 +34,7 @@ class RoundTrips:
     def take(self, at: NDArray[np.intp]) -> RoundTrips:
         """Some of the rows; how many are corrupt is told of all only."""
         numbers = {name: values[at] for name, values in self.numbers.items()}
-        return RoundTrips(self.protocol, numbers, 0)
+        return RoundTrips(self.protocol, numbers, 0, self.phase)
 
     def set_met(self, met: NDArray[np.bool_]) -> None:
         """Put in which of them met the statistics of our own cost."""
@@ -42,4 +44,9 @@ class RoundTrips:
         """All columns in the file's order, for `_rows.write`."""
         protocol = np.zeros(len(self), np.int32), [self.protocol]
         names = (name for name in WITH_TRAINS[1:] if name in self.numbers)
-        return [protocol, *(self.numbers[name] for name in names)]
+        return [protocol, *(self.numbers[name] for name in names), *self._told_phase()]
+
+    def _told_phase(self) -> list[Any]:
+        if not self.phase:
+            return []
+        return [(np.zeros(len(self), np.int32), [self.phase])]

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,10 +26,11 @@ from latprof_agent.probes.filter import Filter
 from latprof_agent.process_table import how_it_ended, is_stopped
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks.clear_result import clear_result
-from latprof_agent.sinks.round_trip_rows import COLUMNS, WITH_TRAINS
+from latprof_agent.sinks.round_trip_rows import COLUMNS, WITH_PHASE, WITH_TRAINS
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.workload.generator_log import GeneratorLog
+from latprof_agent.workload.load_plan import Load
 from latprof_agent.workload.workload import Plan, Scene, Workload
 
 READY_SECONDS = 10.0
@@ -43,7 +45,7 @@ CLEAR_LARGEST_BYTES = 65_535
 CLEAR_RESULTS = {"tcp": "clear_result.txt", "udp": "clear_result_udp.txt"}
 # By which messages that are over have been told of, and are in the totals.
 TOLD_SECONDS = 0.3
-_KEPT = "what was recorded until then is kept"
+KEPT = "what was recorded until then is kept"
 DEFAULT_WARMUP = 5
 DEFAULT_SIZES = (18, 256, 1024, 4096, 16384, 32768, 65507)
 
@@ -72,10 +74,13 @@ class PingPong(Plan):
     timeout_ns: int = 0
     seed: int = 1
     verify: bool = True
+    load: tuple[Load, ...] = ()
 
     @property
     def round_trip_columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Those of trains are there where it sends some."""
+        """Those of trains are there where it sends some; the phase beside a load."""
+        if self.load:
+            return WITH_PHASE
         return WITH_TRAINS if self.train_messages else COLUMNS
 
     @property
@@ -91,6 +96,10 @@ class PingPong(Plan):
     def open(self, lab: Lab | None) -> Workload:
         """Place it in the lab."""
         assert lab
+        if self.load:
+            from latprof_agent.workload.loaded import LoadedRuns
+
+            return LoadedRuns(self, lab)
         return PingPongRuns(self, lab)
 
     @property
@@ -124,10 +133,10 @@ class PingPong(Plan):
             words += ["--nagle"] if self.nagle else []
         return words
 
-    def responder_words(self, protocol: str, address: str) -> list[str]:
-        """Arguments of the responder's process."""
+    def responder_words(self, protocol: str, address: str, port: int) -> list[str]:
+        """Arguments of the responder's process; port 0 takes any."""
         words = self._shared(protocol, self.server_cpu)
-        return ["echo", *words, "--address", address, "--port", "0"]
+        return ["echo", *words, "--address", address, "--port", str(port)]
 
     def client_words(self, protocol: str, address: str, port: int) -> list[str]:
         """Arguments of the client's process, but for where it logs."""
@@ -159,7 +168,8 @@ class PingPong(Plan):
         return ["pingpong", *words]
 
 
-def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
+def first_line(process: subprocess.Popen[str], seconds: float) -> str:
+    """Return the first line of a process, or nothing where none comes in time."""
     assert process.stdout
     readable, _, _ = select.select([process.stdout], [], [], seconds)
     return process.stdout.readline() if readable else ""
@@ -187,16 +197,18 @@ class Stillness:
 class Generator:
     """A responder at end b and a client at end a, over one protocol."""
 
-    def __init__(self, lab: Lab, plan: PingPong, protocol: str, log: int) -> None:
+    def __init__(
+        self, lab: Lab, plan: PingPong, protocol: str, log: int, port: int = 0
+    ) -> None:
         self.protocol = protocol
         self.plan = plan
         self.result: dict[str, Any] = {}
         self._lab = lab
         self._log = log
         self._load = str(find_executable("latprof-load"))
-        words = plan.responder_words(protocol, lab.b_address)
+        words = plan.responder_words(protocol, lab.b_address, port)
         self._responder = self._start("b", words)
-        line = _first_line(self._responder, READY_SECONDS)
+        line = first_line(self._responder, READY_SECONDS)
         if not line.startswith("ready "):
             raise WorkloadError(_last_words(self._responder, "the responder"))
         self.port = int(line.split()[1])
@@ -256,7 +268,7 @@ class Generator:
             if still > self._patience_seconds():
                 self._check_stopped()
                 why = f"it did not answer for {still:.0f} s"
-                raise WorkloadError(f"the responder failed: {why}; {_KEPT}")
+                raise WorkloadError(f"the responder failed: {why}; {KEPT}")
 
     def _patience_seconds(self) -> float:
         """How long nothing may come: the link, and the plan, may be slow."""
@@ -273,7 +285,7 @@ class Generator:
         for who, process in ends:
             if process and process.poll() is None and is_stopped(process.pid):
                 why = "it is stopped (SIGSTOP)"
-                raise WorkloadError(f"{who} failed: {why}; {_KEPT}")
+                raise WorkloadError(f"{who} failed: {why}; {KEPT}")
 
     def stop(self) -> None:
         """Ask the client to end: it then writes what it has. After a while end it."""
@@ -301,20 +313,21 @@ class Generator:
             ask_to_end(self._responder)
             last_output(self._responder)
         if self._client.returncode:
-            raise WorkloadError(_words(complaint, "the generator", self._client))
+            raise WorkloadError(words_of(complaint, "the generator", self._client))
 
 
-def _words(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
+def words_of(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
+    """Say why a process ended: by its own last line, or by its status."""
     line = complaint.strip().splitlines()[-1] if complaint.strip() else ""
     if line:
         return line.removeprefix("latprof-load: ")
-    return f"{who} failed: it ended with {how_it_ended(process.returncode)}; {_KEPT}"
+    return f"{who} failed: it ended with {how_it_ended(process.returncode)}; {KEPT}"
 
 
 def _last_words(process: subprocess.Popen[str], who: str) -> str:
     ask_to_end(process)
     _, complaint = last_output(process)
-    return _words(complaint, who, process)
+    return words_of(complaint, who, process)
 
 
 class PingPongRuns(Workload):
@@ -350,40 +363,59 @@ class PingPongRuns(Workload):
             if not scene.interrupt.seen:
                 self._follow(protocol, scene)
 
-    def _follow(self, protocol: str, scene: Scene) -> None:
-        log, recorder = scene.sink.folder.new_log(), scene.recorder
-        open_loop = self._plan.interval_ns > 0
-        generator = Generator(self._lab, self._plan, protocol, log)
+    def _totals_of(self, protocol: str) -> RoundTripTotals:
         plan = self._plan
-        totals = RoundTripTotals(
-            protocol, len(plan.sizes), plan.messages_per_round, open_loop
+        return RoundTripTotals(
+            protocol, len(plan.sizes), plan.messages_per_round, plan.interval_ns > 0
         )
+
+    def _follow(self, protocol: str, scene: Scene) -> None:
+        totals = self._totals_of(protocol)
         scene.sink.round_trips[protocol] = totals
         self._totals.append(totals)
-        port = generator.port
+        self._measure(self._plan, totals, scene)
+
+    def _measure(
+        self,
+        plan: PingPong,
+        totals: RoundTripTotals,
+        scene: Scene,
+        phase: str = "",
+        port: int = 0,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Run it over one protocol, and `look` at something else meanwhile."""
+        log, recorder = scene.sink.folder.new_log(), scene.recorder
+        protocol = totals.protocol
+        generator = Generator(self._lab, plan, protocol, log, port)
         source = GeneratorLog(
             log,
             protocol,
-            port,
-            open_loop=open_loop,
+            generator.port,
+            open_loop=totals.open_loop,
             agreed=plan.wire == "latprof",
             trains=plan.train_messages > 0,
+            phase=phase,
         )
         recorder.add_source(source)
         if protocol == "udp":
             recorder.capture.expect_udp()
         generator.start()
+        told = {"phase": phase, "begin_ns": time.monotonic_ns()} if phase else {}
         try:
             while generator.running():
                 if scene.interrupt.seen:
                     generator.stop()
                 self._lab.check()
                 generator.check()
+                look()
                 recorder.step_for(STEP_SECONDS)
                 self._show_progress(totals, scene)
         finally:
             generator.stop()
-            self._finish(generator, scene)
+            if phase:
+                told["end_ns"] = time.monotonic_ns()
+            self._finish(generator, scene, told)
 
     def _show_progress(self, totals: RoundTripTotals, scene: Scene) -> None:
         plan, protocol, sent = self._plan, totals.protocol, totals.sent
@@ -395,10 +427,11 @@ class PingPongRuns(Workload):
         if gone > plan.duration_seconds + TOLD_SECONDS:
             scene.progress(f"{protocol}: what is late, and its replies", 0, 0, 0)
 
-    def _finish(self, generator: Generator, scene: Scene) -> None:
+    def _finish(self, generator: Generator, scene: Scene, told: dict[str, Any]) -> None:
         try:
             generator.finish()
         except WorkloadError as error:
             raise scene.sink.folder.explain(error) from error
         finally:
-            self.runs.append({"protocol": generator.protocol, **generator.result})
+            protocol = {"protocol": generator.protocol}
+            self.runs.append(protocol | told | generator.result)

@@ -16,6 +16,7 @@ from latprof_analysis.report.fit import fit_parts
 from latprof_analysis.report.groups import group_parts, queue_figure
 from latprof_analysis.report.latencies import sample_picture, sample_sections
 from latprof_analysis.report.link import told_by_trains
+from latprof_analysis.report.load_parts import load_sections
 from latprof_analysis.report.loss_parts import loss_groups, loss_model_parts, loss_parts
 from latprof_analysis.report.ops import ops_sections
 from latprof_analysis.report.parts import (
@@ -94,6 +95,7 @@ def _run_sections(study: Study, kinds: _Kinds) -> list[Section]:
     slowest = slowest_parts(_slowest(study, kinds), document.get("lab"))
     return [
         *ops_sections(document),
+        *load_sections(document),
         Section("traffic", "All traffic", _traffic(document)),
         *(exchanges if not own else []),
         Section("stages", "Where the time goes", _stages(document, drawn)),

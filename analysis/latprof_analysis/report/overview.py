@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from latprof_analysis.report.link import link_parts_of
+from latprof_analysis.report.load import load_parts, load_sentences
 from latprof_analysis.report.ops import ops_parts, ops_sentences
 from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
 from latprof_analysis.report.sentences import (
@@ -133,7 +134,7 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     kinds = samples_of(document)
     found += _first(alone, lambda name: f"{name}: {_response(trips[name])}", "protocol")
     found += _first(list(kinds), lambda kind: _of_samples(kind, kinds[kind]), "kind")
-    return [text for text in found if text]
+    return [*(text for text in found if text), *load_sentences(document)]
 
 
 def _first(names: Sequence[str], say: Callable[[str], str], noun: str) -> Iterator[str]:
@@ -218,7 +219,8 @@ def _median_and_tail(figures: Mapping[str, Any]) -> str:
 def _remarks(document: Mapping[str, Any]) -> Iterator[Text]:
     """Say what was lost, what was slow, and what must be known to trust the rest."""
     if lost := losses(document):
-        yield Text(f"lost: {lost}", tone="warning")
+        load = ", of the flows of the load, too" if document.get("load") else ""
+        yield Text(f"lost: {lost}{load}", tone="warning")
     if document.get("slowest"):
         yield Text(slowest_sentence(document["slowest"], document.get("lab")))
     for stall in document.get("stalls", ())[:MOST_STALLS]:
@@ -339,6 +341,7 @@ def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
     told, rare = _frequent(document)
     yield from _stage_table(told, rare)
     yield from _size_table("response", trips, room)
+    yield from load_parts(document)
     kinds = samples_of(document)
     timed = {
         kind: {"sizes": figures["sizes"], "rtt": _of_all(figures)}
