@@ -48,6 +48,7 @@ class Flows:
         offered = frozenset(os.sched_getaffinity(0))
         self._cpus = offered - busy or offered
         self._ending = False
+        self._asked: set[int] = set()  # pids of those that ran when they were
         # the last is a file of what each says: for a pipe it may be too much
         self._running: list[tuple[Load, subprocess.Popen[str], int]] = []
         echo = ["echo", "--address", lab.b_address, "--die-with-parent"]
@@ -99,6 +100,7 @@ class Flows:
         self._ending = True
         for _, process, _ in self._running:
             if process.poll() is None:
+                self._asked.add(process.pid)
                 ask_to_end(process, SIGINT)
 
     def stop(self, wait: Callable[[], None]) -> list[dict[str, Any]]:
@@ -129,6 +131,8 @@ class Flows:
         result: dict[str, Any] = {}
         with suppress(ValueError):
             result = json.loads(Path(f"/proc/self/fd/{output}").read_bytes())
+        if not result and process.poll() is not None and process.pid in self._asked:
+            return told | {"failure": f"{load}: ended before it had begun"}
         if not result:
             return told | {"failure": self._failure(process, str(load))}
         for way in ("up", "down"):

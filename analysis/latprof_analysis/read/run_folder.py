@@ -151,6 +151,7 @@ _QUEUE: Shape = {
 }
 _LOAD: Shape = {
     "asked": [TEXT],
+    "open_loop": FLAG,
     "rate_bps": Maybe(NUMBER),
     "protocols": {
         ANY: {

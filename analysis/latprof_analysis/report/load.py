@@ -15,6 +15,10 @@ NOTE = (
     "RPM: round trips per minute, 60 s / mean; the IETF's RPM is a trimmed mean with "
     "connection set-up, TLS and HTTP in it"
 )
+CLOSED = (
+    "a closed loop asks more often while the queue is short, which tells less than "
+    "the mean of time: --interval asks evenly"
+)
 # A stage that grew by less than this share is left to --all.
 _LEAST_SHARE = 0.01
 
@@ -120,8 +124,14 @@ def load_parts(document: Figures, *, everything: bool = False) -> Iterator[Part]
             items += map(queue_text, told["queues"])
         if items:
             yield Items([f"load beside {protocol}: {item}" for item in items])
-    if protocols_of(document):
-        yield Text(NOTE, quiet=True)
+    yield from (Text(note, quiet=True) for note in load_notes(document))
+
+
+def load_notes(document: Figures) -> list[str]:
+    """Say what must be known to read the figures."""
+    if not protocols_of(document):
+        return []
+    return [NOTE] if document["load"]["open_loop"] else [NOTE, CLOSED]
 
 
 def phase_table(protocol: str, told: Figures, *, everything: bool) -> Table:

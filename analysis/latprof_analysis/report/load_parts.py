@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from latprof_analysis.report.load import (
-    NOTE,
     flow_text,
+    load_notes,
     load_sentence,
     phase_table,
     protocols_of,
@@ -53,7 +53,7 @@ def load_sections(document: Mapping[str, Any]) -> list[Section]:
             parts.append(Text(text))
         items = [*map(flow_text, told["flows"]), *map(queue_text, told["queues"])]
         parts += [Items(items)] if items else []
-    parts += [Text(f"{NOTE}.", quiet=True)] if parts else []
+    parts += [Text(f"{note}.", quiet=True) for note in load_notes(document)]
     return [Section("load", "Latency under load", parts)] if parts else []
 
 
