@@ -158,8 +158,8 @@ class LoadedRuns(PingPongRuns):
             }
         asked = [str(load) for load in self._plan.load]
         rate = self._lab.spec.rate_bps or None
-        told = {"open_loop": self._plan.interval_ns > 0, "protocols": protocols}
-        return {"load": {"asked": asked, "rate_bps": rate, **told}}
+        section = {"open_loop": self._plan.interval_ns > 0, "protocols": protocols}
+        return {"load": {"asked": asked, "rate_bps": rate, **section}}
 
 
 def _figures_of(trips: RoundTripTotals) -> dict[str, Any]:
