@@ -61,7 +61,7 @@ examples:
   latprof run --protocol udp --interval 2ms --spin  # 70 of 100 Mbit/s
   latprof run --train 16              # LogGP: L, o, g and G
   latprof run --qdisc tbf --rate 20mbit --protocol tcp
-  latprof run --load tcp:4 --protocol tcp  # bufferbloat: latency idle and under load
+  latprof run --load tcp:4 --protocol tcp  # latency idle, and under load
   latprof run --loss 1% --protocol udp --sizes 64,1400  # a packet is a message
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
