@@ -74,6 +74,7 @@ def _link(options: argparse.Namespace) -> Any:
         rate_bps=_default_rate(options) if options.rate is None else options.rate,
         burst_bytes=options.burst,
         qdisc=options.qdisc,
+        leaf=options.leaf,
         delay_ns=delay,
         loss=options.loss,
         loss_burst=options.loss_burst,
@@ -150,6 +151,7 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         nagle=options.nagle,
         timeout_ns=options.timeout,
         seed=options.seed,
+        load=_loads(options),
         think_ns=options.think,
         priority=options.priority,
         max_acks=options.max_acks,
@@ -158,6 +160,15 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
     for protocol in protocols:
         plan.check(protocol)
     return plan
+
+
+def _loads(options: argparse.Namespace) -> tuple[Any, ...]:
+    if not options.load:
+        return ()
+    from latprof_agent.workload.load_plan import Load
+
+    link = _link(options)
+    return tuple(Load(*one).at_rate_of(link) for one in options.load)
 
 
 def _ops(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
@@ -205,7 +216,7 @@ def _check_together(options: argparse.Namespace) -> None:
     user = options.user is not None
     alone = options.no_lab and not options.words and not attach
     not_to = options.to and first_given(options, NOT_WITH_TO)
-    tcp = options.protocol == "udp" and first_given(options, FOR_TCP)
+    tcp = options.protocol == "udp" and first_given(options, _for_tcp(options))
     for wrong, text in (
         (by_process, f"{by_process}: attaches to what runs, so without a COMMAND"),
         (other, f"{other}: is for latprof's own messages, not with {attach}"),
@@ -235,6 +246,7 @@ def _check_together(options: argparse.Namespace) -> None:
         ),
         (options.max_acks and not options.interval, "--max-acks: needs --interval"),
         (options.max_acks and options.train, "--max-acks: not with --train"),
+        (options.load and options.train, "--load: not with --train"),
         *_of_another_workload(options),
     ):
         if wrong:
@@ -243,6 +255,12 @@ def _check_together(options: argparse.Namespace) -> None:
         shlex.split(options.server)
     except ValueError as error:
         _refuse(f"--server: {str(error).lower()} in {options.server}")
+
+
+def _for_tcp(options: argparse.Namespace) -> tuple[str, ...]:
+    """Name what only TCP has: flows of a load may be of it, too."""
+    loads = any(protocol == "tcp" for protocol, *_ in options.load)
+    return tuple(name for name in FOR_TCP if not (loads and name == "congestion"))
 
 
 def _of_another_workload(options: argparse.Namespace) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ FOR_WORKLOADS = {
         *("to", "secret_file", "think", "priority", "max_acks"),
         *("sizes", "reply", "wire", "nagle", "duration", "rounds", "warmup"),
         *("interval", "train", "train_gap", "poisson", "spin", "timeout"),
-        *("client_cpu", "server_cpu", "pieces"),
+        *("client_cpu", "server_cpu", "pieces", "load"),
     ),
     "ops": (*ops_options.OWN, "rounds", "warmup", "client_cpu", "server_cpu"),
     "mesh": (
@@ -39,7 +39,7 @@ FOR_GENERATOR = (
     *dict.fromkeys(name for own in FOR_WORKLOADS.values() for name in own),
 )
 FOR_LINK = (
-    *("rate", "delay", "qdisc", "burst", "queue", "loss", "loss_burst", "mtu"),
+    *("rate", "delay", "qdisc", "leaf", "burst", "queue", "loss", "loss_burst", "mtu"),
     *("ipv6", "no_offloads", "emulator", "congestion"),
 )
 FOR_LAB = (*FOR_LINK, "seed")
@@ -74,6 +74,7 @@ examples:
   latprof run --protocol udp --interval 2ms --spin  # 70 of 100 Mbit/s
   latprof run --train 16              # LogGP: L, o, g and G
   latprof run --qdisc tbf --rate 20mbit --protocol tcp
+  latprof run --load tcp:4 --protocol tcp  # latency idle, and under load
   latprof run --loss 1% --protocol udp --sizes 64,1400  # a packet is a message
   latprof run --workload mesh --hosts 10 --interval 10ms --sizes 1024
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
@@ -189,6 +190,33 @@ def _add_messages(group: Any) -> None:
     )
 
 
+_MOST_FLOWS = 64  # of a --load; a responder has as many sessions
+_DIRECTIONS = ("up", "down", "both")
+
+
+def _loads(text: str) -> tuple[tuple[str, int, str, int], ...]:
+    """Read --load: protocol, flows, direction, rate (0: none) of each."""
+    return tuple(_load(part.strip(), text) for part in text.split(","))
+
+
+def _load(part: str, text: str) -> tuple[str, int, str, int]:
+    found = re.fullmatch(r"(tcp|udp):(\d{1,4})(?::(\w+))?(?::([\w.]+))?", part)
+    protocol, flows, direction, rate = found.groups() if found else ("", "0", "", "")
+    if direction and direction not in _DIRECTIONS and not rate:
+        direction, rate = "up", direction
+    if (
+        not 1 <= int(flows) <= _MOST_FLOWS
+        or (direction or "up") not in _DIRECTIONS
+        or (rate and protocol == "tcp")
+    ):
+        raise argparse.ArgumentTypeError(
+            f"must be like tcp:4, tcp:4:down or udp:1:both:50mbit, 1 to {_MOST_FLOWS} "
+            f"flows each, a rate for udp only, got {text!r}"
+        )
+    bps = units.within(units.rate, "1kbit", "1000gbit")(rate) if rate else 0
+    return protocol, int(flows), direction or "up", bps
+
+
 def _add_timing(group: Any) -> None:
     length = group.add_mutually_exclusive_group()
     length.add_argument(
@@ -235,6 +263,15 @@ def _add_timing(group: Any) -> None:
         default=0,
         metavar="TIME",
         help="and a train of N messages TIME apart (default: none)",
+    )
+    group.add_argument(
+        "--load",
+        type=_loads,
+        default=(),
+        metavar="PROTOCOL:N[:DIRECTION][:RATE],...",
+        help="then the same again beside N bulk flows of tcp or udp, up (as requests "
+        "go), down or both; RATE, in each direction, is for udp (default: up, the "
+        "link's rate): tcp:4:up,udp:1:down:20mbit; flows of tcp have --congestion",
     )
     group.add_argument(
         "--poisson",
@@ -394,6 +431,12 @@ def _add_link(group: Any) -> None:
         "--qdisc",
         choices=["tbf", "htb", "pfifo", "fq", "fq_codel"],
         help="queueing discipline at both ends (default: none)",
+    )
+    group.add_argument(
+        "--leaf",
+        choices=["pfifo", "codel", "fq_codel"],
+        help="queue below the shaper of --qdisc tbf or htb (default: a FIFO, tbf's in "
+        "bytes, htb's in packets)",
     )
     group.add_argument(
         "--burst",

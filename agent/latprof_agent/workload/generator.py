@@ -28,10 +28,11 @@ from latprof_agent.probes.filter import Filter
 from latprof_agent.process_table import how_it_ended, is_stopped
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks.clear_result import clear_result
-from latprof_agent.sinks.round_trip_rows import COLUMNS, WITH_TRAINS
+from latprof_agent.sinks.round_trip_rows import COLUMNS, WITH_PHASE, WITH_TRAINS
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.workload.generator_log import GeneratorLog
+from latprof_agent.workload.load_plan import Load
 from latprof_agent.workload.workload import Plan, Scene, Workload
 
 READY_SECONDS = 10.0
@@ -78,10 +79,13 @@ class PingPong(Plan):
     think_ns: int = 0  # work of the responder for each message, before its reply
     priority: int = 0  # of the responder: its nice level
     max_acks: int = 0  # messages without a reply, of an open loop
+    load: tuple[Load, ...] = ()
 
     @property
     def round_trip_columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Those of trains are there where it sends some."""
+        """Those of trains are there where it sends some; the phase beside a load."""
+        if self.load:
+            return WITH_PHASE
         return WITH_TRAINS if self.train_messages else COLUMNS
 
     @property
@@ -97,6 +101,10 @@ class PingPong(Plan):
     def open(self, lab: Lab | None) -> Workload:
         """Place it in the lab."""
         assert lab
+        if self.load:
+            from latprof_agent.workload.loaded import LoadedRuns
+
+            return LoadedRuns(self, lab)
         return PingPongInLab(self, lab)
 
     @property
@@ -134,10 +142,10 @@ class PingPong(Plan):
             words += ["--nagle"] if self.nagle else []
         return words
 
-    def responder_words(self, protocol: str, address: str) -> list[str]:
-        """Arguments of the responder's process."""
+    def responder_words(self, protocol: str, address: str, port: int) -> list[str]:
+        """Arguments of the responder's process; port 0 takes any."""
         words = self._shared(protocol, self.server_cpu)
-        return ["echo", *words, "--address", address, "--port", "0"]
+        return ["echo", *words, "--address", address, "--port", str(port)]
 
     def client_words(self, protocol: str, address: str, port: int) -> list[str]:
         """Arguments of the client's process, but for where it logs."""
@@ -285,9 +293,11 @@ class Client:
 class Generator(Client):
     """A responder at end b and a client at end a, over one protocol."""
 
-    def __init__(self, lab: Lab, plan: PingPong, protocol: str, log: int) -> None:
+    def __init__(
+        self, lab: Lab, plan: PingPong, protocol: str, log: int, port: int = 0
+    ) -> None:
         self._lab = lab
-        words = plan.responder_words(protocol, lab.b_address)
+        words = plan.responder_words(protocol, lab.b_address, port)
         load = str(find_executable("latprof-load"))
         self._responder = lab.start("b", [load, *words], **STARTED)
         if plan.priority:
@@ -398,8 +408,8 @@ class PingPongRuns(Workload):
                 text = clear_result(*totals.arrays()[:2])
                 folder.write_text(CLEAR_RESULTS[totals.protocol], text)
 
-    def _client(self, protocol: str, log: int) -> Client:
-        """Whoever is to send over this protocol."""
+    def _client(self, plan: PingPong, protocol: str, log: int, port: int) -> Client:
+        """Whoever is to send over this protocol; port 0: its responder's is any."""
         raise NotImplementedError
 
     def follow(self, scene: Scene) -> None:
@@ -408,39 +418,59 @@ class PingPongRuns(Workload):
             if not scene.interrupt.seen:
                 self._follow(protocol, scene)
 
-    def _follow(self, protocol: str, scene: Scene) -> None:
-        log, recorder = scene.sink.folder.new_log(), scene.recorder
-        open_loop = self._plan.interval_ns > 0
-        client, plan = self._client(protocol, log), self._plan
-        totals = RoundTripTotals(
-            protocol, len(plan.sizes), plan.messages_per_round, open_loop
+    def _totals_of(self, protocol: str) -> RoundTripTotals:
+        plan = self._plan
+        return RoundTripTotals(
+            protocol, len(plan.sizes), plan.messages_per_round, plan.interval_ns > 0
         )
+
+    def _follow(self, protocol: str, scene: Scene) -> None:
+        totals = self._totals_of(protocol)
         scene.sink.round_trips[protocol] = totals
         self._totals.append(totals)
-        recorder.add_source(
-            GeneratorLog(
-                log,
-                protocol,
-                client.port,
-                open_loop=open_loop,
-                agreed=plan.wire == "latprof",
-                trains=plan.train_messages > 0,
-                one_clock=self._one_clock,
-            )
+        self._measure(self._plan, totals, scene)
+
+    def _measure(
+        self,
+        plan: PingPong,
+        totals: RoundTripTotals,
+        scene: Scene,
+        phase: str = "",
+        port: int = 0,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Run it over one protocol, and `look` at something else meanwhile."""
+        log, recorder = scene.sink.folder.new_log(), scene.recorder
+        protocol = totals.protocol
+        client = self._client(plan, protocol, log, port)
+        source = GeneratorLog(
+            log,
+            protocol,
+            client.port,
+            open_loop=totals.open_loop,
+            agreed=plan.wire == "latprof",
+            trains=plan.train_messages > 0,
+            one_clock=self._one_clock,
+            phase=phase,
         )
+        recorder.add_source(source)
         if protocol == "udp":
             recorder.capture.expect_udp()
         client.start()
+        told = {"phase": phase, "begin_ns": time.monotonic_ns()} if phase else {}
         try:
             while client.running():
                 if scene.interrupt.seen:
                     client.stop()
                 client.check()
+                look()
                 recorder.step_for(STEP_SECONDS)
                 self._show_progress(totals, scene)
         finally:
             client.stop()
-            self._finish(client, scene)
+            if phase:
+                told["end_ns"] = time.monotonic_ns()
+            self._finish(client, scene, told)
 
     def _show_progress(self, totals: RoundTripTotals, scene: Scene) -> None:
         plan, protocol, sent = self._plan, totals.protocol, totals.sent
@@ -452,13 +482,14 @@ class PingPongRuns(Workload):
         if gone > plan.duration_seconds + TOLD_SECONDS:
             scene.progress(f"{protocol}: what is late, and its replies", 0, 0, 0)
 
-    def _finish(self, client: Client, scene: Scene) -> None:
+    def _finish(self, client: Client, scene: Scene, told: dict[str, Any]) -> None:
         try:
             client.finish()
         except WorkloadError as error:
             raise scene.sink.folder.explain(error) from error
         finally:
-            self.runs.append({"protocol": client.protocol, **client.result})
+            protocol = {"protocol": client.protocol}
+            self.runs.append(protocol | told | client.result)
 
 
 class PingPongInLab(PingPongRuns):
@@ -473,5 +504,5 @@ class PingPongInLab(PingPongRuns):
         """All of the lab."""
         return Filter(netns=self._lab.inodes, protocols=protocols)
 
-    def _client(self, protocol: str, log: int) -> Client:
-        return Generator(self._lab, self._plan, protocol, log)
+    def _client(self, plan: PingPong, protocol: str, log: int, port: int) -> Client:
+        return Generator(self._lab, plan, protocol, log, port)

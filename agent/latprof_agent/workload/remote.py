@@ -77,5 +77,6 @@ class RemotePingPongRuns(PingPongRuns):
         address, _ = self._responder
         return {"plan": {**plan, "address": address, "secret": secret is not None}}
 
-    def _client(self, protocol: str, log: int) -> Client:
-        return Client(self._plan, protocol, log, self._responder, child.start)
+    def _client(self, plan: PingPong, protocol: str, log: int, port: int) -> Client:
+        assert not port
+        return Client(plan, protocol, log, self._responder, child.start)

@@ -190,7 +190,46 @@ _LINK_COUNTERS: Shape = {
     "netem?": {ANY: _END},
     "emulator?": {ANY: {ANY: NUMBER, **_EMULATED}},
 }
+_TIMES: Shape = {"n": COUNT, ANY: Maybe(NUMBER)}
+_PHASE: Shape = {
+    "sent": COUNT,
+    "lost": COUNT,
+    "rtt": _TIMES,
+    "round_trips_per_minute": Maybe(NUMBER),
+    "curve": [[NUMBER]],
+}
+_FLOWS_END = ("sent_bps", "received_bps")
+_FLOWS: Shape = {
+    **dict.fromkeys(("load", "protocol", "direction"), TEXT),
+    "flows": COUNT,
+    "failure": Maybe(TEXT),
+    **{
+        way: Maybe({name: Maybe(NUMBER) for name in _FLOWS_END})
+        for way in ("up", "down")
+    },
+}
+_QUEUE: Shape = {
+    **dict.fromkeys(("way", "place", "interface", "kind", "handle", "parent"), TEXT),
+    "n": COUNT,
+    **dict.fromkeys(("median_bytes", "max_bytes"), NUMBER),
+    **dict.fromkeys(("median_ns", "max_ns"), Maybe(NUMBER)),
+}
+_LOAD: Shape = {
+    "asked": [TEXT],
+    "open_loop": FLAG,
+    "rate_bps": Maybe(NUMBER),
+    "protocols": {
+        ANY: {
+            "idle": _PHASE,
+            "loaded": Maybe(_PHASE),
+            "stages": [{"way": TEXT, "stage": TEXT, "idle": _TIMES, "loaded": _TIMES}],
+            "queues": [_QUEUE],
+            "flows": [_FLOWS],
+        }
+    },
+}
 _SUMMARY: dict[str, Shape] = {
+    "load": _LOAD,
     "records": COUNT,
     "lost_records": {ANY: COUNT},
     "counters": {ANY: COUNT},

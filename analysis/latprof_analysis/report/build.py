@@ -17,6 +17,7 @@ from latprof_analysis.report.fit import fit_parts
 from latprof_analysis.report.groups import group_parts, queue_figure
 from latprof_analysis.report.latencies import sample_picture, sample_sections
 from latprof_analysis.report.link import told_by_trains
+from latprof_analysis.report.load_parts import load_sections
 from latprof_analysis.report.loss_parts import loss_groups, loss_model_parts, loss_parts
 from latprof_analysis.report.mesh_figures import mesh_figures
 from latprof_analysis.report.ops import ops_sections
@@ -97,6 +98,7 @@ def _run_sections(study: Study, kinds: _Kinds) -> list[Section]:
     return [
         *ops_sections(document),
         *bulk_sections(document),
+        *load_sections(document),
         Section("traffic", "All traffic", _traffic(document)),
         *(exchanges if not own else []),
         Section("mesh", "The mesh", mesh_figures(document)),

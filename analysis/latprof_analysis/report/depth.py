@@ -18,6 +18,7 @@ from latprof_analysis.report.link import (
     sample_fit_parts,
     stage_line_parts,
 )
+from latprof_analysis.report.load import load_parts
 from latprof_analysis.report.mesh import mesh_depth
 from latprof_analysis.report.ops import ops_parts
 from latprof_analysis.report.overview import left_out, losses, opening, root_qdisc
@@ -71,6 +72,7 @@ def _of_runs(document: Figures) -> Iterator[Part]:
         # a run's own summary has the sizes without what a byte or a hop adds
         if figures["stages"] and "messages" in document:
             yield from size_parts(kind, figures)
+    yield from load_parts(document, everything=True)
     yield from time_warp_tables(document)
     trips = document.get("round_trips") or {}
     for protocol, figures in trips.items():

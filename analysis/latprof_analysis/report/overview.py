@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from latprof_analysis.report.bulk import bulk_parts, bulk_sentences
 from latprof_analysis.report.link import link_parts_of
+from latprof_analysis.report.load import load_parts, load_sentences
 from latprof_analysis.report.mesh import mesh_parts
 from latprof_analysis.report.ops import ops_parts, ops_sentences
 from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
@@ -137,7 +138,7 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     kinds = samples_of(document)
     found += _first(alone, lambda name: f"{name}: {_response(trips[name])}", "protocol")
     found += _first(list(kinds), lambda kind: _of_samples(kind, kinds[kind]), "kind")
-    return [text for text in found if text]
+    return [*(text for text in found if text), *load_sentences(document)]
 
 
 def _first(names: Sequence[str], say: Callable[[str], str], noun: str) -> Iterator[str]:
@@ -222,7 +223,8 @@ def _median_and_tail(figures: Mapping[str, Any]) -> str:
 def _remarks(document: Mapping[str, Any]) -> Iterator[Text]:
     """Say what was lost, what was slow, and what must be known to trust the rest."""
     if lost := losses(document):
-        yield Text(f"lost: {lost}", tone="warning")
+        load = ", of the flows of the load, too" if document.get("load") else ""
+        yield Text(f"lost: {lost}{load}", tone="warning")
     if document.get("slowest"):
         yield Text(slowest_sentence(document["slowest"], document.get("lab")))
     for stall in document.get("stalls", ())[:MOST_STALLS]:
@@ -348,6 +350,7 @@ def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
     yield from _stage_table(told, rare)
     if not document.get("mesh"):  # whose tables have them by size
         yield from _size_table("response", trips, room)
+    yield from load_parts(document)
     kinds = samples_of(document)
     timed = {
         kind: {"sizes": figures["sizes"], "rtt": _of_all(figures)}
