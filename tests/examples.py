@@ -35,6 +35,11 @@ class Example(NamedTuple):
         return words[1 : next(ends, len(words))]
 
     @property
+    def meets_another(self) -> bool:
+        """Whether it waits for another latprof, or needs one that waits."""
+        return self.words[0] == "echo" or "--to" in self.words
+
+    @property
     def written_to(self) -> str:
         """Where its output goes by `>`, or nothing."""
         found = re.search(r" > (\S+)", self.line)

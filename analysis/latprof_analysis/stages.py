@@ -28,9 +28,12 @@ STAGES = (
 )
 BLANK = np.iinfo(np.int64).min
 # Kinds of messages, and of exchanges, that are in no figure but those made for them:
-# of the warm-up, and of trains, whose messages wait for each other.
+# of the warm-up, of trains, whose messages wait for each other, and beside a load.
 WARMUP, TRAIN, TRAIN_REPLY = "warmup", "train", "train reply"
-APART = (WARMUP, TRAIN, TRAIN_REPLY)
+LOADED, LOADED_REPLY = "loaded", "loaded reply"
+APART = (WARMUP, TRAIN, TRAIN_REPLY, LOADED, LOADED_REPLY)
+# Of round trips of a run with a load: those without it, and those beside it.
+IDLE = "idle"
 # Column: 1 where a message may have met the measuring of latprof's own cost, which
 # makes it slower. It counts as any other, but is in no percentile and no fit.
 PROBE_STATISTICS = "probe_statistics"

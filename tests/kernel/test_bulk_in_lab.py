@@ -8,35 +8,23 @@ arithmetic of a shaper, and iperf3 in the same lab.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 
 import pytest
+from bulk_oracles import RATE_BPS, SIZE, run_iperf3, shaped_lab, udp_counters
 from dropper import attach_dropper
 from latprof_agent.executables import find_executable
-from latprof_agent.lab import netns
 from shaper import datagram_packets, tc_count
 
 LOAD = find_executable("latprof-load")
 DEADLINE_S = 60
-SIZE = 1400
 EXACT = ("--send-way", "sendmmsg", "--receive-way", "recvmmsg")
 # A packet each, so that the kernel counts datagrams. --receive-buffer: the
 # kernel grants the double, and a datagram of 1400 bytes takes 2304 of it.
 SMALL, LARGE = 8192, 64_000_000
 # Where only the path may lose, though the receiver has no CPU for a while.
 ROOMY = ("--receive-buffer", LARGE)
-
-
-def udp_counters(lab, end):
-    """What the kernel counts of all UDP sockets of an end."""
-    read = partial(Path("/proc/thread-self/net/snmp").read_text)
-    lines = netns.run_in(lab.netns_of(end), read).splitlines()
-    names, values = (line.split()[1:] for line in lines if line.startswith("Udp:"))
-    return dict(zip(names, map(int, values), strict=True))
 
 
 @contextmanager
@@ -178,35 +166,6 @@ def test_datagrams_longer_than_the_mtu_cannot_be_cut_by_the_kernel(
     assert status == 0, stderr
     assert said["up"]["channels"][0]["sender"]["way"] == "sendmmsg"
     assert said["up"]["sent"] == said["up"]["received"] == 2500
-
-
-def run_iperf3(lab, *options):
-    """iperf3's own report of a run from a to b."""
-    if not shutil.which("iperf3"):
-        pytest.skip("iperf3 is not installed")
-    words = ["iperf3", "-s", "-1", "--forceflush"]
-    server = lab.start("b", words, stdout=subprocess.PIPE, text=True)
-    while "listening" not in server.stdout.readline():
-        assert server.poll() is None
-    client = lab.start(
-        "a",
-        ["iperf3", "-c", lab.b_address, "--json", *map(str, options)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    stdout, _ = client.communicate(timeout=DEADLINE_S)
-    server.communicate(timeout=DEADLINE_S)
-    return json.loads(stdout)["end"]
-
-
-RATE_BPS = 100_000_000
-
-
-def shaped_lab(make_lab):
-    # A bucket of 16 ms: a sender that has no CPU for less loses no tokens.
-    return make_lab(
-        qdisc="tbf", rate_bps=RATE_BPS, burst_bytes=200_000, queue_bytes=600_000
-    )
 
 
 @pytest.mark.timed

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from latprof_agent.errors import UsageError
 from latprof_agent.executables import find_executable
+from latprof_agent.lab import netns
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
 from recording import DEADLINE_SECONDS, recording, socket_in, wait_until
@@ -184,14 +185,25 @@ def test_what_two_senders_offer_too_much_is_dropped_at_the_receivers_port(make_l
     counters = lab.counters()
     (port,) = counters["ports"]["h0"]["qdiscs"]
     senders = [counters[host]["qdiscs"][0] for host in lab.hosts[1:]]
-    assert not any(sender["dropped_packets"] for sender in senders)
     came = sum(sender["sent_packets"] for sender in senders)
     assert came == port["sent_packets"] + port["dropped_packets"]
     # 160 of 97 Mbit/s; of what was sent last iperf3 does not know that it is lost
     assert port["dropped_packets"] > 0.3 * came
     lost = sum(one["lost_packets"] for one in sums)
     queue = lab.spec.queue() // 1442
-    assert port["dropped_packets"] - queue < lost <= port["dropped_packets"]
+    # beside the port, a sender that was late sends too much at once, or its reader
+    # is late: on a busy machine
+    elsewhere = sum(sender["dropped_packets"] for sender in senders)
+    elsewhere += netns.run_in(lab.netns_of("h0"), receive_buffer_errors)
+    dropped = port["dropped_packets"] + elsewhere
+    assert dropped - queue < lost <= dropped
+
+
+def receive_buffer_errors() -> int:
+    """Datagrams that this namespace's sockets had no room for, as the kernel counts."""
+    lines = Path("/proc/thread-self/net/snmp").read_text().splitlines()
+    names, values = (line.split() for line in lines if line.startswith("Udp:"))
+    return int(values[names.index("RcvbufErrors")])
 
 
 def together(*flows: Iperf) -> float:
@@ -229,7 +241,7 @@ def ping_pong(lab: Lab, protocol: str, sizes: str, rounds: int) -> None:
     words = [program, "echo", "--address", address, "--port", "0"]
     echo = lab.start("h2", words, **pipes)
     assert echo.stdout
-    port = echo.stdout.readline().split()[-1]
+    port = echo.stdout.readline().split()[1]  # "ready", port, workloads
     words = [program, "pingpong", "--protocol", protocol, "--address", address]
     words += ["--port", port, "--sizes", sizes, "--rounds", str(rounds)]
     client = lab.start("h0", words, **pipes)

@@ -159,7 +159,7 @@ def echo(*words: object) -> Iterator[Echo]:
     process = load("echo", "--until-eof", *words, stdin=subprocess.PIPE)
     assert process.stdout
     try:
-        word, port = process.stdout.readline().split()
+        word, port, *_ = process.stdout.readline().split()
         assert word == "ready"
         yield Echo(process, int(port))
     finally:

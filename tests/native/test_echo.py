@@ -69,6 +69,15 @@ def status(process, name: str) -> int:
     return int(text.partition(f"{name}:")[2].split()[0])
 
 
+def files_of(process) -> int:
+    return len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
+
+
+def wait_until_alone(process, files: int) -> None:
+    """Until its sessions are over: their threads, and then their sockets, are gone."""
+    wait_for(lambda: status(process, "Threads") == 1 and files_of(process) == files)
+
+
 def wait_for(condition) -> None:
     deadline = time.monotonic() + peer.DEADLINE_S
     while not condition():
@@ -145,6 +154,19 @@ def test_a_responder_must_know_the_secret_too(tmp_path, secret_file):
     with echo() as server:
         run = pingpong(tmp_path, server.port, "--secret-file", secret_file)
     one_line(run, "has no secret")
+
+
+@pytest.mark.parametrize("status", [VERSION, WORKLOAD, MESSAGE, DURATION, TERMS, 255])
+def test_a_refusal_that_comes_too_late_is_of_no_responder(tmp_path, status):
+    def refuse(stream):
+        peer.receive_exactly(stream, peer.HELLO.size)
+        stream.sendall(peer.CHALLENGE.pack(b"LPse", 1, 0, 0, 2, bytes(16), 0))
+        peer.receive_exactly(stream, peer.PROOF_BYTES)
+        stream.sendall(bytes([status]) + bytes(68))
+
+    with raw_peer(refuse) as port:
+        run = pingpong(tmp_path, port)
+    one_line(run, "is no responder of latprof")
 
 
 @pytest.mark.parametrize(
@@ -250,17 +272,19 @@ def test_a_datagram_of_no_session_gets_no_answer():
     noise = [os.urandom(size) for size in (0, 1, 18, 19, 20, 21, 1400, 65507)]
     requests = [peer.request(sequence, 64) for sequence in range(50)]
     sent = any_tokens + noise + requests
-    with echo() as server:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-            stranger.connect((LOOPBACK, server.port))
-            for datagram in sent:
-                stranger.send(datagram)
-            # a session behind them: all were looked at
-            with datagram_session(server.port, hello(transport=1)):
-                wait_for(lambda: status(server.process, "Threads") == 2)
-            served = server.stop()
-            # over the loopback an answer would be here
-            assert not select.select([stranger], [], [], 0)[0]
+    with (
+        echo() as server,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger,
+    ):
+        stranger.connect((LOOPBACK, server.port))
+        for datagram in sent:
+            stranger.send(datagram)
+        # a session behind them: all were looked at
+        with datagram_session(server.port, hello(transport=1)):
+            wait_for(lambda: status(server.process, "Threads") == 2)
+        served = server.stop()
+        # over the loopback an answer would be here
+        assert not select.select([stranger], [], [], 0)[0]
     assert served["stray_datagrams"] == len(sent)
     assert (served["messages"], served["sessions"]) == (0, 1)
 
@@ -268,11 +292,12 @@ def test_a_datagram_of_no_session_gets_no_answer():
 def test_a_token_is_good_for_its_own_host_and_only_once():
     with (
         echo() as server,
-        connect(server.port) as control,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as thief,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as owner,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as second,
     ):
+        open_files = files_of(server.process)
+        control = connect(server.port)
         token = greet(control, hello(transport=1)).token
         thief.bind((OTHER_ADDRESS, 0))
         for c in (thief, owner, second):
@@ -290,7 +315,7 @@ def test_a_token_is_good_for_its_own_host_and_only_once():
         owner.send(peer.request(1, 64))
         assert len(owner.recv(100)) == 64
         control.close()
-        wait_for(lambda: status(server.process, "Threads") == 1)
+        wait_until_alone(server.process, open_files)
         thief.send(b"LPop" + token)
         served = server.stop()
         assert not select.select([thief, second], [], [], 0)[0]
@@ -314,10 +339,11 @@ def test_only_its_own_client_reaches_a_datagram_session():
 
 def test_a_datagram_session_ends_with_its_connection():
     with echo() as server:
+        open_files = files_of(server.process)
         with datagram_session(server.port, hello(transport=1)) as (control, c):
             wait_for(lambda: status(server.process, "Threads") == 2)
             control.close()
-            wait_for(lambda: status(server.process, "Threads") == 1)
+            wait_until_alone(server.process, open_files)
             c.send(peer.request(1, 64))
             served = server.stop()
             assert not select.select([c], [], [], 0)[0]
@@ -328,8 +354,7 @@ def test_a_datagram_session_ends_with_its_connection():
 def test_a_handshake_may_end_or_go_wrong_at_every_byte(transport):
     said = hello(transport=transport)
     with echo() as server:
-        fd = Path(f"/proc/{server.process.pid}/fd")
-        open_files = len(list(fd.iterdir()))
+        open_files = files_of(server.process)
         for at in range(0, len(said), 3):
             with connect(server.port) as c:
                 c.sendall(said[:at])
@@ -345,7 +370,7 @@ def test_a_handshake_may_end_or_go_wrong_at_every_byte(transport):
         with session(server.port, hello()) as c:  # it goes on serving
             c.sendall(peer.request(1, 64))
             assert len(peer.receive_message(c)) == 64
-        wait_for(lambda: len(list(fd.iterdir())) == open_files)
+        wait_for(lambda: files_of(server.process) == open_files)
         served = server.stop()
     assert served["sessions"] == 1
     assert served["strangers"] == 4

@@ -11,7 +11,7 @@ import pytest
 
 RUN = Path(__file__).parents[1] / "fuzz" / "native" / "run.sh"
 TARGETS = (
-    *("load_options", "link_options", "responder", "client", "bulk"),
+    *("load_options", "link_options", "responder", "client", "handshake", "bulk"),
     *("path", "rows", "kernel_types"),
 )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from latprof_agent.sinks.round_trip_rows import COLUMNS
-from latprof_analysis.read.schema import MESSAGES
+from latprof_analysis.read.schema import MESSAGES, ROUND_TRIPS
 from latprof_analysis.stages import STAMPS
 from message_rows import message
 
@@ -90,7 +90,7 @@ def write_run(folder: Path, count: int = 300, seed: int = 1) -> Path:
 
 def as_parquet(path: Path) -> Path:
     """Write a CSV as pandas writes it to Parquet."""
-    texts = {c.name: "string" for c in MESSAGES.columns if c.kind == "text"}
+    texts = dict.fromkeys((*MESSAGES.texts, *ROUND_TRIPS.texts), "string")
     frame = pd.read_csv(path, dtype_backend="numpy_nullable", dtype=texts)
     frame.to_parquet(path.with_suffix(".parquet"), row_group_size=70)
     path.unlink()

@@ -85,7 +85,7 @@ def test_values_out_of_range_are_refused_with_the_rule(read, text):
     ("words", "text"),
     [
         ([], "required: COMMAND"),
-        (["walk"], "COMMAND must be one of run, watch, agent, analyze, "),
+        (["walk"], "COMMAND must be one of run, watch, agent, echo, "),
         (["analyse"], "got 'analyse'; did you mean analyze; see latprof --help"),
         (["--verison"], "arguments: --verison; did you mean --version; see latprof -"),
         (["run", "--interval", "0"], "--interval must be from 1ns to 60s, got '0'"),

@@ -20,6 +20,10 @@ SUBCOMMANDS = {
         "measure live traffic all the time and serve it to Prometheus",
         "latprof_agent.cli.agent",
     ),
+    "echo": Subcommand(
+        "answer what `latprof run --to` sends from another host",
+        "latprof_agent.cli.echo",
+    ),
     **{name: OFFLINE[name] for name in ("analyze", "compare", "report")},
     "probes": Subcommand(
         "list what this kernel lets latprof measure", "latprof_agent.cli.probes"

@@ -72,6 +72,7 @@ PRESETS = {
             "reply": "18",
             "interval": "1ms",
             "poisson": None,
+            "max-acks": "20",
         },
         {"rounds": 51424 // 4},
     ),

@@ -11,7 +11,7 @@ from typing import Any
 from latprof_analysis.cli import units
 from latprof_analysis.cli.say import say_document, say_error
 
-from latprof_agent.cli import mesh_options, ops_options
+from latprof_agent.cli import bulk_options, mesh_options, ops_options
 from latprof_agent.cli.presets import with_preset
 from latprof_agent.cli.root import require_root
 from latprof_agent.cli.run_options import (
@@ -25,6 +25,7 @@ from latprof_agent.cli.run_options import (
     FOR_LINK,
     FOR_TCP,
     FOR_WORKLOADS,
+    NOT_WITH_TO,
     add_options,
     first_given,
 )
@@ -65,17 +66,15 @@ def _warn(text: str) -> None:
 def _link(options: argparse.Namespace) -> Any:
     from latprof_agent.lab.link import LinkSpec
 
-    shaped = options.qdisc is not None
-    rate = DEFAULT_RATE_BPS if options.rate is None else options.rate
-    if shaped and options.rate is None and options.qdisc not in ("tbf", "htb"):
-        rate = 0
+    shaped, bulk = options.qdisc is not None, _is_bulk(options)
     delay = options.delay
     if delay is None:
-        delay = 0 if shaped or options.rate == 0 else DEFAULT_DELAY_NS
+        delay = 0 if shaped or bulk or options.rate == 0 else DEFAULT_DELAY_NS
     return LinkSpec(
-        rate_bps=rate,
+        rate_bps=_default_rate(options) if options.rate is None else options.rate,
         burst_bytes=options.burst,
         qdisc=options.qdisc,
+        leaf=options.leaf,
         delay_ns=delay,
         loss=options.loss,
         loss_burst=options.loss_burst,
@@ -88,6 +87,16 @@ def _link(options: argparse.Namespace) -> Any:
         emulator=options.emulator,
         seed=options.seed or 1,
     )
+
+
+def _default_rate(options: argparse.Namespace) -> int:
+    if options.qdisc:
+        return DEFAULT_RATE_BPS if options.qdisc in ("tbf", "htb") else 0
+    return 0 if _is_bulk(options) else DEFAULT_RATE_BPS
+
+
+def _is_bulk(options: argparse.Namespace) -> bool:
+    return not options.words and options.workload == "bulk"
 
 
 def _has_generator(options: argparse.Namespace) -> bool:
@@ -115,10 +124,16 @@ def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
 
 def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
     from latprof_agent.workload.generator import DEFAULT_SIZES, DEFAULT_WARMUP, PingPong
+    from latprof_agent.workload.remote import RemotePingPong
 
+    kind, where = PingPong, {}
+    if options.to:
+        host, port = options.to
+        kind = RemotePingPong
+        where = {"to": host, "port": port, "secret_file": options.secret_file}
     rounds = options.rounds or 0
     client_cpu, server_cpu = _cpus(options)
-    plan = PingPong(
+    plan = kind(
         sizes=options.sizes or DEFAULT_SIZES,
         rounds=rounds,
         duration_seconds=0.0 if rounds else options.duration or DEFAULT_SECONDS,
@@ -136,14 +151,33 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         nagle=options.nagle,
         timeout_ns=options.timeout,
         seed=options.seed,
+        load=_loads(options),
+        think_ns=options.think,
+        priority=options.priority,
+        max_acks=options.max_acks,
+        **where,
     )
     for protocol in protocols:
         plan.check(protocol)
     return plan
 
 
+def _loads(options: argparse.Namespace) -> tuple[Any, ...]:
+    if not options.load:
+        return ()
+    from latprof_agent.workload.load_plan import Load
+
+    link = _link(options)
+    return tuple(Load(*one).at_rate_of(link) for one in options.load)
+
+
 def _ops(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
     return ops_options.plan_of(options, *_cpus(options))
+
+
+def _bulk(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
+    _cpus(options)  # refuses one that is not there
+    return bulk_options.plan_of(options, protocols)
 
 
 def _mesh(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
@@ -152,11 +186,12 @@ def _mesh(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
 
 # What makes the plan of each workload of our own, and what --protocol it has, the
 # first if none is given.
-_PLANS = {"pingpong": _ping_pong, "ops": _ops, "mesh": _mesh}
+_PLANS = {"pingpong": _ping_pong, "ops": _ops, "mesh": _mesh, "bulk": _bulk}
 _PROTOCOLS = {
     "pingpong": ("both", "tcp", "udp"),
     "ops": ("tcp",),
     "mesh": ("tcp", "udp"),
+    "bulk": ("both", "tcp", "udp"),
 }
 
 
@@ -180,7 +215,8 @@ def _check_together(options: argparse.Namespace) -> None:
     no_link = given and first_given(options, (*FOR_LINK, "server_cpu"))
     user = options.user is not None
     alone = options.no_lab and not options.words and not attach
-    tcp = options.protocol == "udp" and first_given(options, FOR_TCP)
+    not_to = options.to and first_given(options, NOT_WITH_TO)
+    tcp = options.protocol == "udp" and first_given(options, _for_tcp(options))
     for wrong, text in (
         (by_process, f"{by_process}: attaches to what runs, so without a COMMAND"),
         (other, f"{other}: is for latprof's own messages, not with {attach}"),
@@ -202,6 +238,15 @@ def _check_together(options: argparse.Namespace) -> None:
             "--poisson: needs --interval",
         ),
         (options.train_gap and not options.train, "--train-gap: needs --train"),
+        (not_to, f"{not_to}: is of this host's lab, not with --to"),
+        (options.secret_file and not options.to, "--secret-file: needs --to"),
+        (
+            options.secret_file and options.wire == "clear",
+            "--wire clear asks for no secret: it excludes --secret-file",
+        ),
+        (options.max_acks and not options.interval, "--max-acks: needs --interval"),
+        (options.max_acks and options.train, "--max-acks: not with --train"),
+        (options.load and options.train, "--load: not with --train"),
         *_of_another_workload(options),
     ):
         if wrong:
@@ -210,6 +255,12 @@ def _check_together(options: argparse.Namespace) -> None:
         shlex.split(options.server)
     except ValueError as error:
         _refuse(f"--server: {str(error).lower()} in {options.server}")
+
+
+def _for_tcp(options: argparse.Namespace) -> tuple[str, ...]:
+    """Name what only TCP has: flows of a load may be of it, too."""
+    loads = any(protocol == "tcp" for protocol, *_ in options.load)
+    return tuple(name for name in FOR_TCP if not (loads and name == "congestion"))
 
 
 def _of_another_workload(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
@@ -284,7 +335,7 @@ def _checked(options: argparse.Namespace) -> Any:
         link=_link(options),
         plan=_target(options) or _command(options) or make_plan(options, protocols),
         protocols=protocols,
-        record=not options.no_probes,
+        record=options.record if _is_bulk(options) else not options.no_probes,
         pieces=options.pieces,
         ring_bytes=options.ring_bytes,
         out=options.out,

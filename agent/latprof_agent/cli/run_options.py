@@ -9,7 +9,8 @@ from typing import Any
 
 from latprof_analysis.cli import units
 
-from latprof_agent.cli import mesh_options, ops_options
+from latprof_agent.cli import bulk_options, mesh_options, ops_options
+from latprof_agent.cli.echo import DEFAULT_PORT
 from latprof_agent.cli.presets import LISTED, add_preset
 from latprof_agent.cli.sweep_options import add_sweep
 
@@ -20,9 +21,10 @@ ANY_CPU = "any"
 # What each workload of latprof's own has of the options that not all have.
 FOR_WORKLOADS = {
     "pingpong": (
+        *("to", "secret_file", "think", "priority", "max_acks"),
         *("sizes", "reply", "wire", "nagle", "duration", "rounds", "warmup"),
         *("interval", "train", "train_gap", "poisson", "spin", "timeout"),
-        *("client_cpu", "server_cpu", "pieces"),
+        *("client_cpu", "server_cpu", "pieces", "load"),
     ),
     "ops": (*ops_options.OWN, "rounds", "warmup", "client_cpu", "server_cpu"),
     "mesh": (
@@ -30,16 +32,22 @@ FOR_WORKLOADS = {
         *("sizes", "reply", "nagle", "warmup", "interval", "poisson", "spin"),
         "timeout",
     ),
+    "bulk": (*bulk_options.OWN, "duration", "client_cpu", "server_cpu"),
 }
 FOR_GENERATOR = (
     "workload",
     *dict.fromkeys(name for own in FOR_WORKLOADS.values() for name in own),
 )
 FOR_LINK = (
-    *("rate", "delay", "qdisc", "burst", "queue", "loss", "loss_burst", "mtu"),
+    *("rate", "delay", "qdisc", "leaf", "burst", "queue", "loss", "loss_burst", "mtu"),
     *("ipv6", "no_offloads", "emulator", "congestion"),
 )
 FOR_LAB = (*FOR_LINK, "seed")
+# What is the lab's, or its responder's.
+NOT_WITH_TO = (
+    *(name for name in FOR_LINK if name != "congestion"),
+    *("server_cpu", "priority", "no_lab"),
+)
 FOR_TCP = ("nagle", "congestion")
 
 FOR_ATTACHING = ("pid", "comm", "cgroup", "ports")
@@ -66,13 +74,17 @@ examples:
   latprof run --protocol udp --interval 2ms --spin  # 70 of 100 Mbit/s
   latprof run --train 16              # LogGP: L, o, g and G
   latprof run --qdisc tbf --rate 20mbit --protocol tcp
+  latprof run --load tcp:4 --protocol tcp  # latency idle, and under load
   latprof run --loss 1% --protocol udp --sizes 64,1400  # a packet is a message
   latprof run --workload mesh --hosts 10 --interval 10ms --sizes 1024
   latprof run --server 'iperf3 -s -1' -- iperf3 -c {server} -t 2
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
   latprof run --workload ops --payload-sizes 1k,1m  # redis beside the floor
+  latprof run --workload bulk --protocol udp  # 1, 2, 4 and 8 channels
+  latprof run --workload bulk --find-rate 0.1% --rate 1gbit --qdisc tbf
   latprof run --port 80 --duration 5s
   latprof run --comm curl --duration 5s
+  latprof run --to 192.0.2.7 --secret-file secret  # `latprof echo` is there
   latprof run --sweep rate=10mbit,100mbit --repeat 3 --duration 1s
   latprof run --preset clear --scale 0.01
 
@@ -90,6 +102,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     mesh_options.add_options(parser.add_argument_group("mesh", mesh_options.TEXT))
     _add_timing(parser.add_argument_group("timing"))
     ops_options.add_options(parser.add_argument_group("operations on stores"))
+    bulk_options.add_options(parser.add_argument_group("bulk transfers"))
     _add_command(parser.add_argument_group("your own program"))
     _add_attach(parser.add_argument_group("attach to what runs already", ATTACH))
     _add_link(parser.add_argument_group("lab link, the same in both directions"))
@@ -106,13 +119,40 @@ def first_given(options: argparse.Namespace, names: tuple[str, ...]) -> str:
     return next((f"--{name.replace('_', '-')}" for name in given), "")
 
 
+def _host_and_port(text: str) -> tuple[str, int]:
+    found = re.fullmatch(r"\[([0-9a-fA-F:.%\w]+)\](?::(\d+))?", text)
+    if not found and text.count(":") > 1:  # IPv6 without a port
+        return text, DEFAULT_PORT
+    found = found or re.fullmatch(r"([\w.-]+)(?::(\d+))?", text)
+    port = int(found[2] or DEFAULT_PORT) if found else 0
+    if not found or not 1 <= port <= 65535:
+        raise argparse.ArgumentTypeError(
+            f"must be a host, HOST:PORT or [IPV6]:PORT, got {text!r}"
+        )
+    return found[1], port
+
+
 def _add_messages(group: Any) -> None:
     group.add_argument(
         "--workload",
         choices=[*FOR_WORKLOADS],
         default="pingpong",
         help="pingpong: requests and replies; ops: GET, SET, EXISTS and EVICT on "
-        "stores; mesh: every host sends to every other (default: pingpong)",
+        "stores; mesh: every host sends to every other; bulk: throughput and loss "
+        "over channels (default: pingpong)",
+    )
+    group.add_argument(
+        "--to",
+        type=_host_and_port,
+        metavar="HOST[:PORT]",
+        help="send to `latprof echo` on this host, without a lab; of its half is told "
+        f"what was seen here (default: in a lab; port: {DEFAULT_PORT})",
+    )
+    group.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="the secret that the host of --to has, too (default: none)",
     )
     group.add_argument(
         "--protocol",
@@ -150,15 +190,42 @@ def _add_messages(group: Any) -> None:
     )
 
 
+_MOST_FLOWS = 64  # of a --load; a responder has as many sessions
+_DIRECTIONS = ("up", "down", "both")
+
+
+def _loads(text: str) -> tuple[tuple[str, int, str, int], ...]:
+    """Read --load: protocol, flows, direction, rate (0: none) of each."""
+    return tuple(_load(part.strip(), text) for part in text.split(","))
+
+
+def _load(part: str, text: str) -> tuple[str, int, str, int]:
+    found = re.fullmatch(r"(tcp|udp):(\d{1,4})(?::(\w+))?(?::([\w.]+))?", part)
+    protocol, flows, direction, rate = found.groups() if found else ("", "0", "", "")
+    if direction and direction not in _DIRECTIONS and not rate:
+        direction, rate = "up", direction
+    if (
+        not 1 <= int(flows) <= _MOST_FLOWS
+        or (direction or "up") not in _DIRECTIONS
+        or (rate and protocol == "tcp")
+    ):
+        raise argparse.ArgumentTypeError(
+            f"must be like tcp:4, tcp:4:down or udp:1:both:50mbit, 1 to {_MOST_FLOWS} "
+            f"flows each, a rate for udp only, got {text!r}"
+        )
+    bps = units.within(units.rate, "1kbit", "1000gbit")(rate) if rate else 0
+    return protocol, int(flows), direction or "up", bps
+
+
 def _add_timing(group: Any) -> None:
     length = group.add_mutually_exclusive_group()
     length.add_argument(
         "--duration",
         type=units.within(units.duration_seconds, "1ms", "1000h"),
         metavar="TIME",
-        help=f"per protocol (default: {DEFAULT_SECONDS:g}s), or attached (default: "
-        "until Ctrl-C); seconds without a unit; what is late is waited for until "
-        "nothing came for a few seconds",
+        help=f"per protocol (default: {DEFAULT_SECONDS:g}s), of each part of a bulk "
+        "run (default: 3s), or attached (default: until Ctrl-C); seconds without a "
+        "unit; what is late is waited for until nothing came for a few seconds",
     )
     length.add_argument(
         "--rounds",
@@ -198,9 +265,41 @@ def _add_timing(group: Any) -> None:
         help="and a train of N messages TIME apart (default: none)",
     )
     group.add_argument(
+        "--load",
+        type=_loads,
+        default=(),
+        metavar="PROTOCOL:N[:DIRECTION][:RATE],...",
+        help="then the same again beside N bulk flows of tcp or udp, up (as requests "
+        "go), down or both; RATE, in each direction, is for udp (default: up, the "
+        "link's rate): tcp:4:up,udp:1:down:20mbit; flows of tcp have --congestion",
+    )
+    group.add_argument(
         "--poisson",
         action="store_true",
         help="exponential gaps with mean --interval (default: fixed gaps)",
+    )
+    group.add_argument(
+        "--max-acks",
+        type=units.within(units.count, "1", "1000000"),
+        default=0,
+        metavar="N",
+        help="wait while N messages have no reply yet; with --interval (default: wait "
+        "for none)",
+    )
+    group.add_argument(
+        "--think",
+        type=units.within(units.time_ns, "0", "1s"),
+        default=0,
+        metavar="TIME",
+        help="the responder works so long for each message before it makes the reply "
+        "(default: 0)",
+    )
+    group.add_argument(
+        "--priority",
+        type=_nice,
+        default=0,
+        metavar="N",
+        help="nice level of the responder, -20 (first) to 19 (last) (default: 0)",
     )
     group.add_argument(
         "--spin",
@@ -230,6 +329,12 @@ def _add_timing(group: Any) -> None:
         metavar="N",
         help="of random sizes, gaps and losses (default: 1)",
     )
+
+
+def _nice(text: str) -> int:
+    if not re.fullmatch(r"-?\d{1,2}", text) or not -20 <= int(text) <= 19:
+        raise argparse.ArgumentTypeError(f"must be from -20 to 19, got {text!r}")
+    return int(text)
 
 
 def _add_command(group: Any) -> None:
@@ -314,7 +419,7 @@ def _add_link(group: Any) -> None:
         "--rate",
         type=units.rate,
         metavar="RATE",
-        help="of the link; 0: no limit (default: 100mbit)",
+        help="of the link; 0: no limit (default: 100mbit; of bulk 0)",
     )
     group.add_argument(
         "--delay",
@@ -326,6 +431,12 @@ def _add_link(group: Any) -> None:
         "--qdisc",
         choices=["tbf", "htb", "pfifo", "fq", "fq_codel"],
         help="queueing discipline at both ends (default: none)",
+    )
+    group.add_argument(
+        "--leaf",
+        choices=["pfifo", "codel", "fq_codel"],
+        help="queue below the shaper of --qdisc tbf or htb (default: a FIFO, tbf's in "
+        "bytes, htb's in packets)",
     )
     group.add_argument(
         "--burst",

@@ -19,8 +19,7 @@ from latprof_agent.join.message_rows import (
 )
 
 COLUMNS = EXCHANGES.names
-KINDS = ["exchange", "warmup", "train"]
-_TRAIN = KINDS.index("train")
+KINDS = ["exchange", "warmup", "train", "loaded"]
 
 
 class ExchangeRows(Rows):
@@ -60,8 +59,11 @@ def exchange_rows(joiner: Joiner, request: Ints, reply: Ints) -> ExchangeRows:
 
 
 def _kinds(request: Ints, reply: Ints) -> NDArray[np.int32]:
-    train = (request[Turn.TRAIN] | reply[Turn.TRAIN]) == 1
-    return np.where(train, _TRAIN, request[Turn.WARMUP]).astype(np.int32)
+    kinds = request[Turn.WARMUP]
+    for name, turn in (("train", Turn.TRAIN), ("loaded", Turn.LOADED)):
+        own = (request[turn] | reply[turn]) == 1
+        kinds = np.where(own, KINDS.index(name), kinds)
+    return np.asarray(kinds, np.int32)
 
 
 def _either(values: Ints, others: Ints) -> Ints:

@@ -24,7 +24,15 @@ from numpy.typing import NDArray
 from latprof_agent.join.conversations import Conversations
 from latprof_agent.join.flows import Flows
 from latprof_agent.join.joiner import FOREVER
-from latprof_agent.join.message_rows import TRAIN, TRAIN_REPLY, WARMUP, Ints, Messages
+from latprof_agent.join.message_rows import (
+    LOADED,
+    LOADED_REPLY,
+    TRAIN,
+    TRAIN_REPLY,
+    WARMUP,
+    Ints,
+    Messages,
+)
 
 # How long after it was over a message may come from the joiner: where both ends are
 # here, and where one half waited in vain for the other.
@@ -63,6 +71,7 @@ class Turn(IntEnum):
     DISTURBED = auto()  # met the measuring of our own cost
     WARMUP = auto()
     TRAIN = auto()  # of the generator's trains, whose turns overlap
+    LOADED = auto()  # beside a load
     MUDDLED = auto()  # came when the other end's next turn had begun
     ALONE = auto()  # one end of the conversation was seen
     # sums
@@ -166,6 +175,7 @@ class Exchanges:
         kind = rows.texts["kind"][0]
         parts[Turn.WARMUP] = kind == WARMUP
         parts[Turn.TRAIN] = (kind == TRAIN) | (kind == TRAIN_REPLY)
+        parts[Turn.LOADED] = (kind == LOADED) | (kind == LOADED_REPLY)
         parts[Turn.MUDDLED] = parts[Turn.PAUSES_NS] = 0
         parts[Turn.MESSAGES] = 1
         parts[Turn.BYTES] = end - start
@@ -237,7 +247,7 @@ class Exchanges:
 
     def _count(self, turns: Ints, cause: str) -> None:
         """Count the messages of turns that are no part of an exchange."""
-        apart = turns[Turn.WARMUP] | turns[Turn.TRAIN]
+        apart = turns[Turn.WARMUP] | turns[Turn.TRAIN] | turns[Turn.LOADED]
         measured = turns.compress(apart == 0, axis=1)
         place = self._flows.index(measured[Turn.FLOW].view("u8"))
         found, index = np.unique(place, return_inverse=True)

@@ -18,7 +18,8 @@ from latprof_agent.join.joiner import Joiner, Pairs
 TEXTS = MESSAGES.texts
 COLUMNS = MESSAGES.names
 KINDS = ["message", "request", "reply", "heartbeat", *APART]
-MESSAGE, REQUEST, REPLY, HEARTBEAT, WARMUP, TRAIN, TRAIN_REPLY = range(7)
+MESSAGE, REQUEST, REPLY, HEARTBEAT, WARMUP = range(5)
+TRAIN, TRAIN_REPLY, LOADED, LOADED_REPLY = range(5, 9)
 
 # What hosts set a TTL to begin with.
 FIRST_TTLS = np.array([32, 64, 128, 255])

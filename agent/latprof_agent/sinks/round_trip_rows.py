@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 
 from latprof_agent.join.message_rows import Ints, Text
 
-# Those of every run, of those with trains, and of a mesh: between which hosts.
+# Those of every run, of those with trains, of a mesh (between which hosts), and of
+# those with a load.
 _NAMES = ROUND_TRIPS.names
 COLUMNS = _NAMES[: _NAMES.index(PROBE_STATISTICS) + 1]
 TRAIN_COLUMNS = _NAMES[len(COLUMNS) : _NAMES.index("source")]
-PAIR_COLUMNS = _NAMES[_NAMES.index("source") :]
+PAIR_COLUMNS = _NAMES[_NAMES.index("source") : -1]
+PHASE = _NAMES[-1]
 WITH_TRAINS = (*COLUMNS, *TRAIN_COLUMNS)
 WITH_PAIRS = (*COLUMNS, *PAIR_COLUMNS)
+WITH_PHASE = (*COLUMNS, PHASE)
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class RoundTrips:
     numbers: dict[str, Ints]
     corrupt: int  # of them, replies that were not as sent
     texts: dict[str, Text] = field(default_factory=dict)
+    phase: str = ""  # idle or loaded, in a run with a load
 
     def __len__(self) -> int:
         return len(self.numbers["sequence"])
@@ -39,7 +43,8 @@ class RoundTrips:
     def take(self, at: NDArray[np.intp]) -> RoundTrips:
         """Some of the rows; how many are corrupt is told of all only."""
         numbers = {name: values[at] for name, values in self.numbers.items()}
-        return RoundTrips(self.protocol, numbers, 0)
+        texts = {name: (of[at], words) for name, (of, words) in self.texts.items()}
+        return RoundTrips(self.protocol, numbers, 0, texts, self.phase)
 
     def set_met(self, met: NDArray[np.bool_]) -> None:
         """Put in which of them met the statistics of our own cost."""
@@ -47,6 +52,8 @@ class RoundTrips:
 
     def columns(self) -> list[Any]:
         """All columns in the file's order, for `_rows.write`."""
-        protocol = np.zeros(len(self), np.int32), [self.protocol]
-        found = {**self.numbers, **self.texts, "protocol": protocol}
+        texts = {"protocol": self.protocol, PHASE: self.phase}
+        zeros = np.zeros(len(self), np.int32)
+        same = {name: (zeros, [text]) for name, text in texts.items() if text}
+        found = {**self.numbers, **self.texts, **same}
         return [found[name] for name in _NAMES if name in found]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
+from latprof_analysis.stats.histogram import Histogram
 from latprof_analysis.study.grouped import FEW
 from latprof_analysis.study.totals import TripTotals
 from latprof_analysis.study.train_rows import TrainRows
@@ -59,6 +60,16 @@ class RoundTripTotals:
         answered = (lost == 0) & ~met
         order = (sequence - self._first_sequence)[answered] // self._per_round
         self._parts.append((size_bytes[answered], rtt_ns[answered], order))
+
+    @property
+    def rtt(self) -> Histogram:
+        """Round trip times of all sizes, in ns, of what was answered undisturbed."""
+        return self._figures.by_size.total().get("rtt", Histogram())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many were sent, those of trains not counted, and lost."""
+        return {"sent": self._figures.sent, "lost": self._figures.lost}
 
     def seconds_since_first(self) -> float:
         """How long ago the first was sent; 0 before."""

@@ -6,10 +6,12 @@ is put in the place of a name while the run goes on is neither read nor written.
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -168,6 +170,16 @@ class RunFolder:
         """Write a file whole or not at all."""
         with self._whole(name) as file:
             file.write(text.encode())
+
+    def write_rows(
+        self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
+    ) -> None:
+        """Write a table of a workload's own as CSV; None is blank."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
+        self.write_text(name, text.getvalue())
 
     def write_parquet(self) -> None:
         """Write the tables as Parquet, too."""

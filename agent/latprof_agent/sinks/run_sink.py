@@ -6,6 +6,7 @@ import time
 from collections import deque
 from typing import Any, Protocol
 
+from latprof_analysis.stages import LOADED
 from latprof_analysis.study.exchange_totals import ExchangeTotals
 from latprof_analysis.study.totals import MessageTotals
 from numpy.typing import NDArray
@@ -40,7 +41,8 @@ class Follower(Protocol):
 class RunSink:
     """A `Sink` that writes rows into a run folder and sums them up.
 
-    `round_trips` has totals for each protocol whose round trips are to come;
+    `round_trips` has totals for each protocol whose round trips are to come, and
+    `loaded` for those beside a load;
     `written` counts messages. `followers` are shown all messages and exchanges.
     """
 
@@ -52,6 +54,7 @@ class RunSink:
         self.stalls = Stalls()
         self.written = 0
         self.round_trips: dict[str, RoundTripTotals] = {}
+        self.loaded: dict[str, RoundTripTotals] = {}
         self.followers: list[Follower] = []
         self.untraced = UntracedTime()
         self.tally = Tally()
@@ -82,7 +85,8 @@ class RunSink:
 
     def add_round_trips(self, trips: RoundTrips) -> None:
         """Sum up, and write later."""
-        self.round_trips[trips.protocol].add(trips)
+        totals = self.loaded if trips.phase == LOADED else self.round_trips
+        totals[trips.protocol].add(trips)
         self._held.append((time.monotonic_ns(), trips))
         self._write_round_trips()
 

@@ -56,6 +56,7 @@ def summarize(
         "stalls": run.stalls.as_list(),
         "warmup_messages": totals.warmup,
         "train_messages": totals.trains,
+        "loaded_messages": totals.loaded,
         "missing_stamps": {k: v for k, v in totals.missing.items() if v},
         "stamps_backwards": totals.backwards,
         "records": run.tally.records,

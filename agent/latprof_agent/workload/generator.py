@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -27,10 +28,11 @@ from latprof_agent.probes.filter import Filter
 from latprof_agent.process_table import how_it_ended, is_stopped
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks.clear_result import clear_result
-from latprof_agent.sinks.round_trip_rows import COLUMNS, WITH_TRAINS
+from latprof_agent.sinks.round_trip_rows import COLUMNS, WITH_PHASE, WITH_TRAINS
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.workload.generator_log import GeneratorLog
+from latprof_agent.workload.load_plan import Load
 from latprof_agent.workload.workload import Plan, Scene, Workload
 
 READY_SECONDS = 10.0
@@ -74,10 +76,16 @@ class PingPong(Plan):
     timeout_ns: int = 0
     seed: int = 1
     verify: bool = True
+    think_ns: int = 0  # work of the responder for each message, before its reply
+    priority: int = 0  # of the responder: its nice level
+    max_acks: int = 0  # messages without a reply, of an open loop
+    load: tuple[Load, ...] = ()
 
     @property
     def round_trip_columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Those of trains are there where it sends some."""
+        """Those of trains are there where it sends some; the phase beside a load."""
+        if self.load:
+            return WITH_PHASE
         return WITH_TRAINS if self.train_messages else COLUMNS
 
     @property
@@ -93,7 +101,11 @@ class PingPong(Plan):
     def open(self, lab: Lab | None) -> Workload:
         """Place it in the lab."""
         assert lab
-        return PingPongRuns(self, lab)
+        if self.load:
+            from latprof_agent.workload.loaded import LoadedRuns
+
+            return LoadedRuns(self, lab)
+        return PingPongInLab(self, lab)
 
     @property
     def cpu_of_both(self) -> int | None:
@@ -107,6 +119,8 @@ class PingPong(Plan):
             largest = min(largest, CLEAR_LARGEST_BYTES)
             if self.reply_bytes is not None:
                 raise UsageError("--wire clear echoes in full: it excludes --reply")
+            if self.think_ns:
+                raise UsageError("--wire clear echoes at once: it excludes --think")
         reply = HEADER_BYTES if self.reply_bytes is None else self.reply_bytes
         for size in (*self.sizes, reply):
             if not HEADER_BYTES <= size <= largest:
@@ -116,6 +130,8 @@ class PingPong(Plan):
                 )
         if self.interval_ns < 0:
             raise UsageError("--interval must be greater than 0")
+        if self.max_acks and not self.interval_ns:
+            raise UsageError("--max-acks needs --interval: a closed loop waits anyway")
 
     def _shared(self, protocol: str, cpu: int | None) -> list[str]:
         words = ["--wire", self.wire, "--die-with-parent"]
@@ -126,10 +142,10 @@ class PingPong(Plan):
             words += ["--nagle"] if self.nagle else []
         return words
 
-    def responder_words(self, protocol: str, address: str) -> list[str]:
-        """Arguments of the responder's process."""
+    def responder_words(self, protocol: str, address: str, port: int) -> list[str]:
+        """Arguments of the responder's process; port 0 takes any."""
         words = self._shared(protocol, self.server_cpu)
-        return ["echo", *words, "--address", address, "--port", "0"]
+        return ["echo", *words, "--address", address, "--port", str(port)]
 
     def client_words(self, protocol: str, address: str, port: int) -> list[str]:
         """Arguments of the client's process, but for where it logs."""
@@ -146,12 +162,14 @@ class PingPong(Plan):
             words += ["--duration", str(self.duration_seconds)]
         if self.interval_ns:
             words += ["--interval", str(self.interval_ns)]
-        if self.timeout_ns:
-            words += ["--timeout", str(self.timeout_ns)]
-        if self.train_messages:
-            words += ["--train", str(self.train_messages)]
-        if self.train_gap_ns:
-            words += ["--train-gap", str(self.train_gap_ns)]
+        for number, word in (
+            (self.timeout_ns, "--timeout"),
+            (self.train_messages, "--train"),
+            (self.train_gap_ns, "--train-gap"),
+            (self.think_ns, "--think"),
+            (self.max_acks, "--max-acks"),
+        ):
+            words += [word, str(number)] if number else []
         for wanted, word in (
             (self.poisson, "--poisson"),
             (self.spin, "--spin"),
@@ -197,52 +215,102 @@ class Stillness:
         return self._seconds
 
 
-class Generator:
-    """A responder at end b and a client at end a, over one protocol."""
+# How programs of ours are started: Ctrl-C reaches us, and we end them.
+STARTED: dict[str, Any] = {
+    "stdin": subprocess.DEVNULL,
+    "stdout": subprocess.PIPE,
+    "stderr": subprocess.PIPE,
+    "text": True,
+    "start_new_session": True,
+}
 
-    def __init__(self, lab: Lab, plan: PingPong, protocol: str, log: int) -> None:
+
+class Client:
+    """A client, over one protocol, of a responder that listens already.
+
+    `start` starts a program where the client is to be.
+    """
+
+    def __init__(
+        self,
+        plan: PingPong,
+        protocol: str,
+        log: int,
+        responder: tuple[str, int],
+        start: Callable[..., subprocess.Popen[str]],
+    ) -> None:
         self.protocol = protocol
         self.plan = plan
         self.result: dict[str, Any] = {}
-        self._lab = lab
+        self.address, self.port = responder
         self._log = log
-        self._load = str(find_executable("latprof-load"))
-        words = plan.responder_words(protocol, lab.b_address)
-        self._responder = self._start("b", words)
-        line = first_line(self._responder, READY_SECONDS)
-        if not line.startswith("ready "):
-            raise WorkloadError(last_words(self._responder, "the responder"))
-        self.port = int(line.split()[1])
+        self._spawn = start
         self._client: subprocess.Popen[str] | None = None
         self._asked_to_end: float | None = None
-        self._due = math.inf  # when --duration is over
-        self._stillness = Stillness(self._responder.pid)
-
-    def _start(
-        self, end: str, words: list[str], descriptors: tuple[int, ...] = ()
-    ) -> subprocess.Popen[str]:
-        return self._lab.start(
-            end,
-            [self._load, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            pass_fds=descriptors,
-            start_new_session=True,  # Ctrl-C reaches us, and we end it
-        )
 
     def start(self) -> None:
         """Begin to send."""
-        words = self.plan.client_words(self.protocol, self._lab.b_address, self.port)
-        words += self._train_timeout()
-        self._client = self._start(
-            "a", [*words, "--output", f"/proc/self/fd/{self._log}"], (self._log,)
-        )
-        if self.plan.duration_seconds:
-            self._due = time.monotonic() + self.plan.duration_seconds
+        words = self.plan.client_words(self.protocol, self.address, self.port)
+        words += self._more_words()
+        load = str(find_executable("latprof-load"))
+        words = [load, *words, "--output", f"/proc/self/fd/{self._log}"]
+        self._client = self._spawn(words, pass_fds=(self._log,), **STARTED)
 
-    def _train_timeout(self) -> list[str]:
+    def _more_words(self) -> list[str]:
+        """Options that only this one knows the need of."""
+        return []
+
+    def running(self) -> bool:
+        """Whether the client still sends."""
+        return self._client is not None and self._client.poll() is None
+
+    def check(self) -> None:
+        """Raise WorkloadError where what the client needs has gone."""
+
+    def stop(self) -> None:
+        """Ask the client to end: it then writes what it has. After a while end it."""
+        if not self._client or self._client.poll() is not None:
+            return
+        now = time.monotonic()
+        if self._asked_to_end is None:
+            self._asked_to_end = now
+            ask_to_end(self._client, signal.SIGINT)
+        elif now > self._asked_to_end + END_SECONDS:
+            self._client.kill()
+
+    def finish(self) -> None:
+        """Collect the client's result.
+
+        Raises WorkloadError with the client's own words where it failed.
+        """
+        assert self._client
+        text, complaint = last_output(self._client)
+        if self._client.returncode:
+            raise WorkloadError(ending_words(complaint, "the generator", self._client))
+        self.result = json.loads(text)
+
+
+class Generator(Client):
+    """A responder at end b and a client at end a, over one protocol."""
+
+    def __init__(
+        self, lab: Lab, plan: PingPong, protocol: str, log: int, port: int = 0
+    ) -> None:
+        self._lab = lab
+        words = plan.responder_words(protocol, lab.b_address, port)
+        load = str(find_executable("latprof-load"))
+        self._responder = lab.start("b", [load, *words], **STARTED)
+        if plan.priority:
+            os.setpriority(os.PRIO_PROCESS, self._responder.pid, plan.priority)
+        line = first_line(self._responder, READY_SECONDS)
+        if not line.startswith("ready "):
+            raise WorkloadError(last_words(self._responder, "the responder"))
+        responder = lab.b_address, int(line.split()[1])
+        super().__init__(plan, protocol, log, responder, partial(lab.start, "a"))
+        self._due = math.inf  # when --duration is over
+        self._stillness = Stillness(self._responder.pid)
+
+    def _more_words(self) -> list[str]:
         """Let trains take their time: the client gives a datagram up after a second."""
         plan, rate = self.plan, self._lab.spec.rate_bps
         if not plan.train_messages or plan.timeout_ns or not rate:
@@ -251,15 +319,19 @@ class Generator:
         seconds = 1.5 * 8 * plan.train_messages * max(plan.sizes) / rate
         return ["--timeout", str(round(1e9 * (1 + seconds)))] if seconds > 0.5 else []
 
-    def running(self) -> bool:
-        """Whether the client still sends."""
-        return self._client is not None and self._client.poll() is None
+    def start(self) -> None:
+        """Begin to send."""
+        super().start()
+        if self.plan.duration_seconds:
+            self._due = time.monotonic() + self.plan.duration_seconds
 
     def check(self) -> None:
         """Raise WorkloadError where the client waits for what will not come.
 
-        The responder has ended; or the time is over and nothing comes any more.
+        The responder has ended; or the time is over and nothing comes any more. Raises
+        LabError where the link has ended.
         """
+        self._lab.check()
         if not self.running():
             return
         if self._responder.poll() is not None:
@@ -277,7 +349,7 @@ class Generator:
         packet_bits = 8 * link.packet_bytes("veth")
         packet = packet_bits / link.rate_bps if link.rate_bps else 0.0
         gap_ns = plan.interval_ns * (LONGEST_GAP if plan.poisson else 1)
-        slow_ns = 2 * link.delay_ns + gap_ns + plan.timeout_ns
+        slow_ns = 2 * link.delay_ns + gap_ns + plan.timeout_ns + plan.think_ns
         return LATE_SECONDS + 2 * packet + slow_ns / 1e9
 
     def _check_stopped(self) -> None:
@@ -285,36 +357,21 @@ class Generator:
         ends = {"the generator": self._client, "the responder": self._responder}
         check_stopped({who: process for who, process in ends.items() if process})
 
-    def stop(self) -> None:
-        """Ask the client to end: it then writes what it has. After a while end it."""
-        if not self._client or self._client.poll() is not None:
-            return
-        now = time.monotonic()
-        if self._asked_to_end is None:
-            self._asked_to_end = now
-            ask_to_end(self._client, signal.SIGINT)
-        elif now > self._asked_to_end + END_SECONDS:
-            self._client.kill()
-
     def finish(self) -> None:
         """Collect the client's result and end the responder.
 
         Raises WorkloadError with the client's own words where it failed.
         """
-        assert self._client
-        text, complaint = last_output(self._client)
         try:
-            if not self._client.returncode:
-                self.result = json.loads(text)
-                self._check_stopped()
+            super().finish()
+            self._check_stopped()
         finally:
             ask_to_end(self._responder)
             last_output(self._responder)
-        if self._client.returncode:
-            raise WorkloadError(_words(complaint, "the generator", self._client))
 
 
-def _words(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
+def ending_words(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
+    """Why a program has ended: the last line of its complaint, or its status."""
     line = complaint.strip().splitlines()[-1] if complaint.strip() else ""
     if line:
         return line.removeprefix("latprof-load: ")
@@ -325,22 +382,18 @@ def last_words(process: subprocess.Popen[str], who: str) -> str:
     """End a program; the last line that it complained in, or how it ended."""
     ask_to_end(process)
     _, complaint = last_output(process)
-    return _words(complaint, who, process)
+    return ending_words(complaint, who, process)
 
 
 class PingPongRuns(Workload):
     """The generator's ping-pong, over one protocol after the other."""
 
-    def __init__(self, plan: PingPong, lab: Lab) -> None:
+    _one_clock = True  # for both ends
+
+    def __init__(self, plan: PingPong) -> None:
         super().__init__()
         self._plan = plan
-        self._lab = lab
         self._totals: list[RoundTripTotals] = []
-        lab.place_emulator(plan.cpu_of_both)
-
-    def watched(self, protocols: tuple[str, ...]) -> Filter:
-        """All of the lab."""
-        return Filter(netns=self._lab.inodes, protocols=protocols)
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
@@ -355,46 +408,69 @@ class PingPongRuns(Workload):
                 text = clear_result(*totals.arrays()[:2])
                 folder.write_text(CLEAR_RESULTS[totals.protocol], text)
 
+    def _client(self, plan: PingPong, protocol: str, log: int, port: int) -> Client:
+        """Whoever is to send over this protocol; port 0: its responder's is any."""
+        raise NotImplementedError
+
     def follow(self, scene: Scene) -> None:
         """Run each of them to its end."""
         for protocol in scene.protocols:
             if not scene.interrupt.seen:
                 self._follow(protocol, scene)
 
-    def _follow(self, protocol: str, scene: Scene) -> None:
-        log, recorder = scene.sink.folder.new_log(), scene.recorder
-        open_loop = self._plan.interval_ns > 0
-        generator = Generator(self._lab, self._plan, protocol, log)
+    def _totals_of(self, protocol: str) -> RoundTripTotals:
         plan = self._plan
-        totals = RoundTripTotals(
-            protocol, len(plan.sizes), plan.messages_per_round, open_loop
+        return RoundTripTotals(
+            protocol, len(plan.sizes), plan.messages_per_round, plan.interval_ns > 0
         )
+
+    def _follow(self, protocol: str, scene: Scene) -> None:
+        totals = self._totals_of(protocol)
         scene.sink.round_trips[protocol] = totals
         self._totals.append(totals)
-        port = generator.port
+        self._measure(self._plan, totals, scene)
+
+    def _measure(
+        self,
+        plan: PingPong,
+        totals: RoundTripTotals,
+        scene: Scene,
+        phase: str = "",
+        port: int = 0,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Run it over one protocol, and `look` at something else meanwhile."""
+        log, recorder = scene.sink.folder.new_log(), scene.recorder
+        protocol = totals.protocol
+        client = self._client(plan, protocol, log, port)
         source = GeneratorLog(
             log,
             protocol,
-            port,
-            open_loop=open_loop,
+            client.port,
+            open_loop=totals.open_loop,
             agreed=plan.wire == "latprof",
             trains=plan.train_messages > 0,
+            one_clock=self._one_clock,
+            phase=phase,
         )
         recorder.add_source(source)
         if protocol == "udp":
             recorder.capture.expect_udp()
-        generator.start()
+        client.start()
+        told = {"phase": phase, "begin_ns": time.monotonic_ns()} if phase else {}
         try:
-            while generator.running():
+            while client.running():
                 if scene.interrupt.seen:
-                    generator.stop()
-                self._lab.check()
-                generator.check()
+                    client.stop()
+                client.check()
+                look()
                 recorder.step_for(STEP_SECONDS)
                 self._show_progress(totals, scene)
         finally:
-            generator.stop()
-            self._finish(generator, scene)
+            client.stop()
+            if phase:
+                told["end_ns"] = time.monotonic_ns()
+            self._finish(client, scene, told)
 
     def _show_progress(self, totals: RoundTripTotals, scene: Scene) -> None:
         plan, protocol, sent = self._plan, totals.protocol, totals.sent
@@ -406,10 +482,27 @@ class PingPongRuns(Workload):
         if gone > plan.duration_seconds + TOLD_SECONDS:
             scene.progress(f"{protocol}: what is late, and its replies", 0, 0, 0)
 
-    def _finish(self, generator: Generator, scene: Scene) -> None:
+    def _finish(self, client: Client, scene: Scene, told: dict[str, Any]) -> None:
         try:
-            generator.finish()
+            client.finish()
         except WorkloadError as error:
             raise scene.sink.folder.explain(error) from error
         finally:
-            self.runs.append({"protocol": generator.protocol, **generator.result})
+            protocol = {"protocol": client.protocol}
+            self.runs.append(protocol | told | client.result)
+
+
+class PingPongInLab(PingPongRuns):
+    """Between the two ends of a lab."""
+
+    def __init__(self, plan: PingPong, lab: Lab) -> None:
+        super().__init__(plan)
+        self._lab = lab
+        lab.place_emulator(plan.cpu_of_both)
+
+    def watched(self, protocols: tuple[str, ...]) -> Filter:
+        """All of the lab."""
+        return Filter(netns=self._lab.inodes, protocols=protocols)
+
+    def _client(self, plan: PingPong, protocol: str, log: int, port: int) -> Client:
+        return Generator(self._lab, plan, protocol, log, port)

@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from latprof_analysis.stages import BLANK
+from latprof_analysis.stages import LOADED as PHASE_LOADED
 from numpy.typing import NDArray
 
 from latprof_agent.join.flows import IPPROTO_TCP
 from latprof_agent.join.joiner import FOREVER
 from latprof_agent.join.message_rows import (
+    LOADED,
+    LOADED_REPLY,
     MESSAGE,
     REPLY,
     REQUEST,
@@ -34,6 +37,14 @@ _FIELDS = {
     REQUEST: ("request_end", "size_bytes", "created_ns"),
     REPLY: ("reply_end", "reply_bytes", "reply_created_ns"),
 }
+
+
+class _Form(NamedTuple):
+    """How the round trips of a log are told."""
+
+    open_loop: bool
+    trains: bool
+    phase: str
 
 
 class LogTail:
@@ -69,7 +80,12 @@ class LogTail:
 
 
 def round_trips_of(
-    protocol: str, records: NDArray[Any], *, open_loop: bool, trains: bool = False
+    protocol: str,
+    records: NDArray[Any],
+    *,
+    open_loop: bool,
+    trains: bool = False,
+    phase: str = "",
 ) -> RoundTrips:
     """Make rows of measured round trips; with `trains` they tell theirs.
 
@@ -89,7 +105,7 @@ def round_trips_of(
     }
     if trains:
         numbers |= _trains_of(records)
-    return RoundTrips(protocol, numbers, int(corrupt.sum()))
+    return RoundTrips(protocol, numbers, int(corrupt.sum()), phase=phase)
 
 
 def _trains_of(records: NDArray[Any]) -> dict[str, Ints]:
@@ -201,6 +217,7 @@ class GeneratorLog:
     """Log of one generator run: its round trips, and when its messages were made.
 
     `agreed`: its wire begins with a handshake, whose messages count as warm-up.
+    `one_clock`: of both ends; otherwise the log's times of replies say nothing here.
     """
 
     def __init__(
@@ -212,11 +229,14 @@ class GeneratorLog:
         open_loop: bool,
         agreed: bool,
         trains: bool = False,
+        one_clock: bool = True,
+        phase: str = "",
     ) -> None:
         self._tail = LogTail(log)
+        self._one_clock = one_clock
         self._protocol = protocol
         self._port = responder_port
-        self._form = {"open_loop": open_loop, "trains": trains}
+        self._form = _Form(open_loop, trains, phase)
         self._handshake = _Handshake(datagrams=protocol == "udp", agreed=agreed)
         self._parts: list[_Part] = []
         # by kind: the last byte that the log told of
@@ -227,13 +247,16 @@ class GeneratorLog:
         records = self._tail.read()
         if not len(records):
             return None
+        if not self._one_clock:
+            records = records.copy()
+            records["reply_created_ns"] = 0
         self._handshake.read(records)
         self._parts.append(_Part(records))
         for kind, (end, _, _) in _FIELDS.items():
             last = self._parts[-1].bounds[end][1]
             self._reached[kind] = max(self._reached[kind], last)
         measured = records[(records["flags"] & WARMUP_FLAG) == 0]
-        return round_trips_of(self._protocol, measured, **self._form)
+        return round_trips_of(self._protocol, measured, **self._form._asdict())
 
     def kinds_of(self, flows: NDArray[Any]) -> Ints:
         """Name the messages of flows by where they lead; MESSAGE: not ours."""
@@ -245,7 +268,8 @@ class GeneratorLog:
     def created_of(self, rows: Messages) -> tuple[Ints, Ints, NDArray[np.int32]]:
         """Which rows are of this run, when each was made (0 unknown), their kinds.
 
-        What belongs to the warm-up, or to a train, gets that kind. As warm-up count
+        What belongs to the warm-up, to a train or beside a load gets that kind. As
+        warm-up count
         the handshake, too, and the connection that a session over UDP has besides.
         """
         mine = np.flatnonzero(self._are_mine(rows) | self._are_control(rows))
@@ -257,12 +281,14 @@ class GeneratorLog:
             if self._protocol == "udp" and kind == REPLY:
                 send_ns = np.maximum(rows.numbers["send_ns"][mine[at]], 0)
                 found = self._replies_by_time(send_ns)
-                if self._form["trains"]:
+                if self._form.trains:
                     # what is not known to have gone alone is in no figure
                     found.train[found.created_ns == 0] = True
             else:
                 found = self._by_end(kind, rows, mine[at])
             created[at] = found.created_ns
+            if self._form.phase == PHASE_LOADED:
+                kinds[at] = LOADED if kind == REQUEST else LOADED_REPLY
             kinds[at[found.train]] = TRAIN if kind == REQUEST else TRAIN_REPLY
             warmup = found.warmup | self._in_handshake(kind, rows, mine[at])
             kinds[at[warmup]] = WARMUP

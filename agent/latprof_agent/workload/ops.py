@@ -6,10 +6,8 @@ then rounds that do each operation of each size once, in random order.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -319,11 +317,11 @@ class OpsRuns(Workload):
             [None if value == BLANK else value for value in row]
             for row in zip(*columns, strict=True)
         ]
-        folder.write_text(FILE, _csv(SCHEMA.names, every))
+        folder.write_rows(FILE, SCHEMA.names, every)
         figures = operation_figures(operations)
-        folder.write_text("ops.csv", _csv(OPS_COLUMNS, ops_rows(figures)))
+        folder.write_rows("ops.csv", OPS_COLUMNS, ops_rows(figures))
         remote = remote_ops_rows(operations)
-        folder.write_text("remote_ops.csv", _csv(REMOTE_OPS_COLUMNS, remote))
+        folder.write_rows("remote_ops.csv", REMOTE_OPS_COLUMNS, remote)
 
     @cached_property
     def _operations(self) -> Operations:
@@ -367,11 +365,3 @@ def _counted(run: dict[str, Any], done: Counter[str]) -> str:
             )
     each = (f"{op} {told[op]['usec'] / n:.1f} us" for op, n in done.items() if n)
     return f"{begin} counted as many, and worked at one on average: {', '.join(each)}"
-
-
-def _csv(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(rows)
-    return text.getvalue()

@@ -60,8 +60,9 @@ static int failed(const char *what, const char *object, int err,
 	return complain(&failure, EXIT_FAILED);
 }
 
-static void print_path(const char *name, const struct path_counters *c)
+static void print_path(const char *name, const struct path *path)
 {
+	const struct path_counters *c = &path->counters;
 	uint64_t delivered = c->packets_out + c->dropped_write;
 	const struct {
 		const char *name;
@@ -76,6 +77,7 @@ static void print_path(const char *name, const struct path_counters *c)
 		{ "dropped_listed", c->dropped_listed },
 		{ "dropped_write", c->dropped_write },
 		{ "in_flight", c->in_flight },
+		{ "queued_bytes", path->queued_bytes },
 		{ "reordered", c->reordered },
 		{ "max_queue_bytes", c->max_queue_bytes },
 		{ "lateness_max_ns", c->lateness_max_ns },
@@ -94,9 +96,9 @@ static void print_path(const char *name, const struct path_counters *c)
 static void print_link(const struct link *link)
 {
 	putchar('{');
-	print_path("ab", &link->path[AB].counters);
+	print_path("ab", &link->path[AB]);
 	fputs(", ", stdout);
-	print_path("ba", &link->path[BA].counters);
+	print_path("ba", &link->path[BA]);
 	putchar('}');
 }
 

@@ -803,11 +803,12 @@ int echo_run(struct echo *e, struct failure *failure)
 				    strerror(errno));
 		if (ready < 0)
 			continue;
+		/* What came before the end is still counted. */
+		hear_all(e, count);
 		if (e->events[0].revents)
 			return 0;
 		if (e->events[1].revents && stdin_ended())
 			return 0;
-		hear_all(e, count);
 		watch(e);
 	}
 	return 0;

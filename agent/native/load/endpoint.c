@@ -154,8 +154,8 @@ int endpoint_listen(const struct options *options, enum protocol protocol,
 	struct place place = { protocol, address, *port };
 	struct endpoint_name bound;
 	int error = open_socket(options, &place, bind, "listen on",
-				"give --address one of this host's and --port "
-				"a free one, or 0",
+				"give an address of this host's and a free "
+				"port, or port 0",
 				ret, failure);
 
 	if (error)

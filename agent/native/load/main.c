@@ -117,7 +117,7 @@ static int run_echo(const struct options *options, struct failure *failure)
 
 	if (error)
 		return error;
-	printf("ready %u\n", echo.port);
+	report_ready(stdout, &echo);
 	error = finish_stdout(failure);
 	if (!error)
 		error = echo_run(&echo, failure);

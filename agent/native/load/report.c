@@ -1,4 +1,4 @@
-/* report.c - the summary at the end, one JSON object. */
+/* report.c - the line at the beginning, the summary at the end. */
 #include <inttypes.h>
 #include <sys/resource.h>
 
@@ -122,12 +122,21 @@ static void show_workloads(FILE *to, uint32_t served)
 	const char *comma = "";
 
 	fputs("\"workloads\": [", to);
-	for (int i = 0; i < WORKLOAD_END; i++)
-		if (workload_names[i] && served & workload_bit(i)) {
+	for (int i = WORKLOAD_PINGPONG; i < WORKLOAD_END; i++)
+		if (served & workload_bit(i)) {
 			fprintf(to, "%s\"%s\"", comma, workload_names[i]);
 			comma = ", ";
 		}
 	fputs("], ", to);
+}
+
+void report_ready(FILE *to, const struct echo *echo)
+{
+	fprintf(to, "ready %u", echo->port);
+	for (int i = WORKLOAD_PINGPONG; i < WORKLOAD_END; i++)
+		if (echo->options->workloads & workload_bit(i))
+			fprintf(to, " %s", workload_names[i]);
+	fputc('\n', to);
 }
 
 static void show_refused(FILE *to, const uint64_t refused[STATUS_COUNT])

@@ -1,4 +1,4 @@
-/* report.h - the summary at the end, one JSON object. */
+/* report.h - the line at the beginning, the summary at the end. */
 #ifndef LATPROF_LOAD_REPORT_H
 #define LATPROF_LOAD_REPORT_H
 
@@ -12,6 +12,8 @@ void report_common(FILE *to, const struct options *options, const char *address,
 		   uint64_t port);
 void report_pingpong(FILE *to, const struct options *options,
 		     const struct pingpong_result *result);
+/* `ready PORT WORKLOAD ...` */
+void report_ready(FILE *to, const struct echo *echo);
 void report_echo(FILE *to, const struct echo *echo);
 
 #endif

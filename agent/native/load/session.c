@@ -271,6 +271,10 @@ static int read_accept(const struct caller *c, int fd, uint64_t until_ns,
 			    c->address, c->port);
 	if (error)
 		return fail_stranger(c);
+	/* All else was refused before. */
+	if (status != STATUS_OK && status != STATUS_BUSY &&
+	    status != STATUS_SECRET)
+		return fail_stranger(c);
 	return status == STATUS_OK ? 0 : fail_status(c, status, NULL);
 }
 

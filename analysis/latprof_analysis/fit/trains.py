@@ -27,7 +27,14 @@ from latprof_analysis.fit.slopes import theil_sen
 from latprof_analysis.fit.trips import FLOW, Ints, checked_columns, flows
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.rows import Columns
-from latprof_analysis.stages import BLANK, TRAIN, TRAIN_REPLY, WARMUP
+from latprof_analysis.stages import (
+    BLANK,
+    LOADED,
+    LOADED_REPLY,
+    TRAIN,
+    TRAIN_REPLY,
+    WARMUP,
+)
 from latprof_analysis.stats import Result
 from latprof_analysis.stats.quantiles import quantile_ci
 
@@ -182,7 +189,7 @@ def stage_dispersions(
     rows = checked_columns(messages, _NEEDED)
     found: dict[tuple[str, str], Dispersion] = {}
     for (protocol, kind), at in rows.split("protocol", "kind"):
-        if protocol is None or kind in (None, WARMUP):
+        if protocol is None or kind in (None, WARMUP, LOADED, LOADED_REPLY):
             continue
         cut = (packets or {}).get(protocol, Packets())
         whole = rows.at(at)

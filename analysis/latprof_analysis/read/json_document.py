@@ -88,6 +88,7 @@ ANY = "*"
 COUNT = Kind("a whole number from 0", lambda v: type(v) is int and 0 <= v < MOST)
 POSITIVE = Kind("a whole number from 1", lambda v: type(v) is int and 0 < v < MOST)
 NUMBER = Kind("a number from 0", lambda v: type(v) in (int, float) and 0 <= v < MOST)
+DIFFERENCE = Kind("a whole number", lambda v: type(v) is int and abs(v) < MOST)
 TEXT = Kind("a text", lambda v: isinstance(v, str))
 FLAG = Kind("true or false", lambda v: isinstance(v, bool))
 _LIST = Kind("a list", lambda v: isinstance(v, list))

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_analysis.read.schema import Column, Schema, Wrong
-from latprof_analysis.read.table import TableReader
 from latprof_analysis.stages import BLANK
 from latprof_analysis.text import plural
 
@@ -82,6 +81,8 @@ def read_operations(folders: Iterable[Path], notes: list[str]) -> Operations | N
     ReadError
         Where a file is none of operations.
     """
+    from latprof_analysis.read.table import TableReader
+
     parts = []
     for folder in folders:
         if (path := folder / FILE).is_file():

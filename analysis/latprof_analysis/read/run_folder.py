@@ -22,6 +22,7 @@ import numpy as np
 from latprof_analysis.read.json_document import (
     ANY,
     COUNT,
+    DIFFERENCE,
     FLAG,
     NUMBER,
     POSITIVE,
@@ -82,6 +83,60 @@ _PLAN: Shape = {
     "server_cpu?": Maybe(COUNT),
     "congestion?": Maybe(TEXT),
     "seed?": Maybe(COUNT),
+    "to?": TEXT,
+}
+_BULK: Shape = {
+    "protocols": [TEXT],
+    "channels": [POSITIVE],
+    "direction": TEXT,
+    "offer_bps": COUNT,
+    "find_rate": Maybe(NUMBER),
+}
+_THROUGHPUT: Shape = {"average_bps": Maybe(NUMBER), "max_bps": Maybe(NUMBER)}
+_BULK_DIRECTION: Shape = {
+    **{
+        name: Maybe(COUNT)
+        for name in (
+            *("sent", "received", "loss_runs", "longest_loss_run", "reordered"),
+            *("duplicates", "retransmits", "receive_buffer_bytes"),
+        )
+    },
+    "loss": Maybe(NUMBER),
+    "client": _THROUGHPUT,
+    "server": _THROUGHPUT,
+    "slots": {"slot_ns": COUNT, "sent_bps": [NUMBER], "received_bps": [NUMBER]},
+}
+_BALANCE: Shape = {
+    "sent": COUNT,
+    "received": COUNT,
+    "places": [{"place": TEXT, "packets": COUNT}],
+    "session_packets": COUNT,
+    "unexplained": DIFFERENCE,
+}
+_BULK_PART: Shape = {
+    "protocol": TEXT,
+    "channels": POSITIVE,
+    "stopped": FLAG,
+    "directions": {ANY: _BULK_DIRECTION},
+    "balance": Maybe(_BALANCE),
+}
+_BULK_SEARCH: Shape = {
+    "channels": POSITIVE,
+    "most_loss": NUMBER,
+    "resolution": NUMBER,
+    "rate_bps": NUMBER,
+    "failed_bps": Maybe(NUMBER),
+    "held_back": FLAG,
+    "bound": [TEXT],
+    "trials": [
+        {
+            "offered_bps": NUMBER,
+            "sent_bps": NUMBER,
+            "received_bps": NUMBER,
+            "loss": NUMBER,
+            "passed": FLAG,
+        }
+    ],
 }
 _WORKLOAD: Shape = {
     "plan?": Maybe(_PLAN),
@@ -89,7 +144,15 @@ _WORKLOAD: Shape = {
     "attached?": Maybe({"to": TEXT}),
     "ops?": Maybe({"ops": [TEXT], "backends": [TEXT], "rounds": COUNT}),
     "mesh?": Maybe(MESH_PLAN),
-    "runs?": [{"seconds?": NUMBER, "late?": COUNT}],
+    "bulk?": Maybe(_BULK),
+    "runs?": [
+        {
+            "seconds?": NUMBER,
+            "late?": COUNT,
+            "bulk?": _BULK_PART,
+            "search?": _BULK_SEARCH,
+        }
+    ],
 }
 _LINK: Shape = {
     "kind?": TEXT,
@@ -129,7 +192,46 @@ _LINK_COUNTERS: Shape = {
     "netem?": {ANY: _END},
     "emulator?": {ANY: {ANY: NUMBER, **_EMULATED}},
 }
+_TIMES: Shape = {"n": COUNT, ANY: Maybe(NUMBER)}
+_PHASE: Shape = {
+    "sent": COUNT,
+    "lost": COUNT,
+    "rtt": _TIMES,
+    "round_trips_per_minute": Maybe(NUMBER),
+    "curve": [[NUMBER]],
+}
+_FLOWS_END = ("sent_bps", "received_bps")
+_FLOWS: Shape = {
+    **dict.fromkeys(("load", "protocol", "direction"), TEXT),
+    "flows": COUNT,
+    "failure": Maybe(TEXT),
+    **{
+        way: Maybe({name: Maybe(NUMBER) for name in _FLOWS_END})
+        for way in ("up", "down")
+    },
+}
+_QUEUE: Shape = {
+    **dict.fromkeys(("way", "place", "interface", "kind", "handle", "parent"), TEXT),
+    "n": COUNT,
+    **dict.fromkeys(("median_bytes", "max_bytes"), NUMBER),
+    **dict.fromkeys(("median_ns", "max_ns"), Maybe(NUMBER)),
+}
+_LOAD: Shape = {
+    "asked": [TEXT],
+    "open_loop": FLAG,
+    "rate_bps": Maybe(NUMBER),
+    "protocols": {
+        ANY: {
+            "idle": _PHASE,
+            "loaded": Maybe(_PHASE),
+            "stages": [{"way": TEXT, "stage": TEXT, "idle": _TIMES, "loaded": _TIMES}],
+            "queues": [_QUEUE],
+            "flows": [_FLOWS],
+        }
+    },
+}
 _SUMMARY: dict[str, Shape] = {
+    "load": _LOAD,
     "records": COUNT,
     "lost_records": {ANY: COUNT},
     "counters": {ANY: COUNT},

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAGES, STAMPS
+from latprof_analysis.stages import BLANK, LOADED, PROBE_STATISTICS, STAGES, STAMPS
 from latprof_analysis.stats.kernel_histogram import edges_ns
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ MESSAGES = Schema(
         _text(
             "kind",
             "request, reply, heartbeat, warmup, or message; of a train: train, train "
-            "reply",
+            "reply; beside a load: loaded, loaded reply",
             needed=True,
         ),
         _text("way", "sender -> receiver, by name, the port at the server's end"),
@@ -169,8 +169,9 @@ def undisturbed(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def alone(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the round trips that are no part of a train."""
-    return rows[rows["train"].isna()] if "train" in rows else rows
+    """Return the round trips that are no part of a train, and beside no load."""
+    rows = rows[rows["train"].isna()] if "train" in rows else rows
+    return rows[rows["phase"] != LOADED] if "phase" in rows else rows
 
 
 def _lost_or_timed(numbers: Numbers) -> list[Wrong]:
@@ -215,6 +216,8 @@ ROUND_TRIPS = Schema(
         _text("destination", "host of a mesh that answered"),
         _count("heartbeat", "1 of a heartbeat of a mesh, else 0"),
         _count("test", "number of the mesh's test, as in the run's run.json"),
+        # of runs with a load (--load)
+        _text("phase", "idle, or loaded: beside the flows of the load"),
     ),
     check=_lost_or_timed,
     ends_whole=True,
@@ -225,7 +228,7 @@ EXCHANGES = Schema(
     (
         _text("protocol", "tcp or udp", needed=True),
         _text("way", "client -> server, by name, with the server's port", needed=True),
-        _text("kind", "exchange; or warmup or train, in no figure", needed=True),
+        _text("kind", "exchange; or warmup, train, loaded: in no figure", needed=True),
         _text("client_address", "of who asks"),
         _count("client_port", "of who asks"),
         _text("server_address", "of who answers"),

@@ -10,12 +10,14 @@ import pandas as pd
 
 from latprof_analysis.read.result import concatenated
 from latprof_analysis.report.answer import answer, fit_text, link_parts
+from latprof_analysis.report.bulk_picture import bulk_sections
 from latprof_analysis.report.exchanges import exchange_sections
 from latprof_analysis.report.first_screen import first_picture, key_figures
 from latprof_analysis.report.fit import fit_parts
 from latprof_analysis.report.groups import group_parts, queue_figure
 from latprof_analysis.report.latencies import sample_picture, sample_sections
 from latprof_analysis.report.link import told_by_trains
+from latprof_analysis.report.load_parts import load_sections
 from latprof_analysis.report.loss_parts import loss_groups, loss_model_parts, loss_parts
 from latprof_analysis.report.mesh_figures import mesh_figures
 from latprof_analysis.report.ops import ops_sections
@@ -95,6 +97,8 @@ def _run_sections(study: Study, kinds: _Kinds) -> list[Section]:
     slowest = slowest_parts(_slowest(study, kinds), document.get("lab"))
     return [
         *ops_sections(document),
+        *bulk_sections(document),
+        *load_sections(document),
         Section("traffic", "All traffic", _traffic(document)),
         *(exchanges if not own else []),
         Section("mesh", "The mesh", mesh_figures(document)),

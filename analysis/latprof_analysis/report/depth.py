@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from latprof_analysis.report.bulk import bulk_parts
 from latprof_analysis.report.link import (
     direction_parts,
     estimator_parts,
@@ -18,6 +19,7 @@ from latprof_analysis.report.link import (
     stage_line_parts,
 )
 from latprof_analysis.report.link_counters import root_qdisc
+from latprof_analysis.report.load import load_parts
 from latprof_analysis.report.mesh import mesh_depth
 from latprof_analysis.report.ops import ops_parts
 from latprof_analysis.report.overview import left_out, losses, opening
@@ -61,6 +63,7 @@ def depth(document: Figures) -> list[Part]:
 
 def _of_runs(document: Figures) -> Iterator[Part]:
     yield from ops_parts(document)
+    yield from bulk_parts(document)
     yield from histogram_parts(document)
     yield from mesh_depth(document)
     yield from exchange_parts(document)
@@ -70,6 +73,7 @@ def _of_runs(document: Figures) -> Iterator[Part]:
         # a run's own summary has the sizes without what a byte or a hop adds
         if figures["stages"] and "messages" in document:
             yield from size_parts(kind, figures)
+    yield from load_parts(document, everything=True)
     yield from time_warp_tables(document)
     trips = document.get("round_trips") or {}
     for protocol, figures in trips.items():

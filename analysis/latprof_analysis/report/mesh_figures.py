@@ -108,11 +108,8 @@ def _spec(hosts: Sequence[str]) -> Spec:
         "field": "p50_ns",
         "type": "quantitative",
         "title": "median",
-        "scale": {
-            "zero": True,
-            "range": [colour("card"), colour("mark")],
-            "interpolate": "lab",
-        },
+        # a colour of the theme is a name, of which no scale can be made
+        "scale": {"zero": True, "range": [0, 1]},
         "legend": {"orient": "top", "labelExpr": duration_expr("datum.value")},
     }
     tip = tooltip(
@@ -127,8 +124,8 @@ def _spec(hosts: Sequence[str]) -> Spec:
     )
     layers: list[Spec] = [
         {
-            "mark": {"type": "rect", "stroke": colour("grid")},
-            "encoding": {**ends, "color": shade, "tooltip": tip},
+            "mark": {"type": "rect", "fill": colour("mark"), "stroke": colour("grid")},
+            "encoding": {**ends, "fillOpacity": shade, "tooltip": tip},
         }
     ]
     if len(hosts) <= _MOST_WRITTEN:

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from latprof_analysis.report.bulk import bulk_parts, bulk_sentences
 from latprof_analysis.report.link import link_parts_of
 from latprof_analysis.report.link_counters import egresses, root_qdisc, way_name
+from latprof_analysis.report.load import load_parts, load_sentences
 from latprof_analysis.report.mesh import mesh_parts
 from latprof_analysis.report.ops import ops_parts, ops_sentences
 from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
@@ -61,7 +63,7 @@ _EMULATED = {"dropped_queue": "in the link's queue", "dropped_loss": "on the lin
 _TAILS = ("p99", "p95", "p90", "max")
 _MORE = ": --all"
 # Where anything to lay out stands, beside samples.
-_HELD = ("histograms", "kinds", "round_trips", "exchanges", "transfers")
+_HELD = ("bulk", "histograms", "kinds", "round_trips", "exchanges", "transfers")
 
 
 def overview(document: Mapping[str, Any]) -> list[Part]:
@@ -125,6 +127,8 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     """
     if document.get("ops"):
         return ops_sentences(document)
+    if document.get("bulk"):
+        return bulk_sentences(document)
     trips = document.get("round_trips") or {}
     exchanges = {} if trips else document.get("exchanges") or {}
     pairs = [pair for pair in _frequent(document)[0] if pair.name not in exchanges]
@@ -135,7 +139,7 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     kinds = samples_of(document)
     found += _first(alone, lambda name: f"{name}: {_response(trips[name])}", "protocol")
     found += _first(list(kinds), lambda kind: _of_samples(kind, kinds[kind]), "kind")
-    return [text for text in found if text]
+    return [*(text for text in found if text), *load_sentences(document)]
 
 
 def _first(names: Sequence[str], say: Callable[[str], str], noun: str) -> Iterator[str]:
@@ -220,7 +224,8 @@ def _median_and_tail(figures: Mapping[str, Any]) -> str:
 def _remarks(document: Mapping[str, Any]) -> Iterator[Text]:
     """Say what was lost, what was slow, and what must be known to trust the rest."""
     if lost := losses(document):
-        yield Text(f"lost: {lost}", tone="warning")
+        load = ", of the flows of the load, too" if document.get("load") else ""
+        yield Text(f"lost: {lost}{load}", tone="warning")
     if document.get("slowest"):
         yield Text(slowest_sentence(document["slowest"], document.get("lab")))
     for stall in document.get("stalls", ())[:MOST_STALLS]:
@@ -328,6 +333,9 @@ def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
     if document.get("ops"):
         yield from ops_parts(document)
         return
+    if document.get("bulk"):
+        yield from bulk_parts(document)
+        return
     trips = document.get("round_trips") or {}
     if not trips and document.get("exchanges"):
         yield from exchange_parts(document, most=1)
@@ -336,6 +344,7 @@ def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
     yield from _stage_table(told, rare)
     if not document.get("mesh"):  # whose tables have them by size
         yield from _size_table("response", trips, room)
+    yield from load_parts(document)
     kinds = samples_of(document)
     timed = {
         kind: {"sizes": figures["sizes"], "rtt": _of_all(figures)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from latprof_analysis.report.bulk import bulk_text
 from latprof_analysis.report.mesh import mesh_sentence
 from latprof_analysis.text import (
     counted,
@@ -27,7 +28,8 @@ def setup_sentence(summary: Mapping[str, Any]) -> str:
     if workload.get("user") not in (None, "root"):
         what += f", as {workload['user']}"
     if not known:
-        return f"{what}, without a lab"
+        to = (workload["plan"] or {}).get("to")
+        return f"{what}, with the host {to}" if to else f"{what}, without a lab"
     link = given_rate(known["rate_bps"]) if known["rate_bps"] else "no rate limit"
     bucket = f" ({known['qdisc']}, burst {known['burst_bytes']} bytes)"
     link += bucket if known.get("rate_is_token_bucket") else ""
@@ -95,6 +97,8 @@ def own_text(workload: Mapping[str, Any]) -> str:
     """Say what a workload of latprof's own does; nothing of a ping-pong."""
     if workload.get("ops"):
         return ops_text(workload["ops"])
+    if workload.get("bulk"):
+        return bulk_text(workload["bulk"])
     return mesh_sentence(workload["mesh"]) if workload.get("mesh") else ""
 
 

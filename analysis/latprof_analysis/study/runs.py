@@ -13,9 +13,10 @@ from latprof_analysis.read.operations import read_operations
 from latprof_analysis.read.paths import TABLES
 from latprof_analysis.read.rows import Rows
 from latprof_analysis.read.run_folder import read_documents, read_histograms
-from latprof_analysis.stages import BLANK, PROBE_STATISTICS
+from latprof_analysis.stages import BLANK, LOADED, PROBE_STATISTICS
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.study.analysis import Study
+from latprof_analysis.study.bulk import bulk_document
 from latprof_analysis.study.findings import Effort, kinds_with_intervals
 from latprof_analysis.study.messages import message_figures
 from latprof_analysis.study.operations import operation_figures
@@ -87,7 +88,7 @@ _TOLD_BY_A_RUN = (
 
 # What makes a set-up, of run.json: the same from any host, at any time.
 _SETUP = {
-    "workload": ("plan", "ops", "command", "server_command"),
+    "workload": ("plan", "ops", "bulk", "command", "server_command"),
     "lab": ("known", "settings"),
 }
 
@@ -188,6 +189,7 @@ def study_runs(
         "histograms": histogram_figures(paths, notes),
         "warmup_messages": scan.messages.warmup,
         "train_messages": scan.messages.trains,
+        "loaded_messages": scan.messages.loaded,
         "warmup_exchanges": scan.exchanges.warmup,
         "missing_stamps": {k: v for k, v in scan.messages.missing.items() if v},
         "stamps_backwards": scan.messages.backwards + scan.exchanges.backwards,
@@ -206,6 +208,10 @@ def study_runs(
     }
     if (operations := read_operations(paths, notes)) is not None:
         document["ops"] = operation_figures(operations)
+    if (document["workload"] or {}).get("bulk"):
+        document["bulk"] = bulk_document(document["workload"]["runs"])
+    if (load := _load(scan)) is not None:
+        document["load"] = load
     document["warnings"] = _warnings(scan, differences, one_thing)
     level = scan.exchanges.level
     rows = {
@@ -218,6 +224,13 @@ def study_runs(
     return Study(document, rows)
 
 
+def _load(scan: Scan) -> dict[str, Any] | None:
+    """Return what the one run that was read told of its load, if it had one."""
+    only = list(scan.documents.values())
+    load = only[0].get("summary", {}).get("load") if len(only) == 1 else None
+    return load if isinstance(load, dict) else None
+
+
 def _undisturbed(rows: Rows) -> Rows:
     """Return the rows that did not meet the measuring of latprof's own cost."""
     kept = rows.numbers[PROBE_STATISTICS] == BLANK
@@ -225,8 +238,8 @@ def _undisturbed(rows: Rows) -> Rows:
 
 
 def _alone(rows: Rows) -> Rows:
-    """Return the round trips that are no part of a train."""
-    kept = rows.numbers["train"] == BLANK
+    """Return the round trips that are no part of a train, and beside no load."""
+    kept = (rows.numbers["train"] == BLANK) & ~rows.are("phase", LOADED)
     return rows if kept.all() else rows.take(np.flatnonzero(kept))
 
 
@@ -243,7 +256,7 @@ def _workload(run: Mapping[str, Any]) -> Any:
     found = run.get("workload") or {}
     if not {"plan", "command"} <= found.keys():
         return None
-    own = found["plan"] or found.get("ops") or found.get("mesh")
+    own = any(map(found.get, ("plan", "ops", "mesh", "bulk")))
     told = own or any(found["command"])
     return found if told or (found.get("attached") and "runs" in found) else None
 

@@ -33,7 +33,7 @@ from latprof_analysis.read.run_folder import (
     run_names,
     table_file,
 )
-from latprof_analysis.stages import BLANK, PROBE_STATISTICS
+from latprof_analysis.stages import BLANK, LOADED, PROBE_STATISTICS
 from latprof_analysis.study.drawn import EVEN_ROWS, RUN, STRETCH_ROWS, Drawing, Drawn
 from latprof_analysis.study.exchange_totals import ExchangeTotals
 from latprof_analysis.study.grouped import coarser
@@ -152,7 +152,8 @@ class Part:
     trip_totals : dict of str to TripTotals
         By protocol.
     trips : dict of (str, str) to list of tuple of ndarray
-        By run and protocol: TRIP_COLUMNS of each piece, those of trains left out.
+        By run and protocol: TRIP_COLUMNS of each piece, without those of trains and of
+        loads.
     trains : dict of (str, str) to TrainRows
         By run and protocol: all of them, where there are trains.
     drawn : dict of str to Drawn
@@ -251,7 +252,8 @@ def _take_trips(part: Part, batch: Rows, run: str) -> None:
         if (numbers["send_returned_ns"][of_protocol] != BLANK).any():
             trains = part.trains.setdefault((run, protocol), TrainRows())
             trains.add(numbers, of_protocol)
-        rows = of_protocol[numbers["train"][of_protocol] == BLANK]
+        apart = (numbers["train"] != BLANK) | batch.are("phase", LOADED)
+        rows = of_protocol[~apart[of_protocol]]
         arrays = tuple(columns[name][rows] for name in TRIP_COLUMNS)
         part.trips.setdefault((run, protocol), []).append(arrays)
         totals = part.trip_totals.setdefault(protocol, TripTotals())

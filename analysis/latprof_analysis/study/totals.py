@@ -18,6 +18,8 @@ from latprof_analysis.grouping import in_groups
 from latprof_analysis.stages import (
     APART,
     BLANK,
+    LOADED,
+    LOADED_REPLY,
     PROBE_STATISTICS,
     STAGES,
     STAMPS,
@@ -335,8 +337,8 @@ class MessageTotals:
         protocol and ends: "tcp curl -> nginx:80".
     warmup : int
         Messages of the warm-up, which are in no other figure.
-    trains : int
-        Messages of trains, which are in none either.
+    trains, loaded : int
+        Messages of trains, and beside a load, which are in none either.
     missing : dict of str to int
         Stamps that complete messages lack.
     backwards : int
@@ -351,7 +353,7 @@ class MessageTotals:
         self.most = most
         self._kinds: dict[str, KindTotals] = {}
         self._ways: ByWay[KindTotals] = ByWay(partial(KindTotals.empty, most))
-        self.warmup = self.trains = 0
+        self.warmup = self.trains = self.loaded = 0
         self.missing = dict.fromkeys(STAMPS, 0)
         self.backwards = 0
         self.slowest: dict[str, Any] | None = None
@@ -370,8 +372,10 @@ class MessageTotals:
         if not len(rows):
             return
         measured, trains = _measured(rows), _are(rows, (TRAIN, TRAIN_REPLY))
+        loaded = _are(rows, (LOADED, LOADED_REPLY))
         self.trains += int(trains.sum())
-        self.warmup += int((~measured & ~trains).sum())
+        self.loaded += int(loaded.sum())
+        self.warmup += int((~measured & ~trains & ~loaded).sum())
         missing = missing_code({s: rows.numbers[f"{s}_ns"] for s in STAMPS})
         for name, at in _by_kind(rows, measured):
             if name.endswith(f" {MESSAGE}") and "way" in rows.texts:
@@ -398,6 +402,7 @@ class MessageTotals:
         self._ways.merge(other._ways)
         self.warmup += other.warmup
         self.trains += other.trains
+        self.loaded += other.loaded
         self.backwards += other.backwards
         for stamp, count in other.missing.items():
             self.missing[stamp] += count

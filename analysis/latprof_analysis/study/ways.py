@@ -142,6 +142,13 @@ def unseen_ends(document: Mapping[str, Any]) -> str:
         or unseen <= _UNSEEN_SHARE * messages
     ):
         return ""
+    plan = document["workload"].get("plan") or {}
+    if plan.get("to"):
+        return (
+            f"{unseen} of {messages} messages were seen at this end only: the other "
+            f"end is on the host {plan['to']}; to see its half, run `latprof echo "
+            "--record` there"
+        )
     return (
         f"{unseen} of {messages} messages were seen at one end only: the other end is "
         "older than the run, outside the command's cgroup, or on another host; to see "

@@ -15,6 +15,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,9 +23,11 @@ from pathlib import Path
 
 END_SECONDS = 20
 PATIENCE_SECONDS = 0.005
+ANSWER_SECONDS = 0.1  # of a program that means to answer
 WIRES = ("latprof", "clear")
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close is a reset
 ETH_P_ALL = 3
+HELLO_BYTES, CHALLENGE_BYTES, PROOF_BYTES, ACCEPT_BYTES = 112, 36, 32, 69
 
 
 class Finding(Exception):
@@ -113,22 +116,80 @@ def talk(dice: random.Random, peer: socket.socket, wire: str, kind: int) -> None
         leave(dice, peer)
 
 
+def change(dice: random.Random, message: bytes) -> bytes:
+    """As it is, or with a byte changed, or without its end."""
+    if dice.randrange(3):
+        return message
+    changed = bytearray(message)
+    changed[dice.randrange(len(changed))] = dice.randrange(256)
+    return bytes(changed[: dice.randrange(1, len(changed) + 1)])
+
+
+def receive(peer: socket.socket, size: int) -> bytes:
+    """So many bytes; less where no more come in time."""
+    peer.settimeout(ANSWER_SECONDS)
+    got = b""
+    while len(got) < size and (part := peer.recv(size - len(got))):
+        got += part
+    return got
+
+
+def hello(dice: random.Random, transport: int) -> bytes:
+    """One that is served: its terms are bounded."""
+    reply = dice.choice([0, 18, 64, 60000])
+    terms = struct.pack(">IIQQ64x", reply, 65507, dice.choice([0, 1000]), 0)
+    return b"LPse\0\1" + bytes([1, transport]) + dice.randbytes(16) + terms
+
+
+def greet(dice: random.Random, peer: socket.socket, transport: int) -> bytes:
+    """A client's half of the handshake, with a fault or without; the token."""
+    peer.sendall(change(dice, hello(dice, transport)))
+    if not receive(peer, CHALLENGE_BYTES):
+        return b""
+    peer.sendall(change(dice, bytes(PROOF_BYTES)))
+    return receive(peer, ACCEPT_BYTES)[1:17]
+
+
+def visit(dice: random.Random, port: int, wire: str, transport: int) -> None:
+    """One client, which may or may not come as far as a session."""
+    with connected(socket.SOCK_STREAM, port) as control, suppress(OSError):
+        if wire == "latprof" and dice.randrange(5):
+            token = greet(dice, control, transport)
+        else:
+            token = dice.randbytes(16)
+        if not transport:
+            talk(dice, control, wire, 1)
+            return
+        with connected(socket.SOCK_DGRAM, port) as data:
+            for _ in range(dice.randrange(3)):
+                data.send(change(dice, b"LPop" + token))
+            control.sendall(change(dice, b"\1\0\0\0\0"))
+            talk(dice, data, wire, 1)
+
+
+def connected(kind: int, port: int) -> socket.socket:
+    peer = socket.socket(socket.AF_INET, kind)
+    peer.connect(("127.0.0.1", port))
+    return peer
+
+
 def against_echo(dice: random.Random, build: str) -> None:
     """A responder, and some clients at once."""
-    wire, protocol = dice.choice(WIRES), dice.choice(["tcp", "udp"])
-    words = ["--protocol", protocol, "--wire", wire]
-    if wire == "latprof" and dice.randrange(2):
-        words += ["--reply", dice.choice(["18", "64", "60000"])]
-    echo = Program(f"{build}/latprof-load", "echo", *words)
+    wire = dice.choice(WIRES)
+    echo = Program(f"{build}/latprof-load", "echo", "--wire", wire)
     port = int(echo.line().split()[1])
-    kind = socket.SOCK_STREAM if protocol == "tcp" else socket.SOCK_DGRAM
-    for _ in range(20):
-        peers = [socket.socket(socket.AF_INET, kind) for _ in range(dice.randrange(5))]
-        for peer in peers:
-            peer.connect(("127.0.0.1", port))
-        for peer in peers:
-            with peer:
-                talk(dice, peer, wire, 1)
+    for _ in range(10):
+        clients = [
+            threading.Thread(
+                target=visit,
+                args=(random.Random(dice.random()), port, wire, dice.randrange(2)),
+            )
+            for _ in range(dice.randrange(5))
+        ]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
     if not echo.running():
         echo.end(ask=False)
         raise Finding(f"ended by itself: {echo.words}")
@@ -138,8 +199,8 @@ def against_echo(dice: random.Random, build: str) -> None:
 def against_ending_echo(dice: random.Random, build: str) -> None:
     """Responders that end while datagrams still come."""
     for _ in range(20):
-        words = ["--protocol", "udp", "--wire", dice.choice(WIRES)]
-        echo = Program(f"{build}/latprof-load", "echo", *words)
+        wire = dice.choice(WIRES)
+        echo = Program(f"{build}/latprof-load", "echo", "--wire", wire)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
             peer.connect(("127.0.0.1", int(echo.line().split()[1])))
             until = time.monotonic() + 0.02
@@ -160,34 +221,59 @@ def against_pingpong(dice: random.Random, build: str) -> None:
     window = ["--max-acks", "2", "--heartbeat-interval", "2ms"]
     words += dice.choice([[], paced, ["--spin"], [*paced, *window], ["--train", "3"]])
     words += ["--timeout", "50ms", "--sizes", dice.choice(["64", "18,1000,60000"])]
-    with listening(protocol) as server:
-        port = server.getsockname()[1]
+    with listening() as (listener, datagrams):
+        port = listener.getsockname()[1]
         client = Program(f"{build}/latprof-load", "pingpong", "--port", port, *words)
-        with suppress(TimeoutError):
-            if protocol == "tcp":
-                peer, _ = server.accept()
-                with peer:
-                    talk(dice, peer, wire, 2)
+        # the client may go at any turn
+        with suppress(OSError):
+            if wire == "clear" and protocol == "udp":
+                answer_datagrams(dice, datagrams, wire)
             else:
-                answer_datagrams(dice, server, wire)
+                serve(dice, listener, datagrams if protocol == "udp" else None, wire)
         client.end(ask=False)
 
 
 @contextmanager
-def listening(protocol: str) -> Iterator[socket.socket]:
-    kind = socket.SOCK_STREAM if protocol == "tcp" else socket.SOCK_DGRAM
-    with socket.socket(socket.AF_INET, kind) as server:
-        server.settimeout(2)
-        server.bind(("127.0.0.1", 0))
-        if protocol == "tcp":
-            server.listen()
-        yield server
+def listening() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """TCP and UDP on one port."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+    ):
+        listener.settimeout(2)
+        datagrams.settimeout(2)
+        datagrams.bind(listener.getsockname())
+        yield listener, datagrams
+
+
+def serve(
+    dice: random.Random,
+    listener: socket.socket,
+    datagrams: socket.socket | None,
+    wire: str,
+) -> None:
+    """One connection: the responder's half of the handshake, and what follows it."""
+    peer, _ = listener.accept()
+    with peer:
+        if wire == "latprof":
+            receive(peer, HELLO_BYTES)
+            challenge = b"LPse\0\1\0\0\0\0\0\2" + bytes(24)
+            peer.sendall(change(dice, challenge))
+            receive(peer, PROOF_BYTES)
+            peer.sendall(change(dice, bytes(1) + dice.randbytes(16) + bytes(52)))
+        if datagrams:
+            answer_datagrams(dice, datagrams, wire)
+        else:
+            talk(dice, peer, wire, 2)
 
 
 def answer_datagrams(dice: random.Random, server: socket.socket, wire: str) -> None:
     """Some with the request itself, changed or not."""
     for _ in range(dice.randrange(1, 40)):
         request, peer = server.recvfrom(1 << 16)
+        if request.startswith(b"LPop"):
+            server.sendto(change(dice, b"LPok" + request[4:]), peer)
+            continue
         reply = bytearray(request)
         reply[0] = 2 if wire == "latprof" else reply[0]
         if dice.randrange(2):

@@ -7,6 +7,7 @@
 #   load_options, link_options   any command line
 #   responder, client            any bytes and any turn of the network
 #   bulk                         any frames, and datagrams in any order
+#   handshake                    any bytes before a session, to either side
 #   path                         any packets through the link
 #   rows                         any columns of a table
 #   kernel_types                 any name, asked of the running kernel
@@ -31,7 +32,8 @@ die() {
 seconds=${1-}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || die "give the SECONDS to run for, got '$seconds'" 2
 shift
-all=(load_options link_options responder client bulk path rows kernel_types peers)
+all=(load_options link_options responder client handshake bulk path rows
+	kernel_types peers)
 targets=("${@:-${all[@]}}")
 
 flags=(-std=gnu11 -D_GNU_SOURCE -g -O1 -fno-omit-frame-pointer
@@ -52,6 +54,7 @@ sources_of() {
 	client) load client closed open exchange stream wire payload loss outstanding \
 		records schedule && echo "$native/failure.c" ;;
 	bulk) load bulk_frames bulk_totals sequence slots ;;
+	handshake) load arrival handshake session rate && echo "$native/failure.c" ;;
 	path) echo "$native/link/path.c $native/link/fate.c" ;;
 	rows) ;;
 	kernel_types) echo "$native/kernel_types.c $native/log.c" ;;
@@ -68,6 +71,7 @@ build_target() {
 		more+=("${extra[@]}")
 		;;
 	kernel_types) more+=(-lbpf) ;;
+	handshake) more+=(-lcrypto) ;;
 	*_options)
 		# of each input, what the program keeps for good
 		"${CC:-clang}" "${own[@]}" -fsanitize=fuzzer-no-link -I"$native" \

@@ -41,6 +41,8 @@ size_t world_bytes(void *ret, size_t size);
 ssize_t world_receive(void *ret, size_t size);
 ssize_t world_send(const void *bytes, size_t size);
 int world_wait(struct pollfd *fds, nfds_t count, const struct timespec *limit);
+int world_poll(struct pollfd *fds, nfds_t count, int limit_ms);
+int world_random(unsigned char *ret, int size);
 int world_clock(struct timespec *ret);
 
 /* What must hold whatever the input is. */
@@ -60,6 +62,8 @@ int world_clock(struct timespec *ret);
 #define sendto(fd, from, size, flags, to, length) world_send(from, size)
 #define write(fd, from, size) world_send(from, size)
 #define ppoll(fds, count, limit, mask) world_wait(fds, count, limit)
+#define poll(fds, count, limit) world_poll(fds, count, limit)
+#define RAND_bytes world_random
 #define clock_gettime(clock, ret) world_clock(ret)
 #define setitimer(which, new, old) 0
 #define sigaction(signal, new, old) 0

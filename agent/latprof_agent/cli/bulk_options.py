@@ -1,0 +1,140 @@
+"""The options of `latprof run --workload bulk`, and what they ask for."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from latprof_analysis.cli import units
+
+OWN = (
+    *("channels", "datagram", "volume", "offer", "direction", "receive_buffer"),
+    *("send_way", "receive_way", "find_rate", "record"),
+)
+_AS_FAST = "max"
+
+
+def add_options(group: Any) -> None:
+    """Add them."""
+    group.add_argument(
+        "--channels",
+        type=units.listed(units.within(units.count, "1", "64")),
+        metavar="N,...",
+        help="sockets at each end, 1 to 64; each number is a part of the run, in "
+        "random order (default: 1,2,4,8)",
+    )
+    group.add_argument(
+        "--datagram",
+        type=units.within(units.size, "24", "65507"),
+        default=1400,
+        metavar="BYTES",
+        help="payload of each over udp; it must fit into a packet (default: 1400)",
+    )
+    group.add_argument(
+        "--volume",
+        type=units.within(units.size, "1", "1000000g"),
+        metavar="BYTES",
+        help="to send in each part and direction, all channels together, instead of "
+        "a duration (default: for 3s)",
+    )
+    group.add_argument(
+        "--offer",
+        type=units.either(_AS_FAST, units.within(units.rate, "1kbit", "1000gbit")),
+        default=_AS_FAST,
+        metavar="RATE",
+        help="of payload that all channels together send, or max: as fast as it goes "
+        "(default: max)",
+    )
+    group.add_argument(
+        "--direction",
+        choices=["up", "down", "both"],
+        default="up",
+        help="up: from the client to the server (default: up)",
+    )
+    group.add_argument(
+        "--receive-buffer",
+        type=units.within(units.size, "1", "1g"),
+        metavar="BYTES",
+        help="SO_RCVBUF of udp receivers (default: the system's)",
+    )
+    group.add_argument(
+        "--send-way",
+        choices=["auto", "send", "sendmmsg", "gso"],
+        help="one datagram in a call, many in a call, or many in a packet; auto: the "
+        "fastest (default: auto on a bare link, else sendmmsg, so that each packet "
+        "that is dropped is one datagram)",
+    )
+    group.add_argument(
+        "--receive-way",
+        choices=["auto", "recv", "recvmmsg", "gro"],
+        help="the same of receivers (default: auto on a bare link, else recvmmsg)",
+    )
+    group.add_argument(
+        "--find-rate",
+        type=units.within(units.share, "0%", "50%"),
+        metavar="SHARE",
+        help="of udp: find the highest rate that loses at most so much, by trials of "
+        "--duration (default: 1s) each (default: send at --offer)",
+    )
+    group.add_argument(
+        "--record",
+        action="store_true",
+        help="record each message, too, which costs throughput (default: no probes)",
+    )
+
+
+def plan_of(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
+    """Make the plan; raises UsageError where options contradict each other."""
+    from latprof_agent.workload import bulk
+
+    shaped = options.rate or options.delay or options.loss or options.qdisc
+    exact = shaped or options.emulator == "always" or options.record
+    search = options.find_rate is not None
+    _check(options, protocols)
+    default_seconds = bulk.TRIAL_SECONDS if search else bulk.DEFAULT_SECONDS
+    seconds = options.duration or (0.0 if options.volume else default_seconds)
+    return bulk.BulkPlan(
+        protocols=("udp",) if search else protocols,
+        channels=options.channels or bulk.DEFAULT_CHANNELS,
+        datagram_bytes=options.datagram,
+        volume_bytes=options.volume or 0,
+        duration_seconds=seconds,
+        offer_bps=0 if options.offer == _AS_FAST else options.offer,
+        direction=options.direction,
+        receive_buffer_bytes=options.receive_buffer or 0,
+        send_way=options.send_way or ("sendmmsg" if exact else "auto"),
+        receive_way=options.receive_way or ("recvmmsg" if exact else "auto"),
+        find_rate=options.find_rate,
+        client_cpu=_cpu(options.client_cpu),
+        server_cpu=_cpu(options.server_cpu),
+        seed=options.seed,
+    )
+
+
+def _check(options: argparse.Namespace, protocols: tuple[str, ...]) -> None:
+    from latprof_agent.errors import UsageError
+
+    headers = 48 if options.ipv6 else 28
+    most = options.mtu - headers
+    search = options.find_rate is not None
+    for wrong, text in (
+        (
+            "udp" in protocols and options.datagram > most,
+            f"--datagram must be at most {most} bytes, what a packet of --mtu "
+            f"{options.mtu} holds, got {options.datagram}",
+        ),
+        (options.volume and options.duration, "--volume: excludes --duration"),
+        (search and "udp" not in protocols, "--find-rate: is of udp, not of tcp"),
+        (search and options.volume, "--volume: excludes --find-rate"),
+        (search and options.offer != _AS_FAST, "--offer: excludes --find-rate"),
+        (
+            search and options.direction == "both",
+            "--direction both: excludes --find-rate",
+        ),
+    ):
+        if wrong:
+            raise UsageError(f"{text}; see latprof run --help")
+
+
+def _cpu(asked: int | str | None) -> int | None:
+    return asked if isinstance(asked, int) else None

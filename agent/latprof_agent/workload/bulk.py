@@ -1,0 +1,287 @@
+"""Bulk transfers over channels: throughput, loss, and where each datagram died.
+
+One part of the run after the other, in random order: each number of channels over
+each protocol. Or for each number of channels a search for the highest rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from latprof_analysis.study.bulk import (
+    BULK_COLUMNS,
+    balance,
+    bulk_document,
+    bulk_rows,
+    direction_figures,
+)
+
+from latprof_agent.errors import WorkloadError
+from latprof_agent.lab.lab import Lab
+from latprof_agent.probes.filter import Filter
+from latprof_agent.recorder import STEP_SECONDS
+from latprof_agent.sinks.run_files import RunFolder
+from latprof_agent.workload.bulk_client import BulkClient
+from latprof_agent.workload.bulk_places import (
+    Counted,
+    count,
+    dropped_between,
+    session_packets,
+)
+from latprof_agent.workload.bulk_search import RateSearch, Trial
+from latprof_agent.workload.workload import Plan, Scene, Workload
+
+DEFAULT_CHANNELS = (1, 2, 4, 8)
+DEFAULT_SECONDS, TRIAL_SECONDS = 3.0, 1.0
+# Of slots in which throughput is counted: a hundred of each part.
+_SLOTS, _LEAST_SLOT_S, _MOST_SLOT_S = 100, 0.01, 0.1
+# Until what a part still has on its way is in the counters.
+_SETTLE_SECONDS = 0.05
+SLOT_COLUMNS = (
+    *("part", "protocol", "channels", "direction", "channel", "end"),
+    *("start_ns", "slot_ns", "bytes"),
+)
+RUN_COLUMNS = (
+    *("part", "channels", "direction", "channel"),
+    *("first_number", "datagrams", "end_ns", "in_receive_buffer"),
+)
+
+
+@dataclass(frozen=True)
+class BulkPlan(Plan):
+    """Transfers that were asked for; 0: no limit, or the system's."""
+
+    kind = "bulk"
+
+    protocols: tuple[str, ...] = ("tcp", "udp")
+    channels: tuple[int, ...] = DEFAULT_CHANNELS
+    datagram_bytes: int = 1400
+    volume_bytes: int = 0
+    duration_seconds: float = DEFAULT_SECONDS
+    offer_bps: int = 0
+    direction: str = "up"
+    receive_buffer_bytes: int = 0
+    send_way: str = "auto"
+    receive_way: str = "auto"
+    find_rate: float | None = None
+    client_cpu: int | None = None
+    server_cpu: int | None = None
+    seed: int = 1
+
+    @property
+    def parts(self) -> list[tuple[str, int]]:
+        """Protocol and channels of each, in random order."""
+        every = [(p, channels) for p in self.protocols for channels in self.channels]
+        order = np.random.default_rng(self.seed).permutation(len(every))
+        return [every[place] for place in order.tolist()]
+
+    def open(self, lab: Lab | None) -> Workload:
+        """Place it in the lab."""
+        assert lab
+        return BulkRuns(self, lab)
+
+    def client_words(self, protocol: str, channels: int, offer_bps: int) -> list[str]:
+        """Arguments of the client's process, but for whom it asks."""
+        words = ["--protocol", protocol, "--channels", str(channels)]
+        words += ["--direction", self.direction, "--slot", str(self._slot_ns)]
+        if self.volume_bytes:
+            words += ["--bytes", str(self.volume_bytes)]
+        else:
+            words += ["--duration", str(self.duration_seconds)]
+        if offer_bps:
+            words += ["--rate", str(offer_bps)]
+        if protocol == "udp":
+            words += ["--size", str(self.datagram_bytes)]
+            words += ["--send-way", self.send_way, "--receive-way", self.receive_way]
+            if self.receive_buffer_bytes:
+                words += ["--receive-buffer", str(self.receive_buffer_bytes)]
+        return words
+
+    @property
+    def _slot_ns(self) -> int:
+        seconds = self.duration_seconds / _SLOTS
+        return round(1e9 * min(_MOST_SLOT_S, max(_LEAST_SLOT_S, seconds)))
+
+
+class BulkRuns(Workload):
+    """The parts, or the trials of a search, one after the other."""
+
+    may_see_nothing = True  # it measures without probes, too
+
+    def __init__(self, plan: BulkPlan, lab: Lab) -> None:
+        super().__init__()
+        self._plan = plan
+        self._lab = lab
+        self._slots: list[list[Any]] = []
+        self._loss_runs: list[list[Any]] = []
+
+    def watched(self, protocols: tuple[str, ...]) -> Filter:
+        """All of the lab."""
+        return Filter(netns=self._lab.inodes, protocols=protocols)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For run.json."""
+        return {"bulk": asdict(self._plan)}
+
+    def figures(self) -> dict[str, Any]:
+        """The tables."""
+        return {"bulk": bulk_document(self.runs)}
+
+    def write(self, folder: RunFolder) -> None:
+        """Write a row of each part and channel, each slot, each run of losses."""
+        parts = [run["bulk"] for run in self.runs if "bulk" in run]
+        folder.write_rows("bulk.csv", BULK_COLUMNS, bulk_rows(parts))
+        folder.write_rows("slots.csv", SLOT_COLUMNS, self._slots)
+        folder.write_rows("loss_runs.csv", RUN_COLUMNS, self._loss_runs)
+
+    def follow(self, scene: Scene) -> None:
+        """Do all parts; raises WorkloadError where one cannot be done."""
+        parts = self._plan.parts
+        for done, (protocol, channels) in enumerate(parts):
+            if scene.interrupt.seen:
+                return
+            if self._plan.find_rate is None:
+                where = (done, len(parts))
+                offer = self._plan.offer_bps
+                self._follow_part(protocol, channels, offer, scene, where)
+            else:
+                self._search(channels, self._plan.find_rate, scene)
+
+    def _search(self, channels: int, most_loss: float, scene: Scene) -> None:
+        search, done = RateSearch(most_loss), len(self.runs)
+        for offer_bps in search.rates():
+            where = (len(search.trials), 0)
+            self._follow_part("udp", channels, offer_bps, scene, where)
+            trial = _trial(self.runs.pop()["bulk"]) if len(self.runs) > done else None
+            if scene.interrupt.seen or not trial:
+                break
+            search.add(trial)
+        if search.trials:
+            self.runs.append({"search": {"channels": channels, **search.as_dict()}})
+
+    def _follow_part(
+        self,
+        protocol: str,
+        channels: int,
+        offer_bps: int,
+        scene: Scene,
+        where: tuple[int, int],
+    ) -> None:
+        plan = self._plan
+        before = count(self._lab)
+        words = plan.client_words(protocol, channels, offer_bps)
+        client = BulkClient(self._lab, words, plan.client_cpu, plan.server_cpu)
+        try:
+            while client.running():
+                if scene.interrupt.seen:
+                    client.stop()
+                self._lab.check()
+                scene.recorder.step_for(STEP_SECONDS)
+                self._show_progress(f"{protocol} {channels}", client, where, scene)
+        finally:
+            client.stop()
+            try:
+                client.finish()
+            except WorkloadError as error:
+                raise scene.sink.folder.explain(error) from error
+            finally:
+                scene.recorder.step_for(_SETTLE_SECONDS)
+                self._take(protocol, channels, offer_bps, client.result, before)
+
+    def _show_progress(
+        self, name: str, client: BulkClient, where: tuple[int, int], scene: Scene
+    ) -> None:
+        done, parts = where
+        seconds = self._plan.duration_seconds
+        part = min(1.0, client.seconds / seconds) if seconds else 0.0
+        if parts:
+            scene.progress("bulk", 0, done + part, parts)
+        else:
+            scene.progress(f"{name}, trial {done + 1}", 0, part, 1)
+
+    def _take(
+        self,
+        protocol: str,
+        channels: int,
+        offer_bps: int,
+        said: dict[str, Any],
+        before: Counted,
+    ) -> None:
+        """Make figures of what a part said, and of the counters since."""
+        told = {way: said[way] for way in ("up", "down") if said.get(way)}
+        if not told:  # it ended before it began
+            return
+        part = len(self.runs)
+        directions = {way: direction_figures(one, way) for way, one in told.items()}
+        self.runs.append(
+            {
+                "bulk": {
+                    "part": part,
+                    "protocol": protocol,
+                    "channels": channels,
+                    "offered_bps": offer_bps,
+                    "stopped": bool(said.get("stopped", True)),
+                    "directions": directions,
+                    **self._balance(protocol, directions, before),
+                }
+            }
+        )
+        for way, one in told.items():
+            names = [part, protocol, channels, way]
+            self._slots += [[*names, *row] for row in _slot_rows(one, way)]
+            names = [part, channels, way]
+            self._loss_runs += [[*names, *row] for row in _loss_run_rows(one)]
+
+    def _balance(
+        self, protocol: str, directions: dict[str, dict[str, Any]], before: Counted
+    ) -> dict[str, Any]:
+        """Hold a part's datagrams against the kernel's and the link's counters."""
+        if protocol != "udp":
+            return {"balance": None, "dropped_at_sockets": None}
+        dropped = dropped_between(before, count(self._lab), self._plan.direction)
+        known = all(
+            figures[name] is not None
+            for figures in directions.values()
+            for name in ("sent", "received")
+        )
+        own = session_packets(dropped, directions) if known else 0
+        return {
+            "balance": balance(directions, dropped.places, own),
+            "dropped_at_sockets": dropped.at_sockets,
+        }
+
+
+def _trial(part: dict[str, Any]) -> Trial | None:
+    """Tell a part as a trial; None where an end did not tell."""
+    if not part["balance"]:
+        return None
+    (figures,) = part["directions"].values()
+    sender, receiver = (
+        ("client", "server") if "up" in part["directions"] else ("server", "client")
+    )
+    places = sorted(part["balance"]["places"], key=lambda place: -place["packets"])
+    return Trial(
+        part["offered_bps"],
+        figures[sender]["average_bps"] or 0.0,
+        figures[receiver]["average_bps"] or 0.0,
+        figures["loss"] or 0.0,
+        tuple(place["place"] for place in places if place["packets"]),
+    )
+
+
+def _slot_rows(said: dict[str, Any], way: str) -> Iterator[list[Any]]:
+    ends = ("client", "server") if way == "up" else ("server", "client")
+    for one in said["channels"]:
+        for end, half in zip(ends, (one["sender"], one["receiver"]), strict=True):
+            for place, sent in enumerate(half["slot_bytes"] if half else ()):
+                start_ns = half["start_ns"] + place * half["slot_ns"]
+                yield [one["channel"], end, start_ns, half["slot_ns"], sent]
+
+
+def _loss_run_rows(said: dict[str, Any]) -> Iterator[list[Any]]:
+    for one in said["channels"]:
+        for run in (one["receiver"] or {}).get("loss_run_list", ()):
+            yield [one["channel"], *run]

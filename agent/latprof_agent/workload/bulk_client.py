@@ -1,0 +1,125 @@
+"""The two programs of one part of a bulk run: a responder, and who asks it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from typing import Any
+
+from latprof_agent.errors import WorkloadError
+from latprof_agent.executables import find_executable
+from latprof_agent.lab.child import END_SECONDS, ask_to_end, last_output
+from latprof_agent.lab.lab import Lab
+from latprof_agent.workload.generator import (
+    READY_SECONDS,
+    ending_words,
+    first_line,
+    last_words,
+)
+
+
+class BulkClient:
+    """`latprof-load echo` at end b and `latprof-load bulk` at end a.
+
+    `seconds` are gone since it began. `result` is what the client said, also where it
+    failed: then of an end that did not tell it has null.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        words: list[str],
+        client_cpu: int | None = None,
+        server_cpu: int | None = None,
+    ) -> None:
+        """Start both; raises WorkloadError where the responder does not come up."""
+        self.result: dict[str, Any] = {}
+        self._lab = lab
+        self._asked_to_end: float | None = None
+        load = str(find_executable("latprof-load"))
+        echo = ["echo", "--address", lab.b_address, "--workloads", "bulk"]
+        self._responder = lab.start(
+            "b",
+            [load, *echo, *_at(server_cpu)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        line = first_line(self._responder, READY_SECONDS)
+        if not line.startswith("ready "):
+            raise WorkloadError(last_words(self._responder, "the responder"))
+        to = ["--address", lab.b_address, "--port", line.split()[1]]
+        # what it says is more than a pipe holds
+        self._said, self._complaint = (_new_file() for _ in range(2))
+        self._client = lab.start(
+            "a",
+            [load, "bulk", *to, *words, *_at(client_cpu)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._complaint,
+            start_new_session=True,  # Ctrl-C reaches us, and we end it
+        )
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long it runs."""
+        return time.monotonic() - self._began
+
+    def running(self) -> bool:
+        """Whether the client is still at work."""
+        return self._client.poll() is None
+
+    def stop(self) -> None:
+        """Ask it to end: it then says what it has measured. After a while end it."""
+        if not self.running():
+            return
+        now = time.monotonic()
+        if self._asked_to_end is None:
+            self._asked_to_end = now
+            ask_to_end(self._client, signal.SIGINT)
+        elif now > self._asked_to_end + END_SECONDS:
+            self._client.kill()
+
+    def _ended_unbegun(self) -> bool:
+        """Whether it was asked to end before it could say anything."""
+        asked = self._asked_to_end is not None
+        return asked and self._client.returncode == -signal.SIGINT
+
+    def finish(self) -> None:
+        """Take in the result and end the responder.
+
+        Raises WorkloadError with the client's own words where it failed.
+        """
+        with suppress(subprocess.TimeoutExpired):
+            self._client.wait(END_SECONDS)
+        self.stop()
+        self._client.wait()
+        said, complaint = (_text(one) for one in (self._said, self._complaint))
+        with suppress(json.JSONDecodeError):  # of a client that was killed
+            self.result = json.loads(said)
+        ask_to_end(self._responder)
+        last_output(self._responder)
+        if self._client.returncode and not self._ended_unbegun():
+            raise WorkloadError(ending_words(complaint, "the generator", self._client))
+
+
+def _new_file() -> Any:
+    return tempfile.TemporaryFile()  # closed by `_text`
+
+
+def _at(cpu: int | None) -> list[str]:
+    words = ["--die-with-parent"]
+    return words if cpu is None else [*words, "--cpu", str(cpu)]
+
+
+def _text(file: Any) -> str:
+    with file:
+        file.seek(0)
+        return str(file.read(), "utf-8", "replace")

@@ -1,0 +1,177 @@
+"""Where packets of a bulk run died, as the kernel and the link count it.
+
+Each place is told by the counter that is its own, of all packets. Some of them are
+no data but the sessions' own (their connection, the datagram that opens a channel):
+how many is what went onto the way and did not come to the other host's IP, beyond
+what is known of the data.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from latprof_agent.lab import netns
+from latprof_agent.lab.lab import Lab
+
+# By direction: from which end to which.
+_Ways = dict[str, tuple[str, str]]
+_WAYS: _Ways = {"up": ("a", "b"), "down": ("b", "a")}
+# A tc program's: it is no child of the root, and drops at either side of the device.
+_HOOKS = ("clsact", "ingress")
+_IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutNoRoutes")
+# Of the receive buffer: full, or no memory for UDP at all. Others are in InErrors, too.
+_AT_SOCKET = ("RcvbufErrors", "MemErrors")
+
+
+class Counted(NamedTuple):
+    """Packets until now: what the lab's link and the kernel at each end say."""
+
+    link: dict[str, Any]
+    protocols: dict[str, Counter[str]]  # by end, as "Udp.InDatagrams"
+
+
+class Dropped(NamedTuple):
+    """What was dropped between two counts."""
+
+    places: list[dict[str, Any]]  # with `place` and `packets`, no receive buffer
+    at_sockets: int  # packets, as the kernel counts them at receive buffers
+    sent: dict[str, int]  # by direction: all packets that went onto the way
+    came: dict[str, int]  # and that came to the receiver's IP
+
+
+def count(lab: Lab) -> Counted:
+    """Read all counters; raises LabError where the link has ended."""
+    names = {end: lab.netns_of(end) for end in "ab"}
+    protocols = {
+        end: netns.run_in(name, _protocol_counters) for end, name in names.items()
+    }
+    return Counted(lab.counters(), protocols)
+
+
+def _protocol_counters() -> Counter[str]:
+    """Read what the kernel counts of IP and UDP, both families of each together."""
+    here = Path("/proc/thread-self/net")
+    found: Counter[str] = Counter()
+    lines = (here / "snmp").read_text().splitlines()
+    for head, values in zip(lines[::2], lines[1::2], strict=True):
+        protocol, *names = head.split()
+        for name, value in zip(names, values.split()[1:], strict=True):
+            found[f"{protocol.rstrip(':')}.{name}"] = int(value)
+    six = here / "snmp6"  # is there where the kernel has IPv6
+    for line in six.read_text().splitlines() if six.exists() else ():
+        name, value = line.split()
+        protocol, is_six, rest = name.partition("6")
+        if is_six:
+            found[f"{protocol}.{rest}"] += int(value)
+    return found
+
+
+def dropped_between(before: Counted, after: Counted, direction: str) -> Dropped:
+    """Tell what was dropped on the ways of a direction: up, down or both."""
+    ways = _WAYS if direction == "both" else {direction: _WAYS[direction]}
+    protocols = {
+        end: after.protocols[end] - before.protocols[end] for end in after.protocols
+    }
+    counts = _grown(_path, before, after, ways)
+    emulated = _grown(_into_emulator, before, after, ways)
+    counts.update(dict(_stacks(protocols, ways)))
+    receivers = [receiver for _, receiver in ways.values()]
+    return Dropped(
+        [{"place": name, "packets": n} for name, n in counts.items() if n > 0],
+        sum(protocols[end][f"Udp.{name}"] for end in receivers for name in _AT_SOCKET),
+        {
+            way: emulated[way] or protocols[sender]["Ip.OutRequests"]
+            for way, (sender, _) in ways.items()
+        },
+        {way: protocols[to]["Ip.InReceives"] for way, (_, to) in ways.items()},
+    )
+
+
+def _grown(
+    read: Callable[[dict[str, Any], _Ways], Iterator[tuple[str, int]]],
+    before: Counted,
+    after: Counted,
+    ways: _Ways,
+) -> Counter[str]:
+    """Tell by how much counters of the link have grown."""
+    found = Counter(dict(read(after.link, ways)))
+    found.subtract(dict(read(before.link, ways)))
+    return found
+
+
+def _into_emulator(link: dict[str, Any], ways: _Ways) -> Iterator[tuple[str, int]]:
+    """Yield the packets of each direction on the way to the emulator.
+
+    There the kernel cuts large segments, so that IP counts fewer packets.
+    """
+    for way, (sender, receiver) in ways.items():
+        if emulated := link.get("emulator", {}).get(sender + receiver):
+            qdiscs = link[sender]["qdiscs"]
+            before = sum(qdisc["dropped_packets"] for qdisc in qdiscs[:1])
+            before += link[sender]["interface"]["tx_dropped"]
+            yield way, emulated["packets_in"] + before
+
+
+def _path(link: dict[str, Any], ways: _Ways) -> Iterator[tuple[str, int]]:
+    """Yield places between the ends' IP, and what their counters say."""
+    for sender, receiver in ways.values():
+        root = next(iter(link[sender]["qdiscs"]), None)
+        if root and root["kind"] not in _HOOKS:
+            yield f"qdisc {root['kind']} of {sender}", root["dropped_packets"]
+        yield from _devices(link, sender, receiver)
+        name = f"{sender} to {receiver}"
+        emulated = link.get("emulator", {}).get(sender + receiver)
+        if emulated:
+            yield f"link's queue, {name}", emulated["dropped_queue"]
+            yield f"link's loss, {name}", emulated["dropped_loss"]
+        if (netem := link.get("netem", {}).get(sender + receiver)) and netem["qdiscs"]:
+            yield f"link's loss, {name}", netem["qdiscs"][0]["dropped_packets"]
+    for end in {end for way in ways.values() for end in way}:
+        for hook in link[end]["qdiscs"]:
+            if hook["kind"] in _HOOKS:
+                yield f"tc program of {end}", hook["dropped_packets"]
+
+
+def _devices(
+    link: dict[str, Any], sender: str, receiver: str
+) -> Iterator[tuple[str, int]]:
+    """Yield what the interfaces dropped, each packet once.
+
+    A packet that finds the backlog of the receiver's CPU full is counted at both ends
+    of a veth pair.
+    """
+    out = link[sender]["interface"]["tx_dropped"]
+    in_backlog = link[receiver]["interface"]["rx_dropped"]
+    yield f"backlog of {receiver}", in_backlog
+    veth = "emulator" not in link and "netem" not in link
+    yield f"interface of {sender}", max(0, out - in_backlog) if veth else out
+
+
+def _stacks(
+    protocols: dict[str, Counter[str]], ways: _Ways
+) -> Iterator[tuple[str, int]]:
+    """Yield places in the receivers' kernels above the interface."""
+    for _, end in ways.values():
+        counted = protocols[end]
+        yield f"IP of {end}", sum(counted[f"Ip.{name}"] for name in _IP_DROPS)
+        yield f"no socket at {end}", counted["Udp.NoPorts"]
+        at_socket = sum(counted[f"Udp.{name}"] for name in _AT_SOCKET)
+        yield f"UDP of {end}", max(0, counted["Udp.InErrors"] - at_socket)
+
+
+def session_packets(dropped: Dropped, directions: dict[str, dict[str, Any]]) -> int:
+    """Tell how many of the dropped packets are none of the data.
+
+    Where a packet is a datagram: of all that was sent, without the data, what did not
+    come. Not more than was dropped at all.
+    """
+    most: int = sum(place["packets"] for place in dropped.places)
+    lost: int = 0
+    for way, figures in directions.items():
+        came = (figures[name] for name in ("received", "duplicates", "lost_in_socket"))
+        sent = dropped.sent[way] - figures["sent"]
+        lost += max(0, sent - (dropped.came[way] - sum(came)))
+    return min(lost, most)

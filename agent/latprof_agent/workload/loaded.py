@@ -1,0 +1,166 @@
+"""The ping-pong without a load, and then beside one: latency under load."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from latprof_analysis.stages import IDLE
+from latprof_analysis.stages import LOADED as LOADED_PHASE
+from latprof_analysis.study.load import load_figures, phase_figures, stage_rows
+from latprof_analysis.study.totals import MessageTotals
+
+from latprof_agent.join.exchange_rows import ExchangeRows
+from latprof_agent.join.message_rows import (
+    LOADED,
+    LOADED_REPLY,
+    REPLY,
+    REQUEST,
+    Messages,
+)
+from latprof_agent.lab.lab import Lab
+from latprof_agent.probes.filter import Filter
+from latprof_agent.recorder import STEP_SECONDS
+from latprof_agent.sinks.round_trip_totals import RoundTripTotals
+from latprof_agent.workload.generator import LATE_SECONDS, PingPong, PingPongInLab
+from latprof_agent.workload.load import Flows, QueueSamples
+from latprof_agent.workload.workload import Scene
+
+# For slow start, and what follows the first loss, to fill a queue.
+FILL_SECONDS = 2.0
+# Beside a load a round trip takes its time, and all is awake.
+_WARMUP = 1
+# Fixed, so that the probes can be told: the namespaces of a lab are empty, and these
+# are below the ports that the kernel chooses.
+_FIRST_PORT = 7101
+_PROTOCOLS = ("tcp", "udp")
+_PHASES = (IDLE, LOADED_PHASE)
+
+
+def _port(protocol: str, phase: str) -> int:
+    place = len(_PHASES) * _PROTOCOLS.index(protocol) + _PHASES.index(phase)
+    return _FIRST_PORT + place
+
+
+class LoadedMessages:
+    """Stages of the messages beside a load, which no other total has."""
+
+    def __init__(self) -> None:
+        self.totals = MessageTotals(most=0)
+
+    def add_messages(self, rows: Messages) -> None:
+        """Sum them up as the requests and replies that they are."""
+        kinds, words = rows.texts["kind"]
+        at = np.flatnonzero((kinds == LOADED) | (kinds == LOADED_REPLY))
+        if len(at):
+            taken = rows.take(at)
+            named = np.where(kinds[at] == LOADED, REQUEST, REPLY).astype(np.int32)
+            taken.texts["kind"] = named, words
+            self.totals.add(taken)
+
+    def add_exchanges(self, rows: ExchangeRows) -> None:
+        """Have no use for them."""
+
+
+@dataclass
+class _Protocol:
+    """What one protocol's turn has left."""
+
+    idle: RoundTripTotals
+    loaded: RoundTripTotals | None = None
+    queues: list[dict[str, Any]] = field(default_factory=list)
+    flows: list[dict[str, Any]] = field(default_factory=list)
+
+
+class LoadedRuns(PingPongInLab):
+    """The ping-pong over each protocol: idle, then beside the flows of the load."""
+
+    def __init__(self, plan: PingPong, lab: Lab) -> None:
+        super().__init__(plan, lab)
+        self._seen = LoadedMessages()
+        self._told: dict[str, _Protocol] = {}
+        self._scene: Scene | None = None
+
+    def watched(self, protocols: tuple[str, ...]) -> Filter:
+        """The ping-pong's ports: a mass of data would cost a mass of records."""
+        ports = tuple(_port(p, phase) for p in protocols for phase in _PHASES)
+        return Filter(netns=self._lab.inodes, ports=ports, protocols=protocols)
+
+    def follow(self, scene: Scene) -> None:
+        """Run both phases of each protocol."""
+        self._scene = scene
+        scene.sink.followers.append(self._seen)
+        super().follow(scene)
+
+    def _follow(self, protocol: str, scene: Scene) -> None:
+        idle = self._totals_of(protocol)
+        scene.sink.round_trips[protocol] = idle
+        self._told[protocol] = _Protocol(idle)
+        self._measure(self._plan, idle, scene, IDLE, _port(protocol, IDLE))
+        if not scene.interrupt.seen:
+            self._follow_loaded(protocol, scene)
+
+    def _follow_loaded(self, protocol: str, scene: Scene) -> None:
+        told, plan = self._told[protocol], self._plan
+        cpus = {plan.client_cpu, plan.server_cpu}
+        busy = frozenset(cpu for cpu in cpus if cpu is not None)
+        flows = Flows(self._lab, plan.load, plan.congestion, busy)
+        queues = QueueSamples(self._lab)
+
+        totals = self._totals_of(protocol)
+        plan = replace(plan, warmup_rounds=min(plan.warmup_rounds, _WARMUP))
+        late = plan.duration_seconds + LATE_SECONDS
+
+        def look() -> None:
+            flows.check()
+            if plan.duration_seconds and totals.seconds_since_first() > late:
+                flows.end()  # or nobody could tell that nothing else comes
+            else:
+                queues.sample()
+
+        try:
+            self._fill(flows, scene)
+            if not scene.interrupt.seen:
+                told.loaded = scene.sink.loaded[protocol] = totals
+                port = _port(protocol, LOADED_PHASE)
+                self._measure(plan, totals, scene, LOADED_PHASE, port, look)
+        finally:
+            told.queues = queues.as_list()
+            told.flows = flows.stop(lambda: scene.recorder.step_for(STEP_SECONDS))
+            self.runs[-1]["flows"] = told.flows
+
+    def _fill(self, flows: Flows, scene: Scene) -> None:
+        """Wait until the flows have filled the queue, if they are to."""
+        begin = time.monotonic()
+        while (gone := time.monotonic() - begin) < FILL_SECONDS:
+            if scene.interrupt.seen:
+                return
+            scene.progress("the load fills the queue", 0, gone, FILL_SECONDS)
+            flows.check()
+            self._lab.check()
+            scene.recorder.step_for(STEP_SECONDS)
+
+    def figures(self) -> dict[str, Any]:
+        """Idle and loaded side by side."""
+        assert self._scene
+        kinds = self._scene.sink.messages.kinds, self._seen.totals.kinds
+        protocols = {}
+        for protocol, told in self._told.items():
+            idle, loaded = _figures_of(told.idle), None
+            if told.loaded:
+                loaded = _figures_of(told.loaded)
+            stages = stage_rows(protocol, *kinds) if loaded else []
+            protocols[protocol] = load_figures(idle, loaded, stages) | {
+                "queues": told.queues,
+                "flows": told.flows,
+            }
+        asked = [str(load) for load in self._plan.load]
+        rate = self._lab.spec.rate_bps or None
+        section = {"open_loop": self._plan.interval_ns > 0, "protocols": protocols}
+        return {"load": {"asked": asked, "rate_bps": rate, **section}}
+
+
+def _figures_of(trips: RoundTripTotals) -> dict[str, Any]:
+    return phase_figures(trips.rtt, **trips.counts)

@@ -1,0 +1,124 @@
+"""The responder of `latprof echo`: its limits, its process, and its own recording."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from latprof_agent.errors import UsageError, WorkloadError
+from latprof_agent.executables import find_executable
+from latprof_agent.lab.child import ask_to_end, last_output, start
+from latprof_agent.workload.generator import (
+    READY_SECONDS,
+    STARTED,
+    ending_words,
+    first_line,
+    last_words,
+)
+
+_IF_INET6 = Path("/proc/net/if_inet6")
+_LOOPBACK6 = "::1"
+_USAGE = 2  # exit status
+
+
+def loopback_addresses(interfaces: Path = _IF_INET6) -> tuple[str, ...]:
+    """Those of this host, IPv6's where it has it."""
+    try:
+        has_it = f"{1:032x} " in interfaces.read_text()
+    except OSError:
+        has_it = False
+    return ("127.0.0.1", _LOOPBACK6) if has_it else ("127.0.0.1",)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a responder bears. None: as much as `latprof-load echo` does by itself."""
+
+    workloads: tuple[str, ...] = ()
+    sessions: int | None = None
+    memory_bytes: int | None = None
+    message_bytes: int | None = None
+    rate_bps: int | None = None
+    duration_seconds: float | None = None
+    idle_seconds: float | None = None
+
+    def words(self) -> list[str]:
+        """Arguments of its process."""
+        rate = None if self.rate_bps is None else self.rate_bps // 8
+        given = (
+            ("--workloads", ",".join(self.workloads) or None),
+            ("--max-sessions", self.sessions),
+            ("--max-memory", self.memory_bytes),
+            ("--max-message", self.message_bytes),
+            ("--max-rate", rate),
+            ("--max-duration", self.duration_seconds),
+            ("--idle", self.idle_seconds),
+        )
+        return [
+            word
+            for name, value in given
+            if value is not None
+            for word in (name, str(value))
+        ]
+
+
+class Responder:
+    """Answers on one port, TCP and UDP, until `stop`.
+
+    Raises WorkloadError with the process's own words where it cannot.
+    """
+
+    def __init__(
+        self,
+        addresses: tuple[str, ...],
+        port: int,
+        limits: Limits,
+        secret_file: Path | None = None,
+    ) -> None:
+        words = ["--address", ",".join(addresses), "--port", str(port)]
+        words += ["--secret-file", str(secret_file)] if secret_file else []
+        load = str(find_executable("latprof-load"))
+        command = [load, "echo", "--die-with-parent", *words, *limits.words()]
+        self._process: subprocess.Popen[str] = start(command, **STARTED)
+        line = first_line(self._process, READY_SECONDS)
+        if not line.startswith("ready "):
+            why = last_words(self._process, "the responder")
+            if self._process.returncode == _USAGE:
+                raise UsageError(f"{why}; see latprof echo --help")
+            raise WorkloadError(why)
+        self.addresses = addresses
+        _, told_port, *workloads = line.split()
+        self.port, self.workloads = int(told_port), tuple(workloads)
+        self._began = time.monotonic()
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it has ended by itself; whether it has."""
+        ended = os.pidfd_open(self.pid)
+        try:
+            return bool(select.select([ended], [], [], seconds)[0])
+        finally:
+            os.close(ended)
+
+    def stop(self) -> dict[str, Any]:
+        """End it; what it did.
+
+        Raises WorkloadError where it failed before.
+        """
+        if self._process.poll() is None:
+            ask_to_end(self._process)
+        text, complaint = last_output(self._process)
+        if self._process.returncode:
+            raise WorkloadError(ending_words(complaint, "the responder", self._process))
+        found: dict[str, Any] = json.loads(text)
+        return found | {"seconds": time.monotonic() - self._began}

@@ -1,0 +1,226 @@
+"""Bulk transfers: throughput and loss by channels, and where datagrams died.
+
+Of the section `bulk` of a run's summary.json, or of what `analyze` makes of its folder.
+Without pandas, as the overview.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from latprof_analysis.report.parts import Part, Table, Text
+from latprof_analysis.study.bulk import SOCKET
+from latprof_analysis.text import (
+    NOT_ENOUGH,
+    given_duration,
+    given_rate,
+    percent,
+    plural,
+    rate,
+)
+
+_Figures = Mapping[str, Any]
+_DIGITS = 3
+NOTE = "payload only; maximum of a slot; client: who began, server: who answered"
+_COUNTS = ("loss_runs", "longest_loss_run", "reordered", "duplicates")
+_TOTAL = ("sent", "received")
+_PROGRAMS, _OF_ENDS = ("client", "server"), ("average", "maximum")
+_TITLE = "Throughput and loss"
+_OWN = "of these no data"
+
+
+def bulk_text(plan: _Figures) -> str:
+    """Say in a few words what was transferred."""
+    channels = ", ".join(map(str, plan["channels"]))
+    how = f"at {given_rate(plan['offer_bps'])}" if plan["offer_bps"] else "at full rate"
+    if plan["find_rate"] is not None:
+        how = f"highest rate with {percent(plan['find_rate'])} lost or less"
+    protocols = " and ".join(plan["protocols"])
+    several = "" if channels == "1" else "s"
+    return (
+        f"bulk {plan['direction']} over {protocols}, {channels} channel{several}, {how}"
+    )
+
+
+def _rows(document: _Figures) -> Iterator[tuple[str, _Figures, _Figures]]:
+    """Yield a name, the part and the figures of each direction of each part."""
+    for part in (document.get("bulk") or {}).get("parts", ()):
+        several = len(part["directions"]) > 1
+        for direction, figures in part["directions"].items():
+            name = f"{part['protocol']} {part['channels']}"
+            yield (f"{name} {direction}" if several else name), part, figures
+
+
+def bulk_sentences(document: _Figures) -> list[str]:
+    """Say where most datagrams died, and which rate a search found."""
+    parts = [part for part in document["bulk"]["parts"] if part["balance"]]
+    sent, died = _deaths(parts)
+    found = [_search_sentence(one) for one in document["bulk"]["searches"]]
+    if not parts:
+        return found
+    lost = sent - sum(part["balance"]["received"] for part in parts)
+    if not lost:
+        return [*found, f"udp: none of {sent:,} datagrams lost"]
+    told = f"udp: {lost:,} of {sent:,} datagrams lost ({percent(lost / sent)})"
+    if set(died) == {SOCKET}:
+        return [*found, f"{told}, {_in_buffers(parts)}"]
+    places = ", ".join(f"{n:,} at {place}" for place, n in died.items())
+    return [*found, f"{told}: {places}"]
+
+
+def _deaths(parts: Sequence[_Figures]) -> tuple[int, dict[str, int]]:
+    """Return how many were sent, and by place how many packets died, most first."""
+    died: dict[str, int] = {}
+    for part in parts:
+        for place in part["balance"]["places"]:
+            if place["packets"]:
+                name = place["place"]
+                died[name] = died.get(name, 0) + place["packets"]
+    sent = sum(part["balance"]["sent"] for part in parts)
+    return sent, dict(sorted(died.items(), key=lambda item: -item[1]))
+
+
+def _in_buffers(parts: Sequence[_Figures]) -> str:
+    ends = [figures for part in parts for figures in part["directions"].values()]
+    granted = {end["receive_buffer_bytes"] for end in ends} - {None}
+    size = f" of {max(granted):,} bytes" if granted else ""
+    return (
+        f"all of them in the receivers' socket buffers{size}, none on the network: "
+        "their readers were too slow; give a larger --receive-buffer or a lower --offer"
+    )
+
+
+def _search_sentence(search: _Figures) -> str:
+    channels, trials = search["channels"], plural(len(search["trials"]), "trial")
+    above = "as fast as it goes"
+    if search["failed_bps"] is not None:
+        where = ", ".join(search["bound"])
+        how = f"datagrams died at: {where}" if where else "they came slower than sent"
+        how = how if where or not search["held_back"] else "the sender was held back"
+        above = f"at {rate(search['failed_bps'])} {how}"
+    return (
+        f"udp, {plural(channels, 'channel')}: {rate(search['rate_bps'])} of payload is "
+        f"the highest rate with {percent(search['most_loss'])} lost or less "
+        f"({trials}, to {percent(search['resolution'])}); {above}"
+    )
+
+
+def bulk_parts(document: _Figures) -> Iterator[Part]:
+    """Lay out throughput, places of loss, and what does not add up."""
+    rows = list(_rows(document))
+    if rows:
+        yield _throughput(rows)
+        yield from _places(document["bulk"]["parts"])
+    searches = (document.get("bulk") or {}).get("searches", ())
+    yield from map(_trials, searches)
+    yield from bulk_remarks(document)
+
+
+def bulk_page_parts(document: _Figures) -> Iterator[Part]:
+    """Lay out the same for a page, where columns have one title."""
+    for part in bulk_parts(document):
+        shown = part
+        if isinstance(part, Table) and part.heads:
+            columns = [*part.columns]
+            columns[1:5] = [f"{end} {name}" for end in _PROGRAMS for name in _OF_ENDS]
+            shown = replace(part, title=_TITLE, columns=columns, heads=(), narrow=())
+        yield shown
+
+
+def _throughput(rows: Sequence[tuple[str, _Figures, _Figures]]) -> Table:
+    wide, narrow = [], []
+    for name, _, figures in rows:
+        ends = [
+            rate(figures[end][column], _DIGITS)
+            for end in _PROGRAMS
+            for column in ("average_bps", "max_bps")
+        ]
+        counts = [_count(figures[name]) for name in _COUNTS]
+        resent = _count(figures["retransmits"])
+        udp = name.startswith("udp")
+        loss = percent(figures["loss"]) if udp else NOT_ENOUGH
+        few = [name, *ends, loss]
+        narrow.append([*few, resent if not udp else NOT_ENOUGH])
+        told = counts if udp else [NOT_ENOUGH] * len(counts)
+        wide.append([*few, *told, NOT_ENOUGH if udp else resent])
+    columns = ["channels", *(_OF_ENDS * len(_PROGRAMS)), "loss"]
+    heads = [(end, len(_OF_ENDS)) for end in _PROGRAMS]
+    return Table(
+        "",
+        [*columns, "loss runs", "longest", "reordered", "duplicates", "resent"],
+        wide,
+        NOTE,
+        heads=[[*heads, ("", 6)]],
+        narrow=[
+            Table("", [*columns, "resent"], narrow, NOTE, heads=[[*heads, ("", 2)]]),
+            Table(
+                "",
+                ["channels", "client", "server", "loss"],
+                [[row[0], row[1], row[3], row[5]] for row in narrow],
+                NOTE,
+            ),
+        ],
+    )
+
+
+def _count(value: int | None) -> str:
+    return NOT_ENOUGH if value is None else f"{value}"
+
+
+def _places(parts: Sequence[_Figures]) -> Iterator[Table]:
+    """Lay out where datagrams died, each by its own counter."""
+    told = [part for part in parts if part["balance"]]
+    balances = [part["balance"] for part in told]
+    if not any(b["sent"] != b["received"] for b in balances):
+        return
+    _, died = _deaths(told)
+    own = any(balance["session_packets"] for balance in balances)
+    columns = [["datagrams", *_TOTAL, *died, *([_OWN] if own else []), "unexplained"]]
+    for part, balance in zip(told, balances, strict=True):
+        at = {place["place"]: place["packets"] for place in balance["places"]}
+        column = [f"udp {part['channels']}", *(str(balance[name]) for name in _TOTAL)]
+        column += [str(at.get(place, 0)) for place in died]
+        column += [str(-balance["session_packets"])] if own else []
+        columns.append([*column, str(balance["unexplained"])])
+    head, *rows = zip(*columns, strict=True)
+    note = "sent = received + dropped at each place, by its own counter, + unexplained"
+    yield Table("where they died", head, rows, note)
+
+
+def _trials(search: _Figures) -> Table:
+    rows = [
+        [
+            rate(trial["offered_bps"]) if trial["offered_bps"] else "max",
+            rate(trial["sent_bps"]),
+            rate(trial["received_bps"]),
+            percent(trial["loss"]),
+            "yes" if trial["passed"] else "no",
+        ]
+        for trial in search["trials"]
+    ]
+    title = f"trials with {plural(search['channels'], 'channel')}"
+    return Table(title, ["offered", "sent", "received", "loss", "passed"], rows)
+
+
+def bulk_remarks(document: _Figures) -> Iterator[Part]:
+    """Say what must be known to trust the tables."""
+    for name, part, figures in _rows(document):
+        if figures["sent"] is None or figures["received"] is None:
+            yield Text(f"note: {name}: an end did not tell what it counted", quiet=True)
+        elif part["stopped"]:
+            yield Text(f"note: {name}: ended before it was over", quiet=True)
+    for part in (document.get("bulk") or {}).get("parts", ()):
+        if part["balance"] and (n := part["balance"]["unexplained"]):
+            why = "no counter on the way tells of them"
+            if n < 0:
+                why = "the counters on the way tell of more than were lost"
+            text = f"warning: udp {part['channels']}: {n} datagrams unexplained: {why}"
+            yield Text(text, tone="warning")
+
+
+def slot_text(document: _Figures) -> str:
+    """Say how long the slots are in which throughput was counted."""
+    slots = {figures["slots"]["slot_ns"] for _, _, figures in _rows(document)}
+    return given_duration(max(slots, default=0))

@@ -1,0 +1,264 @@
+"""Bulk transfers -> figures: throughput, loss, and where each datagram died.
+
+A run is made of parts: one protocol, with a number of channels, in one direction or
+both. `direction_figures` makes figures of what `latprof-load bulk` says of a
+direction, `balance` holds what was sent against what came and what was dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_analysis.text import NS_PER_SECOND
+
+# Of a direction, or with a channel's number of one channel of it.
+COUNTS = (
+    *("sent", "sent_bytes", "received", "received_bytes", "lost", "lost_in_socket"),
+    *("socket_drops", "duplicates", "reordered", "extent_max", "loss_runs"),
+    *("longest_loss_run", "retransmits"),
+)
+BULK_COLUMNS = (
+    *("part", "protocol", "channels", "direction", "channel"),
+    *("client_average_bps", "client_max_bps", "server_average_bps", "server_max_bps"),
+    *COUNTS,
+    "receive_buffer_bytes",
+)
+ALL = "all"  # in the column `channel`: all of them together
+SOCKET = "receive buffer"
+_ENDS = ("sender", "receiver")
+_TOTALS = {"sender": "sent", "receiver": "received"}
+# By direction: which program sends, and which receives.
+_PROGRAMS = {"up": ("client", "server"), "down": ("server", "client")}
+
+Floats = NDArray[np.float64]
+
+
+def direction_figures(said: Mapping[str, Any], direction: str) -> dict[str, Any]:
+    """Return the figures of one direction of a part.
+
+    Parameters
+    ----------
+    said : mapping
+        As `latprof-load bulk` writes it: ``channels``, each with ``sender`` and
+        ``receiver``, None where that end did not tell.
+    direction : {'up', 'down'}
+        Up is from the client to the server.
+
+    Returns
+    -------
+    dict
+        `COUNTS` of all channels; None where an end of one of them did not tell.
+        ``loss``: the share of what was sent. ``client`` and ``server``:
+        ``average_bps`` between their first and last call, ``max_bps`` of a whole
+        slot, payload only. ``slots``: ``slot_ns``, and by end the bit/s of each
+        slot from when the first channel began. ``by_channel``: the same of each.
+
+    Examples
+    --------
+    >>> one = {"sent": 4, "received": 3, "lost": 1, "bytes": 5000, "start_ns": 0,
+    ...        "first_ns": 1, "last_ns": 10**9 + 1, "slot_ns": 5 * 10**8,
+    ...        "slot_bytes": [2000, 3000]}
+    >>> said = {"channels": [{"channel": 0, "sender": one, "receiver": one}]}
+    >>> up = direction_figures(said, "up")
+    >>> up["lost"], up["loss"], up["client"]["average_bps"]
+    (1, 0.25, 40000.0)
+    """
+    channels = said["channels"]
+    return {
+        **_figures(channels, direction),
+        "slots": _slots(channels),
+        "by_channel": [
+            {"channel": one["channel"], **_figures([one], direction)}
+            for one in channels
+        ],
+    }
+
+
+def _figures(channels: Sequence[Mapping[str, Any]], direction: str) -> dict[str, Any]:
+    counts = {name: _count(channels, name) for name in COUNTS}
+    sent, lost = counts["sent"], counts["lost"]
+    senders = _halves(channels, "sender")
+    receivers = _halves(channels, "receiver")
+    programs = zip(_PROGRAMS[direction], (senders, receivers), strict=True)
+    buffers = {half.get("receive_buffer_bytes") for half in receivers}
+    return {
+        **counts,
+        "loss": lost / sent if sent and lost is not None else None,
+        "receive_buffer_bytes": max(filter(None, buffers), default=None),
+        **{program: _throughput(halves) for program, halves in programs},
+    }
+
+
+def _halves(channels: Sequence[Mapping[str, Any]], end: str) -> list[Mapping[str, Any]]:
+    """Return what all channels say of an end; nothing where one did not."""
+    found = [one[end] for one in channels]
+    return found if all(found) else []
+
+
+def _count(channels: Sequence[Mapping[str, Any]], name: str) -> int | None:
+    """Sum up a figure of all channels, or find its maximum."""
+    if name in ("sent", "sent_bytes", "retransmits"):
+        halves = _halves(channels, "sender")
+    else:
+        halves = _halves(channels, "receiver")
+    if name == "longest_loss_run":
+        runs = [half.get("loss_run_list") for half in halves]
+        lengths = [max((run[1] for run in one), default=0) for one in runs if one]
+        return max(lengths, default=0) if None not in runs and runs else None
+    key = "bytes" if name.endswith("_bytes") else name
+    found = [half[key] for half in halves if half.get(key) is not None]
+    if not found or len(found) < len(halves):
+        return None
+    return int(max(found) if name == "extent_max" else sum(found))
+
+
+def _throughput(halves: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    there = [half for half in halves if half["last_ns"]]
+    if not there:
+        return {"average_bps": None, "max_bps": None}
+    first_ns = min(half["first_ns"] for half in there)
+    last_ns = max(half["last_ns"] for half in there)
+    total = sum(half["bytes"] for half in there)
+    took_ns = last_ns - first_ns
+    starts_ns, slot_ns, rates = rates_over_time(there)
+    whole = (starts_ns >= first_ns) & (starts_ns + slot_ns <= last_ns)
+    return {
+        "average_bps": 8 * total * NS_PER_SECOND / took_ns if took_ns else None,
+        "max_bps": float(rates[whole].max()) if whole.any() else None,
+    }
+
+
+def rates_over_time(
+    halves: Sequence[Mapping[str, Any]],
+) -> tuple[Floats, int, Floats]:
+    """Return the throughput of channels together, over time.
+
+    Channels begin one after the other, so their slots do not meet: bytes are taken
+    to be evenly spread in a slot.
+
+    Parameters
+    ----------
+    halves : sequence of mapping
+        One end of each channel: ``start_ns``, ``slot_ns`` and ``slot_bytes``.
+
+    Returns
+    -------
+    tuple
+        When slots begin in ns, their length in ns, and bit/s in each.
+
+    Examples
+    --------
+    >>> one = {"start_ns": 0, "slot_ns": 1000, "slot_bytes": [4, 4]}
+    >>> other = {"start_ns": 500, "slot_ns": 1000, "slot_bytes": [2]}
+    >>> [rate.tolist() for rate in rates_over_time([one, other])[::2]]
+    [[0.0, 1000.0], [40000000.0, 40000000.0]]
+    """
+    start_ns = min(half["start_ns"] for half in halves)
+    slot_ns = max(half["slot_ns"] for half in halves)
+    edges = [
+        half["start_ns"]
+        - start_ns
+        + half["slot_ns"] * np.arange(len(half["slot_bytes"]) + 1.0)
+        for half in halves
+    ]
+    count = int(np.ceil(max(edge[-1] for edge in edges) / slot_ns))
+    grid = slot_ns * np.arange(count + 1.0)
+    passed = np.zeros(count + 1)
+    for edge, half in zip(edges, halves, strict=True):
+        passed += np.interp(grid, edge, np.cumsum([0, *half["slot_bytes"]]))
+    rates = 8 * np.diff(passed) * NS_PER_SECOND / slot_ns
+    return start_ns + grid[:-1], slot_ns, rates
+
+
+def _slots(channels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the throughput of both ends, each from when it began."""
+    found: dict[str, Any] = {"slot_ns": 0}
+    for end in _ENDS:
+        halves = _halves(channels, end)
+        rates: list[float] = []
+        if halves:
+            _, found["slot_ns"], told = rates_over_time(halves)
+            rates = [round(rate) for rate in told.tolist()]
+        found[f"{_TOTALS[end]}_bps"] = rates
+    return found
+
+
+def balance(
+    directions: Mapping[str, Mapping[str, Any]],
+    dropped: Sequence[Mapping[str, Any]],
+    session_packets: int,
+) -> dict[str, Any] | None:
+    """Hold what was sent against what came, and what died at each place.
+
+    Parameters
+    ----------
+    directions : mapping
+        By name what `direction_figures` returned of datagrams.
+    dropped : sequence of mapping
+        Places of the path with ``place`` and ``packets``, as each one's own counter
+        has it. A packet must be a datagram.
+    session_packets : int
+        Of those dropped: packets of the sessions themselves, which are no data.
+
+    Returns
+    -------
+    dict or None
+        ``sent``, ``received``, ``places`` (the receive buffers first) and
+        ``session_packets``; ``unexplained`` is what remains of sent minus all the
+        others. None where an end did not tell.
+
+    Examples
+    --------
+    >>> up = {"sent": 9, "received": 4, "lost_in_socket": 3}
+    >>> told = balance({"up": up}, [{"place": "qdisc of a", "packets": 3}], 1)
+    >>> told["unexplained"]
+    0
+    """
+    told = list(directions.values())
+    names = ("sent", "received", "lost_in_socket")
+    if not told or any(one[name] is None for one in told for name in names):
+        return None
+    sent, received, in_socket = (sum(one[name] for one in told) for name in names)
+    places = [{"place": SOCKET, "packets": in_socket}, *map(dict, dropped)]
+    died = sum(place["packets"] for place in places) - session_packets
+    return {
+        "sent": sent,
+        "received": received,
+        "places": places,
+        "session_packets": session_packets,
+        "unexplained": sent - received - died,
+    }
+
+
+def bulk_document(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the section `bulk` of a summary: parts by protocol and channels."""
+    parts = [run["bulk"] for run in runs if "bulk" in run]
+    return {
+        "parts": sorted(parts, key=lambda p: (p["protocol"] != "udp", p["channels"])),
+        "searches": sorted(
+            (run["search"] for run in runs if "search" in run),
+            key=lambda search: search["channels"],
+        ),
+    }
+
+
+def bulk_rows(parts: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+    """Return the rows of bulk.csv, by `BULK_COLUMNS`; None is blank."""
+    rows = []
+    for part in parts:
+        names = [part[name] for name in BULK_COLUMNS[:3]]
+        for direction, figures in part["directions"].items():
+            for one in ({"channel": ALL, **figures}, *figures["by_channel"]):
+                ends = [
+                    one[end][name]
+                    for end in ("client", "server")
+                    for name in ("average_bps", "max_bps")
+                ]
+                counts = [one[name] for name in COUNTS]
+                end = [one["receive_buffer_bytes"]]
+                rows.append([*names, direction, one["channel"], *ends, *counts, *end])
+    return rows

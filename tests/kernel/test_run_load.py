@@ -1,0 +1,236 @@
+"""Latency under load, against the arithmetic of the queue that the load fills.
+
+A queue of known size before a known rate takes size / rate; which qdisc holds it, `tc`
+tells as well, and what the flows moved, their own two ends.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+from collections import Counter
+from pathlib import Path
+from threading import Event
+
+import pytest
+from latprof_analysis import analyze
+from latprof_process import Latprof, kill, run
+
+pytestmark = pytest.mark.timed
+
+RATE_BPS, QUEUE_BYTES = 50e6, 64_000
+FULL_NS = 8e9 * QUEUE_BYTES / RATE_BPS
+SHAPED = ("--rate=50mbit", "--qdisc=tbf", f"--queue={QUEUE_BYTES}")
+EMULATED = ("--rate=50mbit", "--delay=1ms", "--emulator=always")
+# Of one size, which a packet holds: its round trips are alike.
+SMALL = ("--sizes=64",)
+# A closed loop would ask more often while the queue is short.
+EVENLY = ("--interval=5ms", "--duration=5")
+# Of a datagram of 1400 bytes, in the bytes that a tbf counts.
+PAYLOAD = 1400 / 1442
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def loaded(out: Path, *words: str, protocol: str = "tcp") -> tuple[dict, dict]:
+    """Run it; its summary, and what it tells of the protocol."""
+    words = (f"--protocol={protocol}", *words)
+    latprof = run("run", *SMALL, *words, *_duration(words), "--json", f"--out={out}")
+    assert latprof.process.returncode == 0, latprof.err
+    assert latprof.left() == []
+    summary = json.loads(latprof.out)
+    assert analyze(out).document["load"] == summary["load"]
+    return summary, summary["load"]["protocols"][protocol]
+
+
+def _duration(words: tuple[str, ...]) -> tuple[str, ...]:
+    return () if words[-1] == EVENLY[-1] else ("--duration=3",)
+
+
+def more_ns(told: dict) -> float:
+    """By how much the median rose."""
+    return told["loaded"]["rtt"]["p50_ns"] - told["idle"]["rtt"]["p50_ns"]
+
+
+def share(told: dict, way: str, stage: str) -> float:
+    """What a stage has of what the mean rose by."""
+    rows = {(row["way"], row["stage"]): row["share"] for row in told["stages"]}
+    return rows[way, stage]
+
+
+def queue(told: dict, place: str, interface: str) -> dict:
+    """What was seen of one queue."""
+    found = [
+        one
+        for one in told["queues"]
+        if (one["place"], one["interface"]) == (place, interface)
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_udp_above_the_rate_fills_the_qdisc_and_no_more(out):
+    summary, told = loaded(out, *SHAPED, "--load=udp:2:up:75mbit")
+    assert more_ns(told) == pytest.approx(FULL_NS, rel=0.1)
+    assert share(told, "request", "qdisc") > 0.9
+    held = queue(told, "a", "veth0")
+    assert held["kind"] == "tbf"
+    assert held["median_bytes"] == pytest.approx(QUEUE_BYTES, rel=0.1)
+    assert held["max_bytes"] <= QUEUE_BYTES
+    assert queue(told, "b", "veth0")["median_bytes"] < 1500
+    pace = 60e9 / told["loaded"]["rtt"]["mean_ns"]
+    assert told["loaded"]["round_trips_per_minute"] == pytest.approx(pace)
+    (flows,) = told["flows"]
+    moved = flows["up"]
+    assert moved["sent"] == moved["received"] + moved["lost"]
+    # of the ping-pong's own packets that one drops, too, none is sent again twice
+    (root,) = summary["link_counters"]["a"]["qdiscs"]
+    own = root["dropped_packets"] - moved["lost"]
+    assert 0 <= own <= 0.1 * told["loaded"]["sent"] + 5
+    # some ms pass before the first and behind the last datagram
+    assert moved["received_bps"] == pytest.approx(RATE_BPS * PAYLOAD, rel=0.02)
+    (sentence,) = [
+        text
+        for text in run("analyze", str(out)).out.splitlines()
+        if "under load" in text
+    ]
+    assert "in qdisc of requests: tbf 1: at a's veth0 holds" in sentence
+
+
+def test_flows_of_a_loss_based_control_fill_the_qdisc(out):
+    words = ("--load=tcp:8", "--congestion=cubic", *EVENLY)
+    # a datagram of its own that is lost holds up no other
+    _, told = loaded(out, *SHAPED, *words, protocol="udp")
+    held = queue(told, "a", "veth0")
+    assert 0.75 * QUEUE_BYTES < held["median_bytes"] <= QUEUE_BYTES
+    assert more_ns(told) == pytest.approx(held["median_ns"], rel=0.1)
+    assert share(told, "request", "qdisc") > 0.85
+    (flows,) = told["flows"]
+    assert flows["congestion"] == "cubic"
+
+
+def test_one_flow_of_a_loss_based_control_fills_the_queue_of_the_link(out):
+    """Behind the host: in its own qdisc TCP lets a flow have two packets only."""
+    words = (f"--queue={4 * QUEUE_BYTES}", "--load=tcp:1", "--congestion=reno")
+    words = (*words, *EVENLY)
+    _, told = loaded(out, *EMULATED, *words)
+    held = queue(told, "emulator", "ab")
+    # a sawtooth between half and all of the queue and what the delay holds
+    assert 0.5 * 4 * QUEUE_BYTES < held["median_bytes"] < 4 * QUEUE_BYTES
+    assert more_ns(told) == pytest.approx(held["median_ns"], rel=0.1)
+    assert share(told, "request", "transit") > 0.85
+
+
+def test_flows_down_hold_up_replies(out):
+    words = (f"--queue={QUEUE_BYTES}", "--load=udp:1:down:75mbit")
+    _, told = loaded(out, *EMULATED, *words)
+    assert more_ns(told) == pytest.approx(FULL_NS, rel=0.1)
+    assert share(told, "reply", "transit") > 0.9
+    assert queue(told, "emulator", "ba")["median_ns"] == pytest.approx(FULL_NS, rel=0.1)
+    assert queue(told, "emulator", "ab")["max_bytes"] < QUEUE_BYTES / 4
+    (flows,) = told["flows"]
+    assert flows["up"] is None
+    assert flows["down"]["received_bps"] == pytest.approx(
+        RATE_BPS * 1400 / 1428, rel=0.02
+    )
+
+
+def test_the_idle_phase_is_as_a_run_without_a_load(out, tmp_path):
+    with_load, told = loaded(out, *EMULATED, "--load=tcp:2,udp:1:down:10mbit")
+    plain = tmp_path / "plain"
+    latprof = run(
+        "run",
+        *SMALL,
+        "--protocol=tcp",
+        *EMULATED,
+        "--duration=3",
+        "--json",
+        f"--out={plain}",
+    )
+    without = json.loads(latprof.out)
+    ends = [one["round_trips"]["tcp"]["rtt"]["p50_ns"] for one in (with_load, without)]
+    assert ends[0] == pytest.approx(ends[1], rel=0.05)
+    assert told["idle"]["rtt"]["p50_ns"] == ends[0]
+    # the load's second phase is in no other figure, and costs no record
+    with (out / "round_trips.csv").open() as file:
+        phases = Counter(row["phase"] for row in csv.DictReader(file))
+    assert phases["idle"] == with_load["round_trips"]["tcp"]["sent"]
+    assert phases["loaded"] == told["loaded"]["sent"]
+    with (out / "messages.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    kinds = Counter(row["kind"] for row in rows)
+    assert kinds["request"] == with_load["kinds"]["tcp request"]["messages"]
+    assert kinds["loaded"] == kinds["loaded reply"] >= phases["loaded"]
+    assert kinds.total() < 2.1 * phases.total() + 40
+    ports = {min(row["source_port"], row["destination_port"]) for row in rows}
+    assert len(ports) == 2
+    runs = {one["phase"]: one for one in with_load["workload"]["runs"]}
+    for row in rows:
+        if row["kind"] in ("request", "loaded"):
+            phase = runs["idle" if row["kind"] == "request" else "loaded"]
+            assert phase["begin_ns"] <= int(row["send_ns"]) <= phase["end_ns"]
+    header = (plain / "round_trips.csv").read_text().split("\n", 1)[0]
+    assert not header.endswith("phase")
+    again = analyze(out).document
+    assert again["round_trips"]["tcp"]["sent"] == phases["idle"]
+    assert again["kinds"].keys() == with_load["kinds"].keys()
+
+
+@pytest.mark.parametrize("phase", ["idle", "filling", "loaded"])
+def test_ctrl_c_keeps_what_was_measured(out, phase):
+    words = ("--sizes=64", "--protocol=tcp", "--json", f"--out={out}", "--load=udp:1")
+    duration = {"idle": "60s"}.get(phase, "1s")
+    if phase == "loaded":
+        words = (*words, "--rounds=400")  # idle a second, beside the load some
+    else:
+        words = (*words, f"--duration={duration}")
+    latprof = Latprof("run", *EMULATED, *words)
+    if phase == "idle":
+        latprof.wait_for_rows(out / "round_trips.csv", 50)
+    else:
+        latprof.wait_for_child("bulk")
+        Event().wait(0.5)  # of two seconds in which it fills the queue
+    if phase == "loaded":
+        latprof.wait_for(
+            lambda: ",loaded" in (out / "round_trips.csv").read_text(), "a loaded one"
+        )
+    latprof.signal(signal.SIGINT)
+
+    assert latprof.finish() == 0, latprof.err
+    assert latprof.left() == []
+    summary = json.loads(latprof.out)
+    assert summary["state"] == "interrupted"
+    told = summary["load"]["protocols"]["tcp"]
+    assert told["idle"]["sent"] >= 50
+    assert (told["loaded"] is not None) == (phase == "loaded")
+    assert [one["failure"] for one in told["flows"]] == [None] * (phase != "idle")
+    if phase == "loaded":
+        assert told["loaded"]["sent"] > 0
+        (flows,) = told["flows"]
+        assert flows["up"]["sent"] == flows["up"]["received"] + flows["up"]["lost"]
+
+
+def test_flows_that_die_are_told(out):
+    words = ("--sizes=64", "--protocol=tcp", "--duration=2s", "--load=tcp:2,udp:1")
+    latprof = Latprof("run", *EMULATED, *words, "--json", f"--out={out}")
+    kill(latprof.wait_for_child("bulk"))
+
+    assert latprof.finish() == 1
+    assert latprof.left() == []
+    (line,) = latprof.err.splitlines()
+    assert line.startswith("latprof: the load failed: tcp:2:up failed: it ended with")
+    summary = json.loads(latprof.out)
+    assert summary["load"]["protocols"]["tcp"]["idle"]["sent"] > 100
+
+
+def test_a_queue_that_this_kernel_lacks_is_one_line(out):
+    words = ("--qdisc=tbf", "--rate=50mbit", "--leaf=fq_codel", "--load=udp:1")
+    latprof = run("run", *SMALL, "--duration=1", *words, f"--out={out}")
+    if latprof.process.returncode == 0:
+        pytest.skip("this kernel has fq_codel: tests/vm looks at what it does")
+    (line,) = latprof.err.splitlines()
+    assert line.startswith("latprof: cannot set up qdisc fq_codel: this kernel has no")

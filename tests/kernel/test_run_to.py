@@ -1,0 +1,232 @@
+"""`latprof run --to` and `latprof echo`: two programs that meet on a port alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from examples import Example, examples
+from latprof_agent.lab.lab import Lab
+
+LATPROF = [sys.executable, "-m", "latprof_agent"]
+DEADLINE_SECONDS = 60
+ROUNDS, WARMUP, SIZES = 200, 5, "64,1000"
+COUNT = 2 * ROUNDS
+PORT = 7107
+
+MEETING = [example for example in examples() if example.meets_another]
+DOCUMENTED = "192.0.2.7"  # RFC 5737
+HAS_IT = f'ip link set lo up && ip addr add {DOCUMENTED}/32 dev lo && exec "$@"'
+IN_OWN = ("unshare", "--net", "sh", "-c", HAS_IT, "sh")
+
+Served = dict[str, Any]
+
+
+@contextmanager
+def echo(*words: object, within: tuple[str, ...] = ()) -> Iterator[tuple[int, Served]]:
+    """Its port; after the block, what it did. Meanwhile the number of its process."""
+    served: Served = {}
+    process = subprocess.Popen(
+        [*within, *LATPROF, "echo", "--json", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr
+    try:
+        line = process.stderr.readline()
+        found = re.search(r"port (\d+)", line)
+        assert found, line
+        served["pid"] = process.pid
+        yield int(found[1]), served
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=DEADLINE_SECONDS)
+        assert process.returncode == 0, stderr
+        served.update(json.loads(stdout))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def run(folder: Path, to: str, *words: object, within: tuple[str, ...] = ()):
+    """Do a run of both protocols; its status, summary and complaints."""
+    plan = ("--rounds", ROUNDS, "--warmup", WARMUP, "--sizes", SIZES, "--out", folder)
+    command = [*within, *LATPROF, "run", "--quiet", "--json", "--to", to]
+    done = subprocess.run(
+        [*command, *map(str, (*plan, *words))],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def test_both_programs_count_the_same_and_both_halves_are_seen_on_one_host(tmp_path):
+    with echo("--port", 0) as (port, served):
+        status, summary, said = run(tmp_path / "run", f"127.0.0.1:{port}")
+    assert status == 0, said
+    assert served["messages"] == 2 * (COUNT + 2 * WARMUP)
+    assert served["sessions"] == 2
+    for protocol in ("tcp", "udp"):
+        assert summary["round_trips"][protocol]["sent"] == COUNT
+        assert summary["round_trips"][protocol]["lost"] == 0
+        kind = summary["kinds"][f"{protocol} request"]
+        assert (kind["messages"], kind["complete"]) == (COUNT, COUNT)
+    plan = json.loads((tmp_path / "run" / "run.json").read_text())["workload"]["plan"]
+    assert (plan["to"], plan["port"], plan["secret"]) == ("127.0.0.1", port, False)
+    # when a reply was made is told by the responder's clock, which may be another
+    messages = pd.read_csv(tmp_path / "run" / "messages.csv")
+    assert messages[messages["kind"] == "reply"]["application_ns"].isna().all()
+    assert messages[messages["kind"] == "request"]["application_ns"].notna().all()
+
+
+@contextmanager
+def turned(lab: Lab) -> Iterator[None]:
+    """A's end sends what is for PORT to the one above it, as a NAT between would.
+
+    Nothing at the responder's end has PORT then: its sockets are as invisible to a
+    filter of it as those of another host.
+    """
+    rules = (
+        "add table ip turn",
+        "add chain ip turn in { type nat hook prerouting priority -100 ; }",
+        f"add rule ip turn in tcp dport {PORT} redirect to :{PORT + 1}",
+        f"add rule ip turn in udp dport {PORT} redirect to :{PORT + 1}",
+    )
+    for rule in rules:
+        words = [*at(lab, "b"), "nft", rule]
+        subprocess.run(words, check=True, timeout=DEADLINE_SECONDS)
+    yield
+
+
+def at(lab: Lab, end: str) -> tuple[str, ...]:
+    return ("nsenter", f"--net=/run/netns/{lab.netns_of(end)}")
+
+
+def test_of_a_responder_elsewhere_this_hosts_half_is_told(tmp_path, make_lab):
+    lab = make_lab()
+    here, there = at(lab, "a"), at(lab, "b")
+    words = ("--port", PORT + 1, "--bind", lab.b_address)
+    with turned(lab), echo(*words, within=there) as (_, served):
+        status, summary, said = run(
+            tmp_path / "run", f"{lab.b_address}:{PORT}", within=here
+        )
+    assert status == 0, said
+    assert served["messages"] == 2 * (COUNT + 2 * WARMUP)
+    for protocol in ("tcp", "udp"):
+        assert summary["round_trips"][protocol]["lost"] == 0
+        kind = summary["kinds"][f"{protocol} request"]
+        assert (kind["messages"], kind["complete"]) == (COUNT, 0)
+    (unseen,) = [text for text in summary["warnings"] if "this end only" in text]
+    assert f"the other end is on the host {lab.b_address}" in unseen
+    messages = pd.read_csv(tmp_path / "run" / "messages.csv")
+    requests = messages[messages["kind"] == "request"]
+    assert requests["application_ns"].notna().all()
+    assert requests["receive_queue_ns"].isna().all()
+    replies = messages[messages["kind"] == "reply"]
+    assert replies["receive_queue_ns"].notna().all()
+    assert replies["transit_ns"].isna().all()
+
+
+def test_the_responders_half_is_recorded_there(tmp_path):
+    folder = tmp_path / "there"
+    with echo("--port", 0, "--record", folder) as (port, served):
+        status, _, said = run(tmp_path / "here", f"127.0.0.1:{port}", "--no-probes")
+    assert status == 0, said
+    assert served["folder"] == str(folder)
+    messages = pd.read_csv(folder / "messages.csv")
+    datagrams = messages[messages["protocol"] == "udp"]
+    # a request and a reply each, and the two that open the session
+    assert len(datagrams) == 2 * (COUNT + 2 * WARMUP) + 2
+    assert json.loads((folder / "run.json").read_text())["state"] == "done"
+
+
+def test_a_wrong_secret_is_one_line_and_what_was_recorded_stays(tmp_path):
+    for name, secret in (("one", b"1" * 32), ("other", b"2" * 32)):
+        (tmp_path / name).write_bytes(secret)
+        (tmp_path / name).chmod(0o600)
+    with echo("--port", 0, "--secret-file", tmp_path / "one") as (port, served):
+        to = f"localhost:{port}"
+        wrong = run(tmp_path / "a", to, "--secret-file", tmp_path / "other")
+        right = run(tmp_path / "b", to, "--secret-file", tmp_path / "one")
+    assert wrong[0] == 1
+    assert "the secret is another one" in wrong[2]
+    assert wrong[2].count("\n") == 1
+    assert right[0] == 0, right[2]
+    assert (served["refused_secret"], served["sessions"]) == (1, 2)
+    description = (tmp_path / "b" / "run.json").read_text()
+    assert '"secret": true' in description
+    assert "secret_file" not in description
+
+
+@pytest.mark.parametrize(
+    ("to", "status", "said"),
+    [
+        ("127.0.0.1:1", 1, "port 1: Connection refused"),
+        ("no.such.host.invalid", 1, "cannot find the host no.such.host.invalid"),
+        ("a b", 2, "--to must be a host, HOST:PORT or [IPV6]:PORT, got 'a b'"),
+        ("a,b", 2, "--to must be a host"),
+        ("host:0", 2, "--to must be a host"),
+        ("host:65536", 2, "--to must be a host"),
+    ],
+)
+def test_a_responder_that_cannot_be_is_one_line(tmp_path, to, status, said):
+    found = run(tmp_path / "run", to, "--protocol", "tcp")
+    assert found[0] == status
+    assert said in found[2]
+    assert found[2].count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rate", "1mbit"), "--rate: is of this host's lab, not with --to"),
+        (("--server-cpu", "0"), "--server-cpu: is of this host's lab"),
+        (("--priority", "1"), "--priority: is of this host's lab"),
+        (("--no-lab",), "--no-lab"),
+        (("--secret-file", "s", "--wire", "clear"), "it excludes --secret-file"),
+        (("--pid", str(os.getpid())), "--to: is for latprof's own messages"),
+        (("--", "true"), "--to: is for latprof's own messages"),
+    ],
+)
+def test_what_does_not_go_with_a_responder_elsewhere_is_one_line(tmp_path, words, said):
+    found = run(tmp_path / "run", "localhost", *words)
+    assert found[0] == 2
+    assert said in found[2]
+    assert found[2].count("\n") == 1
+
+
+@pytest.mark.parametrize("example", MEETING, ids=lambda example: example.line)
+def test_an_example_meets_another_latprof(example: Example, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("secret").write_bytes(b"0123456789abcdef")
+    Path("secret").chmod(0o600)
+    sends = "--to" in example.words
+    words = ["--secret-file", "secret"] if sends else example.words[1:]
+    with echo(*words, within=IN_OWN) as (port, served):
+        assert port == PORT
+        if sends:
+            there = ("nsenter", f"--net=/proc/{served['pid']}/ns/net")
+            words = [word.replace(DOCUMENTED, "127.0.0.1") for word in example.words]
+            done = subprocess.run(
+                [*there, *LATPROF, *words, "--rounds", "20", "--quiet"],
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE_SECONDS,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            assert "with the host 127.0.0.1" in done.stdout
+    assert served["sessions"] == (2 if sends else 0)
+    assert served["secret"] == ("--secret-file" in words)

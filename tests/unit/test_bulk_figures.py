@@ -1,0 +1,147 @@
+"""Figures of bulk transfers, against sums that are done by hand."""
+
+from __future__ import annotations
+
+import pytest
+from latprof_analysis.report.bulk import bulk_parts, bulk_sentences
+from latprof_analysis.report.parts import Table, Text
+from latprof_analysis.study.bulk import (
+    BULK_COLUMNS,
+    SOCKET,
+    balance,
+    bulk_document,
+    bulk_rows,
+    direction_figures,
+    rates_over_time,
+)
+
+SECOND = 10**9
+
+
+def sender(start_ns, slots, sent):
+    last_ns = start_ns + len(slots) * SECOND
+    return {
+        **{"sent": sent, "bytes": sum(slots), "start_ns": start_ns},
+        **{"first_ns": start_ns, "last_ns": last_ns},
+        **{"slot_ns": SECOND, "slot_bytes": slots},
+    }
+
+
+def receiver(start_ns, slots, received, lost, runs=()):
+    counts = dict.fromkeys(("duplicates", "reordered", "extent_max"), 0)
+    return {
+        **sender(start_ns, slots, 0),
+        **counts,
+        **{"received": received, "lost": lost, "lost_in_socket": lost},
+        **{"socket_drops": lost, "loss_runs": len(runs), "receive_buffer_bytes": 4096},
+        "loss_run_list": [[0, length, 0, length] for length in runs],
+    }
+
+
+def two_channels():
+    return {
+        "channels": [
+            {
+                "channel": 0,
+                "sender": sender(0, [1000, 3000], 40),
+                "receiver": receiver(0, [1000, 2000], 30, 10, [4, 6]),
+            },
+            {
+                "channel": 1,
+                "sender": sender(SECOND // 2, [1000, 1000], 20),
+                "receiver": receiver(SECOND // 2, [1000, 1000], 20, 0),
+            },
+        ]
+    }
+
+
+def part(said):
+    directions = {"up": direction_figures(said, "up")}
+    told = balance(directions, [], 0)
+    return {
+        **{"part": 0, "protocol": "udp", "channels": 2, "stopped": False},
+        **{"directions": directions, "balance": told},
+    }
+
+
+def test_channels_add_up_and_their_maximum_is_of_a_moment():
+    up = direction_figures(two_channels(), "up")
+    assert (up["sent"], up["received"], up["lost"]) == (60, 50, 10)
+    assert (up["loss_runs"], up["longest_loss_run"]) == (2, 6)
+    assert up["loss"] == pytest.approx(10 / 60)
+    # 6000 bytes in 2.5 s; from 1 to 2 s 3000 of one channel and 1000 of the other
+    assert up["client"]["average_bps"] == pytest.approx(8 * 6000 / 2.5)
+    assert up["client"]["max_bps"] == pytest.approx(8 * 4000)
+    assert up["server"]["max_bps"] == pytest.approx(8 * 3000)
+
+
+def test_the_same_datagrams_down_are_the_servers():
+    up, down = (direction_figures(two_channels(), way) for way in ("up", "down"))
+    assert (up["client"], up["server"]) == (down["server"], down["client"])
+
+
+def test_slots_of_channels_hold_all_bytes_wherever_they_begin():
+    halves = [sender(0, [7, 5], 1), sender(SECOND // 3, [9], 1)]
+    _, slot_ns, rates = rates_over_time(halves)
+    assert slot_ns == SECOND
+    assert rates.sum() / 8 == pytest.approx(21)
+
+
+def test_an_end_that_did_not_tell_leaves_no_figure_and_no_sum():
+    said = two_channels()
+    said["channels"][1]["receiver"] = None
+    told = part(said)
+    up = told["directions"]["up"]
+    assert (up["sent"], up["received"], up["lost"], up["loss"]) == (
+        60,
+        None,
+        None,
+        None,
+    )
+    assert told["balance"] is None
+    texts = [p.text for p in bulk_parts(document(told)) if isinstance(p, Text)]
+    assert texts == ["note: udp 2: an end did not tell what it counted"]
+    assert bulk_sentences(document(told)) == []
+
+
+def document(*parts):
+    return {"bulk": bulk_document([{"bulk": one} for one in parts])}
+
+
+def test_what_died_in_buffers_is_said_not_to_be_the_networks():
+    (text,) = bulk_sentences(document(part(two_channels())))
+    assert text.startswith("udp: 10 of 60 datagrams lost (16.7%), all of them in the")
+    assert "buffers of 4,096 bytes, none on the network" in text
+
+
+def test_a_place_of_its_own_is_named_and_the_sessions_packets_are_apart():
+    one = part(two_channels())
+    up = one["directions"]["up"] | {"lost_in_socket": 3}
+    dropped = [{"place": "qdisc tbf of a", "packets": 9}]
+    one["balance"] = balance({"up": up}, dropped, 2)
+    assert one["balance"]["unexplained"] == 0
+    (text,) = bulk_sentences(document(one))
+    assert text == (
+        "udp: 10 of 60 datagrams lost (16.7%): 9 at qdisc tbf of a, 3 at " + SOCKET
+    )
+    places = [p for p in bulk_parts(document(one)) if isinstance(p, Table)][-1]
+    assert ("of these no data", "-2") in places.rows
+
+
+@pytest.mark.parametrize(("packets", "unexplained"), [(4, 6), (13, -3)])
+def test_what_does_not_add_up_is_a_warning(packets, unexplained):
+    one = part(two_channels())
+    up = one["directions"]["up"] | {"lost_in_socket": 0}
+    one["balance"] = balance({"up": up}, [{"place": "x", "packets": packets}], 0)
+    assert one["balance"]["unexplained"] == unexplained
+    (text,) = (p for p in bulk_parts(document(one)) if isinstance(p, Text))
+    assert text.tone == "warning"
+    assert f"{unexplained} datagrams unexplained" in text.text
+
+
+def test_a_row_for_all_channels_and_one_for_each():
+    rows = bulk_rows([part(two_channels())])
+    assert [row[BULK_COLUMNS.index("channel")] for row in rows] == ["all", 0, 1]
+    sent = [row[BULK_COLUMNS.index("sent")] for row in rows]
+    assert sent == [60, 40, 20]
+    assert {len(row) for row in rows} == {len(BULK_COLUMNS)}

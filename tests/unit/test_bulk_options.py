@@ -1,0 +1,102 @@
+"""The options of `latprof run --workload bulk`: what is refused, and what they ask."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+from latprof_agent import cli
+from latprof_agent.cli import bulk_options, run_options
+
+BULK = ("run", "--workload", "bulk")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--channels", "0"], "--channels must be from 1 to 64, got '0'"),
+        (["--channels", "65"], "--channels must be from 1 to 64, got '65'"),
+        (["--channels", "2,2"], "must be different values"),
+        (["--datagram", "23"], "--datagram must be from 24 to 65507, got '23'"),
+        (["--datagram", "1473"], "--datagram must be at most 1472 bytes, what a pack"),
+        (["--datagram", "1453", "--ipv6"], "--datagram must be at most 1452 bytes"),
+        (["--volume", "0"], "--volume must be from 1 to 1000000g, got '0'"),
+        (["--volume", "1g", "--duration", "1s"], "--volume: excludes --duration"),
+        (["--offer", "fast"], "--offer must be max or a rate like 64kbit"),
+        (["--offer", "10"], "--offer must be max or from 1kbit to 1000gbit"),
+        (["--direction", "left"], "--direction"),
+        (["--receive-buffer", "0"], "--receive-buffer must be from 1 to 1g, got '0'"),
+        (["--send-way", "pigeon"], "--send-way"),
+        (["--find-rate", "51%"], "--find-rate must be from 0% to 50%, got '51%'"),
+        (["--find-rate", "5"], "--find-rate must be a share like 1% or 0.01"),
+        (["--find-rate", "1%", "--protocol", "tcp"], "--find-rate: is of udp, not of"),
+        (["--find-rate", "1%", "--volume", "1m"], "--volume: excludes --find-rate"),
+        (["--find-rate", "1%", "--offer", "1mbit"], "--offer: excludes --find-rate"),
+        (["--find-rate", "1%", "--direction", "both"], "--direction both: excludes"),
+        (["--sizes", "64"], "--sizes: is for --workload pingpong, not bulk"),
+        (["--rounds", "3"], "--rounds: is for --workload"),
+        (["--", "true"], "--workload: is for latprof's own messages, not for a COMM"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(capsys, words, text):
+    try:
+        status = cli.main([*BULK, *words])
+    except SystemExit as ended:
+        status = ended.code
+    shown = capsys.readouterr()
+    assert (status, shown.out) == (2, "")
+    (line,) = shown.err.splitlines()
+    assert line.startswith("latprof: ")
+    assert text in line
+
+
+def test_options_of_bulk_are_refused_of_a_ping_pong(capsys):
+    assert cli.main(["run", "--channels", "3"]) == 2
+    assert "--channels: is for --workload bulk, not ping" in capsys.readouterr().err
+
+
+def plan_of(*words, protocols=("tcp", "udp")):
+    parser = argparse.ArgumentParser()
+    run_options.add_options(parser)
+    return bulk_options.plan_of(parser.parse_args(words), protocols)
+
+
+def test_by_default_each_part_sends_datagrams_of_1400_bytes_for_three_seconds():
+    plan = plan_of()
+    words = plan.client_words("udp", 4, 0)
+    assert sorted(plan.parts) == [
+        (protocol, channels) for protocol in ("tcp", "udp") for channels in (1, 2, 4, 8)
+    ]
+    for option, value in (("--duration", "3.0"), ("--size", "1400")):
+        assert words[words.index(option) + 1] == value
+    assert "--rate" not in words
+    assert "--size" not in plan.client_words("tcp", 4, 0)
+
+
+def test_the_order_of_parts_is_the_seeds():
+    assert plan_of("--seed", "7").parts == plan_of("--seed", "7").parts
+    assert len({tuple(plan_of("--seed", str(n)).parts) for n in range(9)}) > 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--qdisc", "tbf"],
+        ["--rate", "1gbit"],
+        ["--loss", "1%"],
+        ["--delay", "1ms"],
+        ["--record"],
+        ["--emulator", "always"],
+    ],
+)
+def test_where_packets_are_counted_each_is_a_datagram(words):
+    assert (plan_of().send_way, plan_of().receive_way) == ("auto", "auto")
+    plan = plan_of(*words)
+    assert (plan.send_way, plan.receive_way) == ("sendmmsg", "recvmmsg")
+    assert plan_of(*words, "--send-way", "gso").send_way == "gso"
+
+
+def test_a_search_is_of_datagrams_in_trials_of_a_second():
+    plan = plan_of("--find-rate", "0.1%")
+    assert plan.protocols == ("udp",)
+    assert (plan.find_rate, plan.duration_seconds) == (0.001, 1.0)
