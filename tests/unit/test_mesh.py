@@ -73,7 +73,7 @@ def test_the_table_is_what_the_seeds_own_code_says_of_the_log(tests, tmp_path):
     log = tmp_path / "tmsn.log"
     log.write_text(tmsn_log(tests, HOSTS))
     told = get_stats(log, 3)
-    table = [cell["table"] for cell in mesh_with(tests).as_dict()["cells"]]
+    table = [cell["table"] for cell in mesh_with(tests).figures()["cells"]]
     assert [row["load"] for row in table] == [1024, 5120, 204800]
     for name in ("load", *SEED_COLUMNS):
         ours = [row[name] for row in table]
@@ -86,7 +86,7 @@ def test_our_own_reader_finds_the_tables_figures_in_the_log(tests, tmp_path):
     read = read_tmsn(log)
     assert read.skipped_rows == 0
     lines = read.table
-    for cell in mesh_with(tests).as_dict()["cells"]:
+    for cell in mesh_with(tests).figures()["cells"]:
         of_size = lines[lines["load_bytes"] == cell["size_bytes"]]
         local = of_size[of_size["address"] == "local"]
         assert local["messages"].mean() == pytest.approx(cell["table"]["msg"])
@@ -108,7 +108,7 @@ def test_every_echo_is_counted_once_at_each_end(tests):
 
 
 def test_loss_is_told_by_pair(tests):
-    cell = mesh_with(tests).as_dict()["cells"][0]
+    cell = mesh_with(tests).figures()["cells"][0]
     assert cell["lost"] == sum(pair["lost"] for pair in cell["pairs"])
     by_hand = sum(
         int((~trips.answered & ~trips.heartbeat).sum())
@@ -206,7 +206,7 @@ def overloaded():
         mesh.stages.add_messages(Rows([2000, 2500, 900], kind, **grown))
     for cell in (small, large):
         mesh.add(cell, made_trips(rng), IDLE, trial=False)
-    return mesh.as_dict()
+    return mesh.figures()
 
 
 def test_stages_are_of_the_test_in_which_a_message_was_sent():

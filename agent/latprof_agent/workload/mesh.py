@@ -543,7 +543,7 @@ class MeshRun(Workload):
 
     def figures(self) -> dict[str, Any]:
         """The section `mesh` of summary.json."""
-        return {"mesh": self._mesh.as_dict()}
+        return {"mesh": self._mesh.figures()}
 
     def write(self, folder: RunFolder) -> None:
         """Leave the log that TMSN's own analysis reads."""

@@ -14,6 +14,8 @@ from latprof_analysis.read.json_document import (
 )
 from latprof_analysis.stages import STAGES
 
+# What the hosts of a lab may be called: two, or more.
+LAB_HOSTS = ("a", "b", *(f"h{number}" for number in range(32)))
 _PERCENTILES = ("p50_ns", "p90_ns", "p95_ns", "p99_ns", "max_ns")
 _TIMES: dict[str, Shape] = {"n": COUNT, **dict.fromkeys(_PERCENTILES, Maybe(NUMBER))}
 _SINCE: Shape = {**_TIMES, "mean_ns": Maybe(NUMBER)}

@@ -34,7 +34,7 @@ from latprof_analysis.read.json_document import (
     check_shape,
     read_json,
 )
-from latprof_analysis.read.mesh_shape import MESH, MESH_PLAN
+from latprof_analysis.read.mesh_shape import LAB_HOSTS, MESH, MESH_PLAN
 from latprof_analysis.read.parquet import convert, is_parquet, is_readable
 from latprof_analysis.read.paths import (
     HISTOGRAM_TABLE,
@@ -184,8 +184,6 @@ _END: Shape = {
     "interface?": Maybe(dict.fromkeys(_INTERFACE, COUNT)),
 }
 _EMULATED = dict.fromkeys(("packets_in", "dropped_queue", "dropped_loss"), COUNT)
-# What the hosts of a lab may be called: two, or more.
-LAB_HOSTS = ("a", "b", *(f"h{number}" for number in range(32)))
 _LINK_COUNTERS: Shape = {
     **{f"{host}?": _END for host in LAB_HOSTS},
     "ports?": {ANY: _END},

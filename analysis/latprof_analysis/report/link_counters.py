@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from latprof_analysis.read.run_folder import LAB_HOSTS
+from latprof_analysis.read.mesh_shape import LAB_HOSTS
 
 
 def way_name(way: str) -> str:

@@ -310,7 +310,7 @@ class CellTotals:
     setup: MeshSetup
     tests: list[PairTrips] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """Return the figures; times in ns but in `table`, which is TMSN's, in us."""
         cell, setup = self.cell, self.setup
         counts = [host_counts(test, len(setup.hosts)) for test in self.tests]
@@ -518,7 +518,7 @@ class Mesh:
 
     def _figures(self, totals: CellTotals) -> dict[str, Any]:
         busy = self._busy[totals.cell]
-        return totals.as_dict() | {
+        return totals.figures() | {
             "stages": self.stages.of(totals.cell),
             "busy": {
                 name: {
@@ -529,7 +529,7 @@ class Mesh:
             },
         }
 
-    def as_dict(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """Return the section `mesh` of summary.json."""
         cells = _with_growth([self._figures(of) for of in self._cells.values()])
         trials = [self._figures(totals) for totals in self._trials.values()]
