@@ -76,6 +76,21 @@ def test_tmsn_is_a_mesh_that_leaves_its_log(tmp_path):
         )
 
 
+def test_mcdtp_sends_its_volume_over_each_number_of_channels(tmp_path):
+    out = tmp_path / "run"
+    latprof = run(
+        "run", "--preset", "mcdtp", "--scale", "0.01", "--json", "--out", str(out)
+    )
+    assert latprof.process.returncode == 0, latprof.err
+    parts = json.loads(latprof.out)["bulk"]["parts"]
+    assert sorted(part["channels"] for part in parts) == [1, 2, 4, 8]
+    for part in parts:
+        # whole datagrams on each channel
+        sent = part["directions"]["up"]["sent_bytes"]
+        assert 10**7 <= sent < 10**7 + 1400 * part["channels"]
+        assert part["balance"]["unexplained"] == 0
+
+
 def test_proxystore_does_its_operations_on_redis_and_an_endpoint(tmp_path):
     pytest.importorskip("proxystore")
     out = tmp_path / "run"

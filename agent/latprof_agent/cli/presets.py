@@ -101,6 +101,12 @@ PRESETS = {
         },
         {"rounds": 5},
     ),
+    "mcdtp": Preset(
+        "MCDTP: 1 GB in UDP datagrams of 1400 bytes over 1, 2, 4 and 8 channels "
+        "(over a WAN there, over a bare veth here)",
+        {"workload": "bulk", "protocol": "udp", "channels": "1,2,4,8"},
+        {"volume": 10**9},
+    ),
 }
 
 _COLUMNS = 76
