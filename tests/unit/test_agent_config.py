@@ -15,6 +15,7 @@ from latprof_agent.monitor.totals import Counted
 from latprof_agent.probes.grouping import NONE, Grouping
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.sinks.metrics.families import DEFAULT_EDGES
+from refusals import refused
 
 HASH = "$scrypt$ln=14,r=8,p=5$aM15713r3Xsvxbi31lqr1Q$nFNh2CVHVjNldFVKDHDlmw"
 WHOLE = f"""\
@@ -177,18 +178,6 @@ def test_subnets_are_as_wide_as_they_are_told(words, prefixes):
 
 def test_what_is_counted_of_a_group_is_what_the_probes_count():
     assert set(Counted) == set(layout_of().group_counts.names)
-
-
-def refused(capsys, *words):
-    """Return the one line that a wrong command line leads to."""
-    try:
-        status = cli.main([*words])
-    except SystemExit as ended:
-        status = ended.code
-    shown = capsys.readouterr()
-    assert (status, shown.out) == (2, "")
-    (line,) = shown.err.splitlines()
-    return line
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import argparse
 import pytest
 from latprof_agent import cli
 from latprof_agent.cli import bulk_options, run_options
+from refusals import refused
 
 BULK = ("run", "--workload", "bulk")
 
@@ -39,13 +40,7 @@ BULK = ("run", "--workload", "bulk")
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(capsys, words, text):
-    try:
-        status = cli.main([*BULK, *words])
-    except SystemExit as ended:
-        status = ended.code
-    shown = capsys.readouterr()
-    assert (status, shown.out) == (2, "")
-    (line,) = shown.err.splitlines()
+    line = refused(capsys, *BULK, *words)
     assert line.startswith("latprof: ")
     assert text in line
 

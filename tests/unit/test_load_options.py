@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 import pytest
-from latprof_agent import cli
 from latprof_agent.cli import run_options
 from latprof_agent.errors import UsageError
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.workload.load_plan import Load
+from refusals import refused
 
 
 @pytest.mark.parametrize(
@@ -39,13 +39,7 @@ from latprof_agent.workload.load_plan import Load
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(capsys, words, text):
-    try:
-        status = cli.main(["run", *words])
-    except SystemExit as ended:
-        status = ended.code
-    shown = capsys.readouterr()
-    assert (status, shown.out) == (2, "")
-    (line,) = shown.err.splitlines()
+    line = refused(capsys, "run", *words)
     assert line.startswith("latprof: ")
     assert text in line
 

@@ -7,6 +7,7 @@ import argparse
 import pytest
 from latprof_agent import cli
 from latprof_agent.cli import ops_options, run_options
+from refusals import refused
 
 OPS = ("run", "--workload", "ops")
 UUID = "5f3b9f0e-6d0b-4a53-8d6d-4f1d2a3b4c5d"
@@ -39,13 +40,7 @@ UUID = "5f3b9f0e-6d0b-4a53-8d6d-4f1d2a3b4c5d"
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(capsys, words, text):
-    try:
-        status = cli.main([*OPS, *words])
-    except SystemExit as ended:
-        status = ended.code
-    shown = capsys.readouterr()
-    assert (status, shown.out) == (2, "")
-    (line,) = shown.err.splitlines()
+    line = refused(capsys, *OPS, *words)
     assert line.startswith("latprof: ")
     assert text in line
 

@@ -14,11 +14,11 @@ from latprof_agent.errors import WorkloadError
 from latprof_agent.executables import find_executable
 from latprof_agent.lab.child import END_SECONDS, ask_to_end, last_output
 from latprof_agent.lab.lab import Lab
-from latprof_agent.workload.generator import (
-    READY_SECONDS,
+from latprof_agent.workload.programs import (
+    STARTED,
+    Ending,
     ending_words,
-    first_line,
-    last_words,
+    ready_words,
 )
 
 
@@ -39,31 +39,19 @@ class BulkClient:
         """Start both; raises WorkloadError where the responder does not come up."""
         self.result: dict[str, Any] = {}
         self._lab = lab
-        self._asked_to_end: float | None = None
+        self._ending = Ending()
         load = str(find_executable("latprof-load"))
         echo = ["echo", "--address", lab.b_address, "--workloads", "bulk"]
-        self._responder = lab.start(
-            "b",
-            [load, *echo, *_at(server_cpu)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        line = first_line(self._responder, READY_SECONDS)
-        if not line.startswith("ready "):
-            raise WorkloadError(last_words(self._responder, "the responder"))
-        to = ["--address", lab.b_address, "--port", line.split()[1]]
+        self._responder = lab.start("b", [load, *echo, *_at(server_cpu)], **STARTED)
+        port, *_ = ready_words(self._responder)
+        to = ["--address", lab.b_address, "--port", port]
         # what it says is more than a pipe holds
         self._said, self._complaint = (_new_file() for _ in range(2))
         self._client = lab.start(
             "a",
             [load, "bulk", *to, *words, *_at(client_cpu)],
-            stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=self._complaint,
-            start_new_session=True,  # Ctrl-C reaches us, and we end it
+            **STARTED
+            | {"stdout": self._said, "stderr": self._complaint, "text": False},
         )
         self._began = time.monotonic()
 
@@ -78,19 +66,11 @@ class BulkClient:
 
     def stop(self) -> None:
         """Ask it to end: it then says what it has measured. After a while end it."""
-        if not self.running():
-            return
-        now = time.monotonic()
-        if self._asked_to_end is None:
-            self._asked_to_end = now
-            ask_to_end(self._client, signal.SIGINT)
-        elif now > self._asked_to_end + END_SECONDS:
-            self._client.kill()
+        self._ending.ask([self._client])
 
     def _ended_unbegun(self) -> bool:
         """Whether it was asked to end before it could say anything."""
-        asked = self._asked_to_end is not None
-        return asked and self._client.returncode == -signal.SIGINT
+        return self._ending.asked and self._client.returncode == -signal.SIGINT
 
     def finish(self) -> None:
         """Take in the result and end the responder.

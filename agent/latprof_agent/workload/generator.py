@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
-import select
-import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from latprof_analysis.study.setup import messages_per_round
@@ -21,11 +17,10 @@ from latprof_analysis.study.setup import messages_per_round
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.executables import find_executable
 from latprof_agent.lab import netns
-from latprof_agent.lab.child import END_SECONDS, ask_to_end, last_output
+from latprof_agent.lab.child import ask_to_end, last_output
 from latprof_agent.lab.interface import check_congestion
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
-from latprof_agent.process_table import how_it_ended, is_stopped
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks.clear_result import clear_result
 from latprof_agent.sinks.round_trip_rows import COLUMNS, WITH_PHASE, WITH_TRAINS
@@ -33,12 +28,20 @@ from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.workload.generator_log import GeneratorLog
 from latprof_agent.workload.load_plan import Load
+from latprof_agent.workload.programs import (
+    KEPT,
+    STARTED,
+    Ending,
+    Stillness,
+    check_stopped,
+    ending_words,
+    last_words,
+    ready_words,
+)
 from latprof_agent.workload.workload import Plan, Scene, Workload
 
-READY_SECONDS = 10.0
 # After --duration the run waits for what is late until nothing came for so long.
 LATE_SECONDS = 3.0
-LOOK_SECONDS = 0.1  # that one look may stand for: a machine may stand still, too
 LONGEST_GAP = 20  # of exponential gaps, in means: once in 500 million
 HEADER_BYTES = 18
 LARGEST_BYTES = {"tcp": 10_000_000, "udp": 65_507}
@@ -47,7 +50,6 @@ CLEAR_LARGEST_BYTES = 65_535
 CLEAR_RESULTS = {"tcp": "clear_result.txt", "udp": "clear_result_udp.txt"}
 # By which messages that are over have been told of, and are in the totals.
 TOLD_SECONDS = 0.3
-KEPT = "what was recorded until then is kept"
 DEFAULT_WARMUP = 5
 DEFAULT_SIZES = (18, 256, 1024, 4096, 16384, 32768, 65507)
 
@@ -179,52 +181,6 @@ class PingPong(Plan):
         return ["pingpong", *words]
 
 
-def first_line(process: subprocess.Popen[str], seconds: float) -> str:
-    """What a program says first; nothing where it does not within these seconds."""
-    assert process.stdout
-    readable, _, _ = select.select([process.stdout], [], [], seconds)
-    return process.stdout.readline() if readable else ""
-
-
-def check_stopped(processes: Mapping[str, subprocess.Popen[str]]) -> None:
-    """Raise WorkloadError where somebody has stopped one of these, by their names."""
-    for who, process in processes.items():
-        if process.poll() is None and is_stopped(process.pid):
-            why = "it is stopped (SIGSTOP)"
-            raise WorkloadError(f"{who} failed: {why}; {KEPT}")
-
-
-class Stillness:
-    """For how long nothing has come to or left the end of a process."""
-
-    def __init__(self, pid: int) -> None:
-        self._counters = Path(f"/proc/{pid}/net/dev")
-        self._told, self._looked = "", time.monotonic()
-        self._seconds = 0.0
-
-    def seconds(self) -> float:
-        """Look again."""
-        before, now = self._looked, time.monotonic()
-        told = self._told
-        with suppress(OSError):  # it has just ended
-            told = self._counters.read_text()
-        self._seconds += min(now - before, LOOK_SECONDS)
-        if told != self._told:
-            self._seconds = 0.0
-        self._told, self._looked = told, now
-        return self._seconds
-
-
-# How programs of ours are started: Ctrl-C reaches us, and we end them.
-STARTED: dict[str, Any] = {
-    "stdin": subprocess.DEVNULL,
-    "stdout": subprocess.PIPE,
-    "stderr": subprocess.PIPE,
-    "text": True,
-    "start_new_session": True,
-}
-
-
 class Client:
     """A client, over one protocol, of a responder that listens already.
 
@@ -246,7 +202,7 @@ class Client:
         self._log = log
         self._spawn = start
         self._client: subprocess.Popen[str] | None = None
-        self._asked_to_end: float | None = None
+        self._ending = Ending()
 
     def start(self) -> None:
         """Begin to send."""
@@ -269,14 +225,7 @@ class Client:
 
     def stop(self) -> None:
         """Ask the client to end: it then writes what it has. After a while end it."""
-        if not self._client or self._client.poll() is not None:
-            return
-        now = time.monotonic()
-        if self._asked_to_end is None:
-            self._asked_to_end = now
-            ask_to_end(self._client, signal.SIGINT)
-        elif now > self._asked_to_end + END_SECONDS:
-            self._client.kill()
+        self._ending.ask([self._client] if self._client else [])
 
     def finish(self) -> None:
         """Collect the client's result.
@@ -302,10 +251,7 @@ class Generator(Client):
         self._responder = lab.start("b", [load, *words], **STARTED)
         if plan.priority:
             os.setpriority(os.PRIO_PROCESS, self._responder.pid, plan.priority)
-        line = first_line(self._responder, READY_SECONDS)
-        if not line.startswith("ready "):
-            raise WorkloadError(last_words(self._responder, "the responder"))
-        responder = lab.b_address, int(line.split()[1])
+        responder = lab.b_address, int(ready_words(self._responder)[0])
         super().__init__(plan, protocol, log, responder, partial(lab.start, "a"))
         self._due = math.inf  # when --duration is over
         self._stillness = Stillness(self._responder.pid)
@@ -368,21 +314,6 @@ class Generator(Client):
         finally:
             ask_to_end(self._responder)
             last_output(self._responder)
-
-
-def ending_words(complaint: str, who: str, process: subprocess.Popen[str]) -> str:
-    """Why a program has ended: the last line of its complaint, or its status."""
-    line = complaint.strip().splitlines()[-1] if complaint.strip() else ""
-    if line:
-        return line.removeprefix("latprof-load: ")
-    return f"{who} failed: it ended with {how_it_ended(process.returncode)}; {KEPT}"
-
-
-def last_words(process: subprocess.Popen[str], who: str) -> str:
-    """End a program; the last line that it complained in, or how it ended."""
-    ask_to_end(process)
-    _, complaint = last_output(process)
-    return ending_words(complaint, who, process)
 
 
 class PingPongRuns(Workload):

@@ -18,13 +18,8 @@ from latprof_agent.errors import WorkloadError
 from latprof_agent.executables import find_executable
 from latprof_agent.lab.child import ask_to_end, last_output
 from latprof_agent.lab.lab import Lab
-from latprof_agent.workload.generator import (
-    KEPT,
-    READY_SECONDS,
-    ending_words,
-    first_line,
-)
 from latprof_agent.workload.load_plan import Load
+from latprof_agent.workload.programs import KEPT, STARTED, last_words, ready_words
 
 # A flow that was asked to end sends what its buffers hold first.
 _END_SECONDS = 30.0
@@ -59,12 +54,10 @@ class Flows:
         echo = ["echo", "--address", lab.b_address, "--die-with-parent"]
         self._responder = self._start("b", echo, subprocess.PIPE)
         try:
-            line = first_line(self._responder, READY_SECONDS)
-            if not line.startswith("ready "):
-                raise WorkloadError(self._failure(self._responder, "its responder"))
+            port, *_ = self._ready()
             for load in loads:
                 words = [*load.words(congestion), "--die-with-parent"]
-                words += ["--address", lab.b_address, "--port", line.split()[1]]
+                words += ["--address", lab.b_address, "--port", port]
                 output = os.memfd_create("load")
                 self._running.append((load, self._start("a", words, output), output))
         except BaseException:
@@ -76,17 +69,17 @@ class Flows:
             end,
             [self._load, *words],
             partial(os.sched_setaffinity, 0, self._cpus),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C reaches us, and we end them
+            **STARTED | {"stdout": output},
         )
 
+    def _ready(self) -> list[str]:
+        try:
+            return ready_words(self._responder, "its responder")
+        except WorkloadError as error:
+            raise WorkloadError(_failed(str(error))) from error
+
     def _failure(self, process: subprocess.Popen[str], who: str) -> str:
-        ask_to_end(process)
-        _, complaint = last_output(process)
-        return f"the load failed: {ending_words(complaint, who, process)}; {KEPT}"
+        return _failed(last_words(process, who))
 
     def check(self) -> None:
         """Raise WorkloadError where one has ended that was not asked to."""
@@ -155,6 +148,10 @@ class Flows:
             last_output(process)
         while self._running:
             os.close(self._running.pop()[2])
+
+
+def _failed(why: str) -> str:
+    return f"the load failed: {why}; {KEPT}"
 
 
 class QueueSamples:

@@ -7,7 +7,6 @@ every other host. The tests follow each other; each begins on all hosts at once.
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from latprof_analysis.text import NS_PER_SECOND
 
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.executables import find_executable
-from latprof_agent.lab.child import END_SECONDS, ask_to_end, last_output
+from latprof_agent.lab.child import ask_to_end, last_output
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import STEP_SECONDS
@@ -38,17 +37,20 @@ from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.workload.generator import (
     HEADER_BYTES,
-    KEPT,
     LARGEST_BYTES,
     LATE_SECONDS,
-    READY_SECONDS,
-    Stillness,
-    check_stopped,
-    first_line,
-    last_words,
 )
 from latprof_agent.workload.knee_search import KneeSearch
 from latprof_agent.workload.mesh_log import MOST_STREAMS, MeshLog
+from latprof_agent.workload.programs import (
+    KEPT,
+    STARTED,
+    Ending,
+    Stillness,
+    check_stopped,
+    last_words,
+    ready_words,
+)
 from latprof_agent.workload.tmsn_log import tmsn_log
 from latprof_agent.workload.workload import Plan, Scene, Workload
 
@@ -191,15 +193,13 @@ class _Clients:
         self._lab = lab
         self._load = str(find_executable("latprof-load"))
         self._processes: dict[str, subprocess.Popen[str]] = {}
-        self._asked_to_end: float | None = None
+        self._ending = Ending()
 
     def start(self, host: str, words: Sequence[str], log: int) -> None:
         """Start the one of a host."""
-        self._processes[host] = start(
-            self._lab,
-            host,
-            [self._load, *words, "--output", f"/proc/self/fd/{log}"],
-            (log,),
+        command = [self._load, *words, "--output", f"/proc/self/fd/{log}"]
+        self._processes[host] = self._lab.start(
+            host, command, pass_fds=(log,), **STARTED
         )
 
     def running(self) -> bool:
@@ -221,15 +221,7 @@ class _Clients:
 
     def stop(self) -> None:
         """Ask them to end: they then write what they have. After a while end them."""
-        now = time.monotonic()
-        left = [p for p in self._processes.values() if p.poll() is None]
-        if self._asked_to_end is None:
-            self._asked_to_end = now
-            for process in left:
-                ask_to_end(process, signal.SIGINT)
-        elif now > self._asked_to_end + END_SECONDS:
-            for process in left:
-                process.kill()
+        self._ending.ask(self._processes.values())
 
     def results(self) -> dict[str, dict[str, Any]]:
         """Wait for them; what those that did not fail have told, by host."""
@@ -241,22 +233,6 @@ class _Clients:
         return found
 
 
-def start(
-    lab: Lab, host: str, command: list[str], descriptors: tuple[int, ...] = ()
-) -> subprocess.Popen[str]:
-    """Start a program whose output is read; Ctrl-C reaches us, and we end it."""
-    return lab.start(
-        host,
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        pass_fds=descriptors,
-        start_new_session=True,
-    )
-
-
 class _Responders:
     """The responders, one on each host, for the whole run."""
 
@@ -265,10 +241,9 @@ class _Responders:
         self._processes: dict[str, subprocess.Popen[str]] = {}
         for host in lab.hosts:
             words = plan.responder_words(lab.address_of(host))
-            self._processes[host] = start(lab, host, [load, *words])
+            self._processes[host] = lab.start(host, [load, *words], **STARTED)
         for host, process in self._processes.items():
-            if not first_line(process, READY_SECONDS).startswith("ready "):
-                raise WorkloadError(last_words(process, f"the responder of {host}"))
+            ready_words(process, f"the responder of {host}")
 
     def check(self) -> None:
         """Raise WorkloadError where one of them has ended."""

@@ -29,7 +29,7 @@ from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks.run_files import RunFolder
-from latprof_agent.workload.generator import Generator, PingPong, Stillness
+from latprof_agent.workload.generator import Generator, PingPong
 from latprof_agent.workload.generator_log import (
     LogTail,
 )
@@ -45,6 +45,7 @@ from latprof_agent.workload.ops_stores import (
     check_backend,
     find_endpoint,
 )
+from latprof_agent.workload.programs import Stillness
 from latprof_agent.workload.workload import Plan, Scene, Workload
 
 # As ProxyStore's benchmark calls them in its file, and we the third.

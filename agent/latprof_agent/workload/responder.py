@@ -14,13 +14,7 @@ from typing import Any
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.executables import find_executable
 from latprof_agent.lab.child import ask_to_end, last_output, start
-from latprof_agent.workload.generator import (
-    READY_SECONDS,
-    STARTED,
-    ending_words,
-    first_line,
-    last_words,
-)
+from latprof_agent.workload.programs import STARTED, ending_words, ready_words
 
 _IF_INET6 = Path("/proc/net/if_inet6")
 _LOOPBACK6 = "::1"
@@ -86,14 +80,13 @@ class Responder:
         load = str(find_executable("latprof-load"))
         command = [load, "echo", "--die-with-parent", *words, *limits.words()]
         self._process: subprocess.Popen[str] = start(command, **STARTED)
-        line = first_line(self._process, READY_SECONDS)
-        if not line.startswith("ready "):
-            why = last_words(self._process, "the responder")
+        try:
+            told_port, *workloads = ready_words(self._process)
+        except WorkloadError as error:
             if self._process.returncode == _USAGE:
-                raise UsageError(f"{why}; see latprof echo --help")
-            raise WorkloadError(why)
+                raise UsageError(f"{error}; see latprof echo --help") from error
+            raise
         self.addresses = addresses
-        _, told_port, *workloads = line.split()
         self.port, self.workloads = int(told_port), tuple(workloads)
         self._began = time.monotonic()
 
