@@ -184,6 +184,8 @@ def check_run(example: Example, cwd: Path, screen: str) -> None:
         check_operations(line, told, summary, screen)
     elif option(line, "workload") == "mesh":
         check_mesh(line, told, summary)
+    elif option(line, "workload") == "bulk":
+        check_bulk(line, summary)
     else:
         check_messages(line, told, summary, screen)
 
@@ -220,7 +222,9 @@ def check_link(line: str, told: dict[str, Any], screen: str) -> None:
     if "--rate 0 --delay 0" in line:
         assert known["kind"] == "veth" and not known["delay_ns"]
     if not {"rate", "delay", "qdisc"} & set(re.findall("--([a-z]+)", line)):
-        assert (known["rate_bps"], known["delay_ns"]) == (10**8, 10**6)
+        bare = option(line, "workload") == "bulk"
+        link = (None, 0) if bare else (10**8, 10**6)
+        assert (known["rate_bps"], known["delay_ns"]) == link
     if qdisc := option(line, "qdisc"):
         assert known["qdisc"] == qdisc
         kinds = {q["kind"] for q in told["link_counters"]["a"]["qdiscs"]}
@@ -269,6 +273,22 @@ def check_mesh(line: str, told: dict[str, Any], summary: dict[str, Any]) -> None
     assert [str(cell["size_bytes"]) for cell in mesh["cells"]] == sizes.split(",")
     each = 100 * tests * hosts * (hosts - 1)
     assert [cell["sent"] for cell in mesh["cells"]] == [each] * len(mesh["cells"])
+
+
+def check_bulk(line: str, summary: dict[str, Any]) -> None:
+    parts = summary["bulk"]["parts"]
+    channels = (option(line, "channels") or "1,2,4,8").split(",")
+    assert [(part["protocol"], str(part["channels"])) for part in parts] == [
+        (option(line, "protocol"), each) for each in channels
+    ]
+    for part in parts:
+        balance = part["balance"]
+        if volume := option(line, "volume"):
+            assert balance["sent"] == -(-int(volume) // 1400)
+        dropped = sum(place["packets"] for place in balance["places"])
+        of_data = dropped - balance["session_packets"]
+        assert balance["sent"] == balance["received"] + of_data
+        assert balance["unexplained"] == 0
 
 
 def check_operations(

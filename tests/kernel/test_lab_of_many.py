@@ -10,9 +10,9 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -311,28 +311,28 @@ def tc_roots(namespace: str, device: str) -> dict[str, int]:
     return {ours: int(root[theirs]) for theirs, ours in names.items()}
 
 
-def flood(lab: Lab, here: str, there: str, count: int) -> None:
-    """Send datagrams of 1400 bytes as fast as it goes; all reach the qdisc."""
+def flood(lab: Lab, here: str, there: str) -> int:
+    """Send datagrams of 1400 bytes for half a second; all reach the qdisc: how many."""
+    count = 0
+    end = time.monotonic() + 0.5
     with socket_in(lab.netns_of(here), socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 64 << 20)
-        for _ in range(count):
+        while time.monotonic() < end:
             sock.sendto(bytes(1400), (lab.address_of(there), 9))
+            count += 1
+    return count
 
 
 @pytest.mark.parametrize("options", [{}, {"delay_ns": MS, "emulator": "always"}])
 @pytest.mark.parametrize("qdisc", [{"qdisc": "tbf"}, {"qdisc": "htb"}, LEAF])
 def test_where_two_come_together_all_is_counted_as_tc_does(make_lab, qdisc, options):
     """To the packet, at two senders' queues and at the port to the receiver."""
-    count = 400
     lab = make_lab(
         hosts=3, rate_bps=20_000_000, queue_bytes=150_000, **qdisc, **options
     )
-    senders = [Thread(target=flood, args=(lab, h, "h2", count)) for h in ("h0", "h1")]
-    for sender in senders:
-        sender.start()
-    for sender in senders:
-        sender.join()
-    wait_until(lambda: is_over(lab, count), "all have left or are dropped")
+    with ThreadPoolExecutor() as senders:
+        sent = list(senders.map(lambda host: flood(lab, host, "h2"), ("h0", "h1")))
+    wait_until(lambda: is_over(lab, sent), "all have left or are dropped")
     told = lab.counters()
     places = told["h0"], told["h1"], told["ports"]["h2"]
     roots = [place["qdiscs"][0] for place in places]
@@ -351,7 +351,7 @@ def test_where_two_come_together_all_is_counted_as_tc_does(make_lab, qdisc, opti
             assert leaf["dropped_packets"] == place["qdiscs"][0]["dropped_packets"]
 
 
-def is_over(lab: Lab, count: int) -> bool:
+def is_over(lab: Lab, sent: list[int]) -> bool:
     """Whether nothing is in a queue or on its way, and nothing is unaccounted for."""
     told = lab.counters()
     h0, h1, port = (
@@ -359,7 +359,7 @@ def is_over(lab: Lab, count: int) -> bool:
     )
     came = h0["sent_packets"] + h1["sent_packets"]
     return (
-        all(one["sent_packets"] + one["dropped_packets"] == count for one in (h0, h1))
+        [one["sent_packets"] + one["dropped_packets"] for one in (h0, h1)] == sent
         and port["sent_packets"] + port["dropped_packets"] == came
         and told["h2"]["interface"]["rx_packets"] == port["sent_packets"]
     )
