@@ -14,6 +14,8 @@ import pytest
 from latprof_process import run
 from scipy import stats
 
+pytestmark = pytest.mark.timed
+
 RUN = ("run", "--workload")
 MS = 1_000_000
 

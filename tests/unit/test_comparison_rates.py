@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 
 import numpy as np
@@ -14,11 +16,13 @@ from latprof_analysis.compare import (
     gate,
     read_sides,
 )
+from latprof_analysis.compare.document import write_csv
 from latprof_analysis.compare.sides import Lost, Rate
 from latprof_analysis.report.compared import show
 from latprof_analysis.report.terminal import Terminal
 from latprof_analysis.stages import BLANK
 from scipy import stats
+from test_mesh import overloaded
 from test_operations import written
 
 A, B = (93.1, 94.0, 92.5, 93.3), (88.0, 90.5, 89.1)
@@ -138,6 +142,17 @@ def test_bulk_runs_are_compared_by_throughput_and_loss_of_each_part(bulk, capsys
     )
     assert gate(told, throughput_lower=0.05)["outcome"] == "failed"
     assert gate(told, throughput_lower=0.2, lossier=0.05)["outcome"] == "passed"
+    written_rows = io.StringIO()
+    write_csv(told, written_rows)
+    rows = list(csv.DictReader(io.StringIO(written_rows.getvalue())))
+    assert [(row["figure"], row["kind"], row["unit"]) for row in rows] == [
+        ("throughput", "udp 4", "bit/s"),
+        ("loss", "udp 4", "share of datagrams"),
+    ]
+    assert float(rows[0]["side_value"]) == received["b"]["value"]
+    assert float(rows[0]["ratio"]) == received["ratio"]["value"]
+    assert float(rows[1]["difference"]) == pytest.approx(0.02)
+    assert rows[0]["baseline_ns"] == ""
     show(told, Terminal(width=200), everything=False)
     out = capsys.readouterr().out
     assert "udp 4 received: 1.000 Gbit/s*, " in out
@@ -186,3 +201,44 @@ def test_operations_are_compared_by_store_operation_and_payload(tmp_path):
                              skiprows=1, usecols=6)) for n in range(3)
     ]  # fmt: skip
     assert p50["a"]["value_ns"] == pytest.approx(stats.gmean(times), rel=0.01)
+
+
+def test_the_trials_of_a_search_and_heartbeats_are_in_no_figure_of_a_mesh(tmp_path):
+    """Two tests and a trial between them, which took ten times as long."""
+    header = "protocol,sequence,size_bytes,reply_bytes,intended_ns,sent_ns,received_ns,"
+    header += "rtt_ns,lost,probe_statistics,source,destination,heartbeat"
+    begins, trips = (1_000_000, 2_000_000, 3_000_000), 200
+    lines = [header]
+    for place, begin_ns in enumerate(begins):
+        for n in range(trips):
+            sent = begin_ns + 1000 * n
+            took = 5000 if place == 1 else 500 + n
+            size, beat = (150, 1) if n % 10 == 0 else (1024, 0)
+            row = ("udp", n, size, 150, sent, sent, sent + took, took, 0, "")
+            lines.append(",".join(map(str, (*row, "h0", "h1", beat))))
+    (tmp_path / "round_trips.csv").write_text("\n".join(lines) + "\n")
+    tests = [
+        {"protocol": "udp", "begin_ns": at, "trial": place == 1}
+        for place, at in enumerate(begins)
+    ]
+    plan = {"protocol": "udp", "hosts": 2, "interval_ns": 1000}
+    workload = {"plan": None, "command": [], "mesh": plan, "runs": tests}
+    run = {"format": 1, "state": "done", "workload": workload, "lab": None}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    mesh = json.loads(json.dumps(overloaded()))
+    (tmp_path / "summary.json").write_text(json.dumps({"mesh": mesh}))
+    (side,) = read_sides([str(tmp_path)])
+    assert side.notes == []
+    times = {(group.kind, group.size_bytes): one for group, one in side.series.items()}
+    (messages,) = times.pop(("udp round trip", 1024))
+    (beats,) = times.pop(("udp heartbeat round trip", 150))
+    assert not times
+    assert (messages.size, beats.size) == (2 * 180, 2 * 20)
+    assert messages.max() < 1000
+    assert {
+        group.size_bytes: len(one[0].sent_ns) for group, one in side.trips.items()
+    } == {
+        1024: 360,
+        150: 40,
+    }
+    assert not side.paced

@@ -1,6 +1,7 @@
 """A comparison as one document: what JSON, CSV, limits and the text for people read.
 
-In CSV it has one row for each side, group and percentile.
+In CSV it has one row for each side, group and percentile, and for each throughput and
+loss, whose values have columns of their own since these are no times.
 
 A limit that holds only where something can be told would pass what was measured too
 little. So there are three outcomes: failed, where the whole interval is beyond the
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 import numpy as np
@@ -305,10 +306,19 @@ _FIGURES = {
     "difference_low_ns": ("difference", "low_ns"),
     "difference_high_ns": ("difference", "high_ns"),
 }
+# And those of throughput and loss, in their unit.
+_OF_RATES = {
+    "baseline_value": ("a", "value"),
+    "side_value": ("b", "value"),
+    "difference": ("difference", "value"),
+    "difference_low": ("difference", "low"),
+    "difference_high": ("difference", "high"),
+}
 _COLUMNS = (
     *("baseline", "side", "kind", "stage", "size_bytes", "figure"),
     *_FIGURES,
     *("p", "p_adjusted", "verdict", "reason"),
+    *("unit", *_OF_RATES),
 )
 
 
@@ -318,7 +328,8 @@ def write_csv(document: dict[str, Any], file: TextIO) -> None:
         file, _COLUMNS, restval="", extrasaction="ignore", lineterminator="\n"
     )
     writer.writeheader()
-    for row in (*_percentile_rows(document), *_figure_rows(document)):
+    readers = (_percentile_rows, _figure_rows, _rate_rows)
+    for row in (row for read in readers for row in read(document)):
         row["baseline"] = document["baseline"]
         texts = {key: guarded(v) for key, v in row.items() if isinstance(v, str)}
         writer.writerow(row | texts)
@@ -327,11 +338,15 @@ def write_csv(document: dict[str, Any], file: TextIO) -> None:
 def _percentile_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for group in document["groups"]:
         for name, told in group["percentiles"].items():
-            figures = {
-                column: (told[part] or {}).get(key)
-                for column, (part, key) in _FIGURES.items()
-            }
-            yield {**group, **told, **figures, "figure": name}
+            yield {**group, **told, **_found(told, _FIGURES), "figure": name}
+
+
+def _found(
+    told: dict[str, Any], columns: Mapping[str, tuple[str, str]]
+) -> dict[str, Any]:
+    return {
+        column: (told[part] or {}).get(key) for column, (part, key) in columns.items()
+    }
 
 
 def _figure_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -350,6 +365,13 @@ def _figure_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 "ratio": side["ratio"],
                 "verdict": "not judged",
             }
+
+
+def _rate_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for figure in ("throughput", "loss"):
+        for told in document[figure]:
+            shown = _found(told, _FIGURES | _OF_RATES)
+            yield {**told, **shown, "kind": told["protocol"], "figure": figure}
 
 
 # Of latencies a gate looks at these, not at stages: of the many stages of two single
