@@ -326,7 +326,18 @@ def test_the_mesh_of_each_repeat_is_told(mesh):
 def test_the_load_of_each_repeat_is_told(tmp_path):
     out = tmp_path / "loaded"
     words = ("pingpong", "--protocol=udp", "--sizes=64", "--rounds=50", "--rate=10mbit")
-    _, _ = swept(out, *words, "--load=udp:1", "--repeat=2")
+    swept_told, _ = swept(out, *words, "--load=udp:1", "--repeat=2")
+    idle, loaded = swept_told["rows"]
+    assert (idle["of"], loaded["of"]) == ("udp", "udp loaded")
+    rows = [pd.read_csv(out / name / "round_trips.csv") for name in "12"]
+    for phase, row in (("idle", idle), ("loaded", loaded)):
+        medians = []
+        for of_run in rows:
+            took = of_run[of_run["phase"] == phase]["rtt_ns"].dropna().sort_values()
+            medians.append(took.iloc[(len(took) + 1) // 2 - 1])
+        found = [row["rtt_p50_ns"][key] for key in ("low", "high")]
+        assert found == pytest.approx(sorted(medians), rel=0.005)
+    assert loaded["largest_stage"] == "transit"  # where the emulator's queue is
     told = said("analyze", out)["load"]
     for name in "12":
         own = summary(out / name)["load"]["protocols"]["udp"]

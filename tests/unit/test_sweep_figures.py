@@ -274,6 +274,11 @@ def test_the_table_of_a_sweep_is_told_again(folder, capsys):
         (lambda told: told["rows"][0].update(combination={}), "what was swept"),
         (lambda told: told["knees"][0].update(row=7), "no row 7"),
         (lambda told: told["knees"][0].update(rules=["loss"]), "its loss"),
+        (lambda told: told["knees"][0].update(option="mtu"), "its option"),
+        (
+            lambda told: told["knees"][0].update(rules=["plateau"], percentile="x"),
+            "its plateau",
+        ),
     ],
 )
 def test_a_table_that_is_not_as_it_was_written_is_left_out_with_a_note(

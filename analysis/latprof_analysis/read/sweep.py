@@ -29,7 +29,7 @@ _SPREADS = (
     *("sent_bps", "received_bps", "goodput_bps", "lost", "avg_ns", "kept_up_ns"),
     *(f"{of}_{p}_ns" for of in ("rtt", "operation") for p in ("p50", "p99")),
 )
-_ROW: Shape = {
+_ROW: dict[str, Shape] = {
     "combination": {ANY: TEXT},
     "of": TEXT,
     **dict.fromkeys(("runs", "runs_done"), COUNT),
@@ -110,7 +110,10 @@ _TOLD = {
 
 
 def _check_knee(knee: dict[str, Any], row: dict[str, Any]) -> None:
+    if knee["option"] not in row["combination"]:
+        raise WrongShapeError("the row of a knee does not tell its option")
+    tail = f"rtt_{knee['percentile']}_ns"
     for rule in knee["rules"]:
-        told = _TOLD.get(rule, (f"rtt_{knee['percentile']}_ns",))
-        if not all(row.get(name) for name in told):
+        told = _TOLD.get(rule, (tail,))
+        if not all(name in _ROW and row[name] for name in told):
             raise WrongShapeError(f"the row of a knee does not tell its {rule}")

@@ -1,12 +1,13 @@
 """What a sweep keeps of a run: the figures that a table of many runs has room for.
 
-Of a ping-pong by protocol, of other programs by pair of ends, of operations by store,
-operation and payload, of bulk transfers by part, of a mesh by size.
+Of a ping-pong by protocol, without and beside a load, of other programs by pair of
+ends, of operations by store, operation and payload, of bulk transfers by part, of a
+mesh by size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from latprof_analysis.stages import STAGES
@@ -55,7 +56,7 @@ def figures_of(summary: Mapping[str, Any]) -> dict[str, Figures]:
     for name in dict.fromkeys((*trips, *pairs)):
         figures = _of_trips(summary, name) if name in trips else _of(summary, name)
         found[name] = figures | _of_stages(pairs.get(name))
-    return found
+    return found | _loaded(summary)
 
 
 def _figures(**known: Any) -> Figures:
@@ -95,6 +96,28 @@ def _of_stages(pair: Pair | None) -> Figures:
         for name in shares:
             means[name] += way["stages"].get(name, {}).get("mean_ns") or 0.0
     return {"shares": shares, "stages_ns": means}
+
+
+def _loaded(summary: Mapping[str, Any]) -> dict[str, Figures]:
+    """Return the round trips beside the flows of a load; those above are without."""
+    found = {}
+    for protocol, told in (summary.get("load") or {}).get("protocols", {}).items():
+        if loaded := told["loaded"]:
+            found[f"{protocol} loaded"] = _figures(
+                lost=loaded["lost"],
+                loss_ratio=loaded["lost"] / loaded["sent"] if loaded["sent"] else None,
+                rtt=_percentiles(loaded["rtt"]),
+                **_of_means(_loaded_means(told["stages"])),
+            )
+    return found
+
+
+def _loaded_means(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the mean of each stage there and back, beside the load."""
+    means = dict.fromkeys((row["stage"] for row in rows), 0.0)
+    for row in rows:
+        means[row["stage"]] += row["loaded"]["mean_ns"] or 0.0
+    return means
 
 
 def _of_operations(summary: Mapping[str, Any]) -> Iterator[tuple[str, Figures]]:
@@ -151,21 +174,23 @@ def _of_mesh(summary: Mapping[str, Any]) -> Iterator[tuple[str, Figures]]:
                 avg_ns=None if average_us is None else _NS_PER_US * average_us,
                 kept_up_ns=kept_up.get(size),
                 rtt=_percentiles(cell["intended"]),
-                **_of_ways(cell["stages"]),
+                **_of_means(_means_of(cell["stages"])),
             ),
         )
 
 
-def _of_ways(ways: Mapping[str, Any]) -> Figures:
-    """Return the share of each stage of messages and echoes, and its mean of both."""
-    means = {
-        stage: sum(way[f"{stage}_ns"] for way in ways.values()) for stage in STAGES
-    }
+def _means_of(ways: Mapping[str, Any]) -> dict[str, float]:
+    """Return the mean of each stage of messages and echoes together."""
+    return {stage: sum(way[f"{stage}_ns"] for way in ways.values()) for stage in STAGES}
+
+
+def _of_means(means: Mapping[str, float]) -> Figures:
+    """Return the share of each stage beside its mean."""
     whole = sum(means.values())
     if not whole:
         return {}
     shares = {stage: ns / whole for stage, ns in means.items()}
-    return {"shares": shares, "stages_ns": means}
+    return {"shares": shares, "stages_ns": dict(means)}
 
 
 _OWN = {"ops": _of_operations, "bulk": _of_transfers, "mesh": _of_mesh}
