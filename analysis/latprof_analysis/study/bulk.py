@@ -308,6 +308,8 @@ def joined_balances(
 ) -> dict[int, dict[str, Any]]:
     """Return by channels what `balance` told, the parts of several runs added up.
 
+    What one of them does not know is None.
+
     Examples
     --------
     >>> told = {"sent": 9, "received": 7, "session_packets": 1, "unexplained": 0}
@@ -316,19 +318,23 @@ def joined_balances(
     >>> both[4]["sent"], both[4]["places"]
     (18, [{'place': 'link', 'packets': 6}])
     """
-    found: dict[int, dict[str, Any]] = {}
+    by_channels: dict[int, list[Mapping[str, Any]]] = {}
     for part in parts:
-        if told := part["balance"]:
-            sums = found.setdefault(part["channels"], {"places": {}})
-            for name in ("sent", "received", "session_packets", "unexplained"):
-                sums[name] = sums.get(name, 0) + told[name]
-            for one in told["places"]:
-                at = sums["places"]
-                at[one["place"]] = at.get(one["place"], 0) + one["packets"]
-    for sums in found.values():
-        at = sums["places"]
-        sums["places"] = [{"place": name, "packets": n} for name, n in at.items()]
-    return found
+        if part["balance"]:
+            by_channels.setdefault(part["channels"], []).append(part["balance"])
+    return {channels: _joined(told) for channels, told in by_channels.items()}
+
+
+def _joined(balances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in ("sent", "received", "session_packets", "unexplained"):
+        counts = [one[name] for one in balances]
+        found[name] = None if None in counts else sum(counts)
+    died: dict[str, int] = {}
+    for place in (place for one in balances for place in one["places"]):
+        died[place["place"]] = died.get(place["place"], 0) + place["packets"]
+    places = [{"place": place, "packets": n} for place, n in died.items()]
+    return found | {"places": places}
 
 
 def bulk_rows(parts: Sequence[Mapping[str, Any]]) -> list[list[Any]]:

@@ -180,8 +180,13 @@ def _of_mesh(summary: Mapping[str, Any]) -> Iterator[tuple[str, Figures]]:
 
 
 def _means_of(ways: Mapping[str, Any]) -> dict[str, float]:
-    """Return the mean of each stage of messages and echoes together."""
-    return {stage: sum(way[f"{stage}_ns"] for way in ways.values()) for stage in STAGES}
+    """Return the mean of each stage of messages and echoes together, where known."""
+    told = [ways[kind] for kind in ("request", "reply") if kind in ways]
+    return {
+        stage: sum(way[f"{stage}_ns"] or 0.0 for way in told)
+        for stage in STAGES
+        if any(way[f"{stage}_ns"] is not None for way in told)
+    }
 
 
 def _of_means(means: Mapping[str, float]) -> Figures:
