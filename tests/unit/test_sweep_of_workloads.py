@@ -59,6 +59,7 @@ def test_bulk_transfers_have_what_was_received_lost_and_where_it_died():
 
 def test_a_mesh_has_a_row_for_each_size():
     section = overloaded()
+    section["knees"] = [{"size_bytes": 1024, "interval_ns": 7 * MS}]
     found = figures_of({"mesh": section})
     assert [*found] == ["tcp 1024 B", "tcp 204800 B"]
     for cell, figures in zip(section["cells"], found.values(), strict=True):
@@ -67,6 +68,7 @@ def test_a_mesh_has_a_row_for_each_size():
         assert figures["utilisation"] == cell["utilisation"]
         assert figures["loss_ratio"] == cell["lost"] / cell["sent"]
         assert sum(figures["shares"].values()) == pytest.approx(1)
+    assert [one["kept_up_ns"] for one in found.values()] == [7 * MS, None]
     large = found["tcp 204800 B"]["stages_ns"]
     assert large["qdisc"] == 4000 + 10  # there and back
     assert large["application"] == 9000 + 10
