@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "endpoint.h"
+#include "interrupts.h"
 
 enum {
 	CONNECT_SECONDS = 10,
@@ -88,8 +89,38 @@ static int look_up(const struct place *p, struct addrinfo **ret,
 	return 0;
 }
 
-/* A socket after `call` (connect or bind); what it was for, and what to do
- * when it fails, are said in the line. */
+/* Let calls that would block return after this time. */
+static void limit_waits(int fd, uint64_t limit_ns)
+{
+	struct timeval tv = {
+		.tv_sec = (time_t)(limit_ns / NS_PER_SECOND),
+		.tv_usec = (suseconds_t)(limit_ns % NS_PER_SECOND / 1000),
+	};
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+}
+
+/* connect() that ends in time, or with ECANCELED at a signal. Called again it
+ * waits on for the connection that is on its way. */
+static int connect_in_time(int fd, const struct sockaddr *sa, socklen_t length)
+{
+	uint64_t until_ns = clock_ns() + CONNECT_SECONDS * NS_PER_SECOND;
+
+	limit_waits(fd, INTERRUPTS_LOOK_MS * NS_PER_MS);
+	while (connect(fd, sa, length)) {
+		if (errno != EINPROGRESS && errno != EALREADY && errno != EINTR)
+			return -1;
+		errno = interrupts ? ECANCELED : ETIMEDOUT;
+		if (interrupts || clock_ns() >= until_ns)
+			return -1;
+	}
+	limit_waits(fd, 0);
+	return 0;
+}
+
+/* A socket after `call` (connect_in_time or bind); what it was for, and what to
+ * do when it fails, are said in the line. */
 static int open_socket(const struct options *o, const struct place *p,
 		       attach call, const char *aim, const char *advice,
 		       int *ret, struct failure *failure)
@@ -102,19 +133,14 @@ static int open_socket(const struct options *o, const struct place *p,
 	fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, 0);
 	if (fd >= 0)
 		error = set_options(fd, o, p->protocol, failure);
-	if (fd >= 0)
-		endpoint_limit_waits(fd, CONNECT_SECONDS * NS_PER_SECOND);
 	if (fd < 0 || (!error && call(fd, found->ai_addr, found->ai_addrlen)))
 		error = fail(failure, errno, "cannot %s %s port %llu: %s; %s",
 			     aim, p->address, (unsigned long long)p->port,
-			     errno == EINPROGRESS ? "no answer" :
-						    strerror(errno),
+			     errno == ETIMEDOUT ? "no answer" : strerror(errno),
 			     advice);
 	freeaddrinfo(found);
 	if (error && fd >= 0)
 		close(fd);
-	else if (!error)
-		endpoint_limit_waits(fd, 0);
 	*ret = fd;
 	return error;
 }
@@ -125,7 +151,7 @@ int endpoint_connect(const struct options *options, enum protocol protocol,
 {
 	struct place place = { protocol, address, port };
 
-	return open_socket(options, &place, connect, "connect to",
+	return open_socket(options, &place, connect_in_time, "connect to",
 			   "start `latprof-load echo` there and give its port",
 			   ret, failure);
 }
@@ -172,17 +198,6 @@ int endpoint_listen(const struct options *options, enum protocol protocol,
 	endpoint_local(*ret, &bound);
 	*port = bound.port;
 	return 0;
-}
-
-void endpoint_limit_waits(int fd, uint64_t limit_ns)
-{
-	struct timeval tv = {
-		.tv_sec = (time_t)(limit_ns / NS_PER_SECOND),
-		.tv_usec = (suseconds_t)(limit_ns % NS_PER_SECOND / 1000),
-	};
-
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
 }
 
 static int get(int fd, int level, int name)

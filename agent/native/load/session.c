@@ -12,6 +12,7 @@
 #include "big_endian.h"
 #include "clock.h"
 #include "endpoint.h"
+#include "interrupts.h"
 #include "session.h"
 
 enum {
@@ -61,30 +62,43 @@ static int send_exactly(int fd, const void *bytes, size_t size)
 	return 0;
 }
 
-/* Milliseconds for poll(), rounded up; -1: for ever. */
-static int left_ms(uint64_t until_ns)
+/* Milliseconds for poll(), rounded up. */
+static int look_ms(uint64_t left_ns)
 {
-	uint64_t now = clock_ns();
-
-	if (!until_ns)
-		return -1;
-	return until_ns > now ?
-		       (int)((until_ns - now + NS_PER_MS - 1) / NS_PER_MS) :
-		       0;
+	return left_ns < INTERRUPTS_LOOK_MS * NS_PER_MS ?
+		       (int)((left_ns + NS_PER_MS - 1) / NS_PER_MS) :
+		       INTERRUPTS_LOOK_MS;
 }
 
-/* 0, -ECONNRESET at the end, -ETIMEDOUT, -errno. Takes not a byte more. */
+/* Wait until one of these is ready. 0, -ETIMEDOUT, -ECANCELED, -errno. */
+static int wait_ready(struct pollfd *fds, nfds_t count, uint64_t until_ns)
+{
+	while (!interrupts) {
+		uint64_t now = clock_ns();
+		int found;
+
+		if (now >= until_ns)
+			return -ETIMEDOUT;
+		found = poll(fds, count, look_ms(until_ns - now));
+		if (found > 0)
+			return 0;
+		if (found < 0 && errno != EINTR)
+			return -errno;
+	}
+	return -ECANCELED;
+}
+
+/* 0, -ECONNRESET at the end, -ETIMEDOUT, -ECANCELED, -errno. Takes not a byte
+ * more. */
 static int receive_exactly(int fd, void *bytes, size_t size, uint64_t until_ns)
 {
 	for (size_t done = 0; done < size;) {
 		struct pollfd ready = { .fd = fd, .events = POLLIN };
-		int count = poll(&ready, 1, left_ms(until_ns));
+		int error = wait_ready(&ready, 1, until_ns);
 		ssize_t n;
 
-		if (!count)
-			return -ETIMEDOUT;
-		if (count < 0)
-			return -errno;
+		if (error)
+			return error;
 		n = recv(fd, (uint8_t *)bytes + done, size - done,
 			 MSG_DONTWAIT);
 		if (!n)
@@ -106,23 +120,6 @@ int frame_send(int control, enum frame_type type, const void *body,
 	put_u32(header + 1, size);
 	error = send_exactly(control, header, sizeof(header));
 	return error ? error : send_exactly(control, body, size);
-}
-
-int frame_receive(int control, enum frame_type *type, void *body,
-		  uint32_t *size, uint64_t limit_ns)
-{
-	uint64_t until_ns = limit_ns ? clock_ns() + limit_ns : 0;
-	uint8_t header[FRAME_HEADER_BYTES];
-	uint32_t room = *size;
-	int error = receive_exactly(control, header, sizeof(header), until_ns);
-
-	if (error)
-		return error;
-	*type = header[0];
-	*size = get_u32(header + 1);
-	if (*size > room)
-		return -EMSGSIZE;
-	return receive_exactly(control, body, *size, until_ns);
 }
 
 /* Whom the client talks to, for what it says of it. */
@@ -300,7 +297,7 @@ static int agree(const struct caller *c, int fd, struct limits *limits)
 		       read_accept(c, fd, until_ns, limits);
 }
 
-/* 1: OPENED came. 0: nothing did, for a while. */
+/* 1: OPENED came. 0: nothing did, for a while. -errno with a line. */
 static int wait_for_opened(const struct caller *c,
 			   const struct session_link *link)
 {
@@ -309,8 +306,9 @@ static int wait_for_opened(const struct caller *c,
 	struct pollfd ready[] = { { .fd = link->data, .events = POLLIN },
 				  { .fd = link->control, .events = POLLIN } };
 	uint8_t datagram[OPEN_BYTES + 1];
+	int error;
 
-	while (poll(ready, 2, left_ms(until_ns)) > 0) {
+	while (!(error = wait_ready(ready, 2, until_ns))) {
 		ssize_t n = recv(link->data, datagram, sizeof(datagram),
 				 MSG_DONTWAIT);
 
@@ -322,7 +320,7 @@ static int wait_for_opened(const struct caller *c,
 		if (said && token_equals(said, token))
 			return 1;
 	}
-	return 0;
+	return error == -ETIMEDOUT ? 0 : fail_link(c, error);
 }
 
 static int open_datagrams(const struct caller *c, struct session_link *link)
