@@ -25,12 +25,14 @@ from latprof_agent.workload.load_plan import Load
 from latprof_agent.workload.programs import (
     KEPT,
     STARTED,
+    STILL_SECONDS,
     Ending,
     Stillness,
     check_stopped,
     ending_words,
     last_words,
     ready_words,
+    traffic_of,
 )
 from latprof_agent.workload.workload import Plan, Workload
 
@@ -173,6 +175,10 @@ class PingPong(Plan):
         return ["pingpong", *words]
 
 
+def _size_of(file: int) -> int:
+    return os.fstat(file).st_size
+
+
 class Client:
     """A client, over one protocol, of a responder that listens already.
 
@@ -226,6 +232,8 @@ class Client:
         """
         assert self._client
         text, complaint = last_output(self._client)
+        if self._ending.ended_unbegun(self._client):
+            return
         if self._client.returncode:
             raise WorkloadError(ending_words(complaint, "the generator", self._client))
         self.result = json.loads(text)
@@ -246,7 +254,8 @@ class Generator(Client):
         responder = lab.b_address, int(ready_words(self._responder)[0])
         super().__init__(plan, protocol, log, responder, partial(lab.start, "a"))
         self._due = math.inf  # when --duration is over
-        self._stillness = Stillness(self._responder.pid)
+        self._stillness = Stillness(traffic_of(self._responder.pid))
+        self._silence = Stillness(partial(_size_of, log))  # of what it logs
 
     def _more_words(self) -> list[str]:
         """Let trains take their time: the client gives a datagram up after a second."""
@@ -266,17 +275,22 @@ class Generator(Client):
     def check(self) -> None:
         """Raise WorkloadError where the client waits for what will not come.
 
-        The responder has ended; or the time is over and nothing comes any more. Raises
-        LabError where the link has ended.
+        The responder has ended; or the time is over and nothing comes any more; or one
+        of the two is stopped, and for as long no round trip has ended, whatever else
+        is on the link. Raises LabError where the link has ended.
         """
         self._lab.check()
         if not self.running():
             return
         if self._responder.poll() is not None:
             raise WorkloadError(last_words(self._responder, "the responder"))
+        patience, longest = self._patience_seconds(), self.plan.duration_seconds
+        # shorter stops are there to be measured
+        if self._silence.seconds() > (longest or STILL_SECONDS) + patience:
+            self._check_stopped()
         if time.monotonic() > self._due:
             still = self._stillness.seconds()
-            if still > self._patience_seconds():
+            if still > patience:
                 self._check_stopped()
                 why = f"it did not answer for {still:.0f} s"
                 raise WorkloadError(f"the responder failed: {why}; {KEPT}")
@@ -301,8 +315,10 @@ class Generator(Client):
         Raises WorkloadError with the client's own words where it failed.
         """
         try:
-            super().finish()
-            self._check_stopped()
+            try:
+                super().finish()
+            finally:
+                self._check_stopped()  # which is why the client failed, if it did
         finally:
             ask_to_end(self._responder)
             last_output(self._responder)
