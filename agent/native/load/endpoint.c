@@ -19,8 +19,7 @@ enum {
 	PEER_TIMEOUT_MS = 30000,
 	KEEPALIVE_IDLE_SECONDS = 10,
 	KEEPALIVE_GAP_SECONDS = 5,
-	/* An open loop against a stopped responder queues many datagrams. */
-	DATAGRAM_BUFFER_BYTES = 4 << 20,
+	EARLY_DATAGRAMS_MAX = 1 << 12,
 };
 
 typedef int (*attach)(int fd, const struct sockaddr *sa, socklen_t length);
@@ -33,7 +32,7 @@ static void set(int fd, int level, int name, int value)
 
 static void set_datagram_buffer(int fd)
 {
-	int bytes = DATAGRAM_BUFFER_BYTES;
+	int bytes = ENDPOINT_DATAGRAM_BUFFER_BYTES;
 
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)))
 		set(fd, SOL_SOCKET, SO_RCVBUF, bytes);
@@ -229,7 +228,7 @@ int endpoint_adopt(int listener, int control, const struct sockaddr_in6 *peer,
 	struct sockaddr_in6 own = { 0 };
 	socklen_t length = sizeof(own);
 	uint8_t early[1];
-	int fd, error = 0;
+	int fd, count = 0, error = 0;
 
 	if (getsockname(control, (struct sockaddr *)&own, &length))
 		return -errno;
@@ -244,9 +243,11 @@ int endpoint_adopt(int listener, int control, const struct sockaddr_in6 *peer,
 	    connect(fd, (const struct sockaddr *)peer, length))
 		error = -errno;
 	set(listener, SOL_SOCKET, SO_REUSEADDR, 0);
-	/* What came between the two calls may be anyone's. */
+	/* What came between the two calls may be anyone's. Of a flood there
+	 * is no end: whoever sends it asks again. */
 	while (!error && recv(fd, early, sizeof(early), MSG_DONTWAIT) >= 0)
-		;
+		if (++count > EARLY_DATAGRAMS_MAX)
+			error = -EBUSY;
 	if (error)
 		close(fd);
 	*ret = fd;

@@ -6,6 +6,10 @@
 
 #include "flags.h"
 
+/* SO_RCVBUF of a UDP socket, where the kernel grants it: an open loop against a
+ * stopped responder queues many datagrams. The kernel takes the double. */
+enum { ENDPOINT_DATAGRAM_BUFFER_BYTES = 4 << 20 };
+
 struct endpoint_facts {
 	char congestion[16]; /* TCP only, else empty */
 	int mss_bytes; /* TCP only, else 0 */

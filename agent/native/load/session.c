@@ -275,6 +275,14 @@ static int read_accept(const struct caller *c, int fd, uint64_t until_ns,
 	return status == STATUS_OK ? 0 : fail_status(c, status, NULL);
 }
 
+static int fail_crypto(const struct caller *c)
+{
+	return fail(c->failure, EIO,
+		    "cannot make a handshake: libcrypto gives no random bytes, "
+		    "or no HMAC-SHA256; see that /dev/urandom is there, and "
+		    "what OPENSSL_CONF says");
+}
+
 static int agree(const struct caller *c, int fd, struct limits *limits)
 {
 	uint64_t until_ns = clock_ns() + answer_ns;
@@ -282,16 +290,15 @@ static int agree(const struct caller *c, int fd, struct limits *limits)
 	int error;
 
 	if (handshake_hello(h, c->terms))
-		return fail(c->failure, EIO,
-			    "cannot get random bytes for a session; see that "
-			    "/dev/urandom is there");
+		return fail_crypto(c);
 	error = send_exactly(fd, h->hello, HELLO_BYTES);
 	if (error)
 		return fail_link(c, error);
 	error = read_challenge(c, fd, until_ns);
 	if (error)
 		return error;
-	handshake_prove(h);
+	if (handshake_prove(h))
+		return fail_crypto(c);
 	error = send_exactly(fd, h->proof, PROOF_BYTES);
 	return error ? fail_link(c, error) :
 		       read_accept(c, fd, until_ns, limits);
@@ -397,6 +404,7 @@ int session_open(const struct options *options, const char *address,
 	error = secret_read(options->secret_file, &secret, failure);
 	if (!error)
 		error = open_agreed(&c, ret);
+	secret_forget(&secret);
 	if (error)
 		session_close(ret);
 	return error;
