@@ -6,7 +6,7 @@
 #
 #   load_options, link_options   any command line
 #   responder, client            any bytes and any turn of the network
-#   bulk                         any frames, and datagrams in any order
+#   bulk                         any frames and plans, datagrams in any order
 #   handshake                    any bytes before a session, to either side
 #   path                         any packets through the link
 #   rows                         any columns of a table
