@@ -50,7 +50,9 @@ static const struct arg rows[] = {
 	{ "max-sessions", ARG_COUNT, AT(max_sessions), 1, 4096, "N",
 	  "at once (64)" },
 	{ "max-memory", ARG_BYTES, AT(max_memory_bytes), 1 << 20, 1ull << 40,
-	  "BYTES", "for messages of all sessions together (1024mib)" },
+	  "BYTES",
+	  "for messages of all sessions together, and what their UDP sockets "
+	  "hold (1024mib)" },
 	{ "max-message", ARG_BYTES, AT(max_message_bytes), HEADER_BYTES,
 	  MESSAGE_BYTES_MAX, "BYTES", "of a request or a reply (64mib)" },
 	{ "max-rate", ARG_BYTES, AT(max_rate), 1000, 1ull << 40, "BYTES",
