@@ -7,6 +7,7 @@
 
 #define NS_PER_SECOND 1000000000ull
 #define NS_PER_MS 1000000ull
+#define NS_PER_HOUR (3600 * NS_PER_SECOND)
 #define CLOCK_NEVER UINT64_MAX
 
 static inline uint64_t clock_read_ns(clockid_t clock)

@@ -21,6 +21,7 @@ from latprof_agent.executables import find_executable
 from latprof_agent.lab import netns
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
+from latprof_analysis.study.setup import known_transit_ns
 from recording import DEADLINE_SECONDS, recording, socket_in, wait_until
 from shaper import datagram_packets
 
@@ -275,6 +276,40 @@ def test_messages_across_the_middle_have_all_stages(
         late_ns = undisturbed_ns(told["transit_ns"]) - delay_ns
         assert 0 < late_ns < 500_000  # wake-ups of the emulator, 7 packets each
     assert not recorded.lost()
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("shaped", [False, True], ids=["serialised", "tbf"])
+def test_messages_cross_the_middle_in_the_time_that_is_known(
+    make_lab, tmp_path, shaped
+):
+    """Two links, each of which forwards a packet when it has all of it; or two buckets.
+
+    Of those the sender's is its own qdisc stage, and lets nothing pass that the
+    port's would hold back.
+    """
+    rate_bps, delay_ns, sizes, rounds = 8_000_000, 2 * MS, (1000, 10_000), 20
+    how = {"rate_bps": rate_bps, "delay_ns": delay_ns, "emulator": "always"}
+    lab = make_lab(hosts=3, **how, **({"qdisc": "tbf"} if shaped else {}))
+    with recording(lab, tmp_path, ("udp",)) as recorded:
+        ping_pong(lab, "udp", ",".join(map(str, sizes)), rounds)
+    rows = recorded.messages()
+    addresses = {host: lab.address_of(host) for host in lab.hosts}
+    for size in sizes:
+        framed = datagram_packets(size, 1500, ipv6=False)
+        packets = [frame - ETHERNET_BYTES for frame in framed]  # the emulator has none
+        serial_ns = (sum(packets) + max(packets)) * 8e9 / rate_bps
+        truth_ns = delay_ns + (0 if shaped else serial_ns)
+        told = known_transit_ns(
+            "udp", size, {"known": lab.known, "addresses": addresses}
+        )
+        assert told == pytest.approx(truth_ns)
+        transit_ns = rows.loc[rows["size_bytes"] == size, "transit_ns"]
+        assert len(transit_ns) == 2 * rounds
+        late_ns = undisturbed_ns(transit_ns) - truth_ns
+        # four wake-ups of the emulator, each 10 to 60 us here; a link less would be
+        # 1000 us and more less
+        assert -20_000 < late_ns < 500_000
 
 
 @pytest.mark.timed

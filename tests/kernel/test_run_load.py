@@ -9,11 +9,15 @@ from __future__ import annotations
 import csv
 import json
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 from threading import Event
 
 import pytest
+from latprof_agent.lab.child import END_SECONDS
+from latprof_agent.workload.generator import LATE_SECONDS
+from latprof_agent.workload.programs import STILL_SECONDS
 from latprof_analysis import analyze
 from latprof_process import Latprof, kill, run
 
@@ -223,6 +227,49 @@ def test_flows_that_die_are_told(out):
     assert latprof.left() == []
     (line,) = latprof.err.splitlines()
     assert line.startswith("latprof: the load failed: tcp:2:up failed: it ended with")
+    summary = json.loads(latprof.out)
+    assert summary["load"]["protocols"]["tcp"]["idle"]["sent"] > 100
+
+
+@pytest.mark.parametrize("how", ["--duration=4", "--rounds=400"])
+@pytest.mark.parametrize("when", ["first", "later"])
+def test_a_responder_that_is_stopped_beside_a_load_is_noticed(out, how, when):
+    """Flows that go on do not hide that nothing is answered."""
+    words = ("--sizes=64", "--protocol=tcp", how, "--load=tcp:2", f"--out={out}")
+    latprof = Latprof("run", *EMULATED, *words)
+    latprof.wait_for_child("bulk")
+    responder = latprof.wait_for_child(" echo --wire")
+    latprof.wait_for_child(" pingpong ")  # so the responder has said that it is ready
+    if when == "later":
+        table = out / "round_trips.csv"
+        latprof.wait_for(lambda: ",loaded" in table.read_text(), "a loaded one")
+    kill(responder, signal.SIGSTOP)
+    stopped = time.monotonic()
+
+    assert latprof.finish() == 1
+    took = time.monotonic() - stopped
+    (line,) = latprof.err.splitlines()
+    assert "the responder failed: it is stopped (SIGSTOP)" in line
+    assert latprof.left() == []
+    longest = 4 if "duration" in how else STILL_SECONDS
+    # LATE_SECONDS twice: for what the load holds up, then for what is late without it
+    assert took < longest + 2 * LATE_SECONDS + END_SECONDS
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["state"] == "failed"
+    told = summary["load"]["protocols"]["tcp"]
+    assert told["idle"]["sent"] > 100
+
+
+def test_a_load_that_is_stopped_is_none(out):
+    words = ("--sizes=64", "--protocol=tcp", "--duration=2s", "--load=tcp:2")
+    latprof = Latprof("run", *EMULATED, *words, "--json", f"--out={out}")
+    latprof.wait_for_child("bulk")
+    kill(latprof.children(" echo ")[0], signal.SIGSTOP)
+    assert latprof.finish() == 1
+    assert latprof.left() == []
+    (line,) = latprof.err.splitlines()
+    told = "the load failed: its responder failed: it is stopped (SIGSTOP)"
+    assert told in line
     summary = json.loads(latprof.out)
     assert summary["load"]["protocols"]["tcp"]["idle"]["sent"] > 100
 

@@ -7,9 +7,11 @@ Python's hmac.
 from __future__ import annotations
 
 import os
+import re
 import select
 import socket
 import struct
+import subprocess
 import threading
 import time
 from contextlib import ExitStack
@@ -137,6 +139,30 @@ def test_a_proof_is_good_for_its_own_challenge_alone(secret_file):
             assert peer.receive_exactly(second, 1) == bytes([WRONG_SECRET])
 
 
+def test_where_no_proof_can_be_made_none_is_good(tmp_path, secret_file, monkeypatch):
+    """As if libcrypto had no memory: zeros must not do for whoever sends them."""
+    broken = tmp_path / "broken.so"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-x", "c", "-o", broken, "-"],
+        input="unsigned char *HMAC(void) { return 0; }",
+        text=True,
+        check=True,
+    )
+    monkeypatch.setenv("LD_PRELOAD", str(broken))
+    words = ("--secret-file", secret_file)
+    with echo(*words) as server:
+        client = pingpong(tmp_path, server.port, *words)
+        monkeypatch.delenv("LD_PRELOAD")
+        with connect(server.port) as c:
+            c.sendall(hello())
+            peer.receive_exactly(c, peer.CHALLENGE.size)
+            c.sendall(bytes(peer.PROOF_BYTES))
+            assert peer.receive_exactly(c, 1) == bytes([WRONG_SECRET])
+        served = server.stop()
+    one_line(client, "cannot make a handshake: libcrypto gives")
+    assert (served["refused_secret"], served["sessions"]) == (1, 0)
+
+
 def test_a_responder_must_know_the_secret_too(tmp_path, secret_file):
     def pretend(stream):
         said = peer.receive_exactly(stream, peer.HELLO.size)
@@ -252,6 +278,32 @@ def test_sessions_are_bounded_and_a_place_is_free_again(tmp_path):
     one_line(busy, "as many sessions as it may")
     assert free.status == 0, free.stderr
     assert (served["refused_busy"], served["sessions"]) == (1, 2)
+
+
+def test_what_a_datagram_session_may_queue_is_memory_too():
+    """The kernel grants the double of 4 MiB; the thread's stack comes on top."""
+    said = hello(transport=1, largest=64)
+    with echo("--max-memory", "16mib") as server:
+        with datagram_session(server.port, said) as (_, data):
+            granted = receive_buffer(data)
+            assert granted <= 8 << 20
+            with pytest.raises(Refused) as refused, connect(server.port) as c:
+                greet(c, said)
+            with session(server.port, hello()):
+                pass  # over TCP there is room
+        served = server.stop()
+    assert refused.value.args == (BUSY, 0)
+    assert (served["refused_busy"], served["sessions"]) == (1, 2)
+
+
+def receive_buffer(data: socket.socket) -> int:
+    """Of the other end's socket, as the kernel says."""
+    own, other = data.getsockname()[1], data.getpeername()[1]
+    words = ["ss", "--udp", "--numeric", "--memory", "--no-header"]
+    where = f"sport = :{other} and dport = :{own}"
+    found = subprocess.run([*words, where], capture_output=True, text=True, check=True)
+    (size,) = re.findall(r"skmem:\(r\d+,rb(\d+)", found.stdout)
+    return int(size)
 
 
 def test_a_message_larger_than_was_said_ends_the_session():

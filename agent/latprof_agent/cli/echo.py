@@ -117,7 +117,8 @@ def _add_limits(group: Any) -> None:
         "--max-memory",
         type=units.within(units.size, "1MiB", "1024GiB"),
         metavar="BYTES",
-        help="for messages of all sessions together (default: 1GiB)",
+        help="for messages of all sessions together, and what their UDP sockets hold "
+        "(default: 1GiB)",
     )
     group.add_argument(
         "--max-message",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import tempfile
 import time
@@ -68,10 +67,6 @@ class BulkClient:
         """Ask it to end: it then says what it has measured. After a while end it."""
         self._ending.ask([self._client])
 
-    def _ended_unbegun(self) -> bool:
-        """Whether it was asked to end before it could say anything."""
-        return self._ending.asked and self._client.returncode == -signal.SIGINT
-
     def finish(self) -> None:
         """Take in the result and end the responder.
 
@@ -86,7 +81,7 @@ class BulkClient:
             self.result = json.loads(said)
         ask_to_end(self._responder)
         last_output(self._responder)
-        if self._client.returncode and not self._ended_unbegun():
+        if self._client.returncode and not self._ending.ended_unbegun(self._client):
             raise WorkloadError(ending_words(complaint, "the generator", self._client))
 
 

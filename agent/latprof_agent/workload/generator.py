@@ -20,25 +20,21 @@ from latprof_agent.lab import netns
 from latprof_agent.lab.child import ask_to_end, last_output
 from latprof_agent.lab.interface import check_congestion
 from latprof_agent.lab.lab import Lab
-from latprof_agent.probes.filter import Filter
-from latprof_agent.recorder import STEP_SECONDS
-from latprof_agent.sinks.clear_result import clear_result
 from latprof_agent.sinks.round_trip_rows import COLUMNS, WITH_PHASE, WITH_TRAINS
-from latprof_agent.sinks.round_trip_totals import RoundTripTotals
-from latprof_agent.sinks.run_files import RunFolder
-from latprof_agent.workload.generator_log import GeneratorLog
 from latprof_agent.workload.load_plan import Load
 from latprof_agent.workload.programs import (
     KEPT,
     STARTED,
+    STILL_SECONDS,
     Ending,
     Stillness,
     check_stopped,
     ending_words,
     last_words,
     ready_words,
+    traffic_of,
 )
-from latprof_agent.workload.workload import Plan, Scene, Workload
+from latprof_agent.workload.workload import Plan, Workload
 
 # After --duration the run waits for what is late until nothing came for so long.
 LATE_SECONDS = 3.0
@@ -46,10 +42,6 @@ LONGEST_GAP = 20  # of exponential gaps, in means: once in 500 million
 HEADER_BYTES = 18
 LARGEST_BYTES = {"tcp": 10_000_000, "udp": 65_507}
 CLEAR_LARGEST_BYTES = 65_535
-# Its experiment is over TCP.
-CLEAR_RESULTS = {"tcp": "clear_result.txt", "udp": "clear_result_udp.txt"}
-# By which messages that are over have been told of, and are in the totals.
-TOLD_SECONDS = 0.3
 DEFAULT_WARMUP = 5
 DEFAULT_SIZES = (18, 256, 1024, 4096, 16384, 32768, 65507)
 
@@ -107,6 +99,8 @@ class PingPong(Plan):
             from latprof_agent.workload.loaded import LoadedRuns
 
             return LoadedRuns(self, lab)
+        from latprof_agent.workload.pingpong import PingPongInLab
+
         return PingPongInLab(self, lab)
 
     @property
@@ -181,6 +175,10 @@ class PingPong(Plan):
         return ["pingpong", *words]
 
 
+def _size_of(file: int) -> int:
+    return os.fstat(file).st_size
+
+
 class Client:
     """A client, over one protocol, of a responder that listens already.
 
@@ -234,6 +232,8 @@ class Client:
         """
         assert self._client
         text, complaint = last_output(self._client)
+        if self._ending.ended_unbegun(self._client):
+            return
         if self._client.returncode:
             raise WorkloadError(ending_words(complaint, "the generator", self._client))
         self.result = json.loads(text)
@@ -254,7 +254,8 @@ class Generator(Client):
         responder = lab.b_address, int(ready_words(self._responder)[0])
         super().__init__(plan, protocol, log, responder, partial(lab.start, "a"))
         self._due = math.inf  # when --duration is over
-        self._stillness = Stillness(self._responder.pid)
+        self._stillness = Stillness(traffic_of(self._responder.pid))
+        self._silence = Stillness(partial(_size_of, log))  # of what it logs
 
     def _more_words(self) -> list[str]:
         """Let trains take their time: the client gives a datagram up after a second."""
@@ -274,17 +275,22 @@ class Generator(Client):
     def check(self) -> None:
         """Raise WorkloadError where the client waits for what will not come.
 
-        The responder has ended; or the time is over and nothing comes any more. Raises
-        LabError where the link has ended.
+        The responder has ended; or the time is over and nothing comes any more; or one
+        of the two is stopped, and for as long no round trip has ended, whatever else
+        is on the link. Raises LabError where the link has ended.
         """
         self._lab.check()
         if not self.running():
             return
         if self._responder.poll() is not None:
             raise WorkloadError(last_words(self._responder, "the responder"))
+        patience, longest = self._patience_seconds(), self.plan.duration_seconds
+        # shorter stops are there to be measured
+        if self._silence.seconds() > (longest or STILL_SECONDS) + patience:
+            self._check_stopped()
         if time.monotonic() > self._due:
             still = self._stillness.seconds()
-            if still > self._patience_seconds():
+            if still > patience:
                 self._check_stopped()
                 why = f"it did not answer for {still:.0f} s"
                 raise WorkloadError(f"the responder failed: {why}; {KEPT}")
@@ -309,131 +315,10 @@ class Generator(Client):
         Raises WorkloadError with the client's own words where it failed.
         """
         try:
-            super().finish()
-            self._check_stopped()
+            try:
+                super().finish()
+            finally:
+                self._check_stopped()  # which is why the client failed, if it did
         finally:
             ask_to_end(self._responder)
             last_output(self._responder)
-
-
-class PingPongRuns(Workload):
-    """The generator's ping-pong, over one protocol after the other."""
-
-    _one_clock = True  # for both ends
-
-    def __init__(self, plan: PingPong) -> None:
-        super().__init__()
-        self._plan = plan
-        self._totals: list[RoundTripTotals] = []
-
-    def as_dict(self) -> dict[str, Any]:
-        """For run.json."""
-        return {"plan": asdict(self._plan)}
-
-    def write(self, folder: RunFolder) -> None:
-        """Leave CLEAR's result text, where it is CLEAR's wire format."""
-        if self._plan.wire != "clear":
-            return
-        for totals in self._totals:
-            if totals.sent:
-                text = clear_result(*totals.arrays()[:2])
-                folder.write_text(CLEAR_RESULTS[totals.protocol], text)
-
-    def _client(self, plan: PingPong, protocol: str, log: int, port: int) -> Client:
-        """Whoever is to send over this protocol; port 0: its responder's is any."""
-        raise NotImplementedError
-
-    def follow(self, scene: Scene) -> None:
-        """Run each of them to its end."""
-        for protocol in scene.protocols:
-            if not scene.interrupt.seen:
-                self._follow(protocol, scene)
-
-    def _totals_of(self, protocol: str) -> RoundTripTotals:
-        plan = self._plan
-        return RoundTripTotals(
-            protocol, len(plan.sizes), plan.messages_per_round, plan.interval_ns > 0
-        )
-
-    def _follow(self, protocol: str, scene: Scene) -> None:
-        totals = self._totals_of(protocol)
-        scene.sink.round_trips[protocol] = totals
-        self._totals.append(totals)
-        self._measure(self._plan, totals, scene)
-
-    def _measure(
-        self,
-        plan: PingPong,
-        totals: RoundTripTotals,
-        scene: Scene,
-        phase: str = "",
-        port: int = 0,
-        look: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Run it over one protocol, and `look` at something else meanwhile."""
-        log, recorder = scene.sink.folder.new_log(), scene.recorder
-        protocol = totals.protocol
-        client = self._client(plan, protocol, log, port)
-        source = GeneratorLog(
-            log,
-            protocol,
-            client.port,
-            open_loop=totals.open_loop,
-            agreed=plan.wire == "latprof",
-            trains=plan.train_messages > 0,
-            one_clock=self._one_clock,
-            phase=phase,
-        )
-        recorder.add_source(source)
-        if protocol == "udp":
-            recorder.capture.expect_udp()
-        client.start()
-        told = {"phase": phase, "begin_ns": time.monotonic_ns()} if phase else {}
-        try:
-            while client.running():
-                if scene.interrupt.seen:
-                    client.stop()
-                client.check()
-                look()
-                recorder.step_for(STEP_SECONDS)
-                self._show_progress(totals, scene)
-        finally:
-            client.stop()
-            if phase:
-                told["end_ns"] = time.monotonic_ns()
-            self._finish(client, scene, told)
-
-    def _show_progress(self, totals: RoundTripTotals, scene: Scene) -> None:
-        plan, protocol, sent = self._plan, totals.protocol, totals.sent
-        if plan.rounds:
-            scene.progress(protocol, sent, sent, plan.rounds * plan.messages_per_round)
-            return
-        gone = totals.seconds_since_first()
-        scene.progress(protocol, sent, gone, plan.duration_seconds)
-        if gone > plan.duration_seconds + TOLD_SECONDS:
-            scene.progress(f"{protocol}: what is late, and its replies", 0, 0, 0)
-
-    def _finish(self, client: Client, scene: Scene, told: dict[str, Any]) -> None:
-        try:
-            client.finish()
-        except WorkloadError as error:
-            raise scene.sink.folder.explain(error) from error
-        finally:
-            protocol = {"protocol": client.protocol}
-            self.runs.append(protocol | told | client.result)
-
-
-class PingPongInLab(PingPongRuns):
-    """Between the two ends of a lab."""
-
-    def __init__(self, plan: PingPong, lab: Lab) -> None:
-        super().__init__(plan)
-        self._lab = lab
-        lab.place_emulator(plan.cpu_of_both)
-
-    def watched(self, protocols: tuple[str, ...]) -> Filter:
-        """All of the lab."""
-        return Filter(netns=self._lab.inodes, protocols=protocols)
-
-    def _client(self, plan: PingPong, protocol: str, log: int, port: int) -> Client:
-        return Generator(self._lab, plan, protocol, log, port)

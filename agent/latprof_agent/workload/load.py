@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from signal import SIGINT
+from signal import SIGCONT, SIGINT
 from statistics import median
 from typing import Any
 
@@ -19,7 +19,13 @@ from latprof_agent.executables import find_executable
 from latprof_agent.lab.child import ask_to_end, last_output
 from latprof_agent.lab.lab import Lab
 from latprof_agent.workload.load_plan import Load
-from latprof_agent.workload.programs import KEPT, STARTED, last_words, ready_words
+from latprof_agent.workload.programs import (
+    KEPT,
+    STARTED,
+    check_stopped,
+    last_words,
+    ready_words,
+)
 
 # A flow that was asked to end sends what its buffers hold first.
 _END_SECONDS = 30.0
@@ -82,9 +88,18 @@ class Flows:
         return _failed(last_words(process, who))
 
     def check(self) -> None:
-        """Raise WorkloadError where one has ended that was not asked to."""
+        """Raise WorkloadError where one has ended that was not asked to, or is stopped.
+
+        What does not move is no load, so nothing is waited for.
+        """
         if self._ending:
             return
+        ends = [(str(load), process) for load, process, _ in self._running]
+        for end in (*ends, ("its responder", self._responder)):
+            try:
+                check_stopped(dict([end]))
+            except WorkloadError as error:
+                raise WorkloadError(f"the load failed: {error}") from error
         for load, process, _ in self._running:
             if process.poll() is not None:
                 raise WorkloadError(self._failure(process, str(load)))
@@ -96,6 +111,7 @@ class Flows:
         if self._ending:
             return  # twice would leave the results
         self._ending = True
+        self._responder.send_signal(SIGCONT)  # or they would wait for its half
         for _, process, _ in self._running:
             if process.poll() is None:
                 self._asked.add(process.pid)

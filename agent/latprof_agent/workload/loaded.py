@@ -24,8 +24,9 @@ from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
-from latprof_agent.workload.generator import LATE_SECONDS, PingPong, PingPongInLab
+from latprof_agent.workload.generator import LATE_SECONDS, PingPong
 from latprof_agent.workload.load import Flows, QueueSamples
+from latprof_agent.workload.pingpong import PingPongInLab
 from latprof_agent.workload.workload import Scene
 
 # For slow start, and what follows the first loss, to fill a queue.

@@ -50,6 +50,7 @@ from latprof_agent.workload.programs import (
     check_stopped,
     last_words,
     ready_words,
+    traffic_of,
 )
 from latprof_agent.workload.tmsn_log import tmsn_log
 from latprof_agent.workload.workload import Plan, Scene, Workload
@@ -209,7 +210,7 @@ class _Clients:
     def check(self) -> None:
         """Raise WorkloadError in the words of one that has failed."""
         for host, process in self._processes.items():
-            if process.poll():
+            if process.poll() and not self._ending.ended_unbegun(process):
                 words = last_words(process, f"the client of {host}")
                 late = words.startswith(_LATE_START)
                 raise (_LateStartError if late else WorkloadError)(words)
@@ -253,7 +254,7 @@ class _Responders:
 
     def stillness(self) -> list[Stillness]:
         """For how long nothing comes to or leaves each host, from now on."""
-        return [Stillness(process.pid) for process in self._processes.values()]
+        return [Stillness(traffic_of(p.pid)) for p in self._processes.values()]
 
     def check_stopped(self) -> None:
         """Raise WorkloadError where somebody has stopped one of them."""

@@ -45,15 +45,13 @@ from latprof_agent.workload.ops_stores import (
     check_backend,
     find_endpoint,
 )
-from latprof_agent.workload.programs import Stillness
+from latprof_agent.workload.programs import STILL_SECONDS, Stillness, traffic_of
 from latprof_agent.workload.workload import Plan, Scene, Workload
 
 # As ProxyStore's benchmark calls them in its file, and we the third.
 BACKENDS = {"redis": "REDIS", "proxystore": "ENDPOINT", "floor": NAME}
 OPS = ("GET", "SET", "EXISTS", "EVICT")
 DEFAULT_SIZES = (1000, 10_000, 100_000, 1_000_000, 10_000_000)
-# Where not even a lost segment is sent again, a server stands still.
-STILL_SECONDS = 30.0
 DEFAULT_ROUNDS, DEFAULT_WARMUP = 10, 1
 
 
@@ -193,7 +191,7 @@ class OpsRuns(Workload):
         port = self._addresses[backend].port
         measured = self._watch(port, scene)
         self.runs.append({"backend": BACKENDS[backend], "port": port})
-        stillness = Stillness(client.process.pid)
+        stillness = Stillness(traffic_of(client.process.pid))
         client.go()
         while client.running():
             if scene.interrupt.seen:

@@ -6,7 +6,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from latprof_agent.lab.child import END_SECONDS, ask_to_end, last_output
 from latprof_agent.process_table import how_it_ended, is_stopped
 
 READY_SECONDS = 10.0
+# Where not even a lost segment is sent again, a server stands still.
+STILL_SECONDS = 30.0
 LOOK_SECONDS = 0.1  # that one look may stand for: a machine may stand still, too
 KEPT = "what was recorded until then is kept"
 # How programs of ours are started: Ctrl-C reaches us, and we end them.
@@ -39,6 +41,7 @@ def ready_words(
     readable, _, _ = select.select([process.stdout], [], [], READY_SECONDS)
     word, *rest = (process.stdout.readline() if readable else "").split() or [""]
     if word != "ready":
+        check_stopped({who: process})
         raise WorkloadError(last_words(process, who))
     return rest
 
@@ -83,6 +86,10 @@ class Ending:
             for process in left:
                 process.kill()
 
+    def ended_unbegun(self, process: subprocess.Popen[Any]) -> bool:
+        """Whether it was asked to end before it could say anything."""
+        return self.asked and process.returncode == -signal.SIGINT
+
 
 def check_stopped(processes: Mapping[str, subprocess.Popen[str]]) -> None:
     """Raise WorkloadError where somebody has stopped one of these, by their names."""
@@ -92,12 +99,18 @@ def check_stopped(processes: Mapping[str, subprocess.Popen[str]]) -> None:
             raise WorkloadError(f"{who} failed: {why}; {KEPT}")
 
 
-class Stillness:
-    """For how long nothing has come to or left the end of a process."""
+def traffic_of(pid: int) -> Callable[[], str]:
+    """What a process's end of the link has counted, to be read again and again."""
+    return Path(f"/proc/{pid}/net/dev").read_text
 
-    def __init__(self, pid: int) -> None:
-        self._counters = Path(f"/proc/{pid}/net/dev")
-        self._told, self._looked = "", time.monotonic()
+
+class Stillness:
+    """For how long what is read has not changed, such as `traffic_of` a process."""
+
+    def __init__(self, read: Callable[[], object]) -> None:
+        self._read = read
+        self._told: object = None
+        self._looked = time.monotonic()
         self._seconds = 0.0
 
     def seconds(self) -> float:
@@ -105,7 +118,7 @@ class Stillness:
         before, now = self._looked, time.monotonic()
         told = self._told
         with suppress(OSError):  # it has just ended
-            told = self._counters.read_text()
+            told = self._read()
         self._seconds += min(now - before, LOOK_SECONDS)
         if told != self._told:
             self._seconds = 0.0

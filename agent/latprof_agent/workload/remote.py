@@ -11,7 +11,8 @@ from latprof_agent.errors import WorkloadError
 from latprof_agent.lab import child
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
-from latprof_agent.workload.generator import Client, PingPong, PingPongRuns
+from latprof_agent.workload.generator import Client, PingPong
+from latprof_agent.workload.pingpong import PingPongRuns
 from latprof_agent.workload.workload import Workload
 
 _NETNS = Path("/proc/self/ns/net")

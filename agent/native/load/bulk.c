@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,25 +18,9 @@
 #include "bulk.h"
 #include "bulk_service.h"
 #include "clock.h"
+#include "interrupts.h"
 
 enum { PROGRESS_MS = 250 };
-
-static volatile sig_atomic_t signals;
-
-static void on_signal(int signal)
-{
-	(void)signal;
-	signals++;
-}
-
-/* Without SA_RESTART: whoever waits for an answer must return. */
-static void catch_signals(void)
-{
-	struct sigaction action = { .sa_handler = on_signal };
-
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-}
 
 /* Hold back what ppoll() alone lets through; *ret is what it does with. */
 static void hold_signals(sigset_t *ret)
@@ -246,14 +229,14 @@ static void wait_for_all(struct bulk *b, const sigset_t *open)
 
 		ppoll(&ended, 1, &look, open);
 		note_ended(b);
-		if (signals)
-			stop_all(b, signals > 1);
+		if (interrupts)
+			stop_all(b, interrupts > 1);
 		show_progress(b, started_ns);
 	}
 	for (size_t i = 0; i < b->count; i++)
 		if (b->workers[i].runs)
 			pthread_join(b->workers[i].thread, NULL);
-	b->stopped = signals > 0;
+	b->stopped = interrupts > 0;
 }
 
 /* The first thing that went wrong, as a line. */
@@ -284,8 +267,10 @@ int bulk_run(struct bulk *b, const struct options *options,
 	int error;
 
 	*b = (struct bulk){ .options = options, .ended = -1 };
-	catch_signals();
+	interrupts_catch();
 	error = open_all(b, failure);
+	if (error == -ECANCELED) /* nothing was measured that could be told */
+		return 0;
 	if (error)
 		return error;
 	hold_signals(&open);

@@ -19,7 +19,7 @@ struct bulk_worker {
 
 struct bulk {
 	const struct options *options;
-	bool ran; /* the rest says something */
+	bool ran; /* the rest says something; not where a signal came before */
 	bool stopped; /* by a signal */
 	size_t count; /* of workers */
 	struct bulk_worker *workers;

@@ -12,6 +12,7 @@
 #include "bulk_receive.h"
 #include "bulk_send.h"
 #include "clock.h"
+#include "interrupts.h"
 #include "pace.h"
 
 enum { STACK_BYTES = 256 << 10, WAIT_US = 50000 };
@@ -53,9 +54,12 @@ static int await(struct bulk_channel *c, enum bulk_frame_type type,
 	uint64_t give_up_ns = clock_ns() + limit_ns;
 	int found;
 
-	while (!(found = bulk_frames_next(&c->frames, ret)))
-		if (clock_ns() >= give_up_ns || atomic_load(&c->ended))
+	while (!(found = bulk_frames_next(&c->frames, ret))) {
+		if (interrupts || atomic_load(&c->ended))
+			return -ECANCELED;
+		if (clock_ns() >= give_up_ns)
 			return -ETIMEDOUT;
+	}
 	if (found < 0)
 		return found;
 	return ret->type == type ? 0 : -EPROTO;

@@ -59,7 +59,8 @@ struct bulk_channel {
 /* The sockets stay the caller's. 0 or -errno; close it in any case. */
 int bulk_channel_open(struct bulk_channel *c);
 void bulk_channel_close(struct bulk_channel *c);
-/* Client: the responder has prepared its end. -EPROTO, -ETIMEDOUT, ... */
+/* Client: the responder has prepared its end. -EPROTO, -ETIMEDOUT, -ECANCELED
+ * after a signal, ... */
 int bulk_channel_prepare(struct bulk_channel *c);
 /* Client: the responder may begin, and so shall we. */
 int bulk_channel_go(struct bulk_channel *c);

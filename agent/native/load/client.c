@@ -32,6 +32,7 @@ int client_reserve(struct client *c)
 			.client = c,
 			.peer = &c->options->peers.values[i],
 			.index = i,
+			.fd = -1,
 			.link = { .control = -1, .data = -1 },
 		};
 	return 0;

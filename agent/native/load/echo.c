@@ -1,317 +1,30 @@
 /*
- * echo.c - the responder as a program.
- *
- * The main thread does all that comes before a session, watches the sessions,
- * and waits for the end. Each session has a thread that blocks in its receive
- * call, as a bare loop would, and a file table of its own: a table that is
- * shared makes the kernel count references in every call. The main thread
- * keeps its own descriptors of the same sockets, to shut them down.
+ * echo.c - the responder as a program: its sockets, and all that comes before
+ * a session. One thread, which also watches the sessions (guests.h) and waits
+ * for the end.
  */
 #include <errno.h>
-#include <limits.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
-#include <pthread.h>
-#include <sched.h>
-#include <semaphore.h>
+#include <netinet/tcp.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "arrival.h"
 #include "clock.h"
-#include "echo.h"
 #include "endpoint.h"
+#include "guests.h"
 
 enum {
-	STACK_BYTES = 256 << 10,
 	PAUSE_MS = 10,
-	WATCH_MS = 1000,
-	ARRIVALS_MAX = 64,
 	DATAGRAMS_AT_ONCE = 64,
 	PORTS_TRIED = 16,
 	/* signals, stdin, ended */
 	OWN_EVENTS = 3,
 };
-
-static const uint64_t arrival_limit_ns = 5 * NS_PER_SECOND;
-
-/* A client, from its connection to the end of its session. */
-struct guest {
-	struct guest *next;
-	struct session session;
-	struct arrival arrival;
-	const struct listener *listener;
-	struct sockaddr_in6 peer; /* of the control connection */
-	uint16_t data_port; /* the peer's, of its UDP socket; network order */
-	bool data_came; /* UDP: before ARRIVAL_BEGIN was over */
-	bool running; /* a thread serves it */
-	uint64_t memory_bytes; /* what it was admitted with */
-	uint64_t since_ns; /* arrived; from `running` on: began */
-	uint64_t moved, moved_ns; /* how far it was, and since when */
-	_Atomic bool ended; /* the thread's last word */
-};
-
-/* What a new thread is told; valid until it posts `taken`. */
-struct hand_over {
-	struct guest *guest;
-	int ended; /* the eventfd */
-	sem_t taken;
-};
-
-static void close_between(unsigned int first, unsigned int last)
-{
-	if (first <= last)
-		syscall(SYS_close_range, first, last, 0);
-}
-
-/* A file table with the standard streams and these three alone: the copies of
- * others' sockets would keep their connections open. */
-static void own_table(int a, int b, int c)
-{
-	unsigned int kept[] = { (unsigned int)a, (unsigned int)b,
-				(unsigned int)c };
-	unsigned int from = STDERR_FILENO + 1;
-
-	if (unshare(CLONE_FILES))
-		return;
-	for (;;) {
-		unsigned int least = UINT_MAX;
-
-		for (int i = 0; i < 3; i++)
-			if (kept[i] >= from && kept[i] < least)
-				least = kept[i];
-		if (least == UINT_MAX)
-			break;
-		close_between(from, least - 1);
-		from = least + 1;
-	}
-	close_between(from, UINT_MAX);
-}
-
-static void *serve(void *argument)
-{
-	struct hand_over *given = argument;
-	struct guest *g = given->guest;
-	struct session *s = &g->session;
-	int ended = given->ended;
-	uint64_t one = 1;
-
-	own_table(s->data, s->control < 0 ? s->data : s->control, ended);
-	sem_post(&given->taken);
-	service_find(s->terms.workload)->serve(s);
-	if (s->control >= 0)
-		shutdown(s->control, SHUT_RDWR);
-	atomic_store(&g->ended, true);
-	/* From here on the guest may be gone. */
-	while (write(ended, &one, sizeof(one)) < 0 && errno == EINTR)
-		;
-	return NULL;
-}
-
-static int start_thread(struct echo *e, struct guest *g)
-{
-	struct hand_over given = { .guest = g, .ended = e->ended };
-	pthread_attr_t attributes;
-	pthread_t thread;
-	int error;
-
-	sem_init(&given.taken, 0, 0);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, STACK_BYTES);
-	error = pthread_create(&thread, &attributes, serve, &given);
-	pthread_attr_destroy(&attributes);
-	while (!error && sem_wait(&given.taken))
-		;
-	sem_destroy(&given.taken);
-	return -error;
-}
-
-static struct guest *add_guest(struct echo *e, int control)
-{
-	struct guest *g = calloc(1, sizeof(*g));
-
-	if (!g)
-		return NULL;
-	g->session = (struct session){
-		.control = control,
-		.data = control,
-		.connected = true,
-		.wire = e->options->wire,
-		.rate = &e->rate,
-	};
-	g->since_ns = g->moved_ns = clock_ns();
-	arrival_begin(&g->arrival, &e->secret);
-	g->next = e->guests;
-	e->guests = g;
-	e->guest_count++;
-	e->arriving_count++;
-	return g;
-}
-
-static void add_counters(struct echo_counters *to, const struct session *from)
-{
-	const struct session_counters *c = &from->counters;
-
-	to->messages += c->messages;
-	to->bytes += c->bytes;
-	to->corrupt += c->corrupt;
-	to->rejected += c->rejected;
-	to->unsent += c->unsent;
-}
-
-/* No thread serves it, or that has ended. */
-static void remove_guest(struct echo *e, struct guest *g)
-{
-	struct guest **at = &e->guests;
-
-	while (*at != g)
-		at = &(*at)->next;
-	*at = g->next;
-	add_counters(&e->counters, &g->session);
-	e->guest_count--;
-	if (!g->running)
-		e->arriving_count--;
-	if (g->memory_bytes)
-		e->session_count--;
-	e->memory_bytes -= g->memory_bytes;
-	if (g->session.data != g->session.control && g->session.connected)
-		close(g->session.data);
-	if (g->session.control >= 0)
-		close(g->session.control);
-	free(g);
-}
-
-/* Its thread sees the end of its sockets. */
-static void end_session(struct guest *g)
-{
-	atomic_store(&g->session.stop, true);
-	if (g->session.data != g->session.control)
-		shutdown(g->session.data, SHUT_RDWR);
-	shutdown(g->session.control, SHUT_RDWR);
-}
-
-static void begin_session(struct echo *e, struct guest *g)
-{
-	g->since_ns = g->moved_ns = clock_ns();
-	g->session.terms = g->arrival.terms;
-	if (start_thread(e, g)) {
-		e->counters.refused[STATUS_BUSY]++;
-		remove_guest(e, g);
-		return;
-	}
-	g->running = true;
-	e->arriving_count--;
-	e->counters.sessions++;
-}
-
-/* Terms of the clear wire, which asks for nothing. */
-static void begin_clear(struct echo *e, struct guest *g,
-			enum protocol transport)
-{
-	g->arrival.terms = (struct terms){
-		.workload = WORKLOAD_PINGPONG,
-		.transport = transport,
-		.largest_bytes = CLEAR_BYTES_MAX,
-	};
-	begin_session(e, g);
-}
-
-/* What the thread of such a session may allocate: messages that come, are
- * made, and are held against what they should be. */
-static uint64_t memory_for(const struct terms *t)
-{
-	const struct service *service = service_find(t->workload);
-
-	return STACK_BYTES + 3ull * t->largest_bytes + 2ull * t->reply_bytes +
-	       (service->memory_bytes ? service->memory_bytes(t) : 0);
-}
-
-static enum handshake_status admit(void *context, const struct terms *t,
-				   uint64_t *bound)
-{
-	const struct echo *e = context;
-	const struct options *o = e->options;
-	const struct service *service = service_find(t->workload);
-	uint64_t largest = o->max_message_bytes;
-
-	if (!service || !(o->workloads & workload_bit(t->workload)))
-		return STATUS_WORKLOAD;
-	if (t->transport > PROTOCOL_UDP || t->think_ns > THINK_NS_MAX ||
-	    t->largest_bytes < HEADER_BYTES ||
-	    (t->reply_bytes && t->reply_bytes < HEADER_BYTES) ||
-	    (service->allows && !service->allows(t)))
-		return STATUS_TERMS;
-	if (t->transport == PROTOCOL_UDP && largest > DATAGRAM_BYTES_MAX)
-		largest = DATAGRAM_BYTES_MAX;
-	*bound = largest;
-	if (t->largest_bytes > largest || t->reply_bytes > largest)
-		return STATUS_MESSAGE;
-	*bound = o->max_duration_ns;
-	if (o->max_duration_ns && t->duration_ns > o->max_duration_ns)
-		return STATUS_DURATION;
-	*bound = 0;
-	if (e->session_count >= o->max_sessions ||
-	    e->memory_bytes + memory_for(t) > o->max_memory_bytes)
-		return STATUS_BUSY;
-	return STATUS_OK;
-}
-
-static uint32_t served_workloads(const struct options *o)
-{
-	uint32_t served = 0;
-
-	for (size_t i = 0; i < service_count; i++)
-		served |= workload_bit(services[i].workload);
-	return served & o->workloads;
-}
-
-static struct doorman doorman_of(struct echo *e)
-{
-	const struct options *o = e->options;
-
-	return (struct doorman){
-		.admit = admit,
-		.context = e,
-		.workloads = served_workloads(o),
-		.limits = { .message_bytes = (uint32_t)o->max_message_bytes,
-			    .duration_ns = o->max_duration_ns,
-			    .bytes_per_second = o->max_rate },
-	};
-}
-
-static void note_unfinished(struct echo *e, const struct guest *g, int error)
-{
-	if (g->arrival.stage == ARRIVAL_LEAVING)
-		return;
-	if (error == -EPROTO && g->arrival.stage == ARRIVAL_HELLO)
-		e->counters.strangers++;
-	else
-		e->counters.unfinished++;
-}
-
-/* The oldest of those that are not served yet makes room. */
-static void crowd_out(struct echo *e)
-{
-	struct guest *oldest = NULL;
-
-	for (struct guest *g = e->guests; g; g = g->next)
-		if (!g->running)
-			oldest = g;
-	if (!oldest)
-		return;
-	note_unfinished(e, oldest, 0);
-	e->counters.crowded_out++;
-	remove_guest(e, oldest);
-}
 
 static void accept_connection(struct echo *e, const struct listener *l)
 {
@@ -329,43 +42,23 @@ static void accept_connection(struct echo *e, const struct listener *l)
 	e->counters.connections++;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof(nodelay));
 	if (e->arriving_count >= ARRIVALS_MAX)
-		crowd_out(e);
-	g = add_guest(e, fd);
+		guests_crowd_out(e);
+	g = guest_add(e, fd);
 	if (!g) {
 		close(fd);
 		return;
 	}
 	g->listener = l;
 	getpeername(fd, (struct sockaddr *)&g->peer, &length);
-	if (e->options->wire != WIRE_CLEAR)
-		return;
-	if (e->session_count >= e->options->max_sessions) {
-		e->counters.refused[STATUS_BUSY]++;
-		remove_guest(e, g);
-		return;
-	}
-	g->memory_bytes = STACK_BYTES;
-	e->memory_bytes += g->memory_bytes;
-	e->session_count++;
-	begin_clear(e, g, PROTOCOL_TCP);
-}
-
-/* From ACCEPT on it takes its share of sessions and of memory. */
-static void enter_share(struct echo *e, struct guest *g)
-{
-	if (g->memory_bytes || (g->arrival.stage != ARRIVAL_OPEN &&
-				g->arrival.stage != ARRIVAL_DONE))
-		return;
-	g->memory_bytes = memory_for(&g->arrival.terms);
-	e->memory_bytes += g->memory_bytes;
-	e->session_count++;
+	if (e->options->wire == WIRE_CLEAR)
+		guest_admit_clear(e, g);
 }
 
 /* 0: go on. -errno: it is none of ours, or has gone. */
 static int hear_guest(struct echo *e, struct guest *g)
 {
 	bool leaving = g->arrival.stage == ARRIVAL_LEAVING;
-	struct doorman doorman = doorman_of(e);
+	struct doorman doorman = guests_doorman(e);
 	struct answer answer;
 	uint8_t *at;
 	size_t room = arrival_room(&g->arrival, &at);
@@ -379,7 +72,7 @@ static int hear_guest(struct echo *e, struct guest *g)
 	error = arrival_take(&g->arrival, (size_t)n, &doorman, &answer);
 	if (error)
 		return error;
-	enter_share(e, g);
+	guest_enter_share(e, g);
 	if (answer.size &&
 	    send(g->session.control, answer.bytes, answer.size,
 		 MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)answer.size)
@@ -398,12 +91,12 @@ static void serve_arrival(struct echo *e, struct guest *g)
 	int error = hear_guest(e, g);
 
 	if (error) {
-		note_unfinished(e, g, error);
-		remove_guest(e, g);
+		guest_note_unfinished(e, g, error);
+		guest_remove(e, g);
 		return;
 	}
 	if (g->arrival.stage == ARRIVAL_DONE)
-		begin_session(e, g);
+		guest_begin(e, g);
 }
 
 static bool is_same_host(const struct sockaddr_in6 *a,
@@ -498,76 +191,6 @@ static void hear_early(struct guest *g)
 		send_opened(g);
 }
 
-/* How far a session is: bytes of its connection, or its datagrams. */
-static uint64_t progress(const struct guest *g)
-{
-	struct tcp_info info = { 0 };
-	socklen_t length = sizeof(info);
-
-	if (g->session.terms.transport == PROTOCOL_UDP)
-		return g->session.counters.messages;
-	getsockopt(g->session.control, IPPROTO_TCP, TCP_INFO, &info, &length);
-	return info.tcpi_bytes_received + info.tcpi_bytes_acked;
-}
-
-static void watch_session(struct echo *e, struct guest *g, uint64_t now_ns)
-{
-	const struct options *o = e->options;
-	uint64_t moved;
-
-	if (g->session.control < 0 || session_is_stopped(&g->session))
-		return;
-	moved = progress(g);
-	if (moved != g->moved) {
-		g->moved = moved;
-		g->moved_ns = now_ns;
-	}
-	if (o->max_duration_ns && now_ns - g->since_ns > o->max_duration_ns) {
-		e->counters.overlong++;
-		end_session(g);
-	} else if (now_ns - g->moved_ns > o->idle_ns) {
-		e->counters.idle++;
-		end_session(g);
-	}
-}
-
-/* Whose time is over goes. */
-static void watch(struct echo *e)
-{
-	uint64_t now = clock_ns();
-	struct guest *next;
-
-	if (now - e->watched_ns < WATCH_MS * NS_PER_MS)
-		return;
-	e->watched_ns = now;
-	for (struct guest *g = e->guests; g; g = next) {
-		next = g->next;
-		if (g->running) {
-			watch_session(e, g, now);
-		} else if (now - g->since_ns > arrival_limit_ns) {
-			note_unfinished(e, g, 0);
-			remove_guest(e, g);
-		}
-	}
-}
-
-static void bury(struct echo *e)
-{
-	struct guest *next;
-	uint64_t count;
-
-	if (read(e->ended, &count, sizeof(count)) < 0)
-		return;
-	for (struct guest *g = e->guests; g; g = next) {
-		next = g->next;
-		if (!g->running || !atomic_load(&g->ended))
-			continue;
-		/* The one socket of clear datagrams does not come again. */
-		e->over = e->over || !g->session.connected;
-		remove_guest(e, g);
-	}
-}
-
 static int hold_signals(struct echo *e)
 {
 	sigset_t set;
@@ -657,7 +280,7 @@ static int listen_somewhere(struct echo *e, struct failure *failure)
 static int serve_clear_datagrams(struct echo *e, struct failure *failure)
 {
 	for (size_t i = 0; i < e->listener_count; i++) {
-		struct guest *g = add_guest(e, -1);
+		struct guest *g = guest_add(e, -1);
 
 		if (!g)
 			return fail(failure, ENOMEM,
@@ -665,7 +288,7 @@ static int serve_clear_datagrams(struct echo *e, struct failure *failure)
 				    "free some");
 		g->session.data = e->listeners[i].datagrams;
 		g->session.connected = false;
-		begin_clear(e, g, PROTOCOL_UDP);
+		guest_begin_clear(e, g, PROTOCOL_UDP);
 	}
 	return 0;
 }
@@ -771,7 +394,7 @@ static void hear_all(struct echo *e, size_t count)
 		if (!e->events[i].revents)
 			continue;
 		if (g->running)
-			end_session(g);
+			guest_end(g);
 		else if (e->events[i].fd == g->session.control)
 			serve_arrival(e, g);
 		else
@@ -786,7 +409,7 @@ static void hear_all(struct echo *e, size_t count)
 			hear_datagrams(e, &e->listeners[i]);
 	}
 	if (e->events[2].revents)
-		bury(e);
+		guests_bury(e);
 }
 
 int echo_run(struct echo *e, struct failure *failure)
@@ -809,16 +432,7 @@ int echo_run(struct echo *e, struct failure *failure)
 			return 0;
 		if (e->events[1].revents && stdin_ended())
 			return 0;
-		watch(e);
+		guests_watch(e);
 	}
 	return 0;
-}
-
-struct echo_counters echo_counters(const struct echo *e)
-{
-	struct echo_counters ret = e->counters;
-
-	for (const struct guest *g = e->guests; g; g = g->next)
-		add_counters(&ret, &g->session);
-	return ret;
 }

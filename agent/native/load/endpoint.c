@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "endpoint.h"
+#include "interrupts.h"
 
 enum {
 	CONNECT_SECONDS = 10,
@@ -18,8 +19,7 @@ enum {
 	PEER_TIMEOUT_MS = 30000,
 	KEEPALIVE_IDLE_SECONDS = 10,
 	KEEPALIVE_GAP_SECONDS = 5,
-	/* An open loop against a stopped responder queues many datagrams. */
-	DATAGRAM_BUFFER_BYTES = 4 << 20,
+	EARLY_DATAGRAMS_MAX = 1 << 12,
 };
 
 typedef int (*attach)(int fd, const struct sockaddr *sa, socklen_t length);
@@ -32,7 +32,7 @@ static void set(int fd, int level, int name, int value)
 
 static void set_datagram_buffer(int fd)
 {
-	int bytes = DATAGRAM_BUFFER_BYTES;
+	int bytes = ENDPOINT_DATAGRAM_BUFFER_BYTES;
 
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)))
 		set(fd, SOL_SOCKET, SO_RCVBUF, bytes);
@@ -88,8 +88,38 @@ static int look_up(const struct place *p, struct addrinfo **ret,
 	return 0;
 }
 
-/* A socket after `call` (connect or bind); what it was for, and what to do
- * when it fails, are said in the line. */
+/* Let calls that would block return after this time. */
+static void limit_waits(int fd, uint64_t limit_ns)
+{
+	struct timeval tv = {
+		.tv_sec = (time_t)(limit_ns / NS_PER_SECOND),
+		.tv_usec = (suseconds_t)(limit_ns % NS_PER_SECOND / 1000),
+	};
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+}
+
+/* connect() that ends in time, or with ECANCELED at a signal. Called again it
+ * waits on for the connection that is on its way. */
+static int connect_in_time(int fd, const struct sockaddr *sa, socklen_t length)
+{
+	uint64_t until_ns = clock_ns() + CONNECT_SECONDS * NS_PER_SECOND;
+
+	limit_waits(fd, INTERRUPTS_LOOK_MS * NS_PER_MS);
+	while (connect(fd, sa, length)) {
+		if (errno != EINPROGRESS && errno != EALREADY && errno != EINTR)
+			return -1;
+		errno = interrupts ? ECANCELED : ETIMEDOUT;
+		if (interrupts || clock_ns() >= until_ns)
+			return -1;
+	}
+	limit_waits(fd, 0);
+	return 0;
+}
+
+/* A socket after `call` (connect_in_time or bind); what it was for, and what to
+ * do when it fails, are said in the line. */
 static int open_socket(const struct options *o, const struct place *p,
 		       attach call, const char *aim, const char *advice,
 		       int *ret, struct failure *failure)
@@ -102,19 +132,14 @@ static int open_socket(const struct options *o, const struct place *p,
 	fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, 0);
 	if (fd >= 0)
 		error = set_options(fd, o, p->protocol, failure);
-	if (fd >= 0)
-		endpoint_limit_waits(fd, CONNECT_SECONDS * NS_PER_SECOND);
 	if (fd < 0 || (!error && call(fd, found->ai_addr, found->ai_addrlen)))
 		error = fail(failure, errno, "cannot %s %s port %llu: %s; %s",
 			     aim, p->address, (unsigned long long)p->port,
-			     errno == EINPROGRESS ? "no answer" :
-						    strerror(errno),
+			     errno == ETIMEDOUT ? "no answer" : strerror(errno),
 			     advice);
 	freeaddrinfo(found);
 	if (error && fd >= 0)
 		close(fd);
-	else if (!error)
-		endpoint_limit_waits(fd, 0);
 	*ret = fd;
 	return error;
 }
@@ -125,7 +150,7 @@ int endpoint_connect(const struct options *options, enum protocol protocol,
 {
 	struct place place = { protocol, address, port };
 
-	return open_socket(options, &place, connect, "connect to",
+	return open_socket(options, &place, connect_in_time, "connect to",
 			   "start `latprof-load echo` there and give its port",
 			   ret, failure);
 }
@@ -174,17 +199,6 @@ int endpoint_listen(const struct options *options, enum protocol protocol,
 	return 0;
 }
 
-void endpoint_limit_waits(int fd, uint64_t limit_ns)
-{
-	struct timeval tv = {
-		.tv_sec = (time_t)(limit_ns / NS_PER_SECOND),
-		.tv_usec = (suseconds_t)(limit_ns % NS_PER_SECOND / 1000),
-	};
-
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
-}
-
 static int get(int fd, int level, int name)
 {
 	int value = 0;
@@ -214,7 +228,7 @@ int endpoint_adopt(int listener, int control, const struct sockaddr_in6 *peer,
 	struct sockaddr_in6 own = { 0 };
 	socklen_t length = sizeof(own);
 	uint8_t early[1];
-	int fd, error = 0;
+	int fd, count = 0, error = 0;
 
 	if (getsockname(control, (struct sockaddr *)&own, &length))
 		return -errno;
@@ -229,9 +243,11 @@ int endpoint_adopt(int listener, int control, const struct sockaddr_in6 *peer,
 	    connect(fd, (const struct sockaddr *)peer, length))
 		error = -errno;
 	set(listener, SOL_SOCKET, SO_REUSEADDR, 0);
-	/* What came between the two calls may be anyone's. */
+	/* What came between the two calls may be anyone's. Of a flood there
+	 * is no end: whoever sends it asks again. */
 	while (!error && recv(fd, early, sizeof(early), MSG_DONTWAIT) >= 0)
-		;
+		if (++count > EARLY_DATAGRAMS_MAX)
+			error = -EBUSY;
 	if (error)
 		close(fd);
 	*ret = fd;

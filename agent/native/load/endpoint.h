@@ -6,6 +6,10 @@
 
 #include "flags.h"
 
+/* SO_RCVBUF of a UDP socket, where the kernel grants it: an open loop against a
+ * stopped responder queues many datagrams. The kernel takes the double. */
+enum { ENDPOINT_DATAGRAM_BUFFER_BYTES = 4 << 20 };
+
 struct endpoint_facts {
 	char congestion[16]; /* TCP only, else empty */
 	int mss_bytes; /* TCP only, else 0 */
@@ -19,7 +23,8 @@ struct endpoint_name {
 	uint16_t port;
 };
 
-/* A connected socket to that address; blocks. 0 or -errno with a line. */
+/* A connected socket to that address; blocks. 0 or -errno with a line,
+ * -ECANCELED where a signal came meanwhile (interrupts.h). */
 int endpoint_connect(const struct options *options, enum protocol protocol,
 		     const char *address, uint64_t port, int *ret,
 		     struct failure *failure);
@@ -34,8 +39,6 @@ int endpoint_adopt(int listener, int control, const struct sockaddr_in6 *peer,
 		   int *ret);
 /* This end's name of a socket. */
 void endpoint_local(int fd, struct endpoint_name *ret);
-/* Let sends and receives of a blocking socket return EAGAIN after this time. */
-void endpoint_limit_waits(int fd, uint64_t limit_ns);
 void endpoint_facts(int fd, enum protocol protocol, struct endpoint_facts *ret);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "args.h"
+#include "clock.h"
 #include "wire.h"
 
 enum { ADDRESSES_MAX = 8, ADDRESS_BYTES = 256 };
@@ -13,7 +14,12 @@ enum {
 	BULK_STREAM_UNIT_MAX = 1 << 20,
 	BULK_CHANNELS_MAX = 64,
 	BULK_RECEIVE_BUFFER_MAX = 256 << 20,
+	BULK_RATE_BPS_MIN = 1000,
 };
+#define BULK_RATE_BPS_MAX UINT64_C(1000000000000)
+#define BULK_VOLUME_BYTES_MAX (UINT64_C(1) << 50)
+#define BULK_DURATION_NS_MAX (1000 * NS_PER_HOUR)
+#define BULK_SLOT_NS_MAX NS_PER_HOUR
 
 enum command { COMMAND_ECHO, COMMAND_PINGPONG, COMMAND_BULK };
 enum protocol { PROTOCOL_TCP, PROTOCOL_UDP };

@@ -84,6 +84,11 @@ int secret_read(const char *path, struct secret *ret, struct failure *failure)
 	return path ? read_file(path, ret, failure) : 0;
 }
 
+void secret_forget(struct secret *secret)
+{
+	OPENSSL_cleanse(secret, sizeof(*secret));
+}
+
 static void begin(uint8_t *message, size_t size)
 {
 	memset(message, 0, size);
@@ -96,25 +101,28 @@ static int random_bytes(uint8_t *ret, int size)
 	return RAND_bytes(ret, size) == 1 ? 0 : -EIO;
 }
 
-/* HMAC-SHA256(secret, word HELLO CHALLENGE rest); 0 without a secret. */
-static void prove(const struct handshake *h, const char word[static 6],
-		  const uint8_t *rest, size_t rest_bytes,
-		  uint8_t ret[PROOF_BYTES])
+/* HMAC-SHA256(secret, word HELLO CHALLENGE rest); zeros without a secret, but
+ * never where it cannot be computed: zeros would then prove anything. -EIO. */
+static int prove(const struct handshake *h, const char word[static 6],
+		 const uint8_t *rest, size_t rest_bytes,
+		 uint8_t ret[PROOF_BYTES])
 {
 	uint8_t said[6 + HELLO_BYTES + CHALLENGE_BYTES + ACCEPT_PROOF_AT];
 	uint8_t *at = said;
 
 	memset(ret, 0, PROOF_BYTES);
 	if (!h->secret->size)
-		return;
+		return 0;
 	at = (uint8_t *)memcpy(at, word, 6) + 6;
 	at = (uint8_t *)memcpy(at, h->hello, HELLO_BYTES) + HELLO_BYTES;
 	at = (uint8_t *)memcpy(at, h->challenge, CHALLENGE_BYTES) +
 	     CHALLENGE_BYTES;
 	if (rest_bytes)
 		at = (uint8_t *)memcpy(at, rest, rest_bytes) + rest_bytes;
-	HMAC(EVP_sha256(), h->secret->bytes, (int)h->secret->size, said,
-	     (size_t)(at - said), ret, NULL);
+	return HMAC(EVP_sha256(), h->secret->bytes, (int)h->secret->size, said,
+		    (size_t)(at - said), ret, NULL) ?
+		       0 :
+		       -EIO;
 }
 
 static bool are_equal(const uint8_t a[PROOF_BYTES],
@@ -192,17 +200,17 @@ int handshake_read_challenge(const struct handshake *h, struct challenge *ret)
 	return 0;
 }
 
-void handshake_prove(struct handshake *h)
+int handshake_prove(struct handshake *h)
 {
-	prove(h, "client", NULL, 0, h->proof);
+	return prove(h, "client", NULL, 0, h->proof);
 }
 
 bool handshake_is_proven(const struct handshake *h)
 {
 	uint8_t expected[PROOF_BYTES];
 
-	prove(h, "client", NULL, 0, expected);
-	return are_equal(expected, h->proof);
+	return !prove(h, "client", NULL, 0, expected) &&
+	       are_equal(expected, h->proof);
 }
 
 int handshake_accept(struct handshake *h, enum handshake_status status,
@@ -220,8 +228,7 @@ int handshake_accept(struct handshake *h, enum handshake_status status,
 	put_u64(to + RATE_LIMIT_AT, limits->bytes_per_second);
 	if (random_bytes(to + TOKEN_AT, TOKEN_BYTES))
 		return -EIO;
-	prove(h, "server", to, ACCEPT_PROOF_AT, to + ACCEPT_PROOF_AT);
-	return 0;
+	return prove(h, "server", to, ACCEPT_PROOF_AT, to + ACCEPT_PROOF_AT);
 }
 
 int handshake_read_accept(const struct handshake *h, enum handshake_status *ret,
@@ -238,7 +245,8 @@ int handshake_read_accept(const struct handshake *h, enum handshake_status *ret,
 	limits->message_bytes = get_u32(from + MESSAGE_LIMIT_AT);
 	limits->duration_ns = get_u64(from + DURATION_LIMIT_AT);
 	limits->bytes_per_second = get_u64(from + RATE_LIMIT_AT);
-	prove(h, "server", from, ACCEPT_PROOF_AT, expected);
+	if (prove(h, "server", from, ACCEPT_PROOF_AT, expected))
+		return -EACCES;
 	return are_equal(expected, from + ACCEPT_PROOF_AT) ? 0 : -EACCES;
 }
 

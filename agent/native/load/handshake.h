@@ -104,12 +104,15 @@ struct handshake {
 /* Read the secret: a file of 16 to 1024 bytes that nobody else may read; the
  * newline at its end is not part of it. 0 or -errno with a line. */
 int secret_read(const char *path, struct secret *ret, struct failure *failure);
+/* Leave nothing of it in memory. */
+void secret_forget(struct secret *secret);
 
-/* Each writes one message into *h; it is complete then. -EIO: no random. */
+/* Each writes one message into *h; it is complete then. -EIO: libcrypto gives
+ * no random bytes, or no proof. */
 int handshake_hello(struct handshake *h, const struct terms *terms);
 int handshake_challenge(struct handshake *h, enum handshake_status status,
 			uint32_t workloads, uint64_t bound);
-void handshake_prove(struct handshake *h);
+int handshake_prove(struct handshake *h);
 int handshake_accept(struct handshake *h, enum handshake_status status,
 		     const struct limits *limits);
 
@@ -128,7 +131,8 @@ struct challenge {
 	uint64_t bound;
 };
 int handshake_read_challenge(const struct handshake *h, struct challenge *ret);
-/* -EPROTO: no ACCEPT. -EACCES: the responder does not know the secret. */
+/* -EPROTO: no ACCEPT. -EACCES: the responder does not show that it knows the
+ * secret. */
 int handshake_read_accept(const struct handshake *h, enum handshake_status *ret,
 			  struct limits *limits);
 

@@ -1,27 +1,10 @@
 /* pingpong.c - the client: sends requests and measures their replies. */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "clock.h"
+#include "interrupts.h"
 #include "pingpong.h"
-
-static volatile sig_atomic_t stop;
-
-static void on_signal(int signal)
-{
-	(void)signal;
-	stop = 1;
-}
-
-/* Without SA_RESTART: a blocking receive must return. */
-static void catch_signals(void)
-{
-	struct sigaction action = { .sa_handler = on_signal };
-
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-}
 
 static int run_loop(struct client *c, struct pingpong_result *ret)
 {
@@ -52,7 +35,7 @@ static int check_answered(const struct exchange *x)
 	const struct totals *t = &x->totals;
 	uint64_t lost = t->messages.lost + t->heartbeats.lost;
 
-	if (stop || !lost || t->replies || t->unsent)
+	if (interrupts || !lost || t->replies || t->unsent)
 		return 0;
 	return fail(x->failure, ETIMEDOUT,
 		    "no reply from %s port %llu: all %llu "
@@ -132,7 +115,7 @@ static void add_totals(struct totals *to, const struct totals *more)
 /* What the sockets and the exchanges came to. */
 static void collect(const struct client *c, struct pingpong_result *ret)
 {
-	ret->stopped = stop;
+	ret->stopped = interrupts;
 	endpoint_facts(c->exchanges->fd, c->options->protocol, &ret->facts);
 	for (size_t i = 0; i < c->options->peers.count; i++) {
 		const struct exchange *x = &c->exchanges[i];
@@ -147,7 +130,7 @@ int pingpong_run(const struct options *options, struct pingpong_result *ret,
 		 struct failure *failure)
 {
 	struct client c = { .options = options,
-			    .stop = &stop,
+			    .stop = &interrupts,
 			    .failure = failure };
 	int error;
 
@@ -156,10 +139,14 @@ int pingpong_run(const struct options *options, struct pingpong_result *ret,
 	};
 	if (!ret->peers)
 		return client_fail_memory(&c);
-	catch_signals();
+	interrupts_catch();
 	error = connect_all(&c);
-	if (!error)
+	if (!error) {
 		error = run_loop(&c, ret);
+	} else if (error == -ECANCELED) {
+		ret->ran = true; /* an empty result is one, too */
+		error = 0;
+	}
 	if (ret->ran)
 		collect(&c, ret);
 	if (!error)

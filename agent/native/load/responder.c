@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "clock.h"
+#include "endpoint.h"
 #include "payload.h"
 #include "responder.h"
 #include "stream.h"
@@ -218,6 +219,13 @@ static int serve_datagrams(struct responder *r)
 			return error;
 	}
 	return 0;
+}
+
+uint64_t responder_memory_bytes(const struct terms *t)
+{
+	return t->transport == PROTOCOL_UDP ?
+		       2 * ENDPOINT_DATAGRAM_BUFFER_BYTES :
+		       0;
 }
 
 int responder_serve(struct session *session)

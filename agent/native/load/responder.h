@@ -12,6 +12,8 @@
 
 #include "session.h"
 
+/* What a session takes beside its messages: what its socket may hold. */
+uint64_t responder_memory_bytes(const struct terms *terms);
 /* Serve until the stream ends, or the session is stopped. 0 or -errno. */
 int responder_serve(struct session *session);
 

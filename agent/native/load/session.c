@@ -12,6 +12,7 @@
 #include "big_endian.h"
 #include "clock.h"
 #include "endpoint.h"
+#include "interrupts.h"
 #include "session.h"
 
 enum {
@@ -61,30 +62,43 @@ static int send_exactly(int fd, const void *bytes, size_t size)
 	return 0;
 }
 
-/* Milliseconds for poll(), rounded up; -1: for ever. */
-static int left_ms(uint64_t until_ns)
+/* Milliseconds for poll(), rounded up. */
+static int look_ms(uint64_t left_ns)
 {
-	uint64_t now = clock_ns();
-
-	if (!until_ns)
-		return -1;
-	return until_ns > now ?
-		       (int)((until_ns - now + NS_PER_MS - 1) / NS_PER_MS) :
-		       0;
+	return left_ns < INTERRUPTS_LOOK_MS * NS_PER_MS ?
+		       (int)((left_ns + NS_PER_MS - 1) / NS_PER_MS) :
+		       INTERRUPTS_LOOK_MS;
 }
 
-/* 0, -ECONNRESET at the end, -ETIMEDOUT, -errno. Takes not a byte more. */
+/* Wait until one of these is ready. 0, -ETIMEDOUT, -ECANCELED, -errno. */
+static int wait_ready(struct pollfd *fds, nfds_t count, uint64_t until_ns)
+{
+	while (!interrupts) {
+		uint64_t now = clock_ns();
+		int found;
+
+		if (now >= until_ns)
+			return -ETIMEDOUT;
+		found = poll(fds, count, look_ms(until_ns - now));
+		if (found > 0)
+			return 0;
+		if (found < 0 && errno != EINTR)
+			return -errno;
+	}
+	return -ECANCELED;
+}
+
+/* 0, -ECONNRESET at the end, -ETIMEDOUT, -ECANCELED, -errno. Takes not a byte
+ * more. */
 static int receive_exactly(int fd, void *bytes, size_t size, uint64_t until_ns)
 {
 	for (size_t done = 0; done < size;) {
 		struct pollfd ready = { .fd = fd, .events = POLLIN };
-		int count = poll(&ready, 1, left_ms(until_ns));
+		int error = wait_ready(&ready, 1, until_ns);
 		ssize_t n;
 
-		if (!count)
-			return -ETIMEDOUT;
-		if (count < 0)
-			return -errno;
+		if (error)
+			return error;
 		n = recv(fd, (uint8_t *)bytes + done, size - done,
 			 MSG_DONTWAIT);
 		if (!n)
@@ -106,23 +120,6 @@ int frame_send(int control, enum frame_type type, const void *body,
 	put_u32(header + 1, size);
 	error = send_exactly(control, header, sizeof(header));
 	return error ? error : send_exactly(control, body, size);
-}
-
-int frame_receive(int control, enum frame_type *type, void *body,
-		  uint32_t *size, uint64_t limit_ns)
-{
-	uint64_t until_ns = limit_ns ? clock_ns() + limit_ns : 0;
-	uint8_t header[FRAME_HEADER_BYTES];
-	uint32_t room = *size;
-	int error = receive_exactly(control, header, sizeof(header), until_ns);
-
-	if (error)
-		return error;
-	*type = header[0];
-	*size = get_u32(header + 1);
-	if (*size > room)
-		return -EMSGSIZE;
-	return receive_exactly(control, body, *size, until_ns);
 }
 
 /* Whom the client talks to, for what it says of it. */
@@ -278,6 +275,14 @@ static int read_accept(const struct caller *c, int fd, uint64_t until_ns,
 	return status == STATUS_OK ? 0 : fail_status(c, status, NULL);
 }
 
+static int fail_crypto(const struct caller *c)
+{
+	return fail(c->failure, EIO,
+		    "cannot make a handshake: libcrypto gives no random bytes, "
+		    "or no HMAC-SHA256; see that /dev/urandom is there, and "
+		    "what OPENSSL_CONF says");
+}
+
 static int agree(const struct caller *c, int fd, struct limits *limits)
 {
 	uint64_t until_ns = clock_ns() + answer_ns;
@@ -285,22 +290,21 @@ static int agree(const struct caller *c, int fd, struct limits *limits)
 	int error;
 
 	if (handshake_hello(h, c->terms))
-		return fail(c->failure, EIO,
-			    "cannot get random bytes for a session; see that "
-			    "/dev/urandom is there");
+		return fail_crypto(c);
 	error = send_exactly(fd, h->hello, HELLO_BYTES);
 	if (error)
 		return fail_link(c, error);
 	error = read_challenge(c, fd, until_ns);
 	if (error)
 		return error;
-	handshake_prove(h);
+	if (handshake_prove(h))
+		return fail_crypto(c);
 	error = send_exactly(fd, h->proof, PROOF_BYTES);
 	return error ? fail_link(c, error) :
 		       read_accept(c, fd, until_ns, limits);
 }
 
-/* 1: OPENED came. 0: nothing did, for a while. */
+/* 1: OPENED came. 0: nothing did, for a while. -errno with a line. */
 static int wait_for_opened(const struct caller *c,
 			   const struct session_link *link)
 {
@@ -309,8 +313,9 @@ static int wait_for_opened(const struct caller *c,
 	struct pollfd ready[] = { { .fd = link->data, .events = POLLIN },
 				  { .fd = link->control, .events = POLLIN } };
 	uint8_t datagram[OPEN_BYTES + 1];
+	int error;
 
-	while (poll(ready, 2, left_ms(until_ns)) > 0) {
+	while (!(error = wait_ready(ready, 2, until_ns))) {
 		ssize_t n = recv(link->data, datagram, sizeof(datagram),
 				 MSG_DONTWAIT);
 
@@ -322,7 +327,7 @@ static int wait_for_opened(const struct caller *c,
 		if (said && token_equals(said, token))
 			return 1;
 	}
-	return 0;
+	return error == -ETIMEDOUT ? 0 : fail_link(c, error);
 }
 
 static int open_datagrams(const struct caller *c, struct session_link *link)
@@ -399,6 +404,7 @@ int session_open(const struct options *options, const char *address,
 	error = secret_read(options->secret_file, &secret, failure);
 	if (!error)
 		error = open_agreed(&c, ret);
+	secret_forget(&secret);
 	if (error)
 		session_close(ret);
 	return error;

@@ -81,11 +81,6 @@ enum { FRAME_HEADER_BYTES = 5 };
 /* 0 or -errno. */
 int frame_send(int control, enum frame_type type, const void *body,
 	       uint32_t size);
-/* Wait for a frame. Its body goes to `body`, its length to *size, which holds
- * the room for it. 0, or -errno: -ECONNRESET at the end of the connection,
- * -ETIMEDOUT, -EMSGSIZE for a body that has no room. limit_ns 0: no limit. */
-int frame_receive(int control, enum frame_type *type, void *body,
-		  uint32_t *size, uint64_t limit_ns);
 
 /* The client's side. */
 struct session_link {
@@ -99,7 +94,8 @@ struct session_link {
 
 /* Connect to the responder at address and port, agree on the terms, and open
  * the data socket; options tell wire, secret, and how sockets are set. In the
- * clear wire there is nothing to agree on. 0 or -errno with a line. */
+ * clear wire there is nothing to agree on. 0 or -errno with a line, -ECANCELED
+ * where a signal came meanwhile (interrupts.h). */
 int session_open(const struct options *options, const char *address,
 		 uint64_t port, const struct terms *terms,
 		 struct session_link *ret, struct failure *failure);

@@ -84,6 +84,15 @@ class Packets:
         carried = np.asarray(size_bytes, dtype=np.float64) + self.message_bytes
         return carried + self.packets(size_bytes) * self.overhead_bytes
 
+    def longest_bytes(self, size_bytes: ArrayLike) -> NDArray[np.float64]:
+        """Return the bytes of the longest packet of messages of these sizes.
+
+        >>> Packets.udp(mtu_bytes=1500).longest_bytes([18, 1472, 9000])
+        array([  46., 1500., 1500.])
+        """
+        carried = np.asarray(size_bytes, dtype=np.float64) + self.message_bytes
+        return np.minimum(carried, self.mss_bytes or np.inf) + self.overhead_bytes
+
     def packets(self, size_bytes: ArrayLike) -> NDArray[np.float64]:
         """Return in how many packets messages of these sizes go."""
         carried = np.asarray(size_bytes, dtype=np.float64) + self.message_bytes

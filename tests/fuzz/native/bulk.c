@@ -1,15 +1,22 @@
 /*
  * bulk.c - what a peer may send on a bulk channel: frames of any kind, cut
- * anywhere, and datagrams with numbers in any order.
+ * anywhere, datagrams with numbers in any order, and plans that no client
+ * makes.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "bulk_frames.h"
+#include "bulk_plan.h"
 #include "bulk_totals.h"
+#include "clock.h"
+#include "pace.h"
 #include "sequence.h"
 
 enum { NUMBERS = 1 << 16 };
+
+/* No channel lasts longer than a year. */
+static const uint64_t longest_ns = 365 * 24 * NS_PER_HOUR;
 
 /* The bytes of the input, in pieces as it says. */
 ssize_t world_receive(void *ret, size_t size)
@@ -94,11 +101,51 @@ static void hear_numbers(void)
 	sequence_close(&s);
 }
 
+/* Send what is due, now and then, as a plan says that is taken. */
+static void follow(const struct bulk_plan *plan)
+{
+	uint64_t start_ns = clock_ns(), now = start_ns, sent = 0;
+	struct pace pace = pace_of(plan, start_ns);
+	struct slots slots;
+
+	MUST(!slots_open(&slots, start_ns, plan->slot_ns));
+	while (world.left && now - start_ns < longest_ns &&
+	       !pace_is_over(&pace, sent, now)) {
+		uint64_t due = pace_due(&pace, sent, now);
+
+		MUST(due <= pace.units - sent);
+		if (due) {
+			MUST(pace_due_ns(&pace, sent) >= start_ns);
+			sent += 1 + world_number(due < 64 ? due - 1 : 63);
+			slots_add(&slots, now, plan->unit_bytes);
+		}
+		now += (uint64_t)world_number(UINT32_MAX) << world_byte() % 24;
+	}
+	MUST(slots.count <= SLOTS_MAX && slots.slot_ns >= plan->slot_ns);
+	slots_close(&slots);
+}
+
+static void take_plan(void)
+{
+	enum protocol transport =
+		world_byte() & 1 ? PROTOCOL_UDP : PROTOCOL_TCP;
+	struct bulk_plan plan = { 0 };
+
+	world_bytes(&plan, sizeof(plan));
+	if (bulk_plan_is_sound(&plan, transport))
+		follow(&plan);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 {
+	uint8_t mode;
+
 	world_begin(input, size);
-	if (world_byte() & 1)
+	mode = world_byte();
+	if (mode & 1)
 		hear_numbers();
+	else if (mode & 2)
+		take_plan();
 	else
 		read_frames();
 	return 0;

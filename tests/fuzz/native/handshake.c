@@ -1,7 +1,7 @@
 /*
- * handshake.c - what anyone may say before a session, to either side, and in
- * frames. An input of zeros is a peer that does all as it should; other bytes
- * change, cut and delay what it says.
+ * handshake.c - what anyone may say before a session, to either side. An input
+ * of zeros is a peer that does all as it should; other bytes change, cut and
+ * delay what it says, or are a Ctrl-C meanwhile.
  *
  * What is decided must be what a plain second reading of the same bytes says,
  * with proofs by libcrypto over what was said.
@@ -15,11 +15,11 @@
 
 #include "arrival.h"
 #include "endpoint.h"
+#include "interrupts.h"
 #include "session.h"
 
 enum {
 	SAID_MAX = 2048,
-	BODY_MAX = 64,
 	SECRET_BYTES = 32,
 	/* No descriptors: to close them does nothing. */
 	CONTROL = 100000,
@@ -36,7 +36,7 @@ static struct {
 	uint8_t ours[SAID_MAX], theirs[SAID_MAX];
 	size_t ours_bytes, given, theirs_bytes;
 	int flags;
-	bool client; /* what is tested; else frames, or the responder's side */
+	bool client; /* what is tested; else the responder's side */
 	bool disturbed; /* late, cut, or gone: then it may fail */
 	bool opened; /* the right datagram was given */
 	uint8_t nonce;
@@ -58,6 +58,12 @@ int world_poll(struct pollfd *fds, nfds_t count, int limit_ms)
 		fds[1].revents = turn == 255 ? POLLIN : 0;
 	if (count > 1 && turn == 255)
 		peer.disturbed = true;
+	if (turn == 253) {
+		interrupts = 1;
+		peer.disturbed = true;
+		errno = EINTR;
+		return -1;
+	}
 	if (turn == 254 && limit_ms > 0) {
 		world.now_ns += (uint64_t)limit_ms * 1000000;
 		peer.disturbed = true;
@@ -246,9 +252,13 @@ static void try_client(const char *secret_file)
 	};
 	struct failure failure = { 0 };
 	struct session_link link;
+	int error;
 
 	peer.client = true;
-	if (!session_open(&options, "host", 1, &terms, &link, &failure)) {
+	interrupts = 0;
+	error = session_open(&options, "host", 1, &terms, &link, &failure);
+	MUST((error == -ECANCELED) == (interrupts != 0));
+	if (!error) {
 		check_open(&link);
 		return;
 	}
@@ -390,29 +400,6 @@ static void try_responder(void)
 		MUST(a.refused);
 }
 
-static void try_frame(void)
-{
-	uint8_t body[BODY_MAX], *said = peer.ours;
-	uint32_t size = BODY_MAX, told;
-	enum frame_type type;
-	int error;
-
-	peer.ours_bytes = world_bytes(peer.ours, 5 + world_byte() % 100);
-	told = (uint32_t)said[1] << 24 | (uint32_t)said[2] << 16 |
-	       (uint32_t)said[3] << 8 | said[4];
-	error = frame_receive(CONTROL, &type, body, &size, 1000000000);
-	if (error == -EMSGSIZE) {
-		MUST(told > BODY_MAX);
-	} else if (error == -ECONNRESET) {
-		MUST(peer.ours_bytes < 5 || peer.ours_bytes - 5 < told);
-	} else if (error) {
-		MUST(error == -ETIMEDOUT);
-	} else {
-		MUST((uint8_t)type == said[0] && size == told);
-		MUST(!memcmp(body, said + 5, size));
-	}
-}
-
 /* A file of the secret, as its owner alone may read it. */
 static const char *secret_path(void)
 {
@@ -438,15 +425,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 	memset(&peer, 0, sizeof(peer));
 	mode = world_byte();
 	peer.flags = mode >> 2 & (WITH_SECRET | OVER_UDP);
-	switch (mode & 3) {
-	case 0:
-		try_client(path);
-		break;
-	case 1:
+	if (mode & 1)
 		try_responder();
-		break;
-	default:
-		try_frame();
-	}
+	else
+		try_client(path);
 	return 0;
 }

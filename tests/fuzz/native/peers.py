@@ -1,24 +1,27 @@
 """peers.py SECONDS BUILD: both programs, as built in BUILD, against hostile peers.
 
 Run in a network namespace of its own. A responder is sent any bytes, by clients that
-reset, close halves and stay silent; a client is answered with any bytes; the link is
-handed packets that no host would send. The programs are built with sanitizers: what
-they find, an exit status above 2, more than one line of stderr, or a program that does
-not end in time is a finding. Ends with 1 at the first, and prints the seed.
+reset, close halves, stay silent and come in floods; a client is answered with any
+bytes; the link is handed packets that no host would send. The programs are built with
+sanitizers: what they find, an exit status above 2, more than one line of stderr, a
+datagram to somebody without a session, or a program that does not end in time is a
+finding. Ends with 1 at the first, and prints the seed.
 """
 
 from __future__ import annotations
 
+import hmac
 import random
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 END_SECONDS = 20
@@ -28,6 +31,15 @@ WIRES = ("latprof", "clear")
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close is a reset
 ETH_P_ALL = 3
 HELLO_BYTES, CHALLENGE_BYTES, PROOF_BYTES, ACCEPT_BYTES = 112, 36, 32, 69
+PINGPONG, BULK = 1, 2
+PLAN, GO, DATA, SENT, RESULT = 16, 18, 19, 20, 21  # frames of a bulk session
+SENT_WORDS, SLOTS_MAX = 20, 1 << 14
+SECRET = b"0123456789abcdef0123456789abcdef"
+# Of a responder; most leave room for some of the clients alone.
+LIMITS = (
+    *((), (), ("--max-sessions", 2), ("--max-memory", "20mib"), ("--idle", 1)),
+    *(("--max-rate", "1mib"), ("--max-message", "1k"), ("--workloads", "bulk")),
+)
 
 
 class Finding(Exception):
@@ -117,8 +129,8 @@ def talk(dice: random.Random, peer: socket.socket, wire: str, kind: int) -> None
 
 
 def change(dice: random.Random, message: bytes) -> bytes:
-    """As it is, or with a byte changed, or without its end."""
-    if dice.randrange(3):
+    """As it is mostly, or with a byte changed, or without its end."""
+    if dice.randrange(8):
         return message
     changed = bytearray(message)
     changed[dice.randrange(len(changed))] = dice.randrange(256)
@@ -134,37 +146,147 @@ def receive(peer: socket.socket, size: int) -> bytes:
     return got
 
 
-def hello(dice: random.Random, transport: int) -> bytes:
+def hello(dice: random.Random, workload: int, transport: int) -> bytes:
     """One that is served: its terms are bounded."""
-    reply = dice.choice([0, 18, 64, 60000])
-    terms = struct.pack(">IIQQ64x", reply, 65507, dice.choice([0, 1000]), 0)
-    return b"LPse\0\1" + bytes([1, transport]) + dice.randbytes(16) + terms
+    reply, think_ns, duration_ns = 0, 0, 10**9
+    if workload == PINGPONG:
+        reply, think_ns = dice.choice([0, 18, 64, 60000]), dice.choice([0, 1000])
+    terms = struct.pack(">IIQQ64x", reply, 65507, think_ns, duration_ns)
+    kind = bytes([workload, transport])
+    return b"LPse\0\1" + kind + dice.randbytes(16) + terms
 
 
-def greet(dice: random.Random, peer: socket.socket, transport: int) -> bytes:
+def greet(
+    dice: random.Random, peer: socket.socket, workload: int, transport: int
+) -> bytes:
     """A client's half of the handshake, with a fault or without; the token."""
-    peer.sendall(change(dice, hello(dice, transport)))
-    if not receive(peer, CHALLENGE_BYTES):
+    said = change(dice, hello(dice, workload, transport))
+    peer.sendall(said)
+    challenge = receive(peer, CHALLENGE_BYTES)
+    if not challenge:
         return b""
-    peer.sendall(change(dice, bytes(PROOF_BYTES)))
+    proof = bytes(PROOF_BYTES)
+    if challenge[7:8] == b"\1":
+        proof = hmac.digest(SECRET, b"client" + said + challenge, "sha256")
+    peer.sendall(change(dice, proof))
     return receive(peer, ACCEPT_BYTES)[1:17]
 
 
 def visit(dice: random.Random, port: int, wire: str, transport: int) -> None:
     """One client, which may or may not come as far as a session."""
+    workload = dice.choice([PINGPONG, BULK])
     with connected(socket.SOCK_STREAM, port) as control, suppress(OSError):
         if wire == "latprof" and dice.randrange(5):
-            token = greet(dice, control, transport)
+            token = greet(dice, control, workload, transport)
         else:
             token = dice.randbytes(16)
         if not transport:
-            talk(dice, control, wire, 1)
+            converse(dice, control, control, wire, workload)
             return
         with connected(socket.SOCK_DGRAM, port) as data:
             for _ in range(dice.randrange(3)):
                 data.send(change(dice, b"LPop" + token))
             control.sendall(change(dice, b"\1\0\0\0\0"))
-            talk(dice, data, wire, 1)
+            converse(dice, control, data, wire, workload)
+
+
+def converse(
+    dice: random.Random,
+    control: socket.socket,
+    data: socket.socket,
+    wire: str,
+    workload: int,
+) -> None:
+    """What follows the handshake of a session of this workload."""
+    if wire == "latprof" and workload == BULK:
+        transfer(dice, control, data)
+    else:
+        talk(dice, data, wire, 1)
+
+
+def frame(kind: int, words: Sequence[int]) -> bytes:
+    return struct.pack(f">BI{len(words)}Q", kind, 8 * len(words), *words)
+
+
+def plan(dice: random.Random) -> bytes:
+    """A bulk channel's, which is sound or nearly."""
+    unit, units = dice.choice([24, 1000, 65507]), dice.choice([0, 1, 50, 10**6])
+    rate, slot = dice.choice([0, 1000, 10**6, 10**12]), dice.choice([10**6, 10**8])
+    words = [0, 1, dice.randrange(3), unit, units, 10**8, rate, slot, 0]
+    words += [dice.randrange(4), dice.randrange(4), dice.randrange(2)]
+    if not dice.randrange(3):
+        odd = dice.choice([0, 1, 2**31, 2**63, 2**64 - 1, dice.randrange(2**64)])
+        words[dice.randrange(len(words))] = odd
+    return frame(PLAN, words)
+
+
+def sent(dice: random.Random) -> bytes:
+    """How many units a channel sent, and when: true, or not."""
+    totals = [dice.choice([0, 1, 60, 2**64 - 1]) for _ in range(SENT_WORDS)]
+    slots = [1] * dice.choice([0, 1, 100])
+    count = dice.choice([len(slots)] * 3 + [SLOTS_MAX, SLOTS_MAX + 1, 2**64 - 1])
+    return frame(SENT, [*totals, dice.choice([0, 10**6]), count, *slots])
+
+
+def units(dice: random.Random, data: socket.socket) -> Iterator[bytes]:
+    """What a channel may carry: numbers in any order; or frames of data."""
+    number = 0
+    for _ in range(dice.randrange(60)):
+        number = dice.choice([number + 1, number, dice.randrange(200), 2**63 - 1])
+        size = dice.choice([24, 1000, 65507])
+        if data.type == socket.SOCK_STREAM:
+            yield struct.pack(">BI", DATA, size - 5) + bytes(size - 5)
+        else:
+            yield struct.pack(">IIQQ", 0x4C506264, 0, number, 1) + bytes(size - 24)
+
+
+def transfer(dice: random.Random, control: socket.socket, data: socket.socket) -> None:
+    """A bulk channel, each step of which may be wrong, missing or too early."""
+    control.settimeout(ANSWER_SECONDS)
+    with suppress(OSError):
+        control.sendall(change(dice, plan(dice)))
+        if dice.randrange(4):
+            receive(control, 5)
+        control.sendall(change(dice, frame(GO, ())))
+        for unit in units(dice, data):
+            data.send(change(dice, unit) if not dice.randrange(9) else unit)
+        for _ in range(dice.choice([1, 1, 1, 0, 2])):
+            control.sendall(change(dice, sent(dice)))
+        if not dice.randrange(4):
+            control.sendall(frame(dice.choice([PLAN, RESULT, 99]), ()))
+        for _ in range(dice.randrange(5)):
+            with suppress(TimeoutError):
+                control.recv(1 << 16)
+        leave(dice, control)
+
+
+@contextmanager
+def half_open(dice: random.Random, port: int) -> Iterator[None]:
+    """Clients that come so far and then say no more, while others are served."""
+    with ExitStack() as stack:
+        for _ in range(dice.choice([0, 0, 3, 100])):
+            control = stack.enter_context(connected(socket.SOCK_STREAM, port))
+            with suppress(OSError):  # it is refused, or makes room
+                if not dice.randrange(10):
+                    greet(dice, control, PINGPONG, 1)
+                elif dice.randrange(2):
+                    said = hello(dice, PINGPONG, 1)
+                    control.send(said[: dice.randrange(len(said))])
+        yield
+
+
+def flood(dice: random.Random, port: int) -> None:
+    """Datagrams of somebody without a session, who must get no answer."""
+    with connected(socket.SOCK_DGRAM, port) as stranger:
+        for _ in range(dice.choice([0, 10, 1000])):
+            token = b"LPop" + dice.randbytes(16)
+            noise = any_bytes(dice, "latprof", 1)[:65507]
+            with suppress(OSError):
+                stranger.send(dice.choice([token, change(dice, token), noise]))
+        stranger.settimeout(PATIENCE_SECONDS)
+        with suppress(OSError):
+            answer = stranger.recv(1 << 16)
+            raise Finding(f"a stranger got {len(answer)} bytes: {answer[:40]!r}")
 
 
 def connected(kind: int, port: int) -> socket.socket:
@@ -174,26 +296,41 @@ def connected(kind: int, port: int) -> socket.socket:
 
 
 def against_echo(dice: random.Random, build: str) -> None:
-    """A responder, and some clients at once."""
+    """A responder with limits, and some clients at once."""
     wire = dice.choice(WIRES)
-    echo = Program(f"{build}/latprof-load", "echo", "--wire", wire)
-    port = int(echo.line().split()[1])
+    words: list[object] = ["--wire", wire]
+    with tempfile.NamedTemporaryFile() as secret:  # its mode is 600
+        secret.write(SECRET)
+        secret.flush()
+        if wire == "latprof":
+            words += dice.choice(LIMITS)
+            words += dice.choice([[], ["--secret-file", secret.name]])
+        echo = Program(f"{build}/latprof-load", "echo", *words)
+        port = int(echo.line().split()[1])
     for _ in range(10):
-        clients = [
-            threading.Thread(
-                target=visit,
-                args=(random.Random(dice.random()), port, wire, dice.randrange(2)),
-            )
-            for _ in range(dice.randrange(5))
-        ]
-        for client in clients:
-            client.start()
-        for client in clients:
-            client.join()
+        with half_open(dice, port):
+            serve_clients(dice, port, wire)
+        if wire == "latprof":
+            flood(dice, port)
     if not echo.running():
         echo.end(ask=False)
         raise Finding(f"ended by itself: {echo.words}")
     echo.end(ask=True)
+
+
+def serve_clients(dice: random.Random, port: int, wire: str) -> None:
+    """Some at once."""
+    clients = [
+        threading.Thread(
+            target=visit,
+            args=(random.Random(dice.random()), port, wire, dice.randrange(2)),
+        )
+        for _ in range(dice.randrange(5))
+    ]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
 
 
 def against_ending_echo(dice: random.Random, build: str) -> None:

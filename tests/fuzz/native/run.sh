@@ -6,7 +6,7 @@
 #
 #   load_options, link_options   any command line
 #   responder, client            any bytes and any turn of the network
-#   bulk                         any frames, and datagrams in any order
+#   bulk                         any frames and plans, datagrams in any order
 #   handshake                    any bytes before a session, to either side
 #   path                         any packets through the link
 #   rows                         any columns of a table
@@ -53,8 +53,8 @@ sources_of() {
 	responder) load responder stream wire payload ;;
 	client) load client closed open exchange stream wire payload loss outstanding \
 		records schedule && echo "$native/failure.c" ;;
-	bulk) load bulk_frames bulk_totals sequence slots ;;
-	handshake) load arrival handshake session rate && echo "$native/failure.c" ;;
+	bulk) load bulk_frames bulk_plan bulk_totals pace sequence slots ;;
+	handshake) load arrival handshake interrupts session rate && echo "$native/failure.c" ;;
 	path) echo "$native/link/path.c $native/link/fate.c" ;;
 	rows) ;;
 	kernel_types) echo "$native/kernel_types.c $native/log.c" ;;
