@@ -12,6 +12,7 @@ from latprof_agent.lab import child
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.workload.generator import Client, PingPong, PingPongRuns
+from latprof_agent.workload.programs import check_secret
 from latprof_agent.workload.workload import Workload
 
 _NETNS = Path("/proc/self/ns/net")
@@ -27,10 +28,15 @@ class RemotePingPong(PingPong):
 
     in_lab = False
 
+    def check_host(self) -> None:
+        """Refuse a secret that cannot be used, too."""
+        super().check_host()
+        check_secret(self.secret_file)
+
     def open(self, lab: Lab | None) -> Workload:
         """Find the host; raises WorkloadError where it has no address."""
         assert not lab
-        return RemotePingPongRuns(self, _address_of(self.to, self.port))
+        return RemotePingPongRuns(self, address_of(self.to, self.port))
 
     def client_words(self, protocol: str, address: str, port: int) -> list[str]:
         """Arguments of the client's process, but for where it logs."""
@@ -39,17 +45,35 @@ class RemotePingPong(PingPong):
         return [*words, "--secret-file", str(secret)] if secret else words
 
 
-def _address_of(host: str, port: int) -> str:
-    """Look it up once: the run has one responder."""
+def address_of(host: str, port: int) -> str:
+    """Look a host up once; raises WorkloadError where it has no address."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
+    except (OSError, UnicodeError) as error:
+        # UnicodeError: a part of it is empty, or longer than one may be
+        why = (getattr(error, "strerror", None) or "no host can have it").lower()
         raise WorkloadError(
             f"cannot find the host {host}: {why}; give --to a name that `getent hosts` "
             "finds, or an address"
         ) from error
     return str(found[0][4][0])
+
+
+def own_sockets(port: int, protocols: tuple[str, ...]) -> Filter:
+    """Sockets of a responder's port here: others' namespaces may have it, too."""
+    return Filter(
+        ports=(port,),
+        netns=(_NETNS.stat().st_ino,),
+        peers=True,
+        protocols=protocols,
+    )
+
+
+def told_plan(plan: Any, address: str) -> dict[str, Any]:
+    """A plan for run.json, which does not say where a secret is."""
+    told = asdict(plan)
+    secret = told.pop("secret_file")
+    return {**told, "address": address, "secret": secret is not None}
 
 
 class RemotePingPongRuns(PingPongRuns):
@@ -62,20 +86,12 @@ class RemotePingPongRuns(PingPongRuns):
         self._responder = address, plan.port
 
     def watched(self, protocols: tuple[str, ...]) -> Filter:
-        """Sockets of its port here; others' namespaces may have that port, too."""
-        return Filter(
-            ports=self._responder[1:],
-            netns=(_NETNS.stat().st_ino,),
-            peers=True,
-            protocols=protocols,
-        )
+        """Those of its port here."""
+        return own_sockets(self._responder[1], protocols)
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
-        plan = asdict(self._plan)
-        secret = plan.pop("secret_file")
-        address, _ = self._responder
-        return {"plan": {**plan, "address": address, "secret": secret is not None}}
+        return {"plan": told_plan(self._plan, self._responder[0])}
 
     def _client(self, plan: PingPong, protocol: str, log: int, port: int) -> Client:
         assert not port
