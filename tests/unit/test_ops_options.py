@@ -24,9 +24,7 @@ UUID = "5f3b9f0e-6d0b-4a53-8d6d-4f1d2a3b4c5d"
         (["--payload-sizes", "1,1"], "must be different values"),
         (["--rounds", "0"], "--rounds must be from 1 to 1000000000, got"),
         (["--backend", "disk"], "must be some of redis, proxystore, floor"),
-        (["--redis", "host"], "--redis must be HOST:PORT, got 'host'"),
-        (["--redis", "host:0"], "--redis must be HOST:PORT"),
-        (["--redis", "host:65536"], "--redis must be HOST:PORT"),
+        (["--redis", "host:0"], "--redis must be HOST, HOST:PORT or [IPV6]:PORT, got"),
         (["--endpoint", "5"], "--endpoint must be a UUID, got '5'"),
         (["--redis", "h:1", "--backend", "floor"], "floor is for the lab"),
         (["--endpoint", UUID, "--backend", "redis"], "redis is for the lab"),
@@ -68,7 +66,8 @@ def test_what_is_not_asked_for_is_as_the_experiment_had_it():
 
 
 def test_servers_that_are_given_are_the_backends():
-    assert plan_of("--redis", "h:7").backends == ("redis",)
+    plan = plan_of("--redis", "h")
+    assert (plan.backends, plan.redis) == (("redis",), ("h", 6379))
     plan = plan_of("--redis", "[::1]:7", "--endpoint", UUID.upper())
     assert plan.backends == ("redis", "proxystore")
     assert (plan.redis, plan.endpoint) == (("::1", 7), UUID)

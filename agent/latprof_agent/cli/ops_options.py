@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
 import uuid
 from typing import Any
 
 from latprof_analysis.cli import units
+
+from latprof_agent.cli.host_option import host_and_port
 
 OWN = (
     *("ops", "payload_sizes", "backend", "redis", "endpoint"),
@@ -17,6 +18,7 @@ GIVEN = ("redis", "endpoint")  # servers that somebody else has started
 _NAMES = {"redis": "redis", "endpoint": "proxystore"}
 _BACKENDS = ("redis", "proxystore", "floor")
 _OPS = ("GET", "SET", "EXISTS", "EVICT")
+_REDIS_PORT = 6379  # IANA's for redis
 
 
 def add_options(group: Any) -> None:
@@ -45,10 +47,10 @@ def add_options(group: Any) -> None:
     )
     group.add_argument(
         "--redis",
-        type=_host_and_port,
-        metavar="HOST:PORT",
-        help="a server that runs already, over this host's own network (default: the "
-        "run starts redis-server in the lab)",
+        type=host_and_port(_REDIS_PORT),
+        metavar="HOST[:PORT]",
+        help="a redis-server that runs already, over this host's own network "
+        f"(default: the run starts one in the lab; port: {_REDIS_PORT})",
     )
     group.add_argument(
         "--endpoint",
@@ -111,13 +113,6 @@ def _some_of(names: tuple[str, ...], written: Any) -> Any:
         return found
 
     return convert
-
-
-def _host_and_port(text: str) -> tuple[str, int]:
-    found = re.fullmatch(r"\[?([\w.:%-]+?)\]?:(\d{1,5})", text)
-    if not found or not 1 <= int(found[2]) <= 65_535:
-        raise argparse.ArgumentTypeError(f"must be HOST:PORT, got {text!r}")
-    return found[1], int(found[2])
 
 
 def _uuid(text: str) -> str:

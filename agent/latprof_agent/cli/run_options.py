@@ -11,6 +11,7 @@ from latprof_analysis.cli import units
 
 from latprof_agent.cli import bulk_options, mesh_options, ops_options
 from latprof_agent.cli.echo import DEFAULT_PORT
+from latprof_agent.cli.host_option import HostPort, host_and_port
 from latprof_agent.cli.presets import LISTED, add_preset
 from latprof_agent.cli.sweep_options import add_sweep
 
@@ -46,7 +47,7 @@ FOR_LAB = (*FOR_LINK, "seed")
 # What is the lab's, or its responder's.
 NOT_WITH_TO = (
     *(name for name in FOR_LINK if name != "congestion"),
-    *("server_cpu", "priority", "no_lab"),
+    *("server_cpu", "priority", "no_lab", "load"),
 )
 FOR_TCP = ("nagle", "congestion")
 
@@ -119,21 +120,9 @@ def first_given(options: argparse.Namespace, names: tuple[str, ...]) -> str:
     return next((f"--{name.replace('_', '-')}" for name in given), "")
 
 
-def _host_and_port(text: str) -> tuple[str, int]:
-    found = re.fullmatch(r"\[([0-9a-fA-F:.%\w]+)\](?::(\d+))?", text)
-    if not found and text.count(":") > 1:  # IPv6 without a port
-        return text, DEFAULT_PORT
-    found = found or re.fullmatch(r"([\w.-]+)(?::(\d+))?", text)
-    port = int(found[2] or DEFAULT_PORT) if found else 0
-    if not found or not 1 <= port <= 65535:
-        raise argparse.ArgumentTypeError(
-            f"must be a host, HOST:PORT or [IPV6]:PORT, got {text!r}"
-        )
-    return found[1], port
-
-
-def _hosts_and_ports(text: str) -> tuple[tuple[str, int], ...]:
-    return tuple(_host_and_port(part.strip()) for part in text.split(","))
+def _hosts_and_ports(text: str) -> tuple[HostPort, ...]:
+    one = host_and_port(DEFAULT_PORT)
+    return tuple(one(part.strip()) for part in text.split(","))
 
 
 def _add_messages(group: Any) -> None:
