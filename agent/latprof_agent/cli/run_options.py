@@ -33,7 +33,10 @@ FOR_WORKLOADS = {
         *("sizes", "reply", "nagle", "warmup", "interval", "poisson", "spin"),
         "timeout",
     ),
-    "bulk": (*bulk_options.OWN, "duration", "client_cpu", "server_cpu"),
+    "bulk": (
+        *bulk_options.OWN,
+        *("to", "secret_file", "duration", "client_cpu", "server_cpu"),
+    ),
 }
 FOR_GENERATOR = (
     "workload",
@@ -86,6 +89,7 @@ examples:
   latprof run --port 80 --duration 5s
   latprof run --comm curl --duration 5s
   latprof run --to 192.0.2.7 --secret-file secret  # `latprof echo` is there
+  latprof run --workload bulk --to 192.0.2.7 --secret-file secret
   latprof run --sweep rate=10mbit,100mbit --repeat 3 --duration 1s
   latprof run --preset clear --scale 0.01
 
@@ -140,7 +144,8 @@ def _add_messages(group: Any) -> None:
         default=(),
         metavar="HOST[:PORT],...",
         help="send to `latprof echo` on this host, without a lab; of its half is told "
-        f"what was seen here (default: in a lab; port: {DEFAULT_PORT})",
+        "what was seen here; pingpong and bulk (default: in a lab; "
+        f"port: {DEFAULT_PORT})",
     )
     group.add_argument(
         "--secret-file",
