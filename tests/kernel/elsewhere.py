@@ -55,6 +55,13 @@ def started_echo(
         process.communicate()
 
 
+def child_of(process: subprocess.Popen[str]) -> int:
+    """The one process that `latprof echo` has started: who answers."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    (pid,) = children.read_text().split()
+    return int(pid)
+
+
 @contextmanager
 def echo(*words: object, within: tuple[str, ...] = ()) -> Iterator[tuple[int, Served]]:
     """Its port; after the block, what it did. Meanwhile the number of its process."""

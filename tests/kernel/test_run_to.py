@@ -127,7 +127,7 @@ def test_a_wrong_secret_is_one_line_and_what_was_recorded_stays(tmp_path):
         (b"1" * 32, 0o640, "holds no secret: others may read it"),
     ],
 )
-@pytest.mark.parametrize("workload", ["pingpong", "bulk"])
+@pytest.mark.parametrize("workload", ["pingpong", "bulk", "ops"])
 def test_a_secret_that_cannot_be_used_is_wrong_usage_and_makes_nothing(
     tmp_path, workload, secret, mode, said
 ):

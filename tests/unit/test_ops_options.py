@@ -29,6 +29,9 @@ UUID = "5f3b9f0e-6d0b-4a53-8d6d-4f1d2a3b4c5d"
         (["--redis", "h:1", "--backend", "floor"], "floor is for the lab"),
         (["--endpoint", UUID, "--backend", "redis"], "redis is for the lab"),
         (["--redis", "h:1", "--endpoint", UUID, "--backend", "redis"], "is given a se"),
+        (["--to", "h", "--backend", "redis"], "redis is for the lab; name redis with"),
+        (["--to", "h", "--redis", "h", "--backend", "redis"], "floor is given a serv"),
+        (["--to", "h", "--rate", "1mbit"], "--rate: is of this host's lab, not with"),
         (["--redis", "h:1", "--rate", "1mbit"], "--rate: needs the lab, not --redis"),
         (["--sizes", "64"], "--sizes: is for --workload pingpong, not ops"),
         (["--interval", "1ms"], "--interval: is for --workload pingpong, not ops"),
@@ -48,10 +51,11 @@ def test_options_of_operations_are_refused_of_a_ping_pong(capsys):
     assert "--payload-sizes: is for --workload ops, not ping" in capsys.readouterr().err
 
 
-def plan_of(*words):
+def plan_of(*words, **responder):
     parser = argparse.ArgumentParser()
     run_options.add_options(parser)
-    return ops_options.plan_of(parser.parse_args([*OPS[1:], *words]), 1, 1)
+    options = parser.parse_args([*OPS[1:], *words])
+    return ops_options.plan_of(options, 1, 1, **responder)
 
 
 def test_what_is_not_asked_for_is_as_the_experiment_had_it():
@@ -72,3 +76,10 @@ def test_servers_that_are_given_are_the_backends():
     assert plan.backends == ("redis", "proxystore")
     assert (plan.redis, plan.endpoint) == (("::1", 7), UUID)
     assert not plan.in_lab
+
+
+def test_a_responder_elsewhere_is_the_floors_and_a_redis_may_stand_beside_it():
+    plan = plan_of("--to", "h", to="h", port=7107, secret_file=None)
+    assert (plan.backends, plan.in_lab) == (("floor",), False)
+    both = plan_of("--to", "h", "--redis", "h", to="h", port=7107, secret_file=None)
+    assert both.backends == ("redis", "floor")

@@ -15,7 +15,7 @@ OWN = (
     "redis_parser",
 )
 GIVEN = ("redis", "endpoint")  # servers that somebody else has started
-_NAMES = {"redis": "redis", "endpoint": "proxystore"}
+_NAMES = {"redis": "redis", "endpoint": "proxystore", "to": "floor"}
 _BACKENDS = ("redis", "proxystore", "floor")
 _OPS = ("GET", "SET", "EXISTS", "EVICT")
 _REDIS_PORT = 6379  # IANA's for redis
@@ -42,8 +42,8 @@ def add_options(group: Any) -> None:
         metavar="NAME,...",
         help="redis; proxystore: an endpoint, of the Python package "
         "proxystore[endpoints]; floor: latprof's own responder with redis' sizes, "
-        "what the network allows (default: redis,floor; those of --redis and "
-        "--endpoint)",
+        "what the network allows (default: redis,floor; those of --redis, --endpoint "
+        "and --to, which is the floor's)",
     )
     group.add_argument(
         "--redis",
@@ -68,13 +68,19 @@ def add_options(group: Any) -> None:
 
 
 def plan_of(
-    options: argparse.Namespace, client_cpu: int | None, server_cpu: int | None
+    options: argparse.Namespace,
+    client_cpu: int | None,
+    server_cpu: int | None,
+    **responder: Any,
 ) -> Any:
-    """Make the plan; raises UsageError where options contradict each other."""
+    """Make the plan; raises UsageError where options contradict each other.
+
+    `responder`: where that of the floor is, if it is not the lab's.
+    """
     from latprof_agent.errors import UsageError
     from latprof_agent.workload import ops
 
-    given = tuple(_NAMES[name] for name in GIVEN if getattr(options, name))
+    given = tuple(backend for name, backend in _NAMES.items() if getattr(options, name))
     backends = options.backend or given or ("redis", "floor")
     for wrong, text in (
         (set(backends) - set(given) if given else (), "is for the lab"),
@@ -83,8 +89,9 @@ def plan_of(
         if wrong:
             name = sorted(wrong)[0]
             raise UsageError(
-                f"--backend {','.join(backends)}: {name} {text}, with --redis or "
-                "--endpoint name just these; see latprof run --help"
+                f"--backend {','.join(backends)}: {name} {text}; name redis with "
+                "--redis, proxystore with --endpoint, floor with --to, or none of "
+                "these options; see latprof run --help"
             )
     return ops.OpsPlan(
         backends=backends,
@@ -98,7 +105,9 @@ def plan_of(
         client_cpu=client_cpu,
         server_cpu=server_cpu,
         seed=options.seed,
+        congestion=options.congestion if options.to else None,
         in_lab=not given,
+        **responder,
     )
 
 

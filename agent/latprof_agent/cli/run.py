@@ -177,7 +177,7 @@ def _loads(options: argparse.Namespace) -> tuple[Any, ...]:
 
 
 def _ops(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
-    return ops_options.plan_of(options, *_cpus(options))
+    return ops_options.plan_of(options, *_cpus(options), **_responder(options))
 
 
 def _bulk(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:

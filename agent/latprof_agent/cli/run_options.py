@@ -27,7 +27,10 @@ FOR_WORKLOADS = {
         *("interval", "train", "train_gap", "poisson", "spin", "timeout"),
         *("client_cpu", "server_cpu", "pieces", "load"),
     ),
-    "ops": (*ops_options.OWN, "rounds", "warmup", "client_cpu", "server_cpu"),
+    "ops": (
+        *ops_options.OWN,
+        *("to", "secret_file", "rounds", "warmup", "client_cpu", "server_cpu"),
+    ),
     "mesh": (
         *mesh_options.OWN,
         *("sizes", "reply", "nagle", "warmup", "interval", "poisson", "spin"),
@@ -144,7 +147,7 @@ def _add_messages(group: Any) -> None:
         default=(),
         metavar="HOST[:PORT],...",
         help="send to `latprof echo` on this host, without a lab; of its half is told "
-        "what was seen here; pingpong and bulk (default: in a lab; "
+        "what was seen here; pingpong, bulk, and the floor of ops (default: in a lab; "
         f"port: {DEFAULT_PORT})",
     )
     group.add_argument(
