@@ -16,6 +16,8 @@ from latprof_agent.workload.programs import check_secret
 from latprof_agent.workload.workload import Workload
 
 _NETNS = Path("/proc/self/ns/net")
+# Over TCP, of a responder that hangs nothing else tells.
+_GIVEN_UP_NS = 30_000_000_000
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,12 @@ class RemotePingPong(PingPong):
     def client_words(self, protocol: str, address: str, port: int) -> list[str]:
         """Arguments of the client's process, but for where it logs."""
         words = super().client_words(protocol, address, port)
-        secret = self.secret_file
-        return [*words, "--secret-file", str(secret)] if secret else words
+        if self.secret_file:
+            words += ["--secret-file", str(self.secret_file)]
+        # over UDP it is that of a datagram
+        if protocol == "tcp" and not self.timeout_ns:
+            words += ["--timeout", str(_GIVEN_UP_NS)]
+        return words
 
 
 def address_of(host: str, port: int) -> str:
