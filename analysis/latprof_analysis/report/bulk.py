@@ -181,16 +181,19 @@ def _places(parts: Sequence[_Figures]) -> Iterator[Table]:
         return
     _, died = _deaths(told)
     own = any(balance["session_packets"] for balance in balances)
-    columns = [["datagrams", *_TOTAL, *died, *([_OWN] if own else []), "unexplained"]]
+    known = any(balance["unexplained"] is not None for balance in balances)
+    head = ["datagrams", *_TOTAL, *died, *([_OWN] if own else [])]
+    columns = [[*head, *(["unexplained"] if known else [])]]
     for part, balance in zip(told, balances, strict=True):
         at = {place["place"]: place["packets"] for place in balance["places"]}
         column = [f"udp {part['channels']}", *(str(balance[name]) for name in _TOTAL)]
         column += [str(at.get(place, 0)) for place in died]
         column += [str(-balance["session_packets"])] if own else []
-        columns.append([*column, _count(balance["unexplained"])])
-    head, *rows = zip(*columns, strict=True)
-    note = "sent = received + dropped at each place, by its own counter, + unexplained"
-    yield Table("where they died", head, rows, note)
+        columns.append([*column, *([str(balance["unexplained"])] if known else [])])
+    titles, *rows = zip(*columns, strict=True)
+    rest = "+ unexplained" if known else f"and the rest {BETWEEN}"
+    note = f"sent = received + dropped at each place, by its own counter, {rest}"
+    yield Table("where they died", titles, rows, note)
 
 
 def _trials(search: _Figures) -> Table:
