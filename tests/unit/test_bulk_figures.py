@@ -6,9 +6,11 @@ import pytest
 from latprof_analysis.report.bulk import bulk_parts, bulk_sentences
 from latprof_analysis.report.parts import Table, Text
 from latprof_analysis.study.bulk import (
+    BETWEEN,
     BULK_COLUMNS,
     SOCKET,
     balance,
+    balance_between,
     bulk_document,
     bulk_rows,
     direction_figures,
@@ -138,6 +140,45 @@ def test_what_does_not_add_up_is_a_warning(packets, unexplained):
     (text,) = (p for p in bulk_parts(document(one)) if isinstance(p, Text))
     assert text.tone == "warning"
     assert f"{unexplained} datagrams unexplained" in text.text
+
+
+def between_hosts(packets):
+    one = part(two_channels())
+    up = one["directions"]["up"] | {"lost_in_socket": 3}
+    dropped = [{"place": "qdisc of eth0", "packets": packets}]
+    one["balance"] = balance_between({"up": up}, dropped)
+    told = document(one)
+    told["workload"] = {"bulk": {"to": "there", "device": "eth0"}}
+    return told
+
+
+def test_what_no_counter_of_this_host_tells_of_was_lost_between_the_hosts():
+    told = between_hosts(2)
+    (text,) = bulk_sentences(told)
+    assert text == (
+        "udp: 10 of 60 datagrams lost (16.7%): 5 between the hosts, 3 at receive "
+        "buffer, 2 at qdisc of eth0"
+    )
+    texts = [p.text for p in bulk_parts(told) if isinstance(p, Text)]
+    assert texts == [
+        "note: lost between the hosts: at least 5 datagrams (from eth0 here to the "
+        "socket on there, or back: no counter there is this host's)",
+        "note: what this host dropped is of all its programs, the session's own "
+        "connection too",
+    ]
+    places = [p for p in bulk_parts(told) if isinstance(p, Table)][-1]
+    assert (BETWEEN, "5") in places.rows
+    assert "unexplained" not in {name for name, *_ in places.rows}
+    assert places.note.endswith("by its own counter, and the rest between the hosts")
+
+
+def test_what_this_host_dropped_beyond_what_was_lost_is_no_data():
+    told = between_hosts(9)
+    (balance,) = (one["balance"] for one in told["bulk"]["parts"])
+    assert (balance["session_packets"], balance["unexplained"]) == (2, None)
+    assert balance["places"][-1] == {"place": BETWEEN, "packets": 0}
+    first, _ = (p for p in bulk_parts(told) if isinstance(p, Text))
+    assert "lost between the hosts: at least 0 datagrams" in first.text
 
 
 def test_a_row_for_all_channels_and_one_for_each():

@@ -323,9 +323,7 @@ int echo_open(struct echo *e, const struct options *options,
 			    "close files or raise `ulimit -n`",
 			    strerror(errno));
 	read_addresses(e);
-	error = secret_read(options->secret_file, &e->secret, failure);
-	if (!error)
-		error = make_events(e, failure);
+	error = make_events(e, failure);
 	if (!error)
 		error = listen_somewhere(e, failure);
 	if (!error && options->wire == WIRE_CLEAR)

@@ -116,7 +116,7 @@ struct guest *guest_add(struct echo *e, int control)
 		.rate = &e->rate,
 	};
 	g->since_ns = g->moved_ns = clock_ns();
-	arrival_begin(&g->arrival, &e->secret);
+	arrival_begin(&g->arrival, &e->options->secret);
 	g->next = e->guests;
 	e->guests = g;
 	e->guest_count++;

@@ -12,6 +12,7 @@ from typing import Any
 
 from latprof_analysis.report.parts import Part, Table, Text
 from latprof_analysis.study.bulk import (
+    BETWEEN,
     SOCKET,
     joined_balances,
     named_directions,
@@ -69,8 +70,12 @@ def bulk_sentences(document: _Figures) -> list[str]:
     told = f"udp: {lost:,} of {sent:,} datagrams lost ({percent(lost / sent)})"
     if set(died) == {SOCKET}:
         return [*found, f"{told}, {_in_buffers(parts)}"]
-    places = ", ".join(f"{n:,} at {place}" for place, n in died.items())
+    places = ", ".join(f"{n:,} {_where(place)}" for place, n in died.items())
     return [*found, f"{told}: {places}"]
+
+
+def _where(place: str) -> str:
+    return place if place == BETWEEN else f"at {place}"
 
 
 def _deaths(balances: Sequence[_Figures]) -> tuple[int, dict[str, int]]:
@@ -100,8 +105,8 @@ def _search_sentence(search: _Figures) -> str:
     trials = plural(len(search["trials"]), "trial")
     above = "as fast as it goes"
     if search["failed_bps"] is not None:
-        where = ", ".join(search["bound"])
-        how = f"datagrams died at: {where}" if where else "they came slower than sent"
+        where = ", ".join(map(_where, search["bound"]))
+        how = f"datagrams died {where}" if where else "they came slower than sent"
         how = how if where or not search["held_back"] else "the sender was held back"
         above = f"at {rate(search['failed_bps'])} {how}"
     return (
@@ -181,17 +186,20 @@ def _places(parts: Sequence[_Figures]) -> Iterator[Table]:
         return
     _, died = _deaths(balances)
     own = any(balance["session_packets"] for balance in balances)
-    columns = [["datagrams", *_TOTAL, *died, *([_OWN] if own else []), "unexplained"]]
+    known = any(balance["unexplained"] is not None for balance in balances)
+    head = ["datagrams", *_TOTAL, *died, *([_OWN] if own else [])]
+    columns = [[*head, *(["unexplained"] if known else [])]]
     for channels, balance in joined.items():
         at = {place["place"]: place["packets"] for place in balance["places"]}
         column = [f"udp {channels}", *(str(balance[name]) for name in _TOTAL)]
         column += [str(at.get(place, 0)) for place in died]
         column += [str(-balance["session_packets"])] if own else []
-        columns.append([*column, str(balance["unexplained"])])
-    head, *rows = zip(*columns, strict=True)
-    note = "sent = received + dropped at each place, by its own counter, + unexplained"
+        columns.append([*column, *([_count(balance["unexplained"])] if known else [])])
+    titles, *rows = zip(*columns, strict=True)
+    rest = "+ unexplained" if known else f"and the rest {BETWEEN}"
+    note = f"sent = received + dropped at each place, by its own counter, {rest}"
     note += "; of all runs together" if any("run" in part for part in parts) else ""
-    yield Table("where they died", head, rows, note)
+    yield Table("where they died", titles, rows, note)
 
 
 def _trials(search: _Figures) -> Table:
@@ -216,7 +224,9 @@ def bulk_remarks(document: _Figures) -> Iterator[Part]:
             yield Text(f"note: {name}: an end did not tell what it counted", quiet=True)
         elif part["stopped"]:
             yield Text(f"note: {name}: ended before it was over", quiet=True)
-    for part in (document.get("bulk") or {}).get("parts", ()):
+    parts = (document.get("bulk") or {}).get("parts", ())
+    yield from _between_hosts(parts, document.get("workload") or {})
+    for part in parts:
         if part["balance"] and (n := part["balance"]["unexplained"]):
             why = "no counter on the way tells of them"
             if n < 0:
@@ -224,6 +234,27 @@ def bulk_remarks(document: _Figures) -> Iterator[Part]:
             name = f"udp {part['channels']}{of_run(part)}"
             text = f"warning: {name}: {n} datagrams unexplained: {why}"
             yield Text(text, tone="warning")
+
+
+def _between_hosts(parts: Sequence[_Figures], workload: _Figures) -> Iterator[Part]:
+    """Say what was lost where there is no counter of this host's, and which are."""
+    plan = workload.get("bulk") or {}
+    if not plan.get("to") or not any(part["balance"] for part in parts):
+        return
+    balances = [part["balance"] for part in parts if part["balance"]]
+    places = [place for one in balances for place in one["places"]]
+    lost = sum(place["packets"] for place in places if place["place"] == BETWEEN)
+    here = any(place["place"] not in (SOCKET, BETWEEN) for place in places)
+    least = "at least " if here else ""
+    yield Text(
+        f"note: lost between the hosts: {least}{plural(lost, 'datagram')} (from "
+        f"{plan['device']} here to the socket on {plan['to']}, or back: no counter "
+        "there is this host's)",
+        quiet=True,
+    )
+    if here:
+        text = "note: what this host dropped is of all its programs, the session's own"
+        yield Text(f"{text} connection too", quiet=True)
 
 
 def slot_text(document: _Figures) -> str:

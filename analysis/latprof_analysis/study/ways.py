@@ -113,6 +113,18 @@ def seen_of(figures: Mapping[str, Any]) -> Seen:
     return Seen(halves["messages"], halves["stages"], " or ".join(where) or "in part")
 
 
+def responder_host(workload: Mapping[str, Any]) -> str:
+    """Name the host that a run's own messages went to; nothing of a lab.
+
+    Examples
+    --------
+    >>> responder_host({"plan": None, "bulk": {"to": "192.0.2.7"}})
+    '192.0.2.7'
+    """
+    plans = (workload.get(name) or {} for name in ("plan", "ops", "bulk"))
+    return next((str(plan["to"]) for plan in plans if plan.get("to")), "")
+
+
 # Losses are fewer: this many have another cause.
 _UNSEEN_SHARE = 0.2
 
@@ -142,11 +154,10 @@ def unseen_ends(document: Mapping[str, Any]) -> str:
         or unseen <= _UNSEEN_SHARE * messages
     ):
         return ""
-    plan = document["workload"].get("plan") or {}
-    if plan.get("to"):
+    if host := responder_host(document["workload"]):
         return (
             f"{unseen} of {messages} messages were seen at this end only: the other "
-            f"end is on the host {plan['to']}; to see its half, run `latprof echo "
+            f"end is on the host {host}; to see its half, run `latprof echo "
             "--record` there"
         )
     return (
