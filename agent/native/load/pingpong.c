@@ -5,6 +5,7 @@
 
 #include "clock.h"
 #include "pingpong.h"
+#include "responder.h"
 
 static volatile sig_atomic_t stop;
 
@@ -80,6 +81,7 @@ static struct terms terms_of(const struct options *o)
 		.largest_bytes = (uint32_t)exchange_largest_request(o),
 		.think_ns = o->think_ns,
 		.duration_ns = o->duration_ns,
+		.own = { [PINGPONG_TERM_BUSY] = o->busy_ns },
 	};
 }
 

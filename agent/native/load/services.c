@@ -4,7 +4,7 @@
 #include "session.h"
 
 const struct service services[] = {
-	{ WORKLOAD_PINGPONG, NULL, NULL, responder_serve },
+	{ WORKLOAD_PINGPONG, responder_allows, NULL, responder_serve },
 	{ WORKLOAD_BULK, bulk_allows, bulk_memory_bytes, bulk_serve },
 };
 
