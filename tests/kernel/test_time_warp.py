@@ -166,7 +166,7 @@ def test_d_grows_by_as_much_as_a_program_reads_later(tmp_path):
     assert latprof.process.returncode == 0, latprof.err
     told = json.loads((out / "summary.json").read_text())["time_warp"]
     assert check_all(out, told) == {"tcp message"}
-    why = "no stamp created: only latprof's own programs"
+    why = "no stamp created: only latprof's ping-pong and mesh tell"
     assert told["unknown"]["tcp message"]["B"].startswith(why)
     # what the program printed went to stderr, as --json has stdout
     (line,) = (one for one in latprof.err.splitlines() if one.startswith("[["))

@@ -22,6 +22,7 @@ _LEAVES = 2.0
 _FEWEST_ON_PLATEAU = 2
 _TAILS = ("p99", "p95", "p90", "p50")
 _ENDED = "done"
+LATENCY_KEYS = ("p50_ns", "p95_ns", "p99_ns", "max_ns", "mean_ns")
 
 Figures = dict[str, Any]
 
@@ -87,7 +88,19 @@ def figures_of(summary: Mapping[str, Any]) -> dict[str, Figures]:
     for name in dict.fromkeys((*trips, *pairs)):
         figures = _of_trips(summary, name) if name in trips else _of(summary, name)
         found[name] = figures | _of_stages(pairs.get(name))
+        found[name]["time_warp"] = _of_requests(summary, name)
     return found
+
+
+def _of_requests(summary: Mapping[str, Any], protocol: str) -> Figures:
+    """Return Time Warp's latencies of requests, those that some message has."""
+    kinds = summary["time_warp"]["kinds"]
+    latencies = kinds.get(f"{protocol} request") or {}
+    return {
+        name: {key: figures[key] for key in LATENCY_KEYS}
+        for name, figures in latencies.items()
+        if figures["n"]
+    }
 
 
 def _of_trips(summary: Mapping[str, Any], protocol: str) -> Figures:
@@ -193,7 +206,20 @@ def _row(figures: Sequence[Figures]) -> Figures:
         "largest_stage": most,
         "largest_stage_share": shares[most] if most else None,
         "stages_ns": stages,
+        "time_warp": _latencies([one["time_warp"] for one in figures]),
         "knee": False,
+    }
+
+
+def _latencies(figures: Sequence[Figures]) -> Figures:
+    """Return of each of Time Warp's latencies the spread of its figures."""
+    names = dict.fromkeys(name for one in figures for name in one)
+    return {
+        name: {
+            key: spread([one.get(name, {}).get(key) for one in figures])
+            for key in LATENCY_KEYS
+        }
+        for name in names
     }
 
 

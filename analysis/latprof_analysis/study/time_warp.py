@@ -38,8 +38,8 @@ NO_STAGES = ("C", "D")
 ALL = ("A", "B", "C", "D")
 # Why no message has a stamp.
 _LACKS = {
-    "created": "only latprof's own programs of the ping-pong and the mesh tell when "
-    "they made a message, and those of CLEAR's wire format not of replies",
+    "created": "only latprof's ping-pong and mesh tell when a message was made, and "
+    "of replies neither in CLEAR's wire format nor with --to",
     "send": "the sender is elsewhere, or was not watched",
     "arrive": "the reader is elsewhere, or this kernel does not tell (latprof probes)",
     "read": "the reader is elsewhere, was not watched, or read none",
