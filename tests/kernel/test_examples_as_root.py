@@ -158,11 +158,11 @@ def check_watch(example: Example, cwd: Path, screen: str) -> None:
 def check_run(example: Example, cwd: Path, screen: str) -> None:
     """Hold the run against the text of its example, not against our parser."""
     line = example.line.partition(" # ")[0]
+    if preset := re.search(r"preset \w+: (latprof run .*?)\s*$", screen, re.MULTILINE):
+        line = preset[1]  # as it says itself
     if "--sweep" in line:
         check_sweep(line, cwd, screen)
         return
-    if preset := re.search(r"preset \w+: (latprof run .*?)\s*$", screen, re.MULTILINE):
-        line = preset[1]  # as it says itself
     folder = cwd / "runs" / "latest"
     told = json.loads((folder / "run.json").read_text())
     summary = json.loads((folder / "summary.json").read_text())

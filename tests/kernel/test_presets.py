@@ -43,8 +43,8 @@ def test_clear_leaves_its_result_text_with_the_means_of_its_rows(tmp_path):
 
 def test_timewarp_sends_at_random_times_and_gets_short_replies(tmp_path):
     out = tmp_path / "run"
-    words = ("--preset", "timewarp", "--scale", "0.02", "--json", "--out", str(out))
-    latprof = run("run", *words)
+    words = ("--preset", "timewarp", "--scale", "0.02", "--max-acks", "20", "--json")
+    latprof = run("run", *words, "--out", str(out))
     assert latprof.process.returncode == 0, latprof.err
     rows = pd.read_csv(out / "round_trips.csv")
     assert len(rows) == 4 * 257  # 0.02 of a quarter of 51424
@@ -54,6 +54,32 @@ def test_timewarp_sends_at_random_times_and_gets_short_replies(tmp_path):
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.25)
     messages = pd.read_csv(out / "messages.csv")
     assert (messages.loc[messages["kind"] == "reply", "size_bytes"] == 18).all()
+
+
+@pytest.mark.timed
+def test_timewarp_has_a_small_and_a_large_window_side_by_side(tmp_path):
+    out = tmp_path / "run"
+    words = ("--preset", "timewarp", "--scale", "0.05", "--out", str(out))
+    latprof = run("run", *words, before=("chrt", "--fifo", "10"))
+    assert latprof.process.returncode == 0, latprof.err
+    told = json.loads((out / "sweep.json").read_text())
+    assert told["swept"] == [{"name": "max-acks", "values": ["2", "20"]}]
+    small, large = (
+        {name: f["mean_ns"]["median"] for name, f in row["time_warp"].items()}
+        for row in told["rows"]
+    )
+    for window, found in ((2, small), (20, large)):
+        rows = pd.read_csv(out / f"max-acks={window}" / "1" / "messages.csv")
+        rows = rows[(rows["kind"] == "request") & (rows["probe_statistics"] != 1)]
+        waits = rows["read_ns"] - rows["arrive_ns"]
+        assert found["D"] == pytest.approx(waits.mean(), rel=1e-9)
+    # the same work comes at the same moments: a window only moves the wait, from the
+    # reader's queue to the sender
+    assert small["B"] > 2 * large["B"]
+    assert small["D"] < large["D"]
+    assert small["B"] + small["D"] == pytest.approx(large["B"] + large["D"], rel=0.3)
+    title = "requests: Time Warp's latencies, A = B + C + D"
+    assert title in latprof.out
 
 
 def test_tmsn_is_a_mesh_that_leaves_its_log(tmp_path):

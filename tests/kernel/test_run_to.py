@@ -78,6 +78,11 @@ def test_of_a_responder_elsewhere_this_hosts_half_is_told(tmp_path, make_lab):
         for way in ("request", "reply"):
             kind = summary["kinds"][f"{protocol} {way}"]
             assert (kind["messages"], kind["complete"]) == (COUNT, 0)
+        why = summary["time_warp"]["unknown"]
+        assert "".join(why[f"{protocol} request"]) == "ACD"
+        assert "reader is elsewhere" in why[f"{protocol} request"]["D"]
+        assert "".join(why[f"{protocol} reply"]) == "ABC"
+        assert "sender is elsewhere" in why[f"{protocol} reply"]["C"]
     (unseen,) = [text for text in summary["warnings"] if "this end only" in text]
     assert f"the other end is on the host {lab.b_address}" in unseen
     messages = pd.read_csv(tmp_path / "run" / "messages.csv")

@@ -240,6 +240,7 @@ def test_another_version_is_said_at_both_ends(tmp_path):
         ((), {"largest": 17}, TERMS, 0),
         ((), {"reply": 17}, TERMS, 0),
         ((), {"think_ns": 10**9 + 1}, TERMS, 0),
+        ((), {"own": [10**9 + 1]}, TERMS, 0),
         ((), {"largest": 2**32 - 1}, MESSAGE, 64 << 20),
         (("--max-message", "1k"), {"largest": 1001}, MESSAGE, 1000),
         (("--max-message", "1k"), {"largest": 18, "reply": 1001}, MESSAGE, 1000),

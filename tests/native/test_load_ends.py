@@ -126,6 +126,8 @@ def test_a_dead_parent_takes_the_echo_along():
         (("pingpong", *TRAIN, "--heartbeat-interval", "1s"), "does not go with --tra"),
         (("pingpong", *BEAT, "70000", "--protocol", "udp"), "at most 65507 here, got"),
         (("echo", "--port", "1\n\x1b[31m"), "from 0 to 65535, got 1??[31m"),
+        (("pingpong", "--busy", "2s"), "--busy must be a time from 0 to 1s, got 2s"),
+        (("pingpong", "--busy", "1ms", "--wire", "clear"), "--busy does not go with"),
         (("pingpong", "--reply", "17"), "--reply must be a size from 18 to 64mib, got"),
         (("echo", "--reply", "64"), "--reply is not an option of latprof-load echo"),
         (("echo", "--protocol", "udp"), "--protocol is not an option"),

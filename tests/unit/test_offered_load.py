@@ -139,3 +139,16 @@ def test_messages_of_one_packet_need_no_arithmetic():
     found = summary_of("loss")
     found["workload"]["plan"]["sizes"] = [18, 1400]
     assert list(expected_losses(found, ["tcp", "udp"])) == []
+
+
+def test_a_reader_that_works_longer_than_an_interval_is_told_of_with_its_arithmetic():
+    slow = {"busy_ns": 1_500_000, "think_ns": 700_000, "sizes": [64]}
+    (text,) = overloads(run_of(2_000_000, **slow), ["udp"])
+    assert text.startswith(
+        "the responder works 2.2 ms for a message, and one is due every 2 ms: each "
+        "waits 200 us longer than the one before"
+    )
+    assert list(overloads(run_of(2_200_000, **slow), ["udp"])) == []
+    # half of the turns are trains of 3
+    (_,) = overloads(run_of(4_000_000, train_messages=3, **slow), ["udp"])
+    assert list(overloads(run_of(0, **slow), ["udp"])) == []

@@ -20,7 +20,9 @@ US, MS = 1_000, 1_000_000
 NUMBERS = {"1ms": 1e6, "500us": 5e5, "250us": 2.5e5, "125us": 1.25e5}
 
 
-def figures(p99_ns, *, rate=1000.0, achieved=None, used=0.5, stages=None):
+def figures(
+    p99_ns, *, rate=1000.0, achieved=None, used=0.5, stages=None, time_warp=None
+):
     return {
         "offered_per_second": rate,
         "achieved_per_second": rate if achieved is None else achieved,
@@ -29,6 +31,7 @@ def figures(p99_ns, *, rate=1000.0, achieved=None, used=0.5, stages=None):
         "rtt": {"p99_ns": p99_ns, "p95_ns": 80, "p90_ns": 70, "p50_ns": 50 * US},
         "shares": {"qdisc": 0.4, "transit": 0.6},
         "stages_ns": stages or {"qdisc": 10.0, "transit": 90.0},
+        "time_warp": time_warp or {},
     }
 
 
@@ -185,8 +188,8 @@ def document(runs, rows, knees=(), **more):
     }
 
 
-def shown(told, capsys, width=100):
-    write_parts(sweep_parts(told), Terminal(width=width))
+def shown(told, capsys, width=100, *, everything=False):
+    write_parts(sweep_parts(told, everything=everything), Terminal(width=width))
     return capsys.readouterr().out
 
 
@@ -310,3 +313,33 @@ def test_a_broken_sweep_names_no_folder_outside_of_it(folder, text):
     os.mkfifo(folder / "sweep.json")  # who reads it would wait for ever
     assert expand(folder) == [folder]
     assert [side.name for side in read_sides([str(folder / "interval=9ms")])]
+
+
+def latencies(a_ns, d_ns):
+    keys = ("p50_ns", "p95_ns", "p99_ns", "max_ns", "mean_ns")
+    each = {"A": a_ns, "C": a_ns - d_ns, "D": d_ns}
+    return {name: dict.fromkeys(keys, ns) for name, ns in each.items()}
+
+
+def test_time_warps_latencies_of_all_values_stand_side_by_side(capsys):
+    runs = [
+        run_of("1ms", n, figures(5, time_warp=latencies(a * US, 75 * US)))
+        for n, a in enumerate((90, 100, 300), 1)
+    ]
+    runs.append(run_of("500us", 1, figures(5, time_warp=latencies(200 * US, 20 * US))))
+    combinations = [runs[0].combination, runs[-1].combination]
+    told = document(runs, rows_of(combinations, runs))
+    assert "latencies" not in shown(told, capsys)
+    lines = shown(told, capsys, everything=True).splitlines()
+    (at,) = (i for i, line in enumerate(lines) if "Time Warp's latencies" in line)
+    found = [line.split() for line in lines[at + 2 : at + 8]]
+    values = [(row[0], row[2], row[-3], row[-1]) for row in found]
+    # medians of three; the share is of the means
+    assert values == [
+        ("A", "1ms", "100", "100.0%"),
+        ("A", "500us", "200", "100.0%"),
+        ("C", "1ms", "25.0", "25.0%"),
+        ("C", "500us", "180", "90.0%"),
+        ("D", "1ms", "75.0", "75.0%"),
+        ("D", "500us", "20.0", "10.0%"),
+    ]

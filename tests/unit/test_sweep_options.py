@@ -135,6 +135,7 @@ def test_a_preset_is_options_that_a_run_takes(name, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     told = line.removeprefix(f"latprof: preset {name}: latprof run ")
     assert _checked(options_of(told)).plan == plan
+    assert sweep.is_sweep(options) == bool(presets.PRESETS[name].swept)
 
 
 def test_clear_sends_what_the_seed_sent():
@@ -156,6 +157,27 @@ def test_what_is_given_wins_over_a_preset():
     plan = _checked(presets.with_preset(options_of(line))).plan
     assert (plan.interval_ns, plan.duration_seconds, plan.rounds) == (5_000_000, 2, 0)
     assert (plan.sizes, plan.poisson, plan.reply_bytes) == ((64,), True, 18)
+
+
+@pytest.mark.parametrize(
+    ("words", "windows", "busy_ns"),
+    [
+        ("", {2, 20}, {700_000}),
+        ("--max-acks 5", {5}, {700_000}),
+        ("--sweep max-acks=1,3", {1, 3}, {700_000}),
+        ("--sweep busy=0,1ms", {2, 20}, {0, 1_000_000}),
+    ],
+)
+def test_a_preset_sweeps_its_own_options_unless_they_are_given(words, windows, busy_ns):
+    options = presets.with_preset(options_of(f"--preset timewarp {words}"))
+    runs = sweep._planned(options, list(sweep._combinations(options)), _checked)
+    plans = [one.options.plan for one in runs]
+    assert len(plans) == len(windows) * len(busy_ns)
+    assert {plan.max_acks for plan in plans} == windows
+    assert {plan.busy_ns for plan in plans} == busy_ns
+    # what is told does the same
+    line = shlex.join(options.arguments[1:])
+    assert [one.options.plan for one in planned(line)] == plans
 
 
 def test_a_preset_can_be_swept():

@@ -52,14 +52,23 @@ def test_each_latency_is_between_the_stamps_of_its_definition():
         ("ready", {"A": 900, "B": 30, "C": 220, "D": 650}),
     ],
 )
-def test_what_lacks_a_stamp_is_not_guessed(lacking, known):
+def test_what_lacks_a_stamp_is_not_guessed_and_named(lacking, known):
     place = ("created", "send", "queue", "xmit", "arrive", "ready", "read").index(
         lacking
     )
     stamps = tuple(None if i == place else s for i, s in enumerate(WHOLE))
-    told = found(message(stamps))["tcp request"]
+    totals = MessageTotals()
+    totals.add(MessageRows([message(stamps)]))
+    document = totals.time_warp()
+    told = document["kinds"]["tcp request"]
     assert {n: mean for n, (count, mean) in values(told).items() if count} == known
     assert all(count in (0, 1) for count, _ in values(told).values())
+    unknown = document["unknown"].get("tcp request", {})
+    assert set(unknown) == set(told) - set(known)
+    assert all(f"no stamp {lacking}: " in why for why in unknown.values())
+    stamped = document["stamped"]["tcp request"]
+    assert stamped.pop("messages") == 1
+    assert stamped == {stamp: int(stamp != lacking) for stamp in stamped}
 
 
 gaps = st.lists(st.integers(0, 10**9), min_size=7, max_size=7)
@@ -71,7 +80,8 @@ def test_a_is_the_sum_of_b_c_and_d_to_the_nanosecond(rows):
     stamps = [tuple((np.cumsum(row) + 1).tolist()) for row in rows]
     totals = MessageTotals()
     totals.add(MessageRows([message(one) for one in stamps]))
-    sums = {k: h.sum_ns for k, h in totals.kinds["tcp request"].time_warp().items()}
+    legs = totals.kinds["tcp request"].all_legs()
+    sums = {name: histogram.sum_ns for name, histogram in legs.histograms.items()}
     assert sums["A"] == sums["B"] + sums["C"] + sums["D"]
     assert sums["A"] == sum(one[6] - one[0] for one in stamps)
     columns = ("created_ns", "send_ns", "arrive_ns", "read_ns")
@@ -99,8 +109,52 @@ def test_kinds_are_protocols_requests_replies_and_messages_of_any_ends():
         message(WHOLE, kind="message", way="b:80 -> a"),
         message(WHOLE, probe_statistics=1),  # met the measuring of our own cost
     ]
+    rows += [
+        message(WHOLE, kind="train"),
+        message(WHOLE, kind="loaded reply"),
+        message(WHOLE, kind="loaded reply", probe_statistics=1),
+    ]
     told = {kind: latencies["A"]["n"] for kind, latencies in found(*rows).items()}
-    assert told == {"tcp request": 1, "tcp message": 2, "udp reply": 1}
+    assert told == {
+        "tcp request": 1,
+        "tcp message": 2,
+        "udp reply": 1,
+        "tcp train": 1,
+        "tcp loaded reply": 1,
+    }
+
+
+def test_parts_merge_to_what_the_whole_tells():
+    rows = [
+        message(WHOLE),
+        message((None, *WHOLE[1:]), kind="train"),
+        message((*WHOLE[:6], None), kind="message", way="a -> b:80"),
+        message(WHOLE, kind="train"),
+    ]
+    whole, merged = MessageTotals(), MessageTotals()
+    whole.add(MessageRows(rows))
+    for row in rows:
+        part = MessageTotals()
+        part.add(MessageRows([row]))
+        merged.merge(part)
+    assert merged.time_warp() == whole.time_warp()
+    assert whole.time_warp()["stamped"]["tcp train"]["created"] == 1
+
+
+def test_a_latency_without_a_message_that_has_both_its_stamps_is_named():
+    half, other = (*WHOLE[:4], None, None, None), (None, None, None, None, *WHOLE[4:])
+    told = MessageTotals()
+    told.add(MessageRows([message(half), message(other)]))
+    why = told.time_warp()["unknown"]["tcp request"]
+    assert why == {
+        "A": "no message has both send and read",
+        "C": "no message has both send and arrive",
+    }
+
+
+def test_no_messages_at_all_are_told():
+    (of, why), *_ = MessageTotals().time_warp()["unknown"].items()
+    assert (of, list(why)) == ("every message", ["A", "B", "C", "D"])
 
 
 def test_a_stamp_before_the_one_it_follows_is_in_no_latency():

@@ -30,18 +30,22 @@ class Preset:
 
     `options` are by name, without dashes, with their text; None for a flag. `scaled`
     are whole numbers, in the option's own unit, that `--scale` multiplies; 1 is as it
-    was published, and with `scale` it takes about a minute.
+    was published, and with `scale` it takes about a minute. Each value of those in
+    `swept` was a run of its own.
     """
 
     repeats: str
     options: Mapping[str, str | None]
     scaled: Mapping[str, int] = field(default_factory=dict)
+    swept: Mapping[str, str] = field(default_factory=dict)
     scale: float = 1.0
 
     def words(self, scale: float | None) -> Iterator[tuple[str, list[str]]]:
         """Yield each option, and the words that set it."""
         for name, text in self.options.items():
             yield name, [f"--{name}", *([] if text is None else [text])]
+        for name, values in self.swept.items():
+            yield name, ["--sweep", f"{name}={values}"]
         for name, whole in self.scaled.items():
             number = max(1, round(whole * (self.scale if scale is None else scale)))
             yield name, [f"--{name}", str(number)]
@@ -63,18 +67,24 @@ PRESETS = {
         scale=0.5,
     ),
     "timewarp": Preset(
-        "Time Warp, 1988: 51424 messages between nodes at random times, each with a "
-        "short acknowledgement; its latencies A, B, C and D (its sizes and gaps are "
-        "not told: these are ours)",
+        "Time Warp, 1988: two runs of 51424 messages at random times, each with a "
+        "short acknowledgement, at most 2 and at most 20 without one, to a reader that "
+        "is busy; its latencies A, B, C and D side by side (its sizes, gaps and work "
+        "are not told, and its 32 nodes are two here: these are ours)",
         {
             "protocol": "tcp",
             "sizes": "128,256,512,1024",
             "reply": "18",
             "interval": "1ms",
             "poisson": None,
-            "max-acks": "20",
+            "busy": "700us",
+            "rate": "0",
+            "delay": "0",
+            "all": None,
         },
         {"rounds": 51424 // 4},
+        {"max-acks": "2,20"},
+        scale=0.5,
     ),
     "tmsn": Preset(
         "TMSN's stress test among 3 machines: 100 messages of 1 to 200 KiB every "

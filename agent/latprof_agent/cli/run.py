@@ -108,13 +108,15 @@ def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
 
     In a closed loop only one of them has work at a time. On one CPU neither waits
     until another CPU has woken up, which takes tens of microseconds. While a train is
-    on its way both have: on one CPU each would wait for the other's work.
+    on its way, or the reader is busy, both have: on one CPU each would wait for the
+    other's work.
     """
     wanted = options.client_cpu, options.server_cpu
     offered = os.sched_getaffinity(0)
+    both_work = options.train or options.busy
     if wanted == (None, None) and (options.train or not options.interval):
         first, *others = sorted(offered, reverse=True)
-        return first, others[0] if options.train and others else first
+        return first, others[0] if both_work and others else first
     for option, cpu in zip(("--client-cpu", "--server-cpu"), wanted, strict=True):
         if isinstance(cpu, int) and cpu not in offered:
             _refuse(f"{option}: must be one of {sorted(offered)} or any, got {cpu}")
@@ -158,6 +160,7 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         seed=options.seed,
         load=_loads(options),
         think_ns=options.think,
+        busy_ns=options.busy,
         priority=options.priority,
         max_acks=options.max_acks,
         **where,

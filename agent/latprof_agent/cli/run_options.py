@@ -22,7 +22,7 @@ ANY_CPU = "any"
 # What each workload of latprof's own has of the options that not all have.
 FOR_WORKLOADS = {
     "pingpong": (
-        *("to", "secret_file", "think", "priority", "max_acks"),
+        *("to", "secret_file", "think", "busy", "priority", "max_acks"),
         *("sizes", "reply", "wire", "nagle", "duration", "rounds", "warmup"),
         *("interval", "train", "train_gap", "poisson", "spin", "timeout"),
         *("client_cpu", "server_cpu", "pieces", "load"),
@@ -297,6 +297,15 @@ def _add_timing(group: Any) -> None:
         "(default: 0)",
     )
     group.add_argument(
+        "--busy",
+        type=units.within(units.time_ns, "0", "1s"),
+        default=0,
+        metavar="TIME",
+        help="a busy reader: the responder reads one message at a time, and works so "
+        "long after its reply before it reads the next, which waits in the receive "
+        "queue (default: 0)",
+    )
+    group.add_argument(
         "--priority",
         type=_nice,
         default=0,
@@ -322,7 +331,7 @@ def _add_timing(group: Any) -> None:
             type=units.either(ANY_CPU, units.within(units.count, "0", "8191")),
             metavar="N",
             help=f"CPU of the {what}, or any (default: one for both in a closed loop, "
-            "one for each with --train, else any)",
+            "one for each with --train or --busy, else any)",
         )
     group.add_argument(
         "--seed",

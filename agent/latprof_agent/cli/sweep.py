@@ -86,7 +86,8 @@ def run_sweep(options: argparse.Namespace, check: Check) -> int:
     else:
         from latprof_analysis.report.sweep import sweep_parts
 
-        say_parts(sweep_parts(document), _FILE_WIDTH)
+        parts = sweep_parts(document, everything=options.all)
+        say_parts(parts, _FILE_WIDTH)
     return 1 if any(run["failure"] for run in document["runs"]) else 0
 
 

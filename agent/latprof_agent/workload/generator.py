@@ -71,6 +71,7 @@ class PingPong(Plan):
     seed: int = 1
     verify: bool = True
     think_ns: int = 0  # work of the responder for each message, before its reply
+    busy_ns: int = 0  # and after it, before it reads the next
     priority: int = 0  # of the responder: its nice level
     max_acks: int = 0  # messages without a reply, of an open loop
     load: tuple[Load, ...] = ()
@@ -117,6 +118,8 @@ class PingPong(Plan):
                 raise UsageError("--wire clear echoes in full: it excludes --reply")
             if self.think_ns:
                 raise UsageError("--wire clear echoes at once: it excludes --think")
+            if self.busy_ns:
+                raise UsageError("--wire clear reads at once: it excludes --busy")
         reply = HEADER_BYTES if self.reply_bytes is None else self.reply_bytes
         for size in (*self.sizes, reply):
             if not HEADER_BYTES <= size <= largest:
@@ -163,6 +166,7 @@ class PingPong(Plan):
             (self.train_messages, "--train"),
             (self.train_gap_ns, "--train-gap"),
             (self.think_ns, "--think"),
+            (self.busy_ns, "--busy"),
             (self.max_acks, "--max-acks"),
         ):
             words += [word, str(number)] if number else []
@@ -301,7 +305,8 @@ class Generator(Client):
         packet_bits = 8 * link.packet_bytes("veth")
         packet = packet_bits / link.rate_bps if link.rate_bps else 0.0
         gap_ns = plan.interval_ns * (LONGEST_GAP if plan.poisson else 1)
-        slow_ns = 2 * link.delay_ns + gap_ns + plan.timeout_ns + plan.think_ns
+        work_ns = plan.think_ns + plan.busy_ns
+        slow_ns = 2 * link.delay_ns + gap_ns + plan.timeout_ns + work_ns
         return LATE_SECONDS + 2 * packet + slow_ns / 1e9
 
     def _check_stopped(self) -> None:

@@ -70,6 +70,8 @@ static const struct arg rows[] = {
 	  "BYTES", "size of replies (full echo)" },
 	{ "think", ARG_TIME, AT(think_ns), 0, THINK_NS_MAX, "TIME",
 	  "work of the responder before each answer (0)" },
+	{ "busy", ARG_TIME, AT(busy_ns), 0, THINK_NS_MAX, "TIME",
+	  "work of the responder after each answer, before it reads more (0)" },
 	{ "peer", ARG_ENDPOINTS, AT(peers), 1, 65535, "ADDRESS:PORT",
 	  "a responder; several: give it once for each" },
 	{ "sizes", ARG_BYTES, AT(sizes), HEADER_BYTES, MESSAGE_BYTES_MAX,
@@ -177,12 +179,13 @@ static int check_common(const struct options *o, struct failure *failure)
 	bool udp = o->protocol == PROTOCOL_UDP;
 
 	if (o->wire == WIRE_CLEAR &&
-	    (o->reply_bytes || o->think_ns || o->secret_file))
+	    (o->reply_bytes || o->think_ns || o->busy_ns || o->secret_file))
 		return fail(failure, EINVAL,
 			    "%s does not go with --wire clear, whose responder "
 			    "echoes in full and asks for nothing",
 			    o->reply_bytes ? "--reply" :
 			    o->think_ns	   ? "--think" :
+			    o->busy_ns	   ? "--busy" :
 					     "--secret-file");
 	if (udp && (o->congestion || o->nagle))
 		return fail(failure, EINVAL,

@@ -62,6 +62,7 @@ struct options {
 	uint64_t idle_ns; /* 0: never */
 	uint64_t reply_bytes; /* 0: echo in full */
 	uint64_t think_ns;
+	uint64_t busy_ns;
 	struct arg_list sizes;
 	uint64_t rounds; /* 0: by duration */
 	uint64_t duration_ns; /* 0: by rounds */

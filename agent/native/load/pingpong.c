@@ -5,6 +5,7 @@
 #include "clock.h"
 #include "interrupts.h"
 #include "pingpong.h"
+#include "responder.h"
 
 static int run_loop(struct client *c, struct pingpong_result *ret)
 {
@@ -63,6 +64,7 @@ static struct terms terms_of(const struct options *o)
 		.largest_bytes = (uint32_t)exchange_largest_request(o),
 		.think_ns = o->think_ns,
 		.duration_ns = o->duration_ns,
+		.own = { [PINGPONG_TERM_BUSY] = o->busy_ns },
 	};
 }
 

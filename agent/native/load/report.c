@@ -73,6 +73,7 @@ static void show_plan(FILE *to, const struct options *o)
 	text(to, "protocol", o->protocol == PROTOCOL_TCP ? "tcp" : "udp");
 	number(to, "reply_bytes", o->reply_bytes);
 	number(to, "think_ns", o->think_ns);
+	number(to, "busy_ns", o->busy_ns);
 	text(to, "loop", o->interval_ns ? "open" : "closed");
 	number(to, "interval_ns", o->interval_ns);
 	truth(to, "poisson", o->poisson);

@@ -83,16 +83,24 @@ static int check_request(struct responder *r, const struct header *header,
 	return 0;
 }
 
+static void compute(uint64_t time_ns)
+{
+	if (time_ns)
+		for (uint64_t until = clock_ns() + time_ns; clock_ns() < until;)
+			;
+}
+
 /* What a client asked for between request and reply: work, and a rate. */
 static void work(struct responder *r, size_t answer_bytes)
 {
-	uint64_t think_ns = r->session->terms.think_ns;
-
-	if (think_ns)
-		for (uint64_t until = clock_ns() + think_ns;
-		     clock_ns() < until;)
-			;
+	compute(r->session->terms.think_ns);
 	session_spend(r->session, answer_bytes);
+}
+
+/* Of a busy reader: how long it reads nothing after an answer. */
+static uint64_t busy_ns(const struct responder *r)
+{
+	return r->session->terms.own[PINGPONG_TERM_BUSY];
 }
 
 /* A reply must never be answered, or two responders would talk for ever. */
@@ -134,7 +142,18 @@ static int answer_stream(struct responder *r, const struct header *header,
 	work(r, size);
 	reply = make_reply(r, header, request, size);
 	error = send_all(r->session->data, reply, size);
-	return error ? error : check_request(r, header, request);
+	if (!error)
+		error = check_request(r, header, request);
+	if (!error)
+		compute(busy_ns(r));
+	return error;
+}
+
+/* A busy reader takes one message out of the socket at a time: what it took
+ * with that would wait in its own memory, where nobody sees it. */
+static size_t read_limit(const struct responder *r)
+{
+	return busy_ns(r) ? stream_lacks(&r->stream) : SIZE_MAX;
 }
 
 static int serve_stream(struct responder *r)
@@ -144,7 +163,7 @@ static int serve_stream(struct responder *r)
 
 	for (;;) {
 		ssize_t n = stream_receive(&r->stream, r->session->data,
-					   SIZE_MAX, 0);
+					   read_limit(r), 0);
 		int found;
 
 		if (n == -EINTR)
@@ -172,6 +191,7 @@ static int answer_datagram(struct responder *r, size_t length,
 	const uint8_t *reply;
 	struct header header;
 	size_t size;
+	int error;
 
 	if (length < HEADER_BYTES || wire_parse(s->wire, request, &header) ||
 	    header.size != length || length > s->terms.largest_bytes ||
@@ -187,7 +207,10 @@ static int answer_datagram(struct responder *r, size_t length,
 		   s->connected ? NULL : (const struct sockaddr *)peer,
 		   s->connected ? 0 : peer_length) < 0)
 		session_count(&s->counters.unsent, 1);
-	return check_request(r, &header, request);
+	error = check_request(r, &header, request);
+	if (!error)
+		compute(busy_ns(r));
+	return error;
 }
 
 /* The client may close its socket before the control connection. */
@@ -219,6 +242,11 @@ static int serve_datagrams(struct responder *r)
 			return error;
 	}
 	return 0;
+}
+
+bool responder_allows(const struct terms *terms)
+{
+	return terms->own[PINGPONG_TERM_BUSY] <= THINK_NS_MAX;
 }
 
 uint64_t responder_memory_bytes(const struct terms *t)

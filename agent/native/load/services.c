@@ -4,7 +4,8 @@
 #include "session.h"
 
 const struct service services[] = {
-	{ WORKLOAD_PINGPONG, NULL, responder_memory_bytes, responder_serve },
+	{ WORKLOAD_PINGPONG, responder_allows, responder_memory_bytes,
+	  responder_serve },
 	{ WORKLOAD_BULK, bulk_allows, bulk_memory_bytes, bulk_serve },
 };
 

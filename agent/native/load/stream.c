@@ -23,6 +23,17 @@ void stream_close(struct stream *s)
 	s->bytes = NULL;
 }
 
+size_t stream_lacks(const struct stream *s)
+{
+	size_t there = s->end - s->start;
+	struct header header;
+
+	if (there < HEADER_BYTES)
+		return HEADER_BYTES - there;
+	wire_parse(s->wire, s->bytes + s->start, &header);
+	return header.size - there;
+}
+
 ssize_t stream_receive(struct stream *s, int fd, size_t limit, int flags)
 {
 	size_t room;

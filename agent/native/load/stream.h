@@ -22,6 +22,9 @@ struct stream {
 int stream_open(struct stream *s, enum wire wire, size_t capacity,
 		uint32_t largest);
 void stream_close(struct stream *s);
+/* Bytes that the next message lacks, or its header where that is not there:
+ * after stream_next() has asked for more. */
+size_t stream_lacks(const struct stream *s);
 /* One recv of at most `limit` bytes: their number, 0 at the end, -errno. */
 ssize_t stream_receive(struct stream *s, int fd, size_t limit, int flags);
 /* 1: a whole message in *ret, valid until the next stream_receive().

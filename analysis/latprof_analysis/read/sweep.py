@@ -39,6 +39,7 @@ _ROW: dict[str, Shape] = {
     **dict.fromkeys(("largest_stage", "largest_place"), Maybe(TEXT)),
     **dict.fromkeys(("largest_stage_share", "largest_place_share"), Maybe(NUMBER)),
     "died": {ANY: NUMBER},
+    "time_warp?": {ANY: {ANY: _SPREAD}},
     "knee": FLAG,
 }
 _KNEE: Shape = {

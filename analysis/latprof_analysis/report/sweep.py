@@ -79,15 +79,17 @@ _ROOM = "a wider terminal, or sweep.json, shows their range"
 _TOLD = 5  # failures, one by one
 
 
-def sweep_parts(document: Figures) -> list[Part]:
+def sweep_parts(document: Figures, *, everything: bool = False) -> list[Part]:
     """Lay out what sweep.json holds, and what to do next."""
-    return [*sweep_tables(document), Items(list(_ending(document)))]
+    tables = sweep_tables(document, everything=everything)
+    return [*tables, Items(list(_ending(document)))]
 
 
-def sweep_tables(document: Figures) -> list[Part]:
-    """Lay out what sweep.json holds."""
+def sweep_tables(document: Figures, *, everything: bool = False) -> list[Part]:
+    """Lay out what sweep.json holds; `everything`: Time Warp's latencies, too."""
     return [
         _table(document),
+        *(_latencies(document) if everything else ()),
         *(Text(_knee(knee, document), tone="answer") for knee in document["knees"]),
         *(Text(text, tone="warning") for text in _failures(document)),
         *(Text(text, tone="warning") for text in _lost_records(document)),
@@ -128,6 +130,38 @@ def _form(document: Figures, title: str, *, ranges: bool) -> Table:
     note = "-: too few for a p99, which needs 1000" if any(lacks) else ""
     where = "died at" if died else "mostly in"
     return Table(title, [*titles, "", where], found, note)
+
+
+def _latencies(document: Figures) -> Iterator[Part]:
+    """Lay out Time Warp's latencies, each of all combinations side by side."""
+    swept = [one["name"] for one in document["swept"]]
+    told = [row for row in document["rows"] if row.get("time_warp")]
+    names = dict.fromkeys(name for row in told for name in row["time_warp"])
+    rows = [
+        [
+            *(name, row["of"]),
+            *(row["combination"][one] for one in swept),
+            *_medians_of(row["time_warp"], name),
+        ]
+        for name in sorted(names)
+        for row in told
+        if name in row["time_warp"]
+    ]
+    if rows:
+        title = "requests: Time Warp's latencies, A = B + C + D"
+        columns = ("p50", "p95", "p99", "max", "mean", "of A")
+        yield Table(title, ["", "over", *swept, *columns], rows)
+
+
+def _medians_of(latencies: Figures, name: str) -> list[str]:
+    """Write the medians of repeats, and what share of A the mean is."""
+    spreads = latencies[name].values()
+    cells = [duration(told["median"] if told else None) for told in spreads]
+    means = [latencies.get(one, {}).get("mean_ns") for one in (name, "A")]
+    share = None
+    if all(means) and means[1]["median"]:
+        share = means[0]["median"] / means[1]["median"]
+    return [*cells, percent(share)]
 
 
 def _cell(told: Figures | None, column: _Column, *, ranges: bool) -> str | Cell:

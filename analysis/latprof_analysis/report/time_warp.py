@@ -17,7 +17,10 @@ _DRAWN = ("B", "C", "D")
 
 
 def time_warp_tables(document: Mapping[str, Any]) -> Iterator[Part]:
-    """Lay out a row for each latency of each kind, and what they are."""
+    """Lay out a row for each latency of each kind, what they are, and which are none.
+
+    Where nothing was run, as in a file of other times, there is nothing to say.
+    """
     found = document.get("time_warp") or {}
     told = {
         kind: {name: figures for name, figures in latencies.items() if figures["n"]}
@@ -27,11 +30,23 @@ def time_warp_tables(document: Mapping[str, Any]) -> Iterator[Part]:
         if latencies:
             title = f"{kind}: Time Warp's latencies, A = B + C + D"
             yield times_table(title, "latency", latencies, _COLUMNS)
+    for text in _unknown(found) if document.get("workload") else ():
+        yield Text(text, quiet=True)
     if any(told.values()):
         meaning = "; ".join(
             f"{name}: {text}" for name, text in found["meaning"].items()
         )
         yield Text(f"{meaning}.", quiet=True)
+
+
+def _unknown(found: Mapping[str, Any]) -> Iterator[str]:
+    """Say of each kind which latencies no message has, and why."""
+    for kind, latencies in (found.get("unknown") or {}).items():
+        by_reason: dict[str, list[str]] = {}
+        for name, why in latencies.items():
+            by_reason.setdefault(why, []).append(name)
+        for why, names in by_reason.items():
+            yield f"{kind}: no {', '.join(names)} ({why})"
 
 
 def time_warp_parts(

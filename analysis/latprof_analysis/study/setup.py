@@ -266,7 +266,7 @@ def offered_load(
 
 
 def overloads(run: Mapping[str, Any], protocols: Sequence[str]) -> Iterator[str]:
-    """Say where a run's open loop offers more than its link carries.
+    """Say where a run's open loop offers more than its reader or its link can take.
 
     Parameters
     ----------
@@ -275,6 +275,7 @@ def overloads(run: Mapping[str, Any], protocols: Sequence[str]) -> Iterator[str]
     protocols : sequence of {'tcp', 'udp'}
     """
     plan, lab = run["workload"]["plan"], run["lab"]
+    yield from _slow_readers(plan or {})
     limit = _limit(run)
     if not limit:
         return
@@ -295,6 +296,21 @@ def overloads(run: Mapping[str, Any], protocols: Sequence[str]) -> Iterator[str]
                 f"{_effect(most, lab['known'], held=held)}; use --interval "
                 f"{_roomy_interval(most, limit, of_a_turn)} or smaller --sizes"
             )
+
+
+def _slow_readers(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Say where the responder's work takes longer than the next message to come."""
+    work_ns = plan.get("think_ns", 0) + plan.get("busy_ns", 0)
+    if not work_ns or not plan["interval_ns"]:
+        return
+    every_ns = plan["interval_ns"] / _messages_per_turn(plan)
+    if work_ns > every_ns:
+        yield (
+            f"the responder works {given_duration(work_ns)} for a message, and one is "
+            f"due every {given_duration(every_ns)}: each waits "
+            f"{given_duration(work_ns - every_ns)} longer than the one before; use a "
+            "longer --interval, or a shorter --busy or --think"
+        )
 
 
 def _limit(run: Mapping[str, Any]) -> float:

@@ -13,7 +13,13 @@ from statistics import median
 from typing import Any
 
 from latprof_analysis.study.setup import FALLS_BEHIND
-from latprof_analysis.study.sweep_figures import TAILS, TIMED, VALUES, Figures
+from latprof_analysis.study.sweep_figures import (
+    LATENCY_KEYS,
+    TAILS,
+    TIMED,
+    VALUES,
+    Figures,
+)
 
 # The plateau: values of which the largest is at most so many times the smallest.
 _ALIKE = 1.5
@@ -137,7 +143,20 @@ def _row(figures: Sequence[Figures]) -> Figures:
         "died": died,
         "largest_place": place,
         "largest_place_share": died[place] / sum(died.values()) if place else None,
+        "time_warp": _latencies([one.get("time_warp", {}) for one in figures]),
         "knee": False,
+    }
+
+
+def _latencies(figures: Sequence[Figures]) -> Figures:
+    """Return of each of Time Warp's latencies the spread of its figures."""
+    names = dict.fromkeys(name for one in figures for name in one)
+    return {
+        name: {
+            key: spread([one.get(name, {}).get(key) for one in figures])
+            for key in LATENCY_KEYS
+        }
+        for name in names
     }
 
 

@@ -25,6 +25,7 @@ VALUES = (
 )
 # And of the percentiles of these: a round trip is no operation.
 TIMED = ("rtt", "operation")
+LATENCY_KEYS = ("p50_ns", "p95_ns", "p99_ns", "max_ns", "mean_ns")  # Time Warp's
 _NS_PER_MS, _NS_PER_US = 1e6, 1e3
 
 Figures = dict[str, Any]
@@ -45,7 +46,8 @@ def figures_of(summary: Mapping[str, Any]) -> dict[str, Figures]:
         not known. ``avg_ns`` is that of the workload's own table. ``shares`` and
         ``stages_ns``: of the time by stage or part. ``died``: packets by place, of
         both directions of a part together. ``kept_up_ns``: the shortest interval of
-        which a search found that it is kept up with.
+        which a search found that it is kept up with. ``time_warp``: of requests,
+        the latencies that some of them has.
     """
     for section, read in _OWN.items():
         if summary.get(section):
@@ -56,6 +58,7 @@ def figures_of(summary: Mapping[str, Any]) -> dict[str, Figures]:
     for name in dict.fromkeys((*trips, *pairs)):
         figures = _of_trips(summary, name) if name in trips else _of(summary, name)
         found[name] = figures | _of_stages(pairs.get(name))
+        found[name]["time_warp"] = _of_requests(summary, name)
     return found | _loaded(summary)
 
 
@@ -84,6 +87,15 @@ def _of(summary: Mapping[str, Any], name: str) -> Figures:
 
 def _percentiles(times: Mapping[str, Any]) -> Figures:
     return {f"{p}_ns": times.get(f"{p}_ns") for p in TAILS}
+
+
+def _of_requests(summary: Mapping[str, Any], protocol: str) -> Figures:
+    latencies = summary["time_warp"]["kinds"].get(f"{protocol} request") or {}
+    return {
+        name: {key: figures[key] for key in LATENCY_KEYS}
+        for name, figures in latencies.items()
+        if figures["n"]
+    }
 
 
 def _of_stages(pair: Pair | None) -> Figures:

@@ -8,7 +8,7 @@ that A = B + C + D for each message that has all four, to the nanosecond.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,21 +19,52 @@ from latprof_analysis.stats.histogram import Histogram, record_parts
 
 Ints = NDArray[np.int64]
 
+# The stamps of 1988, 1 to 4, by their names here.
+TAKEN = {"1": "created", "2": "send", "3": "arrive", "4": "read"}
 MEANING = {
     "A": "end to end: made (sent, where it is not known when it was made) to read",
     "B": "in the sending application: made to its send call",
     "C": "send call to arrival at the receiving host",
     "D": "arrival to read: waiting on the receiving host",
 }
-# From which stamp to which; A and B are stages of their own.
-_ENDS = {"C": ("send", "arrive"), "D": ("arrive", "read")}
+# From which stamp to which.
+_ENDS = {
+    "B": ("created", "send"),
+    "C": ("send", "arrive"),
+    "D": ("arrive", "read"),
+}
+# A and B are stages of their own: who counts these has them.
+NO_STAGES = ("C", "D")
+ALL = ("A", "B", "C", "D")
+# Why no message has a stamp.
+_LACKS = {
+    "created": "only latprof's ping-pong and mesh tell when a message was made, and "
+    "of replies neither in CLEAR's wire format nor with --to",
+    "send": "the sender is elsewhere, or was not watched",
+    "arrive": "the reader is elsewhere, or this kernel does not tell (latprof probes)",
+    "read": "the reader is elsewhere, was not watched, or read none",
+}
+# Instead of kinds, where there is none.
+EVERY = "every message"
+NONE_RECORDED = (
+    "no message was recorded; of bulk transfers they are with --record, and of no run "
+    "with --no-probes"
+)
 
 
 class Legs:
-    """Histograms of C and D, which are several stages together."""
+    """Histograms of the latencies of some messages, and who of these has a stamp.
 
-    def __init__(self) -> None:
-        self.histograms = {name: Histogram() for name in _ENDS}
+    Parameters
+    ----------
+    names : sequence of str
+        Of the latencies to count.
+    """
+
+    def __init__(self, names: Sequence[str] = NO_STAGES) -> None:
+        self.histograms = {name: Histogram() for name in names}
+        self.messages = 0
+        self.stamped = dict.fromkeys(TAKEN.values(), 0)
 
     def add(
         self,
@@ -46,15 +77,21 @@ class Legs:
         Parameters
         ----------
         numbers : mapping of str to ndarray of int64, shape (n,)
-            Stamps in ns, by column.
+            Stamps in ns, and end_to_end, by column.
         missing : ndarray of uint8, shape (n,)
             Which stamps each lacks, as of `missing_code`.
         rows : ndarray of int, shape (k,)
             Which to take.
         """
         lacks = missing.take(rows)
+        self._count_stamps(lacks)
+        if "A" in self.histograms:
+            whole = numbers["end_to_end_ns"].take(rows)
+            self.histograms["A"].record(whole[whole >= 0])  # BLANK is below
         columns: dict[str, Ints] = {}
         for name, (since, until) in _ENDS.items():
+            if name not in self.histograms:
+                continue
             there = lacks & (_bit(since) | _bit(until)) == 0
             for stamp in (since, until):
                 if stamp not in columns:
@@ -65,10 +102,53 @@ class Legs:
             if times.size:
                 record_parts([self.histograms[name]], times, np.array([times.size]))
 
+    def _count_stamps(self, lacks: NDArray[np.uint8]) -> None:
+        codes = np.bincount(lacks)
+        for stamp in self.stamped:
+            without = (np.arange(codes.size) & _bit(stamp)) > 0
+            self.stamped[stamp] += int(codes[~without].sum())
+        self.messages += lacks.size
+
     def merge(self, other: Legs) -> None:
         """Add all that `other` has counted."""
+        self.messages += other.messages
+        for stamp, count in other.stamped.items():
+            self.stamped[stamp] += count
         for name, histogram in other.histograms.items():
             self.histograms[name].merge(histogram)
+
+
+def unknown_latencies(
+    messages: int, stamped: Mapping[str, int], known: Collection[str]
+) -> dict[str, str]:
+    """Say of each latency that no message has why that is so.
+
+    Parameters
+    ----------
+    messages : int
+        In percentiles.
+    stamped : mapping of str to int
+        How many of them have each stamp.
+    known : collection of str
+        Latencies that some message has.
+
+    Examples
+    --------
+    >>> stamped = {"created": 0, "send": 9, "arrive": 9, "read": 8}
+    >>> list(unknown_latencies(9, stamped, "ACD"))
+    ['B']
+    """
+    if not messages:
+        return dict.fromkeys(ALL, "no message is in percentiles")
+    found = {}
+    for name in ALL:
+        if name in known:
+            continue
+        ends = _ENDS.get(name, ("send", "read"))
+        lacking = [stamp for stamp in ends if not stamped[stamp]]
+        told = [f"no stamp {stamp}: {_LACKS[stamp]}" for stamp in lacking]
+        found[name] = "; ".join(told) or f"no message has both {' and '.join(ends)}"
+    return found
 
 
 def _bit(stamp: str) -> int:

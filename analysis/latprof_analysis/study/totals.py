@@ -6,7 +6,7 @@ the run; totals of parts merge to those of the whole, whatever their order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Protocol
@@ -37,7 +37,15 @@ from latprof_analysis.study.grouped import (
     coarser,
     distinct,
 )
-from latprof_analysis.study.time_warp import MEANING, Legs
+from latprof_analysis.study.time_warp import (
+    ALL,
+    EVERY,
+    MEANING,
+    NONE_RECORDED,
+    TAKEN,
+    Legs,
+    unknown_latencies,
+)
 from latprof_analysis.text import NS_PER_SECOND
 
 Ints = NDArray[np.int64]
@@ -198,14 +206,14 @@ class KindTotals:
         if self.smallest_bytes == other.smallest_bytes:
             self.smallest_transit.merge(other.smallest_transit)
 
-    def time_warp(self) -> Histograms:
-        """Return the histograms of A, B, C and D, of halves, too."""
-        whole, halves = self.stages, self.halves.total()
-        found = {"A": Histogram(), "B": Histogram(), **self.legs.histograms}
+    def all_legs(self) -> Legs:
+        """Return A, B, C and D, of halves, too."""
+        found = Legs(ALL)
+        found.merge(self.legs)
         for name, stage in (("A", "end_to_end"), ("B", "application")):
-            for stages in (whole, halves):
+            for stages in (self.stages, self.halves.total()):
                 if stage in stages:
-                    found[name].merge(stages[stage])
+                    found.histograms[name].merge(stages[stage])
         return found
 
     def as_dict(self) -> dict[str, Any]:
@@ -239,6 +247,13 @@ class KindTotals:
             "transit_p10_ns": None if low is None else round(low),
             "n": transit.count,
         }
+
+
+def _latencies_dict(legs: Legs) -> dict[str, Any]:
+    return {
+        name: percentiles(histogram) | {"mean_ns": histogram.mean_ns}
+        for name, histogram in legs.histograms.items()
+    }
 
 
 def _ends_dict(grouped: Grouped) -> dict[str, Any]:
@@ -338,7 +353,9 @@ class MessageTotals:
     warmup : int
         Messages of the warm-up, which are in no other figure.
     trains, loaded : int
-        Messages of trains, and beside a load, which are in none either.
+        Messages of trains, and beside a load, which are in none either but `apart`.
+    apart : dict of str to Legs
+        Time Warp's latencies of those, by protocol and kind: "tcp train reply".
     missing : dict of str to int
         Stamps that complete messages lack.
     backwards : int
@@ -354,6 +371,7 @@ class MessageTotals:
         self._kinds: dict[str, KindTotals] = {}
         self._ways: ByWay[KindTotals] = ByWay(partial(KindTotals.empty, most))
         self.warmup = self.trains = self.loaded = 0
+        self.apart: dict[str, Legs] = {}
         self.missing = dict.fromkeys(STAMPS, 0)
         self.backwards = 0
         self.slowest: dict[str, Any] | None = None
@@ -373,10 +391,12 @@ class MessageTotals:
             return
         measured, trains = _measured(rows), _are(rows, (TRAIN, TRAIN_REPLY))
         loaded = _are(rows, (LOADED, LOADED_REPLY))
+        undisturbed = rows.numbers[PROBE_STATISTICS] != 1
         self.trains += int(trains.sum())
         self.loaded += int(loaded.sum())
         self.warmup += int((~measured & ~trains & ~loaded).sum())
         missing = missing_code({s: rows.numbers[f"{s}_ns"] for s in STAMPS})
+        self._add_apart(rows, missing, (trains | loaded) & undisturbed)
         for name, at in _by_kind(rows, measured):
             if name.endswith(f" {MESSAGE}") and "way" in rows.texts:
                 for way, of_way in self._by_way(rows, name, at):
@@ -386,7 +406,6 @@ class MessageTotals:
                 if name in DATAGRAM_TURNS:
                     _add_hosts(self._kind(name), rows.numbers, whole)
         ends = rows.numbers["end_to_end_ns"]
-        undisturbed = rows.numbers[PROBE_STATISTICS] != 1
         i = slowest_row(rows.numbers, rows.texts, measured & undisturbed)
         if i is None:
             return
@@ -400,6 +419,8 @@ class MessageTotals:
         for name, totals in other._kinds.items():
             self._kind(name).merge(totals)
         self._ways.merge(other._ways)
+        for name, legs in other.apart.items():
+            self._legs(name).merge(legs)
         self.warmup += other.warmup
         self.trains += other.trains
         self.loaded += other.loaded
@@ -423,11 +444,18 @@ class MessageTotals:
                 yield name, at
 
     def _kind(self, name: str) -> KindTotals:
-        if name not in self._kinds and len(self._kinds) == MOST_KINDS:
-            raise ValueError(
-                f"kinds of messages must be at most {MOST_KINDS}, got {name!r:.60} too"
-            )
+        _check_room(self._kinds, name)
         return self._kinds.setdefault(name, KindTotals.empty(self.most))
+
+    def _add_apart(
+        self, rows: Rows, missing: NDArray[np.uint8], which: NDArray[np.bool_]
+    ) -> None:
+        for name, at in _by_kind(rows, which) if which.any() else ():
+            self._legs(name).add(rows.numbers, missing, at)
+
+    def _legs(self, name: str) -> Legs:
+        _check_room(self.apart, name)
+        return self.apart.setdefault(name, Legs(ALL))
 
     def _by_way(
         self, rows: Rows, name: str, at: NDArray[np.intp]
@@ -528,28 +556,53 @@ class MessageTotals:
         return {kind: self.kinds[kind].as_dict() for kind in self.in_order()}
 
     def time_warp(self) -> dict[str, Any]:
-        """Return A, B, C and D of each protocol's requests, replies and messages."""
-        kinds: dict[str, Histograms] = {}
+        """Return A, B, C and D of each protocol's requests, replies and messages.
+
+        And of trains, and beside a load. `stamped` says how many messages have each
+        stamp, `unknown` why a latency is of none.
+        """
+        kinds = self._all_legs()
+        told = {kind: _latencies_dict(legs) for kind, legs in kinds.items()}
+        unknown = {
+            kind: unknown_latencies(
+                legs.messages,
+                legs.stamped,
+                [name for name, figures in told[kind].items() if figures["n"]],
+            )
+            for kind, legs in kinds.items()
+        }
+        if not kinds:
+            unknown = {EVERY: dict.fromkeys(ALL, NONE_RECORDED)}
+        return {
+            "meaning": MEANING,
+            "stamps": TAKEN,
+            "kinds": told,
+            "stamped": {
+                kind: {"messages": legs.messages, **legs.stamped}
+                for kind, legs in kinds.items()
+            },
+            "unknown": {kind: found for kind, found in unknown.items() if found},
+        }
+
+    def _all_legs(self) -> dict[str, Legs]:
+        """Return all latencies by kind; of other programs' all ways are one."""
+        found: dict[str, Legs] = {}
         for name in self.in_order():
             protocol = name.partition(" ")[0]
             of = name if name in self._kinds else f"{protocol} {MESSAGE}"
-            told = kinds.setdefault(of, {})
-            for latency, histogram in self.kinds[name].time_warp().items():
-                told.setdefault(latency, Histogram()).merge(histogram)
-        return {
-            "meaning": MEANING,
-            "kinds": {
-                kind: {
-                    name: percentiles(histogram) | {"mean_ns": histogram.mean_ns}
-                    for name, histogram in found.items()
-                }
-                for kind, found in kinds.items()
-            },
-        }
+            found.setdefault(of, Legs(ALL)).merge(self.kinds[name].all_legs())
+        return found | {name: self.apart[name] for name in sorted(self.apart)}
 
     def in_order(self) -> list[str]:
         """Return the kinds by protocol, requests before replies before others."""
         return sorted(self.kinds, key=_order)
+
+
+def _check_room(kinds: Collection[str], name: str) -> None:
+    if name not in kinds and len(kinds) == MOST_KINDS:
+        raise ValueError(
+            f"kinds of messages must be at most {MOST_KINDS}, got {name!r:.60} too"
+        )
 
 
 def _order(name: str) -> tuple[str, int, str]:

@@ -142,6 +142,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 	peer.fixed = mode & 4 && session.wire == WIRE_LATPROF;
 	if (peer.fixed)
 		session.terms.reply_bytes = HEADER_BYTES + (mode >> 3) * 100u;
+	session.terms.own[PINGPONG_TERM_BUSY] = mode >> 7;
 	if (peer.datagrams) {
 		MUST(responder_serve(&session) == -EBADF);
 	} else {
