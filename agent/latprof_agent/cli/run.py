@@ -128,7 +128,7 @@ def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
 
     kind, where = PingPong, {}
     if options.to:
-        host, port = options.to
+        ((host, port),) = options.to
         kind = RemotePingPong
         where = {"to": host, "port": port, "secret_file": options.secret_file}
     rounds = options.rounds or 0
@@ -239,6 +239,11 @@ def _check_together(options: argparse.Namespace) -> None:
         ),
         (options.train_gap and not options.train, "--train-gap: needs --train"),
         (not_to, f"{not_to}: is of this host's lab, not with --to"),
+        (
+            len(options.to) > 1,
+            f"--to: must be one host with --workload {options.workload}, "
+            f"got {len(options.to)}",
+        ),
         (options.secret_file and not options.to, "--secret-file: needs --to"),
         (
             options.secret_file and options.wire == "clear",

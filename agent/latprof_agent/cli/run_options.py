@@ -132,6 +132,10 @@ def _host_and_port(text: str) -> tuple[str, int]:
     return found[1], port
 
 
+def _hosts_and_ports(text: str) -> tuple[tuple[str, int], ...]:
+    return tuple(_host_and_port(part.strip()) for part in text.split(","))
+
+
 def _add_messages(group: Any) -> None:
     group.add_argument(
         "--workload",
@@ -143,8 +147,9 @@ def _add_messages(group: Any) -> None:
     )
     group.add_argument(
         "--to",
-        type=_host_and_port,
-        metavar="HOST[:PORT]",
+        type=_hosts_and_ports,
+        default=(),
+        metavar="HOST[:PORT],...",
         help="send to `latprof echo` on this host, without a lab; of its half is told "
         f"what was seen here (default: in a lab; port: {DEFAULT_PORT})",
     )
