@@ -66,6 +66,20 @@ def test_what_was_asked_for_tells_setups_apart(runs, change):
     assert [[*setup["runs"]] for setup in document["setups"]] == [["a"], ["c"]]
 
 
+def test_meshes_are_apart_by_their_setup_but_not_by_seed_or_results(runs):
+    for seed, name in enumerate("abc"):
+        path = runs / name / "run.json"
+        run = json.loads(path.read_text())
+        mesh = {"protocol": "tcp", "hosts": 3, "interval_ns": 1000, "seed": seed}
+        if name == "b":
+            mesh["hosts"] = 4
+        results = {"responders": {"a": {"messages": seed}}}
+        run["workload"] = {"plan": None, "command": [], "mesh": mesh} | results
+        path.write_text(json.dumps(run))
+    document = analyze(runs).document
+    assert [[*setup["runs"]] for setup in document["setups"]] == [["a", "c"], ["b"]]
+
+
 def test_a_run_that_does_not_tell_its_setup_is_apart(runs):
     (runs / "b" / "run.json").unlink()
     document = analyze(runs).document

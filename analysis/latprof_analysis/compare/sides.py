@@ -348,7 +348,10 @@ def _add_samples(side: Side, samples: Samples) -> None:
 
 # What run.json says of the setup; the rest are results.
 _OF_RUN = ("host", "kernel", "machine", "clock", "state")
-_OF_WORKLOAD = ("plan", "ops", "bulk", "command", "server_command", "attached")
+_OF_WORKLOAD = (
+    *("plan", "ops", "mesh", "bulk"),
+    *("command", "server_command", "attached"),
+)
 _OF_LAB = ("known", "settings")
 _OF_PROTOCOL = ("loop", "congestion", "mss_bytes", "path_mtu_bytes", "cpu")
 _MOST_SHOWN = 200

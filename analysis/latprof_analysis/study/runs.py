@@ -88,7 +88,7 @@ _TOLD_BY_A_RUN = (
 
 # What makes a set-up, of run.json: the same from any host, at any time.
 _SETUP = {
-    "workload": ("plan", "ops", "bulk", "command", "server_command"),
+    "workload": ("plan", "ops", "mesh", "bulk", "command", "server_command"),
     "lab": ("known", "settings"),
 }
 
@@ -109,14 +109,17 @@ def by_setup(paths: list[Path]) -> list[list[Path]]:
 def _parts(run: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return what tells a set-up of a part of run.json, where that is whole.
 
-    The plan's seed tells repeats apart, which are of one set-up.
+    A plan's seed tells repeats apart, which are of one set-up.
     """
     part = run.get(name)
     known = part if isinstance(part, dict) else {}
-    found = {key: known.get(key) or None for key in _SETUP[name]}
-    if isinstance(plan := found.get("plan"), dict):
-        found["plan"] = {k: v for k, v in plan.items() if k != "seed"}
-    return found
+    return {key: _without_seed(known.get(key) or None) for key in _SETUP[name]}
+
+
+def _without_seed(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    return {key: value for key, value in part.items() if key != "seed"}
 
 
 def study_setups(
