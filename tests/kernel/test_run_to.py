@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 from examples import Example, examples
 from latprof_agent.lab.lab import Lab
+from responders import DEADLINE_SECONDS, LATPROF, at, echo
 
-LATPROF = [sys.executable, "-m", "latprof_agent"]
-DEADLINE_SECONDS = 60
 ROUNDS, WARMUP, SIZES = 200, 5, "64,1000"
 COUNT = 2 * ROUNDS
 PORT = 7107
@@ -28,34 +23,6 @@ MEETING = [example for example in examples() if example.meets_another]
 DOCUMENTED = "192.0.2.7"  # RFC 5737
 HAS_IT = f'ip link set lo up && ip addr add {DOCUMENTED}/32 dev lo && exec "$@"'
 IN_OWN = ("unshare", "--net", "sh", "-c", HAS_IT, "sh")
-
-Served = dict[str, Any]
-
-
-@contextmanager
-def echo(*words: object, within: tuple[str, ...] = ()) -> Iterator[tuple[int, Served]]:
-    """Its port; after the block, what it did. Meanwhile the number of its process."""
-    served: Served = {}
-    process = subprocess.Popen(
-        [*within, *LATPROF, "echo", "--json", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr
-    try:
-        line = process.stderr.readline()
-        found = re.search(r"port (\d+)", line)
-        assert found, line
-        served["pid"] = process.pid
-        yield int(found[1]), served
-        process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=DEADLINE_SECONDS)
-        assert process.returncode == 0, stderr
-        served.update(json.loads(stdout))
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def run(folder: Path, to: str, *words: object, within: tuple[str, ...] = ()):
@@ -108,10 +75,6 @@ def turned(lab: Lab) -> Iterator[None]:
         words = [*at(lab, "b"), "nft", rule]
         subprocess.run(words, check=True, timeout=DEADLINE_SECONDS)
     yield
-
-
-def at(lab: Lab, end: str) -> tuple[str, ...]:
-    return ("nsenter", f"--net=/run/netns/{lab.netns_of(end)}")
 
 
 def test_of_a_responder_elsewhere_this_hosts_half_is_told(tmp_path, make_lab):

@@ -29,6 +29,7 @@ FOR_WORKLOADS = {
     "ops": (*ops_options.OWN, "rounds", "warmup", "client_cpu", "server_cpu"),
     "mesh": (
         *mesh_options.OWN,
+        *("to", "secret_file"),
         *("sizes", "reply", "nagle", "warmup", "interval", "poisson", "spin"),
         "timeout",
     ),
@@ -46,7 +47,7 @@ FOR_LAB = (*FOR_LINK, "seed")
 # What is the lab's, or its responder's.
 NOT_WITH_TO = (
     *(name for name in FOR_LINK if name != "congestion"),
-    *("server_cpu", "priority", "no_lab"),
+    *("server_cpu", "priority", "no_lab", "hosts"),
 )
 FOR_TCP = ("nagle", "congestion")
 

@@ -30,7 +30,7 @@ class RemotePingPong(PingPong):
     def open(self, lab: Lab | None) -> Workload:
         """Find the host; raises WorkloadError where it has no address."""
         assert not lab
-        return RemotePingPongRuns(self, _address_of(self.to, self.port))
+        return RemotePingPongRuns(self, address_of(self.to, self.port))
 
     def client_words(self, protocol: str, address: str, port: int) -> list[str]:
         """Arguments of the client's process, but for where it logs."""
@@ -39,7 +39,7 @@ class RemotePingPong(PingPong):
         return [*words, "--secret-file", str(secret)] if secret else words
 
 
-def _address_of(host: str, port: int) -> str:
+def address_of(host: str, port: int) -> str:
     """Look it up once: the run has one responder."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
