@@ -7,9 +7,6 @@ times are those of a link whose delay and rate are known.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,15 +16,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from elsewhere import PORT, at, echo, started_echo, turned, write_secret
 from latprof_agent.lab import netns
 from latprof_agent.lab.lab import Lab
 from latprof_analysis.report.mesh import SEED_COLUMNS
 from latprof_process import Latprof, run
 from network_counters import kernel_counter
-from responders import DEADLINE_SECONDS, at, echo
 from seed_tmsn import get_stats
 
-PORT = 7107
 SENDER, *OTHERS = "h0", "h1", "h2", "h3"
 PAIRS = len(OTHERS)
 MESSAGES, WARMUP, TESTS = 30, 5, 2
@@ -46,12 +42,6 @@ LONG = (
 @pytest.fixture
 def secret(tmp_path):
     return write_secret(tmp_path / "secret", b"1" * 32)
-
-
-def write_secret(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    path.chmod(0o600)
-    return path
 
 
 @contextmanager
@@ -187,37 +177,13 @@ def test_what_only_a_lab_knows_is_not_told_and_the_rest_is(make_lab, tmp_path, s
     assert "mesh-pairs-1-kib" in (done.folder / "report.html").read_text()
 
 
-@contextmanager
-def turned(lab: Lab) -> Iterator[None]:
-    """All others' ends send what is for PORT to the one above it, as a NAT would.
-
-    Nothing there has PORT then: their sockets are as invisible to a filter of it as
-    those of other hosts.
-    """
-    rules = (
-        "add table ip turn",
-        "add chain ip turn in { type nat hook prerouting priority -100 ; }",
-        f"add rule ip turn in tcp dport {PORT} redirect to :{PORT + 1}",
-        f"add rule ip turn in udp dport {PORT} redirect to :{PORT + 1}",
-    )
-    for host in OTHERS:
-        for rule in rules:
-            words = [*at(lab, host), "nft", rule]
-            subprocess.run(words, check=True, timeout=DEADLINE_SECONDS)
-    yield
-
-
-@pytest.mark.timed
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
-def test_this_hosts_half_and_the_rest_of_a_round_trip_are_told_apart(
+def test_of_the_others_half_nothing_is_told_and_its_time_is_elsewhere(
     make_lab, tmp_path, secret, protocol
 ):
-    # 50 kB take 4 ms of 100 Mbit/s, in the sender's qdisc or before it, and as long at
-    # most on the link of whom they are for
-    lab = make_lab(hosts=4, rate_bps=100_000_000, qdisc="tbf", burst_bytes=3000)
-    size = 50_000
-    words = ("--sizes", str(size), "--messages=40", "--tests=1", "--interval=50ms")
-    with turned(lab), echoes(lab, dict.fromkeys(OTHERS, secret), PORT + 1):
+    lab = make_lab(hosts=4)
+    words = ("--sizes=1400", "--messages=40", "--tests=1", "--interval=20ms")
+    with turned(lab, *OTHERS), echoes(lab, dict.fromkeys(OTHERS, secret), PORT + 1):
         done = measure(lab, secret, tmp_path / "run", *words, "--protocol", protocol)
     assert done.status == 0, done.err
     (cell,) = done.cells
@@ -229,19 +195,31 @@ def test_this_hosts_half_and_the_rest_of_a_round_trip_are_told_apart(
     seen += [reply[f"{name}_ns"] for name in ("receive_stack", "receive_queue")]
     whole = sum(seen) + cell["stages"]["elsewhere"]
     assert whole == pytest.approx(cell["intended"]["mean_ns"], rel=0.01)
-    # of three that leave together the last waits for the two before it, and they are
-    # spread over an interval at random: between one's own time and that of three
-    own_ns = 8 * size / 100e6 * 1e9
-    assert 0.9 * own_ns < sum(seen[1:3]) < 3.3 * own_ns
-    # echoes are of 150 bytes
-    assert 0 < cell["stages"]["elsewhere"] < 1.3 * own_ns
     messages = done.table("messages")
-    ours = messages[messages["kind"] == "request"]
-    assert ours["receive_queue_ns"].isna().all()
     kinds = messages["kind"].value_counts()
     assert kinds["request"] == kinds["reply"] == 40 * PAIRS
+    ours = messages[messages["kind"] == "request"]
+    assert ours["receive_queue_ns"].isna().all()
     (unseen,) = [text for text in done.summary["warnings"] if "this end only" in text]
     assert f"on the hosts {', '.join(place(lab, host) for host in OTHERS)}" in unseen
+
+
+@pytest.mark.timed
+def test_a_queue_of_this_host_stands_in_its_own_half(make_lab, tmp_path, secret):
+    lab = make_lab(hosts=4, rate_bps=100_000_000, qdisc="tbf", burst_bytes=3000)
+    size = 50_000
+    words = ("--sizes", str(size), "--messages=40", "--tests=1", "--interval=50ms")
+    with turned(lab, *OTHERS), echoes(lab, dict.fromkeys(OTHERS, secret), PORT + 1):
+        done = measure(lab, secret, tmp_path / "run", *words)
+    assert done.status == 0, done.err
+    (cell,) = done.cells
+    request = cell["stages"]["request"]
+    # of three that leave together the last waits for the two before it
+    own_ns = 8 * size / 100e6 * 1e9
+    waited = request["send_queue_ns"] + request["qdisc_ns"]
+    assert 0.9 * own_ns < waited < 3.3 * own_ns
+    # it may be stored once on the link of whom it is for; echoes are of 150 bytes
+    assert 0 < cell["stages"]["elsewhere"] < 1.3 * own_ns
 
 
 @pytest.mark.timed
@@ -320,10 +298,14 @@ def test_a_responder_that_dies_is_named_and_all_before_is_kept(
 ):
     lab, out = make_lab(hosts=4), tmp_path / "run"
     words = words_of(lab, secret, out, *LONG, "--protocol", protocol)
-    with echoes(lab, {"h1": secret, "h3": secret}) as served, dying(lab, secret) as pid:
+    bind = ("--bind", lab.address_of("h2"), "--secret-file", secret)
+    with (
+        echoes(lab, {"h1": secret, "h3": secret}) as served,
+        started_echo(*bind, within=at(lab, "h2")) as (dying, _),
+    ):
         latprof = Latprof(*words, before=at(lab, SENDER))
         latprof.wait_for_rows(out / "round_trips.csv", 20)
-        os.kill(pid, signal.SIGKILL)
+        dying.kill()
         status = latprof.finish()
     done = Measured(lab, out, status, latprof.out, latprof.err)
     assert_one_line(done, f"{lab.address_of('h2')} port {PORT}")
@@ -336,21 +318,6 @@ def test_a_responder_that_dies_is_named_and_all_before_is_kept(
         # what was on its way when the run ended has no row
         assert answered[place(lab, host)] <= len(beats) <= one["messages"]
     assert latprof.left() == []
-
-
-@contextmanager
-def dying(lab: Lab, secret: Path) -> Iterator[int]:
-    """A responder on h2, to be killed."""
-    bind = ("--bind", lab.address_of("h2"), "--port", str(PORT))
-    words = ("echo", "--json", *bind, "--secret-file", str(secret))
-    process = Latprof(*words, before=at(lab, "h2"))
-    try:
-        assert process.process.stderr
-        assert b"port" in process.process.stderr.readline()
-        yield process.process.pid
-    finally:
-        process.process.kill()
-        process.finish()
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from elsewhere import (
+    DEADLINE_SECONDS,
+    LATPROF,
+    PORT,
+    at,
+    echo,
+    turned,
+    write_secret,
+)
 from examples import Example, examples
-from latprof_agent.lab.lab import Lab
-from responders import DEADLINE_SECONDS, LATPROF, at, echo
 
 ROUNDS, WARMUP, SIZES = 200, 5, "64,1000"
 COUNT = 2 * ROUNDS
-PORT = 7107
 
 MEETING = [example for example in examples() if example.meets_another]
 DOCUMENTED = "192.0.2.7"  # RFC 5737
@@ -48,33 +52,15 @@ def test_both_programs_count_the_same_and_both_halves_are_seen_on_one_host(tmp_p
     for protocol in ("tcp", "udp"):
         assert summary["round_trips"][protocol]["sent"] == COUNT
         assert summary["round_trips"][protocol]["lost"] == 0
-        kind = summary["kinds"][f"{protocol} request"]
-        assert (kind["messages"], kind["complete"]) == (COUNT, COUNT)
+        for way in ("request", "reply"):
+            kind = summary["kinds"][f"{protocol} {way}"]
+            assert (kind["messages"], kind["complete"]) == (COUNT, COUNT)
     plan = json.loads((tmp_path / "run" / "run.json").read_text())["workload"]["plan"]
     assert (plan["to"], plan["port"], plan["secret"]) == ("127.0.0.1", port, False)
     # when a reply was made is told by the responder's clock, which may be another
     messages = pd.read_csv(tmp_path / "run" / "messages.csv")
     assert messages[messages["kind"] == "reply"]["application_ns"].isna().all()
     assert messages[messages["kind"] == "request"]["application_ns"].notna().all()
-
-
-@contextmanager
-def turned(lab: Lab) -> Iterator[None]:
-    """A's end sends what is for PORT to the one above it, as a NAT between would.
-
-    Nothing at the responder's end has PORT then: its sockets are as invisible to a
-    filter of it as those of another host.
-    """
-    rules = (
-        "add table ip turn",
-        "add chain ip turn in { type nat hook prerouting priority -100 ; }",
-        f"add rule ip turn in tcp dport {PORT} redirect to :{PORT + 1}",
-        f"add rule ip turn in udp dport {PORT} redirect to :{PORT + 1}",
-    )
-    for rule in rules:
-        words = [*at(lab, "b"), "nft", rule]
-        subprocess.run(words, check=True, timeout=DEADLINE_SECONDS)
-    yield
 
 
 def test_of_a_responder_elsewhere_this_hosts_half_is_told(tmp_path, make_lab):
@@ -89,8 +75,9 @@ def test_of_a_responder_elsewhere_this_hosts_half_is_told(tmp_path, make_lab):
     assert served["messages"] == 2 * (COUNT + 2 * WARMUP)
     for protocol in ("tcp", "udp"):
         assert summary["round_trips"][protocol]["lost"] == 0
-        kind = summary["kinds"][f"{protocol} request"]
-        assert (kind["messages"], kind["complete"]) == (COUNT, 0)
+        for way in ("request", "reply"):
+            kind = summary["kinds"][f"{protocol} {way}"]
+            assert (kind["messages"], kind["complete"]) == (COUNT, 0)
     (unseen,) = [text for text in summary["warnings"] if "this end only" in text]
     assert f"the other end is on the host {lab.b_address}" in unseen
     messages = pd.read_csv(tmp_path / "run" / "messages.csv")
@@ -117,8 +104,7 @@ def test_the_responders_half_is_recorded_there(tmp_path):
 
 def test_a_wrong_secret_is_one_line_and_what_was_recorded_stays(tmp_path):
     for name, secret in (("one", b"1" * 32), ("other", b"2" * 32)):
-        (tmp_path / name).write_bytes(secret)
-        (tmp_path / name).chmod(0o600)
+        write_secret(tmp_path / name, secret)
     with echo("--port", 0, "--secret-file", tmp_path / "one") as (port, served):
         to = f"localhost:{port}"
         wrong = run(tmp_path / "a", to, "--secret-file", tmp_path / "other")
@@ -134,15 +120,46 @@ def test_a_wrong_secret_is_one_line_and_what_was_recorded_stays(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("secret", "mode", "said"),
+    [
+        (None, 0, "cannot read the secret in"),
+        (b"short", 0o600, "must have 16 to 1024 bytes"),
+        (b"1" * 32, 0o640, "holds no secret: others may read it"),
+    ],
+)
+@pytest.mark.parametrize("workload", ["pingpong", "bulk", "ops"])
+def test_a_secret_that_cannot_be_used_is_wrong_usage_and_makes_nothing(
+    tmp_path, workload, secret, mode, said
+):
+    file, out = tmp_path / "secret", tmp_path / "run"
+    if secret:
+        write_secret(file, secret, mode)
+    words = ("run", "--to", "127.0.0.1:1", "--workload", workload, "--out", str(out))
+    done = subprocess.run(
+        [*LATPROF, *words, "--secret-file", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert str(file) in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
     ("to", "status", "said"),
     [
         ("127.0.0.1:1", 1, "port 1: Connection refused"),
         ("no.such.host.invalid", 1, "cannot find the host no.such.host.invalid"),
-        ("a b", 2, "--to must be a host, HOST:PORT or [IPV6]:PORT, got 'a b'"),
+        ("a..b", 1, "cannot find the host a..b: no host can have it"),
+        ("a b", 2, "--to must be HOST, HOST:PORT or [IPV6]:PORT, got 'a b'"),
         ("a,b", 2, "--to: must be one host with --workload pingpong, got 2"),
-        ("a,", 2, "--to must be a host, HOST:PORT or [IPV6]:PORT, got ''"),
-        ("host:0", 2, "--to must be a host"),
-        ("host:65536", 2, "--to must be a host"),
+        ("a,", 2, "--to must be HOST, HOST:PORT or [IPV6]:PORT, got ''"),
+        ("host:0", 2, "--to must be HOST, HOST:PORT"),
+        ("host:65536", 2, "--to must be HOST, HOST:PORT"),
     ],
 )
 def test_a_responder_that_cannot_be_is_one_line(tmp_path, to, status, said):
@@ -158,6 +175,7 @@ def test_a_responder_that_cannot_be_is_one_line(tmp_path, to, status, said):
         (("--rate", "1mbit"), "--rate: is of this host's lab, not with --to"),
         (("--server-cpu", "0"), "--server-cpu: is of this host's lab"),
         (("--priority", "1"), "--priority: is of this host's lab"),
+        (("--load", "tcp:1"), "--load: is of this host's lab"),
         (("--no-lab",), "--no-lab"),
         (("--secret-file", "s", "--wire", "clear"), "it excludes --secret-file"),
         (("--pid", str(os.getpid())), "--to: is for latprof's own messages"),
@@ -171,11 +189,14 @@ def test_what_does_not_go_with_a_responder_elsewhere_is_one_line(tmp_path, words
     assert found[2].count("\n") == 1
 
 
+def _short(words: list[str]) -> list[str]:
+    return ["--volume", "1m"] if "bulk" in words else ["--rounds", "20"]
+
+
 @pytest.mark.parametrize("example", MEETING, ids=lambda example: example.line)
 def test_an_example_meets_another_latprof(example: Example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("secret").write_bytes(b"0123456789abcdef")
-    Path("secret").chmod(0o600)
+    write_secret(Path("secret"), b"0123456789abcdef")
     sends = "--to" in example.words
     words = ["--secret-file", "secret"] if sends else example.words[1:]
     with echo(*words, within=IN_OWN) as (port, served):
@@ -184,7 +205,7 @@ def test_an_example_meets_another_latprof(example: Example, tmp_path, monkeypatc
             there = ("nsenter", f"--net=/proc/{served['pid']}/ns/net")
             words = [word.replace(DOCUMENTED, "127.0.0.1") for word in example.words]
             done = subprocess.run(
-                [*there, *LATPROF, *words, "--rounds", "20", "--quiet"],
+                [*there, *LATPROF, *words, *_short(words), "--quiet"],
                 capture_output=True,
                 text=True,
                 timeout=DEADLINE_SECONDS,
@@ -192,5 +213,5 @@ def test_an_example_meets_another_latprof(example: Example, tmp_path, monkeypatc
             )
             assert done.returncode == 0, done.stderr
             assert "with the host 127.0.0.1" in done.stdout
-    assert served["sessions"] == (2 if sends else 0)
+    assert (served["sessions"] > 1) == sends
     assert served["secret"] == ("--secret-file" in words)

@@ -183,7 +183,7 @@ def test_a_secret_that_is_none_is_one_line(tmp_path, secret, mode, said, command
     file = write_secret(tmp_path / "secret", secret, mode)
     process = load(*command, "--secret-file", file)
     stdout, stderr = process.communicate(timeout=peer.DEADLINE_S)
-    assert (process.returncode, stdout) == (1, "")
+    assert (process.returncode, stdout) == (2, "")
     assert said in stderr
     assert stderr.count("\n") == 1
 

@@ -151,7 +151,7 @@ def test_limits_are_those_of_the_responder():
         (("--max-rate", "1bit"), 2, "--max-rate must be"),
         (("--idle", "10ms"), 2, "--idle must be"),
         (("--bind", "192.0.2.1"), 1, "cannot listen on 192.0.2.1 port 7107"),
-        (("--secret-file", "/none"), 1, "cannot read the secret in /none"),
+        (("--secret-file", "/none"), 2, "cannot read the secret in /none"),
     ],
 )
 def test_what_cannot_be_is_one_line(words, status, said):

@@ -6,14 +6,17 @@ import pytest
 from latprof_analysis.report.bulk import bulk_parts, bulk_sentences
 from latprof_analysis.report.parts import Table, Text
 from latprof_analysis.study.bulk import (
+    BETWEEN,
     BULK_COLUMNS,
     SOCKET,
     balance,
+    balance_between,
     bulk_document,
     bulk_rows,
     direction_figures,
     rates_over_time,
 )
+from latprof_analysis.text import NOT_ENOUGH
 
 SECOND = 10**9
 
@@ -137,6 +140,43 @@ def test_what_does_not_add_up_is_a_warning(packets, unexplained):
     (text,) = (p for p in bulk_parts(document(one)) if isinstance(p, Text))
     assert text.tone == "warning"
     assert f"{unexplained} datagrams unexplained" in text.text
+
+
+def between_hosts(packets):
+    one = part(two_channels())
+    up = one["directions"]["up"] | {"lost_in_socket": 3}
+    dropped = [{"place": "qdisc of eth0", "packets": packets}]
+    one["balance"] = balance_between({"up": up}, dropped)
+    told = document(one)
+    told["workload"] = {"bulk": {"to": "there", "device": "eth0"}}
+    return told
+
+
+def test_what_no_counter_of_this_host_tells_of_was_lost_between_the_hosts():
+    told = between_hosts(2)
+    (text,) = bulk_sentences(told)
+    assert text == (
+        "udp: 10 of 60 datagrams lost (16.7%): 5 between the hosts, 3 at receive "
+        "buffer, 2 at qdisc of eth0"
+    )
+    texts = [p.text for p in bulk_parts(told) if isinstance(p, Text)]
+    assert texts == [
+        "note: lost between the hosts: 5 datagrams (from eth0 here to the socket on "
+        "there, or back: no counter there is this host's)",
+        "note: what this host dropped is of all its programs",
+    ]
+    places = [p for p in bulk_parts(told) if isinstance(p, Table)][-1]
+    assert (BETWEEN, "5") in places.rows
+    assert ("unexplained", NOT_ENOUGH) in places.rows
+
+
+def test_where_others_packets_were_dropped_here_the_rest_is_not_known():
+    told = between_hosts(9)
+    (balance,) = (one["balance"] for one in told["bulk"]["parts"])
+    assert balance["unexplained"] == -2
+    first, *_, last = (p for p in bulk_parts(told) if isinstance(p, Text))
+    assert "lost between the hosts: not known how many datagrams" in first.text
+    assert last.tone == "warning"
 
 
 def test_a_row_for_all_channels_and_one_for_each():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pytest
 from latprof_agent import cli
@@ -36,6 +37,10 @@ BULK = ("run", "--workload", "bulk")
         (["--find-rate", "1%", "--direction", "both"], "--direction both: excludes"),
         (["--sizes", "64"], "--sizes: is for --workload pingpong, not bulk"),
         (["--rounds", "3"], "--rounds: is for --workload"),
+        (["--to", "h", "--rate", "1mbit"], "--rate: is of this host's lab, not with -"),
+        (["--to", "h", "--server-cpu", "0"], "--server-cpu: is of this host's lab, no"),
+        (["--to", "h,i"], "--to: must be one host with --workload bulk, got 2"),
+        (["--secret-file", "s"], "--secret-file: needs --to"),
         (["--", "true"], "--workload: is for latprof's own messages, not for a COMM"),
     ],
 )
@@ -50,10 +55,10 @@ def test_options_of_bulk_are_refused_of_a_ping_pong(capsys):
     assert "--channels: is for --workload bulk, not ping" in capsys.readouterr().err
 
 
-def plan_of(*words, protocols=("tcp", "udp")):
+def plan_of(*words, protocols=("tcp", "udp"), **responder):
     parser = argparse.ArgumentParser()
     run_options.add_options(parser)
-    return bulk_options.plan_of(parser.parse_args(words), protocols)
+    return bulk_options.plan_of(parser.parse_args(words), protocols, **responder)
 
 
 def test_by_default_each_part_sends_datagrams_of_1400_bytes_for_three_seconds():
@@ -95,3 +100,16 @@ def test_a_search_is_of_datagrams_in_trials_of_a_second():
     plan = plan_of("--find-rate", "0.1%")
     assert plan.protocols == ("udp",)
     assert (plan.find_rate, plan.duration_seconds) == (0.001, 1.0)
+
+
+def test_between_hosts_each_packet_is_a_datagram_and_the_secret_is_told():
+    file = Path("secret")
+    # its packets are those of the device that leads there
+    words = ("--to", "h", "--datagram", "8000", "--congestion", "reno")
+    plan = plan_of(*words, to="h", port=7107, secret_file=file)
+    assert (plan.send_way, plan.receive_way) == ("sendmmsg", "recvmmsg")
+    assert not plan.in_lab
+    for protocol in ("tcp", "udp"):
+        told = plan.client_words(protocol, 1, 0)
+        assert told[told.index("--secret-file") + 1] == "secret"
+        assert ("--congestion" in told) == (protocol == "tcp")

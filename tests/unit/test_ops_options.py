@@ -24,13 +24,14 @@ UUID = "5f3b9f0e-6d0b-4a53-8d6d-4f1d2a3b4c5d"
         (["--payload-sizes", "1,1"], "must be different values"),
         (["--rounds", "0"], "--rounds must be from 1 to 1000000000, got"),
         (["--backend", "disk"], "must be some of redis, proxystore, floor"),
-        (["--redis", "host"], "--redis must be HOST:PORT, got 'host'"),
-        (["--redis", "host:0"], "--redis must be HOST:PORT"),
-        (["--redis", "host:65536"], "--redis must be HOST:PORT"),
+        (["--redis", "host:0"], "--redis must be HOST, HOST:PORT or [IPV6]:PORT, got"),
         (["--endpoint", "5"], "--endpoint must be a UUID, got '5'"),
         (["--redis", "h:1", "--backend", "floor"], "floor is for the lab"),
         (["--endpoint", UUID, "--backend", "redis"], "redis is for the lab"),
         (["--redis", "h:1", "--endpoint", UUID, "--backend", "redis"], "is given a se"),
+        (["--to", "h", "--backend", "redis"], "redis is for the lab; name redis with"),
+        (["--to", "h", "--redis", "h", "--backend", "redis"], "floor is given a serv"),
+        (["--to", "h", "--rate", "1mbit"], "--rate: is of this host's lab, not with"),
         (["--redis", "h:1", "--rate", "1mbit"], "--rate: needs the lab, not --redis"),
         (["--sizes", "64"], "--sizes: is for --workload pingpong, not ops"),
         (["--interval", "1ms"], "--interval: is for --workload pingpong, not ops"),
@@ -50,10 +51,11 @@ def test_options_of_operations_are_refused_of_a_ping_pong(capsys):
     assert "--payload-sizes: is for --workload ops, not ping" in capsys.readouterr().err
 
 
-def plan_of(*words):
+def plan_of(*words, **responder):
     parser = argparse.ArgumentParser()
     run_options.add_options(parser)
-    return ops_options.plan_of(parser.parse_args([*OPS[1:], *words]), 1, 1)
+    options = parser.parse_args([*OPS[1:], *words])
+    return ops_options.plan_of(options, 1, 1, **responder)
 
 
 def test_what_is_not_asked_for_is_as_the_experiment_had_it():
@@ -68,8 +70,16 @@ def test_what_is_not_asked_for_is_as_the_experiment_had_it():
 
 
 def test_servers_that_are_given_are_the_backends():
-    assert plan_of("--redis", "h:7").backends == ("redis",)
+    plan = plan_of("--redis", "h")
+    assert (plan.backends, plan.redis) == (("redis",), ("h", 6379))
     plan = plan_of("--redis", "[::1]:7", "--endpoint", UUID.upper())
     assert plan.backends == ("redis", "proxystore")
     assert (plan.redis, plan.endpoint) == (("::1", 7), UUID)
     assert not plan.in_lab
+
+
+def test_a_responder_elsewhere_is_the_floors_and_a_redis_may_stand_beside_it():
+    plan = plan_of("--to", "h", to="h", port=7107, secret_file=None)
+    assert (plan.backends, plan.in_lab) == (("floor",), False)
+    both = plan_of("--to", "h", "--redis", "h", to="h", port=7107, secret_file=None)
+    assert both.backends == ("redis", "floor")

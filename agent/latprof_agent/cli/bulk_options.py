@@ -61,8 +61,8 @@ def add_options(group: Any) -> None:
         "--send-way",
         choices=["auto", "send", "sendmmsg", "gso"],
         help="one datagram in a call, many in a call, or many in a packet; auto: the "
-        "fastest (default: auto on a bare link, else sendmmsg, so that each packet "
-        "that is dropped is one datagram)",
+        "fastest (default: auto on a bare link, else, as with --to, sendmmsg, so that "
+        "each packet that is dropped is one datagram)",
     )
     group.add_argument(
         "--receive-way",
@@ -83,17 +83,26 @@ def add_options(group: Any) -> None:
     )
 
 
-def plan_of(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
-    """Make the plan; raises UsageError where options contradict each other."""
+def plan_of(
+    options: argparse.Namespace, protocols: tuple[str, ...], **responder: Any
+) -> Any:
+    """Make the plan; raises UsageError where options contradict each other.
+
+    `responder`: where it is, if it is not the lab's.
+    """
     from latprof_agent.workload import bulk
+    from latprof_agent.workload.remote_bulk import RemoteBulkPlan
 
     shaped = options.rate or options.delay or options.loss or options.qdisc
-    exact = shaped or options.emulator == "always" or options.record
+    exact = shaped or options.emulator == "always" or options.record or responder
     search = options.find_rate is not None
     _check(options, protocols)
     default_seconds = bulk.TRIAL_SECONDS if search else bulk.DEFAULT_SECONDS
     seconds = options.duration or (0.0 if options.volume else default_seconds)
-    return bulk.BulkPlan(
+    kind, where = bulk.BulkPlan, {}
+    if responder:
+        kind, where = RemoteBulkPlan, {**responder, "congestion": options.congestion}
+    return kind(
         protocols=("udp",) if search else protocols,
         channels=options.channels or bulk.DEFAULT_CHANNELS,
         datagram_bytes=options.datagram,
@@ -108,6 +117,7 @@ def plan_of(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
         client_cpu=_cpu(options.client_cpu),
         server_cpu=_cpu(options.server_cpu),
         seed=options.seed,
+        **where,
     )
 
 
@@ -119,7 +129,8 @@ def _check(options: argparse.Namespace, protocols: tuple[str, ...]) -> None:
     search = options.find_rate is not None
     for wrong, text in (
         (
-            "udp" in protocols and options.datagram > most,
+            # what leads to another host is looked at there
+            "udp" in protocols and not options.to and options.datagram > most,
             f"--datagram must be at most {most} bytes, what a packet of --mtu "
             f"{options.mtu} holds, got {options.datagram}",
         ),

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import re
 import uuid
 from typing import Any
 
 from latprof_analysis.cli import units
+
+from latprof_agent.cli.host_option import host_and_port
 
 OWN = (
     *("ops", "payload_sizes", "backend", "redis", "endpoint"),
     "redis_parser",
 )
 GIVEN = ("redis", "endpoint")  # servers that somebody else has started
-_NAMES = {"redis": "redis", "endpoint": "proxystore"}
+_NAMES = {"redis": "redis", "endpoint": "proxystore", "to": "floor"}
 _BACKENDS = ("redis", "proxystore", "floor")
 _OPS = ("GET", "SET", "EXISTS", "EVICT")
+_REDIS_PORT = 6379  # IANA's for redis
 
 
 def add_options(group: Any) -> None:
@@ -40,15 +42,15 @@ def add_options(group: Any) -> None:
         metavar="NAME,...",
         help="redis; proxystore: an endpoint, of the Python package "
         "proxystore[endpoints]; floor: latprof's own responder with redis' sizes, "
-        "what the network allows (default: redis,floor; those of --redis and "
-        "--endpoint)",
+        "what the network allows (default: redis,floor; those of --redis, --endpoint "
+        "and --to, which is the floor's)",
     )
     group.add_argument(
         "--redis",
-        type=_host_and_port,
-        metavar="HOST:PORT",
-        help="a server that runs already, over this host's own network (default: the "
-        "run starts redis-server in the lab)",
+        type=host_and_port(_REDIS_PORT),
+        metavar="HOST[:PORT]",
+        help="a redis-server that runs already, over this host's own network "
+        f"(default: the run starts one in the lab; port: {_REDIS_PORT})",
     )
     group.add_argument(
         "--endpoint",
@@ -66,13 +68,19 @@ def add_options(group: Any) -> None:
 
 
 def plan_of(
-    options: argparse.Namespace, client_cpu: int | None, server_cpu: int | None
+    options: argparse.Namespace,
+    client_cpu: int | None,
+    server_cpu: int | None,
+    **responder: Any,
 ) -> Any:
-    """Make the plan; raises UsageError where options contradict each other."""
+    """Make the plan; raises UsageError where options contradict each other.
+
+    `responder`: where that of the floor is, if it is not the lab's.
+    """
     from latprof_agent.errors import UsageError
     from latprof_agent.workload import ops
 
-    given = tuple(_NAMES[name] for name in GIVEN if getattr(options, name))
+    given = tuple(backend for name, backend in _NAMES.items() if getattr(options, name))
     backends = options.backend or given or ("redis", "floor")
     for wrong, text in (
         (set(backends) - set(given) if given else (), "is for the lab"),
@@ -81,8 +89,9 @@ def plan_of(
         if wrong:
             name = sorted(wrong)[0]
             raise UsageError(
-                f"--backend {','.join(backends)}: {name} {text}, with --redis or "
-                "--endpoint name just these; see latprof run --help"
+                f"--backend {','.join(backends)}: {name} {text}; name redis with "
+                "--redis, proxystore with --endpoint, floor with --to, or none of "
+                "these options; see latprof run --help"
             )
     return ops.OpsPlan(
         backends=backends,
@@ -96,7 +105,9 @@ def plan_of(
         client_cpu=client_cpu,
         server_cpu=server_cpu,
         seed=options.seed,
+        congestion=options.congestion if options.to else None,
         in_lab=not given,
+        **responder,
     )
 
 
@@ -111,13 +122,6 @@ def _some_of(names: tuple[str, ...], written: Any) -> Any:
         return found
 
     return convert
-
-
-def _host_and_port(text: str) -> tuple[str, int]:
-    found = re.fullmatch(r"\[?([\w.:%-]+?)\]?:(\d{1,5})", text)
-    if not found or not 1 <= int(found[2]) <= 65_535:
-        raise argparse.ArgumentTypeError(f"must be HOST:PORT, got {text!r}")
-    return found[1], int(found[2])
 
 
 def _uuid(text: str) -> str:

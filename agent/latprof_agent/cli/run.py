@@ -122,15 +122,20 @@ def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
     return client, server
 
 
+def _responder(options: argparse.Namespace) -> dict[str, Any]:
+    """Where the responder of --to is, for plans that have one; nothing in a lab."""
+    if not options.to:
+        return {}
+    ((host, port),) = options.to
+    return {"to": host, "port": port, "secret_file": options.secret_file}
+
+
 def _ping_pong(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
     from latprof_agent.workload.generator import DEFAULT_SIZES, DEFAULT_WARMUP, PingPong
     from latprof_agent.workload.remote import RemotePingPong
 
-    kind, where = PingPong, {}
-    if options.to:
-        ((host, port),) = options.to
-        kind = RemotePingPong
-        where = {"to": host, "port": port, "secret_file": options.secret_file}
+    where = _responder(options)
+    kind = RemotePingPong if where else PingPong
     rounds = options.rounds or 0
     client_cpu, server_cpu = _cpus(options)
     plan = kind(
@@ -172,12 +177,12 @@ def _loads(options: argparse.Namespace) -> tuple[Any, ...]:
 
 
 def _ops(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
-    return ops_options.plan_of(options, *_cpus(options))
+    return ops_options.plan_of(options, *_cpus(options), **_responder(options))
 
 
 def _bulk(options: argparse.Namespace, protocols: tuple[str, ...]) -> Any:
     _cpus(options)  # refuses one that is not there
-    return bulk_options.plan_of(options, protocols)
+    return bulk_options.plan_of(options, protocols, **_responder(options))
 
 
 def _mesh(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:

@@ -11,6 +11,7 @@ from latprof_analysis.cli import units
 
 from latprof_agent.cli import bulk_options, mesh_options, ops_options
 from latprof_agent.cli.echo import DEFAULT_PORT
+from latprof_agent.cli.host_option import HostPort, host_and_port
 from latprof_agent.cli.presets import LISTED, add_preset
 from latprof_agent.cli.sweep_options import add_sweep
 
@@ -26,14 +27,20 @@ FOR_WORKLOADS = {
         *("interval", "train", "train_gap", "poisson", "spin", "timeout"),
         *("client_cpu", "server_cpu", "pieces", "load"),
     ),
-    "ops": (*ops_options.OWN, "rounds", "warmup", "client_cpu", "server_cpu"),
+    "ops": (
+        *ops_options.OWN,
+        *("to", "secret_file", "rounds", "warmup", "client_cpu", "server_cpu"),
+    ),
     "mesh": (
         *mesh_options.OWN,
         *("to", "secret_file"),
         *("sizes", "reply", "nagle", "warmup", "interval", "poisson", "spin"),
         "timeout",
     ),
-    "bulk": (*bulk_options.OWN, "duration", "client_cpu", "server_cpu"),
+    "bulk": (
+        *bulk_options.OWN,
+        *("to", "secret_file", "duration", "client_cpu", "server_cpu"),
+    ),
 }
 FOR_GENERATOR = (
     "workload",
@@ -47,7 +54,7 @@ FOR_LAB = (*FOR_LINK, "seed")
 # What is the lab's, or its responder's.
 NOT_WITH_TO = (
     *(name for name in FOR_LINK if name != "congestion"),
-    *("server_cpu", "priority", "no_lab", "hosts"),
+    *("server_cpu", "priority", "no_lab", "load", "hosts"),
 )
 FOR_TCP = ("nagle", "congestion")
 
@@ -86,6 +93,7 @@ examples:
   latprof run --port 80 --duration 5s
   latprof run --comm curl --duration 5s
   latprof run --to 192.0.2.7 --secret-file secret  # `latprof echo` is there
+  latprof run --workload bulk --to 192.0.2.7 --secret-file secret
   latprof run --sweep rate=10mbit,100mbit --repeat 3 --duration 1s
   latprof run --preset clear --scale 0.01
 
@@ -120,21 +128,9 @@ def first_given(options: argparse.Namespace, names: tuple[str, ...]) -> str:
     return next((f"--{name.replace('_', '-')}" for name in given), "")
 
 
-def _host_and_port(text: str) -> tuple[str, int]:
-    found = re.fullmatch(r"\[([0-9a-fA-F:.%\w]+)\](?::(\d+))?", text)
-    if not found and text.count(":") > 1:  # IPv6 without a port
-        return text, DEFAULT_PORT
-    found = found or re.fullmatch(r"([\w.-]+)(?::(\d+))?", text)
-    port = int(found[2] or DEFAULT_PORT) if found else 0
-    if not found or not 1 <= port <= 65535:
-        raise argparse.ArgumentTypeError(
-            f"must be a host, HOST:PORT or [IPV6]:PORT, got {text!r}"
-        )
-    return found[1], port
-
-
-def _hosts_and_ports(text: str) -> tuple[tuple[str, int], ...]:
-    return tuple(_host_and_port(part.strip()) for part in text.split(","))
+def _hosts_and_ports(text: str) -> tuple[HostPort, ...]:
+    one = host_and_port(DEFAULT_PORT)
+    return tuple(one(part.strip()) for part in text.split(","))
 
 
 def _add_messages(group: Any) -> None:
@@ -151,8 +147,9 @@ def _add_messages(group: Any) -> None:
         type=_hosts_and_ports,
         default=(),
         metavar="HOST[:PORT],...",
-        help="send to `latprof echo` on this host, without a lab; of its half is told "
-        f"what was seen here (default: in a lab; port: {DEFAULT_PORT})",
+        help="send to `latprof echo` on this host, or with --workload mesh on all of "
+        "these, without a lab; of its half is told what was seen here; of ops the "
+        f"floor (default: in a lab; port: {DEFAULT_PORT})",
     )
     group.add_argument(
         "--secret-file",

@@ -266,4 +266,5 @@ def statistics(ip: Any, index: int) -> dict[str, int]:
     stats = link.get_attr("IFLA_STATS64") or link.get_attr("IFLA_STATS")
     what = ("packets", "bytes", "dropped", "errors")
     names = [f"{way}_{name}" for way in ("rx", "tx") for name in what]
+    names.append("rx_missed_errors")
     return {name: int(stats[name]) for name in names}

@@ -24,7 +24,7 @@ from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks.run_files import RunFolder
-from latprof_agent.workload.bulk_client import BulkClient
+from latprof_agent.workload.bulk_client import BulkClient, BulkPair
 from latprof_agent.workload.bulk_places import (
     Counted,
     count,
@@ -48,6 +48,8 @@ RUN_COLUMNS = (
     *("part", "channels", "direction", "channel"),
     *("first_number", "datagrams", "end_ns", "in_receive_buffer"),
 )
+
+Directions = dict[str, dict[str, Any]]  # figures by `up` and `down`
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class BulkPlan(Plan):
     def open(self, lab: Lab | None) -> Workload:
         """Place it in the lab."""
         assert lab
-        return BulkRuns(self, lab)
+        return BulkInLab(self, lab)
 
     def client_words(self, protocol: str, channels: int, offer_bps: int) -> list[str]:
         """Arguments of the client's process, but for whom it asks."""
@@ -111,16 +113,30 @@ class BulkRuns(Workload):
 
     may_see_nothing = True  # it measures without probes, too
 
-    def __init__(self, plan: BulkPlan, lab: Lab) -> None:
+    def __init__(self, plan: BulkPlan) -> None:
         super().__init__()
         self._plan = plan
-        self._lab = lab
         self._slots: list[list[Any]] = []
         self._loss_runs: list[list[Any]] = []
 
-    def watched(self, protocols: tuple[str, ...]) -> Filter:
-        """All of the lab."""
-        return Filter(netns=self._lab.inodes, protocols=protocols)
+    def _client(self, words: list[str]) -> BulkClient:
+        """Start whoever does a part."""
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        """Raise a LatprofError where what it runs over has gone."""
+
+    def _count(self) -> Any:
+        """Read all counters of packets that were dropped."""
+        raise NotImplementedError
+
+    def _balance(self, directions: Directions, before: Any) -> dict[str, Any]:
+        """Hold datagrams that were sent against counters, since they were read.
+
+        `balance`, None where an end did not tell, and `dropped_at_sockets`, as the
+        kernel counts them, where it is ours.
+        """
+        raise NotImplementedError
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
@@ -171,14 +187,13 @@ class BulkRuns(Workload):
         where: tuple[int, int],
     ) -> None:
         plan = self._plan
-        before = count(self._lab)
-        words = plan.client_words(protocol, channels, offer_bps)
-        client = BulkClient(self._lab, words, plan.client_cpu, plan.server_cpu)
+        before = self._count()
+        client = self._client(plan.client_words(protocol, channels, offer_bps))
         try:
             while client.running():
                 if scene.interrupt.seen:
                     client.stop()
-                self._lab.check()
+                self._check()
                 scene.recorder.step_for(STEP_SECONDS)
                 self._show_progress(f"{protocol} {channels}", client, where, scene)
         finally:
@@ -208,7 +223,7 @@ class BulkRuns(Workload):
         channels: int,
         offer_bps: int,
         said: dict[str, Any],
-        before: Counted,
+        before: Any,
     ) -> None:
         """Make figures of what a part said, and of the counters since."""
         told = {way: said[way] for way in ("up", "down") if said.get(way)}
@@ -216,6 +231,9 @@ class BulkRuns(Workload):
             return
         part = len(self.runs)
         directions = {way: direction_figures(one, way) for way, one in told.items()}
+        deaths: dict[str, Any] = {"balance": None, "dropped_at_sockets": None}
+        if protocol == "udp":
+            deaths = self._balance(directions, before)
         self.runs.append(
             {
                 "bulk": {
@@ -225,7 +243,7 @@ class BulkRuns(Workload):
                     "offered_bps": offer_bps,
                     "stopped": bool(said.get("stopped", True)),
                     "directions": directions,
-                    **self._balance(protocol, directions, before),
+                    **deaths,
                 }
             }
         )
@@ -235,23 +253,44 @@ class BulkRuns(Workload):
             names = [part, channels, way]
             self._loss_runs += [[*names, *row] for row in _loss_run_rows(one)]
 
-    def _balance(
-        self, protocol: str, directions: dict[str, dict[str, Any]], before: Counted
-    ) -> dict[str, Any]:
-        """Hold a part's datagrams against the kernel's and the link's counters."""
-        if protocol != "udp":
-            return {"balance": None, "dropped_at_sockets": None}
-        dropped = dropped_between(before, count(self._lab), self._plan.direction)
-        known = all(
-            figures[name] is not None
-            for figures in directions.values()
-            for name in ("sent", "received")
-        )
-        own = session_packets(dropped, directions) if known else 0
+
+class BulkInLab(BulkRuns):
+    """Between the two ends of a lab."""
+
+    def __init__(self, plan: BulkPlan, lab: Lab) -> None:
+        super().__init__(plan)
+        self._lab = lab
+
+    def watched(self, protocols: tuple[str, ...]) -> Filter:
+        """All of the lab."""
+        return Filter(netns=self._lab.inodes, protocols=protocols)
+
+    def _client(self, words: list[str]) -> BulkClient:
+        plan = self._plan
+        return BulkPair(self._lab, words, plan.client_cpu, plan.server_cpu)
+
+    def _check(self) -> None:
+        self._lab.check()
+
+    def _count(self) -> Counted:
+        return count(self._lab)
+
+    def _balance(self, directions: Directions, before: Counted) -> dict[str, Any]:
+        dropped = dropped_between(before, self._count(), self._plan.direction)
+        own = session_packets(dropped, directions) if _all_told(directions) else 0
         return {
             "balance": balance(directions, dropped.places, own),
             "dropped_at_sockets": dropped.at_sockets,
         }
+
+
+def _all_told(directions: Directions) -> bool:
+    """Whether both ends of all directions told what they counted."""
+    return all(
+        figures[name] is not None
+        for figures in directions.values()
+        for name in ("sent", "received")
+    )
 
 
 def _trial(part: dict[str, Any]) -> Trial | None:

@@ -1,4 +1,4 @@
-"""The two programs of one part of a bulk run: a responder, and who asks it."""
+"""The programs of one part of a bulk run: a responder, and who asks it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from latprof_agent.errors import WorkloadError
@@ -23,33 +25,25 @@ from latprof_agent.workload.programs import (
 
 
 class BulkClient:
-    """`latprof-load echo` at end b and `latprof-load bulk` at end a.
+    """`latprof-load bulk`, of a responder that listens already.
 
-    `seconds` are gone since it began. `result` is what the client said, also where it
-    failed: then of an end that did not tell it has null.
+    `seconds` are gone since it began. `result` is what it said, also where it failed:
+    then of an end that did not tell it has null.
     """
 
     def __init__(
         self,
-        lab: Lab,
+        start: Callable[..., subprocess.Popen[Any]],
         words: list[str],
-        client_cpu: int | None = None,
-        server_cpu: int | None = None,
+        cpu: int | None = None,
     ) -> None:
-        """Start both; raises WorkloadError where the responder does not come up."""
+        """Start it by `start`, which starts a program where it is to be."""
         self.result: dict[str, Any] = {}
-        self._lab = lab
         self._ending = Ending()
-        load = str(find_executable("latprof-load"))
-        echo = ["echo", "--address", lab.b_address, "--workloads", "bulk"]
-        self._responder = lab.start("b", [load, *echo, *_at(server_cpu)], **STARTED)
-        port, *_ = ready_words(self._responder)
-        to = ["--address", lab.b_address, "--port", port]
         # what it says is more than a pipe holds
         self._said, self._complaint = (_new_file() for _ in range(2))
-        self._client = lab.start(
-            "a",
-            [load, "bulk", *to, *words, *_at(client_cpu)],
+        self._client = start(
+            [str(find_executable("latprof-load")), "bulk", *words, *_at(cpu)],
             **STARTED
             | {"stdout": self._said, "stderr": self._complaint, "text": False},
         )
@@ -73,7 +67,7 @@ class BulkClient:
         return self._ending.asked and self._client.returncode == -signal.SIGINT
 
     def finish(self) -> None:
-        """Take in the result and end the responder.
+        """Take in the result.
 
         Raises WorkloadError with the client's own words where it failed.
         """
@@ -84,10 +78,38 @@ class BulkClient:
         said, complaint = (_text(one) for one in (self._said, self._complaint))
         with suppress(json.JSONDecodeError):  # of a client that was killed
             self.result = json.loads(said)
-        ask_to_end(self._responder)
-        last_output(self._responder)
         if self._client.returncode and not self._ended_unbegun():
             raise WorkloadError(ending_words(complaint, "the generator", self._client))
+
+
+class BulkPair(BulkClient):
+    """Both ends of a lab: the client at a, and `latprof-load echo` at b."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        words: list[str],
+        client_cpu: int | None = None,
+        server_cpu: int | None = None,
+    ) -> None:
+        """Start both; raises WorkloadError where the responder does not come up."""
+        load = str(find_executable("latprof-load"))
+        echo = ["echo", "--address", lab.b_address, "--workloads", "bulk"]
+        self._responder = lab.start("b", [load, *echo, *_at(server_cpu)], **STARTED)
+        port, *_ = ready_words(self._responder)
+        to = ["--address", lab.b_address, "--port", port]
+        super().__init__(partial(lab.start, "a"), [*to, *words], client_cpu)
+
+    def finish(self) -> None:
+        """Take in the result and end the responder.
+
+        Raises WorkloadError with the client's own words where it failed.
+        """
+        try:
+            super().finish()
+        finally:
+            ask_to_end(self._responder)
+            last_output(self._responder)
 
 
 def _new_file() -> Any:

@@ -20,7 +20,7 @@ from latprof_agent.lab.lab import Lab
 _Ways = dict[str, tuple[str, str]]
 _WAYS: _Ways = {"up": ("a", "b"), "down": ("b", "a")}
 # A tc program's: it is no child of the root, and drops at either side of the device.
-_HOOKS = ("clsact", "ingress")
+HOOKS = ("clsact", "ingress")
 _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutNoRoutes")
 # Of the receive buffer: full, or no memory for UDP at all. Others are in InErrors, too.
 _AT_SOCKET = ("RcvbufErrors", "MemErrors")
@@ -46,13 +46,16 @@ def count(lab: Lab) -> Counted:
     """Read all counters; raises LabError where the link has ended."""
     names = {end: lab.netns_of(end) for end in "ab"}
     protocols = {
-        end: netns.run_in(name, _protocol_counters) for end, name in names.items()
+        end: netns.run_in(name, protocol_counters) for end, name in names.items()
     }
     return Counted(lab.counters(), protocols)
 
 
-def _protocol_counters() -> Counter[str]:
-    """Read what the kernel counts of IP and UDP, both families of each together."""
+def protocol_counters() -> Counter[str]:
+    """Read what the kernel counts of IP and UDP, both families of each together.
+
+    Of the calling thread's namespace, as "Udp.InDatagrams".
+    """
     here = Path("/proc/thread-self/net")
     found: Counter[str] = Counter()
     lines = (here / "snmp").read_text().splitlines()
@@ -119,7 +122,7 @@ def _path(link: dict[str, Any], ways: _Ways) -> Iterator[tuple[str, int]]:
     """Yield places between the ends' IP, and what their counters say."""
     for sender, receiver in ways.values():
         root = next(iter(link[sender]["qdiscs"]), None)
-        if root and root["kind"] not in _HOOKS:
+        if root and root["kind"] not in HOOKS:
             yield f"qdisc {root['kind']} of {sender}", root["dropped_packets"]
         yield from _devices(link, sender, receiver)
         name = f"{sender} to {receiver}"
@@ -131,7 +134,7 @@ def _path(link: dict[str, Any], ways: _Ways) -> Iterator[tuple[str, int]]:
             yield f"link's loss, {name}", netem["qdiscs"][0]["dropped_packets"]
     for end in {end for way in ways.values() for end in way}:
         for hook in link[end]["qdiscs"]:
-            if hook["kind"] in _HOOKS:
+            if hook["kind"] in HOOKS:
                 yield f"tc program of {end}", hook["dropped_packets"]
 
 
@@ -155,11 +158,18 @@ def _stacks(
 ) -> Iterator[tuple[str, int]]:
     """Yield places in the receivers' kernels above the interface."""
     for _, end in ways.values():
-        counted = protocols[end]
-        yield f"IP of {end}", sum(counted[f"Ip.{name}"] for name in _IP_DROPS)
-        yield f"no socket at {end}", counted["Udp.NoPorts"]
-        at_socket = sum(counted[f"Udp.{name}"] for name in _AT_SOCKET)
-        yield f"UDP of {end}", max(0, counted["Udp.InErrors"] - at_socket)
+        yield from received_places(protocols[end], end)
+
+
+def received_places(counted: Counter[str], end: str) -> Iterator[tuple[str, int]]:
+    """Yield places of an end above its interface, and what its kernel counts there.
+
+    Without receive buffers, which their sockets tell of.
+    """
+    yield f"IP of {end}", sum(counted[f"Ip.{name}"] for name in _IP_DROPS)
+    yield f"no socket at {end}", counted["Udp.NoPorts"]
+    at_socket = sum(counted[f"Udp.{name}"] for name in _AT_SOCKET)
+    yield f"UDP of {end}", max(0, counted["Udp.InErrors"] - at_socket)
 
 
 def session_packets(dropped: Dropped, directions: dict[str, dict[str, Any]]) -> int:

@@ -279,11 +279,7 @@ class GeneratorLog:
         for kind in (REQUEST, REPLY):
             at = np.flatnonzero(kinds == kind)
             if self._protocol == "udp" and kind == REPLY:
-                send_ns = np.maximum(rows.numbers["send_ns"][mine[at]], 0)
-                found = self._replies_by_time(send_ns)
-                if self._form.trains:
-                    # what is not known to have gone alone is in no figure
-                    found.train[found.created_ns == 0] = True
+                found = self._replies_by_time(rows, mine[at])
             else:
                 found = self._by_end(kind, rows, mine[at])
             created[at] = found.created_ns
@@ -376,9 +372,28 @@ class GeneratorLog:
             | (ports["destination_port"] == self._port)
         )
 
-    def _replies_by_time(self, send_ns: Ints) -> _Found:
-        near = self._reaching("reply_created_ns", send_ns, before=REPLY_KEEP_NS)
-        return _by_time(_made(near, REPLY, numbered=True), send_ns)
+    def _replies_by_time(self, rows: Messages, of: NDArray[np.intp]) -> _Found:
+        """What is told of replies that the log does not number: of datagrams.
+
+        By when they were made, if that is told by this host's clock; else by when they
+        were read, which says no more than what they belong to.
+        """
+        found = _Found.none(len(of))
+        if self._form.trains:
+            found.train[:] = True  # in no figure unless it is known to have gone alone
+        if self._one_clock:
+            send_ns = np.maximum(rows.numbers["send_ns"][of], 0)
+            near = self._reaching("reply_created_ns", send_ns, before=REPLY_KEEP_NS)
+            made = _made(near, REPLY, numbered=True)
+            known, at = _sent_after(made.created_ns, send_ns)
+            found.created_ns[at] = made.created_ns[known]
+        else:
+            read_ns = np.maximum(rows.numbers["read_ns"][of], 0)
+            near = self._reaching("received_ns", read_ns, after=REPLY_KEEP_NS)
+            made = _made(near, REPLY, numbered=True)
+            known, at = _read_before(made.over_ns, read_ns)
+        found.put(at, made, known)
+        return found
 
     def _reaching(
         self, field: str, values: Ints, *, before: int = 0, after: int = 0
@@ -409,18 +424,28 @@ def _made(parts: list[_Part], kind: int, *, numbered: bool) -> _Made:
     return _Made(ends, sizes, created, over_ns, warmup, records["train"] > 0)
 
 
-def _by_time(made: _Made, send_ns: Ints) -> _Found:
-    """Give each message made to the first send at or after it.
+def _sent_after(made_ns: Ints, send_ns: Ints) -> tuple[Ints, Ints]:
+    """Pair each message made with the first send at or after it.
 
     The responder sends right after it has made a reply and makes one at a time,
     so this is the reply itself; for datagrams nothing else names it.
     """
-    found = _Found.none(len(send_ns))
-    known = np.flatnonzero(made.created_ns > 0)
+    known = np.flatnonzero(made_ns > 0)
     order = np.argsort(send_ns, kind="stable")
-    at = np.searchsorted(send_ns[order], made.created_ns[known])
+    at = np.searchsorted(send_ns[order], made_ns[known])
     inside = at < len(order)
-    rows = order[at[inside]]
-    found.created_ns[rows] = made.created_ns[known[inside]]
-    found.put(rows, made, known[inside])
-    return found
+    return known[inside], order[at[inside]]
+
+
+def _read_before(over_ns: Ints, read_ns: Ints) -> tuple[Ints, Ints]:
+    """Pair each message that is over with the last read at or before its end.
+
+    The client looks at the clock right after it has read a reply.
+    """
+    known = np.flatnonzero(over_ns > 0)
+    # of several that come to one read the first is put there last, and stays
+    known = known[np.argsort(-over_ns[known], kind="stable")]
+    order = np.argsort(read_ns, kind="stable")
+    at = np.searchsorted(read_ns[order], over_ns[known], "right") - 1
+    inside = (at >= 0) & (read_ns[order][at] > 0)
+    return known[inside], order[at[inside]]

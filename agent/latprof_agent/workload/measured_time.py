@@ -11,23 +11,25 @@ from latprof_agent.join.message_rows import MESSAGE, WARMUP, Ints, Messages
 from latprof_agent.join.whole_messages import Spans
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 
-_NO_END = np.iinfo(np.int64).max
-
 
 class MeasuredTime:
-    """A `Source` that tells messages of a server's port outside a time: warm-up."""
+    """A `Source` that tells messages of a server's port outside some times: warm-up."""
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._from_ns, self._until_ns = _NO_END, _NO_END
+        self._begins_ns: list[int] = []
+        self._ends_ns: list[int] = []
 
     def begin(self, ns: int) -> None:
-        """What is sent from now on is measured."""
-        self._from_ns = ns
+        """What is sent from now on is measured; told again before an end, from then."""
+        if len(self._begins_ns) > len(self._ends_ns):
+            self._begins_ns.pop()
+        self._begins_ns.append(ns)
 
     def end(self, ns: int) -> None:
-        """... until now."""
-        self._until_ns = ns
+        """... until now, if it has begun."""
+        if len(self._begins_ns) > len(self._ends_ns):
+            self._ends_ns.append(ns)
 
     def read(self) -> RoundTrips | None:
         """Have no round trips."""
@@ -45,7 +47,8 @@ class MeasuredTime:
             | (ports["destination_port"] == self._port)
         )
         first_ns = rows.first_ns()[mine]
-        outside = (first_ns < self._from_ns) | (first_ns >= self._until_ns)
+        begun = np.searchsorted(self._begins_ns, first_ns, "right")
+        outside = begun == np.searchsorted(self._ends_ns, first_ns, "right")
         kinds = np.where(outside, WARMUP, MESSAGE).astype(np.int32)
         return mine, np.zeros(len(mine), "i8"), kinds
 
@@ -54,4 +57,4 @@ class MeasuredTime:
         return np.empty(0, np.intp), Spans.none(0)
 
     def forget_before(self, time_ns: int) -> None:
-        """Keep two numbers."""
+        """Keep two numbers of each time."""

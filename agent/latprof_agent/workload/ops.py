@@ -6,10 +6,12 @@ then rounds that do each operation of each size once, in random order.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,10 +27,12 @@ from latprof_analysis.study.operations import (
 
 from latprof_agent.errors import WorkloadError
 from latprof_agent.join.message_rows import Ints
+from latprof_agent.lab import child
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks.run_files import RunFolder
+from latprof_agent.workload.generator import Client as PingPongClient
 from latprof_agent.workload.generator import Generator, PingPong
 from latprof_agent.workload.generator_log import (
     LogTail,
@@ -45,7 +49,8 @@ from latprof_agent.workload.ops_stores import (
     check_backend,
     find_endpoint,
 )
-from latprof_agent.workload.programs import Stillness
+from latprof_agent.workload.programs import Stillness, check_secret
+from latprof_agent.workload.remote import RemotePingPong, address_of, told_plan
 from latprof_agent.workload.workload import Plan, Scene, Workload
 
 # As ProxyStore's benchmark calls them in its file, and we the third.
@@ -74,7 +79,12 @@ class OpsPlan(Plan):
     client_cpu: int | None = None
     server_cpu: int | None = None
     seed: int = 1
-    in_lab: bool = True  # False: of given servers
+    # of given servers, that of the floor too
+    in_lab: bool = True
+    to: str = ""
+    port: int = 0
+    secret_file: Path | None = None
+    congestion: str | None = None  # of the floor's client
 
     @property
     def cells(self) -> list[tuple[str, int | None]]:
@@ -89,16 +99,20 @@ class OpsPlan(Plan):
         """Refuse a backend whose programs are missing."""
         for name in self.backends:
             check_backend(name, started=self.in_lab)
+        check_secret(self.secret_file)
 
     def open(self, lab: Lab | None) -> Workload:
         """Start the clients of given servers, so that they can be watched."""
         return OpsRuns(self, lab)
 
-    def given(self, backend: str) -> Address | None:
-        """Return where a server listens that somebody else started, if one does."""
-        if backend == "redis" and self.redis:
+    def given(self, backend: str) -> Address:
+        """Return where a server listens that somebody else started."""
+        if backend == "floor":
+            return Address(address_of(self.to, self.port), self.port)
+        if backend == "redis":
+            assert self.redis
             return Address(*self.redis)
-        return find_endpoint(self.endpoint) if self.endpoint else None
+        return find_endpoint(self.endpoint)
 
     def for_client(self, backend: str, address: Address) -> dict[str, Any]:
         """What a client is told."""
@@ -127,16 +141,16 @@ class OpsRuns(Workload):
         self._before = 0  # of these, when the backend's turn began
         self._clients: dict[str, Client] = {}
         self._addresses: dict[str, Address] = {}
+        self._measured: dict[int, MeasuredTime] = {}  # by port
         if lab:
             same = plan.client_cpu == plan.server_cpu
             lab.place_emulator(plan.client_cpu if same else None)
             return
         try:
             for backend in plan.backends:
-                address = plan.given(backend)
-                assert address
-                self._addresses[backend] = address
-                self._clients[backend] = self._client(backend, address)
+                address = self._addresses[backend] = plan.given(backend)
+                if backend != "floor":
+                    self._clients[backend] = self._client(backend, address)
         except WorkloadError:
             self.close()
             raise
@@ -152,7 +166,7 @@ class OpsRuns(Workload):
             return Filter(netns=netns, protocols=protocols)
         return Filter(
             ports=tuple(address.port for address in self._addresses.values()),
-            pids=tuple(client.process.pid for client in self._clients.values()),
+            pids=(os.getpid(),),  # whose children all clients are
             peers=True,
             protocols=protocols,
         )
@@ -219,9 +233,10 @@ class OpsRuns(Workload):
 
     def _watch(self, port: int, scene: Scene) -> MeasuredTime:
         self._seen.watch(port)
-        measured = MeasuredTime(port)
-        scene.recorder.add_source(measured)
-        return measured
+        if port not in self._measured:
+            self._measured[port] = MeasuredTime(port)
+            scene.recorder.add_source(self._measured[port])
+        return self._measured[port]
 
     def _take(self, backend: str, client: Client, measured: MeasuredTime) -> None:
         """Take in what a client has logged."""
@@ -250,26 +265,15 @@ class OpsRuns(Workload):
     def _follow_floor(self, scene: Scene) -> None:
         cells = self._plan.cells
         order = np.random.default_rng(self._plan.seed).permutation(len(cells))
-        self.runs.append({"backend": BACKENDS["floor"], "server": "latprof-load"})
+        self.runs.append({"backend": NAME, "server": self._plan.to or "latprof-load"})
         for place in order.tolist():
             if not scene.interrupt.seen:
                 self._follow_cell(cells[place], scene)
 
     def _follow_cell(self, wanted: tuple[str, int | None], scene: Scene) -> None:
         """Send requests of one size to a responder with replies of another."""
-        assert self._lab
-        plan, log = self._plan, scene.sink.folder.new_log()
-        request, reply = sizes_of(*wanted)
-        ping_pong = PingPong(
-            sizes=(request,),
-            reply_bytes=reply,
-            rounds=plan.rounds,
-            warmup_rounds=max(1, plan.warmup_rounds),  # its first is kept apart
-            client_cpu=plan.client_cpu,
-            server_cpu=plan.server_cpu,
-            seed=plan.seed,
-        )
-        generator = Generator(self._lab, ping_pong, "tcp", log)
+        log = scene.sink.folder.new_log()
+        generator = self._floor_client(*sizes_of(*wanted), log)
         cell = FloorCell(*wanted, generator.port, self._watch(generator.port, scene))
         tail = LogTail(log)
         generator.start()
@@ -277,7 +281,6 @@ class OpsRuns(Workload):
             while generator.running():
                 if scene.interrupt.seen:
                     generator.stop()
-                self._lab.check()
                 generator.check()
                 scene.recorder.step_for(STEP_SECONDS)
                 self._rows += cell.operations(tail.read())
@@ -288,10 +291,32 @@ class OpsRuns(Workload):
                 generator.finish()
             finally:
                 self._rows += cell.operations(tail.read())
+                cell.end()
+
+    def _floor_client(self, request: int, reply: int, log: int) -> PingPongClient:
+        """The client of one cell, with a responder of its own in the lab."""
+        plan = self._plan
+        sent: dict[str, Any] = {
+            "sizes": (request,),
+            "reply_bytes": reply,
+            "rounds": plan.rounds,
+            "warmup_rounds": max(1, plan.warmup_rounds),  # its first is kept apart
+            "client_cpu": plan.client_cpu,
+            "server_cpu": plan.server_cpu,
+            "congestion": plan.congestion,
+            "seed": plan.seed,
+        }
+        if self._lab:
+            return Generator(self._lab, PingPong(**sent), "tcp", log)
+        address = self._addresses["floor"]
+        ping_pong = RemotePingPong(**sent, secret_file=plan.secret_file)
+        return PingPongClient(ping_pong, "tcp", log, address, child.start)
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
-        return {"ops": asdict(self._plan)}
+        address = self._addresses.get("floor")
+        told = told_plan(self._plan, address.host if address else "")
+        return {"ops": told}
 
     def figures(self) -> dict[str, Any]:
         """The table."""

@@ -52,7 +52,7 @@ def sizes_of(op: str, payload_bytes: int | None) -> tuple[int, int]:
 
 @dataclass
 class FloorCell:
-    """The records of one ping-pong as operations."""
+    """The records of one ping-pong as operations; `end` where there are no more."""
 
     op: str
     payload_bytes: int | None
@@ -60,16 +60,23 @@ class FloorCell:
     measured: MeasuredTime
     _taken: int = 0
     _warm: int = 0
+    _last_ns: int = 0
 
     def operations(self, records: NDArray[Any]) -> list[dict[str, Any]]:
         """Return those of new records; what had no answer when it ended is none."""
         return [self._operation(r) for r in records if not r["flags"] & LOST_FLAG]
+
+    def end(self) -> None:
+        """Whatever else is said on its port is no more of it."""
+        if self._taken:
+            self.measured.end(self._last_ns + 1)
 
     def _operation(self, record: Any) -> dict[str, Any]:
         warm = bool(record["flags"] & WARMUP_FLAG)
         phase = FIRST if not self._taken else WARMUP if warm else MEASURED
         number = self._taken - (0 if warm else self._warm)
         self._taken += 1
+        self._last_ns = int(record["received_ns"])
         if warm:
             self._warm += 1
             self.measured.begin(int(record["received_ns"]) + 1)

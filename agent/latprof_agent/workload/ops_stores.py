@@ -62,7 +62,7 @@ def check_backend(name: str, *, started: bool) -> None:
     if name == "redis" and started and not shutil.which("redis-server"):
         raise WorkloadError(
             "cannot run redis-server: not found; install the package redis-server, "
-            "name a server by --redis HOST:PORT, or leave redis out of --backend"
+            "name a server by --redis HOST, or leave redis out of --backend"
         )
     for module in [*_CLIENTS[name], *(_SERVERS[name] if started else ())]:
         if find_spec(module) is None:

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from latprof_agent.errors import WorkloadError
+from latprof_agent.errors import UsageError, WorkloadError
+from latprof_agent.executables import find_executable
 from latprof_agent.lab.child import END_SECONDS, ask_to_end, last_output
 from latprof_agent.process_table import how_it_ended, is_stopped
 
@@ -26,6 +27,17 @@ STARTED: dict[str, Any] = {
     "text": True,
     "start_new_session": True,
 }
+
+
+def check_secret(file: Path | None) -> None:
+    """Raise UsageError where a file, if any, holds no secret that can be used."""
+    if not file:
+        return
+    load = str(find_executable("latprof-load"))
+    words = [load, "echo", "--check", "--secret-file", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UsageError(done.stderr.strip().removeprefix("latprof-load: "))
 
 
 def ready_words(

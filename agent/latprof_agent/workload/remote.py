@@ -12,9 +12,12 @@ from latprof_agent.lab import child
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.workload.generator import Client, PingPong, PingPongRuns
+from latprof_agent.workload.programs import check_secret
 from latprof_agent.workload.workload import Workload
 
 _NETNS = Path("/proc/self/ns/net")
+# Over TCP, of a responder that hangs nothing else tells.
+GIVEN_UP_NS = 30_000_000_000
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,11 @@ class RemotePingPong(PingPong):
 
     in_lab = False
 
+    def check_host(self) -> None:
+        """Refuse a secret that cannot be used, too."""
+        super().check_host()
+        check_secret(self.secret_file)
+
     def open(self, lab: Lab | None) -> Workload:
         """Find the host; raises WorkloadError where it has no address."""
         assert not lab
@@ -35,21 +43,43 @@ class RemotePingPong(PingPong):
     def client_words(self, protocol: str, address: str, port: int) -> list[str]:
         """Arguments of the client's process, but for where it logs."""
         words = super().client_words(protocol, address, port)
-        secret = self.secret_file
-        return [*words, "--secret-file", str(secret)] if secret else words
+        if self.secret_file:
+            words += ["--secret-file", str(self.secret_file)]
+        # over UDP it is that of a datagram
+        if protocol == "tcp" and not self.timeout_ns:
+            words += ["--timeout", str(GIVEN_UP_NS)]
+        return words
 
 
 def address_of(host: str, port: int) -> str:
-    """Look it up once: the run has one responder."""
+    """Look a host up once; raises WorkloadError where it has no address."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
+    except (OSError, UnicodeError) as error:
+        # UnicodeError: a part of it is empty, or longer than one may be
+        why = (getattr(error, "strerror", None) or "no host can have it").lower()
         raise WorkloadError(
             f"cannot find the host {host}: {why}; give --to a name that `getent hosts` "
             "finds, or an address"
         ) from error
     return str(found[0][4][0])
+
+
+def own_sockets(ports: tuple[int, ...], protocols: tuple[str, ...]) -> Filter:
+    """Sockets of responders' ports here: others' namespaces may have them, too."""
+    return Filter(
+        ports=ports,
+        netns=(_NETNS.stat().st_ino,),
+        peers=True,
+        protocols=protocols,
+    )
+
+
+def told_plan(plan: Any, address: str | list[str]) -> dict[str, Any]:
+    """A plan for run.json, which does not say where a secret is."""
+    told = asdict(plan)
+    secret = told.pop("secret_file")
+    return {**told, "address": address, "secret": secret is not None}
 
 
 class RemotePingPongRuns(PingPongRuns):
@@ -62,20 +92,12 @@ class RemotePingPongRuns(PingPongRuns):
         self._responder = address, plan.port
 
     def watched(self, protocols: tuple[str, ...]) -> Filter:
-        """Sockets of its port here; others' namespaces may have that port, too."""
-        return Filter(
-            ports=self._responder[1:],
-            netns=(_NETNS.stat().st_ino,),
-            peers=True,
-            protocols=protocols,
-        )
+        """Those of its port here."""
+        return own_sockets(self._responder[1:], protocols)
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
-        plan = asdict(self._plan)
-        secret = plan.pop("secret_file")
-        address, _ = self._responder
-        return {"plan": {**plan, "address": address, "secret": secret is not None}}
+        return {"plan": told_plan(self._plan, self._responder[0])}
 
     def _client(self, plan: PingPong, protocol: str, log: int, port: int) -> Client:
         assert not port

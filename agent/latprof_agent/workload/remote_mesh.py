@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,17 @@ from latprof_agent.workload.mesh import (
     Place,
 )
 from latprof_agent.workload.mesh_log import MeshEnds
-from latprof_agent.workload.remote import address_of
+from latprof_agent.workload.programs import check_secret
+from latprof_agent.workload.remote import (
+    GIVEN_UP_NS,
+    address_of,
+    own_sockets,
+    told_plan,
+)
 from latprof_agent.workload.workload import Workload
 
 HERE = "here"
 MOST_OTHERS = 31  # as in the lab, with this one
-_NETNS = Path("/proc/self/ns/net")
-# Of a host that has gone over TCP nothing comes: after so long it counts as lost.
-_GIVEN_UP_NS = 30_000_000_000
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,10 @@ class RemoteMeshPlan(MeshPlan):
     def pairs(self) -> int:
         """How many others this host sends to."""
         return len(self.to)
+
+    def check_host(self) -> None:
+        """Refuse a secret that cannot be used."""
+        check_secret(self.secret_file)
 
     def check(self) -> None:
         """Refuse what cannot be sent, or kept, and hosts that are too many."""
@@ -76,9 +83,9 @@ class RemoteMeshPlan(MeshPlan):
         words = super().client_words(cell, messages, peers, begin_ns, seed)
         if self.secret_file:
             words += ["--secret-file", str(self.secret_file)]
-        # over UDP a timeout is that of a datagram
+        # over UDP it is that of a datagram
         if self.protocol == "tcp" and not self.timeout_ns:
-            words += ["--timeout", str(_GIVEN_UP_NS)]
+            words += ["--timeout", str(GIVEN_UP_NS)]
         return words
 
 
@@ -129,23 +136,13 @@ class RemoteMesh(MeshRuns):
     def watched(self, protocols: tuple[str, ...]) -> Filter:
         """Sockets of their ports here; others' namespaces may have those, too."""
         ports = {port for _, port in self._remote.to}
-        return Filter(
-            ports=tuple(sorted(ports)),
-            netns=(_NETNS.stat().st_ino,),
-            peers=True,
-            protocols=protocols,
-        )
+        return own_sockets(tuple(sorted(ports)), protocols)
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
-        told = asdict(self._remote)
-        secret = told.pop("secret_file")
-        others = {
-            "to": [place_text(place) for place in self._remote.to],
-            "addresses": [address for address, _ in self._places[1:]],
-            "secret": secret is not None,
-        }
-        return {"mesh": told | others}
+        plan = self._remote
+        told = told_plan(plan, [address for address, _ in self._places[1:]])
+        return {"mesh": told | {"to": [place_text(place) for place in plan.to]}}
 
     def _spawn(
         self, host: str, command: Sequence[str], **options: Any

@@ -149,7 +149,7 @@ static struct guest *add_guest(struct echo *e, int control)
 		.rate = &e->rate,
 	};
 	g->since_ns = g->moved_ns = clock_ns();
-	arrival_begin(&g->arrival, &e->secret);
+	arrival_begin(&g->arrival, &e->options->secret);
 	g->next = e->guests;
 	e->guests = g;
 	e->guest_count++;
@@ -700,9 +700,7 @@ int echo_open(struct echo *e, const struct options *options,
 			    "close files or raise `ulimit -n`",
 			    strerror(errno));
 	read_addresses(e);
-	error = secret_read(options->secret_file, &e->secret, failure);
-	if (!error)
-		error = make_events(e, failure);
+	error = make_events(e, failure);
 	if (!error)
 		error = listen_somewhere(e, failure);
 	if (!error && options->wire == WIRE_CLEAR)

@@ -31,7 +31,6 @@ struct guest;
 
 struct echo {
 	const struct options *options;
-	struct secret secret;
 	struct listener listeners[ADDRESSES_MAX];
 	size_t listener_count;
 	uint16_t port; /* of all listeners, TCP and UDP */

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "args.h"
+#include "secret.h"
 #include "wire.h"
 
 enum { ADDRESSES_MAX = 8, ADDRESS_BYTES = 256 };
@@ -40,6 +41,8 @@ struct options {
 	int64_t cpu; /* -1: not pinned */
 	const char *congestion; /* NULL: the system's default */
 	const char *secret_file; /* NULL: none */
+	struct secret secret; /* in it; whoever has read the flags reads it */
+	bool check;
 	bool nagle;
 	bool die_with_parent;
 	bool until_eof;

@@ -1,13 +1,10 @@
 /* handshake.c - the bytes before a session, and the proofs in them. */
 #include <errno.h>
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "big_endian.h"
 #include "handshake.h"
@@ -40,49 +37,6 @@ enum {
 static const uint8_t magic[MAGIC_BYTES] = { 'L', 'P', 's', 'e' };
 static const uint8_t open_magic[MAGIC_BYTES] = { 'L', 'P', 'o', 'p' };
 static const uint8_t opened_magic[MAGIC_BYTES] = { 'L', 'P', 'o', 'k' };
-
-static int read_file(const char *path, struct secret *ret,
-		     struct failure *failure)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	uint8_t bytes[SECRET_BYTES_MAX + 2]; /* a newline, and one too many */
-	struct stat facts;
-	ssize_t n = -1;
-
-	if (fd >= 0 && !fstat(fd, &facts))
-		n = read(fd, bytes, sizeof(bytes));
-	if (n < 0)
-		fail(failure, errno,
-		     "cannot read the secret in %s: %s; give --secret-file a "
-		     "file that you may read",
-		     path, strerror(errno));
-	if (fd >= 0)
-		close(fd);
-	if (n < 0)
-		return -EINVAL;
-	if (!S_ISREG(facts.st_mode) || facts.st_mode & (S_IRWXG | S_IRWXO))
-		return fail(failure, EINVAL,
-			    "%s holds no secret: others may read it, or it is "
-			    "no file; `chmod 600` it",
-			    path);
-	if (n && bytes[n - 1] == '\n')
-		n--;
-	if (n < SECRET_BYTES_MIN || n > SECRET_BYTES_MAX)
-		return fail(failure, EINVAL,
-			    "the secret in %s must have %d to %d bytes; make "
-			    "one by `openssl rand -hex 32`",
-			    path, SECRET_BYTES_MIN, SECRET_BYTES_MAX);
-	memcpy(ret->bytes, bytes, (size_t)n);
-	ret->size = (size_t)n;
-	OPENSSL_cleanse(bytes, sizeof(bytes));
-	return 0;
-}
-
-int secret_read(const char *path, struct secret *ret, struct failure *failure)
-{
-	ret->size = 0;
-	return path ? read_file(path, ret, failure) : 0;
-}
 
 static void begin(uint8_t *message, size_t size)
 {

@@ -38,6 +38,7 @@
 #include <stdint.h>
 
 #include "flags.h"
+#include "secret.h"
 #include "workload.h"
 
 enum {
@@ -51,8 +52,6 @@ enum {
 	NONCE_BYTES = 16,
 	TOKEN_BYTES = 16,
 	TERMS_OWN = 8,
-	SECRET_BYTES_MIN = 16,
-	SECRET_BYTES_MAX = 1024,
 	THINK_NS_MAX = 1000000000,
 };
 
@@ -87,11 +86,6 @@ struct limits {
 	uint64_t bytes_per_second;
 };
 
-struct secret {
-	uint8_t bytes[SECRET_BYTES_MAX];
-	size_t size; /* 0: none is needed */
-};
-
 /* Both sides' state: what was said until now. */
 struct handshake {
 	const struct secret *secret;
@@ -100,10 +94,6 @@ struct handshake {
 	uint8_t proof[PROOF_BYTES];
 	uint8_t accept[ACCEPT_BYTES];
 };
-
-/* Read the secret: a file of 16 to 1024 bytes that nobody else may read; the
- * newline at its end is not part of it. 0 or -errno with a line. */
-int secret_read(const char *path, struct secret *ret, struct failure *failure);
 
 /* Each writes one message into *h; it is complete then. -EIO: no random. */
 int handshake_hello(struct handshake *h, const struct terms *terms);

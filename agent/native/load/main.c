@@ -22,6 +22,7 @@
 #include "bulk.h"
 #include "bulk_report.h"
 #include "report.h"
+#include "secret.h"
 #include "streams.h"
 
 enum { EXIT_USAGE = 2 };
@@ -183,6 +184,10 @@ int main(int argc, char **argv)
 			       complain(&failure, EXIT_FAILURE) :
 			       0;
 	}
+	if (secret_read(options.secret_file, &options.secret, &failure))
+		return complain(&failure, EXIT_USAGE);
+	if (options.check)
+		return EXIT_SUCCESS;
 	if (process_place(&options, &failure) ||
 	    run_command(&options, &failure))
 		return complain(&failure, EXIT_FAILURE);

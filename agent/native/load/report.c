@@ -162,7 +162,7 @@ void report_echo(FILE *to, const struct echo *echo)
 	fputs("{", to);
 	text(to, "command", "echo");
 	show_workloads(to, echo->options->workloads);
-	truth(to, "secret", echo->secret.size > 0);
+	truth(to, "secret", echo->options->secret.size > 0);
 	number(to, "connections", c.connections);
 	number(to, "sessions", c.sessions);
 	number(to, "messages", c.messages);

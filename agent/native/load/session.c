@@ -380,8 +380,7 @@ int session_open(const struct options *options, const char *address,
 		 uint64_t port, const struct terms *terms,
 		 struct session_link *ret, struct failure *failure)
 {
-	struct secret secret;
-	struct handshake handshake = { .secret = &secret };
+	struct handshake handshake = { .secret = &options->secret };
 	struct caller c = {
 		.options = options,
 		.address = address,
@@ -396,9 +395,7 @@ int session_open(const struct options *options, const char *address,
 	if (options->wire == WIRE_CLEAR)
 		return endpoint_connect(options, terms->transport, address,
 					port, &ret->data, failure);
-	error = secret_read(options->secret_file, &secret, failure);
-	if (!error)
-		error = open_agreed(&c, ret);
+	error = open_agreed(&c, ret);
 	if (error)
 		session_close(ret);
 	return error;

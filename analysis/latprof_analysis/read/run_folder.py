@@ -91,7 +91,10 @@ _BULK: Shape = {
     "direction": TEXT,
     "offer_bps": COUNT,
     "find_rate": Maybe(NUMBER),
+    "to?": TEXT,
+    "device?": TEXT,
 }
+_OPS: Shape = {"ops": [TEXT], "backends": [TEXT], "rounds": COUNT, "to?": TEXT}
 _THROUGHPUT: Shape = {"average_bps": Maybe(NUMBER), "max_bps": Maybe(NUMBER)}
 _BULK_DIRECTION: Shape = {
     **{
@@ -111,7 +114,7 @@ _BALANCE: Shape = {
     "received": COUNT,
     "places": [{"place": TEXT, "packets": COUNT}],
     "session_packets": COUNT,
-    "unexplained": DIFFERENCE,
+    "unexplained": Maybe(DIFFERENCE),
 }
 _BULK_PART: Shape = {
     "protocol": TEXT,
@@ -142,7 +145,7 @@ _WORKLOAD: Shape = {
     "plan?": Maybe(_PLAN),
     "command?": [TEXT],
     "attached?": Maybe({"to": TEXT}),
-    "ops?": Maybe({"ops": [TEXT], "backends": [TEXT], "rounds": COUNT}),
+    "ops?": Maybe(_OPS),
     "mesh?": Maybe(MESH_PLAN),
     "bulk?": Maybe(_BULK),
     "runs?": [

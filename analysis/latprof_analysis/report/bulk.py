@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from latprof_analysis.report.parts import Part, Table, Text
-from latprof_analysis.study.bulk import SOCKET
+from latprof_analysis.study.bulk import BETWEEN, SOCKET
 from latprof_analysis.text import (
     NOT_ENOUGH,
     given_duration,
@@ -66,8 +66,12 @@ def bulk_sentences(document: _Figures) -> list[str]:
     told = f"udp: {lost:,} of {sent:,} datagrams lost ({percent(lost / sent)})"
     if set(died) == {SOCKET}:
         return [*found, f"{told}, {_in_buffers(parts)}"]
-    places = ", ".join(f"{n:,} at {place}" for place, n in died.items())
+    places = ", ".join(f"{n:,} {_where(place)}" for place, n in died.items())
     return [*found, f"{told}: {places}"]
+
+
+def _where(place: str) -> str:
+    return place if place == BETWEEN else f"at {place}"
 
 
 def _deaths(parts: Sequence[_Figures]) -> tuple[int, dict[str, int]]:
@@ -96,8 +100,8 @@ def _search_sentence(search: _Figures) -> str:
     channels, trials = search["channels"], plural(len(search["trials"]), "trial")
     above = "as fast as it goes"
     if search["failed_bps"] is not None:
-        where = ", ".join(search["bound"])
-        how = f"datagrams died at: {where}" if where else "they came slower than sent"
+        where = ", ".join(map(_where, search["bound"]))
+        how = f"datagrams died {where}" if where else "they came slower than sent"
         how = how if where or not search["held_back"] else "the sender was held back"
         above = f"at {rate(search['failed_bps'])} {how}"
     return (
@@ -183,7 +187,7 @@ def _places(parts: Sequence[_Figures]) -> Iterator[Table]:
         column = [f"udp {part['channels']}", *(str(balance[name]) for name in _TOTAL)]
         column += [str(at.get(place, 0)) for place in died]
         column += [str(-balance["session_packets"])] if own else []
-        columns.append([*column, str(balance["unexplained"])])
+        columns.append([*column, _count(balance["unexplained"])])
     head, *rows = zip(*columns, strict=True)
     note = "sent = received + dropped at each place, by its own counter, + unexplained"
     yield Table("where they died", head, rows, note)
@@ -211,13 +215,34 @@ def bulk_remarks(document: _Figures) -> Iterator[Part]:
             yield Text(f"note: {name}: an end did not tell what it counted", quiet=True)
         elif part["stopped"]:
             yield Text(f"note: {name}: ended before it was over", quiet=True)
-    for part in (document.get("bulk") or {}).get("parts", ()):
+    parts = (document.get("bulk") or {}).get("parts", ())
+    yield from _between_hosts(parts, document.get("workload") or {})
+    for part in parts:
         if part["balance"] and (n := part["balance"]["unexplained"]):
             why = "no counter on the way tells of them"
             if n < 0:
                 why = "the counters on the way tell of more than were lost"
             text = f"warning: udp {part['channels']}: {n} datagrams unexplained: {why}"
             yield Text(text, tone="warning")
+
+
+def _between_hosts(parts: Sequence[_Figures], workload: _Figures) -> Iterator[Part]:
+    """Say what was lost where there is no counter of this host's, and which are."""
+    plan = workload.get("bulk") or {}
+    if not plan.get("to") or not any(part["balance"] for part in parts):
+        return
+    sums = [part["balance"] for part in parts if part["balance"]]
+    places = [place for one in sums for place in one["places"]]
+    lost = [place["packets"] for place in places if place["place"] == BETWEEN]
+    told = plural(sum(lost), "datagram") if lost else "not known how many datagrams"
+    yield Text(
+        f"note: lost between the hosts: {told} (from {plan['device']} here to the "
+        f"socket on {plan['to']}, or back: no counter there is this host's)",
+        quiet=True,
+    )
+    if any(place["place"] not in (SOCKET, BETWEEN) for place in places):
+        text = "note: what this host dropped is of all its programs"
+        yield Text(text, quiet=True)
 
 
 def slot_text(document: _Figures) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from latprof_analysis.report.bulk import bulk_text
 from latprof_analysis.report.mesh import mesh_sentence
+from latprof_analysis.study.ways import responder_host
 from latprof_analysis.text import (
     counted,
     duration,
@@ -28,7 +29,7 @@ def setup_sentence(summary: Mapping[str, Any]) -> str:
     if workload.get("user") not in (None, "root"):
         what += f", as {workload['user']}"
     if not known:
-        to = (workload["plan"] or {}).get("to")
+        to = responder_host(workload)
         return f"{what}, with the host {to}" if to else f"{what}, without a lab"
     link = given_rate(known["rate_bps"]) if known["rate_bps"] else "no rate limit"
     bucket = f" ({known['qdisc']}, burst {known['burst_bytes']} bytes)"

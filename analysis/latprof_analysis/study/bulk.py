@@ -29,6 +29,7 @@ BULK_COLUMNS = (
 )
 ALL = "all"  # in the column `channel`: all of them together
 SOCKET = "receive buffer"
+BETWEEN = "between the hosts"
 _ENDS = ("sender", "receiver")
 _TOTALS = {"sender": "sent", "receiver": "received"}
 # By direction: which program sends, and which receives.
@@ -234,6 +235,43 @@ def balance(
         "session_packets": session_packets,
         "unexplained": sent - received - died,
     }
+
+
+def balance_between(
+    directions: Mapping[str, Mapping[str, Any]], dropped: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """Hold what was sent to another host against what came, and what died here.
+
+    What neither this host nor a receiver's socket has dropped was lost between the
+    hosts, or below the socket in the other one's kernel: no counter tells of that.
+
+    Parameters
+    ----------
+    directions : mapping
+        As of `balance`.
+    dropped : sequence of mapping
+        Places of this host with ``place`` and ``packets``; its counters have packets
+        of others, too.
+
+    Returns
+    -------
+    dict or None
+        As of `balance`, with `BETWEEN` as the last place and ``unexplained`` None.
+        Where this host dropped more than was lost, others' packets are among those:
+        then ``unexplained`` is negative, and what was lost between is not known.
+
+    Examples
+    --------
+    >>> up = {"sent": 9, "received": 4, "lost_in_socket": 2}
+    >>> told = balance_between({"up": up}, [{"place": "qdisc of eth0", "packets": 1}])
+    >>> told["places"][-1], told["unexplained"]
+    ({'place': 'between the hosts', 'packets': 2}, None)
+    """
+    told = balance(directions, dropped, 0)
+    if told is None or told["unexplained"] < 0:
+        return told
+    between = {"place": BETWEEN, "packets": told["unexplained"]}
+    return told | {"places": [*told["places"], between], "unexplained": None}
 
 
 def bulk_document(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -113,6 +113,18 @@ def seen_of(figures: Mapping[str, Any]) -> Seen:
     return Seen(halves["messages"], halves["stages"], " or ".join(where) or "in part")
 
 
+def responder_host(workload: Mapping[str, Any]) -> str:
+    """Name the host that a run's own messages went to; nothing of a lab.
+
+    Examples
+    --------
+    >>> responder_host({"plan": None, "bulk": {"to": "192.0.2.7"}})
+    '192.0.2.7'
+    """
+    plans = (workload.get(name) or {} for name in ("plan", "ops", "bulk"))
+    return next((str(plan["to"]) for plan in plans if plan.get("to")), "")
+
+
 # Losses are fewer: this many have another cause.
 _UNSEEN_SHARE = 0.2
 
@@ -156,10 +168,10 @@ def unseen_ends(document: Mapping[str, Any]) -> str:
 
 def _other_hosts(workload: Mapping[str, Any]) -> str:
     """Name those that a run sent to; nothing of a run on one host."""
-    plan, mesh = workload.get("plan") or {}, workload.get("mesh") or {}
-    if plan.get("to"):
-        return f"host {plan['to']}"
-    return f"hosts {', '.join(mesh['to'])}" if mesh.get("to") else ""
+    if others := (workload.get("mesh") or {}).get("to"):
+        return f"hosts {', '.join(others)}"
+    host = responder_host(workload)
+    return f"host {host}" if host else ""
 
 
 def time_by_stage(pair: Pair) -> dict[str, float]:

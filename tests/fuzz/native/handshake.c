@@ -10,8 +10,6 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "arrival.h"
 #include "endpoint.h"
@@ -233,11 +231,21 @@ static void check_open(const struct session_link *link)
 	MUST(!udp || !memcmp(at, "\1\0\0\0\0", 5));
 }
 
-static void try_client(const char *secret_file)
+/* The secret, or none. */
+static struct secret known(void)
 {
-	struct options options = {
-		.secret_file = peer.flags & WITH_SECRET ? secret_file : NULL,
-	};
+	struct secret found = { 0 };
+
+	if (peer.flags & WITH_SECRET) {
+		memcpy(found.bytes, secret, SECRET_BYTES);
+		found.size = SECRET_BYTES;
+	}
+	return found;
+}
+
+static void try_client(void)
+{
+	struct options options = { .secret = known() };
 	struct terms terms = {
 		.workload = WORKLOAD_PINGPONG,
 		.transport =
@@ -365,16 +373,13 @@ static int hear(struct arrival *a, const struct doorman *doorman)
 
 static void try_responder(void)
 {
-	struct secret known = { .size = peer.flags & WITH_SECRET ?
-						SECRET_BYTES :
-						0 };
+	const struct secret theirs = known();
 	struct doorman doorman = { .admit = admit, .context = &doors };
 	enum arrival_stage stage = ARRIVAL_LEAVING;
 	struct arrival a;
 
-	memcpy(known.bytes, secret, SECRET_BYTES);
 	memset(&doors, 0, sizeof(doors));
-	arrival_begin(&a, &known);
+	arrival_begin(&a, &theirs);
 	while (a.stage != ARRIVAL_DONE && a.stage != ARRIVAL_LEAVING) {
 		if (a.stage == ARRIVAL_OPEN && world_byte() < 200)
 			arrival_opened(&a);
@@ -413,25 +418,9 @@ static void try_frame(void)
 	}
 }
 
-/* A file of the secret, as its owner alone may read it. */
-static const char *secret_path(void)
-{
-	static char path[32];
-	int fd;
-
-	if (*path)
-		return path;
-	fd = memfd_create("secret", 0);
-	MUST(fd >= 0 && !fchmod(fd, 0600));
-	MUST(pwrite(fd, secret, SECRET_BYTES, 0) == SECRET_BYTES);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return path;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 {
-	const char *path = secret_path();
 	uint8_t mode;
 
 	world_begin(input, size);
@@ -440,7 +429,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 	peer.flags = mode >> 2 & (WITH_SECRET | OVER_UDP);
 	switch (mode & 3) {
 	case 0:
-		try_client(path);
+		try_client();
 		break;
 	case 1:
 		try_responder();
