@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from shaper import datagram_packets, tc_count
 BULK = ("run", "--workload", "bulk", "--json", "--quiet")
 SOCKET, BETWEEN = "receive buffer", "between the hosts"
 SMALL, LARGE = "8192", "64000000"
-CHANNELS = (1, 4)
+CHANNELS, VOLUME = (1, 4), 20_000_000
 DROPPED = [*range(1000, 1010), 2000]
 
 
@@ -61,7 +62,8 @@ def check_sums(parts):
     for part in parts:
         balance = part["balance"]
         at_places = sum(place["packets"] for place in balance["places"])
-        assert balance["sent"] - balance["received"] == at_places
+        lost = balance["sent"] - balance["received"]
+        assert lost == at_places - balance["session_packets"]
         assert balance["places"][-1]["place"] == BETWEEN
         assert balance["unexplained"] is None
 
@@ -73,7 +75,7 @@ def grown(lab, end, before):
     }
 
 
-@pytest.mark.parametrize("direction", ["up", "down"])
+@pytest.mark.parametrize("direction", ["up", "down", "both"])
 @pytest.mark.parametrize("buffer", [SMALL, LARGE], ids=["small", "large"])
 def test_both_kernels_count_the_same_and_what_a_socket_dropped_is_not_the_ways(
     make_lab, out, buffer, direction
@@ -83,23 +85,33 @@ def test_both_kernels_count_the_same_and_what_a_socket_dropped_is_not_the_ways(
     summary, served = transfer(
         lab,
         out,
-        *("--protocol=udp", "--channels=1,4", "--volume=20m"),
+        *("--protocol=udp", "--channels=1,4", f"--volume={VOLUME}"),
         *(f"--receive-buffer={buffer}", f"--direction={direction}"),
     )
+    senders, receivers = {"up": "ab", "down": "ba", "both": ("ab", "ab")}[direction]
+    counted = {end: grown(lab, end, before) for end in "ab"}
+
+    def total(name, ends):
+        return sum(counted[end][name] for end in ends)
+
     parts = parts_of(summary)
-    sender, receiver = "ab" if direction == "up" else "ba"
-    sent, received = grown(lab, sender, before), grown(lab, receiver, before)
     check_sums(parts)
-    assert served["sessions"] == sum(CHANNELS)
-    # each session over udp begins with a datagram each way
-    opened = sum(CHANNELS)
-    told = [part["balance"] for part in parts]
-    assert sum(one["sent"] for one in told) == sent["OutDatagrams"] - opened
-    assert sum(one["received"] for one in told) == received["InDatagrams"] - opened
-    assert died(parts).get(SOCKET, 0) == received["RcvbufErrors"]
+    sent, received = (
+        sum(part["balance"][name] for part in parts) for name in ("sent", "received")
+    )
+    assert sent == len(parts) * len(senders) * -(-VOLUME // SIZE)
+    # each session over udp begins with a datagram each way, or more where it is slow
+    opened = served["sessions"]
+    assert opened == sum(CHANNELS)
+    for found, name, ends in (
+        (sent, "OutDatagrams", senders),
+        (received, "InDatagrams", receivers),
+    ):
+        assert 1 <= (total(name, ends) - found) / (opened * len(ends)) <= 2
+    assert died(parts).get(SOCKET, 0) == total("RcvbufErrors", receivers)
     assert set(died(parts)) <= {SOCKET}
     if buffer == SMALL:
-        assert received["RcvbufErrors"] > 0
+        assert died(parts)[SOCKET] > 0
 
 
 def test_what_a_program_of_this_host_drops_is_told_at_it(make_lab, out, tmp_path):
@@ -109,9 +121,12 @@ def test_what_a_program_of_this_host_drops_is_told_at_it(make_lab, out, tmp_path
     summary, _ = transfer(lab, out, *words, f"--receive-buffer={LARGE}")
     qdiscs = json.loads(run_tc(lab, "a", "-s", "-j", "qdisc", "show"))
     (hook,) = (one for one in qdiscs if one["kind"] == "clsact")
-    check_sums(parts_of(summary))
-    assert died(parts_of(summary)) == {"tc program of veth0": hook["drops"]}
-    assert hook["drops"] == len(DROPPED)
+    (part,) = parts = parts_of(summary)
+    check_sums(parts)
+    assert part["balance"]["sent"] - part["balance"]["received"] == len(DROPPED)
+    assert set(died(parts)) == {"tc program of veth0"}
+    # before and after the run, too, it drops what the kernel sends unasked
+    assert len(DROPPED) <= died(parts)["tc program of veth0"] <= hook["drops"]
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
@@ -138,6 +153,22 @@ def test_what_dies_beyond_this_host_is_lost_between_the_hosts(
     assert json.loads(again.out)["bulk"] == summary["bulk"]
 
 
+def test_what_a_link_loses_was_lost_between_the_hosts(make_lab, out):
+    lab = make_lab(rate_bps=RATE_BPS, loss=0.01, emulator="always", seed=7)
+
+    def lost():
+        return lab.counters()["emulator"]["ab"]["dropped_loss"]
+
+    before = lost()
+    words = ("--protocol=udp", "--channels=1", "--volume=5m", "--offer=50mbit")
+    summary, _ = transfer(lab, out, *words, f"--receive-buffer={LARGE}")
+    parts = parts_of(summary)
+    check_sums(parts)
+    assert set(died(parts)) == {BETWEEN}
+    # some of what it lost may be of the session's own connection
+    assert 0 <= lost() - before - died(parts)[BETWEEN] <= 3
+
+
 @pytest.mark.parametrize("ipv6", [False, True], ids=["ipv4", "ipv6"])
 def test_that_nothing_was_lost_between_the_hosts_is_said(make_lab, out, ipv6):
     lab = make_lab(ipv6=ipv6)
@@ -146,6 +177,23 @@ def test_that_nothing_was_lost_between_the_hosts_is_said(make_lab, out, ipv6):
     assert died(parts_of(summary)) == {}
     shown = run("analyze", str(out))
     assert "lost between the hosts: 0 datagrams" in " ".join(shown.out.split())
+
+
+def test_a_link_local_address_is_reached_by_its_interface(make_lab, out):
+    lab = make_lab(ipv6=True)
+    words = ("ip", "-6", "-j", "address", "show", "dev", lab.interface)
+    asked = lab.start("b", words, stdout=subprocess.PIPE, text=True)
+    told = json.loads(asked.communicate()[0])
+    (address,) = (one for one in told[0]["addr_info"] if one["scope"] == "link")
+    with echo("--bind", "::", within=at(lab, "b")) as (port, served):
+        to = f"--to=[{address['local']}%{lab.interface}]:{port}"
+        words = ("--channels=1", "--volume=1m", f"--out={out}")
+        latprof = run(*BULK, to, *words, before=at(lab, "a"))
+    assert latprof.process.returncode == 0, latprof.err
+    assert served["sessions"] == 2
+    assert json.loads((out / "run.json").read_text())["workload"]["bulk"]["device"] == (
+        lab.interface
+    )
 
 
 def test_what_a_full_qdisc_of_this_host_drops_is_tcs_to_the_packet(make_lab, out):

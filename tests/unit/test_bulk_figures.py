@@ -161,22 +161,23 @@ def test_what_no_counter_of_this_host_tells_of_was_lost_between_the_hosts():
     )
     texts = [p.text for p in bulk_parts(told) if isinstance(p, Text)]
     assert texts == [
-        "note: lost between the hosts: 5 datagrams (from eth0 here to the socket on "
-        "there, or back: no counter there is this host's)",
-        "note: what this host dropped is of all its programs",
+        "note: lost between the hosts: at least 5 datagrams (from eth0 here to the "
+        "socket on there, or back: no counter there is this host's)",
+        "note: what this host dropped is of all its programs, the session's own "
+        "connection too",
     ]
     places = [p for p in bulk_parts(told) if isinstance(p, Table)][-1]
     assert (BETWEEN, "5") in places.rows
     assert ("unexplained", NOT_ENOUGH) in places.rows
 
 
-def test_where_others_packets_were_dropped_here_the_rest_is_not_known():
+def test_what_this_host_dropped_beyond_what_was_lost_is_no_data():
     told = between_hosts(9)
     (balance,) = (one["balance"] for one in told["bulk"]["parts"])
-    assert balance["unexplained"] == -2
-    first, *_, last = (p for p in bulk_parts(told) if isinstance(p, Text))
-    assert "lost between the hosts: not known how many datagrams" in first.text
-    assert last.tone == "warning"
+    assert (balance["session_packets"], balance["unexplained"]) == (2, None)
+    assert balance["places"][-1] == {"place": BETWEEN, "packets": 0}
+    first, _ = (p for p in bulk_parts(told) if isinstance(p, Text))
+    assert "lost between the hosts: at least 0 datagrams" in first.text
 
 
 def test_a_row_for_all_channels_and_one_for_each():

@@ -62,7 +62,9 @@ def address_of(host: str, port: int) -> str:
             f"cannot find the host {host}: {why}; give --to a name that `getent hosts` "
             "finds, or an address"
         ) from error
-    return str(found[0][4][0])
+    address, _, *more = found[0][4]
+    scope = more[-1] if more else 0  # of a link-local IPv6 address: its interface
+    return f"{address}%{socket.if_indextoname(scope)}" if scope else str(address)
 
 
 def own_sockets(ports: tuple[int, ...], protocols: tuple[str, ...]) -> Filter:

@@ -231,18 +231,20 @@ def _between_hosts(parts: Sequence[_Figures], workload: _Figures) -> Iterator[Pa
     plan = workload.get("bulk") or {}
     if not plan.get("to") or not any(part["balance"] for part in parts):
         return
-    sums = [part["balance"] for part in parts if part["balance"]]
-    places = [place for one in sums for place in one["places"]]
-    lost = [place["packets"] for place in places if place["place"] == BETWEEN]
-    told = plural(sum(lost), "datagram") if lost else "not known how many datagrams"
+    balances = [part["balance"] for part in parts if part["balance"]]
+    places = [place for one in balances for place in one["places"]]
+    lost = sum(place["packets"] for place in places if place["place"] == BETWEEN)
+    here = any(place["place"] not in (SOCKET, BETWEEN) for place in places)
+    least = "at least " if here else ""
     yield Text(
-        f"note: lost between the hosts: {told} (from {plan['device']} here to the "
-        f"socket on {plan['to']}, or back: no counter there is this host's)",
+        f"note: lost between the hosts: {least}{plural(lost, 'datagram')} (from "
+        f"{plan['device']} here to the socket on {plan['to']}, or back: no counter "
+        "there is this host's)",
         quiet=True,
     )
-    if any(place["place"] not in (SOCKET, BETWEEN) for place in places):
-        text = "note: what this host dropped is of all its programs"
-        yield Text(text, quiet=True)
+    if here:
+        text = "note: what this host dropped is of all its programs, the session's own"
+        yield Text(f"{text} connection too", quiet=True)
 
 
 def slot_text(document: _Figures) -> str:

@@ -256,9 +256,9 @@ def balance_between(
     Returns
     -------
     dict or None
-        As of `balance`, with `BETWEEN` as the last place and ``unexplained`` None.
-        Where this host dropped more than was lost, others' packets are among those:
-        then ``unexplained`` is negative, and what was lost between is not known.
+        As of `balance`, with `BETWEEN` as the last place and ``unexplained`` None: so
+        many were lost there at least, and exactly so many where this host dropped
+        none. What it dropped beyond what was lost is in ``session_packets``.
 
     Examples
     --------
@@ -268,10 +268,15 @@ def balance_between(
     ({'place': 'between the hosts', 'packets': 2}, None)
     """
     told = balance(directions, dropped, 0)
-    if told is None or told["unexplained"] < 0:
-        return told
-    between = {"place": BETWEEN, "packets": told["unexplained"]}
-    return told | {"places": [*told["places"], between], "unexplained": None}
+    if told is None:
+        return None
+    left = told["unexplained"]
+    between = {"place": BETWEEN, "packets": max(0, left)}
+    return told | {
+        "places": [*told["places"], between],
+        "session_packets": max(0, -left),
+        "unexplained": None,
+    }
 
 
 def bulk_document(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
