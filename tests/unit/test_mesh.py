@@ -275,6 +275,21 @@ def test_of_one_hosts_half_what_was_not_seen_is_unknown_and_not_zero():
     assert cell["stages"]["elsewhere"] == pytest.approx(mean_ns - 150)
 
 
+def test_a_stars_table_has_what_was_seen_and_the_rest():
+    document = {"mesh": star_of(own_trips(), {SMALL: FAST, LARGE: FAST})}
+    parts = [part for part in mesh_parts(document) if isinstance(part, Table)]
+    tables = {part.title: part for part in parts}
+    rows = {row[0]: row[1:] for row in tables["where a round trip's time goes"].rows}
+    assert list(rows) == [
+        *("application", "send_queue", "qdisc", "elsewhere"),
+        *("echo's receive_stack", "echo's receive_queue", "mean round trip"),
+    ]
+    shares = [float(rows[part][0].rstrip("%")) for part in list(rows)[:-1]]
+    assert sum(shares) == pytest.approx(100, abs=0.3)
+    load = {row[0]: row[1:] for row in tables["load and response"].rows}
+    assert load["of each link"] == ["-", "-"]
+
+
 def test_a_stars_averages_are_over_what_came_back(tmp_path):
     trips = own_trips()
     (row,) = (c["table"] for c in star_of(trips, {SMALL: FAST})["cells"])

@@ -230,13 +230,14 @@ _BEHIND = ("responder", "echo's way")
 
 def _shares(cell: _Figures) -> dict[str, float]:
     """Return the parts of a mean round trip, from when its message was due."""
-    request, reply = (cell["stages"].get(kind) for kind in _KINDS)
+    request, reply = (cell["stages"].get(kind) or {} for kind in _KINDS)
     mean = cell["intended"]["mean_ns"]
-    if not request or not reply or not mean:
+    found = {stage: request.get(f"{stage}_ns") for stage in STAGES}
+    found["echo's way"] = reply.get("end_to_end_ns")
+    if not mean or None in found.values():
         return {}
-    found = {stage: request[f"{stage}_ns"] / mean for stage in STAGES}
-    found["echo's way"] = reply["end_to_end_ns"] / mean
-    return found | {"responder": max(0.0, 1 - sum(found.values()))}
+    shares = {part: spent / mean for part, spent in found.items()}
+    return shares | {"responder": max(0.0, 1 - sum(shares.values()))}
 
 
 _KINDS = ("request", "reply")
