@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,8 @@ DEFAULT_SIZES = (1000, 10_000, 100_000, 1_000_000, 10_000_000)
 # Where not even a lost segment is sent again, a server stands still.
 STILL_SECONDS = 30.0
 DEFAULT_ROUNDS, DEFAULT_WARMUP = 10, 1
+# Of a plan: what says nothing where the floor is in the lab, or not asked for.
+_ELSEWHERE = ("to", "port", "secret_file", "congestion")
 
 
 @dataclass(frozen=True)
@@ -313,10 +315,11 @@ class OpsRuns(Workload):
         return PingPongClient(ping_pong, "tcp", log, address, child.start)
 
     def as_dict(self) -> dict[str, Any]:
-        """For run.json."""
-        address = self._addresses.get("floor")
-        told = told_plan(self._plan, address.host if address else "")
-        return {"ops": told}
+        """For run.json; of a responder elsewhere where there is one."""
+        if self._plan.to:
+            return {"ops": told_plan(self._plan, self._addresses["floor"].host)}
+        told = asdict(self._plan)
+        return {"ops": {k: v for k, v in told.items() if k not in _ELSEWHERE}}
 
     def figures(self) -> dict[str, Any]:
         """The table."""
