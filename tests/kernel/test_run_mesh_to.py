@@ -7,6 +7,8 @@ times are those of a link whose delay and rate are known.
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,7 +18,15 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from elsewhere import PORT, at, echo, started_echo, turned, write_secret
+from elsewhere import (
+    PORT,
+    at,
+    child_of,
+    echo,
+    started_echo,
+    turned,
+    write_secret,
+)
 from latprof_agent.lab import netns
 from latprof_agent.lab.lab import Lab
 from latprof_analysis.report.mesh import SEED_COLUMNS
@@ -318,6 +328,23 @@ def test_a_responder_that_dies_is_named_and_all_before_is_kept(
         # what was on its way when the run ended has no row
         assert answered[place(lab, host)] <= len(beats) <= one["messages"]
     assert latprof.left() == []
+
+
+def test_a_responder_that_hangs_is_given_up_and_named(make_lab, tmp_path, secret):
+    lab, out = make_lab(hosts=4), tmp_path / "run"
+    words = words_of(lab, secret, out, *LONG, "--timeout=2s")
+    bind = ("--bind", lab.address_of("h2"), "--secret-file", secret)
+    with (
+        echoes(lab, {"h1": secret, "h3": secret}),
+        started_echo(*bind, within=at(lab, "h2")) as (hanging, _),
+    ):
+        latprof = Latprof(*words, before=at(lab, SENDER))
+        latprof.wait_for_rows(out / "round_trips.csv", 20)
+        os.kill(child_of(hanging), signal.SIGSTOP)
+        status = latprof.finish()
+    done = Measured(lab, out, status, latprof.out, latprof.err)
+    assert_one_line(done, f"{lab.address_of('h2')} port {PORT}", "timed out")
+    assert sum(cell["sent"] for cell in done.cells) > 20
 
 
 @pytest.mark.parametrize(
