@@ -49,7 +49,7 @@ class Followed:
     lab: Lab
     summary: dict
     runs: list
-    told: dict  # of the plan and the responders, as run.json has it
+    told: dict  # of the workload, as run.json has it
     folder: Path
     lost: dict
 
@@ -98,7 +98,7 @@ def follow(lab: Lab, plan: MeshPlan, folder: Path) -> Followed:
         recorder.finish()
     workload.write(sink.folder)
     counted = {k: v for k, v in sink.tally.counters.items() if k.startswith("lost_")}
-    told = workload.as_dict()["mesh"]
+    told = workload.as_dict()
     path = sink.folder.path
     sink.folder.close()
     lost = {ring: n for ring, n in counted.items() if n}

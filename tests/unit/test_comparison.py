@@ -96,6 +96,26 @@ def test_what_differs_in_the_setup_is_listed(repeats, tmp_path):
     assert any("closed loop" in warning for warning in found.warnings)
 
 
+def test_what_differs_in_a_meshs_setup_is_listed_and_its_results_are_not(tmp_path):
+    paths = [
+        write_run(
+            tmp_path / name,
+            seed,
+            run={
+                "workload": {
+                    "mesh": {"protocol": "tcp", "hosts": 3, "interval_ns": interval},
+                    "responders": {"a": {"messages": seed}},
+                    "runs": [{"protocol": "tcp", "begin_ns": seed}],
+                }
+            },
+        )
+        for name, seed, interval in (("x", 1, 1000), ("y", 2, 2000))
+    ]
+    found = compare_sides(read_sides(paths))
+    (difference,) = found.setup[paths[1]]
+    assert difference == ("mesh.interval_ns", "1000", "2000")
+
+
 def test_a_run_json_of_odd_shape_does_no_harm(tmp_path):
     odd = {"workload": [1], "lab": "x", "capabilities": [None, {"state": 1}]}
     a = write_run(tmp_path / "x", 1, run=odd)
@@ -308,4 +328,5 @@ def test_messages_that_met_the_measuring_of_our_cost_are_not_compared(tmp_path):
         rows.to_csv(path, index=False)
     (side,) = read_sides([folder])
     assert max(series.max() for each in side.series.values() for series in each) < 1e15
-    assert sum(trips.lost.size for trips in side.trips["tcp"]) == 100
+    (runs,) = side.trips.values()
+    assert sum(trips.lost.size for trips in runs) == 100

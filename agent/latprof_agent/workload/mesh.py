@@ -342,7 +342,7 @@ class MeshRun(Workload):
         self._mesh = Mesh(self._setup, plan.protocol)
         self._log = MeshLog(plan.protocol, addresses_of(lab), PORT)
         self._responders: _Responders | None = None
-        self._told: dict[str, Any] = {}
+        self._counted: dict[str, Any] = {}  # by responders, by host
         self._logs: list[int] = []
         self._counts: list[tuple[_Test, PairTrips]] = []
 
@@ -352,7 +352,7 @@ class MeshRun(Workload):
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
-        return {"mesh": asdict(self._plan) | self._told}
+        return {"mesh": asdict(self._plan), "responders": self._counted}
 
     def follow(self, scene: Scene) -> None:
         """Run all tests, then the searches that were asked for."""
@@ -511,7 +511,7 @@ class MeshRun(Workload):
         if responders:
             found = responders.close()
             kept = ("connections", "messages", "bytes", "unsent", *_CPU)
-            self._told["responders"] = {
+            self._counted = {
                 host: {name: told[name] for name in kept if name in told}
                 for host, told in found.items()
             }
