@@ -276,6 +276,12 @@ def check_mesh(line: str, told: dict[str, Any], summary: dict[str, Any]) -> None
 
 
 def check_bulk(line: str, summary: dict[str, Any]) -> None:
+    if most_loss := option(line, "find-rate"):
+        (search,) = summary["bulk"]["searches"]
+        assert f"{100 * search['most_loss']:g}%" == most_loss
+        link = int(option(line, "rate").removesuffix("gbit")) * 10**9
+        assert 0 < search["rate_bps"] < link
+        return
     parts = summary["bulk"]["parts"]
     channels = (option(line, "channels") or "1,2,4,8").split(",")
     assert [(part["protocol"], str(part["channels"])) for part in parts] == [

@@ -148,7 +148,8 @@ def test_what_a_parser_in_python_takes_is_the_clients_not_the_networks(tmp_path)
         words = (*words, "--backend=redis", f"--out={out}")
         latprof = run(*OPS, *PLAIN, *words, before=FIRST)
         assert latprof.process.returncode == 0, latprof.err
-        found[parser] = measured(out).median(numeric_only=True)
+        # where no other program held them up: there are slow seconds of one run
+        found[parser] = measured(out).quantile(0.1, numeric_only=True)
     # 8.0 measured, with redis-py 8.1 and hiredis 3.5
     assert found["python"]["client_ns"] >= 4 * found["hiredis"]["client_ns"]
     more = found["python"] - found["hiredis"]

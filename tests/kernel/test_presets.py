@@ -35,7 +35,9 @@ def test_clear_leaves_its_result_text_with_the_means_of_its_rows(tmp_path):
         sums[int(words[2])] = sums.get(int(words[2]), 0) + int(words[6]) * float(
             words[10]
         )
+    given = {one["size_bytes"]: one for one in kind["given"]}
     for size, times in counted:
+        assert given[size]["mean_ns"] == pytest.approx(times.mean(), abs=1)
         assert sums[size] / len(times) == pytest.approx(times.mean() / 1e6, abs=1e-6)
 
 
@@ -70,10 +72,12 @@ def test_tmsn_is_a_mesh_that_leaves_its_log(tmp_path):
     )
     # whole microseconds, as TMSN counts
     means = (rows["rtt_ns"] // 1000).groupby(rows["size_bytes"]).mean()
+    of_log = told["samples"]["kinds"]["message"]["given"]
+    again = {one["size_bytes"]: one["mean_ns"] for one in of_log}
     for cell in cells:
-        assert cell["table"]["avg_msg"] == pytest.approx(
-            means[cell["size_bytes"]], rel=1e-3
-        )
+        average_us = cell["table"]["avg_msg"]
+        assert average_us == pytest.approx(means[cell["size_bytes"]], rel=1e-3)
+        assert again[cell["size_bytes"]] == pytest.approx(1000 * average_us)
 
 
 def test_mcdtp_sends_its_volume_over_each_number_of_channels(tmp_path):
@@ -89,6 +93,8 @@ def test_mcdtp_sends_its_volume_over_each_number_of_channels(tmp_path):
         sent = part["directions"]["up"]["sent_bytes"]
         assert 10**7 <= sent < 10**7 + 1400 * part["channels"]
         assert part["balance"]["unexplained"] == 0
+    again = json.loads(run("analyze", "--json", str(out)).out)
+    assert again["bulk"] == json.loads(latprof.out)["bulk"]
 
 
 def test_proxystore_does_its_operations_on_redis_and_an_endpoint(tmp_path):
@@ -101,3 +107,16 @@ def test_proxystore_does_its_operations_on_redis_and_an_endpoint(tmp_path):
     assert (table["repeat"] == 5).all()
     # GET and SET of two sizes, EXISTS and EVICT of none
     assert table.groupby("backend").size().to_dict() == {"ENDPOINT": 6, "REDIS": 6}
+    told = json.loads(run("analyze", "--json", str(out / "remote_ops.csv")).out)
+    given = {
+        (kind, row["size_bytes"]): row["mean_ns"]
+        for kind, figures in told["samples"]["kinds"].items()
+        for row in figures["given"]
+    }
+    cells = json.loads(latprof.out)["ops"]["cells"]
+    assert given == {
+        (f"{cell['backend']} {cell['op']}", cell["payload_size_bytes"]): pytest.approx(
+            1e6 * cell["avg_time_ms"]
+        )
+        for cell in cells
+    }

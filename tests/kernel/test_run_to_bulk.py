@@ -296,6 +296,23 @@ def test_what_does_not_answer_or_answers_something_else_is_one_line(make_lab, tm
     assert json.loads((tmp_path / "c" / "run.json").read_text())["state"] == "failed"
 
 
+def test_a_wrong_secret_or_none_is_one_line(make_lab, tmp_path):
+    lab = make_lab()
+    one, other = (
+        write_secret(tmp_path / name, name.encode() * 8) for name in ("one", "other")
+    )
+    there = ("--bind", lab.b_address, "--secret-file", one)
+    with echo(*there, within=at(lab, "b")) as (port, served):
+        to = (f"--to={lab.b_address}:{port}", "--channels=1", "--volume=1m")
+        wrong = refused(lab, tmp_path / "a", *to, f"--secret-file={other}")
+        none = refused(lab, tmp_path / "b", *to)
+    for (status, line), said in ((wrong, "is another one"), (none, "wants a secret")):
+        assert status == 1
+        assert said in line
+    # without one the client does not even try
+    assert (served["refused_secret"], served["sessions"]) == (1, 0)
+
+
 def test_a_datagram_that_no_packet_holds_is_wrong_usage(make_lab, out):
     lab = make_lab()
     status, line = refused(lab, out, f"--to={lab.b_address}", "--datagram=1473")

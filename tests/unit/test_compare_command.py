@@ -226,7 +226,8 @@ def test_a_csv_of_it_has_one_row_for_each_percentile(compare, runs, tmp_path):
     words = (runs / "a", runs / "b", "--percentile", "p50,p90", "--csv", path, "--json")
     report = json.loads(compare(*words)[1])
     rows = list(csv.DictReader(path.open(newline="")))
-    assert len(rows) == 2 * len(report["groups"])
+    rates = len(report["throughput"] + report["loss"])
+    assert len(rows) == 2 * len(report["groups"]) + rates
     row = next(r for r in rows if (r["stage"], r["figure"]) == ("transit", "p50"))
     entry = next(g for g in report["groups"] if g["stage"] == "transit")
     assert float(row["ratio"]) == entry["percentiles"]["p50"]["ratio"]["value"]

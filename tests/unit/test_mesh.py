@@ -219,12 +219,12 @@ def test_stages_are_of_the_test_in_which_a_message_was_sent():
 
 
 def test_an_overload_is_told_with_the_queue_that_grows():
-    document = {"mesh": overloaded()}
-    (answer,) = mesh_answers(document)
+    mesh = overloaded()
+    (answer,) = mesh_answers(mesh)
     offered = setup_of(20_000_000).utilisation(Cell(204800, 50 * MS))
     assert f"200 KiB every 50 ms offers {offered:.2f} of each host's link" in answer
     assert "qdisc of the request grows from 10 ns to 4.00 us" in answer
-    tables = [part for part in mesh_parts(document) if isinstance(part, Table)]
+    tables = [part for part in mesh_parts(mesh, "") if isinstance(part, Table)]
     assert [row[0] for row in tables[0].rows] == ["1024", "204800"]
 
 
@@ -276,8 +276,8 @@ def test_of_one_hosts_half_what_was_not_seen_is_unknown_and_not_zero():
 
 
 def test_a_stars_table_has_what_was_seen_and_the_rest():
-    document = {"mesh": star_of(own_trips(), {SMALL: FAST, LARGE: FAST})}
-    parts = [part for part in mesh_parts(document) if isinstance(part, Table)]
+    mesh = star_of(own_trips(), {SMALL: FAST, LARGE: FAST})
+    parts = [part for part in mesh_parts(mesh, "") if isinstance(part, Table)]
     tables = {part.title: part for part in parts}
     rows = {row[0]: row[1:] for row in tables["where a round trip's time goes"].rows}
     assert list(rows) == [

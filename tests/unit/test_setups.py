@@ -11,6 +11,7 @@ from latprof_analysis.cli.program import run_program
 from latprof_analysis.report.build import build_report
 from latprof_analysis.study.analysis import analyze
 from run_folders import write_run
+from test_comparison_rates import bulk_run
 
 
 @pytest.fixture
@@ -108,3 +109,22 @@ def test_a_report_of_several_setups_is_written(runs, ending):
     words = ["report", *(str(runs / name) for name in "abc"), "--out", str(out)]
     assert run_program(OFFLINE, VERSION, words) == 0
     assert "set-up 2" in out.read_text()
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_transfers_of_several_runs_are_each_told(tmp_path, pool, capsys):
+    for name, lost in (("a", 100), ("b", 300)):
+        bulk_run(tmp_path / name, 1e9, lost)
+    if pool:
+        path = tmp_path / "b" / "run.json"
+        path.write_text(path.read_text().replace('"channels": [4]', '"channels": [8]'))
+    found = analyze(tmp_path, pool=pool).document["bulk"]["parts"]
+    assert [(part["run"], part["balance"]["received"]) for part in found] == [
+        ("a", 9900),
+        ("b", 9700),
+    ]
+    words = ["--pool"] if pool else []
+    run_program(OFFLINE, VERSION, ["analyze", str(tmp_path), *words])
+    out = capsys.readouterr().out
+    assert "400 of 20,000 datagrams lost" in out
+    assert "udp 4, run b" in out

@@ -8,6 +8,8 @@ import os
 import pytest
 from latprof_analysis.compare.sides import read_sides
 from latprof_analysis.read.paths import expand
+from latprof_analysis.report.build import build_report
+from latprof_analysis.report.overview import overview
 from latprof_analysis.report.sweep import sweep_parts
 from latprof_analysis.report.terminal import Terminal, write_parts
 from latprof_analysis.study.analysis import analyze
@@ -246,6 +248,55 @@ def test_a_sweep_is_compared_by_its_combinations_in_their_order(folder):
 def test_a_sweep_is_analyzed_by_its_combinations(folder):
     setups = analyze(folder).document["setups"]
     assert [len(setup["runs"]) for setup in setups] == [2, 2]
+
+
+def test_the_table_of_a_sweep_is_told_again(folder, capsys):
+    runs = [run_of("9ms", 1, figures(100 * US)), run_of("1ms", 1, figures(2 * MS))]
+    rows = rows_of([run.combination for run in runs], runs)
+    told = document(runs, rows, [])
+    (folder / "sweep.json").write_text(json.dumps(told))
+    study = analyze(folder)
+    assert study.document["sweeps"] == [told]
+    write_parts(overview(study.document), Terminal(width=100))
+    table = capsys.readouterr().out.splitlines()
+    assert table[0] == "2 runs"
+    assert table[2].split()[:2] == ["9ms", "1000"]
+    first, *_ = build_report(study, "x").sections
+    assert first.title == "The sweep"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda told: told.pop("line"), "line is missing"),
+        (lambda told: told["rows"][0].pop("rtt_p50_ns"), "rtt_p50_ns is missing"),
+        (lambda told: told["rows"][0].update(utilisation=-1), "must be an object"),
+        (lambda told: told["rows"][0].update(combination={}), "what was swept"),
+        (lambda told: told["knees"][0].update(row=7), "no row 7"),
+        (lambda told: told["knees"][0].update(rules=["loss"]), "its loss"),
+        (lambda told: told["knees"][0].update(option="mtu"), "its option"),
+        (
+            lambda told: told["knees"][0].update(rules=["plateau"], percentile="x"),
+            "its plateau",
+        ),
+    ],
+)
+def test_a_table_that_is_not_as_it_was_written_is_left_out_with_a_note(
+    folder, spoil, why
+):
+    of_runs = [figures(100 * US, used=0.5), figures(2 * MS, used=1.5)]
+    for one in of_runs:
+        one["loss_ratio"] = None
+    runs = [run_of(i, 1, one) for i, one in zip(("9ms", "1ms"), of_runs, strict=True)]
+    rows = rows_of([run.combination for run in runs], runs)
+    knees = find_knees(rows, "interval", {"9ms": 9e6, "1ms": 1e6})
+    told = document(runs, rows, knees)
+    spoil(told)
+    (folder / "sweep.json").write_text(json.dumps(told))
+    found = analyze([folder, folder / "interval=9ms"]).document
+    assert "sweeps" not in found
+    (note,) = [note for note in found["notes"] if "sweep.json" in note]
+    assert why in note
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ not given, --protocol is tcp, --interval 50ms, --reply 150 bytes, and --sizes
 are 1, 5, 10, 100 and 200 KiB. Of the link --delay and --loss are those from
 host to host, and --rate is that of each host.
 With --to HOST,HOST this host sends to each of those, on which `latprof echo`
-runs: its half of the mesh, a star. The whole is the same command on each host;
-they do not wait for each other.
+runs: its half of the mesh, a star. The whole is the same command on each
+host, which do not wait for each other.
 """
 
 

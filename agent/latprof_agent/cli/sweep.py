@@ -231,7 +231,8 @@ class _Sweep:
         return self.document()
 
     def _run(self, one: _Planned, progress: Progress, interrupt: Interrupt) -> SweptRun:
-        from latprof_analysis.study.sweep import SweptRun, figures_of
+        from latprof_analysis.study.sweep import SweptRun
+        from latprof_analysis.study.sweep_figures import figures_of
 
         from latprof_agent import session
 

@@ -40,7 +40,7 @@ static const struct arg rows[] = {
 	{ "secret-file", ARG_TEXT, AT(secret_file), 1, PATH_MAX - 1, "FILE",
 	  "the secret that both ends must know; only its owner may read it" },
 	{ "check", ARG_SWITCH, AT(check),
-	  .help = "end here: say by the exit status whether all of it can be" },
+	  .help = "start nothing: the exit status tells whether it could be" },
 	{ "nagle", ARG_SWITCH, AT(nagle),
 	  .help = "leave Nagle's algorithm on" },
 	{ "die-with-parent", ARG_SWITCH, AT(die_with_parent),

@@ -16,8 +16,12 @@ from latprof_analysis.compare.judgement import (
     Choice,
     Comparison,
     adjusted,
-    compare_loss,
     compare_sides,
+)
+from latprof_analysis.compare.rates import (
+    compare_loss,
+    compare_lost,
+    compare_rates,
     compare_throughput,
 )
 from latprof_analysis.compare.sides import Side, read_sides, sides_of
@@ -30,8 +34,10 @@ __all__ = [
     "Side",
     "adjusted",
     "compare_loss",
+    "compare_lost",
     "compare_quantile",
     "compare_ranks",
+    "compare_rates",
     "compare_sides",
     "compare_throughput",
     "document",

@@ -1,6 +1,7 @@
 """A comparison as one document: what JSON, CSV, limits and the text for people read.
 
-In CSV it has one row for each side, group and percentile.
+In CSV it has one row for each side, group and percentile, and for each throughput and
+loss, whose values have columns of their own since these are no times.
 
 A limit that holds only where something can be told would pass what was measured too
 little. So there are three outcomes: failed, where the whole interval is beyond the
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 import numpy as np
@@ -25,7 +26,7 @@ from latprof_analysis.compare.judgement import (
     GroupChange,
     detectable,
 )
-from latprof_analysis.compare.sides import Figure, Group, Side
+from latprof_analysis.compare.sides import TRANSFER, Figure, Group, Side
 from latprof_analysis.csv_cells import guarded
 from latprof_analysis.text import duration, percent, percentile_name, plural
 
@@ -41,7 +42,8 @@ def document(found: Comparison) -> dict[str, Any]:
     Times are nanoseconds. ``groups`` has each kind, stage and size that the baseline
     and another side have, ``percentiles`` in it what is judged; ``verdict`` is one of
     slower, faster, same, no evidence, too few (with the reason), mixed. ``detectable``
-    is what `detectable` tells of each side.
+    is what `detectable` tells of each side. ``loss`` is a share of what was sent;
+    ``throughput`` has its own ``unit``.
     """
     baseline, *others = [side.name for side in found.sides]
     groups = [_group(change) for change in found.groups]
@@ -51,10 +53,14 @@ def document(found: Comparison) -> dict[str, Any]:
         name: {percentile_name(p): v for p, v in detectable(found, name).items()}
         for name in others
     }
+    loss = [_of_runs(*one, _LOSS_UNITS) for one in found.loss.items()]
+    throughput = [_of_runs(*one, _RATE_UNITS) for one in found.throughput.items()]
     if groups:
         answer = [_answer(found, name, by_side[name], seen[name]) for name in others]
-    else:
+    elif figures:
         answer = [_answer_of_figures(baseline, name, figures) for name in others]
+    else:
+        answer = [_answer_of_rates(baseline, n, [*throughput, *loss]) for n in others]
     return {
         "format": 1,
         "answer": " ".join(answer),
@@ -68,8 +74,8 @@ def document(found: Comparison) -> dict[str, Any]:
         "counts": {name: _verdicts(told) for name, told in by_side.items()},
         "detectable": seen,
         "groups": groups,
-        "loss": [_of_trips(*one) for one in found.loss.items()],
-        "throughput": [_of_trips(*one) for one in found.throughput.items()],
+        "loss": loss,
+        "throughput": throughput,
         "figures": figures,
         "setup_differences": {
             name: [difference._asdict() for difference in differences]
@@ -112,12 +118,21 @@ def _group(change: GroupChange) -> dict[str, Any]:
     }
 
 
-def _of_trips(of: tuple[str, str], change: FigureChange) -> dict[str, Any]:
-    told, (side, protocol) = change.as_dict(), of
+# Of transfers, and of anything else.
+_LOSS_UNITS = ("share of datagrams", "share of requests")
+_RATE_UNITS = ("bit/s", "round trips/s")
+
+
+def _of_runs(
+    of: tuple[str, Group], change: FigureChange, units: tuple[str, str]
+) -> dict[str, Any]:
+    told, (side, group) = change.as_dict(), of
     others = ("ratio", "difference", "p", "reason", "p_adjusted", "verdict")
     return {
         "side": side,
-        "protocol": protocol,
+        "protocol": group.kind,
+        "size_bytes": _named(group)["size_bytes"],
+        "unit": units[group.stage != TRANSFER],
         **{end: {key: told[end][key] for key in ("value", "n")} for end in ("a", "b")},
         **{key: told[key] for key in others},
     }
@@ -205,6 +220,20 @@ def _answer_of_figures(
     )
 
 
+def _answer_of_rates(baseline: str, name: str, rates: Sequence[dict[str, Any]]) -> str:
+    """Answer where only throughput and loss are told."""
+    told = [one for one in rates if one["side"] == name]
+    if not told:
+        return f"Nothing can be told of {name}: it has no figure of {baseline}."
+    counts = Counter(one["verdict"] for one in told)
+    if counts["too few"] == len(told):
+        reason = next(one["reason"] for one in told)
+        return f"Nothing can be told of {name}: {reason}."
+    counted = ", ".join(f"{verdict} in {n}" for verdict, n in counts.items())
+    figures = plural(len(told), "figure")
+    return f"{name} against {baseline}: {counted} of {figures} of throughput and loss."
+
+
 def _answer(
     found: Comparison,
     name: str,
@@ -277,10 +306,19 @@ _FIGURES = {
     "difference_low_ns": ("difference", "low_ns"),
     "difference_high_ns": ("difference", "high_ns"),
 }
+# And those of throughput and loss, in their unit.
+_OF_RATES = {
+    "baseline_value": ("a", "value"),
+    "side_value": ("b", "value"),
+    "difference": ("difference", "value"),
+    "difference_low": ("difference", "low"),
+    "difference_high": ("difference", "high"),
+}
 _COLUMNS = (
     *("baseline", "side", "kind", "stage", "size_bytes", "figure"),
     *_FIGURES,
     *("p", "p_adjusted", "verdict", "reason"),
+    *("unit", *_OF_RATES),
 )
 
 
@@ -290,7 +328,8 @@ def write_csv(document: dict[str, Any], file: TextIO) -> None:
         file, _COLUMNS, restval="", extrasaction="ignore", lineterminator="\n"
     )
     writer.writeheader()
-    for row in (*_percentile_rows(document), *_figure_rows(document)):
+    readers = (_percentile_rows, _figure_rows, _rate_rows)
+    for row in (row for read in readers for row in read(document)):
         row["baseline"] = document["baseline"]
         texts = {key: guarded(v) for key, v in row.items() if isinstance(v, str)}
         writer.writerow(row | texts)
@@ -299,11 +338,15 @@ def write_csv(document: dict[str, Any], file: TextIO) -> None:
 def _percentile_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for group in document["groups"]:
         for name, told in group["percentiles"].items():
-            figures = {
-                column: (told[part] or {}).get(key)
-                for column, (part, key) in _FIGURES.items()
-            }
-            yield {**group, **told, **figures, "figure": name}
+            yield {**group, **told, **_found(told, _FIGURES), "figure": name}
+
+
+def _found(
+    told: dict[str, Any], columns: Mapping[str, tuple[str, str]]
+) -> dict[str, Any]:
+    return {
+        column: (told[part] or {}).get(key) for column, (part, key) in columns.items()
+    }
 
 
 def _figure_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -324,9 +367,16 @@ def _figure_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
             }
 
 
+def _rate_rows(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for figure in ("throughput", "loss"):
+        for told in document[figure]:
+            shown = _found(told, _FIGURES | _OF_RATES)
+            yield {**told, **shown, "kind": told["protocol"], "figure": figure}
+
+
 # Of latencies a gate looks at these, not at stages: of the many stages of two single
 # runs that are alike, some always differ.
-WHOLE = ("end_to_end", "response", "rtt", "latency")
+WHOLE = ("end_to_end", "response", "operation", "rtt", "latency")
 _NO_TRIPS = "no round trips of a load generator are on both sides"
 _ORDER = ("failed", "undecided")  # the worst first
 

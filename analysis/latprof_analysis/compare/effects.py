@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -46,6 +46,7 @@ CONFIDENCE = 0.95
 # dependence (simulated); of those that are worth 10 to 20, 83 to 94 of 100 intervals
 # hold the truth, of those worth more 93 to 97.
 FEWEST_INDEPENDENT = 10
+ONE_EACH = "one run on each side tells one value each: repeat each 3 times or more"
 # Longer series are averaged in blocks before they are correlated.
 _LONGEST = 1 << 14
 # Of values that are equal: those below them, those up to them.
@@ -300,24 +301,58 @@ def _too_few(a: Repeats, b: Repeats, p: float) -> str:
 
 
 def _of_repeats(a: Repeats, b: Repeats, p: float) -> FigureChange:
-    quantiles = [_runs_quantiles(side, p) for side in (a, b)]
-    of_a, of_b = map(_geometric_mean, (a, b), quantiles)
-    if not of_a or not of_b:
-        return FigureChange(of_a, of_b, reason=_too_few(a, b, p))
-    if max(of_a.runs, of_b.runs) < 2:
+    of_a, of_b = (_runs_quantiles(side, p) for side in (a, b))
+    n_a, n_b = (sum(run.size for run in side) for side in (a, b))
+    if not of_a.size or not of_b.size:
+        sides = _mean_of_runs(of_a, n_a), _mean_of_runs(of_b, n_b)
+        return FigureChange(*sides, reason=_too_few(a, b, p))
+    found = compare_figures(of_a, of_b, (n_a, n_b))
+    if max(of_a.size, of_b.size) < 2:
         reason = f"only one run on each side has {samples_needed(p)} values or more"
-        return FigureChange(of_a, of_b, *_recovered(of_a, of_b), reason=reason)
-    difference, p_value = difference_of_means(quantiles)
+        return replace(found, reason=reason)
+    return found
+
+
+def compare_figures(
+    a: Floats, b: Floats, counts: tuple[int, int] | None = None
+) -> FigureChange:
+    """Compare a figure of which each run tells one value.
+
+    Logarithms of the values, or the values where one is 0, by Welch's t; a side of
+    one run is taken to vary as the other does.
+
+    Parameters
+    ----------
+    a, b : ndarray, shape (k,)
+        A value of each run, one or more.
+    counts : tuple of int, optional
+        From how many values those of each side come; else as many as runs.
+
+    Examples
+    --------
+    >>> change = compare_figures(np.array([90.0, 100, 110]), np.array([50.0, 52, 54]))
+    >>> round(change.ratio.value, 3), change.p_value < 0.01
+    (0.521, True)
+    """
+    of_a, of_b = map(_mean_of_runs, (a, b), counts or (a.size, b.size))
+    assert of_a and of_b
+    if max(a.size, b.size) < 2:
+        return FigureChange(of_a, of_b, *_recovered(of_a, of_b), reason=ONE_EACH)
+    difference, p_value = difference_of_means([a, b])
     ratio = None
-    if min(map(np.min, quantiles)) > 0:
-        logs, p_value = difference_of_means([np.log(each) for each in quantiles])
+    if min(a.min(), b.min()) > 0:
+        logs, p_value = difference_of_means([np.log(each) for each in (a, b)])
         ratio = logs.on_scale(math.exp)
-    if difference.value and not any(map(np.ptp, quantiles)):
-        reason = (
-            "the runs of each side do not differ at all: how they would, is not told"
-        )
-        return FigureChange(of_a, of_b, ratio, difference, reason=reason)
+    if why := unlike(difference, (a, b)):
+        return FigureChange(of_a, of_b, ratio, difference, reason=why)
     return FigureChange(of_a, of_b, ratio, difference, p_value)
+
+
+def unlike(difference: Effect, sides: Sequence[Floats]) -> str | None:
+    """Say why a difference is not judged though there are several runs."""
+    if difference.value and not any(map(np.ptp, sides)):
+        return "the runs of each side do not differ at all: how they would, is not told"
+    return None
 
 
 def _runs_quantiles(side: Repeats, p: float) -> Floats:
@@ -326,14 +361,14 @@ def _runs_quantiles(side: Repeats, p: float) -> Floats:
     return np.array([run[rank(p, run.size) - 1] for run in enough], np.float64)
 
 
-def _geometric_mean(side: Repeats, quantiles: Floats) -> Measured | None:
-    """Return the mean of the runs' quantiles; the plain one where one of them is 0."""
-    k, n = quantiles.size, sum(run.size for run in side)
+def _mean_of_runs(values: Floats, n: int) -> Measured | None:
+    """Return the geometric mean of runs; the plain one where one of them has 0."""
+    k = values.size
     if not k:
         return None
-    if quantiles.min() <= 0:
-        return Measured(float(quantiles.mean()), n=n, runs=k)
-    logs = np.log(quantiles)
+    if values.min() <= 0:
+        return Measured(float(values.mean()), n=n, runs=k)
+    logs = np.log(values)
     low = high = None
     if k > 1:
         half = critical(k - 1) * float(logs.std(ddof=1)) / math.sqrt(k)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
@@ -18,132 +18,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latprof_analysis.compare.effects import (
-    FEWEST_INDEPENDENT,
-    Effect,
     FigureChange,
-    Floats,
-    Measured,
     RankEffect,
-    Spread,
     Verdict,
-    apart,
     compare_quantile,
     compare_ranks,
-    critical,
-    difference_of_means,
-    independent_count,
-    spread,
+)
+from latprof_analysis.compare.rates import (
+    compare_loss,
+    compare_lost,
+    compare_rates,
+    compare_throughput,
 )
 from latprof_analysis.compare.sides import (
     Group,
     SetupDifference,
     Side,
-    Trips,
     setup_differences,
 )
 from latprof_analysis.read.result import shown
-from latprof_analysis.stats.loss import FEWEST_EPISODES, loss_episodes, wilson
-from latprof_analysis.text import NS_PER_SECOND, plural
-
-# Rates of a schedule with random gaps differ by as much.
-_OFFERED_ALIKE = 0.1
-
-
-def compare_loss(a: Sequence[Trips], b: Sequence[Trips]) -> FigureChange:
-    """Compare the shares of lost requests; of a ratio nothing is said.
-
-    One run on each side: two proportions of as many independent requests as the
-    bursts leave; the interval of their difference is recovered from Wilson's of
-    each [1]_. Several runs: the runs' shares, by Welch's t.
-
-    References
-    ----------
-    .. [1] Newcombe (1998). Interval estimation for the difference between
-       independent proportions. Statistics in Medicine 17, 873-890, method 10.
-    """
-    flags = [np.concatenate([run.lost for run in side]) for side in (a, b)]
-    of_a, of_b = (Measured(float(side.mean()), n=side.size) for side in flags)
-    episodes = sum(loss_episodes(side).start.size for side in flags)
-    if episodes < FEWEST_EPISODES:
-        difference = Effect(of_b.value - of_a.value)
-        reason = f"episodes of loss: {episodes}, {FEWEST_EPISODES} are needed"
-        return FigureChange(of_a, of_b, difference=difference, reason=reason)
-    if len(a) > 1 or len(b) > 1:
-        shares = [np.array([run.lost.mean() for run in side]) for side in (a, b)]
-        difference, p_value = difference_of_means(shares)
-    else:
-        difference, p_value = _two_shares(flags)
-    return FigureChange(of_a, of_b, difference=difference, p_value=p_value)
-
-
-def _two_shares(flags: Sequence[NDArray[np.bool_]]) -> tuple[Effect, float]:
-    series = [side.astype(np.float64) for side in flags]
-    # A side that lost few does not tell how its losses come: take the other's.
-    factor = max(side.size / independent_count(side) for side in series)
-    worth = [side.size / factor for side in series]
-    shares = [float(side.mean()) for side in series]
-    bound = critical(sum(worth) - 2)
-    difference = apart(
-        *(Effect(p, *wilson(p, n, bound)) for p, n in zip(shares, worth, strict=True))
-    )
-    both = float(np.concatenate(series).mean())
-    error = math.sqrt(both * (1 - both) * sum(1 / n for n in worth))
-    return difference, Spread(error, sum(worth) - 2).p_value(difference.value)
-
-
-def compare_throughput(a: Sequence[Trips], b: Sequence[Trips]) -> FigureChange:
-    """Compare how many round trips were begun a second; 0 where it is not told.
-
-    The time from one to the next depends on its size, so that as many as there are
-    sizes, which make a round, count as one value.
-    """
-    gaps = [[_round_gaps(run) for run in side] for side in (a, b)]
-    counts = [sum(run.sent_ns.size for run in side) for side in (a, b)]
-    if reason := _why_not([*a, *b], [*gaps[0], *gaps[1]]):
-        of_a, of_b = (Measured(0.0, n=n) for n in counts)
-        return FigureChange(of_a, of_b, difference=Effect(0.0), reason=reason)
-    logs = [np.log([NS_PER_SECOND / run.mean() for run in side]) for side in gaps]
-    if len(a) > 1 or len(b) > 1:
-        effect, p_value = difference_of_means(logs)
-    else:
-        singles = [side[0] for side in gaps]
-        variances = [float(run.var(ddof=1) / run.mean() ** 2) for run in singles]
-        found = spread(variances, [independent_count(run) for run in singles])
-        effect, p_value = difference_of_means(logs, found)
-    rates = [float(np.exp(side.mean())) for side in logs]
-    of_a, of_b = (Measured(rate, n=n) for rate, n in zip(rates, counts, strict=True))
-    return FigureChange(
-        of_a, of_b, effect.on_scale(math.exp), Effect(rates[1] - rates[0]), p_value
-    )
-
-
-def _round_gaps(run: Trips) -> Floats:
-    """Return the mean time between round trips of each round, in ns."""
-    gaps = np.diff(run.sent_ns).astype(np.float64)
-    size = max(1, len(run.sizes))
-    means: Floats = gaps[: gaps.size // size * size].reshape(-1, size).mean(axis=1)
-    return means
-
-
-def _why_not(runs: Sequence[Trips], gaps: Sequence[Floats]) -> str | None:
-    if len({run.sizes for run in runs}) > 1:
-        return "the sides sent different sizes"
-    offered = [run.offered_per_second for run in runs]
-    if None in offered and set(offered) != {None}:
-        return "one side is a closed loop, the other an open one"
-    known = [rate for rate in offered if rate is not None]
-    if known and max(known) > (1 + _OFFERED_ALIKE) * min(known):
-        return (
-            f"open loops of {min(known):.4g} to {max(known):.4g} a second: how many"
-            " begin is what was asked for"
-        )
-    fewest = min(run.size for run in gaps)
-    if fewest < FEWEST_INDEPENDENT:
-        return f"{fewest} rounds, {FEWEST_INDEPENDENT} are needed"
-    if any(run.mean() <= 0 for run in gaps):
-        return "all were sent at the same time"
-    return None
-
+from latprof_analysis.text import plural
 
 Correction = Literal["benjamini-hochberg", "holm", "none"]
 
@@ -278,9 +172,9 @@ class Comparison:
 
     sides: tuple[Side, ...]  # the first is the baseline
     groups: tuple[GroupChange, ...]
-    # of requests, and of round trips a second, by side and protocol
-    loss: dict[tuple[str, str], FigureChange]
-    throughput: dict[tuple[str, str], FigureChange]
+    # by side and what they are of
+    loss: dict[tuple[str, Group], FigureChange]
+    throughput: dict[tuple[str, Group], FigureChange]
     # by statistic what several sides have that cannot be judged, only shown
     figures: list[tuple[Group, str]]
     setup: dict[str, list[SetupDifference]]  # by side
@@ -331,6 +225,7 @@ _LOSS: dict[Verdict, Verdict] = {"slower": "more", "faster": "less"}
 _RATE: dict[Verdict, Verdict] = {"slower": "faster", "faster": "slower"}
 
 _C = TypeVar("_C", FigureChange, RankEffect)
+_T = TypeVar("_T")
 
 
 def compare_sides(
@@ -344,7 +239,7 @@ def compare_sides(
     """Compare sides with the first of them, group by group.
 
     All percentiles of all groups of all sides are one family for the correction;
-    rank effects, losses and throughputs are one each.
+    rank effects are one, and losses and throughputs of each kind.
 
     Parameters
     ----------
@@ -389,9 +284,18 @@ def compare_sides(
     ]
     told = Counter(key for side in sides for key in side.figures)
     figures = [key for key, times in told.items() if times > 1 and wanted.has(key[0])]
-    if not both and not figures:
-        raise ValueError(_nothing(sides, wanted))
     judge = partial(_judged, smallest=smallest, correction=correction)
+    beside = partial(_beside, judge=judge, sides=sides, choice=wanted)
+    loss = {
+        **beside(compare_loss, _LOSS, lambda side: side.trips),
+        **beside(compare_lost, _LOSS, lambda side: side.lost),
+    }
+    throughput = {
+        **beside(compare_throughput, _RATE, lambda side: side.paced),
+        **beside(compare_rates, _RATE, lambda side: side.rates),
+    }
+    if not (both or figures or throughput or loss):
+        raise ValueError(_nothing(sides, wanted))
     series = [(baseline.series[group], other.series[group]) for other, group in both]
     changes = [compare_quantile(a, b, p) for a, b in series for p in percentiles]
     judged = iter(judge(changes))
@@ -403,12 +307,12 @@ def compare_sides(
             GroupChange(other.name, group, {p: next(judged) for p in percentiles}, rank)
             for (other, group), rank in zip(both, ranks, strict=True)
         ),
-        loss=_trips(compare_loss, _LOSS, judge, sides, wanted),
-        throughput=_trips(compare_throughput, _RATE, judge, sides, wanted),
+        loss=loss,
+        throughput=throughput,
         figures=figures,
         setup=setup,
         warnings=[
-            *_warnings(sides, setup, judged=bool(both)),
+            *_warnings(sides, setup, judged=bool(both or throughput)),
             *_left_out(sides, wanted),
         ],
         smallest=smallest,
@@ -457,20 +361,22 @@ def _judged(
     ]
 
 
-def _trips(
-    compare: Callable[[Sequence[Trips], Sequence[Trips]], FigureChange],
+def _beside(
+    compare: Callable[[Sequence[_T], Sequence[_T]], FigureChange],
     words: dict[Verdict, Verdict],
+    of: Callable[[Side], Mapping[Group, Sequence[_T]]],
+    *,
     judge: Callable[[Sequence[FigureChange]], list[FigureChange]],
     sides: Sequence[Side],
     choice: Choice,
-) -> dict[tuple[str, str], FigureChange]:
-    """Judge loss or throughput by side and protocol, in words of their own."""
+) -> dict[tuple[str, Group], FigureChange]:
+    """Judge loss or throughput by side and group, in words of their own."""
     baseline, *others = sides
     found = {
-        (other.name, protocol): compare(trips, other.trips[protocol])
+        (other.name, group): compare(runs, of(other)[group])
         for other in others
-        for protocol, trips in baseline.trips.items()
-        if protocol in other.trips and choice.has(Group(protocol, "rtt", -1))
+        for group, runs in of(baseline).items()
+        if group in of(other) and choice.has(group)
     }
     return {
         key: replace(change, verdict=words.get(change.verdict, change.verdict))

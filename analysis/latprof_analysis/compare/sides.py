@@ -2,8 +2,9 @@
 
 Run folders give the stages of their messages by protocol, kind and size, their
 round trips by protocol and size, and the parts of their exchanges by protocol and
-way; any other file its kinds and sizes. What differs in how sides were measured is
-told, since it may explain the rest.
+way; those of operations on stores each operation and its parts by store and payload;
+those of bulk transfers throughput and loss of each part; any other file its kinds and
+sizes. What differs in how sides were measured is told, since it may explain the rest.
 """
 
 from __future__ import annotations
@@ -20,22 +21,26 @@ from numpy.typing import NDArray
 
 from latprof_analysis.compare.effects import Floats
 from latprof_analysis.read import Runs, Samples, expand, read_runs, read_samples
+from latprof_analysis.read.operations import Operations, read_operations
 from latprof_analysis.read.paths import is_run_folder, swept_folders
 from latprof_analysis.read.result import joined, shown
 from latprof_analysis.read.run_folder import Histograms, read_histograms
 from latprof_analysis.read.schema import alone, undisturbed
 from latprof_analysis.stages import APART, PARTS, PROBE_STATISTICS, STAGES
+from latprof_analysis.study.bulk import bulk_document, named_directions, sent_received
+from latprof_analysis.study.operations import SHARES, cells_of, shares_of
 from latprof_analysis.study.ways import by_ends, level_of
 from latprof_analysis.text import NS_PER_SECOND, percentile_name
 
 _STAGES = (*STAGES, "wakeup", "end_to_end")
 _COLUMNS = {
     *("protocol", "kind", "size_bytes", "send_ns", PROBE_STATISTICS),
-    *("intended_ns", "sent_ns", "rtt_ns", "lost", "train"),
+    *("intended_ns", "sent_ns", "rtt_ns", "lost", "train", "heartbeat"),
     *("way", "request_sent_ns", "request_ready_ns"),
     *(f"{stage}_ns" for stage in (*_STAGES, *PARTS)),
 }
-_STAGE_ORDER = (*_STAGES, *PARTS, "rtt", "latency")
+TRANSFER = "transfer"  # a part of bulk transfers
+_STAGE_ORDER = (*_STAGES, *PARTS, *SHARES, "operation", TRANSFER, "rtt", "latency")
 _OF_HISTOGRAMS = (0.5, 0.99)
 # With more sizes than this they are put into classes by powers of two.
 _MOST_SIZES = 32
@@ -74,6 +79,21 @@ class Trips:
     offered_per_second: float | None = None
 
 
+class Rate(NamedTuple):
+    """What got through in one run, and what was offered; None: as much as goes."""
+
+    per_second: float
+    offered_per_second: float | None = None
+
+
+class Lost(NamedTuple):
+    """The datagrams of one run, and in how many episodes some of them were lost."""
+
+    sent: int
+    lost: int
+    episodes: int
+
+
 @dataclass
 class Side:
     """One side of a comparison.
@@ -86,8 +106,13 @@ class Side:
     runs: tuple[str, ...]  # folders or files
     size_classes: bool = False  # sizes are powers of two from which a class begins
     series: dict[Group, list[Floats]] = field(default_factory=dict)  # of each run
-    # of each run, by protocol
-    trips: dict[str, list[Trips]] = field(default_factory=dict)
+    # of each run: round trips, those of a mesh by size, and those that are begun one
+    # after the other, so that they have a pace
+    trips: dict[Group, list[Trips]] = field(default_factory=dict)
+    paced: dict[Group, list[Trips]] = field(default_factory=dict)
+    # of each run, what it tells as a number: of bulk transfers, of a mesh's load
+    rates: dict[Group, list[Rate]] = field(default_factory=dict)
+    lost: dict[Group, list[Lost]] = field(default_factory=dict)
     # by kind and stage: of what share of messages, or exchanges, the stage is known
     known: dict[tuple[str, str], float] = field(default_factory=dict)
     # by group and statistic
@@ -99,8 +124,9 @@ class Side:
 
     @property
     def groups(self) -> set[Group]:
-        """What it has latencies of."""
-        return {*self.series, *(group for group, _ in self.figures)}
+        """What it has latencies, throughput or loss of."""
+        told = (group for group, _ in self.figures)
+        return {*self.series, *told, *self.rates, *self.lost}
 
 
 class Input(NamedTuple):
@@ -110,6 +136,7 @@ class Input(NamedTuple):
     found: Runs | Samples
     notes: list[str]
     histograms: Histograms
+    operations: Sequence[Operations] = ()  # of each run that has any
 
 
 def read_sides(
@@ -169,7 +196,9 @@ def _read(argument: str, name: str, **columns: str | None) -> Input:
         notes, folders = list(found.meta.get("notes", [])), []
     if found.skipped_rows:
         notes.append(f"rows that were wrong and left out: {found.skipped_rows}")
-    return Input(name, found, notes, read_histograms(folders, notes))
+    told = [read_operations([folder], notes) for folder in folders]
+    operations = [one for one in told if one]
+    return Input(name, found, notes, read_histograms(folders, notes), operations)
 
 
 def _column(one: Input, name: str) -> pd.Series[str] | None:
@@ -210,9 +239,11 @@ def sides_of(inputs: Sequence[Input]) -> list[Side]:
     """Split what was read into groups, sizes in the same way for all of it."""
     sizes: set[int] = set()
     messages = []
-    for _, found, _, _ in inputs:
+    for _, found, _, _, operations in inputs:
         if isinstance(found, Samples):
             tables = [found.frame]
+        elif operations:
+            tables = []
         else:
             tables = [found.messages, found.round_trips]
             messages.append(found.messages)
@@ -232,6 +263,14 @@ def _side(one: Input, classes: bool, level: int) -> Side:
         _add_samples(side, found)
         return side
     side.documents, side.runs = found.documents, tuple(found.documents)
+    if one.operations:
+        for operations in one.operations:
+            _add_operations(side, operations)
+        # their messages are in these parts, and between other ports in each run
+        return side
+    for documents in side.documents.values():
+        _add_transfers(side, documents)
+        _add_mesh_load(side, documents)
     if not found.messages.empty:
         _add_messages(side, by_ends(found.messages, level))
     if not found.round_trips.empty:
@@ -308,20 +347,110 @@ def _add(side: Side, group: Group, values: Floats) -> None:
 
 def _add_round_trips(side: Side, table: pd.DataFrame) -> None:
     rows = _sized(side, alone(table).sort_values("sent_ns", kind="stable"))
+    rows = _without_trials(side, rows.assign(protocol=_streams(rows)))
     rtt = rows["rtt_ns"].to_numpy("float64", na_value=np.nan)
     rtt[~rows.index.isin(undisturbed(rows).index)] = np.nan
     for (protocol, size, _), at in _rows(rows, "protocol", "size_bytes", "run"):
         _add(side, Group(f"{protocol} round trip", "rtt", int(size)), rtt[at])
-    lost = rows["lost"].to_numpy("int64", na_value=0) > 0
+    for (protocol, run), at in _rows(rows, "protocol", "run"):
+        if not _mesh_of(side.documents[run]):
+            group, trips = Group(str(protocol), "rtt", -1), _trips(rows.iloc[at])
+            side.trips.setdefault(group, []).append(trips)
+            side.paced.setdefault(group, []).append(trips)
+    for (protocol, size, run), at in _rows(rows, "protocol", "size_bytes", "run"):
+        if _mesh_of(side.documents[run]):
+            group = Group(str(protocol), "rtt", int(size))
+            side.trips.setdefault(group, []).append(_trips(rows.iloc[at]))
+
+
+def _streams(rows: pd.DataFrame) -> pd.Series[str]:
+    """Return protocols, those of a mesh's heartbeats told apart."""
+    protocol = rows["protocol"].astype(str)
+    if "heartbeat" not in rows:
+        return protocol
+    beats = rows["heartbeat"].to_numpy("int64", na_value=0) > 0
+    return protocol.where(~beats, protocol + " heartbeat")
+
+
+def _without_trials(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows but for those of a search, which are of other intervals."""
     sent = rows["sent_ns"].to_numpy("int64", na_value=0)
-    sizes = rows["size_bytes"].to_numpy()
+    kept = np.ones(len(rows), bool)
+    for run, documents in side.documents.items():
+        tests = (documents.get("run", {}).get("workload") or {}).get("runs", ())
+        told = [test for test in tests if {"begin_ns", "trial"} <= test.keys()]
+        trials = {test["begin_ns"]: test["trial"] for test in told}
+        if not any(trials.values()):
+            continue
+        begins = np.array(sorted(trials))
+        is_trial = np.array([False, *(trials[begin] for begin in begins.tolist())])
+        of_run = (rows["run"] == run).to_numpy()
+        kept &= ~(of_run & is_trial[np.searchsorted(begins, sent, "right")])
+    return rows if kept.all() else rows[kept]
+
+
+def _trips(rows: pd.DataFrame) -> Trips:
+    sent = rows["sent_ns"].to_numpy("int64", na_value=0)
     intended = rows["intended_ns"].to_numpy("float64", na_value=np.nan)
-    for (protocol, _), at in _rows(rows, "protocol", "run"):
-        # in a closed loop each is to be sent when it is sent
-        is_open = (intended[at] != sent[at]).any()
-        offered = _per_second(intended[at]) if is_open else None
-        trips = Trips(sent[at], lost[at], frozenset(sizes[at].tolist()), offered)
-        side.trips.setdefault(str(protocol), []).append(trips)
+    # in a closed loop each is to be sent when it is sent
+    is_open = (intended != sent).any()
+    return Trips(
+        sent,
+        rows["lost"].to_numpy("int64", na_value=0) > 0,
+        frozenset(rows["size_bytes"].tolist()),
+        _per_second(intended) if is_open else None,
+    )
+
+
+def _mesh_of(documents: dict[str, Any]) -> dict[str, Any]:
+    return documents.get("summary", {}).get("mesh") or {}
+
+
+def _add_mesh_load(side: Side, documents: dict[str, Any]) -> None:
+    """Add the messages a second that came back, by size."""
+    mesh = _mesh_of(documents)
+    for cell in mesh.get("cells", ()):
+        group = Group(mesh["protocol"], "rtt", cell["size_bytes"])
+        achieved, offered = (
+            cell["load"][f"{of}_messages_per_second"] for of in ("achieved", "offered")
+        )
+        side.rates.setdefault(group, []).append(Rate(achieved, offered))
+
+
+def _add_transfers(side: Side, documents: dict[str, Any]) -> None:
+    """Add what arrived in each part of a bulk run, and what was lost."""
+    workload = documents.get("run", {}).get("workload") or {}
+    found = bulk_document(workload.get("runs", ()))
+    for name, part, way, figures in named_directions(found["parts"]):
+        group = Group(name, TRANSFER, -1)
+        _, received_bps = sent_received(figures, way)
+        if received_bps:
+            rate = Rate(received_bps, part.get("offered_bps") or None)
+            side.rates.setdefault(group, []).append(rate)
+        counts: list[Any] = [figures.get(of) for of in ("sent", "lost", "loss_runs")]
+        if part["protocol"] == "udp" and counts[0] and None not in counts:
+            side.lost.setdefault(group, []).append(Lost(*counts))
+    for search in found["searches"]:
+        group = Group(f"udp {search['channels']} highest rate", TRANSFER, -1)
+        side.rates.setdefault(group, []).append(Rate(search["rate_bps"]))
+
+
+def _add_operations(side: Side, operations: Operations) -> None:
+    """Add the measured operations of a run, and their parts, in order of time."""
+    numbers = operations.numbers
+    for cell in cells_of(operations):
+        at = cell.rows[np.argsort(numbers["start_ns"][cell.rows], kind="stable")]
+        size = -1 if cell.payload_bytes is None else cell.payload_bytes
+        kind = f"{cell.backend} {cell.op}"
+        _add(
+            side,
+            Group(kind, "operation", size),
+            numbers["time_ns"][at].astype(np.float64),
+        )
+        for name, part in shares_of(operations, at).items():
+            _add(side, Group(kind, name, size), part)
+            known = 1 - float(np.isnan(part).mean())
+            side.known[f"{kind} {size} B" if size >= 0 else kind, name] = known
 
 
 def _per_second(times_ns: Floats) -> float | None:

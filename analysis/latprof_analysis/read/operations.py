@@ -58,7 +58,10 @@ SCHEMA = Schema(
 
 
 class Operations(NamedTuple):
-    """Rows of operations.csv: texts as lists, numbers with BLANK for none."""
+    """Rows of operations.csv: texts as lists, numbers with BLANK for none.
+
+    Of several run folders the number ``run`` counts them from 0.
+    """
 
     texts: Mapping[str, list[str]]
     numbers: Mapping[str, NDArray[np.int64]]
@@ -84,10 +87,13 @@ def read_operations(folders: Iterable[Path], notes: list[str]) -> Operations | N
     from latprof_analysis.read.table import TableReader
 
     parts = []
-    for folder in folders:
+    runs: list[int] = []
+    for number, folder in enumerate(folders):
         if (path := folder / FILE).is_file():
             reader = TableReader(path, SCHEMA)
-            parts += list(reader)
+            found = list(reader)
+            parts += found
+            runs += [number] * len(found)
             reader.skipped.check(reader.rows)
             if reader.skipped.count:
                 notes.append(
@@ -98,11 +104,12 @@ def read_operations(folders: Iterable[Path], notes: list[str]) -> Operations | N
         return None
     texts: dict[str, list[str]] = {name: [] for name in SCHEMA.texts}
     for rows in parts:
-        for name, found in texts.items():
+        for name, told in texts.items():
             index, words = rows.texts[name]
-            found += [words[i] if i >= 0 else "" for i in index.tolist()]
+            told += [words[i] if i >= 0 else "" for i in index.tolist()]
     plain = (name for name in SCHEMA.names if name not in texts)
     numbers = {
         name: np.concatenate([rows.numbers[name] for rows in parts]) for name in plain
     }
-    return Operations(texts, numbers)
+    counts = [len(rows) for rows in parts]
+    return Operations(texts, numbers | {"run": np.repeat(np.array(runs), counts)})

@@ -100,7 +100,14 @@ _BULK_DIRECTION: Shape = {
     **{
         name: Maybe(COUNT)
         for name in (
-            *("sent", "received", "loss_runs", "longest_loss_run", "reordered"),
+            *(
+                "sent",
+                "received",
+                "lost?",
+                "loss_runs",
+                "longest_loss_run",
+                "reordered",
+            ),
             *("duplicates", "retransmits", "receive_buffer_bytes"),
         )
     },
@@ -119,6 +126,7 @@ _BALANCE: Shape = {
 _BULK_PART: Shape = {
     "protocol": TEXT,
     "channels": POSITIVE,
+    "offered_bps?": COUNT,
     "stopped": FLAG,
     "directions": {ANY: _BULK_DIRECTION},
     "balance": Maybe(_BALANCE),
@@ -152,6 +160,8 @@ _WORKLOAD: Shape = {
         {
             "seconds?": NUMBER,
             "late?": COUNT,
+            "begin_ns?": COUNT,
+            "trial?": FLAG,
             "bulk?": _BULK_PART,
             "search?": _BULK_SEARCH,
         }
@@ -259,6 +269,7 @@ _SUMMARY: dict[str, Shape] = {
     },
     "warnings": [TEXT],
     "mesh": Maybe(MESH),
+    "ops": Maybe({"remarks?": [TEXT]}),
 }
 
 

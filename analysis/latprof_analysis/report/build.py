@@ -42,6 +42,7 @@ from latprof_analysis.report.stage_parts import (
     slowest_parts,
     stage_table,
 )
+from latprof_analysis.report.sweep import sweep_tables
 from latprof_analysis.report.tails import ccdf_figure, mode_parts, pieces_figure
 from latprof_analysis.report.time import level_parts, level_rows, time_figure
 from latprof_analysis.report.time_warp import time_warp_parts
@@ -64,8 +65,19 @@ _Kinds = Mapping[str, pd.DataFrame]
 
 def build_report(study: Study, title: str) -> Report:
     """Lay out a study as a report; `title` names what was read."""
+    report = _report(study, title)
+    told = legible(Study({"sweeps": study.document.get("sweeps") or ()})).document
+    if not told["sweeps"]:
+        return report
+    parts = [part for sweep in told["sweeps"] for part in sweep_tables(sweep)]
+    return replace(
+        report, sections=[Section("sweep", "The sweep", parts), *report.sections]
+    )
+
+
+def _report(study: Study, title: str) -> Report:
     if study.setups:
-        parts = [build_report(each, _runs_of(each.document)) for each in study.setups]
+        parts = [_report(each, _runs_of(each.document)) for each in study.setups]
         return _of_setups(printable(title), parts, study.document["notes"])
     study = legible(study)
     document = study.document

@@ -11,7 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from latprof_analysis.report.parts import Part, Table, Text
-from latprof_analysis.study.bulk import BETWEEN, SOCKET
+from latprof_analysis.study.bulk import (
+    BETWEEN,
+    SOCKET,
+    joined_balances,
+    named_directions,
+    of_run,
+)
 from latprof_analysis.text import (
     NOT_ENOUGH,
     given_duration,
@@ -46,17 +52,15 @@ def bulk_text(plan: _Figures) -> str:
 
 def _rows(document: _Figures) -> Iterator[tuple[str, _Figures, _Figures]]:
     """Yield a name, the part and the figures of each direction of each part."""
-    for part in (document.get("bulk") or {}).get("parts", ()):
-        several = len(part["directions"]) > 1
-        for direction, figures in part["directions"].items():
-            name = f"{part['protocol']} {part['channels']}"
-            yield (f"{name} {direction}" if several else name), part, figures
+    parts = (document.get("bulk") or {}).get("parts", ())
+    for name, part, _, figures in named_directions(parts):
+        yield name, part, figures
 
 
 def bulk_sentences(document: _Figures) -> list[str]:
     """Say where most datagrams died, and which rate a search found."""
     parts = [part for part in document["bulk"]["parts"] if part["balance"]]
-    sent, died = _deaths(parts)
+    sent, died = _deaths([part["balance"] for part in parts])
     found = [_search_sentence(one) for one in document["bulk"]["searches"]]
     if not parts:
         return found
@@ -74,15 +78,15 @@ def _where(place: str) -> str:
     return place if place == BETWEEN else f"at {place}"
 
 
-def _deaths(parts: Sequence[_Figures]) -> tuple[int, dict[str, int]]:
+def _deaths(balances: Sequence[_Figures]) -> tuple[int, dict[str, int]]:
     """Return how many were sent, and by place how many packets died, most first."""
     died: dict[str, int] = {}
-    for part in parts:
-        for place in part["balance"]["places"]:
+    for balance in balances:
+        for place in balance["places"]:
             if place["packets"]:
                 name = place["place"]
                 died[name] = died.get(name, 0) + place["packets"]
-    sent = sum(part["balance"]["sent"] for part in parts)
+    sent = sum(balance["sent"] for balance in balances)
     return sent, dict(sorted(died.items(), key=lambda item: -item[1]))
 
 
@@ -97,7 +101,8 @@ def _in_buffers(parts: Sequence[_Figures]) -> str:
 
 
 def _search_sentence(search: _Figures) -> str:
-    channels, trials = search["channels"], plural(len(search["trials"]), "trial")
+    name = f"udp, {plural(search['channels'], 'channel')}{of_run(search)}"
+    trials = plural(len(search["trials"]), "trial")
     above = "as fast as it goes"
     if search["failed_bps"] is not None:
         where = ", ".join(map(_where, search["bound"]))
@@ -105,7 +110,7 @@ def _search_sentence(search: _Figures) -> str:
         how = how if where or not search["held_back"] else "the sender was held back"
         above = f"at {rate(search['failed_bps'])} {how}"
     return (
-        f"udp, {plural(channels, 'channel')}: {rate(search['rate_bps'])} of payload is "
+        f"{name}: {rate(search['rate_bps'])} of payload is "
         f"the highest rate with {percent(search['most_loss'])} lost or less "
         f"({trials}, to {percent(search['resolution'])}); {above}"
     )
@@ -175,22 +180,26 @@ def _count(value: int | None) -> str:
 
 def _places(parts: Sequence[_Figures]) -> Iterator[Table]:
     """Lay out where datagrams died, each by its own counter."""
-    told = [part for part in parts if part["balance"]]
-    balances = [part["balance"] for part in told]
+    joined = joined_balances(parts)
+    balances = list(joined.values())
     if not any(b["sent"] != b["received"] for b in balances):
         return
-    _, died = _deaths(told)
+    _, died = _deaths(balances)
     own = any(balance["session_packets"] for balance in balances)
-    columns = [["datagrams", *_TOTAL, *died, *([_OWN] if own else []), "unexplained"]]
-    for part, balance in zip(told, balances, strict=True):
+    known = any(balance["unexplained"] is not None for balance in balances)
+    head = ["datagrams", *_TOTAL, *died, *([_OWN] if own else [])]
+    columns = [[*head, *(["unexplained"] if known else [])]]
+    for channels, balance in joined.items():
         at = {place["place"]: place["packets"] for place in balance["places"]}
-        column = [f"udp {part['channels']}", *(str(balance[name]) for name in _TOTAL)]
+        column = [f"udp {channels}", *(str(balance[name]) for name in _TOTAL)]
         column += [str(at.get(place, 0)) for place in died]
         column += [str(-balance["session_packets"])] if own else []
-        columns.append([*column, _count(balance["unexplained"])])
-    head, *rows = zip(*columns, strict=True)
-    note = "sent = received + dropped at each place, by its own counter, + unexplained"
-    yield Table("where they died", head, rows, note)
+        columns.append([*column, *([_count(balance["unexplained"])] if known else [])])
+    titles, *rows = zip(*columns, strict=True)
+    rest = "+ unexplained" if known else f"and the rest {BETWEEN}"
+    note = f"sent = received + dropped at each place, by its own counter, {rest}"
+    note += "; of all runs together" if any("run" in part for part in parts) else ""
+    yield Table("where they died", titles, rows, note)
 
 
 def _trials(search: _Figures) -> Table:
@@ -204,7 +213,7 @@ def _trials(search: _Figures) -> Table:
         ]
         for trial in search["trials"]
     ]
-    title = f"trials with {plural(search['channels'], 'channel')}"
+    title = f"trials with {plural(search['channels'], 'channel')}{of_run(search)}"
     return Table(title, ["offered", "sent", "received", "loss", "passed"], rows)
 
 
@@ -222,7 +231,8 @@ def bulk_remarks(document: _Figures) -> Iterator[Part]:
             why = "no counter on the way tells of them"
             if n < 0:
                 why = "the counters on the way tell of more than were lost"
-            text = f"warning: udp {part['channels']}: {n} datagrams unexplained: {why}"
+            name = f"udp {part['channels']}{of_run(part)}"
+            text = f"warning: {name}: {n} datagrams unexplained: {why}"
             yield Text(text, tone="warning")
 
 

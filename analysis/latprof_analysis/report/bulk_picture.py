@@ -17,6 +17,8 @@ from latprof_analysis.report.vega import (
     number_axis,
     tooltip,
 )
+from latprof_analysis.report.words import slug
+from latprof_analysis.study.bulk import of_run
 
 _ENDS = ("sent", "received")
 _COLOURS = ("mark", "mark-2")
@@ -62,9 +64,11 @@ def _picture(
     several = "s" if channels > 1 else ""
     means = data.groupby("end")["megabits_per_second"].mean()
     told = ", ".join(f"{means[end]:.4g} Mbit/s {end}" for end in means.index)
+    run = of_run(part)
     return Figure(
-        name=f"throughput-{protocol}-{channels}-{direction}",
-        title=f"{protocol}, {channels} channel{several} {direction}: throughput",
+        name=f"throughput-{protocol}-{channels}-{direction}"
+        + (run and f"-{slug(run)}"),
+        title=f"{protocol}, {channels} channel{several} {direction}{run}: throughput",
         caption=f"Payload of all channels together in slots of {slot}, from when each "
         "end began. The last slot is not a whole one.",
         alt=f"Throughput over time; on average of the slots {told}.",

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from latprof_analysis.compare.document import label, signed_percent, size_text
 from latprof_analysis.report.terminal import show_line, shown
-from latprof_analysis.text import NOT_ENOUGH, duration, plural, printable
+from latprof_analysis.text import NOT_ENOUGH, duration, plural, printable, rate
 
 MOST_ROWS = 20
 _CHANGED = ("slower", "faster", "mixed")
@@ -32,6 +32,7 @@ _AGAINST = {
     "undecided": "not known to be within it",
 }
 _ENDS = ("value", "low", "high")
+_BITS = "bit/s"
 _UNCHANGED = "~"
 _NAME_WIDTH = 24
 LEGEND = (
@@ -188,7 +189,8 @@ def _loss(one: dict[str, Any]) -> str:
     a, b = (
         f"{100 * one[side]['value']:.3g}% of {one[side]['n']}" for side in ("a", "b")
     )
-    text = f"{one['protocol']} requests lost: {a}*, {one['side']} {b}: "
+    what = one["unit"].removeprefix("share of ")
+    text = f"{_of(one)} {what} lost: {a}*, {one['side']} {b}: "
     change = one["difference"]
     if change["low"] is None:
         return text
@@ -197,9 +199,20 @@ def _loss(one: dict[str, Any]) -> str:
 
 
 def _throughput(one: dict[str, Any]) -> str:
-    a, b = (f"{one[side]['value']:.4g}/s" for side in ("a", "b"))
-    change = f"{signed_percent(one['ratio']['value'])} [{_bounds(one['ratio'])}]"
-    return f"{one['protocol']} round trips: {a}*, {one['side']} {b}: {change}, "
+    a, b = (_rate(one[side]["value"], one["unit"]) for side in ("a", "b"))
+    change = signed_percent(one["ratio"]["value"])
+    if one["ratio"]["low"] is not None:
+        change += f" [{_bounds(one['ratio'])}]"
+    done = "received" if one["unit"] == _BITS else "round trips"
+    return f"{_of(one)} {done}: {a}*, {one['side']} {b}: {change}, "
+
+
+def _of(one: dict[str, Any]) -> str:
+    return " ".join(filter(None, (one["protocol"], size_text(one["size_bytes"]))))
+
+
+def _rate(value: float, unit: str) -> str:
+    return rate(value) if unit == _BITS else f"{value:.4g}/s"
 
 
 def _show_verdict(text: str, one: dict[str, Any], console: Console) -> None:

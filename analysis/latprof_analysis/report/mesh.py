@@ -52,9 +52,10 @@ _PLACES = {
 }
 
 
-def mesh_of(document: _Figures) -> _Figures:
-    """Return the section; empty where there is none, or no test came to an end."""
-    return document.get("mesh") or {}
+def meshes_of(document: _Figures) -> list[tuple[str, _Figures]]:
+    """Return the sections of all runs, each with the run's name where it needs one."""
+    only = document.get("mesh")
+    return [("", only)] if only else list((document.get("meshes") or {}).items())
 
 
 def mesh_sentence(plan: _Figures) -> str:
@@ -71,27 +72,42 @@ def mesh_sentence(plan: _Figures) -> str:
     )
 
 
-def mesh_parts(document: _Figures) -> Iterator[Part]:
+def meshes_parts(document: _Figures) -> Iterator[Part]:
+    """Lay out a mesh; of several runs for each TMSN's table, and what it says."""
+    meshes = meshes_of(document)
+    if len(meshes) == 1:
+        yield from mesh_parts(meshes[0][1], meshes[0][0])
+        return
+    for run, mesh in meshes:
+        if mesh["cells"]:
+            yield _seed_table(mesh, mesh["cells"], run)
+        for text in mesh_answers(mesh):
+            yield Text(f"run {run}: {text}")
+    if meshes:
+        yield Text("load, stages and knees of each run: --all", quiet=True)
+
+
+def mesh_parts(mesh: _Figures, run: str) -> Iterator[Part]:
     """Lay out a mesh: the tables, then what they say of queues."""
-    mesh = mesh_of(document)
     cells = mesh.get("cells") or []
     if cells:
-        yield _seed_table(mesh, cells)
+        yield _seed_table(mesh, cells, run)
         yield _load_table(mesh, cells)
         if any(cell["stages"] for cell in cells):
             yield _own_half_table(cells) if mesh.get("star") else _stage_table(cells)
     if knees := mesh.get("knees") or []:
         yield _knee_table(knees)
-    for text in mesh_answers(document):
+    for text in mesh_answers(mesh):
         yield Text(text)
 
 
-def _seed_table(mesh: _Figures, cells: Sequence[_Figures]) -> Table:
+def _seed_table(mesh: _Figures, cells: Sequence[_Figures], run: str) -> Table:
     rows = [
         [str(cell["table"]["load"]), *(_plain(cell["table"][c]) for c in SEED_COLUMNS)]
         for cell in cells
     ]
-    title = f"mesh of {len(mesh['hosts'])} hosts, {mesh['protocol']}: "
+    title = f"run {run}, " if run else ""
+    title += f"mesh of {len(mesh['hosts'])} hosts, {mesh['protocol']}: "
     title += plural(cells[0]["tests"], "test")
     note = _SEED_NOTE.format(host=mesh["hosts"][0])
     note = _STAR_NOTE if mesh.get("star") else note
@@ -264,9 +280,8 @@ def _knee_table(knees: Sequence[_Figures]) -> Table:
     return Table("knee", columns, rows, note)
 
 
-def mesh_answers(document: _Figures) -> list[str]:
+def mesh_answers(mesh: _Figures) -> list[str]:
     """Say where more is offered than a queue carries, and where knees are."""
-    mesh = mesh_of(document)
     found = [_overload(cell, mesh) for cell in mesh.get("cells") or []]
     found += [_knee(knee, mesh) for knee in mesh.get("knees") or []]
     return [text for text in found if text]
@@ -325,9 +340,10 @@ def _knee(knee: _Figures, mesh: _Figures) -> str:
 
 
 def mesh_depth(document: _Figures) -> Iterator[Part]:
-    """Lay out a mesh with its pairs and hosts."""
-    yield from mesh_parts(document)
-    yield from pair_tables(mesh_of(document))
+    """Lay out the mesh of each run with its pairs and hosts."""
+    for run, mesh in meshes_of(document):
+        yield from mesh_parts(mesh, run)
+        yield from pair_tables(mesh)
 
 
 def pair_tables(mesh: _Figures) -> Iterator[Part]:

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from latprof_analysis.report.mesh import (
-    mesh_of,
     mesh_parts,
+    meshes_of,
     pair_tables,
     size_text,
 )
@@ -31,26 +31,36 @@ _CELL_PIXELS = 34
 
 
 def mesh_figures(document: _Figures) -> list[Part]:
+    """Lay out the mesh of each run."""
+    return [
+        part
+        for run, mesh in meshes_of(document)
+        if mesh["cells"] or mesh["knees"]
+        for part in _of_run(mesh, run)
+    ]
+
+
+def _of_run(mesh: _Figures, run: str) -> list[Part]:
     """Lay out tables and sentences, then a picture of pairs for each size."""
-    mesh = mesh_of(document)
-    cells = mesh.get("cells") or []
-    if not cells and not mesh.get("knees"):
-        return []
-    senders = mesh["hosts"][:1] if mesh.get("star") else mesh["hosts"]
-    maps = [_heat_map(cell, senders, mesh["hosts"]) for cell in cells if cell["pairs"]]
+    cells, hosts = mesh["cells"], mesh["hosts"]
+    senders = hosts[:1] if mesh.get("star") else hosts
+    maps = [_heat_map(cell, senders, hosts, run) for cell in cells if cell["pairs"]]
     # the size whose links are the fullest is drawn at once
     open_at = (
         max(range(len(maps)), key=lambda i: cells[i]["utilisation"] or i) if maps else 0
     )
     shown = maps[open_at : open_at + 1]
     others = [*maps[:open_at], *maps[open_at + 1 :]]
-    told = [*mesh_parts(document), *shown]
+    told = [*mesh_parts(mesh, run), *shown]
+    of = f"run {run}: " if run else ""
     if others:
-        told.append(Fold("Pairs, of the other sizes", others))
-    return [*told, Fold("Pairs in figures", [*pair_tables(mesh)])]
+        told.append(Fold(f"{of}Pairs, of the other sizes", others))
+    return [*told, Fold(f"{of}Pairs in figures", [*pair_tables(mesh)])]
 
 
-def _heat_map(cell: _Figures, senders: Sequence[str], hosts: Sequence[str]) -> Figure:
+def _heat_map(
+    cell: _Figures, senders: Sequence[str], hosts: Sequence[str], run: str
+) -> Figure:
     """Draw the median round trip from each host to each other."""
     data = pd.DataFrame(
         [
@@ -66,9 +76,9 @@ def _heat_map(cell: _Figures, senders: Sequence[str], hosts: Sequence[str]) -> F
         ]
     )
     size = size_text(cell)
-    title = _finding(size, cell["pairs"])
+    title = _finding(size, cell["pairs"]) + (f", run {run}" if run else "")
     return Figure(
-        name=f"mesh-pairs-{slug(size)}",
+        name=f"mesh-pairs-{slug(size)}" + (f"-{slug(run)}" if run else ""),
         title=title,
         caption="Median round trip from when a message was due, by who sent it (rows) "
         f"and who answered (columns); n {cell['sent']}, each pair alike. The scale is "

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from latprof_analysis.report.parts import Cell, Part, Section, Table, Text
+from latprof_analysis.study.operations import cell_name
 from latprof_analysis.text import NOT_ENOUGH, counted, duration, percent, plural
 
 # As the columns are called, from wide to narrow.
@@ -152,11 +153,9 @@ def _found(cells: Cells, key: tuple[str, int | None]) -> Mapping[str, Any] | Non
 def ops_key_figures(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return by name the cell of each backend that moved most: a GET before a SET."""
     found = {}
-    for backend, cells in _by_backend(document).items():
+    for cells in _by_backend(document).values():
         most = max(cells, key=lambda cell: cell["payload_size_bytes"] or 0)
-        op, size = _key(most)
-        name = f"{backend} {op}" if size is None else f"{backend} {op} {size} B"
-        found[name] = most
+        found[cell_name(most)] = most
     return found
 
 

@@ -18,7 +18,7 @@ from latprof_analysis.report.bulk import bulk_parts, bulk_sentences
 from latprof_analysis.report.link import link_parts_of
 from latprof_analysis.report.link_counters import egresses, root_qdisc, way_name
 from latprof_analysis.report.load import load_parts, load_sentences
-from latprof_analysis.report.mesh import mesh_parts
+from latprof_analysis.report.mesh import meshes_of, meshes_parts
 from latprof_analysis.report.ops import ops_parts, ops_sentences
 from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
 from latprof_analysis.report.sentences import (
@@ -26,6 +26,7 @@ from latprof_analysis.report.sentences import (
     run_name,
     setup_sentence,
 )
+from latprof_analysis.report.sweep import sweep_tables
 from latprof_analysis.report.tables import (
     exchange_parts,
     given_parts,
@@ -87,7 +88,9 @@ def opening(
     document: Mapping[str, Any],
     lay_out: Callable[[Mapping[str, Any]], Sequence[Part]],
 ) -> Iterator[Part]:
-    """Lay out set-ups one by one; name what was read; answer."""
+    """Lay out sweeps and set-ups one by one; name what was read; answer."""
+    for sweep in document.get("sweeps") or ():
+        yield from sweep_tables(sweep)
     setups = document.get("setups") or ()
     for i, one in enumerate(setups, 1):
         yield Fold(f"set-up {i} of {len(setups)}", lay_out(one))
@@ -340,9 +343,9 @@ def _tables(document: Mapping[str, Any], room: int) -> Iterator[Part]:
     if not trips and document.get("exchanges"):
         yield from exchange_parts(document, most=1)
     told, rare = _frequent(document)
-    yield from mesh_parts(document)
+    yield from meshes_parts(document)
     yield from _stage_table(told, rare)
-    if not document.get("mesh"):  # whose tables have them by size
+    if not meshes_of(document):  # whose tables have them by size
         yield from _size_table("response", trips, room)
     yield from load_parts(document)
     kinds = samples_of(document)

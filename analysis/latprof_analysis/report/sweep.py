@@ -15,6 +15,7 @@ from latprof_analysis.text import (
     fixed,
     percent,
     plural,
+    rate,
     short_percent,
     span,
 )
@@ -38,6 +39,14 @@ def _times(low: float, high: float) -> str:
     return span(low, high, duration, 3)
 
 
+def _rate(value: float | None) -> str:
+    return rate(value, 3)
+
+
+def _spans(low: float, high: float) -> str:
+    return span(low, high, rate, 3)
+
+
 class _Column(NamedTuple):
     """Its title, the figure in it, and how that and its range are written."""
 
@@ -51,23 +60,37 @@ _COLUMNS = (
     _Column("offered/s", "offered_per_second", _per_second, _rates),
     _Column("link %", "utilisation", short_percent, _shares),
     _Column("achieved/s", "achieved_per_second", _per_second, _rates),
-    _Column("p50", "rtt_p50_ns", duration, _times),
-    _Column("p99", "rtt_p99_ns", duration, _times),
+    _Column("sent", "sent_bps", _rate, _spans),
+    _Column("received", "received_bps", _rate, _spans),
+    _Column("avg", "avg_ns", duration, _times),
+    *(
+        _Column(p, f"{of}_{p}_ns", duration, _times)
+        for of in ("rtt", "operation")
+        for p in ("p50", "p99")
+    ),
+    _Column("payload", "goodput_bps", _rate, _spans),
     _Column("lost %", "loss_ratio", short_percent, _shares),
+    _Column("kept up", "kept_up_ns", duration, _times),
 )
+# What rows of a ping-pong are of.
+_PROTOCOLS = ("tcp", "udp")
 _MARK = "knee"
 _ROOM = "a wider terminal, or sweep.json, shows their range"
 _TOLD = 5  # failures, one by one
 
 
 def sweep_parts(document: Figures) -> list[Part]:
+    """Lay out what sweep.json holds, and what to do next."""
+    return [*sweep_tables(document), Items(list(_ending(document)))]
+
+
+def sweep_tables(document: Figures) -> list[Part]:
     """Lay out what sweep.json holds."""
     return [
         _table(document),
         *(Text(_knee(knee, document), tone="answer") for knee in document["knees"]),
         *(Text(text, tone="warning") for text in _failures(document)),
         *(Text(text, tone="warning") for text in _lost_records(document)),
-        Items(list(_ending(document))),
     ]
 
 
@@ -97,11 +120,14 @@ def _form(document: Figures, title: str, *, ranges: bool) -> Table:
         names = [row["combination"][name] for name in swept]
         names += [row["of"] or NOT_ENOUGH] if several else []
         cells = [_cell(row[c.key], c, ranges=ranges) for c in columns]
-        found.append([*names, *cells, _mark(row), _stage(row, share=ranges)])
-    titles = [*swept, *(["over"] if several else []), *(c.title for c in columns)]
+        found.append([*names, *cells, _mark(row), _where(row, share=ranges)])
+    over = "over" if all(row["of"] in ("", *_PROTOCOLS) for row in rows) else "of"
+    titles = [*swept, *([over] if several else []), *(c.title for c in columns)]
+    died = any(row["died"] for row in rows)
     lacks = (row["rtt_p50_ns"] and not row["rtt_p99_ns"] for row in rows)
     note = "-: too few for a p99, which needs 1000" if any(lacks) else ""
-    return Table(title, [*titles, "", "mostly in"], found, note)
+    where = "died at" if died else "mostly in"
+    return Table(title, [*titles, "", where], found, note)
 
 
 def _cell(told: Figures | None, column: _Column, *, ranges: bool) -> str | Cell:
@@ -114,11 +140,13 @@ def _cell(told: Figures | None, column: _Column, *, ranges: bool) -> str | Cell:
     )
 
 
-def _stage(row: Figures, *, share: bool) -> str:
-    if not row["largest_stage"]:
+def _where(row: Figures, *, share: bool) -> str:
+    """Name the stage with most of the time, or the place with most of the loss."""
+    of = "place" if row["largest_place"] else "stage"
+    if not row[f"largest_{of}"]:
         return NOT_ENOUGH
-    percent_of = f" {short_percent(row['largest_stage_share'])}%" if share else ""
-    return str(row["largest_stage"]) + percent_of
+    percent_of = f" {short_percent(row[f'largest_{of}_share'])}%" if share else ""
+    return str(row[f"largest_{of}"]) + percent_of
 
 
 def _mark(row: Figures) -> str:
@@ -142,6 +170,9 @@ def _knee(knee: Figures, document: Figures) -> str:
     if knee["stage"]:
         before, now = duration(knee["stage_before_ns"]), duration(knee["stage_ns"])
         text += f"; {knee['stage']} grew most, from {before} to {now} there and back"
+    if row["largest_place"]:
+        share = percent(row["largest_place_share"])
+        text += f"; {share} of them died at {row['largest_place']}"
     return text
 
 
@@ -154,9 +185,13 @@ def _rule(rule: str, knee: Figures, row: Figures) -> str:
             for which in ("achieved", "offered")
         )
         least = f"{100 * FALLS_BEHIND:.0f}%"
+        done = "sent" if row["of"] in _PROTOCOLS else "answered in time"
         return (
-            f"fewer than {least} of the messages are sent ({achieved}/s of {offered}/s)"
+            f"fewer than {least} of the messages are {done} "
+            f"({achieved}/s of {offered}/s)"
         )
+    if rule == "loss":
+        return f"loss sets in ({percent(row['loss_ratio']['median'])})"
     p = knee["percentile"]
     took = duration(row[f"rtt_{p}_ns"]["median"])
     return f"{p} leaves its plateau ({took}, from {duration(knee['plateau_ns'])})"

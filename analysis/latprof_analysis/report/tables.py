@@ -201,13 +201,19 @@ def _lost_of(lost: float | None, packets: float | None) -> str:
     return f"{lost:.0f} of {packets:.0f} ({percent(lost / packets)})"
 
 
+_POOLED = "of all"  # messages behind the means that a file gives
+
+
 def given_parts(kinds: Mapping[str, Mapping[str, Any]], most: int) -> list[Part]:
     """Lay out the statistics that a file gives, where it has no single latencies."""
+    every = [row for figures in kinds.values() for row in figures["given"]]
+    pooled = [_POOLED] if any(row["mean_ns"] is not None for row in every) else []
     rows = [
         [
             kind,
             "" if row["size_bytes"] is None else f"{row['size_bytes']} B",
             row["statistic"],
+            *(duration(row["mean_ns"]) for _ in pooled),
             *(duration(row[f"{name}_ns"]) for name in ("median", "min", "max")),
             str(row["rows"]),
             "" if row["messages"] is None else str(row["messages"]),
@@ -221,7 +227,10 @@ def given_parts(kinds: Mapping[str, Mapping[str, Any]], most: int) -> list[Part]
     return [
         Table(
             "as the file gives it: the median of its rows, and their range",
-            ["kind", "size", "statistic", "median", "min", "max", "rows", "messages"],
+            [
+                *("kind", "size", "statistic", *pooled),
+                *("median", "min", "max", "rows", "messages"),
+            ],
             rows[:most],
             f"and {plural(rest, 'more row')}: --all" if rest > 0 else "",
         )

@@ -33,7 +33,8 @@ class Study:
     document : dict
         For JSON. Of run folders it has the keys of a run's summary.json (``exchanges``,
         ``kinds``, ``round_trips``, ``fit``, ``one_way``, ``slowest``, ``warnings``)
-        and more: ``histograms``, of all traffic that was watched, by group.
+        and more: ``histograms``, of all traffic that was watched, by group;
+        ``sweeps``, the tables of sweeps that were named.
     messages, round_trips : DataFrame
         Columns of `read.schema` and ``run``; empty where there are none. Of
         large runs they are thinned evenly: ``document["thinned"]``.
@@ -114,14 +115,19 @@ def analyze(
     >>> {size: figures["p50_ns"] for size, figures in kind["sizes"].items()}
     {'64': 2000000, '8000': 3280000}
     """
-    found = expand(paths)
+    given = [paths] if isinstance(paths, Path | str) else list(paths)
+    found = expand(given)
     if latency_column is None and all(_is_run(path) for path in found):
+        from latprof_analysis.read.sweep import read_sweeps
         from latprof_analysis.study.findings import Effort
         from latprof_analysis.study.runs import study_runs, study_setups
 
         effort = Effort.ALL if thorough else Effort(modes)
-        study = study_runs if pool else study_setups
-        return study(found, effort=effort, progress=progress, dask=dask)
+        read = study_runs if pool else study_setups
+        study = read(found, effort=effort, progress=progress, dask=dask)
+        if sweeps := read_sweeps(map(Path, given), study.document["notes"]):
+            study.document["sweeps"] = sweeps
+        return study
     from latprof_analysis.read.registry import read_samples
     from latprof_analysis.study.samples import study_samples
 

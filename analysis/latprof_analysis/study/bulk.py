@@ -7,12 +7,13 @@ direction, `balance` holds what was sent against what came and what was dropped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_analysis.study.setup import packets_of
 from latprof_analysis.text import NS_PER_SECOND
 
 # Of a direction, or with a channel's number of one channel of it.
@@ -280,7 +281,11 @@ def balance_between(
 
 
 def bulk_document(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the section `bulk` of a summary: parts by protocol and channels."""
+    """Return the section `bulk` of a summary: parts by protocol and channels.
+
+    `runs` are those of ``workload`` in run.json. Of several run folders each part and
+    search names its own: ``run``.
+    """
     parts = [run["bulk"] for run in runs if "bulk" in run]
     return {
         "parts": sorted(parts, key=lambda p: (p["protocol"] != "udp", p["channels"])),
@@ -289,6 +294,90 @@ def bulk_document(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             key=lambda search: search["channels"],
         ),
     }
+
+
+def named_directions(
+    parts: Sequence[Mapping[str, Any]],
+) -> Iterator[tuple[str, Mapping[str, Any], str, Mapping[str, Any]]]:
+    """Yield a name, the part, the direction and its figures, of each of them."""
+    for part in parts:
+        told = part["directions"]
+        for direction in (way for way in _PROGRAMS if way in told):
+            name = f"{part['protocol']} {part['channels']}"
+            name += f" {direction}" if len(told) > 1 else ""
+            yield name + of_run(part), part, direction, told[direction]
+
+
+def of_run(told: Mapping[str, Any]) -> str:
+    """Name the run of a part or search, where those of several stand together."""
+    return f", run {told['run']}" if "run" in told else ""
+
+
+def sent_received(
+    figures: Mapping[str, Any], direction: str
+) -> tuple[float | None, float | None]:
+    """Return the average throughput at the sending and at the receiving end, bit/s."""
+    sender, receiver = (figures[end]["average_bps"] for end in _PROGRAMS[direction])
+    return sender, receiver
+
+
+def offered_share(part: Mapping[str, Any], run: Mapping[str, Any]) -> float | None:
+    """Return the share of the link's rate that a part's datagrams offer, each way.
+
+    Parameters
+    ----------
+    part : mapping
+    run : mapping
+        ``workload`` and ``lab`` of run.json.
+
+    Returns
+    -------
+    float or None
+        Headers are counted. None of TCP, which offers what is taken, of what is sent
+        as fast as it goes, and of a link without a rate.
+    """
+    lab = run["lab"]
+    rate_bps = lab["known"]["rate_bps"] if lab else None
+    offered_bps = part["offered_bps"]
+    if part["protocol"] != "udp" or not offered_bps or not rate_bps:
+        return None
+    size = run["workload"]["bulk"]["datagram_bytes"]
+    wire_bytes = float(packets_of(lab, "udp").wire_bytes(size))
+    return float(offered_bps * wire_bytes / size / rate_bps)
+
+
+def joined_balances(
+    parts: Sequence[Mapping[str, Any]],
+) -> dict[int, dict[str, Any]]:
+    """Return by channels what `balance` told, the parts of several runs added up.
+
+    What one of them does not know is None.
+
+    Examples
+    --------
+    >>> told = {"sent": 9, "received": 7, "session_packets": 1, "unexplained": 0}
+    >>> told["places"] = [{"place": "link", "packets": 3}]
+    >>> both = joined_balances([{"channels": 4, "balance": told}] * 2)
+    >>> both[4]["sent"], both[4]["places"]
+    (18, [{'place': 'link', 'packets': 6}])
+    """
+    by_channels: dict[int, list[Mapping[str, Any]]] = {}
+    for part in parts:
+        if part["balance"]:
+            by_channels.setdefault(part["channels"], []).append(part["balance"])
+    return {channels: _joined(told) for channels, told in by_channels.items()}
+
+
+def _joined(balances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in ("sent", "received", "session_packets", "unexplained"):
+        counts = [one[name] for one in balances]
+        found[name] = None if None in counts else sum(counts)
+    died: dict[str, int] = {}
+    for place in (place for one in balances for place in one["places"]):
+        died[place["place"]] = died.get(place["place"], 0) + place["packets"]
+    places = [{"place": place, "packets": n} for place, n in died.items()]
+    return found | {"places": places}
 
 
 def bulk_rows(parts: Sequence[Mapping[str, Any]]) -> list[list[Any]]:

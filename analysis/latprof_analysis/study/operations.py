@@ -46,7 +46,9 @@ _FEWEST_TO_DROP = 3
 Ints = NDArray[np.int64]
 
 
-class _Cell(NamedTuple):
+class OperationCell(NamedTuple):
+    """The rows of one cell's measured operations."""
+
     backend: str
     op: str
     payload_bytes: int | None
@@ -79,7 +81,7 @@ def operation_figures(operations: Operations) -> dict[str, Any]:
     first = operations.where(phase=FIRST)
     measured = operations.where(phase=MEASURED)
     return {
-        "cells": [_figures(cell, operations) for cell in _cells(operations)],
+        "cells": [_figures(cell, operations) for cell in cells_of(operations)],
         "first": [
             {
                 "backend": operations.texts["backend"][i],
@@ -92,7 +94,7 @@ def operation_figures(operations: Operations) -> dict[str, Any]:
     }
 
 
-def _cells(operations: Operations) -> list[_Cell]:
+def cells_of(operations: Operations) -> list[OperationCell]:
     """Return the cells with measured operations, as the published table has them."""
     backends = list(dict.fromkeys(operations.texts["backend"]))
     found = []
@@ -102,21 +104,20 @@ def _cells(operations: Operations) -> list[_Cell]:
             payloads = operations.numbers["payload_size_bytes"][rows]
             for payload in np.unique(payloads).tolist():
                 told = None if payload == BLANK else payload
-                found.append(_Cell(backend, op, told, rows[payloads == payload]))
+                found.append(
+                    OperationCell(backend, op, told, rows[payloads == payload])
+                )
     return found
 
 
-def _figures(cell: _Cell, operations: Operations) -> dict[str, Any]:
+def _figures(cell: OperationCell, operations: Operations) -> dict[str, Any]:
     numbers = operations.numbers
     time_ns = numbers["time_ns"][cell.rows]
     median = float(np.median(time_ns))
     payload = cell.payload_bytes
-    parts = {name: numbers[name][cell.rows] for name in PARTS}
-    whole = np.all([values != BLANK for values in parts.values()], axis=0)
-    together = {
-        share: np.sum([parts[name] for name in names], axis=0)[whole]
-        for share, names in SHARES.items()
-    }
+    shares = shares_of(operations, cell.rows)
+    whole = np.all([~np.isnan(values) for values in shares.values()], axis=0)
+    together = {share: values[whole] for share, values in shares.items()}
     timed_ns = time_ns[whole].sum()
     return {
         "backend": cell.backend,
@@ -144,11 +145,42 @@ def _figures(cell: _Cell, operations: Operations) -> dict[str, Any]:
     }
 
 
-def _kept_ms(cell: _Cell, operations: Operations) -> NDArray[np.float64]:
-    """Return the times that ProxyStore's benchmark keeps, in ms."""
+def shares_of(operations: Operations, rows: Ints) -> dict[str, NDArray[np.float64]]:
+    """Return the parts of operations as the table has them, in ns.
+
+    NaN of an operation of which not all parts are known.
+    """
+    parts = {name: operations.numbers[name][rows] for name in PARTS}
+    whole = np.all([values != BLANK for values in parts.values()], axis=0)
+    return {
+        share: np.where(whole, np.sum([parts[name] for name in names], axis=0), np.nan)
+        for share, names in SHARES.items()
+    }
+
+
+def cell_name(cell: Mapping[str, Any]) -> str:
+    """Name a cell.
+
+    Examples
+    --------
+    >>> cell_name({"backend": "REDIS", "op": "GET", "payload_size_bytes": 1000})
+    'REDIS GET 1000 B'
+    """
+    size = cell["payload_size_bytes"]
+    name = f"{cell['backend']} {cell['op']}"
+    return name if size is None else f"{name} {size} B"
+
+
+def _kept_ms(cell: OperationCell, operations: Operations) -> NDArray[np.float64]:
+    """Return the times that ProxyStore's benchmark keeps of each run, in ms."""
     numbers = operations.numbers
     in_order = cell.rows[np.argsort(numbers["start_ns"][cell.rows])]
+    run = numbers["run"][in_order] if "run" in numbers else np.zeros(len(in_order))
     times_ms = np.asarray(numbers["time_ns"][in_order] / 1e6)
+    return np.concatenate([_inner(times_ms[run == one]) for one in np.unique(run)])
+
+
+def _inner(times_ms: NDArray[np.float64]) -> NDArray[np.float64]:
     return times_ms[1:-1] if len(times_ms) >= _FEWEST_TO_DROP else times_ms
 
 
@@ -177,7 +209,7 @@ def remote_ops_rows(operations: Operations) -> list[list[Any]]:
     second, and payloads are written as floats.
     """
     found = []
-    for cell in _cells(operations):
+    for cell in cells_of(operations):
         kept = _kept_ms(cell, operations)
         mean = float(kept.mean())
         payload = cell.payload_bytes

@@ -173,6 +173,7 @@ def study_runs(
     run = next(iter(scan.documents.values()), {}).get("run") if told else None
     kinds, thinned = kinds_with_intervals(scan.messages), _thinned(scan)
     trips = trip_figures(scan, setup, run, effort=effort)
+    meshes = _told(scan, "mesh")
     document = {
         "format": 1,
         "runs": {name: _run(scan, name, setups.get(name)) for name in scan.documents},
@@ -180,7 +181,8 @@ def study_runs(
         "workload": _workload(run or {}),
         "lab": run and run.get("lab"),
         "known": run and (run.get("lab") or {}).get("known"),
-        "mesh": _mesh(scan),
+        "mesh": next(iter(meshes.values()), None) if len(scan.documents) == 1 else None,
+        "meshes": meshes if len(scan.documents) > 1 else {},
         "exchanges": scan.exchanges.as_dict(),
         "kinds": kinds,
         "time_warp": scan.messages.time_warp(),
@@ -209,12 +211,7 @@ def study_runs(
         "skipped_rows": scan.skipped_rows,
         "skipped": [str(row) for row in scan.skipped],
     }
-    if (operations := read_operations(paths, notes)) is not None:
-        document["ops"] = operation_figures(operations)
-    if (document["workload"] or {}).get("bulk"):
-        document["bulk"] = bulk_document(document["workload"]["runs"])
-    if (load := _load(scan)) is not None:
-        document["load"] = load
+    document |= _own_sections(scan, paths, notes)
     document["warnings"] = _warnings(scan, differences, one_thing)
     level = scan.exchanges.level
     rows = {
@@ -227,11 +224,76 @@ def study_runs(
     return Study(document, rows)
 
 
+def _own_sections(scan: Scan, paths: list[Path], notes: list[str]) -> dict[str, Any]:
+    """Return what workloads of their own tell, of all runs that were read.
+
+    Operations are taken together, each single one being there. Transfers and what a
+    load adds are told of each run, by its name where there are several.
+    """
+    found: dict[str, Any] = {}
+    if (operations := read_operations(paths, notes)) is not None:
+        found["ops"] = operation_figures(operations) | {"remarks": _remarks(scan)}
+    if (transfers := _transfers(scan)) is not None:
+        found["bulk"] = bulk_document(transfers)
+    if load := _load(scan):
+        found["load"] = load
+    return found
+
+
+def _told(scan: Scan, section: str) -> dict[str, Any]:
+    """Return by run a section that its summary.json has."""
+    summaries = {name: told.get("summary", {}) for name, told in scan.documents.items()}
+    return {name: one[section] for name, one in summaries.items() if one.get(section)}
+
+
+def _remarks(scan: Scan) -> list[str]:
+    """Return what runs say of their operations, with the name of each of several."""
+    n = len(scan.documents)
+    together = [f"operations of {n} runs are taken together"] if n > 1 else []
+    return together + [
+        f"run {name}: {remark}" if together else remark
+        for name, told in _told(scan, "ops").items()
+        for remark in told.get("remarks", ())
+    ]
+
+
+def _transfers(scan: Scan) -> list[dict[str, Any]] | None:
+    """Return the parts and searches of all runs; None where no run was to have any."""
+    mark = len(scan.documents) > 1
+    workloads = {
+        name: (told.get("run", {}).get("workload") or {})
+        for name, told in scan.documents.items()
+    }
+    if not any(workload.get("bulk") for workload in workloads.values()):
+        return None
+    return [
+        {key: told | ({"run": name} if mark else {}) for key, told in one.items()}
+        for name, workload in workloads.items()
+        for run in workload.get("runs", ())
+        if (one := {key: run[key] for key in ("bulk", "search") if key in run})
+    ]
+
+
 def _load(scan: Scan) -> dict[str, Any] | None:
-    """Return what the one run that was read told of its load, if it had one."""
-    only = list(scan.documents.values())
-    load = only[0].get("summary", {}).get("load") if len(only) == 1 else None
-    return load if isinstance(load, dict) else None
+    """Return what runs told of their load; of several each protocol of each run."""
+    loads = _told(scan, "load")
+    if len(scan.documents) == 1:
+        return next(iter(loads.values()), None)
+    if not loads:
+        return None
+    rates = {load["rate_bps"] for load in loads.values()}
+    return {
+        "asked": list(
+            dict.fromkeys(one for of in loads.values() for one in of["asked"])
+        ),
+        "open_loop": all(load["open_loop"] for load in loads.values()),
+        "rate_bps": rates.pop() if len(rates) == 1 else None,
+        "protocols": {
+            f"{protocol}, run {name}": told
+            for name, load in loads.items()
+            for protocol, told in load["protocols"].items()
+        },
+    }
 
 
 def _undisturbed(rows: Rows) -> Rows:
@@ -244,14 +306,6 @@ def _alone(rows: Rows) -> Rows:
     """Return the round trips that are no part of a train, and beside no load."""
     kept = (rows.numbers["train"] == BLANK) & ~rows.are("phase", LOADED)
     return rows if kept.all() else rows.take(np.flatnonzero(kept))
-
-
-def _mesh(scan: Scan) -> Any:
-    """The figures of a mesh, as its run told them; of several runs none."""
-    if len(scan.documents) != 1:
-        return None
-    (documents,) = scan.documents.values()
-    return documents.get("summary", {}).get("mesh")
 
 
 def _workload(run: Mapping[str, Any]) -> Any:

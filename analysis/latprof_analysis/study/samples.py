@@ -140,6 +140,7 @@ def _given(rows: pd.DataFrame) -> list[dict[str, Any]]:
             "statistic": str(statistic),
             "rows": len(of_both),
             "messages": _sum(of_both["count"]),
+            "mean_ns": _mean_of_means(of_both) if statistic == "mean" else None,
             "median_ns": findings.finite(of_both["latency_ns"].median()),
             "min_ns": findings.finite(of_both["latency_ns"].min()),
             "max_ns": findings.finite(of_both["latency_ns"].max()),
@@ -151,6 +152,15 @@ def _given(rows: pd.DataFrame) -> list[dict[str, Any]]:
 def _sum(counts: pd.Series[Any]) -> int | None:
     """How many messages are behind statistics; None where one does not tell."""
     return None if counts.isna().any() else int(counts.sum())
+
+
+def _mean_of_means(rows: pd.DataFrame) -> float | None:
+    """Return the mean of all messages behind means; None where one tells no count."""
+    messages = _sum(rows["count"])
+    if not messages:
+        return None
+    counts = rows["count"].to_numpy("float64")
+    return findings.finite(rows["latency_ns"].to_numpy("float64") @ counts / messages)
 
 
 def _means(rows: pd.DataFrame) -> pd.DataFrame:

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from latprof_analysis.study.setup import FALLS_BEHIND, utilisation
-from latprof_analysis.study.ways import Pair, pairs_of, time_by_stage
+from latprof_analysis.study.setup import FALLS_BEHIND
+from latprof_analysis.study.sweep_figures import TAILS, TIMED, VALUES, Figures
 
 # The plateau: values of which the largest is at most so many times the smallest.
 _ALIKE = 1.5
 # Left by a p99 of which each repeat is above so many times each one of the plateau.
 _LEAVES = 2.0
 _FEWEST_ON_PLATEAU = 2
-_TAILS = ("p99", "p95", "p90", "p50")
+# Loss sets in with so many lost in each repeat, and so large a share: less is chance.
+_FEWEST_LOST = 10
+_LEAST_LOSS = 0.001
 _ENDED = "done"
-
-Figures = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SweptRun:
     lost_records : int
         Of latprof's own: with some, rows may be missing.
     figures : dict of str to dict
-        By protocol, or by who talked to whom, as of `figures_of`.
+        By what they are of, as of `sweep_figures.figures_of`.
     """
 
     combination: Mapping[str, str]
@@ -71,62 +71,6 @@ class SweptRun:
             "lost_records": self.lost_records,
             "figures": self.figures,
         }
-
-
-def figures_of(summary: Mapping[str, Any]) -> dict[str, Figures]:
-    """Return what a sweep's table shows of a run, by protocol or by pair of ends.
-
-    Parameters
-    ----------
-    summary : mapping
-        A run's summary.json.
-    """
-    trips = summary["round_trips"]
-    pairs = {pair.name: pair for pair in pairs_of(summary["kinds"])}
-    found = {}
-    for name in dict.fromkeys((*trips, *pairs)):
-        figures = _of_trips(summary, name) if name in trips else _of(summary, name)
-        found[name] = figures | _of_stages(pairs.get(name))
-    return found
-
-
-def _of_trips(summary: Mapping[str, Any], protocol: str) -> Figures:
-    trips = summary["round_trips"][protocol]
-    return {
-        "offered_per_second": trips["offered_per_second"],
-        "achieved_per_second": trips["achieved_per_second"],
-        "utilisation": utilisation(summary, protocol),
-        "loss_ratio": trips["loss_ratio"],
-        "rtt": _percentiles(trips["rtt"]),
-    }
-
-
-def _of(summary: Mapping[str, Any], name: str) -> Figures:
-    """Return the response of other programs' exchanges, where it was seen."""
-    parts = summary["exchanges"].get(name, {}).get("parts", {})
-    return {
-        "offered_per_second": None,
-        "achieved_per_second": None,
-        "utilisation": None,
-        "loss_ratio": None,
-        "rtt": _percentiles(parts.get("response", {})),
-    }
-
-
-def _percentiles(rtt: Mapping[str, Any]) -> Figures:
-    return {f"{p}_ns": rtt.get(f"{p}_ns") for p in _TAILS}
-
-
-def _of_stages(pair: Pair | None) -> Figures:
-    """Return the share of each stage, and its mean there and back."""
-    if not pair:
-        return {"shares": {}, "stages_ns": {}}
-    shares = time_by_stage(pair)
-    means = dict.fromkeys(shares, 0.0)
-    for way in pair.ways.values():
-        for name in shares:
-            means[name] += way["stages"].get(name, {}).get("mean_ns") or 0.0
-    return {"shares": shares, "stages_ns": means}
 
 
 def spread(values: Sequence[float | None]) -> Figures | None:
@@ -176,30 +120,31 @@ def rows_of(
 
 
 def _row(figures: Sequence[Figures]) -> Figures:
-    rtts = [one["rtt"] for one in figures]
-    shares, stages = (_medians(figures, key) for key in ("shares", "stages_ns"))
-    most = max(shares, key=lambda name: shares[name], default=None)
+    shares, stages, died = (
+        _medians(figures, key) for key in ("shares", "stages_ns", "died")
+    )
+    most, place = (max(of, key=of.__getitem__, default=None) for of in (shares, died))
     return {
+        **{key: spread([one.get(key) for one in figures]) for key in VALUES},
         **{
-            key: spread([one[key] for one in figures])
-            for key in (
-                "offered_per_second",
-                "achieved_per_second",
-                "utilisation",
-                "loss_ratio",
-            )
+            f"{of}_{p}_ns": spread([one.get(of, {}).get(f"{p}_ns") for one in figures])
+            for of in TIMED
+            for p in TAILS
         },
-        **{f"rtt_{p}_ns": spread([rtt[f"{p}_ns"] for rtt in rtts]) for p in _TAILS},
         "largest_stage": most,
         "largest_stage_share": shares[most] if most else None,
         "stages_ns": stages,
+        "died": died,
+        "largest_place": place,
+        "largest_place_share": died[place] / sum(died.values()) if place else None,
         "knee": False,
     }
 
 
 def _medians(figures: Sequence[Figures], key: str) -> dict[str, float]:
-    names = dict.fromkeys(name for one in figures for name in one[key])
-    return {name: median(one[key].get(name, 0.0) for one in figures) for name in names}
+    told = [one.get(key, {}) for one in figures]
+    names = dict.fromkeys(name for one in told for name in one)
+    return {name: median(one.get(name, 0.0) for one in told) for name in names}
 
 
 def find_knees(
@@ -207,12 +152,15 @@ def find_knees(
 ) -> list[Figures]:
     """Find where latency leaves its plateau, or load its link, as an option grows.
 
-    For each protocol, and each combination of the other options, the values are
-    ordered from the end with the shorter tail. The knee is the first of them at which
-    a rule holds:
+    For each protocol, size or part, and each combination of the other options, the
+    values are ordered from the end with the shorter tail, the smaller loss and the
+    smaller load. The knee is the first of them at which a rule holds:
 
-    - ``capacity``: the open loop offers the link's rate or more;
-    - ``behind``: fewer than 95% of the messages offered are sent;
+    - ``capacity``: the rate of the link, or of a host's link in a mesh, or more is
+      offered;
+    - ``behind``: less than 95% of the messages offered are sent, in a mesh answered;
+    - ``loss``: from here on each repeat loses more than twice the share that any
+      before it lost, more than 0.1% and 10 or more;
     - ``plateau``: from here on each repeat's p99 is above twice any of the plateau's,
       which are the first values, two or more whose medians are within a factor of
       1.5. With too few messages for a p99 it is the largest percentile that all tell.
@@ -235,11 +183,10 @@ def find_knees(
     found = []
     for points in _series(rows, option):
         places = sorted(points, key=lambda i: numbers[rows[i]["combination"][option]])
-        tail = _common_tail([rows[i] for i in places])
-        if len(places) < 2 or not tail:
+        if len(places) < 2:
             continue
-        ends = [rows[places[end]][f"rtt_{tail}_ns"]["median"] for end in (0, -1)]
-        if ends[0] > ends[-1]:
+        tail = _common_tail([rows[i] for i in places])
+        if _strain(rows[places[0]], tail) > _strain(rows[places[-1]], tail):
             places.reverse()
         if knee := _knee([rows[i] for i in places], tail):
             at = places[knee.pop("at")]
@@ -259,30 +206,60 @@ def _series(rows: Sequence[Figures], option: str) -> Iterator[list[int]]:
 
 
 def _common_tail(rows: Sequence[Figures]) -> str:
-    """Return the largest percentile that all rows tell."""
-    told = (p for p in _TAILS if all(row[f"rtt_{p}_ns"] for row in rows))
+    """Return the largest percentile that all rows tell; empty where there is none."""
+    told = (p for p in TAILS if all(row[f"rtt_{p}_ns"] for row in rows))
     return next(told, "")
+
+
+def _strain(row: Figures, tail: str) -> list[float]:
+    """Return what tells the quiet end of a series, the first where it differs."""
+    keys = (f"rtt_{tail}_ns", "loss_ratio", "utilisation")
+    return [told["median"] if (told := row.get(key)) else 0.0 for key in keys]
 
 
 def _knee(rows: Sequence[Figures], tail: str) -> Figures | None:
     """Find the first row, from the quiet end, at which a rule holds."""
-    times = [row[f"rtt_{tail}_ns"] for row in rows]
+    times = [row[f"rtt_{tail}_ns"] for row in rows] if tail else []
     n = _plateau([time["median"] for time in times])
-    left = len(rows)
-    if n >= _FEWEST_ON_PLATEAU:
-        highest = max(time["high"] for time in times[:n])
-        while left > n and times[left - 1]["low"] > _LEAVES * highest:
-            left -= 1
+    left, lossy = _leaves(times, n), _loses(rows)
     for at, row in enumerate(rows):
-        rules = [*_load_rules(row), *(["plateau"] if at == left else [])]
+        rules = [*_load_rules(row), *(["loss"] if at == lossy else [])]
+        rules += ["plateau"] if at == left else []
         if rules:
             return {
                 "at": at,
                 "rules": rules,
-                "percentile": tail,
-                "plateau_ns": median(time["median"] for time in times[:n]),
+                "percentile": tail or None,
+                "plateau_ns": median(time["median"] for time in times[:n])
+                if times
+                else None,
                 **_grown(rows[at - 1] if at else None, row),
             }
+    return None
+
+
+def _leaves(times: Sequence[Figures], n: int) -> int | None:
+    """Return from where on all times are above the plateau, of the first `n`."""
+    if n < _FEWEST_ON_PLATEAU:
+        return None
+    highest = max(time["high"] for time in times[:n])
+    left = len(times)
+    while left > n and times[left - 1]["low"] > _LEAVES * highest:
+        left -= 1
+    return left
+
+
+def _loses(rows: Sequence[Figures]) -> int | None:
+    """Return from where on more is lost than anywhere before."""
+    losses, counts = ([row[key] for row in rows] for key in ("loss_ratio", "lost"))
+    if not all(losses) or not all(counts):
+        return None
+    for at in range(1, len(rows)):
+        before = max(loss["high"] for loss in losses[:at])
+        least = min(loss["low"] for loss in losses[at:])
+        fewest = min(count["low"] for count in counts[at:])
+        if least > max(_LEAST_LOSS, _LEAVES * before) and fewest >= _FEWEST_LOST:
+            return at
     return None
 
 
@@ -303,7 +280,7 @@ def _plateau(values: Sequence[float]) -> int:
     >>> _plateau([10, 11, 12, 90]), _plateau([1, 2, 4, 8])
     (3, 1)
     """
-    n = 1
+    n = min(1, len(values))
     while n < len(values) and max(values[: n + 1]) <= _ALIKE * min(values[: n + 1]):
         n += 1
     return n
