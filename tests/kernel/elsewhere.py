@@ -75,11 +75,11 @@ def echo(*words: object, within: tuple[str, ...] = ()) -> Iterator[tuple[int, Se
 
 
 @contextmanager
-def turned(lab: Lab) -> Iterator[None]:
-    """A's end sends what is for PORT to the one above it, as a NAT between would.
+def turned(lab: Lab, *ends: str) -> Iterator[None]:
+    """What comes to these ends, b's without any, for PORT goes to the one above it.
 
-    Nothing at the responder's end has PORT then: its sockets are as invisible to a
-    filter of it as those of another host.
+    So a NAT between would do. Nothing there has PORT then: their sockets are as
+    invisible to a filter of it as those of another host.
     """
     rules = (
         "add table ip turn",
@@ -87,7 +87,8 @@ def turned(lab: Lab) -> Iterator[None]:
         f"add rule ip turn in tcp dport {PORT} redirect to :{PORT + 1}",
         f"add rule ip turn in udp dport {PORT} redirect to :{PORT + 1}",
     )
-    for rule in rules:
-        words = [*at(lab, "b"), "nft", rule]
-        subprocess.run(words, check=True, timeout=DEADLINE_SECONDS)
+    for end in ends or ("b",):
+        for rule in rules:
+            words = [*at(lab, end), "nft", rule]
+            subprocess.run(words, check=True, timeout=DEADLINE_SECONDS)
     yield

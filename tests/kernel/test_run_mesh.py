@@ -30,6 +30,7 @@ from latprof_analysis.read.tmsn import read_tmsn
 from latprof_analysis.report.mesh import SEED_COLUMNS
 from latprof_analysis.stages import STAGES
 from latprof_process import run
+from network_counters import kernel_counter
 from seed_tmsn import get_stats
 
 HOSTS = 3
@@ -70,12 +71,6 @@ class Followed:
 
     def table(self, name: str) -> pd.DataFrame:
         return pd.read_csv(self.folder / f"{name}.csv", low_memory=False)
-
-
-def kernel_counter(table: str, protocol: str, name: str) -> int:
-    lines = Path(f"/proc/thread-self/net/{table}").read_text().splitlines()
-    names, values = (li.split() for li in lines if li.startswith(f"{protocol}:"))
-    return int(values[names.index(name)])
 
 
 def follow(lab: Lab, plan: MeshPlan, folder: Path) -> Followed:

@@ -20,6 +20,7 @@ from latprof_analysis.study.mesh import (
     PairTrips,
     Span,
     backlog,
+    growing_stage,
     host_counts,
     load_of,
 )
@@ -71,7 +72,7 @@ def mesh_with(tests, setup=None):
 
 def test_the_table_is_what_the_seeds_own_code_says_of_the_log(tests, tmp_path):
     log = tmp_path / "tmsn.log"
-    log.write_text(tmsn_log(tests, HOSTS))
+    log.write_text(tmsn_log(tests, [*HOSTS.values()]))
     told = get_stats(log, 3)
     table = [cell["table"] for cell in mesh_with(tests).figures()["cells"]]
     assert [row["load"] for row in table] == [1024, 5120, 204800]
@@ -82,7 +83,7 @@ def test_the_table_is_what_the_seeds_own_code_says_of_the_log(tests, tmp_path):
 
 def test_our_own_reader_finds_the_tables_figures_in_the_log(tests, tmp_path):
     log = tmp_path / "tmsn.log"
-    log.write_text(tmsn_log(tests, HOSTS))
+    log.write_text(tmsn_log(tests, [*HOSTS.values()]))
     read = read_tmsn(log)
     assert read.skipped_rows == 0
     lines = read.table
@@ -181,7 +182,7 @@ class Rows:
 
     def __init__(self, send_ns, kind, **stages_ns):
         n = len(send_ns)
-        self.numbers = {"send_ns": np.asarray(send_ns)}
+        self.numbers = {name: np.asarray(send_ns) for name in ("send_ns", "read_ns")}
         for stage in STAGES:
             self.numbers[f"{stage}_ns"] = np.full(n, stages_ns.get(stage, 10))
         whole = sum(self.numbers[f"{stage}_ns"] for stage in STAGES)
@@ -225,6 +226,108 @@ def test_an_overload_is_told_with_the_queue_that_grows():
     assert "qdisc of the request grows from 10 ns to 4.00 us" in answer
     tables = [part for part in mesh_parts(mesh, "") if isinstance(part, Table)]
     assert [row[0] for row in tables[0].rows] == ["1024", "204800"]
+
+
+def star_of(trips, stages_ns):
+    """A mesh of which the first host's half was seen, in two tests."""
+    setup = MeshSetup(tuple(HOSTS), 150, 150, 10**9, packets=None, star=True)
+    mesh = Mesh(setup, "tcp")
+    for begin_ns, (cell, (request, reply)) in enumerate(stages_ns.items()):
+        mesh.stages.begin(Span(1000 * (begin_ns + 1), cell))
+        for kind, own in (("request", request), ("reply", reply)):
+            rows = Rows([1000 * (begin_ns + 1) + 10], kind)
+            for name in (*(f"{stage}_ns" for stage in STAGES), "end_to_end_ns"):
+                seen = own.get(name.removesuffix("_ns"), BLANK)
+                rows.numbers[name] = np.array([seen])
+            if kind == "reply":
+                rows.numbers["send_ns"] = np.array([BLANK])
+            mesh.stages.add_messages(rows)
+        mesh.add(cell, trips, IDLE, trial=False)
+    return mesh.figures()
+
+
+SMALL, LARGE = Cell(1024, 50 * MS), Cell(204800, 50 * MS)
+FAST = (
+    {"application": 10, "send_queue": 20, "qdisc": 30},
+    {
+        "receive_stack": 40,
+        "receive_queue": 50,
+    },
+)
+
+
+def own_trips():
+    """What the first host sent."""
+    trips = made_trips(np.random.default_rng(3))
+    return trips.at(trips.source == 0)
+
+
+def test_of_one_hosts_half_what_was_not_seen_is_unknown_and_not_zero():
+    trips = own_trips()
+    (cell,) = star_of(trips, {SMALL: FAST})["cells"]
+    assert (cell["wire_bps"], cell["utilisation"]) == (None, None)
+    assert list(cell["hosts"]) == ["h0"]
+    request, reply = cell["stages"]["request"], cell["stages"]["reply"]
+    assert (request["qdisc_ns"], request["transit_ns"]) == (30, None)
+    assert (reply["receive_queue_ns"], reply["application_ns"]) == (50, None)
+    messages = ~trips.heartbeat
+    mean_ns = (trips.received_ns - trips.intended_ns)[messages].mean()
+    assert cell["stages"]["elsewhere"] == pytest.approx(mean_ns - 150)
+
+
+def test_a_stars_table_has_what_was_seen_and_the_rest():
+    mesh = star_of(own_trips(), {SMALL: FAST, LARGE: FAST})
+    parts = [part for part in mesh_parts(mesh, "") if isinstance(part, Table)]
+    tables = {part.title: part for part in parts}
+    rows = {row[0]: row[1:] for row in tables["where a round trip's time goes"].rows}
+    assert list(rows) == [
+        *("application", "send_queue", "qdisc", "elsewhere"),
+        *("echo's receive_stack", "echo's receive_queue", "mean round trip"),
+    ]
+    shares = [float(rows[part][0].rstrip("%")) for part in list(rows)[:-1]]
+    assert sum(shares) == pytest.approx(100, abs=0.3)
+    load = {row[0]: row[1:] for row in tables["load and response"].rows}
+    assert load["of each link"] == ["-", "-"]
+
+
+def test_a_stars_averages_are_over_what_came_back(tmp_path):
+    trips = own_trips()
+    (row,) = (c["table"] for c in star_of(trips, {SMALL: FAST})["cells"])
+    took_us = (trips.received_ns - trips.intended_ns) // 1000
+    assert (row["msg"], row["hb"]) == (0, 0)
+    assert row["avg_msg"] == pytest.approx(took_us[~trips.heartbeat].mean())
+    assert row["avg_hb"] == pytest.approx(took_us[trips.heartbeat].mean())
+    log = tmp_path / "tmsn.log"
+    log.write_text(tmsn_log([(1, SMALL, trips)], list(HOSTS), star=True))
+    told = get_stats(log, 3)
+    for name in SEED_COLUMNS[:-2]:  # of one test there is no deviation
+        assert told[name].iloc[0] == pytest.approx(row[name]), name
+
+
+@pytest.mark.parametrize(
+    ("grown", "stage", "kind"),
+    [
+        (({"application": 5000, "qdisc": 4000}, {}), "qdisc", "request"),
+        (({"application": 5000}, {"receive_queue": 4000}), "receive_queue", "reply"),
+    ],
+)
+def test_of_one_hosts_half_the_queue_that_grows_is_named(grown, stage, kind):
+    slow = tuple(fast | more for fast, more in zip(FAST, grown, strict=True))
+    figures = star_of(own_trips(), {SMALL: FAST, LARGE: slow})
+    grows = figures["cells"][1]["grows"]
+    assert (grows["stage"], grows["kind"]) == (stage, kind)
+
+
+def test_a_queue_that_no_host_of_this_half_has_grows_elsewhere():
+    near = {"request": dict.fromkeys(("application_ns", "qdisc_ns"), 10)}
+    far = {"request": {"application_ns": 900, "qdisc_ns": 12}}
+    found = growing_stage(near | {"elsewhere": 100.0}, far | {"elsewhere": 2000.0})
+    assert found == {
+        "kind": "round trip",
+        "stage": "elsewhere",
+        "from_ns": 100.0,
+        "to_ns": 2000.0,
+    }
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,9 @@ one size after the other, and answers what it gets; heartbeats go besides. If
 not given, --protocol is tcp, --interval 50ms, --reply 150 bytes, and --sizes
 are 1, 5, 10, 100 and 200 KiB. Of the link --delay and --loss are those from
 host to host, and --rate is that of each host.
+With --to HOST,HOST this host sends to each of those, on which `latprof echo`
+runs: its half of the mesh, a star. The whole is the same command on each
+host, which do not wait for each other.
 """
 
 
@@ -69,7 +72,14 @@ def plan_of(options: argparse.Namespace) -> Any:
     told = {name: value for name, value in given.items() if value is not None}
     if options.reply == units.FULL:
         told["reply_bytes"] = None
-    plan = MeshPlan(
+    kind: Any = MeshPlan
+    if options.to:
+        from latprof_agent.workload.remote_mesh import RemoteMeshPlan
+
+        kind = RemoteMeshPlan
+        others = {"to": options.to, "secret_file": options.secret_file}
+        told |= {"hosts": 1 + len(options.to), **others}
+    plan = kind(
         protocol=options.protocol or "tcp",
         poisson=options.poisson,
         spin=options.spin,

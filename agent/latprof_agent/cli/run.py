@@ -203,6 +203,9 @@ _PROTOCOLS = {
 }
 
 
+_WITH_SEVERAL = ("mesh",)  # of other hosts, in --to
+
+
 def _refuse(text: str) -> None:
     from latprof_agent.errors import UsageError
 
@@ -248,9 +251,9 @@ def _check_together(options: argparse.Namespace) -> None:
         (options.train_gap and not options.train, "--train-gap: needs --train"),
         (not_to, f"{not_to}: is of this host's lab, not with --to"),
         (
-            len(options.to) > 1,
-            f"--to: must be one host with --workload {options.workload}, "
-            f"got {len(options.to)}",
+            len(options.to) > 1 and options.workload not in _WITH_SEVERAL,
+            f"--to: must be one host with --workload {options.workload}, got "
+            f"{len(options.to)}: use --workload mesh, or --sweep to=HOST,HOST",
         ),
         (options.secret_file and not options.to, "--secret-file: needs --to"),
         (

@@ -33,6 +33,7 @@ FOR_WORKLOADS = {
     ),
     "mesh": (
         *mesh_options.OWN,
+        *("to", "secret_file"),
         *("sizes", "reply", "nagle", "warmup", "interval", "poisson", "spin"),
         "timeout",
     ),
@@ -53,7 +54,7 @@ FOR_LAB = (*FOR_LINK, "seed")
 # What is the lab's, or its responder's.
 NOT_WITH_TO = (
     *(name for name in FOR_LINK if name != "congestion"),
-    *("server_cpu", "priority", "no_lab", "load"),
+    *("server_cpu", "priority", "no_lab", "load", "hosts"),
 )
 FOR_TCP = ("nagle", "congestion")
 
@@ -146,9 +147,9 @@ def _add_messages(group: Any) -> None:
         type=_hosts_and_ports,
         default=(),
         metavar="HOST[:PORT],...",
-        help="send to `latprof echo` on this host, without a lab; of its half is told "
-        "what was seen here; pingpong, bulk, and the floor of ops (default: in a lab; "
-        f"port: {DEFAULT_PORT})",
+        help="send to `latprof echo` on this host, or with --workload mesh on all of "
+        "these, without a lab; of its half is told what was seen here; of ops the "
+        f"floor (default: in a lab; port: {DEFAULT_PORT})",
     )
     group.add_argument(
         "--secret-file",

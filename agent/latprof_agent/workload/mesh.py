@@ -1,7 +1,7 @@
-"""A full mesh in the lab: every host sends to every other and echoes what it gets.
+"""A mesh: hosts that send to every other, and echo what they get.
 
-On each host are one responder and, for each test, one client with a connection to
-every other host. The tests follow each other; each begins on all hosts at once.
+For each test there is one client on each host that sends, with a connection to every
+other. The tests follow each other; each begins on all hosts at once.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,49 +23,42 @@ from latprof_analysis.study.mesh import (
     backlog,
     keeps_up,
 )
-from latprof_analysis.study.setup import packets_of
 from latprof_analysis.text import NS_PER_SECOND
 
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.executables import find_executable
-from latprof_agent.lab.child import ask_to_end, last_output
+from latprof_agent.lab.child import last_output
 from latprof_agent.lab.lab import Lab
-from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks import round_trip_rows
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
-from latprof_agent.workload.generator import (
-    HEADER_BYTES,
-    LARGEST_BYTES,
-    LATE_SECONDS,
-)
+from latprof_agent.workload.generator import HEADER_BYTES, LARGEST_BYTES
 from latprof_agent.workload.knee_search import KneeSearch
-from latprof_agent.workload.mesh_log import MOST_STREAMS, MeshLog
+from latprof_agent.workload.mesh_log import MOST_STREAMS, MeshEnds, MeshLog
 from latprof_agent.workload.programs import (
-    KEPT,
     STARTED,
     Ending,
-    Stillness,
     check_stopped,
     last_words,
-    ready_words,
-    traffic_of,
 )
 from latprof_agent.workload.tmsn_log import tmsn_log
 from latprof_agent.workload.workload import Plan, Scene, Workload
 
-# No ephemeral port, so that a flow's ports tell which way it leads.
-PORT = 7107
 DEFAULT_SIZES = tuple(1024 * n for n in (1, 5, 10, 100, 200))  # of the stress test
 DEFAULT_INTERVAL_NS = 50_000_000
 HEARTBEAT_BYTES = 150
 MOST_MESSAGES = 2_000_000  # of all pairs in a test, which are kept in memory
 # Until all clients are there and connected: they begin at once.
 _START_NS, _START_EACH_NS = 300_000_000, 40_000_000
-# On a machine that is busy that may not do: they are given more, so many times.
+# On a busy machine, or over a long way, that may not do: they are given more, so many
+# times, and those of later tests as well.
 _STARTS, _LONGER = 4, 3
 _LATE_START = "cannot start at"  # as latprof-load says it
+CPU_TIMES = ("user_ns", "system_ns")  # as latprof-load tells them
+Place = tuple[str, int]  # address and port of a responder
+Shares = dict[str, dict[str, float]]  # of time that something was busy
+
 # Of a trial for a knee: long against what TCP needs to find its rate.
 _TRIAL_NS = 2_000_000_000
 _MOST_TRIALS = 60  # more than a search from 60 s down to 20 us takes
@@ -96,6 +89,11 @@ class MeshPlan(Plan):
     seed: int = 1
     find_knee: bool = False
 
+    @property
+    def pairs(self) -> int:
+        """How many ways there are from a host that sends to another."""
+        return self.hosts * (self.hosts - 1)
+
     def check(self) -> None:
         """Refuse what cannot be sent, or kept."""
         largest = LARGEST_BYTES[self.protocol]
@@ -106,10 +104,9 @@ class MeshPlan(Plan):
                     f"a {self.protocol} message must be {HEADER_BYTES} to {largest} "
                     f"bytes, got {size}"
                 )
-        each = self.hosts * (self.hosts - 1)
-        if each * self.messages > MOST_MESSAGES:
+        if self.pairs * self.messages > MOST_MESSAGES:
             raise UsageError(
-                f"--messages must be at most {MOST_MESSAGES // each} with "
+                f"--messages must be at most {MOST_MESSAGES // self.pairs} with "
                 f"{self.hosts} hosts, got {self.messages}"
             )
         tests = self.hosts**2 * len(self.sizes)
@@ -122,23 +119,30 @@ class MeshPlan(Plan):
 
     def open(self, lab: Lab | None) -> Workload:
         """Place it in the lab."""
-        assert lab
-        return MeshRun(self, lab)
+        from latprof_agent.workload.mesh_in_lab import MeshInLab
 
-    def responder_words(self, address: str) -> list[str]:
+        assert lab
+        return MeshInLab(self, lab)
+
+    def responder_words(self, address: str, port: int) -> list[str]:
         """Arguments of a responder's process."""
-        return ["echo", *self._shared(), "--address", address, "--port", str(PORT)]
+        return ["echo", *self._shared(), "--address", address, "--port", str(port)]
 
     def client_words(
-        self, cell: Cell, messages: int, peers: Sequence[str], begin_ns: int, seed: int
+        self,
+        cell: Cell,
+        messages: int,
+        peers: Sequence[Place],
+        begin_ns: int,
+        seed: int,
     ) -> list[str]:
         """Arguments of a client's process, but for where it logs."""
         words = ["pingpong", *self._shared(), "--protocol", self.protocol]
         if self.reply_bytes is not None:
             words += ["--reply", str(self.reply_bytes)]
-        for peer in peers:
-            name = f"[{peer}]" if ":" in peer else peer
-            words += ["--peer", f"{name}:{PORT}"]
+        for address, port in peers:
+            name = f"[{address}]" if ":" in address else address
+            words += ["--peer", f"{name}:{port}"]
         for option, value in (
             ("sizes", cell.size_bytes),
             ("interval", cell.interval_ns),
@@ -187,11 +191,14 @@ class _LateStartError(WorkloadError):
     """A client was there only after the test had begun: not all begin at once."""
 
 
-class _Clients:
-    """The clients of one test, one on each host."""
+class Clients:
+    """The clients of one test, one on each host that sends.
 
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
+    `spawn` starts a program on a host; options go to Popen.
+    """
+
+    def __init__(self, spawn: Callable[..., subprocess.Popen[str]]) -> None:
+        self._spawn = spawn
         self._load = str(find_executable("latprof-load"))
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._ending = Ending()
@@ -199,9 +206,7 @@ class _Clients:
     def start(self, host: str, words: Sequence[str], log: int) -> None:
         """Start the one of a host."""
         command = [self._load, *words, "--output", f"/proc/self/fd/{log}"]
-        self._processes[host] = self._lab.start(
-            host, command, pass_fds=(log,), **STARTED
-        )
+        self._processes[host] = self._spawn(host, command, pass_fds=(log,), **STARTED)
 
     def running(self) -> bool:
         """Whether any of them still sends or waits."""
@@ -234,53 +239,10 @@ class _Clients:
         return found
 
 
-class _Responders:
-    """The responders, one on each host, for the whole run."""
+class _Processors:
+    """How busy this machine's processors are while a test lasts."""
 
-    def __init__(self, lab: Lab, plan: MeshPlan) -> None:
-        load = str(find_executable("latprof-load"))
-        self._processes: dict[str, subprocess.Popen[str]] = {}
-        for host in lab.hosts:
-            words = plan.responder_words(lab.address_of(host))
-            self._processes[host] = lab.start(host, [load, *words], **STARTED)
-        for host, process in self._processes.items():
-            ready_words(process, f"the responder of {host}")
-
-    def check(self) -> None:
-        """Raise WorkloadError where one of them has ended."""
-        for host, process in self._processes.items():
-            if process.poll() is not None:
-                raise WorkloadError(last_words(process, f"the responder of {host}"))
-
-    def stillness(self) -> list[Stillness]:
-        """For how long nothing comes to or leaves each host, from now on."""
-        return [Stillness(traffic_of(p.pid)) for p in self._processes.values()]
-
-    def check_stopped(self) -> None:
-        """Raise WorkloadError where somebody has stopped one of them."""
-        ends = self._processes.items()
-        check_stopped({f"the responder of {host}": process for host, process in ends})
-
-    def close(self) -> dict[str, dict[str, Any]]:
-        """End them; what each has counted, by host."""
-        found = {}
-        for process in self._processes.values():
-            ask_to_end(process)
-        for host, process in self._processes.items():
-            text, _ = last_output(process)
-            if not process.returncode and text:
-                found[host] = json.loads(text.strip().splitlines()[-1])
-        self._processes = {}
-        return found
-
-
-class _Meters:
-    """Busy shares while a test lasts: of the processors, and of each host's link."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._rate_bps = lab.spec.rate_bps
-        self._before = self._read()
+    def __init__(self) -> None:
         self._ticks: tuple[int, int] | None = None
 
     def tick(self, now_ns: int, begin_ns: int) -> None:
@@ -288,33 +250,11 @@ class _Meters:
         if self._ticks is None and now_ns >= begin_ns:
             self._ticks = _processor_ticks()
 
-    def _read(self) -> dict[str, dict[str, int]]:
-        link = self._lab.counters()
-        ports = link.get("ports", {})
-        found: dict[str, dict[str, int]] = {}
-        for host in self._lab.hosts:
-            sides = link[host]["interface"], ports.get(host, {}).get("interface", {})
-            found[host] = {
-                "up": sides[0]["tx_bytes"],
-                "down": sides[1].get("tx_bytes", sides[0]["rx_bytes"]),
-            }
-        return found
-
-    def shares(self, seconds: float) -> dict[str, dict[str, float]]:
-        """What was busy; of links only where they have a rate.
-
-        All that passed did so in these seconds.
-        """
+    def busy_share(self) -> float:
+        """Of the time since the test began."""
         now = _processor_ticks()
         busy, every = (b - a for a, b in zip(self._ticks or now, now, strict=True))
-        found = {"processors": {"busy": busy / max(1, every)}}
-        capacity = self._rate_bps * seconds / 8
-        for host, sides in self._read().items() if capacity else ():
-            found[host] = {
-                side: (bytes_ - self._before[host][side]) / capacity
-                for side, bytes_ in sides.items()
-            }
-        return found
+        return busy / max(1, every)
 
 
 def _processor_ticks() -> tuple[int, int]:
@@ -324,41 +264,53 @@ def _processor_ticks() -> tuple[int, int]:
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
-class MeshRun(Workload):
-    """The tests of a mesh, one after the other."""
+class MeshRuns(Workload):
+    """The tests of a mesh, one after the other.
 
-    def __init__(self, plan: MeshPlan, lab: Lab) -> None:
+    `places` are where the hosts' responders listen, in the order of `setup.hosts`.
+    """
+
+    def __init__(
+        self,
+        plan: MeshPlan,
+        setup: MeshSetup,
+        places: Sequence[Place],
+        ends: MeshEnds,
+        *,
+        one_clock: bool,
+    ) -> None:
         super().__init__()
-        self._plan, self._lab = plan, lab
-        self._setup = MeshSetup(
-            tuple(lab.hosts),
-            plan.reply_bytes,
-            HEARTBEAT_BYTES,
-            plan.heartbeat_interval_ns,
-            packets_of(
-                {"addresses": addresses_of(lab), "known": lab.known}, plan.protocol
-            ),
-            lab.spec.rate_bps or None,
-        )
-        self._mesh = Mesh(self._setup, plan.protocol)
-        self._log = MeshLog(plan.protocol, addresses_of(lab), PORT)
-        self._responders: _Responders | None = None
-        self._counted: dict[str, Any] = {}  # by responders, by host
+        self._plan, self._setup, self._places = plan, setup, places
+        self._mesh = Mesh(setup, plan.protocol)
+        self._log = MeshLog(plan.protocol, ends, one_clock=one_clock)
+        self._lead_ns = _START_NS + _START_EACH_NS * len(setup.hosts)
+        self._longest_lead_ns = self._lead_ns * _LONGER ** (_STARTS - 1)
         self._logs: list[int] = []
         self._counts: list[tuple[_Test, PairTrips]] = []
 
-    def watched(self, protocols: tuple[str, ...]) -> Filter:
-        """All hosts of the lab."""
-        return Filter(netns=self._lab.inodes, protocols=protocols)
+    def _spawn(
+        self, host: str, command: Sequence[str], **options: Any
+    ) -> subprocess.Popen[str]:
+        """Start a program on a host."""
+        raise NotImplementedError
 
-    def as_dict(self) -> dict[str, Any]:
-        """For run.json."""
-        return {"mesh": asdict(self._plan), "responders": self._counted}
+    def _meter_links(self) -> Callable[[float], Shares]:
+        """Meter links from now on: what tells their shares once so long is over."""
+        return lambda _seconds: {}
+
+    def _test_begins(self) -> None:
+        """Clients are about to be started."""
+
+    def _check(self) -> None:
+        """Raise a LatprofError where what the clients need has gone."""
+
+    def _check_silence(self, clients: Clients) -> None:
+        """Raise WorkloadError where what is late will not come any more."""
 
     def follow(self, scene: Scene) -> None:
         """Run all tests, then the searches that were asked for."""
         plan = self._plan
-        self._logs = [scene.sink.folder.new_log() for _ in self._lab.hosts]
+        self._logs = [scene.sink.folder.new_log() for _ in self._setup.senders]
         sizes = len(plan.sizes) + 1  # that of heartbeats too
         totals = RoundTripTotals(plan.protocol, sizes, sizes, open_loop=True)
         scene.sink.round_trips[plan.protocol] = totals
@@ -366,15 +318,14 @@ class MeshRun(Workload):
         scene.recorder.add_source(self._log)
         if plan.protocol == "udp":
             scene.recorder.capture.expect_udp()
-        self._responders = _Responders(self._lab, plan)
-        try:
-            for test in self._tests():
-                if not scene.interrupt.seen:
-                    self._follow(test, scene)
-            for size in plan.sizes if plan.find_knee else ():
-                self._find_knee(size, scene)
-        finally:
-            self._end_responders()
+        self._follow_all(scene)
+
+    def _follow_all(self, scene: Scene) -> None:
+        for test in self._tests():
+            if not scene.interrupt.seen:
+                self._follow(test, scene)
+        for size in self._plan.sizes if self._plan.find_knee else ():
+            self._find_knee(size, scene)
 
     def _tests(self) -> Iterator[_Test]:
         plan = self._plan
@@ -394,32 +345,32 @@ class MeshRun(Workload):
                 search.tell(keeps_up({"backlog": {"left_share": left}}))
 
     def _trial_messages(self, interval_ns: int) -> int:
-        pairs = len(self._lab.hosts) * self._setup.peers
-        most = min(_MOST_TRIAL_MESSAGES, MOST_MESSAGES // pairs)
+        most = min(_MOST_TRIAL_MESSAGES, MOST_MESSAGES // self._setup.pairs)
         return max(_FEWEST_TRIAL_MESSAGES, min(most, _TRIAL_NS // interval_ns))
 
     def _follow(self, test: _Test, scene: Scene) -> PairTrips:
         """Run one test to its end and take in what it says."""
-        lead_ns = _START_NS + _START_EACH_NS * len(self._lab.hosts)
         for _ in range(_STARTS - 1):
             try:
-                return self._attempt(test, scene, lead_ns)
-            except _LateStartError:  # a busy machine: nobody had been measured yet
-                lead_ns *= _LONGER
-        return self._attempt(test, scene, lead_ns)
+                return self._attempt(test, scene)
+            except _LateStartError:  # nobody had been measured yet
+                longer_ns = self._lead_ns * _LONGER
+                self._lead_ns = min(longer_ns, self._longest_lead_ns)
+        return self._attempt(test, scene)
 
-    def _attempt(self, test: _Test, scene: Scene, lead_ns: int) -> PairTrips:
-        meters = _Meters(self._lab)
+    def _attempt(self, test: _Test, scene: Scene) -> PairTrips:
+        link_shares = self._meter_links()
         now_ns = time.monotonic_ns()
-        begin_ns = now_ns + lead_ns
+        begin_ns = now_ns + self._lead_ns
         self._log.begin(now_ns, self._logs)
         self._mesh.stages.begin(Span(now_ns, test.cell))
-        clients = _Clients(self._lab)
+        self._test_begins()
+        clients, processors = Clients(self._spawn), _Processors()
         late = False
         try:
-            for i, host in enumerate(self._lab.hosts):
+            for i, host in enumerate(self._setup.senders):
                 clients.start(host, self._words(test, i, begin_ns), self._logs[i])
-            self._wait(clients, test, scene, meters, begin_ns)
+            self._wait(clients, test, scene, processors, begin_ns)
         except _LateStartError:
             late = True
             raise
@@ -428,70 +379,49 @@ class MeshRun(Workload):
             results = clients.results()
             scene.recorder.read_sources()
             trips = PairTrips.joined(self._log.trips)
-            if not late:
-                self._take(test, begin_ns, trips, meters, results)
+            if len(trips) and not late:
+                over_ns = max(trips.intended_ns.max(), trips.received_ns.max())
+                links = link_shares((int(over_ns) - begin_ns) / NS_PER_SECOND)
+                busy = {"processors": {"busy": processors.busy_share()}} | links
+                self._take(test, begin_ns, trips, busy, results)
         return trips
 
     def _words(self, test: _Test, number: int, begin_ns: int) -> list[str]:
-        plan, hosts = self._plan, self._lab.hosts
-        peers = [self._lab.address_of(h) for i, h in enumerate(hosts) if i != number]
-        seed = plan.seed + len(self.runs) * len(hosts) + number
+        plan, places = self._plan, self._places
+        peers = [place for i, place in enumerate(places) if i != number]
+        seed = plan.seed + len(self.runs) * len(places) + number
         return plan.client_words(test.cell, test.messages, peers, begin_ns, seed)
 
     def _wait(
         self,
-        clients: _Clients,
+        clients: Clients,
         test: _Test,
         scene: Scene,
-        meters: _Meters,
+        processors: _Processors,
         begin_ns: int,
     ) -> None:
-        assert self._responders
-        still = self._responders.stillness()
         while clients.running():
             if scene.interrupt.seen:
                 clients.stop()
-            self._lab.check()
-            self._responders.check()
+            self._check()
             clients.check()
             scene.recorder.step_for(STEP_SECONDS)
             now_ns = time.monotonic_ns()
-            meters.tick(now_ns, begin_ns)
+            processors.tick(now_ns, begin_ns)
             gone = (now_ns - begin_ns) / NS_PER_SECOND
             scene.progress(str(test), self._log.sent, gone, test.seconds)
             if gone > test.seconds:
-                self._check_silence(clients, min(host.seconds() for host in still))
+                self._check_silence(clients)
         clients.check()
-
-    def _check_silence(self, clients: _Clients, silent_seconds: float) -> None:
-        """Raise WorkloadError where what is late will not come any more."""
-        if silent_seconds > self._patience_seconds():
-            assert self._responders
-            clients.check_stopped()
-            self._responders.check_stopped()
-            why = f"no host had an answer for {silent_seconds:.0f} s"
-            raise WorkloadError(f"the mesh failed: {why}; {KEPT}")
-
-    def _patience_seconds(self) -> float:
-        """How long nothing may come from any host: links, and the plan, may be slow."""
-        link, plan = self._lab.spec, self._plan
-        packet_bits = 8 * link.packet_bytes("veth")
-        packet = packet_bits / link.rate_bps if link.rate_bps else 0.0
-        slow_ns = 2 * link.delay_ns + plan.interval_ns + plan.timeout_ns
-        return LATE_SECONDS + 2 * packet + slow_ns / NS_PER_SECOND
 
     def _take(
         self,
         test: _Test,
         begin_ns: int,
         trips: PairTrips,
-        meters: _Meters,
+        busy: Shares,
         results: Mapping[str, Mapping[str, Any]],
     ) -> None:
-        if not len(trips):
-            return
-        end_ns = max(trips.intended_ns.max(), trips.received_ns.max())
-        busy = meters.shares((int(end_ns) - begin_ns) / NS_PER_SECOND)
         self._mesh.add(test.cell, trips, busy, trial=test.trial)
         if not test.trial:
             self._counts.append((test, trips))
@@ -507,15 +437,9 @@ class MeshRun(Workload):
             }
         )
 
-    def _end_responders(self) -> None:
-        responders, self._responders = self._responders, None
-        if responders:
-            found = responders.close()
-            kept = ("connections", "messages", "bytes", "unsent", *_CPU)
-            self._counted = {
-                host: {name: told[name] for name in kept if name in told}
-                for host, told in found.items()
-            }
+    def _names_in_log(self) -> Sequence[str]:
+        """What the hosts are called in TMSN's log; the first is not named."""
+        return [address for address, _ in self._places]
 
     def figures(self) -> dict[str, Any]:
         """The section `mesh` of summary.json."""
@@ -524,23 +448,14 @@ class MeshRun(Workload):
     def write(self, folder: RunFolder) -> None:
         """Leave the log that TMSN's own analysis reads."""
         tests = [(t.number, t.cell, trips) for t, trips in self._counts]
-        folder.write_text("tmsn.log", tmsn_log(tests, addresses_of(self._lab)))
-
-    def close(self) -> None:
-        """End what is left of it."""
-        self._end_responders()
+        log = tmsn_log(tests, self._names_in_log(), star=self._setup.star)
+        folder.write_text("tmsn.log", log)
 
 
-_CPU = ("user_ns", "system_ns")
 _KEPT = ("sent", "received", "lost", "unanswered", "late", "unsent", "warmup")
 
 
 def _told(result: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of what a client says."""
-    found = {name: result[name] for name in (*_KEPT, *_CPU, "elapsed_ns")}
+    found = {name: result[name] for name in (*_KEPT, *CPU_TIMES, "elapsed_ns")}
     return found | {"heartbeats": dict(result["heartbeats"])}
-
-
-def addresses_of(lab: Lab) -> dict[str, str]:
-    """All hosts' addresses, by name."""
-    return {host: lab.address_of(host) for host in lab.hosts}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -48,7 +48,29 @@ _FIELDS = {
     REPLY: ("reply_end", "reply_bytes", "reply_created_ns"),
 }
 # What else is asked of a record when its messages come.
-_COLUMNS = ("flags", "received_ns", *(name for of in _FIELDS.values() for name in of))
+_COLUMNS = (
+    *("flags", "received_ns", "receive_called_ns"),
+    *(name for of in _FIELDS.values() for name in of),
+)
+
+
+@dataclass(frozen=True)
+class MeshEnds:
+    """Whose the ends of a mesh's flows are, by number of `names`.
+
+    A responder is known by address and port, who sends by the address; what has
+    another one is of host `otherwise`, -1: of none.
+    """
+
+    names: tuple[str, ...]
+    responders: Mapping[tuple[str, int], int]
+    senders: Mapping[str, int]
+    otherwise: int = -1
+
+    @property
+    def ports(self) -> Ints:
+        """Those of all responders."""
+        return np.array(sorted({port for _, port in self.responders}), "i8")
 
 
 class _Part(NamedTuple):
@@ -93,6 +115,7 @@ class _Mine(NamedTuple):
     first_ns: Ints
     sequence: Ints
     size: Ints  # in units of the sequence
+    read_ns: Ints
 
     def take(self, rows: NDArray[np.intp]) -> _Mine:
         """Some of them."""
@@ -103,16 +126,19 @@ class _Mine(NamedTuple):
 class MeshLog:
     """A `recorder.Source`: what all clients of a mesh log, test after test.
 
-    `hosts` are their addresses by name; all responders listen on `port`, which no
-    client's socket has. `trips` are the round trips of the last test.
+    `one_clock`: of all hosts; otherwise the log's times of replies say nothing here.
+    `trips` are the round trips of the last test.
     """
 
-    def __init__(self, protocol: str, hosts: Mapping[str, str], port: int) -> None:
+    def __init__(
+        self, protocol: str, ends: MeshEnds, *, one_clock: bool = True
+    ) -> None:
         self._protocol = protocol
-        self._names = list(hosts)
-        self._addresses = {address: i for i, address in enumerate(hosts.values())}
-        self._hosts = len(hosts)
-        self._port = port
+        self._one_clock = one_clock
+        self._of_ends = ends
+        self._names = list(ends.names)
+        self._hosts = len(ends.names)
+        self._ports = ends.ports
         self._tails: list[tuple[int, LogTail]] = []  # by the host that sends
         self._begins: list[int] = []  # of each test
         self._parts: list[_Part] = []
@@ -162,6 +188,8 @@ class MeshLog:
 
     def _keep(self, records: NDArray[Any], pairs: Ints) -> None:
         columns = {name: records[name].astype("i8") for name in _COLUMNS}
+        if not self._one_clock:
+            columns["reply_created_ns"][:] = 0
         stream = self._stream(pairs, len(self._begins) - 1)
         np.minimum.at(self._first_ns, stream, records["sent_ns"].astype("i8"))
         for kind, (end, size, _) in _FIELDS.items():
@@ -190,27 +218,26 @@ class MeshLog:
         return found
 
     def kinds_of(self, flows: NDArray[Any]) -> Ints:
-        """Name the messages of flows by where they lead; MESSAGE: not ours."""
+        """Name the messages of flows by where they lead; MESSAGE: not ours.
+
+        By ports alone; `created_of` knows the hosts, too.
+        """
         mine = (flows["protocol"] == IPPROTO_TCP) == (self._protocol == "tcp")
-        there = mine & (flows["destination_port"] == self._port)
-        back = mine & (flows["source_port"] == self._port)
+        there = mine & np.isin(flows["destination_port"], self._ports)
+        back = mine & np.isin(flows["source_port"], self._ports)
         return np.select([there, back], [REQUEST, REPLY], MESSAGE)
 
     def _mine(self, rows: Messages) -> _Mine:
         """Take what is asked of those rows that are ours."""
         index, words = rows.texts["protocol"]
-        there = rows.numbers["destination_port"] == self._port
-        back = rows.numbers["source_port"] == self._port
+        there = np.isin(rows.numbers["destination_port"], self._ports)
+        back = np.isin(rows.numbers["source_port"], self._ports)
         # over UDP a session has a connection besides
         of_ours = there | back
         if self._protocol == "tcp":
             of_ours &= index == words.index("tcp")
         at = np.flatnonzero(of_ours)
-        asks, answers = self._ends(rows, at)
-        asks, answers = (
-            np.where(there[at], one, other)
-            for one, other in ((asks, answers), (answers, asks))
-        )
+        asks, answers = self._ends(rows, at, there[at])
         first_ns = rows.first_ns()[at]
         test = np.searchsorted(self._begins, first_ns, "right") - 1
         ours = (asks >= 0) & (answers >= 0) & (test >= 0)
@@ -224,16 +251,39 @@ class MeshLog:
             first_ns,
             rows.numbers["sequence"][at],
             np.where(one, 1, sizes),
+            rows.numbers["read_ns"][at],
         )
 
-    def _ends(self, rows: Messages, at: NDArray[np.intp]) -> list[Ints]:
-        """Number the hosts that rows come from and lead to; -1: none of ours."""
-        found = []
-        for name in ("source_address", "destination_address"):
-            index, words = rows.texts[name]
-            numbers = [*map(self._addresses.get, words, repeat(-1)), -1]
-            found.append(np.array(numbers, "i8")[index[at]])
-        return found
+    def _ends(
+        self, rows: Messages, at: NDArray[np.intp], there: NDArray[np.bool_]
+    ) -> tuple[Ints, Ints]:
+        """Number who asks and who answers in rows, of requests `there`; -1: nobody."""
+        asks, answers = np.empty((2, len(at)), "i8")
+        for of, own, other in (
+            (there, "source", "destination"),
+            (~there, "destination", "source"),
+        ):
+            asks[of] = self._senders(rows, own, at[of])
+            answers[of] = self._responders(rows, other, at[of])
+        return asks, answers
+
+    def _senders(self, rows: Messages, end: str, at: NDArray[np.intp]) -> Ints:
+        index, words = rows.texts[f"{end}_address"]
+        ends = self._of_ends
+        numbers = [*map(ends.senders.get, words, repeat(ends.otherwise)), -1]
+        return np.array(numbers, "i8")[index[at]]
+
+    def _responders(self, rows: Messages, end: str, at: NDArray[np.intp]) -> Ints:
+        index, words = rows.texts[f"{end}_address"]
+        known = [*words, ""]  # the last one's place is that of -1
+        ports = rows.numbers[f"{end}_port"][at]
+        # each port of each address once
+        keys, of = np.unique(index[at].astype("i8") << 16 | ports, return_inverse=True)
+        found = [
+            self._of_ends.responders.get((known[key >> 16], key & 0xFFFF), -1)
+            for key in keys.tolist()
+        ]
+        return np.array(found, "i8")[of]
 
     def _stream(self, pair: Ints, test: Ints | int) -> Ints:
         return np.asarray(test * self._hosts**2 + pair)
@@ -242,12 +292,11 @@ class MeshLog:
         """Which rows are of this run, when each was made (0 unknown), their kinds."""
         mine = self._mine(rows)
         kinds = np.where(mine.kind == MESSAGE, np.int32(WARMUP), mine.kind)
+        kinds[mine.stream < 0] = MESSAGE  # others' that have the port, too
         created = np.zeros(len(kinds), "i8")
         for kind, (_, _, made) in _FIELDS.items():
             at = np.flatnonzero(mine.kind == kind)
-            by_time = self._protocol == "udp" and kind == REPLY
-            find = self._by_time if by_time else partial(self._by_end, kind)
-            found = find(mine.take(at))
+            found = self._find(kind, mine.take(at))
             created[at[found.same]] = found.of(made, found.same)
             of_one = found.same | found.inside
             flags = found.of("flags", of_one)
@@ -255,6 +304,12 @@ class MeshLog:
             kinds[at[of_one][(flags & WARMUP_FLAG) != 0]] = WARMUP
             kinds[at[self._in_handshake(kind, mine.take(at))]] = WARMUP
         return mine.at, created, kinds
+
+    def _find(self, kind: int, rows: _Mine) -> _Found:
+        """Find the records of messages; the log does not number datagrams that come."""
+        if self._protocol == "tcp" or kind == REQUEST:
+            return self._by_end(kind, rows)
+        return self._by_time(rows) if self._one_clock else self._by_receipt(rows)
 
     def _in_handshake(self, kind: int, rows: _Mine) -> NDArray[np.bool_]:
         """Which rows were sent before all that the log of their test tells of."""
@@ -344,6 +399,25 @@ class MeshLog:
             inside &= keys[place] >> OFFSET_BITS == stream[known]
             at[order[place[inside]]] = known[inside]
             same[order[place[inside]]] = True
+        return _Found(records, at, same, same)
+
+    def _by_receipt(self, rows: _Mine) -> _Found:
+        """Give each reply that was read the record in whose receive call it was.
+
+        A client reads one datagram at a time: of all its calls one was going on then.
+        """
+        records = self._around(rows.first_ns, 0)
+        received_ns, called_ns = records["received_ns"], records["receive_called_ns"]
+        answered = np.flatnonzero(called_ns > 0)
+        order = answered[np.argsort(received_ns[answered], kind="stable")]
+        place = np.searchsorted(received_ns[order], rows.read_ns)
+        same = (place < len(order)) & (rows.read_ns > 0) & (rows.stream >= 0)
+        place[~same] = 0
+        if not len(order):
+            return _Found(records, place, same, same)
+        at = order[place]
+        same &= called_ns[at] <= rows.read_ns
+        same &= records["stream"][at] == rows.stream
         return _Found(records, at, same, same)
 
     def forget_before(self, time_ns: int) -> None:

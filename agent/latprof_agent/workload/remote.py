@@ -18,7 +18,7 @@ from latprof_agent.workload.workload import Workload
 
 _NETNS = Path("/proc/self/ns/net")
 # Over TCP, of a responder that hangs nothing else tells.
-_GIVEN_UP_NS = 30_000_000_000
+GIVEN_UP_NS = 30_000_000_000
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class RemotePingPong(PingPong):
             words += ["--secret-file", str(self.secret_file)]
         # over UDP it is that of a datagram
         if protocol == "tcp" and not self.timeout_ns:
-            words += ["--timeout", str(_GIVEN_UP_NS)]
+            words += ["--timeout", str(GIVEN_UP_NS)]
         return words
 
 
@@ -68,17 +68,17 @@ def address_of(host: str, port: int) -> str:
     return f"{address}%{socket.if_indextoname(scope)}" if scope else str(address)
 
 
-def own_sockets(port: int, protocols: tuple[str, ...]) -> Filter:
-    """Sockets of a responder's port here: others' namespaces may have it, too."""
+def own_sockets(ports: tuple[int, ...], protocols: tuple[str, ...]) -> Filter:
+    """Sockets of responders' ports here: others' namespaces may have them, too."""
     return Filter(
-        ports=(port,),
+        ports=ports,
         netns=(_NETNS.stat().st_ino,),
         peers=True,
         protocols=protocols,
     )
 
 
-def told_plan(plan: Any, address: str) -> dict[str, Any]:
+def told_plan(plan: Any, address: str | list[str]) -> dict[str, Any]:
     """A plan for run.json, which does not say where a secret is."""
     told = asdict(plan)
     secret = told.pop("secret_file")
@@ -96,7 +96,7 @@ class RemotePingPongRuns(PingPongRuns):
 
     def watched(self, protocols: tuple[str, ...]) -> Filter:
         """Those of its port here."""
-        return own_sockets(self._responder[1], protocols)
+        return own_sockets(self._responder[1:], protocols)
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""

@@ -87,7 +87,7 @@ class RemoteBulkRuns(BulkRuns):
 
     def watched(self, protocols: tuple[str, ...]) -> Filter:
         """Those of the responder's port here."""
-        return own_sockets(self._plan.port, protocols)
+        return own_sockets((self._plan.port,), protocols)
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from latprof_analysis.study.mesh import Cell, HostCounts, PairTrips, host_counts
 
@@ -10,12 +10,16 @@ _NS_PER_MS = 1_000_000
 
 
 def tmsn_log(
-    tests: Sequence[tuple[int, Cell, PairTrips]], addresses: Mapping[str, str]
+    tests: Sequence[tuple[int, Cell, PairTrips]],
+    hosts: Sequence[str],
+    *,
+    star: bool = False,
 ) -> str:
     """Write tests, each with its number from 1, in their order.
 
     The first host is the one that logs; lines of the others, which TMSN's heartbeats
-    tell it, are as of the test's end.
+    tell it, are as of the test's end. In a star nobody else sends: means are over
+    echoes.
     """
     lines, last = ["running 1 test"], 0
     for number, cell, trips in tests:
@@ -24,18 +28,19 @@ def tmsn_log(
         last = number
         ms = f"{cell.interval_ns / _NS_PER_MS:g}"
         lines.append(f"load_size,{cell.size_bytes},pkg_interval,{ms}")
-        names = ["local", *list(addresses.values())[1:]]
-        counts = host_counts(trips, len(addresses))
+        names = ["local", *hosts[1:]]
+        counts = host_counts(trips, len(hosts))
         lines += (
-            f"stress perf,{cell.size_bytes},{name},{_perf(host)}"
+            f"stress perf,{cell.size_bytes},{name},{_perf(host, star)}"
             for name, host in zip(names, counts, strict=True)
         )
     return "\n".join([*lines, ""])
 
 
-def _perf(host: HostCounts) -> str:
+def _perf(host: HostCounts, star: bool) -> str:
     """Write a machine's counts, sums of times in us, and averages as TMSN divides."""
-    averages = _average(host.msg_us, host.msg), _average(host.hb_us, host.hb)
+    msg, hb = (host.msg_echo, host.hb_echo) if star else (host.msg, host.hb)
+    averages = _average(host.msg_us, msg), _average(host.hb_us, hb)
     return ",".join(map(str, (host.total, *host, *averages)))
 
 

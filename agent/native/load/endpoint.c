@@ -151,8 +151,8 @@ int endpoint_connect(const struct options *options, enum protocol protocol,
 	struct place place = { protocol, address, port };
 
 	return open_socket(options, &place, connect_in_time, "connect to",
-			   "start `latprof-load echo` there and give its port",
-			   ret, failure);
+			   "start `latprof echo` there and give its port", ret,
+			   failure);
 }
 
 void endpoint_local(int fd, struct endpoint_name *ret)

@@ -270,8 +270,8 @@ int exchange_lost_peer(struct exchange *x, int error)
 {
 	return fail(x->failure, error ? error : ECONNRESET,
 		    "lost the responder %s port %" PRIu64 " after %" PRIu64
-		    " replies: %s; see there why `latprof-load echo` ended, "
-		    "or start it",
+		    " replies: %s; see there why `latprof echo` ended, or "
+		    "start it",
 		    x->peer->address, x->peer->port, x->totals.replies,
 		    error ? strerror(error) : "it closed the connection");
 }
@@ -292,6 +292,6 @@ int exchange_bad_stream(struct exchange *x)
 	return fail(x->failure, EPROTO,
 		    "cannot read reply %" PRIu64 ": the "
 		    "stream does not hold it; give both ends the same --wire, "
-		    "and the port of a `latprof-load echo`",
+		    "and the port of a `latprof echo`",
 		    x->totals.replies + 1);
 }

@@ -26,7 +26,7 @@ _LOAD: Shape = {
 }
 _STAGES: Shape = {
     "n": COUNT,
-    **{f"{name}_ns": NUMBER for name in (*STAGES, "end_to_end")},
+    **{f"{name}_ns": Maybe(NUMBER) for name in (*STAGES, "end_to_end")},
 }
 _COUNTED = ("total", "msg", "msg_echo", "hb", "hb_echo")
 _AVERAGES = ("avg_msg", "avg_hb", "std_msg", "std_hb")
@@ -50,10 +50,10 @@ _CELL: Shape = {
     "load": _LOAD,
     "hosts": {ANY: _LOAD},
     "backlog": {"at_end": COUNT, "most": COUNT, "left_share": NUMBER},
-    "wire_bps": NUMBER,
+    "wire_bps": Maybe(NUMBER),
     "utilisation": Maybe(NUMBER),
     "pairs": [_PAIR],
-    "stages": {"request?": _STAGES, "reply?": _STAGES},
+    "stages": {"request?": _STAGES, "reply?": _STAGES, "elsewhere?": NUMBER},
     "busy": _BUSY,
     "grows": _GROWS,
 }
@@ -75,6 +75,7 @@ _KNEE: Shape = {
 MESH: Shape = {
     "protocol": TEXT,
     "hosts": [TEXT],
+    "star?": FLAG,
     "reply_bytes": Maybe(POSITIVE),
     "heartbeat_interval_ns": POSITIVE,
     "rate_bps": Maybe(NUMBER),
@@ -87,4 +88,5 @@ MESH_PLAN: Shape = {
     "interval_ns": POSITIVE,
     "poisson?": FLAG,
     "reply_bytes?": Maybe(POSITIVE),
+    "to?": [TEXT],
 }

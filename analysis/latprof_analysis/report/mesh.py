@@ -12,6 +12,7 @@ from typing import Any
 
 from latprof_analysis.report.parts import Part, Table, Text
 from latprof_analysis.stages import STAGES
+from latprof_analysis.study.mesh import ELSEWHERE, keeps_up
 from latprof_analysis.text import (
     NOT_ENOUGH,
     duration,
@@ -32,6 +33,11 @@ _SEED_NOTE = (
     "messages of all hosts from when they were due, those of heartbeats over the "
     "heartbeats received; deviations among tests."
 )
+_STAR_NOTE = (
+    "As TMSN prints it, of this host's half: nobody else sends, so that msg and hb, "
+    "which it receives of the others, are 0; round trips in us from when its messages "
+    "were due, those of heartbeats over their echoes; deviations among tests."
+)
 # A link of which more than this is asked for is where things wait.
 _FULL = 1.0
 _BUSY = 0.9
@@ -42,6 +48,7 @@ _PLACES = {
     "transit": "the link, or the port of the middle towards the receiver",
     "receive_stack": "the receiver's stack",
     "receive_queue": "the receiver's socket",
+    ELSEWHERE: "the network, or the other hosts' half",
 }
 
 
@@ -54,10 +61,13 @@ def meshes_of(document: _Figures) -> list[tuple[str, _Figures]]:
 def mesh_sentence(plan: _Figures) -> str:
     """Say what a mesh ran, of run.json."""
     every = "exponential gaps of" if plan.get("poisson") else "every"
-    reply = plan.get("reply_bytes")
+    reply, to = plan.get("reply_bytes"), plan.get("to")
+    begin = f"mesh of {plan['hosts']} hosts, {plan['protocol']}, "
+    if to:
+        begin += f"this host's half with {', '.join(to)}, "
     return (
-        f"mesh of {plan['hosts']} hosts, {plan['protocol']}, a message to each other "
-        f"{every} {given_duration(plan['interval_ns'])}, "
+        f"{begin}a message to each other {every} "
+        f"{given_duration(plan['interval_ns'])}, "
         + (f"echoes of {reply} bytes" if reply else "echoed in full")
     )
 
@@ -82,9 +92,9 @@ def mesh_parts(mesh: _Figures, run: str) -> Iterator[Part]:
     cells = mesh.get("cells") or []
     if cells:
         yield _seed_table(mesh, cells, run)
-        yield _load_table(cells)
+        yield _load_table(mesh, cells)
         if any(cell["stages"] for cell in cells):
-            yield _stage_table(cells)
+            yield _own_half_table(cells) if mesh.get("star") else _stage_table(cells)
     if knees := mesh.get("knees") or []:
         yield _knee_table(knees)
     for text in mesh_answers(mesh):
@@ -100,6 +110,7 @@ def _seed_table(mesh: _Figures, cells: Sequence[_Figures], run: str) -> Table:
     title += f"mesh of {len(mesh['hosts'])} hosts, {mesh['protocol']}: "
     title += plural(cells[0]["tests"], "test")
     note = _SEED_NOTE.format(host=mesh["hosts"][0])
+    note = _STAR_NOTE if mesh.get("star") else note
     return Table(title, ["load", *SEED_COLUMNS], rows, note)
 
 
@@ -108,7 +119,7 @@ def _plain(value: float | None) -> str:
     return NOT_ENOUGH if value is None else f"{value:.1f}".removesuffix(".0")
 
 
-def _load_table(cells: Sequence[_Figures]) -> Table:
+def _load_table(mesh: _Figures, cells: Sequence[_Figures]) -> Table:
     """Lay out load, backlog and round trips, from when due and from when sent."""
     tail = _tail(cells).removesuffix("_ns")
     rows: list[tuple[str, Callable[[_Figures], str]]] = [
@@ -123,9 +134,14 @@ def _load_table(cells: Sequence[_Figures]) -> Table:
             for of, word in _SINCE.items()
         ),
     ]
+    link = (
+        "not known: there is no lab"
+        if mesh.get("star")
+        else "what fell due on each host's, headers, echoes and heartbeats with it"
+    )
     note = (
         "Backlog: messages without an echo when the last was due, and at most. Link:"
-        " what fell due on each host's, headers, echoes and heartbeats with it. "
+        f" {link}. "
         "Round trips from when a message was due, and from when it was really sent."
     )
     return _by_size("load and response", cells, rows, note)
@@ -203,18 +219,41 @@ def _stage_table(cells: Sequence[_Figures]) -> Table:
     return _by_size("where a round trip's time goes", cells, rows, note)
 
 
+def _own_half_table(cells: Sequence[_Figures]) -> Table:
+    """Lay out which share of a round trip each stage has that this host sees."""
+
+    def text(kind: str, stage: str, cell: _Figures) -> str:
+        spent = (cell["stages"].get(kind) or {}).get(f"{stage}_ns")
+        return _share(spent, cell)
+
+    rows: list[tuple[str, Callable[[_Figures], str]]] = [
+        *((stage, partial(text, "request", stage)) for stage in STAGES[:3]),
+        (ELSEWHERE, lambda cell: _share(cell["stages"].get(ELSEWHERE), cell)),
+        *((f"echo's {stage}", partial(text, "reply", stage)) for stage in STAGES[4:]),
+        ("mean round trip", lambda cell: duration(cell["intended"]["mean_ns"])),
+    ]
+    note = f"As this host sees it; {ELSEWHERE}: {_PLACES[ELSEWHERE]}, not told apart."
+    return _by_size("where a round trip's time goes", cells, rows, note)
+
+
+def _share(spent_ns: float | None, cell: _Figures) -> str:
+    mean_ns = cell["intended"]["mean_ns"]
+    return percent(spent_ns / mean_ns if spent_ns is not None and mean_ns else None)
+
+
 _BEHIND = ("responder", "echo's way")
 
 
 def _shares(cell: _Figures) -> dict[str, float]:
     """Return the parts of a mean round trip, from when its message was due."""
-    request, reply = (cell["stages"].get(kind) for kind in _KINDS)
+    request, reply = (cell["stages"].get(kind) or {} for kind in _KINDS)
     mean = cell["intended"]["mean_ns"]
-    if not request or not reply or not mean:
+    found = {stage: request.get(f"{stage}_ns") for stage in STAGES}
+    found["echo's way"] = reply.get("end_to_end_ns")
+    if not mean or None in found.values():
         return {}
-    found = {stage: request[f"{stage}_ns"] / mean for stage in STAGES}
-    found["echo's way"] = reply["end_to_end_ns"] / mean
-    return found | {"responder": max(0.0, 1 - sum(found.values()))}
+    shares = {part: spent / mean for part, spent in found.items()}
+    return shares | {"responder": max(0.0, 1 - sum(shares.values()))}
 
 
 _KINDS = ("request", "reply")
@@ -250,11 +289,14 @@ def mesh_answers(mesh: _Figures) -> list[str]:
 
 def _overload(cell: _Figures, mesh: _Figures) -> str:
     used = cell["utilisation"]
-    if used is None or used <= _FULL:
+    kept = keeps_up(cell) if used is None else used <= _FULL
+    if kept:
         return ""
-    begin = (
-        f"{size_text(cell)} every {given_duration(cell['interval_ns'])} offers "
-        f"{used:.2f} of each host's link ({given_rate(mesh['rate_bps'])})"
+    begin = f"{size_text(cell)} every {given_duration(cell['interval_ns'])} "
+    begin += (
+        "is not kept up with"
+        if used is None
+        else f"offers {used:.2f} of each host's link ({given_rate(mesh['rate_bps'])})"
     )
     grown = cell["grows"]
     if not grown:

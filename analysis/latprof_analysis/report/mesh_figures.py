@@ -42,8 +42,9 @@ def mesh_figures(document: _Figures) -> list[Part]:
 
 def _of_run(mesh: _Figures, run: str) -> list[Part]:
     """Lay out tables and sentences, then a picture of pairs for each size."""
-    cells = mesh["cells"]
-    maps = [_heat_map(cell, mesh["hosts"], run) for cell in cells if cell["pairs"]]
+    cells, hosts = mesh["cells"], mesh["hosts"]
+    senders = hosts[:1] if mesh.get("star") else hosts
+    maps = [_heat_map(cell, senders, hosts, run) for cell in cells if cell["pairs"]]
     # the size whose links are the fullest is drawn at once
     open_at = (
         max(range(len(maps)), key=lambda i: cells[i]["utilisation"] or i) if maps else 0
@@ -57,7 +58,9 @@ def _of_run(mesh: _Figures, run: str) -> list[Part]:
     return [*told, Fold(f"{of}Pairs in figures", [*pair_tables(mesh)])]
 
 
-def _heat_map(cell: _Figures, hosts: Sequence[str], run: str) -> Figure:
+def _heat_map(
+    cell: _Figures, senders: Sequence[str], hosts: Sequence[str], run: str
+) -> Figure:
     """Draw the median round trip from each host to each other."""
     data = pd.DataFrame(
         [
@@ -82,7 +85,7 @@ def _heat_map(cell: _Figures, hosts: Sequence[str], run: str) -> Figure:
         "linear and begins at 0.",
         alt=f"Heat map of {len(data)} pairs of hosts. {title}.",
         data=data,
-        charts=[Chart({"linear": _spec(hosts)}, size)],
+        charts=[Chart({"linear": _spec(senders, hosts)}, size)],
     )
 
 
@@ -103,14 +106,15 @@ def _finding(size: str, pairs: Sequence[_Figures]) -> str:
     return f"{size}: median round trips from {ends[0]} to {ends[1]}, {told}"
 
 
-def _spec(hosts: Sequence[str]) -> Spec:
+def _spec(senders: Sequence[str], hosts: Sequence[str]) -> Spec:
     texts = written(
         text=duration_expr("datum.p50_ns"), longest=duration_expr("datum.max_ns")
     )
-    place = {"domain": list(hosts)}
+    rows, columns = ({"domain": list(names)} for names in (senders, hosts))
+    level = {"labelAngle": 0}
     ends = {
-        "y": named("source", place, title="from", sort=None),
-        "x": named("destination", place, title="to", sort=None, axis={"labelAngle": 0}),
+        "y": named("source", rows, title="from", sort=None),
+        "x": named("destination", columns, title="to", sort=None, axis=level),
     }
     shade = {
         "field": "p50_ns",
@@ -150,7 +154,7 @@ def _spec(hosts: Sequence[str]) -> Spec:
             },
         ]
     return {
-        "height": max(120, _CELL_PIXELS * len(hosts)),
+        "height": max(120, _CELL_PIXELS * len(senders)),
         "transform": texts,
         "layer": layers,
     }

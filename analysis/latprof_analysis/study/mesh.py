@@ -5,12 +5,15 @@ conventions: what the first host received, the mean round trip of all hosts' mes
 from when they were due, and of the first host's heartbeats, over those that it
 received rather than over their echoes. Beside it stand what was offered and what came
 back, what was left waiting, and how much of each link was asked for.
+
+Between hosts one of them is measured: a star, this host's half of the mesh. Of the
+links and of the other hosts' half nothing is known there, which is None.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,6 +34,13 @@ MOST_LEFT = 0.02
 # with so much of the growth the one farthest along the path is where the queue is.
 _SHARE_OF_GROWTH = 0.1
 _KINDS = ("request", "reply")
+# What a host sees of its own messages, and of their echoes.
+_OWN_HALF = {
+    "request": ("application", "send_queue", "qdisc"),
+    "reply": ("receive_stack", "receive_queue"),
+}
+# The rest of a round trip, where one half is seen: network, and the other hosts.
+ELSEWHERE = "elsewhere"
 _US = 1000
 _LOOKS = 64  # at the backlog, in a quarter of the time
 
@@ -52,30 +62,45 @@ class MeshSetup:
     reply_bytes : int or None
         None: messages and heartbeats are echoed in full.
     heartbeat_bytes, heartbeat_interval_ns : int
-    packets : Packets
-        How messages are cut, as the links count bytes.
+    packets : Packets or None
+        How messages are cut, as the links count bytes; None: not known.
     rate_bps : float or None
         Of each host's link, either way; None: no limit is known.
+    star : bool
+        Only the first host sends, and only its half is seen.
     """
 
     hosts: tuple[str, ...]
     reply_bytes: int | None
     heartbeat_bytes: int
     heartbeat_interval_ns: int
-    packets: Packets
+    packets: Packets | None
     rate_bps: float | None = None
+    star: bool = False
 
     @property
     def peers(self) -> int:
         """To how many others each host sends."""
         return len(self.hosts) - 1
 
+    @property
+    def senders(self) -> tuple[str, ...]:
+        """The hosts that send."""
+        return self.hosts[:1] if self.star else self.hosts
+
+    @property
+    def pairs(self) -> int:
+        """How many ways there are from a host that sends to another."""
+        return len(self.senders) * self.peers
+
     def exchanged_bytes(self, size_bytes: int) -> int:
         """Return the bytes of a message and its echo."""
         return size_bytes + (self.reply_bytes or size_bytes)
 
-    def wire_bps(self, cell: Cell) -> float:
+    def wire_bps(self, cell: Cell) -> float | None:
         """Return the bits/s that fall due on each host's link, the same either way.
+
+        None where links are not known.
 
         A host sends its messages, and echoes to all that it receives; headers are
         counted, acknowledgements that carry nothing are not.
@@ -86,6 +111,8 @@ class MeshSetup:
         >>> setup.wire_bps(Cell(1000, 10**8)) / (8 * 2)
         12416.0
         """
+        if self.packets is None:
+            return None
         sizes = [cell.size_bytes, self.reply_bytes or cell.size_bytes]
         beats = [self.heartbeat_bytes, self.reply_bytes or self.heartbeat_bytes]
         each = float(self.packets.wire_bytes(sizes).sum()) / cell.interval_ns
@@ -94,14 +121,15 @@ class MeshSetup:
 
     def utilisation(self, cell: Cell) -> float | None:
         """Return the share of each host's link that falls due; None: no limit."""
-        return self.wire_bps(cell) / self.rate_bps if self.rate_bps else None
+        due = self.wire_bps(cell)
+        return due / self.rate_bps if due is not None and self.rate_bps else None
 
     def knee_ns(self, size_bytes: int) -> float | None:
         """Return the interval at which a host's link is full; None: no limit."""
-        if not self.rate_bps:
-            return None
         alone = self.wire_bps(Cell(size_bytes, int(NS_PER_SECOND)))
         beats = self.wire_bps(Cell(size_bytes, 1 << 62))
+        if alone is None or beats is None or not self.rate_bps:
+            return None
         return NS_PER_SECOND * (alone - beats) / (self.rate_bps - beats)
 
 
@@ -189,7 +217,9 @@ def host_counts(trips: PairTrips, hosts: int) -> list[HostCounts]:
     return [HostCounts(*map(int, one)) for one in every]
 
 
-def seed_row(size_bytes: int, tests: Sequence[Sequence[HostCounts]]) -> dict[str, Any]:
+def seed_row(
+    size_bytes: int, tests: Sequence[Sequence[HostCounts]], *, star: bool = False
+) -> dict[str, Any]:
     """Return a line of TMSN's table: means over tests, and deviations among them.
 
     Parameters
@@ -197,6 +227,9 @@ def seed_row(size_bytes: int, tests: Sequence[Sequence[HostCounts]]) -> dict[str
     size_bytes : int
     tests : sequence of sequence of HostCounts
         By test and host, the first host being the one whose counts are told.
+    star : bool
+        No other host sends: the first one's heartbeats are averaged over their
+        echoes.
 
     Examples
     --------
@@ -210,7 +243,8 @@ def seed_row(size_bytes: int, tests: Sequence[Sequence[HostCounts]]) -> dict[str
     for hosts in tests:
         echoes = sum(host.msg_echo for host in hosts)
         msg += [sum(host.msg_us for host in hosts) / echoes] if echoes else []
-        hb += [hosts[0].hb_us / hosts[0].hb] if hosts[0].hb else []
+        beats = hosts[0].hb_echo if star else hosts[0].hb
+        hb += [hosts[0].hb_us / beats] if beats else []
     return {
         "load": size_bytes,
         "total": statistics.fmean(host.total for host in local),
@@ -320,7 +354,7 @@ class CellTotals:
         return {
             **cell._asdict(),
             "tests": len(self.tests),
-            "table": seed_row(cell.size_bytes, counts),
+            "table": seed_row(cell.size_bytes, counts, star=setup.star),
             "sent": len(every),
             "lost": int((~every.answered).sum()),
             "intended": _percentiles(every.received_ns - every.intended_ns, every),
@@ -331,7 +365,7 @@ class CellTotals:
                 host: _mean_load(
                     [test.at(test.source == i) for test in messages], cell, setup
                 )
-                for i, host in enumerate(setup.hosts)
+                for i, host in enumerate(setup.senders)
             },
             "backlog": {
                 "at_end": max(one.at_end for one in waited),
@@ -403,9 +437,13 @@ class Span(NamedTuple):
 
 
 class CellStages:
-    """Time in each stage by cell and kind of message; tests follow each other."""
+    """Time in each stage by cell and kind of message; tests follow each other.
 
-    def __init__(self) -> None:
+    Of whole messages; with `own_half` of what the host sees that sends and gets echoes.
+    """
+
+    def __init__(self, *, own_half: bool = False) -> None:
+        self._own_half = own_half
         self._spans: list[Span] = []
         # by cell and kind: sums of each stage and of all, and how many had it
         self._sums: dict[tuple[Cell, str], Ints] = {}
@@ -422,7 +460,10 @@ class CellStages:
         if not self._spans or not len(rows):
             return
         begins = np.array([span.begin_ns for span in self._spans])
-        test = np.searchsorted(begins, rows.numbers["send_ns"], "right") - 1
+        sent_ns, read_ns = rows.numbers["send_ns"], rows.numbers["read_ns"]
+        # of an echo from another host it is not known when it was sent
+        at_ns = np.where(sent_ns == BLANK, read_ns, sent_ns)
+        test = np.searchsorted(begins, at_ns, "right") - 1
         codes, labels = rows.texts["kind"]
         for kind in (name for name in _KINDS if name in labels):
             of_kind = (codes == labels.index(kind)) & (test >= 0)
@@ -432,6 +473,8 @@ class CellStages:
 
     def _add(self, cell: Cell, kind: str, rows: Rows, at: NDArray[np.intp]) -> None:
         sums = self._sums.setdefault((cell, kind), np.zeros((2, len(_TIMES)), np.int64))
+        if not self._own_half:
+            at = at[rows.numbers["end_to_end_ns"].take(at) != BLANK]
         for i, name in enumerate(_TIMES):
             values = rows.numbers[name].take(at)
             there = values != BLANK
@@ -439,19 +482,28 @@ class CellStages:
             sums[1, i] += int(there.sum())
 
     def of(self, cell: Cell) -> dict[str, Any]:
-        """Return the mean time in each stage by kind, in ns, over whole messages.
+        """Return the mean time in each stage by kind, in ns; None: not seen.
 
         Where a stamp is missing its stage's time stands in the next.
         """
         found = {}
         for kind in _KINDS:
             sums = self._sums.get((cell, kind))
-            if sums is None or not sums[1, -1]:
-                continue
-            n = int(sums[1, -1])
-            means = dict(zip(_TIMES, (sums[0] / n).tolist(), strict=True))
-            found[kind] = {"n": n, **means}
+            means = None if sums is None else self._means(kind, sums)
+            if means:
+                found[kind] = means
         return found
+
+    def _means(self, kind: str, sums: Ints) -> dict[str, Any] | None:
+        told = dict(zip(_TIMES, sums.T.tolist(), strict=True))
+        seen = [f"{stage}_ns" for stage in _OWN_HALF[kind]]
+        if not self._own_half:
+            seen = [*_TIMES]
+        n = max(told[name][1] for name in seen)
+        if not n:
+            return None
+        means = {name: told[name][0] / n for name in seen}
+        return {"n": n, **dict.fromkeys(_TIMES), **means}
 
 
 _TIMES = (*(f"{stage}_ns" for stage in STAGES), "end_to_end_ns")
@@ -477,22 +529,50 @@ def growing_stage(
     >>> growing_stage({"request": idle}, {"request": full})["stage"]
     'qdisc'
     """
-    grown = {
-        (kind, stage): beyond[kind][f"{stage}_ns"] - before[kind][f"{stage}_ns"]
-        for kind in _KINDS
-        if kind in before and kind in beyond
-        for stage in STAGES
-    }
-    if not grown or max(grown.values()) <= 0:
+    found = []
+    for path in _paths(before, beyond):
+        grown = [max(0.0, step.to_ns - step.from_ns) for step in path]
+        if most := sum(grown):
+            steps = zip(path, grown, strict=True)
+            far = [step for step, ns in steps if ns >= _SHARE_OF_GROWTH * most]
+            found.append((most, far[-1]))
+    if not found:
         return None
-    most = max(sum(v for (k, _), v in grown.items() if k == kind) for kind in _KINDS)
-    kind = next(
-        k for k in _KINDS if sum(v for (o, _), v in grown.items() if o == k) == most
-    )
-    stages = [s for s in STAGES if grown[kind, s] >= _SHARE_OF_GROWTH * most]
-    stage = stages[-1]
-    times = before[kind][f"{stage}_ns"], beyond[kind][f"{stage}_ns"]
-    return {"kind": kind, "stage": stage, "from_ns": times[0], "to_ns": times[1]}
+    _, step = max(found, key=lambda one: one[0])
+    return step._asdict()
+
+
+class _Step(NamedTuple):
+    """A stage along a path, and its time with less load and with more."""
+
+    kind: str
+    stage: str
+    from_ns: float
+    to_ns: float
+
+
+def _paths(
+    before: Mapping[str, Any], beyond: Mapping[str, Any]
+) -> Iterator[list[_Step]]:
+    """Give the stages known of both, along the way of messages, and of echoes.
+
+    Where one half is seen both ways are one, with what passes elsewhere between.
+    """
+    ways = []
+    for kind in _KINDS:
+        of = before.get(kind) or {}, beyond.get(kind) or {}
+        steps = []
+        for stage in STAGES:
+            from_ns, to_ns = (one.get(f"{stage}_ns") for one in of)
+            if from_ns is not None and to_ns is not None:
+                steps.append(_Step(kind, stage, from_ns, to_ns))
+        ways.append(steps)
+    if ELSEWHERE not in before or ELSEWHERE not in beyond:
+        yield from ways
+        return
+    request, reply = ways
+    middle = _Step("round trip", ELSEWHERE, before[ELSEWHERE], beyond[ELSEWHERE])
+    yield [*request, middle, *reply]
 
 
 class Mesh:
@@ -501,7 +581,7 @@ class Mesh:
     def __init__(self, setup: MeshSetup, protocol: str) -> None:
         self.setup = setup
         self.protocol = protocol
-        self.stages = CellStages()
+        self.stages = CellStages(own_half=setup.star)
         self._cells: dict[Cell, CellTotals] = {}
         self._trials: dict[Cell, CellTotals] = {}
         # of each cell: shares of time that a queue or a processor was busy
@@ -517,9 +597,12 @@ class Mesh:
         self._busy.setdefault(cell, []).append(busy)
 
     def _figures(self, totals: CellTotals) -> dict[str, Any]:
-        busy = self._busy[totals.cell]
-        return totals.figures() | {
-            "stages": self.stages.of(totals.cell),
+        busy, figures = self._busy[totals.cell], totals.figures()
+        stages = self.stages.of(totals.cell)
+        if self.setup.star:
+            stages |= _elsewhere(stages, figures["intended"]["mean_ns"])
+        return figures | {
+            "stages": stages,
             "busy": {
                 name: {
                     key: statistics.fmean(one[name][key] for one in busy)
@@ -541,6 +624,7 @@ class Mesh:
         return {
             "protocol": self.protocol,
             "hosts": list(self.setup.hosts),
+            "star": self.setup.star,
             "reply_bytes": self.setup.reply_bytes,
             "heartbeat_interval_ns": self.setup.heartbeat_interval_ns,
             "rate_bps": self.setup.rate_bps,
@@ -549,11 +633,21 @@ class Mesh:
         }
 
 
+def _elsewhere(
+    stages: Mapping[str, Mapping[str, Any]], mean_ns: float | None
+) -> dict[str, float]:
+    """Return what of a mean round trip passed outside of the stages that were seen."""
+    if len(stages) < len(_KINDS) or mean_ns is None:
+        return {}
+    seen = [stages[k][f"{s}_ns"] for k, half in _OWN_HALF.items() for s in half]
+    return {ELSEWHERE: max(0.0, mean_ns - sum(seen))}
+
+
 def _with_growth(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Say of each cell what grew in it against the one that asks least of the links."""
     if not cells:
         return []
-    least = min(cells, key=lambda cell: cell["utilisation"] or 0.0)
+    least = min(cells, key=lambda cell: cell["load"]["offered_bytes_per_second"])
     return [
         cell | {"grows": growing_stage(least["stages"], cell["stages"])}
         for cell in cells

@@ -154,17 +154,24 @@ def unseen_ends(document: Mapping[str, Any]) -> str:
         or unseen <= _UNSEEN_SHARE * messages
     ):
         return ""
-    if host := responder_host(document["workload"]):
+    if hosts := _other_hosts(document["workload"]):
         return (
             f"{unseen} of {messages} messages were seen at this end only: the other "
-            f"end is on the host {host}; to see its half, run `latprof echo "
-            "--record` there"
+            f"end is on the {hosts}; to see its half, run `latprof echo --record` there"
         )
     return (
         f"{unseen} of {messages} messages were seen at one end only: the other end is "
         "older than the run, outside the command's cgroup, or on another host; to see "
         "both, start both in COMMAND"
     )
+
+
+def _other_hosts(workload: Mapping[str, Any]) -> str:
+    """Name those that a run sent to; nothing of a run on one host."""
+    if others := (workload.get("mesh") or {}).get("to"):
+        return f"hosts {', '.join(others)}"
+    host = responder_host(workload)
+    return f"host {host}" if host else ""
 
 
 def time_by_stage(pair: Pair) -> dict[str, float]:
