@@ -137,10 +137,15 @@ def test_what_a_tc_program_drops_is_told_at_it(make_lab, out, tmp_path):
     assert runs["datagrams"].tolist() == [10, 1]
 
 
-def test_what_a_full_qdisc_drops_is_tcs_to_the_packet(make_lab, out):
+@pytest.mark.parametrize("leaf", [None, "pfifo"])
+def test_what_a_full_qdisc_drops_is_tcs_to_the_packet(make_lab, out, leaf):
     # Its queue is shorter than the send buffer, so nothing holds the sender back.
     lab = make_lab(
-        qdisc="tbf", rate_bps=100_000_000, burst_bytes=20_000, queue_bytes=30_000
+        qdisc="tbf",
+        leaf=leaf,
+        rate_bps=100_000_000,
+        burst_bytes=20_000,
+        queue_bytes=30_000,
     )
     before = tc_count(lab, "a")
     parts = transfer(
@@ -154,7 +159,8 @@ def test_what_a_full_qdisc_drops_is_tcs_to_the_packet(make_lab, out):
     dropped = (tc_count(lab, "a") - before).drops
     check_sums(parts)
     assert dropped > 1000
-    assert died(parts) == {"qdisc tbf of a": dropped}
+    # at the root tc counts again what its leaf has dropped
+    assert died(parts) == {f"qdisc {leaf or 'tbf'} of a": dropped}
 
 
 @pytest.mark.parametrize("direction", ["up", "both"])
