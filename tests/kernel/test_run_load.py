@@ -31,6 +31,14 @@ EMULATED = ("--rate=50mbit", "--delay=1ms", "--emulator=always")
 SMALL = ("--sizes=64",)
 # A closed loop would ask more often while the queue is short.
 EVENLY = ("--interval=5ms", "--duration=5")
+# What makes each queue, and by direction where it is: the lowest of its qdiscs.
+QUEUES = {
+    "tbf": ("--qdisc=tbf",),
+    "htb": ("--qdisc=htb",),
+    "emulator": ("--delay=1ms", "--emulator=always"),
+}
+UP = {"tbf": ("a", "veth0"), "htb": ("a", "veth0"), "emulator": ("emulator", "ab")}
+DOWN = {"tbf": ("b", "veth0"), "htb": ("b", "veth0"), "emulator": ("emulator", "ba")}
 # Of a datagram of 1400 bytes, in the bytes that a tbf counts.
 PAYLOAD = 1400 / 1442
 
@@ -43,16 +51,14 @@ def out(tmp_path: Path) -> Path:
 def loaded(out: Path, *words: str, protocol: str = "tcp") -> tuple[dict, dict]:
     """Run it; its summary, and what it tells of the protocol."""
     words = (f"--protocol={protocol}", *words)
-    latprof = run("run", *SMALL, *words, *_duration(words), "--json", f"--out={out}")
+    given = any(word.startswith("--duration") for word in words)
+    duration = () if given else ("--duration=3",)
+    latprof = run("run", *SMALL, *words, *duration, "--json", f"--out={out}")
     assert latprof.process.returncode == 0, latprof.err
     assert latprof.left() == []
     summary = json.loads(latprof.out)
     assert analyze(out).document["load"] == summary["load"]
     return summary, summary["load"]["protocols"][protocol]
-
-
-def _duration(words: tuple[str, ...]) -> tuple[str, ...]:
-    return () if words[-1] == EVENLY[-1] else ("--duration=3",)
 
 
 def more_ns(told: dict) -> float:
@@ -66,15 +72,22 @@ def share(told: dict, way: str, stage: str) -> float:
     return rows[way, stage]
 
 
+def grown_ns(told: dict, way: str, stage: str) -> float:
+    """By how much the median of a stage rose."""
+    rows = {(row["way"], row["stage"]): row for row in told["stages"]}
+    row = rows[way, stage]
+    return row["loaded"]["p50_ns"] - row["idle"]["p50_ns"]
+
+
 def queue(told: dict, place: str, interface: str) -> dict:
-    """What was seen of one queue."""
+    """What was seen of one queue: the lowest where one is below another."""
     found = [
         one
         for one in told["queues"]
         if (one["place"], one["interface"]) == (place, interface)
     ]
-    assert len(found) == 1
-    return found[0]
+    assert len(found) in (1, 2)
+    return found[-1]
 
 
 def test_udp_above_the_rate_fills_the_qdisc_and_no_more(out):
@@ -141,6 +154,44 @@ def test_flows_down_hold_up_replies(out):
     assert flows["down"]["received_bps"] == pytest.approx(
         RATE_BPS * 1400 / 1428, rel=0.02
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate_mbit", "queue_bytes", "direction"),
+    [
+        ("tbf", 20, 100_000, "down"),
+        ("tbf", 50, 50_000, "both"),
+        ("htb", 20, 50_000, "up"),
+        ("htb", 50, 100_000, "both"),
+        ("emulator", 50, 100_000, "up"),
+        ("emulator", 20, 50_000, "both"),
+    ],
+)
+def test_a_full_queue_adds_its_bytes_over_the_rate_to_each_way_that_is_loaded(
+    out, kind, rate_mbit, queue_bytes, direction
+):
+    # a little above it, so that few of the ping-pong's own packets are dropped
+    rate, load_mbit = f"--rate={rate_mbit}mbit", 1.05 * rate_mbit
+    words = (rate, *QUEUES[kind], f"--queue={queue_bytes}", "--interval=20ms")
+    load = f"--load=udp:2:{direction}:{load_mbit:g}mbit"
+    words = (*words, load, "--duration=1.5")
+    _, told = loaded(out, *words, protocol="udp")
+    # htb's queue counts packets of 1514 bytes, these have 1442
+    held_bytes = queue_bytes // 1514 * 1442 if kind == "htb" else queue_bytes
+    held_ns = 8e3 * held_bytes / rate_mbit
+    ways = {"up": ("request", *UP[kind]), "down": ("reply", *DOWN[kind])}
+    full = ["up", "down"] if direction == "both" else [direction]
+    assert more_ns(told) == pytest.approx(len(full) * held_ns, rel=0.1)
+    stage = "transit" if kind == "emulator" else "qdisc"
+    for name, (way, *place) in ways.items():
+        held = queue(told, *place)["median_bytes"]
+        waits_ns = grown_ns(told, way, stage)
+        if name in full:
+            assert held == pytest.approx(held_bytes, rel=0.1)
+            assert waits_ns == pytest.approx(held_ns, rel=0.1)
+        else:
+            assert held < 1500
+            assert waits_ns < held_ns / 10
 
 
 def test_the_idle_phase_is_as_a_run_without_a_load(out, tmp_path):

@@ -198,3 +198,48 @@ def test_balances_of_several_runs_add_up_by_channels():
     assert found[2]["places"] == [{"place": SOCKET, "packets": 20}]
     unknown = one | {"balance": one["balance"] | {"unexplained": None}}
     assert joined_balances([one, unknown])[2]["unexplained"] is None
+
+
+def trial(offered_bps, loss, seconds=2.0):
+    sent_bps = offered_bps or 4e8
+    return {
+        **{"seconds": seconds, "offered_bps": offered_bps, "sent_bps": sent_bps},
+        **{"received_bps": (1 - loss) * sent_bps, "loss": loss},
+        "passed": loss <= 0.001,
+    }
+
+
+def search(**more):
+    return {
+        **{"channels": 4, "most_loss": 0.001, "resolution": 0.01, "rate_bps": 97e6},
+        **{"failed_bps": 98e6, "bound": ["qdisc tbf of a"], "held_back": False},
+        **{"trial_seconds": 2.0, "trials": [trial(0, 0.75), trial(97_000_000, 0.0)]},
+        **{"confirmation": trial(97_000_000, 0.00034, 10.0), **more},
+    }
+
+
+@pytest.mark.parametrize(
+    ("confirmation", "said"),
+    [
+        (trial(97_000_000, 0.00034, 10.0), "confirmed: 0.034% lost in 10 s"),
+        (
+            trial(97_000_000, 0.002, 60.0),
+            "NOT confirmed: 0.2% lost in 60 s, 96.81 Mbit/s of 97.00 Mbit/s received; "
+            "try a longer --trial",
+        ),
+        (None, "not confirmed by a longer one"),
+    ],
+)
+def test_a_rate_that_was_found_is_told_with_its_trials_and_if_it_stood_a_longer_one(
+    confirmation, said
+):
+    document = {"bulk": {"parts": [], "searches": [search(confirmation=confirmation)]}}
+    assert bulk_sentences(document) == [
+        "udp, 4 channels: 97.00 Mbit/s of payload is the highest rate with 0.1% lost "
+        f"or less (2 trials of 2 s, to 1%), {said}; at 98.00 Mbit/s datagrams died at "
+        "qdisc tbf of a"
+    ]
+    (table,) = bulk_parts(document)
+    assert isinstance(table, Table)
+    assert len(table.rows) == 2 + (confirmation is not None)
+    assert [row[1] for row in table.rows[:2]] == ["2 s", "2 s"]

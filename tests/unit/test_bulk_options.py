@@ -35,6 +35,12 @@ BULK = ("run", "--workload", "bulk")
         (["--find-rate", "1%", "--volume", "1m"], "--volume: excludes --find-rate"),
         (["--find-rate", "1%", "--offer", "1mbit"], "--offer: excludes --find-rate"),
         (["--find-rate", "1%", "--direction", "both"], "--direction both: excludes"),
+        (["--trial", "2s"], "--trial: is of --find-rate"),
+        (["--find-rate", "1%", "--trial", "1ms"], "--trial must be from 100ms to 1h"),
+        (
+            ["--find-rate", "1%", "--trial", "5s", "--duration", "4s"],
+            "--duration must be at least --trial (5s), since it confirms the rate, got",
+        ),
         (["--sizes", "64"], "--sizes: is for --workload pingpong, not bulk"),
         (["--rounds", "3"], "--rounds: is for --workload"),
         (["--to", "h", "--rate", "1mbit"], "--rate: is of this host's lab, not with -"),
@@ -63,14 +69,14 @@ def plan_of(*words, protocols=("tcp", "udp"), **responder):
 
 def test_by_default_each_part_sends_datagrams_of_1400_bytes_for_three_seconds():
     plan = plan_of()
-    words = plan.client_words("udp", 4, 0)
+    words = plan.client_words("udp", 4)
     assert sorted(plan.parts) == [
         (protocol, channels) for protocol in ("tcp", "udp") for channels in (1, 2, 4, 8)
     ]
     for option, value in (("--duration", "3.0"), ("--size", "1400")):
         assert words[words.index(option) + 1] == value
     assert "--rate" not in words
-    assert "--size" not in plan.client_words("tcp", 4, 0)
+    assert "--size" not in plan.client_words("tcp", 4)
 
 
 def test_the_order_of_parts_is_the_seeds():
@@ -96,10 +102,22 @@ def test_where_packets_are_counted_each_is_a_datagram(words):
     assert plan_of(*words, "--send-way", "gso").send_way == "gso"
 
 
-def test_a_search_is_of_datagrams_in_trials_of_a_second():
-    plan = plan_of("--find-rate", "0.1%")
+@pytest.mark.parametrize(
+    ("words", "trial_seconds", "confirm_seconds"),
+    [
+        ((), 2.0, 6.0),
+        (("--trial", "500ms"), 0.5, 1.5),
+        (("--duration", "60s"), 2.0, 60.0),
+    ],
+)
+def test_a_search_is_of_datagrams_in_trials_of_seconds_and_a_longer_one(
+    words, trial_seconds, confirm_seconds
+):
+    plan = plan_of("--find-rate", "0.1%", *words)
     assert plan.protocols == ("udp",)
-    assert (plan.find_rate, plan.duration_seconds) == (0.001, 1.0)
+    assert plan.find_rate == 0.001
+    assert plan.trial_seconds == trial_seconds
+    assert plan.duration_seconds == confirm_seconds
 
 
 def test_between_hosts_each_packet_is_a_datagram_and_the_secret_is_told():
@@ -110,6 +128,6 @@ def test_between_hosts_each_packet_is_a_datagram_and_the_secret_is_told():
     assert (plan.send_way, plan.receive_way) == ("sendmmsg", "recvmmsg")
     assert not plan.in_lab
     for protocol in ("tcp", "udp"):
-        told = plan.client_words(protocol, 1, 0)
+        told = plan.client_words(protocol, 1)
         assert told[told.index("--secret-file") + 1] == "secret"
         assert ("--congestion" in told) == (protocol == "tcp")

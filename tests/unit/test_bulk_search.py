@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from latprof_agent.workload.bulk_search import (
     MOST_TRIALS,
@@ -10,21 +11,24 @@ from latprof_agent.workload.bulk_search import (
     Trial,
 )
 
+TRIAL_S, CONFIRM_S = 2.0, 10.0
+DATAGRAM_BITS = 8 * 1400
+
 
 def search_of(carries, most_loss):
-    """Search on a link that gives `carries(offered)`: what is sent, and received."""
-    search = RateSearch(most_loss)
-    for offered in search.rates():
-        sent, received, places = carries(offered)
+    """Search on a link that gives `carries(offered, s)`: what is sent, and received."""
+    search = RateSearch(most_loss, TRIAL_S, CONFIRM_S)
+    for offered, seconds in search.tries():
+        sent, received, places = carries(offered, seconds)
         loss = 1 - received / sent if places else 0.0
-        search.add(Trial(offered, sent, received, loss, places))
+        search.add(Trial(seconds, offered, sent, received, loss, places))
     return search.as_dict()
 
 
 def dropping(limit, fastest):
     """A link that drops what is more than it carries."""
 
-    def carries(offered):
+    def carries(offered, _seconds):
         sent = offered or fastest
         lost = sent > limit
         return sent, min(sent, limit), ("qdisc tbf of a",) if lost else ()
@@ -35,7 +39,7 @@ def dropping(limit, fastest):
 def storing(limit, fastest):
     """A queue so large that a short trial loses nothing, whatever its rate."""
 
-    def carries(offered):
+    def carries(offered, _seconds):
         sent = offered or fastest
         return sent, min(sent, limit), ()
 
@@ -52,6 +56,14 @@ def test_the_rate_found_is_the_links_to_the_resolution(link, limit, fastest):
     assert found["failed_bps"] <= limit * (1 + 2 * RESOLUTION)
     assert len(found["trials"]) <= MOST_TRIALS
     assert found["bound"] == (["qdisc tbf of a"] if link is dropping else [])
+    # what bounds it failed in a longer trial, too
+    *short, repeated = found["trials"]
+    assert {trial["seconds"] for trial in short} == {TRIAL_S}
+    assert (repeated["seconds"], repeated["passed"]) == (CONFIRM_S, False)
+    assert repeated["offered_bps"] == pytest.approx(found["failed_bps"], abs=1)
+    last = found["confirmation"]
+    assert (last["seconds"], last["passed"]) == (CONFIRM_S, True)
+    assert last["offered_bps"] == pytest.approx(found["rate_bps"], abs=1)
 
 
 @pytest.mark.parametrize("most_loss", [0.01, 0.1])
@@ -64,10 +76,11 @@ def test_a_sender_slower_than_the_link_is_one_trial_and_nothing_bounds_it():
     found = search_of(dropping(1e9, 4e8), 0.001)
     assert (found["rate_bps"], found["failed_bps"]) == (4e8, None)
     assert [trial["offered_bps"] for trial in found["trials"]] == [0]
+    assert (found["confirmation"]["offered_bps"], found["bound"]) == (0, [])
 
 
 def test_a_rate_that_was_not_sent_is_not_found():
-    def carries(offered):
+    def carries(offered, _seconds):
         if not offered:
             return 2e8, 5.5e7, ("receive buffer",)
         return min(offered, 5e7), min(offered, 5e7), ()
@@ -77,7 +90,56 @@ def test_a_rate_that_was_not_sent_is_not_found():
     assert found["rate_bps"] <= 5e7
 
 
-def test_a_link_that_loses_everything_has_no_rate():
-    found = search_of(lambda offered: (offered or 1e9, 0.0, ("no socket at b",)), 0.0)
-    assert found["rate_bps"] == 0
+def test_a_link_that_loses_everything_has_no_rate_to_confirm():
+    def carries(offered, _seconds):
+        return offered or 1e9, 0.0, ("no socket at b",)
+
+    found = search_of(carries, 0.0)
+    assert (found["rate_bps"], found["confirmation"]) == (0, None)
     assert len(found["trials"]) <= MOST_TRIALS
+
+
+def test_a_rate_that_stands_only_short_trials_is_told_as_not_confirmed():
+    def carries(offered, seconds):  # as a shaper that lends for five seconds
+        sent, limit = offered or 1e9, 1e8 if seconds < 5 else 5e7
+        return sent, min(sent, limit), ("qdisc tbf of a",) if sent > limit else ()
+
+    found = search_of(carries, 0.0)
+    assert found["rate_bps"] == pytest.approx(1e8, rel=RESOLUTION)
+    assert not found["confirmation"]["passed"]
+    assert found["confirmation"]["loss"] == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("failing", [{2}, {3}, {2, 3}, {2, 3, 4}, {2, 3, 5}])
+def test_trials_that_failed_for_no_fault_of_the_link_do_not_hold_it_low(failing):
+    tried = []
+
+    def carries(offered, _seconds):  # as where the receiver's host was busy
+        tried.append(offered)
+        sent = offered or 2e9
+        received = min(sent, 1e8) * (0.9 if len(tried) in failing else 1)
+        return sent, received, ("receive buffer",) if received < sent else ()
+
+    found = search_of(carries, 0.001)
+    assert found["rate_bps"] == pytest.approx(1e8, rel=0.02)
+    assert found["confirmation"]["passed"]
+
+
+@pytest.mark.parametrize("limit", [10e6, 100e6])
+def test_losses_by_chance_below_the_bound_do_not_hold_the_search_low(limit):
+    """Of 1,800 datagrams in a trial 0.9 are lost on average, and two or more often."""
+    found = []
+    for seed in range(200):
+        random = np.random.default_rng(seed)
+
+        def carries(offered, seconds, random=random):
+            sent = offered or 10 * limit
+            datagrams = round(sent * seconds / DATAGRAM_BITS)
+            lost = random.binomial(datagrams, 0.0005) / datagrams
+            received = min(sent * (1 - lost), limit)
+            return sent, received, ("link's loss, a to b",)
+
+        found.append(search_of(carries, 0.001)["rate_bps"])
+    # a longer trial of 8,900 loses 9 or more, twice the mean, once in 25 times
+    assert np.mean(np.array(found) < 0.98 * limit) < 0.06
+    assert max(found) < 1.007 * limit

@@ -80,6 +80,15 @@ def test_the_sentence_says_how_much_where_and_which_queue_holds_it():
             "pfifo 2: at a's veth0 holds 100 kB",
         ),
         ([queue("emulator", "emulator", 10**6, interface="ab")], "qdisc of requests"),
+        (
+            [
+                queue("a", "tbf", 31_000),
+                queue("a", "fq_codel", 31_000, handle="2:", parent="1:1"),
+            ],
+            # not what these take at the link's rate
+            "fq_codel 2: at a's veth0 holds 31 kB in a queue for each flow: a message "
+            "waits in its own",
+        ),
     ],
 )
 def test_the_queue_is_the_lowest_that_holds_most_in_the_stage_that_grew(queues, name):
@@ -93,6 +102,14 @@ def test_growth_on_the_way_is_the_emulators_queue():
     told["load"]["protocols"]["tcp"]["stages"][0]["stage"] = "transit"
     (text,) = load_sentences(told)
     assert "transit of requests: the emulator's queue a to b holds 1 MB" in text
+
+
+def test_growth_of_replies_is_the_other_ends_queue():
+    held = [queue("a", "tbf", 10**6), queue("b", "tbf", 10**5, way="reply")]
+    told = document(queues=held)
+    told["load"]["protocols"]["tcp"]["stages"][0]["way"] = "reply"
+    (text,) = load_sentences(told)
+    assert "in qdisc of replies: tbf 1: at b's veth0 holds 100 kB" in text
 
 
 def test_what_was_lost_and_what_was_not_measured_is_said():

@@ -9,7 +9,7 @@ from latprof_analysis.cli import units
 
 OWN = (
     *("channels", "datagram", "volume", "offer", "direction", "receive_buffer"),
-    *("send_way", "receive_way", "find_rate", "record"),
+    *("send_way", "receive_way", "find_rate", "trial", "record"),
 )
 _AS_FAST = "max"
 
@@ -74,7 +74,15 @@ def add_options(group: Any) -> None:
         type=units.within(units.share, "0%", "50%"),
         metavar="SHARE",
         help="of udp: find the highest rate that loses at most so much, by trials of "
-        "--duration (default: 1s) each (default: send at --offer)",
+        "--trial, and confirm it by longer ones of --duration (default: 3 times "
+        "--trial; RFC 2544: 60s) (default: send at --offer)",
+    )
+    group.add_argument(
+        "--trial",
+        type=units.within(units.duration_seconds, "100ms", "1h"),
+        metavar="TIME",
+        help="of --find-rate: length of each; what a queue stores counts for less in a "
+        "longer one (default: 2s)",
     )
     group.add_argument(
         "--record",
@@ -97,8 +105,11 @@ def plan_of(
     exact = shaped or options.emulator == "always" or options.record or responder
     search = options.find_rate is not None
     _check(options, protocols)
-    default_seconds = bulk.TRIAL_SECONDS if search else bulk.DEFAULT_SECONDS
+    trial_seconds = options.trial or bulk.TRIAL_SECONDS
+    confirm_seconds = bulk.CONFIRM_TIMES * trial_seconds
+    default_seconds = confirm_seconds if search else bulk.DEFAULT_SECONDS
     seconds = options.duration or (0.0 if options.volume else default_seconds)
+    _check_trials(options, trial_seconds)
     kind, where = bulk.BulkPlan, {}
     if responder:
         kind, where = RemoteBulkPlan, {**responder, "congestion": options.congestion}
@@ -114,6 +125,7 @@ def plan_of(
         send_way=options.send_way or ("sendmmsg" if exact else "auto"),
         receive_way=options.receive_way or ("recvmmsg" if exact else "auto"),
         find_rate=options.find_rate,
+        trial_seconds=trial_seconds,
         client_cpu=_cpu(options.client_cpu),
         server_cpu=_cpu(options.server_cpu),
         seed=options.seed,
@@ -145,6 +157,19 @@ def _check(options: argparse.Namespace, protocols: tuple[str, ...]) -> None:
     ):
         if wrong:
             raise UsageError(f"{text}; see latprof run --help")
+
+
+def _check_trials(options: argparse.Namespace, trial_seconds: float) -> None:
+    from latprof_agent.errors import UsageError
+
+    if options.find_rate is None:
+        if options.trial:
+            raise UsageError("--trial: is of --find-rate; see latprof run --help")
+    elif options.duration and options.duration < trial_seconds:
+        raise UsageError(
+            f"--duration must be at least --trial ({trial_seconds:g}s), since it "
+            f"confirms the rate, got {options.duration:g}s; see latprof run --help"
+        )
 
 
 def _cpu(asked: int | str | None) -> int | None:

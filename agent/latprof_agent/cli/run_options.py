@@ -227,7 +227,8 @@ def _add_timing(group: Any) -> None:
         type=units.within(units.duration_seconds, "1ms", "1000h"),
         metavar="TIME",
         help=f"per protocol (default: {DEFAULT_SECONDS:g}s), of each part of a bulk "
-        "run (default: 3s), or attached (default: until Ctrl-C); seconds without a "
+        "run (default: 3s; with --find-rate of the trial that confirms), or attached "
+        "(default: until Ctrl-C); seconds without a "
         "unit; what is late is waited for until nothing came for a few seconds",
     )
     length.add_argument(

@@ -6,8 +6,9 @@ each protocol. Or for each number of channels a search for the highest rate.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,9 @@ from latprof_agent.workload.bulk_search import RateSearch, Trial
 from latprof_agent.workload.workload import Plan, Scene, Workload
 
 DEFAULT_CHANNELS = (1, 2, 4, 8)
-DEFAULT_SECONDS, TRIAL_SECONDS = 3.0, 1.0
+DEFAULT_SECONDS, TRIAL_SECONDS = 3.0, 2.0
+# What a search has found is confirmed by trials so many times as long.
+CONFIRM_TIMES = 3
 # Of slots in which throughput is counted: a hundred of each part.
 _SLOTS, _LEAST_SLOT_S, _MOST_SLOT_S = 100, 0.01, 0.1
 # Until what a part still has on its way is in the counters.
@@ -54,7 +57,10 @@ Directions = dict[str, dict[str, Any]]  # figures by `up` and `down`
 
 @dataclass(frozen=True)
 class BulkPlan(Plan):
-    """Transfers that were asked for; 0: no limit, or the system's."""
+    """Transfers that were asked for; 0: no limit, or the system's.
+
+    Of a search `duration_seconds` are those of the trial that confirms its rate.
+    """
 
     kind = "bulk"
 
@@ -69,6 +75,7 @@ class BulkPlan(Plan):
     send_way: str = "auto"
     receive_way: str = "auto"
     find_rate: float | None = None
+    trial_seconds: float = TRIAL_SECONDS
     client_cpu: int | None = None
     server_cpu: int | None = None
     seed: int = 1
@@ -85,7 +92,7 @@ class BulkPlan(Plan):
         assert lab
         return BulkInLab(self, lab)
 
-    def client_words(self, protocol: str, channels: int, offer_bps: int) -> list[str]:
+    def client_words(self, protocol: str, channels: int) -> list[str]:
         """Arguments of the client's process, but for whom it asks."""
         words = ["--protocol", protocol, "--channels", str(channels)]
         words += ["--direction", self.direction, "--slot", str(self._slot_ns)]
@@ -93,8 +100,8 @@ class BulkPlan(Plan):
             words += ["--bytes", str(self.volume_bytes)]
         else:
             words += ["--duration", str(self.duration_seconds)]
-        if offer_bps:
-            words += ["--rate", str(offer_bps)]
+        if self.offer_bps:
+            words += ["--rate", str(self.offer_bps)]
         if protocol == "udp":
             words += ["--size", str(self.datagram_bytes)]
             words += ["--send-way", self.send_way, "--receive-way", self.receive_way]
@@ -161,17 +168,19 @@ class BulkRuns(Workload):
                 return
             if self._plan.find_rate is None:
                 where = (done, len(parts))
-                offer = self._plan.offer_bps
-                self._follow_part(protocol, channels, offer, scene, where)
+                self._follow_part(self._plan, protocol, channels, scene, where)
             else:
                 self._search(channels, self._plan.find_rate, scene)
 
     def _search(self, channels: int, most_loss: float, scene: Scene) -> None:
-        search, done = RateSearch(most_loss), len(self.runs)
-        for offer_bps in search.rates():
+        plan, done = self._plan, len(self.runs)
+        search = RateSearch(most_loss, plan.trial_seconds, plan.duration_seconds)
+        for offer_bps, seconds in search.tries():
+            asked = replace(plan, offer_bps=offer_bps, duration_seconds=seconds)
             where = (len(search.trials), 0)
-            self._follow_part("udp", channels, offer_bps, scene, where)
-            trial = _trial(self.runs.pop()["bulk"]) if len(self.runs) > done else None
+            self._follow_part(asked, "udp", channels, scene, where)
+            part = self.runs.pop()["bulk"] if len(self.runs) > done else None
+            trial = _trial(part, seconds) if part else None
             if scene.interrupt.seen or not trial:
                 break
             search.add(trial)
@@ -180,22 +189,22 @@ class BulkRuns(Workload):
 
     def _follow_part(
         self,
+        plan: BulkPlan,
         protocol: str,
         channels: int,
-        offer_bps: int,
         scene: Scene,
         where: tuple[int, int],
     ) -> None:
-        plan = self._plan
         before = self._count()
-        client = self._client(plan.client_words(protocol, channels, offer_bps))
+        client = self._client(plan.client_words(protocol, channels))
         try:
             while client.running():
                 if scene.interrupt.seen:
                     client.stop()
                 self._check()
                 scene.recorder.step_for(STEP_SECONDS)
-                self._show_progress(f"{protocol} {channels}", client, where, scene)
+                gone = client.seconds / (plan.duration_seconds or math.inf)
+                self._show_progress(f"{protocol} {channels}", gone, where, scene)
         finally:
             client.stop()
             try:
@@ -204,14 +213,13 @@ class BulkRuns(Workload):
                 raise scene.sink.folder.explain(error) from error
             finally:
                 scene.recorder.step_for(_SETTLE_SECONDS)
-                self._take(protocol, channels, offer_bps, client.result, before)
+                self._take(protocol, channels, plan.offer_bps, client.result, before)
 
     def _show_progress(
-        self, name: str, client: BulkClient, where: tuple[int, int], scene: Scene
+        self, name: str, gone: float, where: tuple[int, int], scene: Scene
     ) -> None:
         done, parts = where
-        seconds = self._plan.duration_seconds
-        part = min(1.0, client.seconds / seconds) if seconds else 0.0
+        part = min(1.0, gone)
         if parts:
             scene.progress("bulk", 0, done + part, parts)
         else:
@@ -293,7 +301,7 @@ def _all_told(directions: Directions) -> bool:
     )
 
 
-def _trial(part: dict[str, Any]) -> Trial | None:
+def _trial(part: dict[str, Any], seconds: float) -> Trial | None:
     """Tell a part as a trial; None where an end did not tell."""
     if not part["balance"]:
         return None
@@ -303,6 +311,7 @@ def _trial(part: dict[str, Any]) -> Trial | None:
     )
     places = sorted(part["balance"]["places"], key=lambda place: -place["packets"])
     return Trial(
+        seconds,
         part["offered_bps"],
         figures[sender]["average_bps"] or 0.0,
         figures[receiver]["average_bps"] or 0.0,

@@ -9,7 +9,7 @@ what is known of the data.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,21 +121,36 @@ def _into_emulator(link: dict[str, Any], ways: _Ways) -> Iterator[tuple[str, int
 def _path(link: dict[str, Any], ways: _Ways) -> Iterator[tuple[str, int]]:
     """Yield places between the ends' IP, and what their counters say."""
     for sender, receiver in ways.values():
-        root = next(iter(link[sender]["qdiscs"]), None)
-        if root and root["kind"] not in HOOKS:
-            yield f"qdisc {root['kind']} of {sender}", root["dropped_packets"]
+        for qdisc, dropped in _own_drops(link[sender]["qdiscs"]):
+            yield f"qdisc {qdisc['kind']} of {sender}", dropped
         yield from _devices(link, sender, receiver)
         name = f"{sender} to {receiver}"
         emulated = link.get("emulator", {}).get(sender + receiver)
         if emulated:
             yield f"link's queue, {name}", emulated["dropped_queue"]
             yield f"link's loss, {name}", emulated["dropped_loss"]
-        if (netem := link.get("netem", {}).get(sender + receiver)) and netem["qdiscs"]:
-            yield f"link's loss, {name}", netem["qdiscs"][0]["dropped_packets"]
+        netem = link.get("netem", {}).get(sender + receiver, {"qdiscs": ()})
+        for qdisc, dropped in _own_drops(netem["qdiscs"]):
+            what = "loss" if qdisc["parent"] == "root" else "queue"
+            yield f"link's {what}, {name}", dropped
     for end in {end for way in ways.values() for end in way}:
         for hook in link[end]["qdiscs"]:
             if hook["kind"] in HOOKS:
                 yield f"tc program of {end}", hook["dropped_packets"]
+
+
+def _own_drops(
+    qdiscs: Sequence[dict[str, Any]],
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield each qdisc and what it dropped itself.
+
+    What one below it drops is counted again at a parent.
+    """
+    tree = [qdisc for qdisc in qdiscs if qdisc["kind"] not in HOOKS]
+    for qdisc in tree:
+        below = [one for one in tree if one["parent"].startswith(qdisc["handle"])]
+        dropped_below: int = sum(one["dropped_packets"] for one in below)
+        yield qdisc, qdisc["dropped_packets"] - dropped_below
 
 
 def _devices(

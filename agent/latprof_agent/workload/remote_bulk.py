@@ -65,9 +65,9 @@ class RemoteBulkPlan(BulkPlan):
                 f"{self.datagram_bytes}"
             )
 
-    def client_words(self, protocol: str, channels: int, offer_bps: int) -> list[str]:
+    def client_words(self, protocol: str, channels: int) -> list[str]:
         """Arguments of the client's process, but for whom it asks."""
-        words = super().client_words(protocol, channels, offer_bps)
+        words = super().client_words(protocol, channels)
         if self.secret_file:
             words += ["--secret-file", str(self.secret_file)]
         if protocol == "tcp" and self.congestion:

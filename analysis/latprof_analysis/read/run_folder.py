@@ -131,6 +131,14 @@ _BULK_PART: Shape = {
     "directions": {ANY: _BULK_DIRECTION},
     "balance": Maybe(_BALANCE),
 }
+_TRIAL: Shape = {
+    "seconds": NUMBER,
+    "offered_bps": NUMBER,
+    "sent_bps": NUMBER,
+    "received_bps": NUMBER,
+    "loss": NUMBER,
+    "passed": FLAG,
+}
 _BULK_SEARCH: Shape = {
     "channels": POSITIVE,
     "most_loss": NUMBER,
@@ -139,15 +147,9 @@ _BULK_SEARCH: Shape = {
     "failed_bps": Maybe(NUMBER),
     "held_back": FLAG,
     "bound": [TEXT],
-    "trials": [
-        {
-            "offered_bps": NUMBER,
-            "sent_bps": NUMBER,
-            "received_bps": NUMBER,
-            "loss": NUMBER,
-            "passed": FLAG,
-        }
-    ],
+    "trial_seconds": NUMBER,
+    "trials": [_TRIAL],
+    "confirmation": Maybe(_TRIAL),
 }
 _WORKLOAD: Shape = {
     "plan?": Maybe(_PLAN),
@@ -173,6 +175,7 @@ _LINK: Shape = {
     "rate_is_token_bucket?": FLAG,
     "burst_bytes?": Maybe(NUMBER),
     "qdisc?": Maybe(TEXT),
+    "leaf?": TEXT,
     "delay_ns?": NUMBER,
     "loss?": NUMBER,
     "mtu_bytes?": COUNT,

@@ -20,6 +20,7 @@ from latprof_analysis.study.bulk import (
 )
 from latprof_analysis.text import (
     NOT_ENOUGH,
+    NS_PER_SECOND,
     given_duration,
     given_rate,
     percent,
@@ -42,7 +43,7 @@ def bulk_text(plan: _Figures) -> str:
     channels = ", ".join(map(str, plan["channels"]))
     how = f"at {given_rate(plan['offer_bps'])}" if plan["offer_bps"] else "at full rate"
     if plan["find_rate"] is not None:
-        how = f"highest rate with {percent(plan['find_rate'])} lost or less"
+        how = f"highest rate with {_small(plan['find_rate'])} lost or less"
     protocols = " and ".join(plan["protocols"])
     several = "" if channels == "1" else "s"
     return (
@@ -103,6 +104,7 @@ def _in_buffers(parts: Sequence[_Figures]) -> str:
 def _search_sentence(search: _Figures) -> str:
     name = f"udp, {plural(search['channels'], 'channel')}{of_run(search)}"
     trials = plural(len(search["trials"]), "trial")
+    each = _seconds(search["trial_seconds"])
     above = "as fast as it goes"
     if search["failed_bps"] is not None:
         where = ", ".join(map(_where, search["bound"]))
@@ -111,9 +113,30 @@ def _search_sentence(search: _Figures) -> str:
         above = f"at {rate(search['failed_bps'])} {how}"
     return (
         f"{name}: {rate(search['rate_bps'])} of payload is "
-        f"the highest rate with {percent(search['most_loss'])} lost or less "
-        f"({trials}, to {percent(search['resolution'])}); {above}"
+        f"the highest rate with {_small(search['most_loss'])} lost or less "
+        f"({trials} of {each}, to {_small(search['resolution'])}), "
+        f"{_confirmed(search['confirmation'])}; {above}"
     )
+
+
+def _confirmed(last: _Figures | None) -> str:
+    """Say if the rate that was found stood a longer trial."""
+    if not last:
+        return "not confirmed by a longer one"
+    told = f"{_small(last['loss'])} lost in {_seconds(last['seconds'])}"
+    if last["passed"]:
+        return f"confirmed: {told}"
+    received = f"{rate(last['received_bps'])} of {rate(last['sent_bps'])} received"
+    return f"NOT confirmed: {told}, {received}; try a longer --trial"
+
+
+def _small(share: float) -> str:
+    """Write a share that may be far below a percent."""
+    return f"{100 * share:.3g}%"
+
+
+def _seconds(seconds: float) -> str:
+    return given_duration(NS_PER_SECOND * seconds)
 
 
 def bulk_parts(document: _Figures) -> Iterator[Part]:
@@ -203,18 +226,25 @@ def _places(parts: Sequence[_Figures]) -> Iterator[Table]:
 
 
 def _trials(search: _Figures) -> Table:
+    last = search["confirmation"]
     rows = [
-        [
-            rate(trial["offered_bps"]) if trial["offered_bps"] else "max",
-            rate(trial["sent_bps"]),
-            rate(trial["received_bps"]),
-            percent(trial["loss"]),
-            "yes" if trial["passed"] else "no",
-        ]
-        for trial in search["trials"]
+        _trial_row(trial) for trial in (*search["trials"], *([last] if last else []))
     ]
+    note = "the last one confirms the rate that was found" if last else ""
     title = f"trials with {plural(search['channels'], 'channel')}{of_run(search)}"
-    return Table(title, ["offered", "sent", "received", "loss", "passed"], rows)
+    columns = ["offered", "time", "sent", "received", "loss", "passed"]
+    return Table(title, columns, rows, note)
+
+
+def _trial_row(trial: _Figures) -> list[str]:
+    return [
+        rate(trial["offered_bps"]) if trial["offered_bps"] else "max",
+        _seconds(trial["seconds"]),
+        rate(trial["sent_bps"]),
+        rate(trial["received_bps"]),
+        _small(trial["loss"]),
+        "yes" if trial["passed"] else "no",
+    ]
 
 
 def bulk_remarks(document: _Figures) -> Iterator[Part]:

@@ -19,6 +19,9 @@ CLOSED = (
     "a closed loop asks more often while the queue is short, which tells less than "
     "the mean of time: --interval asks evenly"
 )
+_PLURAL = {"request": "requests", "reply": "replies"}
+# A message passes what these hold of other flows.
+_BY_FLOW = ("fq", "fq_codel")
 # A stage that grew by less than this share is left to --all.
 _LEAST_SHARE = 0.01
 
@@ -51,7 +54,7 @@ def load_sentence(protocol: str, told: Figures, rate_bps: float | None) -> str:
     found[0] += f" ({' to '.join(means)})"
     if (row := _grown(told["stages"])) and row["share"] >= _LEAST_SHARE:
         found.append(
-            f"{percent(row['share'])} of it in {row['stage']} of {row['way']}s"
+            f"{percent(row['share'])} of it in {row['stage']} of {_PLURAL[row['way']]}"
         )
         if queue := _holding(told["queues"], row):
             found[-1] += f": {_held(queue, rate_bps)}"
@@ -108,6 +111,8 @@ def bytes_held(n: float) -> str:
 
 def _held(queue: Figures, rate_bps: float | None) -> str:
     text = f"{queue_name(queue)} holds {bytes_held(queue['median_bytes'])}"
+    if queue["kind"] in _BY_FLOW:
+        return f"{text} in a queue for each flow: a message waits in its own"
     if not rate_bps:
         return text
     takes = duration(queue["median_ns"])

@@ -32,8 +32,7 @@ def setup_sentence(summary: Mapping[str, Any]) -> str:
         to = responder_host(workload)
         return f"{what}, with the host {to}" if to else f"{what}, without a lab"
     link = given_rate(known["rate_bps"]) if known["rate_bps"] else "no rate limit"
-    bucket = f" ({known['qdisc']}, burst {known['burst_bytes']} bytes)"
-    link += bucket if known.get("rate_is_token_bucket") else ""
+    link += _queue_text(known)
     loss = f", {100 * known['loss']:g}% of packets lost" if known["loss"] else ""
     plan = workload["plan"] or {}
     # a run.json from elsewhere may not tell it
@@ -44,6 +43,16 @@ def setup_sentence(summary: Mapping[str, Any]) -> str:
         f"{given_duration(known['delay_ns'])} each way{loss}, "
         f"MTU {known['mtu_bytes']}" + (f", {congestion}" if congestion else "")
     )
+
+
+def _queue_text(known: Mapping[str, Any]) -> str:
+    """Name the qdiscs at the ends of a link, as far as they were asked for."""
+    qdisc = known.get("qdisc") or ""
+    if known.get("leaf"):
+        qdisc += f" above {known['leaf']}"
+    if known.get("rate_is_token_bucket"):
+        qdisc += f", burst {known['burst_bytes']} bytes"
+    return f" ({qdisc})" if qdisc else ""
 
 
 def first_names(names: Sequence[str], most: int = 4) -> str:
