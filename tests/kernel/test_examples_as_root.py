@@ -76,6 +76,8 @@ def run_in_host(example: Example, folder: Path) -> Ran:
         short = " --scale 0.05" if "--preset" in example.words else ""
         if "--scale" in example.words:
             short = ""
+        if "--find-rate" in example.words:
+            short = " --trial 200ms"
         line = example.line.partition(" # ")[0].rstrip() + short
         return Ran(*run_example(line, folder, *enter), folder)
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from known_trains import Hosts, prtt
 from latprof_analysis import analyze, read_runs
-from latprof_analysis.compare.sides import read_sides
+from latprof_analysis.compare.sides import Group, read_sides
 from latprof_analysis.fit.loggp import fit_loggp
 from latprof_analysis.read.schema import ROUND_TRIPS
 from latprof_analysis.stages import BLANK
@@ -182,7 +182,7 @@ def test_samples_and_comparisons_are_of_single_messages(tmp_path):
     assert len(runs.round_trips) == ROUNDS * len(SIZES) * (1 + N)
     assert len(runs.samples().frame) == ROUNDS * len(SIZES)
     (side,) = read_sides([str(folder)])
-    (trips,) = side.trips["udp"]
+    (trips,) = side.trips[Group("udp", "rtt", -1)]
     assert trips.sent_ns.size == ROUNDS * len(SIZES)
 
 

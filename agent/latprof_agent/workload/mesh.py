@@ -54,6 +54,7 @@ _START_NS, _START_EACH_NS = 300_000_000, 40_000_000
 # On a busy machine, or over a long way, that may not do: they are given more, so many
 # times, and those of later tests as well.
 _STARTS, _LONGER = 4, 3
+_BEGUN_SECONDS = 3.0  # a client that was late has said so by then
 _LATE_START = "cannot start at"  # as latprof-load says it
 CPU_TIMES = ("user_ns", "system_ns")  # as latprof-load tells them
 Place = tuple[str, int]  # address and port of a responder
@@ -377,6 +378,8 @@ class MeshRuns(Workload):
         finally:
             clients.stop()
             results = clients.results()
+            if not late:
+                self._log.counts()
             scene.recorder.read_sources()
             trips = PairTrips.joined(self._log.trips)
             if len(trips) and not late:
@@ -409,6 +412,8 @@ class MeshRuns(Workload):
             now_ns = time.monotonic_ns()
             processors.tick(now_ns, begin_ns)
             gone = (now_ns - begin_ns) / NS_PER_SECOND
+            if gone > _BEGUN_SECONDS:
+                self._log.counts()
             scene.progress(str(test), self._log.sent, gone, test.seconds)
             if gone > test.seconds:
                 self._check_silence(clients)

@@ -123,6 +123,11 @@ class _Mine(NamedTuple):
         return _Mine(*columns)
 
 
+def _joined(parts: Sequence[tuple[NDArray[Any], Ints]]) -> tuple[NDArray[Any], Ints]:
+    records, pairs = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return records, pairs
+
+
 class MeshLog:
     """A `recorder.Source`: what all clients of a mesh log, test after test.
 
@@ -147,10 +152,16 @@ class MeshLog:
         self._first_ns = np.empty(0, "i8")
         self._reached = {kind: np.empty(0, "i8") for kind in _FIELDS}
         self._agreed = {kind: np.empty(0, "i8") for kind in _FIELDS}
+        self._counts = True
+        self._held: list[tuple[NDArray[Any], Ints]] = []
         self.trips: list[PairTrips] = []
 
     def begin(self, begin_ns: int, logs: Sequence[int]) -> None:
-        """A test begins; each host's client logs there, where the last one was read."""
+        """A test begins; each host's client logs there, where the last one was read.
+
+        Until it `counts` its round trips are held: if a client comes too late it is
+        begun again, and what the others have sent by then is of no test.
+        """
         for log in logs:
             os.ftruncate(log, 0)
         self._begins.append(begin_ns)
@@ -161,7 +172,12 @@ class MeshLog:
             none = self._reached[kind], np.zeros_like(never)
             self._reached[kind] = np.concatenate(none)
             self._agreed[kind] = np.concatenate([self._agreed[kind], never])
+        self._counts, self._held = False, []
         self.trips = []
+
+    def counts(self) -> None:
+        """All clients of the test have begun in time."""
+        self._counts = True
 
     @property
     def sent(self) -> int:
@@ -172,12 +188,15 @@ class MeshLog:
         """Take in what is new; return its measured round trips."""
         found = [self._of_host(host, tail.read()) for host, tail in self._tails]
         found = [part for part in found if len(part[0])]
-        if not found:
+        if found:
+            records, pairs = _joined(found)
+            self._keep(records, pairs)
+            measured = (records["flags"] & WARMUP_FLAG) == 0
+            self._held.append((records[measured], pairs[measured]))
+        if not self._counts or not self._held:
             return None
-        records, pairs = (np.concatenate(each) for each in zip(*found, strict=True))
-        self._keep(records, pairs)
-        measured = (records["flags"] & WARMUP_FLAG) == 0
-        return self._rows(records[measured], pairs[measured])
+        held, self._held = self._held, []
+        return self._rows(*_joined(held))
 
     def _of_host(self, host: int, records: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
         """Records of one client, and their pairs: its peers are all other hosts."""
