@@ -59,8 +59,10 @@ def test_a_responder_that_dies_ends_the_run_in_one_line(tmp_path, protocol, paci
     assert len(run.records) == run.summary["received"] + run.summary["lost"] > 0
 
 
-def test_a_dead_parent_takes_the_echo_along():
-    command = f'"{peer.LOAD}" echo --die-with-parent & read line; kill -9 $$'
+@pytest.mark.parametrize("first", ["true", "kill -STOP $!"], ids=["runs", "stopped"])
+def test_a_dead_parent_takes_the_echo_along(first):
+    starts = f'"{peer.LOAD}" echo --die-with-parent &'
+    command = f"{starts} read line; {first}; kill -9 $$"
     shell = subprocess.Popen(
         ["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -71,7 +71,8 @@ static int take_cpu(int cpu, struct failure *failure)
 /* The parent may have died before prctl(): then nobody would tell us. */
 static void follow_parent(pid_t parent)
 {
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	/* Who is stopped (SIGSTOP) would not hear another one. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		raise(SIGTERM);
 }
