@@ -178,7 +178,8 @@ def test_what_only_a_lab_knows_is_not_told_and_the_rest_is(make_lab, tmp_path, s
     assert plan["to"] == [place(lab, host) for host in OTHERS]
     assert plan["secret"] is True
     assert str(secret) not in json.dumps(plan)
-    assert "this host's half with" in done.out
+    assert "this host's half, a message to each other" in done.out
+    assert f"with the hosts {', '.join(plan['to'])}" in " ".join(done.out.split())
     assert "Link: not known: there is no lab" in done.out
     analyzed = run("analyze", "--json", str(done.folder))
     assert json.loads(analyzed.out)["mesh"] == done.summary["mesh"], analyzed.err
@@ -203,7 +204,7 @@ def test_of_the_others_half_nothing_is_told_and_its_time_is_elsewhere(
     assert reply["application_ns"] is reply["transit_ns"] is None
     seen = [request[f"{name}_ns"] for name in ("application", "send_queue", "qdisc")]
     seen += [reply[f"{name}_ns"] for name in ("receive_stack", "receive_queue")]
-    whole = sum(seen) + cell["stages"]["elsewhere"]
+    whole = sum(seen) + cell["stages"]["elsewhere_ns"]
     assert whole == pytest.approx(cell["intended"]["mean_ns"], rel=0.01)
     messages = done.table("messages")
     kinds = messages["kind"].value_counts()
@@ -229,7 +230,7 @@ def test_a_queue_of_this_host_stands_in_its_own_half(make_lab, tmp_path, secret)
     waited = request["send_queue_ns"] + request["qdisc_ns"]
     assert 0.9 * own_ns < waited < 3.3 * own_ns
     # it may be stored once on the link of whom it is for; echoes are of 150 bytes
-    assert 0 < cell["stages"]["elsewhere"] < 1.3 * own_ns
+    assert 0 < cell["stages"]["elsewhere_ns"] < 1.3 * own_ns
 
 
 @pytest.mark.timed

@@ -225,6 +225,6 @@ def test_an_example_meets_another_latprof(example: Example, tmp_path, monkeypatc
                 check=False,
             )
             assert done.returncode == 0, done.stderr
-            assert re.search(r"with (the host )?127\.0\.0\.1", done.stdout)
+            assert re.search(r"with the hosts?\s127\.0\.0\.1", done.stdout)
     assert (served["sessions"] > 1) == sends
     assert served["secret"] == ("--secret-file" in words)

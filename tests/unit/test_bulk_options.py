@@ -35,7 +35,7 @@ BULK = ("run", "--workload", "bulk")
         (["--find-rate", "1%", "--volume", "1m"], "--volume: excludes --find-rate"),
         (["--find-rate", "1%", "--offer", "1mbit"], "--offer: excludes --find-rate"),
         (["--find-rate", "1%", "--direction", "both"], "--direction both: excludes"),
-        (["--trial", "2s"], "--trial: is of --find-rate"),
+        (["--trial", "2s"], "--trial: needs --find-rate"),
         (["--find-rate", "1%", "--trial", "1ms"], "--trial must be from 100ms to 1h"),
         (
             ["--find-rate", "1%", "--trial", "5s", "--duration", "4s"],

@@ -272,7 +272,7 @@ def test_of_one_hosts_half_what_was_not_seen_is_unknown_and_not_zero():
     assert (reply["receive_queue_ns"], reply["application_ns"]) == (50, None)
     messages = ~trips.heartbeat
     mean_ns = (trips.received_ns - trips.intended_ns)[messages].mean()
-    assert cell["stages"]["elsewhere"] == pytest.approx(mean_ns - 150)
+    assert cell["stages"]["elsewhere_ns"] == pytest.approx(mean_ns - 150)
 
 
 def test_a_stars_table_has_what_was_seen_and_the_rest():
@@ -321,7 +321,8 @@ def test_of_one_hosts_half_the_queue_that_grows_is_named(grown, stage, kind):
 def test_a_queue_that_no_host_of_this_half_has_grows_elsewhere():
     near = {"request": dict.fromkeys(("application_ns", "qdisc_ns"), 10)}
     far = {"request": {"application_ns": 900, "qdisc_ns": 12}}
-    found = growing_stage(near | {"elsewhere": 100.0}, far | {"elsewhere": 2000.0})
+    before, beyond = near | {"elsewhere_ns": 100.0}, far | {"elsewhere_ns": 2000.0}
+    found = growing_stage(before, beyond)
     assert found == {
         "kind": "round trip",
         "stage": "elsewhere",

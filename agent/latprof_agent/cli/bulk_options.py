@@ -74,15 +74,15 @@ def add_options(group: Any) -> None:
         type=units.within(units.share, "0%", "50%"),
         metavar="SHARE",
         help="of udp: find the highest rate that loses at most so much, by trials of "
-        "--trial, and confirm it by longer ones of --duration (default: 3 times "
-        "--trial; RFC 2544: 60s) (default: send at --offer)",
+        "--trial, and confirm it by longer ones of --duration, 3 times --trial unless "
+        "given (RFC 2544: 60s) (default: send at --offer)",
     )
     group.add_argument(
         "--trial",
         type=units.within(units.duration_seconds, "100ms", "1h"),
         metavar="TIME",
-        help="of --find-rate: length of each; what a queue stores counts for less in a "
-        "longer one (default: 2s)",
+        help="of --find-rate: length of a trial; what a queue stores counts for less "
+        "in a longer one (default: 2s)",
     )
     group.add_argument(
         "--record",
@@ -135,9 +135,9 @@ def plan_of(
 
 def _check(options: argparse.Namespace, protocols: tuple[str, ...]) -> None:
     from latprof_agent.errors import UsageError
+    from latprof_agent.workload.bulk import longest_datagram
 
-    headers = 48 if options.ipv6 else 28
-    most = options.mtu - headers
+    most = longest_datagram(options.mtu, ipv6=options.ipv6)
     search = options.find_rate is not None
     for wrong, text in (
         (
@@ -164,7 +164,7 @@ def _check_trials(options: argparse.Namespace, trial_seconds: float) -> None:
 
     if options.find_rate is None:
         if options.trial:
-            raise UsageError("--trial: is of --find-rate; see latprof run --help")
+            raise UsageError("--trial: needs --find-rate; see latprof run --help")
     elif options.duration and options.duration < trial_seconds:
         raise UsageError(
             f"--duration must be at least --trial ({trial_seconds:g}s), since it "

@@ -201,8 +201,6 @@ _PROTOCOLS = {
     "mesh": ("tcp", "udp"),
     "bulk": ("both", "tcp", "udp"),
 }
-
-
 _WITH_SEVERAL = ("mesh",)  # of other hosts, in --to
 
 
@@ -253,7 +251,7 @@ def _check_together(options: argparse.Namespace) -> None:
         (
             len(options.to) > 1 and options.workload not in _WITH_SEVERAL,
             f"--to: must be one host with --workload {options.workload}, got "
-            f"{len(options.to)}: use --workload mesh, or --sweep to=HOST,HOST",
+            f"{len(options.to)}; use --workload mesh, or --sweep to=HOST,HOST",
         ),
         (options.secret_file and not options.to, "--secret-file: needs --to"),
         (

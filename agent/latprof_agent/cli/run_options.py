@@ -147,15 +147,15 @@ def _add_messages(group: Any) -> None:
         type=_hosts_and_ports,
         default=(),
         metavar="HOST[:PORT],...",
-        help="send to `latprof echo` on this host, or with --workload mesh on all of "
-        "these, without a lab; of its half is told what was seen here; of ops the "
-        f"floor (default: in a lab; port: {DEFAULT_PORT})",
+        help="send to `latprof echo` on that host, with --workload mesh on each of "
+        "several, without a lab; this host's half is told, of ops with the floor "
+        f"(default: in a lab; port: {DEFAULT_PORT})",
     )
     group.add_argument(
         "--secret-file",
         type=Path,
         metavar="FILE",
-        help="the secret that the host of --to has, too (default: none)",
+        help="the secret that the hosts of --to have, too (default: none)",
     )
     group.add_argument(
         "--protocol",
@@ -189,7 +189,7 @@ def _add_messages(group: Any) -> None:
     group.add_argument(
         "--congestion",
         metavar="NAME",
-        help="TCP congestion control of both ends (default: none)",
+        help="TCP congestion control of both ends, with --to of this (default: none)",
     )
 
 
@@ -227,9 +227,9 @@ def _add_timing(group: Any) -> None:
         type=units.within(units.duration_seconds, "1ms", "1000h"),
         metavar="TIME",
         help=f"per protocol (default: {DEFAULT_SECONDS:g}s), of each part of a bulk "
-        "run (default: 3s; with --find-rate of the trial that confirms), or attached "
-        "(default: until Ctrl-C); seconds without a "
-        "unit; what is late is waited for until nothing came for a few seconds",
+        "run (default: 3s; with --find-rate of the trials that confirm: 3 times "
+        "--trial), or attached (default: until Ctrl-C); seconds without a unit; what "
+        "is late is waited for until nothing came for a few seconds",
     )
     length.add_argument(
         "--rounds",
@@ -332,8 +332,8 @@ def _add_timing(group: Any) -> None:
             f"--{end}-cpu",
             type=units.either(ANY_CPU, units.within(units.count, "0", "8191")),
             metavar="N",
-            help=f"CPU of the {what}, or any (default: one for both in a closed loop, "
-            "one for each with --train or --busy, else any)",
+            help=f"CPU of the {what}, or any (default: in a closed loop one for both, "
+            "or with --busy one for each; with --train one for each; else any)",
         )
     group.add_argument(
         "--seed",

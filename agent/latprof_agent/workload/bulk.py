@@ -55,6 +55,11 @@ RUN_COLUMNS = (
 Directions = dict[str, dict[str, Any]]  # figures by `up` and `down`
 
 
+def longest_datagram(mtu_bytes: int, *, ipv6: bool) -> int:
+    """Return the bytes of payload that a packet holds beside IP and UDP."""
+    return mtu_bytes - (48 if ipv6 else 28)
+
+
 @dataclass(frozen=True)
 class BulkPlan(Plan):
     """Transfers that were asked for; 0: no limit, or the system's.

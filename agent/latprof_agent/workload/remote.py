@@ -18,7 +18,7 @@ from latprof_agent.workload.workload import Workload
 
 _NETNS = Path("/proc/self/ns/net")
 # Over TCP, of a responder that hangs nothing else tells.
-GIVEN_UP_NS = 30_000_000_000
+_GIVEN_UP_NS = 30_000_000_000
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,20 @@ class RemotePingPong(PingPong):
     def client_words(self, protocol: str, address: str, port: int) -> list[str]:
         """Arguments of the client's process, but for where it logs."""
         words = super().client_words(protocol, address, port)
-        if self.secret_file:
-            words += ["--secret-file", str(self.secret_file)]
-        # over UDP it is that of a datagram
-        if protocol == "tcp" and not self.timeout_ns:
-            words += ["--timeout", str(GIVEN_UP_NS)]
-        return words
+        words += secret_words(self.secret_file)
+        return words + patience_words(protocol, self.timeout_ns)
+
+
+def secret_words(file: Path | None) -> list[str]:
+    """Arguments of a client's process that say where the secret is, if any."""
+    return ["--secret-file", str(file)] if file else []
+
+
+def patience_words(protocol: str, timeout_ns: int) -> list[str]:
+    """Arguments by which a client gives a responder up where the plan says nothing."""
+    # over UDP a timeout is that of a datagram
+    given = protocol == "udp" or timeout_ns
+    return [] if given else ["--timeout", str(_GIVEN_UP_NS)]
 
 
 def address_of(host: str, port: int) -> str:

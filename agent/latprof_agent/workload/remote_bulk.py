@@ -12,7 +12,12 @@ from latprof_agent.errors import UsageError
 from latprof_agent.lab import child
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
-from latprof_agent.workload.bulk import BulkPlan, BulkRuns, Directions
+from latprof_agent.workload.bulk import (
+    BulkPlan,
+    BulkRuns,
+    Directions,
+    longest_datagram,
+)
 from latprof_agent.workload.bulk_client import BulkClient
 from latprof_agent.workload.host_places import (
     Counted,
@@ -22,11 +27,13 @@ from latprof_agent.workload.host_places import (
     dropped_here,
 )
 from latprof_agent.workload.programs import check_secret
-from latprof_agent.workload.remote import address_of, own_sockets, told_plan
+from latprof_agent.workload.remote import (
+    address_of,
+    own_sockets,
+    secret_words,
+    told_plan,
+)
 from latprof_agent.workload.workload import Workload
-
-# Of IP and UDP.
-_HEADERS = {4: 28, 6: 48}
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class RemoteBulkPlan(BulkPlan):
         return RemoteBulkRuns(self, address, device)
 
     def _check_datagram(self, address: str, device: Device) -> None:
-        most = device.mtu_bytes - _HEADERS[6 if ":" in address else 4]
+        most = longest_datagram(device.mtu_bytes, ipv6=":" in address)
         if "udp" in self.protocols and self.datagram_bytes > most:
             raise UsageError(
                 f"--datagram must be at most {most} bytes, what a packet of "
@@ -68,8 +75,7 @@ class RemoteBulkPlan(BulkPlan):
     def client_words(self, protocol: str, channels: int) -> list[str]:
         """Arguments of the client's process, but for whom it asks."""
         words = super().client_words(protocol, channels)
-        if self.secret_file:
-            words += ["--secret-file", str(self.secret_file)]
+        words += secret_words(self.secret_file)
         if protocol == "tcp" and self.congestion:
             words += ["--congestion", self.congestion]
         return words

@@ -29,9 +29,10 @@ from latprof_agent.workload.mesh import (
 from latprof_agent.workload.mesh_log import MeshEnds
 from latprof_agent.workload.programs import check_secret
 from latprof_agent.workload.remote import (
-    GIVEN_UP_NS,
     address_of,
     own_sockets,
+    patience_words,
+    secret_words,
     told_plan,
 )
 from latprof_agent.workload.workload import Workload
@@ -81,12 +82,8 @@ class RemoteMeshPlan(MeshPlan):
     ) -> list[str]:
         """Arguments of the client's process, but for where it logs."""
         words = super().client_words(cell, messages, peers, begin_ns, seed)
-        if self.secret_file:
-            words += ["--secret-file", str(self.secret_file)]
-        # over UDP it is that of a datagram
-        if self.protocol == "tcp" and not self.timeout_ns:
-            words += ["--timeout", str(GIVEN_UP_NS)]
-        return words
+        words += secret_words(self.secret_file)
+        return words + patience_words(self.protocol, self.timeout_ns)
 
 
 def place_text(place: Place) -> str:
@@ -134,7 +131,7 @@ class RemoteMesh(MeshRuns):
         self._remote = plan
 
     def watched(self, protocols: tuple[str, ...]) -> Filter:
-        """Sockets of their ports here; others' namespaces may have those, too."""
+        """Those of the responders' ports here."""
         ports = {port for _, port in self._remote.to}
         return own_sockets(tuple(sorted(ports)), protocols)
 

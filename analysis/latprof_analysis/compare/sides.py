@@ -27,7 +27,12 @@ from latprof_analysis.read.result import joined, shown
 from latprof_analysis.read.run_folder import Histograms, read_histograms
 from latprof_analysis.read.schema import alone, undisturbed
 from latprof_analysis.stages import APART, PARTS, PROBE_STATISTICS, STAGES
-from latprof_analysis.study.bulk import bulk_document, named_directions, sent_received
+from latprof_analysis.study.bulk import (
+    bulk_document,
+    named_directions,
+    search_name,
+    sent_received,
+)
 from latprof_analysis.study.operations import SHARES, cells_of, shares_of
 from latprof_analysis.study.ways import by_ends, level_of
 from latprof_analysis.text import NS_PER_SECOND, percentile_name
@@ -431,7 +436,7 @@ def _add_transfers(side: Side, documents: dict[str, Any]) -> None:
         if part["protocol"] == "udp" and counts[0] and None not in counts:
             side.lost.setdefault(group, []).append(Lost(*counts))
     for search in found["searches"]:
-        group = Group(f"udp {search['channels']} highest rate", TRANSFER, -1)
+        group = Group(search_name(search), TRANSFER, -1)
         side.rates.setdefault(group, []).append(Rate(search["rate_bps"]))
 
 

@@ -53,7 +53,7 @@ _CELL: Shape = {
     "wire_bps": Maybe(NUMBER),
     "utilisation": Maybe(NUMBER),
     "pairs": [_PAIR],
-    "stages": {"request?": _STAGES, "reply?": _STAGES, "elsewhere?": NUMBER},
+    "stages": {"request?": _STAGES, "reply?": _STAGES, "elsewhere_ns?": NUMBER},
     "busy": _BUSY,
     "grows": _GROWS,
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 from latprof_analysis.report.parts import Part, Table, Text
 from latprof_analysis.stages import STAGES
-from latprof_analysis.study.mesh import ELSEWHERE, keeps_up
+from latprof_analysis.study.mesh import ELSEWHERE, ELSEWHERE_NS, keeps_up
 from latprof_analysis.text import (
     NOT_ENOUGH,
     duration,
@@ -61,10 +61,10 @@ def meshes_of(document: _Figures) -> list[tuple[str, _Figures]]:
 def mesh_sentence(plan: _Figures) -> str:
     """Say what a mesh ran, of run.json."""
     every = "exponential gaps of" if plan.get("poisson") else "every"
-    reply, to = plan.get("reply_bytes"), plan.get("to")
+    reply = plan.get("reply_bytes")
     begin = f"mesh of {plan['hosts']} hosts, {plan['protocol']}, "
-    if to:
-        begin += f"this host's half with {', '.join(to)}, "
+    if plan.get("to"):
+        begin += "this host's half, "
     return (
         f"{begin}a message to each other {every} "
         f"{given_duration(plan['interval_ns'])}, "
@@ -228,7 +228,7 @@ def _own_half_table(cells: Sequence[_Figures]) -> Table:
 
     rows: list[tuple[str, Callable[[_Figures], str]]] = [
         *((stage, partial(text, "request", stage)) for stage in STAGES[:3]),
-        (ELSEWHERE, lambda cell: _share(cell["stages"].get(ELSEWHERE), cell)),
+        (ELSEWHERE, lambda cell: _share(cell["stages"].get(ELSEWHERE_NS), cell)),
         *((f"echo's {stage}", partial(text, "reply", stage)) for stage in STAGES[4:]),
         ("mean round trip", lambda cell: duration(cell["intended"]["mean_ns"])),
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from latprof_analysis.report.bulk import bulk_text
 from latprof_analysis.report.mesh import mesh_sentence
-from latprof_analysis.study.ways import responder_host
+from latprof_analysis.study.ways import other_hosts
 from latprof_analysis.text import (
     counted,
     duration,
@@ -29,8 +29,8 @@ def setup_sentence(summary: Mapping[str, Any]) -> str:
     if workload.get("user") not in (None, "root"):
         what += f", as {workload['user']}"
     if not known:
-        to = responder_host(workload)
-        return f"{what}, with the host {to}" if to else f"{what}, without a lab"
+        hosts = other_hosts(workload)
+        return f"{what}, with the {hosts}" if hosts else f"{what}, without a lab"
     link = given_rate(known["rate_bps"]) if known["rate_bps"] else "no rate limit"
     link += _queue_text(known)
     loss = f", {100 * known['loss']:g}% of packets lost" if known["loss"] else ""

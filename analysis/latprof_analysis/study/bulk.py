@@ -308,6 +308,17 @@ def named_directions(
             yield name + of_run(part), part, direction, told[direction]
 
 
+def search_name(search: Mapping[str, Any]) -> str:
+    """Name what a search found.
+
+    Examples
+    --------
+    >>> search_name({"channels": 4})
+    'udp 4 highest rate'
+    """
+    return f"udp {search['channels']} highest rate"
+
+
 def of_run(told: Mapping[str, Any]) -> str:
     """Name the run of a part or search, where those of several stand together."""
     return f", run {told['run']}" if "run" in told else ""

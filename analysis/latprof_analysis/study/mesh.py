@@ -41,6 +41,7 @@ _OWN_HALF = {
 }
 # The rest of a round trip, where one half is seen: network, and the other hosts.
 ELSEWHERE = "elsewhere"
+ELSEWHERE_NS = f"{ELSEWHERE}_ns"
 _US = 1000
 _LOOKS = 64  # at the backlog, in a quarter of the time
 
@@ -567,11 +568,12 @@ def _paths(
             if from_ns is not None and to_ns is not None:
                 steps.append(_Step(kind, stage, from_ns, to_ns))
         ways.append(steps)
-    if ELSEWHERE not in before or ELSEWHERE not in beyond:
+    if ELSEWHERE_NS not in before or ELSEWHERE_NS not in beyond:
         yield from ways
         return
     request, reply = ways
-    middle = _Step("round trip", ELSEWHERE, before[ELSEWHERE], beyond[ELSEWHERE])
+    there = before[ELSEWHERE_NS], beyond[ELSEWHERE_NS]
+    middle = _Step("round trip", ELSEWHERE, *there)
     yield [*request, middle, *reply]
 
 
@@ -640,7 +642,7 @@ def _elsewhere(
     if len(stages) < len(_KINDS) or mean_ns is None:
         return {}
     seen = [stages[k][f"{s}_ns"] for k, half in _OWN_HALF.items() for s in half]
-    return {ELSEWHERE: max(0.0, mean_ns - sum(seen))}
+    return {ELSEWHERE_NS: max(0.0, mean_ns - sum(seen))}
 
 
 def _with_growth(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,7 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from latprof_analysis.stages import STAGES
-from latprof_analysis.study.bulk import named_directions, offered_share, sent_received
+from latprof_analysis.study.bulk import (
+    named_directions,
+    offered_share,
+    search_name,
+    sent_received,
+)
 from latprof_analysis.study.operations import cell_name
 from latprof_analysis.study.setup import utilisation
 from latprof_analysis.study.ways import Pair, pairs_of, time_by_stage
@@ -165,8 +170,7 @@ def _of_transfers(summary: Mapping[str, Any]) -> Iterator[tuple[str, Figures]]:
             ),
         )
     for search in summary["bulk"]["searches"]:
-        name = f"udp {search['channels']}, highest rate"
-        yield name, _figures(received_bps=search["rate_bps"])
+        yield search_name(search), _figures(received_bps=search["rate_bps"])
 
 
 def _of_mesh(summary: Mapping[str, Any]) -> Iterator[tuple[str, Figures]]:

@@ -113,16 +113,20 @@ def seen_of(figures: Mapping[str, Any]) -> Seen:
     return Seen(halves["messages"], halves["stages"], " or ".join(where) or "in part")
 
 
-def responder_host(workload: Mapping[str, Any]) -> str:
-    """Name the host that a run's own messages went to; nothing of a lab.
+def other_hosts(workload: Mapping[str, Any]) -> str:
+    """Name the hosts that a run's own messages went to; nothing of a lab.
 
     Examples
     --------
-    >>> responder_host({"plan": None, "bulk": {"to": "192.0.2.7"}})
-    '192.0.2.7'
+    >>> other_hosts({"plan": None, "bulk": {"to": "192.0.2.7"}})
+    'host 192.0.2.7'
+    >>> other_hosts({"mesh": {"to": ["192.0.2.7:7107", "192.0.2.8:7107"]}})
+    'hosts 192.0.2.7:7107, 192.0.2.8:7107'
     """
-    plans = (workload.get(name) or {} for name in ("plan", "ops", "bulk"))
-    return next((str(plan["to"]) for plan in plans if plan.get("to")), "")
+    plans = (workload.get(name) or {} for name in ("plan", "ops", "mesh", "bulk"))
+    to = next((plan["to"] for plan in plans if plan.get("to")), "")
+    names = [to] if isinstance(to, str) else to
+    return f"host{'s' if len(names) > 1 else ''} {', '.join(names)}" if to else ""
 
 
 # Losses are fewer: this many have another cause.
@@ -154,7 +158,7 @@ def unseen_ends(document: Mapping[str, Any]) -> str:
         or unseen <= _UNSEEN_SHARE * messages
     ):
         return ""
-    if hosts := _other_hosts(document["workload"]):
+    if hosts := other_hosts(document["workload"]):
         return (
             f"{unseen} of {messages} messages were seen at this end only: the other "
             f"end is on the {hosts}; to see its half, run `latprof echo --record` there"
@@ -164,14 +168,6 @@ def unseen_ends(document: Mapping[str, Any]) -> str:
         "older than the run, outside the command's cgroup, or on another host; to see "
         "both, start both in COMMAND"
     )
-
-
-def _other_hosts(workload: Mapping[str, Any]) -> str:
-    """Name those that a run sent to; nothing of a run on one host."""
-    if others := (workload.get("mesh") or {}).get("to"):
-        return f"hosts {', '.join(others)}"
-    host = responder_host(workload)
-    return f"host {host}" if host else ""
 
 
 def time_by_stage(pair: Pair) -> dict[str, float]:
