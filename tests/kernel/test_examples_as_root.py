@@ -77,7 +77,7 @@ def run_in_host(example: Example, folder: Path) -> Ran:
         if "--scale" in example.words:
             short = ""
         if "--find-rate" in example.words:
-            short = " --trial 200ms"
+            short = " --channels 1 --trial 200ms"
         line = example.line.partition(" # ")[0].rstrip() + short
         return Ran(*run_example(line, folder, *enter), folder)
 

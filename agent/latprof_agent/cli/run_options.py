@@ -89,7 +89,7 @@ examples:
   latprof run --no-lab --name curl -- curl http://127.0.0.1/
   latprof run --workload ops --payload-sizes 1k,1m  # redis beside the floor
   latprof run --workload bulk --protocol udp  # 1, 2, 4 and 8 channels
-  latprof run --workload bulk --find-rate 0.1% --channels 1 --rate 1gbit --qdisc tbf
+  latprof run --workload bulk --find-rate 0.1% --rate 1gbit --qdisc tbf
   latprof run --port 80 --duration 5s
   latprof run --comm curl --duration 5s
   latprof run --to 192.0.2.7 --secret-file secret  # `latprof echo` is there
