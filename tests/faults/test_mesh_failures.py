@@ -87,6 +87,25 @@ def test_ctrl_c_keeps_what_was_measured_and_shows_it(tmp_path):
     assert get_stats(out / "tmsn.log", 3)["msg"].iloc[0] > 0
 
 
+def test_a_trial_that_ctrl_c_cut_short_decides_no_knee(tmp_path):
+    out = tmp_path / "run"
+    # a link that takes 0.2 s for what is due at once: of the first trial 20 take 6 s
+    words = ("--find-knee", "--messages=1", "--tests=1", "--sizes=1024")
+    words = (*LONG[:2], *words, "--rate=100kbit", "--delay=0", "--quiet", "--json")
+    latprof = Latprof(*words, f"--out={out}")
+    latprof.wait_for_rows(out / "round_trips.csv", 6 + 30)
+    latprof.signal(signal.SIGINT)
+    assert latprof.finish() == 0, latprof.err
+    assert latprof.left() == []
+    mesh = json.loads(latprof.out)["mesh"]
+    assert [cell["sent"] for cell in mesh["cells"]] == [6]
+    assert mesh["knees"] == []
+    _, trial = json.loads((out / "run.json").read_text())["workload"]["runs"]
+    assert trial["trial"]
+    assert all(5 < client["sent"] < 40 for client in trial["clients"].values())
+    assert_readable(out)
+
+
 @pytest.mark.parametrize("word", ["pingpong", "echo"])
 def test_a_program_that_dies_is_named_in_a_line_and_all_before_is_kept(tmp_path, word):
     out = tmp_path / "run"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import signal
+import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -233,6 +234,38 @@ def test_the_idle_phase_is_as_a_run_without_a_load(out, tmp_path):
     again = analyze(out).document
     assert again["round_trips"]["tcp"]["sent"] == phases["idle"]
     assert again["kinds"].keys() == with_load["kinds"].keys()
+
+
+def test_flows_down_have_the_congestion_control_that_was_asked_for(out):
+    """As the kernel says of the sender's sockets, which are the responder's."""
+    control = "reno"  # no system's own
+    words = ("--protocol=tcp", "--load=tcp:2:down", "--duration=1")
+    words = (*SMALL, *words, f"--congestion={control}", "--json", f"--out={out}")
+    latprof = Latprof("run", *EMULATED, *words)
+    latprof.wait_for_child("bulk")
+    (name,) = [name for name in latprof.namespaces if name.endswith("-b")]
+
+    def senders():
+        command = ["ip", "netns", "exec", name, "ss", "-HtniO", "state", "connected"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True)
+        # what has more than a handshake's bytes on its way or acknowledged
+        lines = listed.stdout.splitlines()
+        return [line.split() for line in lines if "bytes_acked:" in line]
+
+    found = latprof.wait_for(
+        lambda: (rows := [r for r in senders() if acked(r) > 100_000]) and rows,
+        "a flow that has sent",
+    )
+    assert {control in row for row in found} == {True}, found
+    assert latprof.finish() == 0, latprof.err
+    (flows,) = json.loads(latprof.out)["load"]["protocols"]["tcp"]["flows"]
+    assert flows["congestion"] == control
+
+
+def acked(words: list[str]) -> int:
+    """Bytes that a socket has had acknowledged, as `ss` shows it."""
+    (told,) = [word for word in words if word.startswith("bytes_acked:")]
+    return int(told.partition(":")[2])
 
 
 @pytest.mark.parametrize("phase", ["idle", "filling", "loaded"])

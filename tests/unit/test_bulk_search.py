@@ -66,6 +66,28 @@ def test_the_rate_found_is_the_links_to_the_resolution(link, limit, fastest):
     assert last["offered_bps"] == pytest.approx(found["rate_bps"], abs=1)
 
 
+@pytest.mark.parametrize("sent", [999_999_999.4, 999_999_999.6])
+@pytest.mark.parametrize("received_over_sent", [1.0, 1.00001, 0.99999, 0.994])
+def test_a_first_trial_that_failed_by_chance_is_tried_again(sent, received_over_sent):
+    """A few datagrams of as many as it could send: the same rate then passes."""
+    asked = []
+
+    def carries(offered, _seconds):
+        asked.append(offered)
+        if not offered:
+            return sent, sent * received_over_sent, ("receive buffer",)
+        return float(offered), float(offered), ()
+
+    found = RateSearch(0.0, TRIAL_S, CONFIRM_S)
+    for offered, seconds in found.tries():
+        rate, received, places = carries(offered, seconds)
+        loss = 1e-9 if places else 0.0
+        found.add(Trial(seconds, offered, rate, received, loss, places))
+    assert found.as_dict()["rate_bps"] == pytest.approx(sent, abs=1)
+    assert len(asked) <= 5
+    assert len(set(asked)) >= len(asked) - 1  # but for what is confirmed
+
+
 @pytest.mark.parametrize("most_loss", [0.01, 0.1])
 def test_a_loss_that_is_allowed_raises_the_rate(most_loss):
     found = search_of(dropping(1e8, 2e9), most_loss)

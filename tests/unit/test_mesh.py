@@ -153,6 +153,20 @@ def test_utilisation_counts_headers_echoes_and_heartbeats():
     assert setup_of().knee_ns(1024) is None
 
 
+def test_a_search_gives_up_where_any_interval_leaves_something():
+    """What is lost anyway: over TCP's longest trials it would take three hours."""
+    search, tried = KneeSearch(50 * MS), []
+    while interval := search.next_ns():
+        tried.append(interval)
+        search.tell(False)
+    assert max(tried) == 2000 * MS
+    slow = KneeSearch(5000 * MS)  # on a link that takes so long for a message
+    while interval := slow.next_ns():
+        slow.tell(interval >= 15_000 * MS)
+        tried.append(interval)
+    assert 15_000 * MS <= max(tried) <= 20_000 * MS
+
+
 @pytest.mark.parametrize("begin", [30_000, 3_000_000, 900_000_000])
 @pytest.mark.parametrize("knee", [25_000, 1_234_567, 80_000_000])
 def test_a_search_ends_within_its_resolution_of_the_knee(begin, knee):
@@ -338,7 +352,11 @@ def test_a_queue_that_no_host_of_this_half_has_grows_elsewhere():
         ({"sizes": (65508,), "protocol": "udp"}, "18 to 65507 bytes, got 65508"),
         ({"reply_bytes": 10}, "got 10"),
         ({"hosts": 32, "messages": 3000}, "--messages must be at most 2016 with 32"),
-        ({"hosts": 32, "tests": 1000}, "--tests must be at most 51 with 32 hosts"),
+        ({"hosts": 32, "tests": 1000}, "--tests must be at most 20 with 32 hosts"),
+        (
+            {"hosts": 32, "tests": 21, "messages": 100, "sizes": (64,) * 5},
+            "--tests must be at most 20 with 32 hosts, 5 sizes and 100 messages",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(changed, text):

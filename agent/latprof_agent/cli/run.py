@@ -243,6 +243,11 @@ def _check_together(options: argparse.Namespace) -> None:
         (no_link, f"{no_link}: needs the lab, not {given}"),
         (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
         (
+            options.find_knee and options.protocol == "udp" and options.loss,
+            "--find-knee: over udp excludes --loss, which leaves messages behind at "
+            "any interval",
+        ),
+        (
             options.poisson and not (options.interval or options.workload == "mesh"),
             "--poisson: needs --interval",
         ),

@@ -130,6 +130,7 @@ class BulkRuns(Workload):
         self._plan = plan
         self._slots: list[list[Any]] = []
         self._loss_runs: list[list[Any]] = []
+        self._parts = 0  # trials of a search, too: slots and loss runs name theirs
 
     def _client(self, words: list[str]) -> BulkClient:
         """Start whoever does a part."""
@@ -242,7 +243,7 @@ class BulkRuns(Workload):
         told = {way: said[way] for way in ("up", "down") if said.get(way)}
         if not told:  # it ended before it began
             return
-        part = len(self.runs)
+        part, self._parts = self._parts, self._parts + 1
         directions = {way: direction_figures(one, way) for way, one in told.items()}
         deaths: dict[str, Any] = {"balance": None, "dropped_at_sockets": None}
         if protocol == "udp":

@@ -32,9 +32,9 @@ class Trial:
     places: tuple[str, ...]  # where datagrams died, most of them first
 
     @property
-    def rate_bps(self) -> float:
+    def rate_bps(self) -> int:
         """What was offered, or sent where it was as fast as it goes."""
-        return self.offered_bps or self.sent_bps
+        return self.offered_bps or round(self.sent_bps)
 
     @property
     def held_back(self) -> bool:
@@ -97,6 +97,8 @@ class RateSearch:
         first = True
         while self._open():
             yield max(1000, round(guess_bps)), self._trial_seconds
+            if not self._failed:
+                return  # as fast as it goes failed by chance
             low_bps, high_bps = self._low_bps, self._high_bps
             near = guess_bps * (1 + RESOLUTION if low_bps else 1 - RESOLUTION)
             between = low_bps < near < high_bps
@@ -106,7 +108,7 @@ class RateSearch:
     def _repeated(self) -> Iterator[tuple[int, float]]:
         """Yield the rate that failed above the best, and go on where it passes."""
         while self._best and self._failed and len(self.trials) < MOST_TRIALS:
-            yield round(self._high_bps), self._confirm_seconds
+            yield self._high_bps, self._confirm_seconds
             if self._best is not self.trials[-1]:
                 return
             if self._failed:
@@ -125,11 +127,11 @@ class RateSearch:
             self._failed.append(trial)
 
     @property
-    def _low_bps(self) -> float:
-        return self._best.rate_bps if self._best else 0.0
+    def _low_bps(self) -> int:
+        return self._best.rate_bps if self._best else 0
 
     @property
-    def _high_bps(self) -> float:
+    def _high_bps(self) -> int:
         return min(trial.rate_bps for trial in self._failed)
 
     def _open(self) -> bool:

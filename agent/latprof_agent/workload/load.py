@@ -58,6 +58,8 @@ class Flows:
         # the last is a file of what each says: for a pipe it may be too much
         self._running: list[tuple[Load, subprocess.Popen[str], int]] = []
         echo = ["echo", "--address", lab.b_address, "--die-with-parent"]
+        if congestion and any(load.protocol == "tcp" for load in loads):
+            echo += ["--congestion", congestion]  # it sends what goes down
         self._responder = self._start("b", echo, subprocess.PIPE)
         try:
             port, *_ = self._ready()

@@ -49,6 +49,7 @@ DEFAULT_SIZES = tuple(1024 * n for n in (1, 5, 10, 100, 200))  # of the stress t
 DEFAULT_INTERVAL_NS = 50_000_000
 HEARTBEAT_BYTES = 150
 MOST_MESSAGES = 2_000_000  # of all pairs in a test, which are kept in memory
+_MOST_OF_ALL = 10_000_000  # of all tests: some 800 MB
 # Until all clients are there and connected: they begin at once.
 _START_NS, _START_EACH_NS = 300_000_000, 40_000_000
 # On a busy machine, or over a long way, that may not do: they are given more, so many
@@ -112,10 +113,13 @@ class MeshPlan(Plan):
             )
         tests = self.hosts**2 * len(self.sizes)
         most = MOST_STREAMS // tests - (_MOST_TRIALS if self.find_knee else 0)
+        kept = self.pairs * self.messages * len(self.sizes)
+        most = min(most, max(1, _MOST_OF_ALL // kept))
         if self.tests > most:
             raise UsageError(
-                f"--tests must be at most {most} with {self.hosts} hosts and "
-                f"{len(self.sizes)} sizes, got {self.tests}"
+                f"--tests must be at most {most} with {self.hosts} hosts, "
+                f"{len(self.sizes)} sizes and {self.messages} messages, got "
+                f"{self.tests}"
             )
 
     def open(self, lab: Lab | None) -> Workload:
@@ -367,11 +371,12 @@ class MeshRuns(Workload):
         self._mesh.stages.begin(Span(now_ns, test.cell))
         self._test_begins()
         clients, processors = Clients(self._spawn), _Processors()
-        late = False
+        late = whole = False
         try:
             for i, host in enumerate(self._setup.senders):
                 clients.start(host, self._words(test, i, begin_ns), self._logs[i])
             self._wait(clients, test, scene, processors, begin_ns)
+            whole = not scene.interrupt.seen
         except _LateStartError:
             late = True
             raise
@@ -386,7 +391,10 @@ class MeshRuns(Workload):
                 over_ns = max(trips.intended_ns.max(), trips.received_ns.max())
                 links = link_shares((int(over_ns) - begin_ns) / NS_PER_SECOND)
                 busy = {"processors": {"busy": processors.busy_share()}} | links
-                self._take(test, begin_ns, trips, busy, results)
+                # of a trial that was cut short nobody knows if it was kept up with
+                if whole or not test.trial:
+                    self._mesh.add(test.cell, trips, busy, trial=test.trial)
+                self._take(test, begin_ns, trips, results)
         return trips
 
     def _words(self, test: _Test, number: int, begin_ns: int) -> list[str]:
@@ -424,10 +432,8 @@ class MeshRuns(Workload):
         test: _Test,
         begin_ns: int,
         trips: PairTrips,
-        busy: Shares,
         results: Mapping[str, Mapping[str, Any]],
     ) -> None:
-        self._mesh.add(test.cell, trips, busy, trial=test.trial)
         if not test.trial:
             self._counts.append((test, trips))
         self.runs.append(

@@ -17,7 +17,7 @@ from latprof_agent.executables import find_executable
 from latprof_agent.lab.child import ask_to_end, last_output
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
-from latprof_agent.workload.generator import LATE_SECONDS
+from latprof_agent.workload.generator import LATE_SECONDS, LONGEST_GAP
 from latprof_agent.workload.mesh import (
     CPU_TIMES,
     HEARTBEAT_BYTES,
@@ -186,7 +186,8 @@ class MeshInLab(MeshRuns):
         link, plan = self._lab.spec, self._plan
         packet_bits = 8 * link.packet_bytes("veth")
         packet = packet_bits / link.rate_bps if link.rate_bps else 0.0
-        slow_ns = 2 * link.delay_ns + plan.interval_ns + plan.timeout_ns
+        gap_ns = plan.interval_ns * (LONGEST_GAP if plan.poisson else 1)
+        slow_ns = 2 * link.delay_ns + gap_ns + plan.timeout_ns
         return LATE_SECONDS + 2 * packet + slow_ns / NS_PER_SECOND
 
     def _end_responders(self) -> None:
