@@ -185,6 +185,24 @@ def test_datagrams_pass_a_shaper_as_fast_as_its_rate_and_iperf3_say(
 
 
 @pytest.mark.timed
+def test_a_shaper_loses_as_much_of_it_as_of_iperf3s_datagrams(make_lab):
+    """A quarter above the rate, before a queue that holds less than a send buffer."""
+    shaper = {"qdisc": "tbf", "rate_bps": RATE_BPS, "burst_bytes": 200_000}
+    lab = make_lab(**shaper, queue_bytes=60_000)
+    (packet_bytes,) = datagram_packets(SIZE, 1500, False)
+    due_bps = RATE_BPS * SIZE / packet_bytes
+    offered = f"{1.25 * due_bps:.0f}"
+    said = bulk(lab, "--duration", 3, "--rate", offered, "--send-way", "sendmmsg")["up"]
+    theirs = run_iperf3(lab, *f"-u -b {offered} -l {SIZE} -t 3".split())["sum"]
+    # what the bucket and the queue hold at the end is 2% of what was sent in 3 s
+    for lost in (said["lost"] / said["sent"], theirs["lost_percent"] / 100):
+        assert 0.2 - 0.02 < lost < 0.2 + 0.005
+    assert said["lost"] / said["sent"] == pytest.approx(
+        theirs["lost_percent"] / 100, abs=0.005
+    )
+
+
+@pytest.mark.timed
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_streams_pass_a_shaper_as_fast_as_iperf3s(make_lab, direction):
     lab = shaped_lab(make_lab)
