@@ -19,6 +19,10 @@ from refusals import refused
         (["--load", "sctp:1"], "got 'sctp:1'"),
         (["--load", "tcp:0"], "1 to 64 flows each"),
         (["--load", "tcp:65"], "1 to 64 flows each"),
+        (
+            ["--load", "tcp:64,udp:64:1mbit,tcp:1"],
+            "must be at most 128 flows together, got 129",
+        ),
         (["--load", "tcp:4:sideways"], "got 'tcp:4:sideways'"),
         (["--load", "tcp:4:up:1mbit"], "a rate for udp only"),
         (["--load", "udp:1:up:fast"], "must be a rate like 64kbit"),

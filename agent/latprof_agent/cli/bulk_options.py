@@ -53,9 +53,9 @@ def add_options(group: Any) -> None:
     )
     group.add_argument(
         "--receive-buffer",
-        type=units.within(units.size, "1", "1g"),
+        type=units.within(units.size, "1024", "256MiB"),
         metavar="BYTES",
-        help="SO_RCVBUF of udp receivers (default: the system's)",
+        help="SO_RCVBUF of udp receivers, 1024 to 256MiB (default: the system's)",
     )
     group.add_argument(
         "--send-way",

@@ -193,13 +193,21 @@ def _add_messages(group: Any) -> None:
     )
 
 
-_MOST_FLOWS = 64  # of a --load; a responder has as many sessions
+_MOST_FLOWS = 64  # of a part of --load
+_MOST_FLOWS_TOGETHER = 128
 _DIRECTIONS = ("up", "down", "both")
 
 
 def _loads(text: str) -> tuple[tuple[str, int, str, int], ...]:
     """Read --load: protocol, flows, direction, rate (0: none) of each."""
-    return tuple(_load(part.strip(), text) for part in text.split(","))
+    found = tuple(_load(part.strip(), text) for part in text.split(","))
+    together = sum(flows for _, flows, *_ in found)
+    if together > _MOST_FLOWS_TOGETHER:
+        raise argparse.ArgumentTypeError(
+            f"must be at most {_MOST_FLOWS_TOGETHER} flows together, got {together} in "
+            f"{text!r}"
+        )
+    return found
 
 
 def _load(part: str, text: str) -> tuple[str, int, str, int]:
@@ -274,8 +282,9 @@ def _add_timing(group: Any) -> None:
         default=(),
         metavar="PROTOCOL:N[:DIRECTION][:RATE],...",
         help="then the same again beside N bulk flows of tcp or udp, up (as requests "
-        "go), down or both; RATE, in each direction, is for udp (default: up, the "
-        "link's rate): tcp:4:up,udp:1:down:20mbit; flows of tcp have --congestion",
+        "go), down or both, 1 to 64 each and 128 together; RATE, in each direction, is "
+        "for udp (default: up, the link's rate): tcp:4:up,udp:1:down:20mbit; flows of "
+        "tcp have --congestion",
     )
     group.add_argument(
         "--poisson",

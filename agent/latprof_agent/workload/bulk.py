@@ -33,6 +33,7 @@ from latprof_agent.workload.bulk_places import (
     session_packets,
 )
 from latprof_agent.workload.bulk_search import RateSearch, Trial
+from latprof_agent.workload.responder import limits_of_bulk
 from latprof_agent.workload.workload import Plan, Scene, Workload
 
 DEFAULT_CHANNELS = (1, 2, 4, 8)
@@ -281,7 +282,8 @@ class BulkInLab(BulkRuns):
 
     def _client(self, words: list[str]) -> BulkClient:
         plan = self._plan
-        return BulkPair(self._lab, words, plan.client_cpu, plan.server_cpu)
+        limits = limits_of_bulk(max(plan.channels), plan.receive_buffer_bytes)
+        return BulkPair(self._lab, words, limits, plan.client_cpu, plan.server_cpu)
 
     def _check(self) -> None:
         self._lab.check()

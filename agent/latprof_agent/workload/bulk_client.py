@@ -21,6 +21,7 @@ from latprof_agent.workload.programs import (
     ending_words,
     ready_words,
 )
+from latprof_agent.workload.responder import Limits
 
 
 class BulkClient:
@@ -84,12 +85,13 @@ class BulkPair(BulkClient):
         self,
         lab: Lab,
         words: list[str],
+        limits: Limits,
         client_cpu: int | None = None,
         server_cpu: int | None = None,
     ) -> None:
         """Start both; raises WorkloadError where the responder does not come up."""
         load = str(find_executable("latprof-load"))
-        echo = ["echo", "--address", lab.b_address, "--workloads", "bulk"]
+        echo = ["echo", "--address", lab.b_address, *limits.words()]
         self._responder = lab.start("b", [load, *echo, *_at(server_cpu)], **STARTED)
         port, *_ = ready_words(self._responder)
         to = ["--address", lab.b_address, "--port", port]

@@ -26,6 +26,7 @@ from latprof_agent.workload.programs import (
     last_words,
     ready_words,
 )
+from latprof_agent.workload.responder import limits_of_bulk
 
 # A flow that was asked to end sends what its buffers hold first.
 _END_SECONDS = 30.0
@@ -57,7 +58,9 @@ class Flows:
         self._asked: set[int] = set()  # pids of those that ran when they were
         # the last is a file of what each says: for a pipe it may be too much
         self._running: list[tuple[Load, subprocess.Popen[str], int]] = []
+        limits = limits_of_bulk(sum(load.flows for load in loads))
         echo = ["echo", "--address", lab.b_address, "--die-with-parent"]
+        echo += limits.words()
         if congestion and any(load.protocol == "tcp" for load in loads):
             echo += ["--congestion", congestion]  # it sends what goes down
         self._responder = self._start("b", echo, subprocess.PIPE)

@@ -19,6 +19,8 @@ from latprof_agent.workload.programs import STARTED, ending_words, ready_words
 _IF_INET6 = Path("/proc/net/if_inet6")
 _LOOPBACK6 = "::1"
 _USAGE = 2  # exit status
+# Of a session beside its receive buffer, at most: 13 MB in batches of 64 KiB.
+_SESSION_BYTES = 16 << 20
 
 
 def loopback_addresses(interfaces: Path = _IF_INET6) -> tuple[str, ...]:
@@ -60,6 +62,12 @@ class Limits:
             if value is not None
             for word in (name, str(value))
         ]
+
+
+def limits_of_bulk(channels: int, receive_buffer_bytes: int = 0) -> Limits:
+    """What so many channels at once need: in a lab nobody else asks its responder."""
+    own_bytes = _SESSION_BYTES + 2 * receive_buffer_bytes  # the kernel grants twice
+    return Limits(("bulk",), sessions=channels, memory_bytes=channels * own_bytes)
 
 
 class Responder:
