@@ -183,7 +183,7 @@ def test_a_responder_that_cannot_be_is_one_line(tmp_path, to, status, said):
         (("--priority", "1"), "--priority: is of this host's lab"),
         (("--load", "tcp:1"), "--load: is of this host's lab"),
         (("--no-lab",), "--no-lab"),
-        (("--secret-file", "s", "--wire", "clear"), "it excludes --secret-file"),
+        (("--wire", "clear"), "--wire clear: is not spoken by `latprof echo`, so"),
         (("--pid", str(os.getpid())), "--to: is for latprof's own messages"),
         (("--", "true"), "--to: is for latprof's own messages"),
     ],

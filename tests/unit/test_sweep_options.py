@@ -13,6 +13,7 @@ from latprof_agent.cli.run import _checked
 from latprof_agent.cli.sweep_options import swept
 from latprof_agent.errors import UsageError
 from latprof_analysis.cli.program import _options, build_parser
+from refusals import refused
 
 
 def options_of(line: str) -> argparse.Namespace:
@@ -142,6 +143,13 @@ def test_clear_sends_what_the_seed_sent():
     plan = _checked(presets.with_preset(options_of("--preset clear --scale 1"))).plan
     assert (plan.wire, plan.rounds, plan.interval_ns) == ("clear", 500, 0)
     assert (min(plan.sizes), max(plan.sizes)) == (18, 65535)
+
+
+def test_clear_does_not_go_between_hosts(capsys):
+    line = refused(capsys, "run", "--to", "h", "--wire", "clear")
+    assert "--wire clear: is not spoken by `latprof echo`, so not with --to" in line
+    with pytest.raises(UsageError, match="--wire clear"):
+        _checked(presets.with_preset(options_of("--preset clear --to h")))
 
 
 def test_scale_shortens_a_preset_but_not_to_nothing():

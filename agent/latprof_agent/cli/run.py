@@ -260,8 +260,8 @@ def _check_together(options: argparse.Namespace) -> None:
         ),
         (options.secret_file and not options.to, "--secret-file: needs --to"),
         (
-            options.secret_file and options.wire == "clear",
-            "--wire clear asks for no secret: it excludes --secret-file",
+            options.to and options.wire == "clear",
+            "--wire clear: is not spoken by `latprof echo`, so not with --to",
         ),
         (options.max_acks and not options.interval, "--max-acks: needs --interval"),
         (options.max_acks and options.train, "--max-acks: not with --train"),
