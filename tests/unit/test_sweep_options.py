@@ -8,7 +8,7 @@ import shlex
 import pytest
 from latprof_agent import cli
 from latprof_agent.cli import presets, sweep
-from latprof_agent.cli.given_words import without
+from latprof_agent.cli.given_words import given_options, without
 from latprof_agent.cli.run import _checked
 from latprof_agent.cli.sweep_options import swept
 from latprof_agent.errors import UsageError
@@ -165,6 +165,59 @@ def test_what_is_given_wins_over_a_preset():
     plan = _checked(presets.with_preset(options_of(line))).plan
     assert (plan.interval_ns, plan.duration_seconds, plan.rounds) == (5_000_000, 2, 0)
     assert (plan.sizes, plan.poisson, plan.reply_bytes) == ((64,), True, 18)
+
+
+UUID = "5f3b9f0e-6d0b-4a53-8d6d-4f1d2a3b4c5d"
+
+
+@pytest.mark.parametrize(
+    ("line", "left_out"),
+    [
+        ("--preset timewarp --to h", {"rate", "delay"}),
+        ("--preset timewarp --sweep to=h,i", {"rate", "delay"}),
+        ("--preset tmsn --to h,i", {"hosts", "rate", "delay"}),
+        ("--preset proxystore --to h", {"backend", "rate", "delay"}),
+        ("--preset proxystore --redis h", {"backend", "rate", "delay"}),
+        (f"--preset proxystore --endpoint {UUID}", {"backend", "rate", "delay"}),
+        ("--preset mcdtp --to h", set()),
+        ("--preset mcdtp --duration 5s", {"volume"}),
+        ("--preset mcdtp --find-rate 1%", {"volume"}),
+        ("--preset mcdtp --sweep duration=1s,2s", {"volume"}),
+        ("--preset timewarp --train 4", {"max-acks"}),
+    ],
+)
+def test_what_does_not_go_with_what_is_given_is_left_out_of_a_preset(line, left_out):
+    options = presets.with_preset(options_of(line))
+    assert planned(shlex.join(options.arguments[1:]))  # none is refused
+    told = {name.removeprefix("--") for name in given_options(options.arguments)}
+    told |= {one.name for one in options.sweep}
+    preset = presets.PRESETS[options_of(line).preset]
+    assert {name for name, _ in preset.words(None)} - told == left_out
+
+
+def test_an_experiment_between_hosts_is_that_of_the_lab_but_for_the_lab():
+    plan = _checked(presets.with_preset(options_of("--preset tmsn --to h,i"))).plan
+    assert [host for host, _ in plan.to] == ["h", "i"]
+    assert (plan.hosts, plan.interval_ns, plan.tests) == (3, 10_000_000, 5)
+    line = "--preset proxystore --redis h"
+    plan = _checked(presets.with_preset(options_of(line))).plan
+    assert (plan.backends, plan.rounds, plan.in_lab) == (("redis",), 5, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "volume_bytes", "seconds", "find_rate"),
+    [
+        ("", 10**9, 0, None),
+        ("--duration 5s", 0, 5, None),
+        ("--find-rate 1% --trial 1s", 0, 3, 0.01),
+    ],
+)
+def test_a_duration_or_a_search_wins_over_the_volume_of_a_preset(
+    words, volume_bytes, seconds, find_rate
+):
+    plan = _checked(presets.with_preset(options_of(f"--preset mcdtp {words}"))).plan
+    assert (plan.volume_bytes, plan.duration_seconds) == (volume_bytes, seconds)
+    assert plan.find_rate == find_rate
 
 
 @pytest.mark.parametrize(

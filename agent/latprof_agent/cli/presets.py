@@ -14,6 +14,7 @@ from typing import Any
 from latprof_analysis.cli import units
 from latprof_analysis.cli.say import say_error
 
+from latprof_agent.cli import ops_options
 from latprof_agent.cli.given_words import (
     given_options,
     own_words,
@@ -168,7 +169,8 @@ def with_preset(options: argparse.Namespace) -> argparse.Namespace:
 
 def _taken(options: argparse.Namespace, words: list[str]) -> set[str]:
     """Return the options that were given or are swept, and those that these exclude."""
-    taken = {*given_options(words), *(f"--{one.name}" for one in options.sweep)}
+    given = {*given_options(words), *(f"--{one.name}" for one in options.sweep)}
+    taken = {*given, *_excluded_by(given)}
     for group in options.parser._mutually_exclusive_groups:
         names = {
             name for action in group._group_actions for name in action.option_strings
@@ -176,3 +178,18 @@ def _taken(options: argparse.Namespace, words: list[str]) -> set[str]:
         if names & taken:
             taken |= names
     return taken
+
+
+def _excluded_by(given: set[str]) -> Iterator[str]:
+    """Yield the options of presets that make no sense beside these."""
+    from latprof_agent.cli.run_options import NOT_WITH_STORES, NOT_WITH_TO
+
+    stores = (*NOT_WITH_STORES, "backend")
+    for option, names in (
+        ("to", (*NOT_WITH_TO, "backend")),
+        *((name, stores) for name in ops_options.GIVEN),
+        *((name, ("volume",)) for name in ("duration", "find-rate")),
+        ("train", ("max-acks",)),
+    ):
+        if f"--{option}" in given:
+            yield from (f"--{name.replace('_', '-')}" for name in names)

@@ -22,9 +22,9 @@ from latprof_agent.cli.run_options import (
     FOR_ATTACHING,
     FOR_GENERATOR,
     FOR_LAB,
-    FOR_LINK,
     FOR_TCP,
     FOR_WORKLOADS,
+    NOT_WITH_STORES,
     NOT_WITH_TO,
     add_options,
     first_given,
@@ -221,7 +221,7 @@ def _check_together(options: argparse.Namespace) -> None:
     )
     given = first_given(options, ops_options.GIVEN)
     lab = (options.no_lab or attaching) and first_given(options, FOR_LAB)
-    no_link = given and first_given(options, (*FOR_LINK, "server_cpu"))
+    no_link = given and first_given(options, NOT_WITH_STORES)
     user = options.user is not None
     alone = options.no_lab and not options.words and not attach
     not_to = options.to and first_given(options, NOT_WITH_TO)

@@ -56,6 +56,8 @@ NOT_WITH_TO = (
     *(name for name in FOR_LINK if name != "congestion"),
     *("server_cpu", "priority", "no_lab", "load", "hosts"),
 )
+# What is the lab's, where a store runs already.
+NOT_WITH_STORES = (*FOR_LINK, "server_cpu")
 FOR_TCP = ("nagle", "congestion")
 
 FOR_ATTACHING = ("pid", "comm", "cgroup", "ports")
