@@ -11,6 +11,12 @@ from latprof_agent.cli import bulk_options, run_options
 from refusals import refused
 
 BULK = ("run", "--workload", "bulk")
+OF_UDP = {
+    "--datagram": "1000",
+    "--receive-buffer": "1m",
+    "--send-way": "send",
+    "--receive-way": "recv",
+}
 
 
 @pytest.mark.parametrize(
@@ -37,6 +43,11 @@ BULK = ("run", "--workload", "bulk")
         (["--find-rate", "1%", "--offer", "1mbit"], "--offer: excludes --find-rate"),
         (["--find-rate", "1%", "--direction", "both"], "--direction both: excludes"),
         (["--trial", "2s"], "--trial: needs --find-rate"),
+        (["--record", "--no-probes"], "--record: excludes --no-probes"),
+        *(
+            (["--protocol", "tcp", option, value], f"{option}: is for udp, not for --p")
+            for option, value in OF_UDP.items()
+        ),
         (["--find-rate", "1%", "--trial", "1ms"], "--trial must be from 100ms to 1h"),
         (
             ["--find-rate", "1%", "--trial", "5s", "--duration", "4s"],
@@ -78,6 +89,13 @@ def test_by_default_each_part_sends_datagrams_of_1400_bytes_for_three_seconds():
         assert words[words.index(option) + 1] == value
     assert "--rate" not in words
     assert "--size" not in plan.client_words("tcp", 4)
+
+
+def test_options_of_udp_hold_for_its_parts_beside_those_of_tcp():
+    plan = plan_of(*(word for pair in OF_UDP.items() for word in pair))
+    told = plan.client_words("udp", 1)
+    assert (told[told.index("--size") + 1], plan.send_way) == ("1000", "send")
+    assert "--send-way" not in plan.client_words("tcp", 1)
 
 
 def test_the_order_of_parts_is_the_seeds():

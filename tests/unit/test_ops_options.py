@@ -33,6 +33,14 @@ UUID = "5f3b9f0e-6d0b-4a53-8d6d-4f1d2a3b4c5d"
         (["--to", "h", "--redis", "h", "--backend", "redis"], "floor is given a serv"),
         (["--to", "h", "--rate", "1mbit"], "--rate: is of this host's lab, not with"),
         (["--redis", "h:1", "--rate", "1mbit"], "--rate: needs the lab, not --redis"),
+        (
+            ["--backend", "floor", "--redis-parser", "python"],
+            "--redis-parser: is of the backend redis, not of floor",
+        ),
+        (
+            ["--endpoint", UUID, "--redis-parser", "python"],
+            "--redis-parser: is of the backend redis, not of proxystore",
+        ),
         (["--sizes", "64"], "--sizes: is for --workload pingpong, not ops"),
         (["--interval", "1ms"], "--interval: is for --workload pingpong, not ops"),
         (["--protocol", "udp"], "--protocol udp: --workload ops is over tcp"),
@@ -72,6 +80,7 @@ def test_what_is_not_asked_for_is_as_the_experiment_had_it():
 def test_servers_that_are_given_are_the_backends():
     plan = plan_of("--redis", "h")
     assert (plan.backends, plan.redis) == (("redis",), ("h", 6379))
+    assert plan_of("--redis", "h", "--redis-parser", "python").parser == "python"
     plan = plan_of("--redis", "[::1]:7", "--endpoint", UUID.upper())
     assert plan.backends == ("redis", "proxystore")
     assert (plan.redis, plan.endpoint) == (("::1", 7), UUID)

@@ -146,6 +146,7 @@ def _check(options: argparse.Namespace, protocols: tuple[str, ...]) -> None:
             f"--datagram must be at most {most} bytes, what a packet of --mtu "
             f"{options.mtu} holds, got {options.datagram}",
         ),
+        (options.record and options.no_probes, "--record: excludes --no-probes"),
         (options.volume and options.duration, "--volume: excludes --duration"),
         (search and "udp" not in protocols, "--find-rate: is of udp, not of tcp"),
         (search and options.volume, "--volume: excludes --find-rate"),

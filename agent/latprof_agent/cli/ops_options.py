@@ -18,6 +18,7 @@ GIVEN = ("redis", "endpoint")  # servers that somebody else has started
 _NAMES = {"redis": "redis", "endpoint": "proxystore", "to": "floor"}
 _BACKENDS = ("redis", "proxystore", "floor")
 _OPS = ("GET", "SET", "EXISTS", "EVICT")
+_PARSERS = ("hiredis", "python")
 _REDIS_PORT = 6379  # IANA's for redis
 
 
@@ -61,8 +62,8 @@ def add_options(group: Any) -> None:
     )
     group.add_argument(
         "--redis-parser",
-        choices=["hiredis", "python"],
-        default="hiredis",
+        choices=_PARSERS,
+        default=_PARSERS[0],
         help="what the client of redis reads replies with (default: hiredis)",
     )
 
@@ -93,6 +94,11 @@ def plan_of(
                 "--redis, proxystore with --endpoint, floor with --to, or none of "
                 "these options; see latprof run --help"
             )
+    if options.redis_parser != _PARSERS[0] and "redis" not in backends:
+        raise UsageError(
+            "--redis-parser: is of the backend redis, not of "
+            f"{','.join(backends)}; see latprof run --help"
+        )
     return ops.OpsPlan(
         backends=backends,
         ops=options.ops or _OPS,

@@ -23,6 +23,7 @@ from latprof_agent.cli.run_options import (
     FOR_GENERATOR,
     FOR_LAB,
     FOR_TCP,
+    FOR_UDP,
     FOR_WORKLOADS,
     NOT_WITH_STORES,
     NOT_WITH_TO,
@@ -226,6 +227,7 @@ def _check_together(options: argparse.Namespace) -> None:
     alone = options.no_lab and not options.words and not attach
     not_to = options.to and first_given(options, NOT_WITH_TO)
     tcp = options.protocol == "udp" and first_given(options, _for_tcp(options))
+    udp = options.protocol == "tcp" and first_given(options, FOR_UDP)
     for wrong, text in (
         (by_process, f"{by_process}: attaches to what runs, so without a COMMAND"),
         (other, f"{other}: is for latprof's own messages, not with {attach}"),
@@ -242,6 +244,7 @@ def _check_together(options: argparse.Namespace) -> None:
         (lab, f"{lab}: needs the lab, not --no-lab"),
         (no_link, f"{no_link}: needs the lab, not {given}"),
         (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
+        (udp, f"{udp}: is for udp, not for --protocol tcp"),
         (
             options.find_knee and options.protocol == "udp" and options.loss,
             "--find-knee: over udp excludes --loss, which leaves messages behind at "

@@ -59,6 +59,7 @@ NOT_WITH_TO = (
 # What is the lab's, where a store runs already.
 NOT_WITH_STORES = (*FOR_LINK, "server_cpu")
 FOR_TCP = ("nagle", "congestion")
+FOR_UDP = ("datagram", "receive_buffer", "send_way", "receive_way")
 
 FOR_ATTACHING = ("pid", "comm", "cgroup", "ports")
 
