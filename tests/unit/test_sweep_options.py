@@ -152,6 +152,17 @@ def test_clear_does_not_go_between_hosts(capsys):
         _checked(presets.with_preset(options_of("--preset clear --to h")))
 
 
+@pytest.mark.parametrize("line", ["--workload mesh", "--preset tmsn"])
+def test_a_mesh_over_udp_sends_what_a_datagram_holds(line):
+    def sizes(protocol):
+        words = f"{line} --protocol {protocol}"
+        return _checked(presets.with_preset(options_of(words))).plan.sizes
+
+    stress_test = [1024 * kib for kib in (1, 5, 10, 100, 200)]
+    assert sizes("tcp") == tuple(stress_test)
+    assert sizes("udp") == tuple(size for size in stress_test if size + 8 + 20 < 2**16)
+
+
 def test_scale_shortens_a_preset_but_not_to_nothing():
     def rounds(scale):
         line = f"--preset clear --scale {scale}"

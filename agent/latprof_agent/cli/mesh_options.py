@@ -12,8 +12,8 @@ TEXT = """\
 With --workload mesh every host sends messages of each size to every other,
 one size after the other, and answers what it gets; heartbeats go besides. If
 not given, --protocol is tcp, --interval 50ms, --reply 150 bytes, and --sizes
-are 1, 5, 10, 100 and 200 KiB. Of the link --delay and --loss are those from
-host to host, and --rate is that of each host.
+are 1, 5, 10, 100 and 200 KiB, over udp 1, 5 and 10 KiB. Of the link --delay
+and --loss are those from host to host, and --rate is that of each host.
 With --to HOST,HOST this host sends to each of those, on which `latprof echo`
 runs: its half of the mesh, a star. The whole is the same command on each
 host, which do not wait for each other.
@@ -57,11 +57,12 @@ def add_options(group: Any) -> None:
 
 def plan_of(options: argparse.Namespace) -> Any:
     """Make the plan; raises UsageError where it cannot be."""
-    from latprof_agent.workload.mesh import MeshPlan
+    from latprof_agent.workload.mesh import MeshPlan, default_sizes
 
+    protocol = options.protocol or "tcp"
     given = {
         "hosts": options.hosts,
-        "sizes": options.sizes,
+        "sizes": options.sizes or default_sizes(protocol),
         "interval_ns": options.interval or None,
         "messages": options.messages,
         "tests": options.tests,
@@ -80,7 +81,7 @@ def plan_of(options: argparse.Namespace) -> Any:
         others = {"to": options.to, "secret_file": options.secret_file}
         told |= {"hosts": 1 + len(options.to), **others}
     plan = kind(
-        protocol=options.protocol or "tcp",
+        protocol=protocol,
         poisson=options.poisson,
         spin=options.spin,
         congestion=options.congestion,

@@ -67,6 +67,17 @@ _MOST_TRIALS = 60  # more than a search from 60 s down to 20 us takes
 _FEWEST_TRIAL_MESSAGES, _MOST_TRIAL_MESSAGES = 20, 20_000
 
 
+def default_sizes(protocol: str) -> tuple[int, ...]:
+    """Those of the stress test that a message can have: a datagram holds 65507 bytes.
+
+    Examples
+    --------
+    >>> default_sizes("udp")
+    (1024, 5120, 10240)
+    """
+    return tuple(size for size in DEFAULT_SIZES if size <= LARGEST_BYTES[protocol])
+
+
 @dataclass(frozen=True)
 class MeshPlan(Plan):
     """One run of a mesh. `reply_bytes` None: messages are echoed in full."""
