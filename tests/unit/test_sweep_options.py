@@ -13,6 +13,7 @@ from latprof_agent.cli.run import _checked
 from latprof_agent.cli.sweep_options import swept
 from latprof_agent.errors import UsageError
 from latprof_analysis.cli.program import _options, build_parser
+from latprof_analysis.study.sweep import SweptRun
 from refusals import refused
 
 
@@ -105,6 +106,46 @@ def test_the_line_of_a_run_does_that_run_alone():
         alone = _checked(options_of(line))
         assert alone.plan == one.options.plan
         assert alone.link == one.options.link
+
+
+def done_runs(combinations):
+    """Runs over a link whose p99 is long where the load is more than it carries."""
+    runs = []
+    for one in combinations:
+        heavy = int(one["sizes"]) / {"4ms": 4, "2ms": 2, "1ms": 1}[one["interval"]] > 40
+        tails = {"p99_ns": 9e6 if heavy else 1e6, "p50_ns": 5e5}
+        figures = {"tcp": {"rtt": tails, "offered_per_second": 1.0}}
+        runs.append(SweptRun(one, 1, "f", "done", figures=figures))
+    return runs
+
+
+def test_each_option_that_is_a_quantity_has_knees_beside_the_others(tmp_path):
+    line = f"--sweep interval=4ms,2ms,1ms --sweep sizes=30,50,100 --out {tmp_path}/x"
+    options = options_of(line)
+    combinations = list(sweep._combinations(options))
+    numbers = sweep._numbers(options, combinations)
+    done = sweep._Sweep(options, combinations, [], numbers)
+    done._runs += done_runs(combinations)
+    document = done.document()
+    done.folder.close()
+    rows, knees = document["rows"], document["knees"]
+
+    def at(option):
+        places = [
+            rows[one["row"]]["combination"] for one in knees if one["option"] == option
+        ]
+        return {(one["interval"], one["sizes"]) for one in places}
+
+    # a plateau is of two values or more
+    assert at("interval") == {("1ms", "50")}
+    assert at("sizes") == {("2ms", "100")}
+    assert [row["knee"] for row in rows].count(True) == 2
+
+
+def test_a_seed_and_a_cpu_are_numbers_of_which_nothing_grows():
+    line = "--sweep seed=1,2 --sweep client-cpu=0,1 --sweep mtu=900,1500"
+    options = options_of(line)
+    assert [*sweep._numbers(options, [])] == ["mtu"]
 
 
 def test_words_of_a_command_are_left_alone():

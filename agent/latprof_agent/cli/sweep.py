@@ -40,6 +40,8 @@ MOST_RUNS = 10_000
 # Of all runs together: what they have alike, or what names the one folder.
 _NOT_SWEPT = ("sweep", "repeat", "preset", "scale", "out", "name")
 _OF_THE_SWEEP = tuple(f"--{name}" for name in _NOT_SWEPT)
+# Numbers that are names: nothing grows with them.
+_NAMES = ("seed", "client-cpu", "server-cpu")
 _SEEDS = 2**63
 _MOST_LABEL = 100
 _FILE_WIDTH = 180  # of a table with all ranges
@@ -162,9 +164,11 @@ def _of_one(
 def _numbers(
     options: argparse.Namespace, combinations: Sequence[Combination]
 ) -> dict[str, dict[str, float]]:
-    """Return swept options whose values are all numbers, and these."""
+    """Return swept options whose values are all quantities, and these."""
     found: dict[str, dict[str, float]] = {}
     for name, values in options.sweep:
+        if name in _NAMES:
+            continue
         action = options.parser._option_string_actions[f"--{name}"]
         read = [options.parser._get_value(action, text) for text in values]
         # one size is a list of one
@@ -266,10 +270,11 @@ class _Sweep:
 
         options = self._options
         rows = rows_of(self._combinations, self._runs)
-        knees = []
-        if len(self._numbers) == 1:
-            for option, numbers in self._numbers.items():
-                knees = find_knees(rows, option, numbers)
+        knees = [
+            knee
+            for option, numbers in self._numbers.items()
+            for knee in find_knees(rows, option, numbers)
+        ]
         return {
             "format": 1,
             "folder": str(self.folder.path),

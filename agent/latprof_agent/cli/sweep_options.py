@@ -47,8 +47,8 @@ def add_sweep(group: Any) -> None:
         metavar="OPTION=VALUE,...",
         help="a run with each of these values of an option, e.g. interval=2ms,1ms; "
         "given again: with all combinations; values that have commas have ; between. "
-        "In random order, by --seed; one folder, one table, and the knee where one "
-        "of them is a number (default: one run)",
+        "In random order, by --seed; one folder, one table, and the knees of each of "
+        "them that is a number (default: one run)",
     )
     group.add_argument(
         "--repeat",
