@@ -47,6 +47,7 @@ def planned(line: str):
             "--sweep mtu=" + ",".join(map(str, range(68, 1168))) + " --repeat 10",
             "11000",
         ),
+        ("--sweep seed=1,2 --repeat 2", "--seed is swept, so not with --repeat"),
         ("--repeat 0", "--repeat must be from 1 to 1000, got '0'"),
         ("--repeat 1001", "--repeat must be from 1 to 1000"),
         ("--scale 1", "--scale: needs --preset"),
@@ -94,6 +95,11 @@ def test_runs_have_the_values_of_their_combination_and_a_seed_for_each_repeat():
         )
         assert (plan.seed, plan.sizes) == (6 + one.repeat, (64,))
         assert one.options.link.seed == 6 + one.repeat
+
+
+def test_seeds_that_are_swept_are_a_run_each():
+    runs = planned("--sweep seed=1,2 --sweep mtu=900,1500")
+    assert sorted(one.options.plan.seed for one in runs) == [1, 1, 2, 2]
 
 
 def test_the_line_of_a_run_does_that_run_alone():

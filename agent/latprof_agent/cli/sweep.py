@@ -100,6 +100,11 @@ def _combinations(options: argparse.Namespace) -> Iterator[Combination]:
     for one in options.sweep:
         if refused := _refusal(options.parser, one, names, given):
             options.parser.error(f"--sweep: {refused}")
+    if "seed" in names and options.repeat > 1:
+        options.parser.error(
+            "--sweep: --seed is swept, so not with --repeat, whose Nth run has the Nth "
+            "seed; give more seeds"
+        )
     runs = options.repeat * math.prod(len(one.values) for one in options.sweep)
     if runs > MOST_RUNS:
         options.parser.error(
