@@ -92,7 +92,7 @@ def test_an_offline_example_does_what_it_says(example, tmp_path, monkeypatch, re
         expected = {{"passed": 0, "failed": 3, "undecided": 4}[first]}
     assert {status} == expected, screen
     # on a busy machine it takes long enough to show how far it is
-    shown = re.sub(r"\rread [\d,]+ of about [\d,]+ rows, \d+ s left\r?", "", screen)
+    shown = re.sub(r"\r?read [\d,]+ of about [\d,]+ rows, \d+ s left\r?", "", screen)
     if example.written_to:
         assert not shown.strip()
         shown = written.read_text()

@@ -232,7 +232,7 @@ def test_a_dumb_terminal_gets_plain_blocks():
         assert terminal.finish() == 0
         text = terminal.written.decode()
         assert "\x1b" not in text
-        assert text.count(" tcp server 6379 ") == 2
+        assert 1 <= text.count(" tcp server 6379 ") <= 2
         assert max(map(len, text.splitlines()[:-1])) <= 80
 
 
@@ -240,9 +240,11 @@ def test_a_pipe_gets_a_block_for_each_interval_of_all_groups():
     done = piped(*QUICK, "--duration", "600ms", **{MADE: "100"})
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
-    assert done.stdout.count(" by service\n") == 3
-    assert len(re.findall(r"^ tcp server ", done.stdout, re.M)) == 3 * 101
-    assert done.stdout.splitlines()[-1].startswith("watched 3 s: 102 groups, ")
+    blocks = done.stdout.count(" by service\n")
+    assert 1 <= blocks <= 3  # a busy machine has fewer and longer intervals
+    assert len(re.findall(r"^ tcp server ", done.stdout, re.M)) == blocks * 101
+    said = f"watched {blocks} s: 102 groups, "  # each is a second of what is made
+    assert done.stdout.splitlines()[-1].startswith(said)
     narrow = piped("--once", *QUICK, COLUMNS="60")
     assert max(map(len, narrow.stdout.splitlines()[:-1])) <= 60
 

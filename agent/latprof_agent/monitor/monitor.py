@@ -211,6 +211,7 @@ class Monitor:
         if time.monotonic() - self._joined >= FRESH_SECONDS:
             self._join()
         now = self._windows.settle()
+        self.capture.look_at_listeners()  # first, as it may be the first of a group
         names = self._names.read()
         by_number = {
             number: self._group_totals(state)
@@ -221,7 +222,6 @@ class Monitor:
             if number in by_number:
                 by_number[number].histograms[quantity] = found.copy()
         groups = {names[number]: found for number, found in by_number.items()}
-        self.capture.look_at_listeners()
         self._losses.add_to(groups, names)
         return Totals(
             t_ns=time.monotonic_ns(),

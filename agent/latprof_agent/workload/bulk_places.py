@@ -24,6 +24,7 @@ HOOKS = ("clsact", "ingress")
 _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutNoRoutes")
 # Of the receive buffer: full, or no memory for UDP at all. Others are in InErrors, too.
 _AT_SOCKET = ("RcvbufErrors", "MemErrors")
+_MOST_READINGS = 10
 
 
 class Counted(NamedTuple):
@@ -43,7 +44,21 @@ class Dropped(NamedTuple):
 
 
 def count(lab: Lab) -> Counted:
-    """Read all counters; raises LabError where the link has ended."""
+    """Read all counters while nothing passes; raises LabError where the link has ended.
+
+    They cannot be read at one instant, and what the kernel sends unasked would be in
+    some and not in others: the last of a few readings, if not one that is as the one
+    before.
+    """
+    found = _read(lab)
+    for _ in range(_MOST_READINGS):
+        before, found = found, _read(lab)
+        if found == before:
+            break
+    return found
+
+
+def _read(lab: Lab) -> Counted:
     names = {end: lab.netns_of(end) for end in "ab"}
     protocols = {
         end: netns.run_in(name, protocol_counters) for end, name in names.items()
