@@ -117,6 +117,22 @@ def test_what_died_in_buffers_is_said_not_to_be_the_networks():
     assert "buffers of 4,096 bytes, none on the network" in text
 
 
+@pytest.mark.parametrize(
+    ("in_socket", "said"),
+    [
+        (4, ": 4 at receive buffer, 6 unexplained"),
+        (0, ", no counter on the way tells where"),
+        (13, ": 13 at receive buffer, -3 unexplained"),
+    ],
+)
+def test_what_no_counter_tells_of_is_not_said_to_have_died_in_buffers(in_socket, said):
+    one = part(two_channels())
+    up = one["directions"]["up"] | {"lost_in_socket": in_socket}
+    one["balance"] = balance({"up": up}, [], 0)
+    (text,) = bulk_sentences(document(one))
+    assert text == f"udp: 10 of 60 datagrams lost (16.7%){said}"
+
+
 def test_a_place_of_its_own_is_named_and_the_sessions_packets_are_apart():
     one = part(two_channels())
     up = one["directions"]["up"] | {"lost_in_socket": 3}

@@ -36,6 +36,7 @@ _TOTAL = ("sent", "received")
 _PROGRAMS, _OF_ENDS = ("client", "server"), ("average", "maximum")
 _TITLE = "Throughput and loss"
 _OWN = "of these no data"
+_NOWHERE = "no counter on the way tells where"
 
 
 def bulk_text(plan: _Figures) -> str:
@@ -69,10 +70,14 @@ def bulk_sentences(document: _Figures) -> list[str]:
     if not lost:
         return [*found, f"udp: none of {sent:,} datagrams lost"]
     told = f"udp: {lost:,} of {sent:,} datagrams lost ({percent(lost / sent)})"
-    if set(died) == {SOCKET}:
+    unexplained = sum(part["balance"]["unexplained"] or 0 for part in parts)
+    if set(died) == {SOCKET} and not unexplained:
         return [*found, f"{told}, {_in_buffers(parts)}"]
-    places = ", ".join(f"{n:,} {_where(place)}" for place, n in died.items())
-    return [*found, f"{told}: {places}"]
+    places = [f"{n:,} {_where(place)}" for place, n in died.items()]
+    if not places:
+        return [*found, f"{told}, {_NOWHERE}"]
+    places += [f"{unexplained:,} unexplained"] if unexplained else []
+    return [*found, f"{told}: {', '.join(places)}"]
 
 
 def _where(place: str) -> str:
