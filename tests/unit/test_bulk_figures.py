@@ -228,7 +228,7 @@ def trial(offered_bps, loss, seconds=2.0):
 def search(**more):
     return {
         **{"channels": 4, "most_loss": 0.001, "resolution": 0.01, "rate_bps": 97e6},
-        **{"failed_bps": 98e6, "bound": ["qdisc tbf of a"], "held_back": False},
+        **{"failed_bps": 97.9e6, "bound": ["qdisc tbf of a"], "held_back": False},
         **{"trial_seconds": 2.0, "trials": [trial(0, 0.75), trial(97_000_000, 0.0)]},
         **{"confirmation": trial(97_000_000, 0.00034, 10.0), **more},
     }
@@ -252,10 +252,52 @@ def test_a_rate_that_was_found_is_told_with_its_trials_and_if_it_stood_a_longer_
     document = {"bulk": {"parts": [], "searches": [search(confirmation=confirmation)]}}
     assert bulk_sentences(document) == [
         "udp, 4 channels: 97.00 Mbit/s of payload is the highest rate with 0.1% lost "
-        f"or less (2 trials of 2 s, to 1%), {said}; at 98.00 Mbit/s datagrams died at "
+        f"or less (2 trials of 2 s, to 1%), {said}; at 97.90 Mbit/s datagrams died at "
         "qdisc tbf of a"
     ]
     (table,) = bulk_parts(document)
     assert isinstance(table, Table)
     assert len(table.rows) == 2 + (confirmation is not None)
     assert [row[1] for row in table.rows[:2]] == ["2 s", "2 s"]
+
+
+def said_of(**more):
+    (text,) = bulk_sentences({"bulk": {"parts": [], "searches": [search(**more)]}})
+    return text
+
+
+@pytest.mark.parametrize(
+    ("bound", "held_back", "why"),
+    [
+        (["qdisc tbf of a"], False, "datagrams died at qdisc tbf of a"),
+        ([], False, "they came slower than sent"),
+        ([], True, "the sender was held back"),
+    ],
+)
+def test_where_no_rate_came_through_none_is_called_the_highest(bound, held_back, why):
+    trials = [trial(0, 0.75), trial(3_000_000, 0.5)]
+    none = {"rate_bps": 0.0, "failed_bps": 3e6, "trials": trials, "confirmation": None}
+    assert said_of(**none, bound=bound, held_back=held_back) == (
+        "udp, 4 channels: no rate that was tried came through with 0.1% lost or less "
+        f"(2 trials of 2 s); at 3.000 Mbit/s {why}"
+    )
+
+
+def test_a_search_that_did_not_end_tells_the_least_that_the_rate_is():
+    told = said_of(failed_bps=130e6, confirmation=None)
+    assert told == (
+        "udp, 4 channels: at least 97.00 Mbit/s of payload with 0.1% lost or less, the "
+        "search did not end (2 trials of 2 s), not confirmed by a longer one; at 130.0 "
+        "Mbit/s datagrams died at qdisc tbf of a"
+    )
+
+
+def test_a_sender_slower_than_offered_within_a_trials_ends_leaves_a_search_ended():
+    # 0.4% less was sent than the 97 Mbit/s that passed: the bounds are those offered
+    assert "96.61 Mbit/s of payload is the highest" in said_of(rate_bps=0.996 * 97e6)
+
+
+def test_a_sender_that_nothing_bounds_has_ended_its_search():
+    told = said_of(rate_bps=4e8, failed_bps=None, trials=[trial(0, 0.0)])
+    assert "400.0 Mbit/s of payload is the highest rate" in told
+    assert told.endswith("; as fast as it goes")

@@ -159,6 +159,21 @@ def test_bulk_runs_are_compared_by_throughput_and_loss_of_each_part(bulk, capsys
     assert "udp 4 datagrams lost: 1% of 30000*, " in out
 
 
+def test_a_search_in_which_no_rate_came_through_is_no_throughput(bulk):
+    trials = {"resolution": 0.01, "trial_seconds": 2.0, "trials": []}
+    trials |= {"failed_bps": 1e6, "held_back": False, "bound": []}
+    for place, rate_bps in enumerate((97e6, 0.0, 98e6)):
+        path = bulk / "a" / str(place) / "run.json"
+        run = json.loads(path.read_text())
+        told = {"channels": 4, "most_loss": 0.0, "rate_bps": rate_bps}
+        search = told | trials | {"confirmation": None}
+        run["workload"]["runs"].append({"search": search})
+        path.write_text(json.dumps(run))
+    (side,) = read_sides([str(bulk / "a")])
+    rates = {group.kind: one for group, one in side.rates.items()}
+    assert rates["udp 4 highest rate"] == [Rate(97e6), Rate(98e6)]
+
+
 def test_single_bulk_runs_stand_side_by_side_and_say_what_to_do(bulk, capsys):
     told = compared(bulk / "a" / "1", bulk / "b" / "1")
     assert "repeat each 3 times or more" in told["answer"]

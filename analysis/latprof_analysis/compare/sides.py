@@ -435,7 +435,8 @@ def _add_transfers(side: Side, documents: dict[str, Any]) -> None:
         counts: list[Any] = [figures.get(of) for of in ("sent", "lost", "loss_runs")]
         if part["protocol"] == "udp" and counts[0] and None not in counts:
             side.lost.setdefault(group, []).append(Lost(*counts))
-    for search in found["searches"]:
+    # a rate of 0 is none that came through
+    for search in (one for one in found["searches"] if one["rate_bps"]):
         group = Group(search_name(search), TRANSFER, -1)
         side.rates.setdefault(group, []).append(Rate(search["rate_bps"]))
 

@@ -109,19 +109,39 @@ def _in_buffers(parts: Sequence[_Figures]) -> str:
 def _search_sentence(search: _Figures) -> str:
     name = f"udp, {plural(search['channels'], 'channel')}{of_run(search)}"
     trials = plural(len(search["trials"]), "trial")
-    each = _seconds(search["trial_seconds"])
+    trials += f" of {_seconds(search['trial_seconds'])}"
+    little = f"with {_small(search['most_loss'])} lost or less"
+    found = f"{rate(search['rate_bps'])} of payload"
+    confirmed = _confirmed(search["confirmation"])
     above = "as fast as it goes"
     if search["failed_bps"] is not None:
-        where = ", ".join(map(_where, search["bound"]))
-        how = f"datagrams died {where}" if where else "they came slower than sent"
-        how = how if where or not search["held_back"] else "the sender was held back"
-        above = f"at {rate(search['failed_bps'])} {how}"
-    return (
-        f"{name}: {rate(search['rate_bps'])} of payload is "
-        f"the highest rate with {_small(search['most_loss'])} lost or less "
-        f"({trials} of {each}, to {_small(search['resolution'])}), "
-        f"{_confirmed(search['confirmation'])}; {above}"
-    )
+        above = f"at {rate(search['failed_bps'])} {_failed(search)}"
+    if not search["rate_bps"]:
+        none = f"no rate that was tried came through {little} ({trials})"
+        return f"{name}: {none}; {above}"
+    if not _ended(search):
+        least = f"at least {found} {little}, the search did not end ({trials})"
+        return f"{name}: {least}, {confirmed}; {above}"
+    highest = f"{found} is the highest rate {little}"
+    exact = f"{trials}, to {_small(search['resolution'])}"
+    return f"{name}: {highest} ({exact}), {confirmed}; {above}"
+
+
+def _failed(search: _Figures) -> str:
+    """Say what went wrong at the lowest rate that failed."""
+    if where := ", ".join(map(_where, search["bound"])):
+        return f"datagrams died {where}"
+    if search["held_back"]:
+        return "the sender was held back"
+    return "they came slower than sent"
+
+
+def _ended(search: _Figures) -> bool:
+    """Whether what failed is as close to what passed as the search was to come."""
+    tried = (trial for trial in search["trials"] if trial["passed"])
+    passed = max((one["offered_bps"] or one["sent_bps"] for one in tried), default=0.0)
+    failed = search["failed_bps"]
+    return failed is None or failed - passed <= search["resolution"] * failed
 
 
 def _confirmed(last: _Figures | None) -> str:
