@@ -78,6 +78,47 @@ def test_channels_add_up_and_their_maximum_is_of_a_moment():
     assert up["server"]["max_bps"] == pytest.approx(8 * 3000)
 
 
+def longest_of(runs, listed):
+    """Say of how many the longest run is, where only the first runs are listed."""
+    said = two_channels()
+    half = receiver(0, [1000, 2000], 30, 10, runs)
+    half["loss_run_list"] = half["loss_run_list"][:listed]
+    lengths = [0] * max(runs).bit_length()
+    for length in runs:
+        lengths[length.bit_length() - 1] += 1
+    said["channels"][0]["receiver"] = half | {"loss_run_lengths": lengths}
+    return said, direction_figures(said, "up")
+
+
+@pytest.mark.parametrize(
+    ("runs", "bounds"),
+    [
+        ([4, 6, 2, 3], (6, 6)),  # none of those that are not listed is so long
+        ([4, 6, 7, 2], (6, 7)),
+        ([4, 6, 900, 2], (512, 1023)),
+        ([1] * 3, (1, 1)),
+    ],
+)
+def test_the_longest_run_is_of_all_runs_though_only_the_first_are_listed(runs, bounds):
+    said, up = longest_of(runs, listed=2)
+    least, most = up["longest_loss_run"], up["longest_loss_run_at_most"]
+    assert (least, most) == bounds
+    assert least <= max(runs) <= most
+    table = next(p for p in bulk_parts(document(part(said))) if isinstance(p, Table))
+    shown = table.rows[0][table.columns.index("longest")]
+    assert shown == (f"{least}" if least == most else f"at least {least}")
+    rows = bulk_rows([part(said)])
+    names = ("longest_loss_run", "longest_loss_run_at_most")
+    assert [rows[0][BULK_COLUMNS.index(name)] for name in names] == [*bounds]
+
+
+def test_a_channel_that_lists_all_its_runs_tells_the_longest_of_all():
+    said, _ = longest_of([4, 6, 7, 2], listed=2)
+    said["channels"][1]["receiver"] |= receiver(0, [1000, 1000], 20, 9, [9])
+    up = direction_figures(said, "up")
+    assert (up["longest_loss_run"], up["longest_loss_run_at_most"]) == (9, 9)
+
+
 def test_the_same_datagrams_down_are_the_servers():
     up, down = (direction_figures(two_channels(), way) for way in ("up", "down"))
     assert (up["client"], up["server"]) == (down["server"], down["client"])

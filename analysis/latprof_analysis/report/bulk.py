@@ -31,7 +31,8 @@ from latprof_analysis.text import (
 _Figures = Mapping[str, Any]
 _DIGITS = 3
 NOTE = "payload only; maximum of a slot; client: who began, server: who answered"
-_COUNTS = ("loss_runs", "longest_loss_run", "reordered", "duplicates")
+_LONGEST, _MOST = "longest_loss_run", "longest_loss_run_at_most"
+_COUNTS = ("loss_runs", _LONGEST, "reordered", "duplicates")
 _TOTAL = ("sent", "received")
 _PROGRAMS, _OF_ENDS = ("client", "server"), ("average", "maximum")
 _TITLE = "Throughput and loss"
@@ -195,6 +196,8 @@ def _throughput(rows: Sequence[tuple[str, _Figures, _Figures]]) -> Table:
             for column in ("average_bps", "max_bps")
         ]
         counts = [_count(figures[name]) for name in _COUNTS]
+        if (figures.get(_MOST) or 0) > (figures[_LONGEST] or 0):
+            counts[_COUNTS.index(_LONGEST)] = f"at least {figures[_LONGEST]}"
         resent = _count(figures["retransmits"])
         udp = name.startswith("udp")
         loss = percent(figures["loss"]) if udp else NOT_ENOUGH
