@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from latprof_agent.errors import UsageError
@@ -240,6 +242,27 @@ def test_an_overload_is_told_with_the_queue_that_grows():
     assert "qdisc of the request grows from 10 ns to 4.00 us" in answer
     tables = [part for part in mesh_parts(mesh, "") if isinstance(part, Table)]
     assert [row[0] for row in tables[0].rows] == ["1024", "204800"]
+
+
+def test_an_overload_that_is_not_the_links_is_told_too():
+    """The responder takes 1.5 gaps for each large message; the link is nearly idle."""
+    setup = setup_of(10**9)
+    mesh = Mesh(setup, "tcp")
+    for at, (cell, queued_ns) in enumerate(((SMALL, 10), (LARGE, 300 * MS)), 1):
+        mesh.stages.begin(Span(1000 * at, cell))
+        for kind, waits_ns in (("request", queued_ns), ("reply", 10)):
+            rows = Rows([1000 * at, 1000 * at + 500], kind, receive_queue=waits_ns)
+            mesh.stages.add_messages(rows)
+        trips = made_trips(np.random.default_rng(1), beats=0)
+        late = 25 * MS * np.tile(np.arange(50), 6) if cell == LARGE else 0
+        made = replace(trips, received_ns=trips.received_ns + late)
+        mesh.add(cell, made, IDLE, trial=False)
+    assert setup.utilisation(LARGE) < 0.1
+    (answer,) = mesh_answers(mesh.figures())
+    assert answer.startswith(
+        "200 KiB every 50 ms is not kept up with: receive_queue of the request grows "
+        "from 10 ns to 300 ms"
+    )
 
 
 def star_of(trips, stages_ns):
