@@ -104,6 +104,24 @@ def test_growth_on_the_way_is_the_emulators_queue():
     assert "transit of requests: the emulator's queue a to b holds 1 MB" in text
 
 
+@pytest.mark.parametrize(
+    ("stage", "named"),
+    [
+        ("application", False),
+        ("send_queue", True),
+        ("qdisc", True),
+        ("receive_stack", False),
+        ("receive_queue", False),
+    ],
+)
+def test_a_queue_is_named_only_for_a_stage_in_which_messages_wait_for_it(stage, named):
+    told = document()
+    told["load"]["protocols"]["tcp"]["stages"][0]["stage"] = stage
+    (text,) = load_sentences(told)
+    assert f"98.0% of it in {stage} of requests" in text
+    assert ("tbf 1: at a's veth0 holds 770 kB" in text) == named
+
+
 def test_growth_of_replies_is_the_other_ends_queue():
     held = [queue("a", "tbf", 10**6), queue("b", "tbf", 10**5, way="reply")]
     told = document(queues=held)
