@@ -64,7 +64,10 @@ _EMULATED = {"dropped_queue": "in the link's queue", "dropped_loss": "on the lin
 _TAILS = ("p99", "p95", "p90", "max")
 _MORE = ": --all"
 # Where anything to lay out stands, beside samples.
-_HELD = ("bulk", "histograms", "kinds", "round_trips", "exchanges", "transfers")
+_HELD = (
+    *("bulk", "ops", "histograms", "kinds", "round_trips", "exchanges"),
+    "transfers",
+)
 
 
 def overview(document: Mapping[str, Any]) -> list[Part]:
