@@ -10,6 +10,7 @@ import pytest
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.depth import depth
 from latprof_analysis.report.load import load_parts, load_sentences
+from latprof_analysis.report.load_parts import load_sections
 from latprof_analysis.report.overview import overview
 from latprof_analysis.report.parts import Figure, Items, Table, Text
 from latprof_analysis.stats.histogram import Histogram
@@ -183,6 +184,23 @@ def test_a_folder_tells_it_as_the_run_did(tmp_path):
     for lay_out in (overview, depth):
         texts = [p.text for p in lay_out(study.document) if isinstance(p, Text)]
         assert load_sentences(document())[0] in texts
+
+
+@pytest.mark.parametrize("heard", [(), ("idle",), ("loaded",)])
+def test_a_page_of_phases_in_which_all_was_lost_tells_it_in_words(heard):
+    none = phase_figures(Histogram(), 500, 500)
+    phases = {name: phase(MS) if name in heard else none for name in ("idle", "loaded")}
+    told = document(**phases, more_mean_ns=None)
+    (section,) = load_sections(told)
+    first, table, *_ = section.parts
+    assert isinstance(table, Table)
+    (said,) = load_sentences(told)
+    if heard:
+        assert isinstance(first, Figure)
+        assert (first.title, set(first.data["phase"])) == (said, {*heard})
+    else:
+        assert first == Text(said)
+        assert said == "tcp under load: 500 of 500 lost"
 
 
 @pytest.mark.parametrize(
