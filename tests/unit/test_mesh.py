@@ -12,8 +12,12 @@ from latprof_agent.workload.mesh import MeshPlan
 from latprof_agent.workload.tmsn_log import tmsn_log
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.tmsn import read_tmsn
+from latprof_analysis.report.answer import answer
+from latprof_analysis.report.first_screen import key_figures
 from latprof_analysis.report.mesh import SEED_COLUMNS, mesh_answers, mesh_parts
-from latprof_analysis.report.parts import Table
+from latprof_analysis.report.overview import answers, overview
+from latprof_analysis.report.parts import Table, Text
+from latprof_analysis.report.words import duration_text
 from latprof_analysis.stages import BLANK, STAGES
 from latprof_analysis.study.mesh import (
     Cell,
@@ -27,6 +31,7 @@ from latprof_analysis.study.mesh import (
     load_of,
 )
 from seed_tmsn import get_stats
+from test_overview import SUMMARIES
 
 HOSTS = {"h0": "10.0.0.1", "h1": "10.0.0.2", "h2": "10.0.0.3"}
 MS = 1_000_000
@@ -181,6 +186,29 @@ def test_a_search_ends_within_its_resolution_of_the_knee(begin, knee):
     left = max(t for t in tried if t < knee)
     assert kept <= RESOLUTION * left
     assert len(tried) <= 25
+
+
+def test_round_trips_that_hold_a_searchs_trials_are_no_response_of_a_mesh():
+    rtt = {"n": 9000, "p50_ns": 77 * MS, "p99_ns": 777 * MS, "max_ns": 778 * MS}
+    trips = {"tcp": {"sent": 9999, "lost": 999, "rtt": rtt, "sizes": {}}}
+    kind = SUMMARIES["default"]["kinds"]["tcp request"]
+    document = {"round_trips": trips, "kinds": {"tcp request": kind}}
+    (text,) = answers(document)
+    begin, _, response = text.partition("; ")
+    assert response == "response p50 77.0 ms, p99 777 ms; 999 of 9999 lost (10.0%)"
+    document |= {"mesh": overloaded()}
+    assert answers(document) == [begin]
+    assert answer(document)[0] == f"{begin}."
+    cells = zip(document["mesh"]["cells"], ("1 KiB", "200 KiB"), strict=True)
+    assert [(one.label, one.value) for one in key_figures(document)] == [
+        (f"tcp {size}, from when due, p50", duration_text(cell["intended"]["p50_ns"]))
+        for cell, size in cells
+    ]
+    # without probes there is no answer, but no want of latencies either
+    document["kinds"] = {}
+    assert answers(document) == answer(document) == []
+    texts = [part.text for part in overview(document) if isinstance(part, Text)]
+    assert "no latencies in it" not in texts
 
 
 def test_a_search_ends_where_nothing_is_kept_up_with_or_all_is():
