@@ -174,6 +174,15 @@ def test_a_search_gives_up_where_any_interval_leaves_something():
     assert 15_000 * MS <= max(tried) <= 20_000 * MS
 
 
+@pytest.mark.parametrize("rate_bps", [6912, 5000])
+def test_a_link_that_heartbeats_alone_fill_is_full_at_no_interval(rate_bps):
+    # to 2 peers a beat of 150 + 66 bytes and as long an echo each second: 6912 bit/s
+    packets = Packets.tcp()
+    packets = Packets(packets.mss_bytes, packets.overhead_bytes + 14)
+    assert setup_of(rate_bps, packets).knee_ns(1024) is None
+    assert setup_of(6913, packets).knee_ns(1024) > 10**9
+
+
 @pytest.mark.parametrize("begin", [30_000, 3_000_000, 900_000_000])
 @pytest.mark.parametrize("knee", [25_000, 1_234_567, 80_000_000])
 def test_a_search_ends_within_its_resolution_of_the_knee(begin, knee):
