@@ -78,6 +78,47 @@ def test_channels_add_up_and_their_maximum_is_of_a_moment():
     assert up["server"]["max_bps"] == pytest.approx(8 * 3000)
 
 
+def longest_of(runs, listed):
+    """Say of how many the longest run is, where only the first runs are listed."""
+    said = two_channels()
+    half = receiver(0, [1000, 2000], 30, 10, runs)
+    half["loss_run_list"] = half["loss_run_list"][:listed]
+    lengths = [0] * max(runs).bit_length()
+    for length in runs:
+        lengths[length.bit_length() - 1] += 1
+    said["channels"][0]["receiver"] = half | {"loss_run_lengths": lengths}
+    return said, direction_figures(said, "up")
+
+
+@pytest.mark.parametrize(
+    ("runs", "bounds"),
+    [
+        ([4, 6, 2, 3], (6, 6)),  # none of those that are not listed is so long
+        ([4, 6, 7, 2], (6, 7)),
+        ([4, 6, 900, 2], (512, 1023)),
+        ([1] * 3, (1, 1)),
+    ],
+)
+def test_the_longest_run_is_of_all_runs_though_only_the_first_are_listed(runs, bounds):
+    said, up = longest_of(runs, listed=2)
+    least, most = up["longest_loss_run"], up["longest_loss_run_at_most"]
+    assert (least, most) == bounds
+    assert least <= max(runs) <= most
+    table = next(p for p in bulk_parts(document(part(said))) if isinstance(p, Table))
+    shown = table.rows[0][table.columns.index("longest")]
+    assert shown == (f"{least}" if least == most else f"at least {least}")
+    rows = bulk_rows([part(said)])
+    names = ("longest_loss_run", "longest_loss_run_at_most")
+    assert [rows[0][BULK_COLUMNS.index(name)] for name in names] == [*bounds]
+
+
+def test_a_channel_that_lists_all_its_runs_tells_the_longest_of_all():
+    said, _ = longest_of([4, 6, 7, 2], listed=2)
+    said["channels"][1]["receiver"] |= receiver(0, [1000, 1000], 20, 9, [9])
+    up = direction_figures(said, "up")
+    assert (up["longest_loss_run"], up["longest_loss_run_at_most"]) == (9, 9)
+
+
 def test_the_same_datagrams_down_are_the_servers():
     up, down = (direction_figures(two_channels(), way) for way in ("up", "down"))
     assert (up["client"], up["server"]) == (down["server"], down["client"])
@@ -115,6 +156,22 @@ def test_what_died_in_buffers_is_said_not_to_be_the_networks():
     (text,) = bulk_sentences(document(part(two_channels())))
     assert text.startswith("udp: 10 of 60 datagrams lost (16.7%), all of them in the")
     assert "buffers of 4,096 bytes, none on the network" in text
+
+
+@pytest.mark.parametrize(
+    ("in_socket", "said"),
+    [
+        (4, ": 4 at receive buffer, 6 unexplained"),
+        (0, ", no counter on the way tells where"),
+        (13, ": 13 at receive buffer, -3 unexplained"),
+    ],
+)
+def test_what_no_counter_tells_of_is_not_said_to_have_died_in_buffers(in_socket, said):
+    one = part(two_channels())
+    up = one["directions"]["up"] | {"lost_in_socket": in_socket}
+    one["balance"] = balance({"up": up}, [], 0)
+    (text,) = bulk_sentences(document(one))
+    assert text == f"udp: 10 of 60 datagrams lost (16.7%){said}"
 
 
 def test_a_place_of_its_own_is_named_and_the_sessions_packets_are_apart():
@@ -212,7 +269,7 @@ def trial(offered_bps, loss, seconds=2.0):
 def search(**more):
     return {
         **{"channels": 4, "most_loss": 0.001, "resolution": 0.01, "rate_bps": 97e6},
-        **{"failed_bps": 98e6, "bound": ["qdisc tbf of a"], "held_back": False},
+        **{"failed_bps": 97.9e6, "bound": ["qdisc tbf of a"], "held_back": False},
         **{"trial_seconds": 2.0, "trials": [trial(0, 0.75), trial(97_000_000, 0.0)]},
         **{"confirmation": trial(97_000_000, 0.00034, 10.0), **more},
     }
@@ -236,10 +293,52 @@ def test_a_rate_that_was_found_is_told_with_its_trials_and_if_it_stood_a_longer_
     document = {"bulk": {"parts": [], "searches": [search(confirmation=confirmation)]}}
     assert bulk_sentences(document) == [
         "udp, 4 channels: 97.00 Mbit/s of payload is the highest rate with 0.1% lost "
-        f"or less (2 trials of 2 s, to 1%), {said}; at 98.00 Mbit/s datagrams died at "
+        f"or less (2 trials of 2 s, to 1%), {said}; at 97.90 Mbit/s datagrams died at "
         "qdisc tbf of a"
     ]
     (table,) = bulk_parts(document)
     assert isinstance(table, Table)
     assert len(table.rows) == 2 + (confirmation is not None)
     assert [row[1] for row in table.rows[:2]] == ["2 s", "2 s"]
+
+
+def said_of(**more):
+    (text,) = bulk_sentences({"bulk": {"parts": [], "searches": [search(**more)]}})
+    return text
+
+
+@pytest.mark.parametrize(
+    ("bound", "held_back", "why"),
+    [
+        (["qdisc tbf of a"], False, "datagrams died at qdisc tbf of a"),
+        ([], False, "they came slower than sent"),
+        ([], True, "the sender was held back"),
+    ],
+)
+def test_where_no_rate_came_through_none_is_called_the_highest(bound, held_back, why):
+    trials = [trial(0, 0.75), trial(3_000_000, 0.5)]
+    none = {"rate_bps": 0.0, "failed_bps": 3e6, "trials": trials, "confirmation": None}
+    assert said_of(**none, bound=bound, held_back=held_back) == (
+        "udp, 4 channels: no rate that was tried came through with 0.1% lost or less "
+        f"(2 trials of 2 s); at 3.000 Mbit/s {why}"
+    )
+
+
+def test_a_search_that_did_not_end_tells_the_least_that_the_rate_is():
+    told = said_of(failed_bps=130e6, confirmation=None)
+    assert told == (
+        "udp, 4 channels: at least 97.00 Mbit/s of payload with 0.1% lost or less, the "
+        "search did not end (2 trials of 2 s), not confirmed by a longer one; at 130.0 "
+        "Mbit/s datagrams died at qdisc tbf of a"
+    )
+
+
+def test_a_sender_slower_than_offered_within_a_trials_ends_leaves_a_search_ended():
+    # 0.4% less was sent than the 97 Mbit/s that passed: the bounds are those offered
+    assert "96.61 Mbit/s of payload is the highest" in said_of(rate_bps=0.996 * 97e6)
+
+
+def test_a_sender_that_nothing_bounds_has_ended_its_search():
+    told = said_of(rate_bps=4e8, failed_bps=None, trials=[trial(0, 0.0)])
+    assert "400.0 Mbit/s of payload is the highest rate" in told
+    assert told.endswith("; as fast as it goes")

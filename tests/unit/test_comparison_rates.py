@@ -17,7 +17,7 @@ from latprof_analysis.compare import (
     read_sides,
 )
 from latprof_analysis.compare.document import write_csv
-from latprof_analysis.compare.sides import Lost, Rate
+from latprof_analysis.compare.sides import Group, Lost, Rate
 from latprof_analysis.report.compared import show
 from latprof_analysis.report.terminal import Terminal
 from latprof_analysis.stages import BLANK
@@ -159,6 +159,21 @@ def test_bulk_runs_are_compared_by_throughput_and_loss_of_each_part(bulk, capsys
     assert "udp 4 datagrams lost: 1% of 30000*, " in out
 
 
+def test_a_search_in_which_no_rate_came_through_is_no_throughput(bulk):
+    trials = {"resolution": 0.01, "trial_seconds": 2.0, "trials": []}
+    trials |= {"failed_bps": 1e6, "held_back": False, "bound": []}
+    for place, rate_bps in enumerate((97e6, 0.0, 98e6)):
+        path = bulk / "a" / str(place) / "run.json"
+        run = json.loads(path.read_text())
+        told = {"channels": 4, "most_loss": 0.0, "rate_bps": rate_bps}
+        search = told | trials | {"confirmation": None}
+        run["workload"]["runs"].append({"search": search})
+        path.write_text(json.dumps(run))
+    (side,) = read_sides([str(bulk / "a")])
+    rates = {group.kind: one for group, one in side.rates.items()}
+    assert rates["udp 4 highest rate"] == [Rate(97e6), Rate(98e6)]
+
+
 def test_single_bulk_runs_stand_side_by_side_and_say_what_to_do(bulk, capsys):
     told = compared(bulk / "a" / "1", bulk / "b" / "1")
     assert "repeat each 3 times or more" in told["answer"]
@@ -217,6 +232,16 @@ def test_the_trials_of_a_search_and_heartbeats_are_in_no_figure_of_a_mesh(tmp_pa
             row = ("udp", n, size, 150, sent, sent, sent + took, took, 0, "")
             lines.append(",".join(map(str, (*row, "h0", "h1", beat))))
     (tmp_path / "round_trips.csv").write_text("\n".join(lines) + "\n")
+    # its messages, of which the echoes were sent from elsewhere
+    lines = [
+        "protocol,kind,sequence,size_bytes,send_ns,read_ns,qdisc_ns,receive_queue_ns"
+    ]
+    for place, begin_ns in enumerate(begins):
+        for n in range(trips):
+            sent, took = begin_ns + 1000 * n, 9000 if place == 1 else 10 + n
+            lines.append(f"udp,request,{n},1024,{sent},,{took},")
+            lines.append(f"udp,reply,{n},150,,{sent + 500},,{took}")
+    (tmp_path / "messages.csv").write_text("\n".join(lines) + "\n")
     tests = [
         {"protocol": "udp", "begin_ns": at, "trial": place == 1}
         for place, at in enumerate(begins)
@@ -229,6 +254,11 @@ def test_the_trials_of_a_search_and_heartbeats_are_in_no_figure_of_a_mesh(tmp_pa
     (tmp_path / "summary.json").write_text(json.dumps({"mesh": mesh}))
     (side,) = read_sides([str(tmp_path)])
     assert side.notes == []
+    kinds = {"udp request": "qdisc", "udp reply": "receive_queue"}
+    for kind, stage in kinds.items():
+        size = 1024 if kind == "udp request" else 150
+        (stages,) = side.series.pop(Group(kind, stage, size))
+        assert (stages.size, stages.max()) == (2 * trips, 9 + trips)
     times = {(group.kind, group.size_bytes): one for group, one in side.series.items()}
     (messages,) = times.pop(("udp round trip", 1024))
     (beats,) = times.pop(("udp heartbeat round trip", 150))

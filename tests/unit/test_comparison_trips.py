@@ -51,6 +51,22 @@ def test_a_handful_of_losses_is_not_judged():
     assert change.reason == "episodes of loss: 1, 10 are needed"
 
 
+def every(nth, n=2000):
+    """Each nth request is lost: episodes enough, and the same count in each run."""
+    return trips(np.arange(n) % nth == 0)
+
+
+def test_runs_that_lose_the_same_count_each_time_do_not_tell_how_runs_differ():
+    change = compare_loss([every(100)] * 3, [every(50)] * 3)
+    assert change.p_value is None
+    assert change.reason.startswith("the runs of each side do not differ at all")
+    assert change.difference.value == pytest.approx(0.01)
+    # as much on both sides is alike, and one that differs tells how runs do
+    assert compare_loss([every(50)] * 3, [every(50)] * 3).reason is None
+    told = compare_loss([every(100)] * 3, [every(50), every(48), every(53)])
+    assert told.p_value < 0.01
+
+
 def test_throughput_is_held_whatever_the_sizes_of_a_round():
     rng = np.random.default_rng(16)
     held = []

@@ -10,6 +10,7 @@ import pytest
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.depth import depth
 from latprof_analysis.report.load import load_parts, load_sentences
+from latprof_analysis.report.load_parts import load_sections
 from latprof_analysis.report.overview import overview
 from latprof_analysis.report.parts import Figure, Items, Table, Text
 from latprof_analysis.stats.histogram import Histogram
@@ -104,6 +105,24 @@ def test_growth_on_the_way_is_the_emulators_queue():
     assert "transit of requests: the emulator's queue a to b holds 1 MB" in text
 
 
+@pytest.mark.parametrize(
+    ("stage", "named"),
+    [
+        ("application", False),
+        ("send_queue", True),
+        ("qdisc", True),
+        ("receive_stack", False),
+        ("receive_queue", False),
+    ],
+)
+def test_a_queue_is_named_only_for_a_stage_in_which_messages_wait_for_it(stage, named):
+    told = document()
+    told["load"]["protocols"]["tcp"]["stages"][0]["stage"] = stage
+    (text,) = load_sentences(told)
+    assert f"98.0% of it in {stage} of requests" in text
+    assert ("tbf 1: at a's veth0 holds 770 kB" in text) == named
+
+
 def test_growth_of_replies_is_the_other_ends_queue():
     held = [queue("a", "tbf", 10**6), queue("b", "tbf", 10**5, way="reply")]
     told = document(queues=held)
@@ -165,6 +184,23 @@ def test_a_folder_tells_it_as_the_run_did(tmp_path):
     for lay_out in (overview, depth):
         texts = [p.text for p in lay_out(study.document) if isinstance(p, Text)]
         assert load_sentences(document())[0] in texts
+
+
+@pytest.mark.parametrize("heard", [(), ("idle",), ("loaded",)])
+def test_a_page_of_phases_in_which_all_was_lost_tells_it_in_words(heard):
+    none = phase_figures(Histogram(), 500, 500)
+    phases = {name: phase(MS) if name in heard else none for name in ("idle", "loaded")}
+    told = document(**phases, more_mean_ns=None)
+    (section,) = load_sections(told)
+    first, table, *_ = section.parts
+    assert isinstance(table, Table)
+    (said,) = load_sentences(told)
+    if heard:
+        assert isinstance(first, Figure)
+        assert (first.title, set(first.data["phase"])) == (said, {*heard})
+    else:
+        assert first == Text(said)
+        assert said == "tcp under load: 500 of 500 lost"
 
 
 @pytest.mark.parametrize(

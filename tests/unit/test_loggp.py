@@ -93,6 +93,28 @@ def test_headers_are_in_the_byte_of_payload_and_not_in_the_bandwidth():
     assert found.goodput_bits_per_second.value == pytest.approx(RATE * 1448 / 1500)
 
 
+@pytest.mark.parametrize("reply", ["echo", 18])
+@pytest.mark.parametrize("known", [Packets.tcp(), None], ids=["lab", "elsewhere"])
+def test_latency_holds_the_headers_whether_packets_are_known_or_not(known, reply):
+    """Without hosts: a wire alone, so that L is what a message of a byte takes."""
+    tcp = Packets.tcp()
+    size, messages, _, _, rounds = trains(3, [SINGLE, TRAIN], SIZES)[0]
+    there, back = (tcp.wire_bytes(size if r == "echo" else r) for r in ("echo", reply))
+    time = 2e6 + BYTE_NS * (there + back + (messages - 1) * np.maximum(there, back))
+    columns = (size, messages, np.zeros_like(size), time, rounds), {}
+    found = loggp(columns, reply, packets=known)
+    one_byte_ns = 1e6 + BYTE_NS * tcp.wire_bytes(1)
+    per_byte_ns = found.gap_per_byte_ns.value
+    # G has headers in it, so that 17 of its bytes are not quite 17 on the wire
+    assert found.latency_ns.value == pytest.approx(one_byte_ns, abs=17 * 0.04 * BYTE_NS)
+    for one in found.sizes:
+        replied = one.size_bytes if reply == "echo" else reply
+        prtt_ns = 2 * found.latency_ns.value
+        prtt_ns += (one.size_bytes - 1 + replied - 1) * per_byte_ns
+        # to the headers of a packet each way, which G has evenly in its bytes
+        assert one.single_ns.value == pytest.approx(prtt_ns, abs=2 * 52 * BYTE_NS)
+
+
 def test_hosts_slower_than_the_link_with_short_messages_do_not_bend_the_slope():
     busy = Hosts(send_ns=40e3, gap_ns=0.0)
     found = loggp(trains(1, [SINGLE, TRAIN], OF_A_RUN, hosts=busy))

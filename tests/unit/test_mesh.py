@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from latprof_agent.errors import UsageError
@@ -10,8 +12,12 @@ from latprof_agent.workload.mesh import MeshPlan
 from latprof_agent.workload.tmsn_log import tmsn_log
 from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.tmsn import read_tmsn
+from latprof_analysis.report.answer import answer
+from latprof_analysis.report.first_screen import key_figures
 from latprof_analysis.report.mesh import SEED_COLUMNS, mesh_answers, mesh_parts
-from latprof_analysis.report.parts import Table
+from latprof_analysis.report.overview import answers, overview
+from latprof_analysis.report.parts import Table, Text
+from latprof_analysis.report.words import duration_text
 from latprof_analysis.stages import BLANK, STAGES
 from latprof_analysis.study.mesh import (
     Cell,
@@ -25,6 +31,7 @@ from latprof_analysis.study.mesh import (
     load_of,
 )
 from seed_tmsn import get_stats
+from test_overview import SUMMARIES
 
 HOSTS = {"h0": "10.0.0.1", "h1": "10.0.0.2", "h2": "10.0.0.3"}
 MS = 1_000_000
@@ -167,6 +174,15 @@ def test_a_search_gives_up_where_any_interval_leaves_something():
     assert 15_000 * MS <= max(tried) <= 20_000 * MS
 
 
+@pytest.mark.parametrize("rate_bps", [6912, 5000])
+def test_a_link_that_heartbeats_alone_fill_is_full_at_no_interval(rate_bps):
+    # to 2 peers a beat of 150 + 66 bytes and as long an echo each second: 6912 bit/s
+    packets = Packets.tcp()
+    packets = Packets(packets.mss_bytes, packets.overhead_bytes + 14)
+    assert setup_of(rate_bps, packets).knee_ns(1024) is None
+    assert setup_of(6913, packets).knee_ns(1024) > 10**9
+
+
 @pytest.mark.parametrize("begin", [30_000, 3_000_000, 900_000_000])
 @pytest.mark.parametrize("knee", [25_000, 1_234_567, 80_000_000])
 def test_a_search_ends_within_its_resolution_of_the_knee(begin, knee):
@@ -179,6 +195,29 @@ def test_a_search_ends_within_its_resolution_of_the_knee(begin, knee):
     left = max(t for t in tried if t < knee)
     assert kept <= RESOLUTION * left
     assert len(tried) <= 25
+
+
+def test_round_trips_that_hold_a_searchs_trials_are_no_response_of_a_mesh():
+    rtt = {"n": 9000, "p50_ns": 77 * MS, "p99_ns": 777 * MS, "max_ns": 778 * MS}
+    trips = {"tcp": {"sent": 9999, "lost": 999, "rtt": rtt, "sizes": {}}}
+    kind = SUMMARIES["default"]["kinds"]["tcp request"]
+    document = {"round_trips": trips, "kinds": {"tcp request": kind}}
+    (text,) = answers(document)
+    begin, _, response = text.partition("; ")
+    assert response == "response p50 77.0 ms, p99 777 ms; 999 of 9999 lost (10.0%)"
+    document |= {"mesh": overloaded()}
+    assert answers(document) == [begin]
+    assert answer(document)[0] == f"{begin}."
+    cells = zip(document["mesh"]["cells"], ("1 KiB", "200 KiB"), strict=True)
+    assert [(one.label, one.value) for one in key_figures(document)] == [
+        (f"tcp {size}, from when due, p50", duration_text(cell["intended"]["p50_ns"]))
+        for cell, size in cells
+    ]
+    # without probes there is no answer, but no want of latencies either
+    document["kinds"] = {}
+    assert answers(document) == answer(document) == []
+    texts = [part.text for part in overview(document) if isinstance(part, Text)]
+    assert "no latencies in it" not in texts
 
 
 def test_a_search_ends_where_nothing_is_kept_up_with_or_all_is():
@@ -240,6 +279,27 @@ def test_an_overload_is_told_with_the_queue_that_grows():
     assert "qdisc of the request grows from 10 ns to 4.00 us" in answer
     tables = [part for part in mesh_parts(mesh, "") if isinstance(part, Table)]
     assert [row[0] for row in tables[0].rows] == ["1024", "204800"]
+
+
+def test_an_overload_that_is_not_the_links_is_told_too():
+    """The responder takes 1.5 gaps for each large message; the link is nearly idle."""
+    setup = setup_of(10**9)
+    mesh = Mesh(setup, "tcp")
+    for at, (cell, queued_ns) in enumerate(((SMALL, 10), (LARGE, 300 * MS)), 1):
+        mesh.stages.begin(Span(1000 * at, cell))
+        for kind, waits_ns in (("request", queued_ns), ("reply", 10)):
+            rows = Rows([1000 * at, 1000 * at + 500], kind, receive_queue=waits_ns)
+            mesh.stages.add_messages(rows)
+        trips = made_trips(np.random.default_rng(1), beats=0)
+        late = 25 * MS * np.tile(np.arange(50), 6) if cell == LARGE else 0
+        made = replace(trips, received_ns=trips.received_ns + late)
+        mesh.add(cell, made, IDLE, trial=False)
+    assert setup.utilisation(LARGE) < 0.1
+    (answer,) = mesh_answers(mesh.figures())
+    assert answer.startswith(
+        "200 KiB every 50 ms is not kept up with: receive_queue of the request grows "
+        "from 10 ns to 300 ms"
+    )
 
 
 def star_of(trips, stages_ns):

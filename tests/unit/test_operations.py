@@ -15,8 +15,14 @@ from latprof_analysis.read.operations import (
     read_operations,
 )
 from latprof_analysis.report.ops import ops_parts, ops_sentences
+from latprof_analysis.report.overview import overview
 from latprof_analysis.report.parts import Table
-from latprof_analysis.report.terminal import fitting, table_lines
+from latprof_analysis.report.terminal import (
+    Terminal,
+    fitting,
+    table_lines,
+    write_parts,
+)
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study.operations import (
     operation_figures,
@@ -25,6 +31,7 @@ from latprof_analysis.study.operations import (
 )
 
 PORT = 6379
+MS = 1_000_000
 
 
 def made(cells, phase="measured"):
@@ -78,6 +85,15 @@ def test_a_cell_has_all_repetitions_and_megabits_that_are_such():
     assert sum(cell["shares"].values()) == pytest.approx(1, abs=1e-3)
     assert cell["shares"]["receive_queue"] == pytest.approx(0.2, abs=1e-3)
     assert len(ops_rows(found)[0]) == 21
+
+
+def test_operations_without_probes_are_latencies(capsys):
+    section = operation_figures(made({("REDIS", "GET", 1_000_000): [MS] * 9}))
+    found = {"kinds": {}, "round_trips": {}, "notes": [], "warnings": []}
+    write_parts(overview(found | {"ops": section | {"remarks": []}}), Terminal())
+    shown = capsys.readouterr().out
+    assert "REDIS: 9 operations, none wrong" in shown
+    assert "no latencies" not in shown
 
 
 def test_what_is_not_measured_is_in_no_cell():

@@ -59,6 +59,25 @@ def test_a_row_is_the_median_of_its_repeats_with_their_range():
     assert (row["of"], row["runs"], row["runs_done"]) == ("tcp", 3, 3)
 
 
+@pytest.mark.parametrize(
+    ("died", "told", "most"),
+    [
+        ([{"link": 9}, {}, {}], {}, (None, None)),
+        ([{"link": 9, "socket": 3}, {"socket": 5}, {}], {"socket": 3}, ("socket", 1.0)),
+        ([{"link": 9}, {"link": 5, "socket": 2}], {"link": 7, "socket": 1}, None),
+    ],
+)
+def test_a_place_that_dropped_in_a_minority_of_repeats_is_none_of_the_rows(
+    died, told, most
+):
+    repeats = enumerate(died, 1)
+    runs = [run_of("1ms", n, figures(5) | {"died": one}) for n, one in repeats]
+    (row,) = rows_of([{"interval": "1ms"}], runs)
+    assert row["died"] == told
+    found = (row["largest_place"], row["largest_place_share"])
+    assert found == (most or ("link", 7 / 8))
+
+
 def test_a_run_that_failed_is_told_and_in_no_figure():
     runs = [run_of("1ms", 1, figures(5)), run_of("1ms", 2, figures(900), "failed")]
     (row,) = rows_of([{"interval": "1ms"}], runs)

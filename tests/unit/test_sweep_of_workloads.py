@@ -57,6 +57,13 @@ def test_bulk_transfers_have_what_was_received_lost_and_where_it_died():
     assert found["utilisation"] is None  # as fast as it goes
 
 
+def test_a_search_in_which_no_rate_came_through_received_none():
+    searches = [{"channels": 4, "rate_bps": 97e6}, {"channels": 8, "rate_bps": 0.0}]
+    found = figures_of({"bulk": {"parts": [], "searches": searches}})
+    told = {name: figures["received_bps"] for name, figures in found.items()}
+    assert told == {"udp 4 highest rate": 97e6, "udp 8 highest rate": None}
+
+
 def test_a_mesh_has_a_row_for_each_size():
     section = overloaded()
     section["knees"] = [{"size_bytes": 1024, "interval_ns": 7 * MS}]

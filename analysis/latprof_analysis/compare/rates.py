@@ -58,6 +58,8 @@ def compare_loss(a: Sequence[Trips], b: Sequence[Trips]) -> FigureChange:
     if len(a) > 1 or len(b) > 1:
         shares = [np.array([run.lost.mean() for run in side]) for side in (a, b)]
         difference, p_value = difference_of_means(shares)
+        if why := unlike(difference, shares):
+            return FigureChange(of_a, of_b, difference=difference, reason=why)
     else:
         difference, p_value = _two_shares(flags)
     return FigureChange(of_a, of_b, difference=difference, p_value=p_value)

@@ -39,7 +39,7 @@ from latprof_analysis.text import NS_PER_SECOND, percentile_name
 
 _STAGES = (*STAGES, "wakeup", "end_to_end")
 _COLUMNS = {
-    *("protocol", "kind", "size_bytes", "send_ns", PROBE_STATISTICS),
+    *("protocol", "kind", "size_bytes", "send_ns", "read_ns", PROBE_STATISTICS),
     *("intended_ns", "sent_ns", "rtt_ns", "lost", "train", "heartbeat"),
     *("way", "request_sent_ns", "request_ready_ns"),
     *(f"{stage}_ns" for stage in (*_STAGES, *PARTS)),
@@ -320,6 +320,8 @@ def _rows(frame: pd.DataFrame, *by: str) -> list[tuple[Any, NDArray[np.intp]]]:
 
 def _add_messages(side: Side, messages: pd.DataFrame) -> None:
     rows = undisturbed(messages[~messages["kind"].isin(APART)])
+    # of an echo from another host it is not known when it was sent
+    rows = _without_trials(side, rows, "send_ns", "read_ns")
     rows = _sized(side, rows.sort_values("send_ns", kind="stable"))
     _add_stages(side, rows, _STAGES)
 
@@ -352,7 +354,7 @@ def _add(side: Side, group: Group, values: Floats) -> None:
 
 def _add_round_trips(side: Side, table: pd.DataFrame) -> None:
     rows = _sized(side, alone(table).sort_values("sent_ns", kind="stable"))
-    rows = _without_trials(side, rows.assign(protocol=_streams(rows)))
+    rows = _without_trials(side, rows.assign(protocol=_streams(rows)), "sent_ns")
     rtt = rows["rtt_ns"].to_numpy("float64", na_value=np.nan)
     rtt[~rows.index.isin(undisturbed(rows).index)] = np.nan
     for (protocol, size, _), at in _rows(rows, "protocol", "size_bytes", "run"):
@@ -377,9 +379,14 @@ def _streams(rows: pd.DataFrame) -> pd.Series[str]:
     return protocol.where(~beats, protocol + " heartbeat")
 
 
-def _without_trials(side: Side, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows but for those of a search, which are of other intervals."""
-    sent = rows["sent_ns"].to_numpy("int64", na_value=0)
+def _without_trials(side: Side, rows: pd.DataFrame, *stamps: str) -> pd.DataFrame:
+    """Return the rows but for those of a search, which are of other intervals.
+
+    When a row was sent is the first of its stamps that is known.
+    """
+    sent = np.zeros(len(rows), np.int64)
+    for stamp in (one for one in stamps if one in rows):
+        sent = np.where(sent, sent, rows[stamp].to_numpy("int64", na_value=0))
     kept = np.ones(len(rows), bool)
     for run, documents in side.documents.items():
         tests = (documents.get("run", {}).get("workload") or {}).get("runs", ())
@@ -435,7 +442,8 @@ def _add_transfers(side: Side, documents: dict[str, Any]) -> None:
         counts: list[Any] = [figures.get(of) for of in ("sent", "lost", "loss_runs")]
         if part["protocol"] == "udp" and counts[0] and None not in counts:
             side.lost.setdefault(group, []).append(Lost(*counts))
-    for search in found["searches"]:
+    # a rate of 0 is none that came through
+    for search in (one for one in found["searches"] if one["rate_bps"]):
         group = Group(search_name(search), TRANSFER, -1)
         side.rates.setdefault(group, []).append(Rate(search["rate_bps"]))
 

@@ -33,7 +33,7 @@ from latprof_analysis.fit.rounds import (
     within_step,
 )
 from latprof_analysis.fit.slopes import FEWEST_BESIDE, weighted_theil_sen
-from latprof_analysis.fit.wire import Crossing, Packets
+from latprof_analysis.fit.wire import Packets
 from latprof_analysis.stats import Result
 
 Bools = NDArray[np.bool_]
@@ -94,9 +94,9 @@ class LogGP(Result):
     confidence: float
     #: By size.
     sizes: tuple[TrainTimes, ...] = ()
-    #: L: one way of a message of one byte, at the 10th percentile: wire, devices, the
-    #: receiver's wake-up. Half of what neither o nor G explain of a round trip, since
-    #: nothing in it tells the directions apart.
+    #: L: one way of a message of one byte, at the 10th percentile: wire, its headers
+    #: with it, devices, the receiver's wake-up. Half of what neither o nor G explain
+    #: of a round trip, since nothing in it tells the directions apart.
     latency_ns: Estimate | None = None
     #: o_s: how long a send call of the smallest message takes: the sender's CPU is
     #: busy for so long. Where both hosts are one kernel, part of the receiver's work
@@ -326,8 +326,8 @@ def _fit(trains: _Trains, reply_mode: ReplyMode, confidence: float) -> LogGP:
             f" and as many trains each, got {gaps.size_bytes.size}: more rounds, or a"
             " longer --duration",
         )
-    found, slopes = _with_bytes(found, trains, gaps, scale)
-    return _with_latency(found, trains, gaps, scale, slopes, reply_mode)
+    found, paid = _with_bytes(found, trains, gaps, scale)
+    return _with_latency(found, trains, gaps, scale, paid, reply_mode)
 
 
 def _times(trains: _Trains, gaps: _Gaps, scale: Scale) -> Iterator[TrainTimes]:
@@ -355,7 +355,7 @@ def _times(trains: _Trains, gaps: _Gaps, scale: Scale) -> Iterator[TrainTimes]:
 def _with_bytes(
     found: LogGP, trains: _Trains, gaps: _Gaps, scale: Scale
 ) -> tuple[LogGP, Floats | None]:
-    """Tell G, and by it g or the bucket; and draws of G of a line."""
+    """Tell G, and by it g or the bucket; and draws of G, of payload, of a line."""
     long = _long(gaps.size_bytes)
     wire = trains.packets.wire_bytes(gaps.size_bytes)
     slopes, starts = weighted_theil_sen(wire[long], gaps.gap_ns[:, long])
@@ -380,7 +380,7 @@ def _with_bytes(
         reason=reason,
         gap_ns=scale.slope(gaps.gap_ns[:, 0] - (gaps.size_bytes[0] - 1) * paid),
     )
-    return line, slopes
+    return line, paid
 
 
 def _with_rate(found: LogGP, trains: _Trains, scale: Scale, slopes: Floats) -> LogGP:
@@ -497,15 +497,16 @@ def _with_latency(
     trains: _Trains,
     gaps: _Gaps,
     scale: Scale,
-    slopes: Floats | None,
+    paid: Floats | None,
     reply_mode: ReplyMode,
 ) -> LogGP:
     """Tell o and L, of the smallest message."""
     missing = dict(found.missing)
     half = gaps.single_ns[:, 0] / 2
-    if slopes is not None:
-        way = Crossing.round_trip(gaps.size_bytes[:1], trains.packets, reply_mode)
-        half = half - slopes * (way.wire_bytes[0] - 2) / 2
+    if paid is not None:
+        sent = float(gaps.size_bytes[0])
+        replied = sent if reply_mode == "echo" else reply_mode
+        half = half - paid * (sent - 1 + replied - 1) / 2
     overheads: list[Estimate | None] = []
     step, reasons = 0.5 * trains.step_ns, []
     for name, call in (("o_s", "send"), ("o_r", "receive")):

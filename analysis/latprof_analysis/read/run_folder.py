@@ -106,6 +106,7 @@ _BULK_DIRECTION: Shape = {
                 "lost?",
                 "loss_runs",
                 "longest_loss_run",
+                "longest_loss_run_at_most?",
                 "reordered",
             ),
             *("duplicates", "retransmits", "receive_buffer_bytes"),

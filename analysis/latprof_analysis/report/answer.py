@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from latprof_analysis.report.link import link_sentences, rate_of, trains_of, width
+from latprof_analysis.report.mesh import meshes_of
 from latprof_analysis.report.overview import answers
 from latprof_analysis.report.parts import Cell, Items, Missing, Part, Table
 from latprof_analysis.report.words import (
@@ -24,6 +25,8 @@ def answer(document: dict[str, Any]) -> list[str]:
     """Say in a few sentences what the figures say: as on a terminal, but for micro."""
     told = [*answers(document), *link_sentences(document), unseen_ends(document)]
     found = [f"{text}.".replace(" us", " µs") for text in told if text]
+    if meshes_of(document):  # its own section has what is left
+        return found
     return found or ["These files hold no latencies that a report could show."]
 
 

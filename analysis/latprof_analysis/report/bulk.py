@@ -31,11 +31,13 @@ from latprof_analysis.text import (
 _Figures = Mapping[str, Any]
 _DIGITS = 3
 NOTE = "payload only; maximum of a slot; client: who began, server: who answered"
-_COUNTS = ("loss_runs", "longest_loss_run", "reordered", "duplicates")
+_LONGEST, _MOST = "longest_loss_run", "longest_loss_run_at_most"
+_COUNTS = ("loss_runs", _LONGEST, "reordered", "duplicates")
 _TOTAL = ("sent", "received")
 _PROGRAMS, _OF_ENDS = ("client", "server"), ("average", "maximum")
 _TITLE = "Throughput and loss"
 _OWN = "of these no data"
+_NOWHERE = "no counter on the way tells where"
 
 
 def bulk_text(plan: _Figures) -> str:
@@ -69,10 +71,14 @@ def bulk_sentences(document: _Figures) -> list[str]:
     if not lost:
         return [*found, f"udp: none of {sent:,} datagrams lost"]
     told = f"udp: {lost:,} of {sent:,} datagrams lost ({percent(lost / sent)})"
-    if set(died) == {SOCKET}:
+    unexplained = sum(part["balance"]["unexplained"] or 0 for part in parts)
+    if set(died) == {SOCKET} and not unexplained:
         return [*found, f"{told}, {_in_buffers(parts)}"]
-    places = ", ".join(f"{n:,} {_where(place)}" for place, n in died.items())
-    return [*found, f"{told}: {places}"]
+    places = [f"{n:,} {_where(place)}" for place, n in died.items()]
+    if not places:
+        return [*found, f"{told}, {_NOWHERE}"]
+    places += [f"{unexplained:,} unexplained"] if unexplained else []
+    return [*found, f"{told}: {', '.join(places)}"]
 
 
 def _where(place: str) -> str:
@@ -104,19 +110,39 @@ def _in_buffers(parts: Sequence[_Figures]) -> str:
 def _search_sentence(search: _Figures) -> str:
     name = f"udp, {plural(search['channels'], 'channel')}{of_run(search)}"
     trials = plural(len(search["trials"]), "trial")
-    each = _seconds(search["trial_seconds"])
+    trials += f" of {_seconds(search['trial_seconds'])}"
+    little = f"with {_small(search['most_loss'])} lost or less"
+    found = f"{rate(search['rate_bps'])} of payload"
+    confirmed = _confirmed(search["confirmation"])
     above = "as fast as it goes"
     if search["failed_bps"] is not None:
-        where = ", ".join(map(_where, search["bound"]))
-        how = f"datagrams died {where}" if where else "they came slower than sent"
-        how = how if where or not search["held_back"] else "the sender was held back"
-        above = f"at {rate(search['failed_bps'])} {how}"
-    return (
-        f"{name}: {rate(search['rate_bps'])} of payload is "
-        f"the highest rate with {_small(search['most_loss'])} lost or less "
-        f"({trials} of {each}, to {_small(search['resolution'])}), "
-        f"{_confirmed(search['confirmation'])}; {above}"
-    )
+        above = f"at {rate(search['failed_bps'])} {_failed(search)}"
+    if not search["rate_bps"]:
+        none = f"no rate that was tried came through {little} ({trials})"
+        return f"{name}: {none}; {above}"
+    if not _ended(search):
+        least = f"at least {found} {little}, the search did not end ({trials})"
+        return f"{name}: {least}, {confirmed}; {above}"
+    highest = f"{found} is the highest rate {little}"
+    exact = f"{trials}, to {_small(search['resolution'])}"
+    return f"{name}: {highest} ({exact}), {confirmed}; {above}"
+
+
+def _failed(search: _Figures) -> str:
+    """Say what went wrong at the lowest rate that failed."""
+    if where := ", ".join(map(_where, search["bound"])):
+        return f"datagrams died {where}"
+    if search["held_back"]:
+        return "the sender was held back"
+    return "they came slower than sent"
+
+
+def _ended(search: _Figures) -> bool:
+    """Whether what failed is as close to what passed as the search was to come."""
+    tried = (trial for trial in search["trials"] if trial["passed"])
+    passed = max((one["offered_bps"] or one["sent_bps"] for one in tried), default=0.0)
+    failed = search["failed_bps"]
+    return failed is None or failed - passed <= search["resolution"] * failed
 
 
 def _confirmed(last: _Figures | None) -> str:
@@ -170,6 +196,8 @@ def _throughput(rows: Sequence[tuple[str, _Figures, _Figures]]) -> Table:
             for column in ("average_bps", "max_bps")
         ]
         counts = [_count(figures[name]) for name in _COUNTS]
+        if (figures.get(_MOST) or 0) > (figures[_LONGEST] or 0):
+            counts[_COUNTS.index(_LONGEST)] = f"at least {figures[_LONGEST]}"
         resent = _count(figures["retransmits"])
         udp = name.startswith("udp")
         loss = percent(figures["loss"]) if udp else NOT_ENOUGH

@@ -5,13 +5,14 @@ They are drawn from the document, as the tables of the terminal are, and from no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import pandas as pd
 
 from latprof_analysis.report.answer import best_fit, fixed_delay
+from latprof_analysis.report.mesh import meshes_of, size_text
 from latprof_analysis.report.ops import ops_key_figures
 from latprof_analysis.report.parts import Chart, Figure, KeyFigure
 from latprof_analysis.report.percentile_tables import SHOWN, percentile_cells
@@ -193,6 +194,9 @@ def key_figures(document: dict[str, Any]) -> list[KeyFigure]:
 def _asked(document: _Figures) -> Iterator[dict[str, _Figures]]:
     """Give by name what histograms counted: what a reader asks for first is first."""
     yield dict(ops_key_figures(document))
+    if meshes := meshes_of(document):
+        yield dict(_of_cells(meshes))
+        return
     yield {
         f"{protocol} round trips": {**told.get("rtt", {}), **_intervals(told)}
         for protocol, told in (document.get("round_trips") or {}).items()
@@ -210,6 +214,15 @@ def _asked(document: _Figures) -> Iterator[dict[str, _Figures]]:
         for kind, told in ((document.get("samples") or {}).get("kinds") or {}).items()
         for size, figures in (told.get("sizes") or {}).items()
     }
+
+
+def _of_cells(meshes: Sequence[tuple[str, _Figures]]) -> Iterator[tuple[str, _Figures]]:
+    """Give round trips by size: those of all hold the trials of a search, too."""
+    for run, mesh in meshes:
+        begin = f"run {run}, " if run else ""
+        for cell in mesh["cells"]:
+            name = f"{begin}{mesh['protocol']} {size_text(cell)}, from when due"
+            yield name, cell["intended"]
 
 
 def _intervals(told: _Figures) -> dict[str, float | None]:

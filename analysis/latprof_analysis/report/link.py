@@ -203,8 +203,9 @@ _LETTERS: tuple[tuple[str, str, Write, str], ...] = (
         "L",
         "latency_ns",
         duration,
-        "one way of the smallest message without its bytes' time: half of a round trip"
-        " less o, so the mean of both ways, with the wake-up of who waits for it",
+        "one way of the smallest message without its payload's time, but with its "
+        "headers': half of a round trip less o, so the mean of both ways, with the "
+        "wake-up of who waits for it",
     ),
     (
         "o_s",

@@ -22,6 +22,8 @@ CLOSED = (
 _PLURAL = {"request": "requests", "reply": "replies"}
 # A message passes what these hold of other flows.
 _BY_FLOW = ("fq", "fq_codel")
+# In these stages a message waits in or behind a queue of the link's ends or way.
+_QUEUED = ("send_queue", "qdisc", "transit")
 # A stage that grew by less than this share is left to --all.
 _LEAST_SHARE = 0.01
 
@@ -72,6 +74,8 @@ def _grown(stages: Sequence[Figures]) -> Figures | None:
 
 def _holding(queues: Sequence[Figures], row: Figures) -> Figures | None:
     """Return the queue in a stage's way that held most: of equal ones the lowest."""
+    if row["stage"] not in _QUEUED:
+        return None
     emulated = {"emulator", "netem"}
     path = row["stage"] == "transit"
     there = [

@@ -288,15 +288,14 @@ def mesh_answers(mesh: _Figures) -> list[str]:
 
 
 def _overload(cell: _Figures, mesh: _Figures) -> str:
-    used = cell["utilisation"]
-    kept = keeps_up(cell) if used is None else used <= _FULL
-    if kept:
+    used = cell["utilisation"] or 0.0
+    if keeps_up(cell) and used <= _FULL:
         return ""
     begin = f"{size_text(cell)} every {given_duration(cell['interval_ns'])} "
     begin += (
-        "is not kept up with"
-        if used is None
-        else f"offers {used:.2f} of each host's link ({given_rate(mesh['rate_bps'])})"
+        f"offers {used:.2f} of each host's link ({given_rate(mesh['rate_bps'])})"
+        if used > _FULL
+        else "is not kept up with"
     )
     grown = cell["grows"]
     if not grown:

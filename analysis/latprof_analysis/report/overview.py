@@ -64,7 +64,10 @@ _EMULATED = {"dropped_queue": "in the link's queue", "dropped_loss": "on the lin
 _TAILS = ("p99", "p95", "p90", "max")
 _MORE = ": --all"
 # Where anything to lay out stands, beside samples.
-_HELD = ("bulk", "histograms", "kinds", "round_trips", "exchanges", "transfers")
+_HELD = (
+    *("bulk", "ops", "histograms", "kinds", "round_trips", "exchanges"),
+    "transfers",
+)
 
 
 def overview(document: Mapping[str, Any]) -> list[Part]:
@@ -121,7 +124,8 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     """Say of each protocol where most time went, how long it took, what was lost.
 
     Of other programs' exchanges their own sentences say more; of other tools' files
-    how long it took is all they tell.
+    how long it took is all they tell. Of a mesh that is in its own tables, by size and
+    without the trials of a search.
 
     Examples
     --------
@@ -135,10 +139,13 @@ def answers(document: Mapping[str, Any]) -> list[str]:
     trips = document.get("round_trips") or {}
     exchanges = {} if trips else document.get("exchanges") or {}
     pairs = [pair for pair in _frequent(document)[0] if pair.name not in exchanges]
-    found = [_answer(pair, trips.get(pair.name)) for pair in pairs[:MOST_PAIRS]]
+    told, alone = pairs[:MOST_PAIRS], sorted(set(trips) - {pair.name for pair in pairs})
+    if meshes_of(document):
+        found, alone = [_answer(pair, "") for pair in told], []
+    else:
+        found = [_answer(pair, _took(pair, trips)) for pair in told]
     if exchanges:
         found = exchange_sentences(document, MOST_PAIRS) + found
-    alone = sorted(set(trips) - {pair.name for pair in pairs})
     kinds = samples_of(document)
     found += _first(alone, lambda name: f"{name}: {_response(trips[name])}", "protocol")
     found += _first(list(kinds), lambda kind: _of_samples(kind, kinds[kind]), "kind")
@@ -160,14 +167,17 @@ def _frequent(document: Mapping[str, Any]) -> tuple[list[Pair], list[Pair]]:
     return told, [pair for pair in every if pair not in told]
 
 
-def _answer(pair: Pair, trips: dict[str, Any] | None) -> str:
+def _answer(pair: Pair, took: str) -> str:
     stages = time_by_stage(pair)
-    told = []
+    told = [took] if took else []
     if stages:
         most = max(stages, key=lambda name: stages[name])
-        told.append(f"{percent(stages[most])} of the time in {most}")
-    told.append(_response(trips) if trips else _ways(pair))
-    return f"{pair.name}: {'; '.join(told)}"
+        told.insert(0, f"{percent(stages[most])} of the time in {most}")
+    return f"{pair.name}: {'; '.join(told)}" if told else ""
+
+
+def _took(pair: Pair, trips: Mapping[str, Any]) -> str:
+    return _response(trips[pair.name]) if pair.name in trips else _ways(pair)
 
 
 def _response(trips: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from latprof_analysis.text import NS_PER_SECOND
 COUNTS = (
     *("sent", "sent_bytes", "received", "received_bytes", "lost", "lost_in_socket"),
     *("socket_drops", "duplicates", "reordered", "extent_max", "loss_runs"),
-    *("longest_loss_run", "retransmits"),
+    *("longest_loss_run", "longest_loss_run_at_most", "retransmits"),
 )
 BULK_COLUMNS = (
     *("part", "protocol", "channels", "direction", "channel"),
@@ -54,6 +54,9 @@ def direction_figures(said: Mapping[str, Any], direction: str) -> dict[str, Any]
     -------
     dict
         `COUNTS` of all channels; None where an end of one of them did not tell.
+        ``longest_loss_run`` is exact unless ``longest_loss_run_at_most`` is more:
+        of many runs only the first are listed, and of the others it is known to a
+        factor of 2.
         ``loss``: the share of what was sent. ``client`` and ``server``:
         ``average_bps`` between their first and last call, ``max_bps`` of a whole
         slot, payload only. ``slots``: ``slot_ns``, and by end the bit/s of each
@@ -107,15 +110,31 @@ def _count(channels: Sequence[Mapping[str, Any]], name: str) -> int | None:
         halves = _halves(channels, "sender")
     else:
         halves = _halves(channels, "receiver")
-    if name == "longest_loss_run":
-        runs = [half.get("loss_run_list") for half in halves]
-        lengths = [max((run[1] for run in one), default=0) for one in runs if one]
-        return max(lengths, default=0) if None not in runs and runs else None
+    if name.startswith("longest_loss_run"):
+        place = int(name.endswith("_at_most"))
+        told = [_longest_run(half)[place] for half in halves if "loss_run_list" in half]
+        return max(told) if told and len(told) == len(halves) else None
     key = "bytes" if name.endswith("_bytes") else name
     found = [half[key] for half in halves if half.get(key) is not None]
     if not found or len(found) < len(halves):
         return None
     return int(max(found) if name == "extent_max" else sum(found))
+
+
+def _longest_run(half: Mapping[str, Any]) -> tuple[int, int]:
+    """Return of how many the longest run of loss is, at least and at most.
+
+    Item k of ``loss_run_lengths`` counts all runs of 2^k to 2^(k+1)-1.
+    """
+    listed = [run[1] for run in half["loss_run_list"]]
+    longest = max(listed, default=0)
+    lengths = half.get("loss_run_lengths")
+    if half["loss_runs"] <= len(listed) or not lengths:  # a responder may tell none
+        return longest, longest
+    least = 1 << (len(lengths) - 1)
+    if sum(length >= least for length in listed) == lengths[-1]:
+        return longest, longest
+    return max(longest, least), 2 * least - 1
 
 
 def _throughput(halves: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:

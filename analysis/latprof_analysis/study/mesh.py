@@ -126,12 +126,16 @@ class MeshSetup:
         return due / self.rate_bps if due is not None and self.rate_bps else None
 
     def knee_ns(self, size_bytes: int) -> float | None:
-        """Return the interval at which a host's link is full; None: no limit."""
+        """Return the interval at which a host's link is full.
+
+        None: no limit is known, or heartbeats alone fill it at any interval.
+        """
         alone = self.wire_bps(Cell(size_bytes, int(NS_PER_SECOND)))
         beats = self.wire_bps(Cell(size_bytes, 1 << 62))
-        if alone is None or beats is None or not self.rate_bps:
+        rate_bps = self.rate_bps or 0.0
+        if alone is None or beats is None or beats >= rate_bps:
             return None
-        return NS_PER_SECOND * (alone - beats) / (self.rate_bps - beats)
+        return NS_PER_SECOND * (alone - beats) / (rate_bps - beats)
 
 
 @dataclass(frozen=True)

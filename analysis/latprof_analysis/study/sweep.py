@@ -129,6 +129,8 @@ def _row(figures: Sequence[Figures]) -> Figures:
     shares, stages, died = (
         _medians(figures, key) for key in ("shares", "stages_ns", "died")
     )
+    # where a place dropped in a few of the repeats only, its median is 0
+    died = {place: packets for place, packets in died.items() if packets}
     most, place = (max(of, key=of.__getitem__, default=None) for of in (shares, died))
     return {
         **{key: spread([one.get(key) for one in figures]) for key in VALUES},

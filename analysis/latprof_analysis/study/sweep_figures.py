@@ -170,7 +170,8 @@ def _of_transfers(summary: Mapping[str, Any]) -> Iterator[tuple[str, Figures]]:
             ),
         )
     for search in summary["bulk"]["searches"]:
-        yield search_name(search), _figures(received_bps=search["rate_bps"])
+        # 0 where no rate that was tried came through
+        yield search_name(search), _figures(received_bps=search["rate_bps"] or None)
 
 
 def _of_mesh(summary: Mapping[str, Any]) -> Iterator[tuple[str, Figures]]:
