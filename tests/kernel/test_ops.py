@@ -8,13 +8,21 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import uuid
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
 import pytest
 import redis
 from free_ports import free_port
+from latprof_agent import session
+from latprof_agent.interrupts import Interrupt
+from latprof_agent.lab.link import LinkSpec
+from latprof_agent.session import RunOptions
+from latprof_agent.workload import ops
+from latprof_agent.workload.ops import OpsPlan
 from latprof_analysis import read_samples
 from latprof_analysis.read.operations import PARTS
 from latprof_process import FIRST, Latprof, kill, run
@@ -302,6 +310,77 @@ def test_ctrl_c_keeps_what_was_measured(out, backend):
     assert sum(cell["n"] for cell in summary["ops"]["cells"]) == len(kept)
     assert pd.read_csv(out / "remote_ops.csv")["repeat"].sum() == len(kept)
     assert latprof.left() == []
+
+
+def given(port, out, **asked):
+    """What a run on a redis-server that is there already is asked for."""
+    asked = {"backends": ("redis",), "redis": (HOST, port), "sizes": (1000,)} | asked
+    plan = OpsPlan(in_lab=False, **asked)
+    return RunOptions(link=LinkSpec(), plan=plan, protocols=("tcp",), out=out)
+
+
+def test_a_redis_of_somebody_else_that_hangs_is_given_up(server, out, monkeypatch):
+    client, port = server
+    pid = client.info("server")["process_id"]
+    monkeypatch.setattr(ops, "STILL_SECONDS", 2.0)
+
+    def stop_midway(_what, _messages, done, _planned):
+        if done > 200:
+            kill(pid, signal.SIGSTOP)
+
+    outcome = session.run(given(port, out, rounds=100_000), stop_midway, Interrupt())
+    line = str(outcome.failure)
+    assert line.startswith(f"redis failed: {HOST}:{port} did not answer for 2 s; what ")
+    assert "what was measured until then is kept" in line
+    assert outcome.summary["state"] == "failed"
+    assert len(measured(out)) >= 150
+
+
+@contextmanager
+def slow_relay(port, piece_bytes, pause_seconds):
+    """A port behind which a server's replies come in pieces, and all else at once."""
+    over = threading.Event()
+
+    def forward(source, sink, size, pause):
+        while data := source.recv(size):
+            sink.sendall(data)
+            over.wait(pause)
+        sink.shutdown(socket.SHUT_WR)
+
+    with (
+        socket.create_server((HOST, 0)) as listener,
+        socket.create_connection((HOST, port)) as theirs,
+    ):
+
+        def serve():
+            ours, _ = listener.accept()
+            with ours:
+                up = threading.Thread(target=forward, args=(ours, theirs, 1 << 20, 0))
+                up.start()
+                forward(theirs, ours, piece_bytes, pause_seconds)
+                up.join()
+
+        relay = threading.Thread(target=serve)
+        relay.start()
+        yield listener.getsockname()[1]
+        over.set()
+        relay.join()
+
+
+def test_a_slow_answer_of_which_bytes_still_come_is_waited_for(
+    server, out, monkeypatch
+):
+    _, port = server
+    # five times as long as nothing at all may come
+    size, piece_bytes, pause_seconds = 1_000_000, 40_000, 0.4
+    monkeypatch.setattr(ops, "STILL_SECONDS", 2.0)
+    with slow_relay(port, piece_bytes, pause_seconds) as slow:
+        asked = {"ops": ("GET",), "sizes": (size,), "rounds": 1, "warmup_rounds": 0}
+        outcome = session.run(given(slow, out, **asked), lambda *_: None, Interrupt())
+    assert outcome.failure is None
+    (took_ns,) = measured(out)["time_ns"]
+    assert took_ns / 1e9 >= 0.8 * pause_seconds * size / piece_bytes
+    assert measured(out)["wrong"].sum() == 0
 
 
 def test_a_server_that_refuses_is_told_in_its_words(server, out):

@@ -53,6 +53,11 @@ class Address(NamedTuple):
     host: str
     port: int
 
+    def __str__(self) -> str:
+        """As it is written."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
 
 def check_backend(name: str, *, started: bool) -> None:
     """Raise WorkloadError where a backend's programs are missing.
