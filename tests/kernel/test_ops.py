@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,10 +20,12 @@ import redis
 from free_ports import free_port
 from latprof_agent import session
 from latprof_agent.interrupts import Interrupt
+from latprof_agent.lab.child import END_SECONDS
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.session import RunOptions
 from latprof_agent.workload import ops
 from latprof_agent.workload.ops import OpsPlan
+from latprof_agent.workload.ops_stores import CLEAN_SECONDS
 from latprof_analysis import read_samples
 from latprof_analysis.read.operations import PARTS
 from latprof_process import FIRST, Latprof, kill, run
@@ -334,6 +337,88 @@ def test_a_redis_of_somebody_else_that_hangs_is_given_up(server, out, monkeypatc
     assert "what was measured until then is kept" in line
     assert outcome.summary["state"] == "failed"
     assert len(measured(out)) >= 150
+    kill(pid, signal.SIGCONT)
+    assert_named_in(line, client)
+
+
+def assert_named_in(line, client):
+    """Keys are left, and a line says whose they are."""
+    (prefix,) = re.findall(r"the keys (latprof:\w+:)\* from redis ", line)
+    kept = client.keys()
+    assert kept
+    assert all(key.startswith(prefix.encode()) for key in kept)
+
+
+def started_on(port, out, *words):
+    """A run on somebody's redis, in the middle of what it measures."""
+    words = ("--rounds=1000000", "--ops=GET,SET", f"--out={out}", *words)
+    latprof = Latprof(*OPS, f"--redis={HOST}:{port}", *words)
+    latprof.wait_for_rows(out / "exchanges.csv", 100)
+    return latprof
+
+
+def test_after_ctrl_c_in_a_long_operation_nothing_stays_in_the_store(server, out):
+    client, port = server
+    latprof = started_on(port, out, "--payload-sizes=1000")
+    # until after the client is ended, and before the store is given up
+    pause_seconds = END_SECONDS + CLEAN_SECONDS / 2
+    client.client_pause(int(1000 * pause_seconds), all=False)  # what writes
+    assert client.dbsize() == 1
+    latprof.signal(signal.SIGINT)
+
+    assert latprof.finish() == 0, latprof.err
+    assert client.dbsize() == 0
+    assert json.loads(latprof.out)["state"] == "interrupted"
+    assert latprof.left() == []
+
+
+def test_a_set_that_was_on_its_way_does_not_come_after_the_keys_were_removed(
+    server, out
+):
+    client, port = server
+    pid = client.info("server")["process_id"]
+    latprof = started_on(port, out, "--payload-sizes=10000000")
+    kill(pid, signal.SIGSTOP)
+    (first,) = latprof.children("ops_client")
+    latprof.signal(signal.SIGINT)
+    latprof.wait_for(
+        lambda: set(latprof.children("ops_client")) - {first}, "another removes keys"
+    )
+    kill(pid, signal.SIGCONT)
+
+    assert latprof.finish() == 0, latprof.err
+    assert client.dbsize() == 0
+
+
+def test_after_a_client_that_died_nothing_stays_in_the_store(server, out):
+    client, port = server
+    latprof = started_on(port, out, "--payload-sizes=1000")
+    kill(latprof.children("ops_client")[0], signal.SIGKILL)
+
+    assert latprof.finish() == 1
+    (line,) = latprof.err.splitlines()
+    assert line == (
+        "latprof: the client of redis failed: it ended with signal 9 (SIGKILL); what "
+        "was measured until then is kept"
+    )
+    assert client.dbsize() == 0
+
+
+def test_keys_that_cannot_be_removed_are_named(server, out):
+    client, port = server
+    pid = client.info("server")["process_id"]
+    latprof = started_on(port, out, "--payload-sizes=1000")
+    kill(pid, signal.SIGSTOP)
+    latprof.signal(signal.SIGINT)
+
+    assert latprof.finish() == 1
+    (line,) = latprof.err.splitlines()
+    kill(pid, signal.SIGCONT)
+    assert line.startswith("latprof: cannot remove the keys latprof:")
+    assert f"from redis {HOST}:{port}: it did not answer for 5 s; remove them" in line
+    assert_named_in(line, client)
+    assert len(measured(out)) >= 50
+    assert latprof.left() == []
 
 
 @contextmanager
