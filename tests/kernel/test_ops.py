@@ -73,6 +73,28 @@ def listens(port):
         return probe.connect_ex((HOST, port)) == 0
 
 
+@pytest.fixture
+def endpoint(tmp_path, monkeypatch):
+    """A ProxyStore endpoint of the test's own on loopback: UUID, port, process."""
+    monkeypatch.setenv("PROXYSTORE_HOME", str(tmp_path / "home"))
+    port, name = free_port(), "latprof-test"
+    config = EndpointConfig(name=name, uuid=str(uuid.uuid4()), host=HOST, port=port)
+    write_config(config, str(tmp_path / "home" / name))
+    serve = (
+        "import sys\n"
+        "from proxystore.endpoint.config import read_config\n"
+        "from proxystore.endpoint.serve import serve\n"
+        "serve(read_config(sys.argv[1]))"
+    )
+    words = [sys.executable, "-c", serve, str(tmp_path / "home" / name)]
+    with (tmp_path / "said").open("wb") as said:
+        process = subprocess.Popen(words, stdout=said, stderr=said)
+    wait_until(lambda: listens(port), "the endpoint listens")
+    yield config.uuid, port, process
+    process.kill()
+    process.wait()
+
+
 def operations(out):
     return pd.read_csv(out / "operations.csv")
 
@@ -228,28 +250,11 @@ def test_operations_on_an_endpoint_of_proxystore_are_right(out):
     assert latprof.left() == []
 
 
-def test_a_given_endpoint_is_found_by_its_uuid(tmp_path, monkeypatch):
-    monkeypatch.setenv("PROXYSTORE_HOME", str(tmp_path / "home"))
-    port, name = free_port(), "latprof-test"
-    config = EndpointConfig(name=name, uuid=str(uuid.uuid4()), host=HOST, port=port)
-    write_config(config, str(tmp_path / "home" / name))
-    serve = (
-        "import sys\n"
-        "from proxystore.endpoint.config import read_config\n"
-        "from proxystore.endpoint.serve import serve\n"
-        "serve(read_config(sys.argv[1]))"
-    )
-    words = [sys.executable, "-c", serve, str(tmp_path / "home" / name)]
-    with (tmp_path / "said").open("wb") as said:
-        process = subprocess.Popen(words, stdout=said, stderr=said)
-    try:
-        wait_until(lambda: listens(port), "the endpoint listens")
-        out = tmp_path / "run"
-        words = (f"--endpoint={config.uuid}", "--payload-sizes=1000", "--rounds=3")
-        latprof = run(*OPS, *words, f"--out={out}")
-    finally:
-        process.kill()
-        process.wait()
+def test_a_given_endpoint_is_found_by_its_uuid(endpoint, out):
+    named, _, _ = endpoint
+    words = (f"--endpoint={named}", "--payload-sizes=1000", "--rounds=3")
+    latprof = run(*OPS, *words, f"--out={out}")
+
     assert latprof.process.returncode == 0, latprof.err
     rows = operations(out)
     assert set(rows["backend"]) == {"ENDPOINT"}
@@ -296,6 +301,67 @@ def test_a_server_that_is_killed_leaves_what_was_measured(out):
     assert set(table["op"]) == {"GET", "SET", "EXISTS", "EVICT"}
     assert json.loads(latprof.out)["state"] == "failed"
     assert latprof.left() == []
+
+
+def test_an_endpoint_in_the_lab_that_is_killed_leaves_what_was_measured(out):
+    words = ("--payload-sizes=1000", "--rounds=100000", "--backend=proxystore")
+    latprof = Latprof(*OPS, *PLAIN, *words, f"--out={out}")
+    served = latprof.wait_for_child("EndpointConfig")
+    latprof.wait_for_rows(out / "exchanges.csv", 100)
+    kill(served, signal.SIGKILL)
+
+    assert latprof.finish() == 1
+    (line,) = latprof.err.splitlines()
+    assert line == (
+        "latprof: the endpoint failed: it ended with signal 9 (SIGKILL); what was "
+        "measured until then is kept"
+    )
+    assert len(measured(out)) >= 50
+    assert json.loads(latprof.out)["state"] == "failed"
+    assert latprof.left() == []
+
+
+def test_a_given_endpoint_that_dies_is_one_line_and_what_was_measured_is_kept(
+    endpoint, out
+):
+    named, port, process = endpoint
+    words = ("--payload-sizes=1000", "--rounds=100000", f"--out={out}")
+    latprof = Latprof(*OPS, f"--endpoint={named}", *words)
+    latprof.wait_for_rows(out / "exchanges.csv", 100)
+    kill(process.pid, signal.SIGKILL)
+
+    assert latprof.finish() == 1
+    (line,) = latprof.err.splitlines()
+    # between two operations, or in the middle of one
+    why = r"(Remote end closed connection without response|Connection \w+( by peer)?)"
+    assert re.fullmatch(
+        rf"latprof: proxystore failed: {why}; what was measured until then is kept; "
+        rf"cannot remove the keys latprof:\w+:\* from proxystore {HOST}:{port}: "
+        "Connection refused; remove them there",
+        line,
+    )
+    kept = measured(out)
+    assert len(kept) >= 50
+    cells = json.loads(latprof.out)["ops"]["cells"]
+    assert sum(cell["n"] for cell in cells) == len(kept)
+    assert latprof.left() == []
+
+
+def test_a_given_endpoint_that_hangs_is_given_up(endpoint, out, monkeypatch):
+    named, port, process = endpoint
+    monkeypatch.setattr(ops, "STILL_SECONDS", 2.0)
+    plan = OpsPlan(("proxystore",), sizes=(1000,), endpoint=named, in_lab=False)
+    options = RunOptions(link=LinkSpec(), plan=plan, protocols=("tcp",), out=out)
+
+    def stop_midway(_what, _messages, done, _planned):
+        if done > 10:
+            kill(process.pid, signal.SIGSTOP)
+
+    outcome = session.run(options, stop_midway, Interrupt())
+    line = str(outcome.failure)
+    assert line.startswith(f"proxystore failed: {HOST}:{port} did not answer for 2 s;")
+    assert f"from proxystore {HOST}:{port}: it did not answer for 5 s" in line
+    assert len(operations(out)) >= 10
 
 
 @pytest.mark.parametrize("backend", ["redis", "floor"])

@@ -73,6 +73,10 @@ class Redis:
             return {}
         return dict(found)
 
+    def why(self, error: Exception) -> str:
+        """Say what an error was."""
+        return str(error)
+
     def described(self) -> str:
         """Name the server."""
         return f"redis {self._info('server').get('redis_version', '')}".strip()
@@ -118,6 +122,12 @@ class Endpoint:
         """Remove a key; the endpoint does not say whether it was there."""
         self._client.evict(key=key, **self._to)
         return False
+
+    def why(self, error: BaseException) -> str:
+        """Say what an error was: the one that others only wrap, in long words."""
+        while inner := error.__cause__ or error.__context__:
+            error = inner
+        return getattr(error, "strerror", None) or str(error)
 
     def described(self) -> str:
         """Name the server."""
@@ -260,7 +270,7 @@ def main() -> int:
     try:
         {GO: client.run, CLEAN: client.clean}[word]()
     except (client.store.refusals, OSError) as error:
-        tell("failed", why=str(error) or type(error).__name__)
+        tell("failed", why=client.store.why(error) or type(error).__name__)
         return 1
     return 0
 
