@@ -152,6 +152,34 @@ def test_a_servers_part_is_not_less_than_what_redis_says_it_worked(server, out):
     assert (server_us / np.array(worked_us)).min() <= 1.5
 
 
+def test_a_servers_part_is_that_of_redis_own_latency_statistics(server, out):
+    client, port = server
+    shares = (25, 50, 75, 100)
+    client.config_set("latency-tracking-info-percentiles", " ".join(map(str, shares)))
+    words = ("--payload-sizes=10000000", "--rounds=30", f"--out={out}")
+    latprof = run(*OPS, f"--redis={HOST}:{port}", *words)
+
+    assert latprof.process.returncode == 0, latprof.err
+    rows = operations(out)
+    told = client.info("latencystats")
+    for op in ("GET", "SET", "EXISTS"):
+        name = op.lower()
+        server_us = rows[rows["op"] == op]["server_ns"].to_numpy() / 1e3
+        (counted,) = client.execute_command("LATENCY HISTOGRAM", name).values()
+        assert counted[b"calls"] == len(server_us)
+        # no operation was less long in the server than redis worked at it, so not
+        # more of them were within a bound of its histogram, which counts up
+        for bound_us, within in counted[b"histogram_usec"].items():
+            assert (server_us < bound_us).sum() <= within
+        worked_us = np.array([*told[f"latency_percentiles_usec_{name}"].values()])
+        ours_us = np.percentile(server_us, shares, method="higher")
+        # two readings of a clock of whole microseconds; two digits, rounded up
+        assert (ours_us >= worked_us / 1.01 - 1).all()
+        if op == "GET":
+            # beside a copy of 10 MB the rest is little, where nobody else takes the CPU
+            assert (ours_us / worked_us).min() <= 1.5
+
+
 def test_the_networks_part_is_that_of_the_link(out):
     rate, delay_s, size = 100e6, 5e-3, 1_000_000
     words = ("--rate=100mbit", "--delay=5ms", "--mtu=1500", "--seed=3")
@@ -563,4 +591,31 @@ def test_a_missing_redis_server_is_told_in_a_line(out, tmp_path):
     assert latprof.process.returncode == 1
     (line,) = latprof.err.splitlines()
     assert line.startswith("latprof: cannot run redis-server: not found; install ")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("backend", "module", "wanted"),
+    [
+        ("proxystore", "proxystore", "proxystore[endpoints]"),
+        ("proxystore", "quart", "proxystore[endpoints]"),
+        ("redis", "hiredis", "hiredis"),
+    ],
+)
+def test_a_missing_package_is_told_in_a_line(out, tmp_path, backend, module, wanted):
+    # as Python has it where a package is not there
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys\nsys.modules[{module!r}] = None\n"
+    )
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    latprof = run(*OPS, f"--backend={backend}", f"--out={out}", env=env)
+
+    assert latprof.process.returncode == 1
+    (line,) = latprof.err.splitlines()
+    assert line == (
+        f"latprof: cannot run the client of {backend}: no Python package {module}; "
+        f"run `{sys.executable} -m pip install '{wanted}'`, or leave {backend} out of "
+        "--backend"
+    )
     assert not out.exists()
