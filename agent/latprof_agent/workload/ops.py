@@ -7,6 +7,8 @@ then rounds that do each operation of each size once, in random order.
 from __future__ import annotations
 
 import os
+import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -25,7 +27,7 @@ from latprof_analysis.study.operations import (
     remote_ops_rows,
 )
 
-from latprof_agent.errors import WorkloadError
+from latprof_agent.errors import LatprofError, WorkloadError
 from latprof_agent.join.message_rows import Ints
 from latprof_agent.lab import child
 from latprof_agent.lab.lab import Lab
@@ -53,7 +55,9 @@ from latprof_agent.workload.programs import (
     STILL_SECONDS,
     Stillness,
     check_secret,
+    check_stopped,
     traffic_of,
+    turns_of,
 )
 from latprof_agent.workload.remote import RemotePingPong, address_of, told_plan
 from latprof_agent.workload.workload import Plan, Scene, Workload
@@ -131,6 +135,7 @@ class OpsPlan(Plan):
             "warmup": self.warmup_rounds,
             "rounds": self.rounds,
             "seed": self.seed,
+            "prefix": f"latprof:{secrets.token_hex(4)}",
         }
 
 
@@ -185,26 +190,50 @@ class OpsRuns(Workload):
             self._before = len(self._rows)
             if backend == "floor":
                 self._follow_floor(scene)
+            elif self._lab:
+                self._follow_store(self._lab, backend, scene)
             else:
-                self._follow_store(backend, scene)
+                self._follow_given(backend, scene)
 
-    def _follow_store(self, backend: str, scene: Scene) -> None:
-        server = None
-        if self._lab:
-            server = Server(self._lab, backend, self._plan.server_cpu)
-            self._addresses[backend] = server.address
+    def _follow_store(self, lab: Lab, backend: str, scene: Scene) -> None:
+        server = Server(lab, backend, self._plan.server_cpu)
+        address = self._addresses[backend] = server.address
         try:
-            while server and not server.ready():
+            while not server.ready():
                 if scene.interrupt.seen:
                     return
                 scene.recorder.step_for(STEP_SECONDS)
-            client = self._clients.get(backend)
-            client = client or self._client(backend, self._addresses[backend])
-            self._clients[backend] = client
+            client = self._clients[backend] = self._client(backend, address)
             self._follow_client(backend, client, server, scene)
         finally:
-            if server:
-                server.close()
+            server.close()
+
+    def _follow_given(self, backend: str, scene: Scene) -> None:
+        """Leave nothing in a store of somebody else, however its client ends."""
+        client = self._clients[backend]
+        try:
+            self._follow_client(backend, client, None, scene)
+        except LatprofError as error:
+            if left := self._clean_after(backend, client):
+                raise WorkloadError(f"{error}; {left}") from error
+            raise
+        if left := self._clean_after(backend, client):
+            raise WorkloadError(left)
+
+    def _clean_after(self, backend: str, client: Client) -> str:
+        """Remove the keys of a client that could not; say so where that fails."""
+        client.end()
+        measured = self._measured[self._addresses[backend].port]
+        self._take(backend, client, measured)
+        keys = client.left()
+        if not keys:
+            return ""
+        measured.end(time.monotonic_ns())
+        why = client.clean()
+        return why and (
+            f"cannot remove the keys {keys} from {backend} {self._addresses[backend]}: "
+            f"{why}; remove them there"
+        )
 
     def _follow_client(
         self, backend: str, client: Client, server: Server | None, scene: Scene
@@ -212,14 +241,16 @@ class OpsRuns(Workload):
         port = self._addresses[backend].port
         measured = self._watch(port, scene)
         self.runs.append({"backend": BACKENDS[backend], "port": port})
-        stillness = Stillness(traffic_of(client.process.pid))
+        # on this host's own network others' packets come and go, too
+        signs_of = traffic_of if self._lab else turns_of
+        stillness = Stillness(signs_of(client.process.pid))
         client.go()
         while client.running():
             if scene.interrupt.seen:
                 client.stop()
             if self._lab:
                 self._lab.check()
-                self._check_answers(backend, stillness.seconds())
+            self._check_answers(backend, client, stillness.seconds())
             scene.recorder.step_for(STEP_SECONDS)
             self._take(backend, client, measured)
             self._show_progress(backend, scene)
@@ -228,13 +259,17 @@ class OpsRuns(Workload):
             server.check()
         client.check()
 
-    def _check_answers(self, backend: str, still_seconds: float) -> None:
+    def _check_answers(
+        self, backend: str, client: Client, still_seconds: float
+    ) -> None:
         """Raise WorkloadError where nothing has come or gone for long."""
-        assert self._lab
-        if still_seconds > STILL_SECONDS + 2 * self._lab.spec.delay_ns / 1e9:
-            raise WorkloadError(
-                f"{backend} failed: it did not answer for {still_seconds:.0f} s; {KEPT}"
-            )
+        slow_seconds = 2 * self._lab.spec.delay_ns / 1e9 if self._lab else 0.0
+        if still_seconds <= STILL_SECONDS + slow_seconds:
+            return
+        check_stopped({f"the client of {backend}": client.process})
+        who = "it" if self._lab else self._addresses[backend]
+        why = f"{who} did not answer for {still_seconds:.0f} s"
+        raise WorkloadError(f"{backend} failed: {why}; {KEPT}")
 
     def _watch(self, port: int, scene: Scene) -> MeasuredTime:
         self._seen.watch(port)

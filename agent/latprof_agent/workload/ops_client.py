@@ -1,10 +1,11 @@
 """The client of `ops`: does operations on a store, and logs each of them.
 
 A program by itself, so that nothing of the agent's takes its time: what to do comes
-as a JSON line on stdin, and then a line for when to begin. The log on stdout has a
-JSON object a line: what it is `connected` to, each `operation`, when it began and
-ended `measuring`, how the server itself `counted`, and why it `failed`.
-All times are CLOCK_MONOTONIC in ns.
+as a JSON line on stdin, and then a line for when to begin: GO, or CLEAN for another
+client, which could not remove its keys. The log on stdout has a JSON object a line:
+what it is `connected` to, each `operation`, when it began and ended `measuring`, how
+the server itself `counted`, that nothing is left there (`cleaned`), and why it
+`failed`. All times are CLOCK_MONOTONIC in ns.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ from __future__ import annotations
 import json
 import os
 import random
-import secrets
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 # What is done to a key that is not there, as psbench does it.
 WITHOUT_PAYLOAD = ("EXISTS", "EVICT")
 # The server's own names of them.
 COMMANDS = {"GET": "get", "SET": "set", "EXISTS": "exists", "EVICT": "del"}
+
+GO, CLEAN = "go", "clean"
 
 Cell = tuple[str, int | None]  # operation, payload bytes
 
@@ -70,6 +73,10 @@ class Redis:
             return {}
         return dict(found)
 
+    def why(self, error: Exception) -> str:
+        """Say what an error was."""
+        return str(error)
+
     def described(self) -> str:
         """Name the server."""
         return f"redis {self._info('server').get('redis_version', '')}".strip()
@@ -116,6 +123,12 @@ class Endpoint:
         self._client.evict(key=key, **self._to)
         return False
 
+    def why(self, error: BaseException) -> str:
+        """Say what an error was: the one that others only wrap, in long words."""
+        while inner := error.__cause__ or error.__context__:
+            error = inner
+        return getattr(error, "strerror", None) or str(error)
+
     def described(self) -> str:
         """Name the server."""
         import proxystore
@@ -143,7 +156,7 @@ class Client:
         self.store = STORES[plan["backend"]](plan)
         self._plan = plan
         self._random = random.Random(plan["seed"])
-        self._prefix = f"latprof:{secrets.token_hex(4)}"
+        self._prefix = plan["prefix"]
         self._payloads = {n: self._random.randbytes(n) for n in plan["sizes"]}
         self._first = True
         self._asked_to_end = False
@@ -159,7 +172,8 @@ class Client:
         try:
             self._rounds()
         finally:
-            self._clean()
+            with suppress(self.store.refusals, OSError):  # who waits has it done
+                self.clean()
 
     def _rounds(self) -> None:
         # a GET needs its key, so it is set before the first of them
@@ -224,13 +238,11 @@ class Client:
             return lambda: store.get(key), lambda found: found == data
         return lambda: store.set(key, data), lambda found: found is True
 
-    def _clean(self) -> None:
-        """Leave nothing in the store, if it is there still."""
-        try:
-            for size in self._payloads:
-                self.store.evict(f"{self._prefix}:{size}")
-        except (self.store.refusals, OSError):
-            pass
+    def clean(self) -> None:
+        """Leave nothing in the store; raises what its library does where it refuses."""
+        for size in self._payloads:
+            self.store.evict(f"{self._prefix}:{size}")
+        tell("cleaned")
 
 
 def _differences(
@@ -252,12 +264,13 @@ def main() -> int:
         tell("failed", why=str(error), missing=error.name)
         return 1
     tell("ready")
-    if not sys.stdin.readline():
+    word = sys.stdin.readline().strip()
+    if not word:
         return 0
     try:
-        client.run()
+        {GO: client.run, CLEAN: client.clean}[word]()
     except (client.store.refusals, OSError) as error:
-        tell("failed", why=str(error) or type(error).__name__)
+        tell("failed", why=client.store.why(error) or type(error).__name__)
         return 1
     return 0
 

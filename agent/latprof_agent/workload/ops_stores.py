@@ -36,6 +36,8 @@ _CLIENTS = {
 }
 _SERVERS = {"redis": (), "proxystore": ("quart", "uvicorn", "uvloop"), "floor": ()}
 KEPT = "what was measured until then is kept"
+CLEAN_SECONDS = 5.0  # for a store to let keys of a client be removed
+_LOOK_SECONDS = 0.01  # between looks at what one does
 _LAST_BYTES = 4096  # of what a server said
 _ENDPOINT = """\
 import sys
@@ -52,6 +54,11 @@ class Address(NamedTuple):
 
     host: str
     port: int
+
+    def __str__(self) -> str:
+        """As it is written."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
 
 def check_backend(name: str, *, started: bool) -> None:
@@ -177,11 +184,13 @@ class Client:
 
     def __init__(self, lab: Lab | None, plan: dict[str, Any], cpu: int | None) -> None:
         """Start it; it does nothing before `go`."""
+        self._plan = plan
         self._backend = str(plan["backend"])
         self._log = os.memfd_create("operations")
         self._read = 0
         self._asked_to_end: float | None = None
         self.failure = ""
+        self._has_keys = False  # in the store
         words = [sys.executable, "-I", str(ops_client.__file__)]
         start = partial(lab.start, "a") if lab else child.start
         self.process: subprocess.Popen[str] = start(
@@ -200,10 +209,10 @@ class Client:
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
 
-    def go(self) -> None:
+    def go(self, what: str = ops_client.GO) -> None:
         """Let it begin."""
         with suppress(BrokenPipeError):  # it has ended, and its log tells why
-            self._say("go")
+            self._say(what)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield what it has logged since the last time."""
@@ -213,8 +222,13 @@ class Client:
         self._read += len(whole)
         for line in whole.splitlines():
             event = json.loads(line)
-            if event["event"] == "failed":
-                self.failure = _why(self._backend, event)
+            match event["event"]:
+                case "connected":
+                    self._has_keys = True
+                case "cleaned":
+                    self._has_keys = False
+                case "failed":
+                    self.failure = _why(self._backend, event)
             yield event
 
     def running(self) -> bool:
@@ -228,7 +242,45 @@ class Client:
             self._asked_to_end = now
             child.ask_to_end(self.process, signal.SIGINT)
         elif now > self._asked_to_end + child.END_SECONDS:
-            self.process.kill()
+            self.end()
+
+    def end(self) -> None:
+        """End it in the middle of its operation, if it is in one."""
+        self.process.kill()
+        self.process.wait()
+
+    def wait_for(self, wanted: str, seconds: float) -> dict[str, dict[str, Any]]:
+        """Wait for an event, its end or so long; what it has logged, by its name."""
+        told: dict[str, dict[str, Any]] = {}
+        until = time.monotonic() + seconds
+        while True:
+            over = not self.running() or time.monotonic() > until
+            told |= {event["event"]: event for event in self.events()}
+            if over or wanted in told:
+                return told
+            time.sleep(_LOOK_SECONDS)
+
+    def left(self) -> str:
+        """Name the keys that are still in the store; all of its log was read."""
+        return f"{self._plan['prefix']}:*" if self._has_keys else ""
+
+    def clean(self) -> str:
+        """Have another remove the keys that it left; why they cannot be removed."""
+        try:
+            cleaner = Client(None, self._plan, None)
+        except WorkloadError as error:
+            return str(error)
+        try:
+            told = cleaner.wait_for("ready", READY_SECONDS)
+            cleaner.go(ops_client.CLEAN)
+            told |= cleaner.wait_for("cleaned", CLEAN_SECONDS)
+        finally:
+            cleaner.close()
+        if "cleaned" in told:
+            return ""
+        if "failed" in told:
+            return _first_line(told["failed"])
+        return f"it did not answer for {CLEAN_SECONDS:.0f} s"
 
     def check(self) -> None:
         """Raise WorkloadError where it has ended otherwise than it should."""
@@ -237,22 +289,22 @@ class Client:
         if self.failure:
             raise WorkloadError(f"{self.failure}; {KEPT}")
         if status and self._asked_to_end is None:
-            last = said.strip().splitlines()[-1:] or [how_it_ended(status)]
+            how = f"it ended with {how_it_ended(status)}"
+            last = said.strip().splitlines()[-1:] or [how]
             raise WorkloadError(
                 f"the client of {self._backend} failed: {last[0]}; {KEPT}"
             )
 
     def close(self) -> None:
         """End it."""
-        if self.process.poll() is None:
-            self.process.kill()
+        self.process.kill()
         self.process.communicate()
         os.close(self._log)
 
 
 def _why(backend: str, event: dict[str, Any]) -> str:
     """Say why a client failed, in its server's words, and what to do."""
-    why = str(event["why"]).strip().splitlines()[0]
+    why = _first_line(event)
     if event.get("missing"):
         return f"cannot run the client of {backend}: {why}"
     remedy = ""
@@ -260,4 +312,8 @@ def _why(backend: str, event: dict[str, Any]) -> str:
         remedy = "; latprof has no password for it: name a server that wants none"
     elif "maxmemory" in why:
         remedy = "; give it more memory, or use smaller --payload-sizes"
-    return f"{backend} failed: {why.rstrip('.')}{remedy}"
+    return f"{backend} failed: {why}{remedy}"
+
+
+def _first_line(event: dict[str, Any]) -> str:
+    return str(event["why"]).strip().splitlines()[0].rstrip(".")

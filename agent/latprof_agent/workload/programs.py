@@ -116,6 +116,19 @@ def traffic_of(pid: int) -> Callable[[], str]:
     return Path(f"/proc/{pid}/net/dev").read_text
 
 
+def turns_of(pid: int) -> Callable[[], list[str]]:
+    """How often a process has had a CPU, to be read again and again.
+
+    Who waits for bytes has one whenever some come or leave.
+    """
+    status = Path(f"/proc/{pid}/status")
+
+    def read() -> list[str]:
+        return [n for n in status.read_text().splitlines() if "ctxt_switches" in n]
+
+    return read
+
+
 class Stillness:
     """For how long what is read has not changed, such as `traffic_of` a process."""
 
