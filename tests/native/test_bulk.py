@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -22,6 +23,8 @@ from load_peer import echo
 SENT = 3000
 # More than the gaps that a receiver remembers.
 MANY_GAPS = 1 << 14
+# What a session asks of --max-rate at once.
+RATE_SHARE_BYTES = 1 << 16
 
 
 def shuffled(sent, *, lost, doubled, reach, seed):
@@ -405,6 +408,39 @@ def test_the_responders_rate_bounds_what_it_takes_in_and_sends():
         received = said[direction]["received_bytes"]
         # A burst goes free; what the socket held at the end is taken in later.
         assert received / took_s < 2.5e6
+
+
+@pytest.mark.parametrize("unit_bytes", [24, 1400, 65507])
+def test_no_datagram_leaves_before_the_responders_rate_pays_for_it(unit_bytes):
+    with echo("--max-rate", 1000) as server:
+        plan = bulk_plan(direction=wire.DOWN, unit_bytes=unit_bytes, units=10**6)
+        for _ in range(3):
+            with wire.sending_session(server.port, plan) as (_, data):
+                select.select([data], [], [], 0.5)
+        is_alone(server)
+        served = server.stop()
+    # what passes at once; the next would be due in a minute
+    assert 0 < served["bytes"] <= RATE_SHARE_BYTES
+
+
+def test_no_write_leaves_before_the_responders_rate_pays_for_it():
+    with echo("--max-rate", 1000) as server:
+        plan = bulk_plan(direction=wire.DOWN, unit_bytes=1 << 20, units=10**6)
+        for _ in range(3):
+            with wire.stream_session(server.port, plan) as control:
+                assert not select.select([control], [], [], 0.5)[0]
+        is_alone(server)
+        served = server.stop()
+    assert (served["sessions"], served["bytes"]) == (3, 0)
+
+
+def is_alone(server):
+    """Wait until no session of it is left, whatever its rate still owes."""
+    tasks = peer.Path(f"/proc/{server.process.pid}/task")
+    deadline = time.monotonic() + peer.DEADLINE_S
+    while len(list(tasks.iterdir())) > 1:
+        assert time.monotonic() < deadline
+        select.select([], [], [], 0.01)
 
 
 @pytest.mark.parametrize(

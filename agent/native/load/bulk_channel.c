@@ -302,7 +302,8 @@ static void take_stream(struct bulk_channel *c)
 	bulk_receive_stream(&c->received, &c->frames);
 	atomic_store(&c->received_units, c->received.totals.received);
 	if (c->session)
-		session_spend(c->session, c->received.totals.bytes - before);
+		session_spend(c->session, c->received.totals.bytes - before,
+			      &c->ended);
 }
 
 /* The responder sees by its session's counters that it is not idle. */
@@ -356,5 +357,6 @@ int bulk_channel_run(struct bulk_channel *c)
 	atomic_store(&c->ended, true);
 	join(c->sender, &c->sender_runs);
 	join(c->receiver, &c->receiver_runs);
+	note_moved(c, false);
 	return error;
 }

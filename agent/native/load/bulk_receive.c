@@ -264,7 +264,8 @@ static void note_progress(struct receiver *r)
 			      memory_order_relaxed);
 	if (came && r->given->session)
 		session_spend(r->given->session,
-			      came * r->given->plan->unit_bytes);
+			      came * r->given->plan->unit_bytes,
+			      r->given->ended);
 }
 
 static int receive_all(struct receiver *r)

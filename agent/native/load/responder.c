@@ -94,7 +94,7 @@ static void compute(uint64_t time_ns)
 static void work(struct responder *r, size_t answer_bytes)
 {
 	compute(r->session->terms.think_ns);
-	session_spend(r->session, answer_bytes);
+	session_spend(r->session, answer_bytes, NULL);
 }
 
 /* Of a busy reader: how long it reads nothing after an answer. */
