@@ -471,6 +471,25 @@ def test_a_wrong_value_is_one_line_and_status_2(options, words):
     assert stderr.count("\n") == 1
 
 
+def test_what_a_channel_may_queue_before_its_plan_is_memory_too():
+    """The kernel grants the double of 4 MiB; 4 MiB of the channel come on top."""
+    said = wire.channel_hello(1, bulk_plan())
+    with echo("--max-memory", "16mib") as server:
+        with peer.datagram_session(server.port, said):
+            status, _, stderr = bulk(server.port, "--bytes", 1000)
+        served = server.stop()
+    assert status == 1
+    assert "as many sessions as it may" in stderr
+    assert (served["refused_busy"], served["sessions"]) == (1, 1)
+
+
+def test_a_responders_memory_does_for_as_many_channels_as_there_may_be():
+    with echo() as server:
+        status, said, stderr = bulk(server.port, "--channels", 64, "--bytes", "1m")
+    assert status == 0, stderr
+    assert said["up"]["sent"] == said["up"]["received"] + said["up"]["lost"]
+
+
 def test_a_responders_limits_are_told_in_one_line():
     cases = [
         (("--workloads", "pingpong"), "it does not serve this workload"),
