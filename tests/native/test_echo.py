@@ -446,13 +446,33 @@ def test_silent_connections_make_room_for_those_that_speak(tmp_path):
     with echo() as server, ExitStack() as stack:
         silent = [stack.enter_context(connect(server.port)) for _ in range(300)]
         run = pingpong(tmp_path, server.port, "--rounds", 20)
-        assert status(server.process, "Threads") == 1
+        wait_for(lambda: status(server.process, "Threads") == 1)
         open_ones = [c for c in silent if not is_over(c, 0)]
         assert len(open_ones) == ARRIVALS - 1  # the client made one more go
         assert open_ones == silent[-len(open_ones) :]  # the newest stay
         served = server.stop()
     assert run.status == 0, run.stderr
     assert served["crowded_out"] == 300 + 1 - ARRIVALS
+
+
+def test_strangers_do_not_crowd_out_who_has_proven_the_secret(secret_file):
+    with echo("--secret-file", secret_file) as server, ExitStack() as stack:
+        proven = stack.enter_context(connect(server.port))
+        token = greet(proven, hello(transport=1), SECRET).token
+        silent = [
+            stack.enter_context(connect(server.port)) for _ in range(2 * ARRIVALS)
+        ]
+        assert is_over(silent[ARRIVALS])  # of those behind, 63 stay beside the first
+        with socket.socket(type=socket.SOCK_DGRAM) as data:
+            data.settimeout(peer.DEADLINE_S)
+            data.connect((LOOPBACK, server.port))
+            data.send(b"LPop" + token)
+            assert data.recv(100) == b"LPok" + token
+            proven.sendall(BEGIN)
+            data.send(peer.request(1, 64))
+            assert len(data.recv(100)) == 64
+        served = server.stop()
+    assert (served["sessions"], served["crowded_out"]) == (1, ARRIVALS + 1)
 
 
 def test_clients_are_served_beside_floods(tmp_path):

@@ -276,11 +276,17 @@ void guest_note_unfinished(struct echo *e, const struct guest *g, int error)
 
 void guests_crowd_out(struct echo *e)
 {
-	struct guest *oldest = NULL;
+	struct guest *oldest = NULL, *oldest_stranger = NULL;
 
-	for (struct guest *g = e->guests; g; g = g->next)
-		if (!g->running)
-			oldest = g;
+	for (struct guest *g = e->guests; g; g = g->next) {
+		if (g->running)
+			continue;
+		oldest = g;
+		if (!g->memory_bytes)
+			oldest_stranger = g;
+	}
+	if (oldest_stranger)
+		oldest = oldest_stranger;
 	if (!oldest)
 		return;
 	guest_note_unfinished(e, oldest, 0);
