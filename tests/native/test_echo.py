@@ -618,6 +618,17 @@ def test_a_session_has_a_longest_duration_and_what_was_measured_stays(
     assert run.summary["received"] + run.summary["lost"] == len(run.records)
 
 
+def test_a_session_within_the_longest_duration_may_also_begin_and_end():
+    within = hello(duration_ns=10**9)
+    with echo("--max-duration", 1) as server, session(server.port, within) as c:
+        with session(server.port, hello()) as endless:
+            assert is_over(endless)  # which began later
+        c.sendall(peer.request(1, 64))
+        assert len(peer.receive_message(c)) == 64
+        served = server.stop()
+    assert (served["ended_overlong"], served["messages"]) == (1, 1)
+
+
 @pytest.mark.timed
 @pytest.mark.parametrize("clients", [1, 3])
 def test_all_sessions_together_keep_the_rate(clients):

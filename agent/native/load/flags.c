@@ -60,7 +60,9 @@ static const struct arg rows[] = {
 	{ "max-rate", ARG_BYTES, AT(max_rate), 1000, 1ull << 40, "BYTES",
 	  "answered per second, all sessions together (unlimited)" },
 	{ "max-duration", ARG_SECONDS, AT(max_duration_ns), NS_PER_SECOND,
-	  1000 * NS_PER_HOUR, "SECONDS", "of a session (unlimited)" },
+	  1000 * NS_PER_HOUR, "SECONDS",
+	  "of a session; one whose client said a duration may take 75 s more, "
+	  "to begin and to end (unlimited)" },
 	{ "idle", ARG_SECONDS, AT(idle_ns), NS_PER_SECOND, 1000 * NS_PER_HOUR,
 	  "SECONDS", "end a session in which nothing moved for so long (600)" },
 	{ .commands = PINGPONG },

@@ -25,6 +25,9 @@
 enum { STACK_BYTES = 256 << 10 };
 
 static const uint64_t arrival_limit_ns = 5 * NS_PER_SECOND;
+/* For what a session of a duration does before and after that: open, warm up,
+ * and wait for what is still on its way. */
+static const uint64_t grace_ns = 75 * NS_PER_SECOND;
 
 /* What a new thread is told; valid until it posts `taken`. */
 struct hand_over {
@@ -316,6 +319,19 @@ static uint64_t progress(const struct guest *g)
 	return info.tcpi_bytes_received + info.tcpi_bytes_acked;
 }
 
+static bool is_overlong(const struct echo *e, const struct guest *g,
+			uint64_t now_ns)
+{
+	uint64_t most_ns = e->options->max_duration_ns;
+
+	if (!most_ns)
+		return false;
+	/* It was let in with a duration that is within the limit. */
+	if (g->session.terms.duration_ns)
+		most_ns += grace_ns;
+	return now_ns - g->since_ns > most_ns;
+}
+
 static void watch_session(struct echo *e, struct guest *g, uint64_t now_ns)
 {
 	const struct options *o = e->options;
@@ -328,7 +344,7 @@ static void watch_session(struct echo *e, struct guest *g, uint64_t now_ns)
 		g->moved = moved;
 		g->moved_ns = now_ns;
 	}
-	if (o->max_duration_ns && now_ns - g->since_ns > o->max_duration_ns) {
+	if (is_overlong(e, g, now_ns)) {
 		e->counters.overlong++;
 		guest_end(g);
 	} else if (now_ns - g->moved_ns > o->idle_ns) {
