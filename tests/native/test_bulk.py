@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import mmap
 import random
 import re
 import select
 import signal
 import socket
+import struct
 import subprocess
 import time
 from collections import Counter
@@ -432,6 +434,85 @@ def test_no_write_leaves_before_the_responders_rate_pays_for_it():
         is_alone(server)
         served = server.stop()
     assert (served["sessions"], served["bytes"]) == (3, 0)
+
+
+CLOCK = """
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static const volatile long *ahead;
+
+__attribute__((constructor)) static void find(void)
+{
+	int fd = open(getenv("SECONDS_AHEAD"), O_RDONLY);
+
+	ahead = mmap(0, sizeof(*ahead), PROT_READ, MAP_SHARED, fd, 0);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *ret)
+{
+	int error = syscall(SYS_clock_gettime, clock, ret);
+
+	ret->tv_sec += *ahead;
+	return error;
+}
+"""
+
+
+@pytest.fixture
+def set_ahead(tmp_path, monkeypatch):
+    """Give programs that start now a clock that can be set ahead."""
+    library, seconds = tmp_path / "clock.so", tmp_path / "seconds"
+    words = ["cc", "-shared", "-fPIC", "-x", "c", "-o", library, "-"]
+    subprocess.run(words, input=CLOCK, text=True, check=True)
+    seconds.write_bytes(bytes(8))
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("SECONDS_AHEAD", str(seconds))
+    with seconds.open("r+b") as file, mmap.mmap(file.fileno(), 8) as ahead:
+        yield lambda value: ahead.__setitem__(slice(8), struct.pack("q", value))
+
+
+# Of seconds, while a unit is under way: four times what a channel waits for one that
+# does not move. A look at the clock in between may be missed, two in a row are not.
+SLOWLY = range(0, 300, 30)
+
+
+def test_a_unit_that_comes_slowly_is_waited_for(set_ahead):
+    plan = bulk_plan(unit_bytes=1 << 20)
+    unit = wire.FRAME.pack(wire.DATA, (1 << 20) - wire.FRAME.size).ljust(1 << 20)
+    with echo() as server, wire.stream_session(server.port, plan) as control:
+        for part, seconds in enumerate(SLOWLY):
+            set_ahead(seconds)
+            control.sendall(unit[part * 1000 :][:1000])
+            select.select([], [], [], 0.1)
+        control.sendall(unit[len(SLOWLY) * 1000 :])
+        wire.send_sent(control, 1)
+        seen = wire.read_received(wire.expect_frame(control, wire.RESULT))
+    assert (seen.totals["received"], seen.totals["bytes"]) == (1, 1 << 20)
+
+
+def test_units_that_leave_slowly_are_waited_for(set_ahead):
+    # More than a send buffer holds, so that the last ones must wait.
+    plan = bulk_plan(unit_bytes=1 << 20, direction=wire.DOWN, units=8)
+    with echo() as server, socket.socket() as control:
+        # What is on its way at once is less than what is read at a time.
+        control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 10_000)
+        control.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1000)
+        control.connect((peer.LOOPBACK, server.port))
+        peer.greet(control, wire.channel_hello(0, plan))
+        wire.begin(control, plan)
+        for seconds in SLOWLY:
+            set_ahead(seconds)
+            assert peer.receive_exactly(control, 50_000)
+            select.select([], [], [], 0.1)
+        control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        assert peer.receive_exactly(control, (8 << 20) - 50_000 * len(SLOWLY))
+        sent = wire.read_sent(wire.expect_frame(control, wire.SENT))
+    assert (sent["sent"], sent["bytes"]) == (8, 8 << 20)
 
 
 def is_alone(server):

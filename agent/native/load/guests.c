@@ -9,7 +9,6 @@
  */
 #include <errno.h>
 #include <limits.h>
-#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
@@ -21,6 +20,7 @@
 
 #include "clock.h"
 #include "guests.h"
+#include "tcp_facts.h"
 
 enum { STACK_BYTES = 256 << 10 };
 
@@ -310,13 +310,9 @@ void guest_enter_share(struct echo *e, struct guest *g)
 /* How far a session is: bytes of its connection, or its datagrams. */
 static uint64_t progress(const struct guest *g)
 {
-	struct tcp_info info = { 0 };
-	socklen_t length = sizeof(info);
-
 	if (g->session.terms.transport == PROTOCOL_UDP)
 		return g->session.counters.messages;
-	getsockopt(g->session.control, IPPROTO_TCP, TCP_INFO, &info, &length);
-	return info.tcpi_bytes_received + info.tcpi_bytes_acked;
+	return tcp_moved_bytes(g->session.control);
 }
 
 static bool is_overlong(const struct echo *e, const struct guest *g,
