@@ -119,6 +119,21 @@ def test_more_gaps_than_are_remembered_are_still_counted_exactly():
     assert [run[:2] for run in seen.runs] == [[n, 1] for n in range(0, 8192, 2)]
 
 
+def test_the_last_datagram_may_be_as_late_as_the_others_are_apart():
+    with (
+        echo() as server,
+        wire.sending_session(server.port, bulk_plan(units=3)) as (control, data),
+    ):
+        data.send(wire.datagram(0))
+        select.select([], [], [], 0.6)
+        data.send(wire.datagram(1))
+        wire.send_sent(control, 3)
+        select.select([], [], [], 0.9)  # three times what the end is without gaps
+        data.send(wire.datagram(2))
+        seen = wire.read_received(wire.expect_frame(control, wire.RESULT))
+    assert (seen.totals["received"], seen.totals["lost"]) == (3, 0)
+
+
 def test_what_is_none_of_the_channels_is_a_stray():
     strange = [
         b"",
