@@ -526,7 +526,9 @@ def test_many_clients_at_once_are_counted_each(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
-@pytest.mark.parametrize("listens", ["127.0.0.1,::1", "0.0.0.0,::1", "::"])
+@pytest.mark.parametrize(
+    "listens", ["127.0.0.1,::1", "0.0.0.0,::1", "0.0.0.0,::", "::,0.0.0.0", "::"]
+)
 def test_one_echo_serves_both_families_on_one_port(tmp_path, protocol, listens):
     with echo("--address", listens) as server:
         for address in ("127.0.0.1", OTHER_ADDRESS, "::1"):
