@@ -547,6 +547,11 @@ def is_alone(server):
         (("--size", "65508"), "--size must be at most 65507 here"),
         (("--rate", "1bit"), "--rate must be a rate from 1kbit"),
         (("--bytes", "0"), "--bytes must be a size from 1"),
+        (("--bytes", 1400, "--channels", 2), "--bytes must be more than 1400 for 2"),
+        (
+            ("--bytes", "128kib", "--channels", 2, "--protocol", "tcp"),
+            "--bytes must be more than 131072 for 2 channels of --size 131072",
+        ),
         (("--bytes", "1g", "--duration", "1"), "--bytes and --duration do not go"),
         (("--direction", "left"), "--direction must be one of up|down|both"),
         (("--send-way", "fast"), "--send-way must be one of auto|send|sendmmsg|gso"),

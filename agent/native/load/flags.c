@@ -279,6 +279,22 @@ static int check_pacing(const struct options *o, struct failure *failure)
 	return 0;
 }
 
+/* A channel without a unit would have no end. */
+static int check_volume(const struct options *o, struct failure *failure)
+{
+	uint64_t least = (o->channels - 1) * o->unit_bytes;
+
+	if (!o->volume_bytes || o->volume_bytes > least)
+		return 0;
+	return fail(failure, EINVAL,
+		    "--bytes must be more than %llu for %llu channels of "
+		    "--size %llu, got %llu; give fewer --channels or a smaller "
+		    "--size",
+		    (unsigned long long)least, (unsigned long long)o->channels,
+		    (unsigned long long)o->unit_bytes,
+		    (unsigned long long)o->volume_bytes);
+}
+
 static int check_bulk(struct options *o, struct failure *failure)
 {
 	bool udp = o->protocol == PROTOCOL_UDP;
@@ -304,9 +320,9 @@ static int check_bulk(struct options *o, struct failure *failure)
 		o->duration_ns = 10 * NS_PER_SECOND;
 	if (!o->unit_bytes)
 		o->unit_bytes = udp ? DATAGRAM_BYTES : WRITE_BYTES;
-	if (udp)
-		return check_size(o, "--size", o->unit_bytes, failure);
-	return 0;
+	if (udp && check_size(o, "--size", o->unit_bytes, failure))
+		return -EINVAL;
+	return check_volume(o, failure);
 }
 
 static int check_pingpong(struct options *o, struct failure *failure)
