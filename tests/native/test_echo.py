@@ -297,6 +297,41 @@ def test_what_a_datagram_session_may_queue_is_memory_too():
     assert (served["refused_busy"], served["sessions"]) == (1, 2)
 
 
+def test_what_a_clear_session_may_allocate_is_memory_too():
+    """A stack of 256 KiB, and 3 messages of 64 KiB: two fit into 1 MiB."""
+    words = ("--wire", "clear", "--max-memory", "1mib")
+    with echo(*words) as server, ExitStack() as stack:
+        served = [stack.enter_context(connect(server.port)) for _ in range(2)]
+        refused = stack.enter_context(connect(server.port))
+        assert is_over(refused)
+        for c in served:
+            c.sendall(clear_message())
+            assert peer.receive_exactly(c, 64) == clear_message()
+        told = server.stop()
+    assert (told["refused_busy"], told["sessions"]) == (1, 2 + 1)  # one of datagrams
+
+
+def clear_message() -> bytes:
+    return peer.CLEAR.pack(64, 1, 1).ljust(64, b"x")
+
+
+def test_clear_responders_do_not_answer_each_other():
+    with (
+        echo("--wire", "clear") as server,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as responder,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
+    ):
+        responder.bind((OTHER_ADDRESS, server.port))
+        client.settimeout(peer.DEADLINE_S)
+        for c in (responder, client):
+            c.connect((LOOPBACK, server.port))
+            c.send(clear_message())
+        assert client.recv(100) == clear_message()
+        served = server.stop()
+        assert not select.select([responder], [], [], 0)[0]
+    assert (served["messages"], served["rejected"]) == (1, 1)
+
+
 def receive_buffer(data: socket.socket) -> int:
     """Of the other end's socket, as the kernel says."""
     own, other = data.getsockname()[1], data.getpeername()[1]
@@ -555,6 +590,11 @@ def test_one_echo_serves_both_families_on_one_port(tmp_path, protocol, listens):
         (("--idle", 0), "--idle"),
         (("--max-memory", "1k"), "--max-memory"),
         (("--secret-file", "s", "--wire", "clear"), "--secret-file does not go with"),
+        (("--workloads", "bulk", "--wire", "clear"), "--workloads must name pingpong"),
+        (
+            ("--max-message", 65534, "--wire", "clear"),
+            "--max-message must be at least 65535 with --wire clear, got 65534",
+        ),
     ],
 )
 def test_a_limit_that_is_none_is_one_line_and_status_2(words, said):

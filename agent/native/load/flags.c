@@ -210,6 +210,23 @@ static bool are_addresses(const char *text)
 	return true;
 }
 
+/* What asks for nothing can be refused nothing. */
+static int check_clear_echo(const struct options *o, struct failure *failure)
+{
+	if (!(o->workloads & workload_bit(WORKLOAD_PINGPONG)))
+		return fail(failure, EINVAL,
+			    "--workloads must name pingpong with --wire clear, "
+			    "got %.80s",
+			    o->workload_list);
+	if (o->max_message_bytes < CLEAR_BYTES_MAX)
+		return fail(failure, EINVAL,
+			    "--max-message must be at least %u with --wire "
+			    "clear, got %llu",
+			    CLEAR_BYTES_MAX,
+			    (unsigned long long)o->max_message_bytes);
+	return 0;
+}
+
 static int check_echo(struct options *o, struct failure *failure)
 {
 	if (o->address && !are_addresses(o->address))
@@ -223,7 +240,7 @@ static int check_echo(struct options *o, struct failure *failure)
 			    "--workloads must be some of pingpong,bulk"
 			    ", with commas, got %.80s",
 			    o->workload_list);
-	return 0;
+	return o->wire == WIRE_CLEAR ? check_clear_echo(o, failure) : 0;
 }
 
 static int check_port(const struct options *o, struct failure *failure)

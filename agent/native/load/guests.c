@@ -181,29 +181,6 @@ void guest_begin(struct echo *e, struct guest *g)
 	e->counters.sessions++;
 }
 
-void guest_begin_clear(struct echo *e, struct guest *g, enum protocol transport)
-{
-	g->arrival.terms = (struct terms){
-		.workload = WORKLOAD_PINGPONG,
-		.transport = transport,
-		.largest_bytes = CLEAR_BYTES_MAX,
-	};
-	guest_begin(e, g);
-}
-
-void guest_admit_clear(struct echo *e, struct guest *g)
-{
-	if (e->session_count >= e->options->max_sessions) {
-		e->counters.refused[STATUS_BUSY]++;
-		guest_remove(e, g);
-		return;
-	}
-	g->memory_bytes = STACK_BYTES;
-	e->memory_bytes += g->memory_bytes;
-	e->session_count++;
-	guest_begin_clear(e, g, PROTOCOL_TCP);
-}
-
 /* What the thread of such a session may allocate: messages that come, are
  * made, and are held against what they should be. */
 static uint64_t memory_for(const struct terms *t)
@@ -212,6 +189,47 @@ static uint64_t memory_for(const struct terms *t)
 
 	return STACK_BYTES + 3ull * t->largest_bytes + 2ull * t->reply_bytes +
 	       (service->memory_bytes ? service->memory_bytes(t) : 0);
+}
+
+static bool has_room(const struct echo *e, uint64_t memory_bytes)
+{
+	return e->session_count < e->options->max_sessions &&
+	       e->memory_bytes + memory_bytes <= e->options->max_memory_bytes;
+}
+
+static void take_share(struct echo *e, struct guest *g, uint64_t memory_bytes)
+{
+	g->memory_bytes = memory_bytes;
+	e->memory_bytes += memory_bytes;
+	e->session_count++;
+}
+
+static struct terms clear_terms(enum protocol transport)
+{
+	return (struct terms){
+		.workload = WORKLOAD_PINGPONG,
+		.transport = transport,
+		.largest_bytes = CLEAR_BYTES_MAX,
+	};
+}
+
+void guest_begin_clear(struct echo *e, struct guest *g, enum protocol transport)
+{
+	g->arrival.terms = clear_terms(transport);
+	guest_begin(e, g);
+}
+
+void guest_admit_clear(struct echo *e, struct guest *g)
+{
+	struct terms terms = clear_terms(PROTOCOL_TCP);
+
+	if (!has_room(e, memory_for(&terms))) {
+		e->counters.refused[STATUS_BUSY]++;
+		guest_remove(e, g);
+		return;
+	}
+	take_share(e, g, memory_for(&terms));
+	guest_begin_clear(e, g, PROTOCOL_TCP);
 }
 
 static enum handshake_status admit(void *context, const struct terms *t,
@@ -238,10 +256,7 @@ static enum handshake_status admit(void *context, const struct terms *t,
 	if (o->max_duration_ns && t->duration_ns > o->max_duration_ns)
 		return STATUS_DURATION;
 	*bound = 0;
-	if (e->session_count >= o->max_sessions ||
-	    e->memory_bytes + memory_for(t) > o->max_memory_bytes)
-		return STATUS_BUSY;
-	return STATUS_OK;
+	return has_room(e, memory_for(t)) ? STATUS_OK : STATUS_BUSY;
 }
 
 static uint32_t served_workloads(const struct options *o)
@@ -302,9 +317,7 @@ void guest_enter_share(struct echo *e, struct guest *g)
 	if (g->memory_bytes || (g->arrival.stage != ARRIVAL_OPEN &&
 				g->arrival.stage != ARRIVAL_DONE))
 		return;
-	g->memory_bytes = memory_for(&g->arrival.terms);
-	e->memory_bytes += g->memory_bytes;
-	e->session_count++;
+	take_share(e, g, memory_for(&g->arrival.terms));
 }
 
 /* How far a session is: bytes of its connection, or its datagrams. */
