@@ -337,6 +337,46 @@ def test_datagrams_of_which_a_packet_holds_one_are_sent_another_way():
     assert said["up"]["sent"] == 31
 
 
+WITHOUT_GSO = """
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int setsockopt(int fd, int level, int name, const void *value, unsigned int size)
+{
+	if (level != 17 || name != 103) /* IPPROTO_UDP, UDP_SEGMENT */
+		return syscall(SYS_setsockopt, fd, level, name, value, size);
+	errno = ENOPROTOOPT;
+	return -1;
+}
+"""
+
+
+def test_a_kernel_without_gso_is_sent_to_another_way_or_named(tmp_path, monkeypatch):
+    library = tmp_path / "without_gso.so"
+    preload(library, WITHOUT_GSO, monkeypatch)
+    with echo() as server:
+        words = ("--bytes", "1m", "--rate", "400mbit")
+        status, said, stderr = bulk(server.port, *words)
+        refused = bulk(server.port, *words, "--send-way", "gso")
+    assert status == 0, stderr
+    (channel,) = said["up"]["channels"]
+    assert channel["sender"]["way"] == "sendmmsg"
+    assert channel["sender"]["sent"] == channel["receiver"]["received"] == 715
+    status, _, stderr = refused
+    assert status == 1
+    assert "cannot send on channel 0" in stderr
+    assert "Protocol not available" in stderr
+    assert stderr.count("\n") == 1
+
+
+def preload(library, source, monkeypatch):
+    """Have programs that start now begin with these functions."""
+    words = ["cc", "-shared", "-fPIC", "-x", "c", "-o", library, "-"]
+    subprocess.run(words, input=source, text=True, check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+
+
 def running_client(server, *options):
     """A client that sends for ten minutes, once it has begun."""
     client = peer.load("bulk", "--port", server.port, "--duration", 600, *options)
@@ -482,10 +522,8 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
 def set_ahead(tmp_path, monkeypatch):
     """Give programs that start now a clock that can be set ahead."""
     library, seconds = tmp_path / "clock.so", tmp_path / "seconds"
-    words = ["cc", "-shared", "-fPIC", "-x", "c", "-o", library, "-"]
-    subprocess.run(words, input=CLOCK, text=True, check=True)
+    preload(library, CLOCK, monkeypatch)
     seconds.write_bytes(bytes(8))
-    monkeypatch.setenv("LD_PRELOAD", str(library))
     monkeypatch.setenv("SECONDS_AHEAD", str(seconds))
     with seconds.open("r+b") as file, mmap.mmap(file.fileno(), 8) as ahead:
         yield lambda value: ahead.__setitem__(slice(8), struct.pack("q", value))

@@ -58,18 +58,24 @@ static uint64_t affordable(const struct sender *s, uint64_t units)
 	return units < most ? units : most;
 }
 
+/* Of datagrams that UDP_SEGMENT cuts; 0: none is cut. 0 or -errno. */
+static int set_segment(const struct sender *s, int bytes)
+{
+	return setsockopt(s->given->fd, IPPROTO_UDP, UDP_SEGMENT, &bytes,
+			  sizeof(bytes)) ?
+		       -errno :
+		       0;
+}
+
 static void use_way(struct sender *s, enum send_way way)
 {
 	uint64_t fit = DATAGRAM_BYTES_MAX / s->given->plan->unit_bytes;
-	int segment = way == SEND_WAY_GSO ? (int)s->given->plan->unit_bytes : 0;
 
 	s->way = way;
 	s->batch = way == SEND_WAY_SEND ? 1 : BULK_BATCH_UNITS;
 	if (way == SEND_WAY_GSO && fit < BULK_BATCH_UNITS)
 		s->batch = fit;
 	s->batch = affordable(s, s->batch);
-	setsockopt(s->given->fd, IPPROTO_UDP, UDP_SEGMENT, &segment,
-		   sizeof(segment));
 }
 
 /* A packet that holds one datagram saves nothing. */
@@ -77,6 +83,22 @@ static enum send_way best_way(const struct bulk_plan *plan)
 {
 	return plan->unit_bytes <= DATAGRAM_BYTES_MAX / 2 ? SEND_WAY_GSO :
 							    SEND_WAY_MMSG;
+}
+
+/* A kernel without UDP_SEGMENT sends another way, where that is left to it. */
+static int choose_way(struct sender *s)
+{
+	const struct bulk_plan *plan = s->given->plan;
+	enum send_way way = plan->send_way == SEND_WAY_AUTO ? best_way(plan) :
+							      plan->send_way;
+	int error = 0;
+
+	if (way == SEND_WAY_GSO)
+		error = set_segment(s, (int)plan->unit_bytes);
+	if (error && plan->send_way != SEND_WAY_AUTO)
+		return error;
+	use_way(s, error ? SEND_WAY_MMSG : way);
+	return 0;
 }
 
 static int prepare_datagrams(struct sender *s)
@@ -96,9 +118,7 @@ static int prepare_datagrams(struct sender *s)
 		s->messages[i].msg_hdr.msg_iov = &s->vectors[i];
 		s->messages[i].msg_hdr.msg_iovlen = 1;
 	}
-	use_way(s, plan->send_way == SEND_WAY_AUTO ? best_way(plan) :
-						     plan->send_way);
-	return 0;
+	return choose_way(s);
 }
 
 /* How many units left, or -errno. */
@@ -183,6 +203,7 @@ static int bear_failure(struct sender *s, int error)
 	case -EMSGSIZE:
 		if (s->way == SEND_WAY_GSO &&
 		    s->given->plan->send_way == SEND_WAY_AUTO) {
+			set_segment(s, 0);
 			use_way(s, SEND_WAY_MMSG);
 			return 0;
 		}
