@@ -491,6 +491,18 @@ def test_no_write_leaves_before_the_responders_rate_pays_for_it():
     assert (served["sessions"], served["bytes"]) == (3, 0)
 
 
+def test_who_left_before_its_turn_holds_up_nobody():
+    plan = bulk_plan(direction=wire.DOWN, unit_bytes=65507, units=10**6)
+    with echo("--max-rate", 50_000) as server:
+        for _ in range(20):
+            with wire.sending_session(server.port, plan):
+                select.select([], [], [], 0.1)
+        is_alone(server)
+        with wire.sending_session(server.port, plan) as (_, data):
+            # a datagram is 1.3 s; those of the others would be 26 s
+            assert select.select([data], [], [], 10)[0]
+
+
 CLOCK = """
 #include <fcntl.h>
 #include <stdlib.h>

@@ -48,8 +48,11 @@ bool session_spend(struct session *s, uint64_t bytes, const atomic_bool *stop)
 		uint64_t part = bytes < SESSION_SHARE_BYTES ?
 					bytes :
 					SESSION_SHARE_BYTES;
+		uint64_t due_ns = rate_reserve(s->rate, part, clock_ns());
 
-		wait_until(s, stop, rate_reserve(s->rate, part, clock_ns()));
+		wait_until(s, stop, due_ns);
+		if (clock_ns() < due_ns)
+			rate_give_back(s->rate, part);
 		bytes -= part;
 	}
 	return !is_to_end(s, stop);
