@@ -110,15 +110,35 @@ def sending_session(
     port: int, plan: dict[str, int]
 ) -> Iterator[tuple[socket.socket, socket.socket]]:
     """A channel over UDP with an echo that may begin: its two sockets."""
-    said = peer.hello(
-        workload=BULK, transport=1, largest=plan["unit_bytes"], duration_ns=10**10
-    )
-    with peer.datagram_session(port, said) as (control, data):
-        control.settimeout(peer.DEADLINE_S)
-        send_frame(control, PLAN, list(plan.values()))
-        assert expect_frame(control, READY) == []
-        send_frame(control, GO)
+    with peer.datagram_session(port, channel_hello(1, plan)) as (control, data):
+        begin(control, plan)
         yield control, data
+
+
+@contextmanager
+def stream_session(port: int, plan: dict[str, int]) -> Iterator[socket.socket]:
+    """The same over TCP: its one socket."""
+    with peer.session(port, channel_hello(0, plan)) as control:
+        begin(control, plan)
+        yield control
+
+
+def channel_hello(transport: int, plan: dict[str, int]) -> bytes:
+    """What the client of a channel asks for."""
+    return peer.hello(
+        workload=BULK,
+        transport=transport,
+        largest=plan["unit_bytes"],
+        duration_ns=10**10,
+    )
+
+
+def begin(control: socket.socket, plan: dict[str, int]) -> None:
+    """Agree on a plan with an echo, and let it go."""
+    control.settimeout(peer.DEADLINE_S)
+    send_frame(control, PLAN, list(plan.values()))
+    assert expect_frame(control, READY) == []
+    send_frame(control, GO)
 
 
 def waiting_bytes(data: socket.socket) -> int:

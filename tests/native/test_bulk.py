@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import mmap
 import random
 import re
+import select
 import signal
 import socket
+import struct
 import subprocess
 import time
 from collections import Counter
@@ -22,6 +25,8 @@ from load_peer import echo
 SENT = 3000
 # More than the gaps that a receiver remembers.
 MANY_GAPS = 1 << 14
+# What a session asks of --max-rate at once.
+RATE_SHARE_BYTES = 1 << 16
 
 
 def shuffled(sent, *, lost, doubled, reach, seed):
@@ -112,6 +117,21 @@ def test_more_gaps_than_are_remembered_are_still_counted_exactly():
     assert seen.totals["stale"] == 1
     assert seen.lengths[0] == len(odd)
     assert [run[:2] for run in seen.runs] == [[n, 1] for n in range(0, 8192, 2)]
+
+
+def test_the_last_datagram_may_be_as_late_as_the_others_are_apart():
+    with (
+        echo() as server,
+        wire.sending_session(server.port, bulk_plan(units=3)) as (control, data),
+    ):
+        data.send(wire.datagram(0))
+        select.select([], [], [], 0.6)
+        data.send(wire.datagram(1))
+        wire.send_sent(control, 3)
+        select.select([], [], [], 0.9)  # three times what the end is without gaps
+        data.send(wire.datagram(2))
+        seen = wire.read_received(wire.expect_frame(control, wire.RESULT))
+    assert (seen.totals["received"], seen.totals["lost"]) == (3, 0)
 
 
 def test_what_is_none_of_the_channels_is_a_stray():
@@ -317,6 +337,46 @@ def test_datagrams_of_which_a_packet_holds_one_are_sent_another_way():
     assert said["up"]["sent"] == 31
 
 
+WITHOUT_GSO = """
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int setsockopt(int fd, int level, int name, const void *value, unsigned int size)
+{
+	if (level != 17 || name != 103) /* IPPROTO_UDP, UDP_SEGMENT */
+		return syscall(SYS_setsockopt, fd, level, name, value, size);
+	errno = ENOPROTOOPT;
+	return -1;
+}
+"""
+
+
+def test_a_kernel_without_gso_is_sent_to_another_way_or_named(tmp_path, monkeypatch):
+    library = tmp_path / "without_gso.so"
+    preload(library, WITHOUT_GSO, monkeypatch)
+    with echo() as server:
+        words = ("--bytes", "1m", "--rate", "400mbit")
+        status, said, stderr = bulk(server.port, *words)
+        refused = bulk(server.port, *words, "--send-way", "gso")
+    assert status == 0, stderr
+    (channel,) = said["up"]["channels"]
+    assert channel["sender"]["way"] == "sendmmsg"
+    assert channel["sender"]["sent"] == channel["receiver"]["received"] == 715
+    status, _, stderr = refused
+    assert status == 1
+    assert "cannot send on channel 0" in stderr
+    assert "Protocol not available" in stderr
+    assert stderr.count("\n") == 1
+
+
+def preload(library, source, monkeypatch):
+    """Have programs that start now begin with these functions."""
+    words = ["cc", "-shared", "-fPIC", "-x", "c", "-o", library, "-"]
+    subprocess.run(words, input=source, text=True, check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+
+
 def running_client(server, *options):
     """A client that sends for ten minutes, once it has begun."""
     client = peer.load("bulk", "--port", server.port, "--duration", 600, *options)
@@ -407,6 +467,128 @@ def test_the_responders_rate_bounds_what_it_takes_in_and_sends():
         assert received / took_s < 2.5e6
 
 
+@pytest.mark.parametrize("unit_bytes", [24, 1400, 65507])
+def test_no_datagram_leaves_before_the_responders_rate_pays_for_it(unit_bytes):
+    with echo("--max-rate", 1000) as server:
+        plan = bulk_plan(direction=wire.DOWN, unit_bytes=unit_bytes, units=10**6)
+        for _ in range(3):
+            with wire.sending_session(server.port, plan) as (_, data):
+                select.select([data], [], [], 0.5)
+        is_alone(server)
+        served = server.stop()
+    # what passes at once; the next would be due in a minute
+    assert 0 < served["bytes"] <= RATE_SHARE_BYTES
+
+
+def test_no_write_leaves_before_the_responders_rate_pays_for_it():
+    with echo("--max-rate", 1000) as server:
+        plan = bulk_plan(direction=wire.DOWN, unit_bytes=1 << 20, units=10**6)
+        for _ in range(3):
+            with wire.stream_session(server.port, plan) as control:
+                assert not select.select([control], [], [], 0.5)[0]
+        is_alone(server)
+        served = server.stop()
+    assert (served["sessions"], served["bytes"]) == (3, 0)
+
+
+def test_who_left_before_its_turn_holds_up_nobody():
+    plan = bulk_plan(direction=wire.DOWN, unit_bytes=65507, units=10**6)
+    with echo("--max-rate", 50_000) as server:
+        for _ in range(20):
+            with wire.sending_session(server.port, plan):
+                select.select([], [], [], 0.1)
+        is_alone(server)
+        with wire.sending_session(server.port, plan) as (_, data):
+            # a datagram is 1.3 s; those of the others would be 26 s
+            assert select.select([data], [], [], 10)[0]
+
+
+CLOCK = """
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static const volatile long *ahead;
+
+__attribute__((constructor)) static void find(void)
+{
+	int fd = open(getenv("SECONDS_AHEAD"), O_RDONLY);
+
+	ahead = mmap(0, sizeof(*ahead), PROT_READ, MAP_SHARED, fd, 0);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *ret)
+{
+	int error = syscall(SYS_clock_gettime, clock, ret);
+
+	ret->tv_sec += *ahead;
+	return error;
+}
+"""
+
+
+@pytest.fixture
+def set_ahead(tmp_path, monkeypatch):
+    """Give programs that start now a clock that can be set ahead."""
+    library, seconds = tmp_path / "clock.so", tmp_path / "seconds"
+    preload(library, CLOCK, monkeypatch)
+    seconds.write_bytes(bytes(8))
+    monkeypatch.setenv("SECONDS_AHEAD", str(seconds))
+    with seconds.open("r+b") as file, mmap.mmap(file.fileno(), 8) as ahead:
+        yield lambda value: ahead.__setitem__(slice(8), struct.pack("q", value))
+
+
+# Of seconds, while a unit is under way: four times what a channel waits for one that
+# does not move. A look at the clock in between may be missed, two in a row are not.
+SLOWLY = range(0, 300, 30)
+
+
+def test_a_unit_that_comes_slowly_is_waited_for(set_ahead):
+    plan = bulk_plan(unit_bytes=1 << 20)
+    unit = wire.FRAME.pack(wire.DATA, (1 << 20) - wire.FRAME.size).ljust(1 << 20)
+    with echo() as server, wire.stream_session(server.port, plan) as control:
+        for part, seconds in enumerate(SLOWLY):
+            set_ahead(seconds)
+            control.sendall(unit[part * 1000 :][:1000])
+            select.select([], [], [], 0.1)
+        control.sendall(unit[len(SLOWLY) * 1000 :])
+        wire.send_sent(control, 1)
+        seen = wire.read_received(wire.expect_frame(control, wire.RESULT))
+    assert (seen.totals["received"], seen.totals["bytes"]) == (1, 1 << 20)
+
+
+def test_units_that_leave_slowly_are_waited_for(set_ahead):
+    # More than a send buffer holds, so that the last ones must wait.
+    plan = bulk_plan(unit_bytes=1 << 20, direction=wire.DOWN, units=8)
+    with echo() as server, socket.socket() as control:
+        # What is on its way at once is less than what is read at a time.
+        control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 10_000)
+        control.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1000)
+        control.connect((peer.LOOPBACK, server.port))
+        peer.greet(control, wire.channel_hello(0, plan))
+        wire.begin(control, plan)
+        for seconds in SLOWLY:
+            set_ahead(seconds)
+            assert peer.receive_exactly(control, 50_000)
+            select.select([], [], [], 0.1)
+        control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        assert peer.receive_exactly(control, (8 << 20) - 50_000 * len(SLOWLY))
+        sent = wire.read_sent(wire.expect_frame(control, wire.SENT))
+    assert (sent["sent"], sent["bytes"]) == (8, 8 << 20)
+
+
+def is_alone(server):
+    """Wait until no session of it is left, whatever its rate still owes."""
+    tasks = peer.Path(f"/proc/{server.process.pid}/task")
+    deadline = time.monotonic() + peer.DEADLINE_S
+    while len(list(tasks.iterdir())) > 1:
+        assert time.monotonic() < deadline
+        select.select([], [], [], 0.01)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -415,6 +597,11 @@ def test_the_responders_rate_bounds_what_it_takes_in_and_sends():
         (("--size", "65508"), "--size must be at most 65507 here"),
         (("--rate", "1bit"), "--rate must be a rate from 1kbit"),
         (("--bytes", "0"), "--bytes must be a size from 1"),
+        (("--bytes", 1400, "--channels", 2), "--bytes must be more than 1400 for 2"),
+        (
+            ("--bytes", "128kib", "--channels", 2, "--protocol", "tcp"),
+            "--bytes must be more than 131072 for 2 channels of --size 131072",
+        ),
         (("--bytes", "1g", "--duration", "1"), "--bytes and --duration do not go"),
         (("--direction", "left"), "--direction must be one of up|down|both"),
         (("--send-way", "fast"), "--send-way must be one of auto|send|sendmmsg|gso"),
@@ -433,6 +620,25 @@ def test_a_wrong_value_is_one_line_and_status_2(options, words):
     assert (status, said) == (2, {})
     assert stderr.startswith(f"latprof-load: {words}")
     assert stderr.count("\n") == 1
+
+
+def test_what_a_channel_may_queue_before_its_plan_is_memory_too():
+    """The kernel grants the double of 4 MiB; 4 MiB of the channel come on top."""
+    said = wire.channel_hello(1, bulk_plan())
+    with echo("--max-memory", "16mib") as server:
+        with peer.datagram_session(server.port, said):
+            status, _, stderr = bulk(server.port, "--bytes", 1000)
+        served = server.stop()
+    assert status == 1
+    assert "as many sessions as it may" in stderr
+    assert (served["refused_busy"], served["sessions"]) == (1, 1)
+
+
+def test_a_responders_memory_does_for_as_many_channels_as_there_may_be():
+    with echo() as server:
+        status, said, stderr = bulk(server.port, "--channels", 64, "--bytes", "1m")
+    assert status == 0, stderr
+    assert said["up"]["sent"] == said["up"]["received"] + said["up"]["lost"]
 
 
 def test_a_responders_limits_are_told_in_one_line():

@@ -297,6 +297,41 @@ def test_what_a_datagram_session_may_queue_is_memory_too():
     assert (served["refused_busy"], served["sessions"]) == (1, 2)
 
 
+def test_what_a_clear_session_may_allocate_is_memory_too():
+    """A stack of 256 KiB, and 3 messages of 64 KiB: two fit into 1 MiB."""
+    words = ("--wire", "clear", "--max-memory", "1mib")
+    with echo(*words) as server, ExitStack() as stack:
+        served = [stack.enter_context(connect(server.port)) for _ in range(2)]
+        refused = stack.enter_context(connect(server.port))
+        assert is_over(refused)
+        for c in served:
+            c.sendall(clear_message())
+            assert peer.receive_exactly(c, 64) == clear_message()
+        told = server.stop()
+    assert (told["refused_busy"], told["sessions"]) == (1, 2 + 1)  # one of datagrams
+
+
+def clear_message() -> bytes:
+    return peer.CLEAR.pack(64, 1, 1).ljust(64, b"x")
+
+
+def test_clear_responders_do_not_answer_each_other():
+    with (
+        echo("--wire", "clear") as server,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as responder,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
+    ):
+        responder.bind((OTHER_ADDRESS, server.port))
+        client.settimeout(peer.DEADLINE_S)
+        for c in (responder, client):
+            c.connect((LOOPBACK, server.port))
+            c.send(clear_message())
+        assert client.recv(100) == clear_message()
+        served = server.stop()
+        assert not select.select([responder], [], [], 0)[0]
+    assert (served["messages"], served["rejected"]) == (1, 1)
+
+
 def receive_buffer(data: socket.socket) -> int:
     """Of the other end's socket, as the kernel says."""
     own, other = data.getsockname()[1], data.getpeername()[1]
@@ -455,6 +490,26 @@ def test_silent_connections_make_room_for_those_that_speak(tmp_path):
     assert served["crowded_out"] == 300 + 1 - ARRIVALS
 
 
+def test_strangers_do_not_crowd_out_who_has_proven_the_secret(secret_file):
+    with echo("--secret-file", secret_file) as server, ExitStack() as stack:
+        proven = stack.enter_context(connect(server.port))
+        token = greet(proven, hello(transport=1), SECRET).token
+        silent = [
+            stack.enter_context(connect(server.port)) for _ in range(2 * ARRIVALS)
+        ]
+        assert is_over(silent[ARRIVALS])  # of those behind, 63 stay beside the first
+        with socket.socket(type=socket.SOCK_DGRAM) as data:
+            data.settimeout(peer.DEADLINE_S)
+            data.connect((LOOPBACK, server.port))
+            data.send(b"LPop" + token)
+            assert data.recv(100) == b"LPok" + token
+            proven.sendall(BEGIN)
+            data.send(peer.request(1, 64))
+            assert len(data.recv(100)) == 64
+        served = server.stop()
+    assert (served["sessions"], served["crowded_out"]) == (1, ARRIVALS + 1)
+
+
 def test_clients_are_served_beside_floods(tmp_path):
     stop = threading.Event()
 
@@ -506,7 +561,9 @@ def test_many_clients_at_once_are_counted_each(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
-@pytest.mark.parametrize("listens", ["127.0.0.1,::1", "0.0.0.0,::1", "::"])
+@pytest.mark.parametrize(
+    "listens", ["127.0.0.1,::1", "0.0.0.0,::1", "0.0.0.0,::", "::,0.0.0.0", "::"]
+)
 def test_one_echo_serves_both_families_on_one_port(tmp_path, protocol, listens):
     with echo("--address", listens) as server:
         for address in ("127.0.0.1", OTHER_ADDRESS, "::1"):
@@ -533,6 +590,11 @@ def test_one_echo_serves_both_families_on_one_port(tmp_path, protocol, listens):
         (("--idle", 0), "--idle"),
         (("--max-memory", "1k"), "--max-memory"),
         (("--secret-file", "s", "--wire", "clear"), "--secret-file does not go with"),
+        (("--workloads", "bulk", "--wire", "clear"), "--workloads must name pingpong"),
+        (
+            ("--max-message", 65534, "--wire", "clear"),
+            "--max-message must be at least 65535 with --wire clear, got 65534",
+        ),
     ],
 )
 def test_a_limit_that_is_none_is_one_line_and_status_2(words, said):
@@ -596,6 +658,17 @@ def test_a_session_has_a_longest_duration_and_what_was_measured_stays(
     # was sent last the replies were still to come.
     assert 1900 <= len(run.records) <= 4500
     assert run.summary["received"] + run.summary["lost"] == len(run.records)
+
+
+def test_a_session_within_the_longest_duration_may_also_begin_and_end():
+    within = hello(duration_ns=10**9)
+    with echo("--max-duration", 1) as server, session(server.port, within) as c:
+        with session(server.port, hello()) as endless:
+            assert is_over(endless)  # which began later
+        c.sendall(peer.request(1, 64))
+        assert len(peer.receive_message(c)) == 64
+        served = server.stop()
+    assert (served["ended_overlong"], served["messages"]) == (1, 1)
 
 
 @pytest.mark.timed

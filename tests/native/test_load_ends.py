@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import load_peer as peer
@@ -240,3 +241,21 @@ def test_a_file_that_may_not_grow_is_one_line(tmp_path):
         )
     assert run.returncode == 1
     assert run.stderr.count("\n") == 1 and "File too large" in run.stderr
+
+
+@pytest.mark.parametrize("size", ["32kib", "16m"])
+def test_a_peer_that_reads_nothing_of_a_long_message_is_given_up(tmp_path, size):
+    over = threading.Event()
+
+    def read_nothing(_stream):
+        over.wait(peer.DEADLINE_S)
+
+    with peer.tcp_peer(read_nothing) as port:
+        words = ("--sizes", size, "--timeout", "300ms")
+        try:
+            run = peer.pingpong(tmp_path, port, *words)
+        finally:
+            over.set()
+    assert run.status == 1
+    assert "lost the responder" in run.stderr
+    assert run.stderr.count("\n") == 1

@@ -136,7 +136,8 @@ def _add_limits(group: Any) -> None:
         "--max-duration",
         type=units.within(units.duration_seconds, "1s", "1000h"),
         metavar="TIME",
-        help="of a session; seconds without a unit (default: unlimited)",
+        help="of a session, which may take 75 s more to begin and to end where its"
+        " client said a duration; seconds without a unit (default: unlimited)",
     )
     group.add_argument(
         "--idle",

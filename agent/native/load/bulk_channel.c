@@ -14,6 +14,7 @@
 #include "clock.h"
 #include "interrupts.h"
 #include "pace.h"
+#include "tcp_facts.h"
 
 enum { STACK_BYTES = 256 << 10, WAIT_US = 50000 };
 
@@ -21,6 +22,8 @@ enum { STACK_BYTES = 256 << 10, WAIT_US = 50000 };
 static const uint64_t answer_ns = 10 * NS_PER_SECOND;
 /* ... and later, longer than it waits for what may still be on its way. */
 static const uint64_t silence_ns = 75 * NS_PER_SECOND;
+/* How often it is looked whether a stream moves. */
+static const uint64_t look_ns = NS_PER_SECOND;
 
 int bulk_channel_open(struct bulk_channel *c)
 {
@@ -302,7 +305,8 @@ static void take_stream(struct bulk_channel *c)
 	bulk_receive_stream(&c->received, &c->frames);
 	atomic_store(&c->received_units, c->received.totals.received);
 	if (c->session)
-		session_spend(c->session, c->received.totals.bytes - before);
+		session_spend(c->session, c->received.totals.bytes - before,
+			      &c->ended);
 }
 
 /* The responder sees by its session's counters that it is not idle. */
@@ -319,6 +323,22 @@ static void note_moved(struct bulk_channel *c, bool heard)
 		return;
 	session_count(&c->session->counters.messages, more);
 	session_count(&c->session->counters.bytes, more * c->plan.unit_bytes);
+}
+
+/* Nothing has moved for too long. On a slow path one unit may take longer than
+ * that, and what waits in the send buffer, too. */
+static bool is_silent(struct bulk_channel *c)
+{
+	uint64_t now = clock_ns(), bytes;
+
+	if (c->transport == PROTOCOL_TCP && now - c->looked_ns >= look_ns) {
+		c->looked_ns = now;
+		bytes = tcp_moved_bytes(c->control_fd);
+		if (bytes != c->stream_bytes)
+			c->moved_ns = now;
+		c->stream_bytes = bytes;
+	}
+	return now - c->moved_ns >= c->patience_ns;
 }
 
 static int listen_to_peer(struct bulk_channel *c)
@@ -339,7 +359,7 @@ static int listen_to_peer(struct bulk_channel *c)
 		error = found ? found : tell_rest(c);
 		if (!error && atomic_load(&c->ended))
 			error = -ECANCELED;
-		if (!error && clock_ns() - c->moved_ns >= c->patience_ns)
+		if (!error && is_silent(c))
 			error = -ETIMEDOUT;
 	}
 	return error;
@@ -356,5 +376,6 @@ int bulk_channel_run(struct bulk_channel *c)
 	atomic_store(&c->ended, true);
 	join(c->sender, &c->sender_runs);
 	join(c->receiver, &c->receiver_runs);
+	note_moved(c, false);
 	return error;
 }

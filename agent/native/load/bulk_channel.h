@@ -52,6 +52,8 @@ struct bulk_channel {
 	bool told; /* this end has said all it has to say */
 	uint64_t units_counted; /* of those that went or came */
 	uint64_t moved_ns; /* when one last did, or something was said */
+	uint64_t looked_ns; /* when it was last seen how far the stream is... */
+	uint64_t stream_bytes; /* ... which is units in part, too */
 	uint64_t patience_ns; /* with a channel in which nothing moves */
 	int send_error, receive_error; /* -errno */
 };

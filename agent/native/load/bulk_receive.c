@@ -29,8 +29,10 @@ enum {
 	WAIT_US = 20000, /* how often a waiting receiver looks around */
 };
 
-/* After the peer's last word, so long without a datagram is the end... */
+/* After the peer's last word, so long without a datagram is the end, or longer
+ * where they came with gaps... */
 static const uint64_t quiet_ns = 300 * NS_PER_MS;
+enum { QUIET_GAPS = 4 };
 /* ... and so long in any case. */
 static const uint64_t patience_ns = 60 * NS_PER_SECOND;
 
@@ -44,6 +46,7 @@ struct receiver {
 	uint8_t *memory;
 	uint32_t drops; /* that the kernel has told of, mod 2^32 */
 	uint64_t told_ns; /* when the peer's last word was seen; 0: not yet */
+	uint64_t gap_ns; /* the longest between two calls that brought some */
 	struct mmsghdr messages[BULK_BATCH_UNITS];
 	struct iovec vectors[BULK_BATCH_UNITS];
 	uint8_t controls[BULK_BATCH_UNITS][CONTROL_BYTES]
@@ -212,7 +215,10 @@ static void take_message(struct receiver *r, struct mmsghdr *message,
 	if (!arrived)
 		return;
 	if (!r->counted->totals.first_ns)
-		r->counted->totals.first_ns = now_ns;
+		r->counted->totals.first_ns = r->counted->totals.last_ns =
+			now_ns;
+	if (now_ns - r->counted->totals.last_ns > r->gap_ns)
+		r->gap_ns = now_ns - r->counted->totals.last_ns;
 	r->counted->totals.last_ns = now_ns;
 	slots_add(&r->counted->slots, now_ns,
 		  arrived * r->given->plan->unit_bytes);
@@ -234,8 +240,16 @@ static int receive(struct receiver *r)
 	return n < 0 ? -errno : n;
 }
 
-/* `idle`: the last call waited in vain. A duplicate may follow the last one. */
-static bool is_over(struct receiver *r, bool idle, uint64_t now_ns)
+static uint64_t quiet_limit_ns(const struct receiver *r)
+{
+	uint64_t gaps_ns = QUIET_GAPS * r->gap_ns;
+
+	return gaps_ns > quiet_ns ? gaps_ns : quiet_ns;
+}
+
+/* `idle`: the last call waited in vain. It began after `since_ns`, so what was
+ * there then has come. A duplicate may follow the last one. */
+static bool is_over(struct receiver *r, bool idle, uint64_t since_ns)
 {
 	uint64_t sent =
 		atomic_load_explicit(r->given->sent, memory_order_acquire);
@@ -246,12 +260,12 @@ static bool is_over(struct receiver *r, bool idle, uint64_t now_ns)
 	if (sent == BULK_SENT_UNKNOWN)
 		return false;
 	if (!r->told_ns)
-		r->told_ns = now_ns;
+		r->told_ns = since_ns;
 	if (heard_ns < r->told_ns)
 		heard_ns = r->told_ns;
 	return (idle && r->sequence.received >= sent) ||
-	       now_ns - heard_ns >= quiet_ns ||
-	       now_ns - r->told_ns >= patience_ns;
+	       since_ns >= heard_ns + quiet_limit_ns(r) ||
+	       since_ns >= r->told_ns + patience_ns;
 }
 
 static void note_progress(struct receiver *r)
@@ -264,14 +278,19 @@ static void note_progress(struct receiver *r)
 			      memory_order_relaxed);
 	if (came && r->given->session)
 		session_spend(r->given->session,
-			      came * r->given->plan->unit_bytes);
+			      came * r->given->plan->unit_bytes,
+			      r->given->ended);
 }
 
 static int receive_all(struct receiver *r)
 {
+	uint64_t since, now = clock_ns();
+
 	for (;;) {
 		int n = receive(r);
-		uint64_t now = clock_ns();
+
+		since = now;
+		now = clock_ns();
 
 		/* The peer's socket has gone: its control connection tells. */
 		if (n < 0 && n != -EAGAIN && n != -EINTR && n != -ECONNREFUSED)
@@ -281,7 +300,7 @@ static int receive_all(struct receiver *r)
 		for (int i = 0; i < n; i++)
 			take_message(r, &r->messages[i], now);
 		note_progress(r);
-		if (is_over(r, n <= 0, now))
+		if (is_over(r, n <= 0, since))
 			return 0;
 	}
 }

@@ -31,6 +31,7 @@ struct sender {
 	struct pace pace;
 	enum send_way way;
 	uint64_t batch; /* units that a call takes at most */
+	uint64_t paid; /* of the rate, in bytes that have not left yet */
 	uint8_t *units;
 	struct mmsghdr messages[BULK_BATCH_UNITS];
 	struct iovec vectors[BULK_BATCH_UNITS];
@@ -41,17 +42,40 @@ static uint8_t *unit_at(const struct sender *s, uint64_t i)
 	return s->units + i * s->given->plan->unit_bytes;
 }
 
+static bool is_rated(const struct sender *s)
+{
+	return s->given->session && s->given->session->rate->bytes_per_second;
+}
+
+/* What is paid for together leaves together. */
+static uint64_t affordable(const struct sender *s, uint64_t units)
+{
+	uint64_t most = SESSION_SHARE_BYTES / s->given->plan->unit_bytes;
+
+	if (!is_rated(s))
+		return units;
+	most = most ? most : 1;
+	return units < most ? units : most;
+}
+
+/* Of datagrams that UDP_SEGMENT cuts; 0: none is cut. 0 or -errno. */
+static int set_segment(const struct sender *s, int bytes)
+{
+	return setsockopt(s->given->fd, IPPROTO_UDP, UDP_SEGMENT, &bytes,
+			  sizeof(bytes)) ?
+		       -errno :
+		       0;
+}
+
 static void use_way(struct sender *s, enum send_way way)
 {
 	uint64_t fit = DATAGRAM_BYTES_MAX / s->given->plan->unit_bytes;
-	int segment = way == SEND_WAY_GSO ? (int)s->given->plan->unit_bytes : 0;
 
 	s->way = way;
 	s->batch = way == SEND_WAY_SEND ? 1 : BULK_BATCH_UNITS;
 	if (way == SEND_WAY_GSO && fit < BULK_BATCH_UNITS)
 		s->batch = fit;
-	setsockopt(s->given->fd, IPPROTO_UDP, UDP_SEGMENT, &segment,
-		   sizeof(segment));
+	s->batch = affordable(s, s->batch);
 }
 
 /* A packet that holds one datagram saves nothing. */
@@ -59,6 +83,22 @@ static enum send_way best_way(const struct bulk_plan *plan)
 {
 	return plan->unit_bytes <= DATAGRAM_BYTES_MAX / 2 ? SEND_WAY_GSO :
 							    SEND_WAY_MMSG;
+}
+
+/* A kernel without UDP_SEGMENT sends another way, where that is left to it. */
+static int choose_way(struct sender *s)
+{
+	const struct bulk_plan *plan = s->given->plan;
+	enum send_way way = plan->send_way == SEND_WAY_AUTO ? best_way(plan) :
+							      plan->send_way;
+	int error = 0;
+
+	if (way == SEND_WAY_GSO)
+		error = set_segment(s, (int)plan->unit_bytes);
+	if (error && plan->send_way != SEND_WAY_AUTO)
+		return error;
+	use_way(s, error ? SEND_WAY_MMSG : way);
+	return 0;
 }
 
 static int prepare_datagrams(struct sender *s)
@@ -78,9 +118,7 @@ static int prepare_datagrams(struct sender *s)
 		s->messages[i].msg_hdr.msg_iov = &s->vectors[i];
 		s->messages[i].msg_hdr.msg_iovlen = 1;
 	}
-	use_way(s, plan->send_way == SEND_WAY_AUTO ? best_way(plan) :
-						     plan->send_way);
-	return 0;
+	return choose_way(s);
 }
 
 /* How many units left, or -errno. */
@@ -103,8 +141,6 @@ static int send_datagrams(struct sender *s, uint64_t count)
 {
 	uint64_t now = clock_ns();
 
-	if (count > s->batch)
-		count = s->batch;
 	for (uint64_t i = 0; i < count; i++) {
 		put_u64(unit_at(s, i) + BULK_NUMBER_AT,
 			s->counted->totals.sent + i);
@@ -117,6 +153,7 @@ static int prepare_stream(struct sender *s)
 {
 	uint64_t size = s->given->plan->unit_bytes;
 
+	s->batch = 1;
 	s->units = pages_alloc(size);
 	if (!s->units)
 		return -ENOMEM;
@@ -166,6 +203,7 @@ static int bear_failure(struct sender *s, int error)
 	case -EMSGSIZE:
 		if (s->way == SEND_WAY_GSO &&
 		    s->given->plan->send_way == SEND_WAY_AUTO) {
+			set_segment(s, 0);
 			use_way(s, SEND_WAY_MMSG);
 			return 0;
 		}
@@ -188,8 +226,7 @@ static void note_sent(struct sender *s, uint64_t count, uint64_t before_ns)
 	slots_add(&s->counted->slots, s->counted->totals.last_ns, bytes);
 	atomic_store_explicit(s->given->moved, s->counted->totals.sent,
 			      memory_order_relaxed);
-	if (s->given->session)
-		session_spend(s->given->session, bytes);
+	s->paid -= bytes < s->paid ? bytes : s->paid;
 	/* When more is due at once: a receiver that waits for this CPU would
 	 * not run before our slice is over, and its buffer is full long before.
 	 */
@@ -212,6 +249,29 @@ static void wait_until_due(const struct sender *s, uint64_t now_ns)
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
 }
 
+/* Nothing leaves before it is due and paid for; what the kernel had no room
+ * for is paid. true: look again, for it took time. */
+static bool wait_for_turn(struct sender *s, uint64_t due, uint64_t now_ns)
+{
+	uint64_t cost = due * s->given->plan->unit_bytes;
+
+	if (!due) {
+		wait_until_due(s, now_ns);
+		return true;
+	}
+	if (!is_rated(s) || cost <= s->paid)
+		return false;
+	if (session_spend(s->given->session, cost - s->paid, s->given->stop))
+		s->paid = cost;
+	return true;
+}
+
+static bool is_to_stop(const struct sender *s)
+{
+	return atomic_load_explicit(s->given->stop, memory_order_relaxed) ||
+	       (s->given->session && session_is_stopped(s->given->session));
+}
+
 static int send_all(struct sender *s)
 {
 	bool udp = s->given->transport == PROTOCOL_UDP;
@@ -223,13 +283,12 @@ static int send_all(struct sender *s)
 		uint64_t due = pace_due(&s->pace, s->counted->totals.sent, now);
 		int n;
 
-		if (atomic_load_explicit(s->given->stop,
-					 memory_order_relaxed)) {
+		due = due < s->batch ? due : s->batch;
+		if (is_to_stop(s)) {
 			s->counted->totals.stopped = 1;
 			break;
 		}
-		if (!due) {
-			wait_until_due(s, now);
+		if (wait_for_turn(s, due, now)) {
 			now = clock_ns();
 			continue;
 		}

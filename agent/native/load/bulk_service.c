@@ -4,6 +4,7 @@
 
 #include "bulk_channel.h"
 #include "bulk_service.h"
+#include "endpoint.h"
 
 /* Frames, slots, gaps, loss runs, and what calls receive. */
 enum { CHANNEL_BYTES = 4 << 20 };
@@ -16,13 +17,16 @@ bool bulk_allows(const struct terms *t)
 
 uint64_t bulk_memory_bytes(const struct terms *t)
 {
-	uint64_t batches =
-		t->transport == PROTOCOL_UDP ?
-			2 * BULK_BATCH_UNITS * (uint64_t)t->largest_bytes :
-			0;
+	uint64_t queued = t->own[BULK_TERM_RECEIVE_BUFFER];
+	uint64_t batches = 2 * BULK_BATCH_UNITS * (uint64_t)t->largest_bytes;
 
+	if (t->transport == PROTOCOL_TCP)
+		return CHANNEL_BYTES;
+	/* Until its plan comes, the socket has what each begins with. */
+	if (queued < ENDPOINT_DATAGRAM_BUFFER_BYTES)
+		queued = ENDPOINT_DATAGRAM_BUFFER_BYTES;
 	/* The kernel grants the double of what is asked for. */
-	return CHANNEL_BYTES + batches + 2 * t->own[BULK_TERM_RECEIVE_BUFFER];
+	return CHANNEL_BYTES + batches + 2 * queued;
 }
 
 /* Does the plan keep to the terms that were agreed on? */

@@ -243,22 +243,31 @@ static void close_listeners(struct echo *e)
 	}
 }
 
+static bool listens_on_v4(const struct echo *e)
+{
+	for (size_t i = 0; i < e->listener_count; i++)
+		if (endpoint_is_v4(e->listeners[i].address))
+			return true;
+	return false;
+}
+
 /* TCP and UDP on each address, on one port. */
 static int listen_on_all(struct echo *e, struct failure *failure)
 {
 	const struct options *o = e->options;
+	bool only_v6 = listens_on_v4(e);
 	int error = 0;
 
 	e->port = (uint16_t)o->port;
 	for (size_t i = 0; !error && i < e->listener_count; i++) {
 		struct listener *l = &e->listeners[i];
 
-		error = endpoint_listen(o, PROTOCOL_TCP, l->address, &e->port,
-					&l->stream, failure);
+		error = endpoint_listen(o, PROTOCOL_TCP, l->address, only_v6,
+					&e->port, &l->stream, failure);
 		if (!error)
 			error = endpoint_listen(o, PROTOCOL_UDP, l->address,
-						&e->port, &l->datagrams,
-						failure);
+						only_v6, &e->port,
+						&l->datagrams, failure);
 	}
 	if (error)
 		close_listeners(e);

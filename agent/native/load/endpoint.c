@@ -43,6 +43,7 @@ struct place {
 	enum protocol protocol;
 	const char *address;
 	uint64_t port;
+	bool only_v6; /* of IPv6: leaves IPv4 to another socket */
 };
 
 static int set_options(int fd, const struct options *o, enum protocol protocol,
@@ -132,6 +133,8 @@ static int open_socket(const struct options *o, const struct place *p,
 	fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, 0);
 	if (fd >= 0)
 		error = set_options(fd, o, p->protocol, failure);
+	if (fd >= 0 && p->only_v6 && found->ai_family == AF_INET6)
+		set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
 	if (fd < 0 || (!error && call(fd, found->ai_addr, found->ai_addrlen)))
 		error = fail(failure, errno, "cannot %s %s port %llu: %s; %s",
 			     aim, p->address, (unsigned long long)p->port,
@@ -140,7 +143,7 @@ static int open_socket(const struct options *o, const struct place *p,
 	freeaddrinfo(found);
 	if (error && fd >= 0)
 		close(fd);
-	*ret = fd;
+	*ret = error ? -1 : fd;
 	return error;
 }
 
@@ -148,7 +151,7 @@ int endpoint_connect(const struct options *options, enum protocol protocol,
 		     const char *address, uint64_t port, int *ret,
 		     struct failure *failure)
 {
-	struct place place = { protocol, address, port };
+	struct place place = { protocol, address, port, false };
 
 	return open_socket(options, &place, connect_in_time, "connect to",
 			   "start `latprof echo` there and give its port", ret,
@@ -172,11 +175,25 @@ void endpoint_local(int fd, struct endpoint_name *ret)
 	ret->port = ntohs(sa.sin6_port);
 }
 
+bool endpoint_is_v4(const char *address)
+{
+	struct place place = { .address = address };
+	struct failure ignored;
+	struct addrinfo *found;
+	bool v4;
+
+	if (look_up(&place, &found, &ignored))
+		return false;
+	v4 = found->ai_family == AF_INET;
+	freeaddrinfo(found);
+	return v4;
+}
+
 int endpoint_listen(const struct options *options, enum protocol protocol,
-		    const char *address, uint16_t *port, int *ret,
+		    const char *address, bool only_v6, uint16_t *port, int *ret,
 		    struct failure *failure)
 {
-	struct place place = { protocol, address, *port };
+	struct place place = { protocol, address, *port, only_v6 };
 	struct endpoint_name bound;
 	int error = open_socket(options, &place, bind, "listen on",
 				"give an address of this host's and a free "
@@ -192,6 +209,7 @@ int endpoint_listen(const struct options *options, enum protocol protocol,
 			     "%s; give --port a free one, or 0",
 			     address, *port, strerror(errno));
 		close(*ret);
+		*ret = -1;
 		return error;
 	}
 	endpoint_local(*ret, &bound);

@@ -28,10 +28,12 @@ struct endpoint_name {
 int endpoint_connect(const struct options *options, enum protocol protocol,
 		     const char *address, uint64_t port, int *ret,
 		     struct failure *failure);
-/* A bound socket, listening if TCP. *port: the one wanted, 0 for any; then the
- * one that it has. 0 or -errno with a line. */
+bool endpoint_is_v4(const char *address);
+/* A bound socket, listening if TCP; of IPv6 it takes IPv4 too, unless only_v6.
+ * *port: the one wanted, 0 for any; then the one that it has. 0 or -errno with
+ * a line. */
 int endpoint_listen(const struct options *options, enum protocol protocol,
-		    const char *address, uint16_t *port, int *ret,
+		    const char *address, bool only_v6, uint16_t *port, int *ret,
 		    struct failure *failure);
 /* A UDP socket on the listener's port and the control connection's address
  * that takes in datagrams of this peer alone. 0 or -errno. */

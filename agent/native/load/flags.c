@@ -60,7 +60,9 @@ static const struct arg rows[] = {
 	{ "max-rate", ARG_BYTES, AT(max_rate), 1000, 1ull << 40, "BYTES",
 	  "answered per second, all sessions together (unlimited)" },
 	{ "max-duration", ARG_SECONDS, AT(max_duration_ns), NS_PER_SECOND,
-	  1000 * NS_PER_HOUR, "SECONDS", "of a session (unlimited)" },
+	  1000 * NS_PER_HOUR, "SECONDS",
+	  "of a session; one whose client said a duration may take 75 s more, "
+	  "to begin and to end (unlimited)" },
 	{ "idle", ARG_SECONDS, AT(idle_ns), NS_PER_SECOND, 1000 * NS_PER_HOUR,
 	  "SECONDS", "end a session in which nothing moved for so long (600)" },
 	{ .commands = PINGPONG },
@@ -208,6 +210,23 @@ static bool are_addresses(const char *text)
 	return true;
 }
 
+/* What asks for nothing can be refused nothing. */
+static int check_clear_echo(const struct options *o, struct failure *failure)
+{
+	if (!(o->workloads & workload_bit(WORKLOAD_PINGPONG)))
+		return fail(failure, EINVAL,
+			    "--workloads must name pingpong with --wire clear, "
+			    "got %.80s",
+			    o->workload_list);
+	if (o->max_message_bytes < CLEAR_BYTES_MAX)
+		return fail(failure, EINVAL,
+			    "--max-message must be at least %u with --wire "
+			    "clear, got %llu",
+			    CLEAR_BYTES_MAX,
+			    (unsigned long long)o->max_message_bytes);
+	return 0;
+}
+
 static int check_echo(struct options *o, struct failure *failure)
 {
 	if (o->address && !are_addresses(o->address))
@@ -221,7 +240,7 @@ static int check_echo(struct options *o, struct failure *failure)
 			    "--workloads must be some of pingpong,bulk"
 			    ", with commas, got %.80s",
 			    o->workload_list);
-	return 0;
+	return o->wire == WIRE_CLEAR ? check_clear_echo(o, failure) : 0;
 }
 
 static int check_port(const struct options *o, struct failure *failure)
@@ -277,6 +296,22 @@ static int check_pacing(const struct options *o, struct failure *failure)
 	return 0;
 }
 
+/* A channel without a unit would have no end. */
+static int check_volume(const struct options *o, struct failure *failure)
+{
+	uint64_t least = (o->channels - 1) * o->unit_bytes;
+
+	if (!o->volume_bytes || o->volume_bytes > least)
+		return 0;
+	return fail(failure, EINVAL,
+		    "--bytes must be more than %llu for %llu channels of "
+		    "--size %llu, got %llu; give fewer --channels or a smaller "
+		    "--size",
+		    (unsigned long long)least, (unsigned long long)o->channels,
+		    (unsigned long long)o->unit_bytes,
+		    (unsigned long long)o->volume_bytes);
+}
+
 static int check_bulk(struct options *o, struct failure *failure)
 {
 	bool udp = o->protocol == PROTOCOL_UDP;
@@ -302,9 +337,9 @@ static int check_bulk(struct options *o, struct failure *failure)
 		o->duration_ns = 10 * NS_PER_SECOND;
 	if (!o->unit_bytes)
 		o->unit_bytes = udp ? DATAGRAM_BYTES : WRITE_BYTES;
-	if (udp)
-		return check_size(o, "--size", o->unit_bytes, failure);
-	return 0;
+	if (udp && check_size(o, "--size", o->unit_bytes, failure))
+		return -EINVAL;
+	return check_volume(o, failure);
 }
 
 static int check_pingpong(struct options *o, struct failure *failure)

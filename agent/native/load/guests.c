@@ -9,7 +9,6 @@
  */
 #include <errno.h>
 #include <limits.h>
-#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
@@ -21,10 +20,14 @@
 
 #include "clock.h"
 #include "guests.h"
+#include "tcp_facts.h"
 
 enum { STACK_BYTES = 256 << 10 };
 
 static const uint64_t arrival_limit_ns = 5 * NS_PER_SECOND;
+/* For what a session of a duration does before and after that: open, warm up,
+ * and wait for what is still on its way. */
+static const uint64_t grace_ns = 75 * NS_PER_SECOND;
 
 /* What a new thread is told; valid until it posts `taken`. */
 struct hand_over {
@@ -178,29 +181,6 @@ void guest_begin(struct echo *e, struct guest *g)
 	e->counters.sessions++;
 }
 
-void guest_begin_clear(struct echo *e, struct guest *g, enum protocol transport)
-{
-	g->arrival.terms = (struct terms){
-		.workload = WORKLOAD_PINGPONG,
-		.transport = transport,
-		.largest_bytes = CLEAR_BYTES_MAX,
-	};
-	guest_begin(e, g);
-}
-
-void guest_admit_clear(struct echo *e, struct guest *g)
-{
-	if (e->session_count >= e->options->max_sessions) {
-		e->counters.refused[STATUS_BUSY]++;
-		guest_remove(e, g);
-		return;
-	}
-	g->memory_bytes = STACK_BYTES;
-	e->memory_bytes += g->memory_bytes;
-	e->session_count++;
-	guest_begin_clear(e, g, PROTOCOL_TCP);
-}
-
 /* What the thread of such a session may allocate: messages that come, are
  * made, and are held against what they should be. */
 static uint64_t memory_for(const struct terms *t)
@@ -209,6 +189,47 @@ static uint64_t memory_for(const struct terms *t)
 
 	return STACK_BYTES + 3ull * t->largest_bytes + 2ull * t->reply_bytes +
 	       (service->memory_bytes ? service->memory_bytes(t) : 0);
+}
+
+static bool has_room(const struct echo *e, uint64_t memory_bytes)
+{
+	return e->session_count < e->options->max_sessions &&
+	       e->memory_bytes + memory_bytes <= e->options->max_memory_bytes;
+}
+
+static void take_share(struct echo *e, struct guest *g, uint64_t memory_bytes)
+{
+	g->memory_bytes = memory_bytes;
+	e->memory_bytes += memory_bytes;
+	e->session_count++;
+}
+
+static struct terms clear_terms(enum protocol transport)
+{
+	return (struct terms){
+		.workload = WORKLOAD_PINGPONG,
+		.transport = transport,
+		.largest_bytes = CLEAR_BYTES_MAX,
+	};
+}
+
+void guest_begin_clear(struct echo *e, struct guest *g, enum protocol transport)
+{
+	g->arrival.terms = clear_terms(transport);
+	guest_begin(e, g);
+}
+
+void guest_admit_clear(struct echo *e, struct guest *g)
+{
+	struct terms terms = clear_terms(PROTOCOL_TCP);
+
+	if (!has_room(e, memory_for(&terms))) {
+		e->counters.refused[STATUS_BUSY]++;
+		guest_remove(e, g);
+		return;
+	}
+	take_share(e, g, memory_for(&terms));
+	guest_begin_clear(e, g, PROTOCOL_TCP);
 }
 
 static enum handshake_status admit(void *context, const struct terms *t,
@@ -235,10 +256,7 @@ static enum handshake_status admit(void *context, const struct terms *t,
 	if (o->max_duration_ns && t->duration_ns > o->max_duration_ns)
 		return STATUS_DURATION;
 	*bound = 0;
-	if (e->session_count >= o->max_sessions ||
-	    e->memory_bytes + memory_for(t) > o->max_memory_bytes)
-		return STATUS_BUSY;
-	return STATUS_OK;
+	return has_room(e, memory_for(t)) ? STATUS_OK : STATUS_BUSY;
 }
 
 static uint32_t served_workloads(const struct options *o)
@@ -276,11 +294,17 @@ void guest_note_unfinished(struct echo *e, const struct guest *g, int error)
 
 void guests_crowd_out(struct echo *e)
 {
-	struct guest *oldest = NULL;
+	struct guest *oldest = NULL, *oldest_stranger = NULL;
 
-	for (struct guest *g = e->guests; g; g = g->next)
-		if (!g->running)
-			oldest = g;
+	for (struct guest *g = e->guests; g; g = g->next) {
+		if (g->running)
+			continue;
+		oldest = g;
+		if (!g->memory_bytes)
+			oldest_stranger = g;
+	}
+	if (oldest_stranger)
+		oldest = oldest_stranger;
 	if (!oldest)
 		return;
 	guest_note_unfinished(e, oldest, 0);
@@ -293,21 +317,28 @@ void guest_enter_share(struct echo *e, struct guest *g)
 	if (g->memory_bytes || (g->arrival.stage != ARRIVAL_OPEN &&
 				g->arrival.stage != ARRIVAL_DONE))
 		return;
-	g->memory_bytes = memory_for(&g->arrival.terms);
-	e->memory_bytes += g->memory_bytes;
-	e->session_count++;
+	take_share(e, g, memory_for(&g->arrival.terms));
 }
 
 /* How far a session is: bytes of its connection, or its datagrams. */
 static uint64_t progress(const struct guest *g)
 {
-	struct tcp_info info = { 0 };
-	socklen_t length = sizeof(info);
-
 	if (g->session.terms.transport == PROTOCOL_UDP)
 		return g->session.counters.messages;
-	getsockopt(g->session.control, IPPROTO_TCP, TCP_INFO, &info, &length);
-	return info.tcpi_bytes_received + info.tcpi_bytes_acked;
+	return tcp_moved_bytes(g->session.control);
+}
+
+static bool is_overlong(const struct echo *e, const struct guest *g,
+			uint64_t now_ns)
+{
+	uint64_t most_ns = e->options->max_duration_ns;
+
+	if (!most_ns)
+		return false;
+	/* It was let in with a duration that is within the limit. */
+	if (g->session.terms.duration_ns)
+		most_ns += grace_ns;
+	return now_ns - g->since_ns > most_ns;
 }
 
 static void watch_session(struct echo *e, struct guest *g, uint64_t now_ns)
@@ -322,7 +353,7 @@ static void watch_session(struct echo *e, struct guest *g, uint64_t now_ns)
 		g->moved = moved;
 		g->moved_ns = now_ns;
 	}
-	if (o->max_duration_ns && now_ns - g->since_ns > o->max_duration_ns) {
+	if (is_overlong(e, g, now_ns)) {
 		e->counters.overlong++;
 		guest_end(g);
 	} else if (now_ns - g->moved_ns > o->idle_ns) {

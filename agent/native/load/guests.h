@@ -50,7 +50,8 @@ void guest_admit_clear(struct echo *e, struct guest *g);
 void guest_end(struct guest *g);
 /* Count one that goes before its session; `error` is arrival_take()'s. */
 void guest_note_unfinished(struct echo *e, const struct guest *g, int error);
-/* The oldest of those that are not served yet makes room. */
+/* The oldest of those that are not served yet makes room; one that holds a
+ * share, only where all do. */
 void guests_crowd_out(struct echo *e);
 /* Whose time is over goes. */
 void guests_watch(struct echo *e);

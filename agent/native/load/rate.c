@@ -24,3 +24,8 @@ uint64_t rate_reserve(struct rate *r, uint64_t bytes, uint64_t now_ns)
 	atomic_fetch_add(&r->waits, 1);
 	return from;
 }
+
+void rate_give_back(struct rate *r, uint64_t bytes)
+{
+	atomic_fetch_sub(&r->paid_ns, bytes_ns(r, bytes));
+}

@@ -20,5 +20,7 @@ struct rate {
 /* When these bytes may pass, as now_ns is: that, or later. They count as
  * passed. Not for bytes_per_second 0. */
 uint64_t rate_reserve(struct rate *r, uint64_t bytes, uint64_t now_ns);
+/* Whoever reserved these bytes left before they could pass. */
+void rate_give_back(struct rate *r, uint64_t bytes);
 
 #endif

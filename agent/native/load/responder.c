@@ -16,6 +16,7 @@ struct responder {
 	struct payload payload; /* unused in a full echo */
 	size_t payload_room;
 	struct stream stream; /* UDP: its memory holds one datagram */
+	in_port_t own_port; /* of UDP without sessions; else 0 */
 };
 
 static int payload_fit(struct responder *r, size_t message_bytes)
@@ -94,7 +95,7 @@ static void compute(uint64_t time_ns)
 static void work(struct responder *r, size_t answer_bytes)
 {
 	compute(r->session->terms.think_ns);
-	session_spend(r->session, answer_bytes);
+	session_spend(r->session, answer_bytes, NULL);
 }
 
 /* Of a busy reader: how long it reads nothing after an answer. */
@@ -107,6 +108,14 @@ static uint64_t busy_ns(const struct responder *r)
 static bool is_request(const struct responder *r, const struct header *header)
 {
 	return r->session->wire == WIRE_CLEAR || header->kind == KIND_REQUEST;
+}
+
+/* Clear replies look like requests; those of another responder are known by
+ * the port that both have. */
+static bool is_responder(const struct responder *r,
+			 const struct sockaddr_in6 *peer)
+{
+	return r->own_port && peer->sin6_port == r->own_port;
 }
 
 static int send_all(int fd, const uint8_t *bytes, size_t size)
@@ -195,7 +204,7 @@ static int answer_datagram(struct responder *r, size_t length,
 
 	if (length < HEADER_BYTES || wire_parse(s->wire, request, &header) ||
 	    header.size != length || length > s->terms.largest_bytes ||
-	    !is_request(r, &header)) {
+	    !is_request(r, &header) || is_responder(r, peer)) {
 		session_count(&s->counters.rejected, 1);
 		return 0;
 	}
@@ -219,12 +228,24 @@ static bool is_passing(int error)
 	return error == EINTR || error == ECONNREFUSED;
 }
 
+/* The port is at the same place for both families. */
+static in_port_t port_of(int fd)
+{
+	struct sockaddr_in6 own = { 0 };
+	socklen_t length = sizeof(own);
+
+	getsockname(fd, (struct sockaddr *)&own, &length);
+	return own.sin6_port;
+}
+
 static int serve_datagrams(struct responder *r)
 {
 	const struct session *s = r->session;
+	struct sockaddr_in6 peer = { 0 }; /* or a shorter sockaddr_in */
 
+	if (!s->connected)
+		r->own_port = port_of(s->data);
 	while (!session_is_stopped(s)) {
-		struct sockaddr_in6 peer; /* or a shorter sockaddr_in */
 		socklen_t peer_length = sizeof(peer);
 		ssize_t n =
 			recvfrom(s->data, r->stream.bytes, r->stream.capacity,

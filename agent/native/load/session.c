@@ -16,9 +16,6 @@
 #include "session.h"
 
 enum {
-	/* A share of the rate that is asked for at once, so that one long
-	 * message does not hold up the short ones of others. */
-	SPEND_BYTES = 1 << 16,
 	OPEN_GAP_MS = 200,
 	OPENS_MAX = 25,
 };
@@ -26,9 +23,16 @@ enum {
 static const uint64_t answer_ns = 10 * NS_PER_SECOND;
 static const uint64_t nap_ns = 50 * NS_PER_MS;
 
-static void wait_until(const struct session *s, uint64_t due_ns)
+static bool is_to_end(const struct session *s, const atomic_bool *stop)
 {
-	for (uint64_t now = clock_ns(); now < due_ns && !session_is_stopped(s);
+	return session_is_stopped(s) ||
+	       (stop && atomic_load_explicit(stop, memory_order_relaxed));
+}
+
+static void wait_until(const struct session *s, const atomic_bool *stop,
+		       uint64_t due_ns)
+{
+	for (uint64_t now = clock_ns(); now < due_ns && !is_to_end(s, stop);
 	     now = clock_ns()) {
 		uint64_t left = due_ns - now < nap_ns ? due_ns - now : nap_ns;
 
@@ -36,16 +40,22 @@ static void wait_until(const struct session *s, uint64_t due_ns)
 	}
 }
 
-void session_spend(struct session *s, uint64_t bytes)
+bool session_spend(struct session *s, uint64_t bytes, const atomic_bool *stop)
 {
 	if (!s->rate->bytes_per_second)
-		return;
-	while (bytes && !session_is_stopped(s)) {
-		uint64_t part = bytes < SPEND_BYTES ? bytes : SPEND_BYTES;
+		return true;
+	while (bytes && !is_to_end(s, stop)) {
+		uint64_t part = bytes < SESSION_SHARE_BYTES ?
+					bytes :
+					SESSION_SHARE_BYTES;
+		uint64_t due_ns = rate_reserve(s->rate, part, clock_ns());
 
-		wait_until(s, rate_reserve(s->rate, part, clock_ns()));
+		wait_until(s, stop, due_ns);
+		if (clock_ns() < due_ns)
+			rate_give_back(s->rate, part);
 		bytes -= part;
 	}
+	return !is_to_end(s, stop);
 }
 
 static int send_exactly(int fd, const void *bytes, size_t size)

@@ -69,9 +69,15 @@ static inline bool session_is_stopped(const struct session *session)
 	return atomic_load_explicit(&session->stop, memory_order_relaxed);
 }
 
+/* A share of the rate that is asked for at once, so that one long message does
+ * not hold up the short ones of others. */
+enum { SESSION_SHARE_BYTES = 1 << 16 };
+
 /* Wait until so many bytes may be answered (or taken in, where that is the
- * work). Returns at once where no rate is set; early where it is to end. */
-void session_spend(struct session *session, uint64_t bytes);
+ * work). Returns at once where no rate is set. false: before it could be, the
+ * session, or *stop where that is given, was to end. */
+bool session_spend(struct session *session, uint64_t bytes,
+		   const atomic_bool *stop);
 
 /* Frames on the control connection of a UDP session: u8 type, u32 length,
  * body. The values are on the wire. */

@@ -1,4 +1,4 @@
-/* tcp_facts.c - what TCP_INFO says of a connection's sending side. */
+/* tcp_facts.c - what TCP_INFO says of a connection. */
 /* Not <netinet/tcp.h>: its struct tcp_info ends early. */
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -26,4 +26,13 @@ void tcp_facts_read(int fd, struct bulk_sent *ret)
 		info.tcpi_rwnd_limited * NS_PER_US;
 	ret->totals.send_buffer_limited_ns =
 		info.tcpi_sndbuf_limited * NS_PER_US;
+}
+
+uint64_t tcp_moved_bytes(int fd)
+{
+	struct tcp_info info = { 0 };
+	socklen_t length = sizeof(info);
+
+	getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length);
+	return info.tcpi_bytes_received + info.tcpi_bytes_acked;
 }
