@@ -6,18 +6,37 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
+import pytest
 from latprof_agent.lab.lab import Lab
 from latprof_agent.monitor.monitor import Monitor
 from latprof_agent.monitor.totals import Group, GroupTotals, Quantity, Totals
-from latprof_agent.probes.catalogue import BOTH
+from latprof_agent.probes.catalogue import BOTH, ON_DEMAND, PROBES, proven_capabilities
 from latprof_agent.probes.filter import Filter
 from latprof_agent.probes.grouping import Grouping
+from latprof_agent.probes.loss_probes import LOSS_PROBES
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram, edges_ns
 
+# Some kernels refuse to go through the entries of a map: then they are unavailable.
+LAST_DATAGRAMS = "exchanges that are over (udp)"
+LISTENERS = "connections that listeners refuse"
 STEP_SECONDS = 0.02
 SERVICE = Grouping()
+
+
+@cache
+def _unavailable() -> dict[str, str]:
+    """Why, by quantity."""
+    found = proven_capabilities(table=PROBES + LOSS_PROBES, needs=ON_DEMAND)
+    return {c.quantity: c.reason for c in found if c.state == "unavailable"}
+
+
+def need_quantity(name: str) -> None:
+    """Skip where the kernel does not let it be measured."""
+    if reason := _unavailable().get(name):
+        pytest.skip(f"needs {name}: {reason}")
 
 
 @dataclass

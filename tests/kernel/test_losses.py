@@ -20,6 +20,7 @@ from latprof_agent.monitor.monitor import Monitor
 from latprof_agent.monitor.totals import Drop
 from latprof_agent.probes.filter import Filter
 from latprof_agent.probes.grouping import Grouping
+from monitored import LISTENERS, need_quantity
 from recording import socket_in, tcp_pair, udp_pair, wait_until
 from undisturbed import undisturbed
 
@@ -168,12 +169,11 @@ def test_each_of_many_sockets_has_its_own_group(make_lab):
 
 
 def test_connections_that_a_full_listener_refuses_are_the_kernels(make_lab):
+    need_quantity(LISTENERS)
     lab = make_lab()
     listener = socket_in(lab.b_netns, socket.AF_INET, socket.SOCK_STREAM)
     before = nstat(lab, "b")["TcpExtListenDrops"]
     with watching(lab) as monitor, listener:
-        if "connections that listeners refuse" not in seen_by(monitor):
-            pytest.skip("needs iter/bpf_sk_storage_map, which this kernel refuses")
         listener.bind((lab.b_address, 0))
         listener.listen(1)
         address = listener.getsockname()
@@ -197,12 +197,6 @@ def test_connections_that_a_full_listener_refuses_are_the_kernels(make_lab):
         wait_until(lambda: drops(monitor, **of_listener), "a look at the listeners")
         found = drops(monitor, **of_listener)
     assert at(found, "socket") == sum(found.values()) == told
-
-
-def seen_by(monitor):
-    """The quantities that it measures here."""
-    told = monitor.totals().capabilities
-    return {c["quantity"] for c in told if c["state"] != "unavailable"}
 
 
 def half_open(lab, port):

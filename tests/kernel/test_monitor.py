@@ -18,7 +18,7 @@ import pytest
 from latprof_agent.cli.grouping_options import grouping_of
 from latprof_agent.monitor.totals import OTHER, Counted, Quantity
 from latprof_agent.probes.filter import Filter
-from monitored import histogram, monitored
+from monitored import LAST_DATAGRAMS, histogram, monitored, need_quantity
 from peers import Peer, read, send, watch_readable
 from recording import recording, socket_in, tcp_pair, udp_pair
 from undisturbed import undisturbed
@@ -219,6 +219,7 @@ def test_messages_that_arrive_together_are_counted_one_by_one(make_lab):
 
 @pytest.mark.timed
 def test_datagrams_and_their_exchanges(make_lab, tmp_path):
+    need_quantity(LAST_DATAGRAMS)
     lab = make_lab(delay_ns=1_000_000)
 
     def traffic():
@@ -278,6 +279,7 @@ for _ in range(int(sys.argv[1])):
 
 @pytest.mark.timed  # both ends spin
 def test_a_reader_that_is_faster_than_the_hook_loses_no_exchange(tmp_path):
+    need_quantity(LAST_DATAGRAMS)
     rounds = 20_000
     words = [sys.executable, "-c", SPINNING_ECHO, str(rounds)]
 

@@ -12,7 +12,7 @@ import pytest
 from free_ports import free_port
 from latprof_agent.monitor.totals import Counted, Quantity
 from latprof_agent.probes.filter import Filter
-from monitored import histogram, monitored
+from monitored import LAST_DATAGRAMS, histogram, monitored, need_quantity
 from test_exchanges import CALL_NS, need, run, served
 
 pytestmark = pytest.mark.timed
@@ -153,6 +153,8 @@ def test_dnsmasq_is_asked_as_often_as_it_logs_and_dig_waits_as_long(
 ):
     need("dnsmasq")
     need("dig")
+    if protocol == "udp":
+        need_quantity(LAST_DATAGRAMS)
     n, port, log = 400, free_port(), reachable / "log"
     server = ["dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null"]
     server += ["--pid-file=", "--user=root", "--no-resolv", "--no-hosts"]

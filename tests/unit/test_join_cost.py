@@ -156,3 +156,25 @@ def test_many_flows_from_elsewhere_are_looked_at_a_few_at_a_time():
         made.unite(sent, index[0], ranges, index[1])
         looked.append(made._looked.sum() - before)
     assert set(looked) == {translations.LOOKS_AT_ONCE}
+
+
+def test_the_answer_to_a_translated_flood_is_found_among_it():
+    """Half a second of a flood, and one datagram back, come in one feed."""
+    flows = Flows(LAYOUT.rings["flows"])
+    # 5 to 6 is the flood, 15 to 16 the answer; no end knows the other's addresses
+    ends = [
+        announced(side, flow=n, protocol=UDP)
+        for side, n in ((SENDER, 5), (RECEIVER, 6), (SENDER, 15), (RECEIVER, 16))
+    ]
+    flows.add(np.concatenate(ends))
+    made = translations.Translations(flows)
+    answer = flood(1, 1, 15)
+    answer["key"] = 10**6
+    sent = np.concatenate([answer, flood(1, 5000, 5)])
+    ranges = np.zeros(len(sent), LAYOUT.rings["received_ranges"])
+    ranges["flow"] = np.where(sent["flow"] == 15, 16, 6)
+    ranges["key"], ranges["arrive_ns"] = sent["key"], sent["xmit_ns"] + 5
+    made.unite(sent, flows.index(sent["flow"]), ranges, flows.index(ranges["flow"]))
+    numbers = np.array([5, 6, 15, 16], "u8")
+    places = flows.index(numbers).tolist()
+    assert places[0] == places[1] != places[2] == places[3]

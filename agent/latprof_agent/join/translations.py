@@ -94,7 +94,7 @@ class Translations:
         if not wanted.any() or not sender_alone.any():
             return []
         alone = np.r_[wanted, False][range_flow] & (ranges["key"] != 0)
-        look = np.flatnonzero(alone)[-LOOKS_AT_ONCE:]
+        look = _some_of_each(np.flatnonzero(alone), range_flow)
         if not len(look):
             return []
         np.add.at(self._looked, range_flow[look], 1)
@@ -107,6 +107,14 @@ class Translations:
         alike &= np.r_[flows.receiver_here & ~flows.sender_here, False][range_flow]
         pairs = translated_pairs(sent[mine], ranges[alike])
         return [flows.unite(receiver, sender) for sender, receiver in pairs]
+
+
+def _some_of_each(places: Array, flow: Array) -> Array:
+    """The last few of each flow: a flood in one must not hide the answer to it."""
+    places = places[np.argsort(flow[places], kind="stable")]
+    of = flow[places]
+    from_last = np.searchsorted(of, of, "right") - 1 - np.arange(len(of))
+    return places[np.argsort(from_last, kind="stable")[:LOOKS_AT_ONCE]]
 
 
 def _is_one_of(values: Array, keys: Array) -> Array:
