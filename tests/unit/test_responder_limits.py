@@ -41,8 +41,8 @@ def bound(words, option):
 
 def memory_of(sessions, receive_buffer_bytes, unit_bytes):
     """As guests.c and bulk_service.c reckon it over UDP: what each session may take."""
-    thread = MIB // 4 + 3 * unit_bytes
-    return sessions * (thread + 4 * MIB + 128 * unit_bytes + 2 * receive_buffer_bytes)
+    thread, queued = MIB // 4 + 3 * unit_bytes, max(4 * MIB, receive_buffer_bytes)
+    return sessions * (thread + 4 * MIB + 128 * unit_bytes + 2 * queued)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ _LOOPBACK6 = "::1"
 _USAGE = 2  # exit status
 # Of a session beside its receive buffer, at most: 13 MB in batches of 64 KiB.
 _SESSION_BYTES = 16 << 20
+_FIRST_BUFFER_BYTES = 4 << 20  # of a receive buffer, until its plan comes
 
 
 def loopback_addresses(interfaces: Path = _IF_INET6) -> tuple[str, ...]:
@@ -66,7 +67,8 @@ class Limits:
 
 def limits_of_bulk(channels: int, receive_buffer_bytes: int = 0) -> Limits:
     """What so many channels at once need: in a lab nobody else asks its responder."""
-    own_bytes = _SESSION_BYTES + 2 * receive_buffer_bytes  # the kernel grants twice
+    # the kernel grants twice what is asked for
+    own_bytes = _SESSION_BYTES + 2 * max(receive_buffer_bytes, _FIRST_BUFFER_BYTES)
     return Limits(("bulk",), sessions=channels, memory_bytes=channels * own_bytes)
 
 
