@@ -35,5 +35,8 @@ def measure(folder: Path, progress: Progress) -> Iterator[Figure]:
     name = f"mesh of {HOSTS} hosts, {SIZE} B every {INTERVAL}"
     yield figure(f"{name}, lateness p50", "us", late[50])
     yield figure(f"{name}, lateness p99", "us", late[99], bar=100.0)
-    yield figure(f"{name}, agent", "of a CPU", shares["agent"], bar=0.1)
-    yield figure(f"{name}, probes", "of a CPU", shares["probes"], bar=0.1)
+    for of, found in shares.items():
+        yield figure(f"{name}, {of}", "of a CPU", found)
+    # all that is neither a generator nor a responder
+    both = [sum(of_run) for of_run in zip(*shares.values(), strict=True)]
+    yield figure(f"{name}, agent and probes", "of a CPU", both, bar=0.1)
