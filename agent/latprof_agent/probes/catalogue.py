@@ -7,6 +7,7 @@ hook in its BTF, then by loading the program: never by its version.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -398,6 +399,10 @@ def capabilities(
     return _ask(protocols, table, needs, {})
 
 
+# As libbpf names the one at fault; to try each by itself takes seconds.
+_PROGRAM = re.compile(r"\bprog '(\w+)'")
+
+
 def proven_capabilities(
     protocols: tuple[str, ...] = BOTH,
     table: tuple[Probe, ...] = PROBES,
@@ -408,8 +413,13 @@ def proven_capabilities(
     while True:
         found = _ask(protocols, table, needs, refused)
         programs = sorted({p for c in found for p in c.programs})
-        if not refusal(programs):
+        why = refusal(programs)
+        if not why:
             return found
+        named = _PROGRAM.search(why)
+        if named and named[1] in programs:
+            refused[named[1]] = why
+            continue
         refused |= {p: refusal([p]) for p in programs if p not in refused}
         if not any(map(refused.get, programs)):
             return found  # no program is at fault: the load itself will say what

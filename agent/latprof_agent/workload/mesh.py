@@ -394,7 +394,9 @@ class MeshRuns(Workload):
         finally:
             clients.stop()
             results = clients.results()
-            if not late:
+            if late:
+                self._log.is_void()
+            else:
                 self._log.counts()
             scene.recorder.read_sources()
             trips = PairTrips.joined(self._log.trips)

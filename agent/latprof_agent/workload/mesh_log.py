@@ -153,6 +153,7 @@ class MeshLog:
         self._reached = {kind: np.empty(0, "i8") for kind in _FIELDS}
         self._agreed = {kind: np.empty(0, "i8") for kind in _FIELDS}
         self._counts = True
+        self._void: list[bool] = []  # of each test: begun again, so of no account
         self._held: list[tuple[NDArray[Any], Ints]] = []
         self.trips: list[PairTrips] = []
 
@@ -165,6 +166,7 @@ class MeshLog:
         for log in logs:
             os.ftruncate(log, 0)
         self._begins.append(begin_ns)
+        self._void.append(False)
         self._tails = [(host, LogTail(log)) for host, log in enumerate(logs)]
         never = np.full(self._hosts**2, FOREVER)
         self._first_ns = np.concatenate([self._first_ns, never])
@@ -178,6 +180,11 @@ class MeshLog:
     def counts(self) -> None:
         """All clients of the test have begun in time."""
         self._counts = True
+
+    def is_void(self) -> None:
+        """The test is begun again: what was sent in it counts as warm-up."""
+        self._void[-1] = True
+        self._held = []
 
     @property
     def sent(self) -> int:
@@ -322,6 +329,10 @@ class MeshLog:
             kinds[at[of_one][(flags & HEARTBEAT_FLAG) != 0]] = HEARTBEAT
             kinds[at[of_one][(flags & WARMUP_FLAG) != 0]] = WARMUP
             kinds[at[self._in_handshake(kind, mine.take(at))]] = WARMUP
+        void = np.array([*self._void, False])  # the last: of no stream
+        kinds[void[np.where(mine.stream < 0, -1, mine.stream // self._hosts**2)]] = (
+            WARMUP
+        )
         return mine.at, created, kinds
 
     def _find(self, kind: int, rows: _Mine) -> _Found:
