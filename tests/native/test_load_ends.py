@@ -120,7 +120,7 @@ def test_a_dead_parent_takes_the_echo_along(first):
         (("pingpong", "--peer", "a:5", "--address", "b"), "--peer does not go with"),
         (("pingpong", "--port", "5", "--max-acks", "2"), "--max-acks needs --inter"),
         (("pingpong", "--port", "5", "--interval", "1", "--max-acks", "0"), "from 1"),
-        (("pingpong", "--port", "5", "--start-at", "9"), "--start-at needs --inter"),
+        (("pingpong", "--port", "5", "--max-acks", "9"), "--max-acks needs --inter"),
         (("pingpong", "--port", "5", "--heartbeat-interval", "9"), "needs --interval"),
         (("pingpong", "--port", "5", "--heartbeat-bytes", "99"), "needs --heartbeat-"),
         (("pingpong", "--port", "5", "--train", "1"), "from 2 to 10000, got 1"),

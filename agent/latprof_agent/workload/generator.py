@@ -8,11 +8,14 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from latprof_analysis.study.setup import messages_per_round
+from latprof_analysis.text import NS_PER_SECOND
 
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.executables import find_executable
@@ -200,6 +203,7 @@ class Client:
         self.protocol = protocol
         self.plan = plan
         self.result: dict[str, Any] = {}
+        self.start_at_ns = 0  # CLOCK_MONOTONIC, until when it is connected; 0: at once
         self.address, self.port = responder
         self._log = log
         self._spawn = start
@@ -210,6 +214,7 @@ class Client:
         """Begin to send."""
         words = self.plan.client_words(self.protocol, self.address, self.port)
         words += self._more_words()
+        words += ["--start-at", str(self.start_at_ns)] if self.start_at_ns else []
         load = str(find_executable("latprof-load"))
         words = [load, *words, "--output", f"/proc/self/fd/{self._log}"]
         self._client = self._spawn(words, pass_fds=(self._log,), **STARTED)
@@ -221,6 +226,10 @@ class Client:
     def running(self) -> bool:
         """Whether the client still sends."""
         return self._client is not None and self._client.poll() is None
+
+    def connected(self) -> bool:
+        """Whether both ends have agreed, as far as can be told."""
+        return self.running()
 
     def check(self) -> None:
         """Raise WorkloadError where what the client needs has gone."""
@@ -274,7 +283,15 @@ class Generator(Client):
         """Begin to send."""
         super().start()
         if self.plan.duration_seconds:
-            self._due = time.monotonic() + self.plan.duration_seconds
+            begin = max(time.monotonic(), self.start_at_ns / NS_PER_SECOND)
+            self._due = begin + self.plan.duration_seconds
+
+    def connected(self) -> bool:
+        """Whether its session is there: the responder has a thread for each."""
+        with suppress(OSError):  # it has ended, which others notice
+            tasks = Path(f"/proc/{self._responder.pid}/task")
+            return len(list(tasks.iterdir())) > 1
+        return False
 
     def check(self) -> None:
         """Raise WorkloadError where the client waits for what will not come.

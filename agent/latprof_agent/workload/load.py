@@ -172,7 +172,8 @@ class Flows:
 
 
 def _failed(why: str) -> str:
-    return f"the load failed: {why}; {KEPT}"
+    kept = "" if why.endswith(KEPT) else f"; {KEPT}"
+    return f"the load failed: {why}{kept}"
 
 
 class QueueSamples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from latprof_analysis.stages import IDLE
 from latprof_analysis.stages import LOADED as LOADED_PHASE
 from latprof_analysis.study.load import load_figures, phase_figures, stage_rows
 from latprof_analysis.study.totals import MessageTotals
+from latprof_analysis.text import NS_PER_SECOND
 
 from latprof_agent.join.exchange_rows import ExchangeRows
 from latprof_agent.join.message_rows import (
@@ -24,11 +26,14 @@ from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
-from latprof_agent.workload.generator import LATE_SECONDS, PingPong
+from latprof_agent.workload.generator import LATE_SECONDS, Client, PingPong
 from latprof_agent.workload.load import Flows, QueueSamples
 from latprof_agent.workload.pingpong import PingPongInLab
 from latprof_agent.workload.workload import Scene
 
+# Behind a full queue most of what is small is dropped, so that both ends agree before
+# there is one. A machine that is busy takes its time to start a program.
+AGREE_SECONDS = 1.0
 # For slow start, and what follows the first loss, to fill a queue.
 FILL_SECONDS = 2.0
 # Beside a load a round trip takes its time, and all is awake.
@@ -75,6 +80,34 @@ class _Protocol:
     flows: list[dict[str, Any]] = field(default_factory=list)
 
 
+class _Load:
+    """The flows, which begin when the ping-pong's ends have agreed."""
+
+    def __init__(self, lab: Lab, plan: PingPong) -> None:
+        self._lab, self._plan = lab, plan
+        self.queues = QueueSamples(lab)
+        self.flows: Flows | None = None
+
+    def begin(self, client: Client) -> None:
+        """Begin them if it is time."""
+        if not client.connected():
+            return
+        plan = self._plan
+        cpus = {plan.client_cpu, plan.server_cpu}
+        busy = frozenset(cpu for cpu in cpus if cpu is not None)
+        self.flows = Flows(self._lab, plan.load, plan.congestion, busy)
+
+    def check(self) -> None:
+        """Raise WorkloadError where one has ended, LabError where the link has."""
+        self._lab.check()
+        if self.flows:
+            self.flows.check()
+
+    def stop(self, wait: Callable[[], None]) -> list[dict[str, Any]]:
+        """End them; what they say."""
+        return self.flows.stop(wait) if self.flows else []
+
+
 class LoadedRuns(PingPongInLab):
     """The ping-pong over each protocol: idle, then beside the flows of the load."""
 
@@ -105,43 +138,35 @@ class LoadedRuns(PingPongInLab):
 
     def _follow_loaded(self, protocol: str, scene: Scene) -> None:
         told, plan = self._told[protocol], self._plan
-        cpus = {plan.client_cpu, plan.server_cpu}
-        busy = frozenset(cpu for cpu in cpus if cpu is not None)
-        flows = Flows(self._lab, plan.load, plan.congestion, busy)
-        queues = QueueSamples(self._lab)
-
+        load = _Load(self._lab, plan)
         totals = self._totals_of(protocol)
         plan = replace(plan, warmup_rounds=min(plan.warmup_rounds, _WARMUP))
+        begin = time.monotonic() + AGREE_SECONDS + FILL_SECONDS
         late = plan.duration_seconds + LATE_SECONDS
+        scene.sink.loaded[protocol] = totals
 
-        def look() -> None:
-            flows.check()
-            if plan.duration_seconds and totals.seconds_since_first() > late:
-                flows.end()  # or nobody could tell that nothing else comes
-            else:
-                queues.sample()
+        def look(client: Client) -> None:
+            now = time.monotonic()
+            if not load.flows:
+                load.begin(client)
+            elif plan.duration_seconds and totals.seconds_since_first() > late:
+                load.flows.end()  # or nobody could tell that nothing else comes
+            elif now > begin:
+                load.queues.sample()
+            if now < begin:
+                left = max(0.0, begin - now)
+                gone = FILL_SECONDS - min(FILL_SECONDS, left)
+                scene.progress("the load fills the queue", 0, gone, FILL_SECONDS)
+            load.check()
 
         try:
-            self._fill(flows, scene)
-            if not scene.interrupt.seen:
-                told.loaded = scene.sink.loaded[protocol] = totals
-                port = _port(protocol, LOADED_PHASE)
-                self._measure(plan, totals, scene, LOADED_PHASE, port, look)
+            port, at_ns = _port(protocol, LOADED_PHASE), round(begin * NS_PER_SECOND)
+            self._measure(plan, totals, scene, LOADED_PHASE, port, look, at_ns)
         finally:
-            told.queues = queues.as_list()
-            told.flows = flows.stop(lambda: scene.recorder.step_for(STEP_SECONDS))
+            told.loaded = totals if totals.sent else None
+            told.queues = load.queues.as_list()
+            told.flows = load.stop(lambda: scene.recorder.step_for(STEP_SECONDS))
             self.runs[-1]["flows"] = told.flows
-
-    def _fill(self, flows: Flows, scene: Scene) -> None:
-        """Wait until the flows have filled the queue, if they are to."""
-        begin = time.monotonic()
-        while (gone := time.monotonic() - begin) < FILL_SECONDS:
-            if scene.interrupt.seen:
-                return
-            scene.progress("the load fills the queue", 0, gone, FILL_SECONDS)
-            flows.check()
-            self._lab.check()
-            scene.recorder.step_for(STEP_SECONDS)
 
     def figures(self) -> dict[str, Any]:
         """Idle and loaded side by side."""

@@ -76,12 +76,14 @@ class PingPongRuns(Workload):
         scene: Scene,
         phase: str = "",
         port: int = 0,
-        look: Callable[[], None] = lambda: None,
+        look: Callable[[Client], None] = lambda _client: None,
+        start_at_ns: int = 0,
     ) -> None:
         """Run it over one protocol, and `look` at something else meanwhile."""
         log, recorder = scene.sink.folder.new_log(), scene.recorder
         protocol = totals.protocol
         client = self._client(plan, protocol, log, port)
+        client.start_at_ns = start_at_ns
         source = GeneratorLog(
             log,
             protocol,
@@ -102,7 +104,7 @@ class PingPongRuns(Workload):
                 if scene.interrupt.seen:
                     client.stop()
                 client.check()
-                look()
+                look(client)
                 recorder.step_for(STEP_SECONDS)
                 self._show_progress(totals, scene)
         finally:

@@ -275,11 +275,10 @@ static int check_peers(struct options *o, struct failure *failure)
 /* What goes with an open loop alone, and with what it goes. */
 static int check_pacing(const struct options *o, struct failure *failure)
 {
-	if (!o->interval_ns && (o->poisson || o->start_ns || o->max_acks ||
-				o->heartbeat_interval_ns))
+	if (!o->interval_ns &&
+	    (o->poisson || o->max_acks || o->heartbeat_interval_ns))
 		return fail(failure, EINVAL, "%s needs --interval",
 			    o->poisson	? "--poisson" :
-			    o->start_ns ? "--start-at" :
 			    o->max_acks ? "--max-acks" :
 					  "--heartbeat-interval");
 	if (o->heartbeat_bytes && !o->heartbeat_interval_ns)

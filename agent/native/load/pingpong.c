@@ -1,11 +1,27 @@
 /* pingpong.c - the client: sends requests and measures their replies. */
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "clock.h"
 #include "interrupts.h"
 #include "pingpong.h"
 #include "responder.h"
+
+/* Connected, and nothing sent: others may begin meanwhile. */
+static void wait_until(uint64_t ns)
+{
+	uint64_t now;
+
+	while (!interrupts && (now = clock_ns()) < ns) {
+		uint64_t left = ns - now, most = INTERRUPTS_LOOK_MS * NS_PER_MS;
+		struct timespec nap = {
+			.tv_nsec = (long)(left < most ? left : most),
+		};
+
+		nanosleep(&nap, NULL);
+	}
+}
 
 static int run_loop(struct client *c, struct pingpong_result *ret)
 {
@@ -17,8 +33,12 @@ static int run_loop(struct client *c, struct pingpong_result *ret)
 	if (error)
 		return error;
 	ret->ran = true;
-	error = o->interval_ns || o->train_messages ? open_loop(c) :
-						      closed_loop(c->exchanges);
+	if (o->interval_ns || o->train_messages) {
+		error = open_loop(c);
+	} else {
+		wait_until(o->start_ns);
+		error = closed_loop(c->exchanges);
+	}
 	ended_ns = clock_ns();
 	measured_ns = client_measured_ns(c);
 	if (measured_ns && ended_ns > measured_ns)
