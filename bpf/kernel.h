@@ -354,17 +354,21 @@ struct bpf_iter__bpf_map_elem {
 	void *value;
 };
 
-/* the first argument of a system call */
+/* the first argument of a system call, and its number; -1: in none */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
 	unsigned long di;
+	unsigned long orig_ax;
 };
 #define FIRST_ARGUMENT(regs) ((regs)->di)
+#define SYSTEM_CALL(regs) ((regs)->orig_ax)
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs {
 	unsigned long orig_x0;
+	int syscallno;
 };
 #define FIRST_ARGUMENT(regs) ((regs)->orig_x0)
+#define SYSTEM_CALL(regs) ((regs)->syscallno)
 #else
 #error "latprof knows the system call arguments of x86-64 and arm64 only"
 #endif
@@ -381,6 +385,7 @@ struct signal_struct {
 };
 
 struct task_struct {
+	unsigned int flags;
 	int pid;
 	int tgid;
 	struct task_struct *group_leader;

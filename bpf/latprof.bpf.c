@@ -4,6 +4,7 @@
  */
 #include "close.bpf.c"
 #include "drops.bpf.c"
+#include "flight.bpf.c"
 #include "idle.bpf.c"
 #include "loss.bpf.c"
 #include "processes.bpf.c"

@@ -143,6 +143,48 @@ struct hidden_spell {
 	__u32 cpu;
 };
 
+/* A CPU went from one task to another; see flight.bpf.c. */
+struct task_switch {
+	__u64 t_ns;
+	__u32 left_thread; /* 0: the idle task, as below */
+	__u32 left_pid;
+	__u32 left_delay_ns; /* run delay of who left until now, low bits */
+	__u32 thread; /* who came */
+	__u32 pid;
+	__u32 delay_ns; /* the same of who came, with this wait */
+	__u32 waited_ns; /* in the queue of this CPU; all ones: not known */
+	__u16 cpu;
+	__u16 left_state; /* as task_struct.__state; 0: it could run on */
+	__u16 left_call; /* system call, 0xffff: an exception, 0xfffe: none */
+	__u16 pads[3];
+	__u8 comm[16]; /* of who came */
+};
+
+/* An interrupt took a CPU from whoever had it. */
+struct interrupt {
+	__u64 from_ns;
+	__u64 until_ns;
+	__u32 number; /* of the line, or of the soft interrupt */
+	__u32 cpu;
+	__u32 thread; /* whom it met */
+	__u32 soft;
+};
+
+#define KERNEL_FRAMES 16
+#define USER_FRAMES 32
+
+/* Where a task was, innermost frame first. */
+struct stack_sample {
+	__u64 t_ns;
+	__u64 kernel[KERNEL_FRAMES];
+	__u64 user[USER_FRAMES];
+	__u32 thread;
+	__u32 pid;
+	__u32 cpu;
+	__u16 kernel_frames;
+	__u16 user_frames;
+};
+
 enum flow_side {
 	SIDE_SENDER = 1,
 	SIDE_RECEIVER = 2,
@@ -393,6 +435,9 @@ _Static_assert(sizeof(struct path_device) == 64, "path_device");
 _Static_assert(sizeof(struct term) == 40, "term");
 _Static_assert(sizeof(struct hidden_spell) == 24, "hidden_spell");
 _Static_assert(sizeof(struct turn) == 72, "turn");
+_Static_assert(sizeof(struct task_switch) == 64, "task_switch");
+_Static_assert(sizeof(struct interrupt) == 32, "interrupt");
+_Static_assert(sizeof(struct stack_sample) == 408, "stack_sample");
 _Static_assert(sizeof(struct group) == 56, "group");
 _Static_assert(sizeof(struct group_limit) == 32, "group_limit");
 _Static_assert(sizeof(struct histogram) == 3856, "histogram");

@@ -23,12 +23,20 @@ from latprof_agent.lab.interface import check_congestion
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.probes import catalogue
-from latprof_agent.probes.catalogue import PROBES, Capability, Probe
+from latprof_agent.probes.catalogue import (
+    PROBES,
+    STORIES,
+    Capability,
+    Need,
+    Probe,
+)
+from latprof_agent.probes.flight_probes import FLIGHT_PROBES
 from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.run_description import described
 from latprof_agent.sinks.run_files import TABLES, RunFolder
 from latprof_agent.sinks.run_place import check_free
 from latprof_agent.sinks.run_sink import RunSink
+from latprof_agent.sinks.stories import Stories
 from latprof_agent.sinks.summary import summarize
 from latprof_agent.workload.workload import Plan, Progress, Scene, Workload
 
@@ -50,6 +58,7 @@ class RunOptions:
     out: Path | None = None
     name: str = ""
     parquet: bool = False
+    story_ns: int = 0  # messages that take as long are told of; 0: none
     arguments: tuple[str, ...] = ()
 
 
@@ -80,6 +89,8 @@ def run(
 ) -> Outcome:
     """Do one run; raises LatprofError only where nothing was recorded."""
     check(options)
+    if options.story_ns:
+        table = (*table, *FLIGHT_PROBES)
     with ExitStack() as stack:
         in_lab = options.plan.in_lab
         # what runs already is looked for first
@@ -110,7 +121,9 @@ def _capabilities(
 ) -> list[Capability]:
     if not options.record:
         return []
-    needs = workload.watched(options.protocols).needs if workload else frozenset()
+    needs: frozenset[Need] = frozenset({STORIES} if options.story_ns else ())
+    if workload:
+        needs |= workload.watched(options.protocols).needs
     found = catalogue.capabilities(options.protocols, table, needs)
     catalogue.require_both_halves(found)
     return found
@@ -142,6 +155,7 @@ class _Session:
             self.capabilities,
             table,
             self.options.ring_bytes,
+            story_ns=self.options.story_ns,
         ) as capture:
             self.capabilities = capture.capabilities
             trips = {"round_trips": self.options.plan.round_trip_columns}
@@ -169,6 +183,9 @@ class _Session:
 
     def _record(self, capture: Capture, folder: RunFolder) -> Outcome:
         sink = RunSink(folder)
+        stories = Stories(self.options.story_ns) if self.options.story_ns else None
+        if stories:
+            sink.followers.append(stories)
         recorder = Recorder(capture, sink, self.options.pieces)
         failure: LatprofError | None = None
         try:
@@ -189,10 +206,17 @@ class _Session:
                     self.interrupt.check()
         except LatprofError as error:
             failure = failure or error
-        return self._sum_up(sink, recorder.joiner.path_devices, failure)
+        told = None
+        if stories and capture.flight:
+            told = stories.told(capture.flight)
+        return self._sum_up(sink, recorder.joiner.path_devices, failure, told)
 
     def _sum_up(
-        self, sink: RunSink, paths: PathDevices, failure: LatprofError | None
+        self,
+        sink: RunSink,
+        paths: PathDevices,
+        failure: LatprofError | None,
+        stories: dict[str, Any] | None,
     ) -> Outcome:
         folder, counters = sink.folder, None
         folder.free_logs()
@@ -227,6 +251,8 @@ class _Session:
             folder.write_json("run.json", description)
             folder.write_json("summary.json", summary)
             self._workload.write(folder)
+            if stories:
+                folder.write_json("stories.json", stories)
             folder.finish_tables()  # last, or it might leave no room for the others
             if self.options.parquet:
                 folder.write_parquet()

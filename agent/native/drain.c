@@ -7,10 +7,12 @@
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/perf_event.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define MAX_PROGRAMS 64
@@ -26,6 +28,7 @@ struct drain {
 	struct ring rings[MAX_RINGS];
 	size_t ring_count;
 	struct cpus cpus;
+	struct bpf_link **clocks; /* one for each CPU, or NULL */
 	bool loaded;
 };
 
@@ -100,9 +103,19 @@ int drain_open(const char *path, struct drain **ret)
 	return 0;
 }
 
+static void stop_clocks(struct drain *drain)
+{
+	for (int i = 0; drain->clocks && i < drain->cpus.count; i++)
+		bpf_link__destroy(drain->clocks[i]);
+	free(drain->clocks);
+	drain->clocks = NULL;
+}
+
 int drain_detach_all(struct drain *drain)
 {
 	int error = 0;
+
+	stop_clocks(drain);
 
 	for (size_t i = 0; i < drain->program_count; i++) {
 		int failed = bpf_link__destroy(drain->links[i]);
@@ -526,6 +539,67 @@ ssize_t drain_read(struct drain *drain, const char *name, void *buffer,
 	struct ring *ring = ring_find(drain, name);
 
 	return ring ? (ssize_t)ring_read(ring, buffer, size) : -ENOENT;
+}
+
+int drain_snapshot(struct drain *drain, const char *name, void **ret,
+		   size_t *size)
+{
+	struct ring *ring = ring_find(drain, name);
+
+	if (!ring)
+		return -ENOENT;
+	*ret = malloc(ring_room(ring));
+	if (!*ret)
+		return -ENOMEM;
+	*size = ring_copy(ring, *ret);
+	return 0;
+}
+
+static int open_clock(int cpu, unsigned hertz)
+{
+	struct perf_event_attr attributes = {
+		.type = PERF_TYPE_SOFTWARE,
+		.size = sizeof(attributes),
+		.config = PERF_COUNT_SW_CPU_CLOCK,
+		.freq = 1,
+		.sample_freq = hertz,
+	};
+	int event = (int)syscall(SYS_perf_event_open, &attributes, -1, cpu, -1,
+				 PERF_FLAG_FD_CLOEXEC);
+
+	return event < 0 ? -errno : event;
+}
+
+static int attach_clock(struct drain *drain, int program, int i, unsigned hertz)
+{
+	int event = open_clock(drain->cpus.numbers[i], hertz);
+
+	if (event < 0)
+		return event;
+	drain->clocks[i] =
+		bpf_program__attach_perf_event(drain->programs[program], event);
+	if (drain->clocks[i])
+		return 0;
+	close(event);
+	return -errno;
+}
+
+int drain_attach_clock(struct drain *drain, const char *program, unsigned hertz)
+{
+	int at = program_index(drain, program), error = 0;
+
+	if (at < 0)
+		return at;
+	log_start();
+	stop_clocks(drain);
+	drain->clocks = calloc(drain->cpus.count, sizeof(*drain->clocks));
+	if (!drain->clocks)
+		return -ENOMEM;
+	for (int i = 0; !error && i < drain->cpus.count; i++)
+		error = attach_clock(drain, at, i, hertz);
+	if (error)
+		stop_clocks(drain);
+	return error;
 }
 
 static int program_info(const struct drain *drain, const char *program,

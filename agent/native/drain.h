@@ -86,6 +86,14 @@ ssize_t drain_waiting(struct drain *drain, const char *name);
 ssize_t drain_read(struct drain *drain, const char *name, void *buffer,
 		   size_t size);
 
+/* Copies what rings hold that are written over all the time; to be freed. */
+int drain_snapshot(struct drain *drain, const char *name, void **ret,
+		   size_t *size);
+
+/* Attaches a program to the clock of each CPU, so many times a second while
+ * somebody runs there; detached as others are. */
+int drain_attach_clock(struct drain *drain, const char *program, unsigned hertz);
+
 /* Runs and nanoseconds that a program took while statistics were on. */
 int drain_cost(struct drain *drain, const char *program, uint64_t *runs,
 	       uint64_t *nanoseconds);

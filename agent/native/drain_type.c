@@ -359,6 +359,37 @@ static PyObject *Drain_read(PyObject *object, PyObject *arguments)
 	return size_or_errno(size, name);
 }
 
+static PyObject *Drain_snapshot(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	const char *name;
+	size_t size;
+	void *area;
+	int error;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "s", &name))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS;
+	error = drain_snapshot(self->drain, name, &area, &size);
+	Py_END_ALLOW_THREADS;
+	if (error)
+		return raise_errno(error, name);
+	return bytes_and_free(area, size);
+}
+
+static PyObject *Drain_attach_clock(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	const char *program;
+	unsigned int hertz;
+
+	if (!is_open(self) ||
+	    !PyArg_ParseTuple(arguments, "sI", &program, &hertz))
+		return NULL;
+	return none_or_errno(drain_attach_clock(self->drain, program, hertz),
+			     program);
+}
+
 static PyObject *Drain_cost(PyObject *object, PyObject *arguments)
 {
 	Drain *self = (Drain *)object;
@@ -407,6 +438,10 @@ static PyMethodDef drain_methods[] = {
 	{ "load", Drain_load, METH_NOARGS, "load what is enabled" },
 	{ "attach", Drain_attach, METH_VARARGS,
 	  "attach(program, cgroup=-1): a descriptor for those of cgroups" },
+	{ "attach_clock", Drain_attach_clock, METH_VARARGS,
+	  "attach_clock(program, hertz) to each CPU" },
+	{ "snapshot", Drain_snapshot, METH_VARARGS,
+	  "snapshot(ring) -> records of one that is written over, as bytes" },
 	{ "detach", Drain_detach, METH_VARARGS,
 	  "detach a program, or all of them" },
 	{ "iterate", Drain_iterate, METH_VARARGS,

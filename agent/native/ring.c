@@ -15,6 +15,8 @@
 
 #include "../../bpf/records.h"
 
+enum { OVERWRITE_MARGIN = 16 };
+
 struct batch {
 	char *bytes;
 	size_t size;
@@ -174,4 +176,54 @@ size_t ring_read(struct ring *ring, void *buffer, size_t size)
 		}
 	}
 	return batch.used;
+}
+
+size_t ring_room(const struct ring *ring)
+{
+	return ring->cpus->count * ring->slots *
+	       (ring->slot_bytes - sizeof(uint64_t));
+}
+
+/* The oldest record that no writer may have begun to replace: interrupts nest,
+ * each with a record of its own. */
+static uint64_t oldest(const struct ring_control *control)
+{
+	uint64_t head = __atomic_load_n(&control->head, __ATOMIC_ACQUIRE);
+	uint64_t slots = (uint64_t)control->mask + 1;
+
+	return head > slots - OVERWRITE_MARGIN ?
+		       head - (slots - OVERWRITE_MARGIN) :
+		       0;
+}
+
+static size_t copy_cpu(const struct ring *ring, int i, char *buffer)
+{
+	struct ring_control *control = control_of(ring, i);
+	const char *slots = entry(ring, control->first);
+	size_t size = ring->slot_bytes - sizeof(uint64_t), used = 0;
+	uint64_t head = __atomic_load_n(&control->head, __ATOMIC_ACQUIRE);
+
+	for (uint64_t at = oldest(control); at < head; at++) {
+		const uint64_t *slot =
+			(const uint64_t *)(slots + (at & control->mask) *
+							   ring->slot_bytes);
+
+		if (__atomic_load_n(slot, __ATOMIC_ACQUIRE) != at + 1)
+			continue;
+		memcpy(buffer + used, slot + 1, size);
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		/* it may have been written over while it was copied */
+		if (__atomic_load_n(slot, __ATOMIC_RELAXED) == at + 1)
+			used += size;
+	}
+	return used;
+}
+
+size_t ring_copy(const struct ring *ring, void *buffer)
+{
+	size_t used = 0;
+
+	for (int i = 0; i < ring->cpus->count; i++)
+		used += copy_cpu(ring, i, (char *)buffer + used);
+	return used;
 }

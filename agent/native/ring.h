@@ -42,4 +42,12 @@ size_t ring_waiting(const struct ring *ring);
  * Bounded by `size`, whatever the producers do. */
 size_t ring_read(struct ring *ring, void *buffer, size_t size);
 
+/* Bytes of records that all CPUs' rings can hold. */
+size_t ring_room(const struct ring *ring);
+
+/* Copies what rings hold that are written over all the time (FLIGHT() in
+ * flight.bpf.c), for which `buffer` has ring_room(); returns how many bytes.
+ * What may have changed meanwhile is left out. */
+size_t ring_copy(const struct ring *ring, void *buffer);
+
 #endif

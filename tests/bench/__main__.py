@@ -32,6 +32,7 @@ MEASUREMENTS = (
     "lateness",
     "ops",
     "mesh",
+    "story",
     "drain",
     "flood",
     "memory",

@@ -11,6 +11,7 @@ from zlib import crc32
 
 import pytest
 from examples import AS_ROOT, Example, examples, run_example
+from latprof_analysis.read.stories import STORIES_FILE
 from made_runs import write_run
 
 DATA = Path(__file__).parents[1] / "data"
@@ -19,11 +20,29 @@ OFFLINE = [
     for example in examples()
     if example.words[0] not in AS_ROOT and not example.meets_another
 ]
+# What a run with --story leaves, of one message.
+STORIES = {
+    "limit_ns": 1_000_000,
+    "slow_messages": 1,
+    "recorder": {"copies": 1, "skipped": 0, "symbols": "bcc"},
+    "stories": [
+        {
+            "message": {
+                **{"protocol": "tcp", "kind": "request", "sequence": 1},
+                **{"size_bytes": 64, "retransmits": 0, "end_to_end_ns": 2_000_000},
+                **{"sender_pid": 1, "sender_comm": "a"},
+                **{"reader_pid": 2, "reader_comm": "b"},
+            },
+            "stages": {"transit": {"time_ns": 2_000_000, "parts": None}},
+        }
+    ],
+}
 BEGINS = {"html": b"<!doctype html>", "pdf": b"%PDF", "png": b"\x89PNG", "md": b"# "}
 
 
 def inputs_of(options: dict) -> list[str]:
-    return list(options.get("paths") or options.get("inputs") or ())
+    folder = [str(options["folder"])] if "folder" in options else []
+    return list(options.get("paths") or options.get("inputs") or folder)
 
 
 def make_input(name: str, options: dict) -> None:
@@ -35,6 +54,7 @@ def make_input(name: str, options: dict) -> None:
         if path.name == "latest":
             write_run(path.with_name("newest"), 300, seed=1)
             path.symlink_to("newest")
+            (path / STORIES_FILE).write_text(json.dumps(STORIES))
         elif path.suffix != ".csv":
             write_run(path, 300, seed=crc32(path.name.encode()))
         elif options["latency_column"]:
@@ -62,7 +82,7 @@ def cluster(request):
 
 def test_there_are_examples_of_every_offline_command():
     assert {example.words[0] for example in OFFLINE} == {
-        *("analyze", "compare", "report", "completion")
+        *("analyze", "compare", "report", "story", "completion")
     }
     assert len(OFFLINE) >= 17
 
@@ -101,6 +121,9 @@ def test_an_offline_example_does_what_it_says(example, tmp_path, monkeypatch, re
 
 
 def check_output(example: Example, options: dict, shown: str) -> None:
+    if options["command"] == "story":
+        assert "stories" in shown or "story told" in shown
+        return
     if options.get("json"):
         document = json.loads(shown)
         assert {"kinds", "round_trips"} <= document.keys()

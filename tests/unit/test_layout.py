@@ -10,9 +10,9 @@ from latprof_agent.probes import btf
 from latprof_agent.probes.layout import dtype_of, layout_of
 
 
-@pytest.mark.parametrize("ring", sorted(layout_of().rings))
+@pytest.mark.parametrize("ring", sorted(layout_of().rings | layout_of().flights))
 def test_a_record_has_no_hidden_padding(ring):
-    dtype = layout_of().rings[ring]
+    dtype = (layout_of().rings | layout_of().flights)[ring]
     assert sum(dtype[name].itemsize for name in dtype.names) == dtype.itemsize
 
 

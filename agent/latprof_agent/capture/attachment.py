@@ -38,6 +38,7 @@ MAPS_PASSED = {
     "on_datagram_idle": "datagram_turns",
     "on_listener": "listeners",
 }
+HERTZ = 997  # stacks a second of each CPU; no multiple of what timers do
 # What is needed sometimes is attached for so long, to see whether it is.
 TRIAL_SECONDS = 1.0
 
@@ -106,6 +107,7 @@ class Attachment:
         self._open: dict[Need, float | None] = {}  # need -> when its trial ends
         self._cgroup_programs = _programs_from("cgroup/", capabilities)
         self._iterators = _programs_from("iter/", capabilities)
+        self._clocks = _programs_from("perf event ", capabilities)
         self._idle = self._by_need.get(IDLE_EXCHANGES, set())
         self._lock = threading.Lock()
         self._paused = False
@@ -180,7 +182,10 @@ class Attachment:
 
     def _attach(self, program: str, cgroup: int = -1) -> None:
         try:
-            self._drain.attach(program, cgroup)
+            if program in self._clocks:
+                self._drain.attach_clock(program, HERTZ)
+            else:
+                self._drain.attach(program, cgroup)
         except OSError as error:
             raise CaptureError(
                 f"cannot attach probe {program}: {first_line(error)}; "

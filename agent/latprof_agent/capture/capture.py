@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from latprof_agent import _drain
 from latprof_agent.capture.attachment import Attachment
 from latprof_agent.capture.cost import ProbeCost
+from latprof_agent.capture.flight import FlightRecorder
 from latprof_agent.capture.histograms import GroupTables
 from latprof_agent.capture.rings import (
     Batch,
@@ -58,6 +59,7 @@ class Capture:
         capabilities: list[Capability],
         ring_bytes: int | None = None,
         grouping: Grouping | None = None,
+        story_ns: int = 0,
     ) -> None:
         self.layout = layout_of()
         self.capabilities = capabilities
@@ -90,6 +92,10 @@ class Capture:
             self._drain, capabilities, self.layout, live=grouping is not None
         )
         self.cost = ProbeCost(self._drain, self._attachment.programs)
+        # of messages that take as long; None: nobody asks why
+        self.flight = (
+            FlightRecorder(self._drain, self.layout, story_ns) if story_ns else None
+        )
         try:
             self._load(ring_bytes or large_ring_bytes(os.cpu_count() or 1))
         except BaseException:
@@ -101,6 +107,10 @@ class Capture:
             self._set_options()
             for ring in self.layout.rings:
                 self._drain.set_ring_bytes(ring, bytes_of_ring(ring, ring_bytes))
+            for ring in self.layout.flights:
+                self._drain.set_ring_bytes(ring, 0)
+            if self.flight:
+                self.flight.set_sizes()
             for program in self._attachment.programs:
                 self._drain.enable(program)
             self._drain.load()
@@ -221,6 +231,8 @@ class Capture:
         """Drain once, and attach what is needed from now on."""
         records = self.drain()
         self._attachment.follow(records)
+        if self.flight:
+            self.flight.look(records)
         return records
 
     def pause(self) -> None:
@@ -283,7 +295,10 @@ class Capture:
         """Detach, and drain what was recorded until then."""
         self._end_thread()
         self._attachment.detach_all()
-        self.drain()
+        records = self.drain()
+        if self.flight:
+            self.flight.look(records)
+            self.flight.finish()
         self.cost.stop()
 
     def _end_thread(self) -> None:
@@ -312,14 +327,15 @@ def open_capture(
     table: tuple[Probe, ...] = PROBES,
     ring_bytes: int | None = None,
     grouping: Grouping | None = None,
+    story_ns: int = 0,
 ) -> Capture:
     """Load the probes, or those of them that the kernel does not refuse."""
     try:
-        return Capture(watched, capabilities, ring_bytes, grouping)
+        return Capture(watched, capabilities, ring_bytes, grouping, story_ns)
     except CaptureError:
         needs = frozenset(c.need for c in capabilities) & ON_DEMAND
         proven = proven_capabilities(watched.protocols, table, needs)
         if proven == capabilities or not any(c.programs for c in proven):
             raise
     require_both_halves(proven, watched.needs)
-    return Capture(watched, proven, ring_bytes, grouping)
+    return Capture(watched, proven, ring_bytes, grouping, story_ns)

@@ -24,7 +24,7 @@ SUBCOMMANDS = {
         "answer what `latprof run --to` sends from another host",
         "latprof_agent.cli.echo",
     ),
-    **{name: OFFLINE[name] for name in ("analyze", "compare", "report")},
+    **{name: OFFLINE[name] for name in ("analyze", "compare", "report", "story")},
     "probes": Subcommand(
         "list what this kernel lets latprof measure", "latprof_agent.cli.probes"
     ),

@@ -15,6 +15,7 @@ from latprof_agent.probes.catalogue import (
     Capability,
     proven_capabilities,
 )
+from latprof_agent.probes.flight_probes import FLIGHT_PROBES
 from latprof_agent.probes.loss_probes import LOSS_PROBES
 
 
@@ -28,7 +29,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List the capabilities."""
     require_root("probes")
-    found = proven_capabilities(table=PROBES + LOSS_PROBES, needs=ON_DEMAND)
+    table = PROBES + LOSS_PROBES + FLIGHT_PROBES
+    found = proven_capabilities(table=table, needs=ON_DEMAND)
     with closing(KernelFunctions()) as functions:
         found.append(functions.capability)
     if options.json:

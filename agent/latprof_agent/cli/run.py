@@ -238,6 +238,10 @@ def _check_together(options: argparse.Namespace) -> None:
         (lab and attaching, f"{lab}: needs the lab, not with {attach}"),
         (own, f"{own}: is for latprof's own messages, not for a COMMAND"),
         (alone, "--no-lab: needs a COMMAND after --"),
+        (
+            options.story and (options.no_probes or _is_bulk(options)),
+            "--story: needs the probes, and --workload bulk has none",
+        ),
         (user and not options.words, "--user: needs a COMMAND after --"),
         (options.server and not options.words, "--server: needs a COMMAND after --"),
         (options.server and options.no_lab, "--server: needs the lab, not --no-lab"),
@@ -360,6 +364,7 @@ def _checked(options: argparse.Namespace) -> Any:
         record=options.record if _is_bulk(options) else not options.no_probes,
         pieces=options.pieces,
         ring_bytes=options.ring_bytes,
+        story_ns=options.story,
         out=options.out,
         name=options.name or "",
         parquet=options.parquet,

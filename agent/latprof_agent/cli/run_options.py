@@ -97,6 +97,7 @@ examples:
   latprof run --comm curl --duration 5s
   latprof run --to 192.0.2.7 --secret-file secret  # `latprof echo` is there
   latprof run --workload bulk --to 192.0.2.7 --secret-file secret
+  latprof run --story 5ms --duration 1  # then latprof story runs/latest
   latprof run --sweep rate=10mbit,100mbit --repeat 3 --duration 1s
   latprof run --preset clear --scale 0.01
 
@@ -561,6 +562,14 @@ def _add_output(group: Any) -> None:
     )
     group.add_argument(
         "--quiet", action="store_true", help="no progress bar (default: on a terminal)"
+    )
+    group.add_argument(
+        "--story",
+        type=units.within(units.time_ns, "10us", "1h"),
+        default=0,
+        metavar="TIME",
+        help="keep in a recorder in the kernel what CPUs do, and of messages that "
+        "take as long tell why: `latprof story` (default: no recorder)",
     )
     group.add_argument(
         "--ring-bytes",

@@ -18,7 +18,7 @@ from latprof_agent.probes.trial import first_line, refusal
 
 State = Literal["exact", "partial", "unavailable"]
 TRACEPOINT, FUNCTION, STRUCT, CGROUP = "tracepoint", "function", "struct", "cgroup"
-ITERATOR = "iterator"
+ITERATOR, CLOCK = "iterator", "clock"
 
 # What slows those who are not watched is attached only while it is needed.
 Need = Literal[
@@ -32,6 +32,7 @@ Need = Literal[
     "with --pid",
     "in watch and agent, once a second",
     "in watch and agent, also between windows",
+    "with --story",
 ]
 ALWAYS: Need = "always"
 UDP_SENDS: Need = "while watched UDP sockets send"
@@ -43,9 +44,10 @@ NEW_SOCKETS: Need = "with --pid or --comm"
 NEW_PROCESSES: Need = "with --pid"
 IDLE_EXCHANGES: Need = "in watch and agent, once a second"
 LOSSES: Need = "in watch and agent, also between windows"
+STORIES: Need = "with --story"
 # What chooses the sockets of processes: only where a filter asks for it.
 BY_FILTER = frozenset({OPEN_SOCKETS, NEW_SOCKETS, NEW_PROCESSES})
-ON_DEMAND = BY_FILTER | {IDLE_EXCHANGES}
+ON_DEMAND = BY_FILTER | {IDLE_EXCHANGES, STORIES}
 # What is not worth its first messages: only live traffic is watched without it.
 LIVE_ONLY = frozenset({UDP_RECEIVES, QUEUES})
 
@@ -303,12 +305,15 @@ SOURCE_WORDS = {
     CGROUP: "cgroup/",
     STRUCT: "task's ",
     ITERATOR: "iter/",
+    CLOCK: "perf event ",
 }
 
 
 def _missing_hook(way: Way) -> str:
     if way.kind == CGROUP:
         return "" if cgroup2_mount() else "cgroup v2 is not mounted"
+    if way.kind == CLOCK:
+        return ""  # software has it everywhere; who may use it tells the load
     for hook in way.hooks:
         known = ("struct", f"bpf_iter__{hook}") if way.kind == ITERATOR else None
         if not _drain.kernel_has(*(known or (way.kind, hook)), way.arguments):

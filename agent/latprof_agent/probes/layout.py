@@ -44,6 +44,7 @@ class Layout:
     """What crosses from the probes of one object to user space."""
 
     rings: dict[str, np.dtype[Any]]
+    flights: dict[str, np.dtype[Any]]  # rings that are written over all the time
     flags: dict[str, int]
     term_kinds: dict[str, int]
     options: np.dtype[Any]
@@ -77,15 +78,10 @@ def layout_of(path: Path = OBJECT) -> Layout:
     """Read the layout of an object file."""
     elf = path.read_bytes()
     types = btf.Btf(btf.section(elf, ".BTF"))
-    suffix = "_record"
-    rings = {}
-    for candidate in types.types:
-        if candidate.kind == btf.VAR and candidate.name.endswith(suffix):
-            pointer = types.resolve(candidate.size_or_type)
-            name = candidate.name.removesuffix(suffix)
-            rings[name] = dtype_of(types, pointer.size_or_type)
+    rings = _pointed_at(types, "_record")
     return Layout(
         rings=rings,
+        flights=_pointed_at(types, "_flight"),
         flags=dict(types.find(btf.ENUM, "record_flag").enumerators),
         term_kinds=dict(types.find(btf.ENUM, "term_kind").enumerators),
         options=_struct(types, "options"),
@@ -107,6 +103,17 @@ def layout_of(path: Path = OBJECT) -> Layout:
         segments=_struct(types, "segments"),
         drop_places=_labels(types, "drop_place", "DROP_"),
     )
+
+
+def _pointed_at(types: btf.Btf, suffix: str) -> dict[str, np.dtype[Any]]:
+    """Records by the name of their ring, told by pointers that are named after it."""
+    found = {}
+    for candidate in types.types:
+        if candidate.kind == btf.VAR and candidate.name.endswith(suffix):
+            pointer = types.resolve(candidate.size_or_type)
+            name = candidate.name.removesuffix(suffix)
+            found[name] = dtype_of(types, pointer.size_or_type)
+    return found
 
 
 def _struct(types: btf.Btf, name: str) -> np.dtype[Any]:

@@ -24,6 +24,10 @@ OFFLINE = {
         "latprof_analysis.cli.report",
         address_space_mib=2048,
     ),
+    "story": Subcommand(
+        "tell why messages of `latprof run --story` were slow",
+        "latprof_analysis.cli.story",
+    ),
     "completion": Subcommand(
         "print what lets a shell complete latprof's options",
         "latprof_analysis.cli.completion",

@@ -1,0 +1,45 @@
+"""What the flight recorder sees: who has each CPU, interrupts, stacks."""
+
+from __future__ import annotations
+
+from latprof_agent.probes.catalogue import (
+    BOTH,
+    CLOCK,
+    STORIES,
+    TRACEPOINT,
+    Probe,
+    Way,
+)
+
+
+def _traced(programs: str, hooks: str, arguments: int = 0) -> Way:
+    names = tuple(programs.split()), TRACEPOINT, tuple(hooks.split())
+    return Way(*names, "", arguments, STORIES)
+
+
+FLIGHT_PROBES = (
+    Probe(
+        "task switches",
+        BOTH,
+        (_traced("on_flight_switch", "sched_switch", arguments=4),),
+        "use Linux 5.18 or later",
+    ),
+    Probe(
+        "interrupts",
+        BOTH,
+        (
+            _traced(
+                "on_flight_interrupt on_flight_interrupt_end"
+                " on_flight_softirq on_flight_softirq_end",
+                "irq_handler_entry irq_handler_exit softirq_entry softirq_exit",
+            ),
+        ),
+        "none known",
+    ),
+    Probe(
+        "stacks",
+        BOTH,
+        (Way(("on_flight_clock",), CLOCK, ("cpu-clock",), need=STORIES),),
+        "allow perf events (kernel.perf_event_paranoid, CAP_PERFMON)",
+    ),
+)

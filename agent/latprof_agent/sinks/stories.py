@@ -1,0 +1,117 @@
+"""Stories: the slowest messages, and what the flight recorder kept of their time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import platform
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from latprof_analysis.stages import APART, STAGES
+from latprof_analysis.study.story import CALLS, Flight, parts_of
+
+from latprof_agent.capture.flight import FlightRecorder
+from latprof_agent.join.exchange_rows import ExchangeRows
+from latprof_agent.join.message_rows import Messages
+from latprof_agent.story.symbols import Symbols
+
+MOST = 100  # that are told of
+# Of a stage whose end a thread of this host brings about: whose, and the two stamps.
+_OF_THREADS = {
+    "application": ("sender_pid", "created_ns", "send_ns"),
+    "receive_queue": ("reader_pid", "ready_ns", "read_ns"),
+}
+
+
+class Stories:
+    """Follows finished messages; keeps those that took `limit_ns` or more."""
+
+    def __init__(self, limit_ns: int) -> None:
+        self._limit_ns = limit_ns
+        self._slow: list[tuple[int, int, dict[str, Any]]] = []  # a heap
+        self._order = itertools.count()
+        self.seen = 0
+
+    def add_messages(self, rows: Messages) -> None:
+        """Keep the slowest."""
+        took_ns = rows.numbers["end_to_end_ns"]
+        kinds, words = rows.texts["kind"]
+        apart = np.isin(kinds, [words.index(k) for k in APART if k in words])
+        slow = np.flatnonzero((took_ns >= self._limit_ns) & ~apart)
+        self.seen += len(slow)
+        for i in slow.tolist():
+            one = int(took_ns[i]), next(self._order), i
+            if len(self._slow) < MOST:
+                heapq.heappush(self._slow, (one[0], one[1], rows.row(i)))
+            elif one[0] > self._slow[0][0]:
+                heapq.heapreplace(self._slow, (one[0], one[1], rows.row(i)))
+
+    def add_exchanges(self, rows: ExchangeRows) -> None:
+        """Of exchanges nothing is taken: their messages are told of."""
+
+    def told(self, recorder: FlightRecorder) -> dict[str, Any]:
+        """The document that `latprof story` reads, the slowest message first."""
+        slowest = sorted(self._slow, key=lambda one: -one[0])
+        return {
+            "limit_ns": self._limit_ns,
+            "slow_messages": self.seen,
+            "recorder": {
+                "copies": len(recorder.flights),
+                "skipped": recorder.skipped,
+                "symbols": recorder.symbols.source,
+            },
+            "stories": [
+                {"message": row, "stages": self._stages(row, recorder)}
+                for _, _, row in slowest
+            ],
+        }
+
+    def _stages(self, row: dict[str, Any], recorder: FlightRecorder) -> dict[str, Any]:
+        """By stage its time, and where a thread of this host had it, its parts."""
+        found: dict[str, Any] = {}
+        for stage in STAGES:
+            time_ns = row[f"{stage}_ns"]
+            if time_ns is None:
+                continue
+            found[stage] = {"time_ns": time_ns, "parts": None}
+            whose, *stamps = _OF_THREADS.get(stage, ("", "", ""))
+            begin_ns, end_ns = (row.get(stamp) for stamp in stamps)
+            pid = row.get(whose)
+            if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
+                parts = _parts(recorder, pid, begin_ns, end_ns)
+                found[stage]["parts"] = parts
+        return found
+
+
+def _parts(
+    recorder: FlightRecorder, pid: int, begin_ns: int, end_ns: int
+) -> list[dict[str, Any]]:
+    flight = next(
+        (one for one in recorder.flights if one.covers(begin_ns, end_ns)), _NOTHING
+    )
+    symbols, calls = recorder.symbols, CALLS.get(platform.machine(), {})
+    found = parts_of(
+        flight,
+        pid,
+        begin_ns,
+        end_ns,
+        name=lambda sample: _function(symbols, sample),
+        calls=calls,
+    )
+    return [asdict(part) for part in found]
+
+
+_NONE: Any = np.empty(0, [("t_ns", "u8"), ("cpu", "u4"), ("pid", "u4")])
+_NOTHING = Flight(0, 0, 0, _NONE, _NONE, _NONE)
+
+
+def _function(symbols: Symbols, sample: Any) -> str:
+    """The innermost function: the program's, or the kernel's within its call."""
+    kernel = sample["kernel"][: sample["kernel_frames"]].tolist()
+    if kernel:
+        names = symbols.kernel(kernel)
+        return f"{names.get(kernel[0]) or '?'} (kernel)"
+    user = sample["user"][: sample["user_frames"]].tolist()
+    return symbols.user(int(sample["pid"]), user[0]) if user else "?"

@@ -1,0 +1,74 @@
+"""`latprof story`: why messages were slow, of a run with `--story`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from latprof_analysis.cli import units
+from latprof_analysis.cli.say import say, say_json
+
+EPILOG = """\
+DIR is a run folder of `latprof run --story TIME`. Of each message the stage that took
+longest is told, and what its thread did meanwhile.
+
+  latprof story runs/latest                        # the slowest
+  latprof story runs/latest --slowest 3
+  latprof story runs/latest --above 20ms --json
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of this subcommand."""
+    parser.epilog = EPILOG
+    parser.add_argument("folder", metavar="DIR", type=Path, help="a run folder")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--slowest",
+        metavar="N",
+        type=units.count,
+        default=1,
+        help="so many of the slowest messages (default: 1)",
+    )
+    which.add_argument(
+        "--message",
+        metavar="ID",
+        help="one message, by its `sequence` in messages.csv",
+    )
+    which.add_argument(
+        "--above",
+        metavar="TIME",
+        type=units.time_ns,
+        help="all messages that took longer",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document on stdout"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, choose, tell."""
+    from latprof_analysis.read.stories import read_stories
+    from latprof_analysis.report.story import story_lines, summary_lines
+
+    document = read_stories(options.folder)
+    chosen = _chosen(document["stories"], options)
+    if options.json:
+        say_json(document | {"stories": chosen})
+        return 0
+    for story in chosen:
+        for line in story_lines(story):
+            say(line)
+        say("")
+    for line in summary_lines(document, len(chosen)):
+        say(line)
+    return 0
+
+
+def _chosen(stories: list[Any], options: argparse.Namespace) -> list[Any]:
+    if options.message is not None:
+        return [s for s in stories if str(s["message"]["sequence"]) == options.message]
+    if options.above is not None:
+        return [s for s in stories if s["message"]["end_to_end_ns"] > options.above]
+    return stories[: options.slowest]

@@ -1,0 +1,161 @@
+"""The story of a slow message, in lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from latprof_analysis.text import counted, duration, percent, plural
+
+_Story = dict[str, Any]
+# Less of a stage is not told in a line of its own.
+_LITTLE = 0.02
+_MOST_NAMES = 3
+_VERBS = {
+    "busy": "was busy",
+    "waiting": "waited for a CPU",
+    "asleep": "slept",
+    "interrupts": "was held up by interrupts",
+    "not recorded": "did something that the recorder has no more",
+}
+_UNTOLD = {
+    "send_queue": "its sender's socket: send buffer, windows, pacing (not told apart)",
+    "qdisc": "the queue of the sender's device",
+    "transit": "the way between the hosts' drivers, of which nothing here tells",
+    "receive_stack": "the receiver's stack, as behind a missing segment",
+}
+
+
+def story_lines(story: _Story) -> Iterator[str]:
+    """Tell one: what it was, its stages, and what a thread did in them."""
+    message = story["message"]
+    whole_ns = message["end_to_end_ns"]
+    yield f"{_told(message)}: {conclusion(story)}"
+    for stage, of in story["stages"].items():
+        share = of["time_ns"] / whole_ns if whole_ns else 0.0
+        if share < _LITTLE:
+            continue
+        yield f"  {stage:<14} {duration(of['time_ns']):>8}  {percent(share):>6}"
+        for part in of["parts"] or ():
+            if part["time_ns"] >= _LITTLE * of["time_ns"]:
+                yield f"    {duration(part['time_ns']):>8}  {_part(part)}"
+
+
+def conclusion(story: _Story) -> str:
+    """Say in a sentence what took most of a message's time."""
+    message, stages = story["message"], story["stages"]
+    if not stages:
+        return "no part of its time is known"
+    stage = max(stages, key=lambda name: stages[name]["time_ns"])
+    of = stages[stage]
+    begin = f"{duration(of['time_ns'])} of {duration(message['end_to_end_ns'])}"
+    again = message["retransmits"]
+    if stage in ("transit", "receive_stack") and again:
+        return f"{begin} while {plural(again, 'segment')} had to be sent again"
+    end = "sender" if stage == "application" else "reader"
+    who = _process(message, end)
+    where = {
+        "application": f"before the send call of {who}",
+        "receive_queue": f"in the receive queue of {who}",
+    }.get(stage, f"in {_UNTOLD.get(stage, stage)}")
+    if not of["parts"]:
+        return f"{begin} {where}"
+    first = of["parts"][0]
+    rest = "" if len(of["parts"]) == 1 else f" for {duration(first['time_ns'])}"
+    return f"{begin} {where}, which {_verb(first)}{rest}"
+
+
+def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
+    """Say how many there are, and which causes took most of their time."""
+    stories = document["stories"]
+    yield (
+        f"{counted(document['slow_messages'], 'message')} took "
+        f"{duration(document['limit_ns'])} or longer; {shown} of "
+        f"{plural(len(stories), 'story').replace('storys', 'stories')} told"
+    )
+    times: dict[str, int] = {}
+    for story in stories:
+        for stage, of in story["stages"].items():
+            for part in of["parts"] or [{"kind": "", "time_ns": of["time_ns"]}]:
+                name = f"{stage}: {_cause(part)}" if part["kind"] else stage
+                times[name] = times.get(name, 0) + part["time_ns"]
+    whole = sum(times.values())
+    for name in sorted(times, key=lambda one: -times[one])[:5]:
+        yield f"  {percent(times[name] / whole if whole else None):>6}  {name}"
+    recorder = document["recorder"]
+    if recorder["skipped"]:
+        yield f"{recorder['skipped']} times there was no room to keep what CPUs did"
+    if recorder["symbols"] == "file and offset":
+        yield (
+            "functions of programs are told as file and offset: install python3-bpfcc "
+            "for their names"
+        )
+
+
+def _cause(part: dict[str, Any]) -> str:
+    if part["kind"] == "waiting" and part["who"]:
+        return f"waiting for a CPU, which {_name(part['who'][0])} had"
+    if part["kind"] == "busy" and part["what"]:
+        return f"busy in {part['what']}"
+    return _words(part)
+
+
+def _words(part: dict[str, Any]) -> str:
+    kind, what = str(part["kind"]), str(part["what"])
+    return f"{kind} {what}" if what else kind
+
+
+def _told(message: dict[str, Any]) -> str:
+    number = message["sequence"]
+    named = "" if number is None else f" {number}"
+    size = message["size_bytes"]
+    bytes_told = "" if size is None else f" of {size} bytes"
+    return (
+        f"{message['protocol']} {message['kind']}{named}{bytes_told}, "
+        f"{_process(message, 'sender')} to {_process(message, 'reader')}"
+    )
+
+
+def _process(message: dict[str, Any], end: str) -> str:
+    name, pid = message[f"{end}_comm"], message[f"{end}_pid"]
+    return (name or "an unknown process") + ("" if pid is None else f" (pid {pid})")
+
+
+def _name(one: dict[str, Any]) -> str:
+    return "nobody" if one["comm"] == "idle" else f"{one['comm']} (pid {one['pid']})"
+
+
+def _verb(part: dict[str, Any]) -> str:
+    """What a thread did, as the end of a sentence."""
+    return _VERBS.get(part["kind"], str(part["kind"])) + _detail(part)
+
+
+def _detail(part: dict[str, Any]) -> str:
+    if part["kind"] == "waiting" and part["who"]:
+        return f", which {_name(part['who'][0])} had"
+    if part["kind"] == "busy" and part["what"]:
+        return f" in {part['what']}"
+    return f" {part['what']}" if part["what"] else ""
+
+
+def _part(part: dict[str, Any]) -> str:
+    cpu = "" if part["cpu"] is None else f" (CPU {part['cpu']})"
+    if part["kind"] == "waiting":
+        who = ", ".join(
+            f"{_name(one)} {duration(one['time_ns'])}"
+            for one in part["who"][:_MOST_NAMES]
+        )
+        had = f", which had {who}" if who else ""
+        elsewhere_ns = part["time_ns"] - sum(one["time_ns"] for one in part["who"])
+        if elsewhere_ns >= _LITTLE * part["time_ns"]:
+            had += f"; {duration(elsewhere_ns)} of it in another CPU's queue"
+        return f"waiting for a CPU{cpu}{had}"
+    if part["kind"] == "busy":
+        samples = sum(one["samples"] for one in part["functions"])
+        names = ", ".join(
+            f"{one['name']} {percent(one['samples'] / samples)}"
+            for one in part["functions"][:_MOST_NAMES]
+        )
+        told = f": {names} of {plural(samples, 'stack')}" if samples else ""
+        return f"busy{cpu}{told}"
+    return _words(part) + cpu

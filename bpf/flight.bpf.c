@@ -1,0 +1,237 @@
+/*
+ * flight.bpf.c - what the CPUs did, written over all the time: a flight
+ * recorder that is read only where a message was slow.
+ *
+ *   sched_switch:                 who left a CPU, how, and in which system
+ * call; who came, and how long he had waited for it irq_handler_*, softirq_*:
+ * interrupts of 10 us and more, with whom they met cpu-clock (perf event):
+ * stacks of whoever runs
+ *
+ * Nothing is lost by a full ring: the oldest goes. User space copies a ring
+ * while it is written, and leaves out what may have changed meanwhile.
+ *
+ * Does not see why a task sleeps but for the system call that it is in (-1: an
+ * exception, so a page fault), nor interrupts that have no handler of irqaction
+ * (local timer, IPIs); a stack of a program without frame pointers is short.
+ */
+#include "reader.bpf.h"
+#include <bpf/bpf_tracing.h>
+
+#define FLIGHT_INTERRUPT_NS 10000
+#define KERNEL_THREAD 0x00200000 /* PF_KTHREAD: it has no user's registers */
+#define NO_CALL ((__u16) - 2)
+#define NOT_KNOWN 0xffffffffu
+
+/* As RING() in ring.bpf.h, without a reader that it waits for. */
+#define FLIGHT(name, record)                       \
+	struct name##_slot {                       \
+		__u64 sequence;                    \
+		struct record content;             \
+	};                                         \
+	struct {                                   \
+		__uint(type, BPF_MAP_TYPE_ARRAY);  \
+		__uint(map_flags, BPF_F_MMAPABLE); \
+		__uint(max_entries, 1);            \
+		__type(key, __u32);                \
+		__type(value, struct name##_slot); \
+	} name SEC(".maps");                       \
+	struct record *name##_flight __attribute__((unused))
+
+FLIGHT(switches, task_switch);
+FLIGHT(interrupts, interrupt);
+FLIGHT(samples, stack_sample);
+
+static __always_inline void *flight_next(void *ring)
+{
+	__u32 at = bpf_get_smp_processor_id();
+	struct ring_control *control = bpf_map_lookup_elem(ring, &at);
+	__u64 n, *slot;
+
+	if (!control || !control->mask)
+		return NULL;
+	n = __sync_fetch_and_add(&control->head, 1);
+	at = control->first + (n & control->mask);
+	slot = bpf_map_lookup_elem(ring, &at);
+	if (!slot)
+		return NULL;
+	/* Until it is whole; and no reader may see it new with the old number,
+	 * see ring_submit(). */
+#if defined(__TARGET_ARCH_x86)
+	*(volatile __u64 *)slot = n;
+	barrier();
+#else
+	__sync_lock_test_and_set(slot, n);
+#endif
+	return slot + 1;
+}
+
+/* As the scheduler has counted it: what is over, in whichever CPU's queue. */
+static __always_inline __u32 run_delay_of(const struct task_struct *task)
+{
+	return bpf_core_field_exists(task->sched_info) ?
+		       task->sched_info.run_delay :
+		       0;
+}
+
+/* How long a task that comes to a CPU has waited in its queue. */
+static __always_inline __u32 waited_until(const struct task_struct *task,
+					  __u64 now)
+{
+	__s64 waited;
+
+	if (!bpf_core_field_exists(task->sched_info) || !scheduler_offset_ns)
+		return NOT_KNOWN;
+	if (!task->sched_info.last_queued)
+		return 0;
+	waited = now - scheduler_offset_at(now) - task->sched_info.last_queued;
+	if (waited < 0)
+		return 0;
+	return waited < NOT_KNOWN ? waited : NOT_KNOWN - 1;
+}
+
+/* The system call that a task is in. */
+static __always_inline __u16 call_of(struct task_struct *task)
+{
+	const struct pt_regs *registers;
+
+	if (task->flags & KERNEL_THREAD)
+		return NO_CALL;
+	registers = (const struct pt_regs *)bpf_task_pt_regs(task);
+	return registers ? SYSTEM_CALL(registers) : NO_CALL;
+}
+
+SEC("?tp_btf/sched_switch")
+int BPF_PROG(on_flight_switch, bool preempt, struct task_struct *prev,
+	     struct task_struct *next, unsigned int state)
+{
+	struct task_switch *s = flight_next(&switches);
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!s)
+		return 0;
+	s->t_ns = now;
+	s->cpu = bpf_get_smp_processor_id();
+	s->left_thread = prev->pid;
+	s->left_pid = prev->tgid;
+	s->left_delay_ns = run_delay_of(prev);
+	s->left_state = preempt ? 0 : state;
+	s->left_call = call_of(prev);
+	s->thread = next->pid;
+	s->pid = next->tgid;
+	s->waited_ns = waited_until(next, now);
+	s->delay_ns = run_delay_of(next);
+	if (s->waited_ns != NOT_KNOWN)
+		s->delay_ns += s->waited_ns;
+	__builtin_memcpy(s->comm, next->comm, sizeof(s->comm));
+	SUBMIT(s);
+	return 0;
+}
+
+/* When the interrupt that runs on a CPU began; a hard one may come upon a soft
+ * one. */
+struct interrupt_begin {
+	__u64 hard_ns;
+	__u64 soft_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct interrupt_begin);
+} interrupt_begins SEC(".maps");
+
+static __always_inline void interrupt_end(__u64 begin, __u32 number, bool soft)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct interrupt *i;
+
+	if (!begin || now - begin < FLIGHT_INTERRUPT_NS)
+		return;
+	i = flight_next(&interrupts);
+	if (!i)
+		return;
+	i->from_ns = begin;
+	i->until_ns = now;
+	i->number = number;
+	i->cpu = bpf_get_smp_processor_id();
+	i->thread = bpf_get_current_pid_tgid();
+	i->soft = soft;
+	SUBMIT(i);
+}
+
+#define INTERRUPT_BEGINS(member)                                       \
+	({                                                             \
+		__u32 zero = 0;                                        \
+		struct interrupt_begin *begin =                        \
+			bpf_map_lookup_elem(&interrupt_begins, &zero); \
+                                                                       \
+		if (begin)                                             \
+			begin->member = bpf_ktime_get_ns();            \
+		0;                                                     \
+	})
+
+#define INTERRUPT_ENDS(member, number, soft)                           \
+	({                                                             \
+		__u32 zero = 0;                                        \
+		struct interrupt_begin *begin =                        \
+			bpf_map_lookup_elem(&interrupt_begins, &zero); \
+                                                                       \
+		if (begin) {                                           \
+			interrupt_end(begin->member, number, soft);    \
+			begin->member = 0;                             \
+		}                                                      \
+		0;                                                     \
+	})
+
+SEC("?tp_btf/irq_handler_entry")
+int BPF_PROG(on_flight_interrupt, int number)
+{
+	return INTERRUPT_BEGINS(hard_ns);
+}
+
+SEC("?tp_btf/irq_handler_exit")
+int BPF_PROG(on_flight_interrupt_end, int number)
+{
+	return INTERRUPT_ENDS(hard_ns, number, false);
+}
+
+SEC("?tp_btf/softirq_entry")
+int BPF_PROG(on_flight_softirq, unsigned int number)
+{
+	return INTERRUPT_BEGINS(soft_ns);
+}
+
+SEC("?tp_btf/softirq_exit")
+int BPF_PROG(on_flight_softirq_end, unsigned int number)
+{
+	return INTERRUPT_ENDS(soft_ns, number, true);
+}
+
+static __always_inline __u16 frames_of(long bytes)
+{
+	return bytes > 0 ? bytes / sizeof(__u64) : 0;
+}
+
+SEC("?perf_event")
+int on_flight_clock(void *registers)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct stack_sample *s;
+
+	if (!(__u32)id) /* the idle task */
+		return 0;
+	s = flight_next(&samples);
+	if (!s)
+		return 0;
+	s->t_ns = bpf_ktime_get_ns();
+	s->thread = id;
+	s->pid = id >> 32;
+	s->cpu = bpf_get_smp_processor_id();
+	s->kernel_frames = frames_of(
+		bpf_get_stack(registers, s->kernel, sizeof(s->kernel), 0));
+	s->user_frames = frames_of(bpf_get_stack(
+		registers, s->user, sizeof(s->user), BPF_F_USER_STACK));
+	SUBMIT(s);
+	return 0;
+}

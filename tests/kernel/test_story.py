@@ -1,0 +1,188 @@
+"""Stories of slow messages whose cause is known: a program's own, or another one's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from free_ports import free_port
+from latprof_agent.story.symbols import _bcc
+from latprof_process import Latprof, run
+
+pytestmark = pytest.mark.timed
+
+MS = 1_000_000
+SLOW_MS, EVERY, TIMES = 20, 3, 20
+SOURCE = Path(__file__).with_name("slow_reader.c")
+LAST_CPU = max(os.sched_getaffinity(0))
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """The reader, and the same as somebody else's program."""
+    folder = tmp_path_factory.mktemp("programs")
+    reader = folder / "slow_reader"
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer"]
+    command = ["gcc", *flags, SOURCE, "-o", reader, "-lpthread"]
+    subprocess.run(command, check=True)
+    shutil.copy(reader, folder / "backup")
+    subprocess.run(["strip", "-o", folder / "stripped", reader], check=True)
+    return folder
+
+
+def told_of(out, *command, limit="10ms"):
+    """Stories of what a command's messages met, and the command's own words."""
+    words = ("run", "--quiet", "--no-lab", "--user=root", f"--story={limit}")
+    latprof = run(*words, f"--out={out}", "--", *map(str, command))
+    assert latprof.process.returncode == 0, latprof.err
+    assert latprof.left() == []
+    document = json.loads((out / "stories.json").read_text())
+    for story in document["stories"]:
+        for of in story["stages"].values():
+            parts = of["parts"] or [of]
+            assert sum(part["time_ns"] for part in parts) == of["time_ns"]
+        stages = sum(of["time_ns"] for of in story["stages"].values())
+        assert stages == story["message"]["end_to_end_ns"]
+    return document, latprof.out
+
+
+def first_parts(document):
+    """What took most of each slow message's wait for its reader."""
+    waits = [
+        (story["stages"]["receive_queue"], story["message"]["end_to_end_ns"])
+        for story in document["stories"]
+    ]
+    return [of["parts"][0] for of, whole_ns in waits if of["time_ns"] > whole_ns / 2]
+
+
+def slow_reader(programs, how, name="slow_reader"):
+    return programs / name, how, EVERY * TIMES, EVERY, SLOW_MS
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "what"),
+    [
+        ("busy", "busy", "count_the_stars" if _bcc() else "slow_reader+"),
+        ("lock", "asleep", "for a lock (futex)"),
+        ("sleep", "asleep", "of its own accord (clock_nanosleep)"),
+        ("page", "asleep", "for a page (page fault)"),
+    ],
+)
+def test_a_reader_that_is_slow_for_one_reason_is_told_by_it(
+    programs, tmp_path, how, kind, what
+):
+    document, out = told_of(tmp_path / "run", *slow_reader(programs, how))
+    parts = first_parts(document)
+    right = [p for p in parts if p["kind"] == kind and p["what"].startswith(what)]
+    assert len(right) >= TIMES - 1, parts
+    # as the reader has it: its own times are within what was told, and most of it
+    lines = [line.split() for line in out.splitlines()[:TIMES]]
+    own_ns = np.array(lines, "i8") if all(len(w) == 2 for w in lines) else None
+    assert own_ns is None or len(own_ns) == TIMES
+    if own_ns is not None:
+        took_ns = np.median(own_ns[:, 1] - own_ns[:, 0])
+        assert np.median([p["time_ns"] for p in right]) <= took_ns
+    assert np.median([p["time_ns"] for p in right]) > 0.9 * SLOW_MS * MS
+
+
+def test_of_a_program_without_symbols_file_and_offset_are_told(programs, tmp_path):
+    document, _ = told_of(tmp_path / "run", *slow_reader(programs, "busy", "stripped"))
+    right = [p for p in first_parts(document) if p["kind"] == "busy"]
+    assert len(right) >= TIMES - 1
+    assert {p["what"].partition("+")[0] for p in right} == {"stripped"}
+
+
+@contextmanager
+def hog(programs):
+    """A program of higher priority that takes a CPU now and then."""
+    first = ["chrt", "-f", "50", "taskset", "-c", str(LAST_CPU)]
+    words = ["hog", str(SLOW_MS), str(3 * SLOW_MS)]
+    with subprocess.Popen([*first, programs / "backup", *words]) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_who_had_the_cpu_is_named(programs, tmp_path):
+    command = [*slow_reader(programs, "none")]
+    command[-3] = 600  # messages, each 2 ms
+    with hog(programs) as process:
+        document, _ = told_of(tmp_path / "run", *command, limit="5ms")
+    parts = first_parts(document)
+    waits = [p for p in parts if p["kind"] == "waiting"]
+    assert len(waits) >= 0.95 * len(parts)
+    assert len(parts) >= TIMES
+    culprits = [p["who"][0] for p in waits]
+    named = [one for one in culprits if one["pid"] == process.pid]
+    assert len(named) >= 0.95 * len(waits), culprits
+    assert {one["comm"] for one in named} == {"backup"}
+
+
+def test_without_a_culprit_there_is_no_cause(programs, tmp_path):
+    out = tmp_path / "run"
+    document, _ = told_of(out, *slow_reader(programs, "none"))
+    assert len(pd.read_csv(out / "messages.csv")) >= EVERY * TIMES
+    # of a machine that is busy itself the CPU's other tasks may be told, no more
+    assert all(part["kind"] == "waiting" for part in first_parts(document))
+    assert document["slow_messages"] <= 3
+    said = run("story", str(out))
+    assert said.process.returncode == 0
+
+
+def test_redis_that_sleeps_is_told_so(tmp_path):
+    if not shutil.which("redis-server"):
+        pytest.skip("needs redis-server")
+    port = free_port()
+    script = (
+        f"redis-server --port {port} --save '' --enable-debug-command yes >/dev/null &"
+        f" until redis-cli -p {port} ping >/dev/null 2>&1; do :; done;"
+        f" redis-benchmark -p {port} -n 200000 -t get -q >/dev/null &"
+        f" for i in 1 2 3; do redis-cli -p {port} debug sleep 0.05 >/dev/null; done;"
+        f" wait %2; redis-cli -p {port} shutdown nosave"
+    )
+    document, _ = told_of(tmp_path / "run", "bash", "-c", script, limit="30ms")
+    parts = [
+        story["stages"]["receive_queue"]["parts"][0]
+        for story in document["stories"]
+        if story["message"]["reader_comm"] == "redis-server"
+    ]
+    slept = [p for p in parts if "sleep" in p["what"]]
+    assert len(slept) >= 0.95 * len(parts)
+    assert len(slept) >= 3
+    assert np.median([p["time_ns"] for p in slept]) == pytest.approx(50 * MS, rel=0.2)
+
+
+def test_it_is_told_in_text_and_as_json(programs, tmp_path):
+    out = tmp_path / "run"
+    told_of(out, *slow_reader(programs, "lock"))
+    text = run("story", str(out), "--slowest=2").out
+    assert text.count("which slept for a lock (futex)") == 2
+    found = json.loads(run("story", str(out), "--above=15ms", "--json").out)
+    assert len(found["stories"]) >= TIMES - 1
+    number = found["stories"][0]["message"]["sequence"]
+    one = json.loads(run("story", str(out), f"--message={number}", "--json").out)
+    assert [s["message"]["sequence"] for s in one["stories"]] == [number]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        (("story", "nowhere"), 1, "it is made by `latprof run --story TIME`"),
+        (("run", "--story=1us"), 2, "--story must be from 10us to 1h"),
+        (("run", "--story=1ms", "--no-probes"), 2, "--story: needs the probes"),
+        (("run", "--story=1ms", "--workload=bulk"), 2, "bulk has none"),
+    ],
+)
+def test_what_cannot_be_is_one_line(words, status, text, tmp_path):
+    latprof = Latprof(*words, cwd=tmp_path)
+    assert latprof.finish() == status
+    (line,) = latprof.err.splitlines()
+    assert text in line
