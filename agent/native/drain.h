@@ -92,7 +92,8 @@ int drain_snapshot(struct drain *drain, const char *name, void **ret,
 
 /* Attaches a program to the clock of each CPU, so many times a second while
  * somebody runs there; detached as others are. */
-int drain_attach_clock(struct drain *drain, const char *program, unsigned hertz);
+int drain_attach_clock(struct drain *drain, const char *program,
+		       unsigned hertz);
 
 /* Runs and nanoseconds that a program took while statistics were on. */
 int drain_cost(struct drain *drain, const char *program, uint64_t *runs,
