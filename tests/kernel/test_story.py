@@ -70,7 +70,7 @@ def slow_reader(programs, how, name="slow_reader"):
     ("how", "kind", "what"),
     [
         ("busy", "busy", "count_the_stars" if _bcc() else "slow_reader+"),
-        ("lock", "asleep", "for a lock (futex)"),
+        ("lock", "asleep", "for another thread (futex)"),
         ("sleep", "asleep", "of its own accord (clock_nanosleep)"),
         ("page", "asleep", "for a page (page fault)"),
     ],
@@ -164,7 +164,7 @@ def test_it_is_told_in_text_and_as_json(programs, tmp_path):
     out = tmp_path / "run"
     told_of(out, *slow_reader(programs, "lock"))
     text = run("story", str(out), "--slowest=2").out
-    assert text.count("which slept for a lock (futex)") == 2
+    assert text.count("which slept for another thread (futex)") == 2
     found = json.loads(run("story", str(out), "--above=15ms", "--json").out)
     assert len(found["stories"]) >= TIMES - 1
     number = found["stories"][0]["message"]["sequence"]

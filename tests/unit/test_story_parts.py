@@ -100,13 +100,14 @@ def test_who_had_the_cpu_while_it_could_have_run():
 @pytest.mark.parametrize(
     ("state", "call", "what"),
     [
-        (SLEEPING, FUTEX, "for a lock (futex)"),
+        (SLEEPING, FUTEX, "for another thread (futex)"),
         (SLEEPING, EXCEPTION, "for a page (page fault)"),
         (UNINTERRUPTIBLE, EXCEPTION, "for a page (page fault)"),
         (UNINTERRUPTIBLE, FSYNC, "for a disk or file system (fsync)"),
         (SLEEPING, 230, "of its own accord (clock_nanosleep)"),
         (SLEEPING, EPOLL, "in epoll_wait"),
         (SLEEPING, 999, "in system call 999"),
+        (4, EXCEPTION, "stopped (by a signal, a tracer or a freezer)"),
     ],
 )
 def test_a_sleep_is_told_by_its_call_and_the_wait_behind_it_apart(state, call, what):
@@ -135,6 +136,14 @@ def test_of_a_wait_in_another_cpus_queue_nobody_is_named():
     assert (waiting.kind, waiting.time_ns) == ("waiting", 25 * MS)
     assert waiting.who == ({"pid": HOG, "comm": "hog", "time_ns": 5 * MS},)
     assert (asleep.kind, asleep.time_ns) == ("asleep", 5 * MS)
+
+
+def test_of_several_threads_on_cpus_none_is_taken_for_the_reader():
+    flight = flight_of(
+        switch(1, IDLE, MINE), switch(2, IDLE, (READER, THREAD + 1), cpu=1)
+    )
+    (part,) = told(flight, 5 * MS, 30 * MS)
+    assert (part.kind, part.time_ns) == ("not recorded", 25 * MS)
 
 
 def test_a_wait_that_is_not_known_is_not_told_apart():

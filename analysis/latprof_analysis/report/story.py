@@ -61,6 +61,8 @@ def conclusion(story: _Story) -> str:
     if not of["parts"]:
         return f"{begin} {where}"
     first = of["parts"][0]
+    if 2 * first["time_ns"] < of["time_ns"]:
+        return f"{begin} {where}, for no single cause: longest it {_verb(first)}"
     rest = "" if len(of["parts"]) == 1 else f" for {duration(first['time_ns'])}"
     return f"{begin} {where}, which {_verb(first)}{rest}"
 

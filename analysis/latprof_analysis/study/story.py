@@ -31,6 +31,7 @@ _MOVES = (
 )
 _DISK = ("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync", *_MOVES)
 _UNINTERRUPTIBLE = 2
+_STOPPED = 4 | 8 | 0x8000  # TASK_STOPPED, TASK_TRACED, TASK_FROZEN
 _EXCEPTION, _NO_CALL = 0xFFFF, 0xFFFE
 # Of Linux on x86-64, and of the common table that arm64 has: what programs sleep in.
 _X86_64 = {
@@ -217,13 +218,11 @@ class _Span:
 
 
 def _thread_at(flight: Flight, pid: int, at_ns: int) -> int | None:
-    """The thread of a process that has a CPU at some time."""
+    """The thread of a process that has a CPU at some time; None: none, or several."""
     switches = flight.switches[flight.switches["t_ns"] <= at_ns]
-    for cpu in np.unique(switches["cpu"]):
-        last = switches[switches["cpu"] == cpu][-1]
-        if last["pid"] == pid:
-            return int(last["thread"])
-    return None
+    lasts = (switches[switches["cpu"] == cpu][-1] for cpu in np.unique(switches["cpu"]))
+    found = [int(last["thread"]) for last in lasts if last["pid"] == pid]
+    return found[0] if len(found) == 1 else None
 
 
 def _spans(flight: Flight, thread: int, begin_ns: int, end_ns: int) -> list[_Span]:
@@ -347,12 +346,15 @@ def _off_cpu(flight: Flight, span: _Span, calls: dict[int, str]) -> list[Part]:
 
 def _sleep(span: _Span, calls: dict[int, str]) -> str:
     """What a sleep was for, as far as a call and a state tell."""
-    waits = (span.state or 0) & _UNINTERRUPTIBLE
-    if span.call == _EXCEPTION:
-        return "for a page (page fault)"
+    state = span.state or 0
+    waits = state & _UNINTERRUPTIBLE
+    stopped = state & _STOPPED
+    if stopped or span.call == _EXCEPTION:
+        by = "stopped (by a signal, a tracer or a freezer)"
+        return by if stopped else "for a page (page fault)"
     name = calls.get(span.call, "")
     if name == "futex":
-        return "for a lock (futex)"
+        return "for another thread (futex)"  # a mutex, a condition, a join
     if name in _SLEEPS:
         return f"of its own accord ({name})"
     if waits and name in _DISK:
