@@ -23,18 +23,8 @@
 #define NOT_KNOWN 0xffffffffu
 
 /* As RING() in ring.bpf.h, without a reader that it waits for. */
-#define FLIGHT(name, record)                       \
-	struct name##_slot {                       \
-		__u64 sequence;                    \
-		struct record content;             \
-	};                                         \
-	struct {                                   \
-		__uint(type, BPF_MAP_TYPE_ARRAY);  \
-		__uint(map_flags, BPF_F_MMAPABLE); \
-		__uint(max_entries, 1);            \
-		__type(key, __u32);                \
-		__type(value, struct name##_slot); \
-	} name SEC(".maps");                       \
+#define FLIGHT(name, record) \
+	SLOTS(name, record); \
 	struct record *name##_flight __attribute__((unused))
 
 FLIGHT(switches, task_switch);

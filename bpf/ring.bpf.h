@@ -20,18 +20,21 @@
 
 #include "counters.bpf.h"
 
+#define SLOTS(name, record)                        \
+	struct name##_slot {                       \
+		__u64 sequence;                    \
+		struct record content;             \
+	};                                         \
+	struct {                                   \
+		__uint(type, BPF_MAP_TYPE_ARRAY);  \
+		__uint(map_flags, BPF_F_MMAPABLE); \
+		__uint(max_entries, 1);            \
+		__type(key, __u32);                \
+		__type(value, struct name##_slot); \
+	} name SEC(".maps")
+
 #define RING(name, record)                                    \
-	struct name##_slot {                                  \
-		__u64 sequence;                               \
-		struct record content;                        \
-	};                                                    \
-	struct {                                              \
-		__uint(type, BPF_MAP_TYPE_ARRAY);             \
-		__uint(map_flags, BPF_F_MMAPABLE);            \
-		__uint(max_entries, 1);                       \
-		__type(key, __u32);                           \
-		__type(value, struct name##_slot);            \
-	} name SEC(".maps");                                  \
+	SLOTS(name, record);                                  \
 	struct record *name##_record __attribute__((unused)); \
 	__u64 name##_lost
 

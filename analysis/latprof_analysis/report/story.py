@@ -73,7 +73,7 @@ def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
     yield (
         f"{counted(document['slow_messages'], 'message')} took "
         f"{duration(document['limit_ns'])} or longer; {shown} of "
-        f"{plural(len(stories), 'story').replace('storys', 'stories')} told"
+        f"{len(stories)} {'story' if len(stories) == 1 else 'stories'} told"
     )
     times: dict[str, int] = {}
     for story in stories:
