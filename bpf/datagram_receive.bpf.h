@@ -149,6 +149,7 @@ datagram_emit_received(const struct datagram_socket *s,
 		.pid = pid,
 		.ttl = d->ttl,
 		.flags = flags,
+		.thread = s->reader.thread,
 	};
 
 	if (histograms) {

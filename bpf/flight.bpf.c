@@ -20,6 +20,7 @@
 #define FLIGHT_INTERRUPT_NS 10000
 #define KERNEL_THREAD 0x00200000 /* PF_KTHREAD: it has no user's registers */
 #define NO_CALL ((__u16) - 2)
+#define CALL_OF_32_BITS ((__u16) - 3)
 #define NOT_KNOWN 0xffffffffu
 
 /* As RING() in ring.bpf.h, without a reader that it waits for. */
@@ -79,7 +80,9 @@ static __always_inline __u32 waited_until(const struct task_struct *task,
 	return waited < NOT_KNOWN ? waited : NOT_KNOWN - 1;
 }
 
-/* The system call that a task is in. */
+/* The system call that a task is in. A 32-bit program's have numbers of their
+ * own.
+ */
 static __always_inline __u16 call_of(struct task_struct *task)
 {
 	const struct pt_regs *registers;
@@ -87,7 +90,9 @@ static __always_inline __u16 call_of(struct task_struct *task)
 	if (task->flags & KERNEL_THREAD)
 		return NO_CALL;
 	registers = (const struct pt_regs *)bpf_task_pt_regs(task);
-	return registers ? SYSTEM_CALL(registers) : NO_CALL;
+	if (!registers)
+		return NO_CALL;
+	return IS_32_BIT(registers) ? CALL_OF_32_BITS : SYSTEM_CALL(registers);
 }
 
 SEC("?tp_btf/sched_switch")

@@ -359,16 +359,21 @@ struct bpf_iter__bpf_map_elem {
 struct pt_regs {
 	unsigned long di;
 	unsigned long orig_ax;
+	unsigned short cs;
 };
 #define FIRST_ARGUMENT(regs) ((regs)->di)
 #define SYSTEM_CALL(regs) ((regs)->orig_ax)
+/* __USER32_CS, on Xen in another table */
+#define IS_32_BIT(regs) (((regs)->cs & 0xff) == 0x23)
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs {
 	unsigned long orig_x0;
+	unsigned long pstate;
 	int syscallno;
 };
 #define FIRST_ARGUMENT(regs) ((regs)->orig_x0)
 #define SYSTEM_CALL(regs) ((regs)->syscallno)
+#define IS_32_BIT(regs) (((regs)->pstate & 0x10) != 0) /* PSR_MODE32_BIT */
 #else
 #error "latprof knows the system call arguments of x86-64 and arm64 only"
 #endif

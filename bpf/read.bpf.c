@@ -68,6 +68,7 @@ static __always_inline void range_emit(struct read_context *c,
 		.pid = c->pid,
 		.ttl = range->ttl,
 		.flags = range->flags,
+		.thread = c->s->reader.thread,
 	};
 
 	if (!reader_waited(&c->s->reader, range->reader, range->run_delay,

@@ -41,7 +41,7 @@ struct received_range {
 	__u32 pid;
 	__u16 ttl; /* TTL or hop limit on arrival, 0 unknown */
 	__u16 flags;
-	__u32 pad;
+	__u32 thread; /* that read it, of pid */
 };
 
 /* What a flow number stands for; sent once by each side that sees it. */
@@ -155,15 +155,17 @@ struct task_switch {
 	__u32 waited_ns; /* in the queue of this CPU; all ones: not known */
 	__u16 cpu;
 	__u16 left_state; /* as task_struct.__state; 0: it could run on */
-	__u16 left_call; /* system call, 0xffff: an exception, 0xfffe: none */
+	__u16 left_call; /* system call, 0xffff: an exception, 0xfffe: none,
+			    0xfffd: one of a 32-bit program */
 	__u16 pads[3];
 	__u8 comm[16]; /* of who came */
 };
 
-/* An interrupt took a CPU from whoever had it. */
+/* An interrupt took a CPU from whoever had it. As of all that a flight recorder
+ * keeps the first field is when it was written. */
 struct interrupt {
-	__u64 from_ns;
 	__u64 until_ns;
+	__u64 from_ns;
 	__u32 number; /* of the line, or of the soft interrupt */
 	__u32 cpu;
 	__u32 thread; /* whom it met */

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_agent.capture.capture import Capture
+from latprof_agent.capture.flight import FlightRecorder
 from latprof_agent.join.exchange_rows import exchange_rows
 from latprof_agent.join.exchanges import Exchanges
 from latprof_agent.join.joiner import FOREVER, Joiner, Pairs
@@ -132,12 +133,21 @@ class Recorder:
         if count or self.joiner.waiting():
             self._hold(self.joiner.feed(batch, drained_ns), drained_ns)
         self.read_sources()
+        if self.capture.flight and self._held and self._held[-1][0] == drained_ns:
+            self._ask_for_stories(self.capture.flight, self._held[-1][1])
         self._give_out(drained_ns - HOLD_NS)
 
     def _hold(self, pairs: Pairs, now_ns: int) -> None:
         if len(pairs.sent_index):
             rows = messages_of(self.joiner, pairs, self._kinds)
             self._held.append((now_ns, rows))
+
+    def _ask_for_stories(self, flight: FlightRecorder, rows: Messages) -> None:
+        """Have copied what happened before send calls, of which no probe knows."""
+        sent_ns, pids = rows.numbers["send_ns"], rows.numbers["sender_pid"]
+        for source in self._sources:
+            mine, created_ns, _ = source.created_of(rows)
+            flight.look_at(created_ns, sent_ns[mine], pids[mine])
 
     def _kinds(self, flows: NDArray[Any]) -> Ints:
         kinds = np.full(len(flows), MESSAGE)

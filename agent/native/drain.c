@@ -542,17 +542,27 @@ ssize_t drain_read(struct drain *drain, const char *name, void *buffer,
 }
 
 int drain_snapshot(struct drain *drain, const char *name, void **ret,
-		   size_t *size)
+		   size_t *size, uint64_t **since)
 {
 	struct ring *ring = ring_find(drain, name);
 
 	if (!ring)
 		return -ENOENT;
 	*ret = malloc(ring_room(ring));
-	if (!*ret)
+	*since = calloc(drain->cpus.count, sizeof(**since));
+	if (!*ret || !*since) {
+		free(*ret);
+		free(*since);
 		return -ENOMEM;
-	*size = ring_copy(ring, *ret);
+	}
+	*size = ring_copy(ring, *ret, *since);
 	return 0;
+}
+
+const int *drain_cpus(const struct drain *drain, int *count)
+{
+	*count = drain->cpus.count;
+	return drain->cpus.numbers;
 }
 
 static int open_clock(int cpu, unsigned hertz)

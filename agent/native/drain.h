@@ -86,9 +86,13 @@ ssize_t drain_waiting(struct drain *drain, const char *name);
 ssize_t drain_read(struct drain *drain, const char *name, void *buffer,
 		   size_t size);
 
-/* Copies what rings hold that are written over all the time; to be freed. */
+/* Copies what rings hold that are written over all the time, and since when
+ * each CPU's has all (ring_copy()); both to be freed. */
 int drain_snapshot(struct drain *drain, const char *name, void **ret,
-		   size_t *size);
+		   size_t *size, uint64_t **since);
+
+/* The numbers of CPUs that have rings, `*count` of them. */
+const int *drain_cpus(const struct drain *drain, int *count);
 
 /* Attaches a program to the clock of each CPU, so many times a second while
  * somebody runs there; detached as others are. */

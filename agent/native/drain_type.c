@@ -359,9 +359,30 @@ static PyObject *Drain_read(PyObject *object, PyObject *arguments)
 	return size_or_errno(size, name);
 }
 
+static PyObject *since_by_cpu(const struct drain *drain, const uint64_t *since)
+{
+	PyObject *ret = PyDict_New();
+	const int *cpus;
+	int count;
+
+	cpus = drain_cpus(drain, &count);
+	for (int i = 0; ret && i < count; i++) {
+		PyObject *cpu = PyLong_FromLong(cpus[i]);
+		PyObject *t_ns = PyLong_FromUnsignedLongLong(since[i]);
+
+		if (!cpu || !t_ns || PyDict_SetItem(ret, cpu, t_ns))
+			Py_CLEAR(ret);
+		Py_XDECREF(cpu);
+		Py_XDECREF(t_ns);
+	}
+	return ret;
+}
+
 static PyObject *Drain_snapshot(PyObject *object, PyObject *arguments)
 {
 	Drain *self = (Drain *)object;
+	PyObject *records, *by_cpu;
+	uint64_t *since;
 	const char *name;
 	size_t size;
 	void *area;
@@ -370,11 +391,18 @@ static PyObject *Drain_snapshot(PyObject *object, PyObject *arguments)
 	if (!is_open(self) || !PyArg_ParseTuple(arguments, "s", &name))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS;
-	error = drain_snapshot(self->drain, name, &area, &size);
+	error = drain_snapshot(self->drain, name, &area, &size, &since);
 	Py_END_ALLOW_THREADS;
 	if (error)
 		return raise_errno(error, name);
-	return bytes_and_free(area, size);
+	records = bytes_and_free(area, size);
+	by_cpu = since_by_cpu(self->drain, since);
+	free(since);
+	if (records && by_cpu)
+		return Py_BuildValue("(NN)", records, by_cpu);
+	Py_XDECREF(records);
+	Py_XDECREF(by_cpu);
+	return NULL;
 }
 
 static PyObject *Drain_attach_clock(PyObject *object, PyObject *arguments)
@@ -441,7 +469,9 @@ static PyMethodDef drain_methods[] = {
 	{ "attach_clock", Drain_attach_clock, METH_VARARGS,
 	  "attach_clock(program, hertz) to each CPU" },
 	{ "snapshot", Drain_snapshot, METH_VARARGS,
-	  "snapshot(ring) -> records of one that is written over, as bytes" },
+	  "snapshot(ring) -> records of one that is written over, as bytes, "
+	  "and by "
+	  "CPU since when all are there (0: always)" },
 	{ "detach", Drain_detach, METH_VARARGS,
 	  "detach a program, or all of them" },
 	{ "iterate", Drain_iterate, METH_VARARGS,

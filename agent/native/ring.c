@@ -196,34 +196,55 @@ static uint64_t oldest(const struct ring_control *control)
 		       0;
 }
 
-static size_t copy_cpu(const struct ring *ring, int i, char *buffer)
+/* The record's time, which each begins with. */
+static uint64_t time_of(const char *record)
+{
+	uint64_t t_ns;
+
+	memcpy(&t_ns, record, sizeof(t_ns));
+	return t_ns;
+}
+
+static size_t copy_cpu(const struct ring *ring, int i, char *buffer,
+		       uint64_t *since)
 {
 	struct ring_control *control = control_of(ring, i);
 	const char *slots = entry(ring, control->first);
 	size_t size = ring->slot_bytes - sizeof(uint64_t), used = 0;
 	uint64_t head = __atomic_load_n(&control->head, __ATOMIC_ACQUIRE);
+	uint64_t at = oldest(control);
+	bool gap = at != 0;
 
-	for (uint64_t at = oldest(control); at < head; at++) {
+	*since = 0;
+	for (; at < head; at++) {
 		const uint64_t *slot =
 			(const uint64_t *)(slots + (at & control->mask) *
 							   ring->slot_bytes);
+		uint64_t before = __atomic_load_n(slot, __ATOMIC_ACQUIRE),
+			 after;
 
-		if (__atomic_load_n(slot, __ATOMIC_ACQUIRE) != at + 1)
-			continue;
 		memcpy(buffer + used, slot + 1, size);
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
-		/* it may have been written over while it was copied */
-		if (__atomic_load_n(slot, __ATOMIC_RELAXED) == at + 1)
-			used += size;
+		after = __atomic_load_n(slot, __ATOMIC_RELAXED);
+		/* it was written over before or while it was copied */
+		gap = gap || after > at + 1;
+		if (before != at + 1 || after != at + 1)
+			continue;
+		if (gap)
+			*since = time_of(buffer + used);
+		gap = false;
+		used += size;
 	}
+	if (gap) /* nothing is left */
+		*since = UINT64_MAX;
 	return used;
 }
 
-size_t ring_copy(const struct ring *ring, void *buffer)
+size_t ring_copy(const struct ring *ring, void *buffer, uint64_t *since)
 {
 	size_t used = 0;
 
 	for (int i = 0; i < ring->cpus->count; i++)
-		used += copy_cpu(ring, i, (char *)buffer + used);
+		used += copy_cpu(ring, i, (char *)buffer + used, &since[i]);
 	return used;
 }

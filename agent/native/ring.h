@@ -6,6 +6,7 @@
 #define LATPROF_RING_READER_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct bpf_map;
 
@@ -47,7 +48,8 @@ size_t ring_room(const struct ring *ring);
 
 /* Copies what rings hold that are written over all the time (FLIGHT() in
  * flight.bpf.c), for which `buffer` has ring_room(); returns how many bytes.
- * What may have changed meanwhile is left out. */
-size_t ring_copy(const struct ring *ring, void *buffer);
+ * What may have changed meanwhile is left out. `since` has a number for each
+ * CPU: the time of its first record, 0 where none was written over yet. */
+size_t ring_copy(const struct ring *ring, void *buffer, uint64_t *since);
 
 #endif

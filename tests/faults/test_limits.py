@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -30,17 +32,19 @@ CGROUP2 = "for m in $(grep ' cgroup2 ' /proc/mounts | cut -d' ' -f2); do"
 NO_CGROUP2 = f"{CGROUP2} umount -l $m; done"
 READ_ONLY = "mount --bind {0} {0} && mount -o remount,ro,bind {0}"
 
-# seccomp: bpf(2) gives EPERM, as in a container; two returns behind a comparison
-NO_BPF = """
+# seccomp: a call gives EPERM, as in a container; two returns behind a comparison
+NO_CALL = """
 import ctypes, os, struct, sys
-bpf = {"x86_64": 321, "aarch64": 280}[os.uname().machine]
-code = [(0x20, 0, 0, 0), (0x15, 0, 1, bpf), (6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000)]
+call = {numbers}[os.uname().machine]
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, call), (6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000)]
 filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *c) for c in code))
 program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(filters))
 libc = ctypes.CDLL(None, use_errno=True)
 assert libc.prctl(22, 2, ctypes.c_char_p(program), 0, 0) == 0
 os.execvp(sys.argv[1], sys.argv[1:])
 """
+NO_BPF = NO_CALL.format(numbers={"x86_64": 321, "aarch64": 280})
+NO_PERF_EVENTS = NO_CALL.format(numbers={"x86_64": 298, "aarch64": 241})
 
 
 def mounted(script: str) -> tuple[str, ...]:
@@ -129,6 +133,25 @@ def test_a_run_that_is_refused_something_says_what_and_what_to_do(
     latprof = run("run", f"--out={out}", *words, before=before)
     assert_failed(latprof, 1, *texts)
     assert not out.exists() or state_of(out) == "failed"
+
+
+def test_stories_without_perf_events_have_no_stacks_and_say_so(tmp_path):
+    out = tmp_path / "run"
+    before = (sys.executable, "-c", NO_PERF_EVENTS)
+    words = (*PLAIN, "--rounds=2000", "--story=10us", f"--out={out}")
+    latprof = run("run", *words, before=before)
+    assert latprof.process.returncode == 0, latprof.err
+    offered = json.loads((out / "run.json").read_text())["capabilities"]
+    (stacks,) = [row for row in offered if row["quantity"] == "stacks"]
+    assert stacks["state"] == "unavailable"
+    assert "Operation not permitted" in stacks["reason"]
+    kinds: Counter[str] = Counter()
+    for story in json.loads((out / "stories.json").read_text())["stories"]:
+        for of in story["stages"].values():
+            for part in of["parts"] or ():
+                kinds[part["kind"]] += part["time_ns"]
+                assert not part["functions"]
+    assert kinds["busy"] + kinds["waiting"] + kinds["asleep"] > kinds["not recorded"]
 
 
 @pytest.mark.parametrize("command", list(LIVE))

@@ -7,6 +7,8 @@
  *   lock    waits for a mutex that another thread holds
  *   sleep   sleeps
  *   page    touches a page that another thread fills in so much later
+ *   crowd   as lock, while a sibling computes all the time
+ *   stop    is stopped by a signal
  *   none    nothing; it has the last CPU, and its sender the first
  *
  * Or slow_reader hog BURN PAUSE: computes so many milliseconds, and pauses.
@@ -18,6 +20,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,6 +92,26 @@ static void wait_for_lock(void)
 	pthread_mutex_unlock(&door);
 }
 
+static void *compute(void *unused)
+{
+	volatile double stars = 0;
+
+	for (;;)
+		stars += 1;
+	return unused;
+}
+
+static void be_stopped(void)
+{
+	if (!fork()) {
+		sleep_ns(long_ns);
+		kill(getppid(), SIGCONT);
+		_exit(0);
+	}
+	raise(SIGSTOP);
+	wait(NULL);
+}
+
 static int faults;
 static char *cold;
 
@@ -133,8 +156,10 @@ static void be_slow(const char *how)
 
 	if (!strcmp(how, "busy"))
 		count_the_stars();
-	else if (!strcmp(how, "lock"))
+	else if (!strcmp(how, "lock") || !strcmp(how, "crowd"))
 		wait_for_lock();
+	else if (!strcmp(how, "stop"))
+		be_stopped();
 	else if (!strcmp(how, "sleep"))
 		sleep_ns(long_ns);
 	else if (!strcmp(how, "page"))
@@ -202,8 +227,10 @@ int main(int argc, char **argv)
 	sem_init(&taken, 0, 0);
 	if (!strcmp(argv[1], "page"))
 		make_pages(4096UL * messages);
-	if (!strcmp(argv[1], "lock"))
+	if (!strcmp(argv[1], "lock") || !strcmp(argv[1], "crowd"))
 		pthread_create(&other, NULL, keep_door, NULL);
+	if (!strcmp(argv[1], "crowd"))
+		pthread_create(&other, NULL, compute, NULL);
 	if (!strcmp(argv[1], "page"))
 		pthread_create(&other, NULL, fill_pages, NULL);
 	for (int n = 0, in_turn = 0; recv(s, bytes, sizeof(bytes), 0) > 0;) {

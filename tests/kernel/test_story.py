@@ -73,6 +73,8 @@ def slow_reader(programs, how, name="slow_reader"):
         ("lock", "asleep", "for another thread (futex)"),
         ("sleep", "asleep", "of its own accord (clock_nanosleep)"),
         ("page", "asleep", "for a page (page fault)"),
+        ("crowd", "asleep", "for another thread (futex)"),
+        ("stop", "asleep", "stopped (by a signal, a tracer or a freezer)"),
     ],
 )
 def test_a_reader_that_is_slow_for_one_reason_is_told_by_it(
@@ -124,6 +126,28 @@ def test_who_had_the_cpu_is_named(programs, tmp_path):
     named = [one for one in culprits if one["pid"] == process.pid]
     assert len(named) >= 0.95 * len(waits), culprits
     assert {one["comm"] for one in named} == {"backup"}
+
+
+def test_who_had_the_cpu_before_a_send_call_is_named(programs, tmp_path):
+    """As the generator's log tells: a message was due, and its sender had no CPU."""
+    out = tmp_path / "run"
+    load = ("--interval=1ms", "--duration=4s", "--sizes=64", "--quiet")
+    with hog(programs) as process:
+        pinned = ("taskset", "-c", str(LAST_CPU))
+        latprof = run("run", *load, "--story=10ms", f"--out={out}", before=pinned)
+    assert latprof.process.returncode == 0, latprof.err
+    stories = json.loads((out / "stories.json").read_text())["stories"]
+    parts = [
+        story["stages"]["application"]["parts"][0]
+        for story in stories
+        if 2 * story["stages"]["application"]["time_ns"]
+        > story["message"]["end_to_end_ns"]
+    ]
+    assert len(parts) >= TIMES
+    right = [
+        p for p in parts if p["kind"] == "waiting" and p["who"][0]["pid"] == process.pid
+    ]
+    assert len(right) >= 0.95 * len(parts), parts
 
 
 def test_without_a_culprit_there_is_no_cause(programs, tmp_path):

@@ -51,17 +51,19 @@ def switch(
 IDLE, MINE, HOGS = (0, 0), (READER, THREAD), (HOG, HOG)
 
 
-def flight_of(*switches, interrupts=(), samples=(), begin_ns=1, end_ns=10**12):
+def flight_of(
+    *switches, interrupts=(), samples=(), since_ns=None, begin_ns=1, end_ns=10**12
+):
     made = {
         "switches": np.concatenate(switches),
         "interrupts": np.zeros(len(interrupts), FLIGHTS["interrupts"]),
         "samples": np.zeros(len(samples), FLIGHTS["samples"]),
     }
-    for row, (from_ns, until_ns) in zip(made["interrupts"], interrupts, strict=True):
-        row["from_ns"], row["until_ns"] = from_ns, until_ns
+    for row, one in zip(made["interrupts"], interrupts, strict=True):
+        row["from_ns"], row["until_ns"], row["number"], row["soft"] = (*one, 0, 0)[:4]
     for row, t_ns in zip(made["samples"], samples, strict=True):
         row["t_ns"], row["thread"], row["pid"] = t_ns, THREAD, READER
-    return Flight.cut(**made, begin_ns=begin_ns, end_ns=end_ns)
+    return Flight.cut(made, since_ns or {}, begin_ns, end_ns)
 
 
 def told(flight, begin_ns, end_ns, **how):
@@ -107,6 +109,7 @@ def test_who_had_the_cpu_while_it_could_have_run():
         (SLEEPING, 230, "of its own accord (clock_nanosleep)"),
         (SLEEPING, EPOLL, "in epoll_wait"),
         (SLEEPING, 999, "in system call 999"),
+        (SLEEPING, 0xFFFD, "in a system call of a 32-bit program"),
         (4, EXCEPTION, "stopped (by a signal, a tracer or a freezer)"),
     ],
 )
@@ -157,18 +160,106 @@ def test_a_wait_that_is_not_known_is_not_told_apart():
 
 
 def test_what_the_recorder_has_no_more_is_a_part_of_its_own():
-    # the ring of CPU 1 goes back to 20 ms only
-    flight = flight_of(
-        switch(1, IDLE, MINE), switch(20 * MS, IDLE, HOGS, cpu=1), begin_ns=1
-    )
-    parts = told(flight, 5 * MS, 30 * MS)
+    # the ring of CPU 1 goes back to 20 ms only, that of CPU 0 was never full
+    gone = {"switches": {0: 0, 1: 20 * MS}}
+    switches = switch(1, IDLE, MINE), switch(20 * MS, IDLE, HOGS, cpu=1)
+    parts = told(flight_of(*switches, since_ns=gone), 5 * MS, 30 * MS)
     assert [(p.kind, p.time_ns) for p in parts] == [
         ("not recorded", 15 * MS),
         ("busy", 10 * MS),
     ]
+    # a CPU that was idle until then hides nothing
+    (part,) = told(flight_of(*switches), 5 * MS, 30 * MS)
+    assert (part.kind, part.time_ns) == ("busy", 25 * MS)
     elsewhere = flight_of(switch(1, IDLE, HOGS))
     (part,) = told(elsewhere, 5 * MS, 30 * MS)
     assert (part.kind, part.time_ns) == ("not recorded", 25 * MS)
+
+
+def test_where_interrupts_are_gone_busy_is_not_told():
+    gone = {"interrupts": {0: 15 * MS}}
+    flight = flight_of(
+        switch(1, IDLE, MINE), interrupts=[(20 * MS, 21 * MS)], since_ns=gone
+    )
+    parts = told(flight, 5 * MS, 30 * MS)
+    assert [(p.kind, p.time_ns, p.what) for p in parts] == [
+        ("busy", 14 * MS, ""),
+        ("not recorded", 10 * MS, "on a CPU, busy or interrupted"),
+        ("interrupts", 1 * MS, "interrupt 0"),
+    ]
+
+
+def test_an_interrupt_within_another_is_counted_once():
+    flight = flight_of(
+        switch(1, IDLE, MINE),
+        interrupts=[
+            (10 * MS, 30 * MS, 3, 1),
+            (12 * MS, 20 * MS, 24, 0),
+            (21 * MS, 22 * MS, 24, 0),
+            (32 * MS, 34 * MS, 99, 1),
+        ],
+    )
+    interrupts, busy = told(flight, 5 * MS, 33 * MS)
+    assert (busy.kind, busy.time_ns) == ("busy", 7 * MS)
+    assert interrupts.time_ns == 21 * MS
+    assert interrupts.what == ("soft interrupt NET_RX, interrupt 24, soft interrupt 99")
+
+
+def test_what_a_hidden_task_did_is_not_taken_for_the_readers():
+    # the reader left, and the next that is seen is that it leaves again
+    flight = flight_of(
+        switch(1, IDLE, MINE),
+        switch(10 * MS, MINE, HOGS, state=SLEEPING, call=FUTEX),
+        switch(50 * MS, MINE, HOGS, state=SLEEPING, call=FUTEX),
+        switch(55 * MS, HOGS, MINE),
+    )
+    parts = told(flight, 5 * MS, 60 * MS)
+    assert [(p.kind, p.time_ns, p.what) for p in parts] == [
+        ("not recorded", 40 * MS, "untraced"),
+        ("busy", 10 * MS, ""),
+        ("asleep", 5 * MS, "for another thread (futex)"),
+    ]
+    # it came, and the next that is seen is that it comes again
+    twice = flight_of(switch(1, IDLE, MINE), switch(50 * MS, HOGS, MINE, cpu=1))
+    parts = told(twice, 5 * MS, 60 * MS, thread=THREAD)
+    assert [(p.kind, p.time_ns, p.what) for p in parts] == [
+        ("not recorded", 45 * MS, "untraced"),
+        ("busy", 10 * MS, ""),
+    ]
+    # it left, and reads at the end without having come
+    left = flight_of(
+        switch(1, IDLE, MINE), switch(10 * MS, MINE, HOGS, state=SLEEPING, call=EPOLL)
+    )
+    parts = told(left, 5 * MS, 60 * MS, thread=THREAD)
+    assert [(p.kind, p.time_ns) for p in parts] == [
+        ("not recorded", 50 * MS),
+        ("busy", 5 * MS),
+    ]
+
+
+def test_who_had_a_cpu_unseen_is_not_named():
+    # somebody else leaves it than had come
+    flight = flight_of(
+        switch(1, IDLE, MINE),
+        switch(10 * MS, MINE, HOGS),
+        switch(40 * MS, IDLE, MINE, waited_ns=30 * MS),
+    )
+    waiting = told(flight, 10 * MS, 40 * MS)[0]
+    assert waiting.who == ({"pid": 0, "comm": "untraced", "time_ns": 30 * MS},)
+
+
+def test_the_thread_that_read_is_followed_and_not_its_sibling():
+    sibling = READER, THREAD + 1
+    flight = flight_of(
+        switch(1, IDLE, sibling),
+        switch(2, MINE, HOGS, cpu=1, state=SLEEPING, call=FUTEX),
+        switch(45 * MS, HOGS, MINE, cpu=1),
+    )
+    parts = told(flight, 5 * MS, 50 * MS, thread=THREAD)
+    assert [(p.kind, p.time_ns) for p in parts] == [
+        ("asleep", 40 * MS),
+        ("busy", 5 * MS),
+    ]
 
 
 @given(

@@ -16,6 +16,7 @@ from latprof_agent.capture.rings import Batch
 from latprof_agent.errors import CaptureError, remedy
 from latprof_agent.probes.catalogue import (
     BY_FILTER,
+    CLOCK_HERTZ,
     HIDDEN_TASKS,
     IDLE_EXCHANGES,
     LIVE_ONLY,
@@ -38,7 +39,6 @@ MAPS_PASSED = {
     "on_datagram_idle": "datagram_turns",
     "on_listener": "listeners",
 }
-HERTZ = 997  # stacks a second of each CPU; no multiple of what timers do
 # What is needed sometimes is attached for so long, to see whether it is.
 TRIAL_SECONDS = 1.0
 
@@ -183,7 +183,7 @@ class Attachment:
     def _attach(self, program: str, cgroup: int = -1) -> None:
         try:
             if program in self._clocks:
-                self._drain.attach_clock(program, HERTZ)
+                self._drain.attach_clock(program, CLOCK_HERTZ)
             else:
                 self._drain.attach(program, cgroup)
         except OSError as error:

@@ -161,6 +161,8 @@ class Capture:
             thread.start()
             self._thread = thread
         self.open_sockets = self._attachment.attach_all(self._watched, self._notes)
+        if self.flight:
+            self.flight.begin()
         self.cost.begin()
 
     def watch(self, watched: Filter) -> None:
@@ -310,6 +312,8 @@ class Capture:
     def close(self) -> None:
         """Detach and unload everything."""
         self._end_thread()
+        if self.flight:
+            self.flight.finish()
         if self.tables:
             self.tables.close()
         self._drain.close()

@@ -6,11 +6,16 @@ took long makes a copy of the last while; fast ones cost nothing beyond the writ
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from latprof_analysis.study.story import Flight
+from numpy.typing import NDArray
 
 from latprof_agent import _drain
 from latprof_agent.capture.rings import Batch
@@ -20,73 +25,140 @@ from latprof_agent.story.symbols import Symbols
 # Of each CPU: 3.4 MB. 32,768 switches, 4,096 interrupts, 2,048 stacks.
 RING_BYTES = {"switches": 5 << 19, "interrupts": 1 << 18, "samples": 1 << 20}
 BEFORE_NS = 10_000_000  # who had the CPUs shortly before
-PAUSE_NS = 100_000_000  # between two copies, which take some ms
+PAUSE_SECONDS = 0.1  # between two copies, which take some ms
 MOST_BYTES = 64 << 20  # of all copies
+# Of its time a message spends a third in one of its halves, or on its way, of which no
+# CPU here tells.
+SHARES = 3
+
+Times = NDArray[Any]
 
 
-@dataclass
 class FlightRecorder:
-    """Looks at what was drained for what took over half of `limit_ns`.
+    """Looks at what was drained for what took a third of `limit_ns` or more.
 
-    A message that was slow in all has half of its time in one of its halves, or on
-    its way, of which no CPU here tells. `flights` are the copies that were made;
-    `skipped` counts times when there was no room for another.
+    A thread of its own makes the copies, so that nobody who drains waits for it. What
+    was asked for meanwhile is in the next copy. Where copies take more room than there
+    is, those of the slowest halves stay.
+
+    Attributes
+    ----------
+    copies : int
+        That were made.
+    skipped : int
+        Copies for which there was no room.
     """
 
-    drain: _drain.Drain
-    layout: Layout
-    limit_ns: int
-    flights: list[Flight] = field(default_factory=list)
-    skipped: int = 0
-    symbols: Symbols = field(default_factory=Symbols)
-    _due_ns: int = 0  # the earliest begin that is not copied yet
-    _pids: set[int] = field(default_factory=set)
-    _taken_ns: int = 0
-    _bytes: int = 0
+    def __init__(self, drain: _drain.Drain, layout: Layout, limit_ns: int) -> None:
+        self.limit_ns = limit_ns
+        self.copies = self.skipped = 0
+        self.symbols = Symbols()
+        self._drain = drain
+        self._layout = layout
+        self._flights: list[tuple[int, int, Flight]] = []  # a heap: how slow, which
+        self._order = itertools.count()
+        self._bytes = 0
+        self._began_ns = 0
+        self._asked = threading.Condition()
+        self._due_ns = 0  # the earliest begin that is not copied yet
+        self._slowest_ns = 0
+        self._pids: set[int] = set()
+        self._ending = False
+        self._thread: threading.Thread | None = None
 
     def set_sizes(self) -> None:
         """Give the rings their room, before the load."""
-        for ring in self.layout.flights:
-            self.drain.set_ring_bytes(ring, RING_BYTES[ring])
+        for ring in self._layout.flights:
+            self._drain.set_ring_bytes(ring, RING_BYTES[ring])
+
+    def begin(self) -> None:
+        """Make copies from now on: all programs are attached."""
+        self._began_ns = time.monotonic_ns()
+        self._ending = False
+        self._thread = threading.Thread(target=self._keep_copying, daemon=True)
+        self._thread.start()
 
     def look(self, records: Batch) -> None:
-        """Copy the recorder if something in these records took long."""
-        for ring, begin, end in (
-            ("received_ranges", "ready_ns", "read_ns"),
-            ("sent_messages", "send_ns", "xmit_ns"),
-        ):
-            self._look(records[ring], begin, end)
-        now_ns = time.monotonic_ns()
-        if self._due_ns and now_ns - self._taken_ns >= PAUSE_NS:
-            self._take(now_ns)
+        """Ask for a copy if something in these records took long."""
+        received, sent = records["received_ranges"], records["sent_messages"]
+        came = np.where(
+            received["arrive_ns"], received["arrive_ns"], received["ready_ns"]
+        )
+        self.look_at(came, received["read_ns"], received["pid"])
+        self.look_at(sent["send_ns"], sent["xmit_ns"], sent["pid"])
+
+    def look_at(self, begin: Times, end: Times, pids: Times) -> None:
+        """Ask for a copy if one of these spans is long; 0 or less: not known."""
+        begin, end = begin.astype("i8"), end.astype("i8")
+        took_ns = end - begin
+        late = (begin > 0) & (end > 0) & (took_ns >= self.limit_ns // SHARES)
+        if late.any():
+            self.want(int(begin[late].min()), int(took_ns[late].max()), pids[late])
+
+    def want(self, begin_ns: int, took_ns: int, pids: Iterable[int]) -> None:
+        """Have what these processes did copied, of a wait that began at `begin_ns`.
+
+        What was the longest, `took_ns`, is kept longest.
+        """
+        with self._asked:
+            self._due_ns = min(self._due_ns or begin_ns, begin_ns)
+            self._slowest_ns = max(self._slowest_ns, took_ns)
+            self._pids.update(map(int, pids))
+            self._asked.notify()
 
     def finish(self) -> None:
         """Copy it for what is still due; nothing is written any more."""
-        if self._due_ns:
-            self._take(time.monotonic_ns())
+        with self._asked:
+            self._ending = True
+            self._asked.notify()
+        if self._thread:
+            self._thread.join()
+            self._thread = None
         self.symbols.finish()
 
-    def _look(self, records: np.ndarray, begin: str, end: str) -> None:
-        took_ns = (records[end] - records[begin]).astype("i8")
-        late = (records[begin] > 0) & (records[end] > 0)
-        late &= took_ns >= self.limit_ns // 2
-        if late.any():
-            first_ns = int(records[begin][late].min())
-            self._due_ns = min(self._due_ns or first_ns, first_ns)
-            self._pids |= set(records["pid"][late].tolist())
+    def flight(self, begin_ns: int, end_ns: int) -> Flight | None:
+        """Return the copy that has most of a span: the first that was made since."""
+        covering = (
+            (number, flight)
+            for _, number, flight in self._flights
+            if flight.covers(begin_ns, end_ns)
+        )
+        return min(covering, default=(0, None), key=lambda one: one[0])[1]
 
-    def _take(self, now_ns: int) -> None:
-        begin_ns, self._due_ns = self._due_ns - BEFORE_NS, 0
-        pids, self._pids = self._pids, set()
-        self._taken_ns = now_ns
-        if self._bytes > MOST_BYTES:
+    def _keep_copying(self) -> None:
+        while self._take():
+            with self._asked:
+                self._asked.wait_for(lambda: self._ending, PAUSE_SECONDS)
+
+    def _take(self) -> bool:
+        """Wait until a copy is due, and make it; false: none will be any more."""
+        with self._asked:
+            self._asked.wait_for(lambda: self._due_ns or self._ending)
+            begin_ns, self._due_ns = self._due_ns - BEFORE_NS, 0
+            slowest_ns, self._slowest_ns = self._slowest_ns, 0
+            pids, self._pids = self._pids, set()
+        if begin_ns < 0:
+            return False
+        try:
+            flight = self._copy(begin_ns)
+        except (MemoryError, OSError):
             self.skipped += 1
-            return
-        rings = {
-            ring: np.frombuffer(self.drain.snapshot(ring), dtype)
-            for ring, dtype in self.layout.flights.items()
-        }
-        flight = Flight.cut(**rings, begin_ns=begin_ns, end_ns=now_ns)
+            return True
+        self.symbols.note(flight.rings["samples"], pids)
+        self.copies += 1
         self._bytes += flight.nbytes
-        self.flights.append(flight)
-        self.symbols.note(flight.samples, pids)
+        heapq.heappush(self._flights, (slowest_ns, next(self._order), flight))
+        while self._bytes > MOST_BYTES and len(self._flights) > 1:
+            self._bytes -= heapq.heappop(self._flights)[2].nbytes
+            self.skipped += 1
+        return True
+
+    def _copy(self, begin_ns: int) -> Flight:
+        now_ns = time.monotonic_ns()
+        rings, since_ns = {}, {}
+        for ring, dtype in self._layout.flights.items():
+            copied, by_cpu = self._drain.snapshot(ring)
+            rings[ring] = np.frombuffer(copied, dtype)
+            # before the programs were attached nothing was written
+            since_ns[ring] = {c: max(t, self._began_ns) for c, t in by_cpu.items()}
+        return Flight.cut(rings, since_ns, begin_ns, now_ns)

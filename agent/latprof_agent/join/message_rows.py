@@ -232,6 +232,7 @@ def messages_of(
         "queue_bytes_at_arrival": queue_bytes,
         "sender_pid": blank_zeros(sent.get("pid")),
         "reader_pid": blank_zeros(np.where(dropped, 0, received.get("pid"))),
+        "reader_thread": blank_zeros(np.where(dropped, 0, received.get("thread"))),
         "created_ns": np.zeros(len(flow), "i8"),
         **{f"{s}_ns": sent.get(f"{s}_ns") for s in ("send", "queue", "xmit")},
         "arrive_ns": arrive,

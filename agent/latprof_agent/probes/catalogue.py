@@ -19,6 +19,7 @@ from latprof_agent.probes.trial import first_line, refusal
 State = Literal["exact", "partial", "unavailable"]
 TRACEPOINT, FUNCTION, STRUCT, CGROUP = "tracepoint", "function", "struct", "cgroup"
 ITERATOR, CLOCK = "iterator", "clock"
+CLOCK_HERTZ = 997  # stacks a second of each CPU; no multiple of what timers do
 
 # What slows those who are not watched is attached only while it is needed.
 Need = Literal[
@@ -323,6 +324,8 @@ def _missing_hook(way: Way) -> str:
 
 
 def _refusal_on_trial(program: str, way: Way) -> str:
+    if way.kind == CLOCK:
+        return refusal([program], attach=True, hertz=CLOCK_HERTZ)
     mount = cgroup2_mount() if way.kind == CGROUP else None
     if not mount:
         return refusal([program], attach=True)
@@ -341,7 +344,7 @@ def _try_way(way: Way, refused: dict[str, str]) -> str:
     if missing := _missing_hook(way):
         return missing
     for program in way.programs:
-        if program not in refused and way.kind in (FUNCTION, CGROUP):
+        if program not in refused and way.kind in (FUNCTION, CGROUP, CLOCK):
             refused[program] = _refusal_on_trial(program, way)
         if why := refused.get(program):
             return f"kernel refuses {program}: {why}"

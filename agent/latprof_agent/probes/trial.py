@@ -18,10 +18,13 @@ def first_line(error: OSError) -> str:
     return telling[0] if telling else os.strerror(error.errno or 0)
 
 
-def refusal(programs: Sequence[str], *, attach: bool = False, cgroup: int = -1) -> str:
+def refusal(
+    programs: Sequence[str], *, attach: bool = False, cgroup: int = -1, hertz: int = 0
+) -> str:
     """Return why the kernel refuses these programs, or nothing.
 
-    No protocol is on, so that no socket is watched.
+    No protocol is on, so that no socket is watched. With `hertz` they are attached to
+    the clock of each CPU, so many times a second.
     """
     layout = layout_of()
     trial = _drain.Drain(str(OBJECT))
@@ -31,7 +34,10 @@ def refusal(programs: Sequence[str], *, attach: bool = False, cgroup: int = -1) 
             trial.enable(program)
         trial.load()
         for program in programs if attach else ():
-            trial.attach(program, cgroup)
+            if hertz:
+                trial.attach_clock(program, hertz)
+            else:
+                trial.attach(program, cgroup)
     except OSError as error:
         return first_line(error)
     finally:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from latprof_analysis.stages import APART, STAGES
-from latprof_analysis.study.story import CALLS, Flight, parts_of
+from latprof_analysis.study.story import CALLS, NO_FLIGHT, parts_of
 
 from latprof_agent.capture.flight import FlightRecorder
 from latprof_agent.join.exchange_rows import ExchangeRows
@@ -18,10 +18,11 @@ from latprof_agent.join.message_rows import Messages
 from latprof_agent.story.symbols import Symbols
 
 MOST = 100  # that are told of
-# Of a stage whose end a thread of this host brings about: whose, and the two stamps.
+# Of a stage whose end a thread of this host brings about: the column of its process, of
+# itself where it is known, and the two stamps.
 _OF_THREADS = {
-    "application": ("sender_pid", "created_ns", "send_ns"),
-    "receive_queue": ("reader_pid", "ready_ns", "read_ns"),
+    "application": ("sender_pid", "", "created_ns", "send_ns"),
+    "receive_queue": ("reader_pid", "reader_thread", "ready_ns", "read_ns"),
 }
 
 
@@ -42,11 +43,13 @@ class Stories:
         slow = np.flatnonzero((took_ns >= self._limit_ns) & ~apart)
         self.seen += len(slow)
         for i in slow.tolist():
-            one = int(took_ns[i]), next(self._order), i
-            if len(self._slow) < MOST:
-                heapq.heappush(self._slow, (one[0], one[1], rows.row(i)))
-            elif one[0] > self._slow[0][0]:
-                heapq.heapreplace(self._slow, (one[0], one[1], rows.row(i)))
+            if len(self._slow) == MOST and took_ns[i] <= self._slow[0][0]:
+                continue
+            thread = max(int(rows.numbers["reader_thread"][i]), 0)
+            row = rows.row(i) | {"reader_thread": thread or None}
+            heapq.heappush(self._slow, (int(took_ns[i]), next(self._order), row))
+            if len(self._slow) > MOST:
+                heapq.heappop(self._slow)
 
     def add_exchanges(self, rows: ExchangeRows) -> None:
         """Of exchanges nothing is taken: their messages are told of."""
@@ -58,7 +61,7 @@ class Stories:
             "limit_ns": self._limit_ns,
             "slow_messages": self.seen,
             "recorder": {
-                "copies": len(recorder.flights),
+                "copies": recorder.copies,
                 "skipped": recorder.skipped,
                 "symbols": recorder.symbols.source,
             },
@@ -76,35 +79,33 @@ class Stories:
             if time_ns is None:
                 continue
             found[stage] = {"time_ns": time_ns, "parts": None}
-            whose, *stamps = _OF_THREADS.get(stage, ("", "", ""))
-            begin_ns, end_ns = (row.get(stamp) for stamp in stamps)
-            pid = row.get(whose)
+            columns = _OF_THREADS.get(stage, ("",) * 4)
+            pid, thread, begin_ns, end_ns = (row.get(column) for column in columns)
             if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
-                parts = _parts(recorder, pid, begin_ns, end_ns)
+                parts = _parts(recorder, pid, thread, begin_ns, end_ns)
                 found[stage]["parts"] = parts
         return found
 
 
 def _parts(
-    recorder: FlightRecorder, pid: int, begin_ns: int, end_ns: int
+    recorder: FlightRecorder,
+    pid: int,
+    thread: int | None,
+    begin_ns: int,
+    end_ns: int,
 ) -> list[dict[str, Any]]:
-    flight = next(
-        (one for one in recorder.flights if one.covers(begin_ns, end_ns)), _NOTHING
-    )
+    flight = recorder.flight(begin_ns, end_ns) or NO_FLIGHT
     symbols, calls = recorder.symbols, CALLS.get(platform.machine(), {})
     found = parts_of(
         flight,
         pid,
         begin_ns,
         end_ns,
+        thread=thread,
         name=lambda sample: _function(symbols, sample),
         calls=calls,
     )
     return [asdict(part) for part in found]
-
-
-_NONE: Any = np.empty(0, [("t_ns", "u8"), ("cpu", "u4"), ("pid", "u4")])
-_NOTHING = Flight(0, 0, 0, _NONE, _NONE, _NONE)
 
 
 def _function(symbols: Symbols, sample: Any) -> str:

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 Records = NDArray[Any]
 
 UNKNOWN_WAIT = 0xFFFFFFFF
+# Of those who had a CPU: nobody, and somebody whom no probe sees.
+IDLE, UNTRACED = "idle", "untraced"
 _SLEEPS = ("nanosleep", "clock_nanosleep")
 _MOVES = (
     "read",
@@ -33,6 +35,10 @@ _DISK = ("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync", *_M
 _UNINTERRUPTIBLE = 2
 _STOPPED = 4 | 8 | 0x8000  # TASK_STOPPED, TASK_TRACED, TASK_FROZEN
 _EXCEPTION, _NO_CALL = 0xFFFF, 0xFFFE
+_OF_NO_NAME = {
+    _NO_CALL: "in the kernel",
+    0xFFFD: "in a system call of a 32-bit program",
+}
 # Of Linux on x86-64, and of the common table that arm64 has: what programs sleep in.
 _X86_64 = {
     **{0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 19: "readv"},
@@ -69,56 +75,68 @@ class Flight:
     Attributes
     ----------
     begin_ns, end_ns : int
-    since_ns : int
-        Of all CPUs everything is there from this time on.
-    switches, interrupts, samples : ndarray of records
-        Fields as in bpf/records.h, in order of time. Of switches each CPU's last one
-        before `begin_ns` is there, too, and that by which each thread left last.
+    rings : dict of ndarray of records
+        By name: ``switches``, ``interrupts``, ``samples``. Fields as in bpf/records.h,
+        the first of which is the time that they are in order of. Of switches each CPU's
+        last one before `begin_ns` is there, too, and that by which each thread left
+        last.
+    since_ns : dict of dict of int
+        By ring and CPU: from this time on everything is there; 0 always.
     """
 
     begin_ns: int
     end_ns: int
-    since_ns: int
-    switches: Records
-    interrupts: Records
-    samples: Records
+    rings: dict[str, Records]
+    since_ns: dict[str, dict[int, int]]
 
     @classmethod
     def cut(
         cls,
-        switches: Records,
-        interrupts: Records,
-        samples: Records,
+        rings: dict[str, Records],
+        since_ns: dict[str, dict[int, int]],
         begin_ns: int,
         end_ns: int,
     ) -> Flight:
         """Keep what is in a span, of all that a recorder holds."""
-        switches = switches[np.argsort(switches["t_ns"], kind="stable")]
-        cpus = np.unique(switches["cpu"])
-        firsts = [int(switches["t_ns"][switches["cpu"] == cpu].min()) for cpu in cpus]
-        before = switches[switches["t_ns"] < begin_ns]
-        kept = switches["t_ns"] >= begin_ns
-        for of in ("cpu", "left_thread"):
-            kept[_lasts(before[of])] = True
-        interrupts = interrupts[interrupts["until_ns"] >= begin_ns]
-        samples = samples[samples["t_ns"] >= begin_ns]
-        return cls(
-            begin_ns,
-            end_ns,
-            max(firsts, default=end_ns),
-            switches[kept],
-            interrupts[np.argsort(interrupts["from_ns"], kind="stable")],
-            samples[np.argsort(samples["t_ns"], kind="stable")],
-        )
+        found = {}
+        for ring, unordered in rings.items():
+            t_ns = _time_of(unordered)
+            kept = t_ns >= begin_ns
+            if ring == "switches":
+                order = np.argsort(t_ns, kind="stable")
+                before = order[~kept[order]]
+                for of in ("cpu", "left_thread"):
+                    kept[before[_lasts(unordered[of][before])]] = True
+            records = unordered[kept]
+            found[ring] = records[np.argsort(_time_of(records), kind="stable")]
+        return cls(begin_ns, end_ns, found, since_ns)
+
+    @property
+    def switches(self) -> Records:
+        """Who left each CPU, and who came."""
+        return self.rings["switches"]
 
     @property
     def nbytes(self) -> int:
         """Of all records."""
-        return self.switches.nbytes + self.interrupts.nbytes + self.samples.nbytes
+        return sum(records.nbytes for records in self.rings.values())
+
+    def since(self, ring: str, cpu: int | None = None) -> int:
+        """Return when all is there of a ring of one CPU, or of all."""
+        by_cpu = self.since_ns.get(ring, {})
+        return max(by_cpu.values(), default=0) if cpu is None else by_cpu.get(cpu, 0)
 
     def covers(self, begin_ns: int, end_ns: int) -> bool:
         """Whether a span is in it, as far as the recorder went back."""
         return self.begin_ns <= begin_ns and end_ns <= self.end_ns
+
+
+NO_FLIGHT = Flight(0, 0, {}, {})
+
+
+def _time_of(records: Records) -> Records:
+    """When each was written: the first field."""
+    return np.asarray(records[(records.dtype.names or ("",))[0]])
 
 
 def _lasts(values: Records) -> NDArray[np.intp]:
@@ -163,6 +181,7 @@ def parts_of(
     begin_ns: int,
     end_ns: int,
     *,
+    thread: int | None = None,
     name: Namer = lambda _sample: "?",
     calls: dict[int, str] = _X86_64,
 ) -> list[Part]:
@@ -172,9 +191,12 @@ def parts_of(
     ----------
     flight : Flight
     pid : int
-        Of the process; whichever of its threads runs at `end_ns` is followed.
+        Of the process.
     begin_ns, end_ns : int
         CLOCK_MONOTONIC.
+    thread : int, optional
+        The one that did at `end_ns` what ends the span. By default the one of the
+        process that has a CPU then, if there is one only.
     name : callable
         Names the function that a record of `samples` was in.
     calls : dict
@@ -185,11 +207,15 @@ def parts_of(
     list of Part
         The longest first; times sum to ``end_ns - begin_ns``.
     """
-    thread = _thread_at(flight, pid, end_ns)
-    if thread is None or not flight.covers(begin_ns, end_ns):
+    if not flight.covers(begin_ns, end_ns):
         return [Part("not recorded", end_ns - begin_ns)]
-    since_ns = min(max(begin_ns, flight.since_ns), end_ns)
+    thread = thread or _thread_at(flight, pid, end_ns)
+    if thread is None:
+        return [Part("not recorded", end_ns - begin_ns, "which of its threads")]
+    since_ns = min(max(begin_ns, flight.since("switches")), end_ns)
     spans = _spans(flight, thread, since_ns, end_ns)
+    if not spans:
+        return [Part("not recorded", end_ns - begin_ns)]
     found = [Part("not recorded", since_ns - begin_ns)] if since_ns > begin_ns else []
     found += _running(flight, thread, [s for s in spans if s.on_cpu], name)
     for span in spans:
@@ -210,6 +236,7 @@ class _Span:
     call: int = _NO_CALL
     waited_ns: int = 0  # for a CPU; UNKNOWN_WAIT: not known
     queued_ns: int = 0  # of it, in the queue of the CPU that it got, at most
+    untraced: bool = False  # it left or came without a word
 
     def clipped(self, begin_ns: int, end_ns: int) -> _Span:
         return replace(
@@ -226,10 +253,16 @@ def _thread_at(flight: Flight, pid: int, at_ns: int) -> int | None:
 
 
 def _spans(flight: Flight, thread: int, begin_ns: int, end_ns: int) -> list[_Span]:
-    """What a thread that has a CPU at the end did, without gaps."""
+    """What a thread that has a CPU at the end did, without gaps.
+
+    There are tasks of which no switch is seen: where a thread leaves twice or comes
+    twice, one came or left between unseen, and what it did meanwhile is not told.
+    """
     switches = flight.switches
     mine = (switches["thread"] == thread) | (switches["left_thread"] == thread)
     rows = switches[mine & (switches["t_ns"] <= end_ns)]
+    if not len(rows):
+        return []
     found: list[_Span] = []
     came_ns, cpu = begin_ns, -1
     left: Any = None
@@ -237,28 +270,36 @@ def _spans(flight: Flight, thread: int, begin_ns: int, end_ns: int) -> list[_Spa
     for row in rows:
         t_ns = int(row["t_ns"])
         if row["left_thread"] == thread:
-            found.append(_Span(came_ns, t_ns, True, int(row["cpu"])))
+            unseen = on_cpu is False
+            found.append(
+                _Span(came_ns, t_ns, not unseen, int(row["cpu"]), untraced=unseen)
+            )
             came_ns, left, on_cpu = t_ns, row, False
         if row["thread"] == thread:
             cpu = int(row["cpu"])
-            if on_cpu is False:
-                off = _Span(came_ns, t_ns, False, cpu, int(left["left_state"]))
-                found.append(
-                    replace(
-                        off,
-                        call=int(left["left_call"]),
-                        waited_ns=_waited(left, row),
-                        queued_ns=_queued(left, row),
-                    )
-                )
-            elif on_cpu is None:
-                queued_ns = int(row["waited_ns"])
-                off = _Span(came_ns, t_ns, False, cpu, None)
-                found.append(replace(off, waited_ns=queued_ns, queued_ns=queued_ns))
+            found.append(_came(came_ns, t_ns, left if on_cpu is False else None, row))
+            if on_cpu:
+                found[-1] = replace(found[-1], untraced=True)
             came_ns, on_cpu = t_ns, True
-    found.append(_Span(came_ns, end_ns, True, cpu))
+    unseen = on_cpu is False
+    found.append(_Span(came_ns, end_ns, not unseen, cpu, untraced=unseen))
     clipped = [span.clipped(begin_ns, end_ns) for span in found]
     return [span for span in clipped if span.end_ns > span.begin_ns]
+
+
+def _came(left_ns: int, came_ns: int, left: Any, came: Any) -> _Span:
+    """The time without a CPU that a thread's coming ends."""
+    off = _Span(left_ns, came_ns, False, int(came["cpu"]), None)
+    if left is None:
+        queued_ns = int(came["waited_ns"])
+        return replace(off, waited_ns=queued_ns, queued_ns=queued_ns)
+    return replace(
+        off,
+        state=int(left["left_state"]),
+        call=int(left["left_call"]),
+        waited_ns=_waited(left, came),
+        queued_ns=_queued(left, came),
+    )
 
 
 def _waited(left: Any, came: Any) -> int:
@@ -283,21 +324,23 @@ def _running(
     flight: Flight, thread: int, spans: Sequence[_Span], name: Namer
 ) -> list[Part]:
     """Time on CPUs: what interrupts took of it, and in which functions it was."""
-    taken: Counter[tuple[int, int]] = Counter()
+    taken: Counter[str] = Counter()
     names: Counter[str] = Counter()
     cpus: Counter[int] = Counter()
-    for span in spans:
-        cpus[span.cpu] += span.end_ns - span.begin_ns
-        for row in _within(flight.interrupts, span, "from_ns", "until_ns"):
-            overlap = min(int(row["until_ns"]), span.end_ns)
-            overlap -= max(int(row["from_ns"]), span.begin_ns)
-            taken[int(row["soft"]), int(row["number"])] += overlap
-        samples = _within(flight.samples, span, "t_ns", "t_ns")
+    gone_ns = 0
+    for whole in spans:
+        samples = _within(flight.rings["samples"], whole, "t_ns", "t_ns")
         names.update(name(s) for s in samples[samples["thread"] == thread])
+        # before that it may have been an interrupt, too
+        since_ns = max(whole.begin_ns, flight.since("interrupts", whole.cpu))
+        span = replace(whole, begin_ns=min(since_ns, whole.end_ns))
+        gone_ns += span.begin_ns - whole.begin_ns
+        cpus[span.cpu] += span.end_ns - span.begin_ns
+        taken.update(_taken(flight, span))
     if not cpus:
         return []
     cpu = cpus.most_common(1)[0][0]
-    interrupts = min(sum(taken.values()), sum(cpus.values()))
+    interrupts = sum(taken.values())
     functions = tuple(
         {"name": text, "samples": count} for text, count in names.most_common()
     )
@@ -308,13 +351,52 @@ def _running(
         functions=functions,
         cpu=cpu,
     )
-    found = [busy] if busy.time_ns else []
-    if interrupts:
-        words = ", ".join(
-            f"{'soft interrupt' if soft else 'interrupt'} {number}"
-            for (soft, number), _ in taken.most_common(3)
-        )
-        found.append(Part("interrupts", interrupts, words, cpu=cpu))
+    words = ", ".join(text for text, _ in taken.most_common(3))
+    found = (
+        busy,
+        Part("interrupts", interrupts, words, cpu=cpu),
+        Part("not recorded", gone_ns, "on a CPU, busy or interrupted", cpu=cpu),
+    )
+    return [part for part in found if part.time_ns]
+
+
+# Of linux/interrupt.h.
+_SOFT_INTERRUPTS = (
+    "HI",
+    "TIMER",
+    "NET_TX",
+    "NET_RX",
+    "BLOCK",
+    "IRQ_POLL",
+    "TASKLET",
+    "SCHED",
+    "HRTIMER",
+    "RCU",
+)
+
+
+def _taken(flight: Flight, span: _Span) -> dict[str, int]:
+    """What each interrupt took of a span by itself: one may come upon another."""
+    rows = _within(flight.rings["interrupts"], span, "from_ns", "until_ns")
+    begin = np.maximum(rows["from_ns"].astype("i8"), span.begin_ns)
+    end = np.minimum(rows["until_ns"].astype("i8"), span.end_ns)
+    found: Counter[str] = Counter()
+    open_ends: list[tuple[int, str]] = []
+    for i in np.lexsort((-end, begin)):
+        number = int(rows["number"][i])
+        name = f"interrupt {number}"
+        if rows["soft"][i]:
+            known = number < len(_SOFT_INTERRUPTS)
+            name = f"soft interrupt {_SOFT_INTERRUPTS[number] if known else number}"
+        while open_ends and open_ends[-1][0] <= begin[i]:
+            open_ends.pop()
+        until_ns = int(end[i])
+        if open_ends:
+            outer_ns, outer = open_ends[-1]
+            until_ns = min(until_ns, outer_ns)
+            found[outer] -= until_ns - int(begin[i])
+        found[name] += until_ns - int(begin[i])
+        open_ends.append((until_ns, name))
     return found
 
 
@@ -326,6 +408,8 @@ def _within(records: Records, span: _Span, begin: str, end: str) -> Records:
 def _off_cpu(flight: Flight, span: _Span, calls: dict[int, str]) -> list[Part]:
     """Time without a CPU: first asleep, if it left to sleep, and then waiting."""
     whole_ns = span.end_ns - span.begin_ns
+    if span.untraced:
+        return [Part("not recorded", whole_ns, "untraced")]
     unknown = span.waited_ns == UNKNOWN_WAIT
     waited_ns = 0 if unknown else min(span.waited_ns, whole_ns)
     if span.state == 0:
@@ -359,9 +443,7 @@ def _sleep(span: _Span, calls: dict[int, str]) -> str:
         return f"of its own accord ({name})"
     if waits and name in _DISK:
         return f"for a disk or file system ({name})"
-    if span.call == _NO_CALL:
-        return "in the kernel"
-    return f"in {name or f'system call {span.call}'}"
+    return _OF_NO_NAME.get(span.call) or f"in {name or f'system call {span.call}'}"
 
 
 def _occupants(flight: Flight, span: _Span) -> tuple[dict[str, Any], ...]:
@@ -370,11 +452,14 @@ def _occupants(flight: Flight, span: _Span) -> tuple[dict[str, Any], ...]:
     t_ns = of_cpu["t_ns"].astype("i8")
     ends = np.r_[t_ns[1:], np.iinfo("i8").max] if len(t_ns) else t_ns
     overlap = np.minimum(ends, span.end_ns) - np.maximum(t_ns, span.begin_ns)
+    # somebody else left than had come: one or both came or left unseen
+    seen = np.r_[of_cpu["thread"][:-1] == of_cpu["left_thread"][1:], [True]]
     times: Counter[tuple[int, str]] = Counter()
-    for row, took_ns in zip(of_cpu, overlap.tolist(), strict=True):
+    for row, known, took_ns in zip(of_cpu, seen, overlap.tolist(), strict=False):
         if took_ns > 0:
             comm = bytes(row["comm"]).partition(b"\0")[0].decode(errors="replace")
-            times[int(row["pid"]), comm if row["thread"] else "idle"] += took_ns
+            who = int(row["pid"]), comm if row["thread"] else IDLE
+            times[who if known else (0, UNTRACED)] += took_ns
     return tuple(
         {"pid": pid, "comm": comm, "time_ns": took_ns}
         for (pid, comm), took_ns in times.most_common()
