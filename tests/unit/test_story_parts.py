@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from latprof_agent.probes.layout import layout_of
 from latprof_analysis.report.story import conclusion, story_lines
+from latprof_analysis.study import story
 from latprof_analysis.study.story import UNKNOWN_WAIT, Flight, parts_of
 
 FLIGHTS = layout_of().flights
@@ -326,3 +327,16 @@ def test_of_a_way_between_hosts_nothing_is_guessed():
     again = MESSAGE | {"retransmits": 2}
     text = conclusion({"message": again, "stages": stages})
     assert text.endswith("while 2 segments had to be sent again")
+
+
+@given(
+    st.lists(st.integers(0, 9), max_size=40),
+    st.sets(st.integers(0, 12)),
+    st.integers(1, 7),
+)
+def test_the_last_of_each_value_is_found_from_the_end(values, wanted, chunk):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(story, "_CHUNK", chunk)
+        found = story._lasts(np.array(values, "u4"), np.array(sorted(wanted), "u4"))
+    last = {value: at for at, value in enumerate(values) if value in wanted}
+    assert sorted(found.tolist()) == sorted(last.values())

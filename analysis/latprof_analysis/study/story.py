@@ -79,7 +79,7 @@ class Flight:
         By name: ``switches``, ``interrupts``, ``samples``. Fields as in bpf/records.h,
         the first of which is the time that they are in order of. Of switches each CPU's
         last one before `begin_ns` is there, too, and that by which each thread left
-        last.
+        last that came since.
     since_ns : dict of dict of int
         By ring and CPU: from this time on everything is there; 0 always.
     """
@@ -105,8 +105,12 @@ class Flight:
             if ring == "switches":
                 order = np.argsort(t_ns, kind="stable")
                 before = order[~kept[order]]
-                for of in ("cpu", "left_thread"):
-                    kept[before[_lasts(unordered[of][before])]] = True
+                came, cpus = np.unique(unordered["thread"][kept]), unordered["cpu"]
+                for of, wanted in (
+                    ("left_thread", came),
+                    ("cpu", np.flatnonzero(np.bincount(cpus))),
+                ):
+                    kept[before[_lasts(unordered[of][before], wanted)]] = True
             records = unordered[kept]
             found[ring] = records[np.argsort(_time_of(records), kind="stable")]
         return cls(begin_ns, end_ns, found, since_ns)
@@ -139,10 +143,24 @@ def _time_of(records: Records) -> Records:
     return np.asarray(records[(records.dtype.names or ("",))[0]])
 
 
-def _lasts(values: Records) -> NDArray[np.intp]:
-    """The last place of each value."""
-    _, firsts = np.unique(values[::-1], return_index=True)
-    return np.asarray(len(values) - 1 - firsts)
+_CHUNK = 4096
+
+
+def _lasts(values: Records, wanted: Records) -> NDArray[np.intp]:
+    """The last place of each value that is wanted, where there is one.
+
+    From the end on: what is there often is found at once, and all need not be sorted.
+    """
+    found: list[int] = []
+    for end in range(len(values), 0, -_CHUNK):
+        begin = max(end - _CHUNK, 0)
+        hits = begin + np.flatnonzero(np.isin(values[begin:end], wanted))
+        seen, firsts = np.unique(values[hits][::-1], return_index=True)
+        found += hits[::-1][firsts].tolist()
+        wanted = np.setdiff1d(wanted, seen)
+        if not len(wanted):
+            break
+    return np.array(found, np.intp)
 
 
 @dataclass(frozen=True)
