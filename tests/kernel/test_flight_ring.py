@@ -17,7 +17,7 @@ PROGRAM = "on_flight_switch"
 
 @pytest.fixture
 def switching():
-    """Two tasks that pass a byte to and fro, so that CPUs switch all the time."""
+    """Two tasks that pass a byte back and forth, so that CPUs switch all the time."""
     there, back = os.pipe(), os.pipe()
     child = os.fork()
     if not child:

@@ -37,7 +37,7 @@ _STORIES: Shape = {
                 **dict.fromkeys(("protocol", "kind"), TEXT),
                 **dict.fromkeys(("sequence", "size_bytes"), Maybe(COUNT)),
                 **dict.fromkeys(("sender_pid", "reader_pid"), Maybe(COUNT)),
-                "reader_thread": Maybe(COUNT),
+                "reader_thread?": Maybe(COUNT),
                 **dict.fromkeys(("sender_comm", "reader_comm"), Maybe(TEXT)),
                 **dict.fromkeys(("end_to_end_ns",), COUNT),
                 "retransmits": Maybe(COUNT),
