@@ -14,6 +14,7 @@
  * exception, so a page fault), nor interrupts that have no handler of irqaction
  * (local timer, IPIs); a stack of a program without frame pointers is short.
  */
+#include "flight.bpf.h"
 #include "reader.bpf.h"
 #include <bpf/bpf_tracing.h>
 
@@ -21,40 +22,10 @@
 #define KERNEL_THREAD 0x00200000 /* PF_KTHREAD: it has no user's registers */
 #define NO_CALL ((__u16) - 2)
 #define CALL_OF_32_BITS ((__u16) - 3)
-#define NOT_KNOWN 0xffffffffu
-
-/* As RING() in ring.bpf.h, without a reader that it waits for. */
-#define FLIGHT(name, record) \
-	SLOTS(name, record); \
-	struct record *name##_flight __attribute__((unused))
 
 FLIGHT(switches, task_switch);
 FLIGHT(interrupts, interrupt);
 FLIGHT(samples, stack_sample);
-
-static __always_inline void *flight_next(void *ring)
-{
-	__u32 at = bpf_get_smp_processor_id();
-	struct ring_control *control = bpf_map_lookup_elem(ring, &at);
-	__u64 n, *slot;
-
-	if (!control || !control->mask)
-		return NULL;
-	n = __sync_fetch_and_add(&control->head, 1);
-	at = control->first + (n & control->mask);
-	slot = bpf_map_lookup_elem(ring, &at);
-	if (!slot)
-		return NULL;
-	/* Until it is whole; and no reader may see it new with the old number,
-	 * see ring_submit(). */
-#if defined(__TARGET_ARCH_x86)
-	*(volatile __u64 *)slot = n;
-	barrier();
-#else
-	__sync_lock_test_and_set(slot, n);
-#endif
-	return slot + 1;
-}
 
 /* As the scheduler has counted it: what is over, in whichever CPU's queue. */
 static __always_inline __u32 run_delay_of(const struct task_struct *task)

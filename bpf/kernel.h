@@ -226,13 +226,30 @@ struct msghdr {
 	struct iov_iter msg_iter;
 };
 
+struct Qdisc_ops {
+	char id[16];
+};
+
+struct gnet_stats_queue {
+	__u32 backlog; /* bytes */
+};
+
 struct Qdisc {
 	void *enqueue;
+	unsigned int flags;
+	const struct Qdisc_ops *ops;
 	__u32 handle;
 	__u32 parent;
+	struct gnet_stats_queue qstats;
+	long privdata[1];
+};
+
+struct tbf_sched_data {
+	struct Qdisc *qdisc;
 };
 
 struct netdev_queue {
+	struct net_device *dev;
 	struct Qdisc *qdisc;
 };
 
@@ -306,6 +323,11 @@ struct socket {
 
 struct inode {
 	unsigned short i_mode;
+	unsigned long i_ino;
+};
+
+struct socket_alloc {
+	struct inode vfs_inode;
 };
 
 struct file {

@@ -5,6 +5,7 @@
 #include "close.bpf.c"
 #include "drops.bpf.c"
 #include "flight.bpf.c"
+#include "flight_queue.bpf.c"
 #include "idle.bpf.c"
 #include "loss.bpf.c"
 #include "processes.bpf.c"

@@ -187,6 +187,33 @@ struct stack_sample {
 	__u16 user_frames;
 };
 
+/* A device's queue has taken a packet; see flight_queue.bpf.c. */
+struct queued_packet {
+	__u64 t_ns;
+	__u8 source[16];
+	__u8 destination[16];
+	__u32 handed_ns; /* so long before it was handed over */
+	__u32 inode; /* of its socket's file; 0: not known */
+	__u32 bytes; /* all ones: not known, nor its ends */
+	__u32 backlog_bytes; /* that stood before it; all ones: not known */
+	__u32 queue; /* by which it is found among device_queues */
+	__u16 source_port;
+	__u16 destination_port;
+	__u16 protocol;
+	__u16 pads[3];
+};
+
+struct device_queue {
+	__u64 since_ns; /* what is older was another queue's */
+	__u32 netns; /* of the device */
+	__u32 ifindex;
+	__u32 handle;
+	__u32 parent; /* class that it is in; all ones: the device's root */
+	__u8 device[16];
+	__u8 kind[16];
+	__u8 within[16]; /* kind of the queue in it, of tbf */
+};
+
 enum flow_side {
 	SIDE_SENDER = 1,
 	SIDE_RECEIVER = 2,
@@ -440,6 +467,8 @@ _Static_assert(sizeof(struct turn) == 72, "turn");
 _Static_assert(sizeof(struct task_switch) == 64, "task_switch");
 _Static_assert(sizeof(struct interrupt) == 32, "interrupt");
 _Static_assert(sizeof(struct stack_sample) == 408, "stack_sample");
+_Static_assert(sizeof(struct queued_packet) == 72, "queued_packet");
+_Static_assert(sizeof(struct device_queue) == 72, "device_queue");
 _Static_assert(sizeof(struct group) == 56, "group");
 _Static_assert(sizeof(struct group_limit) == 32, "group_limit");
 _Static_assert(sizeof(struct histogram) == 3856, "histogram");

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define MAX_PROGRAMS 64
-#define MAX_RINGS 16
+#define MAX_RINGS 24
 #define DEFAULT_RING_BYTES (256 * 1024)
 #define ITERATOR_BYTES 4096
 

@@ -20,10 +20,16 @@ from numpy.typing import NDArray
 from latprof_agent import _drain
 from latprof_agent.capture.rings import Batch
 from latprof_agent.probes.layout import Layout
+from latprof_agent.story.queues import Queues
 from latprof_agent.story.symbols import Symbols
 
 # Of each CPU: 3.4 MB. 32,768 switches, 4,096 interrupts, 2,048 stacks.
-RING_BYTES = {"switches": 5 << 19, "interrupts": 1 << 18, "samples": 1 << 20}
+RING_BYTES = {
+    "switches": 5 << 19,
+    "interrupts": 1 << 18,
+    "samples": 1 << 20,
+    "queued_packets": 5 << 16,  # 4,096
+}
 BEFORE_NS = 10_000_000  # who had the CPUs shortly before
 PAUSE_SECONDS = 0.1  # between two copies, which take some ms
 MOST_BYTES = 64 << 20  # of all copies
@@ -53,6 +59,7 @@ class FlightRecorder:
         self.limit_ns = limit_ns
         self.copies = self.skipped = 0
         self.symbols = Symbols()
+        self.queues = Queues()
         self._drain = drain
         self._layout = layout
         self._flights: list[tuple[int, int, Flight]] = []  # a heap: how slow, which
@@ -141,6 +148,8 @@ class FlightRecorder:
             return False
         try:
             flight = self._copy(begin_ns)
+            packets = flight.rings["queued_packets"]
+            self.queues.note(self._drain, self._layout, packets)
         except (MemoryError, OSError):
             self.skipped += 1
             return True

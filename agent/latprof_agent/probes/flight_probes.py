@@ -5,6 +5,7 @@ from __future__ import annotations
 from latprof_agent.probes.catalogue import (
     BOTH,
     CLOCK,
+    QUEUES,
     STORIES,
     TRACEPOINT,
     Probe,
@@ -35,6 +36,25 @@ FLIGHT_PROBES = (
             ),
         ),
         "none known",
+    ),
+    Probe(
+        "whose bytes stand in a device's queue",
+        BOTH,
+        (
+            Way(
+                ("on_flight_handed",),
+                TRACEPOINT,
+                ("net_dev_queue",),
+                need=QUEUES,
+            ),
+        ),
+        "none known",
+    ),
+    Probe(
+        "order in a device's queue",
+        BOTH,
+        (_traced("on_flight_queued", "qdisc_enqueue"),),
+        "use Linux 5.15 or later",
     ),
     Probe(
         "stacks",

@@ -62,6 +62,7 @@ class Layout:
     dropped: np.dtype[Any]
     segments: np.dtype[Any]
     drop_places: dict[str, int]
+    device_queue: np.dtype[Any]
 
     def count(self, counters: bytes, variables: bytes) -> dict[str, int]:
         """Read what was counted from copies of both areas."""
@@ -102,6 +103,7 @@ def layout_of(path: Path = OBJECT) -> Layout:
         dropped=_struct(types, "dropped"),
         segments=_struct(types, "segments"),
         drop_places=_labels(types, "drop_place", "DROP_"),
+        device_queue=_struct(types, "device_queue"),
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 from latprof_analysis.stages import APART, STAGES
-from latprof_analysis.study.story import CALLS, NO_FLIGHT, parts_of
+from latprof_analysis.study.story import CALLS, NO_FLIGHT, QUEUED, parts_of
+from latprof_analysis.study.story_queue import Ends, wait_of
 
 from latprof_agent.capture.flight import FlightRecorder
 from latprof_agent.join.exchange_rows import ExchangeRows
@@ -84,7 +85,27 @@ class Stories:
             if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
                 parts = _parts(recorder, pid, thread, begin_ns, end_ns)
                 found[stage]["parts"] = parts
+        if found.get("qdisc", {}).get("time_ns"):
+            found["qdisc"] |= _queue_wait(row, recorder)
         return found
+
+
+def _queue_wait(row: dict[str, Any], recorder: FlightRecorder) -> dict[str, Any]:
+    """Whose bytes a message waited for in its device's queue."""
+    begin_ns, end_ns = row["queue_ns"], row["xmit_ns"]
+    flight = recorder.flight(begin_ns, end_ns)
+    if not flight or not begin_ns or not end_ns:
+        return {}
+    wait = wait_of(
+        flight.rings[QUEUED],
+        Ends.of_message(row),
+        begin_ns,
+        end_ns,
+        queue_at=recorder.queues.at(),
+        owner_of=recorder.queues.owner,
+        since_ns=flight.since(QUEUED),
+    )
+    return {"parts": [asdict(part) for part in wait.parts], "queue": wait.queue}
 
 
 def _parts(

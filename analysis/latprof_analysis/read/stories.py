@@ -8,6 +8,7 @@ from typing import Any
 from latprof_analysis.read.json_document import (
     ANY,
     COUNT,
+    FLAG,
     TEXT,
     Maybe,
     Shape,
@@ -27,6 +28,18 @@ _PART: Shape = {
     "functions": [{"name": TEXT, "samples": COUNT}],
     "cpu": Maybe(COUNT),
 }
+_QUEUE: Shape = {
+    **dict.fromkeys(("name", "kind", "within"), TEXT),
+    "fifo": FLAG,
+    **dict.fromkeys(("backlog_bytes", "own_bytes"), COUNT),
+    "before": [
+        {
+            **dict.fromkeys(("pid", "processes", "bytes"), COUNT),
+            **dict.fromkeys(("comm", "flow"), TEXT),
+            "own": FLAG,
+        }
+    ],
+}
 _STORIES: Shape = {
     "limit_ns": COUNT,
     "slow_messages": COUNT,
@@ -42,7 +55,13 @@ _STORIES: Shape = {
                 **dict.fromkeys(("end_to_end_ns",), COUNT),
                 "retransmits": Maybe(COUNT),
             },
-            "stages": {ANY: {"time_ns": COUNT, "parts": Maybe([_PART])}},
+            "stages": {
+                ANY: {
+                    "time_ns": COUNT,
+                    "parts": Maybe([_PART]),
+                    "queue?": Maybe(_QUEUE),
+                }
+            },
         }
     ],
 }

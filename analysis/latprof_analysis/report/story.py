@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from latprof_analysis.report.story_queue import queue_words
 from latprof_analysis.text import counted, duration, percent, plural
 
 _Story = dict[str, Any]
@@ -17,6 +18,8 @@ _VERBS = {
     "asleep": "slept",
     "interrupts": "was held up by interrupts",
     "not recorded": "did something that the recorder has no more",
+    "queued": "was queued",
+    "held back": "was held back by the queue itself",
 }
 _UNTOLD = {
     "send_queue": "its sender's socket: send buffer, windows, pacing (not told apart)",
@@ -35,7 +38,8 @@ def story_lines(story: _Story) -> Iterator[str]:
         share = of["time_ns"] / whole_ns if whole_ns else 0.0
         if share < _LITTLE:
             continue
-        yield f"  {stage:<14} {duration(of['time_ns']):>8}  {percent(share):>6}"
+        queue = f"  {queue_words(of['queue'])}" if of.get("queue") else ""
+        yield f"  {stage:<14} {duration(of['time_ns']):>8}  {percent(share):>6}{queue}"
         for part in of["parts"] or ():
             if part["time_ns"] >= _LITTLE * of["time_ns"]:
                 yield f"    {duration(part['time_ns']):>8}  {_part(part)}"
@@ -52,13 +56,15 @@ def conclusion(story: _Story) -> str:
     again = message["retransmits"]
     if stage in ("transit", "receive_stack") and again:
         return f"{begin} while {plural(again, 'segment')} had to be sent again"
+    if of.get("queue"):
+        return f"{begin} in {queue_words(of['queue'])}"
     end = "sender" if stage == "application" else "reader"
     who = _process(message, end)
     where = {
         "application": f"before the send call of {who}",
         "receive_queue": f"in the receive queue of {who}",
     }.get(stage, f"in {_UNTOLD.get(stage, stage)}")
-    if not of["parts"]:
+    if not of["parts"] or stage == "qdisc":
         return f"{begin} {where}"
     first = of["parts"][0]
     if 2 * first["time_ns"] < of["time_ns"]:
@@ -95,6 +101,8 @@ def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
 
 
 def _cause(part: dict[str, Any]) -> str:
+    if part["kind"] == "queued":
+        return _queued(part)
     if part["kind"] == "waiting" and part["who"]:
         return f"waiting for a CPU, which {_name(part['who'][0])} had"
     if part["kind"] == "busy" and part["what"]:
@@ -140,7 +148,14 @@ def _detail(part: dict[str, Any]) -> str:
     return f" {part['what']}" if part["what"] else ""
 
 
+def _queued(part: dict[str, Any]) -> str:
+    who = f" {_name(part['who'][0])}" if part["who"] else ""
+    return f"queued {part['what']}{who}".rstrip()
+
+
 def _part(part: dict[str, Any]) -> str:
+    if part["kind"] == "queued":
+        return _queued(part)
     cpu = "" if part["cpu"] is None else f" (CPU {part['cpu']})"
     if part["kind"] == "waiting":
         who = ", ".join(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 Records = NDArray[Any]
 
+QUEUED = "queued_packets"
 UNKNOWN_WAIT = 0xFFFFFFFF
 # Of those who had a CPU: nobody, and somebody whom no probe sees.
 IDLE, UNTRACED = "idle", "untraced"
@@ -102,6 +103,9 @@ class Flight:
         for ring, unordered in rings.items():
             t_ns = _time_of(unordered)
             kept = t_ns >= begin_ns
+            if ring == QUEUED:
+                # what stood before a packet came as much earlier as it waited
+                kept = t_ns >= max(2 * begin_ns - end_ns, 0)
             if ring == "switches":
                 order = np.argsort(t_ns, kind="stable")
                 before = order[~kept[order]]

@@ -1,0 +1,75 @@
+"""Devices' queues, and whose sockets the packets in them came from."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from latprof_analysis.study.story_queue import QueueAt, queues_of
+from numpy.typing import NDArray
+
+from latprof_agent import _drain
+from latprof_agent.probes.layout import Layout
+from latprof_agent.process_table import PROC, comm_of
+
+TABLE = "device_queues"
+_SOCKET = "socket:["
+
+
+class Queues:
+    """What is noted beside copies of the ring `queued_packets`."""
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._owners: dict[int, tuple[int, str, int] | None] = {}
+        self._entries: dict[tuple[int, int], Any] = {}  # by number and begin
+
+    def note(self, drain: _drain.Drain, layout: Layout, packets: NDArray[Any]) -> None:
+        """Note what a copy's packets stood in, and who has their sockets now."""
+        if not len(packets):
+            return
+        keys, values = drain.entries(TABLE)
+        for number, entry in zip(
+            np.frombuffer(keys, "u4").tolist(),
+            np.frombuffer(values, layout.device_queue),
+            strict=True,
+        ):
+            self._entries[number, int(entry["since_ns"])] = entry
+        inodes = set(np.unique(packets["inode"]).tolist()) - {0}
+        if fresh := inodes - self._owners.keys():
+            self._owners |= dict.fromkeys(fresh) | owners_of(fresh, self._proc)
+
+    def owner(self, inode: int) -> tuple[int, str, int] | None:
+        """Give the process of a socket: pid, name, how many have it; None unknown."""
+        return self._owners.get(inode)
+
+    def at(self) -> QueueAt:
+        """Give queues by number and time."""
+        return queues_of((number, e) for (number, _), e in self._entries.items())
+
+
+def owners_of(inodes: set[int], proc: Path = PROC) -> dict[int, tuple[int, str, int]]:
+    """Find who has these sockets open: the first process, and how many there are."""
+    pids: dict[int, list[int]] = {}
+    for folder in proc.glob("[0-9]*/fd"):
+        with suppress(OSError):
+            pid = int(folder.parent.name)
+            for inode in {*_sockets_in(folder)} & inodes:
+                pids.setdefault(inode, []).append(pid)
+    return {
+        inode: (min(found), comm_of(min(found), proc), len(found))
+        for inode, found in pids.items()
+    }
+
+
+def _sockets_in(folder: Path) -> list[int]:
+    found = []
+    for entry in os.scandir(folder):
+        with suppress(OSError):
+            target = os.readlink(entry.path)  # noqa: PTH115
+            if target.startswith(_SOCKET):
+                found.append(int(target[len(_SOCKET) : -1]))
+    return found
