@@ -3,17 +3,16 @@
  * recorder that is read only where a message was slow.
  *
  *   sched_switch:                 who left a CPU, how, and in which system
- * call; who came, and how long he had waited for it irq_handler_*, softirq_*:
- * interrupts of 10 us and more, with whom they met cpu-clock (perf event):
- * stacks of whoever runs
- *
- * Nothing is lost by a full ring: the oldest goes. User space copies a ring
- * while it is written, and leaves out what may have changed meanwhile.
+ *                                 call; who came, and how long it had waited
+ *   irq_handler_*, softirq_*:     interrupts of 10 us and more, with whom they
+ *                                 met
+ *   cpu-clock (perf event):       stacks of whoever runs
  *
  * Does not see why a task sleeps but for the system call that it is in (-1: an
  * exception, so a page fault), nor interrupts that have no handler of irqaction
  * (local timer, IPIs); a stack of a program without frame pointers is short.
  */
+#include "flight.bpf.h"
 #include "reader.bpf.h"
 #include <bpf/bpf_tracing.h>
 
@@ -23,38 +22,9 @@
 #define CALL_OF_32_BITS ((__u16) - 3)
 #define NOT_KNOWN 0xffffffffu
 
-/* As RING() in ring.bpf.h, without a reader that it waits for. */
-#define FLIGHT(name, record) \
-	SLOTS(name, record); \
-	struct record *name##_flight __attribute__((unused))
-
 FLIGHT(switches, task_switch);
 FLIGHT(interrupts, interrupt);
 FLIGHT(samples, stack_sample);
-
-static __always_inline void *flight_next(void *ring)
-{
-	__u32 at = bpf_get_smp_processor_id();
-	struct ring_control *control = bpf_map_lookup_elem(ring, &at);
-	__u64 n, *slot;
-
-	if (!control || !control->mask)
-		return NULL;
-	n = __sync_fetch_and_add(&control->head, 1);
-	at = control->first + (n & control->mask);
-	slot = bpf_map_lookup_elem(ring, &at);
-	if (!slot)
-		return NULL;
-	/* Until it is whole; and no reader may see it new with the old number,
-	 * see ring_submit(). */
-#if defined(__TARGET_ARCH_x86)
-	*(volatile __u64 *)slot = n;
-	barrier();
-#else
-	__sync_lock_test_and_set(slot, n);
-#endif
-	return slot + 1;
-}
 
 /* As the scheduler has counted it: what is over, in whichever CPU's queue. */
 static __always_inline __u32 run_delay_of(const struct task_struct *task)
