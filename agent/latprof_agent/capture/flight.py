@@ -22,14 +22,19 @@ from latprof_agent.capture.rings import Batch
 from latprof_agent.probes.layout import Layout
 from latprof_agent.story.symbols import Symbols
 
-# Of each CPU: 3.4 MB. 32,768 switches, 4,096 interrupts, 2,048 stacks.
-RING_BYTES = {"switches": 5 << 19, "interrupts": 1 << 18, "samples": 1 << 20}
+# Of each CPU: 3.5 MB. 32,768 switches, 4,096 interrupts, 2,048 stacks, and 2,048 spans
+# of what held a socket.
+RING_BYTES = {
+    **{"switches": 5 << 19, "interrupts": 1 << 18, "samples": 1 << 20},
+    "socket_states": 1 << 18,
+}
 BEFORE_NS = 10_000_000  # who had the CPUs shortly before
 PAUSE_SECONDS = 0.1  # between two copies, which take some ms
 MOST_BYTES = 64 << 20  # of all copies
 # Of its time a message spends a third in one of its halves, or on its way, of which no
 # CPU here tells.
 SHARES = 3
+HELD_SHARE = 64  # of the limit: a socket that was held for less is not told of
 
 Times = NDArray[Any]
 
@@ -54,7 +59,7 @@ class FlightRecorder:
         self.copies = self.skipped = 0
         self.symbols = Symbols()
         self._drain = drain
-        self._layout = layout
+        self.layout = layout
         self._flights: list[tuple[int, int, Flight]] = []  # a heap: how slow, which
         self._order = itertools.count()
         self._bytes = 0
@@ -68,8 +73,10 @@ class FlightRecorder:
 
     def set_sizes(self) -> None:
         """Give the rings their room, before the load."""
-        for ring in self._layout.flights:
+        for ring in self.layout.flights:
             self._drain.set_ring_bytes(ring, RING_BYTES[ring])
+        held_ns = min(max(self.limit_ns // HELD_SHARE, 1), 0xFFFFFFFF)
+        self._drain.set_constant("held_ns", held_ns)
 
     def begin(self) -> None:
         """Make copies from now on: all programs are attached."""
@@ -156,7 +163,7 @@ class FlightRecorder:
     def _copy(self, begin_ns: int) -> Flight:
         now_ns = time.monotonic_ns()
         rings, since_ns = {}, {}
-        for ring, dtype in self._layout.flights.items():
+        for ring, dtype in self.layout.flights.items():
             copied, by_cpu = self._drain.snapshot(ring)
             rings[ring] = np.frombuffer(copied, dtype)
             # before the programs were attached nothing was written

@@ -62,6 +62,8 @@ class Layout:
     dropped: np.dtype[Any]
     segments: np.dtype[Any]
     drop_places: dict[str, int]
+    held: dict[str, int]  # what held a socket's bytes back
+    resent: dict[str, int]  # why a segment was sent again
 
     def count(self, counters: bytes, variables: bytes) -> dict[str, int]:
         """Read what was counted from copies of both areas."""
@@ -102,6 +104,8 @@ def layout_of(path: Path = OBJECT) -> Layout:
         dropped=_struct(types, "dropped"),
         segments=_struct(types, "segments"),
         drop_places=_labels(types, "drop_place", "DROP_"),
+        held=_labels(types, "held_by", "HELD_"),
+        resent=_labels(types, "resent_by", "RESENT_"),
     )
 
 
