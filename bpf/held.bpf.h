@@ -81,7 +81,7 @@ static __noinline __u16 held_by(const struct sock *sk,
 	__u32 unsent = tp->write_seq - tp->snd_nxt;
 	__u32 next = unsent < tp->mss_cache ? unsent : tp->mss_cache;
 	const struct inet_connection_sock *icsk = &tp->inet_conn;
-	__u8 nonagle = BPF_CORE_READ_BITFIELD_PROBED(tp, nonagle);
+	__u8 nonagle = BPF_CORE_READ_BITFIELD(tp, nonagle);
 
 	if (!unsent)
 		return waits_for_room(sk) ? HELD_SEND_BUFFER : HELD_NOT_KNOWN;
@@ -101,8 +101,7 @@ static __noinline __u16 held_by(const struct sock *sk,
 	if (sk->sk_tsq_flags & 1 << TSQ_THROTTLED)
 		return HELD_OWN_BACKLOG;
 	/* room for some, of which it would make no large segment */
-	if (tp->packets_out &&
-	    BPF_CORE_READ_BITFIELD_PROBED(tp, is_cwnd_limited))
+	if (tp->packets_out && BPF_CORE_READ_BITFIELD(tp, is_cwnd_limited))
 		return HELD_CONGESTION_WINDOW;
 	return HELD_NOT_KNOWN;
 }
@@ -250,9 +249,8 @@ static __always_inline void held_after_send(struct sock *sk,
 					    const struct tcp_sock *tp,
 					    const struct msghdr *msg)
 {
-	if (held_ns &&
-	    ((msg && msg->msg_flags & MSG_MORE) ||
-	     BPF_CORE_READ_BITFIELD_PROBED(tp, nonagle) & TCP_NAGLE_CORK))
+	if (held_ns && ((msg && msg->msg_flags & MSG_MORE) ||
+			BPF_CORE_READ_BITFIELD(tp, nonagle) & TCP_NAGLE_CORK))
 		cork_note(sk);
 }
 
