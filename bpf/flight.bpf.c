@@ -3,12 +3,10 @@
  * recorder that is read only where a message was slow.
  *
  *   sched_switch:                 who left a CPU, how, and in which system
- * call; who came, and how long he had waited for it irq_handler_*, softirq_*:
- * interrupts of 10 us and more, with whom they met cpu-clock (perf event):
- * stacks of whoever runs
- *
- * Nothing is lost by a full ring: the oldest goes. User space copies a ring
- * while it is written, and leaves out what may have changed meanwhile.
+ *                                 call; who came, and how long it had waited
+ *   irq_handler_*, softirq_*:     interrupts of 10 us and more, with whom they
+ *                                 met
+ *   cpu-clock (perf event):       stacks of whoever runs
  *
  * Does not see why a task sleeps but for the system call that it is in (-1: an
  * exception, so a page fault), nor interrupts that have no handler of irqaction

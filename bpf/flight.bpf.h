@@ -1,5 +1,10 @@
 /*
- * flight.bpf.h - rings of the flight recorder: the oldest record goes.
+ * flight.bpf.h - rings of each CPU that are written over all the time: of a
+ * flight recorder, which is read only where a message was slow.
+ *
+ * Nothing is lost by a full ring: the oldest goes. User space copies a ring
+ * while it is written, and leaves out what may have changed meanwhile. The
+ * first field of a record is its time, of a span that of its end.
  */
 #ifndef LATPROF_FLIGHT_H
 #define LATPROF_FLIGHT_H

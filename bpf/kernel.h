@@ -30,6 +30,10 @@ typedef _Bool bool;
 #define TCP_CA_RECOVERY 3
 #define TCP_CA_LOSS 4
 #define ICSK_TIME_LOSS_PROBE 5
+#define SOCK_NOSPACE 2 /* bit: somebody waits for room in the send buffer */
+#define SK_PACING_NEEDED 1 /* by TCP itself */
+#define TSQ_THROTTLED 0 /* bit */
+#define TCP_NAGLE_CORK 2
 #define SOCK_DONE 1 /* bit: TCP has its peer's FIN */
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
@@ -127,6 +131,12 @@ typedef struct {
 	__u32 val;
 } kuid_t;
 
+typedef __s64 ktime_t;
+
+struct hrtimer {
+	ktime_t _softexpires;
+};
+
 struct sk_buff;
 struct socket;
 
@@ -146,6 +156,8 @@ struct sock {
 	__u32 sk_max_ack_backlog;
 	atomic_t sk_drops;
 	unsigned char sk_shutdown;
+	unsigned long sk_tsq_flags;
+	__u32 sk_pacing_status;
 	struct dst_entry *sk_dst_cache;
 	int sk_rx_dst_ifindex;
 	struct socket *sk_socket;
@@ -196,6 +208,18 @@ struct tcp_sock {
 	__u32 write_seq;
 	__u32 snd_una; /* acknowledged up to here */
 	__u32 snd_nxt;
+	__u32 snd_sml; /* end of the last segment that was a small one */
+	__u32 snd_wnd;
+	__u32 snd_cwnd;
+	__u32 mss_cache;
+	__u32 packets_out;
+	__u32 sacked_out;
+	__u32 lost_out;
+	__u32 retrans_out;
+	__u8 nonagle : 4;
+	__u8 is_cwnd_limited : 1;
+	__u64 tcp_wstamp_ns; /* when pacing lets the next segment go */
+	struct hrtimer pacing_timer;
 	__u32 rcv_nxt;
 	__u32 copied_seq;
 	__u64 bytes_sent;
@@ -318,6 +342,7 @@ struct ipv6hdr {
 };
 
 struct socket {
+	unsigned long flags;
 	struct sock *sk;
 };
 

@@ -1,9 +1,9 @@
 /*
  * loss.bpf.c - segments that TCP sent again.
  *
- *   tcp_retransmit_skb:      the segment's range and time  ->  one record
- *                            or, where messages are counted, its cause
- *   tcp_retransmit_synack:   counted
+ *   tcp_retransmit_skb:      the segment's range, time and cause  ->  one
+ * record or, where messages are counted, its cause tcp_retransmit_synack:
+ * counted
  *
  * The range usually belongs to a message whose sender's half was written when
  * it first left, so the agent joins the two. Does not see a segment sent again
@@ -13,21 +13,33 @@
 #include <bpf/bpf_tracing.h>
 
 RING(retransmits, retransmit);
+LABELS(resent_by);
 
 /* Why, from what TCP is about: a probe is sent while nothing is known to be
  * lost, by the timer that is still set then. */
-static __noinline void resent_add(__u32 group, const struct tcp_sock *tp,
-				  __u8 tcp_state, __u32 n)
+static __noinline enum resent_by resent_by(const struct tcp_sock *tp,
+					   __u8 tcp_state)
 {
 	const struct inet_connection_sock *icsk = &tp->inet_conn;
 	__u8 state = BPF_CORE_READ_BITFIELD_PROBED(icsk, icsk_ca_state);
 
 	if (tcp_state == TCP_SYN_SENT || tcp_state == TCP_SYN_RECV)
+		return RESENT_HANDSHAKE;
+	if (state == TCP_CA_LOSS)
+		return RESENT_TIMEOUT;
+	if (state != TCP_CA_RECOVERY &&
+	    BPF_CORE_READ(icsk, icsk_pending) == ICSK_TIME_LOSS_PROBE)
+		return RESENT_PROBE;
+	return RESENT_FAST;
+}
+
+static __always_inline void resent_add(__u32 group, enum resent_by by, __u32 n)
+{
+	if (by == RESENT_HANDSHAKE)
 		segments_add(group, handshake, n);
-	else if (state == TCP_CA_LOSS)
+	else if (by == RESENT_TIMEOUT)
 		segments_add(group, timeout, n);
-	else if (state != TCP_CA_RECOVERY &&
-		 BPF_CORE_READ(icsk, icsk_pending) == ICSK_TIME_LOSS_PROBE)
+	else if (by == RESENT_PROBE)
 		segments_add(group, probe, n);
 	else
 		segments_add(group, fast, n);
@@ -43,7 +55,7 @@ static __noinline int resent_count(struct sock *sk, const struct sk_buff *skb)
 		return 0;
 	group = group_of_stream(sk);
 	n = BPF_CORE_READ(cb, tcp_gso_segs);
-	resent_add(group, tp, sk->__sk_common.skc_state, n ?: 1);
+	resent_add(group, resent_by(tp, sk->__sk_common.skc_state), n ?: 1);
 	if (sk->__sk_common.skc_state != TCP_SYN_SENT &&
 	    !BPF_CORE_READ_BITFIELD_PROBED(tp, rx_opt.sack_ok))
 		segments_add(group, unproven, n ?: 1);
@@ -64,12 +76,14 @@ static __always_inline int segment_resent(struct sock *sk,
 {
 	struct retransmit *record;
 	struct tcp_skb_cb cb = {};
+	struct tcp_sock *tp;
 	struct stream *s;
 
 	if (histograms)
 		return resent_count(sk, skb);
 	s = stream_of(sk);
-	if (!s)
+	tp = tcp_of(sk);
+	if (!s || !tp)
 		return 0; /* not watched, or nothing of it was seen sent */
 	bpf_probe_read_kernel(&cb, sizeof(cb), skb->cb);
 	record = RESERVE(retransmits);
@@ -80,7 +94,7 @@ static __always_inline int segment_resent(struct sock *sk,
 	record->end = offset_near(s->xmit_end, s->out_zero, cb.end_seq);
 	record->t_ns = bpf_ktime_get_ns();
 	record->packet_bytes = segment_size(skb);
-	record->pad = 0;
+	record->cause = resent_by(tp, sk->__sk_common.skc_state);
 	SUBMIT(record);
 	return 0;
 }

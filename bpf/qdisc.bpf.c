@@ -23,6 +23,7 @@
  */
 #include "datagram_send.bpf.h"
 #include "device.bpf.h"
+#include "held.bpf.h"
 #include "stream.bpf.h"
 #include <bpf/bpf_tracing.h>
 
@@ -128,6 +129,8 @@ static __always_inline void segment_queue(struct passing *p)
 {
 	struct stream *s = p->s;
 
+	if (p->now)
+		held_at_queue(p->sk, s, p->segment.end, p->now);
 	if (p->segment.start < s->queue_end)
 		segment_requeue(p);
 	if (p->segment.end > s->queue_end) {
@@ -327,6 +330,8 @@ static __noinline int stream_xmit(struct sock *sk, const struct sk_buff *skb)
 	p.now = bpf_ktime_get_ns();
 	if (p.segment.end > p.s->queue_end)
 		segment_queue_unseen(&p, has_queue(skb));
+	else
+		held_at_xmit(sk, p.s);
 	return segment_xmit(&p, skb->dev);
 }
 

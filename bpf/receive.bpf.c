@@ -14,6 +14,7 @@
  */
 #include "arrival.bpf.h"
 #include "datagram_receive.bpf.h"
+#include "held.bpf.h"
 #include "loss.bpf.h"
 #include <bpf/bpf_tracing.h>
 
@@ -98,6 +99,7 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 	}
 	cb.seq = *(__u32 *)&skb->cb[0];
 	cb.end_seq = *(__u32 *)&skb->cb[4];
+	held_at_segment(sk, cb.seq == cb.end_seq);
 	if (cb.seq == cb.end_seq)
 		return 0; /* an acknowledgement: nothing to read */
 	segment = segment_in_hand();

@@ -79,7 +79,15 @@ struct retransmit {
 	__u64 end;
 	__u64 t_ns;
 	__u32 packet_bytes; /* payload of each packet it is cut to; 0: one */
-	__u32 pad;
+	__u32 cause; /* enum resent_by */
+};
+
+/* Why a segment was sent again. */
+enum resent_by {
+	RESENT_TIMEOUT = 1, /* a timer ran out, or what follows from that */
+	RESENT_FAST, /* the peer told of later ones */
+	RESENT_PROBE, /* tail loss probe */
+	RESENT_HANDSHAKE, /* SYN or SYN-ACK */
 };
 
 /* A segment that arrived before its turn: where a later one fills the hole,
@@ -212,6 +220,39 @@ struct device_queue {
 	__u8 device[16];
 	__u8 kind[16];
 	__u8 within[16]; /* kind of the queue in it, of tbf */
+};
+
+/* What held back the bytes that a TCP socket was given, for some time. The
+ * numbers are of its end. */
+struct socket_state {
+	__u64 until_ns;
+	__u64 from_ns;
+	__u64 flow;
+	__u64 unsent_from; /* offset of the first byte that was not sent */
+	__u32 unsent_bytes; /* of those in the socket's queue */
+	__u32 cwnd; /* packets, as the next */
+	__u32 in_flight;
+	__u32 window_bytes; /* that the peer allows behind what it has */
+	__u32 mss;
+	__u32 rtt_us; /* the least that TCP has seen */
+	__u32 unanswered_us; /* since the last segment went to its device */
+	__u16 held; /* enum held_by */
+	__u16 pad;
+};
+
+/* In the order in which the kernel asks before it sends a segment. */
+enum held_by {
+	HELD_NOT_KNOWN, /* by none of these */
+	HELD_PACING,
+	HELD_CONGESTION_WINDOW,
+	HELD_LOSS_RECOVERY, /* the same, while what was lost is sent again */
+	HELD_RECEIVE_WINDOW,
+	HELD_ZERO_WINDOW, /* nothing is on its way, nothing more may be */
+	HELD_CORK,
+	HELD_NAGLE,
+	HELD_DELAYED_ACK, /* Nagle, until an ACK that was late by a timer */
+	HELD_OWN_BACKLOG, /* too much of it waits in the device's queue (TSQ) */
+	HELD_SEND_BUFFER, /* all that it has room for is on its way */
 };
 
 enum flow_side {
@@ -469,6 +510,7 @@ _Static_assert(sizeof(struct interrupt) == 32, "interrupt");
 _Static_assert(sizeof(struct stack_sample) == 408, "stack_sample");
 _Static_assert(sizeof(struct queued_packet) == 72, "queued_packet");
 _Static_assert(sizeof(struct device_queue) == 72, "device_queue");
+_Static_assert(sizeof(struct socket_state) == 64, "socket_state");
 _Static_assert(sizeof(struct group) == 56, "group");
 _Static_assert(sizeof(struct group_limit) == 32, "group_limit");
 _Static_assert(sizeof(struct histogram) == 3856, "histogram");

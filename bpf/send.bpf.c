@@ -17,6 +17,7 @@
  * missing (counted). Of a corked datagram it is that of the last call.
  */
 #include "datagram.bpf.h"
+#include "held.bpf.h"
 #include "send_call.bpf.h"
 #include "stream.bpf.h"
 #include <asm/unistd.h>
@@ -157,6 +158,7 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	}
 	if (start != s->given_end)
 		send_cut(sk, s, start);
+	held_at_send(sk, s, tp);
 	now = bpf_ktime_get_ns();
 	if (histograms)
 		turn_send(sk, s, tp, now);
@@ -168,6 +170,7 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	if (s->sender_pid != pid)
 		sender_task(s, pid);
 	send_append(sk, s, end, left, now, pid);
+	held_after_send(sk, tp, msg);
 	s->given_end = end;
 	return 0;
 }

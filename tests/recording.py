@@ -15,11 +15,13 @@ import pandas as pd
 from latprof_agent.capture.capture import Capture
 from latprof_agent.lab import netns
 from latprof_agent.lab.lab import Lab
-from latprof_agent.probes.catalogue import BOTH, capabilities
+from latprof_agent.probes.catalogue import BOTH, PROBES, STORIES, capabilities
 from latprof_agent.probes.filter import Filter
+from latprof_agent.probes.flight_probes import FLIGHT_PROBES
 from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.run_sink import RunSink
+from latprof_agent.sinks.stories import Stories
 
 DEADLINE_SECONDS = 60.0  # of a machine that others keep busy, too
 
@@ -43,6 +45,7 @@ class Recording:
         self.recorder = recorder
         self.sink = sink
         self.counters: dict[str, int] = {}  # the probes', when recording ended
+        self.stories: list[dict[str, Any]] = []  # of slow messages, if asked for
 
     def messages(self) -> pd.DataFrame:
         """messages.csv as written."""
@@ -55,11 +58,16 @@ class Recording:
 
 @contextmanager
 def recording(
-    watched: Lab | Filter, folder: Path, protocols: tuple[str, ...] = BOTH
+    watched: Lab | Filter,
+    folder: Path,
+    protocols: tuple[str, ...] = BOTH,
+    *,
+    story_ns: int = 0,
 ) -> Iterator[Recording]:
     """Record the sockets of a lab (or of a filter) while the block runs.
 
-    A thread drains meanwhile, so the block may last as long as it likes.
+    With the flight recorder for messages that take `story_ns` or longer. A thread
+    drains meanwhile, so the block may last as long as it likes.
     """
     if isinstance(watched, Lab):
         watched = Filter(netns=watched.inodes, protocols=protocols)
@@ -67,9 +75,15 @@ def recording(
     while (folder / f"run{(n := next(numbers))}").exists():
         continue
     sink = RunSink(RunFolder(folder / f"run{n}"))
-    found = capabilities(watched.protocols, needs=watched.needs)
-    with Capture(watched, found) as capture:
+    needs = watched.needs | ({STORIES} if story_ns else set())
+    table = (*PROBES, *FLIGHT_PROBES)
+    found = capabilities(watched.protocols, table, needs)
+    stories = Stories(story_ns)
+    with Capture(watched, found, story_ns=story_ns) as capture:
         recorder = Recorder(capture, sink)
+        if story_ns:
+            stories.joiner = recorder.joiner
+            sink.followers.append(stories)
         capture.start()
         capture.expect_udp()
         done = threading.Event()
@@ -89,6 +103,8 @@ def recording(
             capture.stop()
             recorder.finish()
             recorded.counters = sink.tally.counters
+            if capture.flight:
+                recorded.stories = stories.told(capture.flight)["stories"]
             sink.folder.close()
 
 

@@ -187,6 +187,8 @@ class _Session:
         if stories:
             sink.followers.append(stories)
         recorder = Recorder(capture, sink, self.options.pieces)
+        if stories:
+            stories.joiner = recorder.joiner
         failure: LatprofError | None = None
         try:
             with refusals_told("cannot record"):

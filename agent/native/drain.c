@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define MAX_PROGRAMS 64
-#define MAX_RINGS 24
+#define MAX_RINGS 32
 #define DEFAULT_RING_BYTES (256 * 1024)
 #define ITERATOR_BYTES 4096
 
@@ -32,16 +32,17 @@ struct drain {
 	bool loaded;
 };
 
-static void find_programs(struct drain *drain)
+static int find_programs(struct drain *drain)
 {
 	struct bpf_program *program;
 
 	bpf_object__for_each_program(program, drain->object) {
 		if (drain->program_count == MAX_PROGRAMS)
-			return;
+			return -E2BIG;
 		bpf_program__set_autoload(program, false);
 		drain->programs[drain->program_count++] = program;
 	}
+	return 0;
 }
 
 static bool ends_in(const char *name, const char *suffix)
@@ -63,20 +64,23 @@ static bool is_ring(const struct drain *drain, const struct bpf_map *map)
 	       ends_in(btf__name_by_offset(types, held->name_off), "_slot");
 }
 
-static void find_rings(struct drain *drain)
+static int find_rings(struct drain *drain)
 {
 	struct bpf_map *map;
 
 	bpf_object__for_each_map(map, drain->object) {
 		struct ring *ring = &drain->rings[drain->ring_count];
 
-		if (!is_ring(drain, map) || drain->ring_count == MAX_RINGS)
+		if (!is_ring(drain, map))
 			continue;
+		if (drain->ring_count == MAX_RINGS)
+			return -E2BIG;
 		ring->map = map;
 		ring->cpus = &drain->cpus;
 		ring_size(ring, DEFAULT_RING_BYTES);
 		drain->ring_count++;
 	}
+	return 0;
 }
 
 int drain_open(const char *path, struct drain **ret)
@@ -92,13 +96,16 @@ int drain_open(const char *path, struct drain **ret)
 		drain->object = bpf_object__open_file(path, NULL);
 		error = drain->object ? 0 : -errno;
 	}
+	if (!error)
+		error = find_programs(drain);
+	if (!error)
+		error = find_rings(drain);
 	if (error) {
+		bpf_object__close(drain->object);
 		free(drain->cpus.numbers);
 		free(drain);
 		return error;
 	}
-	find_programs(drain);
-	find_rings(drain);
 	*ret = drain;
 	return 0;
 }

@@ -23,12 +23,14 @@ from latprof_agent.probes.layout import Layout
 from latprof_agent.story.queues import Queues
 from latprof_agent.story.symbols import Symbols
 
-# Of each CPU: 3.4 MB. 32,768 switches, 4,096 interrupts, 2,048 stacks.
+# Of each CPU: 3.9 MB. 32,768 switches, 4,096 interrupts, 2,048 stacks, 2,048 spans of
+# what held a socket, 4,096 packets that were queued.
 RING_BYTES = {
     "switches": 5 << 19,
     "interrupts": 1 << 18,
     "samples": 1 << 20,
-    "queued_packets": 5 << 16,  # 4,096
+    "socket_states": 1 << 18,
+    "queued_packets": 5 << 16,
 }
 BEFORE_NS = 10_000_000  # who had the CPUs shortly before
 PAUSE_SECONDS = 0.1  # between two copies, which take some ms
@@ -36,6 +38,7 @@ MOST_BYTES = 64 << 20  # of all copies
 # Of its time a message spends a third in one of its halves, or on its way, of which no
 # CPU here tells.
 SHARES = 3
+HELD_SHARE = 64  # of the limit: a socket that was held for less is not told of
 
 Times = NDArray[Any]
 
@@ -61,7 +64,7 @@ class FlightRecorder:
         self.symbols = Symbols()
         self.queues = Queues()
         self._drain = drain
-        self._layout = layout
+        self.layout = layout
         self._flights: list[tuple[int, int, Flight]] = []  # a heap: how slow, which
         self._order = itertools.count()
         self._bytes = 0
@@ -75,8 +78,10 @@ class FlightRecorder:
 
     def set_sizes(self) -> None:
         """Give the rings their room, before the load."""
-        for ring in self._layout.flights:
+        for ring in self.layout.flights:
             self._drain.set_ring_bytes(ring, RING_BYTES[ring])
+        held_ns = min(max(self.limit_ns // HELD_SHARE, 1), 0xFFFFFFFF)
+        self._drain.set_constant("held_ns", held_ns)
 
     def begin(self) -> None:
         """Make copies from now on: all programs are attached."""
@@ -149,7 +154,7 @@ class FlightRecorder:
         try:
             flight = self._copy(begin_ns)
             packets = flight.rings["queued_packets"]
-            self.queues.note(self._drain, self._layout, packets)
+            self.queues.note(self._drain, self.layout, packets)
         except (MemoryError, OSError):
             self.skipped += 1
             return True
@@ -165,7 +170,7 @@ class FlightRecorder:
     def _copy(self, begin_ns: int) -> Flight:
         now_ns = time.monotonic_ns()
         rings, since_ns = {}, {}
-        for ring, dtype in self._layout.flights.items():
+        for ring, dtype in self.layout.flights.items():
             copied, by_cpu = self._drain.snapshot(ring)
             rings[ring] = np.frombuffer(copied, dtype)
             # before the programs were attached nothing was written

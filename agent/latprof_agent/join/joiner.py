@@ -286,3 +286,12 @@ class Joiner:
     def retransmits_of(self, flow: Array, start: Array, end: Array) -> Array:
         """How many retransmitted packets overlap each range [start, end)."""
         return self._retransmits.overlapping(flow, start, end)
+
+    def resent_before(self, flow: int, end: int) -> Array:
+        """Packets of a flow that were sent again lately, if they begin before `end`."""
+        return self._retransmits.before(flow, end)
+
+    def arrived_early(self, flow: int, arrive_ns: int) -> bool:
+        """Whether what came then of a flow had a hole before it."""
+        early = self._early[self._early["arrive_ns"] == arrive_ns]
+        return bool((early["flow"] == np.uint64(flow)).any())

@@ -77,6 +77,11 @@ class Messages(Rows):
             (flow[at], start[at], end[at]),
         )
 
+    def flow_and_end(self, i: int) -> tuple[int, int]:
+        """Give the number of a row's flow, and the offset of its last byte."""
+        flow, _, end = self.retransmit_range
+        return int(flow[i]), int(end[i])
+
     def set_retransmits(self, counts: Ints) -> None:
         """Put in how many packets of each message were sent again.
 

@@ -45,6 +45,11 @@ class Retransmits:
         over = np.searchsorted(behind, stream_key(index, start), "right")
         return np.asarray(begun - over)
 
+    def before(self, flow: int, end: int) -> Array:
+        """Those packets of a flow that begin before an offset."""
+        of_flow = self._packets["flow"] == np.uint64(flow)
+        return np.asarray(self._packets[of_flow & (self._packets["start"] < end)])
+
 
 def packets_of(segments: Array) -> Array:
     """Cut retransmitted segments as the device does, to one record per packet."""

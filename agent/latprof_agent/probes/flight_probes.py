@@ -7,6 +7,7 @@ from latprof_agent.probes.catalogue import (
     CLOCK,
     QUEUES,
     STORIES,
+    TCP,
     TRACEPOINT,
     Probe,
     Way,
@@ -61,5 +62,20 @@ FLIGHT_PROBES = (
         BOTH,
         (Way(("on_flight_clock",), CLOCK, ("cpu-clock",), need=STORIES),),
         "allow perf events (kernel.perf_event_paranoid, CAP_PERFMON)",
+    ),
+    Probe(
+        # by programs that are attached anyway
+        "what holds a sender's socket (tcp)",
+        TCP,
+        (
+            Way(
+                (),
+                TRACEPOINT,
+                ("tcp_probe", "net_dev_start_xmit"),
+                "not told apart once the peer has sent its FIN",
+                need=STORIES,
+            ),
+        ),
+        "none known",
     ),
 )

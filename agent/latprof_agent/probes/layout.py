@@ -63,6 +63,8 @@ class Layout:
     segments: np.dtype[Any]
     drop_places: dict[str, int]
     device_queue: np.dtype[Any]
+    held: dict[str, int]  # what held a socket's bytes back
+    resent: dict[str, int]  # why a segment was sent again
 
     def count(self, counters: bytes, variables: bytes) -> dict[str, int]:
         """Read what was counted from copies of both areas."""
@@ -104,6 +106,8 @@ def layout_of(path: Path = OBJECT) -> Layout:
         segments=_struct(types, "segments"),
         drop_places=_labels(types, "drop_place", "DROP_"),
         device_queue=_struct(types, "device_queue"),
+        held=_labels(types, "held_by", "HELD_"),
+        resent=_labels(types, "resent_by", "RESENT_"),
     )
 
 

@@ -15,7 +15,9 @@ from latprof_analysis.study.story_queue import Ends, wait_of
 
 from latprof_agent.capture.flight import FlightRecorder
 from latprof_agent.join.exchange_rows import ExchangeRows
+from latprof_agent.join.joiner import Joiner
 from latprof_agent.join.message_rows import Messages
+from latprof_agent.sinks.socket_stories import WayOfBytes
 from latprof_agent.story.symbols import Symbols
 
 MOST = 100  # that are told of
@@ -32,9 +34,10 @@ class Stories:
 
     def __init__(self, limit_ns: int) -> None:
         self._limit_ns = limit_ns
-        self._slow: list[tuple[int, int, dict[str, Any]]] = []  # a heap
+        self._slow: list[tuple[int, int, dict[str, Any], WayOfBytes]] = []  # a heap
         self._order = itertools.count()
         self.seen = 0
+        self.joiner: Joiner | None = None  # knows what was sent again
 
     def add_messages(self, rows: Messages) -> None:
         """Keep the slowest."""
@@ -48,7 +51,8 @@ class Stories:
                 continue
             thread = max(int(rows.numbers["reader_thread"][i]), 0)
             row = rows.row(i) | {"reader_thread": thread or None}
-            heapq.heappush(self._slow, (int(took_ns[i]), next(self._order), row))
+            way = WayOfBytes.of(row, *rows.flow_and_end(i), self.joiner)
+            heapq.heappush(self._slow, (int(took_ns[i]), next(self._order), row, way))
             if len(self._slow) > MOST:
                 heapq.heappop(self._slow)
 
@@ -67,13 +71,15 @@ class Stories:
                 "symbols": recorder.symbols.source,
             },
             "stories": [
-                {"message": row, "stages": self._stages(row, recorder)}
-                for _, _, row in slowest
+                {"message": row, "stages": self._stages(row, way, recorder)}
+                for _, _, row, way in slowest
             ],
         }
 
-    def _stages(self, row: dict[str, Any], recorder: FlightRecorder) -> dict[str, Any]:
-        """By stage its time, and where a thread of this host had it, its parts."""
+    def _stages(
+        self, row: dict[str, Any], way: WayOfBytes, recorder: FlightRecorder
+    ) -> dict[str, Any]:
+        """By stage its time, and where a thread or a socket here had it, its parts."""
         found: dict[str, Any] = {}
         for stage in STAGES:
             time_ns = row[f"{stage}_ns"]
@@ -85,6 +91,8 @@ class Stories:
             if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
                 parts = _parts(recorder, pid, thread, begin_ns, end_ns)
                 found[stage]["parts"] = parts
+            else:
+                found[stage]["parts"] = way.parts(stage, time_ns, row, recorder)
         if found.get("qdisc", {}).get("time_ns"):
             found["qdisc"] |= _queue_wait(row, recorder)
         return found

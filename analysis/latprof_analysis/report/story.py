@@ -6,6 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from latprof_analysis.report.story_queue import queue_words
+from latprof_analysis.study.story_socket import (
+    BEHIND,
+    HELD,
+    LOST,
+    NOT_TOLD,
+    UNKNOWN_WAY,
+)
 from latprof_analysis.text import counted, duration, percent, plural
 
 _Story = dict[str, Any]
@@ -21,8 +28,9 @@ _VERBS = {
     "queued": "was queued",
     "held back": "was held back by the queue itself",
 }
+# What bytes underwent, not a thread.
+_OF_BYTES = (HELD, LOST, BEHIND, NOT_TOLD, UNKNOWN_WAY)
 _UNTOLD = {
-    "send_queue": "its sender's socket: send buffer, windows, pacing (not told apart)",
     "qdisc": "the queue of the sender's device",
     "transit": "the way between the hosts' drivers, of which nothing here tells",
     "receive_stack": "the receiver's stack, as behind a missing segment",
@@ -54,23 +62,46 @@ def conclusion(story: _Story) -> str:
     of = stages[stage]
     begin = f"{duration(of['time_ns'])} of {duration(message['end_to_end_ns'])}"
     again = message["retransmits"]
-    if stage in ("transit", "receive_stack") and again:
-        return f"{begin} while {plural(again, 'segment')} had to be sent again"
     if of.get("queue"):
         return f"{begin} in {queue_words(of['queue'])}"
-    end = "sender" if stage == "application" else "reader"
+    if stage in ("transit", "receive_stack") and again and not of["parts"]:
+        return f"{begin} while {plural(again, 'segment')} had to be sent again"
+    return f"{begin} {_where_and_why(message, stage, of)}"
+
+
+def _where_and_why(message: _Story, stage: str, of: _Story) -> str:
+    end = "sender" if stage in ("application", "send_queue") else "reader"
     who = _process(message, end)
     where = {
         "application": f"before the send call of {who}",
         "receive_queue": f"in the receive queue of {who}",
+        "send_queue": f"in the send queue of {who}",
     }.get(stage, f"in {_UNTOLD.get(stage, stage)}")
     if not of["parts"] or stage == "qdisc":
-        return f"{begin} {where}"
+        return where
     first = of["parts"][0]
+    if first["kind"] in _OF_BYTES:
+        return _of_bytes(where, stage, of)
     if 2 * first["time_ns"] < of["time_ns"]:
-        return f"{begin} {where}, for no single cause: longest it {_verb(first)}"
+        return f"{where}, for no single cause: longest it {_verb(first)}"
     rest = "" if len(of["parts"]) == 1 else f" for {duration(first['time_ns'])}"
-    return f"{begin} {where}, which {_verb(first)}{rest}"
+    return f"{where}, which {_verb(first)}{rest}"
+
+
+def _of_bytes(where: str, stage: str, of: _Story) -> str:
+    """Where bytes were, and what took most of their time there."""
+    if stage != "send_queue":
+        where = f"in {stage}"
+    first = of["parts"][0]
+    told = _words(first)
+    if 2 * first["time_ns"] < of["time_ns"]:
+        return f"{where}, for no single cause: longest {told}"
+    took = duration(first["time_ns"])
+    if first["kind"] == LOST:
+        again, _, sender = first["what"].partition(" by ")
+        return f"{where}, {LOST}, {again} after {took} by {sender}"
+    rest = "" if len(of["parts"]) == 1 else f" for {took}"
+    return f"{where}, {told}{rest}"
 
 
 def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
@@ -112,6 +143,10 @@ def _cause(part: dict[str, Any]) -> str:
 
 def _words(part: dict[str, Any]) -> str:
     kind, what = str(part["kind"]), str(part["what"])
+    if kind == HELD:
+        return f"{kind} by {what}"
+    if kind == LOST:
+        return f"{kind}, {what}"
     return f"{kind} {what}" if what else kind
 
 

@@ -1,0 +1,75 @@
+"""What TCP knew of a slow message's bytes: what held them, and what was sent again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from latprof_analysis.study.story import Part
+from latprof_analysis.study.story_socket import behind_parts, held_parts, lost_parts
+from numpy.typing import NDArray
+
+from latprof_agent.capture.flight import FlightRecorder
+from latprof_agent.join.joiner import Joiner
+
+# Of a stage of which TCP tells: the two stamps that it is between.
+_STAMPS = {
+    "send_queue": ("send_ns", "queue_ns"),
+    "transit": ("xmit_ns", "arrive_ns"),
+    "receive_stack": ("arrive_ns", "ready_ns"),
+}
+
+
+@dataclass(frozen=True)
+class WayOfBytes:
+    """The bytes of one message on their way.
+
+    `resent` holds the packets of its flow up to its `end` that were sent again, and
+    `early` says whether it came before its turn.
+    """
+
+    flow: int
+    end: int
+    resent: NDArray[Any] | None = None
+    early: bool = False
+
+    @classmethod
+    def of(
+        cls, row: dict[str, Any], flow: int, end: int, joiner: Joiner | None
+    ) -> WayOfBytes:
+        """Take what a joiner knows now: it forgets the oldest."""
+        if joiner is None or row["protocol"] != "tcp":
+            return cls(flow, end)
+        resent = joiner.resent_before(flow, end)
+        early = joiner.arrived_early(flow, row["arrive_ns"] or 0)
+        return cls(flow, end, resent, early)
+
+    def parts(
+        self, stage: str, time_ns: int, row: dict[str, Any], recorder: FlightRecorder
+    ) -> list[dict[str, Any]] | None:
+        """Split a stage of the message's row; None: nothing tells of it."""
+        stamps = [row[stamp] for stamp in _STAMPS.get(stage, ())]
+        if self.resent is None or not all(stamps) or len(stamps) < 2:
+            return None
+        begin_ns, end_ns = stamps
+        found: list[Part] | None = None
+        if end_ns - begin_ns != time_ns:
+            return None  # it is told with the next one, for want of a stamp
+        causes = recorder.layout.resent
+        if stage == "send_queue":
+            found = self._held(begin_ns, end_ns, recorder)
+        elif stage == "transit":
+            found = lost_parts(self.resent, self.end, begin_ns, end_ns, causes)
+        elif self.early:
+            sent_ns = row["xmit_ns"] or 0
+            found = behind_parts(
+                self.resent, self.end, sent_ns, begin_ns, end_ns, causes
+            )
+        return None if found is None else [asdict(part) for part in found]
+
+    def _held(self, begin_ns: int, end_ns: int, recorder: FlightRecorder) -> list[Part]:
+        flight = recorder.flight(begin_ns, end_ns)
+        if not flight:
+            return [Part("not recorded", end_ns - begin_ns)]
+        states = flight.rings["socket_states"]
+        return held_parts(states, self.flow, begin_ns, end_ns, recorder.layout.held)

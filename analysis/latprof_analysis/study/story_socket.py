@@ -1,0 +1,171 @@
+"""Why a message was slow in its sender's socket, or lost on its way.
+
+From what the flight recorder kept of what TCP asks before it sends a segment, and from
+the segments that it sent again. The parts of a stage sum to it to the nanosecond; what
+nothing tells of is a part, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from latprof_analysis.study.story import Part, Records
+
+HELD, LOST, BEHIND = "held", "lost", "behind a missing segment"
+NOT_TOLD, UNKNOWN_WAY = "not told apart", "unknown from here"
+# By the names of `enum held_by` in bpf/records.h: what bytes were held by.
+_HOLDERS = {
+    "pacing": "pacing",
+    "congestion_window": "the congestion window",
+    "loss_recovery": "the congestion window, while lost segments were sent again",
+    "receive_window": "the receive window",
+    "zero_window": "a zero window",
+    "cork": "a cork",
+    "nagle": "Nagle",
+    "delayed_ack": "Nagle until a delayed ACK",
+    "own_backlog": "its own packets in the device's queue (TSQ)",
+    "send_buffer": "a full send buffer",
+}
+# By those of `enum resent_by`: what made TCP send a segment again.
+_SENDERS = {
+    "timeout": "a retransmission timeout",
+    "fast": "a fast retransmit",
+    "probe": "a tail loss probe",
+    "handshake": "a handshake's timer",
+}
+_Times = Iterable[tuple[str, str, int]]
+
+
+def held_parts(
+    states: Records, flow: int, begin_ns: int, end_ns: int, names: dict[str, int]
+) -> list[Part]:
+    """Split the time of bytes in the send queue of a TCP socket.
+
+    Parameters
+    ----------
+    states : ndarray of records
+        ``socket_state`` of bpf/records.h, of any flows.
+    flow : int
+        Number of the flow that the bytes are of.
+    begin_ns, end_ns : int
+        CLOCK_MONOTONIC: when they were given to the socket, and handed to a device.
+    names : dict
+        Values of ``held`` by name.
+
+    Returns
+    -------
+    list of Part
+        The longest first; times sum to ``end_ns - begin_ns``. "held" says by what;
+        "not told apart" is what no record tells of.
+    """
+    words = {number: _HOLDERS.get(name, "") for name, number in names.items()}
+    own = states[states["flow"] == np.uint64(flow)]
+    found: list[tuple[str, str, int]] = []
+    told_ns = begin_ns
+    for row in own[np.argsort(own["from_ns"], kind="stable")]:
+        first_ns = max(int(row["from_ns"]), told_ns)
+        last_ns = min(int(row["until_ns"]), end_ns)
+        what = words.get(int(row["held"]), "")
+        if last_ns > first_ns and what:
+            found.append((NOT_TOLD, "", first_ns - told_ns))
+            found.append((HELD, what, last_ns - first_ns))
+            told_ns = last_ns
+    return _parts([*found, (NOT_TOLD, "", end_ns - told_ns)])
+
+
+def lost_parts(
+    resent: Records, end: int, begin_ns: int, end_ns: int, names: dict[str, int]
+) -> list[Part] | None:
+    """Split the time of a message's last byte on its way, where it was lost.
+
+    Parameters
+    ----------
+    resent : ndarray of records
+        ``retransmit`` of bpf/records.h, of the message's flow.
+    end : int
+        Offset of the message's last byte.
+    begin_ns, end_ns : int
+        CLOCK_MONOTONIC: when it first left, and arrived.
+    names : dict
+        Values of ``cause`` by name.
+
+    Returns
+    -------
+    list of Part or None
+        The longest first; times sum to ``end_ns - begin_ns``. "lost" is until it was
+        sent again, each time; behind that nothing here tells. None: it was not sent
+        again meanwhile.
+    """
+    its_own = (resent["start"] < end) & (resent["end"] >= end)
+    resent = _between(resent[its_own], begin_ns, end_ns)
+    if not len(resent):
+        return None
+    found, told_ns = [], begin_ns
+    for row in resent:
+        t_ns = int(row["t_ns"])
+        found.append((LOST, f"sent again by {_sender(row, names)}", t_ns - told_ns))
+        told_ns = t_ns
+    return _parts([*found, (UNKNOWN_WAY, "", end_ns - told_ns)])
+
+
+def behind_parts(
+    resent: Records,
+    end: int,
+    sent_ns: int,
+    begin_ns: int,
+    end_ns: int,
+    names: dict[str, int],
+) -> list[Part] | None:
+    """Split the time for which a message that was there waited for an older segment.
+
+    Parameters
+    ----------
+    resent, end, names
+        As in `lost_parts`.
+    sent_ns, begin_ns, end_ns : int
+        CLOCK_MONOTONIC: when its last byte left, arrived, and became readable.
+
+    Returns
+    -------
+    list of Part or None
+        The longest first; times sum to ``end_ns - begin_ns``. None: nothing up to its
+        end was sent again since it had left.
+    """
+    resent = _between(resent[resent["start"] < end], sent_ns, end_ns)
+    if not len(resent):
+        return None
+    last = resent[-1]
+    again_ns = max(int(last["t_ns"]), begin_ns)
+    by = f"sent again by {_sender(last, names)}"
+    return _parts(
+        [
+            (BEHIND, f"until it was {by}", again_ns - begin_ns),
+            (BEHIND, f"which was {by}", end_ns - again_ns),
+        ]
+    )
+
+
+def _between(resent: Records, begin_ns: int, end_ns: int) -> Records:
+    inside = (resent["t_ns"] > begin_ns) & (resent["t_ns"] < end_ns)
+    found = resent[inside]
+    return np.asarray(found[np.argsort(found["t_ns"], kind="stable")])
+
+
+def _sender(row: Records, names: dict[str, int]) -> str:
+    words = {number: _SENDERS[name] for name, number in names.items()}
+    return words.get(int(row["cause"]), "TCP")
+
+
+def _parts(times: _Times) -> list[Part]:
+    """Parts of these kinds, words and times; the same words are one."""
+    found: Counter[tuple[str, str]] = Counter()
+    for kind, what, time_ns in times:
+        found[kind, what] += time_ns
+    return [
+        Part(kind, time_ns, what)
+        for (kind, what), time_ns in found.most_common()
+        if time_ns
+    ]

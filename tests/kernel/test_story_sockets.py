@@ -1,0 +1,357 @@
+"""What held a sender's socket back, and what was lost: each for one known reason."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import socket
+import struct
+import termios
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from latprof_agent.lab import netns
+from latprof_analysis.report.story import conclusion
+from network_counters import kernel_counter
+from recording import recording, tcp_pair, wait_until
+
+pytestmark = pytest.mark.timed
+
+MS = 1_000_000
+TIMES = 20
+SIZE = 1000
+PACE_BYTES_PER_SECOND = 1_000_000
+SO_MAX_PACING_RATE = 47
+TCP = socket.IPPROTO_TCP
+
+
+@dataclass(frozen=True)
+class Case:
+    """What both ends of a connection do, and what the story says of it."""
+
+    do: Callable[[socket.socket, socket.socket], None]
+    what: str
+    delay_ms: int = 0  # of the link, one way
+    prepare: Callable[[socket.socket, socket.socket], None] | None = None
+    anew: bool = False  # each on a connection of its own
+    least_ms: float = 0.0  # what the held part takes, by arithmetic
+    most_ms: float = 0.0
+
+
+def receive_bytes(receiver, count):
+    """Receive until that many bytes have come."""
+    while count:
+        count -= len(receiver.recv(count))
+
+
+def all_acknowledged(sender):
+    """Nothing that it sent is on its way any more."""
+    count = array.array("i", [0])
+    fcntl.ioctl(sender, termios.TIOCOUTQ, count)
+    return not count[0]
+
+
+def ask(client, server, *sizes):
+    """Send messages one after the other, and wait until they were answered."""
+
+    def answer():
+        receive_bytes(server, sum(sizes))
+        server.send(b"!")
+
+    reader = threading.Thread(target=answer)
+    reader.start()
+    for size in sizes:
+        client.sendall(bytes(size))
+    receive_bytes(client, 1)
+    reader.join()
+
+
+def write_twice(client, server):
+    client.setsockopt(TCP, socket.TCP_NODELAY, 0)
+    ask(client, server, 100, 100)
+
+
+def write_twice_at_once(client, server):
+    ask(client, server, 100, 100)
+
+
+def write_twice_to_who_acknowledges_at_once(client, server):
+    client.setsockopt(TCP, socket.TCP_NODELAY, 0)
+    server.setsockopt(TCP, socket.TCP_QUICKACK, 1)
+    ask(client, server, 100, 100)
+
+
+def write_more_than_its_reader_takes(client, server):
+    # its ACK of what filled the window is late (40 ms), and tells that it is closed
+    stopped = threading.Timer(0.12, receive_bytes, (server, 20 * SIZE))
+    stopped.start()
+    client.sendall(bytes(20 * SIZE))
+    stopped.join()
+
+
+def write_much(client, server):
+    ask(client, server, 50 * SIZE)
+
+
+def write_little(client, server):
+    ask(client, server, 5 * SIZE)
+
+
+def write_with_more_to_come(client, server):
+    reader = threading.Thread(target=receive_bytes, args=(server, 2 * SIZE))
+    reader.start()
+    client.send(bytes(SIZE), socket.MSG_MORE)
+    threading.Event().wait(0.03)
+    client.send(bytes(SIZE))
+    reader.join()
+
+
+def corked(client, server):
+    reader = threading.Thread(target=receive_bytes, args=(server, SIZE))
+    reader.start()
+    client.setsockopt(TCP, socket.TCP_CORK, 1)
+    client.send(bytes(SIZE))
+    threading.Event().wait(0.03)
+    client.setsockopt(TCP, socket.TCP_CORK, 0)
+    reader.join()
+
+
+def block(client, server):
+    """Write it in one call, which waits for room in the send buffer."""
+    client.settimeout(None)
+    ask(client, server, 500 * SIZE)
+
+
+def with_a_small_window(client, listener):
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+
+
+def with_a_small_buffer(client, listener):
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+
+
+def with_a_large_buffer(client, listener):
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+
+
+def paced(client, listener):
+    with_a_large_buffer(client, listener)
+    client.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, PACE_BYTES_PER_SECOND)
+
+
+# The shortest delayed ACK is 40 ms. What is paced is all but the first ten packets.
+# Of 50,000 bytes 14,480 fit the first window, 28,960 the second: two round trips.
+PACED_MS = (50 * SIZE - 10 * 1448) / PACE_BYTES_PER_SECOND * 1000
+CASES = {
+    "delayed ack": Case(
+        *(write_twice, "Nagle until a delayed ACK"), least_ms=35, most_ms=60
+    ),
+    "nagle": Case(
+        *(write_twice_to_who_acknowledges_at_once, "Nagle", 15),
+        least_ms=29,
+        most_ms=40,
+    ),
+    "zero window": Case(
+        *(write_more_than_its_reader_takes, "a zero window", 0, with_a_small_window),
+        *(True, 60, 121),
+    ),
+    "congestion window": Case(
+        *(write_much, "the congestion window", 15, with_a_large_buffer, True, 58, 70),
+    ),
+    "pacing": Case(
+        *(write_much, "pacing", 1, paced, True, 0.9 * PACED_MS, 1.2 * PACED_MS)
+    ),
+    "send buffer": Case(block, "a full send buffer", 5, with_a_small_buffer, True),
+    "more to come": Case(write_with_more_to_come, "a cork", least_ms=29, most_ms=40),
+    "cork": Case(corked, "a cork", least_ms=29, most_ms=40),
+}
+# The same without the reason: none is told.
+CONTROLS = {
+    "delayed ack": Case(write_twice_at_once, ""),
+    "nagle": Case(write_twice_at_once, "", 15),
+    "congestion window": Case(write_little, "", 15, with_a_large_buffer, True),
+    "pacing": Case(write_much, "", 1, with_a_large_buffer, True),
+}
+
+
+def check_sums(stories):
+    """All parts of a stage are all of it."""
+    for story in stories:
+        for of in story["stages"].values():
+            parts = of["parts"] or [of]
+            assert sum(part["time_ns"] for part in parts) == of["time_ns"]
+
+
+def limited_us(client):
+    """How long TCP_INFO says that the peer's window held it."""
+    info = client.getsockopt(TCP, socket.TCP_INFO, 192)
+    return struct.unpack_from("=Q", info, 176)[0]
+
+
+def stories_of(lab, folder, case, times):
+    """Do a case so often; also what TCP_INFO says of each connection at its end."""
+    limit_ns = (10 + 2 * case.delay_ms) * MS
+    limits = []
+    with recording(lab, folder, ("tcp",), story_ns=limit_ns) as recorded:
+        pair = None if case.anew else tcp_pair(lab, case.prepare)
+        for i in range(times):
+            ends = pair or tcp_pair(lab, case.prepare)
+            case.do(*ends)
+            wait_until(lambda e=ends: all_acknowledged(e[0]), "all ACKs")
+            if case.anew or i == times - 1:
+                limits.append(limited_us(ends[0]))
+                for end in ends:
+                    end.close()
+    assert recorded.lost() == {}
+    check_sums(recorded.stories)
+    return recorded.stories, limits
+
+
+def held_ms(stories, what):
+    """How long each of them was held by it."""
+    return [
+        sum(p["time_ns"] for p in parts if (p["kind"], p["what"]) == ("held", what))
+        / MS
+        for parts in (story["stages"]["send_queue"]["parts"] for story in stories)
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_holds_a_socket_is_told(make_lab, tmp_path, name):
+    case = CASES[name]
+    lab = make_lab(delay_ns=case.delay_ms * MS, congestion="reno")
+    # the first ACKs of a connection are never late
+    stories, limits = stories_of(lab, tmp_path, case, TIMES + 2)
+    firsts = [story["stages"]["send_queue"]["parts"][0] for story in stories]
+    right = [p for p in firsts if (p["kind"], p["what"]) == ("held", case.what)]
+    assert len(right) >= max(TIMES - 1, 0.95 * len(firsts)), firsts
+    assert "in the send queue of" in conclusion(stories[0])
+    assert f", held by {case.what}" in conclusion(stories[0])
+    if case.most_ms:
+        assert case.least_ms <= np.median(held_ms(stories, case.what)) <= case.most_ms
+    # the kernel's own sum of it, in jiffies of up to 10 ms
+    by_window_ms = np.add(
+        held_ms(stories, "the receive window"), held_ms(stories, "a zero window")
+    )
+    assert np.median(by_window_ms) == pytest.approx(
+        np.median(limits) / 1000, rel=0.1, abs=10
+    )
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_without_what_holds_it_no_holder_is_told(make_lab, tmp_path, name):
+    case = CONTROLS[name]
+    lab = make_lab(delay_ns=case.delay_ms * MS, congestion="reno")
+    stories, _ = stories_of(lab, tmp_path, case, TIMES)
+    parts = [
+        part
+        for story in stories
+        for part in story["stages"]["send_queue"]["parts"]
+        if part["kind"] == "held"
+    ]
+    # what a busy machine makes slow is not told as TCP's own doing
+    assert parts == []
+
+
+BURST, DELAY_MS = 5, 5
+COUNTERS = ("TCPFastRetrans", "TCPLossProbes", "TCPTimeouts")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Which packets of each burst are dropped, and what that makes TCP do."""
+
+    dropped: tuple[int, ...]  # of those that a burst makes, from 1
+    packets: int
+    what: str
+    counted: tuple[int, int, int]  # of COUNTERS, by each burst
+    least_ms: float  # from the first time to the last
+    most_ms: float
+
+
+LOSSES = {
+    # told by those behind it, a round trip later
+    "fast": Loss((1,), BURST + 1, "a fast retransmit", (1, 0, 0), 2 * DELAY_MS, 20),
+    # RFC 8985: two round trips, and 200 ms where one packet is on its way
+    "probe": Loss((5,), BURST + 1, "a tail loss probe", (0, 1, 0), 200, 250),
+    # the probe is lost, too, and the timer begins anew
+    "timeout": Loss(
+        *((5, 6), BURST + 2, "a retransmission timeout", (0, 1, 1), 400, 520)
+    ),
+}
+
+
+def burst(client, server):
+    """Some messages at once, each of one packet."""
+    ask(client, server, *[SIZE] * BURST)
+
+
+def resent_counts(lab):
+    """What the sender's kernel has counted so far."""
+    return netns.run_in(
+        lab.a_netns,
+        lambda: [kernel_counter("netstat", "TcpExt", name) for name in COUNTERS],
+    )
+
+
+def bursts(make_lab, folder, loss, times):
+    """Stories of so many bursts, and what the kernel counted by the end."""
+    listed = [loss.packets * i + n for i in range(times) for n in loss.dropped]
+    options = (f"--drop-a={','.join(map(str, listed))}",) if listed else ()
+    lab = make_lab(delay_ns=DELAY_MS * MS, congestion="reno", emulator_options=options)
+    with recording(lab, folder, ("tcp",), story_ns=9 * MS) as recorded:
+        for _ in range(times):
+            client, server = tcp_pair(lab)
+            with client, server:
+                burst(client, server)
+                wait_until(lambda c=client: all_acknowledged(c), "all ACKs")
+        counts = resent_counts(lab)
+    assert recorded.lost() == {}
+    check_sums(recorded.stories)
+    return recorded.stories, counts
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_what_was_lost_is_told_by_what_sent_it_again(make_lab, tmp_path, name):
+    loss = LOSSES[name]
+    stories, counts = bursts(make_lab, tmp_path, loss, TIMES)
+    assert counts == [TIMES * n for n in loss.counted]
+    # the one that was dropped is late itself, those that came behind it wait for it
+    lost = [s for s in stories if s["stages"]["transit"]["parts"]]
+    what = f"sent again by {loss.what}"
+    told = [
+        [p for p in s["stages"]["transit"]["parts"] if p["kind"] == "lost"]
+        for s in lost
+    ]
+    right = [parts for parts in told if what in {part["what"] for part in parts}]
+    assert len(right) >= TIMES - 1 and len(lost) <= TIMES
+    assert "in transit, " in conclusion(lost[0])
+    took_ms = [sum(part["time_ns"] for part in parts) / MS for parts in right]
+    assert loss.least_ms <= min(took_ms)
+    assert np.median(took_ms) <= loss.most_ms
+    behind = [s for s in stories if s["stages"]["receive_stack"]["parts"]]
+    first = loss.dropped[0]
+    assert len(behind) >= 0.95 * TIMES * (BURST - first)
+    words = {
+        part["kind"] + " " + part["what"]
+        for s in behind
+        for part in s["stages"]["receive_stack"]["parts"]
+    }
+    assert words <= {
+        f"behind a missing segment until it was {what}",
+        f"behind a missing segment which was {what}",
+    }
+    assert bool(behind) == (first < BURST)
+
+
+def test_where_nothing_is_lost_nothing_is_told_to_be(make_lab, tmp_path):
+    none = Loss((), BURST, "", (0, 0, 0), 0, 0)
+    stories, counts = bursts(make_lab, tmp_path, none, TIMES)
+    assert counts == [0, 0, 0]
+    for story in stories:
+        assert story["stages"]["transit"]["parts"] is None
+        assert story["stages"]["receive_stack"]["parts"] is None

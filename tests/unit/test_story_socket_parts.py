@@ -1,0 +1,169 @@
+"""What held a socket's bytes back, and what was lost: from made records.
+
+A slow reference tells each nanosecond by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from latprof_agent.probes.layout import layout_of
+from latprof_analysis.report.story import conclusion
+from latprof_analysis.study.story_socket import behind_parts, held_parts, lost_parts
+
+LAYOUT = layout_of()
+HELD, RESENT = LAYOUT.held, LAYOUT.resent
+FLOW, OTHER = 0xFFFF_FFFF_FFFF_FFF0, 3
+END = 5000
+_WORDS = (
+    "until it was sent again by a fast retransmit",
+    "which was sent again by a fast retransmit",
+)
+
+
+def states(*spans):
+    """Rows of (from, until, by), of the flow or of another one."""
+    made = np.zeros(len(spans), LAYOUT.flights["socket_states"])
+    for row, (from_ns, until_ns, by, *flow) in zip(made, spans, strict=True):
+        row["from_ns"], row["until_ns"], row["held"] = from_ns, until_ns, HELD[by]
+        row["flow"] = flow[0] if flow else FLOW
+    return made
+
+
+def resent(*segments):
+    """Rows of (time, start, end, cause)."""
+    made = np.zeros(len(segments), LAYOUT.rings["retransmits"])
+    for row, (t_ns, start, end, cause) in zip(made, segments, strict=True):
+        row["flow"], row["t_ns"], row["cause"] = FLOW, t_ns, RESENT[cause]
+        row["start"], row["end"] = start, end
+    return made
+
+
+def told(parts):
+    return [(part.kind, part.what, part.time_ns) for part in parts]
+
+
+def test_each_span_is_told_by_what_held_it_and_the_rest_is_not_told_apart():
+    rows = states(
+        (0, 150, "nagle"),
+        (150, 400, "receive_window"),
+        (420, 460, "not_known"),
+        (460, 900, "pacing"),
+        (100, 500, "congestion_window", OTHER),
+    )
+    assert told(held_parts(rows, FLOW, 100, 500, HELD)) == [
+        ("held", "the receive window", 250),
+        ("not told apart", "", 60),
+        ("held", "Nagle", 50),
+        ("held", "pacing", 40),
+    ]
+
+
+def test_without_a_record_nothing_is_told_apart():
+    rows = states((100, 500, "nagle", OTHER), (500, 600, "nagle"))
+    assert told(held_parts(rows, FLOW, 100, 500, HELD)) == [("not told apart", "", 400)]
+
+
+def test_every_holder_has_its_words():
+    words = {
+        told(held_parts(states((0, 9, name)), FLOW, 0, 9, HELD))[0][1]
+        for name in HELD
+        if name != "not_known"
+    }
+    assert len(words) == len(HELD) - 1 and "" not in words
+
+
+spans = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 60), st.sampled_from([*HELD])),
+    max_size=6,
+)
+
+
+@given(spans, st.integers(0, 60), st.integers(1, 60))
+def test_parts_are_those_of_each_nanosecond(found, begin_ns, took_ns):
+    end_ns = begin_ns + took_ns
+    rows = states(*sorted(found, key=lambda span: span[0]))
+    expected: Counter[int] = Counter()
+    taken_until = begin_ns
+    for row in rows:  # of those that overlap, the one that began first
+        for ns in range(max(taken_until, int(row["from_ns"])), int(row["until_ns"])):
+            if ns < end_ns and row["held"] != HELD["not_known"]:
+                expected[int(row["held"])] += 1
+                taken_until = max(taken_until, ns + 1)
+    expected[HELD["not_known"]] = took_ns - expected.total()
+    parts = held_parts(rows, FLOW, begin_ns, end_ns, HELD)
+    assert sum(part.time_ns for part in parts) == took_ns
+    times = sorted(n for n in expected.values() if n)
+    assert sorted(part.time_ns for part in parts) == times
+
+
+def test_what_was_lost_is_told_up_to_each_time_that_it_was_sent_again():
+    rows = resent(
+        (900, 4000, 5000, "fast"),  # after it had arrived
+        (600, 4000, 5000, "timeout"),
+        (300, 4000, 5000, "probe"),
+        (200, 0, 1000, "fast"),  # not its last byte
+    )
+    assert told(lost_parts(rows, END, 100, 700, RESENT)) == [
+        ("lost", "sent again by a retransmission timeout", 300),
+        ("lost", "sent again by a tail loss probe", 200),
+        ("unknown from here", "", 100),
+    ]
+    assert lost_parts(rows[-1:], END, 100, 700, RESENT) is None
+
+
+def test_what_is_behind_a_hole_waits_for_what_filled_it():
+    rows = resent(
+        (50, 0, 1000, "fast"),  # before it was sent itself
+        (400, 3000, 4000, "fast"),
+        (450, 5000, 6000, "fast"),  # behind it
+    )
+    assert told(behind_parts(rows, END, 100, 200, 600, RESENT)) == [
+        ("behind a missing segment", what, 200) for what in _WORDS
+    ]
+    early = behind_parts(rows, END, 100, 500, 600, RESENT)
+    assert told(early) == [("behind a missing segment", _WORDS[1], 100)]
+    assert behind_parts(rows[:1], END, 100, 200, 600, RESENT) is None
+
+
+def story_of(stage, parts):
+    whole_ns = sum(part.time_ns for part in parts)
+    message = {"end_to_end_ns": whole_ns, "retransmits": 1}
+    message |= {"sender_comm": "client", "sender_pid": 7}
+    message |= {"reader_comm": "server", "reader_pid": 8}
+    of = {"time_ns": whole_ns, "parts": [vars(part) for part in parts]}
+    return {"message": message, "stages": {stage: of}}
+
+
+def test_the_conclusion_names_what_held_or_lost_most():
+    ms = 1_000_000
+    held = held_parts(
+        states((0, 40 * ms, "delayed_ack"), (40 * ms, 41 * ms, "cork")),
+        *(FLOW, 0, 41 * ms, HELD),
+    )
+    assert conclusion(story_of("send_queue", held)) == (
+        "41.0 ms of 41.0 ms in the send queue of client (pid 7), "
+        "held by Nagle until a delayed ACK for 40.0 ms"
+    )
+    lost = lost_parts(resent((3_200_000, 0, END, "probe")), END, 0, 4 * ms, RESENT)
+    assert conclusion(story_of("transit", lost)) == (
+        "4.00 ms of 4.00 ms in transit, lost, sent again after 3.20 ms by a tail loss "
+        "probe"
+    )
+    behind = behind_parts(
+        resent((5 * ms, 0, 1000, "timeout")), END, 0, ms, 6 * ms, RESENT
+    )
+    assert conclusion(story_of("receive_stack", behind)) == (
+        "5.00 ms of 5.00 ms in receive_stack, behind a missing segment until it was "
+        "sent again by a retransmission timeout for 4.00 ms"
+    )
+    several = held_parts(
+        states((0, ms, "nagle"), (ms, 2 * ms, "cork"), (2 * ms, 3 * ms, "pacing")),
+        *(FLOW, 0, 3 * ms, HELD),
+    )
+    assert "for no single cause: longest held by " in conclusion(
+        story_of("send_queue", several)
+    )
