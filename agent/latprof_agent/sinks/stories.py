@@ -66,34 +66,36 @@ class Stories:
                 "symbols": recorder.symbols.source,
             },
             "stories": [
-                {"message": row, "stages": self._stages(row, recorder)}
+                {"message": row, "stages": stages_told(row, recorder)}
                 for _, _, row in slowest
             ],
         }
 
-    def _stages(self, row: dict[str, Any], recorder: FlightRecorder) -> dict[str, Any]:
-        """By stage its time, and where a thread of this host had it, its parts."""
-        found: dict[str, Any] = {}
-        for stage in STAGES:
-            time_ns = row[f"{stage}_ns"]
-            if time_ns is None:
-                continue
-            found[stage] = {"time_ns": time_ns, "parts": None}
-            columns = _OF_THREADS.get(stage, ("",) * 4)
-            pid, thread, begin_ns, end_ns = (row.get(column) for column in columns)
-            if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
-                parts = _parts(recorder, pid, thread, begin_ns, end_ns)
-                found[stage]["parts"] = parts
-        return found
+
+def stages_told(row: dict[str, Any], recorder: FlightRecorder) -> dict[str, Any]:
+    """By stage its time, and where a thread of this host had it, its parts."""
+    found: dict[str, Any] = {}
+    for stage in STAGES:
+        time_ns = row[f"{stage}_ns"]
+        if time_ns is None:
+            continue
+        found[stage] = {"time_ns": time_ns, "parts": None}
+        columns = _OF_THREADS.get(stage, ("",) * 4)
+        pid, thread, begin_ns, end_ns = (row.get(column) for column in columns)
+        if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
+            parts = parts_told(recorder, pid, thread, begin_ns, end_ns)
+            found[stage]["parts"] = parts
+    return found
 
 
-def _parts(
+def parts_told(
     recorder: FlightRecorder,
     pid: int,
     thread: int | None,
     begin_ns: int,
     end_ns: int,
 ) -> list[dict[str, Any]]:
+    """What a thread did, by what the recorder kept of this time."""
     flight = recorder.flight(begin_ns, end_ns) or NO_FLIGHT
     symbols, calls = recorder.symbols, CALLS.get(platform.machine(), {})
     found = parts_of(

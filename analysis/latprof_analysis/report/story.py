@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from latprof_analysis.read.stories import took_ns
 from latprof_analysis.text import counted, duration, percent, plural
 
 _Story = dict[str, Any]
@@ -28,8 +29,7 @@ _UNTOLD = {
 
 def story_lines(story: _Story) -> Iterator[str]:
     """Tell one: what it was, its stages, and what a thread did in them."""
-    message = story["message"]
-    whole_ns = message["end_to_end_ns"]
+    message, whole_ns = story["message"], took_ns(story)
     yield f"{_told(message)}: {conclusion(story)}"
     for stage, of in story["stages"].items():
         share = of["time_ns"] / whole_ns if whole_ns else 0.0
@@ -48,7 +48,7 @@ def conclusion(story: _Story) -> str:
         return "no part of its time is known"
     stage = max(stages, key=lambda name: stages[name]["time_ns"])
     of = stages[stage]
-    begin = f"{duration(of['time_ns'])} of {duration(message['end_to_end_ns'])}"
+    begin = f"{duration(of['time_ns'])} of {duration(took_ns(story))}"
     again = message["retransmits"]
     if stage in ("transit", "receive_stack") and again:
         return f"{begin} while {plural(again, 'segment')} had to be sent again"
@@ -57,6 +57,7 @@ def conclusion(story: _Story) -> str:
     where = {
         "application": f"before the send call of {who}",
         "receive_queue": f"in the receive queue of {who}",
+        "server": f"from request to reply at {who}",
     }.get(stage, f"in {_UNTOLD.get(stage, stage)}")
     if not of["parts"]:
         return f"{begin} {where}"
@@ -70,9 +71,10 @@ def conclusion(story: _Story) -> str:
 def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
     """Say how many there are, and which causes took most of their time."""
     stories = document["stories"]
+    limit_ns = document["limit_ns"]
+    than = "more than p99.9" if limit_ns is None else f"{duration(limit_ns)} or longer"
     yield (
-        f"{counted(document['slow_messages'], 'message')} took "
-        f"{duration(document['limit_ns'])} or longer; {shown} of "
+        f"{counted(document['slow_messages'], 'message')} took {than}; {shown} of "
         f"{len(stories)} {'story' if len(stories) == 1 else 'stories'} told"
     )
     times: dict[str, int] = {}
@@ -120,7 +122,17 @@ def _told(message: dict[str, Any]) -> str:
 
 def _process(message: dict[str, Any], end: str) -> str:
     name, pid = message[f"{end}_comm"], message[f"{end}_pid"]
+    if not name and pid is None:
+        return _address(message, "source" if end == "sender" else "destination")
     return (name or "an unknown process") + ("" if pid is None else f" (pid {pid})")
+
+
+def _address(message: dict[str, Any], end: str) -> str:
+    """Of an end whose half was not recorded."""
+    host, port = message.get(f"{end}_address"), message.get(f"{end}_port")
+    if not host:
+        return "an unknown process"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _name(one: dict[str, Any]) -> str:
