@@ -107,6 +107,11 @@ class FlightRecorder:
             self._pids.update(map(int, pids))
             self._asked.notify()
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether there is any."""
+        return bool(self._flights)
+
     def forget_before(self, time_ns: int) -> None:
         """Nobody will ask for copies that end earlier."""
         with self._asked:

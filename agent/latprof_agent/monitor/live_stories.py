@@ -86,6 +86,8 @@ class LiveStories:
     def notice(self, batch: Batch) -> None:
         """Have the recorder copied for what is slow among records just drained."""
         for ring in _SPANS:
+            if not len(batch[ring]):
+                continue
             slow, begin, end = self._slow(ring, batch[ring])
             if len(slow):
                 self.noticed = True
@@ -129,6 +131,8 @@ class LiveStories:
 
     def step(self, now_ns: int) -> None:
         """Tell what can be told; `now_ns` is CLOCK_MONOTONIC."""
+        if not self._waiting and not self.recorder.has_copies:
+            return
         for _ in range(len(self._waiting)):
             one = self._waiting.popleft()
             copied = self.recorder.flight(one.begin_ns, one.end_ns)

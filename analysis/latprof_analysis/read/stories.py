@@ -48,7 +48,7 @@ _STORIES: Shape = {
                 **dict.fromkeys(("protocol", "kind"), TEXT),
                 **dict.fromkeys(("sequence", "size_bytes"), Maybe(COUNT)),
                 **dict.fromkeys(("sender_pid", "reader_pid"), Maybe(COUNT)),
-                "reader_thread": Maybe(COUNT),
+                "reader_thread?": Maybe(COUNT),
                 **dict.fromkeys(("sender_comm", "reader_comm"), Maybe(TEXT)),
                 **dict.fromkeys(("end_to_end_ns",), Maybe(COUNT)),
                 "retransmits": Maybe(COUNT),
@@ -82,6 +82,12 @@ def read_stories(path: Path) -> dict[str, Any]:
     if not files:
         raise ReadError(path / STORIES_FILE, f"there is none: {_MADE_BY}")
     return _together([document for file in files if (document := _if_there(file))])
+
+
+def check_stories(document: Any) -> None:
+    """Raise WrongShapeError where a document is not what is read here."""
+    check_plain(document, "")
+    check_shape(document, _STORIES, "")
 
 
 def took_ns(story: dict[str, Any]) -> int:
@@ -126,8 +132,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ReadError(path, f"there is none: {_MADE_BY}")
     document = read_json(path)
     try:
-        check_plain(document, "")
-        check_shape(document, _STORIES, "")
+        check_stories(document)
     except WrongShapeError as error:
         raise ReadError(path, str(error)) from error
     return document

@@ -29,8 +29,8 @@ _UNTOLD = {
 
 def story_lines(story: _Story) -> Iterator[str]:
     """Tell one: what it was, its stages, and what a thread did in them."""
-    message, whole_ns = story["message"], took_ns(story)
-    yield f"{_told(message)}: {conclusion(story)}"
+    whole_ns = took_ns(story)
+    yield headline(story)
     for stage, of in story["stages"].items():
         share = of["time_ns"] / whole_ns if whole_ns else 0.0
         if share < _LITTLE:
@@ -39,6 +39,11 @@ def story_lines(story: _Story) -> Iterator[str]:
         for part in of["parts"] or ():
             if part["time_ns"] >= _LITTLE * of["time_ns"]:
                 yield f"    {duration(part['time_ns']):>8}  {_part(part)}"
+
+
+def headline(story: _Story) -> str:
+    """Say what it was, and what took most of its time."""
+    return f"{_told(story['message'])}: {conclusion(story)}"
 
 
 def conclusion(story: _Story) -> str:
