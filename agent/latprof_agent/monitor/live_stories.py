@@ -23,6 +23,7 @@ from latprof_agent.capture.rings import Batch, Records
 from latprof_agent.join.joiner import Joiner, Pairs
 from latprof_agent.join.message_rows import (
     MESSAGE,
+    blank_zeros,
     flow_columns,
     messages_of,
     names_of,
@@ -45,7 +46,6 @@ JOINED_NS = 2_000_000_000  # what is noticed is joined by then
 EXCHANGE = "exchange"
 _NOT_OF_EXCHANGES = (
     *("size_bytes", "sender_pid", "sender_comm", "end_to_end_ns", "retransmits"),
-    "reader_thread",
 )
 # Of each ring the stamps between which something was slow.
 _SPANS = {
@@ -150,7 +150,8 @@ class LiveStories:
         unix_ns = time.time_ns() - (time.monotonic_ns() - one.end_ns)
         message, recorder = one.message, self.recorder
         if message["kind"] == EXCHANGE:
-            parts = parts_told(recorder, one.pid, None, one.begin_ns, one.end_ns)
+            thread = message["reader_thread"]
+            parts = parts_told(recorder, one.pid, thread, one.begin_ns, one.end_ns)
             whole_ns = one.end_ns - one.begin_ns
             stages = {"server": {"time_ns": whole_ns, "parts": parts}}
         else:
@@ -217,7 +218,9 @@ def _exchanges(joiner: Joiner, turns: Records) -> list[dict[str, Any]]:
     numbers, texts = flow_columns(joiner.flows, flow)
     pids = turns["pid"].astype("i8")
     texts["reader_comm"] = names_of(pids, joiner.comms)
-    numbers |= {"reader_pid": pids, "sequence": turns["end"].astype("i8")}
+    threads = blank_zeros(turns["thread"].astype("i8"))
+    numbers |= {"reader_pid": pids, "reader_thread": threads}
+    numbers["sequence"] = turns["end"].astype("i8")
     return [
         dict.fromkeys(_NOT_OF_EXCHANGES)
         | {"kind": EXCHANGE}

@@ -18,9 +18,10 @@ from typing import IO, Any, NamedTuple
 
 from latprof_analysis.read.stories import NAME
 
-from latprof_agent.calling_user import User
+from latprof_agent.calling_user import ROOT, User
 from latprof_agent.errors import StoreError, UsageError, remedy
-from latprof_agent.sinks.trusted_folder import FolderError, open_folder
+from latprof_agent.privileges import is_of_service
+from latprof_agent.sinks.trusted_folder import FolderError, give, open_folder
 
 DEFAULT_COUNT = 200
 DEFAULT_BYTES = 20_000_000
@@ -68,9 +69,33 @@ class StoryFolder:
     def __post_init__(self) -> None:
         """Make the folder where there is none, and give it to its user."""
         try:
-            self._folder = open_folder(self.path, self.user, make=True)
+            self._folder = open_folder(self.path, self._owner(), make=True)
+            self._take_over()
         except (OSError, FolderError) as error:
             raise self._refusal(error) from error
+
+    def _owner(self) -> User:
+        """Whom it belongs to: its user, or a number that an earlier start had."""
+        with suppress(FileNotFoundError):
+            status = os.stat(self.path)  # noqa: PTH116
+            if is_of_service(status.st_uid) and os.geteuid() == ROOT:
+                return User(status.st_uid, status.st_gid)
+        return self.user
+
+    def _take_over(self) -> None:
+        """Give what has no owner any more to its user: folder, and stories."""
+        if not is_of_service(os.fstat(self._folder).st_uid) or os.geteuid() != ROOT:
+            return
+        folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._folder)
+        try:
+            give(folder, self.user)
+            for name in filter(NAME.fullmatch, os.listdir(folder)):  # noqa: PTH208
+                with suppress(OSError), self._file(name, "rb", _FLAGS) as file:
+                    status = os.fstat(file.fileno())
+                    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+                        give(file.fileno(), self.user)
+        finally:
+            os.close(folder)
 
     def begin(self) -> None:
         """See what is there, and that more can be written; as its user."""
