@@ -239,6 +239,10 @@ class Attachment:
         chosen |= self._by_need.get(STORIES, set())  # what was before tells, too
         return set(self.programs) - chosen - self._cgroup_programs - self._iterators
 
+    def steady_programs(self) -> set[str]:
+        """Those that `pause` leaves."""
+        return set(self.programs) - self._packet_programs()
+
     def end_idle_exchanges(self) -> None:
         """Count those whose client has read a reply, and nothing for a while."""
         self._pass_maps(self._idle)
