@@ -124,10 +124,10 @@ class LiveStories:
             )
         )
         for one in map(_Waiting, begin, end, pid, messages):
-            if len(self._waiting) == WAITING:
+            if len(self._waiting) < WAITING:
+                self._waiting.append(one)
+            else:
                 self.untold["too_many"] += 1
-                return
-            self._waiting.append(one)
 
     def step(self, now_ns: int) -> None:
         """Tell what can be told; `now_ns` is CLOCK_MONOTONIC."""
@@ -226,5 +226,7 @@ def _exchanges(joiner: Joiner, turns: Records) -> list[dict[str, Any]]:
         | {"kind": EXCHANGE}
         | {name: number_at(values, i) for name, values in numbers.items()}
         | {name: text_at(column, i) for name, column in texts.items()}
+        # of a flow that was not told, as where its ring was full
+        | ({"protocol": ""} if flow[i] < 0 else {})
         for i in range(len(turns))
     ]

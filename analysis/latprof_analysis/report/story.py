@@ -119,8 +119,9 @@ def _told(message: dict[str, Any]) -> str:
     named = "" if number is None else f" {number}"
     size = message["size_bytes"]
     bytes_told = "" if size is None else f" of {size} bytes"
+    what = f"{message['protocol']} {message['kind']}".lstrip()
     return (
-        f"{message['protocol']} {message['kind']}{named}{bytes_told}, "
+        f"{what}{named}{bytes_told}, "
         f"{_process(message, 'sender')} to {_process(message, 'reader')}"
     )
 
