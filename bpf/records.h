@@ -135,11 +135,12 @@ struct turn {
 	__u64 ready_ns; /* server: the request was whole */
 	__u64 read_ns; /* client: last of the reply */
 	__u32 pid;
+	__u32 thread; /* server, TCP: that began the reply, of pid */
 	__u16 group;
 	__u8 role;
 	__u8 pad;
 	__u16 flags;
-	__u16 pads[3];
+	__u16 pads;
 };
 
 /* A CPU gave itself to a task, and the end of that was not told: some kernels

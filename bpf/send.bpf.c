@@ -108,10 +108,11 @@ static __always_inline void turn_send(struct sock *sk, struct stream *s,
 	if (!s->exchange.group)
 		stream_group(sk, s);
 	if (s->exchange.role == ROLE_SERVER) {
-		if (exchange_answer(&s->exchange, now, unread_bytes(sk, tp)))
-			s->exchange.due =
-				turn_flags(s, s->flow_in, s->read_end) /
-				RECORD_SAMPLED;
+		if (!exchange_answer(&s->exchange, now, unread_bytes(sk, tp)))
+			return;
+		s->exchange.due =
+			turn_flags(s, s->flow_in, s->read_end) / RECORD_SAMPLED;
+		s->answering_thread = bpf_get_current_pid_tgid();
 		return;
 	}
 	if (exchange_end(&s->exchange, unread_bytes(sk, tp))) {

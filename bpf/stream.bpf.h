@@ -89,6 +89,7 @@ struct stream {
 	__u32 window; /* of time, that it is followed in */
 	__u32 sender_pid; /* announced */
 	__u32 reader_pid;
+	__u32 answering_thread; /* that began to send the last reply */
 	__u8 announced; /* bits of enum flow_side */
 	__u8 deep; /* it has, or had, chunks */
 	__u32 handshake_us; /* RTT, until it is counted */
@@ -546,6 +547,7 @@ static __noinline void server_turn_tell(struct sock *sk, struct stream *s,
 	record->arrive_ns = s->exchange.arrive_ns;
 	record->ready_ns = s->exchange.begin_ns;
 	record->pid = s->sender_pid;
+	record->thread = s->answering_thread;
 	record->group = s->exchange.group;
 	record->role = ROLE_SERVER;
 	record->flags = flags;

@@ -17,6 +17,7 @@ from latprof_agent.states import States
 from latprof_agent.web.passwords import Passwords
 from latprof_agent.web.routes import Pages, Settings
 from latprof_agent.web.server import Limits, Server, ServerThread
+from latprof_agent.web.story_pages import StoryPages
 from made_totals import busy_host
 
 PATIENCE_SECONDS = 60.0
@@ -26,7 +27,13 @@ class Served:
     """A server, and what steps as the monitor does."""
 
     def __init__(
-        self, totals: Totals, limits: Limits, users=None, tls=None, host="127.0.0.1"
+        self,
+        totals: Totals,
+        limits: Limits,
+        users=None,
+        tls=None,
+        host="127.0.0.1",
+        stories=None,
     ):
         self.totals = totals
         self.made = self.steps = 0
@@ -40,7 +47,8 @@ class Served:
         self.listener = socket.create_server((host, 0), family=family)
         self.host, self.port = self.listener.getsockname()[:2]
         settings = Settings(Passwords(users or {}), DEFAULT_EDGES, {"by": "<service>"})
-        self.pages = Pages(self.states, settings, list)
+        pages = StoryPages(stories) if stories else None
+        self.pages = Pages(self.states, settings, list, pages)
         self.server = Server(self.listener, self.pages.respond, tls, limits)
 
     def make(self) -> Totals:

@@ -19,16 +19,20 @@ from latprof_analysis.cli.program import did_you_mean
 from latprof_agent.cli.filter_options import filter_of_table
 from latprof_agent.cli.grouping_options import grouping_of
 from latprof_agent.cli.overhead_options import DEFAULT_OVERHEAD, overhead
+from latprof_agent.cli.story_options import story_above, story_bytes, story_count
 from latprof_agent.errors import UsageError, remedy
 from latprof_agent.probes.filter import Filter
 from latprof_agent.probes.grouping import Grouping
 from latprof_agent.sinks.metrics.buckets import ClassicBuckets
 from latprof_agent.sinks.metrics.families import DEFAULT_EDGES, EdgeSets
+from latprof_agent.sinks.story_folder import DEFAULT_BYTES, DEFAULT_COUNT
 from latprof_agent.web.passwords import PasswordHash
 
 DEFAULT_PORT = 9989
 ALL = "::"  # addresses of this host, those of IPv4 included
 _MOST_BUCKETS = 100
+
+_OF_STORIES = ("story_above", "story_count", "story_bytes")
 
 _T = TypeVar("_T")
 
@@ -71,11 +75,15 @@ class Tls:
 
 @dataclass(frozen=True)
 class Config:
-    """All that can be configured; the first three need a restart."""
+    """All that can be configured; what stands before `by` needs a restart."""
 
     listen: Address = LOOPBACK
     user: str | None = None
     max_overhead: float = DEFAULT_OVERHEAD
+    story_dir: Path | None = None
+    story_above: int = 0  # ns; 0: the running p99.9 of each group
+    story_count: int = DEFAULT_COUNT
+    story_bytes: int = DEFAULT_BYTES
     by: Grouping = field(default_factory=Grouping)
     watched: Filter = field(default_factory=lambda: Filter(older=True))
     edges: EdgeSets = DEFAULT_EDGES
@@ -84,7 +92,8 @@ class Config:
 
     def fixed_in(self, later: Config) -> tuple[Config, list[str]]:
         """Give a later configuration without what needs a restart, and what that is."""
-        fixed = [f.name for f in fields(self)[:3]]
+        names = [f.name for f in fields(self)]
+        fixed = names[: names.index("by")]
         kept = {name: getattr(self, name) for name in fixed}
         changed = [name for name in fixed if getattr(later, name) != kept[name]]
         return replace(later, **kept), changed
@@ -154,6 +163,17 @@ def _path(value: Any) -> Path:
     if not path.is_absolute():
         raise ValueError(f"must be an absolute path, got {value!r}")
     return path
+
+
+def _whole(read: Callable[[str], int]) -> Callable[[Any], int]:
+    """Read a whole number as on the command line."""
+
+    def convert(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"must be a whole number, got {value!r}")
+        return read(str(value))
+
+    return convert
 
 
 def _list(value: Any) -> list[str]:
@@ -226,6 +246,10 @@ def read_config(file: Path | None, given: Mapping[str, Any]) -> Config:
             "listen": table.take("listen", _of_text(address)),
             "user": table.take("user", _text),
             "max_overhead": table.take("max_overhead", _of_text(overhead)),
+            "story_dir": table.take("story_dir", _path),
+            "story_above": table.take("story_above", _of_text(story_above)),
+            "story_count": table.take("story_count", _whole(story_count)),
+            "story_bytes": table.take("story_bytes", _of_text(story_bytes)),
             "by": table.take("by", _grouping),
             "watched": table.take("filter", _filter),
             "edges": edges,
@@ -233,5 +257,8 @@ def read_config(file: Path | None, given: Mapping[str, Any]) -> Config:
             "users": _users(table.table("users")),
         }
         table.end()
-    found |= given
-    return Config(**{k: value for k, value in found.items() if value is not None})
+    found = {k: v for k, v in {**found, **given}.items() if v is not None}
+    alone = [name for name in _OF_STORIES if name in found]
+    if alone and "story_dir" not in found:
+        raise UsageError(f"{alone[0]} must come with story_dir, where stories are kept")
+    return Config(**found)

@@ -70,6 +70,11 @@ def _ourselves(name: str | None) -> User:
     return user
 
 
+def is_of_service(uid: int) -> bool:
+    """Whether a user is a number that services have for a while, as ours may."""
+    return uid in _SYSTEMDS_OWN
+
+
 def sufficient() -> bool:
     """Whether we have all that measuring needs, without being root."""
     return os.geteuid() != ROOT and not _mask(KEPT) & ~_permitted()

@@ -11,16 +11,20 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 from latprof_analysis.cli import VERSION
 from prometheus_client.process_collector import ProcessCollector
 
 from latprof_agent import _drain, privileges
+from latprof_agent.calling_user import User
 from latprof_agent.config import ALL, Address, Config, Tls
-from latprof_agent.errors import LatprofError, remedy
+from latprof_agent.errors import LatprofError, StoreError, remedy
+from latprof_agent.monitor.live_stories import Story, TakesStory
 from latprof_agent.monitor.producer import Producer
+from latprof_agent.monitor.totals import Totals
 from latprof_agent.service_manager import (
     READY,
     STOPPING,
@@ -28,10 +32,12 @@ from latprof_agent.service_manager import (
     reloading,
 )
 from latprof_agent.sinks.metrics.families import Family, counter, gauge
+from latprof_agent.sinks.story_folder import StoryFolder
 from latprof_agent.states import States
 from latprof_agent.web.passwords import Passwords
 from latprof_agent.web.routes import Pages, Settings
 from latprof_agent.web.server import Server, ServerThread
+from latprof_agent.web.story_pages import StoryPages
 
 STEP_SECONDS = 0.05
 _BACKLOG = 128
@@ -44,6 +50,7 @@ class Monitor(Producer, Protocol):
     """What measures, and can be loaded before it starts."""
 
     notice: Callable[[str], None]
+    takes_stories: list[TakesStory]
 
     def load(self) -> None: ...
 
@@ -72,8 +79,12 @@ class Service:
         monitor: Monitor,
         listener: socket.socket,
         say: Say,
+        stories: StoryFolder | None = None,
     ) -> None:
         self._config = config
+        self._stories = stories
+        if stories:
+            monitor.takes_stories.append(self._keep)
         self._reread = reread
         self._monitor = monitor
         self._say = say
@@ -82,7 +93,12 @@ class Service:
         self._reloaded, self._reloaded_at = True, time.time()
         self._manager = ServiceManager()
         self._states = States(self._wake.set)
-        self._pages = Pages(self._states, _settings(config), self._own_families)
+        self._pages = Pages(
+            self._states,
+            _settings(config),
+            self._own_families,
+            StoryPages(stories) if stories else None,
+        )
         self._server = Server(listener, self._pages.respond, _tls_context(config.tls))
 
     def end(self, _number: int = 0, _frame: FrameType | None = None) -> None:
@@ -108,7 +124,7 @@ class Service:
         try:
             while not self._ending:
                 self._monitor.step()
-                self._states.answer(self._monitor.totals)
+                self._states.answer(self._totals)
                 self._manager.alive()
                 if self._reload_asked:
                     self._read_again()
@@ -116,6 +132,22 @@ class Service:
         finally:
             self._manager.tell(STOPPING)
             thread.stop()
+
+    def _keep(self, story: Story, document: dict[str, Any]) -> None:
+        assert self._stories
+        try:
+            self._stories.add(story, document)
+        except StoreError as error:
+            self._say(str(error))
+
+    def _totals(self) -> Totals:
+        """A state; of stories those that are there to be read."""
+        found = self._monitor.totals()
+        if self._stories and found.story_counts is not None:
+            kept = {k: s for k, s in found.stories.items() if s["id"] in self._stories}
+            counts = found.story_counts | {"not_written": self._stories.failed}
+            return replace(found, stories=kept, story_counts=counts)
+        return found
 
     def _read_again(self) -> None:
         self._reload_asked = False
@@ -157,6 +189,14 @@ class Service:
             "Requests and connections that were not served.",
             [({"cause": c}, n) for c, n in sorted(self._server.refused.items())],
         )
+        if self._stories:
+            kept = self._stories.kept()
+            yield gauge("latprof_stories_kept", "In story_dir.", [({}, len(kept))])
+            yield gauge(
+                "latprof_stories_kept_bytes",
+                "Of their files.",
+                [({}, sum(one.size_bytes for one in kept))],
+            )
         yield from _process.collect()
 
 
@@ -171,13 +211,14 @@ def serve(
     `make_monitor` is given what switches on the kernel's statistics of programs.
     """
     user = privileges.service_user(config.user)
+    stories = _story_folder(config, user)
     keeper = privileges.StatisticsKeeper(user, _drain.statistics)
     try:
         with (
             listening(config.listen) as listener,
             closing(make_monitor(config, keeper.switch_on)) as monitor,
         ):
-            service = Service(config, reread, monitor, listener, say)
+            service = Service(config, reread, monitor, listener, say, stories)
             monitor.notice = say
             for number, handler in (
                 (signal.SIGTERM, service.end),
@@ -189,6 +230,8 @@ def serve(
             monitor.load()
             # before any thread is started: each has capabilities of its own
             privileges.drop(user)
+            if stories:
+                stories.begin()
             monitor.start()
             try:
                 service.run(f"as user {user.name}: {_url(config, listener)}")
@@ -196,6 +239,12 @@ def serve(
                 monitor.stop()
     finally:
         keeper.close()
+
+
+def _story_folder(config: Config, user: User) -> StoryFolder | None:
+    if not config.story_dir:
+        return None
+    return StoryFolder(config.story_dir, user, config.story_count, config.story_bytes)
 
 
 @contextmanager

@@ -50,6 +50,8 @@ def measure(folder: Path, progress: Progress, pairs: int) -> Iterator[Figure]:
     states: dict[str, State] = {
         "off": nullcontext,
         "all": partial(Agent, "--max-overhead", "none"),
+        # of which there is none: nothing takes an hour
+        "stories": partial(Agent, *_with_stories(folder)),
     }
     for name, words in PEERS.items():
         if shutil.which(words[0]):
@@ -62,6 +64,11 @@ def measure(folder: Path, progress: Progress, pairs: int) -> Iterator[Figure]:
         yield from _redis(folder, progress, pairs, states)
         yield from _budget(folder, progress, pairs * SLICES)
     yield from _round_trips(folder, progress, pairs, {**states, "budget": Agent})
+
+
+def _with_stories(folder: Path) -> tuple[str, ...]:
+    kept = str(folder / "stories")
+    return "--max-overhead", "none", "--story-dir", kept, "--story-above", "1h"
 
 
 @contextmanager
@@ -115,6 +122,12 @@ def _redis(
                 more_is_better=True,
                 **bars.get(state, {}),
             )
+    yield figure(
+        "  with the flight recorder/without",
+        "x",
+        ratios(rates["stories"], rates["all"]),
+        more_is_better=True,
+    )
     for state, found in rates.items():
         yield figure(f"  requests, {state}", "/s", found)
     note = f"at {figure('', '', own['messages']).value:.0f} messages/s"
@@ -231,5 +244,7 @@ def _round_trips(
         bars: dict[str, Any] = {"bar": 1.15, "goal": 1.11} if state == "all" else {}
         of_off = ratios(found[state], around[state])
         yield figure(f"live tcp 64 B p50, loopback, {state}/off", "x", of_off, **bars)
+    with_it = ratios(found["stories"], found["all"])
+    yield figure("  with the flight recorder/without", "x", with_it)
     for state, medians in found.items():
         yield figure(f"  p50, {state}", "us", medians)

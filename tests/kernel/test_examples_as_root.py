@@ -69,7 +69,7 @@ def run_in_host(example: Example, folder: Path) -> Ran:
     (folder / "agent.toml").write_text('listen = "127.0.0.1:9990"\n')
     with host() as enter:
         if example.words[0] == "agent" and "--check-config" not in example.words:
-            return Ran(*serve_and_scrape(example, enter), folder)
+            return Ran(*serve_and_scrape(example, enter, folder), folder)
         if example.words[0] == "watch" and not ENDS.intersection(example.words):
             return Ran(*watch_for_a_while(example, enter), folder)
         # of a published experiment a twentieth does what all of it does
@@ -82,11 +82,15 @@ def run_in_host(example: Example, folder: Path) -> Ran:
         return Ran(*run_example(line, folder, *enter), folder)
 
 
-def serve_and_scrape(example: Example, enter: tuple[str, ...]) -> tuple[int, str]:
+def serve_and_scrape(
+    example: Example, enter: tuple[str, ...], folder: Path
+) -> tuple[int, str]:
     """Its status once it was ended, and what a scrape said before that."""
     words = [*enter, sys.executable, "-m", "latprof_agent", *example.words]
     get = [*enter, "curl", "-sf", "http://127.0.0.1:9989/metrics"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as agent:
+    with subprocess.Popen(
+        words, stderr=subprocess.PIPE, text=True, cwd=folder
+    ) as agent:
         try:
             assert agent.stderr and "as user" in agent.stderr.readline()
             scraped = wait_until(lambda: _answer(get), "messages of the web server")

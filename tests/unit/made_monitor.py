@@ -57,7 +57,12 @@ class MadeMonitor:
     """Each call of `totals` finds one step more."""
 
     def __init__(
-        self, _watched: object, _grouping: object, _most: object = None, groups: int = 0
+        self,
+        _watched: object,
+        _grouping: object,
+        _most: object = None,
+        groups: int = 0,
+        story_ns: int | None = None,
     ) -> None:
         self.calls: list[str] = []
         self.left_out: set[int] = set()  # steps in which nothing was measured
@@ -71,6 +76,7 @@ class MadeMonitor:
             for port in range(10_000, 10_000 + groups)
         }
         self._exemplars: list[Exemplar] = []
+        self._told = story_ns is not None  # why the second newest was slow
 
     def start(self) -> None:
         self.calls.append("start")
@@ -83,7 +89,7 @@ class MadeMonitor:
         covered = self.steps - sum(1 for step in self.left_out if step <= self.steps)
         n, now = covered, time.monotonic_ns()
         stages = {"receive_queue": 3_000_000, "transit": 50_000}
-        slow = Exemplar(REDIS, Quantity.SERVER, 4_000_000, now, 64, stages, NAME)
+        slow = Exemplar(REDIS, Quantity.SERVER, 4_000_000, now, 64, stages, NAME, 77)
         self._exemplars = [*self._exemplars, slow][-10:]
         own = Own(
             1.0 * self.steps,
@@ -94,7 +100,11 @@ class MadeMonitor:
         own.program_seconds = {"on_send": 0.02 * n}
         made = {} if self.silent else self._made
         groups = {group: times(what, n) for group, what in made.items()}
-        return Totals(now, time.time(), groups, own, exemplars=self._exemplars)
+        totals = Totals(now, time.time(), groups, own, exemplars=self._exemplars)
+        if self._told:
+            totals.stories = {(e.pid, e.t_ns): STORY for e in self._exemplars[:-1]}
+            totals.story_counts = {"told": len(totals.stories)}
+        return totals
 
     def watch(self, watched: object) -> None:
         self.calls.append(f"watch {watched}")
@@ -111,3 +121,17 @@ class MadeMonitor:
 
 
 NAME = "redis\x1b[2J\nserver (pid 77)"
+PART = {
+    **{"kind": "asleep", "time_ns": 3_900_000, "what": "for another thread (futex)"},
+    **{"who": [], "functions": [], "cpu": None},
+}
+STORY = {
+    "message": {
+        **{"protocol": "tcp", "kind": "exchange", "sequence": 64, "size_bytes": None},
+        **{"sender_pid": None, "reader_pid": 77, "sender_comm": None},
+        **{"reader_thread": None},
+        **{"reader_comm": "redis\x1b[2J", "end_to_end_ns": None, "retransmits": None},
+        **{"source_address": "::1", "source_port": 5},
+    },
+    "stages": {"server": {"time_ns": 4_000_000, "parts": [PART]}},
+}

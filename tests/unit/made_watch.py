@@ -44,9 +44,14 @@ class FailingMonitor(MadeMonitor):
 def run(options: argparse.Namespace) -> int:
     """Do what `latprof watch` does, without root."""
     made = os.environ.get(MADE, "0")
+    monitor, groups = CountedMonitor, 0
     if made == FAILS:
-        return watch.watch(options, FailingMonitor)
-    return watch.watch(options, lambda *asked: CountedMonitor(*asked, int(made)))
+        monitor = FailingMonitor
+    else:
+        groups = int(made)
+    return watch.watch(
+        options, lambda *asked: monitor(*asked[:3], groups, story_ns=asked[3])
+    )
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from latprof_agent import cli
@@ -22,6 +23,10 @@ WHOLE = f"""\
 listen = "[::1]:9000"
 user = "nobody"
 max_overhead = "1%"
+story_dir = "/a/stories"
+story_above = "20ms"
+story_count = 7
+story_bytes = "1MB"
 by = ["cgroup", "comm"]
 [buckets]
 stages = ["1us", "2.5ms"]
@@ -44,6 +49,9 @@ def test_every_key_is_read(file):
 
     assert config.listen == Address("::1", 9000)
     assert (config.user, config.max_overhead) == ("nobody", 0.01)
+    assert str(config.story_dir) == "/a/stories"
+    assert config.story_above == 20_000_000
+    assert (config.story_count, config.story_bytes) == (7, 1_000_000)
     assert config.by == Grouping(("cgroup", "comm"))
     assert config.edges.stages.upper_ns == (1000, 2_500_000)
     assert config.edges.others == DEFAULT_EDGES.others
@@ -82,6 +90,13 @@ def test_the_command_line_wins(file):
         ("listen = 'x'", "listen must be like 127.0.0.1:9989, "),
         ("max_overhead = '2'", "max_overhead must be none or a share like 1% or 0.01"),
         ("max_overhead = '101%'", "max_overhead must be none or from 0.1% to 100%"),
+        ("story_dir = 'stories'", "story_dir must be an absolute path, got 'stories'"),
+        ("story_above = 20", "story_above must be a string, got 20"),
+        ("story_above = 'p99'", "story_above must be a time like 250us, 5ms or 2s, "),
+        ("story_above = '1us'", "story_above must be from 10us to 1h, got '1us', or p"),
+        ("story_count = '5'", "story_count must be a whole number, got '5'"),
+        ("story_count = 0", "story_count must be from 1 to 100000, got '0'"),
+        ("story_bytes = '1k'", "story_bytes must be from 100k to 100GB, got '1k'"),
         ("max_overhead = 0.02", "max_overhead must be a string, got 0.02"),
         ("by = 'comm'", "by must be a list, got 'comm'"),
         ("by = ['pid']", "by must be of service, cgroup, comm, "),
@@ -143,6 +158,20 @@ def test_a_right_configuration_is_said_to_be_right(file, capsys):
 )
 def test_wrong_options_are_one_line_and_status_2(capsys, words, text):
     assert text in refused(capsys, "agent", *words)
+
+
+@pytest.mark.parametrize("name", ["above = 'p99.9'", "count = 1", "bytes = '1MB'"])
+def test_what_is_of_stories_needs_their_folder(file, name):
+    file.write_text(f"story_{name}")
+    with pytest.raises(UsageError, match="must come with story_dir"):
+        read_config(file, {})
+    assert read_config(file, {"story_dir": Path("/a")}).story_dir == Path("/a")
+
+
+def test_stories_are_of_p999_unless_told(file):
+    file.write_text("story_dir = '/a'")
+    config = read_config(file, {})
+    assert (config.story_above, config.story_count) == (0, 200)
 
 
 @pytest.mark.parametrize("subcommand", ["agent", "watch"])
@@ -209,7 +238,8 @@ def test_what_waits_for_a_restart_stays(file):
     file.write_text(WHOLE)
     config, waiting = before.fixed_in(read_config(file, {}))
 
-    assert waiting == ["listen", "user", "max_overhead"]
+    stories = [f"story_{name}" for name in ("dir", "above", "count", "bytes")]
+    assert waiting == ["listen", "user", "max_overhead", *stories]
     assert config.listen == before.listen
     assert config.users and config.tls
 

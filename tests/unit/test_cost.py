@@ -51,6 +51,19 @@ def met(measured, *sent_ns):
     return measured.met(np.array(sent_ns)).tolist()
 
 
+def test_the_share_of_some_programs_is_theirs_alone(clock, monkeypatch):
+    monkeypatch.setattr(cost._drain, "statistics", lambda: os.open("/", os.O_RDONLY))
+    made = ProbeCost(MadeDrain(), ["a", "b"])
+    assert made.last_share(0.0) is None
+    made.open_sample()
+    clock.now_ns += SECOND
+    made.close_sample()
+    # 2 and 4 runs at first, 8 and 16 later; 100 ns each, and 50 ns to come there
+    assert made.last_share(0.0) == pytest.approx(18 * 100e-9)
+    assert made.last_share(50e-9, {"b"}) == pytest.approx(12 * 150e-9)
+    assert made.last_share(50e-9, ()) == 0
+
+
 def test_what_was_sent_in_a_sample_or_shortly_before_met_it(clock, measured):
     begin_ns = clock.now_ns
     assert met(measured, begin_ns) == [False]

@@ -41,8 +41,8 @@ BEGINS = {"html": b"<!doctype html>", "pdf": b"%PDF", "png": b"\x89PNG", "md": b
 
 
 def inputs_of(options: dict) -> list[str]:
-    folder = [str(options["folder"])] if "folder" in options else []
-    return list(options.get("paths") or options.get("inputs") or folder)
+    one = [str(options[name]) for name in ("folder", "path") if name in options]
+    return list(options.get("paths") or options.get("inputs") or one)
 
 
 def make_input(name: str, options: dict) -> None:

@@ -40,7 +40,8 @@ def test_the_services_configuration_is_the_default():
 def test_what_it_shows_as_default_is_the_default(everything):
     shown = read_config(everything, {})
 
-    for name in ("listen", "max_overhead", "by", "edges"):
+    stories = ("story_above", "story_count", "story_bytes")
+    for name in ("listen", "max_overhead", *stories, "by", "edges"):
         assert getattr(shown, name) == getattr(Config(), name), name
 
 
@@ -50,6 +51,9 @@ def test_its_examples_are_right(everything):
     assert shown.user == "latprof"
     assert shown.watched != Config().watched
     assert shown.tls
+    folder = "/var/lib/latprof-agent/"  # as systemd makes it
+    assert str(shown.story_dir).startswith(folder)
+    assert f"\nStateDirectory={Path(folder).name}\n" in UNIT.read_text()
     assert shown.users["prometheus"].fits("secret")
 
 

@@ -109,6 +109,59 @@ def test_keys_lead_through_all_pages():
         assert terminal.is_restored
 
 
+def test_enter_tells_why_a_slow_one_was_slow():
+    with LiveTerminal(words("--story", *QUICK), 100) as terminal:
+        terminal.wait_for("6379")
+        terminal.type("e")
+        # the newest is not told of yet
+        terminal.wait(lambda: len(tellable(terminal.screen)) > 2, "several")
+        assert not terminal.screen[3].rstrip().endswith("enter tells why")
+        terminal.type("p\r")
+        terminal.wait_for("no story: it is told in 2 s")
+        terminal.type("\x1b")
+        terminal.wait_for("newest first")
+        terminal.type("\x1b[B\r")
+        screen = terminal.wait_for("which slept for another thread (futex)")
+        text = " ".join(" ".join(screen).split())
+        assert "tcp exchange 64, [::1]:5 to redis?[2J (pid 77): 4.00 ms of" in text
+        assert "3.90 ms asleep for another thread (futex)" in text
+        terminal.type("\x1b[D")
+        terminal.wait_for("newest first")
+        terminal.type("\x1bq")
+        assert terminal.finish() == 0
+        assert terminal.is_restored
+
+
+def tellable(screen):
+    return [line for line in screen if line.rstrip().endswith("enter tells why")]
+
+
+def test_of_stories_lines_and_documents_tell_too():
+    told = piped("--story", "20ms", *QUICK, "--duration", "1s", COLUMNS="160").stdout
+    assert told.count("redis?[2J (pid 77), which slept for another thread (fut") >= 2
+    documents = [
+        json.loads(line)
+        for line in piped(
+            "--json", "--story", *QUICK, "--duration", "1s"
+        ).stdout.splitlines()
+    ]
+    stories = [story for document in documents for story in document["stories"]]
+    exemplars = sum(len(document["exemplars"]) for document in documents)
+    assert exemplars - 1 <= len(stories) <= exemplars
+    assert {story["message"]["kind"] for story in stories} == {"exchange"}
+    (line, *_) = piped("--json", *QUICK, "--duration", "1s").stdout.splitlines()
+    assert "stories" not in json.loads(line)
+
+
+@pytest.mark.parametrize("wrong", ["1us", "p99", "2"])
+def test_a_limit_that_is_none_is_one_line(wrong):
+    done = piped("--story", wrong)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "--story must be " in line
+    assert "or p99.9" in line
+
+
 def test_a_filter_is_typed_and_a_wrong_one_leaves_all_as_it_was():
     with LiveTerminal(words(*QUICK)) as terminal:
         terminal.wait_for("6379")

@@ -22,6 +22,7 @@ from latprof_agent.probes.catalogue import (
     LIVE_ONLY,
     LOSSES,
     QUEUES,
+    STORIES,
     UDP_RECEIVES,
     UDP_SENDS,
     Capability,
@@ -235,7 +236,12 @@ class Attachment:
     def _packet_programs(self) -> set[str]:
         chosen = set().union(*(self._by_need.get(need, set()) for need in BY_FILTER))
         chosen |= self._by_need.get(LOSSES, set())  # rare, and no sample of them
+        chosen |= self._by_need.get(STORIES, set())  # what was before tells, too
         return set(self.programs) - chosen - self._cgroup_programs - self._iterators
+
+    def steady_programs(self) -> set[str]:
+        """Those that `pause` leaves."""
+        return set(self.programs) - self._packet_programs()
 
     def end_idle_exchanges(self) -> None:
         """Count those whose client has read a reply, and nothing for a while."""

@@ -242,6 +242,10 @@ class Capture:
         self._attachment.pause()
         self._drain.clear("chunks")
 
+    def steady_programs(self) -> set[str]:
+        """Those that `pause` leaves attached."""
+        return self._attachment.steady_programs()
+
     def resume(self) -> None:
         """Attach it again; what begins when all is attached is counted."""
         self._window += 1

@@ -6,7 +6,7 @@ import math
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -91,7 +91,8 @@ class ProbeCost:
         # replaced whole, as another thread reads them
         self._sampled = _Sampled()
         self._told = _Told()
-        self._last = (0.0, 0.0, 0)  # of the last sample: seconds, of probes, runs
+        # of the last sample: its seconds, runs and ns of each program
+        self._last: tuple[float, dict[str, tuple[int, int]]] = (0.0, {})
 
     def cpu_share(self) -> float | None:
         """CPUs' worth of time that the probes took, None if never sampled."""
@@ -131,16 +132,23 @@ class ProbeCost:
             return
         since = time.monotonic() - self._started
         self.stop()
-        probe_seconds, runs = self.probe_seconds, self.runs
-        by_program = self._add(self._costs())
+        took = self._since_base(self._costs())
         self.sampled_seconds += since
-        self._sampled = _Sampled(self.sampled_seconds, by_program)
-        self._last = since, self.probe_seconds - probe_seconds, self.runs - runs
+        self._sampled = _Sampled(self.sampled_seconds, self._add(took))
+        self._last = since, took
 
-    def last_share(self, hook_seconds: float) -> float | None:
-        """CPUs' worth of time in the last sample; each run takes so much more."""
-        seconds, took, runs = self._last
-        return (took + runs * hook_seconds) / seconds if seconds else None
+    def last_share(
+        self, hook_seconds: float, programs: Container[str] | None = None
+    ) -> float | None:
+        """CPUs' worth of time in the last sample; each run takes so much more.
+
+        Of all programs, or of these.
+        """
+        seconds, took = self._last
+        if not seconds:
+            return None
+        counted = [took[p] for p in took if programs is None or p in programs]
+        return sum(ns / 1e9 + runs * hook_seconds for runs, ns in counted) / seconds
 
     def as_dict(self) -> dict[str, float | None]:
         """For summary.json."""
@@ -162,11 +170,15 @@ class ProbeCost:
     def _costs(self) -> dict[str, tuple[int, int]]:
         return {program: self._drain.cost(program) for program in self._programs}
 
-    def _add(self, now: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    def _since_base(
+        self, now: dict[str, tuple[int, int]]
+    ) -> dict[str, tuple[int, int]]:
+        base = self._base
+        return {p: (n - base[p][0], ns - base[p][1]) for p, (n, ns) in now.items()}
+
+    def _add(self, more: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
         found = {}
-        for program, after in now.items():
-            before = self._base[program]
-            runs, took = after[0] - before[0], after[1] - before[1]
+        for program, (runs, took) in more.items():
             known = self._sampled.by_program.get(program, (0, 0))
             found[program] = known[0] + runs, known[1] + took
             self.runs += runs

@@ -35,6 +35,7 @@ RING_BYTES = {
 BEFORE_NS = 10_000_000  # who had the CPUs shortly before
 PAUSE_SECONDS = 0.1  # between two copies, which take some ms
 MOST_BYTES = 64 << 20  # of all copies
+NEVER_NS = 1 << 62  # as a limit: copied is only what somebody wants
 # Of its time a message spends a third in one of its halves, or on its way, of which no
 # CPU here tells.
 SHARES = 3
@@ -118,6 +119,18 @@ class FlightRecorder:
             self._pids.update(map(int, pids))
             self._asked.notify()
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether there is any."""
+        return bool(self._flights)
+
+    def forget_before(self, time_ns: int) -> None:
+        """Nobody will ask for copies that end earlier."""
+        with self._asked:
+            self._flights = [f for f in self._flights if f[2].end_ns >= time_ns]
+            heapq.heapify(self._flights)
+            self._bytes = sum(flight.nbytes for _, _, flight in self._flights)
+
     def finish(self) -> None:
         """Copy it for what is still due; nothing is written any more."""
         with self._asked:
@@ -130,11 +143,12 @@ class FlightRecorder:
 
     def flight(self, begin_ns: int, end_ns: int) -> Flight | None:
         """Return the copy that has most of a span: the first that was made since."""
-        covering = (
-            (number, flight)
-            for _, number, flight in self._flights
-            if flight.covers(begin_ns, end_ns)
-        )
+        with self._asked:
+            covering = [
+                (number, flight)
+                for _, number, flight in self._flights
+                if flight.covers(begin_ns, end_ns)
+            ]
         return min(covering, default=(0, None), key=lambda one: one[0])[1]
 
     def _keep_copying(self) -> None:
@@ -160,11 +174,12 @@ class FlightRecorder:
             return True
         self.symbols.note(flight.rings["samples"], pids)
         self.copies += 1
-        self._bytes += flight.nbytes
-        heapq.heappush(self._flights, (slowest_ns, next(self._order), flight))
-        while self._bytes > MOST_BYTES and len(self._flights) > 1:
-            self._bytes -= heapq.heappop(self._flights)[2].nbytes
-            self.skipped += 1
+        with self._asked:
+            self._bytes += flight.nbytes
+            heapq.heappush(self._flights, (slowest_ns, next(self._order), flight))
+            while self._bytes > MOST_BYTES and len(self._flights) > 1:
+                self._bytes -= heapq.heappop(self._flights)[2].nbytes
+                self.skipped += 1
         return True
 
     def _copy(self, begin_ns: int) -> Flight:

@@ -16,6 +16,7 @@ from latprof_agent.cli.filter_options import add_filter_options
 from latprof_agent.cli.grouping_options import add_grouping_options
 from latprof_agent.cli.overhead_options import add_overhead_options
 from latprof_agent.cli.root import require_root
+from latprof_agent.cli.story_options import add_story_folder_options
 
 if TYPE_CHECKING:
     from latprof_agent.config import Config
@@ -33,6 +34,10 @@ which may be missing:
   listen = "127.0.0.1:9989"       # [::1]:9989; :9989 is all addresses
   user = "latprof"                # whom to run as
   max_overhead = "2%"
+  story_dir = "/var/lib/latprof/stories"  # why what was slow was slow; else nothing
+  story_above = "p99.9"           # or a time like "20ms"
+  story_count = 200               # the newest half, and the slowest of those before
+  story_bytes = "20MB"
   by = ["service"]
   [filter]                        # what is watched: keys as the options have names
   port = [80, 443]
@@ -46,8 +51,9 @@ which may be missing:
   [users]                         # basic auth, for / and /metrics
   prometheus = "$scrypt$ln=14,..."  # by latprof agent --hash-password
 
-Signals: SIGHUP reads it again, and goes on as before where it is wrong; listen, user
-and max_overhead wait for the next start; with another by all counts begin anew.
+Signals: SIGHUP reads it again, and goes on as before where it is wrong; listen, user,
+max_overhead and story_... wait for the next start; with another by all counts begin
+anew.
 SIGTERM and Ctrl-C end.
 
 examples:
@@ -55,6 +61,7 @@ examples:
   latprof agent --listen :9989 --by service,remote
   latprof agent --not remote=10.0.0.0/8 --protocol tcp
   latprof agent --config agent.toml --check-config
+  latprof agent --story-dir stories --story-above 20ms
 """
 
 
@@ -71,6 +78,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_grouping_options(parser)
     add_filter_options(parser)
     add_overhead_options(parser, default=None)
+    add_story_folder_options(parser)
     parser.add_argument(
         "--user",
         metavar="USER",
@@ -120,7 +128,10 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
     from latprof_agent.config import address
     from latprof_agent.errors import UsageError
 
-    given = {name: vars(options)[name] for name in ("user", "max_overhead", "by")}
+    names = ("user", "max_overhead", "story_above", "story_count", "story_bytes", "by")
+    given = {name: vars(options)[name] for name in names}
+    if options.story_dir is not None:
+        given["story_dir"] = options.story_dir.absolute()
     if options.filter_words:
         given["watched"] = replace(filter_of(options), older=True)
     try:
@@ -137,6 +148,8 @@ def _monitor(config: Config, switch_on: Callable[[], int]) -> Monitor:
         config.watched,
         config.by,
         max_overhead=config.max_overhead,
+        slow_ns=config.story_above,
+        stories=config.story_dir is not None,
         switch_on=switch_on,
     )
 

@@ -20,6 +20,7 @@ from latprof_agent.cli.filter_options import add_filter_options
 from latprof_agent.cli.grouping_options import add_grouping_options, next_grouping
 from latprof_agent.cli.overhead_options import DEFAULT_OVERHEAD, add_overhead_options
 from latprof_agent.cli.root import require_root
+from latprof_agent.cli.story_options import add_story_option
 from latprof_agent.interrupts import Interrupt
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
         notice: Callable[[str], None]
 
-    Make = Callable[[Filter, Grouping, float], Monitor]
+    Make = Callable[[Filter, Grouping, float, int | None], Monitor]
 
 
 TEXT = """\
@@ -50,6 +51,7 @@ examples:
   latprof watch --by comm,remote --interval 5s
   latprof watch --json --duration 10s
   latprof watch --record live --duration 10s
+  latprof watch --story 20ms          # e, arrows, enter: why one was slow
 
 A pipe, or a terminal that cannot move its cursor (TERM=dumb), gets one block of
 lines for each interval. NO_COLOR is heeded. Exit status: 0 done (also after
@@ -93,6 +95,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="write a run folder for analyze, compare and report, too: histograms of "
         "all traffic by minute, messages and exchanges of a sample",
     )
+    add_story_option(parser)
     add_filter_options(parser)
 
 
@@ -102,10 +105,18 @@ def run(options: argparse.Namespace) -> int:
     return watch(options, _monitor)
 
 
-def _monitor(watched: Filter, by: Grouping, most: float) -> Monitor:
+def _monitor(
+    watched: Filter, by: Grouping, most: float, story_ns: int | None
+) -> Monitor:
     from latprof_agent.monitor import monitor
 
-    return monitor.Monitor(watched, by, max_overhead=most)
+    return monitor.Monitor(
+        watched,
+        by,
+        max_overhead=most,
+        slow_ns=story_ns or 0,
+        stories=story_ns is not None,
+    )
 
 
 def watch(options: argparse.Namespace, make: Make) -> int:
@@ -133,7 +144,7 @@ def _follow(
         wanted = replace(filter_of(options), older=True)
         watched = Watched(options.by or Grouping(), str(wanted))
         taker, asking = _output(options, watched, stack)
-        producer = make(wanted, watched.grouping, options.max_overhead)
+        producer = make(wanted, watched.grouping, options.max_overhead, options.story)
         stack.callback(producer.close)
         producer.notice = asking.tell
         recording = _recording(options.record, producer)

@@ -28,6 +28,18 @@ Ints = NDArray[np.int64]
 Text = tuple[NDArray[np.int32], list[str]]
 
 
+def number_at(column: Ints, i: int) -> int | None:
+    """One of a column's numbers; None where blank."""
+    value = int(column[i])
+    return None if value == BLANK else value
+
+
+def text_at(column: Text, i: int) -> str | None:
+    """One of a column's texts; None where blank."""
+    index, words = column
+    return text_of(words[index[i]]) if index[i] >= 0 else None
+
+
 @dataclass
 class Rows:
     """Rows of a table by column, BLANK where there is no value."""
@@ -46,15 +58,12 @@ class Rows:
 
     def row(self, i: int) -> dict[str, Any]:
         """One row by column; None where blank."""
-        found: dict[str, Any] = {}
-        for name in self.COLUMNS:
-            if name in self.texts:
-                index, words = self.texts[name]
-                found[name] = text_of(words[index[i]]) if index[i] >= 0 else None
-            else:
-                value = int(self.numbers[name][i])
-                found[name] = None if value == BLANK else value
-        return found
+        return {
+            name: text_at(self.texts[name], i)
+            if name in self.texts
+            else number_at(self.numbers[name], i)
+            for name in self.COLUMNS
+        }
 
     def __len__(self) -> int:
         return len(next(iter(self.numbers.values())))

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from latprof_agent.live.names import ALL
 from latprof_agent.live.rows import SORTS, Row
-from latprof_agent.monitor.totals import Group, Quantity
+from latprof_agent.monitor.totals import Exemplar, Group, Quantity
 
 _T = TypeVar("_T")
 
@@ -20,6 +20,7 @@ class Page(StrEnum):
     TABLE = "table"
     GROUP = "group"
     EXEMPLARS = "exemplars"
+    STORY = "story"
     HELP = "help"
 
 
@@ -51,7 +52,8 @@ class Chosen:
     paused: bool = False
     group: Group | None = None
     quantity: Quantity | None = None
-    offset: int = 0  # of exemplars and help: lines scrolled
+    exemplar: Exemplar | None = None  # None: the newest
+    offset: int = 0  # of a story and help: lines scrolled
     prompt: Prompt | None = None
     typed: str = ""
     message: str = ""
@@ -63,6 +65,7 @@ HELP = (
     ("arrows pgup pgdn", "choose a group, in it a quantity; home and end, too"),
     ("enter", "open the group: all its figures, heat map over time"),
     ("e", "slow ones of all, or of the opened group, with their stages"),
+    ("enter", "of a slow one, with --story: why it was slow"),
     ("esc", "back"),
     ("s  r", "sort by the next column; reverse"),
     ("/", "filter: port=80 not comm=curl; empty: none"),
@@ -75,13 +78,20 @@ HELP = (
 )
 
 
-def press(chosen: Chosen, key: str, rows: Sequence[Row]) -> Chosen:
-    """Return the state after a key; `rows` is the table as it is shown."""
+def press(
+    chosen: Chosen, key: str, rows: Sequence[Row], slow: Sequence[Exemplar] = ()
+) -> Chosen:
+    """Return the state after a key; `rows` is the table as it is shown.
+
+    `slow` are the slow ones in their order.
+    """
     before = replace(chosen, message="", order=None, text="")
     if before.prompt:
         return _typed(before, before.prompt, key)
     if key in _MOVES:
-        return _moved(before, _MOVES[key], rows)
+        return _moved(before, _MOVES[key], rows, slow)
+    if key in _OPENS and before.page == Page.EXEMPLARS:
+        return _told(before, slow)
     act = _KEYS.get(key)
     return act(before, rows) if act else before
 
@@ -105,9 +115,13 @@ _MOVES = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10}
 _MOVES |= {"home": -_FAR, "end": _FAR}
 
 
-def _moved(chosen: Chosen, by: int, rows: Sequence[Row]) -> Chosen:
+def _moved(
+    chosen: Chosen, by: int, rows: Sequence[Row], slow: Sequence[Exemplar]
+) -> Chosen:
     """Move whatever the page has to choose from."""
-    if chosen.page in (Page.EXEMPLARS, Page.HELP):
+    if chosen.page == Page.EXEMPLARS:
+        return replace(chosen, exemplar=_step(slow, chosen.exemplar, by))
+    if chosen.page in (Page.STORY, Page.HELP):
         return replace(chosen, offset=max(0, chosen.offset + by))
     if chosen.page == Page.GROUP:
         there = quantities_of(row_of(chosen, rows))
@@ -142,7 +156,15 @@ def _opened(chosen: Chosen, rows: Sequence[Row]) -> Chosen:
     return replace(found, quantity=first)
 
 
+def _told(chosen: Chosen, slow: Sequence[Exemplar]) -> Chosen:
+    exemplar = chosen.exemplar if chosen.exemplar in slow else next(iter(slow), None)
+    page = Page.STORY if exemplar else chosen.page
+    return replace(chosen, page=page, exemplar=exemplar, offset=0)
+
+
 def _back(chosen: Chosen, _rows: Sequence[Row]) -> Chosen:
+    if chosen.page == Page.STORY:
+        return replace(chosen, page=Page.EXEMPLARS, offset=0)
     return replace(chosen, page=chosen.back, back=Page.TABLE, offset=0)
 
 
@@ -170,6 +192,7 @@ def _asking(prompt: Prompt) -> Callable[[Chosen, Sequence[Row]], Chosen]:
     return lambda chosen, _rows: replace(chosen, prompt=prompt, typed="")
 
 
+_OPENS = ("enter", "right")
 _KEYS: dict[str, Callable[[Chosen, Sequence[Row]], Chosen]] = {
     "q": _ordering(Order.QUIT),
     "?": _to(Page.HELP),

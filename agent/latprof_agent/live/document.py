@@ -16,7 +16,15 @@ from latprof_agent.live.figures import NAMES, Figure, figures_of
 from latprof_agent.live.names import EXCHANGE, NETWORK_RTT, PATH, rtt_source
 from latprof_agent.live.rows import Row, ordered, rows_of
 from latprof_agent.live.shown import Watched, Window
-from latprof_agent.monitor.totals import Counted, Exemplar, Fit, Group, Own, Quantity
+from latprof_agent.monitor.totals import (
+    Counted,
+    Exemplar,
+    Fit,
+    Group,
+    Own,
+    Quantity,
+    Totals,
+)
 
 FORMAT = 1
 
@@ -48,6 +56,7 @@ def document(window: Window) -> dict[str, Any]:
         "gone": list(interval.gone),
         "groups": [_of_row(row) for row in rows],
         "exemplars": [_of_exemplar(each) for each in interval.exemplars],
+        **_stories(interval),
         "lost_records": own.lost_records,
         "unmatched": own.unmatched,
         "coverage_ratio": own.coverage_ratio,
@@ -125,6 +134,13 @@ def _of_fit(fit: Fit) -> dict[str, Any]:
 
 def _of_exemplar(exemplar: Exemplar) -> dict[str, Any]:
     return asdict(exemplar) | {"group": _of_group(exemplar.group)}
+
+
+def _stories(interval: Totals) -> dict[str, Any]:
+    """Return why slow ones were slow, each a while after it; nothing if none asks."""
+    if interval.story_counts is None:
+        return {}
+    return {"stories": list(interval.stories.values())}
 
 
 def _cost(own: Own) -> dict[str, float | None]:

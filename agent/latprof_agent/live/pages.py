@@ -7,6 +7,7 @@ from textwrap import wrap
 from time import localtime, strftime
 
 from latprof_analysis.report.sentences import capability_sentence
+from latprof_analysis.report.story import story_lines
 from latprof_analysis.text import (
     NOT_ENOUGH,
     counts,
@@ -34,7 +35,13 @@ from latprof_agent.live.names import (
     stage_name,
 )
 from latprof_agent.live.rows import Row
-from latprof_agent.live.shown import Shown, Watched, Window, all_measured
+from latprof_agent.live.shown import (
+    Shown,
+    Watched,
+    Window,
+    all_measured,
+    slow_group,
+)
 from latprof_agent.monitor.totals import Counted, Exemplar, Fit, Own, Quantity, Totals
 
 _TITLE, _DIM, _LOUD = "bold", "dim", "yellow"
@@ -67,6 +74,11 @@ def block(window: Window, rows: list[Row], width: int, g: Glyphs) -> list[Text]:
         *_headers(columns, g),
         *(_cells(row, columns, g) for row in rows),
         *([] if rows else [Text(f" {_nothing(own)}", _DIM)]),
+        *(
+            Text(f" {printable(line)}")
+            for story in window.interval.stories.values()
+            for line in story_lines(story)
+        ),
         Text(f" {own_sentence(own)}", _DIM),
         *(Text(f" {text}", _DIM) for text in _missing(window.interval)),
         Text(),
@@ -267,8 +279,7 @@ def _figure_lines(row: Row | None, chosen: Chosen, room: int, g: Glyphs) -> list
 def _exemplars(
     shown: Shown, chosen: Chosen, width: int, room: int, g: Glyphs
 ) -> list[Text]:
-    group = chosen.group if chosen.back == Page.GROUP else None
-    found = shown.exemplars_of(group)
+    group, found = slow_group(chosen), shown.slow(chosen)
     of = f" of {group_name(group)}" if group else ""
     lines = [
         Text(
@@ -276,13 +287,59 @@ def _exemplars(
         )
     ]
     if not found:
-        lines.append(Text(" none yet: what is slower than its group's p99.9", _DIM))
+        than = "its group's p99.9, or than the time that --story gives"
+        lines.append(Text(f" none yet: what is slower than {than}", _DIM))
     now_ns = shown.window.interval.t_ns if shown.window else 0
-    told = [line for exemplar in found for line in exemplar_lines(exemplar, now_ns)]
-    first = min(chosen.offset, max(0, len(told) - (room - 1)))
-    for text in told[first : first + room - 1]:
-        lines.append(Text(g.cut(text, width), "" if text[1] != " " else _DIM))
+    here = found.index(chosen.exemplar) if chosen.exemplar in found else 0
+    first, count = _window_of(len(found), here, (room - 1) // 2)
+    for i, exemplar in enumerate(found[first : first + count], first):
+        head, stages = exemplar_lines(exemplar, now_ns)
+        stages += "; enter tells why" if shown.story_of(exemplar) else ""
+        if i == here:
+            lines.append(Text(">" + g.cut(head, width)[1:], _CHOSEN))
+        else:
+            lines.append(Text(g.cut(head, width)))
+        lines.append(Text(g.cut(stages, width), _DIM))
     return lines
+
+
+def _story(
+    shown: Shown, chosen: Chosen, width: int, room: int, g: Glyphs
+) -> list[Text]:
+    """Say why the slow one that was chosen was slow."""
+    if not chosen.exemplar or not shown.window:
+        return []
+    now_ns = shown.window.interval.t_ns
+    head, stages = exemplar_lines(chosen.exemplar, now_ns)
+    story = shown.story_of(chosen.exemplar)
+    told = list(story_lines(story)) if story else [_no_story(shown.window, chosen)]
+    lines = [
+        part
+        for line in told
+        for part in wrap(
+            printable(line),
+            width - 1,
+            initial_indent=" ",
+            subsequent_indent="       ",
+            drop_whitespace=False,
+        )
+    ]
+    first = min(chosen.offset, max(0, len(lines) - (room - 3)))
+    return [
+        Text(g.cut(head, width), _TITLE),
+        Text(g.cut(stages, width), _DIM),
+        Text(),
+        *(Text(g.cut(line, width)) for line in lines[first : first + room - 3]),
+    ]
+
+
+def _no_story(window: Window, chosen: Chosen) -> str:
+    """Say why there is none."""
+    if window.now.story_counts is None:
+        return "why is told where `latprof watch` has --story"
+    if chosen.exemplar and chosen.exemplar.quantity == Quantity.RESPONSE:
+        return "why is told at the server, if it is on this host: nothing here waited"
+    return "no story: it is told in 2 s, if CPUs' flight recorders held it still"
 
 
 def exemplar_lines(exemplar: Exemplar, now_ns: int) -> tuple[str, str]:
@@ -323,5 +380,6 @@ _BODIES: dict[Page, Callable[[Shown, Chosen, int, int, Glyphs], list[Text]]] = {
     Page.TABLE: _table,
     Page.GROUP: _group,
     Page.EXEMPLARS: _exemplars,
+    Page.STORY: _story,
     Page.HELP: _help,
 }

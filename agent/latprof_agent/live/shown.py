@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
-from latprof_agent.live.chosen import Chosen
+from latprof_agent.live.chosen import Chosen, Page
 from latprof_agent.live.figures import figures_of
 from latprof_agent.live.history import History
 from latprof_agent.live.rows import Row, ordered, rows_of
@@ -96,6 +97,17 @@ class Shown:
         totals = self._window.whole if chosen.whole else self._window.interval
         return totals.own
 
-    def exemplars_of(self, group: Group | None) -> list[Exemplar]:
-        """Return the newest first, of one group or of all."""
+    def slow(self, chosen: Chosen) -> list[Exemplar]:
+        """Return the newest first, of the opened group or of all."""
+        group = slow_group(chosen)
         return [e for e in reversed(self.exemplars) if group in (None, e.group)]
+
+    def story_of(self, exemplar: Exemplar) -> dict[str, Any] | None:
+        """Return why it was slow, as `latprof story` reads it, if that is known."""
+        stories = self._window.now.stories if self._window else {}
+        return stories.get((exemplar.pid, exemplar.t_ns))
+
+
+def slow_group(chosen: Chosen) -> Group | None:
+    """Return the group whose slow ones are shown; None: all of them."""
+    return chosen.group if chosen.back == Page.GROUP else None

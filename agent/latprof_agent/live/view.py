@@ -60,7 +60,9 @@ class LiveView:
         keys = self._keys(seconds)
         asked = []
         for key in keys:
-            chosen = press(self._chosen, key, self._seen.rows(self._chosen))
+            seen = self._seen
+            rows, slow = seen.rows(self._chosen), seen.slow(self._chosen)
+            chosen = press(self._chosen, key, rows, slow)
             if chosen.order:
                 asked.append((chosen.order, chosen.text))
             self._adopt(chosen)

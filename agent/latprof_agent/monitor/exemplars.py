@@ -91,6 +91,7 @@ class Exemplars:
                 size_bytes,
                 stages,
                 self._process(int(record["pid"])),
+                int(record["pid"]),
             )
         )
 

@@ -47,6 +47,16 @@ class Limits:
     fixed_ns: int = 0  # 0: the slowest share
     _before: dict[int, list[NDArray[np.float32]]] = field(default_factory=dict)
 
+    def begin(self, groups: int) -> None:
+        """Let a limit of the user's hold at once, of so many groups."""
+        if self.fixed_ns:
+            limit = np.zeros((), self.layout.group_limit)
+            for name in LIMITED:
+                limit[name] = self.fixed_ns
+            limit["tokens"] = TOKENS
+            for number in range(groups):
+                self.put("group_limits", _key(number), limit.tobytes())
+
     def update(self, states: dict[int, GroupState]) -> None:
         """Begin a round."""
         for number, state in states.items():
@@ -61,7 +71,7 @@ class Limits:
             for name, quantities in LIMITED.items():
                 limit[name] = self.fixed_ns or self._slowest(recent, quantities)
             limit["tokens"] = TOKENS
-            self.put("group_limits", number.to_bytes(4, "little"), limit.tobytes())
+            self.put("group_limits", _key(number), limit.tobytes())
 
     def _coarse(self, state: GroupState) -> NDArray[np.float32]:
         """Neighbours together: several rounds of all groups are kept."""
@@ -76,6 +86,10 @@ class Limits:
         """0 where too few have come to tell."""
         places = [self.layout.quantities[name] for name in quantities]
         return max(_share_ends(counts[place]) for place in places)
+
+
+def _key(number: int) -> bytes:
+    return number.to_bytes(4, "little")
 
 
 def _share_ends(counts: NDArray[np.float32]) -> float:

@@ -14,13 +14,15 @@ from latprof_analysis.text import NS_PER_SECOND, printable
 
 from latprof_agent import _drain
 from latprof_agent.capture.capture import Capture, open_capture
-from latprof_agent.capture.histograms import GroupState, GroupTables
+from latprof_agent.capture.flight import NEVER_NS
+from latprof_agent.capture.histograms import GROUPS, GroupState, GroupTables
 from latprof_agent.filters.words import gone, gone_said, refreshed
 from latprof_agent.join.joiner import Joiner
 from latprof_agent.monitor.groups import GroupNames, key_types
 from latprof_agent.monitor.idle_groups import IdleGroups
 from latprof_agent.monitor.kernel_functions import KernelFunctions
 from latprof_agent.monitor.limits import ROUND_SECONDS, Limits
+from latprof_agent.monitor.live_stories import LiveStories, TakesStory
 from latprof_agent.monitor.losses import Losses
 from latprof_agent.monitor.sample_rate import SampleRate
 from latprof_agent.monitor.sampled import Sampled, TakesExchanges, TakesRows
@@ -32,9 +34,11 @@ from latprof_agent.probes.catalogue import (
     BY_FILTER,
     IDLE_EXCHANGES,
     PROBES,
+    STORIES,
     Probe,
 )
 from latprof_agent.probes.filter import Filter, Word
+from latprof_agent.probes.flight_probes import FLIGHT_PROBES
 from latprof_agent.probes.grouping import Grouping
 from latprof_agent.probes.loss_probes import LOSS_PROBES, REPLACED
 
@@ -63,6 +67,7 @@ class Monitor:
         *,
         max_overhead: float = math.inf,
         slow_ns: int = 0,
+        stories: bool = False,
         table: tuple[Probe, ...] = PROBES + LOSS_PROBES,
         switch_on: Callable[[], int] = _drain.statistics,
     ) -> None:
@@ -70,6 +75,7 @@ class Monitor:
 
         `max_overhead`: CPUs' worth of time, of probes and agent. `slow_ns`:
         what takes longer is told as an exemplar; 0: the slowest of each group.
+        `stories`: with a flight recorder, which tells why.
         `switch_on` switches on the kernel's statistics of programs, as only root may,
         until the descriptor that it gives is closed; raises OSError.
         """
@@ -85,6 +91,11 @@ class Monitor:
         self._allowance = max_overhead
         self.grouping = grouping
         self._table = tuple(p for p in table if p.quantity not in UNUSED)
+        if stories:
+            self._table += FLIGHT_PROBES
+        self._with_stories = stories
+        self._stories: LiveStories | None = None
+        self.takes_stories: list[TakesStory] = []  # who gets each, too
         self._capture: Capture | None = None
         self._functions = KernelFunctions()  # while we may read them
 
@@ -92,10 +103,18 @@ class Monitor:
         """Load, without a thread; else `start` does."""
         # of any filter: `watch` may ask for another one
         needs = BY_FILTER | {IDLE_EXCHANGES}
+        if self._with_stories:
+            needs |= {STORIES}
         capabilities = catalogue.capabilities(BOTH, self._table, needs)
         catalogue.require_both_halves(capabilities, self._watched.needs)
         self._capture = open_capture(
-            self._watched, capabilities, self._table, RING_BYTES, self.grouping
+            self._watched,
+            capabilities,
+            self._table,
+            RING_BYTES,
+            self.grouping,
+            # the recorder does not look for slow ones by itself: the probes tell
+            story_ns=NEVER_NS if self._with_stories else 0,
         )
         self._capture.cost.switch_on = self._switch_on
         offered = (*self._capture.capabilities, self._functions.capability)
@@ -111,12 +130,21 @@ class Monitor:
             self._tables.messages,
             allowance=self._allowance,
         )
+        self._stories = None
+        if self.capture.flight:
+            self._stories = LiveStories(
+                self.capture.flight,
+                self.capture.layout,
+                self._slow_ns,
+                self.takes_stories,
+            )
         self._sampled = Sampled(
-            self.capture.layout, self.takes_rows, self.takes_exchanges
+            self.capture.layout, self.takes_rows, self.takes_exchanges, self._stories
         )
         self._rate = SampleRate()
         self.capture.sample(*self._rate.bits())
         self._limits = Limits(self.capture.layout, self.capture.put, self._slow_ns)
+        self._limits.begin(GROUPS)
         self._idle = IdleGroups()
         self._covered = 0.0
 
@@ -162,6 +190,9 @@ class Monitor:
         """Do what is due; some times a second."""
         batch = self.capture.follow()
         self._sampled.name_processes(batch)
+        if self._stories:
+            self._stories.notice(batch)
+            self._stories.step(time.monotonic_ns())
         self._drained += sum(map(len, batch.values()))
         if not math.isfinite(self._allowance):
             self.capture.cost.sample()
@@ -171,7 +202,9 @@ class Monitor:
                 self.capture.end_idle_exchanges(IDLE_NS)
             self._look_for_names()
             self._ended = now
-        if self._drained >= JOINED_RECORDS or now - self._joined >= JOIN_SECONDS:
+        waits = self._stories is not None and self._stories.noticed
+        join_seconds = FRESH_SECONDS if waits else JOIN_SECONDS
+        if self._drained >= JOINED_RECORDS or now - self._joined >= join_seconds:
             self._join()
         if now - self._limited >= ROUND_SECONDS:
             self._windows.settle()
@@ -232,6 +265,7 @@ class Monitor:
             exemplars=list(self._sampled.exemplars.last),
             capabilities=self._capabilities,
             gone=tuple(sorted(self._gone)),
+            **(self._stories.totals() if self._stories else {}),
         )
 
     def watch(self, watched: Filter) -> None:
@@ -252,6 +286,8 @@ class Monitor:
         self._windows.stop()
         self.capture.stop()
         self._join()
+        if self._stories:
+            self._stories.step(time.monotonic_ns())
         self._sampled.finish()
 
     def close(self) -> None:

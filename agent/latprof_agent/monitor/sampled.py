@@ -2,7 +2,7 @@
 
 rings -> sampled halves -> joiner -> rows -> histograms and fits of both ends
       -> sampled turns -> exchanges -> network RTT
-      -> slow ones -> exemplars
+      -> slow ones -> exemplars, stories
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from latprof_agent.join.joiner import Joiner, Pairs
 from latprof_agent.join.message_rows import MESSAGE, Messages, messages_of
 from latprof_agent.monitor.exemplars import Exemplars
 from latprof_agent.monitor.flow_groups import FlowGroups
+from latprof_agent.monitor.live_stories import LiveStories
 from latprof_agent.monitor.samples import NO_GROUP, Samples
 from latprof_agent.monitor.totals import Group, Quantity
 from latprof_agent.monitor.turns import Exchanged, Turns
@@ -43,8 +44,10 @@ class Sampled:
         layout: Layout,
         takes_rows: list[TakesRows],
         takes_exchanges: list[TakesExchanges],
+        stories: LiveStories | None = None,
     ) -> None:
         """All of the lists get what is joined, too."""
+        self._stories = stories
         self.joiner = Joiner(layout, flow_limit=FLOWS_KEPT)
         self.samples = Samples()
         self.exemplars = Exemplars(self._process, layout.roles["server"])
@@ -63,6 +66,8 @@ class Sampled:
         self.name_processes(batch)
         chosen = {ring: self._with(batch[ring], self._sampled) for ring in HALVES}
         self._give_out(self.joiner.feed(batch | chosen, drained_ns))
+        if self._stories:
+            self._stories.add(batch, self.joiner)
         exchanged = self._turns.add(self._with(batch["turns"], self._sampled))
         if len(exchanged.client):
             self._add_exchanges(exchanged)

@@ -138,6 +138,7 @@ class Exemplar:
     size_bytes: int
     stages: dict[str, int]  # ns
     process: str = ""  # "redis-server (pid 77)"
+    pid: int = 0
 
 
 @dataclass
@@ -196,6 +197,9 @@ class Totals:
     exemplars: list[Exemplar] = field(default_factory=list)  # newest last, few
     capabilities: list[dict[str, Any]] = field(default_factory=list)
     gone: tuple[str, ...] = ()  # words of the filter: what they name is not there
+    # of exemplars, as `latprof story` reads them, by their `pid` and `t_ns`; few
+    stories: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    story_counts: dict[str, int] | None = None  # by outcome; None: nobody asks why
 
     def since(self, earlier: Totals) -> Totals:
         """Return what came since an earlier state."""
@@ -212,6 +216,8 @@ class Totals:
             [e for e in self.exemplars if e.t_ns > earlier.t_ns],
             self.capabilities,
             self.gone,
+            {k: s for k, s in self.stories.items() if k not in earlier.stories},
+            self.story_counts,
         )
 
 

@@ -85,6 +85,8 @@ class Windows:
         self._failure: LatprofError | None = None
         self._lock = threading.Lock()
         self._full_share = 0.0  # of a CPU, while attached
+        self._steady_share = 0.0  # of it, what pauses do not spare: a flight recorder
+        self._steady_programs = frozenset(capture.steady_programs())
         self._agent_share = 0.0
         self._windows = 0
         self._accounted = 0.0
@@ -214,6 +216,8 @@ class Windows:
         share = self._capture.cost.last_share(HOOK_SECONDS)
         if share is not None:
             self._full_share = share
+            steady = self._capture.cost.last_share(HOOK_SECONDS, self._steady_programs)
+            self._steady_share = steady or 0.0
         cpu, since = self._cpu_base
         now = time.process_time(), time.monotonic()
         if now[1] - since >= LOOK_SECONDS:
@@ -222,7 +226,8 @@ class Windows:
 
     def _pause(self, attached: float) -> float:
         """So long on average that the share of time suits the allowance."""
-        left = max(self._allowance - self._agent_share, self._allowance / 10)
-        duty = min(0.9, left / max(self._full_share, left))
+        always = self._agent_share + self._steady_share
+        left = max(self._allowance - always, self._allowance / 10)
+        duty = min(0.9, left / max(self._full_share - self._steady_share, left))
         mean = attached * (1 - duty) / duty
         return min(self._random.expovariate(1 / mean), LONGEST_PAUSE_SECONDS)

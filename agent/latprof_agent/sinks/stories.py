@@ -71,38 +71,41 @@ class Stories:
                 "symbols": recorder.symbols.source,
             },
             "stories": [
-                {"message": row, "stages": self._stages(row, way, recorder)}
+                {"message": row, "stages": stages_told(row, recorder, way)}
                 for _, _, row, way in slowest
             ],
         }
 
-    def _stages(
-        self, row: dict[str, Any], way: WayOfBytes, recorder: FlightRecorder
-    ) -> dict[str, Any]:
-        """By stage its time, and where a thread or a socket here had it, its parts."""
-        found: dict[str, Any] = {}
-        for stage in STAGES:
-            time_ns = row[f"{stage}_ns"]
-            if time_ns is None:
-                continue
-            found[stage] = {"time_ns": time_ns, "parts": None}
-            columns = _OF_THREADS.get(stage, ("",) * 4)
-            pid, thread, begin_ns, end_ns = (row.get(column) for column in columns)
-            if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
-                parts = _parts(recorder, pid, thread, begin_ns, end_ns)
-                found[stage]["parts"] = parts
-            else:
-                found[stage]["parts"] = way.parts(stage, time_ns, row, recorder)
-        if found.get("qdisc", {}).get("time_ns"):
-            found["qdisc"] |= _queue_wait(row, recorder)
-        return found
+
+def stages_told(
+    row: dict[str, Any], recorder: FlightRecorder, way: WayOfBytes | None = None
+) -> dict[str, Any]:
+    """By stage its time, and where a thread or a socket here had it, its parts."""
+    found: dict[str, Any] = {}
+    for stage in STAGES:
+        time_ns = row[f"{stage}_ns"]
+        if time_ns is None:
+            continue
+        found[stage] = {"time_ns": time_ns, "parts": None}
+        columns = _OF_THREADS.get(stage, ("",) * 4)
+        pid, thread, begin_ns, end_ns = (row.get(column) for column in columns)
+        if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
+            parts = parts_told(recorder, pid, thread, begin_ns, end_ns)
+            found[stage]["parts"] = parts
+        elif way:
+            found[stage]["parts"] = way.parts(stage, time_ns, row, recorder)
+    if found.get("qdisc", {}).get("time_ns"):
+        found["qdisc"] |= _queue_wait(row, recorder)
+    return found
 
 
 def _queue_wait(row: dict[str, Any], recorder: FlightRecorder) -> dict[str, Any]:
     """Whose bytes a message waited for in its device's queue."""
     begin_ns, end_ns = row["queue_ns"], row["xmit_ns"]
+    if not begin_ns or not end_ns:
+        return {}
     flight = recorder.flight(begin_ns, end_ns)
-    if not flight or not begin_ns or not end_ns:
+    if not flight:
         return {}
     wait = wait_of(
         flight.rings[QUEUED],
@@ -116,13 +119,14 @@ def _queue_wait(row: dict[str, Any], recorder: FlightRecorder) -> dict[str, Any]
     return {"parts": [asdict(part) for part in wait.parts], "queue": wait.queue}
 
 
-def _parts(
+def parts_told(
     recorder: FlightRecorder,
     pid: int,
     thread: int | None,
     begin_ns: int,
     end_ns: int,
 ) -> list[dict[str, Any]]:
+    """What a thread did, by what the recorder kept of this time."""
     flight = recorder.flight(begin_ns, end_ns) or NO_FLIGHT
     symbols, calls = recorder.symbols, CALLS.get(platform.machine(), {})
     found = parts_of(

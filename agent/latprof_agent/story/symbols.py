@@ -77,6 +77,7 @@ class Symbols:
         self._caches: dict[int, Any] = {}
         self._queue: SimpleQueue[tuple[int, list[int], str] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._asked = self._answered = 0
 
     def note(self, samples: np.ndarray, pids: set[int]) -> None:
         """Look up all addresses in samples of these processes."""
@@ -95,6 +96,7 @@ class Symbols:
         if not self._thread:
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
+        self._asked += 1
         self._queue.put((pid, addresses, maps))
 
     def _work(self) -> None:
@@ -106,6 +108,7 @@ class Symbols:
             for address in addresses:
                 named = self._bcc_name(bcc, pid, address) if bcc else ""
                 self._names[pid, address] = named or maps.place(address)
+            self._answered += 1
 
     def _bcc_name(self, bcc: Any, pid: int, address: int) -> str:
         if pid not in self._caches:
@@ -114,6 +117,11 @@ class Symbols:
         if not name or not module:
             return ""
         return str(name.decode(errors="replace"))
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was noted is looked up."""
+        return self._asked == self._answered
 
     def finish(self) -> None:
         """Wait until all that was noted is looked up, but not for ever."""

@@ -7,7 +7,7 @@ import gzip
 import html
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 
 from latprof_agent.monitor.totals import Totals
@@ -16,7 +16,9 @@ from latprof_agent.sinks.metrics.families import EdgeSets, Family, families
 from latprof_agent.states import States
 from latprof_agent.web.passwords import Passwords
 from latprof_agent.web.request import Answer, Refusal, Request
+from latprof_agent.web.story_pages import StoryPages
 
+_JSON = ".json"
 _STATE_SECONDS = 5.0  # that a state may take
 _GZIP_LEVEL = 1  # a 15th of the size; more takes longer than it is worth
 _HTML = "text/html; charset=utf-8"
@@ -24,12 +26,14 @@ _PAGE = """\
 <!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>latprof agent</title>
 <style>body {{ font: 1rem system-ui; margin: 2rem; color-scheme: light dark }}
-th {{ text-align: left; padding-right: 2rem; font-weight: normal }}</style>
+th, td {{ text-align: left; padding-right: 2rem; vertical-align: top }}
+th {{ font-weight: normal }}</style>
 <h1>latprof agent</h1>
 <p><a href="metrics">metrics</a> <a href="healthz">health</a>
 <a href="-/ready">ready</a></p>
 <table>{rows}</table>
-"""
+{stories}"""
+_STORIES = "/stories/"
 
 
 @dataclass(frozen=True)
@@ -62,10 +66,12 @@ class Pages:
         states: States,
         settings: Settings,
         own: Callable[[], Iterable[Family]],  # of the process that measures
+        stories: StoryPages | None = None,
     ) -> None:
         self.settings = settings
         self._states = states
         self._own = own
+        self._stories = stories
         self._written: dict[Format, _Written] = {}
         self._paths = {
             "/": self._page,
@@ -77,6 +83,8 @@ class Pages:
     async def respond(self, request: Request) -> Answer:
         """Answer a request, or raise Refusal; who asks for health needs no password."""
         make = self._paths.get(request.path)
+        if self._stories and request.path.startswith(_STORIES):
+            make = partial(self._story, self._stories)
         if not make:
             raise Refusal(HTTPStatus.NOT_FOUND)
         if make not in (self._health, self._ready):
@@ -129,7 +137,21 @@ class Pages:
             f"<tr><th>{html.escape(name)}<td>{html.escape(text)}"
             for name, text in shown.items()
         )
-        headers = {
-            "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"
-        }
-        return Answer(_PAGE.format(rows=rows).encode(), _HTML, headers=headers)
+        stories = self._stories.listed() if self._stories else ""
+        return _page(_PAGE.format(rows=rows, stories=stories))
+
+    async def _story(self, stories: StoryPages, request: Request) -> Answer:
+        name = request.path.removeprefix(_STORIES)
+        if name.endswith(_JSON):
+            document = stories.document(name.removesuffix(_JSON))
+            if document is not None:
+                return Answer(document, "application/json")
+        elif page := stories.page(name):
+            return _page(page)
+        raise Refusal(HTTPStatus.NOT_FOUND)
+
+
+def _page(text: str) -> Answer:
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    headers = {"Content-Security-Policy": policy}
+    return Answer(text.encode(), _HTML, headers=headers)

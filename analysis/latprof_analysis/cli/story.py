@@ -1,4 +1,4 @@
-"""`latprof story`: why messages were slow, of a run with `--story`."""
+"""`latprof story`: why messages were slow, of a run or an agent that keeps stories."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from latprof_analysis.cli import units
 from latprof_analysis.cli.say import say, say_json
 
 EPILOG = """\
-DIR is a run folder of `latprof run --story TIME`. Of each message the stage that took
-longest is told, and what its thread did meanwhile.
+PATH is a run folder of `latprof run --story TIME`, the folder of `latprof agent
+--story-dir DIR`, or a file of either. Of each message the stage that took longest is
+told, and what its thread did meanwhile.
 
   latprof story runs/latest                        # the slowest
   latprof story runs/latest --slowest 3
@@ -22,7 +23,9 @@ longest is told, and what its thread did meanwhile.
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of this subcommand."""
     parser.epilog = EPILOG
-    parser.add_argument("folder", metavar="DIR", type=Path, help="a run folder")
+    parser.add_argument(
+        "path", metavar="PATH", type=Path, help="a run folder, an agent's, or a file"
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--slowest",
@@ -34,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--message",
         metavar="ID",
-        help="one message, by its `sequence` in messages.csv",
+        help="one message, by its `sequence` in messages.csv, or by a story's id",
     )
     which.add_argument(
         "--above",
@@ -52,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from latprof_analysis.read.stories import read_stories
     from latprof_analysis.report.story import story_lines, summary_lines
 
-    document = read_stories(options.folder)
+    document = read_stories(options.path)
     chosen = _chosen(document["stories"], options)
     if options.json:
         say_json(document | {"stories": chosen})
@@ -66,9 +69,15 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _names(story: Any) -> tuple[str, str | None]:
+    return str(story["message"]["sequence"]), story.get("id")
+
+
 def _chosen(stories: list[Any], options: argparse.Namespace) -> list[Any]:
+    from latprof_analysis.read.stories import took_ns
+
     if options.message is not None:
-        return [s for s in stories if str(s["message"]["sequence"]) == options.message]
+        return [s for s in stories if options.message in _names(s)]
     if options.above is not None:
-        return [s for s in stories if s["message"]["end_to_end_ns"] > options.above]
+        return [s for s in stories if took_ns(s) > options.above]
     return stories[: options.slowest]

@@ -1,7 +1,11 @@
-"""stories.json: why slow messages were slow, as `latprof run --story` left it."""
+"""stories.json: why slow messages were slow, as `latprof run --story` left it.
+
+Or a folder of `latprof agent`, in which each file has the same with one story.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +13,7 @@ from latprof_analysis.read.json_document import (
     ANY,
     COUNT,
     FLAG,
+    NUMBER,
     TEXT,
     Maybe,
     Shape,
@@ -20,6 +25,12 @@ from latprof_analysis.read.json_document import (
 from latprof_analysis.read.result import ReadError
 
 STORIES_FILE = "stories.json"
+# Of an agent's: when, and how long it took; both in us, written in hexadecimal.
+NAME = re.compile(r"([0-9a-f]{13})-([0-9a-f]{1,12})\.json")
+_MADE_BY = (
+    "it is made by `latprof run --story TIME`, or by `latprof agent --story-dir DIR`"
+)
+_ENDS = ("source", "destination")
 _PART: Shape = {
     "kind": TEXT,
     "time_ns": COUNT,
@@ -41,7 +52,7 @@ _QUEUE: Shape = {
     ],
 }
 _STORIES: Shape = {
-    "limit_ns": COUNT,
+    "limit_ns": Maybe(COUNT),
     "slow_messages": COUNT,
     "recorder": {"copies": COUNT, "skipped": COUNT, "symbols": TEXT},
     "stories": [
@@ -52,8 +63,10 @@ _STORIES: Shape = {
                 **dict.fromkeys(("sender_pid", "reader_pid"), Maybe(COUNT)),
                 "reader_thread?": Maybe(COUNT),
                 **dict.fromkeys(("sender_comm", "reader_comm"), Maybe(TEXT)),
-                **dict.fromkeys(("end_to_end_ns",), COUNT),
+                **dict.fromkeys(("end_to_end_ns",), Maybe(COUNT)),
                 "retransmits": Maybe(COUNT),
+                **{f"{end}_address?": Maybe(TEXT) for end in _ENDS},
+                **{f"{end}_port?": Maybe(COUNT) for end in _ENDS},
             },
             "stages": {
                 ANY: {
@@ -62,26 +75,83 @@ _STORIES: Shape = {
                     "queue?": Maybe(_QUEUE),
                 }
             },
+            "id?": TEXT,
+            "unix_seconds?": NUMBER,
         }
     ],
 }
 
 
-def read_stories(folder: Path) -> dict[str, Any]:
-    """Return the stories of a run folder.
+def read_stories(path: Path) -> dict[str, Any]:
+    """Return the stories of a run folder, a folder of an agent's, or a file.
+
+    Of several files the stories are together, the slowest first; `limit_ns` is the
+    lowest.
 
     Raises
     ------
     ReadError
         There are none, or they are no stories.
     """
-    path = folder / STORIES_FILE
+    if not path.is_dir():
+        return _read(path)
+    if (path / STORIES_FILE).exists():
+        return _read(path / STORIES_FILE)
+    files = sorted(file for file in path.glob("*.json") if NAME.fullmatch(file.name))
+    if not files:
+        raise ReadError(path / STORIES_FILE, f"there is none: {_MADE_BY}")
+    return _together([document for file in files if (document := _if_there(file))])
+
+
+def check_stories(document: Any) -> None:
+    """Raise WrongShapeError where a document is not what is read here."""
+    check_plain(document, "")
+    check_shape(document, _STORIES, "")
+
+
+def took_ns(story: dict[str, Any]) -> int:
+    """Return how long a message took, as far as it is known."""
+    whole_ns = story["message"]["end_to_end_ns"]
+    if whole_ns is not None:
+        return int(whole_ns)
+    return sum(of["time_ns"] for of in story["stages"].values())
+
+
+def _if_there(file: Path) -> dict[str, Any] | None:
+    try:
+        return _read(file)
+    except ReadError:
+        if file.exists():
+            raise
+        return None  # the agent has made room meanwhile
+
+
+def _together(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    limits = [d["limit_ns"] for d in documents]
+    recorders = [d["recorder"] for d in documents]
+    symbols = sorted({r["symbols"] for r in recorders} - {"none needed"})
+    return {
+        "limit_ns": None if None in limits else min(limits, default=None),
+        "slow_messages": sum(d["slow_messages"] for d in documents),
+        "recorder": {
+            "copies": sum(r["copies"] for r in recorders),
+            "skipped": sum(r["skipped"] for r in recorders),
+            "symbols": symbols[0] if symbols else "none needed",
+        },
+        "stories": sorted(
+            (story for d in documents for story in d["stories"]),
+            key=took_ns,
+            reverse=True,
+        ),
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
-        raise ReadError(path, "there is none: it is made by `latprof run --story TIME`")
+        raise ReadError(path, f"there is none: {_MADE_BY}")
     document = read_json(path)
     try:
-        check_plain(document, "")
-        check_shape(document, _STORIES, "")
+        check_stories(document)
     except WrongShapeError as error:
         raise ReadError(path, str(error)) from error
     return document

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from latprof_analysis.read.stories import took_ns
 from latprof_analysis.report.story_queue import queue_words
 from latprof_analysis.study.story_socket import (
     BEHIND,
@@ -39,9 +40,8 @@ _UNTOLD = {
 
 def story_lines(story: _Story) -> Iterator[str]:
     """Tell one: what it was, its stages, and what a thread did in them."""
-    message = story["message"]
-    whole_ns = message["end_to_end_ns"]
-    yield f"{_told(message)}: {conclusion(story)}"
+    whole_ns = took_ns(story)
+    yield headline(story)
     for stage, of in story["stages"].items():
         share = of["time_ns"] / whole_ns if whole_ns else 0.0
         if share < _LITTLE:
@@ -53,6 +53,11 @@ def story_lines(story: _Story) -> Iterator[str]:
                 yield f"    {duration(part['time_ns']):>8}  {_part(part)}"
 
 
+def headline(story: _Story) -> str:
+    """Say what it was, and what took most of its time."""
+    return f"{_told(story['message'])}: {conclusion(story)}"
+
+
 def conclusion(story: _Story) -> str:
     """Say in a sentence what took most of a message's time."""
     message, stages = story["message"], story["stages"]
@@ -60,7 +65,7 @@ def conclusion(story: _Story) -> str:
         return "no part of its time is known"
     stage = max(stages, key=lambda name: stages[name]["time_ns"])
     of = stages[stage]
-    begin = f"{duration(of['time_ns'])} of {duration(message['end_to_end_ns'])}"
+    begin = f"{duration(of['time_ns'])} of {duration(took_ns(story))}"
     again = message["retransmits"]
     if of.get("queue"):
         return f"{begin} in {queue_words(of['queue'])}"
@@ -76,6 +81,7 @@ def _where_and_why(message: _Story, stage: str, of: _Story) -> str:
         "application": f"before the send call of {who}",
         "receive_queue": f"in the receive queue of {who}",
         "send_queue": f"in the send queue of {who}",
+        "server": f"from request to reply at {who}",
     }.get(stage, f"in {_UNTOLD.get(stage, stage)}")
     if not of["parts"] or stage == "qdisc":
         return where
@@ -107,9 +113,10 @@ def _of_bytes(where: str, stage: str, of: _Story) -> str:
 def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
     """Say how many there are, and which causes took most of their time."""
     stories = document["stories"]
+    limit_ns = document["limit_ns"]
+    than = "more than p99.9" if limit_ns is None else f"{duration(limit_ns)} or longer"
     yield (
-        f"{counted(document['slow_messages'], 'message')} took "
-        f"{duration(document['limit_ns'])} or longer; {shown} of "
+        f"{counted(document['slow_messages'], 'message')} took {than}; {shown} of "
         f"{len(stories)} {'story' if len(stories) == 1 else 'stories'} told"
     )
     times: dict[str, int] = {}
@@ -155,15 +162,26 @@ def _told(message: dict[str, Any]) -> str:
     named = "" if number is None else f" {number}"
     size = message["size_bytes"]
     bytes_told = "" if size is None else f" of {size} bytes"
+    what = f"{message['protocol']} {message['kind']}".lstrip()
     return (
-        f"{message['protocol']} {message['kind']}{named}{bytes_told}, "
+        f"{what}{named}{bytes_told}, "
         f"{_process(message, 'sender')} to {_process(message, 'reader')}"
     )
 
 
 def _process(message: dict[str, Any], end: str) -> str:
     name, pid = message[f"{end}_comm"], message[f"{end}_pid"]
+    if not name and pid is None:
+        return _address(message, "source" if end == "sender" else "destination")
     return (name or "an unknown process") + ("" if pid is None else f" (pid {pid})")
+
+
+def _address(message: dict[str, Any], end: str) -> str:
+    """Of an end whose half was not recorded."""
+    host, port = message.get(f"{end}_address"), message.get(f"{end}_port")
+    if not host:
+        return "an unknown process"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _name(one: dict[str, Any]) -> str:

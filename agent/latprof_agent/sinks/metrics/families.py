@@ -44,7 +44,8 @@ DEFAULT_EDGES = EdgeSets(
     ClassicBuckets((10_000, 100_000, 1_000_000, 10_000_000)),
     ClassicBuckets((100_000, 1_000_000, 10_000_000, 100_000_000)),
 )
-_MARK_CHARACTERS = 40  # of a process; all labels of an exemplar may have 128
+_ALL_MARK_CHARACTERS = 128  # that all labels of an exemplar may have
+_MARK_CHARACTERS = 40  # of a process
 
 _STAGE = "latprof_stage_seconds"
 _END_TO_END = "latprof_end_to_end_seconds"
@@ -175,6 +176,12 @@ def families(totals: Totals, edges: EdgeSets) -> Iterator[Family]:
     yield from _counters(totals, groups)
     yield from _fits(totals)
     yield from _own(totals.own)
+    if totals.story_counts is not None:
+        yield counter(
+            "latprof_stories",
+            "Slow messages and exchanges, by what became of their story.",
+            [({"outcome": o}, n) for o, n in sorted(totals.story_counts.items())],
+        )
     yield gauge(
         "latprof_filter_gone",
         "Namespaces, control groups and processes of the filter that are not there.",
@@ -216,12 +223,14 @@ def _slow(
     found: dict[tuple[Group, Quantity], list[tuple[Exemplar, Mark]]] = {}
     for slow in totals.exemplars:
         then = totals.unix_seconds - seconds(totals.t_ns - slow.t_ns)
-        mark = Mark(_mark_labels(slow), seconds(slow.duration_ns), then)
+        story = totals.stories.get((slow.pid, slow.t_ns), {})
+        labels = _mark_labels(slow, str(story.get("id", "")))
+        mark = Mark(labels, seconds(slow.duration_ns), then)
         found.setdefault((slow.group, slow.quantity), []).append((slow, mark))
     return found
 
 
-def _mark_labels(slow: Exemplar) -> Labels:
+def _mark_labels(slow: Exemplar, story: str) -> Labels:
     labels = {"size_bytes": str(slow.size_bytes)}
     if slow.process:
         labels["process"] = label_value(slow.process)[:_MARK_CHARACTERS]
@@ -231,7 +240,13 @@ def _mark_labels(slow: Exemplar) -> Labels:
             "longest_stage": stage,
             "longest_stage_seconds": f"{seconds(ns):.9f}",
         }
+    if story and _characters(labels | {"story": story}) <= _ALL_MARK_CHARACTERS:
+        labels["story"] = story
     return labels
+
+
+def _characters(labels: Labels) -> int:
+    return sum(len(name) + len(value) for name, value in labels.items())
 
 
 def _metric(

@@ -1,0 +1,69 @@
+"""From when on a message's story is told: a time, or the running p99.9."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from latprof_analysis.cli import units
+
+P999 = "p99.9"
+
+
+def story_above(text: str) -> int:
+    """Read a time as ns, or p99.9 as 0."""
+    if text == P999:
+        return 0
+    try:
+        return units.within(units.time_ns, "10us", "1h")(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or {P999}") from error
+
+
+story_count = units.within(units.count, "1", "100000")
+story_bytes = units.within(units.size, "100k", "100GB")
+
+
+def add_story_folder_options(parser: argparse.ArgumentParser) -> None:
+    """Let an agent keep stories in a folder; whose defaults are the configuration's."""
+    parser.add_argument(
+        "--story-dir",
+        type=Path,
+        metavar="DIR",
+        help="keep in a recorder in the kernel what CPUs do, and in this folder why "
+        "messages and servers were slow (default: no recorder)",
+    )
+    parser.add_argument(
+        "--story-above",
+        type=story_above,
+        metavar="TIME",
+        help="what takes longer is told of, up to 8 of each group in 10 s (default: "
+        "p99.9: the running one of each group, and 1 ms)",
+    )
+    parser.add_argument(
+        "--story-count",
+        type=story_count,
+        metavar="N",
+        help="keep so many stories: the newest half, and the slowest of those before "
+        "(default: 200)",
+    )
+    parser.add_argument(
+        "--story-bytes",
+        type=story_bytes,
+        metavar="SIZE",
+        help="keep no more than so many bytes of them (default: 20MB)",
+    )
+
+
+def add_story_option(parser: argparse.ArgumentParser) -> None:
+    """Let live traffic be told of with a flight recorder."""
+    parser.add_argument(
+        "--story",
+        type=story_above,
+        nargs="?",
+        const=0,
+        metavar="TIME",
+        help="keep in a recorder in the kernel what CPUs do, and tell why messages and "
+        "servers took as long, up to 8 of each group in 10 s; without TIME what is "
+        "above the running p99.9 of its group, and 1 ms (default: no recorder)",
+    )

@@ -1,0 +1,232 @@
+"""Stories of what was slow, told while the measuring goes on.
+
+    records of slow ones -> a copy of the flight recorder is asked for, at once
+                         -> rows, when the flows are known -> stories, when names are
+
+A story is of what one end saw: a message's half, or an exchange at its server.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from latprof_analysis.text import NS_PER_SECOND
+from numpy.typing import NDArray
+
+from latprof_agent.capture.flight import FlightRecorder
+from latprof_agent.capture.rings import Batch, Records
+from latprof_agent.join.joiner import Joiner, Pairs
+from latprof_agent.join.message_rows import (
+    MESSAGE,
+    blank_zeros,
+    flow_columns,
+    messages_of,
+    names_of,
+    number_at,
+    text_at,
+)
+from latprof_agent.probes.layout import Layout
+from latprof_agent.sinks.stories import parts_told, stages_told
+from latprof_agent.sinks.story_folder import story_id
+
+Story = dict[str, Any]
+TakesStory = Callable[[Story, dict[str, Any]], None]  # and its document
+# The running p99.9 of what is fast tells nothing below: stacks are 1 ms apart.
+SHORTEST_NS = 1_000_000
+# What is kept to be shown; what may wait to be told.
+KEPT, WAITING = 256, 256
+# For a copy of the recorder, and for names of functions.
+PATIENCE_NS = 3_000_000_000
+JOINED_NS = 2_000_000_000  # what is noticed is joined by then
+EXCHANGE = "exchange"
+_NOT_OF_EXCHANGES = (
+    *("size_bytes", "sender_pid", "sender_comm", "end_to_end_ns", "retransmits"),
+)
+# Of each ring the stamps between which something was slow.
+_SPANS = {
+    "sent_messages": (("send_ns",), "xmit_ns"),
+    "received_ranges": (("arrive_ns", "ready_ns"), "read_ns"),
+    "turns": (("ready_ns",), "send_ns"),
+}
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A slow one whose story is told soon."""
+
+    begin_ns: int
+    end_ns: int
+    pid: int
+    message: dict[str, Any]
+
+
+@dataclass
+class LiveStories:
+    """Tells them one after the other; `takes` gets each, with its document.
+
+    `above_ns`: the user's limit; 0: the running p99.9 of each group, from 1 ms on.
+    `untold` counts slow ones without a story, by why.
+    """
+
+    recorder: FlightRecorder
+    layout: Layout
+    above_ns: int
+    takes: list[TakesStory] = field(default_factory=list)
+    told: deque[Story] = field(default_factory=lambda: deque(maxlen=KEPT))
+    count: int = 0
+    untold: Counter[str] = field(default_factory=Counter)
+    noticed: bool = False  # something that was not joined yet
+    _waiting: deque[_Waiting] = field(default_factory=deque)
+
+    def notice(self, batch: Batch) -> None:
+        """Have the recorder copied for what is slow among records just drained."""
+        for ring in _SPANS:
+            if not len(batch[ring]):
+                continue
+            slow, begin, end = self._slow(ring, batch[ring])
+            if len(slow):
+                self.noticed = True
+                longest_ns = int((end - begin).max())
+                self.recorder.want(int(begin.min()), longest_ns, slow["pid"])
+
+    def _slow(
+        self, ring: str, records: Records
+    ) -> tuple[Records, NDArray[np.int64], NDArray[np.int64]]:
+        """What is to be told of, and when it began and ended."""
+        firsts, last = _SPANS[ring]
+        begin, end = np.zeros(len(records), "i8"), records[last].astype("i8")
+        for name in firsts:
+            begin = np.where(begin > 0, begin, records[name].astype("i8"))
+        least_ns = max(self.above_ns, SHORTEST_NS)
+        told = (records["flags"] & self.layout.flags["RECORD_SLOW"]) != 0
+        told &= (begin > 0) & (end - begin >= least_ns)
+        if ring == "turns":
+            told &= records["role"] == self.layout.roles["server"]
+        return records[told], begin[told], end[told]
+
+    def add(self, batch: Batch, joiner: Joiner) -> None:
+        """Take in what is slow of records whose flows `joiner` knows."""
+        self.noticed = False
+        found = {ring: self._slow(ring, batch[ring]) for ring in _SPANS}
+        if not any(len(slow) for slow, _, _ in found.values()):
+            return
+        sent, received, turns = (found[ring][0] for ring in _SPANS)
+        messages = [*_halves(joiner, sent, received), *_exchanges(joiner, turns)]
+        begin, end, pid = (
+            np.concatenate(columns).tolist()
+            for columns in zip(
+                *((b, e, slow["pid"]) for slow, b, e in found.values()), strict=True
+            )
+        )
+        for one in map(_Waiting, begin, end, pid, messages):
+            if len(self._waiting) < WAITING:
+                self._waiting.append(one)
+            else:
+                self.untold["too_many"] += 1
+
+    def step(self, now_ns: int) -> None:
+        """Tell what can be told; `now_ns` is CLOCK_MONOTONIC."""
+        if not self._waiting and not self.recorder.has_copies:
+            return
+        for _ in range(len(self._waiting)):
+            one = self._waiting.popleft()
+            copied = self.recorder.flight(one.begin_ns, one.end_ns)
+            late = now_ns - one.end_ns > JOINED_NS + PATIENCE_NS
+            if copied and (self.recorder.symbols.settled or late):
+                self._tell(one)
+            elif late:
+                self.untold["no_copy"] += 1
+            else:
+                self._waiting.append(one)
+        oldest_ns = min((one.end_ns for one in self._waiting), default=now_ns)
+        self.recorder.forget_before(min(oldest_ns, now_ns - JOINED_NS))
+
+    def _tell(self, one: _Waiting) -> None:
+        unix_ns = time.time_ns() - (time.monotonic_ns() - one.end_ns)
+        message, recorder = one.message, self.recorder
+        if message["kind"] == EXCHANGE:
+            thread = message["reader_thread"]
+            parts = parts_told(recorder, one.pid, thread, one.begin_ns, one.end_ns)
+            whole_ns = one.end_ns - one.begin_ns
+            stages = {"server": {"time_ns": whole_ns, "parts": parts}}
+        else:
+            stages = stages_told(message, recorder)
+        story = {
+            "id": story_id(unix_ns // 1000, (one.end_ns - one.begin_ns) // 1000),
+            "unix_seconds": unix_ns / NS_PER_SECOND,
+            "t_ns": one.end_ns,
+            "pid": one.pid,
+            "message": message,
+            "stages": stages,
+        }
+        self.told.append(story)
+        self.count += 1
+        for takes in self.takes:
+            takes(story, self.document([story]))
+
+    def totals(self) -> dict[str, Any]:
+        """What `Totals` has of stories."""
+        return {
+            "stories": {(one["pid"], one["t_ns"]): one for one in self.told},
+            "story_counts": {"told": self.count, **self.untold},
+        }
+
+    def document(self, stories: list[Story]) -> dict[str, Any]:
+        """Return stories as `latprof story` reads them."""
+        return {
+            "limit_ns": self.above_ns or None,
+            "slow_messages": len(stories),
+            "recorder": {
+                "copies": 1,
+                "skipped": 0,
+                "symbols": self.recorder.symbols.source,
+            },
+            "stories": stories,
+        }
+
+
+def _halves(joiner: Joiner, sent: Records, received: Records) -> list[dict[str, Any]]:
+    """Rows as in messages.csv, first of those sent; the other half is blank."""
+    none = np.full(len(sent), -1), np.full(len(received), -1)
+    pairs = Pairs(
+        sent,
+        received,
+        np.r_[np.arange(len(sent)), none[1]],
+        np.r_[none[0], np.arange(len(received))],
+    )
+    rows = messages_of(joiner, pairs, lambda flows: np.full(len(flows), MESSAGE))
+    rows.set_retransmits(joiner.retransmits_of(*rows.retransmit_range))
+    rows.set_created(np.zeros(len(rows), "i8"))
+    threads = rows.numbers["reader_thread"]
+    found = [
+        rows.row(i) | {"reader_thread": number_at(threads, i)} for i in range(len(rows))
+    ]
+    # of a UDP flow that was not sampled yet nothing is told but the datagram
+    for row, key in zip(found, [*sent["key"], *received["key"]], strict=True):
+        row["protocol"] = "udp" if key else "tcp"
+    return found
+
+
+def _exchanges(joiner: Joiner, turns: Records) -> list[dict[str, Any]]:
+    """Rows of exchanges at their servers, with the same names as far as they have."""
+    flow = joiner.flows.index(turns["flow"])
+    numbers, texts = flow_columns(joiner.flows, flow)
+    pids = turns["pid"].astype("i8")
+    texts["reader_comm"] = names_of(pids, joiner.comms)
+    threads = blank_zeros(turns["thread"].astype("i8"))
+    numbers |= {"reader_pid": pids, "reader_thread": threads}
+    numbers["sequence"] = turns["end"].astype("i8")
+    return [
+        dict.fromkeys(_NOT_OF_EXCHANGES)
+        | {"kind": EXCHANGE}
+        | {name: number_at(values, i) for name, values in numbers.items()}
+        | {name: text_at(column, i) for name, column in texts.items()}
+        # of a flow that was not told, as where its ring was full
+        | ({"protocol": ""} if flow[i] < 0 else {})
+        for i in range(len(turns))
+    ]
