@@ -8,6 +8,7 @@ write, also of containers. Without it an address is told as its file and offset.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from bisect import bisect_right
@@ -22,6 +23,7 @@ from latprof_agent.monitor.kernel_functions import KernelFunctions
 
 _DIST_PACKAGES = "/usr/lib/python3/dist-packages"  # of apt's python3-bpfcc
 _UNKNOWN = "?"
+_PERF_MAP = re.compile(rb"/perf-\d+\.map$")
 _PATIENCE_SECONDS = 10.0  # a program of gigabytes
 
 
@@ -114,7 +116,8 @@ class Symbols:
         if pid not in self._caches:
             self._caches[pid] = bcc.SymbolCache(pid)
         name, _, module = self._caches[pid].resolve(address, True)
-        if not name or not module:
+        # anybody may write a perf map into /tmp, and bcc asks it for what it lacks
+        if not name or not module or _PERF_MAP.search(module):
             return ""
         return str(name.decode(errors="replace"))
 
