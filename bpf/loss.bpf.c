@@ -1,9 +1,9 @@
 /*
  * loss.bpf.c - segments that TCP sent again.
  *
- *   tcp_retransmit_skb:      the segment's range, time and cause  ->  one
- * record or, where messages are counted, its cause tcp_retransmit_synack:
- * counted
+ *   tcp_retransmit_skb:      the segment's range, time and cause: a record,
+ *                            or, where messages are counted, its cause
+ *   tcp_retransmit_synack:   counted
  *
  * The range usually belongs to a message whose sender's half was written when
  * it first left, so the agent joins the two. Does not see a segment sent again

@@ -12,7 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from latprof_agent.probes.layout import layout_of
-from latprof_analysis.report.story import conclusion, story_lines
+from latprof_analysis.report.story import (
+    causes,
+    conclusion,
+    story_lines,
+    summary_lines,
+)
 from latprof_analysis.study import story
 from latprof_analysis.study.story import UNKNOWN_WAIT, Flight, parts_of
 
@@ -340,3 +345,44 @@ def test_the_last_of_each_value_is_found_from_the_end(values, wanted, chunk):
         found = story._lasts(np.array(values, "u4"), np.array(sorted(wanted), "u4"))
     last = {value: at for at, value in enumerate(values) if value in wanted}
     assert sorted(found.tolist()) == sorted(last.values())
+
+
+def test_causes_share_the_time_above_the_limit():
+    """Of 10 ms 8 are above 2 ms; of 4 ms 2: the parts have them as the whole."""
+    hog = [{"pid": 812, "comm": "backup", "time_ns": 5 * MS}]
+    slow = {
+        "message": MESSAGE,
+        "stages": {
+            "transit": {"time_ns": 5 * MS, "parts": None},
+            "receive_queue": {
+                "time_ns": 5 * MS,
+                "parts": [part("waiting", 5 * MS, who=hog)],
+            },
+        },
+    }
+    quick = {
+        "message": MESSAGE | {"end_to_end_ns": 4 * MS},
+        "stages": {
+            "receive_queue": {
+                "time_ns": 4 * MS,
+                "parts": [part("busy", 4 * MS, what="f")],
+            }
+        },
+    }
+    document = {"limit_ns": 2 * MS, "stories": [slow, quick]}
+    held = "receive_queue: waiting for a CPU, which backup (pid 812) had"
+    assert causes(document) == [
+        {"cause": "transit", "time_ns": 4 * MS, "share": 0.4},
+        {"cause": held, "time_ns": 4 * MS, "share": 0.4},
+        {"cause": "receive_queue: busy in f", "time_ns": 2 * MS, "share": 0.2},
+    ]
+    whole = causes(document | {"limit_ns": None})
+    assert [one["time_ns"] for one in whole] == [5 * MS, 5 * MS, 4 * MS]
+    document |= {"slow_messages": 2, "recorder": {"skipped": 0, "symbols": "bcc"}}
+    assert list(summary_lines(document, 1)) == [
+        "2 messages took 2.00 ms or longer; 1 of 2 stories told",
+        "of the time above 2.00 ms of all 2:",
+        "   40.0%  transit",
+        f"   40.0%  {held}",
+        "   20.0%  receive_queue: busy in f",
+    ]

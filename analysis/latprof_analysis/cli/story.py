@@ -53,12 +53,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, choose, tell."""
     from latprof_analysis.read.stories import read_stories
-    from latprof_analysis.report.story import story_lines, summary_lines
+    from latprof_analysis.report.story import causes, story_lines, summary_lines
 
     document = read_stories(options.path)
     chosen = _chosen(document["stories"], options)
     if options.json:
-        say_json(document | {"stories": chosen})
+        say_json(document | {"causes": causes(document), "stories": chosen})
         return 0
     for story in chosen:
         for line in story_lines(story):

@@ -19,7 +19,7 @@ from latprof_analysis.text import counted, duration, percent, plural
 _Story = dict[str, Any]
 # Less of a stage is not told in a line of its own.
 _LITTLE = 0.02
-_MOST_NAMES = 3
+_MOST_NAMES, _MOST_CAUSES = 3, 5
 _VERBS = {
     "busy": "was busy",
     "waiting": "waited for a CPU",
@@ -119,15 +119,11 @@ def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
         f"{counted(document['slow_messages'], 'message')} took {than}; {shown} of "
         f"{len(stories)} {'story' if len(stories) == 1 else 'stories'} told"
     )
-    times: dict[str, int] = {}
-    for story in stories:
-        for stage, of in story["stages"].items():
-            for part in of["parts"] or [{"kind": "", "time_ns": of["time_ns"]}]:
-                name = f"{stage}: {_cause(part)}" if part["kind"] else stage
-                times[name] = times.get(name, 0) + part["time_ns"]
-    whole = sum(times.values())
-    for name in sorted(times, key=lambda one: -times[one])[:5]:
-        yield f"  {percent(times[name] / whole if whole else None):>6}  {name}"
+    if stories:
+        above = "" if limit_ns is None else f" above {duration(limit_ns)}"
+        yield f"of the time{above} of all {len(stories)}:"
+    for cause in causes(document)[:_MOST_CAUSES]:
+        yield f"  {percent(cause['share']):>6}  {cause['cause']}"
     recorder = document["recorder"]
     if recorder["skipped"]:
         yield f"{recorder['skipped']} times there was no room to keep what CPUs did"
@@ -136,6 +132,35 @@ def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
             "functions of programs are told as file and offset: install python3-bpfcc "
             "for their names"
         )
+
+
+def causes(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what took the time by which all that is told of was slow.
+
+    Of a story that is the time above the document's limit (without one, all of it),
+    which its parts have as they have the whole.
+
+    Returns
+    -------
+    list of dict
+        ``cause`` (stage, and what held it up there), ``time_ns``, and ``share`` of the
+        time of all; the longest first.
+    """
+    times: dict[str, float] = {}
+    for story in document["stories"]:
+        whole_ns = took_ns(story)
+        above_ns = max(whole_ns - (document["limit_ns"] or 0), 0)
+        for stage, of in story["stages"].items():
+            for part in of["parts"] or [{"kind": "", "time_ns": of["time_ns"]}]:
+                name = f"{stage}: {_cause(part)}" if part["kind"] else stage
+                more = part["time_ns"] * above_ns / whole_ns if whole_ns else 0.0
+                times[name] = times.get(name, 0.0) + more
+    whole = sum(times.values())
+    return [
+        {"cause": name, "time_ns": round(took), "share": took / whole if whole else 0.0}
+        for name, took in sorted(times.items(), key=lambda one: -one[1])
+        if took
+    ]
 
 
 def _cause(part: dict[str, Any]) -> str:
