@@ -61,6 +61,7 @@ class MadeCapture:
     """Gives batches that a test has made, one a time, as if drained in order."""
 
     layout = LAYOUT
+    flight = None  # nobody asks why
     cost = SimpleNamespace(as_dict=lambda: COST, met=lambda sent_ns: sent_ns == MET_NS)
 
     def __init__(self, *batches: tuple[int, dict[str, np.ndarray]]) -> None:

@@ -12,6 +12,7 @@ from itertools import product
 
 import pytest
 from guest import boot
+from latprof_agent.probes.flight_probes import FLIGHT_PROBES
 
 STAGES = (
     *("application", "send_queue", "qdisc", "transit"),
@@ -57,8 +58,9 @@ def test_every_program_that_is_to_be_used_loads(swept):
     assert states <= {"exact", "partial"}, offered
     used = {c["quantity"]: c for c in json.loads(swept.output("sweep"))["capabilities"]}
     assert offered.items() >= used.items()
-    # a run in the lab asks for no processes, and is neither watch nor agent
-    needs = {offered[q]["need"] for q in offered.keys() - used.keys()}
+    # a run in the lab asks for no processes and stories, and is neither watch nor agent
+    stories = {probe.quantity for probe in FLIGHT_PROBES}
+    needs = {offered[q]["need"] for q in offered.keys() - used.keys() - stories}
     assert needs == {
         need for need in needs if "with --" in need or "in watch and agent" in need
     }
