@@ -6,10 +6,12 @@ Addresses are those that a program says of itself, and names are checked with nm
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import shutil
 import struct
 import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ from latprof_agent.story import symbol_helper, symbols
 from latprof_agent.story.images import Image
 from latprof_agent.story.symbol_helper import INDIRECT, LIBRARY, call_before
 from latprof_agent.story.symbols import Symbols
+from latprof_process import run
 
 SAMPLE = layout_of().flights["samples"]
 SOURCE = Path(__file__).with_name("named_functions.c")
@@ -393,3 +396,50 @@ def test_in_another_root_its_own_files_and_maps_name(program, tmp_path):
         "within",
         "app::queue::push(int)",
     ]
+
+
+PYTHON_SERVER = """
+import socket, sys, time
+
+def count_the_stars(until):
+    while time.monotonic() < until:
+        sum(i * i for i in range(1000))
+
+served = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+served.bind(("127.0.0.1", 0))
+asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for i in range(20):
+    for _ in range(2):
+        asking.sendto(b"x" * 64, served.getsockname())
+    count_the_stars(time.monotonic() + 0.03)
+    for _ in range(2):
+        served.recv(64)
+"""
+
+
+def test_of_an_interpreter_its_own_functions_are_told(tmp_path):
+    """Python before 3.12 has no map of what it runs; what nm knows is all."""
+    out = tmp_path / "run"
+    words = ("run", "--quiet", "--no-lab", "--user=root", "--story=10ms")
+    latprof = run(*words, f"--out={out}", "--", sys.executable, "-c", PYTHON_SERVER)
+    assert latprof.process.returncode == 0, latprof.err
+    document = json.loads((out / "stories.json").read_text())
+    stacks = [
+        stack
+        for story in document["stories"]
+        for part in story["stages"]["receive_queue"]["parts"]
+        for stack in part["stacks"]
+    ]
+    own = {
+        name
+        for stack in stacks
+        for name in stack["frames"]
+        if name.startswith(("Py", "_Py"))  # libc may have a debug file
+    }
+    assert "_PyEval_EvalFrameDefault" in own
+    libraries = subprocess.check_output(["ldd", sys.executable], text=True).split()
+    files = [sys.executable, *(word for word in libraries if word.startswith("/"))]
+    command = ["nm", "--dynamic", "--defined-only", "--format=posix", *files]
+    listed = subprocess.check_output(command, text=True).splitlines()
+    known = {line.split()[0].partition("@")[0] for line in listed if line}
+    assert own <= known

@@ -11,8 +11,9 @@ Stack = tuple[str, ...]  # the outermost function first
 DROPPED = "..."  # stands for frames that are not known
 MOST_STACKS = 200
 SHARE = 0.8
-# Any system call or fault is in them: they tell nothing.
+# Any system call or fault is in them, or they are none: they tell nothing.
 _ENTRIES = (
+    "?",
     "entry_SYSCALL_64_after_hwframe (kernel)",
     "do_syscall_64 (kernel)",
     "x64_sys_call (kernel)",
