@@ -172,7 +172,7 @@ int BPF_PROG(on_flight_softirq_end, unsigned int number)
 	return INTERRUPT_ENDS(soft_ns, number, true);
 }
 
-static __always_inline __u16 frames_of(long bytes)
+static __always_inline __u8 frames_of(long bytes)
 {
 	return bytes > 0 ? bytes / sizeof(__u64) : 0;
 }
@@ -180,6 +180,7 @@ static __always_inline __u16 frames_of(long bytes)
 SEC("?perf_event")
 int on_flight_clock(void *registers)
 {
+	struct task_struct *task = (void *)bpf_get_current_task();
 	__u64 id = bpf_get_current_pid_tgid();
 	struct stack_sample *s;
 
@@ -191,6 +192,7 @@ int on_flight_clock(void *registers)
 	s->t_ns = bpf_ktime_get_ns();
 	s->thread = id;
 	s->pid = id >> 32;
+	s->image = BPF_CORE_READ(task, mm, start_stack) >> 4;
 	s->cpu = bpf_get_smp_processor_id();
 	s->kernel_frames = frames_of(
 		bpf_get_stack(registers, s->kernel, sizeof(s->kernel), 0));

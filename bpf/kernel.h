@@ -436,8 +436,13 @@ struct signal_struct {
 	atomic_t live; /* threads that have not ended */
 };
 
+struct mm_struct {
+	unsigned long start_stack;
+};
+
 struct task_struct {
 	unsigned int flags;
+	struct mm_struct *mm;
 	int pid;
 	int tgid;
 	struct task_struct *group_leader;

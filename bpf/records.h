@@ -191,9 +191,11 @@ struct stack_sample {
 	__u64 user[USER_FRAMES];
 	__u32 thread;
 	__u32 pid;
-	__u32 cpu;
-	__u16 kernel_frames;
-	__u16 user_frames;
+	__u32 image; /* which program: low bits of start_stack / 16, of each
+			exec another */
+	__u16 cpu;
+	__u8 kernel_frames;
+	__u8 user_frames;
 };
 
 /* A device's queue has taken a packet; see flight_queue.bpf.c. */

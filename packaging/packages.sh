@@ -21,6 +21,7 @@ test program tc                 iproute2         iproute-tc           iproute2  
 test program ethtool            ethtool          ethtool              ethtool           ethtool           ethtool
 test program iperf3             iperf3           iperf3               iperf3            iperf             iperf3
 test program irtt               irtt             irtt                 irtt              irtt              irtt
+test shared  libbcc.so.0        python3-bpfcc    python3-bcc          python-bcc        python3-bcc       py3-bcc
 test program redis-server       redis-server     redis                redis             redis             redis
 test program redis-benchmark    redis-tools      redis                redis             redis             redis
 test program nginx              nginx-light      nginx                nginx             nginx             nginx
@@ -52,6 +53,7 @@ present() {
 	program) [ -x "$(command -v "$2")" ] ;;
 	header) [ -e "/usr/include/$2" ] ;;
 	library) pkg-config --exists "$2" ;;
+	shared) "$PYTHON" -ISc "import ctypes; ctypes.CDLL('$2')" ;;
 	module) "$PYTHON" -ISc "import $2" ;;
 	esac >/dev/null 2>&1
 }

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from free_ports import free_port
-from latprof_agent.story.symbols import _bcc
 from latprof_process import Latprof, run
 
 pytestmark = pytest.mark.timed
@@ -69,7 +68,7 @@ def slow_reader(programs, how, name="slow_reader"):
 @pytest.mark.parametrize(
     ("how", "kind", "what"),
     [
-        ("busy", "busy", "count_the_stars" if _bcc() else "slow_reader+"),
+        ("busy", "busy", "count_the_stars"),
         ("lock", "asleep", "for another thread (futex)"),
         ("sleep", "asleep", "of its own accord (clock_nanosleep)"),
         ("page", "asleep", "for a page (page fault)"),

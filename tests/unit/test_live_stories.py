@@ -23,6 +23,9 @@ class Symbols:
     source = "bcc"
     settled = True
 
+    def stack(self, _sample):
+        return ("main",)
+
 
 class Recorder:
     """Has a copy of everything as long as `copied`."""

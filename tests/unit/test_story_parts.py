@@ -82,7 +82,7 @@ def test_a_reader_that_computes_is_busy_in_the_function_of_its_stacks():
         interrupts=[(40 * MS, 42 * MS)],
         samples=range(2 * MS, 50 * MS, MS),
     )
-    parts = told(flight, 10 * MS, 60 * MS, name=lambda _: "compute")
+    parts = told(flight, 10 * MS, 60 * MS, name=lambda _: ("main", "compute"))
     assert [(p.kind, p.time_ns, p.what) for p in parts] == [
         ("busy", 48 * MS, "compute"),
         ("interrupts", 2 * MS, "interrupt 0"),

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from latprof_analysis.read.stories import FORMAT
 from latprof_analysis.stages import APART, STAGES
 from latprof_analysis.study.story import CALLS, NO_FLIGHT, QUEUED, parts_of
 from latprof_analysis.study.story_queue import Ends, wait_of
@@ -18,7 +19,6 @@ from latprof_agent.join.exchange_rows import ExchangeRows
 from latprof_agent.join.joiner import Joiner
 from latprof_agent.join.message_rows import Messages
 from latprof_agent.sinks.socket_stories import WayOfBytes
-from latprof_agent.story.symbols import Symbols
 
 MOST = 100  # that are told of
 # Of a stage whose end a thread of this host brings about: the column of its process, of
@@ -63,6 +63,7 @@ class Stories:
         """The document that `latprof story` reads, the slowest message first."""
         slowest = sorted(self._slow, key=lambda one: -one[0])
         return {
+            "format": FORMAT,
             "limit_ns": self._limit_ns,
             "slow_messages": self.seen,
             "recorder": {
@@ -128,24 +129,14 @@ def parts_told(
 ) -> list[dict[str, Any]]:
     """What a thread did, by what the recorder kept of this time."""
     flight = recorder.flight(begin_ns, end_ns) or NO_FLIGHT
-    symbols, calls = recorder.symbols, CALLS.get(platform.machine(), {})
+    calls = CALLS.get(platform.machine(), {})
     found = parts_of(
         flight,
         pid,
         begin_ns,
         end_ns,
         thread=thread,
-        name=lambda sample: _function(symbols, sample),
+        name=recorder.symbols.stack,
         calls=calls,
     )
     return [asdict(part) for part in found]
-
-
-def _function(symbols: Symbols, sample: Any) -> str:
-    """The innermost function: the program's, or the kernel's within its call."""
-    kernel = sample["kernel"][: sample["kernel_frames"]].tolist()
-    if kernel:
-        names = symbols.kernel(kernel)
-        return f"{names.get(kernel[0]) or '?'} (kernel)"
-    user = sample["user"][: sample["user_frames"]].tolist()
-    return symbols.user(int(sample["pid"]), user[0]) if user else "?"

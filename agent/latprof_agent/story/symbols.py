@@ -1,142 +1,315 @@
-"""Names of functions by their addresses, found while their processes live.
+"""Names of functions by their addresses, also when their processes have ended.
 
-The kernel's are those of /proc/kallsyms. A program's come from bcc where that is
-installed (python3-bpfcc): it reads symbol tables, debug links and the maps that JITs
-write, also of containers. Without it an address is told as its file and offset.
+The kernel's are those of /proc/kallsyms. A program's come from bcc where its library is
+installed (python3-bpfcc), which reads symbol tables; code that a JIT made is named by
+the JIT's own map (/tmp/perf-PID.map). What has no name is told as file and offset.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import re
+import socket
+import subprocess
 import sys
 import threading
-from bisect import bisect_right
+import time
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from latprof_analysis.study.stacks import DROPPED
 
 from latprof_agent.monitor.kernel_functions import KernelFunctions
+from latprof_agent.story import symbol_helper
+from latprof_agent.story.images import NOWHERE, Image, Place, Source, Sources
+from latprof_agent.story.symbol_helper import INDIRECT
 
-_DIST_PACKAGES = "/usr/lib/python3/dist-packages"  # of apt's python3-bpfcc
-_UNKNOWN = "?"
-_PERF_MAP = re.compile(rb"/perf-\d+\.map$")
-_PATIENCE_SECONDS = 10.0  # a program of gigabytes
-
-
-def _bcc() -> Any:
-    """The module, of this Python or the system's; None: not installed."""
-    with suppress(ImportError):
-        import bcc
-
-        return bcc
-    if not os.path.isdir(f"{_DIST_PACKAGES}/bcc"):  # noqa: PTH112
-        return None
-    sys.path.append(_DIST_PACKAGES)
-    try:
-        import bcc
-
-        return bcc
-    except (ImportError, OSError, AttributeError):
-        return None
-    finally:
-        sys.path.remove(_DIST_PACKAGES)
+UNKNOWN = "?"
+_PATIENCE_SECONDS = 3.0  # with one file
+_WHOLE_PATIENCE_SECONDS = 10.0
+_MANY_PLACES = 10_000
+_MOST_ANSWER_BYTES = 16 << 20
 
 
-class _Maps:
-    """What files a process has mapped where, as /proc/PID/maps said."""
+class _Function(NamedTuple):
+    """What was found at a place."""
 
-    def __init__(self, text: str) -> None:
-        self._parts = []
-        for line in text.splitlines():
-            span, mode, offset, _, _, *name = line.split(maxsplit=5)
-            if "x" in mode:
-                first, behind = (int(end, 16) for end in span.split("-"))
-                path = name[0] if name else "[anonymous]"
-                self._parts.append((first, behind, int(offset, 16), path))
-        self._parts.sort()
-        self._firsts = [part[0] for part in self._parts]
+    name: str
+    begin: int
+    call: int | None
 
-    def place(self, address: int) -> str:
-        """Name the file and the offset in it."""
-        at = bisect_right(self._firsts, address) - 1
-        if at < 0 or address >= self._parts[at][1]:
-            return _UNKNOWN
-        first, _, offset, path = self._parts[at]
-        return f"{path.rpartition('/')[2]}+{address - first + offset:#x}"
+
+class _Helper:
+    """The process that looks names up; it may be slow, break, or say nonsense."""
+
+    def __init__(self) -> None:
+        self._ours, its = socket.socketpair()
+        with its:
+            self._process = subprocess.Popen(
+                [sys.executable, "-ISu", symbol_helper.__file__, str(its.fileno())],
+                pass_fds=(its.fileno(),),
+                env={"PATH": os.defpath, "DEBUGINFOD_URLS": ""},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        self._kept = bytearray()
+        try:
+            self.has_bcc = bool(self._answer(time.monotonic() + 5)["bcc"])
+        except (OSError, ValueError, KeyError):
+            self.has_bcc = False
+
+    def ask(
+        self, source: Source, wanted: list[int], until: float
+    ) -> dict[int, _Function]:
+        """Ask for functions in a file; raises OSError or ValueError for no answer."""
+        request = {"size": source.map_bytes, "wanted": wanted}
+        self._ours.settimeout(max(until - time.monotonic(), 0.001))
+        readable = _readable_by_all(source)
+        try:
+            socket.send_fds(self._ours, [b"f"], [readable])
+            self._ours.sendall(json.dumps(request).encode() + b"\n")
+        finally:
+            if readable != source.descriptor:
+                os.close(readable)
+        answer = self._answer(until)
+        source.build_id = str(answer["build_id"])
+        return {
+            int(at): _Function(
+                str(name), int(begin), None if call is None else int(call)
+            )
+            for at, (name, begin, call) in answer["found"]
+        }
+
+    def _answer(self, until: float) -> Any:
+        """Read one line of JSON."""
+        while b"\n" not in self._kept:
+            left = until - time.monotonic()
+            if left <= 0 or len(self._kept) > _MOST_ANSWER_BYTES:
+                raise TimeoutError
+            self._ours.settimeout(left)
+            more = self._ours.recv(1 << 20)
+            if not more:
+                raise ConnectionResetError
+            self._kept += more
+        line, _, rest = self._kept.partition(b"\n")
+        self._kept = rest
+        return json.loads(line)
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        self._ours.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def _readable_by_all(source: Source) -> int:
+    """A descriptor of the file, or of a copy that a process without rights may open."""
+    told = os.fstat(source.descriptor)
+    if source.map_bytes is not None or told.st_mode & 0o004:
+        return source.descriptor
+    copy = os.memfd_create("latprof")
+    done = 0
+    while part := os.sendfile(copy, source.descriptor, done, 1 << 30):
+        done += part
+    return copy
 
 
 class Symbols:
-    """Looks names up in a thread of its own, as a large program takes seconds."""
+    """Notes where stacks of processes were, and names that later.
 
-    def __init__(self) -> None:
+    A stack is of the program that its process ran then: `image` tells that of each
+    exec, and the mappings are those that were seen first after it.
+    """
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
         self.source = "none needed"  # or bcc, or file and offset
-        self._names: dict[tuple[int, int], str] = {}
+        self._proc = proc
         self._kernel = KernelFunctions()
-        self._caches: dict[int, Any] = {}
-        self._queue: SimpleQueue[tuple[int, list[int], str] | None] = SimpleQueue()
+        self._sources = Sources()
+        # by process, image and address: until when it was where
+        self._places: dict[tuple[int, int, int], list[tuple[int, Place | None]]] = {}
+        self._wanted: dict[int, set[int]] = {}
+        self._found: dict[tuple[int, int], _Function] = {}
+        self._kernel_wanted: set[int] = set()
+        self._helper: _Helper | None = None
+        self._lock = threading.Lock()  # of what is noted, by another thread
         self._thread: threading.Thread | None = None
-        self._asked = self._answered = 0
 
     def note(self, samples: np.ndarray, pids: set[int]) -> None:
-        """Look up all addresses in samples of these processes."""
+        """Keep what is needed to name the stacks of these processes."""
         for pid in pids:
             mine = samples[samples["pid"] == pid]
-            places = np.arange(mine["user"].shape[1]) < mine["user_frames"][:, None]
-            addresses = np.unique(mine["user"][places]).tolist()
-            new = [a for a in addresses if (pid, a) not in self._names]
-            if not new:
-                continue
-            with suppress(OSError):
-                text = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-                self._put(pid, new, text)
+            kernel = np.arange(mine["kernel"].shape[1]) < mine["kernel_frames"][:, None]
+            with self._lock:
+                self._kernel_wanted.update(mine["kernel"][kernel].tolist())
+                if len(mine):
+                    with suppress(OSError):  # it has ended
+                        self._note(pid, mine)
 
-    def _put(self, pid: int, addresses: list[int], maps: str) -> None:
-        if not self._thread:
-            self._thread = threading.Thread(target=self._work, daemon=True)
-            self._thread.start()
-        self._asked += 1
-        self._queue.put((pid, addresses, maps))
+    def _note(self, pid: int, samples: np.ndarray) -> None:
+        now_ns = time.monotonic_ns()
+        image = Image(pid, self._sources, self._proc)
+        try:
+            mine = [
+                (int(number), samples[samples["image"] == number])
+                for number in np.unique(samples["image"])
+                if image.is_of(int(number))
+            ]
+            placed = [
+                (number, address, image.place(address))
+                for number, its in mine
+                for address in _all_addresses(its)
+            ]
+            if not image.stays():
+                return
+        finally:
+            image.close()
+        for number, address, place in placed:
+            self._keep(now_ns, (pid, number, address), place)
 
-    def _work(self) -> None:
-        bcc = _bcc()
-        self.source = "file and offset" if bcc is None else "bcc"
-        while asked := self._queue.get():
-            pid, addresses, text = asked
-            maps = _Maps(text)
-            for address in addresses:
-                named = self._bcc_name(bcc, pid, address) if bcc else ""
-                self._names[pid, address] = named or maps.place(address)
-            self._answered += 1
-
-    def _bcc_name(self, bcc: Any, pid: int, address: int) -> str:
-        if pid not in self._caches:
-            self._caches[pid] = bcc.SymbolCache(pid)
-        name, _, module = self._caches[pid].resolve(address, True)
-        # anybody may write a perf map into /tmp, and bcc asks it for what it lacks
-        if not name or not module or _PERF_MAP.search(module):
-            return ""
-        return str(name.decode(errors="replace"))
+    def _keep(
+        self, now_ns: int, key: tuple[int, int, int], place: Place | None
+    ) -> None:
+        seen = self._places.setdefault(key, [])
+        if seen and seen[-1][1] == place:
+            seen[-1] = now_ns, place
+        else:
+            seen.append((now_ns, place))
+        if not place or place[:2] in self._found:
+            return
+        if place.source != NOWHERE:
+            self._wanted.setdefault(place.source, set()).add(place.at)
+        elif self.source == "none needed" and place.shown[0] != "[":
+            self.source = "file and offset"  # of a file that we may not open
 
     @property
     def settled(self) -> bool:
-        """Whether all that was noted is looked up."""
-        return self._asked == self._answered
+        """Whether all that was noted is looked up; if not, a thread begins to."""
+        if self._thread and self._thread.is_alive():
+            return False
+        with self._lock:
+            done = not self._wanted and not self._kernel_wanted
+        if not done:
+            self._thread = threading.Thread(target=self.look_up, daemon=True)
+            self._thread.start()
+        return done
+
+    def look_up(self) -> None:
+        """Name what was noted, as far as that takes no longer than some seconds."""
+        until = time.monotonic() + _WHOLE_PATIENCE_SECONDS
+        with self._lock:
+            kernel, self._kernel_wanted = self._kernel_wanted, set()
+            wanted, self._wanted = self._wanted, {}
+        self._kernel.names(kernel)  # all at once
+        # small ones first, so that a slow one keeps no other's names back
+        for number in sorted(wanted, key=self._size):
+            if time.monotonic() < until:
+                self._look_up(number, sorted(wanted[number]))
+            with self._lock:
+                if number not in self._wanted:
+                    self._sources.close(number)
+
+    def _size(self, number: int) -> int:
+        return os.fstat(self._sources.all[number].descriptor).st_size
+
+    def _look_up(self, number: int, wanted: list[int]) -> None:
+        if not self._helper:
+            self._helper = _Helper()
+            self.source = "bcc" if self._helper.has_bcc else "file and offset"
+        until = time.monotonic() + _PATIENCE_SECONDS
+        try:
+            found = self._helper.ask(self._sources.all[number], wanted, until)
+        except (OSError, ValueError, KeyError, TypeError):
+            self._helper.close()  # a file that it cannot read: on with another
+            self._helper = None
+            return
+        self._found |= {(number, at): one for at, one in found.items()}
+
+    def forget_before(self, time_ns: int) -> None:
+        """No stack from before this time will be asked for."""
+        if len(self._places) < _MANY_PLACES:
+            return
+        with self._lock:
+            self._places = {
+                key: seen
+                for key, seen in self._places.items()
+                if seen[-1][0] >= time_ns
+            }
+            kept = {p[:2] for seen in self._places.values() for _, p in seen if p}
+            self._found = {at: f for at, f in self._found.items() if at in kept}
 
     def finish(self) -> None:
-        """Wait until all that was noted is looked up, but not for ever."""
+        """Name all that was noted; nothing can be noted any more."""
         if self._thread:
-            self._queue.put(None)
-            self._thread.join(_PATIENCE_SECONDS)
-            self._thread = None
+            self._thread.join()
+        self.look_up()
+        if self._helper:
+            self._helper.close()
+            self._helper = None
 
-    def user(self, pid: int, address: int) -> str:
-        """Name an address of a process."""
-        return self._names.get((pid, address), _UNKNOWN)
+    def stack(self, sample: Any) -> tuple[str, ...]:
+        """Name the functions that a task was in, the outermost first.
 
-    def kernel(self, addresses: list[int]) -> dict[int, str]:
-        """Name addresses of the kernel."""
-        return self._kernel.names(addresses)
+        Frames of the kernel are told apart by "(kernel)". Those of the program above
+        the innermost come from frame pointers, which a program may use otherwise: one
+        is told where there is a call before its address, and that call leads to the
+        function next to it, as far as the code says. Else it is `DROPPED`.
+        """
+        frames = self._user_frames(sample)
+        kernel = sample["kernel"][: sample["kernel_frames"]].tolist()
+        names = self._kernel.names(kernel)
+        inner = [f"{names.get(a) or UNKNOWN} (kernel)" for a in kernel]
+        return (*reversed(frames), *reversed(inner))
+
+    def _user_frames(self, sample: Any) -> list[str]:
+        """The innermost first."""
+        frames: list[str] = []
+        inner: tuple[int, int] | None = None  # where the function begins
+        for depth, address in enumerate(_addresses(sample)):
+            place = self._place(sample, address)
+            found = self._found.get((place.source, place.at)) if place else None
+            call = _call(place, found)
+            if depth and call is None:
+                return [*frames, DROPPED]
+            name = (found.name if found else "") or (place.shown if place else UNKNOWN)
+            leads_in = call == INDIRECT or (place and (place.source, call) == inner)
+            if not depth or leads_in:
+                frames.append(name)
+            elif frames[-1] != DROPPED:
+                frames.append(DROPPED)
+            inner = None
+            if place and found and found.name:
+                inner = place.source, found.begin
+        return frames
+
+    def _place(self, sample: Any, address: int) -> Place | None:
+        """Where it was, as the first look behind the sample saw it."""
+        key = int(sample["pid"]), int(sample["image"]), address
+        t_ns = int(sample["t_ns"])
+        seen = self._places.get(key, ())
+        return next((place for until_ns, place in seen if t_ns <= until_ns), None)
+
+
+def _call(place: Place | None, found: _Function | None) -> int | None:
+    """Where the call that ends behind a place goes."""
+    if found and found.call is not None:
+        return found.call
+    return place.call if place else None
+
+
+def _all_addresses(samples: np.ndarray) -> list[int]:
+    """Those of `_addresses`, of many."""
+    user = samples["user"].copy()
+    user[:, 1:] -= 1
+    used = np.arange(user.shape[1]) < samples["user_frames"][:, None]
+    return list(np.unique(user[used]).tolist())
+
+
+def _addresses(sample: Any) -> list[int]:
+    """Those in the functions: of a call the code behind it, so one byte before that."""
+    user = sample["user"][: sample["user_frames"]].tolist()
+    return [a - 1 if depth else a for depth, a in enumerate(user) if a]

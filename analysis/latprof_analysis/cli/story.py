@@ -37,7 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--message",
         metavar="ID",
-        help="one message, by its `sequence` in messages.csv, or by a story's id",
+        help="one message, by its `sequence` in messages.csv, by WAY#SEQUENCE where "
+        "several flows have that, or by a story's id",
     )
     which.add_argument(
         "--above",
@@ -64,13 +65,18 @@ def run(options: argparse.Namespace) -> int:
         for line in story_lines(story):
             say(line)
         say("")
+    if options.message is not None and len(chosen) > 1:
+        ways = sorted({_names(story)[1] for story in chosen})
+        say(f"{len(chosen)} messages are called {options.message}: {', '.join(ways)}")
     for line in summary_lines(document, len(chosen)):
         say(line)
     return 0
 
 
-def _names(story: Any) -> tuple[str, str | None]:
-    return str(story["message"]["sequence"]), story.get("id")
+def _names(story: Any) -> tuple[str, str, str | None]:
+    message = story["message"]
+    number = str(message["sequence"])
+    return number, f"{message.get('way')}#{number}", story.get("id")
 
 
 def _chosen(stories: list[Any], options: argparse.Namespace) -> list[Any]:

@@ -37,6 +37,7 @@ _PART: Shape = {
     "what": TEXT,
     "who": [{"pid": COUNT, "comm": TEXT, "time_ns": COUNT}],
     "functions": [{"name": TEXT, "samples": COUNT}],
+    "stacks?": [{"frames": [TEXT], "samples": COUNT}],
     "cpu": Maybe(COUNT),
 }
 _QUEUE: Shape = {
@@ -51,7 +52,9 @@ _QUEUE: Shape = {
         }
     ],
 }
+FORMAT = 1
 _STORIES: Shape = {
+    "format?": COUNT,
     "limit_ns": Maybe(COUNT),
     "slow_messages": COUNT,
     "recorder": {"copies": COUNT, "skipped": COUNT, "symbols": TEXT},
@@ -154,4 +157,7 @@ def _read(path: Path) -> dict[str, Any]:
         check_stories(document)
     except WrongShapeError as error:
         raise ReadError(path, str(error)) from error
+    written = document.get("format", FORMAT)
+    if written != FORMAT:
+        raise ReadError(path, f"it has format {written}; this latprof reads {FORMAT}")
     return document

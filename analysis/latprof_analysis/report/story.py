@@ -251,6 +251,7 @@ def _part(part: dict[str, Any]) -> str:
             f"{one['name']} {percent(one['samples'] / samples)}"
             for one in part["functions"][:_MOST_NAMES]
         )
-        told = f": {names} of {plural(samples, 'stack')}" if samples else ""
-        return f"busy{cpu}{told}"
+        told = f"; {names} of {plural(samples, 'stack')}" if samples else ""
+        within = f" in {part['what']}" if part["what"] else ""
+        return f"busy{cpu}{within}{told}"
     return _words(part) + cpu

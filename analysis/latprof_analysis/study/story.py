@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_analysis.study.stacks import Stack, folded, function_of, innermost
+
 Records = NDArray[Any]
 
 QUEUED = "queued_packets"
@@ -177,11 +179,14 @@ class Part:
         "busy" on a CPU, "waiting" for one, "asleep", "interrupts", "not recorded".
     time_ns : int
     what : str
-        Where it was busy (functions), in which call it slept.
+        The innermost function that it was busy in for 80% of its stacks or more, "" if
+        there is none; in which call it slept.
     who : list of dict
         Others that it waited for: ``pid``, ``comm``, ``time_ns``, longest first.
     functions : list of dict
-        Of stacks while it was busy: ``name``, ``samples``, most first.
+        The innermost of stacks while it was busy: ``name``, ``samples``, most first.
+    stacks : list of dict
+        The stacks: ``frames``, the outermost first, and ``samples``; at most 200.
     cpu : int or None
         Of most of the time.
     """
@@ -191,10 +196,11 @@ class Part:
     what: str = ""
     who: tuple[dict[str, Any], ...] = ()
     functions: tuple[dict[str, Any], ...] = ()
+    stacks: tuple[dict[str, Any], ...] = ()
     cpu: int | None = None
 
 
-Namer = Callable[[Any], str]  # the function that a sample's task was in
+Namer = Callable[[Any], Stack]  # the functions that a sample's task was in
 
 
 def parts_of(
@@ -204,7 +210,7 @@ def parts_of(
     end_ns: int,
     *,
     thread: int | None = None,
-    name: Namer = lambda _sample: "?",
+    name: Namer = lambda _sample: ("?",),
     calls: dict[int, str] = _X86_64,
 ) -> list[Part]:
     """Split the time of a process' thread that is on a CPU at the end of a span.
@@ -220,7 +226,7 @@ def parts_of(
         The one that did at `end_ns` what ends the span. By default the one of the
         process that has a CPU then, if there is one only.
     name : callable
-        Names the function that a record of `samples` was in.
+        Names the functions that a record of `samples` was in, the outermost first.
     calls : dict
         Names of system calls by number.
 
@@ -347,12 +353,12 @@ def _running(
 ) -> list[Part]:
     """Time on CPUs: what interrupts took of it, and in which functions it was."""
     taken: Counter[str] = Counter()
-    names: Counter[str] = Counter()
+    stacks: Counter[Stack] = Counter()
     cpus: Counter[int] = Counter()
     gone_ns = 0
     for whole in spans:
         samples = _within(flight.rings["samples"], whole, "t_ns", "t_ns")
-        names.update(name(s) for s in samples[samples["thread"] == thread])
+        stacks.update(name(s) for s in samples[samples["thread"] == thread])
         # before that it may have been an interrupt, too
         since_ns = max(whole.begin_ns, flight.since("interrupts", whole.cpu))
         span = replace(whole, begin_ns=min(since_ns, whole.end_ns))
@@ -363,14 +369,12 @@ def _running(
         return []
     cpu = cpus.most_common(1)[0][0]
     interrupts = sum(taken.values())
-    functions = tuple(
-        {"name": text, "samples": count} for text, count in names.most_common()
-    )
     busy = Part(
         "busy",
         sum(cpus.values()) - interrupts,
-        str(functions[0]["name"]) if functions else "",
-        functions=functions,
+        function_of(stacks),
+        functions=innermost(stacks),
+        stacks=folded(stacks),
         cpu=cpu,
     )
     words = ", ".join(text for text, _ in taken.most_common(3))

@@ -1,0 +1,296 @@
+"""Looks functions up in files of others, in a process that may crash and has no rights.
+
+Run as a program: it gets files over a socket, and says which functions their code is
+in. Symbol tables are read by libbcc, in C, and files may be made to break it: we then
+end, and whoever asked goes on. So it needs nothing of latprof, and imports nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import resource
+import socket
+import struct
+import sys
+from bisect import bisect_left
+from contextlib import suppress
+
+LIBRARY = "libbcc.so.0"
+INDIRECT = 0  # a call whose target is known when it runs only
+NOBODY = 65534
+_MOST_BYTES = 3 << 30  # of memory
+_MOST_MAP_BYTES = 64 << 20
+_LONGEST = 300  # characters of a name
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _SIGKILL = 1, 38, 9
+_FUNCTIONS = 1 << 2 | 1 << 10  # STT_FUNC, STT_GNU_IFUNC
+_DEBUG_FILES = "/usr/lib/debug/.build-id"
+_ENDBR64 = b"\xf3\x0f\x1e\xfa"
+_RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
+
+# Of its name, or "" where it has none; where it begins; where the call that ends
+# at the address goes, None: there is no call before it.
+Found = tuple[str, int, int | None]
+
+
+class _Option(ctypes.Structure):
+    """struct bcc_symbol_option."""
+
+    _fields_ = [
+        ("use_debug_file", ctypes.c_int),  # no: a file's own words could open anything
+        ("check_debug_file_crc", ctypes.c_int),
+        ("lazy_symbolize", ctypes.c_int),
+        ("use_symbol_type", ctypes.c_uint32),
+    ]
+
+
+_ON_SYMBOL = ctypes.CFUNCTYPE(
+    *(ctypes.c_int, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
+)
+_ON_SEGMENT = ctypes.CFUNCTYPE(
+    *(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
+)
+
+
+def call_before(code: bytes, behind: int) -> int | None:
+    """Where the call goes that ends at `behind`, whose code ends there, too.
+
+    INDIRECT where the code does not tell; None where it is no call, or this machine's
+    code is not known.
+    """
+    if os.uname().machine != "x86_64" or len(code) < 7:
+        return None
+    if code[-5] == 0xE8:
+        return behind + int(struct.unpack("<i", code[-4:])[0])
+    for length in (2, 3, 4, 6, 7):
+        if code[-length] == 0xFF and _length(code[-length + 1 :]) == length:
+            return INDIRECT
+    return None
+
+
+def _length(operand: bytes) -> int:
+    """How long `call` is with this operand; 0: it is another instruction."""
+    how = operand[0]
+    mode, register = how >> 6, how & 7
+    if (how >> 3) & 7 != 2:
+        return 0
+    length = 2
+    if mode != 3 and register == 4:
+        length += 1
+        if mode == 0 and len(operand) > 1 and operand[1] & 7 == 5:
+            length += 4
+    if mode == 0 and register == 5:
+        length += 4
+    return length + (0, 1, 4, 0)[mode]
+
+
+class _Elf:
+    """An object file that is open."""
+
+    def __init__(self, bcc: ctypes.CDLL | None, descriptor: int) -> None:
+        self._bcc = bcc
+        self._descriptor = descriptor
+        self._path = f"/proc/self/fd/{descriptor}".encode()
+        self._segments: list[tuple[int, int, int]] = []
+        self._read_header()
+
+    def _read_header(self) -> None:
+        """Segments that are code, and the build ID."""
+        self.build_id = ""
+        head = os.pread(self._descriptor, 64, 0)
+        if head[:6] != b"\x7fELF\x02\x01":  # of 64 bits, little-endian
+            return
+        at, size, count = struct.unpack("<32xQ14xHH6x", head[:64])[:3]
+        table = os.pread(self._descriptor, size * min(count, 256), at)
+        for begin in range(0, len(table) - 55, max(size, 56)):
+            kind, flags, offset, address, _, length = struct.unpack_from(
+                "<IIQQQQ", table, begin
+            )
+            if kind == 1 and flags & 1:  # PT_LOAD, PF_X
+                self._segments.append((offset, length, address))
+            elif kind == 4 and not self.build_id:  # PT_NOTE
+                notes = os.pread(self._descriptor, min(length, 4096), offset)
+                self.build_id = _build_id(notes)
+
+    def address_of(self, offset: int) -> int | None:
+        """Where code at an offset is in symbol tables."""
+        for begin, length, address in self._segments:
+            if begin <= offset < begin + length:
+                return address + offset - begin
+        return None
+
+    def offset_of(self, address: int) -> int | None:
+        for begin, length, first in self._segments:
+            if first <= address < first + length:
+                return begin + address - first
+        return None
+
+    def call_before(self, offset: int) -> int | None:
+        """Where the call goes that ends behind an offset, in addresses of symbols."""
+        address = self.address_of(offset)
+        if address is None or offset < 7:
+            return None
+        target = call_before(os.pread(self._descriptor, 7, offset - 6), address + 1)
+        if target and self._is_stub(target):
+            return INDIRECT
+        return target
+
+    def _is_stub(self, address: int) -> bool:
+        """Whether a function is but a jump to where the linker put another file's."""
+        offset = self.offset_of(address)
+        if offset is None:
+            return False
+        code = os.pread(self._descriptor, 7, offset)
+        jump = code.removeprefix(_ENDBR64).removeprefix(b"\xf2")
+        return jump.startswith(b"\xff\x25")  # jmp *N(%rip)
+
+    def names(self, addresses: list[int]) -> dict[int, tuple[str, int]]:
+        """Names of the functions that sorted addresses are in, and their begins."""
+        best: dict[int, tuple[tuple[int, int, int, int, bytes], bytes, int]] = {}
+
+        def on_symbol(name: bytes, begin: int, size: int, _: object) -> int:
+            at = bisect_left(addresses, begin)
+            while at < len(addresses) and addresses[at] < begin + size:
+                # the innermost, and of names of the same code the plainest
+                bare = len(name) - len(name.lstrip(b"_"))
+                order = -begin, size, bare, len(name), name
+                if addresses[at] not in best or order < best[addresses[at]][0]:
+                    best[addresses[at]] = order, name, begin
+                at += 1
+            return 0
+
+        paths = [self._path]
+        if len(self.build_id) > 4:
+            rest = f"{self.build_id[:2]}/{self.build_id[2:]}.debug"
+            paths.append(f"{_DEBUG_FILES}/{rest}".encode())
+        option = _Option(0, 0, 0, _FUNCTIONS)
+        if self._bcc:
+            for path in paths:
+                self._bcc.bcc_elf_foreach_sym(
+                    path, _ON_SYMBOL(on_symbol), ctypes.byref(option), None
+                )
+        return {
+            address: (_demangled(name), begin)
+            for address, (_, name, begin) in best.items()
+        }
+
+
+def _build_id(notes: bytes) -> str:
+    at = 0
+    while at + 12 <= len(notes):
+        name, length, kind = struct.unpack_from("<III", notes, at)
+        begin = at + 12 + (name + 3 & ~3)
+        if kind == 3 and notes[at + 12 : at + 16] == b"GNU\0" and length <= 64:
+            return notes[begin : begin + length].hex()
+        at = begin + (length + 3 & ~3)
+    return ""
+
+
+def _demangled(name: bytes) -> str:
+    """A name as its language writes it: of C++ and Rust."""
+    text = name.decode(errors="replace")
+    if text.startswith("_Z"):
+        with suppress(OSError, AttributeError):
+            library = ctypes.CDLL("libstdc++.so.6")
+            library.__cxa_demangle.restype = ctypes.c_void_p
+            status = ctypes.c_int()
+            found = library.__cxa_demangle(name, None, None, ctypes.byref(status))
+            if found and status.value == 0:
+                text = ctypes.string_at(found).decode(errors="replace")
+                text = _RUST_HASH.sub("", text)
+    return (
+        text
+        if len(text) <= _LONGEST
+        else text[: _LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    )
+
+
+def of_elf(
+    bcc: ctypes.CDLL | None, descriptor: int, offsets: list[int]
+) -> tuple[dict[int, Found], str]:
+    """Functions at offsets of an object file, and its build ID."""
+    elf = _Elf(bcc, descriptor)
+    addresses = {offset: elf.address_of(offset) for offset in offsets}
+    known = elf.names(sorted({a for a in addresses.values() if a is not None}))
+    found = {}
+    for offset, address in addresses.items():
+        name, begin = known.get(address or 0, ("", 0))
+        found[offset] = name, begin, elf.call_before(offset)
+    return found, elf.build_id
+
+
+def of_map(descriptor: int, size: int, addresses: list[int]) -> dict[int, Found]:
+    """Functions at addresses, of a map that a JIT wrote: "begin size name" in hex.
+
+    The first `size` bytes of it, as more came later. It is written on and on, and what
+    was thrown away stays in it: where lines tell an address differently none is taken.
+    """
+    wanted = sorted(addresses)
+    found: dict[int, Found] = {}
+    with os.fdopen(os.dup(descriptor), "rb") as lines:
+        lines.seek(0)
+        for line in lines.read(min(size, _MOST_MAP_BYTES)).splitlines():
+            words = line.split(maxsplit=2)
+            try:
+                begin, length = int(words[0], 16), int(words[1], 16)
+                name = words[2].decode(errors="replace")[:_LONGEST]
+            except (IndexError, ValueError):
+                continue
+            at = bisect_left(wanted, begin)
+            while at < len(wanted) and wanted[at] < begin + length:
+                same = found.get(wanted[at], (name, 0, None))[0] == name
+                found[wanted[at]] = name if same else "", begin, None
+                at += 1
+    return found
+
+
+def _give_up_rights() -> None:
+    """Have nothing but what was opened for us."""
+    if os.geteuid() == 0:
+        with suppress(OSError):  # in a container that may not
+            os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
+        resource.setrlimit(limit, (0, 0))
+
+
+def main() -> None:
+    """Answer until nobody asks any more."""
+    asked = socket.socket(fileno=int(sys.argv[1]))
+    bcc = None
+    with suppress(OSError):
+        bcc = ctypes.CDLL(LIBRARY)
+    with suppress(OSError):
+        ctypes.CDLL("libstdc++.so.6")
+    _give_up_rights()
+    answers = asked.makefile("w")
+    json.dump({"bcc": bcc is not None}, answers)
+    print(file=answers, flush=True)
+    while True:
+        # a byte with the file, and a line
+        begin, files, _, _ = socket.recv_fds(asked, 1, 1)
+        if not begin or not files:
+            return
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            line += asked.recv(1 << 16) or b"\n"
+        request = json.loads(line)
+        if request["size"] is None:
+            found, build_id = of_elf(bcc, files[0], request["wanted"])
+        else:
+            found = of_map(files[0], request["size"], request["wanted"])
+            build_id = ""
+        os.close(files[0])
+        json.dump({"found": list(found.items()), "build_id": build_id}, answers)
+        print(file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Stacks of functions: counted, and the function that most of them were in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Stack = tuple[str, ...]  # the outermost function first
+
+DROPPED = "..."  # stands for frames that are not known
+MOST_STACKS = 200
+SHARE = 0.8
+# Any system call or fault is in them, or they are none: they tell nothing.
+_ENTRIES = (
+    "?",
+    "entry_SYSCALL_64_after_hwframe (kernel)",
+    "do_syscall_64 (kernel)",
+    "x64_sys_call (kernel)",
+    "asm_exc_page_fault (kernel)",
+    "exc_page_fault (kernel)",
+    DROPPED,
+)
+
+
+def folded(stacks: Mapping[Stack, int]) -> tuple[dict[str, Any], ...]:
+    """As they are written: ``frames``, ``samples``, most first, at most 200."""
+    order = sorted(stacks, key=lambda stack: (-stacks[stack], stack))
+    return tuple(
+        {"frames": list(stack), "samples": stacks[stack]}
+        for stack in order[:MOST_STACKS]
+    )
+
+
+def innermost(stacks: Mapping[Stack, int]) -> tuple[dict[str, Any], ...]:
+    """Count the functions that ran themselves: ``name``, ``samples``, most first."""
+    counts: Counter[str] = Counter()
+    for stack, samples in stacks.items():
+        counts[stack[-1] if stack else "?"] += samples
+    return tuple({"name": n, "samples": c} for n, c in counts.most_common())
+
+
+def function_of(stacks: Mapping[Stack, int]) -> str:
+    """Return the innermost function that 80% of stacks are in, "" where none is.
+
+    In it, or in what it called: the one whose doing that time was. Of code without
+    names the file is told.
+
+    Parameters
+    ----------
+    stacks : mapping of tuple of str to int
+        Functions, the outermost first, and how many samples there are.
+
+    Examples
+    --------
+    >>> function_of({("main", "save", "memcpy"): 7, ("main", "save", "crc"): 3})
+    'save'
+    """
+    whole = sum(stacks.values())
+    inside: Counter[str] = Counter()
+    depths: Counter[str] = Counter()
+    for frames, samples in stacks.items():
+        stack = [frame.partition("+0x")[0] for frame in frames]
+        for name in set(stack) - set(_ENTRIES):
+            inside[name] += samples
+            depths[name] += samples * _last(stack, name)
+    found = [name for name, samples in inside.items() if samples >= SHARE * whole]
+    return max(found, key=lambda name: depths[name] / inside[name], default="")
+
+
+def _last(stack: Sequence[str], name: str) -> int:
+    """How far from the outermost a function is, where it calls itself the last."""
+    return max(depth for depth, one in enumerate(stack) if one == name)
