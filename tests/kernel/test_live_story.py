@@ -18,6 +18,7 @@ from agent_process import FREE, Agent
 from latprof_process import COMMAND, Latprof, run
 from live_terminal import LiveTerminal
 from recording import wait_until
+from told_stories import check_parts
 
 pytestmark = pytest.mark.timed
 
@@ -70,10 +71,7 @@ def told(made):
 
 def stories_of(folder, pids):
     found = json.loads(run("story", str(folder), "--above=1ms", "--json").out)
-    for story in found["stories"]:
-        for of in story["stages"].values():
-            parts = of["parts"] or [of]
-            assert sum(part["time_ns"] for part in parts) == of["time_ns"]
+    check_parts(found["stories"])
     return [s for s in found["stories"] if s["message"]["reader_pid"] in pids]
 
 

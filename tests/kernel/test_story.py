@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from free_ports import free_port
 from latprof_process import Latprof, run
+from told_stories import told_of
 
 pytestmark = pytest.mark.timed
 
@@ -34,22 +35,6 @@ def programs(tmp_path_factory):
     shutil.copy(reader, folder / "backup")
     subprocess.run(["strip", "-o", folder / "stripped", reader], check=True)
     return folder
-
-
-def told_of(out, *command, limit="10ms"):
-    """Stories of what a command's messages met, and the command's own words."""
-    words = ("run", "--quiet", "--no-lab", "--user=root", f"--story={limit}")
-    latprof = run(*words, f"--out={out}", "--", *map(str, command))
-    assert latprof.process.returncode == 0, latprof.err
-    assert latprof.left() == []
-    document = json.loads((out / "stories.json").read_text())
-    for story in document["stories"]:
-        for of in story["stages"].values():
-            parts = of["parts"] or [of]
-            assert sum(part["time_ns"] for part in parts) == of["time_ns"]
-        stages = sum(of["time_ns"] for of in story["stages"].values())
-        assert stages == story["message"]["end_to_end_ns"]
-    return document, latprof.out
 
 
 def first_parts(document):

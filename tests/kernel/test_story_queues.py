@@ -12,6 +12,7 @@ import pytest
 from dropper import run_tc
 from latprof_process import run
 from recording import wait_until
+from told_stories import told_of
 
 pytestmark = pytest.mark.timed
 
@@ -69,18 +70,9 @@ for _ in range(int(count)):
 """
 
 
-def told_of(out, *command, limit):
-    """Stories of what a command's messages met."""
-    words = ("run", "--quiet", "--no-lab", "--user=root", f"--story={limit}")
-    latprof = run(*words, f"--out={out}", "--", *map(str, command))
-    assert latprof.process.returncode == 0, latprof.err
-    document = json.loads((out / "stories.json").read_text())
-    for story in document["stories"]:
-        for of in story["stages"].values():
-            parts = of["parts"] or [of]
-            assert sum(part["time_ns"] for part in parts) == of["time_ns"]
-        stages = sum(of["time_ns"] for of in story["stages"].values())
-        assert stages == story["message"]["end_to_end_ns"]
+def stories_of(out, *command, limit):
+    """Stories of what a command's messages met, which can be told in text, too."""
+    document, _ = told_of(out, *command, limit=limit)
     assert run("story", str(out)).process.returncode == 0
     return document
 
@@ -138,7 +130,7 @@ def shaped(make_lab):
 def test_whose_bytes_stood_before_a_message_is_told(shaped, tmp_path, kind):
     with filler(shaped) as process:
         command = send_and_read(shaped, kind, tmp_path)
-        document = told_of(tmp_path / "run", *command, limit="20ms")
+        document = stories_of(tmp_path / "run", *command, limit="20ms")
     stories = sorted(document["stories"], key=lambda s: s["message"]["sequence"])
     waits = [story["stages"]["qdisc"] for story in stories]
     assert len(waits) == TIMES
@@ -170,7 +162,7 @@ def test_of_an_empty_queue_nobody_is_told(make_lab, tmp_path):
     lab = make_lab(qdisc="tbf", **how)
     # 442 bytes in 17.7 ms, each 70 ms: the bucket fills up, the queue is empty
     command = send_and_read(lab, "SOCK_DGRAM", tmp_path)
-    document = told_of(tmp_path / "run", *command, limit="10us")
+    document = stories_of(tmp_path / "run", *command, limit="10us")
     waits = [story["stages"]["qdisc"] for story in document["stories"]]
     queues = [w["queue"] for w in waits if w.get("queue")]
     assert all(q["backlog_bytes"] == 0 == len(q["before"]) for q in queues)

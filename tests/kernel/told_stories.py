@@ -1,0 +1,33 @@
+"""Stories that `latprof run --story` left of a command's messages, with true sums."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from latprof_process import run
+
+
+def check_parts(stories: list[dict[str, Any]]) -> None:
+    """Parts sum to their stage, to the nanosecond."""
+    for story in stories:
+        for of in story["stages"].values():
+            parts = of["parts"] or [of]
+            assert sum(part["time_ns"] for part in parts) == of["time_ns"]
+
+
+def told_of(
+    out: Path, *command: Any, limit: str = "10ms"
+) -> tuple[dict[str, Any], str]:
+    """Stories of what a command's messages met, and the command's own words."""
+    words = ("run", "--quiet", "--no-lab", "--user=root", f"--story={limit}")
+    latprof = run(*words, f"--out={out}", "--", *map(str, command))
+    assert latprof.process.returncode == 0, latprof.err
+    assert latprof.left() == []
+    document = json.loads((out / "stories.json").read_text())
+    check_parts(document["stories"])
+    for story in document["stories"]:
+        stages = sum(of["time_ns"] for of in story["stages"].values())
+        assert stages == story["message"]["end_to_end_ns"]
+    return document, latprof.out
