@@ -41,7 +41,22 @@ NEVER_NS = 1 << 62  # as a limit: copied is only what somebody wants
 SHARES = 3
 HELD_SHARE = 64  # of the limit: a socket that was held for less is not told of
 
-Times = NDArray[Any]
+Times = NDArray[np.int64]
+# Of each half the stamps between which it was here; the first that is there begins it.
+HALVES_SPANS = {
+    "sent_messages": (("send_ns",), "xmit_ns"),
+    "received_ranges": (("arrive_ns", "ready_ns"), "read_ns"),
+}
+
+
+def span_of(
+    records: NDArray[Any], firsts: tuple[str, ...], last: str
+) -> tuple[Times, Times]:
+    """Return when what records tell of began and ended; 0: not known."""
+    begin = np.zeros(len(records), "i8")
+    for name in firsts:
+        begin = np.where(begin > 0, begin, records[name].astype("i8"))
+    return begin, records[last].astype("i8")
 
 
 class FlightRecorder:
@@ -93,16 +108,13 @@ class FlightRecorder:
 
     def look(self, records: Batch) -> None:
         """Ask for a copy if something in these records took long."""
-        received, sent = records["received_ranges"], records["sent_messages"]
-        came = np.where(
-            received["arrive_ns"], received["arrive_ns"], received["ready_ns"]
-        )
-        self.look_at(came, received["read_ns"], received["pid"])
-        self.look_at(sent["send_ns"], sent["xmit_ns"], sent["pid"])
+        for ring, (firsts, last) in HALVES_SPANS.items():
+            half = records[ring]
+            if len(half):
+                self.look_at(*span_of(half, firsts, last), half["pid"])
 
-    def look_at(self, begin: Times, end: Times, pids: Times) -> None:
+    def look_at(self, begin: Times, end: Times, pids: NDArray[Any]) -> None:
         """Ask for a copy if one of these spans is long; 0 or less: not known."""
-        begin, end = begin.astype("i8"), end.astype("i8")
         took_ns = end - begin
         late = (begin > 0) & (end > 0) & (took_ns >= self.limit_ns // SHARES)
         if late.any():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,13 +49,8 @@ class Limits:
 
     def begin(self, groups: int) -> None:
         """Let a limit of the user's hold at once, of so many groups."""
-        if self.fixed_ns:
-            limit = np.zeros((), self.layout.group_limit)
-            for name in LIMITED:
-                limit[name] = self.fixed_ns
-            limit["tokens"] = TOKENS
-            for number in range(groups):
-                self.put("group_limits", _key(number), limit.tobytes())
+        for number in range(groups if self.fixed_ns else 0):
+            self._give(number, dict.fromkeys(LIMITED, self.fixed_ns))
 
     def update(self, states: dict[int, GroupState]) -> None:
         """Begin a round."""
@@ -67,11 +62,21 @@ class Limits:
                 continue
             kept.append(now)
             del kept[:-ROUNDS_KEPT]
-            limit = np.zeros((), self.layout.group_limit)
-            for name, quantities in LIMITED.items():
-                limit[name] = self.fixed_ns or self._slowest(recent, quantities)
-            limit["tokens"] = TOKENS
-            self.put("group_limits", _key(number), limit.tobytes())
+            self._give(
+                number,
+                {
+                    name: self.fixed_ns or self._slowest(recent, quantities)
+                    for name, quantities in LIMITED.items()
+                },
+            )
+
+    def _give(self, number: int, limits: Mapping[str, float]) -> None:
+        """Let a group tell of so many that are slower."""
+        limit = np.zeros((), self.layout.group_limit)
+        for name, limit_ns in limits.items():
+            limit[name] = limit_ns
+        limit["tokens"] = TOKENS
+        self.put("group_limits", number.to_bytes(4, "little"), limit.tobytes())
 
     def _coarse(self, state: GroupState) -> NDArray[np.float32]:
         """Neighbours together: several rounds of all groups are kept."""
@@ -86,10 +91,6 @@ class Limits:
         """0 where too few have come to tell."""
         places = [self.layout.quantities[name] for name in quantities]
         return max(_share_ends(counts[place]) for place in places)
-
-
-def _key(number: int) -> bytes:
-    return number.to_bytes(4, "little")
 
 
 def _share_ends(counts: NDArray[np.float32]) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 from latprof_analysis.text import NS_PER_SECOND
 from numpy.typing import NDArray
 
-from latprof_agent.capture.flight import FlightRecorder
+from latprof_agent.capture.flight import HALVES_SPANS, FlightRecorder, span_of
 from latprof_agent.capture.rings import Batch, Records
 from latprof_agent.join.joiner import Joiner, Pairs
 from latprof_agent.join.message_rows import (
@@ -48,11 +48,7 @@ _NOT_OF_EXCHANGES = (
     *("size_bytes", "sender_pid", "sender_comm", "end_to_end_ns", "retransmits"),
 )
 # Of each ring the stamps between which something was slow.
-_SPANS = {
-    "sent_messages": (("send_ns",), "xmit_ns"),
-    "received_ranges": (("arrive_ns", "ready_ns"), "read_ns"),
-    "turns": (("ready_ns",), "send_ns"),
-}
+_SPANS = HALVES_SPANS | {"turns": (("ready_ns",), "send_ns")}
 
 
 @dataclass(frozen=True)
@@ -98,10 +94,7 @@ class LiveStories:
         self, ring: str, records: Records
     ) -> tuple[Records, NDArray[np.int64], NDArray[np.int64]]:
         """What is to be told of, and when it began and ended."""
-        firsts, last = _SPANS[ring]
-        begin, end = np.zeros(len(records), "i8"), records[last].astype("i8")
-        for name in firsts:
-            begin = np.where(begin > 0, begin, records[name].astype("i8"))
+        begin, end = span_of(records, *_SPANS[ring])
         least_ns = max(self.above_ns, SHORTEST_NS)
         told = (records["flags"] & self.layout.flags["RECORD_SLOW"]) != 0
         told &= (begin > 0) & (end - begin >= least_ns)
