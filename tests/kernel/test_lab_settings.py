@@ -2,15 +2,17 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 from latprof_agent.errors import LabError, WorkloadError
-from latprof_agent.lab import netns, qdisc
+from latprof_agent.lab import interface, netns, qdisc
 from latprof_agent.lab.lab import Lab, clean_dead_labs
 from latprof_agent.lab.link import LinkSpec
+from recording import wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces")
 
@@ -104,6 +106,30 @@ def tcp_packets(lab, total_bytes):
                 while got:
                     got -= len(receiver.recv(got))
     return lab.counters()["a"]["interface"]["tx_packets"] - before
+
+
+def interfaces():
+    """Of the namespace of this thread."""
+    return {name for _, name in socket.if_nameindex()}
+
+
+@pytest.mark.parametrize("step", ["bring_up", "set_offloads", "add_addresses"])
+def test_an_emulator_that_dies_while_the_lab_is_built_is_blamed(
+    registry, monkeypatch, step
+):
+    """And not the interface, which went away with it."""
+    lab = Lab(LinkSpec(delay_ns=10**6, emulator="always"), registry=registry)
+    real = getattr(interface, step)
+
+    def too_late(*words):
+        os.kill(lab._emulator.pid, signal.SIGKILL)
+        wait_until(lambda: "tun0" not in interfaces(), "its end")
+        return real(*words)
+
+    monkeypatch.setattr(interface, step, too_late)
+    with pytest.raises(LabError, match=r"emulator failed: .*signal 9 \(SIGKILL\)"), lab:
+        pass
+    assert list(registry.glob("*.lab")) == []
 
 
 @pytest.mark.parametrize("kind", ["veth", "emulator"])

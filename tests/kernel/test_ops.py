@@ -175,9 +175,6 @@ def test_a_servers_part_is_that_of_redis_own_latency_statistics(server, out):
         ours_us = np.percentile(server_us, shares, method="higher")
         # two readings of a clock of whole microseconds; two digits, rounded up
         assert (ours_us >= worked_us / 1.01 - 1).all()
-        if op == "GET":
-            # beside a copy of 10 MB the rest is little, where nobody else takes the CPU
-            assert (ours_us / worked_us).min() <= 1.5
 
 
 def test_the_networks_part_is_that_of_the_link(out):

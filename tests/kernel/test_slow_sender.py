@@ -45,19 +45,24 @@ def waiting_ns(rows):
     return np.maximum(ends - np.maximum(begins, furthest), 0).sum()
 
 
+def worst_but_one(errors):
+    """Of one its error: others may take the CPU between two stamps now and then."""
+    return np.sort(errors)[-2:][0]
+
+
 def assert_send_queue_agrees(rows, sends, sent, ends):
-    """Both stamps of the stage, for every message, and its length at p99."""
+    """Both stamps of the stage, for every message, and its length."""
     called, returned = bracket_of_calls(sends, ends)
     earliest, latest = bracket_at(sent, ends)
     assert np.median(latest - earliest) < BOUND_NS  # the oracle is sharp enough
     send_ns, queue_ns = rows["send_ns"].to_numpy(), rows["queue_ns"].to_numpy()
     assert (outside_ns(send_ns, called, returned) == 0).all()
-    assert np.quantile(outside_ns(queue_ns, earliest, latest), 0.99) <= BOUND_NS
+    assert worst_but_one(outside_ns(queue_ns, earliest, latest)) <= BOUND_NS
     # a call that waits for room begins when it is called, not when there is room
     assert np.median(send_ns - called) <= BOUND_NS
     found = rows["send_queue_ns"].to_numpy()
     error = outside_ns(found, earliest - called, latest - called)
-    assert np.quantile(error, 0.99) <= BOUND_NS
+    assert worst_but_one(error) <= BOUND_NS
 
 
 def test_waiting_for_room_in_the_send_buffer_is_send_queue(make_lab, tmp_path):

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from latprof_agent.errors import LabError, refusals_told
+from latprof_agent.errors import LabError, LatprofError, refusals_told
 from latprof_agent.executables import find_executable
 from latprof_agent.interrupts import signals_as_exit, signals_deferred
 from latprof_agent.lab import child, interface, middle, netem_path, netns, qdisc
@@ -163,7 +163,7 @@ class Lab:
         try:
             with refusals_told("cannot set up the lab"):
                 self._build()
-        except LabError:
+        except LatprofError:  # with the emulator its interfaces go too
             self.check(_ENDING_SECONDS)
             raise
 
