@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from latprof_analysis.study.story import MOST_SPANS
 from latprof_process import run
 
 
@@ -15,6 +16,19 @@ def check_parts(stories: list[dict[str, Any]]) -> None:
         for of in story["stages"].values():
             parts = of["parts"] or [of]
             assert sum(part["time_ns"] for part in parts) == of["time_ns"]
+            check_timeline(of, parts)
+
+
+def check_timeline(of: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+    """Spans are in order, within the stage, and as long as what parts say."""
+    spans, at_ns = of.get("timeline") or [], 0
+    for span in spans:
+        assert span["from_ns"] >= at_ns
+        at_ns = span["from_ns"] + span["time_ns"]
+    assert at_ns <= of["time_ns"]
+    for kind in ("asleep", "waiting") if 0 < len(spans) < MOST_SPANS else ():
+        whole_ns = sum(part["time_ns"] for part in parts if part["kind"] == kind)
+        assert sum(s["time_ns"] for s in spans if s["kind"] == kind) == whole_ns
 
 
 def told_of(

@@ -17,6 +17,7 @@ from latprof_analysis.report.html import html_page
 from latprof_analysis.study import findings
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.samples import study_samples
+from made_stories import HOSTILE, MS, SCRIPT, document, story
 from studies import study
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
@@ -342,3 +343,24 @@ def test_the_page_runs_no_script_but_its_own(browser: Any, page_file: Path) -> N
         )
         assert watched.page.evaluate("window.foreign") is None
         assert any("Content Security Policy" in text for text in watched.said)
+
+
+def test_stories_are_drawn_also_with_names_that_would_be_markup(
+    browser: Any, tmp_path: Path
+) -> None:
+    found = study(300)
+    found.stories = document(
+        story(1000 * MS, 80 * MS, reader_comm=SCRIPT), story(1200 * MS, 70 * MS)
+    )
+    with Watched(browser, written(found, tmp_path)) as watched:
+        page = watched.page
+        page.locator("#stories details.fold").first.evaluate("one => one.open = true")
+        graph = page.locator("#story-1-receive-queue-busy svg")
+        # a box for main, and two for each function: itself, and what it called
+        boxes = graph.locator(".mark-rect.role-mark path")
+        assert boxes.count() == 1 + 2 * len(HOSTILE)
+        names = graph.locator(".mark-text.role-mark text").all_text_contents()
+        assert 'std::map<a, "b">' in names
+        assert any(name.startswith("</script") for name in names)
+        assert page.locator("#story-1 .mark-rect.role-mark path").count() == 4
+        assert watched.said == []

@@ -19,7 +19,13 @@ from latprof_analysis.report.story import (
     summary_lines,
 )
 from latprof_analysis.study import story
-from latprof_analysis.study.story import UNKNOWN_WAIT, Flight, parts_of
+from latprof_analysis.study.story import (
+    MOST_SPANS,
+    UNKNOWN_WAIT,
+    Flight,
+    parts_of,
+    timeline_of,
+)
 
 FLIGHTS = layout_of().flights
 READER, THREAD, HOG = 50, 51, 90
@@ -72,8 +78,19 @@ def flight_of(
     return Flight.cut(made, since_ns or {}, begin_ns, end_ns)
 
 
-def told(flight, begin_ns, end_ns, **how):
-    return parts_of(flight, READER, begin_ns, end_ns, **how)
+def told(flight, begin_ns, end_ns, thread=None, **how):
+    """Parts, with which the time line agrees."""
+    of = flight, READER, begin_ns, end_ns
+    parts = parts_of(*of, thread=thread, **how)
+    spans = timeline_of(*of, thread=thread)
+    ends = [0, *(one["from_ns"] + one["time_ns"] for one in spans)]
+    assert [one["from_ns"] for one in spans] == sorted(one["from_ns"] for one in spans)
+    assert all(one["from_ns"] >= end for one, end in zip(spans, ends, strict=False))
+    assert ends[-1] == (end_ns - begin_ns if spans else 0)
+    for kind in ("asleep", "waiting"):
+        in_order = sum(one["time_ns"] for one in spans if one["kind"] == kind)
+        assert in_order == sum(p.time_ns for p in parts if p.kind == kind)
+    return parts
 
 
 def test_a_reader_that_computes_is_busy_in_the_function_of_its_stacks():
@@ -209,6 +226,27 @@ def test_an_interrupt_within_another_is_counted_once():
     assert (busy.kind, busy.time_ns) == ("busy", 7 * MS)
     assert interrupts.time_ns == 21 * MS
     assert interrupts.what == ("soft interrupt NET_RX, interrupt 24, soft interrupt 99")
+
+
+def test_of_many_spans_the_longest_stand_in_the_time_line():
+    turns = range(2 * MS, 302 * MS, MS)
+    lasts = {t: 1000 + 100 * i for i, t in enumerate(turns)}
+    flight = flight_of(
+        switch(1, IDLE, MINE),
+        *(
+            row
+            for t, ns in lasts.items()
+            for row in (
+                switch(t, MINE, HOGS),
+                switch(t + ns, HOGS, MINE, waited_ns=ns),
+            )
+        ),
+    )
+    spans = timeline_of(flight, READER, MS, 302 * MS)
+    assert len(spans) == MOST_SPANS
+    kept = {one["time_ns"] for one in spans}
+    assert min(kept) > max(set(lasts.values()) - kept)
+    assert [one["from_ns"] for one in spans] == sorted(one["from_ns"] for one in spans)
 
 
 def test_what_a_hidden_task_did_is_not_taken_for_the_readers():

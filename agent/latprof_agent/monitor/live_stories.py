@@ -31,7 +31,7 @@ from latprof_agent.join.message_rows import (
     text_at,
 )
 from latprof_agent.probes.layout import Layout
-from latprof_agent.sinks.stories import parts_told, stages_told
+from latprof_agent.sinks.stories import stages_told, thread_told
 from latprof_agent.sinks.story_folder import story_id
 
 Story = dict[str, Any]
@@ -144,9 +144,9 @@ class LiveStories:
         message, recorder = one.message, self.recorder
         if message["kind"] == EXCHANGE:
             thread = message["reader_thread"]
-            parts = parts_told(recorder, one.pid, thread, one.begin_ns, one.end_ns)
+            told = thread_told(recorder, one.pid, thread, one.begin_ns, one.end_ns)
             whole_ns = one.end_ns - one.begin_ns
-            stages = {"server": {"time_ns": whole_ns, "parts": parts}}
+            stages = {"server": {"time_ns": whole_ns, **told}}
         else:
             stages = stages_told(message, recorder)
         story = {

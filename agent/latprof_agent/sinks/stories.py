@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 from latprof_analysis.read.stories import FORMAT
 from latprof_analysis.stages import APART, STAGES
-from latprof_analysis.study.story import CALLS, NO_FLIGHT, QUEUED, parts_of
+from latprof_analysis.study.story import (
+    CALLS,
+    NO_FLIGHT,
+    QUEUED,
+    parts_of,
+    timeline_of,
+)
 from latprof_analysis.study.story_queue import Ends, wait_of
 
 from latprof_agent.capture.flight import FlightRecorder
@@ -91,8 +97,7 @@ def stages_told(
         columns = _OF_THREADS.get(stage, ("",) * 4)
         pid, thread, begin_ns, end_ns = (row.get(column) for column in columns)
         if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
-            parts = parts_told(recorder, pid, thread, begin_ns, end_ns)
-            found[stage]["parts"] = parts
+            found[stage] |= thread_told(recorder, pid, thread, begin_ns, end_ns)
         elif way:
             found[stage]["parts"] = way.parts(stage, time_ns, row, recorder)
     if found.get("qdisc", {}).get("time_ns"):
@@ -120,23 +125,20 @@ def _queue_wait(row: dict[str, Any], recorder: FlightRecorder) -> dict[str, Any]
     return {"parts": [asdict(part) for part in wait.parts], "queue": wait.queue}
 
 
-def parts_told(
+def thread_told(
     recorder: FlightRecorder,
     pid: int,
     thread: int | None,
     begin_ns: int,
     end_ns: int,
-) -> list[dict[str, Any]]:
+) -> dict[str, Any]:
     """What a thread did, by what the recorder kept of this time."""
     flight = recorder.flight(begin_ns, end_ns) or NO_FLIGHT
+    of = flight, pid, begin_ns, end_ns
     calls = CALLS.get(platform.machine(), {})
-    found = parts_of(
-        flight,
-        pid,
-        begin_ns,
-        end_ns,
-        thread=thread,
-        name=recorder.symbols.stack,
-        calls=calls,
-    )
-    return [asdict(part) for part in found]
+    name = recorder.symbols.stack
+    parts = parts_of(*of, thread=thread, calls=calls, name=name)
+    return {
+        "parts": [asdict(part) for part in parts],
+        "timeline": timeline_of(*of, thread=thread, calls=calls),
+    }

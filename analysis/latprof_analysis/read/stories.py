@@ -6,6 +6,7 @@ Or a folder of `latprof agent`, in which each file has the same with one story.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,13 @@ _STORIES: Shape = {
                     "time_ns": COUNT,
                     "parts": Maybe([_PART]),
                     "queue?": Maybe(_QUEUE),
+                    "timeline?": [
+                        {
+                            **dict.fromkeys(("from_ns", "time_ns"), COUNT),
+                            **dict.fromkeys(("kind", "what"), TEXT),
+                            "cpu": Maybe(COUNT),
+                        }
+                    ],
                 }
             },
             "id?": TEXT,
@@ -103,7 +111,7 @@ def read_stories(path: Path) -> dict[str, Any]:
     files = sorted(file for file in path.glob("*.json") if NAME.fullmatch(file.name))
     if not files:
         raise ReadError(path / STORIES_FILE, f"there is none: {_MADE_BY}")
-    return _together([document for file in files if (document := _if_there(file))])
+    return together([document for file in files if (document := _if_there(file))])
 
 
 def check_stories(document: Any) -> None:
@@ -129,7 +137,24 @@ def _if_there(file: Path) -> dict[str, Any] | None:
         return None  # the agent has made room meanwhile
 
 
-def _together(documents: list[dict[str, Any]]) -> dict[str, Any]:
+def stories_of_runs(folders: Iterable[Path], notes: list[str]) -> dict[str, Any] | None:
+    """Return the stories of those run folders that have some, together.
+
+    None: none has. What cannot be read is told in a line of `notes`.
+    """
+    found = []
+    for folder in folders:
+        file = folder / STORIES_FILE
+        if file.is_file():
+            try:
+                found.append(_read(file))
+            except ReadError as error:
+                notes.append(f"stories are left out: {error}")
+    return together(found) if found else None
+
+
+def together(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """Make one document of several."""
     limits = [d["limit_ns"] for d in documents]
     recorders = [d["recorder"] for d in documents]
     symbols = sorted({r["symbols"] for r in recorders} - {"none needed"})

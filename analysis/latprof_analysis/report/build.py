@@ -42,6 +42,7 @@ from latprof_analysis.report.stage_parts import (
     slowest_parts,
     stage_table,
 )
+from latprof_analysis.report.story_parts import story_sections
 from latprof_analysis.report.sweep import sweep_tables
 from latprof_analysis.report.tails import ccdf_figure, mode_parts, pieces_figure
 from latprof_analysis.report.time import level_parts, level_rows, time_figure
@@ -120,6 +121,7 @@ def _run_sections(study: Study, kinds: _Kinds) -> list[Section]:
         Section("time", "Over time", _time(study, drawn)),
         Section("loss", "Loss", losses),
         Section("slowest", "Slowest message", slowest),
+        *story_sections(study.stories),
         Section("queue", "Queue at arrival", _queues(drawn), folded=True),
         Section(
             "time-warp",

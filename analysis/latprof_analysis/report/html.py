@@ -8,6 +8,7 @@ scripts of this file by their hashes and nothing else.
 from __future__ import annotations
 
 import base64
+import csv
 import gzip
 import hashlib
 import json
@@ -270,8 +271,7 @@ def _data(figure: Figure) -> str:
     )
     if len(figure.data) > _SHOWN_ROWS:
         return f'<div class="data">{link}</div>'
-    lines = csv_text(figure.data).splitlines()
-    columns, *rows = (line.split(",") for line in lines)
+    columns, *rows = csv.reader(csv_text(figure.data).splitlines())
     table = _rows(columns, rows, "Data")
     return (
         f'<div class="data">{link}<details><summary>as a table</summary>{table}'

@@ -7,6 +7,7 @@ from typing import Any
 
 from latprof_analysis.read.stories import took_ns
 from latprof_analysis.report.story_queue import queue_words
+from latprof_analysis.study.stacks import SHARE
 from latprof_analysis.study.story_socket import (
     BEHIND,
     HELD,
@@ -168,9 +169,26 @@ def _cause(part: dict[str, Any]) -> str:
         return _queued(part)
     if part["kind"] == "waiting" and part["who"]:
         return f"waiting for a CPU, which {_name(part['who'][0])} had"
-    if part["kind"] == "busy" and part["what"]:
-        return f"busy in {part['what']}"
+    if part["kind"] == "busy" and (within := _functions(part)):
+        return f"busy in {within}"
     return _words(part)
+
+
+def _functions(part: dict[str, Any]) -> str:
+    """Where it was busy: the function of most stacks, or the few that most were in.
+
+    "": there are no stacks, or they are of too many functions.
+    """
+    if part["what"]:
+        return str(part["what"])
+    left = SHARE * sum(one["samples"] for one in part["functions"])
+    found: list[str] = []
+    for one in part["functions"][:_MOST_NAMES] if left else ():
+        found.append(one["name"])
+        left -= one["samples"]
+        if left <= 0:
+            return " or ".join(found)
+    return ""
 
 
 def _words(part: dict[str, Any]) -> str:
@@ -221,8 +239,8 @@ def _verb(part: dict[str, Any]) -> str:
 def _detail(part: dict[str, Any]) -> str:
     if part["kind"] == "waiting" and part["who"]:
         return f", which {_name(part['who'][0])} had"
-    if part["kind"] == "busy" and part["what"]:
-        return f" in {part['what']}"
+    if part["kind"] == "busy":
+        return f" in {within}" if (within := _functions(part)) else ""
     return f" {part['what']}" if part["what"] else ""
 
 

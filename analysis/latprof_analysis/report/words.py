@@ -107,6 +107,7 @@ def legible(study: Study) -> Study:
         _of(study.document),
         samples=_of(study.samples),
         setups=[legible(setup) for setup in study.setups],
+        stories=_of(study.stories),
     )
     for name in FRAMES:
         setattr(found, name, _of(getattr(study, name)))

@@ -49,12 +49,15 @@ class Study:
         else empty.
     samples : Samples or None
         What files of other formats hold.
+    stories : dict or None
+        Why slow messages of these runs were slow, where a flight recorder was on.
     """
 
     document: dict[str, Any]
     rows: Mapping[str, Rows] = field(default_factory=dict)
     samples: Samples | None = None
     setups: list[Study] = field(default_factory=list)
+    stories: dict[str, Any] | None = None
 
     messages = frame_of("messages")
     round_trips = frame_of("round_trips")

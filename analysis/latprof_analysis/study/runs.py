@@ -13,6 +13,7 @@ from latprof_analysis.read.operations import read_operations
 from latprof_analysis.read.paths import TABLES
 from latprof_analysis.read.rows import Rows
 from latprof_analysis.read.run_folder import read_documents, read_histograms
+from latprof_analysis.read.stories import stories_of_runs
 from latprof_analysis.stages import BLANK, LOADED, PROBE_STATISTICS
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.study.analysis import Study
@@ -221,7 +222,7 @@ def study_runs(
         "exchanges": with_ways(_undisturbed(scan.rows["exchanges"]), level),
         "slow_exchanges": with_ways(scan.rows["slow_exchanges"], level),
     }
-    return Study(document, rows)
+    return Study(document, rows, stories=stories_of_runs(paths, notes))
 
 
 def _own_sections(scan: Scan, paths: list[Path], notes: list[str]) -> dict[str, Any]:

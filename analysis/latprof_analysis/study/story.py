@@ -7,6 +7,7 @@ was not recorded is a part, too, so that no guess is told as a fact.
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -250,6 +251,53 @@ def parts_of(
         if not span.on_cpu:
             found += _off_cpu(flight, span, calls)
     return sorted(_merged(found), key=lambda part: -part.time_ns)
+
+
+MOST_SPANS = 200  # of a time line
+
+
+def timeline_of(
+    flight: Flight,
+    pid: int,
+    begin_ns: int,
+    end_ns: int,
+    *,
+    thread: int | None = None,
+    calls: dict[int, str] = _X86_64,
+) -> list[dict[str, Any]]:
+    """Tell in the order of time what `parts_of` sums, but for interrupts.
+
+    Returns
+    -------
+    list of dict
+        ``from_ns`` since `begin_ns`, ``time_ns``, ``kind`` and ``what`` as a part has
+        them ("busy" is all time on a CPU), ``cpu`` where it is one's. Of more than 200
+        the longest. Empty where nothing is recorded.
+    """
+    if not flight.covers(begin_ns, end_ns):
+        return []
+    thread = thread or _thread_at(flight, pid, end_ns)
+    since_ns = min(max(begin_ns, flight.since("switches")), end_ns)
+    found: list[dict[str, Any]] = []
+    for span in _spans(flight, thread, since_ns, end_ns) if thread else ():
+        at_ns = span.begin_ns
+        whole = Part("busy", span.end_ns - at_ns, cpu=span.cpu)
+        for part in [whole] if span.on_cpu else _off_cpu(flight, span, calls):
+            what = part.what
+            if part.kind == "waiting":
+                what = ", ".join(f"{w['comm']} (pid {w['pid']})" for w in part.who[:2])
+            found.append(
+                {
+                    "from_ns": at_ns - begin_ns,
+                    "time_ns": part.time_ns,
+                    "kind": part.kind,
+                    "what": what,
+                    "cpu": part.cpu,
+                }
+            )
+            at_ns += part.time_ns
+    longest = heapq.nlargest(MOST_SPANS, found, key=lambda one: one["time_ns"])
+    return sorted(longest, key=lambda one: one["from_ns"])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,389 @@
+"""Stories on a page: which causes there were, and of the slowest messages a time line,
+what their threads did in it, and flame graphs of their stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from latprof_analysis.read.stories import took_ns
+from latprof_analysis.report.parts import (
+    Chart,
+    Figure,
+    Fold,
+    Items,
+    Part,
+    Section,
+    Spec,
+    Table,
+    Text,
+)
+from latprof_analysis.report.story import (
+    causes,
+    conclusion,
+    headline,
+    story_lines,
+    summary_lines,
+)
+from latprof_analysis.report.vega import (
+    colour,
+    duration_axis,
+    duration_expr,
+    layer,
+    named,
+    stage_scale,
+    tooltip,
+    top_legend,
+    written,
+)
+from latprof_analysis.report.words import duration_text, number
+from latprof_analysis.stages import STAGES
+from latprof_analysis.study.stacks import DROPPED
+from latprof_analysis.text import percent, plural
+
+_MOST = 5  # that are told on the page, the first of them open
+_MOST_CAUSES = 10
+_MOST_DEPTH = 60  # functions of a stack that are drawn: the innermost
+_ROW_PIXELS = 18
+# A name in less of a flame graph's width cannot be read.
+_LEGIBLE_SHARE = 0.03
+# What a thread did, and its colour.
+_KINDS = {
+    "busy": ("on a CPU", "band"),
+    "waiting": ("waiting for a CPU", "mark-2"),
+    "asleep": ("asleep", "edge"),
+    "not recorded": ("not recorded", "grid"),
+}
+_SENDERS = ("application", "send_queue")
+_KERNEL = " (kernel)"
+# Where a function is, and its colours.
+_PLACES = {"program": "band", "kernel": "send_queue", "unknown": "grid"}
+
+
+def story_sections(document: Mapping[str, Any] | None) -> list[Section]:
+    """Lay out the stories of runs; none: no section."""
+    if not document:
+        return []
+    waits = _waits(document["stories"])[:_MOST]
+    summary = list(summary_lines(dict(document), len(waits)))
+    parts: list[Part] = [Text(f"{_sentence(summary[0])}.")]
+    if waits:
+        parts.append(_causes(document))
+    for place, wait in enumerate(waits, 1):
+        told = list(_story(place, wait))
+        title = _micro(headline(wait.slowest))
+        parts += told if place == 1 else [Fold(title, told)]
+    recorder = document["recorder"]
+    if recorder["skipped"] or recorder["symbols"] == "file and offset":
+        parts += [Text(f"{_sentence(line)}.", quiet=True) for line in summary[-1:]]
+    return [Section("stories", "Why messages were slow", parts)]
+
+
+class _Wait(NamedTuple):
+    """Messages that waited together, of which the slowest is told."""
+
+    slowest: dict[str, Any]
+    others: int
+    stage: str
+    pid: int | None
+    begin_ns: int
+    end_ns: int
+
+
+def _waits(stories: Sequence[Mapping[str, Any]]) -> list[_Wait]:
+    """Take together what waited in one stage of one process at one time.
+
+    Of two that did, one was there for half of the other's time or more.
+    """
+    found: list[_Wait] = []
+    for story in map(dict, stories):
+        one = _wait(story)
+        for i, other in enumerate(found):
+            both = min(one.end_ns, other.end_ns) - max(one.begin_ns, other.begin_ns)
+            same = one[2:4] == other[2:4]
+            if same and 2 * both > one.end_ns - one.begin_ns:
+                found[i] = other._replace(others=other.others + 1)
+                break
+        else:
+            found.append(one)
+    return found
+
+
+def _wait(story: dict[str, Any]) -> _Wait:
+    """Tell when it was in the stage that took longest, as far as its stamps tell."""
+    message, stages = story["message"], story["stages"]
+    stage = max(stages, key=lambda name: stages[name]["time_ns"], default="")
+    pid = message["sender_pid" if stage in _SENDERS else "reader_pid"]
+    end_ns = message.get("read_ns") or 0
+    for name in STAGES[::-1] if stage in STAGES else ():
+        if name == stage:
+            break
+        end_ns -= stages.get(name, {}).get("time_ns", 0)
+    took_in_it = stages[stage]["time_ns"] if stage else 0
+    return _Wait(story, 0, stage, pid, end_ns - took_in_it, end_ns)
+
+
+def _micro(text: str) -> str:
+    """As on a terminal but for micro."""
+    return text.replace(" us", " µs")
+
+
+def _sentence(text: str) -> str:
+    return _micro(f"{text[:1].upper()}{text[1:]}")
+
+
+def _causes(document: Mapping[str, Any]) -> Table:
+    found = causes(dict(document))[:_MOST_CAUSES]
+    limit_ns = document["limit_ns"]
+    above = f"above {duration_text(limit_ns)} " if limit_ns else ""
+    return Table(
+        f"What took the time {above}of {plural(len(document['stories']), 'message')}",
+        ["stage and cause", "share", "time"],
+        [
+            [one["cause"], percent(one["share"]), duration_text(one["time_ns"])]
+            for one in found
+        ],
+        "Of each message that a story tells of, the time by which it was slow, shared "
+        "as its whole time is among its causes.",
+    )
+
+
+def _story(place: int, wait: _Wait) -> Iterator[Part]:
+    story = wait.slowest
+    beside = ""
+    if wait.others:
+        beside = f" {plural(wait.others, 'other message')} waited there with it."
+    yield Text(f"{_micro(headline(story))}.{beside}")
+    data = _lanes(story)
+    if len(data):
+        yield _timeline(place, story, data)
+    for graph in _graphs(story):
+        yield graph.figure(f"story-{place}-{graph.stage}-{graph.kind}")
+    lines = [_micro(line.strip()) for line in list(story_lines(story))[1:]]
+    stamps = _stamps(story["message"])
+    more: list[Part] = [Items(lines)] if lines else []
+    if stamps:
+        more.append(stamps)
+    if more:
+        yield Fold("Its parts and stamps", more)
+
+
+def _stamps(message: Mapping[str, Any]) -> Table | None:
+    """Return when each stamp was, since the first."""
+    names = [f"{name}_ns" for name in ("created", "send", "queue", "xmit")]
+    names += [f"{name}_ns" for name in ("arrive", "ready", "read")]
+    found = {name: message[name] for name in names if message.get(name)}
+    if len(found) < 2:
+        return None
+    first = min(found.values())
+    rows = [
+        [name.removesuffix("_ns"), duration_text(at - first)]
+        for name, at in found.items()
+    ]
+    return Table("Its stamps", ["stamp", "since the first"], rows)
+
+
+def _lanes(story: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the spans of the time line: stages, and what threads did in them."""
+    rows: list[tuple[str, str, str, int, int]] = []
+    at_ns = 0
+    for stage, of in _in_order(story["stages"]):
+        if of["time_ns"]:
+            rows.append(("stages", stage, "", at_ns, at_ns + of["time_ns"]))
+        lane = "sender's thread" if stage in _SENDERS else "reader's thread"
+        for span in of.get("timeline") or ():
+            kind, _ = _KINDS.get(span["kind"], (span["kind"], ""))
+            cpu = "" if span["cpu"] is None else f"CPU {span['cpu']}"
+            what = ", ".join(filter(None, (span["what"], cpu)))
+            begin = at_ns + span["from_ns"]
+            rows.append((lane, kind, what, begin, begin + span["time_ns"]))
+        at_ns += of["time_ns"]
+    return pd.DataFrame(rows, columns=["lane", "what", "detail", "from_ns", "to_ns"])
+
+
+def _in_order(stages: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    known = [stage for stage in STAGES if stage in stages]
+    return [(one, stages[one]) for one in (*known, *(stages.keys() - set(known)))]
+
+
+def _timeline(place: int, story: Mapping[str, Any], data: pd.DataFrame) -> Figure:
+    lanes = list(dict.fromkeys(data["lane"]))
+    names = list(dict.fromkeys(data["what"]))
+    scale = stage_scale(names)
+    like = dict(_KINDS.values())
+    scale["range"] = [
+        colour(like[name]) if name in like else own
+        for name, own in zip(names, scale["range"], strict=True)
+    ]
+    encoding = {
+        "x": {"field": "from_ns", **duration_axis("time since its first stamp")},
+        "x2": {"field": "to_ns"},
+        "y": {"field": "lane", "type": "nominal", "sort": lanes, "title": None},
+        "color": named("what", scale, legend=top_legend(names)),
+        "tooltip": tooltip(
+            {"lane": "of", "what": "what", "detail": "more", "took": "time"}
+        ),
+    }
+    texts = written(took=duration_expr("datum.to_ns - datum.from_ns"))
+    bars = layer("bar", encoding, stroke=colour("card"), strokeWidth=0.5)
+    told = conclusion(dict(story))
+    took = duration_text(took_ns(dict(story)))
+    return Figure(
+        name=f"story-{place}",
+        title=f"Where {took} of a message of {_ends(story['message'])} went",
+        caption="The stages of one message, one after the other, and below them what "
+        "the thread did that sent it or read it, as the scheduler told it. Of a "
+        "thread the longest 200 spans are drawn.",
+        alt=f"Time line of one message: {told}.",
+        data=data,
+        charts=[
+            Chart({"linear": {"height": 34 * len(lanes), "transform": texts, **bars}})
+        ],
+        main=place == 1,
+    )
+
+
+def _ends(message: Mapping[str, Any]) -> str:
+    names = [message[f"{end}_comm"] or "?" for end in ("sender", "reader")]
+    return " to ".join(names)
+
+
+class _Graph(NamedTuple):
+    """Stacks of one part of a stage."""
+
+    stage: str
+    kind: str
+    stacks: Sequence[Mapping[str, Any]]
+
+    def figure(self, name: str) -> Figure:
+        data = flame_rows(self.stacks)
+        samples = sum(stack["samples"] for stack in self.stacks)
+        doing, _ = _KINDS.get(self.kind, (self.kind, ""))
+        title = f"{self.stage}: functions {doing}, {plural(samples, 'stack')}"
+        return Figure(
+            name=name.replace("_", "-").replace(" ", "-"),
+            title=title,
+            caption="A flame graph: below what was called stands who called it, as "
+            f"wide as the share of {number(samples)} stacks that it is in. Names are "
+            f"in the order of the alphabet, not of time. {DROPPED} stands for callers "
+            "that are not known.",
+            alt=f"Flame graph. {title}.",
+            data=data,
+            charts=[Chart({"linear": _flame_spec(data)})],
+        )
+
+
+def _graphs(story: Mapping[str, Any]) -> Iterator[_Graph]:
+    for stage, of in _in_order(story["stages"]):
+        for part in of["parts"] or ():
+            if part.get("stacks"):
+                yield _Graph(stage, part["kind"], part["stacks"])
+
+
+def flame_rows(stacks: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the boxes of a flame graph.
+
+    Parameters
+    ----------
+    stacks : sequence of mapping
+        ``frames``, the outermost first, and ``samples``.
+
+    Returns
+    -------
+    DataFrame
+        ``depth`` from 0, ``name``, ``place``, ``from_samples``, ``to_samples``,
+        ``share`` of all.
+
+    Examples
+    --------
+    >>> flame_rows(
+    ...     [
+    ...         {"frames": ["main", "save"], "samples": 3},
+    ...         {"frames": ["main"], "samples": 1},
+    ...     ]
+    ... )[["depth", "name", "from_samples", "to_samples"]].values.tolist()
+    [[0, 'main', 0, 4], [1, 'save', 1, 4]]
+    """
+    cut = sorted(
+        ((_cut(stack["frames"]), stack["samples"]) for stack in stacks),
+        key=lambda one: one[0],
+    )
+    whole = sum(samples for _, samples in cut)
+    boxes: list[tuple[int, str, int, int]] = []
+    open_boxes: list[tuple[str, int]] = []
+    at = 0
+    for frames, samples in [*cut, ([], 0)]:
+        same = 0
+        for (name, _), frame in zip(open_boxes, frames, strict=False):
+            if name != frame:
+                break
+            same += 1
+        for depth in range(len(open_boxes) - 1, same - 1, -1):
+            name, begin = open_boxes.pop()
+            boxes.append((depth, name, begin, at))
+        open_boxes += [(name, at) for name in frames[same:]]
+        at += samples
+    columns = ["depth", "name", "from_samples", "to_samples"]
+    data = pd.DataFrame(boxes, columns=columns)
+    data = data.sort_values(["depth", "from_samples"], ignore_index=True)
+    data["place"] = [_place(name) for name in data["name"]]
+    data["share"] = (data["to_samples"] - data["from_samples"]) / max(whole, 1)
+    return data
+
+
+def _cut(frames: Sequence[str]) -> list[str]:
+    left = len(frames) - _MOST_DEPTH
+    return [*frames] if left <= 0 else [DROPPED, *frames[left + 1 :]]
+
+
+def _place(name: str) -> str:
+    if name in (DROPPED, "?"):
+        return "unknown"
+    return "kernel" if name.endswith(_KERNEL) else "program"
+
+
+def _flame_spec(data: pd.DataFrame) -> Spec:
+    places = [place for place in _PLACES if (data["place"] == place).any()]
+    colours = [colour(_PLACES[place]) for place in places]
+    whole = int(data["to_samples"].max())
+    x = {
+        "field": "from_samples",
+        "type": "quantitative",
+        "title": "stacks",
+        "scale": {"domain": [0, whole], "nice": False},
+        "axis": {"tickMinStep": 1, "tickCount": 5, "grid": False},
+    }
+    y = {"field": "depth", "type": "ordinal", "sort": "descending", "axis": None}
+    boxes = {
+        "x": x,
+        "x2": {"field": "to_samples"},
+        "y": y,
+        "color": named(
+            "place", {"domain": places, "range": colours}, legend=top_legend(places)
+        ),
+        "tooltip": tooltip({"name": "function", "of": "share", "n": "stacks"}),
+    }
+    names = {"x": x, "y": y, "text": {"field": "name", "type": "nominal"}}
+    share = "(datum.to_samples - datum.from_samples)"
+    room = f"max(1, {share} / {whole} * width - 6)"
+    return {
+        "height": _ROW_PIXELS * (int(data["depth"].max()) + 1),
+        "transform": written(
+            of="format(datum.share, '.1~%')", n="datum.to_samples - datum.from_samples"
+        ),
+        "layer": [
+            layer("bar", boxes, stroke=colour("card"), strokeWidth=0.5),
+            layer(
+                "text",
+                names,
+                f"datum.share >= {_LEGIBLE_SHARE}",
+                align="left",
+                dx=4,
+                limit={"expr": room},
+                fontSize=11,
+                color=colour("ink"),
+            ),
+        ],
+    }
