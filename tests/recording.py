@@ -62,7 +62,7 @@ def recording(
     folder: Path,
     protocols: tuple[str, ...] = BOTH,
     *,
-    story_ns: int = 0,
+    story_ns: int | None = None,
 ) -> Iterator[Recording]:
     """Record the sockets of a lab (or of a filter) while the block runs.
 
@@ -75,14 +75,14 @@ def recording(
     while (folder / f"run{(n := next(numbers))}").exists():
         continue
     sink = RunSink(RunFolder(folder / f"run{n}"))
-    needs = watched.needs | ({STORIES} if story_ns else set())
+    needs = watched.needs | (set() if story_ns is None else {STORIES})
     table = (*PROBES, *FLIGHT_PROBES)
     found = capabilities(watched.protocols, table, needs)
-    stories = Stories(story_ns)
     with Capture(watched, found, story_ns=story_ns) as capture:
         recorder = Recorder(capture, sink)
-        if story_ns:
-            stories.joiner = recorder.joiner
+        stories = None
+        if story_ns is not None and capture.flight:
+            stories = Stories(story_ns, capture.flight, recorder.joiner)
             sink.followers.append(stories)
         capture.start()
         capture.expect_udp()
@@ -103,8 +103,8 @@ def recording(
             capture.stop()
             recorder.finish()
             recorded.counters = sink.tally.counters
-            if capture.flight:
-                recorded.stories = stories.told(capture.flight)["stories"]
+            if stories:
+                recorded.stories = stories.told()["stories"]
             sink.folder.close()
 
 

@@ -143,11 +143,17 @@ class Recorder:
             self._held.append((now_ns, rows))
 
     def _ask_for_stories(self, flight: FlightRecorder, rows: Messages) -> None:
-        """Have copied what happened before send calls, of which no probe knows."""
+        """Have copied what of whole messages, and before send calls, no half tells."""
         sent_ns, pids = rows.numbers["send_ns"], rows.numbers["sender_pid"]
         for source in self._sources:
             mine, created_ns, _ = source.created_of(rows)
             flight.look_at(created_ns, sent_ns[mine], pids[mine])
+        # some are slow by the sum of their halves; of what is between no CPU tells
+        of, read_ns = rows.numbers, rows.numbers["read_ns"]
+        between = (of["xmit_ns"] > 0) & (of["arrive_ns"] > 0)
+        transit_ns = np.where(between, of["arrive_ns"] - of["xmit_ns"], 0)
+        slow = read_ns - sent_ns - transit_ns >= flight.limit_ns
+        flight.look_at(sent_ns[slow], read_ns[slow], of["reader_pid"][slow])
 
     def _kinds(self, flows: NDArray[Any]) -> Ints:
         kinds = np.full(len(flows), MESSAGE)

@@ -58,7 +58,8 @@ class RunOptions:
     out: Path | None = None
     name: str = ""
     parquet: bool = False
-    story_ns: int = 0  # messages that take as long are told of; 0: none
+    # messages that take as long are told of; 0: above the running p99.9; None: none
+    story_ns: int | None = None
     arguments: tuple[str, ...] = ()
 
 
@@ -89,7 +90,7 @@ def run(
 ) -> Outcome:
     """Do one run; raises LatprofError only where nothing was recorded."""
     check(options)
-    if options.story_ns:
+    if options.story_ns is not None:
         table = (*table, *FLIGHT_PROBES)
     with ExitStack() as stack:
         in_lab = options.plan.in_lab
@@ -121,7 +122,7 @@ def _capabilities(
 ) -> list[Capability]:
     if not options.record:
         return []
-    needs: frozenset[Need] = frozenset({STORIES} if options.story_ns else ())
+    needs: frozenset[Need] = frozenset(() if options.story_ns is None else {STORIES})
     if workload:
         needs |= workload.watched(options.protocols).needs
     found = catalogue.capabilities(options.protocols, table, needs)
@@ -183,12 +184,11 @@ class _Session:
 
     def _record(self, capture: Capture, folder: RunFolder) -> Outcome:
         sink = RunSink(folder)
-        stories = Stories(self.options.story_ns) if self.options.story_ns else None
-        if stories:
-            sink.followers.append(stories)
         recorder = Recorder(capture, sink, self.options.pieces)
-        if stories:
-            stories.joiner = recorder.joiner
+        stories = None
+        if capture.flight and self.options.story_ns is not None:
+            stories = Stories(self.options.story_ns, capture.flight, recorder.joiner)
+            sink.followers.append(stories)
         failure: LatprofError | None = None
         try:
             with refusals_told("cannot record"):
@@ -208,9 +208,7 @@ class _Session:
                     self.interrupt.check()
         except LatprofError as error:
             failure = failure or error
-        told = None
-        if stories and capture.flight:
-            told = stories.told(capture.flight)
+        told = stories.told() if stories else None
         return self._sum_up(sink, recorder.joiner.path_devices, failure, told)
 
     def _sum_up(

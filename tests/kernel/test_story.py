@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from free_ports import free_port
+from latprof_analysis.read.stories import took_ns as took_of
 from latprof_process import Latprof, run
-from told_stories import told_of
+from told_stories import check_parts, told_of
 
 pytestmark = pytest.mark.timed
 
@@ -132,6 +133,33 @@ def test_who_had_the_cpu_before_a_send_call_is_named(programs, tmp_path):
         p for p in parts if p["kind"] == "waiting" and p["who"][0]["pid"] == process.pid
     ]
     assert len(right) >= 0.95 * len(parts), parts
+
+
+def test_without_a_time_what_is_above_the_running_p999_is_told(programs, tmp_path):
+    out = tmp_path / "run"
+    load = ("--rate=0", "--delay=0", "--protocol=tcp", "--sizes=64", "--duration=5s")
+    with hog(programs) as process:
+        pinned = ("taskset", "-c", str(LAST_CPU))
+        words = ("run", *load, "--quiet", "--story", f"--out={out}")
+        latprof = run(*words, before=pinned)
+    assert latprof.process.returncode == 0, latprof.err
+    document = json.loads((out / "stories.json").read_text())
+    check_parts(document["stories"])
+    assert document["quantile"] == 0.999
+    rows = pd.read_csv(out / "messages.csv")
+    took_ns = rows.loc[rows["kind"] != "warmup", "end_to_end_ns"].dropna()
+    # a bucket of the histogram is 1/128 of an octave wide; the limit follows in steps
+    p999_ns = max(took_ns.quantile(0.999), 100_000)
+    assert document["limit_ns"] == pytest.approx(p999_ns, rel=0.03)
+    # no message is slow because others came later, nor not slow since they had
+    assert 0 < document["slow_messages"] <= 0.01 * len(took_ns)
+    (slowest_ns, *_) = took_ns.sort_values(ascending=False)
+    assert took_of(document["stories"][0]) == slowest_ns
+    slow = [s for s in document["stories"] if took_of(s) > 0.5 * SLOW_MS * MS]
+    parts = first_parts({"stories": slow})
+    assert len(parts) >= TIMES
+    named = [p for p in parts if p["who"] and p["who"][0]["pid"] == process.pid]
+    assert len(named) >= 0.95 * len(parts), parts
 
 
 def test_without_a_culprit_there_is_no_cause(programs, tmp_path):

@@ -59,7 +59,7 @@ class Capture:
         capabilities: list[Capability],
         ring_bytes: int | None = None,
         grouping: Grouping | None = None,
-        story_ns: int = 0,
+        story_ns: int | None = None,
     ) -> None:
         self.layout = layout_of()
         self.capabilities = capabilities
@@ -94,7 +94,9 @@ class Capture:
         self.cost = ProbeCost(self._drain, self._attachment.programs)
         # of messages that take as long; None: nobody asks why
         self.flight = (
-            FlightRecorder(self._drain, self.layout, story_ns) if story_ns else None
+            None
+            if story_ns is None
+            else FlightRecorder(self._drain, self.layout, story_ns)
         )
         try:
             self._load(ring_bytes or large_ring_bytes(os.cpu_count() or 1))
@@ -335,7 +337,7 @@ def open_capture(
     table: tuple[Probe, ...] = PROBES,
     ring_bytes: int | None = None,
     grouping: Grouping | None = None,
-    story_ns: int = 0,
+    story_ns: int | None = None,
 ) -> Capture:
     """Load the probes, or those of them that the kernel does not refuse."""
     try:

@@ -40,6 +40,9 @@ NEVER_NS = 1 << 62  # as a limit: copied is only what somebody wants
 # CPU here tells.
 SHARES = 3
 HELD_SHARE = 64  # of the limit: a socket that was held for less is not told of
+# Where slow is what others are not: as long as is not known how long they take, and the
+# least, since what CPUs do is not known more finely.
+UNTIL_KNOWN_NS, RUNNING_LEAST_NS = 1_000_000, 100_000
 
 Times = NDArray[np.int64]
 # Of each half the stamps between which it was here; the first that is there begins it.
@@ -60,7 +63,10 @@ def span_of(
 
 
 class FlightRecorder:
-    """Looks at what was drained for what took a third of `limit_ns` or more.
+    """Looks at what was drained for what took a third of a limit or more.
+
+    Its owner may set `limit_ns` anew while messages come. Made with 0 it follows what
+    is usual, to which the limit is so near that a half must take as long.
 
     A thread of its own makes the copies, so that nobody who drains waits for it. What
     was asked for meanwhile is in the next copy. Where copies take more room than there
@@ -75,7 +81,9 @@ class FlightRecorder:
     """
 
     def __init__(self, drain: _drain.Drain, layout: Layout, limit_ns: int) -> None:
-        self.limit_ns = limit_ns
+        self.limit_ns = limit_ns or UNTIL_KNOWN_NS
+        self._shares = SHARES if limit_ns else 1
+        self._held_ns = (limit_ns or RUNNING_LEAST_NS) // HELD_SHARE
         self.copies = self.skipped = 0
         self.symbols = Symbols()
         self.queues = Queues()
@@ -96,7 +104,7 @@ class FlightRecorder:
         """Give the rings their room, before the load."""
         for ring in self.layout.flights:
             self._drain.set_ring_bytes(ring, RING_BYTES[ring])
-        held_ns = min(max(self.limit_ns // HELD_SHARE, 1), 0xFFFFFFFF)
+        held_ns = min(max(self._held_ns, 1), 0xFFFFFFFF)
         self._drain.set_constant("held_ns", held_ns)
 
     def begin(self) -> None:
@@ -116,7 +124,7 @@ class FlightRecorder:
     def look_at(self, begin: Times, end: Times, pids: NDArray[Any]) -> None:
         """Ask for a copy if one of these spans is long; 0 or less: not known."""
         took_ns = end - begin
-        late = (begin > 0) & (end > 0) & (took_ns >= self.limit_ns // SHARES)
+        late = (begin > 0) & (end > 0) & (took_ns >= self.limit_ns // self._shares)
         if late.any():
             self.want(int(begin[late].min()), int(took_ns[late].max()), pids[late])
 

@@ -239,7 +239,7 @@ def _check_together(options: argparse.Namespace) -> None:
         (own, f"{own}: is for latprof's own messages, not for a COMMAND"),
         (alone, "--no-lab: needs a COMMAND after --"),
         (
-            options.story and (options.no_probes or _is_bulk(options)),
+            options.story is not None and (options.no_probes or _is_bulk(options)),
             "--story: needs the probes, and --workload bulk has none",
         ),
         (user and not options.words, "--user: needs a COMMAND after --"),

@@ -13,6 +13,7 @@ from latprof_agent.cli import bulk_options, mesh_options, ops_options
 from latprof_agent.cli.echo import DEFAULT_PORT
 from latprof_agent.cli.host_option import HostPort, host_and_port
 from latprof_agent.cli.presets import LISTED, add_preset
+from latprof_agent.cli.story_options import story_above
 from latprof_agent.cli.sweep_options import add_sweep
 
 DEFAULT_RATE_BPS = 100_000_000
@@ -565,11 +566,13 @@ def _add_output(group: Any) -> None:
     )
     group.add_argument(
         "--story",
-        type=units.within(units.time_ns, "10us", "1h"),
-        default=0,
+        type=story_above,
+        nargs="?",
+        const=0,
         metavar="TIME",
         help="keep in a recorder in the kernel what CPUs do, and of messages that "
-        "take as long tell why: `latprof story` (default: no recorder)",
+        "take as long tell why: `latprof story`; without TIME of those above the "
+        "running p99.9 and 100 us, or 1 ms until 10,000 tell it (default: no recorder)",
     )
     group.add_argument(
         "--ring-bytes",

@@ -114,7 +114,7 @@ class Monitor:
             RING_BYTES,
             self.grouping,
             # the recorder does not look for slow ones by itself: the probes tell
-            story_ns=NEVER_NS if self._with_stories else 0,
+            story_ns=NEVER_NS if self._with_stories else None,
         )
         self._capture.cost.switch_on = self._switch_on
         offered = (*self._capture.capabilities, self._functions.capability)

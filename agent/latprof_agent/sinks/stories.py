@@ -5,12 +5,14 @@ from __future__ import annotations
 import heapq
 import itertools
 import platform
+import time
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from latprof_analysis.read.stories import FORMAT
 from latprof_analysis.stages import APART, STAGES
+from latprof_analysis.stats.histogram import Histogram
 from latprof_analysis.study.story import (
     CALLS,
     NO_FLIGHT,
@@ -20,13 +22,18 @@ from latprof_analysis.study.story import (
 )
 from latprof_analysis.study.story_queue import Ends, wait_of
 
-from latprof_agent.capture.flight import FlightRecorder
+from latprof_agent.capture.flight import (
+    RUNNING_LEAST_NS,
+    UNTIL_KNOWN_NS,
+    FlightRecorder,
+)
 from latprof_agent.join.exchange_rows import ExchangeRows
 from latprof_agent.join.joiner import Joiner
 from latprof_agent.join.message_rows import Messages
 from latprof_agent.sinks.socket_stories import WayOfBytes
 
 MOST = 100  # that are told of
+RUNNING = 0.999  # of messages are not slow, where nobody said from when on
 # Of a stage whose end a thread of this host brings about: the column of its process, of
 # itself where it is known, and the two stamps.
 _OF_THREADS = {
@@ -36,41 +43,74 @@ _OF_THREADS = {
 
 
 class Stories:
-    """Follows finished messages; keeps those that took `limit_ns` or more."""
+    """Follows finished messages; keeps the slowest of those that took long.
 
-    def __init__(self, limit_ns: int) -> None:
-        self._limit_ns = limit_ns
+    Parameters
+    ----------
+    limit_ns : int
+        That long, or 0: longer than 99.9% of all until then, and than 100 us; before
+        that is known, 1 ms.
+    recorder : FlightRecorder
+        Is told from when on a message may be kept.
+    joiner : Joiner
+        Knows what was sent again.
+    """
+
+    def __init__(
+        self, limit_ns: int, recorder: FlightRecorder, joiner: Joiner | None
+    ) -> None:
+        self._limit_ns = limit_ns or UNTIL_KNOWN_NS
+        self._all = None if limit_ns else Histogram()
+        self._known_ns = 0  # when it was that others take less
+        self._recorder = recorder
+        self._joiner = joiner
         self._slow: list[tuple[int, int, dict[str, Any], WayOfBytes]] = []  # a heap
         self._order = itertools.count()
         self.seen = 0
-        self.joiner: Joiner | None = None  # knows what was sent again
 
     def add_messages(self, rows: Messages) -> None:
         """Keep the slowest."""
         took_ns = rows.numbers["end_to_end_ns"]
         kinds, words = rows.texts["kind"]
         apart = np.isin(kinds, [words.index(k) for k in APART if k in words])
-        slow = np.flatnonzero((took_ns >= self._limit_ns) & ~apart)
+        if self._all:
+            self._all.record(took_ns[~apart & (took_ns > 0)])
+            self._follow(self._all)
+        # the recorder made no copies for what was shorter before that
+        early = rows.numbers["read_ns"] < self._known_ns
+        least_ns = np.where(early, max(self._limit_ns, UNTIL_KNOWN_NS), self._limit_ns)
+        slow = np.flatnonzero((took_ns >= least_ns) & ~apart)
         self.seen += len(slow)
         for i in slow.tolist():
             if len(self._slow) == MOST and took_ns[i] <= self._slow[0][0]:
                 continue
             thread = max(int(rows.numbers["reader_thread"][i]), 0)
             row = rows.row(i) | {"reader_thread": thread or None}
-            way = WayOfBytes.of(row, *rows.flow_and_end(i), self.joiner)
+            way = WayOfBytes.of(row, *rows.flow_and_end(i), self._joiner)
             heapq.heappush(self._slow, (int(took_ns[i]), next(self._order), row, way))
             if len(self._slow) > MOST:
                 heapq.heappop(self._slow)
+        # a copy for what would not be told of only takes time from what is measured
+        kept_ns = self._slow[0][0] if len(self._slow) == MOST else 0
+        self._recorder.limit_ns = max(self._limit_ns, kept_ns)
+
+    def _follow(self, everything: Histogram) -> None:
+        p999_ns = everything.quantile(RUNNING)
+        if p999_ns is not None:
+            self._limit_ns = max(round(p999_ns), RUNNING_LEAST_NS)
+            self._known_ns = self._known_ns or time.monotonic_ns()
 
     def add_exchanges(self, rows: ExchangeRows) -> None:
         """Of exchanges nothing is taken: their messages are told of."""
 
-    def told(self, recorder: FlightRecorder) -> dict[str, Any]:
+    def told(self) -> dict[str, Any]:
         """The document that `latprof story` reads, the slowest message first."""
+        recorder = self._recorder
         slowest = sorted(self._slow, key=lambda one: -one[0])
         return {
             "format": FORMAT,
             "limit_ns": self._limit_ns,
+            **({"quantile": RUNNING} if self._known_ns else {}),
             "slow_messages": self.seen,
             "recorder": {
                 "copies": recorder.copies,

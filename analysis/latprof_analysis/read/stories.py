@@ -57,6 +57,7 @@ FORMAT = 1
 _STORIES: Shape = {
     "format?": COUNT,
     "limit_ns": Maybe(COUNT),
+    "quantile?": NUMBER,
     "slow_messages": COUNT,
     "recorder": {"copies": COUNT, "skipped": COUNT, "symbols": TEXT},
     "stories": [
@@ -158,8 +159,10 @@ def together(documents: list[dict[str, Any]]) -> dict[str, Any]:
     limits = [d["limit_ns"] for d in documents]
     recorders = [d["recorder"] for d in documents]
     symbols = sorted({r["symbols"] for r in recorders} - {"none needed"})
+    quantiles = [d["quantile"] for d in documents if "quantile" in d]
     return {
         "limit_ns": None if None in limits else min(limits, default=None),
+        **({"quantile": min(quantiles)} if quantiles else {}),
         "slow_messages": sum(d["slow_messages"] for d in documents),
         "recorder": {
             "copies": sum(r["copies"] for r in recorders),

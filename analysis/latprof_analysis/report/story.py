@@ -116,6 +116,11 @@ def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
     stories = document["stories"]
     limit_ns = document["limit_ns"]
     than = "more than p99.9" if limit_ns is None else f"{duration(limit_ns)} or longer"
+    if "quantile" in document:
+        name = f"p{100 * document['quantile']:g}"
+        than = (
+            f"more than the running {name}, which was {duration(limit_ns)} at the end"
+        )
     yield (
         f"{counted(document['slow_messages'], 'message')} took {than}; {shown} of "
         f"{len(stories)} {'story' if len(stories) == 1 else 'stories'} told"
