@@ -50,6 +50,7 @@ def test_a_signal_ends_it_with_status_0_and_leaves_nothing(agents, number):
     assert agent.err == ""
 
 
+@pytest.mark.thorough
 def test_killed_it_leaves_nothing_in_the_way_of_the_next(agents):
     agent = agents()
     assert agent.processes  # the one that switches statistics on
@@ -60,6 +61,7 @@ def test_killed_it_leaves_nothing_in_the_way_of_the_next(agents):
     assert again.end() == 0
 
 
+@pytest.mark.thorough
 def test_no_thread_is_roots(agents):
     agent = agents("--user", "nobody")
     found = []
@@ -90,6 +92,7 @@ sys.exit(cli.main(sys.argv[4:]))
 BY_ANOTHER = (sys.executable, "-c", AS_ANOTHER)
 
 
+@pytest.mark.thorough
 def test_who_is_started_as_another_user_stays_that_user(agents):
     agent = agents(before=BY_ANOTHER)
     status = Path(f"/proc/{agent.process.pid}/status").read_text()
@@ -114,6 +117,7 @@ def test_who_has_not_the_capabilities_is_told_to_use_sudo():
     assert_failed(failed, 1, "cannot do agent: this needs root")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("before", [(), BY_ANOTHER], ids=["root", "another"])
 def test_the_cost_of_programs_is_known_without_root(agents, before):
     agent = agents(before=before)
@@ -133,6 +137,7 @@ def test_the_cost_of_programs_is_known_without_root(agents, before):
         served.close()
 
 
+@pytest.mark.thorough
 def test_another_agents_port_is_one_line_and_status_1(agents):
     first = agents()
     where = first.url.removeprefix("http://")
@@ -142,6 +147,7 @@ def test_another_agents_port_is_one_line_and_status_1(agents):
     assert first.end() == 0
 
 
+@pytest.mark.thorough
 def test_all_addresses_are_those_of_ipv4_and_ipv6(agents):
     agent = agents("--listen", ":0")
     port = agent.url.rpartition(":")[2]
@@ -177,6 +183,7 @@ def test_a_certificate_that_is_none_is_one_line(reachable):
     assert_failed(run("agent", *FREE, "--config", str(file)), 1, "cannot use ")
 
 
+@pytest.mark.thorough
 def test_reloading_a_wrong_file_keeps_the_old_one_and_says_so(agents, reachable):
     file = reachable / "agent.toml"
     file.write_text('[buckets]\nothers = ["1ms"]\n')
@@ -209,6 +216,7 @@ def test_reloading_a_wrong_file_keeps_the_old_one_and_says_so(agents, reachable)
     assert agent.err == ""
 
 
+@pytest.mark.thorough
 def test_what_needs_a_restart_is_said(agents, reachable):
     file = reachable / "agent.toml"
     file.touch()
@@ -220,6 +228,7 @@ def test_what_needs_a_restart_is_said(agents, reachable):
     assert agent.end() == 0
 
 
+@pytest.mark.thorough
 def test_another_grouping_is_taken_while_it_runs(agents, reachable):
     file = reachable / "agent.toml"
     file.touch()
@@ -242,6 +251,7 @@ def test_another_grouping_is_taken_while_it_runs(agents, reachable):
     assert agent.err == ""
 
 
+@pytest.mark.thorough
 def test_a_file_that_the_user_may_not_read_is_said(agents, reachable):
     file = reachable / "agent.toml"
     file.touch(mode=0o600)
@@ -252,6 +262,7 @@ def test_a_file_that_the_user_may_not_read_is_said(agents, reachable):
     assert agent.end() == 0
 
 
+@pytest.mark.thorough
 def test_the_service_manager_is_told(agents, reachable):
     place = reachable / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -300,6 +311,7 @@ def test_a_password_is_hashed_from_standard_input():
     assert PasswordHash.read(out.decode().strip()).fits("secret")
 
 
+@pytest.mark.thorough
 def test_promtool_finds_nothing_wrong(agents):
     if not shutil.which("promtool"):
         pytest.skip("no promtool here")

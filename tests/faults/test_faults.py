@@ -93,6 +93,7 @@ def test_a_part_that_stands_still_does_not_hold_a_run_beyond_its_duration(
     assert state_of(out) == "failed"
 
 
+@pytest.mark.thorough
 def test_what_a_slow_link_still_carries_is_waited_for(out):
     # each half of the handshake, and of the round trip, is still for longer
     delay = LATE_SECONDS * 0.75
@@ -136,6 +137,7 @@ def frozen(pid: int) -> Iterator[None]:
         group.rmdir()
 
 
+@pytest.mark.thorough
 def test_a_generator_that_does_not_end_is_ended(out):
     latprof = started(out, "--duration=30", *CLOSED)
     with frozen(latprof.wait_for_child(CLIENT)):

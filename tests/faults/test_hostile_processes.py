@@ -65,6 +65,7 @@ def assert_plain(text):
     assert not odd
 
 
+@pytest.mark.thorough
 def test_json_has_the_names_as_they_are(port, group):
     watch = run("watch", "--once", "--json", "--interval", "1s", *BY, "--port", port)
 
@@ -77,6 +78,7 @@ def test_json_has_the_names_as_they_are(port, group):
     assert os.fsencode(found["group"]["cgroup"]) == b"/" + group
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("columns", [80, 300])
 def test_blocks_on_a_terminal_have_nothing_that_acts(port, columns):
     words = ("watch", "--once", "--interval", "1s", *BY, "--port", port)
@@ -88,6 +90,7 @@ def test_blocks_on_a_terminal_have_nothing_that_acts(port, columns):
         assert_plain(line)
 
 
+@pytest.mark.thorough
 def test_metrics_have_the_names_escaped(port, group):
     agent = Agent(*FREE, *BY, "--port", port)
     try:

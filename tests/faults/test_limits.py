@@ -171,6 +171,7 @@ def test_what_is_refused_to_watch_and_agent_is_one_line(command, before, text):
     assert_failed(run(command, *LIVE[command], before=before), 1, text)
 
 
+@pytest.mark.thorough
 def test_an_agent_without_threads_is_one_line():
     # of its user; root has no such limit
     latprof = run("agent", *FREE, before=("prlimit", "--nproc=1"))
@@ -277,6 +278,7 @@ def test_what_was_read_and_cannot_be_written_is_one_line(command, words, recorde
     assert_failed(latprof, 1, "cannot write the output: No space left on device")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("out", ["/dev/full", "/proc/page.html"])
 def test_a_page_that_cannot_be_written_is_one_line(out, recorded):
     latprof = run("report", str(recorded), f"--out={out}", "--format=html")

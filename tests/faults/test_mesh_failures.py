@@ -70,6 +70,7 @@ def trips_of(out) -> pd.DataFrame:
     return messages
 
 
+@pytest.mark.thorough
 def test_ctrl_c_keeps_what_was_measured_and_shows_it(tmp_path):
     out = tmp_path / "run"
     latprof = running(out)
@@ -87,6 +88,7 @@ def test_ctrl_c_keeps_what_was_measured_and_shows_it(tmp_path):
     assert get_stats(out / "tmsn.log", 3)["msg"].iloc[0] > 0
 
 
+@pytest.mark.thorough
 def test_a_trial_that_ctrl_c_cut_short_decides_no_knee(tmp_path):
     out = tmp_path / "run"
     # a link that takes 0.2 s for what is due at once: of the first trial 20 take 6 s
@@ -106,6 +108,7 @@ def test_a_trial_that_ctrl_c_cut_short_decides_no_knee(tmp_path):
     assert_readable(out)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("word", ["pingpong", "echo"])
 def test_a_program_that_dies_is_named_in_a_line_and_all_before_is_kept(tmp_path, word):
     out = tmp_path / "run"
@@ -123,6 +126,7 @@ def test_a_program_that_dies_is_named_in_a_line_and_all_before_is_kept(tmp_path,
     trips_of(out)
 
 
+@pytest.mark.thorough
 def test_a_responder_that_is_stopped_is_named_in_a_line(tmp_path):
     out = tmp_path / "run"
     latprof = running(out)

@@ -100,6 +100,7 @@ def test_without_btf_it_says_what_the_kernel_lacks(out):
     assert not out.exists()
 
 
+@pytest.mark.thorough
 def test_rings_without_memory_are_refused(out):
     limit = ("prlimit", f"--as={1 << 30}")  # the rings are mapped
     latprof = run("run", *SHORT, "--ring-bytes=512MiB", f"--out={out}", before=limit)

@@ -80,6 +80,7 @@ def test_in_somebody_elses_folder_root_writes_nothing(place, words):
     assert latprof.left() == []
 
 
+@pytest.mark.thorough
 def test_links_that_the_user_puts_there_meanwhile_are_not_written_through(place):
     victim = place.parent / "victim"
     victim.mkdir()

@@ -121,6 +121,7 @@ def test_an_agent_follows_a_name_and_tells_of_it(place, agent):
     assert agent.err == ""
 
 
+@pytest.mark.thorough
 def test_a_process_that_ends_is_told_and_watching_goes_on():
     with subprocess.Popen(["sleep", "1000"]) as watched:
         pid = str(watched.pid)

@@ -115,6 +115,7 @@ def measuring(watch):
     assert watch.bpf  # or there would be nothing to leave
 
 
+@pytest.mark.thorough
 def test_a_reader_that_leaves_loses_nothing_of_the_recording(watching, traffic, out):
     watch = watching("--json", "--record", str(out))
     measuring(watch)
@@ -130,6 +131,7 @@ def test_a_reader_that_leaves_loses_nothing_of_the_recording(watching, traffic, 
     assert_readable_by_all(out)
 
 
+@pytest.mark.thorough
 def test_output_that_cannot_be_written_ends_it_with_the_recording(traffic, out):
     with open("/dev/full", "w") as full, traffic.going_on():  # noqa: PTH123
         port = ("--port", str(traffic.port))
@@ -141,6 +143,7 @@ def test_output_that_cannot_be_written_ends_it_with_the_recording(traffic, out):
     assert_readable_by_all(out)
 
 
+@pytest.mark.thorough
 def test_a_disk_that_fills_ends_it_with_whole_lines(traffic, tmp_path):
     disk, copy = tmp_path / "disk", tmp_path / "copy"
     disk.mkdir()
@@ -166,6 +169,7 @@ def once(port):
     assert watch.left() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [("--json",), ("--record",)])
 def test_killed_it_leaves_nothing_but_what_was_recorded(watching, traffic, out, words):
     record = (str(out),) if "--record" in words else ()
@@ -184,6 +188,7 @@ def test_killed_it_leaves_nothing_but_what_was_recorded(watching, traffic, out, 
         assert_readable_by_all(out, cut=1)  # of which the kernel wrote a part
 
 
+@pytest.mark.thorough
 def test_killed_on_a_terminal_it_leaves_nothing_but_the_screen(watching, traffic):
     ours, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
@@ -217,6 +222,7 @@ def _read_all(terminal):
         pass
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_with_all_that_was_counted(watching, traffic, out, number):
     watch = watching("--json", "--record", str(out))
@@ -231,6 +237,7 @@ def test_a_signal_ends_it_with_all_that_was_counted(watching, traffic, out, numb
     assert counted(out, traffic.port) == 100
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_two_signals_end_it_at_once_and_leave_nothing(watching, traffic, out, number):
     watch = watching("--json", "--record", str(out))

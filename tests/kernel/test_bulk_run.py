@@ -305,6 +305,7 @@ def test_a_recorded_run_has_its_messages_and_the_same_sums(out):
     assert len(data) == part["balance"]["sent"]
 
 
+@pytest.mark.thorough
 def test_the_folder_says_again_what_the_run_said_and_is_drawn(out, tmp_path):
     words = ("--channels=1,2", "--volume=5m", "--offer=100mbit", f"--out={out}")
     latprof = run(*BULK, *words)

@@ -300,6 +300,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
 """
 
 
+@pytest.mark.thorough
 def test_of_a_datagram_server_that_is_older_the_reason_is_said(tmp_path):
     """It has no connection to be found by: the client's end alone is seen."""
     folder = tmp_path / "run"

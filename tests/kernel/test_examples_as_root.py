@@ -117,13 +117,16 @@ def _answer(command: list[str]) -> str:
 
 @pytest.fixture(scope="module")
 def ran(
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[Ran]]]:
-    """All of them, a few at a time."""
+    """All that were chosen, a few at a time."""
+    specs = (getattr(item, "callspec", None) for item in request.session.items)
+    chosen = [spec.params.get("example") for spec in specs if spec]
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         yield {
             each.line: pool.submit(run_in_host, each, tmp_path_factory.mktemp("run"))
             for each in ONLINE
+            if each in chosen
         }
 
 

@@ -144,6 +144,7 @@ def test_iperf3_counts_the_same_datagrams_over_udp(tmp_path, in_lab):
     assert abs(_gaps(data) - end["sum"]["lost_packets"]) <= unseen
 
 
+@pytest.mark.thorough
 def test_iperf3_loses_what_a_full_queue_dropped(tmp_path):
     _need("iperf3")
     report = tmp_path / "report.json"

@@ -92,6 +92,7 @@ def socket_drops(sock):
 # full receive buffers
 
 
+@pytest.mark.thorough
 @both_families
 def test_an_overrun_buffer_drops_what_the_kernel_says(make_lab, ipv6):
     lab = make_lab(ipv6=ipv6)
@@ -114,6 +115,7 @@ def test_an_overrun_buffer_drops_what_the_kernel_says(make_lab, ipv6):
     assert bytes_lost == told * 1000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("merged", [False, True], ids=["cut", "merged"])
 def test_segments_of_one_send_are_counted_each(make_lab, merged):
     """UDP_SEGMENT: cut before the socket, or dropped as one where it takes GRO."""
@@ -132,6 +134,7 @@ def test_segments_of_one_send_are_counted_each(make_lab, merged):
     assert dropped > 0
 
 
+@pytest.mark.thorough
 def test_iperf3_that_overruns_a_buffer(make_lab):
     lab = make_lab()
     server = lab.start(
@@ -150,6 +153,7 @@ def test_iperf3_that_overruns_a_buffer(make_lab):
     assert told == found[OVERRUN] > 0
 
 
+@pytest.mark.thorough
 def test_each_of_many_sockets_has_its_own_group(make_lab):
     lab = make_lab()
     pairs = [udp_pair(lab) for _ in range(50)]
@@ -260,6 +264,7 @@ def test_a_qdisc_drops_what_tc_says(make_lab, kind, ipv6):
     assert at(found, "qdisc") == sum(found.values()) == told > 0
 
 
+@pytest.mark.thorough
 def test_classes_of_htb_drop_what_tc_says(make_lab):
     lab = make_lab()
     device = lab.interface
@@ -287,6 +292,7 @@ def test_classes_of_htb_drop_what_tc_says(make_lab):
             end.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("offloads", [True, False], ids=["tso", "no tso"])
 def test_tcp_through_a_short_queue_drops_what_tc_says(make_lab, tmp_path, offloads):
     """With TSO `tc` counts a drop of many segments once."""
@@ -376,6 +382,7 @@ def unread(sock):
     return len(sock.recv(1 << 16, socket.MSG_PEEK))
 
 
+@pytest.mark.thorough
 def test_all_read_is_nothing_unread(make_lab):
     lab = make_lab()
     with watching(lab) as monitor:
@@ -402,6 +409,7 @@ def resent_since(lab, before, end="a"):
     return {name.removeprefix("TcpExt"): now[name] - before[name] for name in now}
 
 
+@pytest.mark.thorough
 @both_families
 def test_causes_of_retransmits_are_the_kernels(make_lab, tmp_path, ipv6):
     """Single losses in a stream; the last segment's is found by a probe or timer."""
@@ -422,6 +430,7 @@ def test_causes_of_retransmits_are_the_kernels(make_lab, tmp_path, ipv6):
     assert {drop.reason for drop in found["drops"]} == {"TC_INGRESS"}
 
 
+@pytest.mark.thorough
 def test_a_lost_handshake_is_sent_again_for_that(make_lab):
     """The queue takes no packet that is so large."""
     lab = make_lab()
@@ -441,6 +450,7 @@ def test_a_lost_handshake_is_sent_again_for_that(make_lab):
     assert at(found["drops"], "qdisc") == told["TCPSynRetrans"] + 1
 
 
+@pytest.mark.thorough
 def test_what_dies_unseen_is_of_the_transit(make_lab):
     """The emulator drops in user space, where no hook of the kernel tells it."""
     listed = [40, 41, 90, 130]
@@ -455,6 +465,7 @@ def test_what_dies_unseen_is_of_the_transit(make_lab):
     assert found == {Drop("transit", "unseen"): lost}
 
 
+@pytest.mark.thorough
 def test_arrivals_before_their_turn_are_the_kernels(make_lab, tmp_path):
     lab = make_lab(offloads=False)
     client, server = tcp_pair(lab)
@@ -471,6 +482,7 @@ def test_arrivals_before_their_turn_are_the_kernels(make_lab, tmp_path):
 # what is no loss
 
 
+@pytest.mark.thorough
 def test_probes_of_closed_ports_are_no_loss(make_lab):
     """Datagrams, connects, a scan and a storm of pings beside a watched flow."""
     lab = make_lab()

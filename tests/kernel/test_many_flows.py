@@ -37,6 +37,7 @@ def record(tmp_path, *words: str) -> tuple[pd.DataFrame, dict, str]:
     return pd.read_csv(out / "messages.csv"), lost, latprof.out + latprof.err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("busy", [0, 2])
 @pytest.mark.parametrize("protocol", ["udp", "tcp"])
 def test_each_of_many_flows_has_its_addresses(tmp_path, many_sockets, protocol, busy):

@@ -162,6 +162,7 @@ def test_exchanges_are_those_of_the_records(make_lab, tmp_path):
     )
 
 
+@pytest.mark.thorough
 def test_a_reply_that_left_before_the_request_came_does_not_answer_it(make_lab):
     delay_ns, messages = 20_000_000, 200
     lab = make_lab(delay_ns=delay_ns, rate_bps=0)
@@ -199,6 +200,7 @@ def test_a_reply_that_left_before_the_request_came_does_not_answer_it(make_lab):
     assert at_server.counted[Counted.EXCHANGES] > messages / 4
 
 
+@pytest.mark.thorough
 def test_messages_that_arrive_together_are_counted_one_by_one(make_lab):
     lab = make_lab(rate_bps=20_000_000, delay_ns=5_000_000)
     client, server = tcp_pair(lab)
@@ -447,6 +449,7 @@ def test_sockets_older_than_the_monitor_are_counted_from_its_start(make_lab):
         assert counted.group(role=role).counted[Counted.RECEIVED_MESSAGES] == 40
 
 
+@pytest.mark.thorough
 def test_what_has_no_room_is_counted_as_other():
     """More services than there are groups: every message is counted still."""
     services = 300
@@ -500,6 +503,7 @@ def test_every_grouping_counts_all(make_lab, by):
         assert len(counted.names()) == 1
 
 
+@pytest.mark.thorough
 def test_short_connections_are_all_counted(make_lab):
     lab = make_lab(delay_ns=0, rate_bps=0)
     count = 2000

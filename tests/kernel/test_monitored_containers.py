@@ -87,6 +87,7 @@ class Talkers:
 BOTH, FIRST, SECOND = (0, 1), (0,), (1,)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("text", "by", "wanted"),
     [
@@ -118,6 +119,7 @@ def test_each_has_exactly_its_own_messages(talkers, text, by, wanted):
         assert received == exchanges
 
 
+@pytest.mark.thorough
 def test_watch_tells_them_apart_by_their_names(talkers):
     options = ("--json", "--interval", "500ms", "--max-overhead", "none")
     chosen = ("--by", "cgroup,service", "--cgroup", talkers.parent)

@@ -248,6 +248,7 @@ def test_the_published_file_is_read_with_the_figures_of_the_run(out):
     )
 
 
+@pytest.mark.thorough
 def test_analyze_of_the_folder_says_what_the_run_said(out):
     words = ("--payload-sizes=1000", "--rounds=5", "--backend=redis")
     latprof = run(*OPS, *PLAIN, *words, f"--out={out}")
@@ -389,6 +390,7 @@ def test_a_given_endpoint_that_hangs_is_given_up(endpoint, out, monkeypatch):
     assert len(operations(out)) >= 10
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("backend", ["redis", "floor"])
 def test_ctrl_c_keeps_what_was_measured(out, backend):
     words = ("--payload-sizes=1000", "--rounds=100000", f"--backend={backend}")
@@ -413,6 +415,7 @@ def given(port, out, **asked):
     return RunOptions(link=LinkSpec(), plan=plan, protocols=("tcp",), out=out)
 
 
+@pytest.mark.thorough
 def test_a_redis_of_somebody_else_that_hangs_is_given_up(server, out, monkeypatch):
     client, port = server
     pid = client.info("server")["process_id"]
@@ -448,6 +451,7 @@ def started_on(port, out, *words):
     return latprof
 
 
+@pytest.mark.thorough
 def test_after_ctrl_c_in_a_long_operation_nothing_stays_in_the_store(server, out):
     client, port = server
     latprof = started_on(port, out, "--payload-sizes=1000")
@@ -463,6 +467,7 @@ def test_after_ctrl_c_in_a_long_operation_nothing_stays_in_the_store(server, out
     assert latprof.left() == []
 
 
+@pytest.mark.thorough
 def test_a_set_that_was_on_its_way_does_not_come_after_the_keys_were_removed(
     server, out
 ):
@@ -495,6 +500,7 @@ def test_after_a_client_that_died_nothing_stays_in_the_store(server, out):
     assert client.dbsize() == 0
 
 
+@pytest.mark.thorough
 def test_keys_that_cannot_be_removed_are_named(server, out):
     client, port = server
     pid = client.info("server")["process_id"]
@@ -543,6 +549,7 @@ def slow_relay(port, piece_bytes, pause_seconds):
         relay.join()
 
 
+@pytest.mark.thorough
 def test_a_slow_answer_of_which_bytes_still_come_is_waited_for(
     server, out, monkeypatch
 ):

@@ -9,6 +9,7 @@ import pytest
 from latprof_process import run
 
 
+@pytest.mark.thorough
 def test_clear_leaves_its_result_text_with_the_means_of_its_rows(tmp_path):
     out = tmp_path / "run"
     words = ("--preset", "clear", "--scale", "0.02", "--json", "--out", str(out))
@@ -82,6 +83,7 @@ def test_timewarp_has_a_small_and_a_large_window_side_by_side(tmp_path):
     assert title in latprof.out
 
 
+@pytest.mark.thorough
 def test_tmsn_is_a_mesh_that_leaves_its_log(tmp_path):
     out = tmp_path / "run"
     words = ("--preset", "tmsn", "--scale", "0.1", "--messages", "10", "--json")
@@ -123,6 +125,7 @@ def test_mcdtp_sends_its_volume_over_each_number_of_channels(tmp_path):
     assert again["bulk"] == json.loads(latprof.out)["bulk"]
 
 
+@pytest.mark.thorough
 def test_proxystore_does_its_operations_on_redis_and_an_endpoint(tmp_path):
     pytest.importorskip("proxystore")
     out = tmp_path / "run"

@@ -296,6 +296,7 @@ def test_ten_hosts_are_ninety_pairs(make_lab, tmp_path, interval_ms):
         assert of_kind["end_to_end_ns"].notna().all()
 
 
+@pytest.mark.thorough
 def test_the_command_says_its_table_and_analyze_the_same(tmp_path):
     words = ("--workload=mesh", "--sizes=1024,60000", "--messages=40", "--tests=2")
     words = (*words, "--interval=8ms", "--rate=100mbit", "--qdisc=tbf", "--quiet")

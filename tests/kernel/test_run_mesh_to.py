@@ -155,6 +155,7 @@ def test_what_is_sent_is_what_all_responders_and_the_kernel_count(
     assert kinds["heartbeat"] == 2 * beats > 0
 
 
+@pytest.mark.thorough
 def test_what_only_a_lab_knows_is_not_told_and_the_rest_is(make_lab, tmp_path, secret):
     lab = make_lab(hosts=4)
     with echoes(lab, dict.fromkeys(OTHERS, secret)):
@@ -303,6 +304,7 @@ def test_a_responder_with_another_secret_is_named_in_a_line(make_lab, tmp_path, 
     assert served["h2"]["refused_secret"] == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
 def test_a_responder_that_dies_is_named_and_all_before_is_kept(
     make_lab, tmp_path, secret, protocol
@@ -331,6 +333,7 @@ def test_a_responder_that_dies_is_named_and_all_before_is_kept(
     assert latprof.left() == []
 
 
+@pytest.mark.thorough
 def test_a_responder_that_hangs_is_given_up_and_named(make_lab, tmp_path, secret):
     lab, out = make_lab(hosts=4), tmp_path / "run"
     words = words_of(lab, secret, out, *LONG, "--timeout=2s")

@@ -19,6 +19,7 @@ def out(tmp_path):
     return tmp_path / "sweep"
 
 
+@pytest.mark.thorough
 def test_the_knee_is_where_arithmetic_puts_it(out):
     # A datagram of 1400 bytes has 28 of headers, and a TUN link no others: at 10
     # Mbit/s it takes 1142.4 us, so that one each 1.1 ms fills the link's queue and
@@ -46,6 +47,7 @@ def test_the_knee_is_where_arithmetic_puts_it(out):
     assert rows["2ms"]["rtt_p50_ns"]["median"] < 10 * MS
 
 
+@pytest.mark.thorough
 def test_figures_are_those_of_the_runs_own_rows(out):
     words = (*UDP, "--sizes", "64", "--duration", "0.5s", "--json", "--out", str(out))
     latprof = run("run", "--sweep", "interval=1ms,2ms", "--repeat", "3", *words)
@@ -68,6 +70,7 @@ def test_figures_are_those_of_the_runs_own_rows(out):
         )
 
 
+@pytest.mark.thorough
 def test_runs_stand_in_one_folder_that_compare_and_analyze_take(out):
     words = (*UDP, "--sizes", "64", "--duration", "0.2s", "--out", str(out))
     latprof = run("run", "--sweep", "rate=10mbit,100mbit", "--repeat", "2", *words)
@@ -170,6 +173,7 @@ def test_what_sigkill_leaves_is_removed_by_the_next_lab(out):
     assert not list(REGISTRY.glob(f"*{latprof.process.pid}*"))
 
 
+@pytest.mark.thorough
 def test_the_bar_tells_which_run_it_is_and_the_time_left(tmp_path):
     words = (*UDP, "--sizes", "64", "--duration", "0.4s", "--repeat", "3")
     words = ("run", "--sweep", "mtu=900,1500", *words)

@@ -93,9 +93,9 @@ def test_the_responders_work_stands_in_the_servers_part(tmp_path, protocol):
     found = found[found["kind"] != "warmup"]
     assert len(found) == 100
     work_ms = found["server_work_ns"] / 1e6
-    assert work_ms.min() >= THINK_MS  # it looks at the clock until then
+    assert (work_ms >= THINK_MS).all()  # it looks at the clock until then
     # others may take the CPU in most of them, not in all
-    assert work_ms.quantile(0.1) < 1.1 * THINK_MS
+    assert work_ms.min() < 1.1 * THINK_MS
     assert (found["server_ns"] >= found["server_work_ns"]).all()
     trips = pd.read_csv(tmp_path / "run" / "round_trips.csv")
     assert trips["rtt_ns"].min() / 1e6 >= THINK_MS

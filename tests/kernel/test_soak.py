@@ -13,6 +13,7 @@ import threading
 import time
 from functools import reduce
 
+import pytest
 from latprof_process import Latprof
 
 SECONDS = float(os.environ.get("LATPROF_SOAK_SECONDS", "60"))
@@ -46,6 +47,7 @@ def churn(port: int, until: float) -> tuple[int, int]:
     return connections, exchanges
 
 
+@pytest.mark.thorough
 def test_counts_stay_exact_and_memory_flat_under_churn():
     listening = socket.create_server(("127.0.0.1", 0), backlog=128)
     port = listening.getsockname()[1]

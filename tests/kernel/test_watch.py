@@ -8,6 +8,7 @@ import socket
 import threading
 from functools import reduce
 
+import pytest
 from latprof_process import Latprof
 
 EXCHANGES = 500
@@ -28,6 +29,7 @@ def exchange(port, count):
             client.recv(len(REPLY), socket.MSG_WAITALL)
 
 
+@pytest.mark.thorough
 def test_all_documents_together_have_every_message_and_exchange():
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]

@@ -38,6 +38,7 @@ def test_what_works_stays_where_an_upgrade_gets_another_file(installed):
     )
 
 
+@pytest.mark.thorough
 def test_an_upgrade_installs_what_the_new_lock_names(installed):
     installed.publish_needed("2.0")
 

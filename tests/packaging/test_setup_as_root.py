@@ -60,6 +60,7 @@ def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.thorough
 def test_no_file_of_the_callers_folder_runs(machine, marks, hostile_modules):
     ended = machine.call("run", cwd=hostile_modules)
 
@@ -67,6 +68,7 @@ def test_no_file_of_the_callers_folder_runs(machine, marks, hostile_modules):
     assert str(hostile_modules) not in seen_by(ended)["path"]
 
 
+@pytest.mark.thorough
 def test_no_program_of_the_callers_path_runs(machine, marks, hostile_programs):
     path = f"{hostile_programs}:{os.defpath}"
 
@@ -76,6 +78,7 @@ def test_no_program_of_the_callers_path_runs(machine, marks, hostile_programs):
     assert seen_by(ended)["environment"]["PATH"] == path
 
 
+@pytest.mark.thorough
 def test_no_variable_of_the_caller_says_what_runs(
     machine, marks, hostile_modules, tmp_path
 ):
@@ -102,6 +105,7 @@ def test_no_variable_of_the_caller_says_what_runs(
     assert not (tmp_path / "bytecode").exists()
 
 
+@pytest.mark.thorough
 def test_pip_is_configured_by_the_machine_alone(machine, tmp_path):
     home = tmp_path / "home"
     (home / ".config" / "pip").mkdir(parents=True)
@@ -210,6 +214,7 @@ def test_the_log_is_a_file_of_its_own(installed, tmp_path):
     assert "== building latprof" in log.read_text()
 
 
+@pytest.mark.thorough
 def test_nothing_is_left_in_the_checkout(installed):
     def owners():
         return {path: path.stat().st_uid for path in installed.checkout.rglob("*")}

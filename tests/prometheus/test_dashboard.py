@@ -219,6 +219,7 @@ def test_promtool_finds_nothing_wrong_with_rules_and_configuration():
     promtool("check", "config", str(RULES.parent / "prometheus.yml"))
 
 
+@pytest.mark.thorough
 @needs_promtool
 def test_every_alert_comes_when_it_should(tmp_path):
     tests = Path(__file__).parent / "latprof.test.yml"

@@ -241,6 +241,7 @@ def test_one_message_that_is_alone_makes_a_page() -> None:
     )
 
 
+@pytest.mark.thorough
 def test_messages_that_are_all_equal_make_a_page() -> None:
     found = study(600)
     one = found.messages.iloc[[0]]
@@ -351,6 +352,7 @@ def test_a_folder_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> 
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.thorough
 def test_the_same_study_makes_the_same_page() -> None:
     first, second = (html_page(build_report(study(300), "a")) for _ in range(2))
     assert first == second

@@ -112,6 +112,7 @@ def test_runs_with_other_links_are_not_fitted_together(tmp_path, capsys):
     assert "link" in warning
 
 
+@pytest.mark.thorough
 def test_runs_of_one_link_on_several_hosts_are_taken_together(tmp_path, capsys):
     for seed, host in enumerate(("x", "y")):
         write_run(tmp_path / "all" / host, seed=seed, host=host)

@@ -210,6 +210,7 @@ def test_wrong_and_odd_cells_are_treated_alike_in_all_ways(
     check_all_ways(path, monkeypatch)
 
 
+@pytest.mark.thorough
 @settings(
     max_examples=60,
     deadline=None,

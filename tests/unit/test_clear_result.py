@@ -52,6 +52,7 @@ def test_a_size_of_fewer_round_trips_has_a_line_for_each():
     assert found == ([18, 18, 64], [5.0, 7.0, 9.0])
 
 
+@pytest.mark.thorough
 def test_analyze_finds_the_figures_of_the_folder_in_its_text(rows, tmp_path):
     path = tmp_path / "clear_result.txt"
     path.write_text(

@@ -73,6 +73,7 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.mark.thorough
 def test_a_cluster_gives_the_answer_of_one_machine_though_a_worker_dies(
     folder, start_workers, scheduler, monkeypatch
 ):

@@ -213,6 +213,7 @@ def test_more_than_nothing_is_above_any_share_of_it():
     assert finding["reason"] == "the baseline has 0"
 
 
+@pytest.mark.thorough
 def test_so_small_a_change_as_is_told_is_seen_in_four_of_five_comparisons():
     # of 20 groups one is slower by that share; corrected for all of them
     rng = np.random.default_rng(31)

@@ -37,6 +37,7 @@ def test_benjamini_and_hochbergs_correction_is_that_of_scipy(p):
     assert adjusted(p) == pytest.approx(stats.false_discovery_control(p))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("mine", "theirs"), [("benjamini-hochberg", "fdr_bh"), ("holm", "holm")]
 )

@@ -206,6 +206,7 @@ def test_without_noise_each_estimator_finds_the_line(rate, delay_ns):
         assert found.value == pytest.approx(rate, rel=1e-6, abs=rounding)
 
 
+@pytest.mark.thorough
 def test_spikes_move_least_squares_and_no_robust_line():
     rate, errors = 10e9, {name: [] for name in ESTIMATORS}
     names = [name for name in ESTIMATORS if name != "huber"]
@@ -237,6 +238,7 @@ def slope_is_inside(line):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["least_squares", "p10_theil_sen"])
 def test_intervals_of_the_slope_cover_the_truth(name):
     # Of 2000 runs: 93% of least squares, 98% of the low line. Four standard

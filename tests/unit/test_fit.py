@@ -72,6 +72,7 @@ NOISES = {
 }
 
 
+@pytest.mark.thorough
 def test_intervals_hold_the_truth_in_93_to_97_percent_of_runs():
     # 1800 runs: a standard error of 0.5%. `tests/bench/fit_coverage.py` has each case.
     found = np.array(

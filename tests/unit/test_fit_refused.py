@@ -59,6 +59,7 @@ def test_a_side_without_a_rate_is_told_by_its_slope():
     assert "what is above at 166 ns a byte [16" in replace(hinge, above=steep).sentence
 
 
+@pytest.mark.thorough
 def test_intervals_of_a_hinge_cover_the_truth():
     fits = [fit_tcp(token_bucket(seed, 16_384), resamples=200) for seed in range(250)]
     above = [fit.hinge.above.bandwidth_bits_per_second for fit in fits]

@@ -24,6 +24,7 @@ def loggp(turns, reply_mode="echo", *, calls=True, **options):
     return fit_loggp(*columns, reply_mode=reply_mode, **told)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rounds", "messages", "queue_ns", "sizes"),
     [

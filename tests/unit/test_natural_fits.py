@@ -29,6 +29,7 @@ RUNS = 150
 NS_PER_SECOND = 1e9
 
 
+@pytest.mark.thorough
 def test_intervals_of_the_slope_hold_the_truth_as_often_as_they_say():
     held, told = 0, 0
     for seed in range(RUNS):

@@ -227,6 +227,7 @@ def test_more_kinds_than_any_tool_has_are_refused_at_once(tmp_path, capsys):
     assert "cannot tell 100000 kinds of latencies apart" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_line_of_gigabytes_is_left_out_in_little_memory(tmp_path):
     header = ",".join(column.name for column in MESSAGES.columns)
     with (tmp_path / "messages.csv").open("wb") as file:

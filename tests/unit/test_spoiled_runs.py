@@ -93,6 +93,7 @@ def taken(folder, name, parts):
                 yield found
 
 
+@pytest.mark.thorough
 def test_no_value_of_a_summary_breaks_a_report(tmp_path):
     whole = analyze(copied(tmp_path)).document
     ((name, run),) = whole["runs"].items()
@@ -104,6 +105,7 @@ def test_no_value_of_a_summary_breaks_a_report(tmp_path):
         assert loss_parts(document)
 
 
+@pytest.mark.thorough
 def test_no_value_of_a_run_json_breaks_what_is_made_of_a_run(tmp_path):
     """Of those that are taken some, as each takes a third of a second."""
     found = list(taken(copied(tmp_path, rows=2), "run", ("workload", "lab", "known")))

@@ -167,6 +167,7 @@ def test_one_hosts_connections_do_not_end_those_of_another():
         assert statuses(read_all(good)) == [200]
 
 
+@pytest.mark.thorough
 def test_thousands_of_connections_keep_neither_scrapes_nor_measuring():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -25,6 +25,9 @@ HOUR = 3600
 LATE_SECONDS = 2
 
 
+pytestmark = pytest.mark.thorough
+
+
 @pytest.fixture(scope="module")
 def guest(kernel, tmp_path_factory):
     words = {"python": VENV / "bin" / "python3", "program": HERE / "disturbed.py"}

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import pytest
 from guest import HERE, boot
 
+pytestmark = pytest.mark.thorough
+
 NICS = "virtio-net-pci e1000"
 SIZES_BYTES = {"tcp": (64, 1448, 9000), "udp": (64, 1000, 3000)}
 MESSAGES = {"tcp": 100, "udp": 60}

@@ -92,6 +92,7 @@ def test_stages_sum_to_end_to_end(swept):
         assert sum(stages) == int(row["end_to_end_ns"]), row
 
 
+@pytest.mark.thorough
 def test_a_known_delay_reads_true_in_transit(delayed):
     rows = measured(delayed, "netem")
     assert Counter(row["protocol"] for row in rows) == dict.fromkeys(
@@ -105,6 +106,7 @@ def test_a_known_delay_reads_true_in_transit(delayed):
     assert sorted(int(r["qdisc_ns"]) for r in rows)[len(rows) * 9 // 10] <= TOLERANCE_NS
 
 
+@pytest.mark.thorough
 def test_the_cost_of_the_probes_is_told(delayed, kernel, capsys):
     off, on = (delayed.round_trip_ns(step) for step in ("off", "on"))
     assert on > off

@@ -14,7 +14,7 @@ from latprof_agent.privileges import KEPT
 
 # A guest finds out how fast its clock is when it boots: four times too fast where the
 # host had no time for it, and systemd waits by that clock.
-pytestmark = pytest.mark.timed
+pytestmark = [pytest.mark.timed, pytest.mark.thorough]
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 PORT = 7777

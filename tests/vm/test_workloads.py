@@ -14,6 +14,8 @@ import pytest
 from guest import VENV, boot
 from latprof_analysis.report.load import load_sentences
 
+pytestmark = pytest.mark.thorough
+
 RATE_BPS = 4_000_000
 QUEUE_BYTES = 40_000
 FULL_PACKET_BYTES = 1514
