@@ -33,15 +33,13 @@ wait
 
 def measure(folder: Path, progress: Progress, pairs: int) -> Iterator[Figure]:
     """GET by 50 clients at once, with and without probes."""
-    missing = [program for program in PROGRAMS if not shutil.which(program)]
-    if missing:
-        print(f"redis: not measured: no {', '.join(missing)} here", file=sys.stderr)
+    if not redis_is_here():
         return
     found: dict[str, list[float]] = {"off": [], "on": []}
     lost, disturbed = 0, []
     for i, state in in_turn([*found], pairs):
         progress(f"probes {state}, pair {i + 1} of {pairs}")
-        rate, missed, others = _requests_per_second(folder, watched=state == "on")
+        rate, missed, others = requests_per_second(folder, watched=state == "on")
         found[state].append(rate)
         lost += missed
         disturbed.append(others)
@@ -58,12 +56,22 @@ def measure(folder: Path, progress: Progress, pairs: int) -> Iterator[Figure]:
         yield figure(f"  requests, probes {state}", "/s", rates)
 
 
-def _requests_per_second(folder: Path, watched: bool) -> tuple[float, int, bool]:
+def redis_is_here() -> bool:
+    """Whether it can be measured; else says on stderr why not."""
+    missing = [program for program in PROGRAMS if not shutil.which(program)]
+    if missing:
+        print(f"redis: not measured: no {', '.join(missing)} here", file=sys.stderr)
+    return not missing
+
+
+def requests_per_second(
+    folder: Path, *options: str, watched: bool = True
+) -> tuple[float, int, bool]:
     """The rate that redis-benchmark says, and how many records were lost.
 
-    And whether others' probes were attached meanwhile.
+    And whether others' probes were attached meanwhile. With options of the run.
     """
-    words = ["--no-lab"] if watched else ["--no-lab", "--no-probes"]
+    words = ["--no-lab", *options, *([] if watched else ["--no-probes"])]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     numbers = (str(port), str(folder), str(REQUESTS), str(CLIENTS))

@@ -14,6 +14,7 @@ from latprof_agent.probes.layout import layout_of
 from latprof_agent.story.symbols import Symbols
 from programs import LATPROF, PLAIN_VETH, latprof_run
 from progress import Progress
+from redis import redis_is_here, requests_per_second
 
 ROUNDS = 7
 NAMES = ("recorder", "none")
@@ -25,6 +26,8 @@ FUNCTIONS = 400_000  # of 245 bytes, with names of 40: 120 MB
 def measure(folder: Path, progress: Progress) -> Iterator[Figure]:
     """What it costs, and how soon it tells."""
     yield _cost(folder, progress)
+    if redis_is_here():
+        yield from _redis(folder, progress)
     yield _names(folder, progress)
     yield _told(folder, progress)
 
@@ -45,6 +48,23 @@ def _cost(folder: Path, progress: Progress) -> Figure:
         ratios(found["recorder"], found["none"]),
         bar=1.05,
         goal=1.02,
+    )
+
+
+def _redis(folder: Path, progress: Progress) -> Iterator[Figure]:
+    """50 clients of a busy server, with probes, with and without the recorder."""
+    rates: dict[str, list[float]] = {name: [] for name in NAMES}
+    for i, name in in_turn(NAMES, ROUNDS):
+        progress(f"redis, {name}, round {i + 1} of {ROUNDS}")
+        words = ["--story", "1h"] if name == "recorder" else []
+        rates[name].append(requests_per_second(folder, *words)[0])
+    yield figure(
+        "redis GET requests, flight recorder/none",
+        "x",
+        ratios(rates["recorder"], rates["none"]),
+        bar=0.95,
+        goal=0.98,
+        more_is_better=True,
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -178,3 +181,38 @@ def test_a_socket_is_of_the_processes_that_have_it_open(tmp_path):
         (tmp_path / f"{pid}/comm").write_text(f"p{pid}\n")
     assert owners_of({77, 79}, tmp_path) == {77: (20, "p20", 2)}
     assert Queues(tmp_path).owner(77) is None
+
+
+class Drained:
+    """Queues as the extension reads them."""
+
+    def __init__(self, number, since_ns):
+        self.entry = np.zeros(1, layout_of().device_queue)
+        self.entry["since_ns"], self.number = since_ns, np.array([number], "u4")
+
+    def entries(self, _table):
+        return self.number.tobytes(), self.entry.tobytes()
+
+
+def test_what_no_copy_has_any_more_is_forgotten_and_its_number_asked_for_anew(tmp_path):
+    def opened_by(pid, inode):
+        (tmp_path / f"{pid}/fd").mkdir(parents=True)
+        (tmp_path / f"{pid}/fd/3").symlink_to(f"socket:[{inode}]")
+        (tmp_path / f"{pid}/comm").write_text(f"p{pid}\n")
+
+    queues, layout = Queues(tmp_path), layout_of()
+    opened_by(20, 77)
+    queues.note(Drained(3, 5), layout, packet(1, 80, 100, 0, inode=77))
+    between_ns = time.monotonic_ns()
+    queues.forget_before(between_ns - MS * 1000)
+    assert queues.owner(77) == (20, "p20", 1)
+    assert queues.at()(3, 10) is not None
+    queues.forget_before(time.monotonic_ns())
+    assert queues.owner(77) is None
+    assert queues.at()(3, 10) is None
+    shutil.rmtree(tmp_path / "20")
+    opened_by(30, 77)
+    queues.note(Drained(4, 50), layout, packet(1, 80, 100, 0, inode=77))
+    assert queues.owner(77) == (30, "p30", 1)
+    assert queues.at()(3, 60) is None
+    assert queues.at()(4, 60) is not None

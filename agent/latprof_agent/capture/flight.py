@@ -150,6 +150,7 @@ class FlightRecorder:
             self._flights = [f for f in self._flights if f[2].end_ns >= time_ns]
             heapq.heapify(self._flights)
             self._bytes = sum(flight.nbytes for _, _, flight in self._flights)
+        self.queues.forget_before(time_ns)
         self.symbols.forget_before(time_ns)
 
     def finish(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,21 +28,42 @@ class Queues:
         self._proc = proc
         self._owners: dict[int, tuple[int, str, int] | None] = {}
         self._entries: dict[tuple[int, int], Any] = {}  # by number and begin
+        # when what of both was seen in a copy last
+        self._seen_ns: dict[int | tuple[int, int], int] = {}
+        self._lock = threading.Lock()  # one thread notes while another forgets
 
     def note(self, drain: _drain.Drain, layout: Layout, packets: NDArray[Any]) -> None:
         """Note what a copy's packets stood in, and who has their sockets now."""
         if not len(packets):
             return
+        now_ns = time.monotonic_ns()
         keys, values = drain.entries(TABLE)
-        for number, entry in zip(
-            np.frombuffer(keys, "u4").tolist(),
-            np.frombuffer(values, layout.device_queue),
-            strict=True,
-        ):
-            self._entries[number, int(entry["since_ns"])] = entry
+        numbers = np.frombuffer(keys, "u4").tolist()
+        entries = np.frombuffer(values, layout.device_queue)
+        found = {
+            (number, int(entry["since_ns"])): entry
+            for number, entry in zip(numbers, entries, strict=True)
+        }
         inodes = set(np.unique(packets["inode"]).tolist()) - {0}
-        if fresh := inodes - self._owners.keys():
-            self._owners |= dict.fromkeys(fresh) | owners_of(fresh, self._proc)
+        with self._lock:
+            self._entries |= found
+            self._seen_ns |= dict.fromkeys((*found, *inodes), now_ns)
+            fresh = inodes - self._owners.keys()
+        if fresh:
+            owners = dict.fromkeys(fresh) | owners_of(fresh, self._proc)
+            with self._lock:
+                self._owners |= owners
+
+    def forget_before(self, time_ns: int) -> None:
+        """Nobody will ask for what copies from before this time had.
+
+        A number that a socket had is given to others later.
+        """
+        with self._lock:
+            kept = {k: ns for k, ns in self._seen_ns.items() if ns >= time_ns}
+            self._seen_ns = kept
+            self._owners = {k: o for k, o in self._owners.items() if k in kept}
+            self._entries = {k: e for k, e in self._entries.items() if k in kept}
 
     def owner(self, inode: int) -> tuple[int, str, int] | None:
         """Give the process of a socket: pid, name, how many have it; None unknown."""
@@ -48,7 +71,9 @@ class Queues:
 
     def at(self) -> QueueAt:
         """Give queues by number and time."""
-        return queues_of((number, e) for (number, _), e in self._entries.items())
+        with self._lock:
+            entries = list(self._entries.items())
+        return queues_of((number, entry) for (number, _), entry in entries)
 
 
 def owners_of(inodes: set[int], proc: Path = PROC) -> dict[int, tuple[int, str, int]]:
