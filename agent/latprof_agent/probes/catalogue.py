@@ -351,6 +351,10 @@ def _try_way(way: Way, refused: dict[str, str]) -> str:
     return ""
 
 
+# What a newer kernel would not change.
+_HAS_ALL = "none known: the kernel has it, and does not let it be used"
+
+
 def _capability(probe: Probe, refused: dict[str, str]) -> Capability:
     reasons = []
     for way in probe.ways:
@@ -363,12 +367,13 @@ def _capability(probe: Probe, refused: dict[str, str]) -> Capability:
                 probe.quantity, state, source, way.limit, "", way.programs, way.need
             )
         reasons.append(reason)
+    lacks = any(map(_missing_hook, probe.ways))
     return Capability(
         probe.quantity,
         "unavailable",
         "",
         "; ".join(reasons),
-        probe.remedy,
+        probe.remedy if lacks else _HAS_ALL,
         (),
         probe.ways[0].need,
     )
