@@ -8,6 +8,7 @@ import socket
 import struct
 import termios
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,13 +17,15 @@ import pytest
 from latprof_agent.lab import netns
 from latprof_analysis.report.story import conclusion
 from network_counters import kernel_counter
-from recording import recording, tcp_pair, wait_until
+from recording import recording, tcp_pair, udp_pair, wait_until
+from told_stories import check_parts
 
 pytestmark = pytest.mark.timed
 
 MS = 1_000_000
 TIMES = 20
 SIZE = 1000
+BUCKET = 24  # datagrams that a token bucket lets pass at once
 PACE_BYTES_PER_SECOND = 1_000_000
 SO_MAX_PACING_RATE = 47
 TCP = socket.IPPROTO_TCP
@@ -178,14 +181,6 @@ CONTROLS = {
 }
 
 
-def check_sums(stories):
-    """All parts of a stage are all of it."""
-    for story in stories:
-        for of in story["stages"].values():
-            parts = of["parts"] or [of]
-            assert sum(part["time_ns"] for part in parts) == of["time_ns"]
-
-
 def limited_us(client):
     """How long TCP_INFO says that the peer's window held it."""
     info = client.getsockopt(TCP, socket.TCP_INFO, 192)
@@ -207,7 +202,7 @@ def stories_of(lab, folder, case, times):
                 for end in ends:
                     end.close()
     assert recorded.lost() == {}
-    check_sums(recorded.stories)
+    check_parts(recorded.stories)
     return recorded.stories, limits
 
 
@@ -311,7 +306,7 @@ def bursts(make_lab, folder, loss, times):
                 wait_until(lambda c=client: all_acknowledged(c), "all ACKs")
         counts = resent_counts(lab)
     assert recorded.lost() == {}
-    check_sums(recorded.stories)
+    check_parts(recorded.stories)
     return recorded.stories, counts
 
 
@@ -355,3 +350,31 @@ def test_where_nothing_is_lost_nothing_is_told_to_be(make_lab, tmp_path):
     for story in stories:
         assert story["stages"]["transit"]["parts"] is None
         assert story["stages"]["receive_stack"]["parts"] is None
+
+
+def test_a_datagram_that_waits_for_room_sleeps_in_its_send_call(make_lab, tmp_path):
+    lab = make_lab(qdisc="tbf", rate_bps=1_000_000)
+    size, took_ms = 1400, []
+    with recording(lab, tmp_path, ("udp",), story_ns=8 * MS) as recorded:
+        client, server = udp_pair(lab)
+        # there is room for two, and who waits is woken when both have left
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)
+        client.setblocking(True)
+        with client, server:
+            for _ in range(BUCKET + 2 * TIMES + 4):
+                began_ns = time.monotonic_ns()
+                client.send(bytes(size))
+                took_ms.append((time.monotonic_ns() - began_ns) / MS)
+            receive_bytes(server, size * len(took_ms))
+    assert recorded.lost() == {}
+    check_parts(recorded.stories)
+    slow = [s["stages"]["send_queue"] for s in recorded.stories]
+    firsts = [of["parts"][0] for of in slow if of["time_ns"] > 8 * MS]
+    assert len(firsts) >= TIMES
+    right = [p for p in firsts if (p["kind"], p["what"]) == ("asleep", "in sendto")]
+    assert len(right) >= 0.95 * len(firsts), firsts
+    # as long as the calls took, and the link for two datagrams
+    slept_ms = np.median([p["time_ns"] for p in right]) / MS
+    calls_ms = np.median([took for took in took_ms if took > 8])
+    assert slept_ms == pytest.approx(calls_ms, rel=0.05)
+    assert slept_ms == pytest.approx(2e3 * 8 * (size + 42) / 1e6, rel=0.1)

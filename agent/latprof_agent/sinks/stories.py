@@ -40,6 +40,8 @@ _OF_THREADS = {
     "application": ("sender_pid", "", "created_ns", "send_ns"),
     "receive_queue": ("reader_pid", "reader_thread", "ready_ns", "read_ns"),
 }
+# A datagram is in its send call until it is queued.
+_OF_CALL = ("sender_pid", "", "send_ns", "queue_ns")
 
 
 class Stories:
@@ -135,6 +137,8 @@ def stages_told(
             continue
         found[stage] = {"time_ns": time_ns, "parts": None}
         columns = _OF_THREADS.get(stage, ("",) * 4)
+        if (stage, row["protocol"]) == ("send_queue", "udp"):
+            columns = _OF_CALL
         pid, thread, begin_ns, end_ns = (row.get(column) for column in columns)
         if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
             found[stage] |= thread_told(recorder, pid, thread, begin_ns, end_ns)
