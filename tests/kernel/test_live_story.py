@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from agent_process import FREE, Agent
+from free_ports import free_port
 from latprof_process import COMMAND, Latprof, run
 from live_terminal import LiveTerminal
 from recording import wait_until
@@ -105,6 +106,41 @@ def test_an_agent_beside_slow_readers_keeps_what_slowed_them(
         assert all(f'href="stories/{name}"' in page for name in names)
     right = causes(stories_of(folder, pids)).count(cause)
     assert right >= TIMES * len(some) - 1
+
+
+WRITES_TWICE = """
+import socket, threading
+with socket.create_server(("127.0.0.1", PORT)) as listener:
+    client = socket.create_connection(("127.0.0.1", PORT))
+    server, _ = listener.accept()
+def answer():
+    for _ in range(20):
+        server.recv(200, socket.MSG_WAITALL)
+        server.send(b"!")
+threading.Thread(target=answer).start()
+for _ in range(20):
+    client.send(bytes(100))
+    client.send(bytes(100))
+    client.recv(1)
+"""
+
+
+def test_an_agent_tells_what_held_a_senders_socket(tmp_path):
+    """Who writes twice and waits: Nagle, until the first one's ACK, which is late."""
+    folder, port = tmp_path / "kept", free_port()
+    words = ("--story-dir", str(folder), "--story-above", "10ms", "--port", str(port))
+    with agent(*words) as made:
+        program = WRITES_TWICE.replace("PORT", str(port))
+        subprocess.run([sys.executable, "-c", program], check=True)
+        wait_until(lambda: told(made) >= 3, "stories")
+    found = json.loads(run("story", str(folder), "--above=1ms", "--json").out)
+    check_parts(found["stories"])
+    queues = [s["stages"].get("send_queue") for s in found["stories"]]
+    firsts = [of["parts"][0] for of in queues if of and of["time_ns"] > 10 * MS]
+    assert len(firsts) >= 3
+    assert {part["what"] for part in firsts} == {"Nagle until a delayed ACK"}
+    # the timer of a delayed ACK ends on a tick
+    assert all(part["time_ns"] > 36 * MS for part in firsts)
 
 
 SERVER = """

@@ -83,7 +83,8 @@ class FlightRecorder:
     def __init__(self, drain: _drain.Drain, layout: Layout, limit_ns: int) -> None:
         self.limit_ns = limit_ns or UNTIL_KNOWN_NS
         self._shares = SHARES if limit_ns else 1
-        self._held_ns = (limit_ns or RUNNING_LEAST_NS) // HELD_SHARE
+        known = limit_ns not in (0, NEVER_NS)
+        self._held_ns = (limit_ns if known else RUNNING_LEAST_NS) // HELD_SHARE
         self.copies = self.skipped = 0
         self.symbols = Symbols()
         self.queues = Queues()

@@ -31,6 +31,7 @@ from latprof_agent.join.message_rows import (
     text_at,
 )
 from latprof_agent.probes.layout import Layout
+from latprof_agent.sinks.socket_stories import WayOfBytes
 from latprof_agent.sinks.stories import stages_told, thread_told
 from latprof_agent.sinks.story_folder import story_id
 
@@ -59,6 +60,7 @@ class _Waiting:
     end_ns: int
     pid: int
     message: dict[str, Any]
+    way: WayOfBytes | None  # None: it is an exchange
 
 
 @dataclass
@@ -116,7 +118,10 @@ class LiveStories:
                 *((b, e, slow["pid"]) for slow, b, e in found.values()), strict=True
             )
         )
-        for one in map(_Waiting, begin, end, pid, messages):
+        for at, (message, way) in zip(
+            zip(begin, end, pid, strict=True), messages, strict=True
+        ):
+            one = _Waiting(*at, message, way)
             if len(self._waiting) < WAITING:
                 self._waiting.append(one)
             else:
@@ -148,7 +153,7 @@ class LiveStories:
             whole_ns = one.end_ns - one.begin_ns
             stages = {"server": {"time_ns": whole_ns, **told}}
         else:
-            stages = stages_told(message, recorder)
+            stages = stages_told(message, recorder, one.way)
         story = {
             "id": story_id(unix_ns // 1000, (one.end_ns - one.begin_ns) // 1000),
             "unix_seconds": unix_ns / NS_PER_SECOND,
@@ -183,7 +188,9 @@ class LiveStories:
         }
 
 
-def _halves(joiner: Joiner, sent: Records, received: Records) -> list[dict[str, Any]]:
+def _halves(
+    joiner: Joiner, sent: Records, received: Records
+) -> list[tuple[dict[str, Any], WayOfBytes]]:
     """Rows as in messages.csv, first of those sent; the other half is blank."""
     none = np.full(len(sent), -1), np.full(len(received), -1)
     pairs = Pairs(
@@ -202,10 +209,14 @@ def _halves(joiner: Joiner, sent: Records, received: Records) -> list[dict[str, 
     # of a UDP flow that was not sampled yet nothing is told but the datagram
     for row, key in zip(found, [*sent["key"], *received["key"]], strict=True):
         row["protocol"] = "udp" if key else "tcp"
-    return found
+    ends = map(rows.flow_and_end, range(len(rows)))
+    return [
+        (row, WayOfBytes.of(row, *end, joiner))
+        for row, end in zip(found, ends, strict=True)
+    ]
 
 
-def _exchanges(joiner: Joiner, turns: Records) -> list[dict[str, Any]]:
+def _exchanges(joiner: Joiner, turns: Records) -> list[tuple[dict[str, Any], None]]:
     """Rows of exchanges at their servers, with the same names as far as they have."""
     flow = joiner.flows.index(turns["flow"])
     numbers, texts = flow_columns(joiner.flows, flow)
@@ -214,7 +225,7 @@ def _exchanges(joiner: Joiner, turns: Records) -> list[dict[str, Any]]:
     threads = blank_zeros(turns["thread"].astype("i8"))
     numbers |= {"reader_pid": pids, "reader_thread": threads}
     numbers["sequence"] = turns["end"].astype("i8")
-    return [
+    found: list[dict[str, Any]] = [
         dict.fromkeys(_NOT_OF_EXCHANGES)
         | {"kind": EXCHANGE}
         | {name: number_at(values, i) for name, values in numbers.items()}
@@ -223,3 +234,4 @@ def _exchanges(joiner: Joiner, turns: Records) -> list[dict[str, Any]]:
         | ({"protocol": ""} if flow[i] < 0 else {})
         for i in range(len(turns))
     ]
+    return [(row, None) for row in found]
