@@ -82,7 +82,7 @@ def recording(
     with Capture(watched, found, story_ns=story_ns) as capture:
         recorder = Recorder(capture, sink)
         if story_ns:
-            stories.joiner = recorder.joiner
+            stories.follow(recorder.joiner, capture.flight)
             sink.followers.append(stories)
         capture.start()
         capture.expect_udp()

@@ -188,7 +188,7 @@ class _Session:
             sink.followers.append(stories)
         recorder = Recorder(capture, sink, self.options.pieces)
         if stories:
-            stories.joiner = recorder.joiner
+            stories.follow(recorder.joiner, capture.flight)
         failure: LatprofError | None = None
         try:
             with refusals_told("cannot record"):

@@ -52,6 +52,19 @@ _QUEUE: Shape = {
         }
     ],
 }
+_READS: Shape = {
+    "messages": Maybe(COUNT),
+    "bytes": COUNT,
+    "complete": FLAG,
+    "senders": [
+        {
+            **dict.fromkeys(("way", "comm"), TEXT),
+            **dict.fromkeys(("own", "in_hand"), FLAG),
+            **dict.fromkeys(("pid", "flows", "bytes"), COUNT),
+            **dict.fromkeys(("messages", "time_ns"), Maybe(COUNT)),
+        }
+    ],
+}
 FORMAT = 1
 _STORIES: Shape = {
     "format?": COUNT,
@@ -76,6 +89,8 @@ _STORIES: Shape = {
                     "time_ns": COUNT,
                     "parts": Maybe([_PART]),
                     "queue?": Maybe(_QUEUE),
+                    "reads?": Maybe(_READS),
+                    "accept?": Maybe({"waited_ns": Maybe(COUNT)}),
                 }
             },
             "id?": TEXT,
