@@ -2,6 +2,7 @@
  * latprof.bpf.c - all probes as one object, so that they share their maps. The
  * agent loads those whose hooks the running kernel has.
  */
+#include "accept.bpf.c"
 #include "close.bpf.c"
 #include "drops.bpf.c"
 #include "flight.bpf.c"

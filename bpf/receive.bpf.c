@@ -146,6 +146,8 @@ static __always_inline void range_append(struct sock *sk, struct stream *s,
 		if (!range)
 			return;
 	}
+	if (!sk->sk_socket)
+		flags |= RECORD_NOT_ACCEPTED;
 	range->end = end;
 	range->ready_ns = now;
 	range->stack_ns = stack_ns > 0xffffffff ? 0 : stack_ns;

@@ -261,6 +261,9 @@ enum held_by {
 enum flow_side {
 	SIDE_SENDER = 1,
 	SIDE_RECEIVER = 2,
+	/* no announcement: at t_ns a connection was accepted that had brought
+	   bytes before; nothing else is filled in but its flow */
+	SIDE_ACCEPTED = 3,
 };
 
 /* What traffic is told apart by, of which only what is asked for is filled in
@@ -405,6 +408,8 @@ enum record_flag {
 	/* chosen for the sample; slower than its group's limit */
 	RECORD_SAMPLED = 128,
 	RECORD_SLOW = 256,
+	/* nobody had accepted its connection when it became readable */
+	RECORD_NOT_ACCEPTED = 512,
 };
 
 /* The front of each CPU's ring, see ring.bpf.h. */

@@ -20,6 +20,7 @@ from halves import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent.join.datagrams import match_datagrams
+from latprof_agent.join.flows import SIDE_ACCEPTED
 from latprof_agent.join.joiner import (
     ALONE_NS,
     RANGE_KEEP_NS,
@@ -259,3 +260,13 @@ def test_retransmitted_segments_count_to_the_messages_they_overlap():
     ]
     found = joiner.retransmits_of(flow.astype("u8"), start, end)
     assert found.tolist() == overlaps
+
+
+def test_when_a_connection_was_accepted_is_no_announcement_of_its_flow():
+    joiner = Joiner(LAYOUT)
+    accept = record("flows", 70, 0, flow=5, side=SIDE_ACCEPTED, t_ns=70)
+    joiner.feed(batch_of([*announcements(5, RECEIVER), accept]), 100)
+    joiner.feed(batch_of(announcements(6, RECEIVER)), 200)
+    assert [joiner.accepted_ns(flow) for flow in (5, 6, 7)] == [70, 0, 0]
+    assert joiner.flows.table["side"].tolist() == [RECEIVER, RECEIVER]
+    assert not joiner.flows.sender_here.any()

@@ -18,6 +18,7 @@ from latprof_analysis.study.story import Flight
 from numpy.typing import NDArray
 
 from latprof_agent import _drain
+from latprof_agent.capture.reads import Reads, reads_of
 from latprof_agent.capture.rings import Batch
 from latprof_agent.probes.layout import Layout
 from latprof_agent.story.queues import Queues
@@ -78,6 +79,8 @@ class FlightRecorder:
         That were made.
     skipped : int
         Copies for which there was no room.
+    reads : Reads or None
+        Gets all that was read; None: where only samples are told, nobody wants them.
     """
 
     def __init__(self, drain: _drain.Drain, layout: Layout, limit_ns: int) -> None:
@@ -86,10 +89,14 @@ class FlightRecorder:
         known = limit_ns not in (0, NEVER_NS)
         self._held_ns = (limit_ns if known else RUNNING_LEAST_NS) // HELD_SHARE
         self.copies = self.skipped = 0
+        self.reads: Reads | None = None
         self.symbols = Symbols()
         self.queues = Queues()
         self._drain = drain
         self.layout = layout
+        self._never_read = (
+            layout.flags["RECORD_DROPPED"] | layout.flags["RECORD_UNREAD"]
+        )
         self._flights: list[tuple[int, int, Flight]] = []  # a heap: how slow, which
         self._order = itertools.count()
         self._bytes = 0
@@ -117,6 +124,8 @@ class FlightRecorder:
 
     def look(self, records: Batch) -> None:
         """Ask for a copy if something in these records took long."""
+        if self.reads is not None:
+            self.reads.add(reads_of(records["received_ranges"], self._never_read))
         for ring, (firsts, last) in HALVES_SPANS.items():
             half = records[ring]
             if len(half):
@@ -163,6 +172,11 @@ class FlightRecorder:
             self._thread.join()
             self._thread = None
         self.symbols.finish()
+
+    def lost(self, ring: str) -> int:
+        """How many records of one of the probes' rings were lost until now."""
+        counted = self.layout.count(self._drain.counters(), self._drain.globals())
+        return counted[f"lost_{ring}"]
 
     def flight(self, begin_ns: int, end_ns: int) -> Flight | None:
         """Return the copy that has most of a span: the first that was made since."""

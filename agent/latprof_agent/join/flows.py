@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-SIDE_SENDER = 1
+SIDE_SENDER, SIDE_ACCEPTED = 1, 3
 IPPROTO_TCP = 6
 
 

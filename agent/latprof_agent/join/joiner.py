@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from latprof_agent.capture.rings import Batch, stacked
 from latprof_agent.join.conversations import Conversations
 from latprof_agent.join.datagrams import match_datagrams
-from latprof_agent.join.flows import Flows
+from latprof_agent.join.flows import SIDE_ACCEPTED, Flows
 from latprof_agent.join.lower_devices import LowerTransmits
 from latprof_agent.join.path_devices import PathDevices
 from latprof_agent.join.retransmits import Retransmits, newest
@@ -85,6 +85,7 @@ class Joiner:
         self._sent = np.empty(0, layout.rings["sent_messages"])
         self._ranges = np.empty(0, layout.rings["received_ranges"])
         self._early = np.empty(0, layout.rings["early_segments"])
+        self._accepts = np.empty(0, layout.rings["flows"])
         self._retransmits = Retransmits(self.flows, layout.rings["retransmits"])
         # by flow: the end of the last range that was released
         self._forgotten = np.empty(0, "i8")
@@ -114,9 +115,12 @@ class Joiner:
             self._met_ns = self._met_ns[stay]
             self._translations.release(stay)
             self.conversations.release(stay)
-        if len(batch["flows"]):
-            self.flows.add(batch["flows"])
-            self.conversations.add(batch["flows"])
+        accepts = batch["flows"]["side"] == SIDE_ACCEPTED
+        self._accepts = newest(self._accepts, batch["flows"].compress(accepts))
+        announced = batch["flows"].compress(~accepts)
+        if len(announced):
+            self.flows.add(announced)
+            self.conversations.add(announced)
             fresh = len(self.flows) - len(self._forgotten)
             self._forgotten = np.r_[self._forgotten, np.zeros(fresh, "i8")]
             self._met_ns = np.r_[self._met_ns, np.zeros(fresh, "i8")]
@@ -295,3 +299,12 @@ class Joiner:
         """Whether what came then of a flow had a hole before it."""
         early = self._early[self._early["arrive_ns"] == arrive_ns]
         return bool((early["flow"] == np.uint64(flow)).any())
+
+    def accepted_ns(self, flow: int) -> int:
+        """When the connection of a flow was accepted; 0: not known.
+
+        Known only where bytes of it were readable before.
+        """
+        place = self.flows.index(np.array([flow], "u8"))[0]
+        mine = self.flows.index(self._accepts["flow"]) == place
+        return int(self._accepts["t_ns"][mine].max(initial=0)) if place >= 0 else 0

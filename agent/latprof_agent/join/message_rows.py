@@ -187,6 +187,11 @@ class _Half:
         return np.asarray(self._records[name][self._index])
 
 
+def _has(half: _Half, flag: int) -> Ints:
+    """1 where a half was there and has a flag, else 0."""
+    return np.where(half.get("flags") & flag, 1, 0)
+
+
 def names_of(pids: Ints, comms: dict[int, str]) -> Text:
     """Name processes as a column of text."""
     unique, index = np.unique(pids, return_inverse=True)
@@ -247,6 +252,7 @@ def messages_of(
         "sender_pid": blank_zeros(sent.get("pid")),
         "reader_pid": blank_zeros(np.where(dropped, 0, received.get("pid"))),
         "reader_thread": blank_zeros(np.where(dropped, 0, received.get("thread"))),
+        "not_accepted": _has(received, joiner.flag("RECORD_NOT_ACCEPTED")),
         "created_ns": np.zeros(len(flow), "i8"),
         **{f"{s}_ns": sent.get(f"{s}_ns") for s in ("send", "queue", "xmit")},
         "arrive_ns": arrive,

@@ -38,7 +38,7 @@ from latprof_agent.probes.catalogue import (
     Probe,
 )
 from latprof_agent.probes.filter import Filter, Word
-from latprof_agent.probes.flight_probes import FLIGHT_PROBES
+from latprof_agent.probes.flight_probes import ACCEPT, FLIGHT_PROBES
 from latprof_agent.probes.grouping import Grouping
 from latprof_agent.probes.loss_probes import LOSS_PROBES, REPLACED
 
@@ -51,7 +51,7 @@ FRESH_SECONDS = 0.9  # where the state is asked for
 # An exchange is over when its client has read nothing more for so long.
 IDLE_NS = 1_000_000_000
 # It tells when nothing could be traced, which counts of histograms do not use.
-UNUSED = REPLACED | {"untraced time"}
+UNUSED = REPLACED | {"untraced time", ACCEPT}
 
 
 class Monitor:
@@ -90,9 +90,8 @@ class Monitor:
         self._watched = watched
         self._allowance = max_overhead
         self.grouping = grouping
+        table += FLIGHT_PROBES if stories else ()
         self._table = tuple(p for p in table if p.quantity not in UNUSED)
-        if stories:
-            self._table += FLIGHT_PROBES
         self._with_stories = stories
         self._stories: LiveStories | None = None
         self.takes_stories: list[TakesStory] = []  # who gets each, too

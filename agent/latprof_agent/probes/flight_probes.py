@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from latprof_agent.probes.catalogue import (
     BOTH,
+    CGROUP,
     CLOCK,
     QUEUES,
     STORIES,
@@ -19,6 +20,7 @@ def _traced(programs: str, hooks: str, arguments: int = 0) -> Way:
     return Way(*names, "", arguments, STORIES)
 
 
+ACCEPT = "accept of connections (tcp)"
 FLIGHT_PROBES = (
     Probe(
         "task switches",
@@ -77,5 +79,19 @@ FLIGHT_PROBES = (
             ),
         ),
         "none known",
+    ),
+    Probe(
+        ACCEPT,
+        TCP,
+        (
+            Way(
+                ("on_accept4", "on_accept6"),
+                CGROUP,
+                ("getpeername4", "getpeername6"),
+                "not where a server asks for no address of its peer",
+                need=STORIES,
+            ),
+        ),
+        "mount cgroup v2",
     ),
 )

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import platform
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,9 @@ from latprof_agent.capture.flight import (
     FlightRecorder,
 )
 from latprof_agent.join.exchange_rows import ExchangeRows
-from latprof_agent.join.joiner import Joiner
+from latprof_agent.join.joiner import FOREVER, Joiner
 from latprof_agent.join.message_rows import Messages
+from latprof_agent.sinks.read_before import ReadBefore
 from latprof_agent.sinks.socket_stories import WayOfBytes
 
 MOST = 100  # that are told of
@@ -42,6 +43,21 @@ _OF_THREADS = {
 }
 # A datagram is in its send call until it is queued.
 _OF_CALL = ("sender_pid", "", "send_ns", "queue_ns")
+# What was read before a message is finished within that time of it: what has no other
+# half waits for 0.3 s.
+NEIGHBOURS_NS = 1_000_000_000
+
+
+@dataclass(order=True)
+class _Slow:
+    """A slow message; `queue`: what is known of its wait for its reader, once asked."""
+
+    took_ns: int
+    number: int
+    row: dict[str, Any] = field(compare=False)
+    way: WayOfBytes = field(compare=False)
+    accepted: bool = field(compare=False)  # when it was readable
+    queue: dict[str, Any] | None = field(default=None, compare=False)
 
 
 class Stories:
@@ -55,23 +71,23 @@ class Stories:
     recorder : FlightRecorder
         Is told from when on a message may be kept.
     joiner : Joiner
-        Knows what was sent again.
+        Knows what was sent again, and what threads read.
     """
 
-    def __init__(
-        self, limit_ns: int, recorder: FlightRecorder, joiner: Joiner | None
-    ) -> None:
+    def __init__(self, limit_ns: int, recorder: FlightRecorder, joiner: Joiner) -> None:
         self._limit_ns = limit_ns or UNTIL_KNOWN_NS
         self._all = None if limit_ns else Histogram()
         self._known_ns = 0  # when it was that others take less
         self._recorder = recorder
         self._joiner = joiner
-        self._slow: list[tuple[int, int, dict[str, Any], WayOfBytes]] = []  # a heap
+        self._before = ReadBefore(joiner, recorder)
+        self._slow: list[_Slow] = []  # a heap
         self._order = itertools.count()
         self.seen = 0
 
     def add_messages(self, rows: Messages) -> None:
         """Keep the slowest."""
+        self._before.add_messages(rows)
         took_ns = rows.numbers["end_to_end_ns"]
         kinds, words = rows.texts["kind"]
         apart = np.isin(kinds, [words.index(k) for k in APART if k in words])
@@ -84,17 +100,20 @@ class Stories:
         slow = np.flatnonzero((took_ns >= least_ns) & ~apart)
         self.seen += len(slow)
         for i in slow.tolist():
-            if len(self._slow) == MOST and took_ns[i] <= self._slow[0][0]:
+            if len(self._slow) == MOST and took_ns[i] <= self._slow[0].took_ns:
                 continue
             thread = max(int(rows.numbers["reader_thread"][i]), 0)
             row = rows.row(i) | {"reader_thread": thread or None}
             way = WayOfBytes.of(row, *rows.flow_and_end(i), self._joiner)
-            heapq.heappush(self._slow, (int(took_ns[i]), next(self._order), row, way))
+            accepted = not rows.numbers["not_accepted"][i]
+            one = _Slow(int(took_ns[i]), next(self._order), row, way, accepted)
+            heapq.heappush(self._slow, one)
             if len(self._slow) > MOST:
                 heapq.heappop(self._slow)
         # a copy for what would not be told of only takes time from what is measured
-        kept_ns = self._slow[0][0] if len(self._slow) == MOST else 0
+        kept_ns = self._slow[0].took_ns if len(self._slow) == MOST else 0
         self._recorder.limit_ns = max(self._limit_ns, kept_ns)
+        self._ask(self._before.newest_ns - NEIGHBOURS_NS)
 
     def _follow(self, everything: Histogram) -> None:
         p999_ns = everything.quantile(RUNNING)
@@ -102,13 +121,24 @@ class Stories:
             self._limit_ns = max(round(p999_ns), RUNNING_LEAST_NS)
             self._known_ns = self._known_ns or time.monotonic_ns()
 
+    def _ask(self, until_ns: int) -> None:
+        """Find what was read before those that were read by then: it is forgotten."""
+        before = self._before
+        for one in self._slow:
+            if one.queue is None and (one.row["read_ns"] or 0) <= until_ns:
+                reads = before.told(one.row, one.way.flow, one.way.end)
+                one.queue = {} if reads is None else {"reads": reads}
+                if not one.accepted:
+                    one.queue["accept"] = before.accept(one.row, one.way.flow)
+
     def add_exchanges(self, rows: ExchangeRows) -> None:
         """Of exchanges nothing is taken: their messages are told of."""
 
     def told(self) -> dict[str, Any]:
         """The document that `latprof story` reads, the slowest message first."""
         recorder = self._recorder
-        slowest = sorted(self._slow, key=lambda one: -one[0])
+        self._ask(FOREVER)
+        slowest = sorted(self._slow, key=lambda one: -one.took_ns)
         return {
             "format": FORMAT,
             "limit_ns": self._limit_ns,
@@ -120,10 +150,18 @@ class Stories:
                 "symbols": recorder.symbols.source,
             },
             "stories": [
-                {"message": row, "stages": stages_told(row, recorder, way)}
-                for _, _, row, way in slowest
+                {"message": one.row, "stages": _stages(one, recorder)}
+                for one in slowest
             ],
         }
+
+
+def _stages(one: _Slow, recorder: FlightRecorder) -> dict[str, Any]:
+    """Tell its stages, and what it met in the queue of its reader."""
+    stages = stages_told(one.row, recorder, one.way)
+    if "receive_queue" in stages:
+        stages["receive_queue"] |= one.queue or {}
+    return stages
 
 
 def stages_told(

@@ -53,6 +53,19 @@ _QUEUE: Shape = {
         }
     ],
 }
+_READS: Shape = {
+    "messages": Maybe(COUNT),
+    "bytes": COUNT,
+    "complete": FLAG,
+    "senders": [
+        {
+            **dict.fromkeys(("way", "comm"), TEXT),
+            **dict.fromkeys(("own", "in_hand"), FLAG),
+            **dict.fromkeys(("pid", "flows", "bytes"), COUNT),
+            **dict.fromkeys(("messages", "time_ns"), Maybe(COUNT)),
+        }
+    ],
+}
 FORMAT = 1
 _STORIES: Shape = {
     "format?": COUNT,
@@ -85,6 +98,8 @@ _STORIES: Shape = {
                             "cpu": Maybe(COUNT),
                         }
                     ],
+                    "reads?": Maybe(_READS),
+                    "accept?": Maybe({"waited_ns": Maybe(COUNT)}),
                 }
             },
             "id?": TEXT,

@@ -7,6 +7,7 @@ from typing import Any
 
 from latprof_analysis.read.stories import took_ns
 from latprof_analysis.report.story_queue import queue_words
+from latprof_analysis.report.story_receive import accept_words, reads_words
 from latprof_analysis.study.stacks import SHARE
 from latprof_analysis.study.story_socket import (
     BEHIND,
@@ -47,11 +48,24 @@ def story_lines(story: _Story) -> Iterator[str]:
         share = of["time_ns"] / whole_ns if whole_ns else 0.0
         if share < _LITTLE:
             continue
-        queue = f"  {queue_words(of['queue'])}" if of.get("queue") else ""
-        yield f"  {stage:<14} {duration(of['time_ns']):>8}  {percent(share):>6}{queue}"
+        took = f"{duration(of['time_ns']):>8}  {percent(share):>6}"
+        yield f"  {stage:<14} {took}  {_met(of)}".rstrip()
         for part in of["parts"] or ():
             if part["time_ns"] >= _LITTLE * of["time_ns"]:
                 yield f"    {duration(part['time_ns']):>8}  {_part(part)}"
+
+
+def _behind(of: _Story) -> str:
+    """Say what stood before a message in a queue, or was read before it."""
+    if of.get("queue"):
+        return queue_words(of["queue"])
+    return reads_words(of["reads"], of["time_ns"]) if of.get("reads") else ""
+
+
+def _met(of: _Story) -> str:
+    """Say what a message met in a queue, where anything is known of that."""
+    accept = accept_words(of["accept"]) if of.get("accept") else ""
+    return "; ".join(filter(None, (accept, _behind(of))))
 
 
 def headline(story: _Story) -> str:
@@ -84,6 +98,8 @@ def _where_and_why(message: _Story, stage: str, of: _Story) -> str:
         "send_queue": f"in the send queue of {who}",
         "server": f"from request to reply at {who}",
     }.get(stage, f"in {_UNTOLD.get(stage, stage)}")
+    if _is_unaccepted(of):
+        where += f", whose connection was {accept_words(of['accept'])}"
     if not of["parts"] or stage == "qdisc":
         return where
     first = of["parts"][0]
@@ -92,7 +108,21 @@ def _where_and_why(message: _Story, stage: str, of: _Story) -> str:
     if 2 * first["time_ns"] < of["time_ns"]:
         return f"{where}, for no single cause: longest it {_verb(first)}"
     rest = "" if len(of["parts"]) == 1 else f" for {duration(first['time_ns'])}"
-    return f"{where}, which {_verb(first)}{rest}"
+    # asleep or without a CPU it was not at the messages of others
+    behind = _behind(of) if first["kind"] == "busy" else ""
+    begin = f"{where}: it" if _is_unaccepted(of) else f"{where}, which"
+    return f"{begin} {_verb(first)}{rest}" + (f", {behind}" if behind else "")
+
+
+def _is_unaccepted(of: _Story) -> bool:
+    """Whether nobody could read it for most of its time, or for nobody knows how long.
+
+    A short one is told beside the stage only.
+    """
+    if not of.get("accept"):
+        return False
+    waited_ns = of["accept"]["waited_ns"]
+    return waited_ns is None or 2 * waited_ns >= of["time_ns"]
 
 
 def _of_bytes(where: str, stage: str, of: _Story) -> str:

@@ -15,7 +15,7 @@ def queue_words(queue: _Queue) -> str:
     if not backlog:
         return f"{name}, with nothing before it"
     most = "" if queue["fifo"] else "at most "
-    words = f"{name} behind {most}{_bytes(backlog)}"
+    words = f"{name} behind {most}{size_words(backlog)}"
     first = queue["before"][0]
     share = percent(first["bytes"] / backlog)
     return f"{words}, of which {owner_words(first)} {share}"
@@ -30,7 +30,8 @@ def owner_words(owner: dict[str, Any]) -> str:
     return str(owner["flow"] or "an unknown sender")
 
 
-def _bytes(count: int) -> str:
+def size_words(count: int) -> str:
+    """Write a number of bytes that was counted."""
     for unit, size in (("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{short_number(count / size)} {unit}"

@@ -1,0 +1,115 @@
+"""What the reader of a slow message read while it waited: other messages, and whose."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import numpy as np
+from latprof_analysis.study.story import CALLS
+from latprof_analysis.study.story_receive import (
+    READ,
+    Sender,
+    Share,
+    Waits,
+    shares_of,
+    told_of_reads,
+    waits_of,
+)
+
+from latprof_agent.capture.flight import FlightRecorder
+from latprof_agent.capture.reads import Reads, Records
+from latprof_agent.join.joiner import FOREVER, Joiner
+from latprof_agent.join.message_rows import Messages
+
+
+class ReadBefore:
+    """Knows all messages that were read lately, and the bytes that threads read.
+
+    Rows are finished seconds after their bytes were read: those of bytes come from the
+    flight recorder at once, and tell of messages that are read in part, too.
+    """
+
+    def __init__(self, joiner: Joiner, recorder: FlightRecorder) -> None:
+        self._joiner = joiner
+        self._recorder = recorder
+        self._messages = Reads()
+        self._reads = recorder.reads = Reads()
+
+    @property
+    def newest_ns(self) -> int:
+        """When the last of the messages was read."""
+        return self._messages.newest_ns
+
+    def add_messages(self, rows: Messages) -> None:
+        """Take in finished rows."""
+        found = np.zeros(len(rows), READ)
+        flow, found["start"], found["end"] = rows.retransmit_range
+        found["flow"] = flow
+        found["read_ns"] = rows.numbers["read_ns"]
+        found["thread"] = np.maximum(rows.numbers["reader_thread"], 0)
+        found["sender_pid"] = np.maximum(rows.numbers["sender_pid"], 0)
+        self._messages.add(found[found["thread"] > 0])
+
+    def told(self, row: dict[str, Any], flow: int, end: int) -> dict[str, Any] | None:
+        """Say what was read while the message of a row waited; None: nothing known."""
+        thread, ready_ns, read_ns = (
+            row[name] for name in ("reader_thread", "ready_ns", "read_ns")
+        )
+        if not thread or not ready_ns or not read_ns:
+            return None
+        reads, messages = (
+            self._placed(kept.of_thread(thread, ready_ns, read_ns))
+            for kept in (self._reads, self._messages)
+        )
+        start = end - (row["size_bytes"] or 0)
+        if row["protocol"] != "tcp":
+            start = FOREVER  # each datagram is read as a whole
+        place = int(self._joiner.flows.index(np.array([flow], "u8"))[0])
+        # what was lost may be what it read last
+        since_ns = FOREVER if self._lost() else self._reads.since_ns
+        shares = shares_of(
+            reads,
+            messages,
+            (place, start),
+            ready_ns,
+            read_ns,
+            self._waits(thread, ready_ns, read_ns, since_ns),
+        )
+        return told_of_reads(
+            [(share, self._sender(share)) for share in shares],
+            complete=max(since_ns, self._messages.since_ns) <= ready_ns,
+        )
+
+    def accept(self, row: dict[str, Any], flow: int) -> dict[str, Any]:
+        """Say how long a message that was readable waited for its connection's accept.
+
+        `waited_ns` is None where the accept was not seen.
+        """
+        at_ns = self._joiner.accepted_ns(flow)
+        known = row["ready_ns"] and row["ready_ns"] <= at_ns <= (row["read_ns"] or 0)
+        return {"waited_ns": at_ns - row["ready_ns"] if known else None}
+
+    def _placed(self, records: Records) -> Records:
+        """By the places of flows: two numbers of one that was translated have one."""
+        found = records.copy()
+        found["flow"] = self._joiner.flows.index(records["flow"].astype("u8"))
+        return found
+
+    def _waits(
+        self, thread: int, ready_ns: int, read_ns: int, since_ns: int
+    ) -> Waits | None:
+        flight = self._recorder.flight(ready_ns, read_ns)
+        if not flight or flight.since("switches") > ready_ns:
+            return None
+        waits = waits_of(flight, thread, CALLS.get(platform.machine(), {}))
+        return waits._replace(since_ns=max(waits.since_ns, since_ns))
+
+    def _sender(self, share: Share) -> Sender:
+        labels = self._joiner.conversations.labels
+        way = labels[share.flow] if 0 <= share.flow < len(labels) else ""
+        return Sender(way, share.pid, self._joiner.comms.get(share.pid, ""))
+
+    def _lost(self) -> bool:
+        """Whether records of what was read were lost, of whichever thread."""
+        return self._recorder.lost("received_ranges") > 0
