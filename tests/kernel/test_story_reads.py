@@ -102,7 +102,8 @@ def test_the_kth_of_many_clients_is_behind_all_before(tmp_path):
         assert sender["time_ns"] <= stage["time_ns"]
         right += sender["time_ns"] < 1.2 * k * EACH_MS * MS + 2 * MS
     assert right >= 0.95 * len(stories)
-    text = run("story", str(tmp_path / "run"), "--slowest=1").out
+    last = f"--message={100 + CLIENTS - 1}"
+    text = run("story", str(tmp_path / "run"), last).out
     assert f"behind {CLIENTS - 1} messages of " in text.splitlines()[0]
 
 
@@ -117,7 +118,7 @@ def test_the_kth_of_one_client_is_behind_its_own_earlier_ones(tmp_path):
         (sender,) = reads["senders"]
         assert sender["own"]
         assert sender["time_ns"] >= 0.98 * k * EACH_MS * MS
-    text = run("story", str(tmp_path / "run"), "--slowest=1").out
+    text = run("story", str(tmp_path / "run"), "--message=2000").out
     assert "behind 19 messages of 1.9 kB of its own flow" in text.splitlines()[0]
 
 
@@ -151,8 +152,10 @@ def test_clients_of_redis_are_told_whose_command_they_were_behind(tmp_path):
     shares = [of["reads"]["senders"][0]["time_ns"] / of["time_ns"] for of in busy]
     assert np.median(shares) > 0.9
     assert {one["messages"] for one in right} == {1}
-    text = run("story", str(tmp_path / "run"), "--slowest=1").out
-    assert "redis-cli (pid " in text.splitlines()[0]
+    told = run("story", str(tmp_path / "run"), "--slowest=100").out.splitlines()
+    at_server = [line for line in told if " which was busy" in line]
+    named = [line for line in at_server if "redis-cli (pid " in line]
+    assert len(named) >= 0.95 * len(busy)
 
 
 def test_a_client_that_is_alone_is_behind_nobody(tmp_path):
