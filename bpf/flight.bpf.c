@@ -13,13 +13,12 @@
  * (local timer, IPIs); a stack of a program without frame pointers is short.
  */
 #include "flight.bpf.h"
+#include "call.bpf.h"
+#include "interrupt.bpf.h"
 #include "reader.bpf.h"
 #include <bpf/bpf_tracing.h>
 
 #define FLIGHT_INTERRUPT_NS 10000
-#define KERNEL_THREAD 0x00200000 /* PF_KTHREAD: it has no user's registers */
-#define NO_CALL ((__u16) - 2)
-#define CALL_OF_32_BITS ((__u16) - 3)
 
 FLIGHT(switches, task_switch);
 FLIGHT(interrupts, interrupt);
@@ -49,37 +48,26 @@ static __always_inline __u32 waited_until(const struct task_struct *task,
 	return waited < NOT_KNOWN ? waited : NOT_KNOWN - 1;
 }
 
-/* The system call that a task is in. A 32-bit program's have numbers of their
- * own.
- */
-static __always_inline __u16 call_of(struct task_struct *task)
-{
-	const struct pt_regs *registers;
-
-	if (task->flags & KERNEL_THREAD)
-		return NO_CALL;
-	registers = (const struct pt_regs *)bpf_task_pt_regs(task);
-	if (!registers)
-		return NO_CALL;
-	return IS_32_BIT(registers) ? CALL_OF_32_BITS : SYSTEM_CALL(registers);
-}
-
 SEC("?tp_btf/sched_switch")
 int BPF_PROG(on_flight_switch, bool preempt, struct task_struct *prev,
 	     struct task_struct *next, unsigned int state)
 {
 	struct task_switch *s = flight_next(&switches);
 	__u64 now = bpf_ktime_get_ns();
+	struct call call;
 
 	if (!s)
 		return 0;
+	call_of(registers_of(prev), &call);
 	s->t_ns = now;
 	s->cpu = bpf_get_smp_processor_id();
 	s->left_thread = prev->pid;
 	s->left_pid = prev->tgid;
 	s->left_delay_ns = run_delay_of(prev);
 	s->left_state = preempt ? 0 : state;
-	s->left_call = call_of(prev);
+	s->left_call = call.number;
+	s->left_operation = call.operation;
+	s->left_value = call.value;
 	s->thread = next->pid;
 	s->pid = next->tgid;
 	s->waited_ns = waited_until(next, now);
@@ -90,20 +78,6 @@ int BPF_PROG(on_flight_switch, bool preempt, struct task_struct *prev,
 	SUBMIT(s);
 	return 0;
 }
-
-/* When the interrupt that runs on a CPU began; a hard one may come upon a soft
- * one. */
-struct interrupt_begin {
-	__u64 hard_ns;
-	__u64 soft_ns;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct interrupt_begin);
-} interrupt_begins SEC(".maps");
 
 static __always_inline void interrupt_end(__u64 begin, __u32 number, bool soft)
 {
@@ -170,11 +144,6 @@ SEC("?tp_btf/softirq_exit")
 int BPF_PROG(on_flight_softirq_end, unsigned int number)
 {
 	return INTERRUPT_ENDS(soft_ns, number, true);
-}
-
-static __always_inline __u8 frames_of(long bytes)
-{
-	return bytes > 0 ? bytes / sizeof(__u64) : 0;
 }
 
 SEC("?perf_event")

@@ -42,4 +42,10 @@ static __always_inline void *flight_next(void *ring)
 	return slot + 1;
 }
 
+/* Of a stack that a helper has written. */
+static __always_inline __u8 frames_of(long bytes)
+{
+	return bytes > 0 ? bytes / sizeof(__u64) : 0;
+}
+
 #endif

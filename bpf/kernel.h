@@ -401,24 +401,35 @@ struct bpf_iter__bpf_map_elem {
 	void *value;
 };
 
-/* the first argument of a system call, and its number; -1: in none */
+/* arguments of a system call, and its number; -1: in none */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
+	unsigned long dx;
+	unsigned long si;
 	unsigned long di;
 	unsigned long orig_ax;
+	unsigned long ip;
 	unsigned short cs;
 };
 #define FIRST_ARGUMENT(regs) ((regs)->di)
+#define SECOND_ARGUMENT(regs) ((regs)->si)
+#define THIRD_ARGUMENT(regs) ((regs)->dx)
+#define INSTRUCTION(regs) ((regs)->ip)
 #define SYSTEM_CALL(regs) ((regs)->orig_ax)
 /* __USER32_CS, on Xen in another table */
 #define IS_32_BIT(regs) (((regs)->cs & 0xff) == 0x23)
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs {
+	__u64 regs[31];
+	__u64 pc;
 	unsigned long orig_x0;
 	unsigned long pstate;
 	int syscallno;
 };
 #define FIRST_ARGUMENT(regs) ((regs)->orig_x0)
+#define SECOND_ARGUMENT(regs) ((regs)->regs[1])
+#define THIRD_ARGUMENT(regs) ((regs)->regs[2])
+#define INSTRUCTION(regs) ((regs)->pc)
 #define SYSTEM_CALL(regs) ((regs)->syscallno)
 #define IS_32_BIT(regs) (((regs)->pstate & 0x10) != 0) /* PSR_MODE32_BIT */
 #else
@@ -441,6 +452,7 @@ struct mm_struct {
 };
 
 struct task_struct {
+	void *stack; /* its lowest address */
 	unsigned int flags;
 	struct mm_struct *mm;
 	int pid;

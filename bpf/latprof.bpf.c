@@ -7,6 +7,7 @@
 #include "drops.bpf.c"
 #include "flight.bpf.c"
 #include "flight_queue.bpf.c"
+#include "flight_wake.bpf.c"
 #include "idle.bpf.c"
 #include "loss.bpf.c"
 #include "processes.bpf.c"

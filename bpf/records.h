@@ -166,8 +166,33 @@ struct task_switch {
 	__u16 left_state; /* as task_struct.__state; 0: it could run on */
 	__u16 left_call; /* system call, 0xffff: an exception, 0xfffe: none,
 			    0xfffd: one of a 32-bit program */
-	__u16 pads[3];
+	__u16 left_operation; /* its second argument, of a futex: what is done
+			       */
+	__u32 left_value; /* its third, of a futex: what that was */
 	__u8 comm[16]; /* of who came */
+};
+
+#define SLEEP_FRAMES 8
+
+/* A task that slept long is woken; see flight_wake.bpf.c. Where it slept is
+ * told as in a stack_sample. */
+struct wake {
+	__u64 t_ns;
+	__u64 kernel[SLEEP_FRAMES]; /* without those of the scheduler itself */
+	__u64 user[1];
+	__u32 thread; /* that slept */
+	__u32 pid;
+	__u32 image;
+	__u32 by_thread; /* 0: by an interrupt, by the idle task, or not known
+			  */
+	__u32 by_pid;
+	__u32 by_value; /* third argument of its call, of a futex: how many */
+	__u16 by_call; /* as left_call */
+	__u16 by_operation;
+	__u16 pad;
+	__u8 kernel_frames;
+	__u8 user_frames;
+	__u8 comm[16]; /* of by_thread */
 };
 
 /* An interrupt took a CPU from whoever had it. As of all that a flight recorder
@@ -514,6 +539,7 @@ _Static_assert(sizeof(struct term) == 40, "term");
 _Static_assert(sizeof(struct hidden_spell) == 24, "hidden_spell");
 _Static_assert(sizeof(struct turn) == 72, "turn");
 _Static_assert(sizeof(struct task_switch) == 64, "task_switch");
+_Static_assert(sizeof(struct wake) == 128, "wake");
 _Static_assert(sizeof(struct interrupt) == 32, "interrupt");
 _Static_assert(sizeof(struct stack_sample) == 408, "stack_sample");
 _Static_assert(sizeof(struct queued_packet) == 72, "queued_packet");

@@ -22,6 +22,8 @@ test program ethtool            ethtool          ethtool              ethtool   
 test program iperf3             iperf3           iperf3               iperf3            iperf             iperf3
 test program irtt               irtt             irtt                 irtt              irtt              irtt
 test shared  libbcc.so.0        python3-bpfcc    python3-bcc          python-bcc        python3-bcc       py3-bcc
+test library fuse3              libfuse3-dev     fuse3-devel          fuse3             fuse3-devel       fuse3-dev
+test program node               nodejs           nodejs               nodejs            nodejs            nodejs
 test program redis-server       redis-server     redis                redis             redis             redis
 test program redis-benchmark    redis-tools      redis                redis             redis             redis
 test program nginx              nginx-light      nginx                nginx             nginx             nginx

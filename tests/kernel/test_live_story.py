@@ -86,7 +86,7 @@ def causes(stories):
 @pytest.mark.parametrize(
     ("how", "cause"),
     [
-        ("lock", ("asleep", "for another thread (futex)")),
+        ("lock", ("asleep", "for a lock (mutex)")),
         # whose file the agent's user may not open
         ("busy", ("busy", "reader0")),
     ],
@@ -299,7 +299,7 @@ def test_two_recorders_at_once_both_tell_the_truth(readers, tmp_path):
         assert latprof.finish() == 0, latprof.err
         wait_until(lambda: told(made) >= TIMES - 1, "all stories")
     document = json.loads((out / "stories.json").read_text())
-    cause = "asleep", "for another thread (futex)"
+    cause = "asleep", "for a lock (mutex)"
     assert causes(document["stories"]).count(cause) >= TIMES - 1
     pids = {story["message"]["reader_pid"] for story in document["stories"]}
     assert causes(stories_of(folder, pids)).count(cause) >= TIMES - 1

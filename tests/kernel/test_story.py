@@ -15,7 +15,7 @@ import pytest
 from free_ports import free_port
 from latprof_analysis.read.stories import took_ns as took_of
 from latprof_process import Latprof, run
-from told_stories import check_parts, told_of
+from told_stories import check_parts, first_parts, told_of
 
 pytestmark = pytest.mark.timed
 
@@ -38,15 +38,6 @@ def programs(tmp_path_factory):
     return folder
 
 
-def first_parts(document):
-    """What took most of each slow message's wait for its reader."""
-    waits = [
-        (story["stages"]["receive_queue"], story["message"]["end_to_end_ns"])
-        for story in document["stories"]
-    ]
-    return [of["parts"][0] for of, whole_ns in waits if of["time_ns"] > whole_ns / 2]
-
-
 def slow_reader(programs, how, name="slow_reader"):
     return programs / name, how, EVERY * TIMES, EVERY, SLOW_MS
 
@@ -55,10 +46,10 @@ def slow_reader(programs, how, name="slow_reader"):
     ("how", "kind", "what"),
     [
         ("busy", "busy", "count_the_stars"),
-        ("lock", "asleep", "for another thread (futex)"),
+        ("lock", "asleep", "for a lock (mutex)"),
         ("sleep", "asleep", "of its own accord (clock_nanosleep)"),
-        ("page", "asleep", "for a page (page fault)"),
-        ("crowd", "asleep", "for another thread (futex)"),
+        ("page", "asleep", "for a page (page fault; handle_userfault)"),
+        ("crowd", "asleep", "for a lock (mutex)"),
         ("stop", "asleep", "stopped (by a signal, a tracer or a freezer)"),
     ],
 )
@@ -69,13 +60,12 @@ def test_a_reader_that_is_slow_for_one_reason_is_told_by_it(
     parts = first_parts(document)
     right = [p for p in parts if p["kind"] == kind and p["what"].startswith(what)]
     assert len(right) >= TIMES - 1, parts
-    # as the reader has it: its own times are within what was told, and most of it
-    lines = [line.split() for line in out.splitlines()[:TIMES]]
-    own_ns = np.array(lines, "i8") if all(len(w) == 2 for w in lines) else None
-    assert own_ns is None or len(own_ns) == TIMES
-    if own_ns is not None:
-        took_ns = np.median(own_ns[:, 1] - own_ns[:, 0])
-        assert np.median([p["time_ns"] for p in right]) <= took_ns
+    # as the reader has it: its own times are what was told, but for its way to recv()
+    lines = [line.split() for line in out.splitlines() if line[:1].isdecimal()]
+    own_ns = np.array(lines, "i8")
+    assert own_ns.shape == (TIMES, 2)
+    took_ns = np.median(own_ns[:, 1] - own_ns[:, 0])
+    assert np.median([p["time_ns"] for p in right]) <= took_ns + MS
     assert np.median([p["time_ns"] for p in right]) > 0.9 * SLOW_MS * MS
 
 
@@ -200,7 +190,7 @@ def test_it_is_told_in_text_and_as_json(programs, tmp_path):
     out = tmp_path / "run"
     told_of(out, *slow_reader(programs, "lock"))
     text = run("story", str(out), "--slowest=2").out
-    assert text.count("which slept for another thread (futex)") == 2
+    assert text.count("which slept for a lock (mutex)") == 2
     found = json.loads(run("story", str(out), "--above=15ms", "--json").out)
     assert len(found["stories"]) >= TIMES - 1
     number = found["stories"][0]["message"]["sequence"]

@@ -31,6 +31,15 @@ def check_timeline(of: dict[str, Any], parts: list[dict[str, Any]]) -> None:
         assert sum(s["time_ns"] for s in spans if s["kind"] == kind) == whole_ns
 
 
+def first_parts(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """What took most of each slow message's wait for its reader."""
+    waits = [
+        (story["stages"]["receive_queue"], story["message"]["end_to_end_ns"])
+        for story in document["stories"]
+    ]
+    return [of["parts"][0] for of, whole_ns in waits if of["time_ns"] > whole_ns / 2]
+
+
 def told_of(
     out: Path, *command: Any, limit: str = "10ms"
 ) -> tuple[dict[str, Any], str]:
@@ -44,4 +53,4 @@ def told_of(
     for story in document["stories"]:
         stages = sum(of["time_ns"] for of in story["stages"].values())
         assert stages == story["message"]["end_to_end_ns"]
-    return document, latprof.out
+    return document, latprof.err  # as the summary is on stdout

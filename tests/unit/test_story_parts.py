@@ -68,6 +68,7 @@ def flight_of(
 ):
     made = {
         "switches": np.concatenate(switches),
+        "wakes": np.zeros(0, FLIGHTS["wakes"]),
         "interrupts": np.zeros(len(interrupts), FLIGHTS["interrupts"]),
         "samples": np.zeros(len(samples), FLIGHTS["samples"]),
     }

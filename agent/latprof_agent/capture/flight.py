@@ -10,11 +10,13 @@ import heapq
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from latprof_analysis.study.story import Flight
+from latprof_analysis.study.story_sleep import WAKES
 from numpy.typing import NDArray
 
 from latprof_agent import _drain
@@ -24,10 +26,11 @@ from latprof_agent.probes.layout import Layout
 from latprof_agent.story.queues import Queues
 from latprof_agent.story.symbols import Symbols
 
-# Of each CPU: 3.9 MB. 32,768 switches, 4,096 interrupts, 2,048 stacks, 2,048 spans of
-# what held a socket, 4,096 packets that were queued.
+# Of each CPU: 3.99 MB. 32,768 switches, 1,024 ends of long sleeps, 4,096 interrupts,
+# 2,048 stacks, 2,048 spans of what held a socket, 4,096 packets that were queued.
 RING_BYTES = {
     "switches": 5 << 19,
+    "wakes": 9 << 14,
     "interrupts": 1 << 18,
     "samples": 1 << 20,
     "socket_states": 1 << 18,
@@ -41,6 +44,8 @@ NEVER_NS = 1 << 62  # as a limit: copied is only what somebody wants
 # CPU here tells.
 SHARES = 3
 HELD_SHARE = 64  # of the limit: a socket that was held for less is not told of
+SLEPT_SHARE, MOST_SLEPT_NS = 64, 1_000_000  # so are shorter sleeps' ends, as each costs
+WAKERS = 8  # processes of which it is noted where their functions are
 # Where slow is what others are not: as long as is not known how long they take, and the
 # least, since what CPUs do is not known more finely.
 UNTIL_KNOWN_NS, RUNNING_LEAST_NS = 1_000_000, 100_000
@@ -61,6 +66,13 @@ def span_of(
     for name in firsts:
         begin = np.where(begin > 0, begin, records[name].astype("i8"))
     return begin, records[last].astype("i8")
+
+
+def wakers_of(wakes: NDArray[Any], pids: set[int]) -> set[int]:
+    """Return which processes woke these ones most often."""
+    of_theirs = np.isin(wakes["pid"], list(pids)) & (wakes["by_pid"] > 0)
+    found = Counter(wakes["by_pid"][of_theirs].tolist())
+    return {pid for pid, _ in found.most_common(WAKERS)}
 
 
 class FlightRecorder:
@@ -88,6 +100,8 @@ class FlightRecorder:
         self._shares = SHARES if limit_ns else 1
         known = limit_ns not in (0, NEVER_NS)
         self._held_ns = (limit_ns if known else RUNNING_LEAST_NS) // HELD_SHARE
+        slept_ns = limit_ns // SLEPT_SHARE or RUNNING_LEAST_NS
+        self._slept_ns = min(slept_ns, MOST_SLEPT_NS)
         self.copies = self.skipped = 0
         self.reads: Reads | None = None
         self.symbols = Symbols()
@@ -114,6 +128,7 @@ class FlightRecorder:
             self._drain.set_ring_bytes(ring, RING_BYTES[ring])
         held_ns = min(max(self._held_ns, 1), 0xFFFFFFFF)
         self._drain.set_constant("held_ns", held_ns)
+        self._drain.set_constant("slept_ns", self._slept_ns)
 
     def begin(self) -> None:
         """Make copies from now on: all programs are attached."""
@@ -209,7 +224,9 @@ class FlightRecorder:
         except (MemoryError, OSError):
             self.skipped += 1
             return True
-        self.symbols.note(flight.rings["samples"], pids)
+        wakes = flight.rings[WAKES]
+        self.symbols.note(wakes, pids)
+        self.symbols.note(flight.rings["samples"], pids | wakers_of(wakes, pids))
         self.copies += 1
         with self._asked:
             self._bytes += flight.nbytes

@@ -29,6 +29,12 @@ FLIGHT_PROBES = (
         "use Linux 5.18 or later",
     ),
     Probe(
+        "who wakes a thread that slept",
+        BOTH,
+        (_traced("on_flight_wake", "sched_waking"),),
+        "none known",
+    ),
+    Probe(
         "interrupts",
         BOTH,
         (

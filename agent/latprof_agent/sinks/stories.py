@@ -222,5 +222,5 @@ def thread_told(
     parts = parts_of(*of, thread=thread, calls=calls, name=name)
     return {
         "parts": [asdict(part) for part in parts],
-        "timeline": timeline_of(*of, thread=thread, calls=calls),
+        "timeline": timeline_of(*of, thread=thread, calls=calls, name=name),
     }

@@ -140,7 +140,10 @@ class Symbols:
         self._thread: threading.Thread | None = None
 
     def note(self, samples: np.ndarray, pids: set[int]) -> None:
-        """Keep what is needed to name the stacks of these processes."""
+        """Keep what is needed to name the stacks of these processes.
+
+        Any records with the fields of a stack, as `samples` and `wakes` have them.
+        """
         for pid in pids:
             mine = samples[samples["pid"] == pid]
             kernel = np.arange(mine["kernel"].shape[1]) < mine["kernel_frames"][:, None]

@@ -36,7 +36,12 @@ _PART: Shape = {
     "kind": TEXT,
     "time_ns": COUNT,
     "what": TEXT,
-    "who": [{"pid": COUNT, "comm": TEXT, "time_ns": COUNT}],
+    "who": [
+        {
+            **{"pid": COUNT, "comm": TEXT, "time_ns": COUNT, "thread?": COUNT},
+            "did?": [{"kind": TEXT, "what": TEXT, "time_ns": COUNT}],
+        }
+    ],
     "functions": [{"name": TEXT, "samples": COUNT}],
     "stacks?": [{"frames": [TEXT], "samples": COUNT}],
     "cpu": Maybe(COUNT),

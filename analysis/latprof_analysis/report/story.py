@@ -111,7 +111,9 @@ def _where_and_why(message: _Story, stage: str, of: _Story) -> str:
     # asleep or without a CPU it was not at the messages of others
     behind = _behind(of) if first["kind"] == "busy" else ""
     begin = f"{where}: it" if _is_unaccepted(of) else f"{where}, which"
-    return f"{begin} {_verb(first)}{rest}" + (f", {behind}" if behind else "")
+    return f"{begin} {_verb(first)}{rest}{_ended_by(first)}" + (
+        f", {behind}" if behind else ""
+    )
 
 
 def _is_unaccepted(of: _Story) -> bool:
@@ -206,6 +208,8 @@ def _cause(part: dict[str, Any]) -> str:
         return f"waiting for a CPU, which {_name(part['who'][0])} had"
     if part["kind"] == "busy" and (within := _functions(part)):
         return f"busy in {within}"
+    if part["kind"] == "asleep" and part["who"]:
+        return f"{_words(part)}, woken by {_name(part['who'][0])}"
     return _words(part)
 
 
@@ -266,6 +270,33 @@ def _name(one: dict[str, Any]) -> str:
     return "nobody" if one["comm"] == "idle" else f"{one['comm']} (pid {one['pid']})"
 
 
+def _thread(one: dict[str, Any]) -> str:
+    """Name a thread of a process, which its own number may name."""
+    thread = one.get("thread", one["pid"])
+    of = "" if thread == one["pid"] else f", thread {thread}"
+    return f"{one['comm']} (pid {one['pid']}{of})"
+
+
+def _ended_by(part: dict[str, Any]) -> str:
+    """Who woke a thread most of the time, as the end of a sentence."""
+    first = part["who"][0] if part["kind"] == "asleep" and part["who"] else None
+    if not first or 2 * first["time_ns"] < part["time_ns"]:
+        return ""
+    return f", until {_thread(first)} woke it{_did(first)}"
+
+
+def _did(one: dict[str, Any]) -> str:
+    """What that thread did most of the time that another one waited for it."""
+    did = one.get("did")
+    if not did or 2 * did[0]["time_ns"] < one["time_ns"]:
+        return ""
+    verb = _VERBS.get(did[0]["kind"], did[0]["kind"])
+    what = did[0]["what"]
+    if what:
+        verb += f" in {what}" if did[0]["kind"] == "busy" else f" {what}"
+    return f", which {verb} for {duration(did[0]['time_ns'])} of it"
+
+
 def _verb(part: dict[str, Any]) -> str:
     """What a thread did, as the end of a sentence."""
     return _VERBS.get(part["kind"], str(part["kind"])) + _detail(part)
@@ -307,4 +338,17 @@ def _part(part: dict[str, Any]) -> str:
         told = f"; {names} of {plural(samples, 'stack')}" if samples else ""
         within = f" in {part['what']}" if part["what"] else ""
         return f"busy{cpu}{within}{told}"
+    if part["kind"] == "asleep":
+        return _words(part) + _woken(part)
     return _words(part) + cpu
+
+
+def _woken(part: dict[str, Any]) -> str:
+    """Who woke a thread; of several each one's share of its sleep."""
+    if len(part["who"]) < 2:
+        return _ended_by(part)
+    who = ", ".join(
+        f"{_thread(one)} {duration(one['time_ns'])}"
+        for one in part["who"][:_MOST_NAMES]
+    )
+    return f", woken by {who}"

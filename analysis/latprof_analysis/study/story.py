@@ -17,6 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_analysis.study.stacks import Stack, folded, function_of, innermost
+from latprof_analysis.study.story_sleep import (
+    NO_CALL,
+    WAKES,
+    Call,
+    Wake,
+    purpose,
+    together,
+    wake_between,
+)
 
 Records = NDArray[Any]
 
@@ -24,25 +33,10 @@ QUEUED = "queued_packets"
 UNKNOWN_WAIT = 0xFFFFFFFF
 # Of those who had a CPU: nobody, and somebody whom no probe sees.
 IDLE, UNTRACED = "idle", "untraced"
-_SLEEPS = ("nanosleep", "clock_nanosleep")
-_MOVES = (
-    "read",
-    "write",
-    "pread64",
-    "pwrite64",
-    "readv",
-    "writev",
-    "preadv",
-    "pwritev",
-)
-_DISK = ("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync", *_MOVES)
-_UNINTERRUPTIBLE = 2
-_STOPPED = 4 | 8 | 0x8000  # TASK_STOPPED, TASK_TRACED, TASK_FROZEN
-_EXCEPTION, _NO_CALL = 0xFFFF, 0xFFFE
-_OF_NO_NAME = {
-    _NO_CALL: "in the kernel",
-    0xFFFD: "in a system call of a 32-bit program",
-}
+# Of a span: a sleep of which it is told what who ended it did meanwhile.
+_LONG_SHARE = 20
+_MOST_DOINGS = 3
+_UNKNOWN_CALL = Call(NO_CALL)
 # Of Linux on x86-64, and of the common table that arm64 has: what programs sleep in.
 _X86_64 = {
     **{0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 19: "readv"},
@@ -80,10 +74,10 @@ class Flight:
     ----------
     begin_ns, end_ns : int
     rings : dict of ndarray of records
-        By name: ``switches``, ``interrupts``, ``samples``. Fields as in bpf/records.h,
-        the first of which is the time that they are in order of. Of switches each CPU's
-        last one before `begin_ns` is there, too, and that by which each thread left
-        last that came since.
+        By name: ``switches``, ``wakes``, ``interrupts``, ``samples`` and others. Fields
+        as in bpf/records.h, the first of which is the time that they are in order of.
+        Of switches each CPU's last one before `begin_ns` is there, too, and that by
+        which each thread left last that came since.
     since_ns : dict of dict of int
         By ring and CPU: from this time on everything is there; 0 always.
     """
@@ -183,7 +177,9 @@ class Part:
         The innermost function that it was busy in for 80% of its stacks or more, "" if
         there is none; in which call it slept.
     who : list of dict
-        Others that it waited for: ``pid``, ``comm``, ``time_ns``, longest first.
+        Others that it waited for: ``pid``, ``comm``, ``time_ns``, longest first. Of a
+        sleep who woke it, with ``thread``, and of a long one what that thread ``did``
+        meanwhile: ``kind``, ``what``, ``time_ns``, longest first.
     functions : list of dict
         The innermost of stacks while it was busy: ``name``, ``samples``, most first.
     stacks : list of dict
@@ -201,7 +197,8 @@ class Part:
     cpu: int | None = None
 
 
-Namer = Callable[[Any], Stack]  # the functions that a sample's task was in
+# The functions that a task was in, by a record of `samples` or `wakes`.
+Namer = Callable[[Any], Stack]
 
 
 def parts_of(
@@ -227,7 +224,8 @@ def parts_of(
         The one that did at `end_ns` what ends the span. By default the one of the
         process that has a CPU then, if there is one only.
     name : callable
-        Names the functions that a record of `samples` was in, the outermost first.
+        Names the functions that a record of `samples`, or of `wakes`, was in, the
+        outermost first.
     calls : dict
         Names of system calls by number.
 
@@ -247,9 +245,10 @@ def parts_of(
         return [Part("not recorded", end_ns - begin_ns)]
     found = [Part("not recorded", since_ns - begin_ns)] if since_ns > begin_ns else []
     found += _running(flight, thread, [s for s in spans if s.on_cpu], name)
+    sleeps = _Sleeps.of(flight, thread, end_ns - begin_ns, name, calls)
     for span in spans:
         if not span.on_cpu:
-            found += _off_cpu(flight, span, calls)
+            found += _off_cpu(flight, span, sleeps)
     return sorted(_merged(found), key=lambda part: -part.time_ns)
 
 
@@ -263,6 +262,7 @@ def timeline_of(
     end_ns: int,
     *,
     thread: int | None = None,
+    name: Namer = lambda _sample: ("?",),
     calls: dict[int, str] = _X86_64,
 ) -> list[dict[str, Any]]:
     """Tell in the order of time what `parts_of` sums, but for interrupts.
@@ -277,15 +277,22 @@ def timeline_of(
     if not flight.covers(begin_ns, end_ns):
         return []
     thread = thread or _thread_at(flight, pid, end_ns)
+    if thread is None:
+        return []
     since_ns = min(max(begin_ns, flight.since("switches")), end_ns)
     found: list[dict[str, Any]] = []
-    for span in _spans(flight, thread, since_ns, end_ns) if thread else ():
+    # what others did meanwhile is told once, with the parts
+    sleeps = _Sleeps(flight, _wakes_of(flight, thread), end_ns, name, calls)
+    for span in _spans(flight, thread, since_ns, end_ns):
         at_ns = span.begin_ns
         whole = Part("busy", span.end_ns - at_ns, cpu=span.cpu)
-        for part in [whole] if span.on_cpu else _off_cpu(flight, span, calls):
-            what = part.what
-            if part.kind == "waiting":
-                what = ", ".join(f"{w['comm']} (pid {w['pid']})" for w in part.who[:2])
+        for part in [whole] if span.on_cpu else _off_cpu(flight, span, sleeps):
+            who = ", ".join(f"{w['comm']} (pid {w['pid']})" for w in part.who[:2])
+            what = (
+                f"{part.what}, woken by {who}"
+                if part.what and who
+                else part.what or who
+            )
             found.append(
                 {
                     "from_ns": at_ns - begin_ns,
@@ -309,7 +316,7 @@ class _Span:
     on_cpu: bool
     cpu: int
     state: int | None = 0  # None: how it had left is not there
-    call: int = _NO_CALL
+    call: Call = _UNKNOWN_CALL
     waited_ns: int = 0  # for a CPU; UNKNOWN_WAIT: not known
     queued_ns: int = 0  # of it, in the queue of the CPU that it got, at most
     untraced: bool = False  # it left or came without a word
@@ -372,7 +379,11 @@ def _came(left_ns: int, came_ns: int, left: Any, came: Any) -> _Span:
     return replace(
         off,
         state=int(left["left_state"]),
-        call=int(left["left_call"]),
+        call=Call(
+            int(left["left_call"]),
+            int(left["left_operation"]),
+            int(left["left_value"]),
+        ),
         waited_ns=_waited(left, came),
         queued_ns=_queued(left, came),
     )
@@ -479,7 +490,7 @@ def _within(records: Records, span: _Span, begin: str, end: str) -> Records:
     return np.asarray(records[inside & (records[begin] < span.end_ns)])
 
 
-def _off_cpu(flight: Flight, span: _Span, calls: dict[int, str]) -> list[Part]:
+def _off_cpu(flight: Flight, span: _Span, sleeps: _Sleeps) -> list[Part]:
     """Time without a CPU: first asleep, if it left to sleep, and then waiting."""
     whole_ns = span.end_ns - span.begin_ns
     if span.untraced:
@@ -492,7 +503,7 @@ def _off_cpu(flight: Flight, span: _Span, calls: dict[int, str]) -> list[Part]:
     if whole_ns > waited_ns:
         before = Part("not recorded", whole_ns - waited_ns)
         if span.state is not None:
-            before = replace(before, kind="asleep", what=_sleep(span, calls))
+            before = sleeps.part(span, before.time_ns)
         found.append(before)
     if waited_ns:
         # before it was in another CPU's queue, of which nothing is told
@@ -502,22 +513,70 @@ def _off_cpu(flight: Flight, span: _Span, calls: dict[int, str]) -> list[Part]:
     return found
 
 
-def _sleep(span: _Span, calls: dict[int, str]) -> str:
-    """What a sleep was for, as far as a call and a state tell."""
-    state = span.state or 0
-    waits = state & _UNINTERRUPTIBLE
-    stopped = state & _STOPPED
-    if stopped or span.call == _EXCEPTION:
-        by = "stopped (by a signal, a tracer or a freezer)"
-        return by if stopped else "for a page (page fault)"
-    name = calls.get(span.call, "")
-    if name == "futex":
-        return "for another thread (futex)"  # a mutex, a condition, a join
-    if name in _SLEEPS:
-        return f"of its own accord ({name})"
-    if waits and name in _DISK:
-        return f"for a disk or file system ({name})"
-    return _OF_NO_NAME.get(span.call) or f"in {name or f'system call {span.call}'}"
+def _wakes_of(flight: Flight, thread: int) -> Records:
+    """Who ended the sleeps of a thread."""
+    wakes = flight.rings[WAKES]
+    return np.asarray(wakes[wakes["thread"] == thread])
+
+
+@dataclass(frozen=True)
+class _Sleeps:
+    """What a thread slept for in a span, and who woke it."""
+
+    flight: Flight
+    wakes: Records  # of the thread
+    long_ns: int
+    name: Namer
+    calls: dict[int, str]
+
+    @classmethod
+    def of(
+        cls,
+        flight: Flight,
+        thread: int,
+        whole_ns: int,
+        name: Namer,
+        calls: dict[int, str],
+    ) -> _Sleeps:
+        mine = _wakes_of(flight, thread)
+        return cls(flight, mine, whole_ns // _LONG_SHARE, name, calls)
+
+    def part(self, span: _Span, time_ns: int) -> Part:
+        """A sleep of so long, with which a time without a CPU began."""
+        wake = wake_between(self.wakes, span.begin_ns, span.end_ns, self.name)
+        what = purpose(span.state or 0, span.call, wake, self.calls)
+        who = (self._waker(span, wake, time_ns),) if wake and wake.is_told else ()
+        return Part("asleep", time_ns, what, who)
+
+    def _waker(self, span: _Span, wake: Wake, time_ns: int) -> dict[str, Any]:
+        """Who woke it, and of a long sleep what that thread did meanwhile."""
+        who = {"pid": wake.pid, "comm": wake.comm, "time_ns": time_ns}
+        did: list[dict[str, Any]] = []
+        if time_ns >= self.long_ns:
+            parts = _doings(self.flight, wake, span.begin_ns, self.name, self.calls)
+            did = [
+                {"kind": part.kind, "what": part.what, "time_ns": part.time_ns}
+                for part in parts[:_MOST_DOINGS]
+                if part.kind != "not recorded"
+            ]
+        return who | {"thread": wake.thread, "did": did}
+
+
+def _doings(
+    flight: Flight, wake: Wake, begin_ns: int, name: Namer, calls: dict[int, str]
+) -> list[Part]:
+    """What who wakes at the end of a span did in it, but not for whom that waited."""
+    rings = flight.rings | {WAKES: flight.rings[WAKES][:0]}
+    alone = replace(flight, rings=rings)
+    return parts_of(
+        alone,
+        wake.pid,
+        begin_ns,
+        wake.t_ns,
+        thread=wake.thread,
+        name=name,
+        calls=calls,
+    )
 
 
 def _occupants(flight: Flight, span: _Span) -> tuple[dict[str, Any], ...]:
@@ -549,13 +608,7 @@ def _merged(parts: Sequence[Part]) -> list[Part]:
         if one is None:
             found[key] = part
             continue
-        times: Counter[tuple[int, str]] = Counter()
-        for other in (*one.who, *part.who):
-            times[other["pid"], other["comm"]] += other["time_ns"]
-        who = tuple(
-            {"pid": pid, "comm": comm, "time_ns": took_ns}
-            for (pid, comm), took_ns in times.most_common()
-        )
+        who = together((*one.who, *part.who))
         longer = one if one.time_ns >= part.time_ns else part
         time_ns = one.time_ns + part.time_ns
         found[key] = replace(one, time_ns=time_ns, who=who, cpu=longer.cpu)

@@ -1,0 +1,218 @@
+"""What a thread slept for, and who woke it: by its system call and a wake's record.
+
+A call tells for what it sleeps; where several things do the same call, the stack in
+the kernel and the waker's own call tell them apart, or nothing is told apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_analysis.study.stacks import Stack
+
+WAKES = "wakes"
+UNINTERRUPTIBLE = 2
+STOPPED = 4 | 8 | 0x8000  # TASK_STOPPED, TASK_TRACED, TASK_FROZEN
+EXCEPTION, NO_CALL = 0xFFFF, 0xFFFE
+_OF_NO_NAME = {
+    NO_CALL: "in the kernel",
+    0xFFFD: "in a system call of a 32-bit program",
+}
+_ACCORD = ("nanosleep", "clock_nanosleep")
+_MOVES = (
+    "read",
+    "write",
+    "pread64",
+    "pwrite64",
+    "readv",
+    "writev",
+    "preadv",
+    "pwritev",
+)
+_DISK = ("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync", *_MOVES)
+# They wait for whatever they were told of: where in the kernel says nothing more.
+_FOR_MANY = re.compile(r"(epoll_p?wait|p?select|p?poll)\d*$|^pause$|^rt_sigtimedwait$")
+
+# linux/futex.h
+_FUTEX_FLAGS = 128 | 256  # FUTEX_PRIVATE_FLAG, FUTEX_CLOCK_REALTIME
+_FUTEX_WAIT, _FUTEX_WAKE = 0, 1
+_FUTEX_WAIT_BITSET = 9
+_FUTEX_LOCKS = (6, 13)  # FUTEX_LOCK_PI, FUTEX_LOCK_PI2
+_TAKEN_AND_WAITED_FOR = 2  # glibc's lowlevellock
+_GLIBC = re.compile(
+    r"(libc(-2\.\d+)?|libpthread(-2\.\d+)?)\.so(\.\d)?\+|.*lll_lock_wait"
+)
+
+_KERNEL = " (kernel)"
+# Of the kernel's functions: how it sleeps, not for what.
+_SLEEPING = re.compile(
+    r"(^|_)(schedule|sleep|wait|waiting|lock|locked|lockref|completion|rwsem|mutex)(_|$)"
+)
+_ANY_FILE = re.compile(r"^_*(filemap|generic|page_cache|folio|pagecache)_")
+_ENTRIES = re.compile(
+    r"^_*(vfs|ksys|x64_sys|arm64_sys|se_sys|sys|entry|invoke_syscall|el0|asm|exc)_"
+    r"|^_*(do_syscall|do_user_addr_fault|do_page_fault|do_mem_abort|handle_mm_fault)"
+)
+
+
+class Call(NamedTuple):
+    """A system call: its number, and of its arguments the second and the third."""
+
+    number: int
+    operation: int = 0
+    value: int = 0
+
+
+@dataclass(frozen=True)
+class Wake:
+    """A sleep's end.
+
+    Attributes
+    ----------
+    t_ns : int
+    thread, pid : int
+        Of who woke; 0: an interrupt, or not known.
+    comm : str
+    call : Call
+        That it did it in.
+    frames : tuple of str
+        Where the sleeper was, the outermost first.
+    """
+
+    t_ns: int
+    thread: int
+    pid: int
+    comm: str
+    call: Call
+    frames: Stack
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is known who woke."""
+        return self.thread > 0
+
+
+def wake_between(
+    wakes: NDArray[Any], begin_ns: int, end_ns: int, name: Callable[[Any], Stack]
+) -> Wake | None:
+    """What ended a sleep, of the records of one thread in order of time."""
+    place = int(np.searchsorted(wakes["t_ns"], np.uint64(end_ns), "right")) - 1
+    if place < 0 or int(wakes["t_ns"][place]) <= begin_ns:
+        return None
+    record = wakes[place]
+    return Wake(
+        int(record["t_ns"]),
+        int(record["by_thread"]),
+        int(record["by_pid"]),
+        bytes(record["comm"]).partition(b"\0")[0].decode(errors="replace"),
+        Call(
+            int(record["by_call"]),
+            int(record["by_operation"]),
+            int(record["by_value"]),
+        ),
+        name(record),
+    )
+
+
+def purpose(state: int, call: Call, wake: Wake | None, calls: dict[int, str]) -> str:
+    """What a sleep was for, as far as a call, a state and a wake tell."""
+    name = calls.get(call.number, "")
+    if state & STOPPED:
+        return "stopped (by a signal, a tracer or a freezer)"
+    if call.number == EXCEPTION:
+        return f"for a page ({_with('page fault', sleeping_in(wake, any_file=True))})"
+    if name == "futex":
+        return _of_futex(call, wake, calls)
+    if name in _ACCORD:
+        return f"of its own accord ({name})"
+    where = "" if _FOR_MANY.search(name) else sleeping_in(wake)
+    # of FUSE a call may be interrupted, so that its state is another one
+    if name in _DISK and (state & UNINTERRUPTIBLE or where.startswith("fuse_")):
+        return f"for a disk or file system ({_with(name, where)})"
+    told = _OF_NO_NAME.get(call.number) or f"in {name or f'system call {call.number}'}"
+    return f"{told} ({where})" if where else told
+
+
+def _with(name: str, where: str) -> str:
+    return f"{name}; {where}" if where else name
+
+
+def _of_futex(call: Call, wake: Wake | None, calls: dict[int, str]) -> str:
+    """A lock, or something else; where that is not sure, another thread."""
+    operation = call.operation & ~_FUTEX_FLAGS
+    if operation in _FUTEX_LOCKS:
+        return "for a lock (priority-inheriting mutex)"
+    if operation == _FUTEX_WAIT_BITSET and call.value != _TAKEN_AND_WAITED_FOR:
+        return "for another thread (condition variable or the like, futex)"
+    if operation == _FUTEX_WAIT and call.value == _TAKEN_AND_WAITED_FOR:
+        # So do others for other ends: who unlocks wakes one, who opens a barrier all;
+        # and a C library of its own waits so for a condition.
+        one = wake and wake.is_told and _wakes_one(wake.call, calls)
+        if one and wake and _GLIBC.match(_innermost_of_program(wake)):
+            return "for a lock (mutex)"
+    return "for another thread (futex)"
+
+
+def _wakes_one(call: Call, calls: dict[int, str]) -> bool:
+    return (
+        calls.get(call.number) == "futex"
+        and call.operation & ~_FUTEX_FLAGS == _FUTEX_WAKE
+        and call.value == 1
+    )
+
+
+def _innermost_of_program(wake: Wake) -> str:
+    own = [frame for frame in wake.frames if not frame.endswith(_KERNEL)]
+    return own[-1] if own else ""
+
+
+def sleeping_in(wake: Wake | None, *, any_file: bool = False) -> str:
+    """Return the kernel's function that a thread slept in, "" where it is not known.
+
+    The innermost but for those that only sleep, and, unless `any_file`, for those of
+    the page cache, which are the same for all file systems.
+    """
+    kernel = [f for f in wake.frames if f.endswith(_KERNEL)] if wake else []
+    told = ""
+    for frame in reversed(kernel):
+        name = frame.removesuffix(_KERNEL)
+        if _ENTRIES.search(name):
+            break
+        if name == "?" or _SLEEPING.search(name):
+            continue
+        if any_file or not _ANY_FILE.search(name):
+            return name.lstrip("_")
+        told = told or name.lstrip("_")
+    return told
+
+
+def together(who: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Make one of each of those that were waited for, the longest first."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for one in who:
+        key = one["pid"], one["comm"], one.get("thread")
+        known = found.get(key)
+        if known is None:
+            found[key] = one
+            continue
+        found[key] = known | {"time_ns": known["time_ns"] + one["time_ns"]}
+        if "did" in one:
+            found[key]["did"] = _did_together([*known["did"], *one["did"]])
+    return tuple(sorted(found.values(), key=lambda one: -one["time_ns"]))
+
+
+def _did_together(did: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    times: dict[tuple[str, str], int] = {}
+    for one in did:
+        key = one["kind"], one["what"]
+        times[key] = times.get(key, 0) + one["time_ns"]
+    return [
+        {"kind": kind, "what": what, "time_ns": took_ns}
+        for (kind, what), took_ns in sorted(times.items(), key=lambda one: -one[1])
+    ]

@@ -1,0 +1,164 @@
+"""What a reader slept for, and who ended that: a lock's holder, a process, a disk."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recording import wait_until
+from told_stories import first_parts, told_of
+
+pytestmark = pytest.mark.timed
+
+MS = 1_000_000
+SLOW_MS, EVERY, TIMES = 20, 3, 20
+HERE = Path(__file__).parent
+OWN = "asleep", "of its own accord (clock_nanosleep)"
+
+
+def compiled(folder, name, *flags):
+    built = folder / name
+    words = ["-O1", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer"]
+    source = HERE / f"{name}.c"
+    subprocess.run(["gcc", *words, source, "-o", built, *flags], check=True)
+    return built
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    return compiled(tmp_path_factory.mktemp("reader"), "slow_reader", "-lpthread")
+
+
+def slowly(reader, how, *file):
+    """The reader, before all others, so that it waits for what it says and no CPU."""
+    return "chrt", "--fifo", "10", reader, how, EVERY * TIMES, EVERY, SLOW_MS, *file
+
+
+def by_of(out):
+    """Process and thread that it waited for, as the reader says."""
+    (line,) = [line for line in out.splitlines() if line.startswith("by ")]
+    return tuple(map(int, line.split()[1:]))
+
+
+def check_waker(parts, by, comm, did):
+    """Nearly all were ended by this thread, which did this most of the time."""
+    first = [part["who"][0] for part in parts if part["who"]]
+    right = [one for one in first if (one["pid"], one["thread"]) == by]
+    assert len(right) >= TIMES - 1, first
+    assert {one["comm"] for one in right} == {comm}
+    doings = [one["did"][0] for one in right]
+    same = [d["time_ns"] for d in doings if (d["kind"], d["what"]) == did]
+    assert len(same) >= TIMES - 1, doings
+    assert 0.8 * SLOW_MS * MS < np.median(same) <= np.median(times_of(parts))
+
+
+def times_of(parts):
+    return [part["time_ns"] for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("how", "what", "comm", "did"),
+    [
+        ("held", "for a lock (mutex)", "slow_reader", ("busy", "hold_the_door")),
+        ("lock", "for a lock (mutex)", "slow_reader", OWN),
+        ("inherit", "for a lock (priority-inheriting mutex)", "slow_reader", OWN),
+        (
+            "signal",
+            "for another thread (condition variable or the like, futex)",
+            *("slow_reader", OWN),
+        ),
+        # of which the kernel sees what it sees of a mutex, but for the wake
+        ("barrier", "for another thread (futex)", "slow_reader", OWN),
+        ("pipe", "in read (", "storage", ("busy", "count_the_stars")),
+    ],
+)
+def test_a_sleep_is_told_with_who_ended_it_and_did_what(
+    reader, tmp_path, how, what, comm, did
+):
+    document, out = told_of(tmp_path / "run", *slowly(reader, how))
+    parts = first_parts(document)
+    right = [p for p in parts if p["kind"] == "asleep" and p["what"].startswith(what)]
+    assert len(right) >= TIMES - 1, parts
+    assert all("pipe_read" in p["what"] for p in right if how == "pipe")
+    check_waker(right, by_of(out), comm, did)
+    own_ns = [
+        int(words[1]) - int(words[0])
+        for line in out.splitlines()
+        if len(words := line.split()) == 2 and words[0].isdecimal()
+    ]
+    assert len(own_ns) == TIMES
+    assert np.median(times_of(right)) <= np.median(own_ns)
+    assert np.median(times_of(right)) > 0.9 * SLOW_MS * MS
+
+
+@contextmanager
+def slow_files(program, folder):
+    """A file system whose reads take so long, and its process."""
+    folder.mkdir()
+    words = ["chrt", "--fifo", "10", program, str(SLOW_MS), folder]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(
+                lambda: process.poll() is not None or (folder / "direct").exists(),
+                "the file system",
+            )
+            if process.poll() is not None:
+                pytest.skip(f"cannot mount FUSE: {process.stderr.read().strip()}")
+            yield process.pid
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "fuse3"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if flags.returncode:
+        pytest.skip("needs libfuse 3 (apt-get install libfuse3-dev)")
+    if not Path("/dev/fuse").exists():
+        pytest.skip("needs /dev/fuse")
+    folder = tmp_path_factory.mktemp("files")
+    program = compiled(folder, "slow_files", *flags.stdout.split())
+    with slow_files(program, folder / "mounted") as pid:
+        yield folder / "mounted", pid
+
+
+@pytest.mark.parametrize(
+    ("how", "file", "what"),
+    [
+        ("file", "direct", "for a disk or file system (pread64; fuse_simple_request)"),
+        # of a page that was asked for ahead: the file system's frames are gone
+        ("file", "cached", "for a disk or file system (pread64; "),
+        ("map", "cached", "for a page (page fault; "),
+    ],
+)
+def test_a_slow_file_system_is_told_with_the_process_that_serves_it(
+    reader, files, tmp_path, how, file, what
+):
+    folder, pid = files
+    document, _ = told_of(tmp_path / "run", *slowly(reader, how, folder / file))
+    parts = first_parts(document)
+    right = [p for p in parts if p["kind"] == "asleep" and p["what"].startswith(what)]
+    assert len(right) >= TIMES - 1, parts
+    check_waker(right, (pid, pid), "slow_files", OWN)
+
+
+@pytest.mark.parametrize("how", ["busy", "sleep"])
+def test_a_reader_that_waits_for_nobody_is_told_of_nobody(reader, tmp_path, how):
+    document, _ = told_of(tmp_path / "run", *slowly(reader, how))
+    parts = [
+        part
+        for story in document["stories"]
+        for part in story["stages"]["receive_queue"]["parts"]
+        if part["kind"] == "asleep"
+    ]
+    of_others = [p for p in parts if not p["what"].startswith("of its own accord")]
+    assert sum(times_of(of_others)) < 0.01 * len(document["stories"]) * SLOW_MS * MS
+    assert not any(part["who"] for part in parts if part not in of_others)
