@@ -346,6 +346,9 @@ def _spans(flight: Flight, thread: int, begin_ns: int, end_ns: int) -> list[_Spa
     rows = switches[mine & (switches["t_ns"] <= end_ns)]
     if not len(rows):
         return []
+    # what it was at before is told by the last one before; another for good measure
+    first = int(np.searchsorted(rows["t_ns"], np.uint64(begin_ns), side="right"))
+    rows = rows[max(first - 2, 0) :]
     found: list[_Span] = []
     came_ns, cpu = begin_ns, -1
     left: Any = None

@@ -92,24 +92,24 @@ def waits_of(flight: Flight, thread: int, calls: dict[int, str]) -> Waits:
     # the last of its CPU: it has stayed there since
     if len(before) and before[-1]["thread"] == thread:
         since_ns = int(before[-1]["t_ns"])
-    begin: list[int] = []
-    end: list[int] = []
-    for row in mine:
-        if row["thread"] == thread and len(begin) > len(end):
-            end.append(int(row["t_ns"]))
-        elif row["left_thread"] == thread and _is_for_input(row, calls):
-            begin.append(int(row["t_ns"]))
-    end += [flight.end_ns] * (len(begin) - len(end))
-    return Waits(since_ns, np.array(begin, "i8"), np.array(end, "i8"))
+    t_ns = mine["t_ns"].astype("i8")
+    came = np.flatnonzero(mine["thread"] == thread)
+    left = np.flatnonzero(_are_for_input(mine, calls) & (mine["left_thread"] == thread))
+    next_came = np.searchsorted(came, left, side="right")
+    # of two between which it was not seen to come, the first
+    next_came, firsts = np.unique(next_came, return_index=True)
+    ends = np.append(t_ns[came], flight.end_ns)[next_came]
+    return Waits(since_ns, t_ns[left[firsts]], ends)
 
 
-def _is_for_input(left: Any, calls: dict[int, str]) -> bool:
-    """Whether a thread left its CPU to sleep until something comes.
+def _are_for_input(left: Records, calls: dict[int, str]) -> NDArray[np.bool_]:
+    """Which left their CPU to sleep until something comes.
 
-    Where it may not be disturbed, it waits for a disk or a lock.
+    Where one may not be disturbed, it waits for a disk or a lock.
     """
-    call = calls.get(int(left["left_call"]), "")
-    return bool(left["left_state"] == 1 and call in _INPUTS)
+    inputs = [number for number, name in calls.items() if name in _INPUTS]
+    asleep = (left["left_state"] == 1) & np.isin(left["left_call"], inputs)
+    return np.asarray(asleep)
 
 
 def shares_of(
