@@ -187,7 +187,7 @@ static void wait_for_bell(void)
 {
 	sem_post(&wanted);
 	pthread_mutex_lock(&door);
-	for (; !rings; rings--)
+	while (!rings)
 		pthread_cond_wait(&rung, &door);
 	rings--;
 	pthread_mutex_unlock(&door);

@@ -6,11 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from told_stories import first_parts, told_of
+from told_stories import told_of
 
 pytestmark = pytest.mark.timed
 
 TIMES = 20
+MS = 1_000_000
 
 # Two datagrams at a time; it reads them when it has counted for 30 ms. It stays for a
 # while: of a process that has ended nobody can see where its code was.
@@ -94,11 +95,16 @@ def test_a_function_that_a_jit_compiled_is_named(
         pytest.skip(f"needs {needs} (apt-get install {package})")
     script = tmp_path / name
     script.write_text(source.replace("TIMES", str(TIMES)))
-    document, _ = told_of(tmp_path / "run", *command, script)
+    # before others; and there, where node leaves a log of its own
+    first = ("nice", "-n", "-20", "env", f"--chdir={tmp_path}")
+    document, _ = told_of(tmp_path / "run", *first, *command, script)
     for story in document["stories"]:
         pid = story["message"]["reader_pid"]
         Path(f"/tmp/perf-{pid}.map").unlink(missing_ok=True)
-    parts = first_parts(document)
-    assert len(parts) >= 2 * TIMES - 2
-    right = [p for p in parts if p["kind"] == "busy" and "countTheStars" in p["what"]]
-    assert len(right) >= 0.95 * len(parts), parts
+    # whoever else had the CPU for some of it: what it was busy with itself
+    waits = [story["stages"]["receive_queue"]["parts"] for story in document["stories"]]
+    busy = [part for parts in waits for part in parts if part["kind"] == "busy"]
+    longer = [part for part in busy if part["time_ns"] > 5 * MS]
+    assert len(longer) >= 1.5 * TIMES
+    right = [part for part in longer if "countTheStars" in part["what"]]
+    assert len(right) >= 0.95 * len(longer), longer
