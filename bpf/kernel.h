@@ -427,8 +427,8 @@ struct pt_regs {
 	int syscallno;
 };
 #define FIRST_ARGUMENT(regs) ((regs)->orig_x0)
-#define SECOND_ARGUMENT(regs) ((regs)->regs[1])
-#define THIRD_ARGUMENT(regs) ((regs)->regs[2])
+#define SECOND_ARGUMENT(of) ((of)->regs[1])
+#define THIRD_ARGUMENT(of) ((of)->regs[2])
 #define INSTRUCTION(regs) ((regs)->pc)
 #define SYSTEM_CALL(regs) ((regs)->syscallno)
 #define IS_32_BIT(regs) (((regs)->pstate & 0x10) != 0) /* PSR_MODE32_BIT */

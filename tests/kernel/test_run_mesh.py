@@ -113,9 +113,10 @@ def test_every_datagram_of_the_kernels_count_is_one_of_the_meshs(make_lab, tmp_p
     done = follow(make_lab(hosts=HOSTS), plan, tmp_path)
     assert done.lost == {}
     tests = len(done.runs)
-    opened = DATAGRAMS_TO_OPEN * PAIRS * tests
     each_way = 2 * done.requests()  # and its echo
-    assert done.network("snmp", "Udp", "OutDatagrams") == each_way + opened
+    # on a busy machine what opens a session is asked for again
+    opened = done.network("snmp", "Udp", "OutDatagrams") - each_way
+    assert opened >= DATAGRAMS_TO_OPEN * PAIRS * tests
     assert done.network("snmp", "Udp", "InDatagrams") == each_way + opened
     answered = sum(told["messages"] for told in done.told["responders"].values())
     assert answered == done.requests()
