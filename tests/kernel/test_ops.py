@@ -304,7 +304,8 @@ def test_the_floor_is_that_of_a_ping_pong_of_the_same_sizes(tmp_path):
         latprof = run("run", *PLAIN, *words, before=FIRST)
         assert latprof.process.returncode == 0, latprof.err
         theirs.append(pd.read_csv(out / "round_trips.csv")["rtt_ns"].median())
-    assert np.median(ours) <= 1.05 * np.median(theirs)
+    # there are machines of two speeds, 1.4 apart, for a run or two each
+    assert min(ours) <= 1.05 * min(theirs)
 
 
 def test_a_server_that_is_killed_leaves_what_was_measured(out):
