@@ -46,25 +46,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def _is_sampled(item: pytest.Item, cases: list[str]) -> bool:
-    """One case of a test, or of many each eighth; which, depends on its name."""
-    name = crc32(item.nodeid.partition("[")[0].encode())
-    timed_apart = item.get_closest_marker("timed") and name % TIMED
+def _is_sampled(item: pytest.Item, number: int, step: int, place: int) -> bool:
+    """Whether it is the case that its test's number names, or an eighth after it."""
+    timed_apart = item.get_closest_marker("timed") and number % TIMED
     if timed_apart or item.get_closest_marker("thorough"):
         return False
-    step = min(len(cases), CASES)
-    return cases.index(item.nodeid) % step == name // TIMED % step
+    return place % step == number // TIMED % step
 
 
-def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
-    cases: dict[str, list[str]] = {}
+def _sample(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Choose some, by the names of tests."""
+    tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        cases.setdefault(item.nodeid.partition("[")[0], []).append(item.nodeid)
-    chosen = [_is_sampled(item, cases[item.nodeid.partition("[")[0]]) for item in items]
-    config.hook.pytest_deselected(
-        items=[item for item, kept in zip(items, chosen, strict=True) if not kept]
-    )
-    items[:] = [item for item, kept in zip(items, chosen, strict=True) if kept]
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return {
+        item
+        for name, cases in tests.items()
+        for place, item in enumerate(cases)
+        if _is_sampled(item, crc32(name.encode()), min(len(cases), CASES), place)
+    }
 
 
 def pytest_collection_modifyitems(
@@ -72,7 +72,10 @@ def pytest_collection_modifyitems(
 ) -> None:
     """Begin with the guests, which take longest; skip what cannot run here."""
     if config.getoption("sample"):
-        _sample(config, items)
+        chosen = _sample(items)
+        left = [item for item in items if item not in chosen]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item in chosen]
     items.sort(key=lambda item: HERE / "vm" not in item.path.parents)
     if os.geteuid() == 0 or os.environ.get("LATPROF_KERNEL_TESTS") == "1":
         return
