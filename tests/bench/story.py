@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from progress import Progress
 from redis import redis_is_here, requests_per_second
 
 ROUNDS = 7
-NAMES = ("recorder", "none")
+NAMES = {"recorder": ("--story", "1h"), "none": ()}
 # of 64 B, as fast as it goes
 PING_PONG = (*PLAIN_VETH, "--protocol", "tcp", "--sizes", "64", "--rounds", "20000")
 FUNCTIONS = 400_000  # of 245 bytes, with names of 40: 120 MB
@@ -32,20 +33,29 @@ def measure(folder: Path, progress: Progress) -> Iterator[Figure]:
     yield _told(folder, progress)
 
 
+def _with_and_without(
+    what: str, progress: Progress, measure: Callable[..., float]
+) -> list[float]:
+    """Ratios of what a run tells with the recorder's options, and without."""
+    found: dict[str, list[float]] = {name: [] for name in NAMES}
+    for i, name in in_turn([*NAMES], ROUNDS):
+        progress(f"{what}, {name}, round {i + 1} of {ROUNDS}")
+        found[name].append(measure(*NAMES[name]))
+    return ratios(found["recorder"], found["none"])
+
+
 def _cost(folder: Path, progress: Progress) -> Figure:
     """The same run with and without it, in turn."""
-    found: dict[str, list[float]] = {name: [] for name in NAMES}
-    for i, name in in_turn(NAMES, ROUNDS):
-        progress(f"{name}, round {i + 1} of {ROUNDS}")
-        words = ["--story", "1h"] if name == "recorder" else []
-        out = folder / f"{name}-{i}"
-        latprof_run(out, *PING_PONG, *words)
-        trips = pd.read_csv(out / "round_trips.csv")
-        found[name].append(float(trips["rtt_ns"].median()))
+    outs = (folder / f"ping-pong-{i}" for i in itertools.count())
+
+    def p50_ns(*words: str) -> float:
+        latprof_run(out := next(outs), *PING_PONG, *words)
+        return float(pd.read_csv(out / "round_trips.csv")["rtt_ns"].median())
+
     return figure(
         "ping-pong 64 B p50, flight recorder/none",
         "x",
-        ratios(found["recorder"], found["none"]),
+        _with_and_without("ping-pong", progress, p50_ns),
         bar=1.05,
         goal=1.02,
     )
@@ -53,15 +63,12 @@ def _cost(folder: Path, progress: Progress) -> Figure:
 
 def _redis(folder: Path, progress: Progress) -> Iterator[Figure]:
     """50 clients of a busy server, with probes, with and without the recorder."""
-    rates: dict[str, list[float]] = {name: [] for name in NAMES}
-    for i, name in in_turn(NAMES, ROUNDS):
-        progress(f"redis, {name}, round {i + 1} of {ROUNDS}")
-        words = ["--story", "1h"] if name == "recorder" else []
-        rates[name].append(requests_per_second(folder, *words)[0])
     yield figure(
         "redis GET requests, flight recorder/none",
         "x",
-        ratios(rates["recorder"], rates["none"]),
+        _with_and_without(
+            "redis", progress, lambda *words: requests_per_second(folder, *words)[0]
+        ),
         bar=0.95,
         goal=0.98,
         more_is_better=True,
