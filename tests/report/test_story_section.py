@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from latprof_analysis import analyze
 from latprof_analysis.cli import story as command
 from latprof_analysis.read.stories import stories_of_runs
 from latprof_analysis.report.build import build_report
@@ -18,6 +19,8 @@ from latprof_analysis.report.story_parts import flame_rows, story_sections
 from latprof_analysis.report.write import write_report
 from made_stories import MS, SCRIPT, document, story
 from studies import study
+
+HEAD = "protocol,kind,sequence,size_bytes,send_ns,read_ns\n"
 
 
 def figures_of(section: Section) -> dict[str, Figure]:
@@ -132,3 +135,13 @@ def test_broken_stories_are_a_note_and_not_the_end(tmp_path: Any) -> None:
     told = stories_of_runs([tmp_path / name for name in "abc"], notes)
     assert told is not None and told["slow_messages"] == 0
     assert len(notes) == 1 and notes[0].startswith("stories are left out: ")
+
+
+def test_stories_are_read_for_the_report_alone(tmp_path: Any) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "messages.csv").write_text(HEAD + "tcp,message,1,64,1000,2000\n")
+    (run / "stories.json").write_text(json.dumps(document(story(1000 * MS, 80 * MS))))
+    assert analyze(run).stories is None
+    told = analyze(run, stories=True).stories
+    assert told is not None and told["slow_messages"] == 1

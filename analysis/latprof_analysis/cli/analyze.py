@@ -110,7 +110,11 @@ def csv_columns(options: argparse.Namespace) -> dict[str, str | None]:
 
 
 def read_study(
-    options: argparse.Namespace, *, thorough: bool = False, modes: bool = True
+    options: argparse.Namespace,
+    *,
+    thorough: bool = False,
+    modes: bool = True,
+    stories: bool = False,
 ) -> Study:
     """Read what the options name; `LatprofError` in one line where it cannot be."""
     from latprof_analysis.study.analysis import analyze
@@ -124,6 +128,7 @@ def read_study(
             thorough=thorough,
             modes=modes,
             pool=options.pool,
+            stories=stories,
             progress=show_progress(),
             dask=options.dask,
         )

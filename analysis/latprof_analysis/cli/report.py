@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if out.is_dir():
         raise UsageError(f"--out must be a file, got the folder {out}")
     check_tools(chosen)  # before reading, which may take minutes
-    found = read_study(options)
+    found = read_study(options, stories=True)
     report = build_report(found, _title(options.paths, found.document))
     with writing(out):
         written = [out, *write_report(report, out, chosen)]

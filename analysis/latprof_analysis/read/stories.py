@@ -132,7 +132,7 @@ def read_stories(path: Path) -> dict[str, Any]:
     files = sorted(file for file in path.glob("*.json") if NAME.fullmatch(file.name))
     if not files:
         raise ReadError(path / STORIES_FILE, f"there is none: {_MADE_BY}")
-    return together([document for file in files if (document := _if_there(file))])
+    return _together([document for file in files if (document := _if_there(file))])
 
 
 def check_stories(document: Any) -> None:
@@ -171,11 +171,10 @@ def stories_of_runs(folders: Iterable[Path], notes: list[str]) -> dict[str, Any]
                 found.append(_read(file))
             except ReadError as error:
                 notes.append(f"stories are left out: {error}")
-    return together(found) if found else None
+    return _together(found) if found else None
 
 
-def together(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Make one document of several."""
+def _together(documents: list[dict[str, Any]]) -> dict[str, Any]:
     limits = [d["limit_ns"] for d in documents]
     recorders = [d["recorder"] for d in documents]
     symbols = sorted({r["symbols"] for r in recorders} - {"none needed"})

@@ -145,24 +145,33 @@ def _of_bytes(where: str, stage: str, of: _Story) -> str:
 
 def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
     """Say how many there are, and which causes took most of their time."""
-    stories = document["stories"]
-    limit_ns = document["limit_ns"]
+    yield count_line(document, shown)
+    count, limit_ns = len(document["stories"]), document["limit_ns"]
+    if count:
+        above = "" if limit_ns is None else f" above {duration(limit_ns)}"
+        yield f"of the time{above} of all {count}:"
+    for cause in causes(document)[:_MOST_CAUSES]:
+        yield f"  {percent(cause['share']):>6}  {cause['cause']}"
+    yield from recorder_lines(document["recorder"])
+
+
+def count_line(document: dict[str, Any], shown: int) -> str:
+    """Say how many messages were slow, and of how many it is told why."""
+    stories, limit_ns = document["stories"], document["limit_ns"]
     than = "more than p99.9" if limit_ns is None else f"{duration(limit_ns)} or longer"
     if "quantile" in document:
         name = f"p{100 * document['quantile']:g}"
         than = (
             f"more than the running {name}, which was {duration(limit_ns)} at the end"
         )
-    yield (
+    return (
         f"{counted(document['slow_messages'], 'message')} took {than}; {shown} of "
         f"{len(stories)} {'story' if len(stories) == 1 else 'stories'} told"
     )
-    if stories:
-        above = "" if limit_ns is None else f" above {duration(limit_ns)}"
-        yield f"of the time{above} of all {len(stories)}:"
-    for cause in causes(document)[:_MOST_CAUSES]:
-        yield f"  {percent(cause['share']):>6}  {cause['cause']}"
-    recorder = document["recorder"]
+
+
+def recorder_lines(recorder: dict[str, Any]) -> Iterator[str]:
+    """Say what a recorder had no room for, and how to have names."""
     if recorder["skipped"]:
         yield f"{recorder['skipped']} times there was no room to keep what CPUs did"
     if recorder["symbols"] == "file and offset":
@@ -290,11 +299,9 @@ def _did(one: dict[str, Any]) -> str:
     did = one.get("did")
     if not did or 2 * did[0]["time_ns"] < one["time_ns"]:
         return ""
-    verb = _VERBS.get(did[0]["kind"], did[0]["kind"])
-    what = did[0]["what"]
-    if what:
-        verb += f" in {what}" if did[0]["kind"] == "busy" else f" {what}"
-    return f", which {verb} for {duration(did[0]['time_ns'])} of it"
+    # that part has no more than a kind and a word
+    first = {"who": (), "functions": ()} | did[0]
+    return f", which {_verb(first)} for {duration(first['time_ns'])} of it"
 
 
 def _verb(part: dict[str, Any]) -> str:

@@ -23,9 +23,10 @@ from latprof_analysis.report.parts import (
 from latprof_analysis.report.story import (
     causes,
     conclusion,
+    count_line,
     headline,
+    recorder_lines,
     story_lines,
-    summary_lines,
 )
 from latprof_analysis.report.vega import (
     colour,
@@ -39,7 +40,7 @@ from latprof_analysis.report.vega import (
     written,
 )
 from latprof_analysis.report.words import duration_text, number
-from latprof_analysis.stages import STAGES
+from latprof_analysis.stages import STAGES, STAMPS
 from latprof_analysis.study.stacks import DROPPED
 from latprof_analysis.text import percent, plural
 
@@ -62,22 +63,20 @@ _KERNEL = " (kernel)"
 _PLACES = {"program": "band", "kernel": "send_queue", "unknown": "grid"}
 
 
-def story_sections(document: Mapping[str, Any] | None) -> list[Section]:
+def story_sections(document: dict[str, Any] | None) -> list[Section]:
     """Lay out the stories of runs; none: no section."""
     if not document:
         return []
     waits = _waits(document["stories"])[:_MOST]
-    summary = list(summary_lines(dict(document), len(waits)))
-    parts: list[Part] = [Text(f"{_sentence(summary[0])}.")]
+    parts: list[Part] = [Text(f"{_sentence(count_line(document, len(waits)))}.")]
     if waits:
         parts.append(_causes(document))
     for place, wait in enumerate(waits, 1):
         told = list(_story(place, wait))
         title = _micro(headline(wait.slowest))
         parts += told if place == 1 else [Fold(title, told)]
-    recorder = document["recorder"]
-    if recorder["skipped"] or recorder["symbols"] == "file and offset":
-        parts += [Text(f"{_sentence(line)}.", quiet=True) for line in summary[-1:]]
+    for line in recorder_lines(document["recorder"]):
+        parts.append(Text(f"{_sentence(line)}.", quiet=True))
     return [Section("stories", "Why messages were slow", parts)]
 
 
@@ -92,13 +91,13 @@ class _Wait(NamedTuple):
     end_ns: int
 
 
-def _waits(stories: Sequence[Mapping[str, Any]]) -> list[_Wait]:
+def _waits(stories: Sequence[dict[str, Any]]) -> list[_Wait]:
     """Take together what waited in one stage of one process at one time.
 
     Of two that did, one was there for half of the other's time or more.
     """
     found: list[_Wait] = []
-    for story in map(dict, stories):
+    for story in stories:
         one = _wait(story)
         for i, other in enumerate(found):
             both = min(one.end_ns, other.end_ns) - max(one.begin_ns, other.begin_ns)
@@ -134,8 +133,8 @@ def _sentence(text: str) -> str:
     return _micro(f"{text[:1].upper()}{text[1:]}")
 
 
-def _causes(document: Mapping[str, Any]) -> Table:
-    found = causes(dict(document))[:_MOST_CAUSES]
+def _causes(document: dict[str, Any]) -> Table:
+    found = causes(document)[:_MOST_CAUSES]
     limit_ns = document["limit_ns"]
     above = f"above {duration_text(limit_ns)} " if limit_ns else ""
     return Table(
@@ -172,16 +171,13 @@ def _story(place: int, wait: _Wait) -> Iterator[Part]:
 
 def _stamps(message: Mapping[str, Any]) -> Table | None:
     """Return when each stamp was, since the first."""
-    names = [f"{name}_ns" for name in ("created", "send", "queue", "xmit")]
-    names += [f"{name}_ns" for name in ("arrive", "ready", "read")]
-    found = {name: message[name] for name in names if message.get(name)}
+    found = {
+        name: message[f"{name}_ns"] for name in STAMPS if message.get(f"{name}_ns")
+    }
     if len(found) < 2:
         return None
     first = min(found.values())
-    rows = [
-        [name.removesuffix("_ns"), duration_text(at - first)]
-        for name, at in found.items()
-    ]
+    rows = [[name, duration_text(at - first)] for name, at in found.items()]
     return Table("Its stamps", ["stamp", "since the first"], rows)
 
 
@@ -208,7 +204,7 @@ def _in_order(stages: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [(one, stages[one]) for one in (*known, *(stages.keys() - set(known)))]
 
 
-def _timeline(place: int, story: Mapping[str, Any], data: pd.DataFrame) -> Figure:
+def _timeline(place: int, story: dict[str, Any], data: pd.DataFrame) -> Figure:
     lanes = list(dict.fromkeys(data["lane"]))
     names = list(dict.fromkeys(data["what"]))
     scale = stage_scale(names)
@@ -228,8 +224,8 @@ def _timeline(place: int, story: Mapping[str, Any], data: pd.DataFrame) -> Figur
     }
     texts = written(took=duration_expr("datum.to_ns - datum.from_ns"))
     bars = layer("bar", encoding, stroke=colour("card"), strokeWidth=0.5)
-    told = conclusion(dict(story))
-    took = duration_text(took_ns(dict(story)))
+    told = conclusion(story)
+    took = duration_text(took_ns(story))
     return Figure(
         name=f"story-{place}",
         title=f"Where {took} of a message of {_ends(story['message'])} went",

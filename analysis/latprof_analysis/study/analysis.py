@@ -50,7 +50,8 @@ class Study:
     samples : Samples or None
         What files of other formats hold.
     stories : dict or None
-        Why slow messages of these runs were slow, where a flight recorder was on.
+        Why slow messages of these runs were slow, where a flight recorder was on and
+        somebody asked.
     """
 
     document: dict[str, Any]
@@ -80,6 +81,7 @@ def analyze(
     thorough: bool = False,
     modes: bool = True,
     pool: bool = False,
+    stories: bool = False,
     progress: Progress | None = None,
     dask: str | None = None,
 ) -> Study:
@@ -98,6 +100,8 @@ def analyze(
         else of a small run.
     pool : bool
         Take runs of different set-ups together.
+    stories : bool
+        Read the stories of slow messages, too, which may be megabytes.
     progress, dask
         As in `scan_runs`, for run folders.
 
@@ -127,7 +131,9 @@ def analyze(
 
         effort = Effort.ALL if thorough else Effort(modes)
         read = study_runs if pool else study_setups
-        study = read(found, effort=effort, progress=progress, dask=dask)
+        study = read(
+            found, effort=effort, stories=stories, progress=progress, dask=dask
+        )
         if sweeps := read_sweeps(map(Path, given), study.document["notes"]):
             study.document["sweeps"] = sweeps
         return study

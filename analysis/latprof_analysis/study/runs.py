@@ -127,13 +127,14 @@ def study_setups(
     paths: list[Path],
     *,
     effort: Effort,
+    stories: bool = False,
     progress: Progress | None = None,
     dask: str | None = None,
 ) -> Study:
     """Study run folders; those of different set-ups each by themselves."""
     groups = by_setup(paths) if len(paths) > 1 else [paths]
     studies = [
-        study_runs(group, effort=effort, progress=progress, dask=dask)
+        study_runs(group, effort=effort, stories=stories, progress=progress, dask=dask)
         for group in groups
     ]
     if len(studies) == 1:
@@ -157,6 +158,7 @@ def study_runs(
     paths: list[Path],
     *,
     effort: Effort,
+    stories: bool = False,
     progress: Progress | None = None,
     dask: str | None = None,
 ) -> Study:
@@ -222,7 +224,8 @@ def study_runs(
         "exchanges": with_ways(_undisturbed(scan.rows["exchanges"]), level),
         "slow_exchanges": with_ways(scan.rows["slow_exchanges"], level),
     }
-    return Study(document, rows, stories=stories_of_runs(paths, notes))
+    why = stories_of_runs(paths, notes) if stories else None
+    return Study(document, rows, stories=why)
 
 
 def _own_sections(scan: Scan, paths: list[Path], notes: list[str]) -> dict[str, Any]:
