@@ -32,6 +32,7 @@ class Recorder:
 
     def __init__(self):
         self.wanted, self.copied, self.symbols = [], True, Symbols()
+        self.calls = {}
         self.forgotten_ns = 0
         self.has_copies = True
 

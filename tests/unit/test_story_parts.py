@@ -23,8 +23,7 @@ from latprof_analysis.study.story import (
     MOST_SPANS,
     UNKNOWN_WAIT,
     Flight,
-    parts_of,
-    timeline_of,
+    time_of,
 )
 
 FLIGHTS = layout_of().flights
@@ -81,9 +80,7 @@ def flight_of(
 
 def told(flight, begin_ns, end_ns, thread=None, **how):
     """Parts, with which the time line agrees."""
-    of = flight, READER, begin_ns, end_ns
-    parts = parts_of(*of, thread=thread, **how)
-    spans = timeline_of(*of, thread=thread)
+    parts, spans = time_of(flight, READER, begin_ns, end_ns, thread=thread, **how)
     ends = [0, *(one["from_ns"] + one["time_ns"] for one in spans)]
     assert [one["from_ns"] for one in spans] == sorted(one["from_ns"] for one in spans)
     assert all(one["from_ns"] >= end for one, end in zip(spans, ends, strict=False))
@@ -243,7 +240,7 @@ def test_of_many_spans_the_longest_stand_in_the_time_line():
             )
         ),
     )
-    spans = timeline_of(flight, READER, MS, 302 * MS)
+    spans = time_of(flight, READER, MS, 302 * MS).timeline
     assert len(spans) == MOST_SPANS
     kept = {one["time_ns"] for one in spans}
     assert min(kept) > max(set(lasts.values()) - kept)

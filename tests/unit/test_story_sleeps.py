@@ -8,7 +8,7 @@ from latprof_agent.capture.flight import WAKERS, wakers_of
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.story.symbols import Symbols
 from latprof_analysis.report.story import causes, conclusion, story_lines
-from latprof_analysis.study.story import CALLS, Flight, parts_of
+from latprof_analysis.study.story import CALLS, Flight, time_of
 from latprof_analysis.study.story_sleep import Call, Wake, purpose, sleeping_in
 
 FLIGHTS = layout_of().flights
@@ -176,7 +176,7 @@ def told(flight, begin_ns, end_ns):
     def name(record):
         return LIBC if "by_pid" in record.dtype.names else ("main", "compress")
 
-    return parts_of(flight, 50, begin_ns, end_ns, name=name)
+    return time_of(flight, 50, begin_ns, end_ns, name=name).parts
 
 
 def test_who_woke_it_is_told_with_what_that_thread_did_meanwhile():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import platform
 import threading
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from latprof_analysis.study.story import Flight
+from latprof_analysis.study.story import CALLS, Flight
 from latprof_analysis.study.story_sleep import WAKES
 from numpy.typing import NDArray
 
@@ -93,6 +94,8 @@ class FlightRecorder:
         Copies for which there was no room.
     reads : Reads or None
         Gets all that was read; None: where only samples are told, nobody wants them.
+    calls : dict of int to str
+        Names of this machine's system calls by number.
     """
 
     def __init__(self, drain: _drain.Drain, layout: Layout, limit_ns: int) -> None:
@@ -104,6 +107,7 @@ class FlightRecorder:
         self._slept_ns = min(slept_ns, MOST_SLEPT_NS)
         self.copies = self.skipped = 0
         self.reads: Reads | None = None
+        self.calls = CALLS.get(platform.machine(), {})
         self.symbols = Symbols()
         self.queues = Queues()
         self._drain = drain

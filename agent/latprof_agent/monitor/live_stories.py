@@ -118,10 +118,10 @@ class LiveStories:
                 *((b, e, slow["pid"]) for slow, b, e in found.values()), strict=True
             )
         )
-        for at, (message, way) in zip(
-            zip(begin, end, pid, strict=True), messages, strict=True
+        for begin_ns, end_ns, of_pid, told in zip(
+            begin, end, pid, messages, strict=True
         ):
-            one = _Waiting(*at, message, way)
+            one = _Waiting(begin_ns, end_ns, of_pid, *told)
             if len(self._waiting) < WAITING:
                 self._waiting.append(one)
             else:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 from typing import Any
 
 import numpy as np
-from latprof_analysis.study.story import CALLS
 from latprof_analysis.study.story_receive import (
     READ,
     Sender,
@@ -102,7 +100,7 @@ class ReadBefore:
         flight = self._recorder.flight(ready_ns, read_ns)
         if not flight or flight.since("switches") > ready_ns:
             return None
-        waits = waits_of(flight, thread, CALLS.get(platform.machine(), {}))
+        waits = waits_of(flight, thread, self._recorder.calls)
         return waits._replace(since_ns=max(waits.since_ns, since_ns))
 
     def _sender(self, share: Share) -> Sender:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import platform
 import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,13 +12,7 @@ import numpy as np
 from latprof_analysis.read.stories import FORMAT
 from latprof_analysis.stages import APART, STAGES
 from latprof_analysis.stats.histogram import Histogram
-from latprof_analysis.study.story import (
-    CALLS,
-    NO_FLIGHT,
-    QUEUED,
-    parts_of,
-    timeline_of,
-)
+from latprof_analysis.study.story import NO_FLIGHT, QUEUED, time_of
 from latprof_analysis.study.story_queue import Ends, wait_of
 
 from latprof_agent.capture.flight import (
@@ -216,11 +209,13 @@ def thread_told(
 ) -> dict[str, Any]:
     """What a thread did, by what the recorder kept of this time."""
     flight = recorder.flight(begin_ns, end_ns) or NO_FLIGHT
-    of = flight, pid, begin_ns, end_ns
-    calls = CALLS.get(platform.machine(), {})
-    name = recorder.symbols.stack
-    parts = parts_of(*of, thread=thread, calls=calls, name=name)
-    return {
-        "parts": [asdict(part) for part in parts],
-        "timeline": timeline_of(*of, thread=thread, calls=calls, name=name),
-    }
+    parts, timeline = time_of(
+        flight,
+        pid,
+        begin_ns,
+        end_ns,
+        thread=thread,
+        name=recorder.symbols.stack,
+        calls=recorder.calls,
+    )
+    return {"parts": [asdict(part) for part in parts], "timeline": timeline}

@@ -11,7 +11,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,7 +201,28 @@ class Part:
 Namer = Callable[[Any], Stack]
 
 
-def parts_of(
+MOST_SPANS = 200  # of a time line
+
+
+class ThreadTime(NamedTuple):
+    """What a thread did in a span.
+
+    Attributes
+    ----------
+    parts : list of Part
+        The longest first; times sum to the span's.
+    timeline : list of dict
+        The same in the order of time, but for interrupts: ``from_ns`` since the span
+        began, ``time_ns``, ``kind`` and ``what`` as a part has them ("busy" is all time
+        on a CPU), ``cpu`` where it is one's. Of more than 200 the longest. Empty where
+        nothing is recorded.
+    """
+
+    parts: list[Part]
+    timeline: list[dict[str, Any]]
+
+
+def time_of(
     flight: Flight,
     pid: int,
     begin_ns: int,
@@ -210,7 +231,7 @@ def parts_of(
     thread: int | None = None,
     name: Namer = lambda _sample: ("?",),
     calls: dict[int, str] = _X86_64,
-) -> list[Part]:
+) -> ThreadTime:
     """Split the time of a process' thread that is on a CPU at the end of a span.
 
     Parameters
@@ -228,77 +249,53 @@ def parts_of(
         outermost first.
     calls : dict
         Names of system calls by number.
-
-    Returns
-    -------
-    list of Part
-        The longest first; times sum to ``end_ns - begin_ns``.
     """
     if not flight.covers(begin_ns, end_ns):
-        return [Part("not recorded", end_ns - begin_ns)]
+        return _unrecorded(end_ns - begin_ns)
     thread = thread or _thread_at(flight, pid, end_ns)
     if thread is None:
-        return [Part("not recorded", end_ns - begin_ns, "which of its threads")]
+        return _unrecorded(end_ns - begin_ns, "which of its threads")
     since_ns = min(max(begin_ns, flight.since("switches")), end_ns)
     spans = _spans(flight, thread, since_ns, end_ns)
     if not spans:
-        return [Part("not recorded", end_ns - begin_ns)]
+        return _unrecorded(end_ns - begin_ns)
     found = [Part("not recorded", since_ns - begin_ns)] if since_ns > begin_ns else []
     found += _running(flight, thread, [s for s in spans if s.on_cpu], name)
     sleeps = _Sleeps.of(flight, thread, end_ns - begin_ns, name, calls)
-    for span in spans:
-        if not span.on_cpu:
-            found += _off_cpu(flight, span, sleeps)
-    return sorted(_merged(found), key=lambda part: -part.time_ns)
+    in_order = [(span, _in_order(flight, span, sleeps)) for span in spans]
+    for span, parts in in_order:
+        found += [] if span.on_cpu else parts
+    parts = sorted(_merged(found), key=lambda part: -part.time_ns)
+    return ThreadTime(parts, _timeline(begin_ns, in_order))
 
 
-MOST_SPANS = 200  # of a time line
+def _unrecorded(time_ns: int, what: str = "") -> ThreadTime:
+    return ThreadTime([Part("not recorded", time_ns, what)], [])
 
 
-def timeline_of(
-    flight: Flight,
-    pid: int,
-    begin_ns: int,
-    end_ns: int,
-    *,
-    thread: int | None = None,
-    name: Namer = lambda _sample: ("?",),
-    calls: dict[int, str] = _X86_64,
+def _in_order(flight: Flight, span: _Span, sleeps: _Sleeps) -> list[Part]:
+    """One after the other; of a time on a CPU interrupts are not told apart."""
+    if span.on_cpu:
+        return [Part("busy", span.end_ns - span.begin_ns, cpu=span.cpu)]
+    return _off_cpu(flight, span, sleeps)
+
+
+def _timeline(
+    begin_ns: int, in_order: Sequence[tuple[_Span, list[Part]]]
 ) -> list[dict[str, Any]]:
-    """Tell in the order of time what `parts_of` sums, but for interrupts.
-
-    Returns
-    -------
-    list of dict
-        ``from_ns`` since `begin_ns`, ``time_ns``, ``kind`` and ``what`` as a part has
-        them ("busy" is all time on a CPU), ``cpu`` where it is one's. Of more than 200
-        the longest. Empty where nothing is recorded.
-    """
-    if not flight.covers(begin_ns, end_ns):
-        return []
-    thread = thread or _thread_at(flight, pid, end_ns)
-    if thread is None:
-        return []
-    since_ns = min(max(begin_ns, flight.since("switches")), end_ns)
+    """Tell what a thread did in the order of time; of many spans the longest."""
     found: list[dict[str, Any]] = []
-    # what others did meanwhile is told once, with the parts
-    sleeps = _Sleeps(flight, _wakes_of(flight, thread), end_ns, name, calls)
-    for span in _spans(flight, thread, since_ns, end_ns):
+    for span, parts in in_order:
         at_ns = span.begin_ns
-        whole = Part("busy", span.end_ns - at_ns, cpu=span.cpu)
-        for part in [whole] if span.on_cpu else _off_cpu(flight, span, sleeps):
+        for part in parts:
             who = ", ".join(f"{w['comm']} (pid {w['pid']})" for w in part.who[:2])
-            what = (
-                f"{part.what}, woken by {who}"
-                if part.what and who
-                else part.what or who
-            )
+            by = f"woken by {who}" if part.kind == "asleep" and who else who
             found.append(
                 {
                     "from_ns": at_ns - begin_ns,
                     "time_ns": part.time_ns,
                     "kind": part.kind,
-                    "what": what,
+                    "what": ", ".join(filter(None, (part.what, by))),
                     "cpu": part.cpu,
                 }
             )
@@ -516,12 +513,6 @@ def _off_cpu(flight: Flight, span: _Span, sleeps: _Sleeps) -> list[Part]:
     return found
 
 
-def _wakes_of(flight: Flight, thread: int) -> Records:
-    """Who ended the sleeps of a thread."""
-    wakes = flight.rings[WAKES]
-    return np.asarray(wakes[wakes["thread"] == thread])
-
-
 @dataclass(frozen=True)
 class _Sleeps:
     """What a thread slept for in a span, and who woke it."""
@@ -541,7 +532,8 @@ class _Sleeps:
         name: Namer,
         calls: dict[int, str],
     ) -> _Sleeps:
-        mine = _wakes_of(flight, thread)
+        wakes = flight.rings[WAKES]
+        mine = wakes[wakes["thread"] == thread]
         return cls(flight, mine, whole_ns // _LONG_SHARE, name, calls)
 
     def part(self, span: _Span, time_ns: int) -> Part:
@@ -571,7 +563,7 @@ def _doings(
     """What who wakes at the end of a span did in it, but not for whom that waited."""
     rings = flight.rings | {WAKES: flight.rings[WAKES][:0]}
     alone = replace(flight, rings=rings)
-    return parts_of(
+    return time_of(
         alone,
         wake.pid,
         begin_ns,
@@ -579,7 +571,7 @@ def _doings(
         thread=wake.thread,
         name=name,
         calls=calls,
-    )
+    ).parts
 
 
 def _occupants(flight: Flight, span: _Span) -> tuple[dict[str, Any], ...]:
