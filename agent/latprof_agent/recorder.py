@@ -97,10 +97,14 @@ class Recorder:
     def step(self) -> None:
         """Join what was drained and give out what is ready, if it is time."""
         if time.monotonic_ns() - self._joined_ns >= JOIN_NS:
+            self.capture.check()
             self._join()
 
     def finish(self) -> None:
-        """Give out everything, halves too; the capture must have stopped."""
+        """Give out everything, halves too; the capture must have stopped.
+
+        Raises LatprofError, once that is done, where it had failed before.
+        """
         try:
             self._join()
             self._hold(self.joiner.finish(), time.monotonic_ns())
@@ -109,6 +113,7 @@ class Recorder:
             for held_ns in [held_ns for held_ns, _ in self._held]:
                 self._give_out(held_ns + 1)
             self._give_out(FOREVER)
+            self.capture.check()
         finally:
             self.sink.end(self.tally())
 

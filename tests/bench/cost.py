@@ -107,6 +107,7 @@ def _recording(capture: Capture) -> Iterator[list[int]]:
         reader.join()
         capture.stop()
         capture.read()
+        capture.check()
 
 
 def _cases() -> Iterator[_Case]:

@@ -43,6 +43,9 @@ PAIRS = HOSTS * (HOSTS - 1)
 PEER = run_path(str(Path(__file__).parent.parent / "native" / "load_peer.py"))
 SESSION_BYTES = PEER["SENT_BEFORE"] + PEER["RECEIVED_BEFORE"]
 DATAGRAMS_TO_OPEN = 2 * PEER["OPENS"]
+# So that also on a busy machine no test is begun again: what it sent would count.
+# Shorter than rows are held, or what opens a session has no log yet that names it.
+START_NS = 1_000_000_000
 ENDS = ["source", "destination"]
 
 
@@ -108,21 +111,28 @@ QUICK = {"messages": 30, "tests": 2, "interval_ns": 10_000_000}
 BEATS = {"heartbeat_interval_ns": 50_000_000}
 
 
-def test_every_datagram_of_the_kernels_count_is_one_of_the_meshs(make_lab, tmp_path):
+def test_every_datagram_of_the_kernels_count_is_one_of_the_meshs(
+    make_lab, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(mesh, "_START_NS", START_NS)
     plan = MeshPlan(protocol="udp", sizes=(1024, 40_000), **QUICK, **BEATS)
     done = follow(make_lab(hosts=HOSTS), plan, tmp_path)
     assert done.lost == {}
     tests = len(done.runs)
     each_way = 2 * done.requests()  # and its echo
-    # on a busy machine what opens a session is asked for again
-    opened = done.network("snmp", "Udp", "OutDatagrams") - each_way
-    assert opened >= DATAGRAMS_TO_OPEN * PAIRS * tests
-    assert done.network("snmp", "Udp", "InDatagrams") == each_way + opened
+    # on a busy machine what opens a session is asked for again, and what answers
+    # that later than the first is never read: the kernel counts what was
+    sent, read = (
+        done.network("snmp", "Udp", f"{way}Datagrams") for way in ("Out", "In")
+    )
+    least = each_way + DATAGRAMS_TO_OPEN * PAIRS * tests
+    assert least <= read <= sent
     answered = sum(told["messages"] for told in done.told["responders"].values())
     assert answered == done.requests()
     rows = done.table("messages")
     ours = rows[(rows["protocol"] == "udp")]
-    assert len(ours) == each_way + opened
+    assert (ours["send_ns"] > 0).sum() == sent
+    assert (ours["read_ns"] > 0).sum() == read
     kinds = ours["kind"].value_counts()
     measured = 30 * PAIRS * tests
     assert kinds["request"] == kinds["reply"] == measured
@@ -138,8 +148,7 @@ def test_every_datagram_of_the_kernels_count_is_one_of_the_meshs(make_lab, tmp_p
 def test_every_byte_of_the_kernels_count_is_one_of_the_meshs(
     make_lab, tmp_path, monkeypatch, reply
 ):
-    # so that also on a busy machine no test is begun again, whose bytes count
-    monkeypatch.setattr(mesh, "_START_NS", 2_000_000_000)
+    monkeypatch.setattr(mesh, "_START_NS", START_NS)
     sizes = (1024, 204_800)
     plan = MeshPlan(sizes=sizes, reply_bytes=reply, **QUICK, **BEATS)
     done = follow(make_lab(hosts=HOSTS), plan, tmp_path)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import latprof_agent
 import numpy as np
 import pytest
-from latprof_agent.errors import StoreError
+from latprof_agent.errors import CaptureError, StoreError
 from latprof_agent.join.flows import IPPROTO_TCP
 from latprof_agent.join.message_rows import MESSAGE, REQUEST
 from latprof_agent.join.whole_messages import Spans
@@ -67,12 +67,18 @@ class MadeCapture:
     def __init__(self, *batches: tuple[int, dict[str, np.ndarray]]) -> None:
         self._batches = list(batches)
         self.drained_ns = 0
+        self.failure: CaptureError | None = None
 
     def read(self) -> dict[str, np.ndarray]:
         made = {}
         if self._batches:
             self.drained_ns, made = self._batches.pop(0)
         return {ring: records(ring) for ring in LAYOUT.rings} | made
+
+    def check(self) -> None:
+        failure, self.failure = self.failure, None
+        if failure:
+            raise failure
 
     def counters(self) -> dict[str, int]:
         return COUNTERS
@@ -219,6 +225,16 @@ def test_a_sink_that_is_full_ends_the_recording_and_is_told_of_the_end_once():
     with pytest.raises(StoreError, match="full"):
         recorder.step_for(60)
     recorder.finish()
+    assert len(sink.rows) == 1
+    assert [tally.records for tally in sink.tallies] == [4]
+
+
+def test_what_was_drained_before_that_failed_is_given_out_all_the_same():
+    begin_ns = 5 * SECOND
+    sink, capture = Kept(), MadeCapture((begin_ns + SECOND, one_message(begin_ns)))
+    capture.failure = CaptureError("cannot drain the probes")
+    with pytest.raises(CaptureError, match="cannot drain"):
+        Recorder(capture, sink).finish()
     assert len(sink.rows) == 1
     assert [tally.records for tally in sink.tallies] == [4]
 

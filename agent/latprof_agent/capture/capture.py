@@ -220,16 +220,16 @@ class Capture:
         return found
 
     def read(self) -> Batch:
-        """Give what was drained since the last time; valid until the next time.
-
-        Raises LatprofError once where nothing is drained any more.
-        """
-        failure, self._failure = self._failure, None
-        if failure:
-            raise failure
+        """Give what was drained since the last time; valid until the next time."""
         with self._heaps_lock:
             self.drained_ns = self._drained_ns
             return {ring: heap.take() for ring, heap in self._heaps.items()}
+
+    def check(self) -> None:
+        """Raise, once, the LatprofError for which nothing is drained any more."""
+        failure, self._failure = self._failure, None
+        if failure:
+            raise failure
 
     def follow(self) -> Batch:
         """Drain once, and attach what is needed from now on."""
