@@ -15,6 +15,7 @@
 #include "flight.bpf.h"
 #include "call.bpf.h"
 #include "interrupt.bpf.h"
+#include "occupant.bpf.h"
 #include "reader.bpf.h"
 #include <bpf/bpf_tracing.h>
 
@@ -56,6 +57,7 @@ int BPF_PROG(on_flight_switch, bool preempt, struct task_struct *prev,
 	__u64 now = bpf_ktime_get_ns();
 	struct call call;
 
+	occupant_follow(prev, next, now);
 	if (!s)
 		return 0;
 	call_of(registers_of(prev), &call);

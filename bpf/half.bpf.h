@@ -13,10 +13,38 @@ RING(received_ranges, received_range);
 RING(lower_transmits, lower_transmit);
 LABELS(record_flag);
 
+/* Where there is a flight recorder: user space looks at what was drained only
+ * after halves of messages that took so long, which may change. */
+const volatile __u32 has_recorder SEC(".rodata.has_recorder") = 0;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} long_half_ns SEC(".maps");
+
+__u64 long_halves; /* of many at once not each counts: that it moves tells */
+
+/* Before the record is there: who sees it knows that it may be long. */
+static __always_inline void half_notice(__u64 begin, __u64 end)
+{
+	const __u64 *least;
+	__u32 zero = 0;
+
+	if (!has_recorder || !begin || !end)
+		return;
+	least = bpf_map_lookup_elem(&long_half_ns, &zero);
+	if (least && (__s64)(end - begin) >= (__s64)*least)
+		long_halves++;
+}
+
 static __always_inline void sent_half(const struct sent_message *half)
 {
-	struct sent_message *record = RESERVE(sent_messages);
+	struct sent_message *record;
 
+	half_notice(half->send_ns, half->xmit_ns);
+	record = RESERVE(sent_messages);
 	if (!record)
 		return;
 	*record = *half;
@@ -25,8 +53,10 @@ static __always_inline void sent_half(const struct sent_message *half)
 
 static __always_inline void received_half(const struct received_range *half)
 {
-	struct received_range *record = RESERVE(received_ranges);
+	struct received_range *record;
 
+	half_notice(half->arrive_ns ?: half->ready_ns, half->read_ns);
+	record = RESERVE(received_ranges);
 	if (!record)
 		return;
 	*record = *half;

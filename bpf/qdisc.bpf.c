@@ -23,6 +23,7 @@
  */
 #include "datagram_send.bpf.h"
 #include "device.bpf.h"
+#include "handed.bpf.h"
 #include "held.bpf.h"
 #include "stream.bpf.h"
 #include <bpf/bpf_tracing.h>
@@ -274,8 +275,7 @@ static __always_inline struct sock *own_socket(const struct sk_buff *skb)
 	return sk;
 }
 
-SEC("?tp_btf/net_dev_queue")
-int BPF_PROG(on_queue, struct sk_buff *skb)
+static __always_inline int packet_handed(struct sk_buff *skb, bool recorded)
 {
 	struct passing p = {};
 	struct sock *sk;
@@ -285,6 +285,8 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
 				       (options.udp && segment_size(skb)) ?
 			       datagram_before(own_socket(skb), skb) :
 			       0;
+	if (recorded)
+		handed_note(skb);
 	sk = own_socket(skb);
 	if (!sk)
 		return 0;
@@ -298,6 +300,19 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
 	p.now = bpf_ktime_get_ns();
 	segment_queue(&p);
 	return 0;
+}
+
+SEC("?tp_btf/net_dev_queue")
+int BPF_PROG(on_queue, struct sk_buff *skb)
+{
+	return packet_handed(skb, false);
+}
+
+/* The same, and for the flight recorder. */
+SEC("?tp_btf/net_dev_queue")
+int BPF_PROG(on_flight_handed, struct sk_buff *skb)
+{
+	return packet_handed(skb, true);
 }
 
 /* A device without a queue has it at once. Where there is one, its hook may not

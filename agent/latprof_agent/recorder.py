@@ -133,6 +133,8 @@ class Recorder:
         drained_ns = self.capture.drained_ns
         if len(batch["hidden_spells"]):
             self.sink.add_untraced(batch["hidden_spells"])
+        if self.capture.flight:
+            self.capture.flight.note_reads(batch["received_ranges"])
         count = sum(map(len, batch.values()))
         self.records += count
         if count or self.joiner.waiting():

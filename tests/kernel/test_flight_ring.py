@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 from latprof_agent import _drain
+from latprof_agent.probes.catalogue import COVERED
 from latprof_agent.probes.layout import OBJECT, layout_of
 
 LAYOUT = layout_of()
@@ -53,6 +54,7 @@ def recorder(request):
         for ring in [*LAYOUT.rings, *LAYOUT.flights]:
             drain.set_ring_bytes(ring, 0)
         drain.set_ring_bytes("switches", request.param)
+        drain.set_ring_bytes("hidden_spells", SMALL)
         drain.enable(PROGRAM)
         drain.load()
         drain.attach(PROGRAM, -1)
@@ -99,3 +101,28 @@ def test_a_ring_that_was_never_full_has_all_since_ever(recorder, switching):
     assert all(since_ns == 0 for _, since_ns in found)
     (times,) = [rows["t_ns"] for rows, _ in found[-1:]]
     assert len(times) == len(np.unique(times)) or len(times) < 2
+
+
+@pytest.mark.parametrize("recorder", [LARGE], indirect=True)
+def test_who_is_hidden_from_the_recorder_is_a_spell(recorder, switching):
+    """Its program does the work of on_switch, too; here tasks may be hidden or not."""
+    assert COVERED[PROGRAM] == "on_switch"
+    found = list(copies(recorder, lambda rows, _since: len(rows) > 20_000))
+    all_spells = spells_of(recorder)
+    for cpu in range(os.cpu_count() or 1):
+        *_, rows = (rows for rows, _ in found if len(rows) and rows["cpu"][0] == cpu)
+        hidden = np.flatnonzero(rows["left_thread"][1:] != rows["thread"][:-1])
+        until_ns = rows["t_ns"][-1]
+        expected = list(
+            zip(rows["t_ns"][hidden], rows["t_ns"][hidden + 1], strict=True)
+        )
+        spells = all_spells[all_spells["cpu"] == cpu][["from_ns", "until_ns"]]
+        assert spells[spells["until_ns"] <= until_ns].tolist() == expected
+
+
+def spells_of(drain):
+    """Those of hidden tasks that wait in the ring."""
+    dtype = LAYOUT.rings["hidden_spells"]
+    room = np.zeros(drain.waiting("hidden_spells") // dtype.itemsize, dtype)
+    drain.read("hidden_spells", room)
+    return room

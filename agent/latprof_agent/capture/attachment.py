@@ -17,6 +17,7 @@ from latprof_agent.errors import CaptureError, remedy
 from latprof_agent.probes.catalogue import (
     BY_FILTER,
     CLOCK_HERTZ,
+    COVERED,
     HIDDEN_TASKS,
     IDLE_EXCHANGES,
     LIVE_ONLY,
@@ -100,11 +101,13 @@ class Attachment:
         if not live:
             self._on_trial -= LIVE_ONLY
         # what is behind the send call first: what is sent then has all stamps
-        self._order = [p for c in reversed(capabilities) for p in c.programs]
+        every = [p for c in reversed(capabilities) for p in c.programs]
+        covered = {COVERED[p] for p in every if p in COVERED}
+        self._order = [p for p in every if p not in covered]
         self._by_need: dict[Need, set[str]] = {}
         for capability in capabilities:
             programs = self._by_need.setdefault(capability.need, set())
-            programs.update(capability.programs)
+            programs.update(set(capability.programs) - covered)
         self._open: dict[Need, float | None] = {}  # need -> when its trial ends
         self._cgroup_programs = _programs_from("cgroup/", capabilities)
         self._iterators = _programs_from("iter/", capabilities)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import platform
+import struct
 import threading
 import time
 from collections import Counter
@@ -79,7 +80,8 @@ def wakers_of(wakes: NDArray[Any], pids: set[int]) -> set[int]:
 class FlightRecorder:
     """Looks at what was drained for what took a third of a limit or more.
 
-    Its owner may set `limit_ns` anew while messages come. Made with 0 it follows what
+    The probes say that there was such a half; what is fast is not looked at. Its owner
+    may set `limit_ns` anew while messages come. Made with 0 it follows what
     is usual, to which the limit is so near that a half must take as long.
 
     A thread of its own makes the copies, so that nobody who drains waits for it. What
@@ -99,8 +101,10 @@ class FlightRecorder:
     """
 
     def __init__(self, drain: _drain.Drain, layout: Layout, limit_ns: int) -> None:
-        self.limit_ns = limit_ns or UNTIL_KNOWN_NS
+        self._limit_ns = limit_ns or UNTIL_KNOWN_NS
         self._shares = SHARES if limit_ns else 1
+        self._long_halves = b""
+        self._may_come = False  # the record of one that was counted
         known = limit_ns not in (0, NEVER_NS)
         self._held_ns = (limit_ns if known else RUNNING_LEAST_NS) // HELD_SHARE
         slept_ns = limit_ns // SLEPT_SHARE or RUNNING_LEAST_NS
@@ -133,9 +137,30 @@ class FlightRecorder:
         held_ns = min(max(self._held_ns, 1), 0xFFFFFFFF)
         self._drain.set_constant("held_ns", held_ns)
         self._drain.set_constant("slept_ns", self._slept_ns)
+        self._drain.set_constant("has_recorder", 1)
+
+    @property
+    def limit_ns(self) -> int:
+        """What takes as long is slow."""
+        return self._limit_ns
+
+    @limit_ns.setter
+    def limit_ns(self, limit_ns: int) -> None:
+        if limit_ns != self._limit_ns:
+            self._limit_ns = limit_ns
+            self._tell_limit()
+
+    @property
+    def _long_half_ns(self) -> int:
+        return self._limit_ns // self._shares
+
+    def _tell_limit(self) -> None:
+        value = struct.pack("=Q", self._long_half_ns)
+        self._drain.put("long_half_ns", bytes(4), value)
 
     def begin(self) -> None:
         """Make copies from now on: all programs are attached."""
+        self._tell_limit()
         self._began_ns = time.monotonic_ns()
         self._ending = False
         self._thread = threading.Thread(target=self._keep_copying, daemon=True)
@@ -143,17 +168,30 @@ class FlightRecorder:
 
     def look(self, records: Batch) -> None:
         """Ask for a copy if something in these records took long."""
-        if self.reads is not None:
-            self.reads.add(reads_of(records["received_ranges"], self._never_read))
+        if not self._has_long():
+            return
         for ring, (firsts, last) in HALVES_SPANS.items():
             half = records[ring]
             if len(half):
                 self.look_at(*span_of(half, firsts, last), half["pid"])
 
+    def _has_long(self) -> bool:
+        """Whether the probes count longer halves, or did: their records come later."""
+        at = self.layout.long_halves
+        counted = self._drain.globals()[at : at + 8]
+        before, self._may_come = self._may_come, counted != self._long_halves
+        self._long_halves = counted
+        return before or self._may_come
+
+    def note_reads(self, ranges: NDArray[Any]) -> None:
+        """Keep what was read, where somebody wants it."""
+        if self.reads is not None:
+            self.reads.add(reads_of(ranges, self._never_read))
+
     def look_at(self, begin: Times, end: Times, pids: NDArray[Any]) -> None:
         """Ask for a copy if one of these spans is long; 0 or less: not known."""
         took_ns = end - begin
-        late = (begin > 0) & (end > 0) & (took_ns >= self.limit_ns // self._shares)
+        late = (begin > 0) & (end > 0) & (took_ns >= self._long_half_ns)
         if late.any():
             self.want(int(begin[late].min()), int(took_ns[late].max()), pids[late])
 

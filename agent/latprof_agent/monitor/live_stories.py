@@ -37,7 +37,7 @@ from latprof_agent.sinks.story_folder import story_id
 
 Story = dict[str, Any]
 TakesStory = Callable[[Story, dict[str, Any]], None]  # and its document
-# The running p99.9 of what is fast tells nothing below: stacks are 1 ms apart.
+# The running p99.9 of what is fast tells nothing below: hardly a stack is in it.
 SHORTEST_NS = 1_000_000
 # What is kept to be shown; what may wait to be told.
 KEPT, WAITING = 256, 256

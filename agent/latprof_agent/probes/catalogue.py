@@ -19,7 +19,7 @@ from latprof_agent.probes.trial import first_line, refusal
 State = Literal["exact", "partial", "unavailable"]
 TRACEPOINT, FUNCTION, STRUCT, CGROUP = "tracepoint", "function", "struct", "cgroup"
 ITERATOR, CLOCK = "iterator", "clock"
-CLOCK_HERTZ = 997  # stacks a second of each CPU; no multiple of what timers do
+CLOCK_HERTZ = 499  # stacks a second of each CPU; no multiple of what timers do
 
 # What slows those who are not watched is attached only while it is needed.
 Need = Literal[
@@ -51,6 +51,11 @@ BY_FILTER = frozenset({OPEN_SOCKETS, NEW_SOCKETS, NEW_PROCESSES})
 ON_DEMAND = BY_FILTER | {IDLE_EXCHANGES, STORIES}
 # What is not worth its first messages: only live traffic is watched without it.
 LIVE_ONLY = frozenset({UDP_RECEIVES, QUEUES})
+
+
+# Programs of the flight recorder that do another's work, too: a hook is paid for by
+# each program that it has, 50 ns and more.
+COVERED = {"on_flight_switch": "on_switch", "on_flight_handed": "on_queue"}
 
 
 @dataclass(frozen=True)

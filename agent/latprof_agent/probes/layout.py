@@ -51,6 +51,7 @@ class Layout:
     counters: dict[str, int]  # name -> offset in struct counters
     lost: dict[str, int]  # ring -> offset in the object's variables
     signs: dict[str, int]  # variable that is not 0 -> offset among them
+    long_halves: int  # the offset of that counter among them
     group: np.dtype[Any]
     group_counts: np.dtype[Any]
     group_limit: np.dtype[Any]
@@ -94,6 +95,7 @@ def layout_of(path: Path = OBJECT) -> Layout:
         },
         lost={ring: btf.variable_offset(elf, f"{ring}_lost") for ring in rings},
         signs={sign: btf.variable_offset(elf, sign) for sign in SIGNS},
+        long_halves=btf.variable_offset(elf, "long_halves"),
         group=_struct(types, "group"),
         group_counts=_struct(types, "group_counts"),
         group_limit=_struct(types, "group_limit"),
