@@ -22,8 +22,12 @@ LABELS = {
     "SKB_DROP_REASON_NETFILTER_DROP": 5,
     "SKB_DROP_REASON_TCP_LISTEN_OVERFLOW": 6,
 }
+HIDDEN = "0000000000000000 A fixed_percpu_data\n0000000000000000 T startup_64\n"
 SUBSYSTEMS = {"SKB_DROP_REASON_SUBSYS_OPENVSWITCH": 3}
+# It begins as Debian's 6.1 does.
 SYMBOLS = """\
+0000000000000000 A fixed_percpu_data
+0000000000000700 A runqueues
 0000000000001000 T early
 0000000000002000 t middle.constprop.0
 0000000000003000 T late
@@ -122,7 +126,7 @@ def test_addresses_are_in_the_function_before_them(functions):
     }
 
 
-@pytest.mark.parametrize("text", ["", "0000000000000000 T hidden\n", "no symbols\n"])
+@pytest.mark.parametrize("text", ["", HIDDEN, "no symbols\n"])
 def test_hidden_addresses_are_said_once_and_leave_the_reason(tmp_path, text):
     (tmp_path / "kallsyms").write_text(text)
     functions = KernelFunctions(tmp_path / "kallsyms")

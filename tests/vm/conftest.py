@@ -9,7 +9,7 @@ from guest import HERE
 
 KERNELS = os.environ.get("LATPROF_VM_KERNELS", "6.1 6.12").split()
 PROGRAMS = (
-    *("apt-get", "busybox", "cpio", "depmod"),
+    *("apt-get", "busybox", "cpio", "depmod", "dmsetup"),
     *("qemu-system-x86_64", "wg", "xz", "zstd"),
 )
 

@@ -96,7 +96,7 @@ download() { # RELEASE FOLDER
 # Hardware drivers are most of the size, and depmod spends 10 s on them.
 KEPT='^drivers/(virtio|char/hw_random)/|^drivers/net/[^/]+\.ko'
 KEPT+='|^drivers/net/(vxlan|bonding|macvlan|ipvlan|wireguard|ethernet/intel/e1000)/'
-KEPT+='|virtio_(blk|console|net)\.ko'
+KEPT+='|virtio_(blk|console|net)\.ko|^drivers/(block/brd|md/dm-(mod|delay))\.ko'
 
 drop_drivers() { # FOLDER OF MODULES
 	(

@@ -10,6 +10,14 @@ from typing import BinaryIO
 from latprof_agent.probes.catalogue import LOSSES, Capability
 
 KALLSYMS = Path("/proc/kallsyms")
+OF_CPUS = b"aA"  # offsets in each CPU's area, from 0 on: of no function
+
+
+def _shows_functions(lines: Iterable[bytes]) -> bool:
+    """Whether the first function has an address; what is of CPUs has none."""
+    kinds = (line.split()[:2] for line in lines)
+    functions = (int(address, 16) for address, kind in kinds if kind in b"tT")
+    return next(functions, 0) != 0
 
 
 class KernelFunctions:
@@ -24,7 +32,7 @@ class KernelFunctions:
         self._file: BinaryIO | None = None
         try:
             self._file = path.open("rb")
-            self.hidden = int(self._file.readline().split()[0], 16) == 0
+            self.hidden = not _shows_functions(self._file)
         except (OSError, IndexError, ValueError):
             self.hidden = True
 
@@ -59,7 +67,7 @@ class KernelFunctions:
             start = int(line[:16], 16)
             at = bisect.bisect_left(wanted, start)
             # of all wanted ones behind it the first; others follow below
-            if at < len(wanted):
+            if at < len(wanted) and line[17:18] not in OF_CPUS:
                 held = best.get(wanted[at])
                 if held is None or held[0] < start:
                     best[wanted[at]] = start, line

@@ -1,0 +1,67 @@
+"""Stories under a stock kernel, also of a disk that is slow, which no lab has.
+
+One boot for each kernel. The disk is one in memory behind dm-delay; readers are those
+of tests/kernel. What a guest adds is short against what they wait.
+"""
+
+import json
+import subprocess
+
+import pytest
+from guest import HERE, boot
+from told_stories import check_parts, first_parts
+
+pytestmark = pytest.mark.thorough
+
+EVERY, TIMES, SLOW_MS = 3, 20, 200
+SOURCE = HERE.parent / "kernel" / "slow_reader.c"
+SCRIPT = """
+modprobe brd rd_nr=1 rd_size=65536
+modprobe dm-delay
+dmsetup create slow --noudevsync --table '0 131072 delay /dev/ram0 0 {slow_ms}'
+slowly() {{
+    step $1 run --no-lab --user root --story 50ms --out $1 -- \
+        chrt --fifo 10 {reader} $1 {messages} {every} {slow_ms} $2
+}}
+slowly busy
+slowly held
+slowly file /dev/dm-0
+slowly map /dev/dm-0
+"""
+
+
+@pytest.fixture(scope="module")
+def told(kernel, tmp_path_factory):
+    """Give the stories of a reader that is slow in some way."""
+    folder = tmp_path_factory.mktemp("stories")
+    reader = folder / "slow_reader"
+    words = ["-O1", "-fno-omit-frame-pointer", SOURCE, "-o", reader, "-lpthread"]
+    subprocess.run(["gcc", *words], check=True)
+    script = SCRIPT.format(
+        reader=reader, slow_ms=SLOW_MS, messages=EVERY * TIMES, every=EVERY
+    )
+    guest = boot(kernel, "real", script, folder)
+
+    def parts_of(how):
+        guest.output(how)
+        document = json.loads((folder / how / "stories.json").read_text())
+        check_parts(document["stories"])
+        return first_parts(document)
+
+    return parts_of
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "what"),
+    [
+        ("busy", "busy", "count_the_stars"),
+        ("held", "asleep", "for a lock (mutex)"),
+        ("file", "asleep", "for a disk or file system (pread64; "),
+        ("map", "asleep", "for a page (page fault; "),
+    ],
+)
+def test_a_reader_that_is_slow_for_one_reason_is_told_so(told, how, kind, what):
+    parts = told(how)
+    right = [p for p in parts if p["kind"] == kind and p["what"].startswith(what)]
+    assert len(right) >= TIMES - 1, parts
+    assert min(p["time_ns"] for p in right[1:]) > 0.8e6 * SLOW_MS
