@@ -23,8 +23,10 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 HERE = Path(__file__).parent
-# Of a sample: of so many cases one, and of so many tests that measure time.
-CASES, TIMED = 8, 3
+# Of a sample: of so many cases one, of so many tests that measure time, and of so many
+# others of those folders, which start programs, labs and browsers.
+CASES, TIMED, PROGRAMS = 8, 4, 2
+WITH_PROGRAMS = ("faults", "kernel", "packaging", "prometheus", "report")
 AS_ROOT = (HERE / "kernel", HERE / "faults")
 
 
@@ -41,17 +43,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sample",
         action="store_true",
-        help="of each test one case in eight, none that is thorough, and of those that "
-        "measure time a third",
+        help="of each test one case in eight, none that is thorough; of those that "
+        "measure time a quarter, of others that start programs half",
     )
 
 
 def _is_sampled(item: pytest.Item, number: int, step: int, place: int) -> bool:
     """Whether it is the case that its test's number names, or an eighth after it."""
-    timed_apart = item.get_closest_marker("timed") and number % TIMED
-    if timed_apart or item.get_closest_marker("thorough"):
+    one_in = 1
+    if item.get_closest_marker("timed"):
+        one_in = TIMED
+    elif item.path.relative_to(HERE).parts[0] in WITH_PROGRAMS:
+        one_in = PROGRAMS
+    if number % one_in or item.get_closest_marker("thorough"):
         return False
-    return place % step == number // TIMED % step
+    return place % step == number // one_in % step
 
 
 def _sample(items: list[pytest.Item]) -> set[pytest.Item]:
