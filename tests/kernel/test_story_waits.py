@@ -92,6 +92,10 @@ def test_a_sleep_is_told_with_who_ended_it_and_did_what(
     assert len(own_ns) == TIMES
     assert np.median(times_of(right)) <= np.median(own_ns)
     assert np.median(times_of(right)) > 0.9 * SLOW_MS * MS
+    for part in right:  # where it slept for all of the time, but for what is short
+        inside = sum(stack["time_ns"] for stack in part["stacks"])
+        assert 0.99 * part["time_ns"] <= inside <= part["time_ns"]
+        assert part["stacks"][0]["frames"][-1].endswith("(kernel)")
 
 
 @contextmanager

@@ -23,9 +23,13 @@ def story(read_ns: int, took_ns: int, **message: Any) -> dict[str, Any]:
         {"frames": ["main", name, "inner"], "samples": 2 + i}
         for i, name in enumerate(HOSTILE)
     ]
+    sleeps = [
+        {"frames": [SCRIPT, "futex_wait (kernel)"], "time_ns": asleep_ns - MS},
+        {"frames": [SCRIPT], "time_ns": MS // 2},
+    ]
     parts = [
         part("busy", took_ns - asleep_ns, what=SCRIPT, stacks=stacks, cpu=1),
-        part("asleep", asleep_ns, what="for another thread (futex)"),
+        part("asleep", asleep_ns, what="for another thread (futex)", stacks=sleeps),
     ]
     spans = [
         {"from_ns": 0, "time_ns": asleep_ns, "kind": "asleep", "what": "", "cpu": None},

@@ -65,32 +65,33 @@ def test_the_time_line_has_stages_and_threads_where_they_were() -> None:
     assert shares["busy i"], shares["asleep"] == ("75.0%", "25.0%")
 
 
-def test_boxes_are_as_wide_as_the_stacks_that_they_are_in() -> None:
+@pytest.mark.parametrize(("of", "unit"), [("samples", "samples"), ("time_ns", "ns")])
+def test_boxes_are_as_wide_as_the_stacks_that_they_are_in(of: str, unit: str) -> None:
     """Against a count of prefixes, function by function."""
     rng = np.random.default_rng(4)
     stacks = [
         {
             "frames": [*"ab"[: rng.integers(1, 3)], *rng.choice([*"abc"], depth)],
-            "samples": int(rng.integers(1, 5)),
+            of: int(rng.integers(1, 5)),
         }
         for depth in rng.integers(0, 6, 60)
     ]
-    whole = sum(one["samples"] for one in stacks)
+    whole = sum(one[of] for one in stacks)
     prefixes: dict[tuple[str, ...], int] = {}
     for one in stacks:
         frames = [str(frame) for frame in one["frames"]]
         for depth in range(len(frames)):
             key = tuple(frames[: depth + 1])
-            prefixes[key] = prefixes.get(key, 0) + one["samples"]
+            prefixes[key] = prefixes.get(key, 0) + one[of]
     boxes = flame_rows(stacks)
     assert len(boxes) == len(prefixes)
-    wide = (boxes["to_samples"] - boxes["from_samples"]).tolist()
+    wide = (boxes[f"to_{unit}"] - boxes[f"from_{unit}"]).tolist()
     told = sorted(zip(boxes["depth"], boxes["name"], wide, strict=True))
     assert told == sorted((len(k) - 1, k[-1], n) for k, n in prefixes.items())
-    assert boxes["to_samples"].max() == whole
+    assert boxes[f"to_{unit}"].max() == whole
     for _, level in boxes.groupby("depth"):  # none lies over another
-        ends = level["to_samples"].to_numpy()[:-1]
-        assert (level["from_samples"].to_numpy()[1:] >= ends).all()
+        ends = level[f"to_{unit}"].to_numpy()[:-1]
+        assert (level[f"from_{unit}"].to_numpy()[1:] >= ends).all()
 
 
 def test_deep_stacks_keep_their_innermost_functions() -> None:

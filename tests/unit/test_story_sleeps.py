@@ -234,6 +234,7 @@ def test_sleeps_that_the_same_thread_ended_are_one():
     (who,) = asleep.who
     assert asleep.time_ns == who["time_ns"] == 27 * MS
     assert who["did"] == [{"kind": "busy", "what": "", "time_ns": 24 * MS}]
+    assert asleep.stacks == ({"frames": list(LIBC), "time_ns": 27 * MS},)
 
 
 MESSAGE = {

@@ -14,6 +14,7 @@ from told_stories import check_parts, first_parts
 pytestmark = pytest.mark.thorough
 
 EVERY, TIMES, SLOW_MS = 3, 20, 200
+FILE = {"blkdev_read_iter (kernel)"}
 SOURCE = HERE.parent / "kernel" / "slow_reader.c"
 SCRIPT = """
 modprobe brd rd_nr=1 rd_size=65536
@@ -52,16 +53,18 @@ def told(kernel, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("how", "kind", "what"),
+    ("how", "kind", "what", "within"),
     [
-        ("busy", "busy", "count_the_stars"),
-        ("held", "asleep", "for a lock (mutex)"),
-        ("file", "asleep", "for a disk or file system (pread64; "),
-        ("map", "asleep", "for a page (page fault; "),
+        ("busy", "busy", "count_the_stars", set()),
+        ("held", "asleep", "for a lock (mutex)", {"futex_wait (kernel)"}),
+        ("file", "asleep", "for a disk or file system (pread64; ", FILE),
+        ("map", "asleep", "for a page (page fault; ", {"filemap_fault (kernel)"}),
     ],
 )
-def test_a_reader_that_is_slow_for_one_reason_is_told_so(told, how, kind, what):
+def test_a_reader_that_is_slow_for_one_reason_is_told_so(told, how, kind, what, within):
     parts = told(how)
     right = [p for p in parts if p["kind"] == kind and p["what"].startswith(what)]
     assert len(right) >= TIMES - 1, parts
     assert min(p["time_ns"] for p in right[1:]) > 0.8e6 * SLOW_MS
+    frames = {frame for p in right for s in p["stacks"] for frame in s["frames"]}
+    assert not within or within & frames

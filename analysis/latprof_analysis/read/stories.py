@@ -43,7 +43,8 @@ _PART: Shape = {
         }
     ],
     "functions": [{"name": TEXT, "samples": COUNT}],
-    "stacks?": [{"frames": [TEXT], "samples": COUNT}],
+    # how many of what ran, how long what slept
+    "stacks?": [{"frames": [TEXT], "samples?": COUNT, "time_ns?": COUNT}],
     "cpu": Maybe(COUNT),
 }
 _QUEUE: Shape = {

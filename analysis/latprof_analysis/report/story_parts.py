@@ -247,35 +247,55 @@ def _ends(message: Mapping[str, Any]) -> str:
 
 
 class _Graph(NamedTuple):
-    """Stacks of one part of a stage."""
+    """Stacks of a stage's parts of one kind, counted or by the time they slept."""
 
     stage: str
     kind: str
     stacks: Sequence[Mapping[str, Any]]
 
     def figure(self, name: str) -> Figure:
+        unit = _unit(self.stacks)
         data = flame_rows(self.stacks)
-        samples = sum(stack["samples"] for stack in self.stacks)
+        whole = sum(_weight(stack, unit) for stack in self.stacks)
         doing, _ = _KINDS.get(self.kind, (self.kind, ""))
-        title = f"{self.stage}: functions {doing}, {plural(samples, 'stack')}"
+        of = duration_text(whole) if unit == "ns" else plural(whole, "stack")
+        title = f"{self.stage}: functions {doing}, {of}"
+        wide = of if unit == "ns" else f"{number(whole)} stacks"
         return Figure(
             name=name.replace("_", "-").replace(" ", "-"),
             title=title,
             caption="A flame graph: below what was called stands who called it, as "
-            f"wide as the share of {number(samples)} stacks that it is in. Names are "
-            f"in the order of the alphabet, not of time. {DROPPED} stands for callers "
-            "that are not known.",
+            f"wide as the share of {wide} that it is in. Names are in the order of the "
+            f"alphabet, not of time. {DROPPED} stands for callers that are not known."
+            + (_ASLEEP if unit == "ns" else ""),
             alt=f"Flame graph. {title}.",
             data=data,
-            charts=[Chart({"linear": _flame_spec(data)})],
+            charts=[Chart({"linear": _flame_spec(data, unit)})],
         )
+
+
+_ASLEEP = (
+    " Of a program the innermost function is known, of the kernel the innermost eight; "
+    "of shorter sleeps nothing."
+)
+
+
+def _unit(stacks: Sequence[Mapping[str, Any]]) -> str:
+    return "samples" if all("samples" in stack for stack in stacks) else "ns"
+
+
+def _weight(stack: Mapping[str, Any], unit: str) -> int:
+    return int(stack.get("samples" if unit == "samples" else "time_ns", 0))
 
 
 def _graphs(story: Mapping[str, Any]) -> Iterator[_Graph]:
     for stage, of in _in_order(story["stages"]):
+        stacks: dict[str, list[Mapping[str, Any]]] = {}
         for part in of["parts"] or ():
-            if part.get("stacks"):
-                yield _Graph(stage, part["kind"], part["stacks"])
+            stacks.setdefault(part["kind"], []).extend(part.get("stacks") or ())
+        for kind, mine in stacks.items():
+            if any(_weight(stack, _unit(mine)) for stack in mine):
+                yield _Graph(stage, kind, mine)
 
 
 def flame_rows(stacks: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -284,13 +304,13 @@ def flame_rows(stacks: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     Parameters
     ----------
     stacks : sequence of mapping
-        ``frames``, the outermost first, and ``samples``.
+        ``frames``, the outermost first, and ``samples``, or else ``time_ns``.
 
     Returns
     -------
     DataFrame
-        ``depth`` from 0, ``name``, ``place``, ``from_samples``, ``to_samples``,
-        ``share`` of all.
+        ``depth`` from 0, ``name``, ``place``, ``from_samples``, ``to_samples`` (or
+        ``from_ns``, ``to_ns``), ``share`` of all.
 
     Examples
     --------
@@ -302,15 +322,17 @@ def flame_rows(stacks: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     ... )[["depth", "name", "from_samples", "to_samples"]].values.tolist()
     [[0, 'main', 0, 4], [1, 'save', 1, 4]]
     """
+    unit = _unit(stacks)
+    begin_in, end_in = f"from_{unit}", f"to_{unit}"
     cut = sorted(
-        ((_cut(stack["frames"]), stack["samples"]) for stack in stacks),
+        ((_cut(stack["frames"]), _weight(stack, unit)) for stack in stacks),
         key=lambda one: one[0],
     )
-    whole = sum(samples for _, samples in cut)
+    whole = sum(weight for _, weight in cut)
     boxes: list[tuple[int, str, int, int]] = []
     open_boxes: list[tuple[str, int]] = []
     at = 0
-    for frames, samples in [*cut, ([], 0)]:
+    for frames, weight in [*cut, ([], 0)]:
         same = 0
         for (name, _), frame in zip(open_boxes, frames, strict=False):
             if name != frame:
@@ -320,12 +342,11 @@ def flame_rows(stacks: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
             name, begin = open_boxes.pop()
             boxes.append((depth, name, begin, at))
         open_boxes += [(name, at) for name in frames[same:]]
-        at += samples
-    columns = ["depth", "name", "from_samples", "to_samples"]
-    data = pd.DataFrame(boxes, columns=columns)
-    data = data.sort_values(["depth", "from_samples"], ignore_index=True)
+        at += weight
+    data = pd.DataFrame(boxes, columns=["depth", "name", begin_in, end_in])
+    data = data.sort_values(["depth", begin_in], ignore_index=True)
     data["place"] = [_place(name) for name in data["name"]]
-    data["share"] = (data["to_samples"] - data["from_samples"]) / max(whole, 1)
+    data["share"] = (data[end_in] - data[begin_in]) / max(whole, 1)
     return data
 
 
@@ -340,34 +361,40 @@ def _place(name: str) -> str:
     return "kernel" if name.endswith(_KERNEL) else "program"
 
 
-def _flame_spec(data: pd.DataFrame) -> Spec:
+def _flame_spec(data: pd.DataFrame, unit: str) -> Spec:
+    begin, end = f"from_{unit}", f"to_{unit}"
+    width = f"(datum.{end} - datum.{begin})"
     places = [place for place in _PLACES if (data["place"] == place).any()]
     colours = [colour(_PLACES[place]) for place in places]
-    whole = int(data["to_samples"].max())
+    whole = int(data[end].max())
+    counted = unit == "samples"
+    title = "stacks" if counted else "asleep"
+    shown: dict[str, Any] = {"tickCount": 5, "grid": False}
     x = {
-        "field": "from_samples",
+        "field": begin,
         "type": "quantitative",
-        "title": "stacks",
+        **({"title": title} if counted else duration_axis(title, **shown)),
         "scale": {"domain": [0, whole], "nice": False},
-        "axis": {"tickMinStep": 1, "tickCount": 5, "grid": False},
     }
+    if counted:
+        x["axis"] = {"tickMinStep": 1, **shown}
     y = {"field": "depth", "type": "ordinal", "sort": "descending", "axis": None}
     boxes = {
         "x": x,
-        "x2": {"field": "to_samples"},
+        "x2": {"field": end},
         "y": y,
         "color": named(
             "place", {"domain": places, "range": colours}, legend=top_legend(places)
         ),
-        "tooltip": tooltip({"name": "function", "of": "share", "n": "stacks"}),
+        "tooltip": tooltip({"name": "function", "of": "share", "n": title}),
     }
     names = {"x": x, "y": y, "text": {"field": "name", "type": "nominal"}}
-    share = "(datum.to_samples - datum.from_samples)"
-    room = f"max(1, {share} / {whole} * width - 6)"
+    room = f"max(1, {width} / {whole} * width - 6)"
     return {
         "height": _ROW_PIXELS * (int(data["depth"].max()) + 1),
         "transform": written(
-            of="format(datum.share, '.1~%')", n="datum.to_samples - datum.from_samples"
+            of="format(datum.share, '.1~%')",
+            n=width if counted else duration_expr(width),
         ),
         "layer": [
             layer("bar", boxes, stroke=colour("card"), strokeWidth=0.5),

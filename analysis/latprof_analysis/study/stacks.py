@@ -23,12 +23,16 @@ _ENTRIES = (
 )
 
 
-def folded(stacks: Mapping[Stack, int]) -> tuple[dict[str, Any], ...]:
-    """As they are written: ``frames``, ``samples``, most first, at most 200."""
+def folded(
+    stacks: Mapping[Stack, int], of: str = "samples"
+) -> tuple[dict[str, Any], ...]:
+    """As they are written: ``frames``, and how many or how long, most first.
+
+    At most 200; `of` is "samples", or "time_ns" of those that slept.
+    """
     order = sorted(stacks, key=lambda stack: (-stacks[stack], stack))
     return tuple(
-        {"frames": list(stack), "samples": stacks[stack]}
-        for stack in order[:MOST_STACKS]
+        {"frames": list(stack), of: stacks[stack]} for stack in order[:MOST_STACKS]
     )
 
 

@@ -8,7 +8,7 @@ was not recorded is a part, too, so that no guess is told as a fact.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -183,7 +183,8 @@ class Part:
     functions : list of dict
         The innermost of stacks while it was busy: ``name``, ``samples``, most first.
     stacks : list of dict
-        The stacks: ``frames``, the outermost first, and ``samples``; at most 200.
+        The stacks: ``frames``, the outermost first, and ``samples``, or where it slept
+        ``time_ns``; at most 200. Shorter sleeps have none.
     cpu : int or None
         Of most of the time.
     """
@@ -541,7 +542,8 @@ class _Sleeps:
         wake = wake_between(self.wakes, span.begin_ns, span.end_ns, self.name)
         what = purpose(span.state or 0, span.call, wake, self.calls)
         who = (self._waker(span, wake, time_ns),) if wake and wake.is_told else ()
-        return Part("asleep", time_ns, what, who)
+        stacks = folded({wake.frames: time_ns}, "time_ns") if wake else ()
+        return Part("asleep", time_ns, what, who, stacks=stacks)
 
     def _waker(self, span: _Span, wake: Wake, time_ns: int) -> dict[str, Any]:
         """Who woke it, and of a long sleep what that thread did meanwhile."""
@@ -597,8 +599,11 @@ def _occupants(flight: Flight, span: _Span) -> tuple[dict[str, Any], ...]:
 def _merged(parts: Sequence[Part]) -> list[Part]:
     """Make one of those that say the same."""
     found: dict[tuple[str, str], Part] = {}
+    slept: defaultdict[tuple[str, str], Counter[Stack]] = defaultdict(Counter)
     for part in parts:
         key = part.kind, part.what
+        for stack in part.stacks if part.kind == "asleep" else ():
+            slept[key][tuple(stack["frames"])] += stack["time_ns"]
         one = found.get(key)
         if one is None:
             found[key] = part
@@ -607,4 +612,6 @@ def _merged(parts: Sequence[Part]) -> list[Part]:
         longer = one if one.time_ns >= part.time_ns else part
         time_ns = one.time_ns + part.time_ns
         found[key] = replace(one, time_ns=time_ns, who=who, cpu=longer.cpu)
+    for key, stacks in slept.items():
+        found[key] = replace(found[key], stacks=folded(stacks, "time_ns"))
     return list(found.values())
