@@ -85,7 +85,7 @@ def told(flight, begin_ns, end_ns, thread=None, **how):
     assert [one["from_ns"] for one in spans] == sorted(one["from_ns"] for one in spans)
     assert all(one["from_ns"] >= end for one, end in zip(spans, ends, strict=False))
     assert ends[-1] == (end_ns - begin_ns if spans else 0)
-    for kind in ("asleep", "waiting"):
+    for kind in ("asleep", "waiting", "busy", "interrupts"):
         in_order = sum(one["time_ns"] for one in spans if one["kind"] == kind)
         assert in_order == sum(p.time_ns for p in parts if p.kind == kind)
     return parts
@@ -224,6 +224,12 @@ def test_an_interrupt_within_another_is_counted_once():
     assert (busy.kind, busy.time_ns) == ("busy", 7 * MS)
     assert interrupts.time_ns == 21 * MS
     assert interrupts.what == ("soft interrupt NET_RX, interrupt 24, soft interrupt 99")
+    spans = time_of(flight, READER, 5 * MS, 33 * MS).timeline
+    soft, hard = "soft interrupt NET_RX", "interrupt 24"
+    assert [(one["from_ns"] / MS, one["what"]) for one in spans] == [
+        *[(0, ""), (5, soft), (7, hard), (15, soft), (16, hard), (17, soft), (25, "")],
+        (27, "soft interrupt 99"),
+    ]
 
 
 def test_of_many_spans_the_longest_stand_in_the_time_line():

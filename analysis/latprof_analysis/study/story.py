@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -213,10 +213,9 @@ class ThreadTime(NamedTuple):
     parts : list of Part
         The longest first; times sum to the span's.
     timeline : list of dict
-        The same in the order of time, but for interrupts: ``from_ns`` since the span
-        began, ``time_ns``, ``kind`` and ``what`` as a part has them ("busy" is all time
-        on a CPU), ``cpu`` where it is one's. Of more than 200 the longest. Empty where
-        nothing is recorded.
+        The same in the order of time: ``from_ns`` since the span began, ``time_ns``,
+        ``kind`` and ``what`` as a part has them, ``cpu`` where it is one's. Of more
+        than 200 the longest. Empty where nothing is recorded.
     """
 
     parts: list[Part]
@@ -275,10 +274,18 @@ def _unrecorded(time_ns: int, what: str = "") -> ThreadTime:
 
 
 def _in_order(flight: Flight, span: _Span, sleeps: _Sleeps) -> list[Part]:
-    """One after the other; of a time on a CPU interrupts are not told apart."""
-    if span.on_cpu:
-        return [Part("busy", span.end_ns - span.begin_ns, cpu=span.cpu)]
-    return _off_cpu(flight, span, sleeps)
+    """One after the other."""
+    if not span.on_cpu:
+        return _off_cpu(flight, span, sleeps)
+    known = _told_of(flight, span)
+    found = [Part("not recorded", known.begin_ns - span.begin_ns, _BUSY_OR_NOT)]
+    at_ns = known.begin_ns
+    for begin_ns, end_ns, name in _taken(flight, known):
+        found.append(Part("busy", begin_ns - at_ns))
+        found.append(Part("interrupts", end_ns - begin_ns, name))
+        at_ns = end_ns
+    found.append(Part("busy", span.end_ns - at_ns))
+    return [replace(part, cpu=span.cpu) for part in found if part.time_ns]
 
 
 def _timeline(
@@ -419,12 +426,11 @@ def _running(
     for whole in spans:
         samples = _within(flight.rings["samples"], whole, "t_ns", "t_ns")
         stacks.update(name(s) for s in samples[samples["thread"] == thread])
-        # before that it may have been an interrupt, too
-        since_ns = max(whole.begin_ns, flight.since("interrupts", whole.cpu))
-        span = replace(whole, begin_ns=min(since_ns, whole.end_ns))
+        span = _told_of(flight, whole)
         gone_ns += span.begin_ns - whole.begin_ns
         cpus[span.cpu] += span.end_ns - span.begin_ns
-        taken.update(_taken(flight, span))
+        for begin_ns, end_ns, interrupt in _taken(flight, span):
+            taken[interrupt] += end_ns - begin_ns
     if not cpus:
         return []
     cpu = cpus.most_common(1)[0][0]
@@ -441,9 +447,18 @@ def _running(
     found = (
         busy,
         Part("interrupts", interrupts, words, cpu=cpu),
-        Part("not recorded", gone_ns, "on a CPU, busy or interrupted", cpu=cpu),
+        Part("not recorded", gone_ns, _BUSY_OR_NOT, cpu=cpu),
     )
     return [part for part in found if part.time_ns]
+
+
+_BUSY_OR_NOT = "on a CPU, busy or interrupted"
+
+
+def _told_of(flight: Flight, span: _Span) -> _Span:
+    """Of a time on a CPU the end: before, it may have been an interrupt, too."""
+    since_ns = max(span.begin_ns, flight.since("interrupts", span.cpu))
+    return replace(span, begin_ns=min(since_ns, span.end_ns))
 
 
 # Of linux/interrupt.h.
@@ -461,29 +476,37 @@ _SOFT_INTERRUPTS = (
 )
 
 
-def _taken(flight: Flight, span: _Span) -> dict[str, int]:
-    """What each interrupt took of a span by itself: one may come upon another."""
+def _taken(flight: Flight, span: _Span) -> Iterator[tuple[int, int, str]]:
+    """Begin, end and name of what interrupts took of a span, in order.
+
+    One may come upon another, which has the time before and after it.
+    """
     rows = _within(flight.rings["interrupts"], span, "from_ns", "until_ns")
-    begin = np.maximum(rows["from_ns"].astype("i8"), span.begin_ns)
-    end = np.minimum(rows["until_ns"].astype("i8"), span.end_ns)
-    found: Counter[str] = Counter()
-    open_ends: list[tuple[int, str]] = []
-    for i in np.lexsort((-end, begin)):
-        number = int(rows["number"][i])
-        name = f"interrupt {number}"
-        if rows["soft"][i]:
-            known = number < len(_SOFT_INTERRUPTS)
-            name = f"soft interrupt {_SOFT_INTERRUPTS[number] if known else number}"
-        while open_ends and open_ends[-1][0] <= begin[i]:
-            open_ends.pop()
-        until_ns = int(end[i])
-        if open_ends:
-            outer_ns, outer = open_ends[-1]
-            until_ns = min(until_ns, outer_ns)
-            found[outer] -= until_ns - int(begin[i])
-        found[name] += until_ns - int(begin[i])
-        open_ends.append((until_ns, name))
-    return found
+    begins = np.maximum(rows["from_ns"].astype("i8"), span.begin_ns)
+    ends = np.minimum(rows["until_ns"].astype("i8"), span.end_ns)
+    under_way: list[tuple[int, str]] = []
+    at_ns = span.begin_ns
+    for i in (*np.lexsort((-ends, begins)), -1):
+        until_ns = int(begins[i]) if i >= 0 else span.end_ns
+        while under_way and at_ns < until_ns:
+            end_ns, name = under_way[-1]
+            if min(end_ns, until_ns) > at_ns:
+                yield at_ns, min(end_ns, until_ns), name
+            at_ns = min(end_ns, until_ns)
+            if end_ns <= until_ns:
+                under_way.pop()
+        at_ns = until_ns
+        if i >= 0:
+            end_ns = min([int(ends[i]), *(end_ns for end_ns, _ in under_way[-1:])])
+            under_way.append((end_ns, _interrupt_name(rows[i])))
+
+
+def _interrupt_name(row: Any) -> str:
+    number = int(row["number"])
+    if not row["soft"]:
+        return f"interrupt {number}"
+    known = number < len(_SOFT_INTERRUPTS)
+    return f"soft interrupt {_SOFT_INTERRUPTS[number] if known else number}"
 
 
 def _within(records: Records, span: _Span, begin: str, end: str) -> Records:
