@@ -276,6 +276,80 @@ def test_without_what_holds_it_no_holder_is_told(make_lab, tmp_path, name):
     assert parts == []
 
 
+RECOVERY = 3  # TCP_CA_Recovery
+
+
+def is_held_by_its_device(info):
+    """Nothing else: the congestion window has room, and its peer's is wide here."""
+    return info["unacked"] < info["window"]
+
+
+def is_held_while_it_recovers(info):
+    gone = info["sacked"] + info["lost"] - info["retrans"]
+    return info["state"] == RECOVERY and info["unacked"] - gone >= info["window"]
+
+
+FIELDS = {"unacked": 24, "sacked": 28, "lost": 32, "retrans": 36, "window": 80}
+
+
+def shares_of_looks(client, done, is_so):
+    """How often it is so, of looks by TCP_INFO each ms at bytes that are not sent."""
+    found = looks = 0
+    while not done.is_set():
+        told = client.getsockopt(TCP, socket.TCP_INFO, 192)
+        info = {f: struct.unpack_from("=I", told, at)[0] for f, at in FIELDS.items()}
+        (unsent,) = struct.unpack_from("=I", told, 144)
+        looks += unsent > 0
+        found += unsent > 0 and is_so({**info, "state": told[1]})
+        done.wait(0.001)
+    return found, looks
+
+
+@pytest.mark.parametrize(
+    ("link", "what", "is_so", "least"),
+    [
+        (
+            {"qdisc": "tbf", "rate_bps": 10_000_000},
+            "its own packets in the device's queue (TSQ)",
+            *(is_held_by_its_device, 0.5),
+        ),
+        (
+            {"delay_ns": 10 * MS, "loss": 0.02, "seed": 5},
+            "the congestion window, while lost segments were sent again",
+            *(is_held_while_it_recovers, 0.1),
+        ),
+    ],
+    ids=["device", "recovery"],
+)
+def test_what_holds_a_socket_is_that_of_the_kernels_own_state(
+    make_lab, tmp_path, link, what, is_so, least
+):
+    lab = make_lab(congestion="reno", **link)
+    size, counts = 200 * SIZE, []
+    with recording(lab, tmp_path, ("tcp",), story_ns=20 * MS) as recorded:
+        client, server = tcp_pair(lab, with_a_large_buffer)
+        with client, server:
+            for _ in range(TIMES):
+                done = threading.Event()
+
+                def play(done=done):
+                    ask(client, server, size)
+                    done.set()
+
+                player = threading.Thread(target=play)
+                player.start()
+                counts.append(shares_of_looks(client, done, is_so))
+                player.join()
+    assert recorded.lost() == {}
+    check_parts(recorded.stories)
+    slow = [s for s in recorded.stories if s["message"]["size_bytes"] == size]
+    assert len(slow) >= TIMES - 1
+    whole_ms = sum(s["stages"]["send_queue"]["time_ns"] for s in slow) / MS
+    found, looks = np.sum(counts, axis=0)
+    assert sum(held_ms(slow, what)) / whole_ms == pytest.approx(found / looks, abs=0.06)
+    assert found / looks > least
+
+
 BURST, DELAY_MS = 5, 5
 COUNTERS = ("TCPFastRetrans", "TCPLossProbes", "TCPTimeouts")
 
