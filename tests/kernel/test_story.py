@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import subprocess
-from contextlib import contextmanager
+import sys
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,38 @@ def slow_reader(programs, how, name="slow_reader"):
     return programs / name, how, EVERY * TIMES, EVERY, SLOW_MS
 
 
+# Two ends that play a datagram back and forth on loopback, for as long as they live.
+TRAFFIC = """
+import socket, threading
+a, b = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in "ab")
+for end in (a, b):
+    end.bind(("127.0.0.1", 0))
+def echo():
+    while True:
+        b.sendto(b.recv(2000), a.getsockname())
+threading.Thread(target=echo, daemon=True).start()
+while True:
+    a.sendto(bytes(1000), b.getsockname())
+    a.recv(2000)
+"""
+
+
+@contextmanager
+def other_load(programs):
+    """Each CPU has somebody else who computes, and there is other traffic."""
+    hogs = [[programs / "backup", "hog", "1000", "0"]] * (os.cpu_count() or 1)
+    traffic = [sys.executable, "-c", TRAFFIC]
+    started = [subprocess.Popen([*map(str, words)]) for words in (*hogs, traffic)]
+    try:
+        yield
+        assert all(process.poll() is None for process in started)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("beside", [nullcontext, other_load], ids=["alone", "beside"])
 @pytest.mark.parametrize(
     ("how", "kind", "what"),
     [
@@ -54,9 +87,13 @@ def slow_reader(programs, how, name="slow_reader"):
     ],
 )
 def test_a_reader_that_is_slow_for_one_reason_is_told_by_it(
-    programs, tmp_path, how, kind, what
+    programs, tmp_path, how, kind, what, beside
 ):
-    document, out = told_of(tmp_path / "run", *slow_reader(programs, how))
+    # before others, or beside load it would wait for a CPU first, as it is then told
+    first = ("chrt", "--fifo", "10") if beside is other_load else ()
+    with beside(programs):
+        command = (*first, *slow_reader(programs, how))
+        document, out = told_of(tmp_path / "run", *command)
     parts = first_parts(document)
     right = [p for p in parts if p["kind"] == kind and p["what"].startswith(what)]
     assert len(right) >= TIMES - 1, parts
