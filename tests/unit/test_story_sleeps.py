@@ -280,6 +280,25 @@ def test_a_sentence_tells_who_woke_it_most_of_the_time(who, end):
     assert conclusion(story_of(*who)).endswith(end)
 
 
+@pytest.mark.parametrize(
+    ("what", "end"),
+    [
+        ("", "did something that the recorder has no more"),
+        (
+            "untraced",
+            "not recorded (the kernel hides a task that came or left)",
+        ),
+        ("which of its threads", "that is not recorded (which of its threads)"),
+    ],
+)
+def test_what_is_not_recorded_is_told_with_its_reason(what, end):
+    story = story_of()
+    story["stages"]["receive_queue"]["parts"][0] |= {
+        **{"kind": "not recorded", "what": what},
+    }
+    assert conclusion(story).endswith(end)
+
+
 def test_of_several_each_ones_share_is_told():
     first, second = one(20 * MS), one(18 * MS, thread=60, comm="b")
     lines = list(story_lines(story_of(first, second)))

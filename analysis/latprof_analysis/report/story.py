@@ -9,6 +9,7 @@ from latprof_analysis.read.stories import took_ns
 from latprof_analysis.report.story_queue import queue_words
 from latprof_analysis.report.story_receive import accept_words, reads_words
 from latprof_analysis.study.stacks import SHARE
+from latprof_analysis.study.story import UNTRACED
 from latprof_analysis.study.story_socket import (
     BEHIND,
     HELD,
@@ -31,6 +32,8 @@ _VERBS = {
     "queued": "was queued",
     "held back": "was held back by the queue itself",
 }
+# What is not recorded, where its word alone does not tell.
+_LACKS = {UNTRACED: "the kernel hides a task that came or left"}
 # What bytes underwent, not a thread.
 _OF_BYTES = (HELD, LOST, BEHIND, NOT_TOLD, UNKNOWN_WAY)
 _UNTOLD = {
@@ -245,6 +248,8 @@ def _words(part: dict[str, Any]) -> str:
         return f"{kind} by {what}"
     if kind == LOST:
         return f"{kind}, {what}"
+    if kind == "not recorded" and what:
+        return f"{kind} ({_LACKS.get(what, what)})"
     return f"{kind} {what}" if what else kind
 
 
@@ -306,6 +311,8 @@ def _did(one: dict[str, Any]) -> str:
 
 def _verb(part: dict[str, Any]) -> str:
     """What a thread did, as the end of a sentence."""
+    if part["kind"] == "not recorded" and part["what"]:
+        return f"did something that is {_words(part)}"
     return _VERBS.get(part["kind"], str(part["kind"])) + _detail(part)
 
 
