@@ -23,6 +23,7 @@ from latprof_analysis.study.story import (
     MOST_SPANS,
     UNKNOWN_WAIT,
     Flight,
+    thread_at,
     time_of,
 )
 
@@ -294,6 +295,21 @@ def test_who_had_a_cpu_unseen_is_not_named():
     )
     waiting = told(flight, 10 * MS, 40 * MS)[0]
     assert waiting.who == ({"pid": 0, "comm": "untraced", "time_ns": 30 * MS},)
+
+
+def test_the_thread_of_a_call_had_a_cpu_at_both_of_its_ends():
+    sibling = READER, THREAD + 1
+    flight = flight_of(
+        switch(1, IDLE, MINE),
+        switch(10 * MS, MINE, HOGS, state=SLEEPING, call=FUTEX),
+        switch(20 * MS, IDLE, sibling, cpu=1),
+        switch(30 * MS, HOGS, MINE),
+    )
+    assert thread_at(flight, READER, 35 * MS) is None  # both
+    assert thread_at(flight, READER, 5 * MS, 35 * MS) == THREAD
+    assert thread_at(flight, READER, 15 * MS) is None  # none
+    assert thread_at(flight, READER, 25 * MS) == THREAD + 1
+    assert thread_at(flight, READER, 5 * MS, 25 * MS) is None  # another one at each
 
 
 def test_the_thread_that_read_is_followed_and_not_its_sibling():

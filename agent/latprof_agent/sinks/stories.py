@@ -12,7 +12,7 @@ import numpy as np
 from latprof_analysis.read.stories import FORMAT
 from latprof_analysis.stages import APART, STAGES
 from latprof_analysis.stats.histogram import Histogram
-from latprof_analysis.study.story import NO_FLIGHT, QUEUED, time_of
+from latprof_analysis.study.story import NO_FLIGHT, QUEUED, thread_at, time_of
 from latprof_analysis.study.story_queue import Ends, wait_of
 
 from latprof_agent.capture.flight import (
@@ -31,11 +31,11 @@ RUNNING = 0.999  # of messages are not slow, where nobody said from when on
 # Of a stage whose end a thread of this host brings about: the column of its process, of
 # itself where it is known, and the two stamps.
 _OF_THREADS = {
-    "application": ("sender_pid", "", "created_ns", "send_ns"),
+    "application": ("sender_pid", "sender_thread", "created_ns", "send_ns"),
     "receive_queue": ("reader_pid", "reader_thread", "ready_ns", "read_ns"),
 }
 # A datagram is in its send call until it is queued.
-_OF_CALL = ("sender_pid", "", "send_ns", "queue_ns")
+_OF_CALL = ("sender_pid", "sender_thread", "send_ns", "queue_ns")
 # What was read before a message is finished within that time of it: what has no other
 # half waits for 0.3 s.
 NEIGHBOURS_NS = 1_000_000_000
@@ -162,6 +162,7 @@ def stages_told(
 ) -> dict[str, Any]:
     """By stage its time, and where a thread or a socket here had it, its parts."""
     found: dict[str, Any] = {}
+    row = row | {"sender_thread": _sender_thread(row, recorder)}
     for stage in STAGES:
         time_ns = row[f"{stage}_ns"]
         if time_ns is None:
@@ -178,6 +179,15 @@ def stages_told(
     if found.get("qdisc", {}).get("time_ns"):
         found["qdisc"] |= _queue_wait(row, recorder)
     return found
+
+
+def _sender_thread(row: dict[str, Any], recorder: FlightRecorder) -> int | None:
+    """Who sent a datagram, if that is sure: its thread had a CPU at both ends of it."""
+    pid, _, begin_ns, end_ns = (row.get(column) for column in _OF_CALL)
+    if row["protocol"] != "udp" or not (pid and begin_ns and end_ns):
+        return None
+    flight = recorder.flight(begin_ns, end_ns)
+    return thread_at(flight, pid, begin_ns, end_ns) if flight else None
 
 
 def _queue_wait(row: dict[str, Any], recorder: FlightRecorder) -> dict[str, Any]:

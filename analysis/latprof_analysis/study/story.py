@@ -252,7 +252,7 @@ def time_of(
     """
     if not flight.covers(begin_ns, end_ns):
         return _unrecorded(end_ns - begin_ns)
-    thread = thread or _thread_at(flight, pid, end_ns)
+    thread = thread or thread_at(flight, pid, end_ns)
     if thread is None:
         return _unrecorded(end_ns - begin_ns, "which of its threads")
     since_ns = min(max(begin_ns, flight.since("switches")), end_ns)
@@ -332,12 +332,16 @@ class _Span:
         )
 
 
-def _thread_at(flight: Flight, pid: int, at_ns: int) -> int | None:
-    """The thread of a process that has a CPU at some time; None: none, or several."""
-    switches = flight.switches[flight.switches["t_ns"] <= at_ns]
-    lasts = (switches[switches["cpu"] == cpu][-1] for cpu in np.unique(switches["cpu"]))
-    found = [int(last["thread"]) for last in lasts if last["pid"] == pid]
-    return found[0] if len(found) == 1 else None
+def thread_at(flight: Flight, pid: int, *times_ns: int) -> int | None:
+    """The thread of a process that has a CPU at all times; None: none, or several."""
+    found: set[int] | None = None
+    for at_ns in times_ns:
+        switches = flight.switches[flight.switches["t_ns"] <= at_ns]
+        of_cpus = (switches[switches["cpu"] == n] for n in np.unique(switches["cpu"]))
+        lasts = (of_cpu[-1] for of_cpu in of_cpus)
+        mine = {int(last["thread"]) for last in lasts if last["pid"] == pid}
+        found = mine if found is None else found & mine
+    return found.pop() if found and len(found) == 1 else None
 
 
 def _spans(flight: Flight, thread: int, begin_ns: int, end_ns: int) -> list[_Span]:
