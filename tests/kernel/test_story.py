@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,35 @@ def test_of_a_program_without_symbols_file_and_offset_are_told(programs, tmp_pat
     right = [p for p in first_parts(document) if p["kind"] == "busy"]
     assert len(right) >= TIMES - 1
     assert {p["what"].partition("+")[0] for p in right} == {"stripped"}
+
+
+@pytest.fixture
+def debug_file(programs):
+    """Symbols of the reader where packages of a distribution put them."""
+    words = ["readelf", "--notes", programs / "stripped"]
+    notes = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
+    (build_id,) = re.findall(r"Build ID: ([0-9a-f]+)", notes)
+    folder = Path("/usr/lib/debug/.build-id", build_id[:2])
+    made = [f for f in (folder, *folder.parents) if not f.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{build_id[2:]}.debug"
+    words = ["objcopy", "--only-keep-debug", programs / "slow_reader", file]
+    try:
+        subprocess.run(words, check=True)
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+        for one in made:  # unless somebody else has put something there
+            with suppress(OSError):
+                one.rmdir()
+
+
+@pytest.mark.usefixtures("debug_file")
+def test_of_a_stripped_program_a_debug_file_has_the_names(programs, tmp_path):
+    document, _ = told_of(tmp_path / "run", *slow_reader(programs, "busy", "stripped"))
+    right = [p for p in first_parts(document) if p["kind"] == "busy"]
+    assert len(right) >= TIMES - 1
+    assert {p["what"] for p in right} == {"count_the_stars"}
 
 
 @contextmanager

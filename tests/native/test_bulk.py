@@ -362,7 +362,9 @@ def test_a_kernel_without_gso_is_sent_to_another_way_or_named(tmp_path, monkeypa
     assert status == 0, stderr
     (channel,) = said["up"]["channels"]
     assert channel["sender"]["way"] == "sendmmsg"
-    assert channel["sender"]["sent"] == channel["receiver"]["received"] == 715
+    sender, receiver = channel["sender"], channel["receiver"]
+    # each by itself; what a busy machine's receiver had no room for the kernel counts
+    assert sender["sent"] == receiver["received"] + receiver["socket_drops"] == 715
     status, _, stderr = refused
     assert status == 1
     assert "cannot send on channel 0" in stderr
