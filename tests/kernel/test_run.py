@@ -81,7 +81,10 @@ def test_json_is_one_document_and_the_same_as_summary_json(out):
         trips = shown["round_trips"][protocol]
         counts = [figures["n"] for figures in trips["sizes"].values()]
         assert max(counts) <= 30
-        assert sum(counts) + trips["left_out"] == trips["sent"] == 30 * len(counts)
+        # on a busy machine the reply to a datagram may come when it counts as lost
+        assert not trips["lost"] or protocol == "udp"
+        come = sum(counts) + trips["left_out"]
+        assert come + trips["lost"] == trips["sent"] == 30 * len(counts)
         for kind in ("request", "reply"):
             stages = shown["kinds"][f"{protocol} {kind}"]["stages"]
             assert {"send_queue", "qdisc", "receive_queue", "end_to_end"} <= set(stages)
