@@ -7,7 +7,12 @@ import pytest
 from latprof_agent.capture.flight import WAKERS, wakers_of
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.story.symbols import Symbols
-from latprof_analysis.report.story import causes, conclusion, story_lines
+from latprof_analysis.report.story import (
+    causes,
+    conclusion,
+    recorder_lines,
+    story_lines,
+)
 from latprof_analysis.study.story import CALLS, Flight, time_of
 from latprof_analysis.study.story_sleep import Call, Wake, purpose, sleeping_in
 
@@ -297,6 +302,21 @@ def test_what_is_not_recorded_is_told_with_its_reason(what, end):
         **{"kind": "not recorded", "what": what},
     }
     assert conclusion(story).endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("symbols", "told"),
+    [
+        ("bcc", []),
+        ("none needed", []),
+        ("file and offset", ["install python3-bpfcc"]),
+        ("no access", ["may not open their files"]),
+    ],
+)
+def test_why_functions_have_no_names_is_told_with_what_to_do(symbols, told):
+    lines = list(recorder_lines({"skipped": 0, "symbols": symbols}))
+    assert len(lines) == len(told)
+    assert all(words in line for words, line in zip(told, lines, strict=True))
 
 
 def test_of_several_each_ones_share_is_told():

@@ -126,7 +126,7 @@ class Symbols:
     """
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
-        self.source = "none needed"  # or bcc, or file and offset
+        self.source = "none needed"  # or bcc, file and offset, no access
         self._proc = proc
         self._kernel = KernelFunctions()
         self._sources = Sources()
@@ -187,7 +187,7 @@ class Symbols:
         if place.source != NOWHERE:
             self._wanted.setdefault(place.source, set()).add(place.at)
         elif self.source == "none needed" and place.shown[0] != "[":
-            self.source = "file and offset"  # of a file that we may not open
+            self.source = "no access"  # to that file; its name and offset are told
 
     @property
     def settled(self) -> bool:

@@ -32,6 +32,11 @@ _VERBS = {
     "queued": "was queued",
     "held back": "was held back by the queue itself",
 }
+# Why functions have no names, and what to do.
+_NO_NAMES = {
+    "file and offset": "install python3-bpfcc for their names",
+    "no access": "latprof may not open their files (an agent may with --user root)",
+}
 # What is not recorded, where its word alone does not tell.
 _LACKS = {UNTRACED: "the kernel hides a task that came or left"}
 # What bytes underwent, not a thread.
@@ -177,11 +182,8 @@ def recorder_lines(recorder: dict[str, Any]) -> Iterator[str]:
     """Say what a recorder had no room for, and how to have names."""
     if recorder["skipped"]:
         yield f"{recorder['skipped']} times there was no room to keep what CPUs did"
-    if recorder["symbols"] == "file and offset":
-        yield (
-            "functions of programs are told as file and offset: install python3-bpfcc "
-            "for their names"
-        )
+    if remedy := _NO_NAMES.get(recorder["symbols"]):
+        yield f"functions of programs are told as file and offset: {remedy}"
 
 
 def causes(document: dict[str, Any]) -> list[dict[str, Any]]:
