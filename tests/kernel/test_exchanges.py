@@ -112,8 +112,12 @@ def test_redis_and_its_benchmark_count_and_time_the_same(tmp_path, pipeline):
     # its own clock has whole microseconds, and is read beside the system calls
     p50_ns = float(log["p50_latency_ms"]) * 1e6
     assert rows["response_ns"].median() == pytest.approx(p50_ns, rel=0.02, abs=20_000)
-    max_ns = float(log["max_latency_ms"]) * 1e6
-    assert rows["response_ns"].max() == pytest.approx(max_ns, rel=0.01, abs=50_000)
+    p99_ns = float(log["p99_latency_ms"]) * 1e6
+    told_ns = rows["response_ns"].quantile(0.99)
+    assert told_ns == pytest.approx(p99_ns, rel=0.1, abs=50_000)
+    # where it had no CPU beside a system call only its own clock went on
+    most_ns = 1.01 * float(log["max_latency_ms"]) * 1e6 + 50_000
+    assert told_ns <= rows["response_ns"].max() <= most_ns
 
 
 BUSY = "for i = 1, 3e7 do end"
