@@ -233,6 +233,15 @@ def test_an_interrupt_within_another_is_counted_once():
     ]
 
 
+def test_an_interrupt_that_begins_as_others_end_has_its_time():
+    flight = flight_of(
+        switch(1, IDLE, MINE),
+        interrupts=[(10 * MS, 20 * MS, 3, 1), (15 * MS, 20 * MS), (20 * MS, 26 * MS)],
+    )
+    times = {p.kind: p.time_ns for p in told(flight, 5 * MS, 33 * MS)}
+    assert times == {"busy": 12 * MS, "interrupts": 16 * MS}
+
+
 def test_of_many_spans_the_longest_stand_in_the_time_line():
     turns = range(2 * MS, 302 * MS, MS)
     lasts = {t: 1000 + 100 * i for i, t in enumerate(turns)}

@@ -260,9 +260,10 @@ def time_of(
     if not spans:
         return _unrecorded(end_ns - begin_ns)
     found = [Part("not recorded", since_ns - begin_ns)] if since_ns > begin_ns else []
-    found += _running(flight, thread, [s for s in spans if s.on_cpu], name)
     sleeps = _Sleeps.of(flight, thread, end_ns - begin_ns, name, calls)
     in_order = [(span, _in_order(flight, span, sleeps)) for span in spans]
+    running = [part for span, parts in in_order if span.on_cpu for part in parts]
+    found += _running(running, _stacks(flight, thread, spans, name))
     for span, parts in in_order:
         found += [] if span.on_cpu else parts
     parts = sorted(_merged(found), key=lambda part: -part.time_ns)
@@ -419,29 +420,34 @@ def _queued(left: Any, came: Any) -> int:
     return UNKNOWN_WAIT if same else int(came["waited_ns"])
 
 
-def _running(
+def _stacks(
     flight: Flight, thread: int, spans: Sequence[_Span], name: Namer
-) -> list[Part]:
-    """Time on CPUs: what interrupts took of it, and in which functions it was."""
+) -> Counter[Stack]:
+    """Count the stacks of a thread while it had a CPU."""
+    found: Counter[Stack] = Counter()
+    for span in spans:
+        if span.on_cpu:
+            samples = _within(flight.rings["samples"], span, "t_ns", "t_ns")
+            found.update(name(s) for s in samples[samples["thread"] == thread])
+    return found
+
+
+def _running(parts: Sequence[Part], stacks: Counter[Stack]) -> list[Part]:
+    """Time on CPUs, put together: busy, and in which functions; interrupts."""
+    times: Counter[str] = Counter()
     taken: Counter[str] = Counter()
-    stacks: Counter[Stack] = Counter()
-    cpus: Counter[int] = Counter()
-    gone_ns = 0
-    for whole in spans:
-        samples = _within(flight.rings["samples"], whole, "t_ns", "t_ns")
-        stacks.update(name(s) for s in samples[samples["thread"] == thread])
-        span = _told_of(flight, whole)
-        gone_ns += span.begin_ns - whole.begin_ns
-        cpus[span.cpu] += span.end_ns - span.begin_ns
-        for begin_ns, end_ns, interrupt in _taken(flight, span):
-            taken[interrupt] += end_ns - begin_ns
+    cpus: Counter[int | None] = Counter()
+    for part in parts:
+        times[part.kind] += part.time_ns
+        cpus[part.cpu] += part.time_ns if part.kind != "not recorded" else 0
+        if part.kind == "interrupts":
+            taken[part.what] += part.time_ns
     if not cpus:
         return []
     cpu = cpus.most_common(1)[0][0]
-    interrupts = sum(taken.values())
     busy = Part(
         "busy",
-        sum(cpus.values()) - interrupts,
+        times["busy"],
         function_of(stacks),
         functions=innermost(stacks),
         stacks=folded(stacks),
@@ -450,8 +456,8 @@ def _running(
     words = ", ".join(text for text, _ in taken.most_common(3))
     found = (
         busy,
-        Part("interrupts", interrupts, words, cpu=cpu),
-        Part("not recorded", gone_ns, _BUSY_OR_NOT, cpu=cpu),
+        Part("interrupts", times["interrupts"], words, cpu=cpu),
+        Part("not recorded", times["not recorded"], _BUSY_OR_NOT, cpu=cpu),
     )
     return [part for part in found if part.time_ns]
 
@@ -488,21 +494,25 @@ def _taken(flight: Flight, span: _Span) -> Iterator[tuple[int, int, str]]:
     rows = _within(flight.rings["interrupts"], span, "from_ns", "until_ns")
     begins = np.maximum(rows["from_ns"].astype("i8"), span.begin_ns)
     ends = np.minimum(rows["until_ns"].astype("i8"), span.end_ns)
+    interrupts = [
+        (int(begins[i]), int(ends[i]), _interrupt_name(rows[i]))
+        for i in np.lexsort((-ends, begins))
+    ]
     under_way: list[tuple[int, str]] = []
     at_ns = span.begin_ns
-    for i in (*np.lexsort((-ends, begins)), -1):
-        until_ns = int(begins[i]) if i >= 0 else span.end_ns
-        while under_way and at_ns < until_ns:
-            end_ns, name = under_way[-1]
-            if min(end_ns, until_ns) > at_ns:
-                yield at_ns, min(end_ns, until_ns), name
-            at_ns = min(end_ns, until_ns)
-            if end_ns <= until_ns:
-                under_way.pop()
-        at_ns = until_ns
-        if i >= 0:
-            end_ns = min([int(ends[i]), *(end_ns for end_ns, _ in under_way[-1:])])
-            under_way.append((end_ns, _interrupt_name(rows[i])))
+    for begin_ns, end_ns, name in (*interrupts, (span.end_ns, span.end_ns, "")):
+        while under_way:
+            last_ns, last = under_way[-1]
+            until_ns = min(last_ns, begin_ns)
+            if until_ns > at_ns:
+                yield at_ns, until_ns, last
+                at_ns = until_ns
+            if last_ns > begin_ns:
+                break
+            under_way.pop()
+        at_ns = begin_ns
+        # it ends no later than what it came upon
+        under_way.append((min([end_ns, *(u for u, _ in under_way[-1:])]), name))
 
 
 def _interrupt_name(row: Any) -> str:
