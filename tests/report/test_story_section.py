@@ -94,6 +94,20 @@ def test_boxes_are_as_wide_as_the_stacks_that_they_are_in(of: str, unit: str) ->
         assert (level[f"from_{unit}"].to_numpy()[1:] >= ends).all()
 
 
+@pytest.mark.parametrize("stack", [{"frames": [], "samples": 3}, {"frames": ["a"]}])
+def test_of_stacks_that_tell_nothing_there_is_no_figure(stack: Any) -> None:
+    one = story(1000 * MS, 80 * MS)
+    for part in one["stages"]["receive_queue"]["parts"]:
+        part["stacks"] = [stack]
+    figures = [
+        part.name
+        for section in story_sections(document(one))
+        for part in section.parts
+        if isinstance(part, Figure)
+    ]
+    assert figures == ["story-1"]
+
+
 def test_deep_stacks_keep_their_innermost_functions() -> None:
     frames = [f"f{i}" for i in range(200)]
     boxes = flame_rows([{"frames": frames, "samples": 1}])

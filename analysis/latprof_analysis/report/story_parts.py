@@ -295,7 +295,8 @@ def _graphs(story: Mapping[str, Any]) -> Iterator[_Graph]:
         for part in of["parts"] or ():
             stacks.setdefault(part["kind"], []).extend(part.get("stacks") or ())
         for kind, mine in stacks.items():
-            if any(_weight(stack, _unit(mine)) for stack in mine):
+            unit = _unit(mine)
+            if any(stack["frames"] and _weight(stack, unit) for stack in mine):
                 yield _Graph(stage, kind, mine)
 
 
