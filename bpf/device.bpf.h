@@ -9,20 +9,26 @@
 
 RING(path_devices, path_device);
 
+/* Only where bpf_rdonly_cast() is. */
+static __always_inline const struct Qdisc *queue_of(const struct sk_buff *skb)
+{
+	const struct netdev_queue *queue =
+		CAST(struct netdev_queue,
+		     (void *)skb->dev->_tx +
+			     skb->queue_mapping *
+				     bpf_core_type_size(struct netdev_queue));
+
+	return queue->qdisc;
+}
+
 /* Whether the queue that the packet was given to can hold it. One that cannot
  * (loopback, veth, tunnels) hands it to the driver in the same call: one stamp
  * serves for both, and the hook of the queue has nothing to do. */
 static __always_inline bool has_queue(const struct sk_buff *skb)
 {
-	const struct netdev_queue *queue;
-
 	if (!bpf_rdonly_cast)
 		return true; /* not to be told cheaply */
-	queue = CAST(struct netdev_queue,
-		     (void *)skb->dev->_tx +
-			     skb->queue_mapping *
-				     bpf_core_type_size(struct netdev_queue));
-	return queue->qdisc->enqueue;
+	return queue_of(skb)->enqueue;
 }
 
 static __always_inline void device_kind(const struct net_device *dev,

@@ -85,18 +85,6 @@ static __always_inline bool is_followed(struct sock *sk)
 	return sk->sk_protocol == IPPROTO_UDP && datagram_known(sk);
 }
 
-static __always_inline const struct Qdisc *queue_of(const struct sk_buff *skb)
-{
-	return skb->dev->_tx ?
-		       CAST(struct netdev_queue,
-			    (void *)skb->dev->_tx +
-				    skb->queue_mapping *
-					    bpf_core_type_size(
-						    struct netdev_queue))
-			       ->qdisc :
-		       NULL;
-}
-
 /* Notes a packet that a device with a queue is handed. */
 static __always_inline void handed_note(const struct sk_buff *skb)
 {
