@@ -31,10 +31,12 @@ const volatile __u32 held_ns SEC(".rodata.held_ns") = 0;
 FLIGHT(socket_states, socket_state);
 LABELS(held_by);
 
-/* The span that grows, of a socket that has waited; and whether its last call
- * said that more would come. */
+/* The span that grows, of a socket that has waited; at its end for how long
+ * nothing had gone to the device; and whether its last call said that more
+ * would come. */
 struct held {
 	struct socket_state span;
+	__u64 unanswered_ns;
 	__u64 corked;
 };
 
@@ -130,21 +132,24 @@ static __noinline void span_add(struct held *held, __u64 from, __u64 until,
 	held->span.until_ns = until;
 }
 
-static __always_inline void numbers_note(struct socket_state *span,
+static __always_inline void numbers_note(struct held *held,
+					 const struct sock *sk,
 					 const struct stream *s,
 					 const struct tcp_sock *tp, __u64 now)
 {
-	__u64 unanswered_us = (now - s->queue_ns) / 1000;
+	struct socket_state *span = &held->span;
 
+	held->unanswered_ns = now - s->queue_ns;
 	span->flow = s->flow_out;
-	span->unsent_from = offset_near(s->queue_end, s->out_zero, tp->snd_nxt);
 	span->unsent_bytes = tp->write_seq - tp->snd_nxt;
 	span->cwnd = tp->snd_cwnd;
+	span->ssthresh = tp->snd_ssthresh;
 	span->in_flight = in_flight_of(tp);
 	span->window_bytes = tp->snd_wnd;
 	span->mss = tp->mss_cache;
 	span->rtt_us = tp->rtt_min.s[0].v;
-	span->unanswered_us = unanswered_us > ~0U ? ~0U : unanswered_us;
+	span->rto_jiffies = tp->inet_conn.icsk_rto;
+	span->pacing = sk->sk_pacing_status ? sk->sk_pacing_rate : ~0ULL;
 }
 
 static __noinline struct held *held_of(struct sock *sk)
@@ -178,7 +183,7 @@ static __noinline __u64 span_begin(struct sock *sk, struct stream *s,
 			0;
 	if (paced > from && paced <= now) {
 		span_add(held, from, paced, HELD_PACING);
-		numbers_note(&held->span, s, tp, now);
+		numbers_note(held, sk, s, tp, now);
 		return paced;
 	}
 	return from;
@@ -208,10 +213,10 @@ static __noinline void held_look(struct sock *sk, struct stream *s,
 	if (at == HELD_AT_SEND)
 		held->corked = 0; /* it says itself whether more will come */
 	span_add(held, from, now, by);
-	numbers_note(&held->span, s, tp, now);
+	numbers_note(held, sk, s, tp, now);
 	if (by == HELD_NAGLE && at == HELD_AT_ACK &&
 	    held->span.rtt_us < NEAR_PEER_US &&
-	    held->span.unanswered_us >= DELAYED_ACK_US + held->span.rtt_us)
+	    held->unanswered_ns / 1000 >= DELAYED_ACK_US + held->span.rtt_us)
 		held->span.held = HELD_DELAYED_ACK;
 }
 
@@ -277,7 +282,7 @@ static __noinline void held_release(struct sock *sk, struct stream *s,
 	from = span_begin(sk, s, tp, held, now);
 	if (from && from < now && held->corked) {
 		span_add(held, from, now, HELD_CORK);
-		numbers_note(&held->span, s, tp, now);
+		numbers_note(held, sk, s, tp, now);
 	}
 	held->corked = 0;
 	if (!whole)

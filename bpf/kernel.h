@@ -158,6 +158,7 @@ struct sock {
 	unsigned char sk_shutdown;
 	unsigned long sk_tsq_flags;
 	__u32 sk_pacing_status;
+	unsigned long sk_pacing_rate;
 	struct dst_entry *sk_dst_cache;
 	int sk_rx_dst_ifindex;
 	struct socket *sk_socket;
@@ -181,6 +182,7 @@ struct inet_sock {
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	struct request_sock_queue icsk_accept_queue;
+	__u32 icsk_rto;
 	__u8 icsk_ca_state : 5;
 	__u8 icsk_pending;
 };
@@ -211,6 +213,7 @@ struct tcp_sock {
 	__u32 snd_sml; /* end of the last segment that was a small one */
 	__u32 snd_wnd;
 	__u32 snd_cwnd;
+	__u32 snd_ssthresh;
 	__u32 mss_cache;
 	__u32 packets_out;
 	__u32 sacked_out;

@@ -256,16 +256,16 @@ struct socket_state {
 	__u64 until_ns;
 	__u64 from_ns;
 	__u64 flow;
-	__u64 unsent_from; /* offset of the first byte that was not sent */
+	__u64 pacing; /* bytes per second; all ones: it is not paced */
 	__u32 unsent_bytes; /* of those in the socket's queue */
-	__u32 cwnd; /* packets, as the next */
+	__u32 cwnd; /* packets, as the next two */
+	__u32 ssthresh; /* all but the highest bit: none yet */
 	__u32 in_flight;
 	__u32 window_bytes; /* that the peer allows behind what it has */
-	__u32 mss;
 	__u32 rtt_us; /* the least that TCP has seen */
-	__u32 unanswered_us; /* since the last segment went to its device */
+	__u32 rto_jiffies; /* until it sends again what is not acknowledged */
+	__u16 mss;
 	__u16 held; /* enum held_by */
-	__u16 pad;
 };
 
 /* In the order in which the kernel asks before it sends a segment. */

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -250,6 +251,9 @@ def test_what_holds_a_socket_is_told(make_lab, tmp_path, name):
     assert len(right) >= max(TIMES - 1, 0.95 * len(firsts)), firsts
     assert "in the send queue of" in conclusion(stories[0])
     assert f", held by {case.what}" in conclusion(stories[0])
+    if name == "pacing":
+        rates = {tcp["pacing_bytes_per_second"] for _, tcp in states_told(stories)}
+        assert rates == {PACE_BYTES_PER_SECOND}
     if case.most_ms:
         assert case.least_ms <= np.median(held_ms(stories, case.what)) <= case.most_ms
     # the kernel's own sum of it, in jiffies of up to 10 ms
@@ -289,20 +293,40 @@ def is_held_while_it_recovers(info):
     return info["state"] == RECOVERY and info["unacked"] - gone >= info["window"]
 
 
+# Of struct tcp_info (linux/tcp.h): where its numbers are, of four bytes each.
 FIELDS = {"unacked": 24, "sacked": 28, "lost": 32, "retrans": 36, "window": 80}
+FIELDS |= {"unsent": 144, "rto_us": 8, "ssthresh": 76, "mss": 16}
+NO_SSTHRESH = 0x7FFFFFFF
+# What a story says, by TCP_INFO's numbers.
+TOLD = {"cwnd_packets": "window", "ssthresh_packets": "ssthresh"}
+TOLD |= {"rto_us": "rto_us", "mss_bytes": "mss"}
 
 
-def shares_of_looks(client, done, is_so):
-    """How often it is so, of looks by TCP_INFO each ms at bytes that are not sent."""
-    found = looks = 0
+def looks_at(client, done):
+    """What TCP_INFO says each ms."""
+    looks = []
     while not done.is_set():
         told = client.getsockopt(TCP, socket.TCP_INFO, 192)
         info = {f: struct.unpack_from("=I", told, at)[0] for f, at in FIELDS.items()}
-        (unsent,) = struct.unpack_from("=I", told, 144)
-        looks += unsent > 0
-        found += unsent > 0 and is_so({**info, "state": told[1]})
+        looks.append({**info, "state": told[1], "t_ns": time.monotonic_ns()})
         done.wait(0.001)
-    return found, looks
+    return looks
+
+
+def states_told(stories):
+    """When what held a socket ended, and what TCP knew then."""
+    return [
+        (story["message"]["send_ns"] + span["from_ns"] + span["time_ns"], span["tcp"])
+        for story in stories
+        for span in story["stages"]["send_queue"]["timeline"]
+    ]
+
+
+def seen_at(looks, t_ns, field):
+    """The values of the looks around a time: each ACK may change it."""
+    times = [look["t_ns"] for look in looks]
+    place = int(np.searchsorted(times, t_ns))
+    return {look[field] for look in looks[max(place - 3, 0) : place + 2]}
 
 
 @pytest.mark.parametrize(
@@ -325,7 +349,7 @@ def test_what_holds_a_socket_is_that_of_the_kernels_own_state(
     make_lab, tmp_path, link, what, is_so, least
 ):
     lab = make_lab(congestion="reno", **link)
-    size, counts = 200 * SIZE, []
+    size, looks = 200 * SIZE, []
     with recording(lab, tmp_path, ("tcp",), story_ns=20 * MS) as recorded:
         client, server = tcp_pair(lab, with_a_large_buffer)
         with client, server:
@@ -338,16 +362,25 @@ def test_what_holds_a_socket_is_that_of_the_kernels_own_state(
 
                 player = threading.Thread(target=play)
                 player.start()
-                counts.append(shares_of_looks(client, done, is_so))
+                looks += looks_at(client, done)
                 player.join()
     assert recorded.lost() == {}
     check_parts(recorded.stories)
     slow = [s for s in recorded.stories if s["message"]["size_bytes"] == size]
     assert len(slow) >= TIMES - 1
     whole_ms = sum(s["stages"]["send_queue"]["time_ns"] for s in slow) / MS
-    found, looks = np.sum(counts, axis=0)
-    assert sum(held_ms(slow, what)) / whole_ms == pytest.approx(found / looks, abs=0.06)
-    assert found / looks > least
+    waited = [look for look in looks if look["unsent"]]
+    share = sum(map(is_so, waited)) / len(waited)
+    assert sum(held_ms(slow, what)) / whole_ms == pytest.approx(share, abs=0.06)
+    assert share > least
+    states = states_told(slow)
+    for name, field in TOLD.items():
+        same = [
+            (NO_SSTHRESH if tcp[name] is None else tcp[name])
+            in seen_at(looks, t_ns, field)
+            for t_ns, tcp in states
+        ]
+        assert np.mean(same) > 0.9, name
 
 
 BURST, DELAY_MS = 5, 5

@@ -62,7 +62,19 @@ def test_the_time_line_has_stages_and_threads_where_they_were() -> None:
     assert spans.loc["on a CPU", "to_ns"] == 3000 + 80 * MS
     (causes,) = (one for one in section.parts if isinstance(one, Table))
     shares = {str(row[0]).partition(": ")[2][:6]: row[1] for row in causes.rows}
-    assert shares["busy i"], shares["asleep"] == ("75.0%", "25.0%")
+    assert (shares["busy i"], shares["asleep"]) == ("75.0%", "25.0%")
+
+
+def test_what_held_a_socket_has_a_lane_of_its_own() -> None:
+    one = story(1000 * MS, 80 * MS)
+    span = {"from_ns": 500, "time_ns": 2000, "kind": "held", "what": "Nagle"}
+    one["stages"]["send_queue"]["timeline"] = [{**span, "cpu": None}]
+    (section,) = story_sections(document(one))
+    rows = figures_of(section)["story-1"].data.set_index("lane")
+    held = rows.loc["sender's socket"]
+    assert held[["what", "detail", "from_ns", "to_ns"]].tolist() == [
+        *("held in its socket", "Nagle", 500, 2500)
+    ]
 
 
 @pytest.mark.parametrize(("of", "unit"), [("samples", "samples"), ("time_ns", "ns")])

@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from latprof_agent.probes.layout import layout_of
 from latprof_analysis.report.story import conclusion
-from latprof_analysis.study.story_socket import behind_parts, held_parts, lost_parts
+from latprof_analysis.report.story_tcp import tcp_words
+from latprof_analysis.study.story_socket import behind_parts, held_time, lost_parts
 
 LAYOUT = layout_of()
 HELD, RESENT = LAYOUT.held, LAYOUT.resent
 FLOW, OTHER = 0xFFFF_FFFF_FFFF_FFF0, 3
 END = 5000
+JIFFY_NS = 4_000_000
 _WORDS = (
     "until it was sent again by a fast retransmit",
     "which was sent again by a fast retransmit",
@@ -42,6 +44,10 @@ def resent(*segments):
     return made
 
 
+def held_parts(rows, begin_ns, end_ns):
+    return held_time(rows, FLOW, begin_ns, end_ns, HELD, JIFFY_NS).parts
+
+
 def told(parts):
     return [(part.kind, part.what, part.time_ns) for part in parts]
 
@@ -54,7 +60,7 @@ def test_each_span_is_told_by_what_held_it_and_the_rest_is_not_told_apart():
         (460, 900, "pacing"),
         (100, 500, "congestion_window", OTHER),
     )
-    assert told(held_parts(rows, FLOW, 100, 500, HELD)) == [
+    assert told(held_parts(rows, 100, 500)) == [
         ("held", "the receive window", 250),
         ("not told apart", "", 60),
         ("held", "Nagle", 50),
@@ -64,12 +70,51 @@ def test_each_span_is_told_by_what_held_it_and_the_rest_is_not_told_apart():
 
 def test_without_a_record_nothing_is_told_apart():
     rows = states((100, 500, "nagle", OTHER), (500, 600, "nagle"))
-    assert told(held_parts(rows, FLOW, 100, 500, HELD)) == [("not told apart", "", 400)]
+    assert told(held_parts(rows, 100, 500)) == [("not told apart", "", 400)]
+
+
+def held_in_turn():
+    """The receive window's span is longer than Nagle's."""
+    rows = states((0, 150, "nagle"), (150, 400, "receive_window"))
+    rows["cwnd"], rows["in_flight"], rows["unsent_bytes"] = 10, (1, 7), (100, 35_000)
+    rows["ssthresh"], rows["pacing"] = (0x7FFFFFFF, 7), ((1 << 64) - 1, 125_000)
+    rows["window_bytes"], rows["mss"] = (64_000, 512), 1448
+    rows["rtt_us"], rows["rto_jiffies"] = 250, (51, 102)
+    return held_time(rows, FLOW, 100, 500, HELD, JIFFY_NS)
+
+
+def test_what_tcp_knew_stands_with_each_span():
+    first, second = held_in_turn().timeline
+    assert {key: first[key] for key in ("from_ns", "time_ns", "kind", "what")} == {
+        **{"from_ns": 0, "time_ns": 50},
+        **{"kind": "held", "what": "Nagle"},
+    }
+    assert (second["from_ns"], second["time_ns"]) == (50, 250)
+    assert first["tcp"] == {
+        **{"cwnd_packets": 10, "ssthresh_packets": None, "in_flight_packets": 1},
+        **{"window_bytes": 64_000, "unsent_bytes": 100, "mss_bytes": 1448},
+        **{"least_rtt_us": 250, "rto_us": 204_000, "pacing_bytes_per_second": None},
+    }
+    assert second["tcp"] == first["tcp"] | {
+        **{"ssthresh_packets": 7, "in_flight_packets": 7, "window_bytes": 512},
+        **{"unsent_bytes": 35_000, "rto_us": 408_000},
+        "pacing_bytes_per_second": 125_000,
+    }
+
+
+def test_of_the_longest_span_it_is_told_in_words():
+    timeline = held_in_turn().timeline
+    assert tcp_words(timeline) == (
+        "cwnd 10 packets (ssthresh 7), 7 in flight, 35 kB not sent, the peer's window "
+        "512 bytes, RTO 408 ms, paced at 1.000 Mbit/s"
+    )
+    assert tcp_words(timeline[:1]).endswith("64 kB, RTO 204 ms")
+    assert tcp_words([]) == ""
 
 
 def test_every_holder_has_its_words():
     words = {
-        told(held_parts(states((0, 9, name)), FLOW, 0, 9, HELD))[0][1]
+        told(held_parts(states((0, 9, name)), 0, 9))[0][1]
         for name in HELD
         if name != "not_known"
     }
@@ -94,7 +139,7 @@ def test_parts_are_those_of_each_nanosecond(found, begin_ns, took_ns):
                 expected[int(row["held"])] += 1
                 taken_until = max(taken_until, ns + 1)
     expected[HELD["not_known"]] = took_ns - expected.total()
-    parts = held_parts(rows, FLOW, begin_ns, end_ns, HELD)
+    parts = held_parts(rows, begin_ns, end_ns)
     assert sum(part.time_ns for part in parts) == took_ns
     times = sorted(n for n in expected.values() if n)
     assert sorted(part.time_ns for part in parts) == times
@@ -141,8 +186,7 @@ def story_of(stage, parts):
 def test_the_conclusion_names_what_held_or_lost_most():
     ms = 1_000_000
     held = held_parts(
-        states((0, 40 * ms, "delayed_ack"), (40 * ms, 41 * ms, "cork")),
-        *(FLOW, 0, 41 * ms, HELD),
+        states((0, 40 * ms, "delayed_ack"), (40 * ms, 41 * ms, "cork")), 0, 41 * ms
     )
     assert conclusion(story_of("send_queue", held)) == (
         "41.0 ms of 41.0 ms in the send queue of client (pid 7), "
@@ -162,7 +206,7 @@ def test_the_conclusion_names_what_held_or_lost_most():
     )
     several = held_parts(
         states((0, ms, "nagle"), (ms, 2 * ms, "cork"), (2 * ms, 3 * ms, "pacing")),
-        *(FLOW, 0, 3 * ms, HELD),
+        *(0, 3 * ms),
     )
     assert "for no single cause: longest held by " in conclusion(
         story_of("send_queue", several)

@@ -52,6 +52,8 @@ WAKERS = 8  # processes of which it is noted where their functions are
 # least, since what CPUs do is not known more finely.
 UNTIL_KNOWN_NS, RUNNING_LEAST_NS = 1_000_000, 100_000
 
+_MONOTONIC_COARSE = 6  # linux/time.h: it goes on by jiffies
+
 Times = NDArray[np.int64]
 # Of each half the stamps between which it was here; the first that is there begins it.
 HALVES_SPANS = {
@@ -98,6 +100,8 @@ class FlightRecorder:
         Gets all that was read; None: where only samples are told, nobody wants them.
     calls : dict of int to str
         Names of this machine's system calls by number.
+    jiffy_ns : int
+        Of this machine's kernel.
     """
 
     def __init__(self, drain: _drain.Drain, layout: Layout, limit_ns: int) -> None:
@@ -112,6 +116,7 @@ class FlightRecorder:
         self.copies = self.skipped = 0
         self.reads: Reads | None = None
         self.calls = CALLS.get(platform.machine(), {})
+        self.jiffy_ns = round(time.clock_getres(_MONOTONIC_COARSE) * 1e9)
         self.symbols = Symbols()
         self.queues = Queues()
         self._drain = drain

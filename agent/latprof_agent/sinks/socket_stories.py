@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from latprof_analysis.study.story import Part
-from latprof_analysis.study.story_socket import behind_parts, held_parts, lost_parts
+from latprof_analysis.study.story_socket import behind_parts, held_time, lost_parts
 from numpy.typing import NDArray
 
 from latprof_agent.capture.flight import FlightRecorder
@@ -44,32 +44,37 @@ class WayOfBytes:
         early = joiner.arrived_early(flow, row["arrive_ns"] or 0)
         return cls(flow, end, resent, early)
 
-    def parts(
+    def told(
         self, stage: str, time_ns: int, row: dict[str, Any], recorder: FlightRecorder
-    ) -> list[dict[str, Any]] | None:
-        """Split a stage of the message's row; None: nothing tells of it."""
+    ) -> dict[str, Any]:
+        """Split a stage of the message's row; empty: nothing tells of it."""
         stamps = [row[stamp] for stamp in _STAMPS.get(stage, ())]
         if self.resent is None or not all(stamps) or len(stamps) < 2:
-            return None
+            return {}
         begin_ns, end_ns = stamps
         found: list[Part] | None = None
         if end_ns - begin_ns != time_ns:
-            return None  # it is told with the next one, for want of a stamp
+            return {}  # it is told with the next one, for want of a stamp
         causes = recorder.layout.resent
         if stage == "send_queue":
-            found = self._held(begin_ns, end_ns, recorder)
-        elif stage == "transit":
+            return self._held(begin_ns, end_ns, recorder)
+        if stage == "transit":
             found = lost_parts(self.resent, self.end, begin_ns, end_ns, causes)
         elif self.early:
             sent_ns = row["xmit_ns"] or 0
             found = behind_parts(
                 self.resent, self.end, sent_ns, begin_ns, end_ns, causes
             )
-        return None if found is None else [asdict(part) for part in found]
+        return {} if found is None else {"parts": [asdict(part) for part in found]}
 
-    def _held(self, begin_ns: int, end_ns: int, recorder: FlightRecorder) -> list[Part]:
+    def _held(
+        self, begin_ns: int, end_ns: int, recorder: FlightRecorder
+    ) -> dict[str, Any]:
         flight = recorder.flight(begin_ns, end_ns)
         if not flight:
-            return [Part("not recorded", end_ns - begin_ns)]
-        states = flight.rings["socket_states"]
-        return held_parts(states, self.flow, begin_ns, end_ns, recorder.layout.held)
+            return {"parts": [asdict(Part("not recorded", end_ns - begin_ns))]}
+        parts, timeline = held_time(
+            *(flight.rings["socket_states"], self.flow, begin_ns, end_ns),
+            *(recorder.layout.held, recorder.jiffy_ns),
+        )
+        return {"parts": [asdict(part) for part in parts], "timeline": timeline}

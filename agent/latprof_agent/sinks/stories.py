@@ -175,7 +175,7 @@ def stages_told(
         if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
             found[stage] |= thread_told(recorder, pid, thread, begin_ns, end_ns)
         elif way:
-            found[stage]["parts"] = way.parts(stage, time_ns, row, recorder)
+            found[stage] |= way.told(stage, time_ns, row, recorder)
     if found.get("qdisc", {}).get("time_ns"):
         found["qdisc"] |= _queue_wait(row, recorder)
     return found

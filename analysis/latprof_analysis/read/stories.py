@@ -72,6 +72,11 @@ _READS: Shape = {
         }
     ],
 }
+_TCP: Shape = {
+    **dict.fromkeys(("cwnd_packets", "in_flight_packets", "window_bytes"), COUNT),
+    **dict.fromkeys(("unsent_bytes", "mss_bytes", "least_rtt_us", "rto_us"), COUNT),
+    **dict.fromkeys(("ssthresh_packets", "pacing_bytes_per_second"), Maybe(COUNT)),
+}
 FORMAT = 1
 _STORIES: Shape = {
     "format?": COUNT,
@@ -102,6 +107,7 @@ _STORIES: Shape = {
                             **dict.fromkeys(("from_ns", "time_ns"), COUNT),
                             **dict.fromkeys(("kind", "what"), TEXT),
                             "cpu": Maybe(COUNT),
+                            "tcp?": _TCP,
                         }
                     ],
                     "reads?": Maybe(_READS),

@@ -8,6 +8,7 @@ from typing import Any
 from latprof_analysis.read.stories import took_ns
 from latprof_analysis.report.story_queue import queue_words
 from latprof_analysis.report.story_receive import accept_words, reads_words
+from latprof_analysis.report.story_tcp import tcp_words
 from latprof_analysis.study.stacks import SHARE
 from latprof_analysis.study.story import UNTRACED
 from latprof_analysis.study.story_socket import (
@@ -71,9 +72,10 @@ def _behind(of: _Story) -> str:
 
 
 def _met(of: _Story) -> str:
-    """Say what a message met in a queue, where anything is known of that."""
+    """Say what a message met in a queue or a socket, where anything is known of it."""
     accept = accept_words(of["accept"]) if of.get("accept") else ""
-    return "; ".join(filter(None, (accept, _behind(of))))
+    tcp = tcp_words(of.get("timeline") or ())
+    return "; ".join(filter(None, (accept, _behind(of), tcp)))
 
 
 def headline(story: _Story) -> str:

@@ -42,6 +42,7 @@ from latprof_analysis.report.vega import (
 from latprof_analysis.report.words import duration_text, number
 from latprof_analysis.stages import STAGES, STAMPS
 from latprof_analysis.study.stacks import DROPPED
+from latprof_analysis.study.story_socket import HELD
 from latprof_analysis.text import percent, plural
 
 _MOST = 5  # that are told on the page, the first of them open
@@ -57,6 +58,7 @@ _KINDS = {
     "interrupts": ("interrupted", "warn"),
     "asleep": ("asleep", "edge"),
     "not recorded": ("not recorded", "grid"),
+    "held": ("held in its socket", "warn"),
 }
 _SENDERS = ("application", "send_queue")
 _KERNEL = " (kernel)"
@@ -189,8 +191,9 @@ def _lanes(story: Mapping[str, Any]) -> pd.DataFrame:
     for stage, of in _in_order(story["stages"]):
         if of["time_ns"]:
             rows.append(("stages", stage, "", at_ns, at_ns + of["time_ns"]))
-        lane = "sender's thread" if stage in _SENDERS else "reader's thread"
+        thread = "sender's thread" if stage in _SENDERS else "reader's thread"
         for span in of.get("timeline") or ():
+            lane = "sender's socket" if span["kind"] == HELD else thread
             kind, _ = _KINDS.get(span["kind"], (span["kind"], ""))
             cpu = "" if span["cpu"] is None else f"CPU {span['cpu']}"
             what = ", ".join(filter(None, (span["what"], cpu)))
@@ -231,8 +234,9 @@ def _timeline(place: int, story: dict[str, Any], data: pd.DataFrame) -> Figure:
         name=f"story-{place}",
         title=f"Where {took} of a message of {_ends(story['message'])} went",
         caption="The stages of one message, one after the other, and below them what "
-        "the thread did that sent it or read it, as the scheduler told it. Of a "
-        "thread the longest 200 spans are drawn.",
+        "the thread did that sent it or read it, as the scheduler told it, or what "
+        "held it in its socket, as TCP decides. Of each the longest 200 spans are "
+        "drawn.",
         alt=f"Time line of one message: {told}.",
         data=data,
         charts=[

@@ -309,7 +309,12 @@ def _timeline(
                 }
             )
             at_ns += part.time_ns
-    longest = heapq.nlargest(MOST_SPANS, found, key=lambda one: one["time_ns"])
+    return longest_spans(found)
+
+
+def longest_spans(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Keep of a time line what stands in it, in its order."""
+    longest = heapq.nlargest(MOST_SPANS, spans, key=lambda one: one["time_ns"])
     return sorted(longest, key=lambda one: one["from_ns"])
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from latprof_analysis.study.story import Part, Records
+from latprof_analysis.study.story import Part, Records, longest_spans
 
 HELD, LOST, BEHIND = "held", "lost", "behind a missing segment"
 NOT_TOLD, UNKNOWN_WAY = "not told apart", "unknown from here"
@@ -37,11 +38,37 @@ _SENDERS = {
     "handshake": "a handshake's timer",
 }
 _Times = Iterable[tuple[str, str, int]]
+# linux/tcp.h: TCP_INFINITE_SSTHRESH, and the default of SO_MAX_PACING_RATE.
+_NO_SSTHRESH = 0x7FFFFFFF
+_NO_PACING = (1 << 64) - 1
 
 
-def held_parts(
-    states: Records, flow: int, begin_ns: int, end_ns: int, names: dict[str, int]
-) -> list[Part]:
+class HeldTime(NamedTuple):
+    """What held the bytes of a TCP socket.
+
+    Attributes
+    ----------
+    parts : list of Part
+        The longest first; times sum to the span's. "held" says by what; "not told
+        apart" is what no record tells of.
+    timeline : list of dict
+        What held them in the order of time: ``from_ns`` since the span began,
+        ``time_ns``, ``kind``, ``what``, ``cpu`` (none), and in ``tcp`` the socket's
+        state at its end (see `tcp_state`). Of more than 200 the longest.
+    """
+
+    parts: list[Part]
+    timeline: list[dict[str, Any]]
+
+
+def held_time(
+    states: Records,
+    flow: int,
+    begin_ns: int,
+    end_ns: int,
+    names: dict[str, int],
+    jiffy_ns: int,
+) -> HeldTime:
     """Split the time of bytes in the send queue of a TCP socket.
 
     Parameters
@@ -54,16 +81,13 @@ def held_parts(
         CLOCK_MONOTONIC: when they were given to the socket, and handed to a device.
     names : dict
         Values of ``held`` by name.
-
-    Returns
-    -------
-    list of Part
-        The longest first; times sum to ``end_ns - begin_ns``. "held" says by what;
-        "not told apart" is what no record tells of.
+    jiffy_ns : int
+        Of the kernel that kept the records.
     """
     words = {number: _HOLDERS.get(name, "") for name, number in names.items()}
     own = states[states["flow"] == np.uint64(flow)]
     found: list[tuple[str, str, int]] = []
+    timeline: list[dict[str, Any]] = []
     told_ns = begin_ns
     for row in own[np.argsort(own["from_ns"], kind="stable")]:
         first_ns = max(int(row["from_ns"]), told_ns)
@@ -72,8 +96,43 @@ def held_parts(
         if last_ns > first_ns and what:
             found.append((NOT_TOLD, "", first_ns - told_ns))
             found.append((HELD, what, last_ns - first_ns))
+            timeline.append(
+                {
+                    "from_ns": first_ns - begin_ns,
+                    "time_ns": last_ns - first_ns,
+                    **{"kind": HELD, "what": what, "cpu": None},
+                    "tcp": tcp_state(row, jiffy_ns),
+                }
+            )
             told_ns = last_ns
-    return _parts([*found, (NOT_TOLD, "", end_ns - told_ns)])
+    return HeldTime(
+        _parts([*found, (NOT_TOLD, "", end_ns - told_ns)]), longest_spans(timeline)
+    )
+
+
+def tcp_state(row: Records, jiffy_ns: int) -> dict[str, int | None]:
+    """Return what TCP knew of a socket at the end of a span, by TCP_INFO's fields.
+
+    Returns
+    -------
+    dict of int or None
+        ``cwnd_packets``; ``ssthresh_packets`` (none before the first loss);
+        ``in_flight_packets``; ``window_bytes`` that the peer allows behind what it
+        has; ``unsent_bytes`` in the socket's queue; ``mss_bytes``; ``least_rtt_us``;
+        ``rto_us``; ``pacing_bytes_per_second`` (none where it is not paced).
+    """
+    ssthresh, pacing = int(row["ssthresh"]), int(row["pacing"])
+    return {
+        "cwnd_packets": int(row["cwnd"]),
+        "ssthresh_packets": None if ssthresh >= _NO_SSTHRESH else ssthresh,
+        "in_flight_packets": int(row["in_flight"]),
+        "window_bytes": int(row["window_bytes"]),
+        "unsent_bytes": int(row["unsent_bytes"]),
+        "mss_bytes": int(row["mss"]),
+        "least_rtt_us": int(row["rtt_us"]),
+        "rto_us": int(row["rto_jiffies"]) * jiffy_ns // 1000,
+        "pacing_bytes_per_second": None if pacing >= _NO_PACING else pacing,
+    }
 
 
 def lost_parts(
