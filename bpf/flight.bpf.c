@@ -3,7 +3,8 @@
  * recorder that is read only where a message was slow.
  *
  *   sched_switch:                 who left a CPU, how, and in which system
- *                                 call; who came, and how long it had waited
+ *                                 call; who came, and how long it had waited;
+ *                                 the stack of a reader that leaves to sleep
  *   irq_handler_*, softirq_*:     interrupts of 10 us and more, with whom they
  *                                 met
  *   cpu-clock (perf event):       stacks of whoever runs
@@ -17,6 +18,7 @@
 #include "interrupt.bpf.h"
 #include "occupant.bpf.h"
 #include "reader.bpf.h"
+#include "sleeper.bpf.h"
 #include <bpf/bpf_tracing.h>
 
 #define FLIGHT_INTERRUPT_NS 10000
@@ -78,6 +80,8 @@ int BPF_PROG(on_flight_switch, bool preempt, struct task_struct *prev,
 		s->delay_ns += s->waited_ns;
 	__builtin_memcpy(s->comm, next->comm, sizeof(s->comm));
 	SUBMIT(s);
+	if (!preempt && state)
+		sleeper_keep(ctx, prev, &call);
 	return 0;
 }
 

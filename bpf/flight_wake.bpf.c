@@ -3,7 +3,8 @@
  * part of the flight recorder.
  *
  *   sched_waking:  the task that wakes, and the system call that it is in; the
- *                  sleeper's stack in the kernel, and where its program is
+ *                  sleeper's stack in the kernel, and where its program is: of
+ *                  a reader the stack that it slept with (sleeper.bpf.h)
  *
  * Long is what began its turn on a CPU `slept_ns` ago or earlier, as the
  * scheduler has noted: a thread makes no more than one record in that time, and
@@ -17,11 +18,10 @@
 #include "flight.bpf.h"
 #include "interrupt.bpf.h"
 #include "reader.bpf.h"
+#include "sleeper.bpf.h"
 #include <bpf/bpf_tracing.h>
 
 #define STACK_BYTES 16384 /* THREAD_SIZE; where it is more, fewer are told */
-
-const volatile __u32 slept_ns SEC(".rodata.slept_ns") = 0;
 
 FLIGHT(wakes, wake);
 
@@ -83,7 +83,6 @@ SEC("?tp_btf/sched_waking")
 int BPF_PROG(on_flight_wake, struct task_struct *sleeper)
 {
 	__u64 now = bpf_ktime_get_ns();
-	const struct pt_regs *registers;
 	struct wake *w;
 
 	if (!slept_long(sleeper, now))
@@ -96,9 +95,7 @@ int BPF_PROG(on_flight_wake, struct task_struct *sleeper)
 	w->thread = sleeper->pid;
 	w->pid = sleeper->tgid;
 	w->image = BPF_CORE_READ(sleeper, mm, start_stack) >> 4;
-	registers = registers_of(sleeper);
-	w->user[0] = registers ? INSTRUCTION(registers) : 0;
-	w->user_frames = 1;
+	sleeper_tell(sleeper, w);
 	w->kernel_frames = frames_of(
 		bpf_get_task_stack(sleeper, w->kernel, sizeof(w->kernel), 0));
 	SUBMIT(w);

@@ -421,6 +421,13 @@ struct pt_regs {
 #define SYSTEM_CALL(regs) ((regs)->orig_ax)
 /* __USER32_CS, on Xen in another table */
 #define IS_32_BIT(regs) (((regs)->cs & 0xff) == 0x23)
+/* read, poll, select, accept, recvfrom, recvmsg, epoll_wait, pselect6, ppoll,
+ * epoll_pwait, accept4, recvmmsg, epoll_pwait2 */
+#define IS_WAIT_FOR_NEXT(call)                                               \
+	((call) == 0 || (call) == 7 || (call) == 23 || (call) == 43 ||       \
+	 (call) == 45 || (call) == 47 || (call) == 232 || (call) == 270 ||   \
+	 (call) == 271 || (call) == 281 || (call) == 288 || (call) == 299 || \
+	 (call) == 441)
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs {
 	__u64 regs[31];
@@ -435,6 +442,11 @@ struct pt_regs {
 #define INSTRUCTION(regs) ((regs)->pc)
 #define SYSTEM_CALL(regs) ((regs)->syscallno)
 #define IS_32_BIT(regs) (((regs)->pstate & 0x10) != 0) /* PSR_MODE32_BIT */
+/* the same */
+#define IS_WAIT_FOR_NEXT(call)                                               \
+	((call) == 22 || (call) == 63 || (call) == 72 || (call) == 73 ||     \
+	 (call) == 202 || (call) == 207 || (call) == 212 || (call) == 242 || \
+	 (call) == 243 || (call) == 441)
 #else
 #error "latprof knows the system call arguments of x86-64 and arm64 only"
 #endif
@@ -465,6 +477,7 @@ struct task_struct {
 	char comm[16];
 	struct files_struct *files;
 	struct sched_info sched_info;
+	unsigned long nvcsw; /* switches of its own accord */
 };
 
 #pragma clang attribute pop

@@ -17,6 +17,7 @@
 
 #include "flow.bpf.h"
 #include "packet.bpf.h"
+#include "sleeper.bpf.h"
 #include <bpf/bpf_helpers.h>
 
 #define DRIFT_SHIFT 10 /* clocks drift apart by less than 1 / 1024 */
@@ -164,6 +165,7 @@ static __noinline void reader_change(struct reader *reader, __u32 *announced,
 
 	reader_set(reader, task, thread);
 	reader_remember(reader, port);
+	sleeper_follow();
 	if (*announced != pid && task_announce(pid))
 		*announced = pid;
 }

@@ -173,13 +173,14 @@ struct task_switch {
 };
 
 #define SLEEP_FRAMES 8
+#define SLEEP_USER_FRAMES 20
 
 /* A task that slept long is woken; see flight_wake.bpf.c. Where it slept is
  * told as in a stack_sample. */
 struct wake {
 	__u64 t_ns;
 	__u64 kernel[SLEEP_FRAMES]; /* without those of the scheduler itself */
-	__u64 user[1];
+	__u64 user[SLEEP_USER_FRAMES]; /* one, but of readers */
 	__u32 thread; /* that slept */
 	__u32 pid;
 	__u32 image;
@@ -539,7 +540,7 @@ _Static_assert(sizeof(struct term) == 40, "term");
 _Static_assert(sizeof(struct hidden_spell) == 24, "hidden_spell");
 _Static_assert(sizeof(struct turn) == 72, "turn");
 _Static_assert(sizeof(struct task_switch) == 64, "task_switch");
-_Static_assert(sizeof(struct wake) == 128, "wake");
+_Static_assert(sizeof(struct wake) == 280, "wake");
 _Static_assert(sizeof(struct interrupt) == 32, "interrupt");
 _Static_assert(sizeof(struct stack_sample) == 408, "stack_sample");
 _Static_assert(sizeof(struct queued_packet) == 72, "queued_packet");

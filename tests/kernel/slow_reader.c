@@ -14,6 +14,7 @@
  *   file    reads a page of the file FILE, each time another one
  *   map     touches a page of a mapping of FILE, each time another one
  *   sleep   sleeps
+ *   turns   sleeps, and the next time waits in poll()
  *   page    touches a page that another thread fills in so much later
  *   crowd   as lock, while a sibling computes all the time
  *   stop    is stopped by a signal
@@ -25,6 +26,7 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -97,6 +99,16 @@ __attribute__((noinline)) void hold_the_door(void)
 static void sleep_long(void)
 {
 	sleep_ns(long_ns);
+}
+
+static void sleep_or_poll(void)
+{
+	static int times;
+
+	if (times++ % 2)
+		poll(NULL, 0, (int)(long_ns / 1000000));
+	else
+		sleep_long();
 }
 
 static void be_other(void)
@@ -390,6 +402,7 @@ static const struct way {
 	{ "file", read_file, open_file },
 	{ "map", touch_map, map_file },
 	{ "sleep", sleep_long, NULL },
+	{ "turns", sleep_or_poll, NULL },
 	{ "page", touch_cold, make_pages },
 	{ "crowd", wait_for_lock, make_crowd },
 	{ "stop", be_stopped, NULL },

@@ -21,7 +21,12 @@ import pytest
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.story import symbol_helper, symbols
 from latprof_agent.story.images import Image
-from latprof_agent.story.symbol_helper import INDIRECT, LIBRARY, call_before
+from latprof_agent.story.symbol_helper import (
+    INDIRECT,
+    LIBRARY,
+    call_before,
+    has_frame,
+)
 from latprof_agent.story.symbols import Symbols
 from latprof_process import run
 
@@ -247,13 +252,16 @@ def test_a_map_names_no_code_of_files(program, tmp_path):
 
 def test_frames_above_are_told_where_code_calls_the_one_below(program):
     with running(program) as (process, at):
-        calls = _calls(program, "app::read", "_ZN3app5queue4pushEi")
-        behind = at["rust_read"] + calls
+        behind = at["rust_read"] + _behind_call(program, READ, PUSH)
+        in_main = at["main"] + _behind_call(program, "main", READ)
         stacks = [
             # push, called by rust_read, called by what has no call there
             sample_of(process.pid, at["push"], behind, at["main"]),
             # rust_read calls push, so that main was not called by it
             sample_of(process.pid, at["main"], behind),
+            # it has no frame, so who called it is not known, but for what had one:
+            # what main calls there
+            sample_of(process.pid, at["puts"], in_main),
             # a jump of the program's own code
             sample_of(process.pid, at["made"] + 64, at["made"] + 21),
         ]
@@ -262,15 +270,19 @@ def test_frames_above_are_told_where_code_calls_the_one_below(program):
             assert names_of(*stacks) == [
                 ("...", "app::read", "app::queue::push(int)"),
                 ("...", "main"),
+                ("main", "app::read", "...", "puts"),
                 ("outer", "inner"),
             ]
 
 
-def _calls(program, function, target):
+PUSH, READ = "_ZN3app5queue4pushEi", "_ZN3app4read17h0123456789abcdefE"
+
+
+def _behind_call(program, function, target):
     """Behind which byte of a function its call is, by objdump."""
     command = ["objdump", "-d", "--no-show-raw-insn", program]
     lines = subprocess.check_output(command, text=True).splitlines()
-    begin = nm(program)["_ZN3app4read17h0123456789abcdefE"]
+    begin = nm(program)[function]
     at = next(i for i, line in enumerate(lines) if "call" in line and target in line)
     return int(lines[at + 1].split(":")[0], 16) - begin
 
@@ -293,6 +305,26 @@ def _calls(program, function, target):
 )
 def test_calls_are_known_by_their_code(code, goes):
     assert call_before(bytes.fromhex(code), 0x1000) == goes
+
+
+PROLOGUE = "55 48 89 e5"  # push %rbp; mov %rsp,%rbp
+
+
+@pytest.mark.parametrize(
+    ("code", "done", "stands"),
+    [
+        (f"{PROLOGUE} 90 90", 4, True),
+        (f"f3 0f 1e fa {PROLOGUE} 90", 8, True),  # endbr64
+        ("55 31 c0 48 89 e5 90", 6, True),  # xor %eax,%eax
+        (f"{PROLOGUE} 90", 1, False),  # not yet
+        (f"f3 0f 1e fa {PROLOGUE}", 4, False),
+        (f"{PROLOGUE} 5d c3", 5, False),  # not any more
+        ("48 83 ec 08 90 90 90", 6, False),  # sub $8,%rsp
+        ("55 53 90 90 90 90", 5, False),  # push %rbx: %rbp is but kept
+    ],
+)
+def test_a_frame_stands_once_its_prologue_is_done(code, done, stands):
+    assert has_frame(bytes.fromhex(code), done) == stands
 
 
 def broken(program, path, how):

@@ -98,6 +98,23 @@ def test_a_sleep_is_told_with_who_ended_it_and_did_what(
         assert part["stacks"][0]["frames"][-1].endswith("(kernel)")
 
 
+def test_of_a_readers_sleep_the_stack_is_told_and_no_older_one(reader, tmp_path):
+    """But where it waits as readers do for what comes next, as in poll()."""
+    document, _ = told_of(tmp_path / "run", *slowly(reader, "turns"))
+    found = [
+        [f for f in stack["frames"] if not f.endswith("(kernel)")]
+        for part in first_parts(document)
+        for stack in part["stacks"]
+    ]
+    sleeps = [own for own in found if "nanosleep" in own[-1]]
+    polls = [own for own in found if "poll" in own[-1]]
+    callers = ["main", "sleep_or_poll", "sleep_long", "sleep_ns", "..."]
+    told = [own for own in sleeps if own[-6:-1] == callers]
+    assert len(told) >= TIMES // 2 - 1, sleeps
+    assert len(polls) >= TIMES // 2 - 1, found
+    assert all(len(own) == 1 for own in polls), polls
+
+
 @contextmanager
 def slow_files(program, folder):
     """A file system whose reads take so long, and its process."""

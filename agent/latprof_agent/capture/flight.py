@@ -28,7 +28,7 @@ from latprof_agent.probes.layout import Layout
 from latprof_agent.story.queues import Queues
 from latprof_agent.story.symbols import Symbols
 
-# Of each CPU: 3.99 MB. 32,768 switches, 1,024 ends of long sleeps, 4,096 interrupts,
+# Of each CPU: 4.00 MB. 32,768 switches, 512 ends of long sleeps, 4,096 interrupts,
 # 2,048 stacks, 2,048 spans of what held a socket, 4,096 packets that were queued.
 RING_BYTES = {
     "switches": 5 << 19,

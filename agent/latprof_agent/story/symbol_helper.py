@@ -28,11 +28,15 @@ _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _SIGKILL = 1, 38, 9
 _FUNCTIONS = 1 << 2 | 1 << 10  # STT_FUNC, STT_GNU_IFUNC
 _DEBUG_FILES = "/usr/lib/debug/.build-id"
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
+_PUSH, _MOVE, _RETURN = b"\x55", b"\x48\x89\xe5", b"\xc3"  # %rbp; %rsp, %rbp
+_PROLOGUE_BYTES = 32
 _RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
 
 # Of its name, or "" where it has none; where it begins; where the call that ends
-# at the address goes, None: there is no call before it.
-Found = tuple[str, int, int | None]
+# at the address goes, None: there is no call before it; whether it has a frame of its
+# own there, so that the next one of a stack is who called it; the name of what is
+# called there, if that has a frame.
+Found = tuple[str, int, int | None, bool, str]
 
 
 class _Option(ctypes.Structure):
@@ -86,6 +90,18 @@ def _length(operand: bytes) -> int:
     return length + (0, 1, 4, 0)[mode]
 
 
+def has_frame(code: bytes, done: int) -> bool:
+    """Whether a function has put up its frame where `done` bytes of it are behind.
+
+    `code` is from its beginning to behind that place.
+    """
+    prologue = code.removeprefix(_ENDBR64)
+    skipped = len(code) - len(prologue)
+    begun = prologue[: min(done - skipped, _PROLOGUE_BYTES)] if done > skipped else b""
+    standing = begun.startswith(_PUSH) and _MOVE in begun
+    return standing and code[done : done + 1] != _RETURN
+
+
 class _Elf:
     """An object file that is open."""
 
@@ -136,6 +152,22 @@ class _Elf:
         if target and self._is_stub(target):
             return INDIRECT
         return target
+
+    def has_frame(self, offset: int, begin: int) -> bool:
+        """Whether the function that begins at an address has its frame at an offset."""
+        first = self.offset_of(begin)
+        if first is None or offset < first:
+            return False
+        code = os.pread(self._descriptor, _PROLOGUE_BYTES + len(_ENDBR64), first)
+        if offset < first + len(code):
+            return has_frame(code, offset - first)
+        at = os.pread(self._descriptor, 1, offset)
+        return has_frame(code + at, len(code))
+
+    def stands(self, begin: int) -> bool:
+        """Whether the function that begins at an address has a frame once it runs."""
+        first = self.offset_of(begin)
+        return first is not None and self.has_frame(first + _PROLOGUE_BYTES, begin)
 
     def _is_stub(self, address: int) -> bool:
         """Whether a function is but a jump to where the linker put another file's."""
@@ -217,8 +249,20 @@ def of_elf(
     found = {}
     for offset, address in addresses.items():
         name, begin = known.get(address or 0, ("", 0))
-        found[offset] = name, begin, elf.call_before(offset)
-    return found, elf.build_id
+        framed = bool(name) and elf.has_frame(offset, begin)
+        found[offset] = name, begin, elf.call_before(offset), framed, ""
+    return _with_callees(elf, found), elf.build_id
+
+
+def _with_callees(elf: _Elf, found: dict[int, Found]) -> dict[int, Found]:
+    """Name what is called, where the code says it."""
+    targets = sorted({call for _, _, call, _, _ in found.values() if call})
+    names = {
+        target: name
+        for target, (name, begin) in elf.names(targets).items()
+        if begin == target and elf.stands(target)
+    }
+    return {at: (*one[:4], names.get(one[2] or 0, "")) for at, one in found.items()}
 
 
 def of_map(descriptor: int, size: int, addresses: list[int]) -> dict[int, Found]:
@@ -240,8 +284,9 @@ def of_map(descriptor: int, size: int, addresses: list[int]) -> dict[int, Found]
                 continue
             at = bisect_left(wanted, begin)
             while at < len(wanted) and wanted[at] < begin + length:
-                same = found.get(wanted[at], (name, 0, None))[0] == name
-                found[wanted[at]] = name if same else "", begin, None
+                same = wanted[at] not in found or found[wanted[at]][0] == name
+                # what a JIT tells of, it makes with frames
+                found[wanted[at]] = name if same else "", begin, None, True, ""
                 at += 1
     return found
 

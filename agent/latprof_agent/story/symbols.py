@@ -39,6 +39,8 @@ class _Function(NamedTuple):
     name: str
     begin: int
     call: int | None
+    framed: bool
+    callee: str
 
 
 class _Helper:
@@ -79,9 +81,10 @@ class _Helper:
         source.build_id = str(answer["build_id"])
         return {
             int(at): _Function(
-                str(name), int(begin), None if call is None else int(call)
+                *(str(name), int(begin), None if call is None else int(call)),
+                *(bool(framed), str(callee)),
             )
-            for at, (name, begin, call) in answer["found"]
+            for at, (name, begin, call, framed, callee) in answer["found"]
         }
 
     def _answer(self, until: float) -> Any:
@@ -260,7 +263,9 @@ class Symbols:
         Frames of the kernel are told apart by "(kernel)". Those of the program above
         the innermost come from frame pointers, which a program may use otherwise: one
         is told where there is a call before its address, and that call leads to the
-        function next to it, as far as the code says. Else it is `DROPPED`.
+        function next to it, as far as the code says. A function without a frame hides
+        who called it: there is `DROPPED`, and then what has a frame, which is what is
+        called at the next address. A frame that does not fit is `DROPPED`, too.
         """
         frames = self._user_frames(sample)
         kernel = sample["kernel"][: sample["kernel_frames"]].tolist()
@@ -272,6 +277,7 @@ class Symbols:
         """The innermost first."""
         frames: list[str] = []
         inner: tuple[int, int] | None = None  # where the function begins
+        framed = False  # that function
         for depth, address in enumerate(_addresses(sample)):
             place = self._place(sample, address)
             found = self._found.get((place.source, place.at)) if place else None
@@ -279,12 +285,15 @@ class Symbols:
             if depth and call is None:
                 return [*frames, DROPPED]
             name = (found.name if found else "") or (place.shown if place else UNKNOWN)
-            leads_in = call == INDIRECT or (place and (place.source, call) == inner)
-            if not depth or leads_in:
+            leads_in = bool(place and (place.source, call) == inner)
+            callee = found.callee if found and not framed else ""
+            if not depth or leads_in or (framed and call == INDIRECT):
                 frames.append(name)
-            elif frames[-1] != DROPPED:
-                frames.append(DROPPED)
-            inner = None
+            else:
+                frames += [] if frames[-1] == DROPPED else [DROPPED]
+                if callee or (call == INDIRECT and not framed):
+                    frames += [callee, name] if callee else [name]
+            inner, framed = None, bool(found and found.framed)
             if place and found and found.name:
                 inner = place.source, found.begin
         return frames

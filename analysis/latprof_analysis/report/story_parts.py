@@ -280,8 +280,9 @@ class _Graph(NamedTuple):
 
 
 _ASLEEP = (
-    " Of a program the innermost function is known, of the kernel the innermost eight; "
-    "of shorter sleeps nothing."
+    " Of a program the innermost function is known, and of a reader's thread who "
+    "called it, but where it waits for what comes next; of the kernel the innermost "
+    "eight; of shorter sleeps nothing."
 )
 
 
