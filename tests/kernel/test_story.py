@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from free_ports import free_port
 from latprof_analysis.read.stories import took_ns as took_of
 from latprof_process import Latprof, run
+from other_load import other_load
 from told_stories import check_parts, first_parts, told_of
 
 pytestmark = pytest.mark.timed
@@ -44,37 +44,6 @@ def slow_reader(programs, how, name="slow_reader"):
     return programs / name, how, EVERY * TIMES, EVERY, SLOW_MS
 
 
-# Two ends that play a datagram back and forth on loopback, for as long as they live.
-TRAFFIC = """
-import socket, threading
-a, b = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in "ab")
-for end in (a, b):
-    end.bind(("127.0.0.1", 0))
-def echo():
-    while True:
-        b.sendto(b.recv(2000), a.getsockname())
-threading.Thread(target=echo, daemon=True).start()
-while True:
-    a.sendto(bytes(1000), b.getsockname())
-    a.recv(2000)
-"""
-
-
-@contextmanager
-def other_load(programs):
-    """Each CPU has somebody else who computes, and there is other traffic."""
-    hogs = [[programs / "backup", "hog", "1000", "0"]] * (os.cpu_count() or 1)
-    traffic = [sys.executable, "-c", TRAFFIC]
-    started = [subprocess.Popen([*map(str, words)]) for words in (*hogs, traffic)]
-    try:
-        yield
-        assert all(process.poll() is None for process in started)
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-
-
 @pytest.mark.parametrize("beside", [nullcontext, other_load], ids=["alone", "beside"])
 @pytest.mark.parametrize(
     ("how", "kind", "what"),
@@ -90,11 +59,8 @@ def other_load(programs):
 def test_a_reader_that_is_slow_for_one_reason_is_told_by_it(
     programs, tmp_path, how, kind, what, beside
 ):
-    # before others, or beside load it would wait for a CPU first, as it is then told
-    first = ("chrt", "--fifo", "10") if beside is other_load else ()
-    with beside(programs):
-        command = (*first, *slow_reader(programs, how))
-        document, out = told_of(tmp_path / "run", *command)
+    with beside():
+        document, out = told_of(tmp_path / "run", *slow_reader(programs, how))
     parts = first_parts(document)
     right = [p for p in parts if p["kind"] == kind and p["what"].startswith(what)]
     assert len(right) >= TIMES - 1, parts

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
 from dropper import run_tc
 from latprof_process import run
+from other_load import other_load
 from recording import wait_until
 from told_stories import told_of
 
@@ -126,9 +127,10 @@ def shaped(make_lab):
     return make_lab(qdisc="tbf", **how)
 
 
+@pytest.mark.parametrize("load", [nullcontext, other_load], ids=["alone", "beside"])
 @pytest.mark.parametrize("kind", ["SOCK_DGRAM", "SOCK_STREAM"])
-def test_whose_bytes_stood_before_a_message_is_told(shaped, tmp_path, kind):
-    with filler(shaped) as process:
+def test_whose_bytes_stood_before_a_message_is_told(shaped, tmp_path, kind, load):
+    with load(), filler(shaped) as process:
         command = send_and_read(shaped, kind, tmp_path)
         document = stories_of(tmp_path / "run", *command, limit="20ms")
     stories = sorted(document["stories"], key=lambda s: s["message"]["sequence"])
