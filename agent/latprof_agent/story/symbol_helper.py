@@ -257,6 +257,8 @@ def of_elf(
 def _with_callees(elf: _Elf, found: dict[int, Found]) -> dict[int, Found]:
     """Name what is called, where the code says it."""
     targets = sorted({call for _, _, call, _, _ in found.values() if call})
+    if not targets:
+        return found
     names = {
         target: name
         for target, (name, begin) in elf.names(targets).items()
