@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import selectors
 import shutil
+import socket
 import sys
+import time
 
 import numpy as np
 import pytest
 from free_ports import free_port
+from latprof_agent.lab import netns
+from latprof_analysis.study.story_socket import LOST
 from latprof_process import run
-from told_stories import told_of
+from network_counters import kernel_counter
+from recording import DEADLINE_SECONDS, recording, socket_in
+from told_stories import check_parts, told_of
 
 pytestmark = pytest.mark.timed
 
@@ -192,3 +199,68 @@ def test_what_comes_to_an_accepted_connection_is_not_told_so(tmp_path):
     (story,) = stories_at(port, document)
     assert "accept" not in story["stages"]["receive_queue"]
     assert "accepted" not in run("story", str(tmp_path / "run")).out
+
+
+BACKLOG, REFUSED, ONE_WAY_MS, DEAF_MS = 3, 20, 10, 300
+
+
+def test_what_a_full_listen_queue_refuses_is_told_as_lost(make_lab, tmp_path):
+    """The last ACK of a handshake finds no room, and the bytes after it no socket."""
+    lab = make_lab(delay_ns=ONE_WAY_MS * MS, congestion="reno")
+    clients = []
+    with (
+        recording(lab, tmp_path, ("tcp",), story_ns=5 * ONE_WAY_MS * MS) as recorded,
+        socket_in(lab.b_netns, socket.AF_INET, socket.SOCK_STREAM) as listener,
+        selectors.DefaultSelector() as writable,
+    ):
+        listener.bind((lab.b_address, 0))
+        listener.listen(BACKLOG)  # there is room for one more
+        for _ in range(BACKLOG + 1 + REFUSED):  # all at once, while there is room
+            client = socket_in(lab.a_netns, socket.AF_INET, socket.SOCK_STREAM)
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+            writable.register(client, selectors.EVENT_WRITE)
+            clients.append(client)
+        until = time.monotonic() + DEAF_MS / 1000
+        while (left := until - time.monotonic()) > 0:
+            for key, _ in writable.select(left) if writable.get_map() else ():
+                key.fileobj.send(b"request")
+                writable.unregister(key.fileobj)
+            time.sleep(0.001)
+        assert not writable.get_map()
+        refused = netns.run_in(
+            lab.b_netns, lambda: kernel_counter("netstat", "TcpExt", "ListenOverflows")
+        )
+        # else all come again at once, and most find no room again, for seconds
+        listener.listen(len(clients))
+        listener.settimeout(DEADLINE_SECONDS)
+        for client in clients:
+            server, _ = listener.accept()
+            with server:
+                assert server.recv(100)
+            client.close()
+    # an ACK of each, its bytes, and these once more
+    assert refused >= 3 * REFUSED
+    check_parts(recorded.stories)
+    assert len(recorded.stories) == BACKLOG + 1 + REFUSED
+    lost = {
+        story["message"]["source_port"]: of["parts"]
+        for story in recorded.stories
+        for of in story["stages"].values()
+        if LOST in {part["kind"] for part in of["parts"] or ()}
+    }
+    assert len(lost) == REFUSED
+    for parts in lost.values():
+        assert {part["what"] for part in parts if part["kind"] == LOST} <= {
+            "sent again by a tail loss probe",
+            "sent again by a retransmission timeout",
+        }
+        (way,) = (part for part in parts if part["kind"] != LOST)
+        assert ONE_WAY_MS * MS <= way["time_ns"] < 2 * ONE_WAY_MS * MS
+    # and those that had room, of what is not lost
+    waited_ns = [
+        story["stages"]["receive_queue"]["accept"]["waited_ns"]
+        for story in recorded.stories
+        if story["message"]["source_port"] not in lost
+    ]
+    assert min(waited_ns) > (DEAF_MS - 3 * ONE_WAY_MS) * MS

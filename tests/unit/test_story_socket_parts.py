@@ -6,11 +6,13 @@ A slow reference tells each nanosecond by itself.
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from latprof_agent.probes.layout import layout_of
+from latprof_agent.sinks.socket_stories import WayOfBytes
 from latprof_analysis.report.story import conclusion
 from latprof_analysis.report.story_tcp import tcp_words
 from latprof_analysis.study.story_socket import behind_parts, held_time, lost_parts
@@ -193,10 +195,29 @@ def test_the_conclusion_names_what_held_or_lost_most():
         "held by Nagle until a delayed ACK for 40.0 ms"
     )
     lost = lost_parts(resent((3_200_000, 0, END, "probe")), END, 0, 4 * ms, RESENT)
-    assert conclusion(story_of("transit", lost)) == (
-        "4.00 ms of 4.00 ms in transit, lost, sent again after 3.20 ms by a tail loss "
-        "probe"
-    )
+    for stage in ("transit", "receive_stack"):  # this where its arrival is not known
+        assert conclusion(story_of(stage, lost)) == (
+            "4.00 ms of 4.00 ms in transit, lost, sent again after 3.20 ms by a tail "
+            "loss probe"
+        )
+
+
+def test_what_was_lost_is_told_where_its_arrival_is_not_known():
+    row = {"protocol": "tcp", "xmit_ns": 100, "arrive_ns": None, "ready_ns": 700}
+    way = WayOfBytes(FLOW, END, resent((300, 0, END, "timeout")))
+    recorder = SimpleNamespace(layout=LAYOUT)
+    parts = way.told("receive_stack", 600, row, recorder)["parts"]
+    assert [(part["kind"], part["time_ns"]) for part in parts] == [
+        ("unknown from here", 400),
+        ("lost", 200),
+    ]
+    assert way.told("transit", 600, row, recorder) == {}
+    row["arrive_ns"] = 690
+    assert way.told("receive_stack", 10, row, recorder) == {}
+
+
+def test_the_conclusion_names_what_was_behind_or_no_single_cause():
+    ms = 1_000_000
     behind = behind_parts(
         resent((5 * ms, 0, 1000, "timeout")), END, 0, ms, 6 * ms, RESENT
     )

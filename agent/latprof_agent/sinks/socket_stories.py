@@ -18,6 +18,8 @@ _STAMPS = {
     "transit": ("xmit_ns", "arrive_ns"),
     "receive_stack": ("arrive_ns", "ready_ns"),
 }
+# Without an arrival the time of both is in the second, see stages_of().
+_BOTH_WAYS = ("xmit_ns", "ready_ns")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,9 @@ class WayOfBytes:
         self, stage: str, time_ns: int, row: dict[str, Any], recorder: FlightRecorder
     ) -> dict[str, Any]:
         """Split a stage of the message's row; empty: nothing tells of it."""
-        stamps = [row[stamp] for stamp in _STAMPS.get(stage, ())]
+        of_both = stage == "receive_stack" and not row["arrive_ns"]
+        names = _BOTH_WAYS if of_both else _STAMPS.get(stage, ())
+        stamps = [row[stamp] for stamp in names]
         if self.resent is None or not all(stamps) or len(stamps) < 2:
             return {}
         begin_ns, end_ns = stamps
@@ -58,7 +62,7 @@ class WayOfBytes:
         causes = recorder.layout.resent
         if stage == "send_queue":
             return self._held(begin_ns, end_ns, recorder)
-        if stage == "transit":
+        if stage == "transit" or of_both:
             found = lost_parts(self.resent, self.end, begin_ns, end_ns, causes)
         elif self.early:
             sent_ns = row["xmit_ns"] or 0

@@ -139,9 +139,10 @@ def _is_unaccepted(of: _Story) -> bool:
 
 def _of_bytes(where: str, stage: str, of: _Story) -> str:
     """Where bytes were, and what took most of their time there."""
-    if stage != "send_queue":
-        where = f"in {stage}"
     first = of["parts"][0]
+    if stage != "send_queue":
+        # what was lost was on its way, also where its arrival is not known
+        where = f"in {'transit' if first['kind'] == LOST else stage}"
     told = _words(first)
     if 2 * first["time_ns"] < of["time_ns"]:
         return f"{where}, for no single cause: longest {told}"
