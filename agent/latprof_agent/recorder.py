@@ -27,7 +27,7 @@ from latprof_agent.join.whole_messages import Spans, WholeMessages
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.sinks.sink import Sink, Tally
 
-STEP_SECONDS = 0.02
+STEP_SECONDS = 0.05
 # To join often makes nothing more exact, and each time costs 4 ms, however little came.
 JOIN_NS = 500_000_000
 HOLD_NS = 1_500_000_000

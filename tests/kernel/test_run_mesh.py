@@ -169,7 +169,9 @@ def test_every_byte_of_the_kernels_count_is_one_of_the_meshs(
     assert done.network("netstat", "TcpExt", "TCPLostRetransmit") == 0
     again = done.network("snmp", "Tcp", "RetransSegs")
     octets = done.network("netstat", "IpExt", "OutOctets")
-    assert 0 <= octets - headers - payload <= again * 65_000
+    # what comes out of its order is acknowledged with options, up to 40 bytes
+    disordered = done.network("netstat", "TcpExt", "TCPOFOQueue")
+    assert 0 <= octets - headers - payload <= again * 65_000 + disordered * 40
     assert done.requests() == messages * len(sizes) + beats
 
 

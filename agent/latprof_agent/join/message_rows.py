@@ -12,6 +12,7 @@ from latprof_analysis.read.schema import MESSAGES
 from latprof_analysis.stages import APART, BLANK, PROBE_STATISTICS, STAMPS, stages_of
 from numpy.typing import NDArray
 
+from latprof_agent.capture.rings import as_bytes
 from latprof_agent.join.flows import IPPROTO_TCP, Flows
 from latprof_agent.join.joiner import Joiner, Pairs
 
@@ -172,19 +173,18 @@ class _Half:
 
     def __init__(self, records: NDArray[Any], index: NDArray[np.int64]) -> None:
         self.there = index >= 0
-        self._records = records
-        self._index = np.where(self.there, index, 0)
+        self._whole = bool(self.there.all())
+        if not len(records):
+            records = np.zeros(1, records.dtype)
+        at = index if self._whole else np.where(self.there, index, 0)
+        self._records = as_bytes(records).take(at).view(records.dtype)
 
     def get(self, name: str, missing: int = 0) -> Ints:
-        if not len(self._records):
-            return np.full(len(self._index), missing, "i8")
-        values = self._records[name][self._index].astype("i8")
-        return np.where(self.there, values, missing)
+        values = self._records[name].astype("i8")
+        return values if self._whole else np.where(self.there, values, missing)
 
     def raw(self, name: str) -> NDArray[Any]:
-        if not len(self._records):
-            return np.zeros(len(self._index), self._records.dtype[name])
-        return np.asarray(self._records[name][self._index])
+        return np.asarray(self._records[name])
 
 
 def _has(half: _Half, flag: int) -> Ints:
@@ -194,7 +194,8 @@ def _has(half: _Half, flag: int) -> Ints:
 
 def names_of(pids: Ints, comms: dict[int, str]) -> Text:
     """Name processes as a column of text."""
-    unique, index = np.unique(pids, return_inverse=True)
+    unique = np.unique(pids)  # they are few: to search is faster than to sort
+    index = np.searchsorted(unique, pids)
     words = [cell_of(comms.get(int(pid), "")) for pid in unique]
     return index.astype(np.int32), words
 

@@ -61,7 +61,7 @@ class WholeMessages:
         spans = self._spans_of(rows)
         calls = _Calls(rows, spans)
         ready = spans.over_ns <= until_ns
-        ready[calls.of_whole] = True
+        ready |= calls.of_whole
         self._rows = [] if ready.all() else [rows.take(np.flatnonzero(~ready))]
         return calls.united(np.flatnonzero(ready & ~calls.inner))
 
@@ -72,7 +72,10 @@ class _Calls:
     def __init__(self, rows: Messages, spans: Spans) -> None:
         self._rows, self._spans = rows, spans
         size = rows.numbers["size_bytes"]
-        at = np.flatnonzero((spans.start != BLANK) & (size != BLANK))
+        told = (spans.start != BLANK) & (size != BLANK)
+        # of most messages one call gave all: there is nothing to put together
+        alone = told & (size == spans.end - spans.start)
+        at = np.flatnonzero(told & ~alone)
         keys = (rows.numbers["sequence"], spans.end, rows.retransmit_range[0])
         at = at[np.lexsort([key[at] for key in keys])]
         changes = [np.diff(key[at]) != 0 for key in keys[1:]]
@@ -83,12 +86,12 @@ class _Calls:
         if len(begins):
             span = (spans.end - spans.start)[at[begins]]
             whole = np.add.reduceat(size[at], begins) == span
-        self.of_whole = at[np.repeat(whole, lengths)]
-        several = whole & (lengths > 1)
-        self._calls = at[np.repeat(several, lengths)]
-        self._lengths = lengths[several]
-        self._first = at[begins[several]]
-        self._last = at[(begins + lengths - 1)[several]]
+        self._calls = at[np.repeat(whole, lengths)]
+        self.of_whole = alone
+        self.of_whole[self._calls] = True
+        self._lengths = lengths[whole]
+        self._first = at[begins[whole]]
+        self._last = at[(begins + lengths - 1)[whole]]
         # all calls of a message but its last, which stands for it
         self.inner = np.zeros(len(rows), bool)
         self.inner[self._calls] = True

@@ -17,6 +17,7 @@ from latprof_analysis.stages import BLANK
 from latprof_analysis.study.mesh import PairTrips
 from numpy.typing import NDArray
 
+from latprof_agent.capture.rings import stacked
 from latprof_agent.join.flows import IPPROTO_TCP
 from latprof_agent.join.joiner import FOREVER
 from latprof_agent.join.message_rows import (
@@ -123,9 +124,27 @@ class _Mine(NamedTuple):
         return _Mine(*columns)
 
 
+class _OfKind(NamedTuple):
+    """Messages of one kind, and their records in the log."""
+
+    at: NDArray[np.intp]  # places among those of the mesh
+    rows: _Mine
+    found: _Found
+
+
+class _Seen(NamedTuple):
+    """Rows, and what was found of them: their spans are asked for, then their kinds."""
+
+    rows: Messages
+    mine: _Mine
+    kinds: dict[int, _OfKind]
+
+
 def _joined(parts: Sequence[tuple[NDArray[Any], Ints]]) -> tuple[NDArray[Any], Ints]:
-    records, pairs = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return records, pairs
+    if len(parts) == 1:
+        return parts[0]
+    records, pairs = zip(*parts, strict=True)
+    return stacked(*records), np.concatenate(pairs)
 
 
 class MeshLog:
@@ -155,6 +174,7 @@ class MeshLog:
         self._counts = True
         self._void: list[bool] = []  # of each test: begun again, so of no account
         self._held: list[tuple[NDArray[Any], Ints]] = []
+        self._seen: _Seen | None = None
         self.trips: list[PairTrips] = []
 
     def begin(self, begin_ns: int, logs: Sequence[int]) -> None:
@@ -176,6 +196,7 @@ class MeshLog:
             self._agreed[kind] = np.concatenate([self._agreed[kind], never])
         self._counts, self._held = False, []
         self.trips = []
+        self._seen = None
 
     def counts(self) -> None:
         """All clients of the test have begun in time."""
@@ -199,7 +220,9 @@ class MeshLog:
             records, pairs = _joined(found)
             self._keep(records, pairs)
             measured = (records["flags"] & WARMUP_FLAG) == 0
-            self._held.append((records[measured], pairs[measured]))
+            if not measured.all():
+                records, pairs = records[measured], pairs[measured]
+            self._held.append((records, pairs))
         if not self._counts or not self._held:
             return None
         held, self._held = self._held, []
@@ -213,6 +236,7 @@ class MeshLog:
         return records, host * self._hosts + peer + (peer >= host)
 
     def _keep(self, records: NDArray[Any], pairs: Ints) -> None:
+        self._seen = None  # more is known now
         columns = {name: records[name].astype("i8") for name in _COLUMNS}
         if not self._one_clock:
             columns["reply_created_ns"][:] = 0
@@ -301,39 +325,50 @@ class MeshLog:
 
     def _responders(self, rows: Messages, end: str, at: NDArray[np.intp]) -> Ints:
         index, words = rows.texts[f"{end}_address"]
-        known = [*words, ""]  # the last one's place is that of -1
         ports = rows.numbers[f"{end}_port"][at]
-        # each port of each address once
-        keys, of = np.unique(index[at].astype("i8") << 16 | ports, return_inverse=True)
-        found = [
-            self._of_ends.responders.get((known[key >> 16], key & 0xFFFF), -1)
-            for key in keys.tolist()
-        ]
-        return np.array(found, "i8")[of]
+        found = np.full(len(at), -1)
+        for port in self._ports.tolist():
+            told = [self._of_ends.responders.get((word, port), -1) for word in words]
+            of_port = np.flatnonzero(ports == port)
+            # the last one's place is that of -1
+            found[of_port] = np.array([*told, -1], "i8")[index[at[of_port]]]
+        return found
 
     def _stream(self, pair: Ints, test: Ints | int) -> Ints:
         return np.asarray(test * self._hosts**2 + pair)
 
     def created_of(self, rows: Messages) -> tuple[Ints, Ints, NDArray[np.int32]]:
         """Which rows are of this run, when each was made (0 unknown), their kinds."""
-        mine = self._mine(rows)
+        seen = self._see(rows)
+        mine = seen.mine
         kinds = np.where(mine.kind == MESSAGE, np.int32(WARMUP), mine.kind)
         kinds[mine.stream < 0] = MESSAGE  # others' that have the port, too
         created = np.zeros(len(kinds), "i8")
         for kind, (_, _, made) in _FIELDS.items():
-            at = np.flatnonzero(mine.kind == kind)
-            found = self._find(kind, mine.take(at))
+            at, of_kind, found = self._of_kind(kind, seen)
             created[at[found.same]] = found.of(made, found.same)
             of_one = found.same | found.inside
             flags = found.of("flags", of_one)
             kinds[at[of_one][(flags & HEARTBEAT_FLAG) != 0]] = HEARTBEAT
             kinds[at[of_one][(flags & WARMUP_FLAG) != 0]] = WARMUP
-            kinds[at[self._in_handshake(kind, mine.take(at))]] = WARMUP
+            kinds[at[self._in_handshake(kind, of_kind)]] = WARMUP
         void = np.array([*self._void, False])  # the last: of no stream
         kinds[void[np.where(mine.stream < 0, -1, mine.stream // self._hosts**2)]] = (
             WARMUP
         )
         return mine.at, created, kinds
+
+    def _see(self, rows: Messages) -> _Seen:
+        if self._seen is None or self._seen.rows is not rows:
+            self._seen = _Seen(rows, self._mine(rows), {})
+        return self._seen
+
+    def _of_kind(self, kind: int, seen: _Seen) -> _OfKind:
+        if kind not in seen.kinds:
+            at = np.flatnonzero(seen.mine.kind == kind)
+            rows = seen.mine.take(at)
+            seen.kinds[kind] = _OfKind(at, rows, self._find(kind, rows))
+        return seen.kinds[kind]
 
     def _find(self, kind: int, rows: _Mine) -> _Found:
         """Find the records of messages; the log does not number datagrams that come."""
@@ -357,16 +392,15 @@ class MeshLog:
         """Tell which bytes make up the message that each row of TCP lies in."""
         if self._protocol == "udp":
             return np.empty(0, np.intp), Spans.none(0)
-        mine = self._mine(rows)
-        spans = Spans.none(len(mine.at))
+        seen = self._see(rows)
+        spans = Spans.none(len(seen.mine.at))
         for kind in _FIELDS:
-            at = np.flatnonzero(mine.kind == kind)
-            spans.put(at, self._spans(kind, mine.take(at)))
-        return mine.at, spans
+            spans.put(*self._spans(kind, seen))
+        return seen.mine.at, spans
 
-    def _spans(self, kind: int, rows: _Mine) -> Spans:
-        found, spans = self._by_end(kind, rows), Spans.none(len(rows.at))
-        inside = found.inside
+    def _spans(self, kind: int, seen: _Seen) -> tuple[NDArray[np.intp], Spans]:
+        at, rows, found = self._of_kind(kind, seen)
+        spans, inside = Spans.none(len(at)), found.inside
         end, size, _ = _FIELDS[kind]
         ends, received = found.of(end, inside), found.of("received_ns", inside)
         over_ns = np.where(received > 0, received, FOREVER)
@@ -376,14 +410,14 @@ class MeshLog:
         now = (rows.stream >= 0) & (rows.first_ns >= self._begins[-1])
         reached = self._reached[kind][np.maximum(rows.stream, 0)]
         spans.over_ns[now & (rows.sequence > reached)] = FOREVER
-        return spans
+        return at, spans
 
     def _by_end(self, kind: int, rows: _Mine) -> _Found:
         """Find the messages that the last bytes of rows are of."""
         end, size, _ = _FIELDS[kind]
         records = self._around(rows.first_ns, 0)
         keys = stream_key(records["stream"], records[end])
-        order = np.argsort(keys, kind="stable")
+        order = np.argsort(keys)
         keys, wanted = keys[order], stream_key(rows.stream, rows.sequence)
         place = np.searchsorted(keys, wanted)
         known = (place < len(keys)) & (rows.stream >= 0) & (rows.sequence > 0)
@@ -452,5 +486,6 @@ class MeshLog:
 
     def forget_before(self, time_ns: int) -> None:
         """Drop what no message asks for any more."""
+        self._seen = None
         until = time_ns - KEEP_NS
         self._parts = [part for part in self._parts if part.end_ns >= until]
