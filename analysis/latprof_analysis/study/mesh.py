@@ -335,7 +335,8 @@ def load_of(trips: PairTrips, interval_ns: int) -> Load:
     end = int(trips.intended_ns.max()) + interval_ns
     back = trips.received_ns[trips.answered]
     until = max(end, int(back.max(initial=0)))
-    pairs = len(np.unique(np.stack([trips.source, trips.destination]), axis=1).T)
+    hosts = int(trips.destination.max()) + 1
+    pairs = np.count_nonzero(np.bincount(trips.source * hosts + trips.destination))
     offered = NS_PER_SECOND * pairs / interval_ns
     in_time = (end - begin) / (until - begin)
     return Load(offered, offered * in_time * len(back) / len(trips))
