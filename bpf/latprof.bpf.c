@@ -6,6 +6,7 @@
 #include "close.bpf.c"
 #include "drops.bpf.c"
 #include "flight.bpf.c"
+#include "flight_freed.bpf.c"
 #include "flight_queue.bpf.c"
 #include "flight_wake.bpf.c"
 #include "idle.bpf.c"

@@ -82,6 +82,19 @@ struct retransmit {
 	__u32 cause; /* enum resent_by */
 };
 
+/* A segment that the kernel freed, and nobody had read. */
+struct freed_segment {
+	__u64 t_ns;
+	__u64 location; /* in the function that freed it */
+	__u32 start; /* sequence number of its first byte */
+	__u32 end; /* and behind its last one */
+	__u16 source_port;
+	__u16 destination_port;
+	__u32 reason; /* enum skb_drop_reason of the running kernel */
+	__u8 device[16]; /* that it was at or came by, not in a socket's queue
+			  */
+};
+
 /* Why a segment was sent again. */
 enum resent_by {
 	RESENT_TIMEOUT = 1, /* a timer ran out, or what follows from that */
@@ -173,7 +186,7 @@ struct task_switch {
 };
 
 #define SLEEP_FRAMES 8
-#define SLEEP_USER_FRAMES 20
+#define SLEEP_USER_FRAMES 18
 
 /* A task that slept long is woken; see flight_wake.bpf.c. Where it slept is
  * told as in a stack_sample. */
@@ -533,6 +546,7 @@ _Static_assert(sizeof(struct received_range) == 80, "received_range");
 _Static_assert(sizeof(struct flow) == 72, "flow");
 _Static_assert(sizeof(struct task) == 24, "task");
 _Static_assert(sizeof(struct retransmit) == 40, "retransmit");
+_Static_assert(sizeof(struct freed_segment) == 48, "freed_segment");
 _Static_assert(sizeof(struct early_segment) == 24, "early_segment");
 _Static_assert(sizeof(struct lower_transmit) == 48, "lower_transmit");
 _Static_assert(sizeof(struct path_device) == 64, "path_device");
@@ -540,7 +554,7 @@ _Static_assert(sizeof(struct term) == 40, "term");
 _Static_assert(sizeof(struct hidden_spell) == 24, "hidden_spell");
 _Static_assert(sizeof(struct turn) == 72, "turn");
 _Static_assert(sizeof(struct task_switch) == 64, "task_switch");
-_Static_assert(sizeof(struct wake) == 280, "wake");
+_Static_assert(sizeof(struct wake) == 264, "wake");
 _Static_assert(sizeof(struct interrupt) == 32, "interrupt");
 _Static_assert(sizeof(struct stack_sample) == 408, "stack_sample");
 _Static_assert(sizeof(struct queued_packet) == 72, "queued_packet");

@@ -27,24 +27,28 @@ static int is_dropped(__u32 number)
 SEC("tc")
 int drop(struct __sk_buff *skb)
 {
-	__u32 transport, bytes = skb->len;
+	__u32 transport, bytes;
 	__u8 ip[40] = {}, tcp_words = 0, protocol;
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, ip, 20))
+	/* not every device has an Ethernet header before it */
+	if (bpf_skb_load_bytes_relative(skb, 0, ip, 20, BPF_HDR_START_NET))
 		return TC_ACT_OK;
 	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		protocol = ip[6];
-		transport = ETH_HLEN + 40;
+		transport = 40;
+		bytes = transport + (ip[4] << 8) + ip[5];
 	} else if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		protocol = ip[9];
-		transport = ETH_HLEN + (ip[0] & 15) * 4;
+		transport = (ip[0] & 15) * 4;
+		bytes = (ip[2] << 8) + ip[3];
 	} else {
 		return TC_ACT_OK;
 	}
 	if (protocol == IPPROTO_ICMPV6 || protocol == IPPROTO_HOPOPTS)
 		return TC_ACT_SHOT;
 	if (protocol == IPPROTO_TCP) {
-		if (bpf_skb_load_bytes(skb, transport + 12, &tcp_words, 1))
+		if (bpf_skb_load_bytes_relative(skb, transport + 12, &tcp_words,
+						1, BPF_HDR_START_NET))
 			return TC_ACT_OK;
 		if (bytes <= transport + (tcp_words >> 4) * 4)
 			return TC_ACT_OK; /* no payload */

@@ -7,6 +7,8 @@ import shutil
 import socket
 import sys
 import time
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -201,59 +203,110 @@ def test_what_comes_to_an_accepted_connection_is_not_told_so(tmp_path):
     assert "accepted" not in run("story", str(tmp_path / "run")).out
 
 
-BACKLOG, REFUSED, ONE_WAY_MS, DEAF_MS = 3, 20, 10, 300
+BACKLOG, ONE_WAY_MS, DEAF_MS = 3, 10, 300
 
 
-def test_what_a_full_listen_queue_refuses_is_told_as_lost(make_lab, tmp_path):
+@dataclass(frozen=True)
+class Overflow:
+    """How connections come to listeners that have room for one more than BACKLOG."""
+
+    listeners: int
+    at_once: tuple[int, ...]  # those of each, one group after the other
+    cookies: bool  # without, SYNs that find a full queue are refused, too
+    where: str
+
+    @property
+    def refused(self) -> int:
+        return self.listeners * (sum(self.at_once) - BACKLOG - 1)
+
+
+OVERFLOWS = {
+    "queue": Overflow(
+        *(5, (BACKLOG, 4), False),
+        "at a full listen queue (TCP_LISTEN_OVERFLOW in tcp_v4_rcv)",
+    ),
+    "cookies": Overflow(
+        *(1, (BACKLOG + 21,), True),
+        "at a listener that takes no more connections (NO_SOCKET in cookie_v4_check)",
+    ),
+}
+
+
+def connect_at_once(lab, listener, count, writable):
+    """Begin so many connections, which send as soon as they can."""
+    found = []
+    for _ in range(count):
+        client = socket_in(lab.a_netns, socket.AF_INET, socket.SOCK_STREAM)
+        client.setblocking(False)
+        client.connect_ex(listener.getsockname())
+        writable.register(client, selectors.EVENT_WRITE)
+        found.append(client)
+    return found
+
+
+def send_for(seconds, writable):
+    """Send a request on each connection that stands by then."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and writable.get_map():
+        for key, _ in writable.select(left):
+            key.fileobj.send(b"request")
+            writable.unregister(key.fileobj)
+    assert not writable.get_map()
+    time.sleep(max(until - time.monotonic(), 0))
+
+
+@pytest.mark.parametrize("how", OVERFLOWS)
+def test_what_a_full_listen_queue_refuses_is_told_as_lost_there(
+    make_lab, tmp_path, how
+):
     """The last ACK of a handshake finds no room, and the bytes after it no socket."""
+    overflow = OVERFLOWS[how]
     lab = make_lab(delay_ns=ONE_WAY_MS * MS, congestion="reno")
-    clients = []
+    setting = Path("/proc/sys/net/ipv4/tcp_syncookies")
+    netns.run_in(lab.b_netns, lambda: setting.write_text(str(int(overflow.cookies))))
+    clients = {}
     with (
         recording(lab, tmp_path, ("tcp",), story_ns=5 * ONE_WAY_MS * MS) as recorded,
-        socket_in(lab.b_netns, socket.AF_INET, socket.SOCK_STREAM) as listener,
         selectors.DefaultSelector() as writable,
     ):
-        listener.bind((lab.b_address, 0))
-        listener.listen(BACKLOG)  # there is room for one more
-        for _ in range(BACKLOG + 1 + REFUSED):  # all at once, while there is room
-            client = socket_in(lab.a_netns, socket.AF_INET, socket.SOCK_STREAM)
-            client.setblocking(False)
-            client.connect_ex(listener.getsockname())
-            writable.register(client, selectors.EVENT_WRITE)
-            clients.append(client)
-        until = time.monotonic() + DEAF_MS / 1000
-        while (left := until - time.monotonic()) > 0:
-            for key, _ in writable.select(left) if writable.get_map() else ():
-                key.fileobj.send(b"request")
-                writable.unregister(key.fileobj)
-            time.sleep(0.001)
-        assert not writable.get_map()
+        for _ in range(overflow.listeners):
+            listener = socket_in(lab.b_netns, socket.AF_INET, socket.SOCK_STREAM)
+            listener.bind((lab.b_address, 0))
+            listener.listen(BACKLOG)
+            clients[listener] = []
+        for count in overflow.at_once:
+            for listener, mine in clients.items():
+                mine.extend(connect_at_once(lab, listener, count, writable))
+            send_for(DEAF_MS / 1000, writable)
         refused = netns.run_in(
             lab.b_netns, lambda: kernel_counter("netstat", "TcpExt", "ListenOverflows")
         )
         # else all come again at once, and most find no room again, for seconds
-        listener.listen(len(clients))
-        listener.settimeout(DEADLINE_SECONDS)
-        for client in clients:
-            server, _ = listener.accept()
-            with server:
-                assert server.recv(100)
-            client.close()
+        for listener, mine in clients.items():
+            listener.listen(len(mine))
+            listener.settimeout(DEADLINE_SECONDS)
+        for listener, mine in clients.items():
+            for client in mine:
+                server, _ = listener.accept()
+                with server:
+                    assert server.recv(100)
+                client.close()
+            listener.close()
     # an ACK of each, its bytes, and these once more
-    assert refused >= 3 * REFUSED
+    assert refused >= 3 * overflow.refused
     check_parts(recorded.stories)
-    assert len(recorded.stories) == BACKLOG + 1 + REFUSED
+    assert len(recorded.stories) == overflow.listeners * sum(overflow.at_once)
     lost = {
         story["message"]["source_port"]: of["parts"]
         for story in recorded.stories
         for of in story["stages"].values()
         if LOST in {part["kind"] for part in of["parts"] or ()}
     }
-    assert len(lost) == REFUSED
+    assert len(lost) == overflow.refused
     for parts in lost.values():
         assert {part["what"] for part in parts if part["kind"] == LOST} <= {
-            "sent again by a tail loss probe",
-            "sent again by a retransmission timeout",
+            f"{overflow.where}, sent again by a tail loss probe",
+            f"{overflow.where}, sent again by a retransmission timeout",
         }
         (way,) = (part for part in parts if part["kind"] != LOST)
         assert ONE_WAY_MS * MS <= way["time_ns"] < 2 * ONE_WAY_MS * MS

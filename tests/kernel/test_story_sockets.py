@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import array
 import fcntl
+import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -17,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from dropper import attach_dropper, run_tc
 from latprof_agent.lab import netns
 from latprof_analysis.report.story import conclusion
 from network_counters import kernel_counter
@@ -436,11 +439,42 @@ def resent_counts(lab):
     )
 
 
-def bursts(make_lab, folder, loss, times):
-    """Stories of so many bursts, and what the kernel counted by the end."""
-    listed = [loss.packets * i + n for i in range(times) for n in loss.dropped]
+def numbers_of(loss, times):
+    """Which of all packets with bytes are dropped, from 1."""
+    return [loss.packets * i + n for i in range(times) for n in loss.dropped]
+
+
+def drop_at_tc(lab, folder, loss, times):
+    attach_dropper(lab, "b", "ingress", folder, numbers_of(loss, times))
+
+
+def drop_by_filter(lab, folder, loss, times):
+    """As often as bursts come."""
+    which = ", ".join(str(n - 1) for n in loss.dropped)
+    rules = f"""
+    table ip latprof_test {{
+        chain input {{
+            type filter hook input priority 0;
+            ip length > {SIZE} numgen inc mod {loss.packets} {{ {which} }} drop
+        }}
+    }}
+    """
+    command = ["nft", "-f", "-"]
+    child = lab.start("b", command, stdin=subprocess.PIPE, text=True)
+    child.communicate(rules, timeout=20)
+    assert child.returncode == 0
+
+
+def bursts(make_lab, folder, loss, times, drop=None):
+    """Stories of so many bursts, and what the kernel counted by the end.
+
+    By default what is between the hosts drops, and no kernel.
+    """
+    listed = [] if drop else numbers_of(loss, times)
     options = (f"--drop-a={','.join(map(str, listed))}",) if listed else ()
     lab = make_lab(delay_ns=DELAY_MS * MS, congestion="reno", emulator_options=options)
+    if drop:
+        drop(lab, folder, loss, times)
     with recording(lab, folder, ("tcp",), story_ns=9 * MS) as recorded:
         for _ in range(times):
             client, server = tcp_pair(lab)
@@ -486,6 +520,60 @@ def test_what_was_lost_is_told_by_what_sent_it_again(make_lab, tmp_path, name, l
         f"behind a missing segment which was {what}",
     }
     assert bool(behind) == (first < BURST)
+
+
+PLACES = {
+    "tc": (drop_at_tc, r"at tc of \w+ \(TC_INGRESS in \w+\), "),
+    "filter": (drop_by_filter, r"at a packet filter \(NETFILTER_DROP in \w+\), "),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", LOSSES)
+def test_where_a_segment_died_on_this_host_is_told(make_lab, tmp_path, name, place):
+    loss, (drop, where) = LOSSES[name], PLACES[place]
+    if place == "filter" and not shutil.which("nft"):
+        pytest.skip("needs nft")
+    stories, counts = bursts(make_lab, tmp_path, loss, TIMES, drop)
+    assert counts == [TIMES * n for n in loss.counted]
+    lost = [
+        [part["what"] for part in parts if part["kind"] == "lost"]
+        for story in stories
+        if (parts := story["stages"]["transit"]["parts"])
+    ]
+    assert TIMES - 1 <= len(lost) <= TIMES
+    # each copy that was dropped, and each there
+    assert {len(told) for told in lost} == {len(loss.dropped)}
+    for told in lost:
+        assert all(re.fullmatch(f"{where}sent again by .*", what) for what in told)
+        assert f"sent again by {loss.what}" in {what.split(", ")[-1] for what in told}
+
+
+def test_a_segment_that_its_own_device_has_no_room_for_is_told_to_be_lost_there(
+    make_lab, tmp_path
+):
+    lab = make_lab(rate_bps=0, delay_ns=0, congestion="reno")
+    shaper = f"qdisc replace dev {lab.interface} root tbf rate 1mbit burst 1600"
+    run_tc(lab, "a", *shaper.split(), "limit", "4000")
+    with recording(lab, tmp_path, ("tcp",), story_ns=9 * MS) as recorded:
+        for _ in range(3):
+            client, server = tcp_pair(lab)
+            with client, server:
+                burst(client, server)
+                ask(client, server, *[SIZE] * 5 * BURST)
+                wait_until(lambda c=client: all_acknowledged(c), "all ACKs")
+        said = run_tc(lab, "a", *f"-s qdisc show dev {lab.interface}".split())
+    assert int(re.search(r"dropped (\d+)", said)[1]) > 0
+    check_parts(recorded.stories)
+    lost = [
+        part["what"]
+        for story in recorded.stories
+        for part in story["stages"].get("transit", {}).get("parts") or ()
+        if part["kind"] == "lost"
+    ]
+    assert lost
+    where = rf"in the queue of {lab.interface} \(QDISC_\w+ in \w+\), sent again by .*"
+    assert [what for what in lost if not re.fullmatch(where, what)] == []
 
 
 def test_where_nothing_is_lost_nothing_is_told_to_be(make_lab, tmp_path):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from latprof_agent.capture.rings import bytes_of_ring, large_ring_bytes
+from latprof_agent.capture.flight import RING_BYTES
+from latprof_agent.capture.rings import STORY_RINGS, bytes_of_ring, large_ring_bytes
 from latprof_agent.probes.layout import layout_of
 
 RINGS = layout_of().rings
@@ -48,6 +49,20 @@ def test_flows_and_devices_have_as_many_slots_as_messages():
 def test_packets_on_stacked_devices_have_twice_as_many():
     size = large_ring_bytes(2)
     assert slots("lower_transmits", size) == 2 * slots("sent_messages", size)
+
+
+def test_the_flight_recorder_takes_4_mb_at_most_of_each_cpu():
+    layout = layout_of()
+    flights = 0
+    for ring, record in layout.flights.items():
+        slot_bytes = SEQUENCE_BYTES + record.itemsize
+        flights += slot_bytes << (RING_BYTES[ring] // slot_bytes).bit_length() - 1
+    size = large_ring_bytes(2)
+    more = sum(
+        slots(ring, size) * (SEQUENCE_BYTES + RINGS[ring].itemsize)
+        for ring in STORY_RINGS
+    )
+    assert 3.9e6 < flights + more <= 4e6
 
 
 def test_the_memory_is_what_is_said_of_it():

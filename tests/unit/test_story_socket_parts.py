@@ -15,7 +15,12 @@ from latprof_agent.probes.layout import layout_of
 from latprof_agent.sinks.socket_stories import WayOfBytes
 from latprof_analysis.report.story import conclusion
 from latprof_analysis.report.story_tcp import tcp_words
-from latprof_analysis.study.story_socket import behind_parts, held_time, lost_parts
+from latprof_analysis.study.story_socket import (
+    Death,
+    behind_parts,
+    held_time,
+    lost_parts,
+)
 
 LAYOUT = layout_of()
 HELD, RESENT = LAYOUT.held, LAYOUT.resent
@@ -162,6 +167,53 @@ def test_what_was_lost_is_told_up_to_each_time_that_it_was_sent_again():
     assert lost_parts(rows[-1:], END, 100, 700, RESENT) is None
 
 
+MS = 1_000_000
+FILTER, QUEUE = "at a packet filter", "in the queue of eth9"
+
+
+def died(*deaths):
+    """What killed (time, where) for sure."""
+    return [Death(t_ns, where, True) for t_ns, where in deaths]
+
+
+def lost_at(rows, end_ns, deaths):
+    """Where each copy was lost that was sent again."""
+    parts = lost_parts(rows, END, 0, end_ns, RESENT, deaths)
+    return {
+        part.time_ns: part.what.rpartition("sent again")[0].rstrip(", ")
+        for part in parts
+        if part.kind == "lost"
+    }
+
+
+def test_each_copy_is_told_to_be_lost_where_the_kernel_dropped_it():
+    rows = resent((200 * MS, 0, END, "probe"), (500 * MS, 0, END, "timeout"))
+    deaths = died((MS, FILTER), (201 * MS, QUEUE))
+    assert lost_at(rows, 600 * MS, deaths) == {200 * MS: FILTER, 300 * MS: QUEUE}
+    # what was lost elsewhere has no place
+    assert lost_at(rows, 600 * MS, deaths[1:]) == {200 * MS: "", 300 * MS: QUEUE}
+    assert lost_at(rows, 600 * MS, deaths[:1]) == {200 * MS: FILTER, 300 * MS: ""}
+    # a copy that dies behind the last one that was sent again is in no part
+    late = died((550 * MS, FILTER))
+    assert lost_at(rows, 600 * MS, late) == {200 * MS: "", 300 * MS: ""}
+
+
+def test_a_copy_that_dies_while_it_is_sent_again_is_not_the_one_before():
+    rows = resent((200 * MS, 0, END, "probe"), (500 * MS, 0, END, "timeout"))
+    at_once = died((200 * MS - 20_000, QUEUE))
+    assert lost_at(rows, 600 * MS, at_once) == {200 * MS: "", 300 * MS: QUEUE}
+    # but where all is as fast
+    fast = resent((100_000, 0, END, "fast"))
+    assert lost_at(fast, MS, died((10_000, FILTER))) == {100_000: FILTER}
+
+
+def test_what_is_freed_with_a_reason_is_surer():
+    rows = resent((200 * MS, 0, END, "probe"))
+    deaths = [Death(MS, "in the kernel", False), *died((2 * MS, QUEUE))]
+    assert lost_at(rows, 600 * MS, deaths) == {200 * MS: QUEUE}
+    assert lost_at(rows, 600 * MS, deaths[:1]) == {200 * MS: "in the kernel"}
+
+
 def test_what_is_behind_a_hole_waits_for_what_filled_it():
     rows = resent(
         (50, 0, 1000, "fast"),  # before it was sent itself
@@ -200,6 +252,26 @@ def test_the_conclusion_names_what_held_or_lost_most():
             "4.00 ms of 4.00 ms in transit, lost, sent again after 3.20 ms by a tail "
             "loss probe"
         )
+
+
+def test_the_conclusion_says_where_a_segment_was_lost():
+    rows, deaths = resent((32 * MS // 10, 0, END, "probe")), died((MS, FILTER))
+    lost = lost_parts(rows, END, 0, 4 * MS, RESENT, deaths)
+    assert conclusion(story_of("transit", lost)) == (
+        "4.00 ms of 4.00 ms in transit, lost at a packet filter, sent again after "
+        "3.20 ms by a tail loss probe"
+    )
+
+
+def test_what_its_own_device_dropped_is_lost_since_its_queue_had_it():
+    row = {"protocol": "tcp", "queue_ns": 100, "xmit_ns": None, "arrive_ns": 700}
+    way = WayOfBytes(FLOW, END, resent((300, 0, END, "timeout")))
+    recorder = SimpleNamespace(layout=LAYOUT)
+    parts = way.told("transit", 600, row, recorder)["parts"]
+    assert [(part["kind"], part["time_ns"]) for part in parts] == [
+        ("unknown from here", 400),
+        ("lost", 200),
+    ]
 
 
 def test_what_was_lost_is_told_where_its_arrival_is_not_known():

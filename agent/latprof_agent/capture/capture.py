@@ -17,6 +17,7 @@ from latprof_agent.capture.cost import ProbeCost
 from latprof_agent.capture.flight import FlightRecorder
 from latprof_agent.capture.histograms import GroupTables
 from latprof_agent.capture.rings import (
+    STORY_RINGS,
     Batch,
     Heap,
     bytes_of_ring,
@@ -108,8 +109,10 @@ class Capture:
     def _load(self, ring_bytes: int) -> None:
         try:
             self._set_options()
+            unused = () if self.flight else STORY_RINGS
             for ring in self.layout.rings:
-                self._drain.set_ring_bytes(ring, bytes_of_ring(ring, ring_bytes))
+                size = 0 if ring in unused else bytes_of_ring(ring, ring_bytes)
+                self._drain.set_ring_bytes(ring, size)
             for ring in self.layout.flights:
                 self._drain.set_ring_bytes(ring, 0)
             if self.flight:

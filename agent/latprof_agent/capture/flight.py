@@ -25,6 +25,7 @@ from latprof_agent import _drain
 from latprof_agent.capture.reads import Reads, reads_of
 from latprof_agent.capture.rings import Batch
 from latprof_agent.probes.layout import Layout
+from latprof_agent.story.deaths import Deaths
 from latprof_agent.story.queues import Queues
 from latprof_agent.story.symbols import Symbols
 
@@ -118,6 +119,7 @@ class FlightRecorder:
         self.calls = CALLS.get(platform.machine(), {})
         self.jiffy_ns = round(time.clock_getres(_MONOTONIC_COARSE) * 1e9)
         self.symbols = Symbols()
+        self.deaths = Deaths(self.symbols.kernel)
         self.queues = Queues()
         self._drain = drain
         self.layout = layout

@@ -23,6 +23,10 @@ LARGE_RING_BYTES = 1 << 22
 ALL_RINGS_BYTES = 1 << 29  # for all CPUs together, so that large hosts stay modest
 SMALL_RING_BYTES = 1 << 18
 SMALL_RING_SHARE = LARGE_RING_BYTES // SMALL_RING_BYTES
+# These are of stories only, whose memory is bounded; their records are of losses.
+STORY_RINGS = ("freed_segments",)
+STORY_RING_BYTES = 1 << 13
+STORY_RING_SHARE = LARGE_RING_BYTES // STORY_RING_BYTES
 HEAP_RECORDS = 1 << 10
 
 
@@ -39,6 +43,8 @@ def bytes_of_ring(ring: str, large_bytes: int) -> int:
     """
     if ring in LARGE_RINGS:
         return large_bytes
+    if ring in STORY_RINGS:
+        return max(STORY_RING_BYTES, large_bytes // STORY_RING_SHARE)
     return max(min(large_bytes, SMALL_RING_BYTES), large_bytes // SMALL_RING_SHARE)
 
 

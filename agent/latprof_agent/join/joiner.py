@@ -21,6 +21,7 @@ from latprof_agent.capture.rings import Batch, stacked
 from latprof_agent.join.conversations import Conversations
 from latprof_agent.join.datagrams import match_datagrams
 from latprof_agent.join.flows import SIDE_ACCEPTED, Flows
+from latprof_agent.join.freed_segments import FreedSegments
 from latprof_agent.join.lower_devices import LowerTransmits
 from latprof_agent.join.path_devices import PathDevices
 from latprof_agent.join.retransmits import Retransmits, newest
@@ -87,6 +88,7 @@ class Joiner:
         self._early = np.empty(0, layout.rings["early_segments"])
         self._accepts = np.empty(0, layout.rings["flows"])
         self._retransmits = Retransmits(self.flows, layout.rings["retransmits"])
+        self._freed = FreedSegments(self.flows, layout.rings["freed_segments"])
         # by flow: the end of the last range that was released
         self._forgotten = np.empty(0, "i8")
         # by flow: when the last datagram was sent that was received, too
@@ -128,6 +130,7 @@ class Joiner:
             self.comms[int(task["pid"])] = name_of(task["comm"].tobytes())
         self._early = newest(self._early, batch["early_segments"])
         self._retransmits.add(batch["retransmits"])
+        self._freed.add(batch["freed_segments"])
         self._lower.add(batch["lower_transmits"])
         self.path_devices.add(batch["path_devices"])
         self._sent = stacked(self._sent, batch["sent_messages"])
@@ -294,6 +297,10 @@ class Joiner:
     def resent_before(self, flow: int, end: int) -> Array:
         """Packets of a flow that were sent again lately, if they begin before `end`."""
         return self._retransmits.before(flow, end)
+
+    def freed_with(self, flow: int, end: int) -> Array:
+        """Segments with the byte before `end` that the kernel freed lately."""
+        return self._freed.with_byte(flow, end)
 
     def arrived_early(self, flow: int, arrive_ns: int) -> bool:
         """Whether what came then of a flow had a hole before it."""

@@ -87,6 +87,12 @@ FLIGHT_PROBES = (
         "none known",
     ),
     Probe(
+        "where a lost segment died (tcp)",
+        TCP,
+        (_traced("on_flight_freed", "kfree_skb", arguments=3),),
+        "use Linux 5.17 or later",
+    ),
+    Probe(
         ACCEPT,
         TCP,
         (

@@ -26,14 +26,16 @@ _BOTH_WAYS = ("xmit_ns", "ready_ns")
 class WayOfBytes:
     """The bytes of one message on their way.
 
-    `resent` holds the packets of its flow up to its `end` that were sent again, and
-    `early` says whether it came before its turn.
+    `resent` holds the packets of its flow up to its `end` that were sent again,
+    `early` says whether it came before its turn, and `freed` has the segments with its
+    last byte that the kernel freed.
     """
 
     flow: int
     end: int
     resent: NDArray[Any] | None = None
     early: bool = False
+    freed: NDArray[Any] | None = None
 
     @classmethod
     def of(
@@ -44,7 +46,8 @@ class WayOfBytes:
             return cls(flow, end)
         resent = joiner.resent_before(flow, end)
         early = joiner.arrived_early(flow, row["arrive_ns"] or 0)
-        return cls(flow, end, resent, early)
+        freed = joiner.freed_with(flow, end) if len(resent) else None
+        return cls(flow, end, resent, early, freed)
 
     def told(
         self, stage: str, time_ns: int, row: dict[str, Any], recorder: FlightRecorder
@@ -53,6 +56,9 @@ class WayOfBytes:
         of_both = stage == "receive_stack" and not row["arrive_ns"]
         names = _BOTH_WAYS if of_both else _STAMPS.get(stage, ())
         stamps = [row[stamp] for stamp in names]
+        if stage == "transit" and not row["xmit_ns"]:
+            # dropped by the queue of its device, so that it never left for the driver
+            stamps[0] = row["queue_ns"]
         if self.resent is None or not all(stamps) or len(stamps) < 2:
             return {}
         begin_ns, end_ns = stamps
@@ -63,7 +69,8 @@ class WayOfBytes:
         if stage == "send_queue":
             return self._held(begin_ns, end_ns, recorder)
         if stage == "transit" or of_both:
-            found = lost_parts(self.resent, self.end, begin_ns, end_ns, causes)
+            deaths = [] if self.freed is None else recorder.deaths.of(self.freed)
+            found = lost_parts(self.resent, self.end, begin_ns, end_ns, causes, deaths)
         elif self.early:
             sent_ns = row["xmit_ns"] or 0
             found = behind_parts(

@@ -131,7 +131,7 @@ class Symbols:
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self.source = "none needed"  # or bcc, file and offset, no access
         self._proc = proc
-        self._kernel = KernelFunctions()
+        self.kernel = KernelFunctions()
         self._sources = Sources()
         # by process, image and address: until when it was where
         self._places: dict[tuple[int, int, int], list[tuple[int, Place | None]]] = {}
@@ -210,7 +210,7 @@ class Symbols:
         with self._lock:
             kernel, self._kernel_wanted = self._kernel_wanted, set()
             wanted, self._wanted = self._wanted, {}
-        self._kernel.names(kernel)  # all at once
+        self.kernel.names(kernel)  # all at once
         # small ones first, so that a slow one keeps no other's names back
         for number in sorted(wanted, key=self._size):
             if time.monotonic() < until:
@@ -269,7 +269,7 @@ class Symbols:
         """
         frames = self._user_frames(sample)
         kernel = sample["kernel"][: sample["kernel_frames"]].tolist()
-        names = self._kernel.names(kernel)
+        names = self.kernel.names(kernel)
         inner = [f"{names.get(a) or UNKNOWN} (kernel)" for a in kernel]
         return (*reversed(frames), *reversed(inner))
 

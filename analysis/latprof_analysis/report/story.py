@@ -17,6 +17,7 @@ from latprof_analysis.study.story_socket import (
     LOST,
     NOT_TOLD,
     UNKNOWN_WAY,
+    lost_words,
 )
 from latprof_analysis.text import counted, duration, percent, plural
 
@@ -148,8 +149,7 @@ def _of_bytes(where: str, stage: str, of: _Story) -> str:
         return f"{where}, for no single cause: longest {told}"
     took = duration(first["time_ns"])
     if first["kind"] == LOST:
-        again, _, sender = first["what"].partition(" by ")
-        return f"{where}, {LOST}, {again} after {took} by {sender}"
+        return f"{where}, {lost_words(first['what'], f' after {took}')}"
     rest = "" if len(of["parts"]) == 1 else f" for {took}"
     return f"{where}, {told}{rest}"
 
@@ -252,7 +252,7 @@ def _words(part: dict[str, Any]) -> str:
     if kind == HELD:
         return f"{kind} by {what}"
     if kind == LOST:
-        return f"{kind}, {what}"
+        return lost_words(what)
     if kind == "not recorded" and what:
         return f"{kind} ({_LACKS.get(what, what)})"
     return f"{kind} {what}" if what else kind

@@ -8,7 +8,7 @@ nothing tells of is a part, too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,10 +37,31 @@ _SENDERS = {
     "probe": "a tail loss probe",
     "handshake": "a handshake's timer",
 }
+_AGAIN = "sent again by "
+# The kernel tells that it sent again once it has, and the segment may be lost by then.
+_SENDING_NS = 200_000
 _Times = Iterable[tuple[str, str, int]]
 # linux/tcp.h: TCP_INFINITE_SSTHRESH, and the default of SO_MAX_PACING_RATE.
 _NO_SSTHRESH = 0x7FFFFFFF
 _NO_PACING = (1 << 64) - 1
+
+
+class Death(NamedTuple):
+    """A segment that the sender's or the receiver's kernel dropped.
+
+    Attributes
+    ----------
+    t_ns : int
+        CLOCK_MONOTONIC.
+    where : str
+        In words, as the end of "lost ...".
+    sure : bool
+        Whether the kernel says why; it frees without a reason also what is copied.
+    """
+
+    t_ns: int
+    where: str
+    sure: bool
 
 
 class HeldTime(NamedTuple):
@@ -136,7 +157,12 @@ def tcp_state(row: Records, jiffy_ns: int) -> dict[str, int | None]:
 
 
 def lost_parts(
-    resent: Records, end: int, begin_ns: int, end_ns: int, names: dict[str, int]
+    resent: Records,
+    end: int,
+    begin_ns: int,
+    end_ns: int,
+    names: dict[str, int],
+    deaths: Sequence[Death] = (),
 ) -> list[Part] | None:
     """Split the time of a message's last byte on its way, where it was lost.
 
@@ -150,13 +176,15 @@ def lost_parts(
         CLOCK_MONOTONIC: when it first left, and arrived.
     names : dict
         Values of ``cause`` by name.
+    deaths : sequence of Death
+        Of segments with that byte, in the order of time.
 
     Returns
     -------
     list of Part or None
         The longest first; times sum to ``end_ns - begin_ns``. "lost" is until it was
-        sent again, each time; behind that nothing here tells. None: it was not sent
-        again meanwhile.
+        sent again, each time, and where that is known; behind that nothing here tells.
+        None: it was not sent again meanwhile.
     """
     its_own = (resent["start"] < end) & (resent["end"] >= end)
     resent = _between(resent[its_own], begin_ns, end_ns)
@@ -165,9 +193,43 @@ def lost_parts(
     found, told_ns = [], begin_ns
     for row in resent:
         t_ns = int(row["t_ns"])
-        found.append((LOST, f"sent again by {_sender(row, names)}", t_ns - told_ns))
+        sending_ns = min(_SENDING_NS, (t_ns - told_ns) // 2)
+        died, deaths = _died_before(deaths, t_ns - sending_ns)
+        where = f"{died}, " if died else ""
+        what = f"{where}{_AGAIN}{_sender(row, names)}"
+        found.append((LOST, what, t_ns - told_ns))
         told_ns = t_ns
     return _parts([*found, (UNKNOWN_WAY, "", end_ns - told_ns)])
+
+
+def _died_before(deaths: Sequence[Death], t_ns: int) -> tuple[str, Sequence[Death]]:
+    """Say where a segment died that was sent again then, and what died later."""
+    own = [death for death in deaths if death.t_ns < t_ns]
+    # freed without a reason may be what others with one were cut from
+    own.sort(key=lambda death: not death.sure)
+    return own[0].where if own else "", deaths[len(own) :]
+
+
+def lost_words(what: str, after: str = "") -> str:
+    """Put in words what is told of a part that is "lost".
+
+    Parameters
+    ----------
+    what : str
+        Of the part.
+    after : str
+        How long after it was lost it was sent again, as " after 20 ms".
+
+    Examples
+    --------
+    >>> lost_words("sent again by a tail loss probe", " after 20 ms")
+    'lost, sent again after 20 ms by a tail loss probe'
+    >>> lost_words("at a packet filter, sent again by a fast retransmit")
+    'lost at a packet filter, sent again by a fast retransmit'
+    """
+    where, _, sender = what.rpartition(_AGAIN)
+    at = f" {where}" if where else ", "
+    return f"{LOST}{at}{_AGAIN.removesuffix(' by ')}{after} by {sender}"
 
 
 def behind_parts(
