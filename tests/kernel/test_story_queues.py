@@ -135,7 +135,8 @@ def test_whose_bytes_stood_before_a_message_is_told(shaped, tmp_path, kind, load
         document = stories_of(tmp_path / "run", *command, limit="20ms")
     stories = sorted(document["stories"], key=lambda s: s["message"]["sequence"])
     waits = [story["stages"]["qdisc"] for story in stories]
-    assert len(waits) == TIMES
+    # one may have met a queue that a busy machine had let run empty
+    assert TIMES - 1 <= len(waits) <= TIMES
     told = [w["queue"] for w in waits if w.get("queue")]
     right = [q for q in told if q["before"][0]["pid"] == process.pid]
     assert len(right) >= TIMES - 1, waits
@@ -147,7 +148,10 @@ def test_whose_bytes_stood_before_a_message_is_told(shaped, tmp_path, kind, load
     assert np.median(shares) > 0.95
     # as tc saw it up to some ms before
     seen = np.array((tmp_path / "ready.seen").read_text().split(), "i8")
-    assert len(seen) == len(waits)
+    assert len(seen) == TIMES
+    bytes_each = 400 if kind == "SOCK_STREAM" else 1
+    numbers = [story["message"]["sequence"] // bytes_each for story in stories]
+    seen = seen[np.array(numbers) - 1]
     stood = [w["queue"]["backlog_bytes"] if w.get("queue") else 0 for w in waits]
     assert np.median(stood / seen) == pytest.approx(1, abs=0.15), (stood, seen)
     # what stood before it and itself left at the shaper's rate

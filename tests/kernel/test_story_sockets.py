@@ -544,6 +544,13 @@ def test_where_a_segment_died_on_this_host_is_told(make_lab, tmp_path, name, pla
     assert TIMES - 1 <= len(lost) <= TIMES
     # each copy that was dropped, and each there
     assert {len(told) for told in lost} == {len(loss.dropped)}
+    behind = [
+        part["what"]
+        for story in stories
+        for part in story["stages"]["receive_stack"]["parts"] or ()
+    ]
+    assert bool(behind) == (loss.dropped[0] < BURST)
+    assert [what for what in behind if not re.match(f"lost {where}", what)] == []
     for told in lost:
         assert all(re.fullmatch(f"{where}sent again by .*", what) for what in told)
         assert f"sent again by {loss.what}" in {what.split(", ")[-1] for what in told}

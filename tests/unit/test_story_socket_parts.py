@@ -228,6 +228,20 @@ def test_what_is_behind_a_hole_waits_for_what_filled_it():
     assert behind_parts(rows[:1], END, 100, 200, 600, RESENT) is None
 
 
+def test_what_is_behind_a_hole_is_told_where_that_segment_was_lost():
+    rows = resent((400 * MS, 3000, 4000, "fast"))
+    times = 100 * MS, 200 * MS, 600 * MS
+    assert told(behind_parts(rows, END, *times, RESENT, died((50 * MS, FILTER)))) == [
+        ("behind a missing segment", f"lost {FILTER}, {what}", 200 * MS)
+        for what in _WORDS
+    ]
+    # another time that it was lost
+    late = died((401 * MS, FILTER))
+    assert told(behind_parts(rows, END, *times, RESENT, late)) == [
+        ("behind a missing segment", what, 200 * MS) for what in _WORDS
+    ]
+
+
 def story_of(stage, parts):
     whole_ns = sum(part.time_ns for part in parts)
     message = {"end_to_end_ns": whole_ns, "retransmits": 1}

@@ -6,7 +6,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from latprof_analysis.study.story import Part
-from latprof_analysis.study.story_socket import behind_parts, held_time, lost_parts
+from latprof_analysis.study.story_socket import (
+    Death,
+    behind_parts,
+    filler_of,
+    held_time,
+    lost_parts,
+)
 from numpy.typing import NDArray
 
 from latprof_agent.capture.flight import FlightRecorder
@@ -27,8 +33,8 @@ class WayOfBytes:
     """The bytes of one message on their way.
 
     `resent` holds the packets of its flow up to its `end` that were sent again,
-    `early` says whether it came before its turn, and `freed` has the segments with its
-    last byte that the kernel freed.
+    `early` says whether it came before its turn. Of what the kernel freed, `freed` has
+    the segments with its last byte, and `missing` those for which an early one waited.
     """
 
     flow: int
@@ -36,6 +42,7 @@ class WayOfBytes:
     resent: NDArray[Any] | None = None
     early: bool = False
     freed: NDArray[Any] | None = None
+    missing: NDArray[Any] | None = None
 
     @classmethod
     def of(
@@ -47,7 +54,11 @@ class WayOfBytes:
         resent = joiner.resent_before(flow, end)
         early = joiner.arrived_early(flow, row["arrive_ns"] or 0)
         freed = joiner.freed_with(flow, end) if len(resent) else None
-        return cls(flow, end, resent, early, freed)
+        times, missing = (row["xmit_ns"] or 0, row["ready_ns"] or 0), None
+        filler = filler_of(resent, end, *times) if early else None
+        if filler is not None:
+            missing = joiner.freed_with(flow, int(filler["end"]))
+        return cls(flow, end, resent, early, freed, missing)
 
     def told(
         self, stage: str, time_ns: int, row: dict[str, Any], recorder: FlightRecorder
@@ -65,17 +76,17 @@ class WayOfBytes:
         found: list[Part] | None = None
         if end_ns - begin_ns != time_ns:
             return {}  # it is told with the next one, for want of a stamp
-        causes = recorder.layout.resent
         if stage == "send_queue":
             return self._held(begin_ns, end_ns, recorder)
+        of_bytes = self.resent, self.end
+        causes = recorder.layout.resent
         if stage == "transit" or of_both:
-            deaths = [] if self.freed is None else recorder.deaths.of(self.freed)
-            found = lost_parts(self.resent, self.end, begin_ns, end_ns, causes, deaths)
+            deaths = _deaths(self.freed, recorder)
+            found = lost_parts(*of_bytes, begin_ns, end_ns, causes, deaths)
         elif self.early:
-            sent_ns = row["xmit_ns"] or 0
-            found = behind_parts(
-                self.resent, self.end, sent_ns, begin_ns, end_ns, causes
-            )
+            deaths = _deaths(self.missing, recorder)
+            times = row["xmit_ns"] or 0, begin_ns, end_ns
+            found = behind_parts(*of_bytes, *times, causes, deaths)
         return {} if found is None else {"parts": [asdict(part) for part in found]}
 
     def _held(
@@ -89,3 +100,7 @@ class WayOfBytes:
             *(recorder.layout.held, recorder.jiffy_ns),
         )
         return {"parts": [asdict(part) for part in parts], "timeline": timeline}
+
+
+def _deaths(freed: NDArray[Any] | None, recorder: FlightRecorder) -> list[Death]:
+    return [] if freed is None else recorder.deaths.of(freed)

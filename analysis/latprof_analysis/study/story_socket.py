@@ -239,6 +239,7 @@ def behind_parts(
     begin_ns: int,
     end_ns: int,
     names: dict[str, int],
+    deaths: Sequence[Death] = (),
 ) -> list[Part] | None:
     """Split the time for which a message that was there waited for an older segment.
 
@@ -248,6 +249,8 @@ def behind_parts(
         As in `lost_parts`.
     sent_ns, begin_ns, end_ns : int
         CLOCK_MONOTONIC: when its last byte left, arrived, and became readable.
+    deaths : sequence of Death
+        Of the segment that `filler_of` gives, in the order of time.
 
     Returns
     -------
@@ -255,18 +258,31 @@ def behind_parts(
         The longest first; times sum to ``end_ns - begin_ns``. None: nothing up to its
         end was sent again since it had left.
     """
-    resent = _between(resent[resent["start"] < end], sent_ns, end_ns)
-    if not len(resent):
+    last = filler_of(resent, end, sent_ns, end_ns)
+    if last is None:
         return None
-    last = resent[-1]
-    again_ns = max(int(last["t_ns"]), begin_ns)
-    by = f"sent again by {_sender(last, names)}"
+    t_ns = int(last["t_ns"])
+    sending_ns = min(_SENDING_NS, (t_ns - sent_ns) // 2)
+    died, _ = _died_before(deaths, t_ns - sending_ns)
+    lost = f"{LOST} {died}, " if died else ""
+    again_ns = max(t_ns, begin_ns)
+    by = f"{_AGAIN}{_sender(last, names)}"
     return _parts(
         [
-            (BEHIND, f"until it was {by}", again_ns - begin_ns),
-            (BEHIND, f"which was {by}", end_ns - again_ns),
+            (BEHIND, f"{lost}until it was {by}", again_ns - begin_ns),
+            (BEHIND, f"{lost}which was {by}", end_ns - again_ns),
         ]
     )
+
+
+def filler_of(resent: Records, end: int, sent_ns: int, end_ns: int) -> Records | None:
+    """Return the segment that was sent again last before a message's end was readable.
+
+    Of those up to its end, since it left; None: there is none. Parameters as those of
+    `behind_parts`.
+    """
+    found = _between(resent[resent["start"] < end], sent_ns, end_ns)
+    return np.asarray(found[-1]) if len(found) else None
 
 
 def _between(resent: Records, begin_ns: int, end_ns: int) -> Records:
