@@ -308,8 +308,8 @@ def test_the_conclusion_names_what_was_behind_or_no_single_cause():
         resent((5 * ms, 0, 1000, "timeout")), END, 0, ms, 6 * ms, RESENT
     )
     assert conclusion(story_of("receive_stack", behind)) == (
-        "5.00 ms of 5.00 ms in receive_stack, behind a missing segment until it was "
-        "sent again by a retransmission timeout for 4.00 ms"
+        "5.00 ms of 5.00 ms in receive_stack, for 4.00 ms behind a missing segment "
+        "until it was sent again by a retransmission timeout"
     )
     several = held_parts(
         states((0, ms, "nagle"), (ms, 2 * ms, "cork"), (2 * ms, 3 * ms, "pacing")),

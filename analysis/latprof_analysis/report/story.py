@@ -150,8 +150,11 @@ def _of_bytes(where: str, stage: str, of: _Story) -> str:
     took = duration(first["time_ns"])
     if first["kind"] == LOST:
         return f"{where}, {lost_words(first['what'], f' after {took}')}"
-    rest = "" if len(of["parts"]) == 1 else f" for {took}"
-    return f"{where}, {told}{rest}"
+    if len(of["parts"]) == 1:
+        return f"{where}, {told}"
+    if first["kind"] == BEHIND:
+        return f"{where}, for {took} {told}"
+    return f"{where}, {told} for {took}"
 
 
 def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
