@@ -38,7 +38,7 @@ from latprof_agent.probes.catalogue import (
     Probe,
 )
 from latprof_agent.probes.filter import Filter, Word
-from latprof_agent.probes.flight_probes import ACCEPT, FLIGHT_PROBES
+from latprof_agent.probes.flight_probes import FLIGHT_PROBES, NOT_LIVE
 from latprof_agent.probes.grouping import Grouping
 from latprof_agent.probes.loss_probes import LOSS_PROBES, REPLACED
 
@@ -51,7 +51,7 @@ FRESH_SECONDS = 0.9  # where the state is asked for
 # An exchange is over when its client has read nothing more for so long.
 IDLE_NS = 1_000_000_000
 # It tells when nothing could be traced, which counts of histograms do not use.
-UNUSED = REPLACED | {"untraced time", ACCEPT}
+UNUSED = REPLACED | NOT_LIVE | {"untraced time"}
 
 
 class Monitor:

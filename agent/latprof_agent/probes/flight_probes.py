@@ -21,6 +21,9 @@ def _traced(programs: str, hooks: str, arguments: int = 0) -> Way:
 
 
 ACCEPT = "accept of connections (tcp)"
+DEATHS = "where a lost segment died (tcp)"
+# Live stories are of what one end saw, which these do not tell of.
+NOT_LIVE = frozenset({ACCEPT, DEATHS})
 FLIGHT_PROBES = (
     Probe(
         "task switches",
@@ -87,7 +90,7 @@ FLIGHT_PROBES = (
         "none known",
     ),
     Probe(
-        "where a lost segment died (tcp)",
+        DEATHS,
         TCP,
         (_traced("on_flight_freed", "kfree_skb", arguments=3),),
         "use Linux 5.17 or later",
