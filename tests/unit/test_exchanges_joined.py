@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 from halves import LAYOUT, RECEIVER, SENDER, mapped
@@ -191,6 +191,23 @@ def test_every_message_is_in_an_exchange_or_counted(events):
     for _, sent, read, _, _, _, _, _, answered, got, *_ in found:
         assert sent <= answered <= got
         assert read <= got
+
+
+def test_what_is_read_when_the_next_is_sent_came_before_it():
+    """To the nanosecond, whichever of them comes to the agent first."""
+    rows = [
+        (0, CLIENT, 10 * MS, 11 * MS, 12 * MS, 1),
+        *((0, SERVER, 13 * MS, 14 * MS, 15 * MS, number) for number in (1, 2, 3)),
+        (0, CLIENT, 15 * MS, 16 * MS, 17 * MS, 2),
+        (0, SERVER, 18 * MS, 19 * MS, 20 * MS, 4),
+    ]
+    for order in permutations(rows):
+        found, rest = all_at_once(order, 1)
+        assert [(one[1], one[9]) for one in found] == [
+            (10 * MS, 15 * MS),
+            (15 * MS, 20 * MS),
+        ]
+        assert not rest
 
 
 @settings(deadline=None)

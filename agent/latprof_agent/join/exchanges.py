@@ -273,7 +273,10 @@ def _first_of(*stamps: Ints) -> Ints:
 
 
 def _in_order(parts: Ints) -> NDArray[np.intp]:
-    """Order parts by conversation and time; what was read at once by its bytes."""
+    """Order parts by conversation and time; what was read at once by its bytes.
+
+    What a client has read at the very time at which it sends came before.
+    """
     if not parts.shape[1]:
         return np.empty(0, np.intp)
     identity, begin_ns = parts[Turn.IDENTITY], parts[Turn.BEGIN_NS]
@@ -285,7 +288,8 @@ def _in_order(parts: Ints) -> NDArray[np.intp]:
         order = np.argsort(key)
         if np.diff(key[order]).all():
             return order
-    return np.lexsort((parts[Turn.FIRST_SEQUENCE], begin_ns, identity))
+    sent = parts[Turn.IS_REPLY] == 0
+    return np.lexsort((parts[Turn.FIRST_SEQUENCE], sent, begin_ns, identity))
 
 
 def _merged(parts: Ints) -> Ints:
