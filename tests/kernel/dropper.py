@@ -11,18 +11,24 @@ from latprof_agent.lab.lab import Lab
 SOURCE = Path(__file__).parent / "dropper.bpf.c"
 
 
-def run_tc(lab: Lab, end: str, *arguments: str) -> str:
-    """Run tc at an end of the lab and return what it says."""
+def run_at(lab: Lab, end: str, *command: str, text: str | None = None) -> str:
+    """Run a program at an end of the lab, which reads `text`; return what it says."""
     child = lab.start(
         end,
-        ["tc", *arguments],
+        [*command],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    said, _ = child.communicate(timeout=20)
-    assert child.returncode == 0, f"tc {' '.join(arguments)}: {said}"
+    said, _ = child.communicate(text, timeout=20)
+    assert child.returncode == 0, f"{' '.join(command)}: {said}"
     return str(said)
+
+
+def run_tc(lab: Lab, end: str, *arguments: str) -> str:
+    """Run tc at an end of the lab and return what it says."""
+    return run_at(lab, end, "tc", *arguments)
 
 
 def attach_dropper(

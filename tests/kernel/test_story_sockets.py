@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from dropper import attach_dropper, run_tc
+from dropper import attach_dropper, run_at, run_tc
 from latprof_agent.lab import netns
 from latprof_analysis.report.story import conclusion
 from network_counters import kernel_counter
@@ -459,10 +459,7 @@ def drop_by_filter(lab, folder, loss, times):
         }}
     }}
     """
-    command = ["nft", "-f", "-"]
-    child = lab.start("b", command, stdin=subprocess.PIPE, text=True)
-    child.communicate(rules, timeout=20)
-    assert child.returncode == 0
+    run_at(lab, "b", "nft", "-f", "-", text=rules)
 
 
 def bursts(make_lab, folder, loss, times, drop=None):

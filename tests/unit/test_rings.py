@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy as np
 import pytest
 from latprof_agent.capture.flight import RING_BYTES
 from latprof_agent.capture.rings import STORY_RINGS, bytes_of_ring, large_ring_bytes
@@ -12,17 +15,26 @@ SEQUENCE_BYTES = 8  # before each record, see bpf/ring.bpf.h
 MIB = 1 << 20
 
 
-def slots(ring: str, large_bytes: int) -> int:
+def slots_of(record: np.dtype, ring_bytes: int) -> int:
     """Of one CPU: a power of two."""
-    slot_bytes = SEQUENCE_BYTES + RINGS[ring].itemsize
-    return 1 << (bytes_of_ring(ring, large_bytes) // slot_bytes).bit_length() - 1
+    slot_bytes = SEQUENCE_BYTES + record.itemsize
+    return 1 << (ring_bytes // slot_bytes).bit_length() - 1
 
 
-def memory_bytes(large_bytes: int) -> int:
-    """Of all rings of one CPU."""
+def bytes_of(record: np.dtype, ring_bytes: int) -> int:
+    """What these slots take."""
+    return slots_of(record, ring_bytes) * (SEQUENCE_BYTES + record.itemsize)
+
+
+def slots(ring: str, large_bytes: int) -> int:
+    """Of a ring of one CPU."""
+    return slots_of(RINGS[ring], bytes_of_ring(ring, large_bytes))
+
+
+def memory_bytes(large_bytes: int, rings: Iterable[str] = RINGS) -> int:
+    """Of these rings of one CPU."""
     return sum(
-        slots(ring, large_bytes) * (SEQUENCE_BYTES + RINGS[ring].itemsize)
-        for ring in RINGS
+        bytes_of(RINGS[ring], bytes_of_ring(ring, large_bytes)) for ring in rings
     )
 
 
@@ -52,17 +64,12 @@ def test_packets_on_stacked_devices_have_twice_as_many():
 
 
 def test_the_flight_recorder_takes_4_mb_at_most_of_each_cpu():
-    layout = layout_of()
-    flights = 0
-    for ring, record in layout.flights.items():
-        slot_bytes = SEQUENCE_BYTES + record.itemsize
-        flights += slot_bytes << (RING_BYTES[ring] // slot_bytes).bit_length() - 1
-    size = large_ring_bytes(2)
-    more = sum(
-        slots(ring, size) * (SEQUENCE_BYTES + RINGS[ring].itemsize)
-        for ring in STORY_RINGS
+    flights = sum(
+        bytes_of(record, RING_BYTES[ring])
+        for ring, record in layout_of().flights.items()
     )
-    assert 3.9e6 < flights + more <= 4e6
+    drained = memory_bytes(large_ring_bytes(2), STORY_RINGS)
+    assert 3.9e6 < flights + drained <= 4e6
 
 
 def test_the_memory_is_what_is_said_of_it():

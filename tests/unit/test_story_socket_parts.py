@@ -26,7 +26,8 @@ LAYOUT = layout_of()
 HELD, RESENT = LAYOUT.held, LAYOUT.resent
 FLOW, OTHER = 0xFFFF_FFFF_FFFF_FFF0, 3
 END = 5000
-JIFFY_NS = 4_000_000
+MS = 1_000_000
+JIFFY_NS = 4 * MS
 _WORDS = (
     "until it was sent again by a fast retransmit",
     "which was sent again by a fast retransmit",
@@ -167,7 +168,6 @@ def test_what_was_lost_is_told_up_to_each_time_that_it_was_sent_again():
     assert lost_parts(rows[-1:], END, 100, 700, RESENT) is None
 
 
-MS = 1_000_000
 FILTER, QUEUE = "at a packet filter", "in the queue of eth9"
 
 
@@ -252,15 +252,14 @@ def story_of(stage, parts):
 
 
 def test_the_conclusion_names_what_held_or_lost_most():
-    ms = 1_000_000
     held = held_parts(
-        states((0, 40 * ms, "delayed_ack"), (40 * ms, 41 * ms, "cork")), 0, 41 * ms
+        states((0, 40 * MS, "delayed_ack"), (40 * MS, 41 * MS, "cork")), 0, 41 * MS
     )
     assert conclusion(story_of("send_queue", held)) == (
         "41.0 ms of 41.0 ms in the send queue of client (pid 7), "
         "held by Nagle until a delayed ACK for 40.0 ms"
     )
-    lost = lost_parts(resent((3_200_000, 0, END, "probe")), END, 0, 4 * ms, RESENT)
+    lost = lost_parts(resent((3_200_000, 0, END, "probe")), END, 0, 4 * MS, RESENT)
     for stage in ("transit", "receive_stack"):  # this where its arrival is not known
         assert conclusion(story_of(stage, lost)) == (
             "4.00 ms of 4.00 ms in transit, lost, sent again after 3.20 ms by a tail "
@@ -303,17 +302,16 @@ def test_what_was_lost_is_told_where_its_arrival_is_not_known():
 
 
 def test_the_conclusion_names_what_was_behind_or_no_single_cause():
-    ms = 1_000_000
     behind = behind_parts(
-        resent((5 * ms, 0, 1000, "timeout")), END, 0, ms, 6 * ms, RESENT
+        resent((5 * MS, 0, 1000, "timeout")), END, 0, MS, 6 * MS, RESENT
     )
     assert conclusion(story_of("receive_stack", behind)) == (
         "5.00 ms of 5.00 ms in receive_stack, for 4.00 ms behind a missing segment "
         "until it was sent again by a retransmission timeout"
     )
     several = held_parts(
-        states((0, ms, "nagle"), (ms, 2 * ms, "cork"), (2 * ms, 3 * ms, "pacing")),
-        *(0, 3 * ms),
+        states((0, MS, "nagle"), (MS, 2 * MS, "cork"), (2 * MS, 3 * MS, "pacing")),
+        *(0, 3 * MS),
     )
     assert "for no single cause: longest held by " in conclusion(
         story_of("send_queue", several)

@@ -41,36 +41,34 @@ COPIES = frozenset(
 # What has served.
 USED = frozenset({"CONSUMED", "NOT_DROPPED_YET"})
 UNSAID = "NOT_SPECIFIED"
-HARMLESS = (
-    COPIES
-    | USED
-    | frozenset(
-        {
-            # the kernel does not say, and frees so what has served, too
-            UNSAID,
-            # nobody is there: a probe to a closed port, what comes after the end
-            "NO_SOCKET",
-            "IP_NOPROTO",
-            "SOCKET_CLOSE",
-            "TCP_CLOSE",
-            "TCP_RESET",
-            "TCP_RFC7323_TW_PAWS",
-            # the socket's own filter refuses it
-            "SOCKET_FILTER",
-            # a closed window, or a segment that TCP has no use for
-            "TCP_ZEROWINDOW",
-            "TCP_FLAGS",
-            "TCP_FASTOPEN",
-            "TCP_INVALID_SYN",
-            "TCP_OLD_ACK",
-            "TCP_TOO_OLD_ACK",
-            "TCP_ACK_UNSENT_DATA",
-            "TCP_INVALID_ACK_SEQUENCE",
-            "TCP_RFC7323_PAWS_ACK",
-            # counted at the listener, with the SYNs that it refused
-            LISTEN_OVERFLOW,
-        }
-    )
+HARMLESS = frozenset(
+    {
+        *COPIES,
+        *USED,
+        # the kernel does not say, and frees so what has served, too
+        UNSAID,
+        # nobody is there: a probe to a closed port, what comes after the end
+        "NO_SOCKET",
+        "IP_NOPROTO",
+        "SOCKET_CLOSE",
+        "TCP_CLOSE",
+        "TCP_RESET",
+        "TCP_RFC7323_TW_PAWS",
+        # the socket's own filter refuses it
+        "SOCKET_FILTER",
+        # a closed window, or a segment that TCP has no use for
+        "TCP_ZEROWINDOW",
+        "TCP_FLAGS",
+        "TCP_FASTOPEN",
+        "TCP_INVALID_SYN",
+        "TCP_OLD_ACK",
+        "TCP_TOO_OLD_ACK",
+        "TCP_ACK_UNSENT_DATA",
+        "TCP_INVALID_ACK_SEQUENCE",
+        "TCP_RFC7323_PAWS_ACK",
+        # counted at the listener, with the SYNs that it refused
+        LISTEN_OVERFLOW,
+    }
 )
 
 # Where it happened, where the reason tells.

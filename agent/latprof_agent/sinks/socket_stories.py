@@ -54,10 +54,11 @@ class WayOfBytes:
         resent = joiner.resent_before(flow, end)
         early = joiner.arrived_early(flow, row["arrive_ns"] or 0)
         freed = joiner.freed_with(flow, end) if len(resent) else None
-        times, missing = (row["xmit_ns"] or 0, row["ready_ns"] or 0), None
+        times = row["xmit_ns"] or 0, row["ready_ns"] or 0
         filler = filler_of(resent, end, *times) if early else None
-        if filler is not None:
-            missing = joiner.freed_with(flow, int(filler["end"]))
+        if filler is None:
+            return cls(flow, end, resent, early, freed)
+        missing = joiner.freed_with(flow, int(filler["end"]))
         return cls(flow, end, resent, early, freed, missing)
 
     def told(

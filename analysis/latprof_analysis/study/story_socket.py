@@ -193,21 +193,25 @@ def lost_parts(
     found, told_ns = [], begin_ns
     for row in resent:
         t_ns = int(row["t_ns"])
-        sending_ns = min(_SENDING_NS, (t_ns - told_ns) // 2)
-        died, deaths = _died_before(deaths, t_ns - sending_ns)
-        where = f"{died}, " if died else ""
-        what = f"{where}{_AGAIN}{_sender(row, names)}"
+        died, deaths = _died_between(deaths, told_ns, t_ns)
+        what = f"{died}{_AGAIN}{_sender(row, names)}"
         found.append((LOST, what, t_ns - told_ns))
         told_ns = t_ns
     return _parts([*found, (UNKNOWN_WAY, "", end_ns - told_ns)])
 
 
-def _died_before(deaths: Sequence[Death], t_ns: int) -> tuple[str, Sequence[Death]]:
-    """Say where a segment died that was sent again then, and what died later."""
-    own = [death for death in deaths if death.t_ns < t_ns]
+def _died_between(
+    deaths: Sequence[Death], sent_ns: int, again_ns: int
+) -> tuple[str, Sequence[Death]]:
+    """Say where a segment died between two times that it was sent, and what died later.
+
+    As the begin of a clause, "": it is not known.
+    """
+    sending_ns = min(_SENDING_NS, (again_ns - sent_ns) // 2)
+    own = [death for death in deaths if death.t_ns < again_ns - sending_ns]
     # freed without a reason may be what others with one were cut from
-    own.sort(key=lambda death: not death.sure)
-    return own[0].where if own else "", deaths[len(own) :]
+    first = min(own, key=lambda death: not death.sure, default=None)
+    return f"{first.where}, " if first else "", deaths[len(own) :]
 
 
 def lost_words(what: str, after: str = "") -> str:
@@ -262,9 +266,8 @@ def behind_parts(
     if last is None:
         return None
     t_ns = int(last["t_ns"])
-    sending_ns = min(_SENDING_NS, (t_ns - sent_ns) // 2)
-    died, _ = _died_before(deaths, t_ns - sending_ns)
-    lost = f"{LOST} {died}, " if died else ""
+    died, _ = _died_between(deaths, sent_ns, t_ns)
+    lost = f"{LOST} {died}" if died else ""
     again_ns = max(t_ns, begin_ns)
     by = f"{_AGAIN}{_sender(last, names)}"
     return _parts(
