@@ -21,6 +21,7 @@ from pathlib import Path
 
 from latprof_agent.calling_user import ROOT, User, find_user
 from latprof_agent.errors import LatprofError, UsageError
+from latprof_agent.kernel_text import lines_of
 
 SERVICE_USER = "latprof"  # where there is one
 _SYSTEMDS_OWN = range(61184, 65520)  # users that systemd makes for services and forgets
@@ -114,8 +115,8 @@ def _mask(capabilities: Iterable[int]) -> int:
 
 
 def _permitted() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapPrm:"):
+    for line in lines_of(Path("/proc/self/status")):
+        if line.startswith(b"CapPrm:"):
             return int(line.split()[1], 16)
     return 0
 

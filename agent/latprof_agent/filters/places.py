@@ -17,6 +17,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from latprof_agent.errors import FilterError, LabError, UsageError, remedy
+from latprof_agent.kernel_names import name_of
+from latprof_agent.kernel_text import lines_of
 from latprof_agent.lab import netns
 from latprof_agent.probes.cgroup import cgroup2_mount
 from latprof_agent.process_table import PROC, comm_of, stat_fields
@@ -73,8 +75,8 @@ def find_pid(text: str) -> int:
 def owner_of(thread: int) -> int:
     """The process that has this thread; 0 there is no such thread."""
     with suppress(OSError):
-        for line in (PROC / str(thread) / "status").read_text().splitlines():
-            if line.startswith("Tgid:"):
+        for line in lines_of(PROC / str(thread) / "status"):
+            if line.startswith(b"Tgid:"):
                 return int(line.split()[1])
     return 0
 
@@ -224,8 +226,8 @@ def _interfaces() -> set[str]:
         with suppress(OSError):
             inode = (process / "ns/net").stat().st_ino
             if inode not in seen:
-                lines = (process / "net/dev").read_text().splitlines()[2:]
-                found.update(line.split(":")[0].strip() for line in lines)
+                for line in lines_of(process / "net/dev")[2:]:
+                    found.add(name_of(line.split(b":")[0].strip(b" ")))
                 seen.add(inode)
     for named in netns.NETNS_DIRECTORY.glob("*"):
         with suppress(OSError, LabError):

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
+from latprof_agent.kernel_text import lines_of
+
 MOUNTS = Path("/proc/self/mounts")
+_ESCAPED = re.compile(rb"\\([0-3][0-7]{2})")
 
 
 def cgroup2_mount(mounts: Path = MOUNTS) -> Path | None:
     """Find where cgroup v2 is mounted; not always /sys/fs/cgroup."""
-    for line in mounts.read_text().splitlines():
-        _, place, kind, *_ = line.split()
-        if kind == "cgroup2":
-            return Path(place.encode().decode("unicode_escape"))
+    for line in lines_of(mounts):
+        _, place, kind, *_ = line.split(b" ")
+        if kind == b"cgroup2":
+            return Path(os.fsdecode(_ESCAPED.sub(_byte, place)))
     return None
+
+
+def _byte(escaped: re.Match[bytes]) -> bytes:
+    """What a blank or a newline is written as, in octal digits."""
+    return bytes([int(escaped[1], 8)])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from latprof_agent.kernel_text import lines_of
 from latprof_agent.lab import netns
 from latprof_agent.lab.lab import Lab
 
@@ -73,14 +74,14 @@ def protocol_counters() -> Counter[str]:
     """
     here = Path("/proc/thread-self/net")
     found: Counter[str] = Counter()
-    lines = (here / "snmp").read_text().splitlines()
+    lines = [line.decode() for line in lines_of(here / "snmp")]
     for head, values in zip(lines[::2], lines[1::2], strict=True):
         protocol, *names = head.split()
         for name, value in zip(names, values.split()[1:], strict=True):
             found[f"{protocol.rstrip(':')}.{name}"] = int(value)
     six = here / "snmp6"  # is there where the kernel has IPv6
-    for line in six.read_text().splitlines() if six.exists() else ():
-        name, value = line.split()
+    for line in lines_of(six) if six.exists() else ():
+        name, value = line.decode().split()
         protocol, is_six, rest = name.partition("6")
         if is_six:
             found[f"{protocol}.{rest}"] += int(value)

@@ -13,6 +13,7 @@ from typing import Any
 
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.executables import find_executable
+from latprof_agent.kernel_text import lines_of
 from latprof_agent.lab.child import END_SECONDS, ask_to_end, last_output
 from latprof_agent.process_table import how_it_ended, is_stopped
 
@@ -116,15 +117,15 @@ def traffic_of(pid: int) -> Callable[[], str]:
     return Path(f"/proc/{pid}/net/dev").read_text
 
 
-def turns_of(pid: int) -> Callable[[], list[str]]:
+def turns_of(pid: int) -> Callable[[], list[bytes]]:
     """How often a process has had a CPU, to be read again and again.
 
     Who waits for bytes has one whenever some come or leave.
     """
     status = Path(f"/proc/{pid}/status")
 
-    def read() -> list[str]:
-        return [n for n in status.read_text().splitlines() if "ctxt_switches" in n]
+    def read() -> list[bytes]:
+        return [line for line in lines_of(status) if b"ctxt_switches:" in line]
 
     return read
 

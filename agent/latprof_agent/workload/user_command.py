@@ -21,6 +21,7 @@ from typing import Any
 from latprof_agent.calling_user import User
 from latprof_agent.errors import LabError, WorkloadError
 from latprof_agent.interrupts import signals_deferred
+from latprof_agent.kernel_text import lines_of
 from latprof_agent.lab import child, processes
 from latprof_agent.lab.control_group import ControlGroup
 from latprof_agent.lab.lab import Lab
@@ -282,7 +283,7 @@ def listening(net: Path) -> Iterator[str]:
     """TCP sockets that listen and UDP sockets that are bound, of a namespace."""
     for name in ("tcp", "tcp6", "udp", "udp6"):
         try:
-            lines = (net / name).read_text().splitlines()[1:]
+            lines = [line.decode() for line in lines_of(net / name)[1:]]
         except OSError:
             continue  # its process is gone, or the kernel has no such family
         for line in lines:
