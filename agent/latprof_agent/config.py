@@ -19,8 +19,14 @@ from latprof_analysis.cli.program import did_you_mean
 from latprof_agent.cli.filter_options import filter_of_table
 from latprof_agent.cli.grouping_options import grouping_of
 from latprof_agent.cli.overhead_options import DEFAULT_OVERHEAD, overhead
-from latprof_agent.cli.story_options import story_above, story_bytes, story_count
+from latprof_agent.cli.story_options import (
+    story_above,
+    story_bytes,
+    story_count,
+    story_group,
+)
 from latprof_agent.errors import UsageError, remedy
+from latprof_agent.foreign_files import read_regular
 from latprof_agent.probes.filter import Filter
 from latprof_agent.probes.grouping import Grouping
 from latprof_agent.sinks.metrics.buckets import ClassicBuckets
@@ -31,8 +37,9 @@ from latprof_agent.web.passwords import PasswordHash
 DEFAULT_PORT = 9989
 ALL = "::"  # addresses of this host, those of IPv4 included
 _MOST_BUCKETS = 100
+_MOST_BYTES = 1 << 20  # of the file
 
-_OF_STORIES = ("story_above", "story_count", "story_bytes")
+_OF_STORIES = ("story_above", "story_count", "story_bytes", "story_group")
 
 _T = TypeVar("_T")
 
@@ -84,6 +91,7 @@ class Config:
     story_above: int = 0  # ns; 0: the running p99.9 of each group
     story_count: int = DEFAULT_COUNT
     story_bytes: int = DEFAULT_BYTES
+    story_group: int | None = None
     by: Grouping = field(default_factory=Grouping)
     watched: Filter = field(default_factory=lambda: Filter(older=True))
     edges: EdgeSets = DEFAULT_EDGES
@@ -219,10 +227,9 @@ def _users(table: _Table) -> dict[str, PasswordHash]:
 
 def _parse(file: Path) -> dict[str, Any]:
     try:
-        with file.open("rb") as opened:
-            return tomllib.load(opened)
+        return tomllib.loads(read_regular(file, _MOST_BYTES).decode())
     except OSError as error:
-        todo = remedy(error.errno, "see that it is there")
+        todo = remedy(error.errno, "name a file of TOML that is there")
         raise UsageError(f"cannot read {file}: {error.strerror}; {todo}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file} is not TOML: {error}; mend it") from error
@@ -250,6 +257,7 @@ def read_config(file: Path | None, given: Mapping[str, Any]) -> Config:
             "story_above": table.take("story_above", _of_text(story_above)),
             "story_count": table.take("story_count", _whole(story_count)),
             "story_bytes": table.take("story_bytes", _of_text(story_bytes)),
+            "story_group": table.take("story_group", _of_text(story_group)),
             "by": table.take("by", _grouping),
             "watched": table.take("filter", _filter),
             "edges": edges,

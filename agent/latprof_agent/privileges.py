@@ -16,7 +16,8 @@ import pwd
 import signal
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from latprof_agent.calling_user import ROOT, User, find_user
@@ -36,6 +37,7 @@ LOADING = (*KEPT, CAP_SYS_ADMIN)
 
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP = 1, 8, 24
 _PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 _CAP_VERSION = 0x20080522  # two words of 32 capabilities
 _CAP_LAST = Path("/proc/sys/kernel/cap_last_cap")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -115,23 +117,42 @@ def _mask(capabilities: Iterable[int]) -> int:
 
 
 def _permitted() -> int:
-    for line in lines_of(Path("/proc/self/status")):
+    for line in lines_of(Path("/proc/thread-self/status")):
         if line.startswith(b"CapPrm:"):
             return int(line.split()[1], 16)
     return 0
 
 
-def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, value, 0, 0, 0):
+def _prctl(option: int, value: int, more: int = 0) -> None:
+    if _libc.prctl(option, value, more, 0, 0):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _set_capabilities(mask: int) -> None:
-    """Have these, effective and permitted, and hand none on."""
-    low, high = mask & 0xFFFFFFFF, mask >> 32
+def _set_capabilities(mask: int, handed_on: int = 0) -> None:
+    """Have these, effective and permitted, and hand some of them on."""
     header = struct.pack("=Ii", _CAP_VERSION, 0)
-    if _libc.capset(header, struct.pack("=6I", low, low, 0, high, high, 0)):
+    words = [*(mask, mask, handed_on)]
+    halves = [w & 0xFFFFFFFF for w in words] + [w >> 32 for w in words]
+    if _libc.capset(header, struct.pack("=6I", *halves)):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+@contextmanager
+def handed_on(capability: int) -> Iterator[None]:
+    """Let programs that this thread starts in the block have a capability of ours.
+
+    Root's have all, and who has it not hands none on.
+    """
+    permitted, wanted = _permitted(), 1 << capability
+    if os.geteuid() == ROOT or not permitted & wanted:
+        yield
+        return
+    _set_capabilities(permitted, wanted)
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability)
+    try:
+        yield
+    finally:
+        _set_capabilities(permitted)  # which takes it out of those handed on, too
 
 
 class StatisticsKeeper:

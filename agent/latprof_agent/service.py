@@ -10,8 +10,9 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from latprof_agent import _drain, privileges
 from latprof_agent.calling_user import User
 from latprof_agent.config import ALL, Address, Config, Tls
 from latprof_agent.errors import LatprofError, StoreError, remedy
+from latprof_agent.foreign_files import open_regular
 from latprof_agent.monitor.live_stories import Story, TakesStory
 from latprof_agent.monitor.producer import Producer
 from latprof_agent.monitor.totals import Totals
@@ -34,16 +36,19 @@ from latprof_agent.service_manager import (
 from latprof_agent.sinks.metrics.families import Family, counter, gauge
 from latprof_agent.sinks.story_folder import StoryFolder
 from latprof_agent.states import States
+from latprof_agent.watched_thread import Apart
 from latprof_agent.web.passwords import Passwords
 from latprof_agent.web.routes import Pages, Settings
 from latprof_agent.web.server import Server, ServerThread
 from latprof_agent.web.story_pages import StoryPages
 
 STEP_SECONDS = 0.05
+_READ_SECONDS = 10.0  # that the configuration may take
 _BACKLOG = 128
 _process = ProcessCollector(registry=None)
 
 Say = Callable[[str], None]
+_Read = tuple[Config, list[str], ssl.SSLContext | None]
 
 
 class Monitor(Producer, Protocol):
@@ -90,6 +95,7 @@ class Service:
         self._say = say
         self._wake = _Wake()
         self._ending = self._reload_asked = False
+        self._reading: Apart[_Read] | None = None
         self._reloaded, self._reloaded_at = True, time.time()
         self._manager = ServiceManager()
         self._states = States(self._wake.set)
@@ -126,8 +132,7 @@ class Service:
                 self._monitor.step()
                 self._states.answer(self._totals)
                 self._manager.alive()
-                if self._reload_asked:
-                    self._read_again()
+                self._read_again()
                 self._wake.wait(STEP_SECONDS)
         finally:
             self._manager.tell(STOPPING)
@@ -150,15 +155,21 @@ class Service:
         return found
 
     def _read_again(self) -> None:
-        self._reload_asked = False
-        self._manager.tell(reloading())
+        """Take over what was read apart: a file may keep its reader waiting."""
+        if self._reload_asked and not self._reading:
+            self._reload_asked = False
+            self._manager.tell(reloading())
+            self._reading = Apart("reading it", _READ_SECONDS, self._read)
+        if not self._reading or not self._reading.is_over:
+            return
+        read, self._reading = self._reading, None
         before = self._config
         try:
-            later, waiting = before.fixed_in(self._reread())
-            self._server.tls, settings = _tls_context(later.tls), _settings(later)
+            later, waiting, self._server.tls = read.result()
+            settings = _settings(later)
             if later.watched != before.watched:
                 self._monitor.watch(later.watched)
-        except LatprofError as error:
+        except (LatprofError, TimeoutError) as error:
             self._reloaded = False
             self._say(f"the configuration stays as it was: {error}")
         else:
@@ -169,6 +180,11 @@ class Service:
             for name in waiting:
                 self._say(f"{name} changes with the next start")
         self._manager.tell(READY)
+
+    def _read(self) -> _Read:
+        """What may change, and what waits for the next start; raises LatprofError."""
+        later, waiting = self._config.fixed_in(self._reread())
+        return later, waiting, _tls_context(later.tls)
 
     def _own_families(self) -> Iterator[Family]:
         """What is known of this process."""
@@ -244,7 +260,10 @@ def serve(
 def _story_folder(config: Config, user: User) -> StoryFolder | None:
     if not config.story_dir:
         return None
-    return StoryFolder(config.story_dir, user, config.story_count, config.story_bytes)
+    return StoryFolder(
+        *(config.story_dir, user, config.story_count, config.story_bytes),
+        group=config.story_group,
+    )
 
 
 @contextmanager
@@ -286,6 +305,13 @@ def _settings(config: Config) -> Settings:
     )
 
 
+def _opened(path: Path, stack: ExitStack) -> str:
+    """Open a file until the stack ends, and return where it can be read."""
+    descriptor, _ = open_regular(path)
+    stack.callback(os.close, descriptor)
+    return f"/proc/self/fd/{descriptor}"
+
+
 def _no_password() -> bytes:
     return b""  # instead of asking at a terminal
 
@@ -296,7 +322,9 @@ def _tls_context(tls: Tls | None) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(tls.certificate, tls.key, _no_password)
+        with ExitStack() as stack:
+            certificate = _opened(tls.certificate, stack)
+            context.load_cert_chain(certificate, _opened(tls.key, stack), _no_password)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise LatprofError(

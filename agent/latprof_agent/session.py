@@ -252,7 +252,8 @@ class _Session:
             folder.write_json("summary.json", summary)
             self._workload.write(folder)
             if stories:
-                folder.write_json("stories.json", stories)
+                # which names others' programs and functions
+                folder.write_json("stories.json", stories, 0o640)
             folder.finish_tables()  # last, or it might leave no room for the others
             if self.options.parquet:
                 folder.write_parquet()

@@ -216,6 +216,21 @@ def test_reloading_a_wrong_file_keeps_the_old_one_and_says_so(agents, reachable)
     assert agent.err == ""
 
 
+def test_a_fifo_as_configuration_keeps_nothing_waiting(agents, reachable):
+    file = reachable / "agent.toml"
+    file.touch()
+    agent = agents("--config", str(file))
+    file.unlink()
+    os.mkfifo(file, 0o644)
+    agent.signal(signal.SIGHUP)
+    assert agent.next_line() == (
+        f"latprof: the configuration stays as it was: cannot read {file}: it is not a "
+        "regular file; name a file of TOML that is there"
+    )
+    assert agent.metric("latprof_config_last_reload_successful") == 0
+    assert agent.end() == 0
+
+
 @pytest.mark.thorough
 def test_what_needs_a_restart_is_said(agents, reachable):
     file = reachable / "agent.toml"

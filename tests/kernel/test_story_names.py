@@ -13,15 +13,12 @@ import struct
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
-from latprof_agent.probes.layout import layout_of
-from latprof_agent.story import symbol_helper, symbols
+from latprof_agent.story import files, files_helper
 from latprof_agent.story.images import Image
-from latprof_agent.story.symbol_helper import (
+from latprof_agent.story.symbol_tables import (
     INDIRECT,
     LIBRARY,
     call_before,
@@ -29,9 +26,17 @@ from latprof_agent.story.symbol_helper import (
 )
 from latprof_agent.story.symbols import Symbols
 from latprof_process import run
+from named_functions import (
+    SOURCE,
+    compiled_in,
+    image_of,
+    jit_map,
+    name_of,
+    names_of,
+    running,
+    sample_of,
+)
 
-SAMPLE = layout_of().flights["samples"]
-SOURCE = Path(__file__).with_name("named_functions.c")
 NOBODY = 65534
 
 
@@ -41,50 +46,7 @@ def test_what_names_functions_is_installed():
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    found = tmp_path_factory.mktemp("named") / "named_functions"
-    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer"]
-    subprocess.run(["gcc", *flags, SOURCE, "-o", found], check=True)
-    return found
-
-
-@contextmanager
-def running(*command, **how):
-    """A process of it, and where its functions are."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **how) as process:
-        try:
-            lines = [process.stdout.readline().split() for _ in range(5)]
-            yield process, {name: int(at) for name, at in lines}
-        finally:
-            process.kill()
-
-
-def image_of(pid):
-    """As /proc/PID/stat tells it, in field 28."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[25]) >> 4 & 0xFFFFFFFF
-
-
-def sample_of(pid, *user, image=None):
-    """A stack, its innermost frame first."""
-    row = np.zeros(1, SAMPLE)
-    row["pid"], row["t_ns"] = pid, time.monotonic_ns()
-    row["image"] = image_of(pid) if image is None else image
-    row["user_frames"] = len(user)
-    row["user"][0, : len(user)] = user
-    return row
-
-
-def names_of(*samples):
-    """What is told of stacks, the innermost function last."""
-    found = Symbols()
-    for sample in samples:
-        found.note(sample, set(sample["pid"].tolist()))
-    found.finish()
-    return [found.stack(sample[0]) for sample in samples]
-
-
-def name_of(sample):
-    return names_of(sample)[0][-1]
+    return compiled_in(tmp_path_factory.mktemp("named"))
 
 
 def nm(program):
@@ -166,10 +128,10 @@ def test_a_stack_of_what_a_process_ran_before_has_no_name(program):
 
 def test_who_may_not_see_the_image_knows_it_by_where_the_stack_is(program, monkeypatch):
     monkeypatch.setattr(Image, "_start_stack", lambda _: 0)
-    with running(program) as (process, at):
-        mine = sample_of(process.pid, at["main"])
-        other = sample_of(process.pid, at["main"], image=image_of(os.getpid()))
-        assert names_of(mine, other) == [("main",), ("?",)]
+    with running(program) as (process, _):
+        image = Image(process.pid)
+        assert image.is_of(image_of(process.pid))
+        assert not image.is_of(image_of(os.getpid()))
 
 
 def test_a_name_is_kept_with_the_program_that_ran_then(program):
@@ -185,22 +147,6 @@ def test_a_name_is_kept_with_the_program_that_ran_then(program):
         other["image"] += 1
         told = [found.stack(one[0]) for one in (now, later, other)]
     assert told == [("main",), ("?",), ("?",)]
-
-
-@contextmanager
-def jit_map(pid, text, mode=0o644, user=None):
-    """The map of a process, as its JIT writes it."""
-    path = Path(f"/tmp/perf-{pid}.map")
-    with path.open("x") as file:
-        try:
-            file.write(text)
-            file.flush()
-            path.chmod(mode)
-            if user is not None:
-                os.chown(path, user, user)
-            yield path
-        finally:
-            path.unlink()
 
 
 def test_code_of_a_jit_is_named_by_its_map_and_the_first_that_fits(program):
@@ -372,12 +318,12 @@ def test_a_helper_that_hangs_or_breaks_ends_and_nothing_is_named(
 ):
     script = tmp_path / "helper.py"
     script.write_text(words)
-    monkeypatch.setattr(symbol_helper, "__file__", str(script))
-    monkeypatch.setattr(symbols, "_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(files_helper, "__file__", str(script))
+    monkeypatch.setattr(files, "LOOK_SECONDS", 0.3)
     with running(program) as (process, at):
         found, sample = noted_while_running(process, at["main"])
         began = time.monotonic()
-        assert told(found, sample).startswith("named_functions+")
+        assert told(found, sample) == "?"
     assert time.monotonic() - began < 6
 
 
@@ -388,19 +334,6 @@ def test_what_only_its_user_may_read_is_named_by_a_helper_without_rights(
     secret.chmod(0o700)
     with running(secret) as (process, at):
         assert name_of(sample_of(process.pid, at["main"])) == "main"
-
-
-def test_the_helper_has_no_rights(program):
-    with running(program) as (process, at):
-        found, _ = noted_while_running(process, at["main"])
-    found.look_up()
-    pid = found._helper._process.pid
-    status = Path(f"/proc/{pid}/status").read_text()
-    found.finish()
-    lines = dict(line.split(":\t", 1) for line in status.splitlines())
-    assert lines["Uid"].split() == [str(NOBODY)] * 4
-    assert int(lines["CapPrm"], 16) == 0
-    assert lines["NoNewPrivs"] == "1"
 
 
 def test_in_another_root_its_own_files_and_maps_name(program, tmp_path):

@@ -27,6 +27,7 @@ story_dir = "/a/stories"
 story_above = "20ms"
 story_count = 7
 story_bytes = "1MB"
+story_group = "root"
 by = ["cgroup", "comm"]
 [buckets]
 stages = ["1us", "2.5ms"]
@@ -52,6 +53,7 @@ def test_every_key_is_read(file):
     assert str(config.story_dir) == "/a/stories"
     assert config.story_above == 20_000_000
     assert (config.story_count, config.story_bytes) == (7, 1_000_000)
+    assert config.story_group == 0
     assert config.by == Grouping(("cgroup", "comm"))
     assert config.edges.stages.upper_ns == (1000, 2_500_000)
     assert config.edges.others == DEFAULT_EDGES.others
@@ -129,13 +131,19 @@ def test_what_is_wrong_is_one_line_with_its_path_and_status_2(file, capsys, text
     assert told in line
 
 
+def test_a_group_that_is_none_is_refused(file):
+    file.write_text('story_dir = "/a"\nstory_group = "no such group"\n')
+    with pytest.raises(UsageError, match="story_group must be a group's name or num"):
+        read_config(file, {})
+
+
 def test_no_file_is_one_line(tmp_path, capsys):
     missing = tmp_path / "none.toml"
 
     assert cli.main(["agent", "--config", str(missing), "--check-config"]) == 2
     assert capsys.readouterr().err == (
         f"latprof: cannot read {missing}: No such file or directory; "
-        "see that it is there\n"
+        "name a file of TOML that is there\n"
     )
 
 
@@ -238,7 +246,7 @@ def test_what_waits_for_a_restart_stays(file):
     file.write_text(WHOLE)
     config, waiting = before.fixed_in(read_config(file, {}))
 
-    stories = [f"story_{name}" for name in ("dir", "above", "count", "bytes")]
+    stories = [f"story_{name}" for name in ("dir", "above", "count", "bytes", "group")]
     assert waiting == ["listen", "user", "max_overhead", *stories]
     assert config.listen == before.listen
     assert config.users and config.tls

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_agent.calling_user import find_user
+from latprof_agent.calling_user import User, find_user
 from latprof_agent.errors import StoreError, UsageError
 from latprof_agent.sinks.story_folder import StoryFolder, story_id
 from latprof_analysis.read.stories import read_stories
@@ -153,3 +156,68 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"story_dir: cannot use .*is not a folder"):
         folder_at(tmp_path / "file")
+
+
+GROUP = 61_123  # that nobody is in
+
+
+def modes(path):
+    """Of its files: who may read them, and which group that is."""
+    return {(f.stat().st_mode & 0o7777, f.stat().st_gid) for f in path.iterdir()}
+
+
+def test_stories_are_for_their_user_and_his_group_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        folder = folder_at(tmp_path / "kept")
+        folder.add(*document_of(FIRST_US, 1))
+        own = (0o640, os.getegid())
+        assert modes(tmp_path / "kept") == {own}
+        # what an earlier version let everybody read
+        for file in (tmp_path / "kept").iterdir():
+            file.chmod(0o644)
+        folder_at(tmp_path / "kept")
+        assert modes(tmp_path / "kept") == {own}
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_group_that_is_named_may_read_them_and_the_user_is_none_of_it(tmp_path):
+    """As root makes the folder, and the agent's user the files."""
+    path = tmp_path / "kept"
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    user = User(61_122, 61_122, "61122")
+    folder = StoryFolder(path, user, group=GROUP)
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            os.setgroups([])
+            os.setresgid(user.gid, user.gid, user.gid)
+            os.setresuid(user.uid, user.uid, user.uid)
+            folder.begin()
+            folder.add(*document_of(FIRST_US, 1))
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert modes(path) == {(0o640, GROUP)}
+    assert path.stat().st_mode & 0o7777 == 0o2750
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_who_is_not_in_the_group_is_refused_it(tmp_path):
+    user = User(61_122, 61_122, "61122")
+    child = os.fork()
+    if not child:
+        with suppress(UsageError):
+            os.setresgid(user.gid, user.gid, user.gid)
+            os.setresuid(user.uid, user.uid, user.uid)
+            os.umask(0)
+            made = Path(tempfile.mkdtemp(prefix="latprof-"))
+            StoryFolder(made, user, group=GROUP).begin()
+            os._exit(1)
+        made.rmdir()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0

@@ -23,7 +23,7 @@ from latprof_agent.capture.rings import (
     bytes_of_ring,
     large_ring_bytes,
 )
-from latprof_agent.errors import CaptureError, LatprofError, refusals_told, remedy
+from latprof_agent.errors import CaptureError, refusals_told, remedy
 from latprof_agent.probes.catalogue import (
     ON_DEMAND,
     PROBES,
@@ -37,6 +37,7 @@ from latprof_agent.probes.filter import Filter
 from latprof_agent.probes.grouping import Grouping
 from latprof_agent.probes.layout import OBJECT, layout_of
 from latprof_agent.probes.trial import SEE_OFFER, first_line
+from latprof_agent.watched_thread import WatchedThread
 
 # Each waking costs 60 us; a ring of 4 MB has room for 6 million records a second.
 DRAIN_SECONDS = 0.01
@@ -68,8 +69,7 @@ class Capture:
         self.drained_ns = self._drained_ns = 0
         self._heaps = {ring: Heap(d) for ring, d in self.layout.rings.items()}
         self._heaps_lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._failure: LatprofError | None = None  # the thread's
+        self._thread: WatchedThread | None = None
         self._ending = threading.Event()
         self._watched = watched
         self._generation = self._notes = 1
@@ -163,9 +163,8 @@ class Capture:
         """
         self._ending.clear()
         if draining:
-            thread = threading.Thread(target=self._keep_draining, daemon=True)
-            thread.start()
-            self._thread = thread
+            self._thread = WatchedThread("drain of the probes", self._keep_draining)
+            self._thread.start()
         self.open_sockets = self._attachment.attach_all(self._watched, self._notes)
         if self.flight:
             self.flight.begin()
@@ -198,13 +197,10 @@ class Capture:
         self._attachment.expect(UDP_SENDS)
 
     def _keep_draining(self) -> None:
-        try:
-            with refusals_told("cannot drain the probes"):
-                while not self._ending.wait(DRAIN_SECONDS):
-                    self.follow()
-                    self.cost.sample()
-        except LatprofError as failure:
-            self._failure = failure
+        with refusals_told("cannot drain the probes"):
+            while not self._ending.wait(DRAIN_SECONDS):
+                self.follow()
+                self.cost.sample()
 
     def drain(self) -> Batch:
         """Copy what the rings hold now; bounded by their sizes, never blocks.
@@ -230,10 +226,11 @@ class Capture:
             return {ring: heap.take() for ring, heap in self._heaps.items()}
 
     def check(self) -> None:
-        """Raise, once, the LatprofError for which nothing is drained any more."""
-        failure, self._failure = self._failure, None
-        if failure:
-            raise failure
+        """Raise, once, the LatprofError for which a thread does no more."""
+        if self._thread:
+            self._thread.check()
+        if self.flight:
+            self.flight.check()
 
     def follow(self) -> Batch:
         """Drain once, and attach what is needed from now on."""
@@ -277,6 +274,11 @@ class Capture:
         """How often the kernel skipped a probe that ran already on that CPU."""
         return self._attachment.missed()
 
+    @property
+    def helper_cpu_seconds(self) -> float:
+        """What reading others' files for stories took of CPUs."""
+        return self.flight.symbols.cpu_seconds if self.flight else 0.0
+
     def look_at_listeners(self) -> None:
         """Count the connections that they have refused since the last time."""
         self._attachment.look_at_listeners()
@@ -317,7 +319,6 @@ class Capture:
         self._ending.set()
         if self._thread:
             self._thread.join()
-        self._thread = None
 
     def close(self) -> None:
         """Detach and unload everything."""

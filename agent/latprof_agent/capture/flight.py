@@ -28,6 +28,7 @@ from latprof_agent.probes.layout import Layout
 from latprof_agent.story.deaths import Deaths
 from latprof_agent.story.queues import Queues
 from latprof_agent.story.symbols import Symbols
+from latprof_agent.watched_thread import WatchedThread
 
 # Of each CPU: 4.00 MB. 32,768 switches, 512 ends of long sleeps, 4,096 interrupts,
 # 2,048 stacks, 2,048 spans of what held a socket, 4,096 packets that were queued.
@@ -135,7 +136,7 @@ class FlightRecorder:
         self._slowest_ns = 0
         self._pids: set[int] = set()
         self._ending = False
-        self._thread: threading.Thread | None = None
+        self._thread: WatchedThread | None = None
 
     def set_sizes(self) -> None:
         """Give the rings their room, before the load."""
@@ -170,8 +171,14 @@ class FlightRecorder:
         self._tell_limit()
         self._began_ns = time.monotonic_ns()
         self._ending = False
-        self._thread = threading.Thread(target=self._keep_copying, daemon=True)
+        self._thread = WatchedThread("flight recorder", self._keep_copying)
         self._thread.start()
+
+    def check(self) -> None:
+        """Raise, once, the LatprofError for which a thread of it does no more."""
+        if self._thread:
+            self._thread.check()
+        self.symbols.check()
 
     def look(self, records: Batch) -> None:
         """Ask for a copy if something in these records took long."""
@@ -234,7 +241,6 @@ class FlightRecorder:
             self._asked.notify()
         if self._thread:
             self._thread.join()
-            self._thread = None
         self.symbols.finish()
 
     def lost(self, ring: str) -> int:

@@ -38,6 +38,7 @@ which may be missing:
   story_above = "p99.9"           # or a time like "20ms"
   story_count = 200               # the newest half, and the slowest of those before
   story_bytes = "20MB"
+  story_group = "adm"             # who may read them, beside the agent's user
   by = ["service"]
   [filter]                        # what is watched: keys as the options have names
   port = [80, 443]
@@ -128,7 +129,8 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
     from latprof_agent.config import address
     from latprof_agent.errors import UsageError
 
-    names = ("user", "max_overhead", "story_above", "story_count", "story_bytes", "by")
+    stories = ("story_above", "story_count", "story_bytes", "story_group")
+    names = ("user", "max_overhead", *stories, "by")
     given = {name: vars(options)[name] for name in names}
     if options.story_dir is not None:
         given["story_dir"] = options.story_dir.absolute()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import grp
 from pathlib import Path
 
 from latprof_analysis.cli import units
@@ -22,6 +23,16 @@ def story_above(text: str) -> int:
 
 story_count = units.within(units.count, "1", "100000")
 story_bytes = units.within(units.size, "100k", "100GB")
+
+
+def story_group(text: str) -> int:
+    """Read a group's name or number."""
+    try:
+        return int(text) if text.isdecimal() else grp.getgrnam(text).gr_gid
+    except (KeyError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f"must be a group's name or number, got {text!r}"
+        ) from None
 
 
 def add_story_folder_options(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +63,12 @@ def add_story_folder_options(parser: argparse.ArgumentParser) -> None:
         type=story_bytes,
         metavar="SIZE",
         help="keep no more than so many bytes of them (default: 20MB)",
+    )
+    parser.add_argument(
+        "--story-group",
+        type=story_group,
+        metavar="GROUP",
+        help="let this group read them, beside the agent's user (default: its own)",
     )
 
 

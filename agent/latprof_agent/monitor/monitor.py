@@ -240,6 +240,7 @@ class Monitor:
     def totals(self) -> Totals:
         """A new state of everything."""
         self._windows.check()
+        self.capture.check()
         if time.monotonic() - self._joined >= FRESH_SECONDS:
             self._join()
         now = self._windows.settle()
@@ -350,7 +351,9 @@ class Monitor:
             | self.capture.missed(),
             program_runs=runs,
             program_seconds=took,
-            agent_cpu_seconds=usage.ru_utime + usage.ru_stime,
+            agent_cpu_seconds=usage.ru_utime
+            + usage.ru_stime
+            + self.capture.helper_cpu_seconds,
             agent_rss_bytes=_resident_bytes(),
         )
 

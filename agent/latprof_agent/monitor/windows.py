@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from latprof_analysis.text import NS_PER_SECOND
 
 from latprof_agent.capture.capture import Capture
-from latprof_agent.errors import LatprofError, refusals_told
+from latprof_agent.errors import refusals_told
+from latprof_agent.watched_thread import WatchedThread
 
 WINDOW_SECONDS = 0.05
 # How long what began in a window is followed behind its end.
@@ -81,8 +82,7 @@ class Windows:
         self._allowance = allowance
         self._random = random.Random()
         self._ending = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._failure: LatprofError | None = None
+        self._thread: WatchedThread | None = None
         self._lock = threading.Lock()
         self._full_share = 0.0  # of a CPU, while attached
         self._steady_share = 0.0  # of it, what pauses do not spare: a flight recorder
@@ -97,11 +97,10 @@ class Windows:
         """Measure from now on; raises CaptureError where nothing can be attached."""
         self._accounted = time.monotonic()
         self._capture.start(draining=False)
-        self._cpu_base = time.process_time(), time.monotonic()
+        self._cpu_base = self._cpu_seconds(), time.monotonic()
         if math.isfinite(self._allowance):
-            thread = threading.Thread(target=self._run, daemon=True)
-            thread.start()
-            self._thread = thread
+            self._thread = WatchedThread("measuring in windows", self._run)
+            self._thread.start()
 
     def stop(self) -> None:
         """Measure no more, and account for what was; once."""
@@ -110,15 +109,13 @@ class Windows:
         self._ending.set()
         if self._thread:
             self._thread.join()
-        self._thread = None
         if self.always:
             self._cover(time.monotonic())
 
     def check(self) -> None:
         """Raise LatprofError once where the probes could not be attached again."""
-        failure, self._failure = self._failure, None
-        if failure:
-            raise failure
+        if self._thread:
+            self._thread.check()
 
     def settle(self) -> float:
         """Account for what was measured until now, where that is all the time.
@@ -132,15 +129,12 @@ class Windows:
             return now
 
     def _run(self) -> None:
-        try:
-            with refusals_told("cannot measure in windows"):
-                while not self._ending.is_set():
-                    if self.always:
-                        self._measure_always()
-                    else:
-                        self._measure_once()
-        except LatprofError as failure:
-            self._failure = failure
+        with refusals_told("cannot measure in windows"):
+            while not self._ending.is_set():
+                if self.always:
+                    self._measure_always()
+                else:
+                    self._measure_once()
 
     def _measure_always(self) -> None:
         """Until it costs too much."""
@@ -219,10 +213,14 @@ class Windows:
             steady = self._capture.cost.last_share(HOOK_SECONDS, self._steady_programs)
             self._steady_share = steady or 0.0
         cpu, since = self._cpu_base
-        now = time.process_time(), time.monotonic()
+        now = self._cpu_seconds(), time.monotonic()
         if now[1] - since >= LOOK_SECONDS:
             self._agent_share = (now[0] - cpu) / (now[1] - since)
             self._cpu_base = now
+
+    def _cpu_seconds(self) -> float:
+        """What the agent took, its helper too."""
+        return time.process_time() + self._capture.helper_cpu_seconds
 
     def _pause(self, attached: float) -> float:
         """So long on average that the share of time suits the allowance."""

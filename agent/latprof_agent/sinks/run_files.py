@@ -95,9 +95,9 @@ class RunFolder:
                 self.path.rmdir()
         self.close()
 
-    def _new(self, name: str, flags: int) -> int:
+    def _new(self, name: str, flags: int, mode: int = 0o644) -> int:
         flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(name, flags, 0o644, dir_fd=self._folder)
+        descriptor = os.open(name, flags, mode, dir_fd=self._folder)
         give(descriptor, self._user)
         return descriptor
 
@@ -162,13 +162,15 @@ class RunFolder:
             return False
         return True
 
-    def write_json(self, name: str, document: dict[str, Any]) -> None:
-        """Write a document whole or not at all."""
-        self.write_text(name, json.dumps(document, indent=2) + "\n")
+    def write_json(
+        self, name: str, document: dict[str, Any], mode: int = 0o644
+    ) -> None:
+        """Write a document whole or not at all; `mode` as far as the umask lets."""
+        self.write_text(name, json.dumps(document, indent=2) + "\n", mode)
 
-    def write_text(self, name: str, text: str) -> None:
+    def write_text(self, name: str, text: str, mode: int = 0o644) -> None:
         """Write a file whole or not at all."""
-        with self._whole(name) as file:
+        with self._whole(name, mode) as file:
             file.write(text.encode())
 
     def write_rows(
@@ -191,14 +193,14 @@ class RunFolder:
                 convert(Path(f"/proc/self/fd/{descriptor}"), file, SCHEMAS[table])
 
     @contextmanager
-    def _whole(self, name: str) -> Iterator[BinaryIO]:
+    def _whole(self, name: str, mode: int = 0o644) -> Iterator[BinaryIO]:
         """Give a file that has its name only when it is whole."""
         partial, folder = f".{name}.partial", self._folder
         try:
             with suppress(FileNotFoundError):
                 os.unlink(partial, dir_fd=folder)
             try:
-                with open(self._new(partial, os.O_WRONLY), "wb") as file:  # noqa: PTH123
+                with open(self._new(partial, os.O_WRONLY, mode), "wb") as file:  # noqa: PTH123
                     yield file
                 os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:

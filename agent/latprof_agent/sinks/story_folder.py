@@ -27,6 +27,7 @@ DEFAULT_COUNT = 200
 DEFAULT_BYTES = 20_000_000
 _NEW = ".new"  # behind the name of a file that is not whole yet
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
+_MODE = 0o640  # they name others' programs and functions
 
 
 class Kept(NamedTuple):
@@ -60,6 +61,7 @@ class StoryFolder:
     user: User
     most: int = DEFAULT_COUNT
     most_bytes: int = DEFAULT_BYTES
+    group: int | None = None  # that may read them; None: the user's own
     failed: int = 0  # stories that could not be written
     _folder: int = -1
     _kept: dict[str, Kept] = field(default_factory=dict)  # by id, in order of time
@@ -71,6 +73,7 @@ class StoryFolder:
         try:
             self._folder = open_folder(self.path, self._owner(), make=True)
             self._take_over()
+            self._give_to_group()
         except (OSError, FolderError) as error:
             raise self._refusal(error) from error
 
@@ -96,6 +99,19 @@ class StoryFolder:
                         give(file.fileno(), self.user)
         finally:
             os.close(folder)
+
+    def _give_to_group(self) -> None:
+        """Let files that are made here be the group's: its user is none of it.
+
+        Who is not root gives it each file, as one of its members.
+        """
+        if self.group is not None and os.geteuid() == ROOT:
+            folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._folder)
+            try:
+                os.fchown(folder, -1, self.group)
+                os.fchmod(folder, 0o2750)
+            finally:
+                os.close(folder)
 
     def begin(self) -> None:
         """See what is there, and that more can be written; as its user."""
@@ -174,6 +190,7 @@ class StoryFolder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
         try:
             with self._file(new, "wb", flags) as file:
+                self._restrict(file.fileno())
                 file.write(data)
             os.replace(new, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except OSError:
@@ -181,8 +198,14 @@ class StoryFolder:
                 self._remove(new)
             raise
 
+    def _restrict(self, descriptor: int) -> None:
+        """Let only its user and the group read a file."""
+        if self.group not in (None, os.fstat(descriptor).st_gid):
+            os.fchown(descriptor, -1, self.group or 0)
+        os.fchmod(descriptor, _MODE)
+
     def _file(self, name: str, mode: str, flags: int) -> IO[bytes]:
-        descriptor = os.open(name, flags, 0o644, dir_fd=self._folder)
+        descriptor = os.open(name, flags, _MODE, dir_fd=self._folder)
         return os.fdopen(descriptor, mode)
 
     def _remove(self, name: str) -> None:
@@ -205,6 +228,8 @@ class StoryFolder:
         if not status.st_size:
             self._remove(name)
             return None
+        with suppress(PermissionError), self._file(name, "rb", _FLAGS) as file:
+            self._restrict(file.fileno())  # what an earlier version let all read
         return Kept(int(digits[1], 16), int(digits[2], 16), status.st_size)
 
     @property

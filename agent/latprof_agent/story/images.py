@@ -1,4 +1,8 @@
-"""What a process has mapped where: its files, opened so that they outlive it."""
+"""What a process has mapped where, and the files that can name it.
+
+Of a process that anybody may have made: this runs in a process of its own, see
+`files_helper`.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,19 @@ import os
 import stat
 from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from latprof_agent.story.symbol_helper import call_before
+from latprof_agent.foreign_files import Rights, place_of, reopen
+from latprof_agent.kernel_text import split_lines
+from latprof_agent.story.symbol_tables import call_before
 
 NOWHERE = -1
-_MOST_FILES = 256  # that are open at once
 _IMAGE = 0xFFFFFFFF  # bits of its number
 _CODE_BYTES = 7  # of the longest call
+_MOST_TEXT_BYTES = 16 << 20  # of a file of /proc: 100,000 mappings
+_MADE = (b"/memfd:", b"/dev/zero")
 
 
 class Place(NamedTuple):
@@ -24,11 +31,11 @@ class Place(NamedTuple):
     Attributes
     ----------
     source : int
-        Which of `Sources` names it, NOWHERE: none.
+        Number of the file that names it, NOWHERE: none.
     at : int
         What to ask that for: an offset in a file, or an address.
     shown : str
-        What to tell where it has no name.
+        What to show where it has no name.
     call : int or None
         Of code that its process made itself: see `call_before`.
     """
@@ -39,79 +46,60 @@ class Place(NamedTuple):
     call: int | None = None
 
 
-@dataclass
-class Source:
-    """A file that can name places."""
+class Opened(NamedTuple):
+    """A file that can name places, and was opened."""
 
     descriptor: int
+    key: list[int]  # device, inode, size, time of change, whether it is a JIT's map
     name: str
-    map_bytes: int | None = None  # of a JIT's map; None: it is an object file
-    build_id: str = ""
+    map_bytes: int | None  # of a JIT's map; None: it is an object file
 
 
-class Sources:
-    """Files that can name places: each has one number, open or closed."""
-
-    def __init__(self) -> None:
-        self.all: list[Source] = []
-        self._known: dict[tuple[int, ...], int] = {}
-
-    def add(self, descriptor: int, name: str, *, is_map: bool = False) -> int:
-        """Take a descriptor over, and number its file; NOWHERE: too many are open."""
-        told = os.fstat(descriptor)
-        key = told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, is_map
-        number = self._known.get(key, NOWHERE)
-        is_open = number != NOWHERE and self.all[number].descriptor >= 0
-        if is_open or sum(one.descriptor >= 0 for one in self.all) >= _MOST_FILES:
-            os.close(descriptor)
-        elif number == NOWHERE:
-            number = self._known[key] = len(self.all)
-            self.all.append(Source(descriptor, name, told.st_size if is_map else None))
-        else:
-            self.all[number].descriptor = descriptor
-        return number
-
-    def close(self, number: int) -> None:
-        """Close a file; its number stays its own."""
-        source = self.all[number]
-        if source.descriptor >= 0:
-            os.close(source.descriptor)
-            source.descriptor = -1
+class _Candidate(NamedTuple):
+    place: int  # see `place_of`
+    is_mapped: bool  # not only of the same path
 
 
 class _Mapping(NamedTuple):
     first: int
     behind: int
     offset: int
-    device: str
+    device: bytes
     inode: int
-    path: str
+    path: bytes
 
     @property
     def is_made(self) -> bool:
         """Whether its process made what is in it, as JITs do."""
-        return not self.inode or self.path.startswith(("/memfd:", "/dev/zero"))
+        return not self.inode or self.path.startswith(_MADE)
+
+    @property
+    def name(self) -> str:
+        """The last part of its path; what the kernel says of a deleted one stays."""
+        return self.path.rpartition(b"/")[2].decode(errors="backslashreplace")
 
 
-def _mappings(text: str) -> list[_Mapping]:
+def _mappings(text: bytes) -> list[_Mapping]:
     """Read those that are code from /proc/PID/maps."""
     found = []
-    for line in text.splitlines():
-        span, mode, offset, device, inode, *name = line.split(maxsplit=5)
-        if "x" in mode:
-            first, behind = (int(end, 16) for end in span.split("-"))
-            path = name[0] if name else ""
+    for line in split_lines(text):
+        span, mode, offset, device, inode, *path = line.split(maxsplit=5)
+        if b"x" in mode:
+            first, behind = (int(end, 16) for end in span.split(b"-"))
             found.append(
-                _Mapping(first, behind, int(offset, 16), device, int(inode), path)
+                _Mapping(
+                    *(first, behind, int(offset, 16), device, int(inode)),
+                    path[0] if path else b"",
+                )
             )
     return sorted(found)
 
 
-def _stack(text: str) -> tuple[int, int]:
+def _stack(text: bytes) -> tuple[int, int]:
     """From where to where the first thread's stack is."""
-    for line in text.splitlines():
-        if line.endswith("[stack]"):
-            first, behind = line.split(maxsplit=1)[0].split("-")
+    for line in split_lines(text):
+        if line.endswith(b" [stack]"):
+            first, behind = line.split(maxsplit=1)[0].split(b"-")
             return int(first, 16), int(behind, 16)
     return 0, 0
 
@@ -123,23 +111,19 @@ class Image:
     of the same number is never taken for it.
     """
 
-    def __init__(self, pid: int, sources: Sources, proc: Path = Path("/proc")) -> None:
-        self._sources = sources
+    def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
         self._folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            self._number = self._start_stack()
-            text = self._text("maps")
-        except BaseException:
-            self.close()
-            raise
+        status = self._text("status")
+        self.rights = Rights.of(status)
+        self._status = status
+        self._number = self._start_stack()
+        text = self._text("maps")
         self._mappings = _mappings(text)
         self._firsts = [mapping.first for mapping in self._mappings]
         self._stack = _stack(text)
-        self._opened: dict[_Mapping | None, int] = {}
-
-    def close(self) -> None:
-        """Let go of the process."""
-        os.close(self._folder)
+        # what names places, found but not opened; None: the map of its JIT
+        self._wanted: dict[_Mapping | None, int] = {}
+        self._found: list[tuple[_Mapping | None, list[_Candidate]]] = []
 
     def is_of(self, number: int) -> bool:
         """Whether it is the `image` of a sample, as bpf/records.h has it.
@@ -158,118 +142,130 @@ class Image:
             return self._start_stack() == self._number
         return _stack(self._text("maps"))[1] == self._stack[1]  # it grows down
 
-    def _text(self, name: str) -> str:
+    def _text(self, name: str) -> bytes:
         descriptor = os.open(name, os.O_RDONLY, dir_fd=self._folder)
-        with os.fdopen(descriptor, errors="replace") as file:
-            return file.read()
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(_MOST_TEXT_BYTES)
 
     def _start_stack(self) -> int:
         """0: we may not see it."""
-        fields = self._text("stat").rpartition(")")[2].split()
+        fields = self._text("stat").rpartition(b")")[2].split()
         return int(fields[25]) >> 4 & _IMAGE
 
     def place(self, address: int) -> Place | None:
-        """Tell where an address is, and open the file that can name it."""
+        """Find where an address is; `source` counts what `open_files` opens."""
         at = bisect_right(self._firsts, address) - 1
         if at < 0 or address >= self._mappings[at].behind:
             return None
         mapping = self._mappings[at]
-        if not mapping.path.startswith("/") or mapping.is_made:
+        if not mapping.path.startswith(b"/") or mapping.is_made:
             return self._made(mapping, address)
         offset = address - mapping.first + mapping.offset
-        shown = f"{_file_name(mapping.path)}+{offset:#x}"
-        return Place(self._open(mapping), offset, shown)
+        return Place(self._want(mapping), offset, f"{mapping.name}+{offset:#x}")
 
     def _made(self, mapping: _Mapping, address: int) -> Place:
-        if mapping.path.startswith("[v"):  # vdso, vsyscall
+        if mapping.path.startswith(b"[v"):  # vdso, vsyscall
             offset = address - mapping.first
-            return Place(NOWHERE, offset, f"{mapping.path}+{offset:#x}")
-        if None not in self._opened:
-            self._opened[None] = self._open_map()
-        source = self._opened[None]
-        return Place(source, address, f"[JIT]+{address:#x}", self._call(address))
+            return Place(NOWHERE, offset, f"{mapping.path.decode()}+{offset:#x}")
+        shown = f"[JIT]+{address:#x}"
+        return Place(self._want(None), address, shown, self._call(address))
+
+    @cached_property
+    def _memory(self) -> int:
+        return os.open("mem", os.O_RDONLY, dir_fd=self._folder)
 
     def _call(self, address: int) -> int | None:
         """See the code of the process itself: nothing keeps it when it has ended."""
         try:
-            memory = os.open("mem", os.O_RDONLY, dir_fd=self._folder)
-        except OSError:
-            return None
-        try:
-            begin = address + 1 - _CODE_BYTES
-            return call_before(os.pread(memory, _CODE_BYTES, begin), address + 1)
+            code = os.pread(self._memory, _CODE_BYTES, address + 1 - _CODE_BYTES)
         except (OSError, OverflowError):
             return None
-        finally:
-            os.close(memory)
+        return call_before(code, address + 1)
 
-    def _open(self, mapping: _Mapping) -> int:
-        if mapping not in self._opened:
-            self._opened[mapping] = NOWHERE
-            with suppress(OSError):
-                descriptor = self._descriptor(mapping)
-                name = _file_name(mapping.path)
-                self._opened[mapping] = self._sources.add(descriptor, name)
-        return self._opened[mapping]
+    def _want(self, mapping: _Mapping | None) -> int:
+        if mapping not in self._wanted:
+            self._wanted[mapping] = len(self._found)
+            self._found.append((mapping, self._find(mapping)))
+        return self._wanted[mapping]
 
-    def _descriptor(self, mapping: _Mapping) -> int:
-        """Open what is mapped, if it was deleted, too, and not what a path names now.
+    def _find(self, mapping: _Mapping | None) -> list[_Candidate]:
+        """Where it may be: what is mapped, if it was deleted, too, then its path.
 
-        Not before it is seen to be a file: to open a device may do something.
+        To find it needs our rights, to open it those of the process.
         """
-        device = os.makedev(*(int(part, 16) for part in mapping.device.split(":")))
-        span = f"map_files/{mapping.first:x}-{mapping.behind:x}"
-        rooted = f"root{mapping.path}"  # where we may not follow the former
-        for path, devices in ((span, None), (rooted, device)):
-            try:
-                found = os.open(path, os.O_PATH, dir_fd=self._folder)
-            except OSError:
-                continue
-            try:
-                told = os.fstat(found)
-                # of some file systems the former has another device than its maps
-                same = told.st_ino == mapping.inode and told.st_dev == (
-                    devices or told.st_dev
-                )
-                if same and stat.S_ISREG(told.st_mode):
-                    return os.open(f"/proc/self/fd/{found}", os.O_RDONLY)
-            finally:
-                os.close(found)
-        raise FileNotFoundError(mapping.path)
+        names = [(b"root", False)]
+        if mapping:
+            span = b"map_files/%x-%x" % (mapping.first, mapping.behind)
+            # the latter where we may not follow the former
+            names = [(span, True), (b"root" + mapping.path, False)]
+        found = []
+        for name, is_mapped in names:
+            with suppress(OSError):
+                place = place_of(os.fsdecode(name), self._folder)
+                found.append(_Candidate(place, is_mapped))
+        return found
 
-    def _open_map(self) -> int:
-        """Open the map that a JIT writes of its code, if nobody else could have."""
-        try:
-            status = dict(
-                line.split(":", 1) for line in self._text("status").splitlines()
-            )
-            pid, user = status["NSpid"].split()[-1], int(status["Uid"].split()[1])
-            name = f"perf-{pid}.map"
-            descriptor = self._in_its_tmp(name)
-        except (OSError, KeyError, ValueError):
-            return NOWHERE
-        told = os.fstat(descriptor)
-        others_write = told.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if stat.S_ISREG(told.st_mode) and told.st_uid in (0, user) and not others_write:
-            return self._sources.add(descriptor, name, is_map=True)
-        os.close(descriptor)
-        return NOWHERE
+    def open_files(self) -> list[Opened | None]:
+        """Open them in the order in which they were wanted; None: it may not be."""
+        return [
+            self._open_mapped(mapping, places) if mapping else self._open_map(places)
+            for mapping, places in self._found
+        ]
 
-    def _in_its_tmp(self, name: str) -> int:
-        """Open a file of the process' own /tmp; no link may lead out of its root."""
-        how = os.O_PATH | os.O_DIRECTORY
-        root = os.open("root", how, dir_fd=self._folder)
-        try:
-            folder = os.open("tmp", how | os.O_NOFOLLOW, dir_fd=root)
-        finally:
-            os.close(root)
-        try:
-            how = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-            return os.open(name, how, dir_fd=folder)
-        finally:
-            os.close(folder)
+    def _open_mapped(
+        self, mapping: _Mapping, candidates: list[_Candidate]
+    ) -> Opened | None:
+        """Open what is mapped, and not what a path names now."""
+        device = os.makedev(*(int(part, 16) for part in mapping.device.split(b":")))
+        for place, is_mapped in candidates:
+            with suppress(OSError):
+                status = os.fstat(place)
+                # of some file systems what is mapped has another device than its maps
+                is_it = is_mapped or status.st_dev == device
+                if is_it and status.st_ino == mapping.inode:
+                    descriptor, status = reopen(place)
+                    return _opened(descriptor, status, mapping.name)
+        return None
+
+    def _open_map(self, roots: list[_Candidate]) -> Opened | None:
+        """Open the map that a JIT writes of its code, if nobody else could have.
+
+        Of the process' own /tmp; no link may lead out of its root.
+        """
+        fields = dict(line.split(b":", 1) for line in split_lines(self._status))
+        name = f"perf-{int(fields[b'NSpid'].split()[-1])}.map"
+        with suppress(OSError, IndexError):
+            folder = place_of("tmp", roots[0].place, follow=False)
+            descriptor, status = reopen(place_of(name, folder, follow=False))
+            others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if status.st_uid in (0, self.rights.user) and not others_write:
+                return _opened(descriptor, status, name, is_map=True)
+        return None
 
 
-def _file_name(path: str) -> str:
-    """The last part of a path; what the kernel says of a deleted one stays."""
-    return path.rpartition("/")[2]
+def _opened(
+    descriptor: int, status: os.stat_result, name: str, *, is_map: bool = False
+) -> Opened:
+    key = [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, is_map]
+    return Opened(descriptor, key, name, status.st_size if is_map else None)
+
+
+def look(
+    request: dict[str, Any], proc: Path = Path("/proc")
+) -> tuple[dict[str, list[Any]], list[Opened | None]]:
+    """Find where addresses of a process are, and open what names them with its rights.
+
+    `request` has its `pid`, and `images`: by number the addresses. Returns by number
+    [address, *Place] or [address, None] of those images that it runs, and the files
+    that places count. We have the rights of the process from then on.
+    """
+    image = Image(request["pid"], proc)
+    places = {
+        number: [[address, image.place(address)] for address in addresses]
+        for number, addresses in request["images"].items()
+        if image.is_of(int(number))
+    }
+    if not places or not image.stays():
+        return {}, []
+    image.rights.take()
+    return places, image.open_files()

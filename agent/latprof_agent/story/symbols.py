@@ -7,118 +7,24 @@ the JIT's own map (/tmp/perf-PID.map). What has no name is told as file and offs
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
 import threading
 import time
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from latprof_analysis.study.stacks import DROPPED
 
 from latprof_agent.monitor.kernel_functions import KernelFunctions
-from latprof_agent.story import symbol_helper
-from latprof_agent.story.images import NOWHERE, Image, Place, Source, Sources
-from latprof_agent.story.symbol_helper import INDIRECT
+from latprof_agent.story.files import Files, Function, Images
+from latprof_agent.story.images import NOWHERE, Place
+from latprof_agent.story.symbol_tables import INDIRECT
+from latprof_agent.watched_thread import WatchedThread
 
 UNKNOWN = "?"
-_PATIENCE_SECONDS = 3.0  # with one file
 _WHOLE_PATIENCE_SECONDS = 10.0
 _MANY_PLACES = 10_000
-_MOST_ANSWER_BYTES = 16 << 20
-
-
-class _Function(NamedTuple):
-    """What was found at a place."""
-
-    name: str
-    begin: int
-    call: int | None
-    framed: bool
-    callee: str
-
-
-class _Helper:
-    """The process that looks names up; it may be slow, break, or say nonsense."""
-
-    def __init__(self) -> None:
-        self._ours, its = socket.socketpair()
-        with its:
-            self._process = subprocess.Popen(
-                [sys.executable, "-ISu", symbol_helper.__file__, str(its.fileno())],
-                pass_fds=(its.fileno(),),
-                env={"PATH": os.defpath, "DEBUGINFOD_URLS": ""},
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-        self._kept = bytearray()
-        try:
-            self.has_bcc = bool(self._answer(time.monotonic() + 5)["bcc"])
-        except (OSError, ValueError, KeyError):
-            self.has_bcc = False
-
-    def ask(
-        self, source: Source, wanted: list[int], until: float
-    ) -> dict[int, _Function]:
-        """Ask for functions in a file; raises OSError or ValueError for no answer."""
-        request = {"size": source.map_bytes, "wanted": wanted}
-        self._ours.settimeout(max(until - time.monotonic(), 0.001))
-        readable = _readable_by_all(source)
-        try:
-            socket.send_fds(self._ours, [b"f"], [readable])
-            self._ours.sendall(json.dumps(request).encode() + b"\n")
-        finally:
-            if readable != source.descriptor:
-                os.close(readable)
-        answer = self._answer(until)
-        source.build_id = str(answer["build_id"])
-        return {
-            int(at): _Function(
-                *(str(name), int(begin), None if call is None else int(call)),
-                *(bool(framed), str(callee)),
-            )
-            for at, (name, begin, call, framed, callee) in answer["found"]
-        }
-
-    def _answer(self, until: float) -> Any:
-        """Read one line of JSON."""
-        while b"\n" not in self._kept:
-            left = until - time.monotonic()
-            if left <= 0 or len(self._kept) > _MOST_ANSWER_BYTES:
-                raise TimeoutError
-            self._ours.settimeout(left)
-            more = self._ours.recv(1 << 20)
-            if not more:
-                raise ConnectionResetError
-            self._kept += more
-        line, _, rest = self._kept.partition(b"\n")
-        self._kept = rest
-        return json.loads(line)
-
-    def close(self) -> None:
-        """End it, whatever it does."""
-        self._ours.close()
-        self._process.kill()
-        self._process.wait()
-
-
-def _readable_by_all(source: Source) -> int:
-    """A descriptor of the file, or of a copy that a process without rights may open."""
-    told = os.fstat(source.descriptor)
-    if source.map_bytes is not None or told.st_mode & 0o004:
-        return source.descriptor
-    copy = os.memfd_create("latprof")
-    done = 0
-    while part := os.sendfile(copy, source.descriptor, done, 1 << 30):
-        done += part
-    return copy
+# What keeps one process or file from being read, also where the answer is nonsense.
+_NO_ANSWER = (OSError, ValueError, KeyError, TypeError, IndexError)
 
 
 class Symbols:
@@ -128,19 +34,17 @@ class Symbols:
     exec, and the mappings are those that were seen first after it.
     """
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
+    def __init__(self) -> None:
         self.source = "none needed"  # or bcc, file and offset, no access
-        self._proc = proc
         self.kernel = KernelFunctions()
-        self._sources = Sources()
+        self._files = Files()
         # by process, image and address: until when it was where
         self._places: dict[tuple[int, int, int], list[tuple[int, Place | None]]] = {}
         self._wanted: dict[int, set[int]] = {}
-        self._found: dict[tuple[int, int], _Function] = {}
+        self._found: dict[tuple[int, int], Function] = {}
         self._kernel_wanted: set[int] = set()
-        self._helper: _Helper | None = None
         self._lock = threading.Lock()  # of what is noted, by another thread
-        self._thread: threading.Thread | None = None
+        self._thread: WatchedThread | None = None
 
     def note(self, samples: np.ndarray, pids: set[int]) -> None:
         """Keep what is needed to name the stacks of these processes.
@@ -152,30 +56,23 @@ class Symbols:
             kernel = np.arange(mine["kernel"].shape[1]) < mine["kernel_frames"][:, None]
             with self._lock:
                 self._kernel_wanted.update(mine["kernel"][kernel].tolist())
-                if len(mine):
-                    with suppress(OSError):  # it has ended
-                        self._note(pid, mine)
+            if len(mine):
+                self._note(pid, mine)
 
     def _note(self, pid: int, samples: np.ndarray) -> None:
         now_ns = time.monotonic_ns()
-        image = Image(pid, self._sources, self._proc)
+        images: Images = {
+            int(number): _all_addresses(samples[samples["image"] == number])
+            for number in np.unique(samples["image"])
+        }
         try:
-            mine = [
-                (int(number), samples[samples["image"] == number])
-                for number in np.unique(samples["image"])
-                if image.is_of(int(number))
-            ]
-            placed = [
-                (number, address, image.place(address))
-                for number, its in mine
-                for address in _all_addresses(its)
-            ]
-            if not image.stays():
-                return
-        finally:
-            image.close()
-        for number, address, place in placed:
-            self._keep(now_ns, (pid, number, address), place)
+            found = self._files.look(pid, images)
+        except _NO_ANSWER:
+            return  # it has ended, or may not be seen
+        with self._lock:
+            for number, places in found.items():
+                for address, place in places:
+                    self._keep(now_ns, (pid, number, address), place)
 
     def _keep(
         self, now_ns: int, key: tuple[int, int, int], place: Place | None
@@ -200,7 +97,8 @@ class Symbols:
         with self._lock:
             done = not self._wanted and not self._kernel_wanted
         if not done:
-            self._thread = threading.Thread(target=self.look_up, daemon=True)
+            self.check()
+            self._thread = WatchedThread("naming of functions", self.look_up)
             self._thread.start()
         return done
 
@@ -212,28 +110,32 @@ class Symbols:
             wanted, self._wanted = self._wanted, {}
         self.kernel.names(kernel)  # all at once
         # small ones first, so that a slow one keeps no other's names back
-        for number in sorted(wanted, key=self._size):
+        for number in sorted(wanted, key=self._files.size):
             if time.monotonic() < until:
-                self._look_up(number, sorted(wanted[number]))
+                self._look_up(number, sorted(wanted[number]), until)
             with self._lock:
-                if number not in self._wanted:
-                    self._sources.close(number)
+                is_done = number not in self._wanted
+            if is_done:
+                self._files.close(number)
 
-    def _size(self, number: int) -> int:
-        return os.fstat(self._sources.all[number].descriptor).st_size
-
-    def _look_up(self, number: int, wanted: list[int]) -> None:
-        if not self._helper:
-            self._helper = _Helper()
-            self.source = "bcc" if self._helper.has_bcc else "file and offset"
-        until = time.monotonic() + _PATIENCE_SECONDS
+    def _look_up(self, number: int, wanted: list[int], until: float) -> None:
         try:
-            found = self._helper.ask(self._sources.all[number], wanted, until)
-        except (OSError, ValueError, KeyError, TypeError):
-            self._helper.close()  # a file that it cannot read: on with another
-            self._helper = None
-            return
-        self._found |= {(number, at): one for at, one in found.items()}
+            found = self._files.name(number, wanted, until)
+        except _NO_ANSWER:
+            return  # a file that cannot be read: on with another
+        self.source = "bcc" if self._files.has_bcc else "file and offset"
+        with self._lock:
+            self._found |= {(number, at): one for at, one in found.items()}
+
+    @property
+    def cpu_seconds(self) -> float:
+        """What was spent on reading others' files."""
+        return self._files.cpu_seconds
+
+    def check(self) -> None:
+        """Raise LatprofError where the thread that names has ended by an error."""
+        if self._thread:
+            self._thread.check()
 
     def forget_before(self, time_ns: int) -> None:
         """No stack from before this time will be asked for."""
@@ -247,15 +149,14 @@ class Symbols:
             }
             kept = {p[:2] for seen in self._places.values() for _, p in seen if p}
             self._found = {at: f for at, f in self._found.items() if at in kept}
+        self._files.forget({source for source, _ in kept})
 
     def finish(self) -> None:
         """Name all that was noted; nothing can be noted any more."""
         if self._thread:
             self._thread.join()
         self.look_up()
-        if self._helper:
-            self._helper.close()
-            self._helper = None
+        self._files.finish()
 
     def stack(self, sample: Any) -> tuple[str, ...]:
         """Name the functions that a task was in, the outermost first.
@@ -306,7 +207,7 @@ class Symbols:
         return next((place for until_ns, place in seen if t_ns <= until_ns), None)
 
 
-def _call(place: Place | None, found: _Function | None) -> int | None:
+def _call(place: Place | None, found: Function | None) -> int | None:
     """Where the call that ends behind a place goes."""
     if found and found.call is not None:
         return found.call

@@ -1,30 +1,26 @@
-"""Looks functions up in files of others, in a process that may crash and has no rights.
+"""Functions by where their code is, in object files and in maps of JITs.
 
-Run as a program: it gets files over a socket, and says which functions their code is
-in. Symbol tables are read by libbcc, in C, and files may be made to break it: we then
-end, and whoever asked goes on. So it needs nothing of latprof, and imports nothing.
+Symbol tables are read by libbcc, in C, and files may be made to break it: this runs in
+a process of its own, which has no rights, see `files_helper`.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import re
-import resource
-import socket
 import struct
-import sys
 from bisect import bisect_left
 from contextlib import suppress
+from functools import cached_property
+
+from latprof_agent.foreign_files import open_regular
+from latprof_agent.story.elf_symbols import copy_symbols
 
 LIBRARY = "libbcc.so.0"
 INDIRECT = 0  # a call whose target is known when it runs only
-NOBODY = 65534
-_MOST_BYTES = 3 << 30  # of memory
 _MOST_MAP_BYTES = 64 << 20
 _LONGEST = 300  # characters of a name
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _SIGKILL = 1, 38, 9
 _FUNCTIONS = 1 << 2 | 1 << 10  # STT_FUNC, STT_GNU_IFUNC
 _DEBUG_FILES = "/usr/lib/debug/.build-id"
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
@@ -108,7 +104,6 @@ class _Elf:
     def __init__(self, bcc: ctypes.CDLL | None, descriptor: int) -> None:
         self._bcc = bcc
         self._descriptor = descriptor
-        self._path = f"/proc/self/fd/{descriptor}".encode()
         self._segments: list[tuple[int, int, int]] = []
         self._read_header()
 
@@ -178,6 +173,18 @@ class _Elf:
         jump = code.removeprefix(_ENDBR64).removeprefix(b"\xf2")
         return jump.startswith(b"\xff\x25")  # jmp *N(%rip)
 
+    @cached_property
+    def _symbols(self) -> list[int]:
+        """Copies of its symbol tables, and of those of its debug file."""
+        found = []
+        with suppress(OSError, ValueError):
+            found.append(copy_symbols(self._descriptor))
+        if len(self.build_id) > 4:
+            rest = f"{self.build_id[:2]}/{self.build_id[2:]}.debug"
+            with suppress(OSError, ValueError):
+                found.append(copy_symbols(open_regular(f"{_DEBUG_FILES}/{rest}")[0]))
+        return found
+
     def names(self, addresses: list[int]) -> dict[int, tuple[str, int]]:
         """Names of the functions that sorted addresses are in, and their begins."""
         best: dict[int, tuple[tuple[int, int, int, int, bytes], bytes, int]] = {}
@@ -193,15 +200,12 @@ class _Elf:
                 at += 1
             return 0
 
-        paths = [self._path]
-        if len(self.build_id) > 4:
-            rest = f"{self.build_id[:2]}/{self.build_id[2:]}.debug"
-            paths.append(f"{_DEBUG_FILES}/{rest}".encode())
         option = _Option(0, 0, 0, _FUNCTIONS)
-        if self._bcc:
-            for path in paths:
+        if self._bcc and addresses:
+            for copy in self._symbols:
                 self._bcc.bcc_elf_foreach_sym(
-                    path, _ON_SYMBOL(on_symbol), ctypes.byref(option), None
+                    f"/proc/self/fd/{copy}".encode(),
+                    *(_ON_SYMBOL(on_symbol), ctypes.byref(option), None),
                 )
         return {
             address: (_demangled(name), begin)
@@ -275,13 +279,15 @@ def of_map(descriptor: int, size: int, addresses: list[int]) -> dict[int, Found]
     """
     wanted = sorted(addresses)
     found: dict[int, Found] = {}
+    left = min(size, _MOST_MAP_BYTES)
     with os.fdopen(os.dup(descriptor), "rb") as lines:
         lines.seek(0)
-        for line in lines.read(min(size, _MOST_MAP_BYTES)).splitlines():
+        while line := lines.readline(left):
+            left -= len(line)
             words = line.split(maxsplit=2)
             try:
                 begin, length = int(words[0], 16), int(words[1], 16)
-                name = words[2].decode(errors="replace")[:_LONGEST]
+                name = words[2].decode(errors="replace").rstrip("\n")[:_LONGEST]
             except (IndexError, ValueError):
                 continue
             at = bisect_left(wanted, begin)
@@ -291,53 +297,3 @@ def of_map(descriptor: int, size: int, addresses: list[int]) -> dict[int, Found]
                 found[wanted[at]] = name if same else "", begin, None, True, ""
                 at += 1
     return found
-
-
-def _give_up_rights() -> None:
-    """Have nothing but what was opened for us."""
-    if os.geteuid() == 0:
-        with suppress(OSError):  # in a container that may not
-            os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
-    for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
-        resource.setrlimit(limit, (0, 0))
-
-
-def main() -> None:
-    """Answer until nobody asks any more."""
-    asked = socket.socket(fileno=int(sys.argv[1]))
-    bcc = None
-    with suppress(OSError):
-        bcc = ctypes.CDLL(LIBRARY)
-    with suppress(OSError):
-        ctypes.CDLL("libstdc++.so.6")
-    _give_up_rights()
-    answers = asked.makefile("w")
-    json.dump({"bcc": bcc is not None}, answers)
-    print(file=answers, flush=True)
-    while True:
-        # a byte with the file, and a line
-        begin, files, _, _ = socket.recv_fds(asked, 1, 1)
-        if not begin or not files:
-            return
-        line = bytearray()
-        while not line.endswith(b"\n"):
-            line += asked.recv(1 << 16) or b"\n"
-        request = json.loads(line)
-        if request["size"] is None:
-            found, build_id = of_elf(bcc, files[0], request["wanted"])
-        else:
-            found = of_map(files[0], request["size"], request["wanted"])
-            build_id = ""
-        os.close(files[0])
-        json.dump({"found": list(found.items()), "build_id": build_id}, answers)
-        print(file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    main()
