@@ -105,7 +105,8 @@ def drop(user: User, kept: Iterable[int] = KEPT) -> None:
 def _become(user: User) -> None:
     """Become `user`, with what is permitted and no way to more."""
     for capability in range(int(_CAP_LAST.read_text()) + 1):
-        _prctl(_PR_CAPBSET_DROP, capability)
+        if capability != CAP_PERFMON:  # see `handed_on`
+            _prctl(_PR_CAPBSET_DROP, capability)
     _prctl(_PR_SET_KEEPCAPS, 1)
     os.setgroups([])
     os.setresgid(user.gid, user.gid, user.gid)
