@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from latprof_agent.calling_user import ROOT, User, find_user
+from latprof_analysis.calling_user import ROOT, User, find_user
+
 from latprof_agent.errors import LatprofError, UsageError
 from latprof_agent.kernel_text import lines_of
 

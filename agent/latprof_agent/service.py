@@ -16,11 +16,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from latprof_analysis.calling_user import User
 from latprof_analysis.cli import VERSION
 from prometheus_client.process_collector import ProcessCollector
 
 from latprof_agent import _drain, privileges
-from latprof_agent.calling_user import User
 from latprof_agent.config import ALL, Address, Config, Tls
 from latprof_agent.errors import LatprofError, StoreError, remedy
 from latprof_agent.foreign_files import open_regular

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from latprof_analysis.calling_user import calling_user
 from latprof_analysis.study.setup import overloads
 
-from latprof_agent.calling_user import calling_user
 from latprof_agent.capture.capture import Capture, open_capture
 from latprof_agent.capture.cost import AgentCost
 from latprof_agent.errors import LatprofError, WorkloadError, refusals_told

@@ -87,7 +87,7 @@ def test_no_thread_is_roots(agents):
 AS_ANOTHER = """
 import sys
 from latprof_agent import cli, privileges
-from latprof_agent.calling_user import User
+from latprof_analysis.calling_user import User
 privileges.drop(User(61300, 61300), privileges.LOADING)
 sys.exit(cli.main(sys.argv[4:]))
 """

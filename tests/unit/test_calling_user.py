@@ -6,8 +6,8 @@ import os
 import pwd
 
 import pytest
-from latprof_agent import calling_user
-from latprof_agent.calling_user import User, find_user
+from latprof_analysis import calling_user
+from latprof_analysis.calling_user import User, find_user
 
 NOBODY = pwd.getpwnam("nobody")
 UNKNOWN = 4_294_000_000  # in no passwd

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from latprof_agent.calling_user import User
 from latprof_agent.errors import StoreError, UsageError
 from latprof_agent.sinks.round_trip_rows import COLUMNS, RoundTrips
 from latprof_agent.sinks.run_files import RESERVED_BYTES, RunFolder
 from latprof_agent.sinks.run_place import DEFAULT_PARENT, check_free
+from latprof_analysis.calling_user import User
 
 
 def round_trips(count: int) -> RoundTrips:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_agent.calling_user import User, find_user
 from latprof_agent.errors import StoreError, UsageError
 from latprof_agent.sinks.story_folder import StoryFolder, story_id
+from latprof_analysis.calling_user import User, find_user
 from latprof_analysis.read.stories import read_stories
 
 MESSAGE = {

@@ -7,11 +7,11 @@ import os
 from dataclasses import replace
 
 import pytest
-from latprof_agent.calling_user import find_user
 from latprof_agent.monitor.totals import Exemplar, Quantity, Totals
 from latprof_agent.sinks.metrics.families import DEFAULT_EDGES, Histograms, families
 from latprof_agent.sinks.story_folder import StoryFolder, story_id
 from latprof_agent.web.passwords import PasswordHash
+from latprof_analysis.calling_user import find_user
 from made_monitor import PART, STORY
 from made_totals import busy_host
 from served import served

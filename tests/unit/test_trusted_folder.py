@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from latprof_agent.calling_user import User
-from latprof_agent.sinks.trusted_folder import FolderError, new_folder, open_folder
+from latprof_analysis.calling_user import User
+from latprof_analysis.write.trusted_folder import FolderError, new_folder, open_folder
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give away")
 

@@ -342,7 +342,7 @@ def _command(options: argparse.Namespace) -> Any:
 
 def _user(options: argparse.Namespace) -> Any:
     """Whom COMMAND runs as."""
-    from latprof_agent.calling_user import calling_user, find_user
+    from latprof_analysis.calling_user import calling_user, find_user
 
     if options.user is None:
         return calling_user()

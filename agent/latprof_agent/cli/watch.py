@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from latprof_analysis.calling_user import calling_user
 from latprof_analysis.cli import units
 from latprof_analysis.cli.say import say
 
-from latprof_agent.calling_user import calling_user
 from latprof_agent.cli.filter_options import add_filter_options
 from latprof_agent.cli.grouping_options import add_grouping_options, next_grouping
 from latprof_agent.cli.overhead_options import DEFAULT_OVERHEAD, add_overhead_options

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, AnyStr
 
-from latprof_agent.calling_user import User
+from latprof_analysis.calling_user import User
+
 from latprof_agent.errors import WorkloadError, remedy
 
 END_SECONDS = 5.0  # between asking a process to end and ending it

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from latprof_analysis.calling_user import User
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 
-from latprof_agent.calling_user import User
 from latprof_agent.capture.cost import AgentCost
 from latprof_agent.errors import LatprofError
 from latprof_agent.join.exchange_rows import ExchangeRows

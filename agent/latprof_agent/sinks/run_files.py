@@ -16,13 +16,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from latprof_analysis.calling_user import User, calling_user
+from latprof_analysis.write.trusted_folder import give
+
 from latprof_agent import _rows
-from latprof_agent.calling_user import User, calling_user
 from latprof_agent.errors import LatprofError, StoreError, remedy
 from latprof_agent.join import exchange_rows, message_rows
 from latprof_agent.sinks import round_trip_rows
 from latprof_agent.sinks.run_place import OPTION, make_run_folder
-from latprof_agent.sinks.trusted_folder import give
 
 # What a run has, by their columns.
 TABLES = {

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from latprof_agent.calling_user import User
+from latprof_analysis.calling_user import User
+from latprof_analysis.write.trusted_folder import FolderError, new_folder, open_folder
+
 from latprof_agent.errors import UsageError
-from latprof_agent.sinks.trusted_folder import FolderError, new_folder, open_folder
 
 OPTION = "--out"  # that names the folder, of `latprof run`
 DEFAULT_PARENT = Path("runs")

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from latprof_analysis.calling_user import ROOT, User
 from latprof_analysis.read.stories import NAME
+from latprof_analysis.write.trusted_folder import FolderError, give, open_folder
 
-from latprof_agent.calling_user import ROOT, User
 from latprof_agent.errors import StoreError, UsageError, remedy
 from latprof_agent.privileges import is_of_service
-from latprof_agent.sinks.trusted_folder import FolderError, give, open_folder
 
 DEFAULT_COUNT = 200
 DEFAULT_BYTES = 20_000_000

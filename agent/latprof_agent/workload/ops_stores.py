@@ -17,7 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from latprof_agent.calling_user import calling_user
+from latprof_analysis.calling_user import calling_user
+
 from latprof_agent.errors import WorkloadError
 from latprof_agent.lab import child
 from latprof_agent.lab.lab import Lab

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from latprof_agent.calling_user import User
+from latprof_analysis.calling_user import User
+
 from latprof_agent.errors import LabError, WorkloadError
 from latprof_agent.interrupts import signals_deferred
 from latprof_agent.kernel_text import lines_of

@@ -16,7 +16,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-from latprof_agent.calling_user import User
+from latprof_analysis.calling_user import User
 
 MOST_LINKS = 40  # as the kernel has it
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
