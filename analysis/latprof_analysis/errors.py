@@ -12,7 +12,6 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from latprof_analysis.text import printable
 
@@ -76,18 +75,6 @@ def refused(
         number, where = errno.EAGAIN, "starting a thread: "
     why = os.strerror(number) if number else " ".join(str(error).split())
     return LatprofError(f"{what}: {where}{why}; {remedy(number, otherwise)}")
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Raise what keeps the block from writing a file as LatprofError."""
-    try:
-        yield
-    except OSError as error:
-        what = remedy(error.errno, "name another file")
-        raise LatprofError(
-            f"cannot write {error.filename or path}: {error.strerror}; {what}"
-        ) from error
 
 
 @contextmanager

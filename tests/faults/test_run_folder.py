@@ -23,8 +23,8 @@ ATTACK = """
 import os, sys
 os.setresgid(4711, 4711, 4711); os.setresuid(4711, 4711, 4711)
 runs, victim = sys.argv[1:]
-names = [".tcp.log", ".run.json.partial", "run.json", ".summary.json.partial",
-         "summary.json", "messages.csv", ".messages.parquet.partial", ".log.0"]
+names = [".tcp.log", "run.json", "summary.json", "messages.csv",
+         "messages.parquet", ".log.0"]
 print(flush=True)
 tried = 0
 while True:
@@ -34,7 +34,8 @@ while True:
             folder = f"{runs}/{name}"
             if os.path.islink(folder):
                 continue
-            for inner in names:
+            unfinished = [n for n in os.listdir(folder) if n.startswith(".latprof-")]
+            for inner in names + unfinished:
                 try:
                     if tried % 2:
                         os.unlink(f"{folder}/{inner}")

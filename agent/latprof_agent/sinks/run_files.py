@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from latprof_analysis.calling_user import User, calling_user
 from latprof_analysis.write.trusted_folder import give
+from latprof_analysis.write.whole_file import replacing
 
 from latprof_agent import _rows
 from latprof_agent.errors import LatprofError, StoreError, remedy
@@ -96,9 +97,9 @@ class RunFolder:
                 self.path.rmdir()
         self.close()
 
-    def _new(self, name: str, flags: int, mode: int = 0o644) -> int:
+    def _new(self, name: str, flags: int) -> int:
         flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(name, flags, mode, dir_fd=self._folder)
+        descriptor = os.open(name, flags, 0o644, dir_fd=self._folder)
         give(descriptor, self._user)
         return descriptor
 
@@ -196,18 +197,9 @@ class RunFolder:
     @contextmanager
     def _whole(self, name: str, mode: int = 0o644) -> Iterator[BinaryIO]:
         """Give a file that has its name only when it is whole."""
-        partial, folder = f".{name}.partial", self._folder
         try:
-            with suppress(FileNotFoundError):
-                os.unlink(partial, dir_fd=folder)
-            try:
-                with open(self._new(partial, os.O_WRONLY, mode), "wb") as file:  # noqa: PTH123
-                    yield file
-                os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(partial, dir_fd=folder)
-                raise
+            with replacing(name, self._folder, self._user, mode=mode) as file:
+                yield file
         except OSError as error:
             raise self._cannot_write(name, error) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from latprof_analysis.cli import units
 from latprof_analysis.cli.analyze import csv_columns
 from latprof_analysis.cli.program import did_you_mean
 from latprof_analysis.cli.say import say_json
-from latprof_analysis.errors import LatprofError, UsageError, writing
+from latprof_analysis.errors import LatprofError, UsageError
 
 if TYPE_CHECKING:
     from latprof_analysis.compare import Comparison, Side
@@ -73,7 +74,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--json", action="store_true", help="print one JSON document on stdout"
     )
-    output.add_argument("--csv", metavar="FILE", help="also write all of it as CSV")
+    output.add_argument(
+        "--csv", metavar="FILE", type=Path, help="also write all of it as CSV"
+    )
 
 
 def _add_choice(group: argparse._ArgumentGroup) -> None:
@@ -109,11 +112,10 @@ def _add_choice(group: argparse._ArgumentGroup) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare, print, and say by the status whether the limits held."""
     from latprof_analysis.compare import document, gate
-    from latprof_analysis.compare.document import write_csv
 
     columns = csv_columns(options)
-    if options.csv and not Path(options.csv).parent.is_dir():
-        raise LatprofError(f"cannot write {options.csv}: no such folder; make it first")
+    if options.csv:
+        _check_csv(options.csv)
     try:
         compared = _compared(options, columns)
     except ValueError as error:
@@ -129,17 +131,29 @@ def run(options: argparse.Namespace) -> int:
         gate(found, **limits, stages=bool(options.only)) if limited else None
     )
     if options.csv:
-        path = Path(options.csv)
-        with (
-            writing(path),
-            path.open("w", newline="", encoding="utf-8", errors="replace") as file,
-        ):
-            write_csv(found, file)
+        _write_csv(found, options.csv)
     if options.json:
         say_json(found)
     else:
         _print(found, options)
     return _STATUS[found["gate"]["outcome"]] if limited else 0
+
+
+def _check_csv(path: Path) -> None:
+    from latprof_analysis.write.whole_file import check_place
+
+    if not path.parent.is_dir():
+        raise LatprofError(f"cannot write {path}: no such folder; make it first")
+    check_place(path, "--csv FILE")
+
+
+def _write_csv(found: dict[str, Any], path: Path) -> None:
+    from latprof_analysis.compare.document import write_csv
+    from latprof_analysis.write.whole_file import write_file
+
+    text = io.StringIO(newline="")
+    write_csv(found, text)
+    write_file(path, text.getvalue().encode("utf-8", "replace"))
 
 
 def _compared(

@@ -19,6 +19,7 @@ from latprof_analysis.cli.program import (
     subparsers_of,
 )
 from latprof_analysis.cli.say import say
+from latprof_analysis.write.whole_file import write_file
 
 _SHORT = "where did my message spend its time?"
 
@@ -33,7 +34,7 @@ def write_pages(folder: Path) -> None:
     for name, (parser, what) in pages.items():
         others = [other for other in pages if other != name]
         path = folder / f"{name}.1"
-        path.write_text(_page(name, parser, what, others), encoding="utf-8")
+        write_file(path, _page(name, parser, what, others).encode())
         say(str(path))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from latprof_analysis.cli.analyze import add_input_options, read_study
 from latprof_analysis.cli.say import say, say_json
-from latprof_analysis.errors import UsageError, writing
+from latprof_analysis.errors import UsageError
 
 FORMATS = ("html", "md", "pdf", "png")
 EPILOG = """\
@@ -42,18 +42,22 @@ def run(options: argparse.Namespace) -> int:
     """Read, lay out, write."""
     from latprof_analysis.report.build import build_report
     from latprof_analysis.report.write import check_tools, write_csv, write_report
+    from latprof_analysis.write.whole_file import check_place
 
     chosen = _format(options)
     out = options.out or _beside(options.paths, chosen)
     if out.is_dir():
         raise UsageError(f"--out must be a file, got the folder {out}")
-    check_tools(chosen)  # before reading, which may take minutes
+    # before reading, which may take minutes
+    check_tools(chosen)
+    check_place(out, "--out FILE")
+    if options.csv:
+        check_place(options.csv / "figure.csv", "--csv DIR")
     found = read_study(options, stories=True)
     report = build_report(found, _title(options.paths, found.document))
-    with writing(out):
-        written = [out, *write_report(report, out, chosen)]
-        if options.csv:
-            written += write_csv(report, options.csv)
+    written = [out, *write_report(report, out, chosen)]
+    if options.csv:
+        written += write_csv(report, options.csv)
     if options.json:
         say(f"report: {out}", sys.stderr)
         paths = [str(path) for path in written]

@@ -64,6 +64,7 @@ from latprof_analysis.read.schema import (
 from latprof_analysis.read.table import TableReader
 from latprof_analysis.stages import APART, BLANK
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram, bucket_of
+from latprof_analysis.write.whole_file import writing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -560,13 +561,8 @@ def write_parquet(folder: Path | str) -> list[Path]:
     if not there:
         raise ReadError(folder, f"the folder has none of {', '.join(TABLE_FILES)}")
     for table, path in there:
-        unfinished = path.with_suffix(".parquet.partial")
-        try:
-            with unfinished.open("wb") as file:
-                convert(path, file, SCHEMAS[table])
-            unfinished.rename(path.with_suffix(".parquet"))
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with writing(path.with_suffix(".parquet")) as file:
+            convert(path, file, SCHEMAS[table])
     return [path.with_suffix(".parquet") for _, path in there]
 
 

@@ -19,6 +19,7 @@ from latprof_analysis.report.parts import (
     Text,
 )
 from latprof_analysis.report.vega import svg
+from latprof_analysis.write.whole_file import make_folder, write_file
 
 _WIDTH = 720
 # What Markdown or the HTML in it would read as more than a letter.
@@ -32,7 +33,7 @@ _LINK = re.compile(r"(?<=[a-z]):(?=//)|(?<=www)\.|@", re.IGNORECASE)
 def write_markdown(report: Report, out: Path) -> list[Path]:
     """Write a report and its figures; returns the files beside `out`."""
     folder = out.with_name(f"{out.stem}-figures")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     written: list[Path] = []
     lines = [f"# {_plain(report.title)}", "", _plain(report.subtitle), ""]
     for sentence in report.answer:
@@ -47,14 +48,14 @@ def write_markdown(report: Report, out: Path) -> list[Path]:
         lines += [f"## {_plain(section.title)}", ""]
         for part in section.parts:
             lines += [*_part(part, folder, written), ""]
-    out.write_text("\n".join(lines), encoding="utf-8")
+    write_file(out, "\n".join(lines).encode())
     return written
 
 
 def write_table(figure: Figure, folder: Path) -> Path:
     """Write what a figure draws as CSV."""
     path = folder / f"{figure.name}.csv"
-    path.write_text(csv_text(figure.data), encoding="utf-8")
+    write_file(path, csv_text(figure.data).encode())
     return path
 
 
@@ -108,7 +109,7 @@ def _figure(figure: Figure, folder: Path, written: list[Path]) -> list[str]:
     for i, chart in enumerate(figure.charts):
         number = f"-{i + 1}" if len(figure.charts) > 1 else ""
         path = folder / f"{figure.name}{number}.svg"
-        path.write_text(svg(figure, chart, _WIDTH), encoding="utf-8")
+        write_file(path, svg(figure, chart, _WIDTH).encode())
         written.append(path)
         if chart.title:
             lines += [_plain(chart.title), ""]

@@ -22,6 +22,7 @@ from latprof_analysis.report.parts import (
     Table,
 )
 from latprof_analysis.report.vega import converter, needed, svg
+from latprof_analysis.write.whole_file import make_folder, write_file
 
 
 def check_tools(chosen: str) -> None:
@@ -33,19 +34,19 @@ def check_tools(chosen: str) -> None:
 
 def write_report(report: Report, out: Path, chosen: str) -> list[Path]:
     """Write a report as html, md, pdf or png; returns the files beside `out`."""
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     if chosen == "md":
         return write_markdown(report, out)
     if chosen == "html":
-        out.write_text(html_page(report), encoding="utf-8")
+        write_file(out, html_page(report).encode())
     else:
-        out.write_bytes(typeset(report, chosen))
+        write_file(out, typeset(report, chosen))
     return []
 
 
 def write_csv(report: Report, folder: Path) -> list[Path]:
     """Write the table of each figure as a CSV file."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     return [write_table(figure, folder) for figure in report.figures()]
 
 
