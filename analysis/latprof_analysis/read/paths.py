@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from latprof_analysis.calling_user import ROOT
 from latprof_analysis.read.result import ReadError
 
 TABLES = ("messages", "round_trips", "exchanges")
@@ -115,22 +116,16 @@ def opened(path: Path) -> BinaryIO:
 
     What is no file on a disk is refused, since it may never end, or never begin: a
     FIFO, a device, a socket, and files that the kernel makes up, of 0 bytes. What
-    gzip packed is unpacked on the way; what must be unpacked first is refused.
+    gzip packed is unpacked on the way; what must be unpacked first is refused. So is,
+    for root, what the links of other users lead to, unless it is theirs.
     """
-
-    def without_waiting(name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_NONBLOCK)
-
     try:
-        file = open(path, "rb", opener=without_waiting)  # noqa: SIM115
+        file = open(path, "rb", opener=_open_regular)  # noqa: SIM115
     except OSError as error:
         raise ReadError(path, (error.strerror or str(error)).lower()) from error
     try:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise ReadError(path, "it is no regular file")
         # a peek into what the kernel makes up may wait for ever
-        start = file.peek(4) if status.st_size else b""
+        start = file.peek(4) if os.fstat(file.fileno()).st_size else b""
         if start.startswith(_GZIP):
             file = io.BufferedReader(_Unpacked(path, file), _AT_ONCE)
             start = file.peek(4)
@@ -143,6 +138,43 @@ def opened(path: Path) -> BinaryIO:
         file.close()
         raise
     return file
+
+
+def _open_regular(name: str, flags: int) -> int:
+    """Open a file of which it is known what it is: to open a device may do something.
+
+    Without waiting for whoever holds a lease on it.
+    """
+    found = _found(Path(name))
+    try:
+        if not stat.S_ISREG(os.fstat(found).st_mode):
+            raise ReadError(name, "it is no regular file")
+        return os.open(f"/proc/self/fd/{found}", flags | os.O_NONBLOCK)
+    finally:
+        os.close(found)
+
+
+def _found(path: Path) -> int:
+    """Return a descriptor of what a name leads to, which is not opened by that."""
+    folder = os.open(path.parent, os.O_PATH | os.O_CLOEXEC)
+    try:
+        name = path.name or "."
+        found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        if not stat.S_ISLNK(os.fstat(found).st_mode):
+            return found
+        os.close(found)
+        found = os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=folder)
+        owner = os.fstat(folder).st_uid
+        if os.geteuid() == ROOT != owner != os.fstat(found).st_uid:
+            os.close(found)
+            raise ReadError(
+                path,
+                "it is a link to a file that does not belong to whose folder this is; "
+                "name that file itself",
+            )
+        return found
+    finally:
+        os.close(folder)
 
 
 class _Unpacked(io.RawIOBase):
