@@ -28,13 +28,15 @@ from latprof_agent.kernel_text import lines_of
 SERVICE_USER = "latprof"  # where there is one
 _SYSTEMDS_OWN = range(61184, 65520)  # users that systemd makes for services and forgets
 
-CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_SYSLOG, CAP_PERFMON, CAP_BPF = 12, 21, 34, 38, 39
+CAP_DAC_OVERRIDE, CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_SYSLOG = 1, 12, 21, 34
+CAP_PERFMON, CAP_BPF = 38, 39
 KEPT = (
     *(CAP_BPF, CAP_PERFMON),  # programs of tracepoints,
     CAP_NET_ADMIN,  # of cgroups;
     CAP_SYSLOG,  # where the kernel's functions are, in /proc/kallsyms
 )
-LOADING = (*KEPT, CAP_SYS_ADMIN)
+# The last removes what root made for a start that fails.
+LOADING = (*KEPT, CAP_SYS_ADMIN, CAP_DAC_OVERRIDE)
 
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP = 1, 8, 24
 _PR_SET_NO_NEW_PRIVS = 38

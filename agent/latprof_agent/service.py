@@ -227,12 +227,12 @@ def serve(
     `make_monitor` is given what switches on the kernel's statistics of programs.
     """
     user = privileges.service_user(config.user)
-    stories = _story_folder(config, user)
     keeper = privileges.StatisticsKeeper(user, _drain.statistics)
     try:
         with (
             listening(config.listen) as listener,
             closing(make_monitor(config, keeper.switch_on)) as monitor,
+            _story_folder(config, user) as stories,  # last, as it leaves something
         ):
             service = Service(config, reread, monitor, listener, say, stories)
             monitor.notice = say
@@ -257,13 +257,19 @@ def serve(
         keeper.close()
 
 
-def _story_folder(config: Config, user: User) -> StoryFolder | None:
+@contextmanager
+def _story_folder(config: Config, user: User) -> Iterator[StoryFolder | None]:
+    """Make the folder of stories, if any is wanted; what fails leaves none behind."""
     if not config.story_dir:
-        return None
-    return StoryFolder(
-        *(config.story_dir, user, config.story_count, config.story_bytes),
-        group=config.story_group,
-    )
+        yield None
+        return
+    bounds = config.story_count, config.story_bytes
+    stories = StoryFolder(config.story_dir, user, *bounds, config.story_group)
+    try:
+        yield stories
+    except BaseException:
+        stories.discard()
+        raise
 
 
 @contextmanager

@@ -86,7 +86,9 @@ def serve_and_scrape(
     example: Example, enter: tuple[str, ...], folder: Path
 ) -> tuple[int, str]:
     """Its status once it was ended, and what a scrape said before that."""
-    words = [*enter, sys.executable, "-m", "latprof_agent", *example.words]
+    # the host's own /var/lib is not ours
+    given = [word.replace("/var/lib", str(folder)) for word in example.words]
+    words = [*enter, sys.executable, "-m", "latprof_agent", *given]
     get = [*enter, "curl", "-sf", "http://127.0.0.1:9989/metrics"]
     with subprocess.Popen(
         words, stderr=subprocess.PIPE, text=True, cwd=folder

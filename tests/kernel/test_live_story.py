@@ -312,4 +312,4 @@ def test_a_folder_that_its_user_may_not_write_is_one_line(tmp_path):
     assert failed.finish() == 2
     (line,) = failed.err.splitlines()
     assert "story_dir: cannot use" in line
-    assert "Permission denied; give a folder that user" in line
+    assert "Permission denied; name one that user" in line

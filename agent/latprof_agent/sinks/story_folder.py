@@ -23,6 +23,7 @@ from latprof_analysis.write.trusted_folder import FolderError, give, open_folder
 from latprof_agent.errors import StoreError, UsageError, remedy
 from latprof_agent.privileges import is_of_service
 
+EXAMPLE = "/var/lib/latprof/stories"  # where no user's folder is in the way
 DEFAULT_COUNT = 200
 DEFAULT_BYTES = 20_000_000
 _NEW = ".new"  # behind the name of a file that is not whole yet
@@ -64,18 +65,29 @@ class StoryFolder:
     group: int | None = None  # that may read them; None: the user's own
     failed: int = 0  # stories that could not be written
     _folder: int = -1
+    _made: list[Path] = field(default_factory=list)  # the innermost first
     _kept: dict[str, Kept] = field(default_factory=dict)  # by id, in order of time
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _complaint: str = ""
 
     def __post_init__(self) -> None:
         """Make the folder where there is none, and give it to its user."""
+        ways = (self.path, *self.path.parents)
+        self._made = [path for path in ways if not os.path.lexists(path)]
         try:
             self._folder = open_folder(self.path, self._owner(), make=True)
             self._take_over()
             self._give_to_group()
         except (OSError, FolderError) as error:
+            self.discard()
             raise self._refusal(error) from error
+
+    def discard(self) -> None:
+        """Remove the folders that were made, if nothing is in them; then close."""
+        for path in self._made:
+            with suppress(OSError):
+                path.rmdir()
+        self.close()
 
     def _owner(self) -> User:
         """Whom it belongs to: its user, or a number that an earlier start had."""
@@ -131,7 +143,10 @@ class StoryFolder:
 
     def _refusal(self, error: OSError | FolderError) -> UsageError:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        todo = f"give a folder that user {self.user.name} may write"
+        todo = (
+            f"name one that user {self.user.name} may write, below folders that nobody "
+            f"else can change, as {EXAMPLE}"
+        )
         return UsageError(f"story_dir: cannot use {self.path}: {why}; {todo}")
 
     def add(self, story: dict[str, Any], document: dict[str, Any]) -> None:
