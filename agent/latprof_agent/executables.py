@@ -12,8 +12,6 @@ from latprof_agent.errors import LatprofError
 
 
 def _folders() -> Iterator[Path]:
-    if named := os.environ.get("LATPROF_BIN"):
-        yield Path(named)
     yield Path(sys.executable).parent
     folders = map(Path, os.environ.get("PATH", "").split(os.pathsep))
     # an empty one is the working directory, which may be anybody's
@@ -26,8 +24,8 @@ def _folders() -> Iterator[Path]:
 def find_executable(name: str) -> Path:
     """Find `latprof-link` or the like.
 
-    Looked for in the folder that the environment's LATPROF_BIN names, beside the
-    Python interpreter, in PATH, and in the build folder of a source checkout.
+    Looked for beside the Python interpreter, in PATH, and in the build folder of a
+    source checkout, which an editable install has.
     """
     for folder in _folders():
         found = shutil.which(name, path=str(folder))
@@ -35,5 +33,5 @@ def find_executable(name: str) -> Path:
             return Path(found)
     raise LatprofError(
         f"cannot find {name}: not beside {sys.executable}, in PATH or in a build"
-        " folder; install latprof again or set LATPROF_BIN"
+        " folder; install latprof again"
     )

@@ -20,17 +20,31 @@ def program(folder: Path, name: str = "latprof-none") -> Path:
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.delenv("LATPROF_BIN", raising=False)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python3"))
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_folder_that_is_named_comes_first(tmp_path, monkeypatch):
-    on_path, named = program(tmp_path / "path"), program(tmp_path / "named")
+def test_beside_the_interpreter_comes_first_then_what_path_names(tmp_path, monkeypatch):
+    on_path = program(tmp_path / "path")
     monkeypatch.setenv("PATH", str(on_path.parent))
     assert executables.find_executable("latprof-none") == on_path
-    monkeypatch.setenv("LATPROF_BIN", str(named.parent))
-    assert executables.find_executable("latprof-none") == named
+    beside = program(tmp_path / "bin")
+    assert executables.find_executable("latprof-none") == beside
+
+
+def test_no_variable_of_the_environment_comes_before(tmp_path, monkeypatch):
+    beside, other = program(tmp_path / "bin"), program(tmp_path / "other")
+    monkeypatch.setenv("LATPROF_BIN", str(other.parent))
+    monkeypatch.setenv("PATH", str(other.parent))
+    assert executables.find_executable("latprof-none") == beside
+
+
+def test_an_editable_install_has_them_in_its_build_folder(tmp_path, monkeypatch):
+    built = program(tmp_path / "build" / "editable" / "agent" / "native" / "none")
+    module = tmp_path / "agent" / "latprof_agent" / "executables.py"
+    monkeypatch.setattr(executables, "__file__", str(module))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert executables.find_executable("latprof-none") == built
 
 
 @pytest.mark.parametrize("path", ["", ":", ".", "here", "/nowhere::./here"])
