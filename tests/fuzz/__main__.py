@@ -3,7 +3,8 @@
 Each reader has the same share of the time, and so has each part of the C programs.
 What it learns stays in build/fuzz/, where the next run begins. A finding is told with
 the file that shows it, which is kept, and ends the run with status 1. It becomes a
-test, and then is mended. Each run tries other inputs, unless $FUZZ_SEED is a number.
+test, and then is mended. Status 2: something is missing to fuzz the C programs. Each
+run tries other inputs, unless $FUZZ_SEED is a number.
 """
 
 from __future__ import annotations
@@ -32,18 +33,28 @@ NATIVE_SHARE = 1 / 3
 SEED = os.environ.get("FUZZ_SEED", "0")  # 0 is libFuzzer's word for any
 LIMITS = ("-timeout=120", "-rss_limit_mb=3000", "-max_len=65536")
 TOLD_LINES = 30
+CANNOT = 2  # fuzz: something is missing
 
 
 def main() -> int:
     """Fuzz every target for its share; returns the exit status."""
+    if subprocess.run([NATIVE, "check"], check=False).returncode:
+        return CANNOT  # it has said why
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 300.0
-    native = seconds * NATIVE_SHARE
+    native = max(1.0, seconds * NATIVE_SHARE)
     share = (seconds - native) / len(READERS)
     found = [target for target in READERS if not _readers(target, share)]
-    if subprocess.run([NATIVE, f"{native:.0f}"], check=False).returncode:
+    ended = subprocess.run([NATIVE, f"{native:.0f}"], check=False).returncode
+    if ended not in (0, CANNOT):
         found.append("the C programs")
-    print(f"fuzz: findings in {', '.join(found)}" if found else "fuzz: no finding")
-    return 1 if found else 0
+    if found:
+        print(f"fuzz: findings in {', '.join(found)}")
+        return 1
+    if ended == CANNOT:
+        print("fuzz: no finding in the readers; the C programs were not tried")
+        return CANNOT
+    print("fuzz: no finding")
+    return 0
 
 
 def _readers(target: str, seconds: float) -> bool:

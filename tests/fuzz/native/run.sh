@@ -2,7 +2,7 @@
 #
 # run.sh SECONDS [TARGET ...] - tries the parsers of both C programs with inputs
 # that nobody thought of, for so long in all. Needs clang with its runtime
-# (clang, libclang-rt-14-dev) and the headers of Python, libbpf and libcrypto.
+# (clang, libclang-rt-dev) and the headers of Python, libbpf and libcrypto.
 #
 #   load_options, link_options   any command line
 #   responder, client            any bytes and any turn of the network
@@ -14,8 +14,10 @@
 #   peers                        the programs themselves, against a hostile peer
 #
 # The corpus grows in build/fuzz/corpus ($FUZZ_OUT: elsewhere). Ends with 1 at the
-# first finding, which is then in build/fuzz/findings. Each run tries other inputs,
-# unless $FUZZ_SEED is a number.
+# first finding, which is then in build/fuzz/findings, and with 2 where it cannot be
+# built. Each run tries other inputs, unless $FUZZ_SEED is a number.
+#
+# run.sh check - only says whether the runtime is there.
 
 set -eu
 
@@ -29,17 +31,35 @@ die() {
 	exit "${2-1}"
 }
 
+flags=(-std=gnu11 -D_GNU_SOURCE -g -O1 -fno-omit-frame-pointer
+	"-fsanitize=address,undefined,float-cast-overflow"
+	-fno-sanitize-recover=all)
+libraries=(-lm)
+clang=${CC:-clang}
+
+# Before minutes are spent on what needs none.
+need_runtime() {
+	local version package made=$out/check.$$
+	version=$("$clang" -dumpversion 2>/dev/null) ||
+		die "cannot fuzz: there is no $clang; apt-get install clang, and run it again" 2
+	package=libclang-rt-${version%%.*}-dev
+	mkdir -p "$out"
+	echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' |
+		"$clang" "${flags[@]}" -fsanitize=fuzzer -x c - -o "$made" 2>/dev/null ||
+		die "cannot fuzz: $clang has no runtime library; apt-get install $package" 2
+	rm "$made"
+}
+
 seconds=${1-}
+if [ "$seconds" = check ]; then
+	need_runtime
+	exit
+fi
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || die "give the SECONDS to run for, got '$seconds'" 2
 shift
 all=(load_options link_options responder client handshake bulk path rows
 	kernel_types peers)
 targets=("${@:-${all[@]}}")
-
-flags=(-std=gnu11 -D_GNU_SOURCE -g -O1 -fno-omit-frame-pointer
-	"-fsanitize=address,undefined,float-cast-overflow"
-	-fno-sanitize-recover=all)
-libraries=(-lm)
 
 # load NAME ... - sources of latprof-load
 load() { printf "$native/load/%s.c " "$@"; }
@@ -74,15 +94,15 @@ build_target() {
 	handshake) more+=(-lcrypto) ;;
 	*_options)
 		# of each input, what the program keeps for good
-		"${CC:-clang}" "${own[@]}" -fsanitize=fuzzer-no-link -I"$native" \
+		"$clang" "${own[@]}" -fsanitize=fuzzer-no-link -I"$native" \
 			-include "$here/words.h" \
 			-Dcalloc=words_calloc -Dfree=words_free \
-			-c "$native/args.c" -o "$out/$1.args.o"
+			-c "$native/args.c" -o "$out/$1.args.o" || return
 		more+=("$out/$1.args.o")
 		;;
 	esac
 	# shellcheck disable=SC2086 # a list of files without spaces
-	"${CC:-clang}" "${own[@]}" -fsanitize=fuzzer -I"$native" \
+	"$clang" "${own[@]}" -fsanitize=fuzzer -I"$native" \
 		-I"$native/load" -I"$native/link" -I"$here" \
 		-include "$here/world.h" "$here/$1.c" "$here/world.c" $sources \
 		"${more[@]}" -o "$out/$1"
@@ -91,9 +111,9 @@ build_target() {
 # The whole programs, as they are built for users, but with the sanitizers.
 build_programs() {
 	local c=(-pthread -I"$native")
-	"${CC:-clang}" "${flags[@]}" "${c[@]}" "$native"/load/*.c \
-		"$native"/{args,failure}.c -lm -lcrypto -o "$out/latprof-load"
-	"${CC:-clang}" "${flags[@]}" "${c[@]}" "$native"/link/*.c \
+	"$clang" "${flags[@]}" "${c[@]}" "$native"/load/*.c \
+		"$native"/{args,failure}.c -lm -lcrypto -o "$out/latprof-load" || return
+	"$clang" "${flags[@]}" "${c[@]}" "$native"/link/*.c \
 		"$native"/{args,failure}.c -lm -o "$out/latprof-link"
 }
 
@@ -113,12 +133,13 @@ fuzz() {
 		"$(find "$out/corpus/$1" -type f | wc -l) inputs kept"
 }
 
+need_runtime
 mkdir -p "$out/findings"
 for target in "${targets[@]}"; do
 	case $target in
 	peers) build_programs ;;
 	*) build_target "$target" ;;
-	esac
+	esac || die "cannot build $target: see above; apt-get install what it has not found" 2
 done
 share=$((seconds / ${#targets[@]}))
 [ "$share" -gt 0 ] || share=1
