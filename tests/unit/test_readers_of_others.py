@@ -7,6 +7,8 @@ import fcntl
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -81,6 +83,35 @@ def test_ones_own_links_are_followed(tmp_path):
     (tmp_path / "file").write_text("a")
     assert bytes_of(link(tmp_path / "link", tmp_path / "file")) == b"a"
     assert bytes_of(link(tmp_path / "again", Path("link"))) == b"a"
+
+
+# As on a system that has no O_PATH and no /proc.
+NOT_LINUX = """
+import os, sys
+from pathlib import Path
+import numpy
+sys.platform = "darwin"
+del os.O_PATH
+from latprof_analysis.read.paths import opened
+from latprof_analysis.read.result import ReadError
+from latprof_analysis.write.whole_file import check_place, make_folder, write_file
+folder = Path(sys.argv[1]) / "new"
+make_folder(folder)
+check_place(folder / "file", "--out FILE")
+write_file(folder / "file", b"bytes")
+assert opened(folder / "file").read() == b"bytes"
+os.mkfifo(folder / "fifo")
+try:
+    opened(folder / "fifo")
+except ReadError as error:
+    print(error)
+"""
+
+
+def test_elsewhere_than_on_linux_files_are_read_and_written_too(tmp_path):
+    words = [sys.executable, "-c", NOT_LINUX, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert "it is no regular file" in done.stdout, done.stderr
 
 
 @needs_root

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import stat
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -124,8 +125,11 @@ def opened(path: Path) -> BinaryIO:
     except OSError as error:
         raise ReadError(path, (error.strerror or str(error)).lower()) from error
     try:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ReadError(path, "it is no regular file")
         # a peek into what the kernel makes up may wait for ever
-        start = file.peek(4) if os.fstat(file.fileno()).st_size else b""
+        start = file.peek(4) if status.st_size else b""
         if start.startswith(_GZIP):
             file = io.BufferedReader(_Unpacked(path, file), _AT_ONCE)
             start = file.peek(4)
@@ -145,11 +149,14 @@ def _open_regular(name: str, flags: int) -> int:
 
     Without waiting for whoever holds a lease on it.
     """
+    flags |= os.O_NONBLOCK
+    if sys.platform != "linux":  # which alone has descriptors of what is not opened
+        return os.open(name, flags)
     found = _found(Path(name))
     try:
         if not stat.S_ISREG(os.fstat(found).st_mode):
             raise ReadError(name, "it is no regular file")
-        return os.open(f"/proc/self/fd/{found}", flags | os.O_NONBLOCK)
+        return os.open(f"/proc/self/fd/{found}", flags)
     finally:
         os.close(found)
 

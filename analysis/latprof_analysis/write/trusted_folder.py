@@ -19,7 +19,8 @@ from pathlib import Path
 from latprof_analysis.calling_user import User
 
 MOST_LINKS = 40  # as the kernel has it
-_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_LOOK = getattr(os, "O_PATH", 0)  # of Linux, where alone folders are looked at
+_FOLDER = _LOOK | os.O_DIRECTORY | os.O_CLOEXEC
 _ACCESS_LIST = "system.posix_acl_access"
 
 
@@ -116,7 +117,7 @@ class _Way:
 
     def find(self, name: str, make: bool) -> int | None:
         """Open what has this name, not following it; None: there is nothing."""
-        flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = _LOOK | os.O_NOFOLLOW | os.O_CLOEXEC
         with suppress(FileNotFoundError):
             return os.open(name, flags, dir_fd=self.folder)
         if not make:
