@@ -122,7 +122,7 @@ struct packet_front {
 static __always_inline void front_at(__u64 data, struct packet_front *ret)
 {
 	if (bpf_rdonly_cast) {
-		const __u8 *bytes = VIEW(struct ipv6hdr, (void *)data);
+		const void *bytes = VIEW(struct ipv6hdr, (void *)data);
 
 		for (int i = 0; i < 3; i++)
 			ret->word[i] = *(const __u64 *)(bytes + 8 * i);

@@ -173,9 +173,9 @@ static __always_inline void fragment_of(unsigned char *network,
 {
 	ret->tuple.protocol = IPPROTO_UDP;
 	ret->tuple.pad = 0;
-	if (bpf_rdonly_cast && *VIEW(struct iphdr, network) >> 4 == 4)
-		fragment_of_ipv4((const void *)VIEW(struct iphdr, network),
-				 ret);
+	if (bpf_rdonly_cast &&
+	    *(const __u8 *)VIEW(struct iphdr, network) >> 4 == 4)
+		fragment_of_ipv4(VIEW(struct iphdr, network), ret);
 	else
 		fragment_of_copy(network, ret);
 }
@@ -194,7 +194,7 @@ static __always_inline __u64 bytes_mask(__u32 bytes)
 static __always_inline void payload_at(unsigned char *from, __u32 bytes,
 				       __u64 ret[FINGERPRINT_BYTES / 8])
 {
-	const __u8 *words;
+	const void *words;
 
 	if (!bpf_rdonly_cast) {
 		/* one register: Linux 6.1 does not see that a copy has its

@@ -127,10 +127,8 @@ struct {
 static __always_inline bool is_same_task(const struct task *a,
 					 const struct task *b)
 {
-	const __u64 *name = (const __u64 *)a->comm;
-	const __u64 *other = (const __u64 *)b->comm;
-
-	return a->pid == b->pid && name[0] == other[0] && name[1] == other[1];
+	return a->pid == b->pid && a->comm[0] == b->comm[0] &&
+	       a->comm[1] == b->comm[1];
 }
 
 static __always_inline bool task_announce(__u32 pid)

@@ -88,6 +88,7 @@ static __always_inline bool is_followed(struct sock *sk)
 /* Notes a packet that a device with a queue is handed. */
 static __always_inline void handed_note(const struct sk_buff *skb)
 {
+	const __u32 *cb = (const void *)skb->cb; /* struct qdisc_skb_cb */
 	const struct Qdisc *queue;
 	struct handed_over *h;
 	struct sock *sk;
@@ -107,7 +108,7 @@ static __always_inline void handed_note(const struct sk_buff *skb)
 	if (!queue->qstats.backlog && !(sk && is_followed(sk)))
 		return;
 	h->t_ns = bpf_ktime_get_ns();
-	h->packet.bytes = *(__u32 *)&skb->cb[0]; /* struct qdisc_skb_cb */
+	h->packet.bytes = cb[0];
 	h->packet.inode = sk ? socket_inode(sk) : 0;
 	packet_ends(skb, &h->packet);
 }

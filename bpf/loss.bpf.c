@@ -47,7 +47,7 @@ static __always_inline void resent_add(__u32 group, enum resent_by by, __u32 n)
 
 static __noinline int resent_count(struct sock *sk, const struct sk_buff *skb)
 {
-	struct tcp_skb_cb *cb = (struct tcp_skb_cb *)skb->cb;
+	const struct tcp_skb_cb *cb = (const void *)skb->cb;
 	struct tcp_sock *tp = tcp_of(sk);
 	__u32 group, n, *told;
 

@@ -20,8 +20,9 @@ extern void *bpf_rdonly_cast(const void *memory, __u32 type) __ksym __weak;
 
 #define CAST(type, memory) \
 	((const type *)bpf_rdonly_cast(memory, bpf_core_type_id_kernel(type)))
+/* Kernel memory, to be read as any type at any place. */
 #define VIEW(type, memory) \
-	((const __u8 *)bpf_rdonly_cast(memory, bpf_core_type_id_kernel(type)))
+	bpf_rdonly_cast(memory, bpf_core_type_id_kernel(type))
 
 /* A field of what is not known to be a pointer: a copy is a call, 15 to 30 ns.
  */
@@ -38,7 +39,7 @@ static __always_inline void tcp_header_at(unsigned char *transport,
 	const struct tcp_header *header;
 
 	if (bpf_rdonly_cast) {
-		header = (const void *)VIEW(struct tcphdr, transport);
+		header = VIEW(struct tcphdr, transport);
 		ret->source = header->source;
 		ret->destination = header->destination;
 		ret->sequence = header->sequence;

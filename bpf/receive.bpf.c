@@ -88,8 +88,8 @@ static __noinline void early_count(struct sock *sk, const struct sk_buff *skb)
 SEC("?tp_btf/tcp_probe")
 int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 {
+	const struct tcp_skb_cb *cb = (const void *)skb->cb;
 	struct segment_in_hand *segment;
-	struct tcp_skb_cb cb;
 	struct tcp_sock *tp;
 
 	if (histograms) {
@@ -97,17 +97,15 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 		if (tp && tp->dsack_dups)
 			spurious_count(sk);
 	}
-	cb.seq = *(__u32 *)&skb->cb[0];
-	cb.end_seq = *(__u32 *)&skb->cb[4];
-	held_at_segment(sk, cb.seq == cb.end_seq);
-	if (cb.seq == cb.end_seq)
+	held_at_segment(sk, cb->seq == cb->end_seq);
+	if (cb->seq == cb->end_seq)
 		return 0; /* an acknowledgement: nothing to read */
 	segment = segment_in_hand();
 	if (!segment)
 		return 0;
 	segment->socket = (__u64)sk;
-	segment->start = cb.seq;
-	segment->end = cb.end_seq;
+	segment->start = cb->seq;
+	segment->end = cb->end_seq;
 	segment->arrive_ns = arrival_take(
 		skb, sk, (__u64)skb->head + skb->network_header,
 		skb->len + skb->transport_header - skb->network_header);
@@ -115,12 +113,12 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 	tp = tcp_of(sk);
 	if (!tp)
 		return 0;
-	if ((__s32)(cb.seq - tp->rcv_nxt) <= 0)
+	if ((__s32)(cb->seq - tp->rcv_nxt) <= 0)
 		return 0;
 	if (histograms)
 		early_count(sk, skb);
 	else
-		early_emit(sk, segment->arrive_ns, cb.end_seq);
+		early_emit(sk, segment->arrive_ns, cb->end_seq);
 	return 0;
 }
 

@@ -69,7 +69,7 @@ struct flow {
 struct task {
 	__u32 pid;
 	__u32 pad;
-	__u8 comm[16];
+	__u64 comm[2];
 };
 
 /* A segment that TCP sent again. */

@@ -79,20 +79,22 @@ static __always_inline __u64 *ring_reserve(void *ring, __u64 *lost)
 
 /* From now on the record is the reader's. The agent drains on a timer: waking
  * it per record costs ten records. */
-static __always_inline void ring_submit(__u64 *record)
+static __always_inline void ring_submit(void *record)
 {
+	__u64 *sequence = (__u64 *)record - 1;
+
 #if defined(__TARGET_ARCH_x86)
 	/* stores are seen in their order */
 	barrier();
-	*(volatile __u64 *)(record - 1) += 1;
+	*(volatile __u64 *)sequence += 1;
 #else
 	/* An exchange is ordered by the kernel's rules; an addition whose
 	 * result is not used is not (on arm64: stadd, which releases nothing).
 	 */
-	__sync_lock_test_and_set(record - 1, record[-1] + 1);
+	__sync_lock_test_and_set(sequence, *sequence + 1);
 #endif
 }
 
-#define SUBMIT(record) ring_submit((__u64 *)(record))
+#define SUBMIT(record) ring_submit(record)
 
 #endif

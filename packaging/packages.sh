@@ -4,7 +4,8 @@
 #
 # A part of the set-up: packaging/latprof reads it.
 
-# One row per need: when, how to find out that it is there, its package.
+# One row per need: when, how to find out that it is there, its package. The compilers
+# beside its own are Debian 12's alone.
 requirements() {
 	cat <<'END'
 run  program clang              clang            clang                clang             clang             clang
@@ -39,6 +40,9 @@ test program systemd-analyze    systemd          systemd              systemd   
 test program openssl            openssl          openssl              openssl           openssl           openssl
 test program prometheus         prometheus       prometheus           prometheus        golang-github-prometheus-prometheus prometheus
 test program nft                nftables         nftables             nftables          nftables          nftables
+more program clang-14           clang-14         -                    -                 -                 -
+more program clang-16           clang-16         -                    -                 -                 -
+more program clang-19           clang-19         -                    -                 -                 -
 page program chromium           chromium         chromium             chromium          chromium          chromium
 vm   program qemu-system-x86_64 qemu-system-x86  qemu-system-x86-core qemu-system-x86   qemu-x86          qemu-system-x86_64
 vm   program busybox            busybox-static   busybox              busybox           busybox-static    busybox-static

@@ -44,7 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--sample",
         action="store_true",
         help="of each test one case in eight, none that is thorough; of those that "
-        "measure time a quarter, of others that start programs half",
+        "measure time a quarter, of others that start programs half; and all that is "
+        "marked always",
     )
 
 
@@ -55,7 +56,11 @@ def _is_sampled(item: pytest.Item, number: int, step: int, place: int) -> bool:
         one_in = TIMED
     elif item.path.relative_to(HERE).parts[0] in WITH_PROGRAMS:
         one_in = PROGRAMS
-    if number % one_in or item.get_closest_marker("thorough"):
+    if item.get_closest_marker("thorough"):
+        return False
+    if item.get_closest_marker("always"):
+        return True
+    if number % one_in:
         return False
     return place % step == number // one_in % step
 

@@ -12,7 +12,7 @@ PROGRAM = "on_stream_idle"
 
 @pytest.mark.parametrize("missing", ["", "kernel has no iterator bpf_sk_storage_map"])
 def test_a_newer_kernel_is_no_remedy_where_this_one_has_the_hook(monkeypatch, missing):
-    monkeypatch.setattr(catalogue, "_missing_hook", lambda _way: missing)
+    monkeypatch.setattr(catalogue, "missing_hook", lambda _way: missing)
     (probe,) = (one for one in PROBES if one.quantity == QUANTITY)
     told = catalogue._capability(probe, {PROGRAM: "Operation not permitted"})
     assert told.state == "unavailable"

@@ -41,3 +41,8 @@ def test_what_is_thorough_is_in_no_sample():
         for one in collected(file, "--sample", "tests/unit/test_cli.py")
     }
     assert not names & sample
+
+
+def test_what_is_always_tested_is_in_the_sample_with_all_cases():
+    cases = collected("tests/kernel/test_compilers.py", "--sample")
+    assert [one.partition("[")[2] for one in cases] == ["clang-14]", "clang-19]"]

@@ -315,7 +315,8 @@ SOURCE_WORDS = {
 }
 
 
-def _missing_hook(way: Way) -> str:
+def missing_hook(way: Way) -> str:
+    """Return what this kernel lacks of what a way is attached to, or nothing."""
     if way.kind == CGROUP:
         return "" if cgroup2_mount() else "cgroup v2 is not mounted"
     if way.kind == CLOCK:
@@ -346,7 +347,7 @@ def _try_way(way: Way, refused: dict[str, str]) -> str:
 
     A function may be there and yet not be ours to take (lockdown).
     """
-    if missing := _missing_hook(way):
+    if missing := missing_hook(way):
         return missing
     for program in way.programs:
         if program not in refused and way.kind in (FUNCTION, CGROUP, CLOCK):
@@ -372,7 +373,7 @@ def _capability(probe: Probe, refused: dict[str, str]) -> Capability:
                 probe.quantity, state, source, way.limit, "", way.programs, way.need
             )
         reasons.append(reason)
-    lacks = any(map(_missing_hook, probe.ways))
+    lacks = any(map(missing_hook, probe.ways))
     return Capability(
         probe.quantity,
         "unavailable",
