@@ -7,7 +7,8 @@
 /* Forgets what was said before, and listens. */
 void log_start(void);
 
-/* What libbpf has warned of since; owned by the log. */
+/* What libbpf has warned of since, of long messages the end; owned by the log.
+ */
 const char *log_text(void);
 
 #endif

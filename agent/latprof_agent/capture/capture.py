@@ -36,7 +36,7 @@ from latprof_agent.probes.catalogue import (
 from latprof_agent.probes.filter import Filter
 from latprof_agent.probes.grouping import Grouping
 from latprof_agent.probes.layout import OBJECT, layout_of
-from latprof_agent.probes.trial import SEE_OFFER, first_line
+from latprof_agent.probes.trial import ANOTHER_CLANG, SEE_OFFER, refusal_in
 from latprof_agent.watched_thread import WatchedThread
 
 # Each waking costs 60 us; a ring of 4 MB has room for 6 million records a second.
@@ -126,7 +126,13 @@ class Capture:
             raise self._cannot_load(error) from error
 
     def _cannot_load(self, error: OSError) -> CaptureError:
-        why = first_line(error)
+        found = refusal_in(error)
+        if found.verifier_log:
+            return CaptureError(
+                "cannot load the probes: the kernel's verifier refuses "
+                f"{found.program}: {found.why}; {ANOTHER_CLANG}"
+            )
+        why = found.why
         if error.errno in (errno.EAGAIN, errno.ENOMEM):
             todo = MORE_MEMORY if self._grouping else SMALLER_RINGS
             return CaptureError(

@@ -7,14 +7,13 @@ hook in its BTF, then by loading the program: never by its version.
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from latprof_agent import _drain
 from latprof_agent.errors import CaptureError, remedy
 from latprof_agent.probes.cgroup import cgroup2_mount
-from latprof_agent.probes.trial import first_line, refusal
+from latprof_agent.probes.trial import ANOTHER_CLANG, Refusal, first_line, refusal
 
 State = Literal["exact", "partial", "unavailable"]
 TRACEPOINT, FUNCTION, STRUCT, CGROUP = "tracepoint", "function", "struct", "cgroup"
@@ -300,11 +299,15 @@ class Capability:
     remedy: str
     programs: tuple[str, ...]
     need: Need = ALWAYS
+    verifier_log: str = ""  # its end, where the verifier refused a program
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json and `latprof probes --json`."""
         return asdict(self)
 
+
+# By program: why it cannot be used, or nothing where it was tried.
+Refused = dict[str, Refusal | None]
 
 SOURCE_WORDS = {
     FUNCTION: "fentry ",
@@ -329,7 +332,7 @@ def missing_hook(way: Way) -> str:
     return ""
 
 
-def _refusal_on_trial(program: str, way: Way) -> str:
+def _refusal_on_trial(program: str, way: Way) -> Refusal | None:
     if way.kind == CLOCK:
         return refusal([program], attach=True, hertz=CLOCK_HERTZ)
     mount = cgroup2_mount() if way.kind == CGROUP else None
@@ -342,46 +345,54 @@ def _refusal_on_trial(program: str, way: Way) -> str:
         os.close(group)
 
 
-def _try_way(way: Way, refused: dict[str, str]) -> str:
+def _try_way(way: Way, refused: Refused) -> Refusal | None:
     """Return why a way cannot be taken, or nothing; notes what was refused.
 
     A function may be there and yet not be ours to take (lockdown).
     """
     if missing := missing_hook(way):
-        return missing
+        return Refusal(missing)
     for program in way.programs:
         if program not in refused and way.kind in (FUNCTION, CGROUP, CLOCK):
             refused[program] = _refusal_on_trial(program, way)
-        if why := refused.get(program):
-            return f"kernel refuses {program}: {why}"
-    return ""
+        if found := refused.get(program):
+            who = "the kernel's verifier" if found.verifier_log else "kernel"
+            return replace(found, why=f"{who} refuses {program}: {found.why}")
+    return None
 
 
 # What a newer kernel would not change.
 _HAS_ALL = "none known: the kernel has it, and does not let it be used"
 
 
-def _capability(probe: Probe, refused: dict[str, str]) -> Capability:
-    reasons = []
+def _remedy(probe: Probe, log: str) -> str:
+    if log:
+        return ANOTHER_CLANG
+    return probe.remedy if any(map(missing_hook, probe.ways)) else _HAS_ALL
+
+
+def _capability(probe: Probe, refused: Refused) -> Capability:
+    refusals = []
     for way in probe.ways:
-        reason = _try_way(way, refused)
-        if not reason:
+        found = _try_way(way, refused)
+        if not found:
             state: State = "partial" if way.limit else "exact"
             kind = SOURCE_WORDS.get(way.kind, "")
             source = ", ".join(kind + hook for hook in way.hooks)
             return Capability(
                 probe.quantity, state, source, way.limit, "", way.programs, way.need
             )
-        reasons.append(reason)
-    lacks = any(map(missing_hook, probe.ways))
+        refusals.append(found)
+    log = next((one.verifier_log for one in refusals if one.verifier_log), "")
     return Capability(
         probe.quantity,
         "unavailable",
         "",
-        "; ".join(reasons),
-        probe.remedy if lacks else _HAS_ALL,
+        "; ".join(one.why for one in refusals),
+        _remedy(probe, log),
         (),
         probe.ways[0].need,
+        log,
     )
 
 
@@ -389,7 +400,7 @@ def _ask(
     protocols: tuple[str, ...],
     table: tuple[Probe, ...],
     needs: frozenset[Need],
-    refused: dict[str, str],  # program -> why, or nothing
+    refused: Refused,
 ) -> list[Capability]:
     try:
         return [
@@ -418,26 +429,21 @@ def capabilities(
     return _ask(protocols, table, needs, {})
 
 
-# As libbpf names the one at fault; to try each by itself takes seconds.
-_PROGRAM = re.compile(r"\bprog '(\w+)'")
-
-
 def proven_capabilities(
     protocols: tuple[str, ...] = BOTH,
     table: tuple[Probe, ...] = PROBES,
     needs: frozenset[Need] = frozenset(),
 ) -> list[Capability]:
     """Do the same, and without the programs that the kernel refuses to load."""
-    refused: dict[str, str] = {}
+    refused: Refused = {}
     while True:
         found = _ask(protocols, table, needs, refused)
         programs = sorted({p for c in found for p in c.programs})
-        why = refusal(programs)
-        if not why:
+        first = refusal(programs)
+        if not first:
             return found
-        named = _PROGRAM.search(why)
-        if named and named[1] in programs:
-            refused[named[1]] = why
+        if first.program in programs:  # to try each by itself takes seconds
+            refused[first.program] = first
             continue
         refused |= {p: refusal([p]) for p in programs if p not in refused}
         if not any(map(refused.get, programs)):
