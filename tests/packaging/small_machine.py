@@ -78,6 +78,8 @@ class SmallMachine:
             "build-backend = 'tiny_backend'\n",
             "agent/latprof_agent/__init__.py": "",
             "agent/latprof_agent/cli.py": PROGRAM,
+            "agent/latprof_agent/probes/__init__.py": "",
+            "agent/latprof_agent/probes/proof.py": "",
             "analysis/latprof_analysis/__init__.py": "",
             "analysis/latprof_analysis/cli/__init__.py": "",
             "analysis/latprof_analysis/cli/manual.py": MANUAL,
