@@ -206,7 +206,10 @@ send_at(struct sock *sk, struct stream *s, __u64 number, bool create)
 	if (place < SHALLOW_SENDS)
 		return &s->sends[place];
 	chunk = chunk_of(sk, s, number, SIDE_SENDER, create);
-	return chunk ? &chunk->sends[number & (CHUNK_ENTRIES - 1)] : NULL;
+	if (!chunk)
+		return NULL;
+	barrier_var(chunk); /* clang 22 adds to it before it is checked */
+	return &chunk->sends[number & (CHUNK_ENTRIES - 1)];
 }
 
 static __always_inline struct readable_range *
@@ -218,7 +221,10 @@ range_at(struct sock *sk, struct stream *s, __u32 number, bool create)
 	if (place < SHALLOW_RANGES)
 		return &s->ranges[place];
 	chunk = chunk_of(sk, s, number, SIDE_RECEIVER, create);
-	return chunk ? &chunk->ranges[number & (CHUNK_ENTRIES - 1)] : NULL;
+	if (!chunk)
+		return NULL;
+	barrier_var(chunk); /* clang 22 adds to it before it is checked */
+	return &chunk->ranges[number & (CHUNK_ENTRIES - 1)];
 }
 
 /* The offset of a sequence number that is less than 2 GB from a known offset.
