@@ -39,6 +39,7 @@ test program strace             strace           strace               strace    
 test program systemd-analyze    systemd          systemd              systemd           systemd           systemd
 test program openssl            openssl          openssl              openssl           openssl           openssl
 test program prometheus         prometheus       prometheus           prometheus        golang-github-prometheus-prometheus prometheus
+test program debootstrap        debootstrap      debootstrap          debootstrap       debootstrap       debootstrap
 test program nft                nftables         nftables             nftables          nftables          nftables
 more program clang-14           clang-14         -                    -                 -                 -
 more program clang-16           clang-16         -                    -                 -                 -

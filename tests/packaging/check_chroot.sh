@@ -4,10 +4,12 @@
 #
 # Makes a minimal Debian in a temporary folder, puts a copy of this checkout
 # into it and calls packaging/latprof there, as its first user would. Everything
-# is gone at the end. As root; needs debootstrap and a network; 2 minutes.
+# is gone at the end but the minimal Debian, which is kept for the next time. As
+# root; needs debootstrap and a network; 2 minutes.
 #
-#   check_chroot.sh          `packaging/latprof run`
-#   check_chroot.sh --test   and `packaging/latprof test`
+#   check_chroot.sh           set up, run, upgrade, uninstall
+#   check_chroot.sh --first   only the README's first command, as it stands there
+#   check_chroot.sh --test    all, and `packaging/latprof test`
 #
 # LATPROF_CHROOT_SUITE names another release than Debian 12: trixie.
 
@@ -15,6 +17,7 @@ set -eu
 
 CHECKOUT=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
 SUITE=${LATPROF_CHROOT_SUITE:-bookworm}
+CACHE=/var/cache/latprof/chroot
 OWNER=1000 # of the copy, so that files which root leaves in it stand out
 SECURE_PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
@@ -27,13 +30,34 @@ say() {
 	printf '== %s\n' "$1" >&2
 }
 
-make_debian() {
+# The host's mirror, where the host is a Debian; else debootstrap's own.
+mirror() {
+	# shellcheck disable=SC2016 # for apt-get
+	apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' \
+		'Origin: Debian' 'Label: Debian' | head -n 1
+}
+
+make_base() {
 	say "making a minimal Debian, $SUITE"
-	debootstrap --variant=minbase "$SUITE" "$root" >"$work/debootstrap.log" 2>&1 || {
+	# shellcheck disable=SC2046 # none where there is no mirror
+	debootstrap --variant=minbase "$SUITE" "$work/base" $(mirror) \
+		>"$work/debootstrap.log" 2>&1 || {
 		tail -n 5 "$work/debootstrap.log" >&2
 		die 'debootstrap failed'
 	}
-	# What this machine needs to trust its network; a fresh Debian has its own.
+	mkdir -p "$CACHE"
+	tar -C "$work/base" -cf "$work/base.tar" .
+	mv "$work/base.tar" "$1"
+}
+
+make_debian() {
+	local base=$CACHE/$SUITE.tar
+	[ -e "$base" ] || make_base "$base"
+	mkdir "$root"
+	tar -C "$root" -xpf "$base"
+	# What this machine needs to reach and trust its network; a fresh Debian has its own.
+	cp /etc/resolv.conf "$root/etc/"
+	apt-config dump | grep '^Acquire::' >"$root/etc/apt/apt.conf.d/99host" || true
 	cp -r /usr/local/share/ca-certificates "$root/usr/local/share/"
 	[ ! -e /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/"
 	mkdir "$root/src"
@@ -56,7 +80,11 @@ mount_kernel_folders() {
 
 # inside COMMAND...: as sudo would start it, in the checkout.
 inside() {
-	chroot "$root" env -i HOME=/root PATH="$SECURE_PATH" LANG=C.UTF-8 \
+	local name proxies=()
+	for name in http_proxy https_proxy no_proxy PIP_INDEX_URL; do
+		[ -z "${!name+set}" ] || proxies+=("$name=${!name}")
+	done
+	chroot "$root" env -i "${proxies[@]}" HOME=/root PATH="$SECURE_PATH" LANG=C.UTF-8 \
 		sh -c 'cd /src && exec "$@"' sh "$@"
 }
 
@@ -153,6 +181,10 @@ check_uninstall() {
 
 check() {
 	mount_kernel_folders
+	if [ "${1:-}" = --first ]; then
+		inside packaging/latprof run
+		return
+	fi
 	checkout_files >"$work/before"
 	places >"$work/places"
 	check_without_network
@@ -177,6 +209,8 @@ main() {
 	work=$(mktemp -d -p /var/tmp latprof-chroot.XXXXXX)
 	root=$work/root
 	trap 'rm -rf --one-file-system "$work"' EXIT
+	# a run folder in a user's checkout is for who has that user by sudo
+	[ "${1:-}" != --first ] || OWNER=0
 	make_debian
 	unshare --mount --propagation private "$0" --mounted "$work" "$@"
 }

@@ -1,22 +1,42 @@
-"""The README's commands on a minimal Debian 12. Opt in with LATPROF_CHROOT=1."""
+"""The README's commands on a minimal Debian.
+
+The first one on Debian 13, whose clang is another than Debian 12's; all of them on
+Debian 12 with LATPROF_CHROOT=1.
+"""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+CHECK = Path(__file__).parent / "check_chroot.sh"
 
-def test_the_readmes_commands_work_on_a_fresh_debian():
-    if os.environ.get("LATPROF_CHROOT") != "1":
-        pytest.skip("makes a Debian of its own: set LATPROF_CHROOT=1")
-    if not shutil.which("debootstrap"):
-        pytest.skip("needs debootstrap")
+
+def check(suite, *words):
     ended = subprocess.run(
-        [Path(__file__).parent / "check_chroot.sh"],
+        [CHECK, *words],
+        env=os.environ | {"LATPROF_CHROOT_SUITE": suite},
         capture_output=True,
         text=True,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_the_readmes_first_command_works_on_a_fresh_debian_13():
+    ended = check("trixie", "--first")
+    head = ended.stdout.splitlines()[:3]
+    assert head[0].startswith("ping-pong, closed loop")
+    for line, protocol in zip(head[1:], ("tcp", "udp"), strict=True):
+        assert line.startswith(f"{protocol}: ") and "; response p50 " in line
+    assert "cannot" not in ended.stderr
+
+
+def test_the_readmes_commands_work_on_a_fresh_debian():
+    if os.environ.get("LATPROF_CHROOT") != "1":
+        pytest.skip("makes a Debian of its own: set LATPROF_CHROOT=1")
+    check("bookworm")
