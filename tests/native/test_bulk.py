@@ -632,8 +632,8 @@ def test_what_a_channel_may_queue_before_its_plan_is_memory_too():
             status, _, stderr = bulk(server.port, "--bytes", 1000)
         served = server.stop()
     assert status == 1
-    assert "as many sessions as it may" in stderr
-    assert (served["refused_busy"], served["sessions"]) == (1, 1)
+    assert "as much memory as they may" in stderr
+    assert (served["refused_memory"], served["sessions"]) == (1, 1)
 
 
 def test_a_responders_memory_does_for_as_many_channels_as_there_may_be():
@@ -648,7 +648,7 @@ def test_a_responders_limits_are_told_in_one_line():
         (("--workloads", "pingpong"), "it does not serve this workload"),
         (("--max-message", "1000"), "it takes messages of at most 1000 bytes"),
         (("--max-duration", "5"), "it takes sessions of at most 5 seconds"),
-        (("--max-memory", "1mib"), "it has as many sessions as it may"),
+        (("--max-memory", "1mib"), "its sessions have as much memory as they may"),
     ]
     for limits, words in cases:
         with echo(*limits) as server:

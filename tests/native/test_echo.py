@@ -35,6 +35,7 @@ from load_peer import (
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 VERSION, WORKLOAD, MESSAGE, DURATION, BUSY, WRONG_SECRET, TERMS = range(1, 8)
+MEMORY, HOST_SESSIONS, HOST_MEMORY, CPU, HOST_CPU, IDLE, OVERLONG = range(8, 15)
 ARRIVALS = 64  # that may be without a session at once
 ARRIVAL_SECONDS = 5
 WATCH_SECONDS = 1  # how often it looks whose time is over
@@ -246,7 +247,8 @@ def test_another_version_is_said_at_both_ends(tmp_path):
         (("--max-message", "1k"), {"largest": 18, "reply": 1001}, MESSAGE, 1000),
         ((), {"transport": 1, "largest": 65508}, MESSAGE, 65507),
         (("--max-duration", 2), {"duration_ns": 2 * 10**9 + 1}, DURATION, 2 * 10**9),
-        (("--max-memory", 10**7), {"largest": 4 * 10**6}, BUSY, 0),
+        (("--max-memory", 10**7), {"largest": 4 * 10**6}, MEMORY, 0),
+        (("--max-host-memory", 10**7), {"largest": 4 * 10**6}, HOST_MEMORY, 0),
     ],
 )
 def test_terms_that_it_does_not_bear_are_refused(words, asked, why, bound):
@@ -293,8 +295,8 @@ def test_what_a_datagram_session_may_queue_is_memory_too():
             with session(server.port, hello()):
                 pass  # over TCP there is room
         served = server.stop()
-    assert refused.value.args == (BUSY, 0)
-    assert (served["refused_busy"], served["sessions"]) == (1, 2)
+    assert refused.value.args == (MEMORY, 0)
+    assert (served["refused_memory"], served["sessions"]) == (1, 2)
 
 
 def test_what_a_clear_session_may_allocate_is_memory_too():
@@ -308,7 +310,7 @@ def test_what_a_clear_session_may_allocate_is_memory_too():
             c.sendall(clear_message())
             assert peer.receive_exactly(c, 64) == clear_message()
         told = server.stop()
-    assert (told["refused_busy"], told["sessions"]) == (1, 2 + 1)  # one of datagrams
+    assert (told["refused_memory"], told["sessions"]) == (1, 2 + 1)  # one of datagrams
 
 
 def clear_message() -> bytes:
@@ -652,7 +654,7 @@ def test_a_session_has_a_longest_duration_and_what_was_measured_stays(
     with echo("--max-duration", 2) as server:
         run = pingpong(tmp_path, server.port, *words)
         served = server.stop()
-    one_line(run, "lost the responder", "it closed the connection")
+    one_line(run, "lost the responder", "it was longer than its --max-duration")
     assert served["ended_overlong"] == 1
     # one message a ms, until a look after the limit; a UDP client looks, too. Of what
     # was sent last the replies were still to come.

@@ -90,12 +90,17 @@ static int fail_channel(const struct bulk_worker *w, int error,
 			const char *what, struct failure *failure)
 {
 	const struct options *o = w->bulk->options;
+	const struct session_reason *r = NULL;
 
-	return fail(failure, -error,
-		    "cannot %s channel %" PRIu64 " with %s port %" PRIu64
-		    ": %s; see that the responder runs, and its limits",
-		    what, w->channel.plan.channel, o->address, o->port,
-		    reason(error));
+	if (error == -ECONNRESET || error == -EPIPE)
+		r = session_why_ended(o, o->address, o->port, &w->link);
+	return fail(
+		failure, -error,
+		"cannot %s channel %" PRIu64 " with %s port %" PRIu64
+		": %s%s; %s",
+		what, w->channel.plan.channel, o->address, o->port,
+		r ? "it ended the session: " : "", r ? r->why : reason(error),
+		r ? r->advice : "see that the responder runs, and its limits");
 }
 
 static int open_worker(struct bulk_worker *w, struct failure *failure)

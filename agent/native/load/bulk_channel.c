@@ -160,10 +160,14 @@ static void *run_sender(void *argument)
 		.moved = &c->sent_units,
 	};
 
+	if (c->session)
+		cpu_time_begin(&c->session->cpu);
 	c->send_error = bulk_send(&send, &c->sent);
 	/* Without an end in the middle of a unit, the peer still hears. */
 	if (c->send_error != -ECANCELED && tell_sent(c) && !c->send_error)
 		c->send_error = -ECONNRESET;
+	if (c->session)
+		cpu_time_end(&c->session->cpu);
 	atomic_store(&c->sender_done, true);
 	return NULL;
 }
@@ -180,7 +184,11 @@ static void *run_receiver(void *argument)
 		.moved = &c->received_units,
 	};
 
+	if (c->session)
+		cpu_time_begin(&c->session->cpu);
 	c->receive_error = bulk_receive_datagrams(&receive, &c->received);
+	if (c->session)
+		cpu_time_end(&c->session->cpu);
 	return NULL;
 }
 

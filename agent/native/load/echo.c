@@ -28,9 +28,11 @@ enum {
 
 static void accept_connection(struct echo *e, const struct listener *l)
 {
-	int fd = accept4(l->stream, NULL, NULL, SOCK_CLOEXEC);
+	struct sockaddr_in6 peer = { 0 };
+	socklen_t length = sizeof(peer);
+	int fd = accept4(l->stream, (struct sockaddr *)&peer, &length,
+			 SOCK_CLOEXEC);
 	int nodelay = !e->options->nagle;
-	socklen_t length = sizeof(struct sockaddr_in6);
 	struct guest *g;
 
 	if (fd < 0) {
@@ -43,13 +45,12 @@ static void accept_connection(struct echo *e, const struct listener *l)
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof(nodelay));
 	if (e->arriving_count >= ARRIVALS_MAX)
 		guests_crowd_out(e);
-	g = guest_add(e, fd);
+	g = guest_add(e, fd, &peer);
 	if (!g) {
 		close(fd);
 		return;
 	}
 	g->listener = l;
-	getpeername(fd, (struct sockaddr *)&g->peer, &length);
 	if (e->options->wire == WIRE_CLEAR)
 		guest_admit_clear(e, g);
 }
@@ -58,7 +59,7 @@ static void accept_connection(struct echo *e, const struct listener *l)
 static int hear_guest(struct echo *e, struct guest *g)
 {
 	bool leaving = g->arrival.stage == ARRIVAL_LEAVING;
-	struct doorman doorman = guests_doorman(e);
+	struct doorman doorman = guest_doorman(g);
 	struct answer answer;
 	uint8_t *at;
 	size_t room = arrival_room(&g->arrival, &at);
@@ -78,7 +79,8 @@ static int hear_guest(struct echo *e, struct guest *g)
 		 MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)answer.size)
 		return -ECONNRESET;
 	if (!leaving && g->arrival.stage == ARRIVAL_LEAVING) {
-		e->counters.refused[g->arrival.refused]++;
+		if (g->arrival.terms.workload != WORKLOAD_WHY)
+			e->counters.refused[g->arrival.refused]++;
 		/* It reads the answer, then closes: were we to close now, what
 		 * it still sends would destroy the answer. */
 		shutdown(g->session.control, SHUT_WR);
@@ -289,7 +291,7 @@ static int listen_somewhere(struct echo *e, struct failure *failure)
 static int serve_clear_datagrams(struct echo *e, struct failure *failure)
 {
 	for (size_t i = 0; i < e->listener_count; i++) {
-		struct guest *g = guest_add(e, -1);
+		struct guest *g = guest_add(e, -1, NULL);
 
 		if (!g)
 			return fail(failure, ENOMEM,
@@ -401,7 +403,7 @@ static void hear_all(struct echo *e, size_t count)
 		if (!e->events[i].revents)
 			continue;
 		if (g->running)
-			guest_end(g);
+			guest_end(g, STATUS_OK);
 		else if (e->events[i].fd == g->session.control)
 			serve_arrival(e, g);
 		else

@@ -7,7 +7,10 @@
 
 #include <poll.h>
 
+#include "hosts.h"
 #include "session.h"
+
+enum { FAREWELLS_MAX = 256 };
 
 /* Of all sessions, those that are over included. */
 struct echo_counters {
@@ -18,7 +21,7 @@ struct echo_counters {
 	uint64_t strangers; /* connections that said no HELLO */
 	uint64_t unfinished; /* handshakes that ended before a session */
 	uint64_t crowded_out; /* before a session, to make room */
-	uint64_t idle, overlong; /* sessions */
+	uint64_t ended[STATUS_COUNT]; /* sessions */
 	uint64_t stray_datagrams; /* of no session: not answered */
 };
 
@@ -29,6 +32,12 @@ struct listener {
 
 struct guest;
 
+/* A session that we ended, and why: whoever had it may ask. */
+struct farewell {
+	uint8_t token[TOKEN_BYTES];
+	enum handshake_status why;
+};
+
 struct echo {
 	const struct options *options;
 	struct listener listeners[ADDRESSES_MAX];
@@ -38,8 +47,11 @@ struct echo {
 	int ended; /* an eventfd: some session is over */
 	struct rate rate;
 	struct guest *guests; /* the newest first */
-	size_t guest_count, session_count, arriving_count;
-	uint64_t memory_bytes; /* that sessions may take */
+	size_t guest_count, arriving_count;
+	struct host *hosts; /* of guests, and who owes CPU time */
+	struct share share; /* of all sessions */
+	struct farewell farewells[FAREWELLS_MAX]; /* a ring */
+	uint64_t farewell_count;
 	struct pollfd *events;
 	struct guest **event_guests; /* whom an event is about; NULL: none */
 	uint64_t watched_ns; /* when it was last seen whose time is over */

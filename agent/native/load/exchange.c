@@ -266,14 +266,28 @@ bool exchange_parse(struct exchange *x, const uint8_t *reply, size_t length,
 	return true;
 }
 
+/* It may have closed the connection, and can say why. */
+static const struct session_reason *why_closed(const struct exchange *x,
+					       int error)
+{
+	if (error && error != ECONNRESET && error != EPIPE)
+		return NULL;
+	return session_why_ended(x->options, x->peer->address, x->peer->port,
+				 &x->link);
+}
+
 int exchange_lost_peer(struct exchange *x, int error)
 {
+	const struct session_reason *r = why_closed(x, error);
+	const char *why = error ? strerror(error) : "it closed the connection";
+
 	return fail(x->failure, error ? error : ECONNRESET,
 		    "lost the responder %s port %" PRIu64 " after %" PRIu64
-		    " replies: %s; see there why `latprof echo` ended, or "
-		    "start it",
+		    " replies: %s%s; %s",
 		    x->peer->address, x->peer->port, x->totals.replies,
-		    error ? strerror(error) : "it closed the connection");
+		    r ? "it ended the session: " : "", r ? r->why : why,
+		    r ? r->advice :
+			"see there why `latprof echo` ended, or start it");
 }
 
 int exchange_fail_send(struct exchange *x, const struct message *m, int error)

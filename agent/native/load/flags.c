@@ -12,7 +12,7 @@
 #define AT(member) offsetof(struct options, member)
 #define LOOPBACK "127.0.0.1"
 
-enum { TRAIN_MAX = 10000 };
+enum { TRAIN_MAX = 10000, SESSIONS_MAX = 4096, CPU_PERCENT_MAX = 819200 };
 
 enum {
 	ECHO = 1 << COMMAND_ECHO,
@@ -49,12 +49,24 @@ static const struct arg rows[] = {
 	  .help = "end when stdin closes" },
 	{ "workloads", ARG_TEXT, AT(workload_list), 1, 255, "NAME,...",
 	  "serve these only (all)" },
-	{ "max-sessions", ARG_COUNT, AT(max_sessions), 1, 4096, "N",
+	{ "max-sessions", ARG_COUNT, AT(max_sessions), 1, SESSIONS_MAX, "N",
 	  "at once (64)" },
+	{ "max-host-sessions", ARG_COUNT, AT(max_host_sessions), 1,
+	  SESSIONS_MAX, "N",
+	  "at once, of a host: an IPv4 address, or a /64 of IPv6 (all)" },
 	{ "max-memory", ARG_BYTES, AT(max_memory_bytes), 1 << 20, 1ull << 40,
 	  "BYTES",
 	  "for messages of all sessions together, and what their UDP sockets "
 	  "hold (1024mib)" },
+	{ "max-host-memory", ARG_BYTES, AT(max_host_memory_bytes), 1 << 20,
+	  1ull << 40, "BYTES", "of that, for the sessions of a host (all)" },
+	{ "max-cpu", ARG_COUNT, AT(max_cpu_percent), 1, CPU_PERCENT_MAX,
+	  "PERCENT",
+	  "of one CPU, for all sessions together; where they take more for "
+	  "long the busiest are ended (unlimited)" },
+	{ "max-host-cpu", ARG_COUNT, AT(max_host_cpu_percent), 1,
+	  CPU_PERCENT_MAX, "PERCENT",
+	  "the same for the sessions of a host (unlimited)" },
 	{ "max-message", ARG_BYTES, AT(max_message_bytes), HEADER_BYTES,
 	  MESSAGE_BYTES_MAX, "BYTES", "of a request or a reply (64mib)" },
 	{ "max-rate", ARG_BYTES, AT(max_rate), 1000, 1ull << 40, "BYTES",

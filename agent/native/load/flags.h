@@ -57,6 +57,10 @@ struct options {
 	uint64_t max_sessions;
 	uint64_t max_memory_bytes;
 	uint64_t max_message_bytes;
+	uint64_t max_cpu_percent; /* of one CPU; 0: unlimited */
+	uint64_t max_host_sessions; /* of each host; 0: as of all */
+	uint64_t max_host_memory_bytes;
+	uint64_t max_host_cpu_percent;
 	uint64_t max_rate; /* bytes per second; 0: unlimited */
 	uint64_t max_duration_ns; /* 0: unlimited */
 	uint64_t idle_ns; /* 0: never */

@@ -14,10 +14,12 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "big_endian.h"
 #include "clock.h"
 #include "guests.h"
 #include "tcp_facts.h"
@@ -76,7 +78,9 @@ static void *serve(void *argument)
 
 	own_table(s->data, s->control < 0 ? s->data : s->control, ended);
 	sem_post(&given->taken);
+	cpu_time_begin(&s->cpu);
 	service_find(s->terms.workload)->serve(s);
+	cpu_time_end(&s->cpu);
 	if (s->control >= 0)
 		shutdown(s->control, SHUT_RDWR);
 	atomic_store(&g->ended, true);
@@ -105,12 +109,20 @@ static int start_thread(struct echo *e, struct guest *g)
 	return -error;
 }
 
-struct guest *guest_add(struct echo *e, int control)
+struct guest *guest_add(struct echo *e, int control,
+			const struct sockaddr_in6 *peer)
 {
 	struct guest *g = calloc(1, sizeof(*g));
 
-	if (!g)
+	if (g && peer)
+		g->host = host_enter(&e->hosts, peer);
+	if (!g || (peer && !g->host)) {
+		free(g);
 		return NULL;
+	}
+	g->echo = e;
+	if (peer)
+		g->peer = *peer;
 	g->session = (struct session){
 		.control = control,
 		.data = control,
@@ -138,6 +150,33 @@ static void add_counters(struct echo_counters *to, const struct session *from)
 	to->unsent += c->unsent;
 }
 
+static void count_cpu(struct echo *e, struct guest *g)
+{
+	uint64_t now_ns = cpu_time_ns(&g->session.cpu);
+
+	g->looked_ns = 0;
+	/* A thread that ends just now may be missing. */
+	if (!g->host || now_ns < g->cpu_ns)
+		return;
+	g->looked_ns = now_ns - g->cpu_ns;
+	g->cpu_ns = now_ns;
+	g->host->share.cpu_ns += g->looked_ns;
+	e->share.cpu_ns += g->looked_ns;
+}
+
+/* What it had of its host's. */
+static void leave_host(struct echo *e, struct guest *g)
+{
+	count_cpu(e, g);
+	if (!g->host)
+		return;
+	if (!g->running)
+		g->host->arriving--;
+	if (g->memory_bytes)
+		share_return(&g->host->share, g->memory_bytes);
+	host_leave(g->host);
+}
+
 void guest_remove(struct echo *e, struct guest *g)
 {
 	struct guest **at = &e->guests;
@@ -150,8 +189,8 @@ void guest_remove(struct echo *e, struct guest *g)
 	if (!g->running)
 		e->arriving_count--;
 	if (g->memory_bytes)
-		e->session_count--;
-	e->memory_bytes -= g->memory_bytes;
+		share_return(&e->share, g->memory_bytes);
+	leave_host(e, g);
 	if (g->session.data != g->session.control && g->session.connected)
 		close(g->session.data);
 	if (g->session.control >= 0)
@@ -159,8 +198,21 @@ void guest_remove(struct echo *e, struct guest *g)
 	free(g);
 }
 
-void guest_end(struct guest *g)
+static void say_why(struct echo *e, const struct guest *g,
+		    enum handshake_status why)
 {
+	struct farewell *f = &e->farewells[e->farewell_count++ % FAREWELLS_MAX];
+
+	e->counters.ended[why]++;
+	f->why = why;
+	memcpy(f->token, handshake_token(&g->arrival.handshake), TOKEN_BYTES);
+}
+
+void guest_end(struct guest *g, enum handshake_status why)
+{
+	/* First: it may ask as soon as it sees the end. */
+	if (why)
+		say_why(g->echo, g, why);
 	atomic_store(&g->session.stop, true);
 	if (g->session.data != g->session.control)
 		shutdown(g->session.data, SHUT_RDWR);
@@ -178,6 +230,8 @@ void guest_begin(struct echo *e, struct guest *g)
 	}
 	g->running = true;
 	e->arriving_count--;
+	if (g->host)
+		g->host->arriving--;
 	e->counters.sessions++;
 }
 
@@ -191,17 +245,47 @@ static uint64_t memory_for(const struct terms *t)
 	       (service->memory_bytes ? service->memory_bytes(t) : 0);
 }
 
-static bool has_room(const struct echo *e, uint64_t memory_bytes)
+static struct share_bounds bounds_of_all(const struct options *o)
 {
-	return e->session_count < e->options->max_sessions &&
-	       e->memory_bytes + memory_bytes <= e->options->max_memory_bytes;
+	return (struct share_bounds){ o->max_sessions, o->max_memory_bytes,
+				      o->max_cpu_percent };
+}
+
+static struct share_bounds bounds_of_host(const struct options *o)
+{
+	return (struct share_bounds){ o->max_host_sessions,
+				      o->max_host_memory_bytes,
+				      o->max_host_cpu_percent };
+}
+
+/* Of what its host may have, then of what all may. */
+static enum handshake_status room_for(const struct guest *g,
+				      uint64_t memory_bytes)
+{
+	static const enum handshake_status of_host[SHARE_LACKS_COUNT] = {
+		[SHARE_LACKS_SESSIONS] = STATUS_HOST_SESSIONS,
+		[SHARE_LACKS_MEMORY] = STATUS_HOST_MEMORY,
+		[SHARE_LACKS_CPU] = STATUS_HOST_CPU,
+	};
+	static const enum handshake_status of_all[SHARE_LACKS_COUNT] = {
+		[SHARE_LACKS_SESSIONS] = STATUS_BUSY,
+		[SHARE_LACKS_MEMORY] = STATUS_MEMORY,
+		[SHARE_LACKS_CPU] = STATUS_CPU,
+	};
+	const struct echo *e = g->echo;
+	struct share_bounds host = bounds_of_host(e->options);
+	struct share_bounds all = bounds_of_all(e->options);
+	enum share_lack lack = share_lack(&g->host->share, &host, memory_bytes);
+
+	return lack ? of_host[lack] :
+		      of_all[share_lack(&e->share, &all, memory_bytes)];
 }
 
 static void take_share(struct echo *e, struct guest *g, uint64_t memory_bytes)
 {
 	g->memory_bytes = memory_bytes;
-	e->memory_bytes += memory_bytes;
-	e->session_count++;
+	share_take(&e->share, memory_bytes);
+	share_take(&g->host->share, memory_bytes);
 }
 
 static struct terms clear_terms(enum protocol transport)
@@ -222,9 +306,10 @@ void guest_begin_clear(struct echo *e, struct guest *g, enum protocol transport)
 void guest_admit_clear(struct echo *e, struct guest *g)
 {
 	struct terms terms = clear_terms(PROTOCOL_TCP);
+	enum handshake_status status = room_for(g, memory_for(&terms));
 
-	if (!has_room(e, memory_for(&terms))) {
-		e->counters.refused[STATUS_BUSY]++;
+	if (status) {
+		e->counters.refused[status]++;
 		guest_remove(e, g);
 		return;
 	}
@@ -232,14 +317,32 @@ void guest_admit_clear(struct echo *e, struct guest *g)
 	guest_begin_clear(e, g, PROTOCOL_TCP);
 }
 
+static enum handshake_status why_ended(const struct echo *e,
+				       const struct terms *question)
+{
+	uint8_t token[TOKEN_BYTES];
+
+	put_u64(token, question->own[0]);
+	put_u64(token + sizeof(uint64_t), question->own[1]);
+	for (size_t i = 0; i < FAREWELLS_MAX; i++) {
+		const struct farewell *f = &e->farewells[i];
+
+		if (f->why && token_equals(f->token, token))
+			return f->why;
+	}
+	return STATUS_WORKLOAD;
+}
+
 static enum handshake_status admit(void *context, const struct terms *t,
 				   uint64_t *bound)
 {
-	const struct echo *e = context;
-	const struct options *o = e->options;
+	const struct guest *g = context;
+	const struct options *o = g->echo->options;
 	const struct service *service = service_find(t->workload);
 	uint64_t largest = o->max_message_bytes;
 
+	if (t->workload == WORKLOAD_WHY)
+		return why_ended(g->echo, t);
 	if (!service || !(o->workloads & workload_bit(t->workload)))
 		return STATUS_WORKLOAD;
 	if (t->transport > PROTOCOL_UDP || t->think_ns > THINK_NS_MAX ||
@@ -256,7 +359,7 @@ static enum handshake_status admit(void *context, const struct terms *t,
 	if (o->max_duration_ns && t->duration_ns > o->max_duration_ns)
 		return STATUS_DURATION;
 	*bound = 0;
-	return has_room(e, memory_for(t)) ? STATUS_OK : STATUS_BUSY;
+	return room_for(g, memory_for(t));
 }
 
 static uint32_t served_workloads(const struct options *o)
@@ -268,13 +371,13 @@ static uint32_t served_workloads(const struct options *o)
 	return served & o->workloads;
 }
 
-struct doorman guests_doorman(struct echo *e)
+struct doorman guest_doorman(struct guest *g)
 {
-	const struct options *o = e->options;
+	const struct options *o = g->echo->options;
 
 	return (struct doorman){
 		.admit = admit,
-		.context = e,
+		.context = g,
 		.workloads = served_workloads(o),
 		.limits = { .message_bytes = (uint32_t)o->max_message_bytes,
 			    .duration_ns = o->max_duration_ns,
@@ -292,24 +395,27 @@ void guest_note_unfinished(struct echo *e, const struct guest *g, int error)
 		e->counters.unfinished++;
 }
 
+/* Strangers before those that have proven the secret, the many of one host
+ * before the few of another, the old (which `a` is) before the new. */
+static bool goes_before(const struct guest *a, const struct guest *b)
+{
+	if (!a->memory_bytes != !b->memory_bytes)
+		return !a->memory_bytes;
+	return a->host->arriving >= b->host->arriving;
+}
+
 void guests_crowd_out(struct echo *e)
 {
-	struct guest *oldest = NULL, *oldest_stranger = NULL;
+	struct guest *leaver = NULL;
 
-	for (struct guest *g = e->guests; g; g = g->next) {
-		if (g->running)
-			continue;
-		oldest = g;
-		if (!g->memory_bytes)
-			oldest_stranger = g;
-	}
-	if (oldest_stranger)
-		oldest = oldest_stranger;
-	if (!oldest)
+	for (struct guest *g = e->guests; g; g = g->next)
+		if (!g->running && (!leaver || goes_before(g, leaver)))
+			leaver = g;
+	if (!leaver)
 		return;
-	guest_note_unfinished(e, oldest, 0);
+	guest_note_unfinished(e, leaver, 0);
 	e->counters.crowded_out++;
-	guest_remove(e, oldest);
+	guest_remove(e, leaver);
 }
 
 void guest_enter_share(struct echo *e, struct guest *g)
@@ -353,13 +459,63 @@ static void watch_session(struct echo *e, struct guest *g, uint64_t now_ns)
 		g->moved = moved;
 		g->moved_ns = now_ns;
 	}
-	if (is_overlong(e, g, now_ns)) {
-		e->counters.overlong++;
-		guest_end(g);
-	} else if (now_ns - g->moved_ns > o->idle_ns) {
-		e->counters.idle++;
-		guest_end(g);
+	if (is_overlong(e, g, now_ns))
+		guest_end(g, STATUS_OVERLONG);
+	else if (now_ns - g->moved_ns > o->idle_ns)
+		guest_end(g, STATUS_IDLE);
+}
+
+static struct guest *busiest_guest(const struct echo *e, const struct host *of)
+{
+	struct guest *found = NULL;
+	uint64_t most_ns = 0;
+
+	for (struct guest *g = e->guests; g; g = g->next) {
+		if (g->host != of || g->looked_ns <= most_ns ||
+		    session_is_stopped(&g->session))
+			continue;
+		found = g;
+		most_ns = g->looked_ns;
 	}
+	return found;
+}
+
+static struct host *busiest_host(const struct echo *e)
+{
+	struct host *found = e->hosts;
+
+	for (struct host *h = e->hosts; h; h = h->next)
+		if (h->share.looked_ns > found->share.looked_ns)
+			found = h;
+	return found;
+}
+
+/* End sessions until what the others took is no more than may be. */
+static void shed(struct echo *e, const struct host *of, uint64_t too_much_ns,
+		 enum handshake_status why)
+{
+	struct guest *g;
+
+	while (too_much_ns && (g = busiest_guest(e, of))) {
+		guest_end(g, why);
+		too_much_ns -=
+			g->looked_ns < too_much_ns ? g->looked_ns : too_much_ns;
+	}
+}
+
+static void watch_cpu(struct echo *e, uint64_t elapsed_ns)
+{
+	struct share_bounds of_host = bounds_of_host(e->options);
+	struct share_bounds of_all = bounds_of_all(e->options);
+
+	for (struct guest *g = e->guests; g; g = g->next)
+		count_cpu(e, g);
+	for (struct host *h = e->hosts; h; h = h->next)
+		shed(e, h, share_look(&h->share, &of_host, elapsed_ns),
+		     STATUS_HOST_CPU);
+	shed(e, busiest_host(e), share_look(&e->share, &of_all, elapsed_ns),
+	     STATUS_CPU);
+	hosts_forget(&e->hosts);
 }
 
 void guests_watch(struct echo *e)
@@ -369,6 +525,7 @@ void guests_watch(struct echo *e)
 
 	if (now - e->watched_ns < WATCH_MS * NS_PER_MS)
 		return;
+	watch_cpu(e, now - e->watched_ns);
 	e->watched_ns = now;
 	for (struct guest *g = e->guests; g; g = next) {
 		next = g->next;

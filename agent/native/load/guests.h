@@ -18,6 +18,8 @@ enum {
 /* A client, from its connection to the end of its session. */
 struct guest {
 	struct guest *next;
+	struct echo *echo;
+	struct host *host; /* NULL: the datagrams of the clear wire */
 	struct session session;
 	struct arrival arrival;
 	const struct listener *listener;
@@ -26,17 +28,20 @@ struct guest {
 	bool data_came; /* UDP: before ARRIVAL_BEGIN was over */
 	bool running; /* a thread serves it */
 	uint64_t memory_bytes; /* what it was admitted with */
+	uint64_t cpu_ns, looked_ns; /* CPU time: of all; of the last look */
 	uint64_t since_ns; /* arrived; from `running` on: began */
 	uint64_t moved, moved_ns; /* how far it was, and since when */
 	_Atomic bool ended; /* the thread's last word */
 };
 
-/* A new one, by its connection; -1: it has none. NULL: out of memory. */
-struct guest *guest_add(struct echo *e, int control);
+/* A new one, by its connection and from where that is; -1 and NULL: it has
+ * none. NULL: out of memory. */
+struct guest *guest_add(struct echo *e, int control,
+			const struct sockaddr_in6 *peer);
 /* No thread serves it, or that has ended. Closes its sockets. */
 void guest_remove(struct echo *e, struct guest *g);
-/* What decides on terms, and the limits that clients are told. */
-struct doorman guests_doorman(struct echo *e);
+/* What decides on its terms, and the limits that it hears of. */
+struct doorman guest_doorman(struct guest *g);
 /* From ACCEPT on it takes its share of sessions and of memory. */
 void guest_enter_share(struct echo *e, struct guest *g);
 /* Its session begins on the terms of its arrival, or it is gone. */
@@ -46,8 +51,8 @@ void guest_begin_clear(struct echo *e, struct guest *g,
 		       enum protocol transport);
 /* The same for a connection, where there may be one more session. */
 void guest_admit_clear(struct echo *e, struct guest *g);
-/* Its thread sees the end of its sockets. */
-void guest_end(struct guest *g);
+/* Its thread sees the end of its sockets; OK: the client wants it so. */
+void guest_end(struct guest *g, enum handshake_status why);
 /* Count one that goes before its session; `error` is arrival_take()'s. */
 void guest_note_unfinished(struct echo *e, const struct guest *g, int error);
 /* The oldest of those that are not served yet makes room; one that holds a

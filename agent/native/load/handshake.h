@@ -14,6 +14,9 @@
  *              1 UDP), u8[16] nonce, u32 reply bytes (0: echo in full), u32
  *              largest message, u64 think ns, u64 duration ns (0: not known),
  *              u64[8] of the workload's own
+ *              A HELLO of workload 0 asks for no session but why the one was
+ *              ended whose token stands in the workload's own: the CHALLENGE's
+ *              status says it (WORKLOAD: not known), and there is no more.
  *   CHALLENGE  u8[4] "LPse", u16 version, u8 status, u8 secret needed, u32
  *              workloads (a bit each), u8[16] nonce, u64 bound: what the
  *              refused one may be at most
@@ -55,16 +58,23 @@ enum {
 	THINK_NS_MAX = 1000000000,
 };
 
-/* Why a session is refused. On the wire, too. */
+/* Why a session is refused, or was ended. On the wire, too. */
 enum handshake_status {
 	STATUS_OK,
 	STATUS_VERSION,
 	STATUS_WORKLOAD, /* not served here */
 	STATUS_MESSAGE, /* too large */
 	STATUS_DURATION, /* too long */
-	STATUS_BUSY,
+	STATUS_BUSY, /* as many sessions as there may be */
 	STATUS_SECRET, /* the proof is wrong */
 	STATUS_TERMS, /* a value that no client of this version sends */
+	STATUS_MEMORY, /* as much as there may be */
+	STATUS_HOST_SESSIONS, /* as many of this host */
+	STATUS_HOST_MEMORY,
+	STATUS_CPU, /* sessions take too much CPU time */
+	STATUS_HOST_CPU, /* those of this host do */
+	STATUS_IDLE, /* nothing moved in it */
+	STATUS_OVERLONG, /* it took too long */
 	STATUS_COUNT,
 };
 

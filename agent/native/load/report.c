@@ -150,10 +150,16 @@ static void show_refused(FILE *to, const uint64_t refused[STATUS_COUNT])
 		[STATUS_BUSY] = "refused_busy",
 		[STATUS_SECRET] = "refused_secret",
 		[STATUS_TERMS] = "refused_terms",
+		[STATUS_MEMORY] = "refused_memory",
+		[STATUS_HOST_SESSIONS] = "refused_host_sessions",
+		[STATUS_HOST_MEMORY] = "refused_host_memory",
+		[STATUS_CPU] = "refused_cpu",
+		[STATUS_HOST_CPU] = "refused_host_cpu",
 	};
 
 	for (int i = STATUS_OK + 1; i < STATUS_COUNT; i++)
-		number(to, names[i], refused[i]);
+		if (names[i])
+			number(to, names[i], refused[i]);
 }
 
 void report_echo(FILE *to, const struct echo *echo)
@@ -175,8 +181,10 @@ void report_echo(FILE *to, const struct echo *echo)
 	number(to, "strangers", c.strangers);
 	number(to, "unfinished", c.unfinished);
 	number(to, "crowded_out", c.crowded_out);
-	number(to, "ended_idle", c.idle);
-	number(to, "ended_overlong", c.overlong);
+	number(to, "ended_idle", c.ended[STATUS_IDLE]);
+	number(to, "ended_overlong", c.ended[STATUS_OVERLONG]);
+	number(to, "ended_cpu", c.ended[STATUS_CPU]);
+	number(to, "ended_host_cpu", c.ended[STATUS_HOST_CPU]);
 	number(to, "stray_datagrams", c.stray_datagrams);
 	number(to, "rate_waits", echo->rate.waits);
 	report_common(to, echo->options, echo->options->address, echo->port);

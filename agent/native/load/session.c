@@ -21,6 +21,8 @@ enum {
 };
 
 static const uint64_t answer_ns = 10 * NS_PER_SECOND;
+/* Whoever has just ended a session answers at once. */
+static const uint64_t ask_ns = 2 * NS_PER_SECOND;
 static const uint64_t nap_ns = 50 * NS_PER_MS;
 
 static bool is_to_end(const struct session *s, const atomic_bool *stop)
@@ -161,6 +163,48 @@ static int fail_bound(const struct caller *c, const char *what, uint64_t asked,
 	return fail_refused(c, EMSGSIZE, why, advice);
 }
 
+/* What needs no number. */
+static const struct session_reason reasons[STATUS_COUNT] = {
+	[STATUS_WORKLOAD] = { "it does not serve this workload",
+			      "start it with --workloads that name it" },
+	[STATUS_BUSY] = { "it has as many sessions as it may",
+			  "try again later, or start it with a larger "
+			  "--max-sessions" },
+	[STATUS_MEMORY] = { "its sessions have as much memory as they may",
+			    "give smaller messages, try again later, or start "
+			    "it with a larger --max-memory" },
+	[STATUS_HOST_SESSIONS] = { "it has as many sessions of this host as it "
+				   "may",
+				   "ask for fewer at once, or start it with a "
+				   "larger --max-host-sessions or with "
+				   "--secret-file" },
+	[STATUS_HOST_MEMORY] = { "its sessions of this host have as much "
+				 "memory as they may",
+				 "give smaller messages, or start it with a "
+				 "larger --max-host-memory or with "
+				 "--secret-file" },
+	[STATUS_CPU] = { "its sessions took more CPU time than its --max-cpu",
+			 "try again later, or start it with a larger one or "
+			 "with --secret-file" },
+	[STATUS_HOST_CPU] = { "its sessions of this host took more CPU time "
+			      "than its --max-host-cpu",
+			      "ask for less, or start it with a larger one or "
+			      "with --secret-file" },
+	[STATUS_SECRET] = { "the secret is another one",
+			    "give both ends the same --secret-file" },
+	[STATUS_IDLE] = { "nothing moved in it for its --idle",
+			  "start it with a longer one" },
+	[STATUS_OVERLONG] = { "it was longer than its --max-duration",
+			      "give a shorter --duration, or start it with a "
+			      "longer --max-duration" },
+};
+
+static int fail_reason(const struct caller *c, int error,
+		       const struct session_reason *r)
+{
+	return fail_refused(c, error, r->why, r->advice);
+}
+
 static int fail_status(const struct caller *c, enum handshake_status status,
 		       const struct challenge *said)
 {
@@ -177,10 +221,6 @@ static int fail_status(const struct caller *c, enum handshake_status status,
 			 said->version, HANDSHAKE_VERSION);
 		return fail_refused(c, EPROTO, why,
 				    "install the same latprof at both ends");
-	case STATUS_WORKLOAD:
-		return fail_refused(c, ENOTSUP,
-				    "it does not serve this workload",
-				    "start it with --workloads that name it");
 	case STATUS_MESSAGE:
 		return fail_bound(c, "messages", largest, said->bound, "bytes",
 				  "give smaller --sizes and --reply, or start "
@@ -190,15 +230,9 @@ static int fail_status(const struct caller *c, enum handshake_status status,
 				  said->bound / NS_PER_SECOND, "seconds",
 				  "give a shorter --duration, or start it with "
 				  "a longer --max-duration");
-	case STATUS_BUSY:
-		return fail_refused(c, EBUSY,
-				    "it has as many sessions as it may",
-				    "try again later, or start it with larger "
-				    "--max-sessions or --max-memory");
-	case STATUS_SECRET:
-		return fail_refused(c, EACCES, "the secret is another one",
-				    "give both ends the same --secret-file");
 	default:
+		if (status < STATUS_COUNT && reasons[status].why)
+			return fail_reason(c, EBUSY, &reasons[status]);
 		return fail_refused(c, EPROTO, "it knows no such terms",
 				    "install the same latprof at both ends");
 	}
@@ -260,6 +294,13 @@ static int read_challenge(const struct caller *c, int fd, uint64_t until_ns)
 	return 0;
 }
 
+/* What may have changed since the CHALLENGE. */
+static bool is_lack_of_room(enum handshake_status status)
+{
+	return status == STATUS_BUSY ||
+	       (status >= STATUS_MEMORY && status <= STATUS_HOST_CPU);
+}
+
 static int read_accept(const struct caller *c, int fd, uint64_t until_ns,
 		       struct limits *limits)
 {
@@ -279,8 +320,8 @@ static int read_accept(const struct caller *c, int fd, uint64_t until_ns,
 	if (error)
 		return fail_stranger(c);
 	/* All else was refused before. */
-	if (status != STATUS_OK && status != STATUS_BUSY &&
-	    status != STATUS_SECRET)
+	if (status != STATUS_OK && status != STATUS_SECRET &&
+	    !is_lack_of_room(status))
 		return fail_stranger(c);
 	return status == STATUS_OK ? 0 : fail_status(c, status, NULL);
 }
@@ -388,7 +429,10 @@ static int open_agreed(const struct caller *c, struct session_link *link)
 
 	if (!error)
 		error = agree(c, link->control, &link->limits);
-	return error ? error : open_data(c, link);
+	if (error)
+		return error;
+	memcpy(link->token, handshake_token(c->handshake), TOKEN_BYTES);
+	return open_data(c, link);
 }
 
 int session_open(const struct options *options, const char *address,
@@ -414,6 +458,48 @@ int session_open(const struct options *options, const char *address,
 	if (error)
 		session_close(ret);
 	return error;
+}
+
+/* Its answer to a HELLO that asks for no session. */
+static enum handshake_status ask(int fd, const struct terms *question)
+{
+	static const struct secret none = { 0 };
+	struct handshake h = { .secret = &none };
+	struct challenge said;
+	uint64_t until_ns = clock_ns() + ask_ns;
+
+	if (handshake_hello(&h, question) ||
+	    send_exactly(fd, h.hello, HELLO_BYTES) ||
+	    receive_exactly(fd, h.challenge, CHALLENGE_BYTES, until_ns) ||
+	    handshake_read_challenge(&h, &said) ||
+	    said.version != HANDSHAKE_VERSION)
+		return STATUS_WORKLOAD;
+	return said.status;
+}
+
+const struct session_reason *session_why_ended(const struct options *options,
+					       const char *address,
+					       uint64_t port,
+					       const struct session_link *link)
+{
+	static const uint8_t no_token[TOKEN_BYTES];
+	struct terms question = { .workload = WORKLOAD_WHY };
+	enum handshake_status why;
+	struct failure ignored;
+	int fd = -1;
+
+	if (token_equals(link->token, no_token) ||
+	    endpoint_connect(options, PROTOCOL_TCP, address, port, &fd,
+			     &ignored))
+		return NULL;
+	question.own[0] = get_u64(link->token);
+	question.own[1] = get_u64(link->token + sizeof(uint64_t));
+	why = ask(fd, &question);
+	close(fd);
+	return why != STATUS_WORKLOAD && why < STATUS_COUNT &&
+			       reasons[why].why ?
+		       &reasons[why] :
+		       NULL;
 }
 
 void session_close(struct session_link *link)

@@ -15,6 +15,7 @@
 
 #include <stdatomic.h>
 
+#include "cpu_time.h"
 #include "handshake.h"
 #include "rate.h"
 
@@ -37,6 +38,7 @@ struct session {
 	struct limits limits;
 	struct rate *rate; /* of all sessions together */
 	struct session_counters counters;
+	struct cpu_time cpu; /* of its threads */
 	_Atomic bool stop; /* it is to end; both sockets are shut down then */
 };
 
@@ -96,6 +98,7 @@ struct session_link {
 	/* What the handshake took of each direction of the data's flow: bytes
 	 * over TCP, datagrams over UDP. See records.h. */
 	uint64_t sent_before, received_before;
+	uint8_t token[TOKEN_BYTES]; /* the session's name; 0: none */
 };
 
 /* Connect to the responder at address and port, agree on the terms, and open
@@ -106,5 +109,15 @@ int session_open(const struct options *options, const char *address,
 		 uint64_t port, const struct terms *terms,
 		 struct session_link *ret, struct failure *failure);
 void session_close(struct session_link *link);
+
+/* Why a responder ended or refused something, and what to do. */
+struct session_reason {
+	const char *why, *advice;
+};
+/* Ask the responder, which has closed this session. NULL: it does not say. */
+const struct session_reason *session_why_ended(const struct options *options,
+					       const char *address,
+					       uint64_t port,
+					       const struct session_link *link);
 
 #endif

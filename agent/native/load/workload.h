@@ -5,7 +5,12 @@
 #include <stdint.h>
 
 /* On the wire, and bits of a set: never give a value another meaning. */
-enum workload { WORKLOAD_PINGPONG = 1, WORKLOAD_BULK, WORKLOAD_END };
+enum workload {
+	WORKLOAD_WHY, /* no session: why was mine ended? */
+	WORKLOAD_PINGPONG,
+	WORKLOAD_BULK,
+	WORKLOAD_END,
+};
 
 /* By value; NULL where there is none. */
 extern const char *const workload_names[WORKLOAD_END];

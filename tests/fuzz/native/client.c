@@ -142,6 +142,16 @@ static void run(const struct options *options)
 	client_release(&c);
 }
 
+/* The responder gives no reason: what it may answer is handshake.c's. */
+const struct session_reason *session_why_ended(const struct options *options,
+					       const char *address,
+					       uint64_t port,
+					       const struct session_link *link)
+{
+	MUST(options && address && port <= UINT16_MAX && link);
+	return NULL;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 {

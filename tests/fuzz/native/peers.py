@@ -38,6 +38,8 @@ SECRET = b"0123456789abcdef0123456789abcdef"
 # Of a responder; most leave room for some of the clients alone.
 LIMITS = (
     *((), (), ("--max-sessions", 2), ("--max-memory", "20mib"), ("--idle", 1)),
+    *(("--max-host-sessions", 1), ("--max-host-memory", "20mib")),
+    *(("--max-cpu", 1, "--max-host-cpu", 1),),
     *(("--max-rate", "1mib"), ("--max-message", "1k"), ("--workloads", "bulk")),
 )
 
