@@ -35,7 +35,9 @@ def out(tmp_path):
 
 def transfer(lab, out, *words, responder=()):
     """Do a run from a to `latprof echo` at b; its summary and the responder's."""
-    with echo("--bind", lab.b_address, *responder, within=at(lab, "b")) as (port, done):
+    # four channels of a large buffer are more than a stranger has by default
+    words_there = ("--bind", lab.b_address, "--max-host-memory", "1GiB", *responder)
+    with echo(*words_there, within=at(lab, "b")) as (port, done):
         host = f"[{lab.b_address}]" if lab.spec.ipv6 else lab.b_address
         to = f"--to={host}:{port}"
         latprof = run(*BULK, to, *words, f"--out={out}", before=at(lab, "a"))

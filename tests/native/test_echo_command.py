@@ -11,11 +11,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import load_peer as peer
 import pytest
+from bulk_peer import bulk
 from load_peer import Refused, datagram_session, greet, hello, session
 
 ECHO = [sys.executable, "-m", "latprof_agent", "echo"]
@@ -77,9 +78,7 @@ def test_it_says_what_it_answers_and_what_it_did(tmp_path):
 
 @pytest.mark.parametrize("transport", [0, 1])
 def test_who_knows_the_secret_is_answered_and_counted(tmp_path, transport):
-    file = tmp_path / "secret"
-    file.write_bytes(SECRET + b"\n")
-    file.chmod(0o600)
+    file = write_secret(tmp_path)
     with command("--secret-file", file, json_only=True) as echo:
         said = hello(transport=transport)
         if transport:
@@ -142,6 +141,50 @@ def test_limits_are_those_of_the_responder():
     assert "sessions refused, messages larger than --max-message: 1" in said
 
 
+HOST_SESSIONS, BULK_CHANNELS = 16, 8
+
+
+@pytest.mark.parametrize("secret", [b"", SECRET])
+def test_strangers_have_bounds_of_each_host_and_who_knows_the_secret_has_not(
+    tmp_path, secret
+):
+    words = ("--secret-file", write_secret(tmp_path)) if secret else ()
+    with command(*words, json_only=True) as echo, ExitStack() as stack:
+        for _ in range(HOST_SESSIONS):
+            stack.enter_context(session(echo.port, hello(), secret))
+        with suppress(Refused), session(echo.port, hello(), secret):
+            pass
+        document: dict[str, Any] = json.loads(echo.stop()[0])
+    assert document["refused_host_sessions"] == (0 if secret else 1)
+    assert document["sessions"] == HOST_SESSIONS + (1 if secret else 0)
+
+
+def test_a_strangers_bulk_transfer_is_borne_as_it_is_by_default(tmp_path):
+    with command() as echo:
+        status, _, said = bulk(
+            echo.port, "--channels", BULK_CHANNELS, "--bytes", "1mib"
+        )
+        largest = pingpong_of(tmp_path, echo.port, "32mib")
+        too_large = pingpong_of(tmp_path, echo.port, "64mib", "--reply", "64mib")
+        done, _ = echo.stop()
+    assert status == 0, said
+    assert largest.status == 0, largest.stderr
+    assert too_large.status == 1
+    assert "of this host have as much memory as they may" in too_large.stderr
+    assert "sessions refused, as much as --max-host-memory: 1\n" in done
+
+
+def pingpong_of(tmp_path, port, size, *words):
+    return peer.pingpong(tmp_path, port, "--sizes", size, "--rounds", 1, *words)
+
+
+def write_secret(folder):
+    file = folder / "secret"
+    file.write_bytes(SECRET + b"\n")
+    file.chmod(0o600)
+    return file
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
@@ -150,6 +193,10 @@ def test_limits_are_those_of_the_responder():
         (("--max-message", "17"), 2, "--max-message must be from 18 to 64MiB"),
         (("--max-rate", "1bit"), 2, "--max-rate must be"),
         (("--idle", "10ms"), 2, "--idle must be"),
+        (("--max-cpu", "2"), 2, "--max-cpu must be a share"),
+        (("--max-host-cpu", "0%"), 2, "--max-host-cpu must be from 1% to"),
+        (("--max-host-sessions", "0"), 2, "--max-host-sessions must be from 1 to"),
+        (("--max-host-memory", "1k"), 2, "--max-host-memory must be from 1MiB to"),
         (("--bind", "192.0.2.1"), 1, "cannot listen on 192.0.2.1 port 7107"),
         (("--secret-file", "/none"), 2, "cannot read the secret in /none"),
     ],

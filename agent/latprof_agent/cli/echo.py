@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 7107
 LOOK_SECONDS = 0.2
+_CPU = "1%", "819200%"
+_HOSTS = (
+    "An IPv4 address, or a /64 of IPv6. With --secret-file they are off unless given."
+)
 # What the responder counts besides its work, as it is told where it came about.
 _TOLD = {
     "corrupt": "requests that came changed",
@@ -30,7 +35,12 @@ _TOLD = {
     "refused_workload": "sessions refused, a workload that is not answered here",
     "refused_message_bytes": "sessions refused, messages larger than --max-message",
     "refused_duration": "sessions refused, longer than --max-duration",
-    "refused_busy": "sessions refused, as many as --max-sessions or --max-memory",
+    "refused_busy": "sessions refused, as many as --max-sessions",
+    "refused_memory": "sessions refused, as much memory as --max-memory",
+    "refused_cpu": "sessions refused, more CPU time than --max-cpu",
+    "refused_host_sessions": "sessions refused, as many as --max-host-sessions",
+    "refused_host_memory": "sessions refused, as much as --max-host-memory",
+    "refused_host_cpu": "sessions refused, more CPU time than --max-host-cpu",
     "refused_secret": "sessions refused, a wrong secret",
     "refused_terms": "sessions refused, terms that no client asks for",
     "strangers": "connections that were not of latprof",
@@ -38,6 +48,8 @@ _TOLD = {
     "crowded_out": "of these to make room",
     "ended_idle": "sessions ended, nothing came for --idle",
     "ended_overlong": "sessions ended, longer than --max-duration",
+    "ended_cpu": "sessions ended, more CPU time than --max-cpu",
+    "ended_host_cpu": "sessions ended, more CPU time than --max-host-cpu",
     "stray_datagrams": "datagrams of no session, not answered",
     "rate_waits": "answers held back by --max-rate",
 }
@@ -86,6 +98,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "its owner alone (default: none is needed)",
     )
     _add_limits(parser.add_argument_group("limits"))
+    _add_host_limits(parser.add_argument_group("limits of each host", _HOSTS))
     parser.add_argument(
         "--record",
         type=Path,
@@ -121,6 +134,14 @@ def _add_limits(group: Any) -> None:
         "(default: 1GiB)",
     )
     group.add_argument(
+        "--max-cpu",
+        type=units.within(units.share, *_CPU),
+        metavar="SHARE",
+        help="of one CPU (200%%: two), for all sessions together; where they take more "
+        "for long, the busiest are ended (default: half of the CPUs, 100%% or more; "
+        "with --secret-file unlimited)",
+    )
+    group.add_argument(
         "--max-message",
         type=units.within(units.size, "18", "64MiB"),
         metavar="BYTES",
@@ -144,6 +165,27 @@ def _add_limits(group: Any) -> None:
         type=units.within(units.duration_seconds, "1s", "1000h"),
         metavar="TIME",
         help="end a session in which nothing came for so long (default: 10min)",
+    )
+
+
+def _add_host_limits(group: Any) -> None:
+    group.add_argument(
+        "--max-host-sessions",
+        type=units.within(units.count, "1", "4096"),
+        metavar="N",
+        help="at once (default: 16)",
+    )
+    group.add_argument(
+        "--max-host-memory",
+        type=units.within(units.size, "1MiB", "1024GiB"),
+        metavar="BYTES",
+        help="of --max-memory (default: 256MiB)",
+    )
+    group.add_argument(
+        "--max-host-cpu",
+        type=units.within(units.share, *_CPU),
+        metavar="SHARE",
+        help="of one CPU (default: 100%%)",
     )
 
 
@@ -175,9 +217,17 @@ def _responder(options: argparse.Namespace) -> Responder:
     from latprof_agent.workload.responder import (
         Limits,
         Responder,
+        limits_of_strangers,
         loopback_addresses,
     )
 
+    given = {
+        "cpu_percent": _percent(options.max_cpu),
+        "host_sessions": options.max_host_sessions,
+        "host_memory_bytes": options.max_host_memory,
+        "host_cpu_percent": _percent(options.max_host_cpu),
+    }
+    strangers = {} if options.secret_file else limits_of_strangers(_cpus())
     limits = Limits(
         workloads=options.workloads,
         sessions=options.max_sessions,
@@ -186,9 +236,18 @@ def _responder(options: argparse.Namespace) -> Responder:
         rate_bps=options.max_rate,
         duration_seconds=options.max_duration,
         idle_seconds=options.idle,
+        **strangers | {name: n for name, n in given.items() if n is not None},
     )
     addresses = options.bind or loopback_addresses()
     return Responder(addresses, options.port, limits, options.secret_file)
+
+
+def _percent(share: float | None) -> int | None:
+    return None if share is None else round(100 * share)
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _record(

@@ -42,6 +42,10 @@ class Limits:
     memory_bytes: int | None = None
     message_bytes: int | None = None
     rate_bps: int | None = None
+    cpu_percent: int | None = None
+    host_sessions: int | None = None
+    host_memory_bytes: int | None = None
+    host_cpu_percent: int | None = None
     duration_seconds: float | None = None
     idle_seconds: float | None = None
 
@@ -53,6 +57,10 @@ class Limits:
             ("--max-sessions", self.sessions),
             ("--max-memory", self.memory_bytes),
             ("--max-message", self.message_bytes),
+            ("--max-cpu", self.cpu_percent),
+            ("--max-host-sessions", self.host_sessions),
+            ("--max-host-memory", self.host_memory_bytes),
+            ("--max-host-cpu", self.host_cpu_percent),
             ("--max-rate", rate),
             ("--max-duration", self.duration_seconds),
             ("--idle", self.idle_seconds),
@@ -63,6 +71,20 @@ class Limits:
             if value is not None
             for word in (name, str(value))
         ]
+
+
+def limits_of_strangers(cpus: int) -> dict[str, int]:
+    """What anyone may take of a responder on a machine of so many CPUs.
+
+    A host's sessions do for bulk transfers as they are by default, and one CPU is more
+    than a ping-pong can take: neither is ended.
+    """
+    return {
+        "cpu_percent": max(100, 100 * cpus // 2),
+        "host_sessions": 16,
+        "host_memory_bytes": 256 << 20,
+        "host_cpu_percent": 100,
+    }
 
 
 def limits_of_bulk(channels: int, receive_buffer_bytes: int = 0) -> Limits:
