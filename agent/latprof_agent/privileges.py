@@ -11,6 +11,7 @@ core has not; before libbpf 1.3 it gives up where it may not.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import pwd
 import signal
@@ -27,6 +28,11 @@ from latprof_agent.kernel_text import lines_of
 
 SERVICE_USER = "latprof"  # where there is one
 _SYSTEMDS_OWN = range(61184, 65520)  # users that systemd makes for services and forgets
+# Of each of them that is in use a file with a lock: systemd's (core/dynamic-user.c)
+# where that runs, else ours.
+_SYSTEMD_RUNS = Path("/run/systemd/system")
+_SYSTEMDS_LOCKS = Path("/run/systemd/dynamic-uid")
+_OUR_LOCKS = Path("/run/latprof/users")
 
 CAP_DAC_OVERRIDE, CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_SYSLOG = 1, 12, 21, 34
 CAP_PERFMON, CAP_BPF = 38, 39
@@ -46,11 +52,14 @@ _CAP_LAST = Path("/proc/sys/kernel/cap_last_cap")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def service_user(name: str | None, proc: Path = Path("/proc")) -> User:
+def service_user(
+    name: str | None, proc: Path = Path("/proc"), locks: Path | None = None
+) -> User:
     """Find whom to run as: the named user, else ours, else one that nobody is.
 
     What runs as another service's user could be stopped by that service. Who is not
-    root stays who he is.
+    root stays who he is. A container with a /run of its own does not see our lock: of
+    that there is only what /proc shows of its processes.
     """
     if os.geteuid() != ROOT:
         return _ourselves(name)
@@ -63,8 +72,49 @@ def service_user(name: str | None, proc: Path = Path("/proc")) -> User:
             ) from None
     taken = {entry.pw_uid for entry in pwd.getpwall()}
     taken |= {p.stat().st_uid for p in proc.glob("[0-9]*") if p.exists()}
-    uid = next(uid for uid in _SYSTEMDS_OWN if uid not in taken)
+    free = (uid for uid in _SYSTEMDS_OWN if uid not in taken)
+    uid = _claim_first(free, locks or _lock_folder())
     return User(uid, uid, str(uid))
+
+
+def _lock_folder() -> Path:
+    return _SYSTEMDS_LOCKS if _SYSTEMD_RUNS.is_dir() else _OUR_LOCKS
+
+
+def _claim_first(uids: Iterable[int], locks: Path) -> int:
+    try:
+        locks.parent.mkdir(mode=0o700, exist_ok=True)
+        locks.mkdir(mode=0o755, exist_ok=True)  # as systemd makes its own
+        uid = next((uid for uid in uids if _claim(locks / str(uid))), None)
+    except OSError as error:
+        raise LatprofError(
+            f"cannot keep a user for the agent alone in {locks}: {error.strerror}; "
+            "mount that file system for writing, or use --user NAME"
+        ) from error
+    if uid is None:
+        raise LatprofError(
+            f"cannot find a user that nobody is: {_SYSTEMDS_OWN[0]} to "
+            f"{_SYSTEMDS_OWN[-1]} are all in use; use --user NAME"
+        )
+    return uid
+
+
+def _claim(lock: Path) -> bool:
+    """Take a user's lock, unless another process has it.
+
+    The descriptor is never closed: the lock ends with us, however we end.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NOCTTY
+    while True:
+        descriptor = os.open(lock, flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        if os.fstat(descriptor).st_nlink:
+            return True
+        os.close(descriptor)  # systemd has just removed this file
 
 
 def _ourselves(name: str | None) -> User:
