@@ -171,6 +171,45 @@ def test_what_is_refused_to_watch_and_agent_is_one_line(command, before, text):
     assert_failed(run(command, *LIVE[command], before=before), 1, text)
 
 
+WITH_STORIES = {
+    "run": ("run", *PLAIN, "--story=10us", "--out=run"),
+    "watch": ("watch", *LIVE["watch"], "--story"),
+    "agent": ("agent", *FREE, "--story-dir=stories"),
+}
+# what a run has, and a clock of each CPU
+STORY_FILES = 128 + (os.cpu_count() or 1)
+
+
+def most_files(pid: int) -> int:
+    """The soft limit of a process."""
+    (line,) = [
+        line
+        for line in Path(f"/proc/{pid}/limits").read_text().splitlines()
+        if line.startswith("Max open files")
+    ]
+    return int(line.split()[3])
+
+
+@pytest.mark.parametrize("command", list(WITH_STORIES))
+def test_stories_that_cannot_have_their_files_are_refused_at_once(command, tmp_path):
+    before = ("prlimit", f"--nofile={STORY_FILES - 1}")
+    latprof = run(*WITH_STORIES[command], before=before, cwd=tmp_path)
+    assert_failed(latprof, 1, "cannot start", "open files", "ulimit -n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_soft_limit_is_raised_to_what_stories_need():
+    before = ("prlimit", "--nofile=64:4096")
+    latprof = Latprof(*WITH_STORIES["watch"], before=before)
+    try:
+        latprof.wait_for(
+            lambda: most_files(latprof.process.pid) >= STORY_FILES, "files for stories"
+        )
+    finally:
+        status = latprof.finish()
+    assert status == 0, latprof.err
+
+
 @pytest.mark.thorough
 def test_an_agent_without_threads_is_one_line():
     # of its user; root has no such limit

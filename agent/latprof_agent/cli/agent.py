@@ -16,7 +16,10 @@ from latprof_agent.cli.filter_options import add_filter_options
 from latprof_agent.cli.grouping_options import add_grouping_options
 from latprof_agent.cli.overhead_options import add_overhead_options
 from latprof_agent.cli.root import require_root
-from latprof_agent.cli.story_options import add_story_folder_options
+from latprof_agent.cli.story_options import (
+    add_story_folder_options,
+    make_room_for_stories,
+)
 
 if TYPE_CHECKING:
     from latprof_agent.config import Config
@@ -113,6 +116,8 @@ def run(options: argparse.Namespace) -> int:
 
     if not privileges.sufficient():
         require_root("agent")
+    if config.story_dir is not None:
+        make_room_for_stories()
     serve(config, lambda: _config(options), _monitor, say_error)
     return 0
 

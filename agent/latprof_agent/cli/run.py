@@ -30,6 +30,7 @@ from latprof_agent.cli.run_options import (
     add_options,
     first_given,
 )
+from latprof_agent.cli.story_options import make_room_for_stories
 from latprof_agent.cli.sweep import is_sweep, run_sweep
 
 __all__ = ["add_options", "run"]
@@ -356,6 +357,8 @@ def _checked(options: argparse.Namespace) -> Any:
     from latprof_agent.session import RunOptions
 
     _check_together(options)
+    if options.story is not None:
+        make_room_for_stories()
     protocols, make_plan = _protocols(options), _PLANS[options.workload]
     return RunOptions(
         link=_link(options),

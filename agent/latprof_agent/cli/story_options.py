@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import grp
+import os
 from pathlib import Path
 
 from latprof_analysis.cli import units
+from latprof_analysis.cli.program import OPEN_FILES, need_open_files
 
 P999 = "p99.9"
 
@@ -33,6 +35,15 @@ def story_group(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f"must be a group's name or number, got {text!r}"
         ) from None
+
+
+def make_room_for_stories() -> None:
+    """Let this process open the files that stories need, or raise LatprofError.
+
+    A clock of each CPU takes samples of what runs; programs whose functions have
+    names are open elsewhere (story/files_helper.py).
+    """
+    need_open_files(OPEN_FILES + (os.cpu_count() or 1))
 
 
 def add_story_folder_options(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ from latprof_agent.cli.filter_options import add_filter_options
 from latprof_agent.cli.grouping_options import add_grouping_options, next_grouping
 from latprof_agent.cli.overhead_options import DEFAULT_OVERHEAD, add_overhead_options
 from latprof_agent.cli.root import require_root
-from latprof_agent.cli.story_options import add_story_option
+from latprof_agent.cli.story_options import add_story_option, make_room_for_stories
 from latprof_agent.interrupts import Interrupt
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Watch until it is enough."""
     require_root("watch")
+    if options.story is not None:
+        make_room_for_stories()
     return watch(options, _monitor)
 
 

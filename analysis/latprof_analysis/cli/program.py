@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 from latprof_analysis.cli.say import say_error
 from latprof_analysis.errors import REFUSALS, LatprofError, refused
 
-_OPEN_FILES = 128  # a run has 70
+OPEN_FILES = 128  # a run has 70
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
@@ -50,8 +50,8 @@ def check_limits(address_space_bytes: int) -> None:
         return  # the analysis on a system that has none
     import resource
 
+    need_open_files(OPEN_FILES)
     limits = (
-        ("NOFILE", _OPEN_FILES, "open files", "ulimit -n"),
         ("AS", address_space_bytes, "bytes of address space", "ulimit -v"),
         # most of the address space is libraries, and room that is never used
         ("DATA", address_space_bytes // 2, "bytes of data", "ulimit -d"),
@@ -59,10 +59,28 @@ def check_limits(address_space_bytes: int) -> None:
     for name, least, what, word in limits:
         allowed = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
         if allowed != resource.RLIM_INFINITY and allowed < least:
-            raise LatprofError(
-                f"cannot start: {what} are limited to {allowed}, and {least} are "
-                f"needed; raise `{word}`"
-            )
+            raise _too_low(what, allowed, least, word)
+
+
+def need_open_files(least: int) -> None:
+    """Let this process have so many files open.
+
+    Raises LatprofError where its hard limit is lower; below that the limit is raised.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < least:
+        raise _too_low("open files", hard, least, "ulimit -n")
+    if soft != resource.RLIM_INFINITY and soft < least:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, hard))
+
+
+def _too_low(what: str, allowed: int, least: int, word: str) -> LatprofError:
+    return LatprofError(
+        f"cannot start: {what} are limited to {allowed}, and {least} are needed; "
+        f"raise `{word}`"
+    )
 
 
 def keep_blas_small() -> None:
