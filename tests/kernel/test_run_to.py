@@ -125,6 +125,45 @@ def test_a_wrong_secret_is_one_line_and_what_was_recorded_stays(tmp_path):
     assert "secret_file" not in description
 
 
+def test_what_a_responder_refuses_a_host_is_one_line(tmp_path):
+    with echo("--port", 0, "--max-host-memory", "1MiB") as (port, served):
+        words = ("--protocol", "tcp", "--sizes", "1m")
+        status, _, said = run(tmp_path / "run", f"127.0.0.1:{port}", *words)
+    assert status == 1
+    assert "its sessions of this host have as much memory as they may" in said
+    assert "--max-host-memory" in said
+    assert said.count("\n") == 1
+    assert served["refused_host_memory"] == 1
+
+
+@pytest.mark.parametrize("workload", ["pingpong", "bulk", "mesh"])
+def test_answers_that_are_held_back_are_warned_of(tmp_path, workload):
+    of_it = {
+        "pingpong": ("--rounds", 5, "--sizes", 64),
+        "bulk": ("--volume", "1m", "--channels", 1),
+        "mesh": ("--messages", 20, "--tests", 1),
+    }
+    words = ("--workload", workload, "--protocol", "tcp", *of_it[workload])
+    with echo("--port", 0, "--max-rate", "80mbit") as (port, _):
+        command = (*LATPROF, "run", "--quiet", "--json", "--no-probes", *words)
+        done = subprocess.run(
+            [
+                *map(str, command),
+                "--to",
+                f"127.0.0.1:{port}",
+                "--out",
+                tmp_path / "run",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    (warning,) = [w for w in json.loads(done.stdout)["warnings"] if "--max-rate" in w]
+    assert warning.startswith("the responder answers at most 80 Mbit/s, all sessions")
+
+
 @pytest.mark.parametrize(
     ("secret", "mode", "said"),
     [

@@ -197,6 +197,17 @@ def test_connections_of_one_host_do_not_crowd_out_those_of_another():
     assert served["crowded_out"] == ARRIVALS + 1
 
 
+@pytest.mark.parametrize("limit", [(), ("--max-rate", "1gib")])
+def test_a_client_knows_of_a_rate_that_holds_answers_back(tmp_path, limit):
+    with echo(*limit) as server:
+        run = pingpong(tmp_path, server.port, "--rounds", 5)
+        code, said, stderr = bulk(server.port, "--bytes", "1mib")
+        server.stop()
+    assert (run.status, code) == (0, 0), (run.stderr, stderr)
+    rate = 1 << 30 if limit else 0
+    assert (run.summary["max_rate_bytes"], said["max_rate_bytes"]) == (rate, rate)
+
+
 @contextmanager
 def addresses(*given: str) -> Iterator[Path]:
     """A network namespace with these on its loopback; its path."""

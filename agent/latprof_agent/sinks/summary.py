@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from latprof_analysis.study.grouped import MOST_WAYS
@@ -15,7 +16,7 @@ from latprof_analysis.study.setup import (
 from latprof_analysis.study.totals import MessageTotals
 from latprof_analysis.study.train_rows import LOST
 from latprof_analysis.study.ways import unseen_ends
-from latprof_analysis.text import NS_PER_SECOND, given_duration, plural
+from latprof_analysis.text import NS_PER_SECOND, given_duration, given_rate, plural
 
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_sink import RunSink
@@ -126,6 +127,7 @@ def warnings_of(summary: dict[str, Any]) -> list[str]:
         found.append(unseen)
     if summary["state"] == "interrupted":
         found.append("the run was interrupted: figures cover the time until then")
+    found += _of_held_back(summary["workload"].get("runs") or ())
     found += overloads(summary, list(summary["round_trips"]))
     for protocol, figures in summary["round_trips"].items():
         found += _of_round_trips(protocol, figures)
@@ -134,6 +136,22 @@ def warnings_of(summary: dict[str, Any]) -> list[str]:
         if runs and not summary["kinds"]:
             found.append(_nothing_seen(attached["to"], **runs[0]))
     return found
+
+
+def _of_held_back(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Where responders had a bound on bytes per second: one line for all of them."""
+    clients = (
+        client
+        for run in runs
+        for client in (run, run.get("bulk") or {}, *(run.get("clients") or {}).values())
+    )
+    bounds = [client.get("max_rate_bytes") or 0 for client in clients]
+    if least := min(filter(None, bounds), default=0):
+        yield (
+            f"the responder answers at most {given_rate(8 * least)}, all sessions "
+            "together (its --max-rate), and holds back what is more: that wait is in "
+            "round trips, and that rate bounds throughput"
+        )
 
 
 def _nothing_seen(target: str, open_sockets: int, seconds: float) -> str:

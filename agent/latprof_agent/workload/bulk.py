@@ -257,6 +257,7 @@ class BulkRuns(Workload):
                     "channels": channels,
                     "offered_bps": offer_bps,
                     "stopped": bool(said.get("stopped", True)),
+                    "max_rate_bytes": said.get("max_rate_bytes", 0),
                     "directions": directions,
                     **deaths,
                 }

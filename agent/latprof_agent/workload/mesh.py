@@ -481,5 +481,8 @@ _KEPT = ("sent", "received", "lost", "unanswered", "late", "unsent", "warmup")
 
 def _told(result: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of what a client says."""
-    found = {name: result[name] for name in (*_KEPT, *CPU_TIMES, "elapsed_ns")}
+    found = {
+        name: result[name]
+        for name in (*_KEPT, *CPU_TIMES, "elapsed_ns", "max_rate_bytes")
+    }
     return found | {"heartbeats": dict(result["heartbeats"])}

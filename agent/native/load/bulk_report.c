@@ -237,6 +237,16 @@ static void show_direction(FILE *to, const struct bulk *b, bool up)
 	fputs("]}, ", to);
 }
 
+static uint64_t max_rate(const struct bulk *b)
+{
+	uint64_t found = 0;
+
+	for (size_t i = 0; i < b->count; i++)
+		found = session_lower_rate(
+			found, b->workers[i].link.limits.bytes_per_second);
+	return found;
+}
+
 void bulk_report(FILE *to, const struct bulk *b)
 {
 	static const char *const directions[] = { "up", "down", "both" };
@@ -254,6 +264,7 @@ void bulk_report(FILE *to, const struct bulk *b)
 	number(to, "receive_buffer_bytes", o->receive_buffer_bytes);
 	truth(to, "spin", o->spin);
 	truth(to, "stopped", b->stopped);
+	number(to, "max_rate_bytes", max_rate(b));
 	show_direction(to, b, true);
 	show_direction(to, b, false);
 	report_common(to, o, o->address, o->port);

@@ -144,6 +144,8 @@ static void collect(const struct client *c, struct pingpong_result *ret)
 
 		endpoint_local(x->fd, &ret->peers[i].local);
 		ret->peers[i].totals = x->totals;
+		ret->max_rate = session_lower_rate(
+			ret->max_rate, x->link.limits.bytes_per_second);
 		add_totals(&ret->totals, &x->totals);
 	}
 }

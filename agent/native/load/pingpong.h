@@ -17,6 +17,7 @@ struct pingpong_result {
 	struct endpoint_facts facts; /* of the first peer's socket */
 	struct peer_result *peers; /* one for each of options->peers */
 	uint64_t elapsed_ns; /* of the measured part */
+	uint64_t max_rate; /* of a responder's answers, bytes/s; 0: none */
 };
 
 /* Run the whole workload. 0, also when a signal stopped it, or -errno with a

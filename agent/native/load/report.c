@@ -106,6 +106,7 @@ void report_pingpong(FILE *to, const struct options *options,
 	fputs(", ", to);
 	show_peers(to, options, result);
 	number(to, "elapsed_ns", result->elapsed_ns);
+	number(to, "max_rate_bytes", result->max_rate);
 	truth(to, "stopped", result->stopped);
 	show_plan(to, options);
 	text(to, "congestion", facts->congestion);

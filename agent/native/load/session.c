@@ -460,6 +460,11 @@ int session_open(const struct options *options, const char *address,
 	return error;
 }
 
+uint64_t session_lower_rate(uint64_t a, uint64_t b)
+{
+	return a && (!b || a < b) ? a : b;
+}
+
 /* Its answer to a HELLO that asks for no session. */
 static enum handshake_status ask(int fd, const struct terms *question)
 {

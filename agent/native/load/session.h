@@ -109,6 +109,8 @@ int session_open(const struct options *options, const char *address,
 		 uint64_t port, const struct terms *terms,
 		 struct session_link *ret, struct failure *failure);
 void session_close(struct session_link *link);
+/* The lower of two bounds on bytes per second, of which 0 is none. */
+uint64_t session_lower_rate(uint64_t a, uint64_t b);
 
 /* Why a responder ended or refused something, and what to do. */
 struct session_reason {
