@@ -2,8 +2,9 @@
  * group.bpf.h - which group a socket's messages are counted in.
  *
  * Decided once per socket, where its process is at work: at its first send or
- * read. A group that is new takes the next number; behind the last one all are
- * "other". The agent reads the map to learn what the numbers stand for.
+ * read. A group that is new takes the next number; behind the last one all of a
+ * protocol and role are "other". The agent reads the map to learn what the
+ * numbers stand for.
  *
  * Who is the server: of TCP the end that was accepted, which is a copy of its
  * listener, with its limit; else the end whose port is none of those that the
@@ -22,7 +23,7 @@ struct {
 	__type(value, __u32); /* its number */
 } groups SEC(".maps");
 
-__u32 last_group; /* above GROUP_OTHER */
+__u32 named_groups;
 
 static __always_inline bool is_ephemeral(__u16 port)
 {
@@ -69,21 +70,32 @@ static __always_inline __u32 interface_of(const struct sock *sk)
 		     (__u32)sk->__sk_common.skc_bound_dev_if;
 }
 
+static __always_inline __u32 other_group(const struct group *group)
+{
+	__u32 number = GROUP_OTHER;
+
+	if (group->protocol == IPPROTO_UDP)
+		number += OTHER_GROUPS / 2;
+	if (group->role == ROLE_SERVER)
+		number++;
+	return number;
+}
+
 static __always_inline __u32 group_number(const struct group *group)
 {
 	__u32 *known = bpf_map_lookup_elem(&groups, group), number;
 
 	if (known)
 		return *known;
-	if (last_group >= GROUPS - 1 - GROUP_OTHER)
-		return GROUP_OTHER;
-	number = __sync_fetch_and_add(&last_group, 1) + GROUP_OTHER + 1;
+	if (named_groups >= GROUPS - FIRST_GROUP)
+		return other_group(group);
+	number = __sync_fetch_and_add(&named_groups, 1) + FIRST_GROUP;
 	if (number >= GROUPS)
-		return GROUP_OTHER;
+		return other_group(group);
 	/* another CPU may have been faster: then that number stays unused */
 	if (bpf_map_update_elem(&groups, group, &number, BPF_NOEXIST)) {
 		known = bpf_map_lookup_elem(&groups, group);
-		return known ? *known : GROUP_OTHER;
+		return known ? *known : other_group(group);
 	}
 	return number;
 }

@@ -15,9 +15,12 @@
 #include "ring.bpf.h"
 #include "watch.bpf.h"
 
-#define GROUPS 258
+#define GROUPS 261
 #define GROUP_UNDECIDED 0
-#define GROUP_OTHER 1 /* what has no room */
+/* What has no room: by protocol and role, which all groups have. */
+#define GROUP_OTHER 1
+#define OTHER_GROUPS 4
+#define FIRST_GROUP (GROUP_OTHER + OTHER_GROUPS)
 
 /* The agent sets how many there are before the load. */
 struct {

@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 import paths
 import pytest
+from latprof_agent.capture.histograms import GROUPS
 from latprof_agent.cli.grouping_options import grouping_of
-from latprof_agent.monitor.totals import OTHER, Counted, Quantity
+from latprof_agent.monitor.totals import OTHER, Counted, Group, Quantity
 from latprof_agent.probes.filter import Filter
 from monitored import LAST_DATAGRAMS, histogram, monitored, need_quantity
 from peers import Peer, read, send, watch_readable
@@ -454,7 +455,7 @@ def test_what_has_no_room_is_counted_as_other():
     """More services than there are groups: every message is counted still."""
     services = 300
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(services)]
-    ports = {listener.getsockname()[1] for listener in listeners}
+    ports = {str(listener.getsockname()[1]) for listener in listeners}
     namespace = Path("/proc/self/ns/net").stat().st_ino
     with monitored(Filter(netns=(namespace,), protocols=("tcp",))) as counted:
         for listener in listeners:
@@ -468,14 +469,54 @@ def test_what_has_no_room_is_counted_as_other():
     mine = {
         group: totals
         for group, totals in counted.totals.groups.items()
-        if group.service == OTHER or int(group.service) in ports
+        if group.service in ports | {OTHER}
     }
     sent = sum(t.counted[Counted.SENT_MESSAGES] for t in mine.values())
     read_ = sum(t.counted[Counted.RECEIVED_MESSAGES] for t in mine.values())
-    assert any(group.service == OTHER for group in mine)
-    assert len(counted.names()) <= 257
+    assert mine[Group("tcp", "client", OTHER)] and mine[Group("tcp", "server", OTHER)]
+    assert len(counted.names()) <= 260
     assert sent >= 4 * services
     assert read_ >= 4 * services
+
+
+@pytest.fixture
+def full(make_lab):
+    """A lab, and what takes all the room there is for groups in it."""
+    lab = make_lab()
+    sockets = []
+
+    def fill():
+        for i in range(GROUPS):
+            one = socket_in(lab.b_netns, socket.AF_INET, socket.SOCK_DGRAM)
+            sockets.append(one)
+            one.connect((f"127.1.{i // 250}.{i % 250 + 1}", 1024 + i))
+            one.send(b"first")
+
+    yield lab, fill
+    for one in sockets:
+        one.close()
+
+
+@pytest.mark.parametrize("by", ["service", "remote/32", "comm,remote/32"])
+def test_what_has_no_room_is_other_with_the_labels_of_all(full, by):
+    lab, fill = full
+    grouping = grouping_of(by.split(","))
+    with monitored(lab, grouping) as counted:
+        fill()
+        for client, server in (tcp_pair(lab), udp_pair(lab)):
+            with client, server:
+                client.send(bytes(100))
+                assert len(server.recv(200)) == 100
+    sent = {
+        group: totals.counted[Counted.SENT_MESSAGES]
+        for group, totals in counted.totals.groups.items()
+        if OTHER in vars(group).values()
+    }
+    role = "client" if by == "service" else ""
+    named = dict.fromkeys(grouping.by, OTHER)
+    assert sent[Group("tcp", role, **named)] == 1
+    # of those that filled it, too, some of which had no room
+    assert sent[Group("udp", role, **named)] > 1
 
 
 @pytest.mark.parametrize(

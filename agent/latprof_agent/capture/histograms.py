@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from latprof_agent import _drain
 from latprof_agent.probes.layout import Layout
 
-GROUPS = 258  # as in histogram.bpf.h
-FIRST_GROUP = 1  # "other"
+GROUPS = 261  # as in histogram.bpf.h
+OTHER_GROUPS = range(1, 5)  # what has no room, by protocol and role
 # 12 MB each: CPUs beyond that share them, so that large hosts stay modest.
 MOST_SHARDS = 8
 FLOW_ENDS = 1 << 13  # as in message_ends.bpf.h
@@ -94,7 +94,7 @@ class GroupTables:
 
     def account(self, last_group: int, weight: float = 1.0) -> None:
         """Add what groups up to this number counted since the last time, so often."""
-        for number in range(FIRST_GROUP, last_group + 1):
+        for number in range(OTHER_GROUPS.start, last_group + 1):
             now = self._totals[:, number].copy().view("u8").reshape(self.shards, -1)
             last = self._last.get(number) or self._begin(number, now.shape[1])
             if (now != last.counted).any():

@@ -5,18 +5,19 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_agent.capture.histograms import FIRST_GROUP
+from latprof_agent.capture.histograms import OTHER_GROUPS
 from latprof_agent.join.flows import address_text
 from latprof_agent.kernel_names import name_of
 from latprof_agent.monitor.totals import OTHER, Group
 from latprof_agent.probes.cgroup import cgroup2_mount
-from latprof_agent.probes.grouping import Grouping
+from latprof_agent.probes.grouping import NONE, Grouping
 from latprof_agent.probes.layout import Layout
 
 PROTOCOLS = {socket.IPPROTO_TCP: "tcp", socket.IPPROTO_UDP: "udp"}
@@ -43,20 +44,36 @@ class GroupNames:
         """
         keys, numbers = self.entries()
         known = self._known
-        if len(keys) + 1 != len(known):
+        if len(keys) + len(OTHER_GROUPS) != len(known):
             new = [i for i, n in enumerate(numbers.tolist()) if n not in known]
-            other = {FIRST_GROUP: Group(service=OTHER)}
             named = {int(numbers[i]): self._name(keys[i]) for i in new}
-            self._known = known = other | known | named
+            self._known = known = self._others() | known | named
         return known
 
+    def _others(self) -> dict[int, Group]:
+        """Return the groups of what has no room, in the order of group.bpf.h."""
+        by = [name for name in self.grouping.by if name != NONE]
+        kinds = product(PROTOCOLS.values(), self._roles().values())
+        return {
+            number: Group(
+                protocol,
+                role if "service" in by else "",
+                **dict.fromkeys(by, OTHER),
+            )
+            for number, (protocol, role) in zip(OTHER_GROUPS, kinds, strict=True)
+        }
+
+    def _roles(self) -> dict[int, str]:
+        """Return the names of our end's roles, in the order of their numbers."""
+        names = {number: name for name, number in self.layout.roles.items()}
+        return dict(sorted(names.items()))
+
     def _name(self, key: Any) -> Group:
-        by, roles = self.grouping.by, self.layout.roles
-        names = {number: name for name, number in roles.items()}
+        by = self.grouping.by
         named = {"protocol": PROTOCOLS.get(int(key["protocol"]), "")}
         if "service" in by:
             named["service"] = str(int(key["service"]))
-            named["role"] = names.get(int(key["role"]), "")
+            named["role"] = self._roles().get(int(key["role"]), "")
         if "cgroup" in by:
             named["cgroup"] = self._cgroup(int(key["cgroup"]))
         if "comm" in by:

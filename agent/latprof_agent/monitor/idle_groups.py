@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from latprof_agent.capture.histograms import FIRST_GROUP, GROUPS, GroupState
+from latprof_agent.capture.histograms import GROUPS, OTHER_GROUPS, GroupState
 
 IDLE_SECONDS = 3600.0
 IDLE_SHARE = 1 / 4
@@ -27,7 +27,8 @@ class IdleGroups:
             counted = float(state.counted.sum())
             if self._last.get(number, (-1.0, now))[0] != counted:
                 self._last[number] = counted, now
-        if len(states) < GROUPS - FIRST_GROUP or not states[FIRST_GROUP].counted.any():
+        full = len(states) == GROUPS - OTHER_GROUPS.start
+        if not (full and any(states[n].counted.any() for n in OTHER_GROUPS)):
             return False
         idle = sum(now - when > IDLE_SECONDS for _, when in self._last.values())
         return idle > IDLE_SHARE * len(states)

@@ -12,7 +12,7 @@ from typing import Any
 
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 
-OTHER = "other"  # the service of the group that takes in what has no room
+OTHER = "other"  # in place of the name where a group had no room
 
 
 class Quantity(StrEnum):
@@ -46,11 +46,11 @@ class Quantity(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class Group:
-    """What traffic is told apart by; "" where it is not asked for."""
+    """Names of one group: OTHER where it had no room, "" what is not grouped by."""
 
     protocol: str = ""  # tcp or udp
     role: str = ""  # of our end: client or server
-    service: str = ""  # port of the server's end, or OTHER
+    service: str = ""  # port of the server's end
     cgroup: str = ""  # its path
     comm: str = ""
     remote: str = ""  # a subnet
