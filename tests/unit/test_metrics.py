@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import gzip
 import re
 
 import numpy as np
@@ -17,6 +18,7 @@ from latprof_agent.monitor.totals import (
     Quantity,
     Totals,
 )
+from latprof_agent.sinks.metrics import buckets as bucket_module
 from latprof_agent.sinks.metrics import exposition, protobuf
 from latprof_agent.sinks.metrics import families as label_module
 from latprof_agent.sinks.metrics.buckets import ClassicBuckets, native, stacked
@@ -165,7 +167,7 @@ def test_every_quantity_has_a_place_of_its_own(quantity):
     assert others.count(f"{count}\n") == 1
 
 
-@pytest.mark.parametrize("module", [exposition, label_module])
+@pytest.mark.parametrize("module", [exposition, label_module, bucket_module])
 def test_examples_in_the_docstrings_run(module):
     assert doctest.testmod(module).failed == 0
 
@@ -213,7 +215,7 @@ def test_no_address_is_in_an_exemplar_and_its_time_is_when_it_was_over(totals):
     (line,) = [line for line in text.splitlines() if " # {" in line]
 
     assert 'latprof_response_seconds_bucket{protocol="tcp",role="client"' in line
-    assert 'le="0.01"}' in line  # 5 ms
+    assert 'le="0.00512"}' in line  # 5 ms
     labels = 'size_bytes="64",process="redis-server (pid 77)",'
     labels += 'longest_stage="receive_queue",longest_stage_seconds="0.004999000"'
     assert line.endswith(f" # {{{labels}}} 0.005 1789999996.000")
@@ -327,9 +329,35 @@ def test_the_format_is_the_one_that_is_wanted_most(accept, form):
     assert exposition.chosen(accept) is form
 
 
-def test_two_hundred_groups_are_below_two_megabytes():
+@pytest.mark.parametrize(
+    ("form", "bytes_sent"),
+    [
+        (exposition.PLAIN, 1_000_000),
+        (exposition.OPEN_METRICS, 1_000_000),
+        (exposition.PROTOBUF, 3_000_000),
+    ],
+)
+def test_two_hundred_groups_are_sent_in_few_megabytes(form, bytes_sent):
     made = busy_host(200)
     assert len(made.groups) == 200
     assert set(made.groups[Group("tcp", "client", "1024")].counted) == set(Counted)
-    for form in (exposition.PLAIN, exposition.OPEN_METRICS, exposition.PROTOBUF):
-        assert len(form.write(families(made, DEFAULT_EDGES))) < 2_000_000
+    written = form.write(families(made, DEFAULT_EDGES))
+    assert len(written if form.dense else gzip.compress(written, 1)) < bytes_sent
+
+
+@pytest.mark.parametrize(
+    ("low_ns", "high_ns", "to_an_octave"),
+    [(1_000, 10_000, 2), (10_000, 100_000_000, 4), (100_000_000, 10**10, 1)],
+)
+@pytest.mark.parametrize("edges", DEFAULT_EDGES, ids=DEFAULT_EDGES._fields)
+def test_classic_buckets_are_narrow_where_messages_and_users_wait(
+    edges, low_ns, high_ns, to_an_octave
+):
+    upper = np.array(edges.upper_ns)
+    first = np.searchsorted(upper, low_ns, "right") - 1
+    assert upper[0] <= low_ns
+    assert upper[-1] >= high_ns
+    wide = upper[first + 1 :] / upper[first:-1]
+    three_digits = 1.01
+    within = upper[first:-1] < high_ns
+    assert (wide[within] <= 2 ** (1 / to_an_octave) * three_digits).all()

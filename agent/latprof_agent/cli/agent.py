@@ -46,7 +46,7 @@ which may be missing:
   [filter]                        # what is watched: keys as the options have names
   port = [80, 443]
   not = { comm = "curl" }
-  [buckets]                       # classic ones; native ones are all there
+  [buckets]                       # classic ones, in place of 70
   stages = ["10us", "100us", "1ms", "10ms"]
   others = ["100us", "1ms", "10ms", "100ms"]
   [tls]

@@ -1,7 +1,7 @@
 """Buckets as Prometheus has them, counted from those of the probes.
 
-Classic ones: few, at round times. A time that is no edge of ours lies inside a bucket
-of at most 1/32 of its width, of which the part below counts as below.
+Classic ones: a line each. An edge that is none of ours lies inside a bucket of at most
+1/32 of its width, of which the part below counts as below.
 
 Native ones: schema 4, 16 to an octave of seconds, each 4.4% wide: the finest that is
 nowhere narrower than ours, so that no empty ones stand between. A bucket of ours goes
@@ -12,6 +12,7 @@ what is longer than 68.7 s in the bucket after.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +36,19 @@ def stacked(histograms: Sequence[CoarseHistogram]) -> Iterator[Counts]:
     for first in range(0, len(histograms), _ROWS_AT_ONCE):
         part = histograms[first : first + _ROWS_AT_ONCE]
         yield np.stack([histogram.counts for histogram in part])
+
+
+def steps(low_ns: int, high_ns: int, to_an_octave: int) -> tuple[int, ...]:
+    """Give times from `low_ns` up to below `high_ns`, of three digits each.
+
+    Examples
+    --------
+    >>> steps(10_000, 20_000, 4)
+    (10000, 11900, 14100, 16800)
+    """
+    count = math.ceil(math.log2(high_ns / low_ns) * to_an_octave)
+    exact = (low_ns * 2 ** (i / to_an_octave) for i in range(count))
+    return tuple(int(float(f"{ns:.3g}")) for ns in exact)
 
 
 @dataclass(frozen=True)
