@@ -51,25 +51,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def _is_sampled(item: pytest.Item, number: int, step: int, place: int) -> bool:
     """Whether it is the case that its test's number names, or an eighth after it."""
+    if item.get_closest_marker("always"):
+        return True
     one_in = 1
     if item.get_closest_marker("timed"):
         one_in = TIMED
     elif item.path.relative_to(HERE).parts[0] in WITH_PROGRAMS:
         one_in = PROGRAMS
-    if item.get_closest_marker("thorough"):
-        return False
-    if item.get_closest_marker("always"):
-        return True
-    if number % one_in:
-        return False
-    return place % step == number // one_in % step
+    return number % one_in == 0 and place % step == number // one_in % step
 
 
 def _sample(items: list[pytest.Item]) -> set[pytest.Item]:
     """Choose some, by the names of tests."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if not item.get_closest_marker("thorough"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     return {
         item
         for name, cases in tests.items()
