@@ -1,4 +1,4 @@
-"""A program that the verifier refuses is told with the verifier's own last words.
+"""What the verifier refuses has the verifier's own last words as its reason.
 
 The programs have a store in assembler at an address on the stack that its size does
 not divide: no compiler makes another of it.
@@ -82,7 +82,7 @@ def assert_names_xmit(text: str) -> None:
     assert SAID.match(why), text
 
 
-def test_of_a_long_log_the_end_is_told(tmp_path):
+def test_of_a_long_log_the_end_is_kept(tmp_path):
     source = tmp_path / "long.bpf.c"
     source.write_text(LONG)
     drain = _drain.Drain(str(compile_object(source, tmp_path / "long.bpf.o")))
