@@ -15,21 +15,22 @@ import ssl
 import subprocess
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from latprof_agent import states
 from latprof_agent.sinks.metrics import protobuf
-from latprof_agent.web import passwords, routes
+from latprof_agent.sinks.metrics.families import families
+from latprof_agent.web import bounds, passwords, routes
 from latprof_agent.web.passwords import PasswordHash
-from latprof_agent.web.request import MOST_HEADER_BYTES
+from latprof_agent.web.request import MOST_HEADER_BYTES, Answer
 from latprof_agent.web.server import Limits, Server, ServerThread
 from recording import wait_until
 from served import read_all, served
 
 QUICK = Limits(connections=8, request_seconds=0.5, idle_seconds=0.5, answer_seconds=1)
-# One scrape among others' connections; a busy machine may take some of it.
-SOON_SECONDS = 5.0
+# Until Prometheus gives up a scrape.
+SOON_SECONDS = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +194,139 @@ def test_scrapers_at_the_same_time_share_a_state():
         made.states._made -= states.FRESH_SECONDS
         assert made.get().status == 200
         assert 2 <= made.made <= 3
+
+
+END = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+# Nothing comes back to the buckets: what is served can be counted.
+COUNTED = Limits(requests_per_second=0, own_requests_per_second=0)
+CROWD = 60
+
+
+def test_what_comes_at_once_is_written_once_and_bounded_by_client(monkeypatch):
+    written = []
+
+    def write(*words):
+        written.append(1)
+        return families(*words)
+
+    monkeypatch.setattr(routes, "families", write)
+    with served(limits=COUNTED) as made, ExitStack() as stack:
+        crowd = [stack.enter_context(made.connect()) for _ in range(CROWD)]
+        for one in crowd:
+            one.sendall(REQUEST * 30)
+        answers = b"".join(read_all(one) for one in crowd)
+        # the first of each connection, and what their client may have beside
+        assert answers.count(b"HTTP/1.1 200 ") == CROWD + COUNTED.requests
+        assert made.server.refused["too_many_requests"] == CROWD
+        assert made.get().status == 200
+        # busy, the machine may take more than the second for which one is kept
+        assert len(written) == made.made <= 10
+
+
+def test_one_clients_requests_do_not_take_those_of_another():
+    with served(limits=COUNTED) as made, made.connect() as good:
+        for _ in range(2):
+            made.send(REQUEST * 30)
+        with made.connect("127.0.0.2") as other:
+            other.sendall(REQUEST * 20 + END)
+            assert statuses(read_all(other)) == [200] * 21
+        good.sendall(END)
+        assert statuses(read_all(good)) == [200]
+
+
+def test_a_refused_client_reads_when_it_may_come_again():
+    limits = Limits(requests=0, own_requests=0)
+    with served(limits=limits) as made:
+        refused = made.get()
+
+    assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+    assert refused.headers["Connection"] == "close"
+
+
+@pytest.mark.parametrize("path", [b"/healthz", b"/metrics", b"/none"])
+def test_who_asks_without_end_keeps_nobody_out(path):
+    with served() as made, flood(made, REQUEST.replace(b"/metrics", path)):
+        wait_until(lambda: made.server.refused["too_many_requests"] > 8, "a flood")
+        for _ in range(10):
+            assert made.get("/healthz").status == 200
+            assert made.get().status == 200
+
+
+@contextmanager
+def flood(made, request):
+    """Ask on eight connections without end; who is refused comes again."""
+    ended = threading.Event()
+
+    def ask():
+        while not ended.is_set():
+            with contextlib.suppress(OSError), made.connect() as one:
+                one.settimeout(1.0)
+                while not ended.is_set():
+                    one.sendall(request * 20)
+
+    asking = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in asking:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in asking:
+            thread.join()
+
+
+def test_a_bucket_is_filled_again_as_time_goes(monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(bounds.time, "monotonic", lambda: now)
+    bucket = bounds.Bucket(3, 0.5)
+
+    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+    now += 2.0
+    assert [bucket.take() for _ in range(2)] == [True, False]
+    now += 1000.0
+    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+
+
+def test_of_clients_the_newest_are_known(monkeypatch):
+    monkeypatch.setattr(bounds, "_MOST_CLIENTS", 2)
+    clients = bounds.Clients(1, 0.0)
+
+    assert [clients.take(name) for name in "aabb"] == [True, False, True, False]
+    assert clients.take("c")
+    assert [clients.take(name) for name in "cba"] == [False, False, True]
+
+
+def test_a_host_of_ipv6_has_many_addresses_and_is_one_client():
+    first, second, other = map(
+        bounds.client_of, ["2001:db8:0:1::1", "2001:db8:0:1:f::", "2001:db8:0:2::1"]
+    )
+    assert first == second != other
+    assert bounds.client_of("::ffff:192.0.2.1") == bounds.client_of("192.0.2.1")
+    assert bounds.client_of("192.0.2.1") != bounds.client_of("192.0.2.2")
+    assert bounds.client_of("fe80::1%eth0") == bounds.client_of("fe80::2%eth0")
+
+
+def test_to_answer_takes_no_more_than_a_share_of_a_cpu():
+    async def work(_request):
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+        return Answer(b"")
+
+    limits = Limits(cpu_share=0.1, cpu_burst_seconds=0.0)
+    with served(limits=limits) as made:
+        made.server._respond = work
+        begun = time.monotonic()
+        for _ in range(5):
+            assert made.get().status == 200
+        # four have been paid for before the last is begun
+        assert time.monotonic() - begun >= 4 * 0.02 / limits.cpu_share
+
+
+def test_a_server_that_rests_ends_when_it_shall():
+    with served(limits=Limits(cpu_share=1e-9, cpu_burst_seconds=0.0)) as made:
+        made.connect().close()
 
 
 def test_nobody_asks_nothing_is_made():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import html
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from http import HTTPStatus
@@ -47,7 +47,7 @@ class Settings:
 
 @dataclass
 class _Written:
-    """A state in one format, made once for all that ask for it."""
+    """What is shown of a state, made once for all that ask for it."""
 
     t_ns: int  # of the state
     plain: bytes
@@ -72,7 +72,7 @@ class Pages:
         self._states = states
         self._own = own
         self._stories = stories
-        self._written: dict[Format, _Written] = {}
+        self._written: dict[Hashable, _Written] = {}  # by format
         self._paths = {
             "/": self._page,
             "/metrics": self._metrics,
@@ -110,21 +110,33 @@ class Pages:
         except TimeoutError as error:
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE) from error
 
+    def _once(
+        self, form: Hashable, totals: Totals, write: Callable[[Totals], bytes]
+    ) -> _Written:
+        """Write a state unless that is done: a state is kept for a second."""
+        written = self._written.get(form)
+        if not written or written.t_ns != totals.t_ns:
+            written = self._written[form] = _Written(totals.t_ns, write(totals))
+        return written
+
     async def _metrics(self, request: Request) -> Answer:
         totals = await self._newest()
         form = chosen(request.headers.get("accept", ""))
-        written = self._written.get(form)
-        if not written or written.t_ns != totals.t_ns:
-            found = [*families(totals, self.settings.edges), *self._own()]
-            written = self._written[form] = _Written(totals.t_ns, form.write(found))
+        written = self._once(form, totals, partial(self._exposition, form))
         headers = {"Cache-Control": "no-store", "Vary": "Accept, Accept-Encoding"}
         if form.dense or not request.accepts_gzip():
             return Answer(written.plain, form.content_type, headers=headers)
         headers["Content-Encoding"] = "gzip"
         return Answer(written.packed, form.content_type, headers=headers)
 
+    def _exposition(self, form: Format, totals: Totals) -> bytes:
+        return form.write([*families(totals, self.settings.edges), *self._own()])
+
     async def _page(self, _request: Request) -> Answer:
         totals = await self._newest()
+        return _page(self._once(_HTML, totals, self._shown).plain)
+
+    def _shown(self, totals: Totals) -> bytes:
         own = totals.own
         covered = own.covered_seconds / own.seconds if own.seconds else 0.0
         shown = {
@@ -138,7 +150,7 @@ class Pages:
             for name, text in shown.items()
         )
         stories = self._stories.listed() if self._stories else ""
-        return _page(_PAGE.format(rows=rows, stories=stories))
+        return _PAGE.format(rows=rows, stories=stories).encode()
 
     async def _story(self, stories: StoryPages, request: Request) -> Answer:
         name = request.path.removeprefix(_STORIES)
@@ -147,11 +159,11 @@ class Pages:
             if document is not None:
                 return Answer(document, "application/json")
         elif page := stories.page(name):
-            return _page(page)
+            return _page(page.encode())
         raise Refusal(HTTPStatus.NOT_FOUND)
 
 
-def _page(text: str) -> Answer:
+def _page(text: bytes) -> Answer:
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     headers = {"Content-Security-Policy": policy}
-    return Answer(text.encode(), _HTML, headers=headers)
+    return Answer(text, _HTML, headers=headers)

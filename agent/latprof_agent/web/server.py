@@ -1,7 +1,8 @@
 """A server of HTTP that no scraper can keep from answering others.
 
-One thread; a bounded number of connections, of bytes in a header, of time for each
-step. Where a connection is one too many, the oldest one of whoever has most ends.
+One thread, with a share of one CPU; a bounded number of connections, of requests of
+each client, of bytes in a header, of time for each step. Where a connection is one too
+many, the oldest one of whoever has most ends.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 
+from latprof_agent.web.bounds import Bucket, Clients, PacedSelector, client_of
 from latprof_agent.web.request import (
     MOST_HEADER_BYTES,
     Answer,
@@ -27,6 +30,8 @@ _PIECE_BYTES = 1 << 16
 _LINGER_SECONDS = 1.0
 _RETRY_SECONDS = 0.1  # where there is no descriptor for a connection
 
+_TOO_MANY = Answer.of(Refusal(HTTPStatus.TOO_MANY_REQUESTS, Retry_After="1"))
+
 Respond = Callable[[Request], Awaitable[Answer]]
 
 
@@ -38,6 +43,15 @@ class Limits:
     request_seconds: float = 5.0  # until its first byte, and from there to its last
     idle_seconds: float = 150.0  # from an answer to the next request
     answer_seconds: float = 20.0
+    # of one client at once, and later; Prometheus asks every 15 s, browsers by hand
+    requests: float = 20.0
+    requests_per_second: float = 5.0
+    # of each connection in any case: others may ask too much from the same address
+    own_requests: float = 1.0
+    own_requests_per_second: float = 2.0
+    # of one CPU, for all; a scrape of 200 groups in three formats takes 0.2 s
+    cpu_share: float = 0.05
+    cpu_burst_seconds: float = 0.25
 
 
 class Server:
@@ -52,9 +66,12 @@ class Server:
     ) -> None:
         self.tls = tls  # of connections from now on
         self.refused: Counter[str] = Counter()
+        # of each connection: what stands there was not asked for, and costs to read
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MOST_HEADER_BYTES)
         self._listener = listener
         self._respond = respond
-        self._limits = limits or Limits()
+        self.limits = limits or Limits()
+        self._clients = Clients(self.limits.requests, self.limits.requests_per_second)
         # whose they are, the one that began its last step first at the front
         self._open: dict[asyncio.Task[None], str] = {}
 
@@ -75,7 +92,7 @@ class Server:
                     continue
                 connection.setblocking(False)
                 self._make_room()
-                address = str(peer[0])
+                address = client_of(peer[0])
                 task = loop.create_task(self._converse(connection, address))
                 self._open[task] = address
                 task.add_done_callback(self._forget)
@@ -87,7 +104,7 @@ class Server:
         self._open.pop(task, None)
 
     def _make_room(self) -> None:
-        if len(self._open) < self._limits.connections:
+        if len(self._open) < self.limits.connections:
             return
         ((crowd, _),) = Counter(self._open.values()).most_common(1)
         oldest = next(task for task, address in self._open.items() if address == crowd)
@@ -105,7 +122,7 @@ class Server:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(MOST_HEADER_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
-        patience = self._limits.request_seconds if self.tls else None
+        patience = self.limits.request_seconds if self.tls else None
         try:
             transport, _ = await loop.connect_accepted_socket(
                 lambda: protocol,
@@ -119,8 +136,8 @@ class Server:
         transport.set_write_buffer_limits(high=0)  # so that what is drained was sent
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
-            await self._requests(reader, writer, address)
-            await _close(reader, writer)
+            if await self._requests(reader, writer, address):
+                await _close(reader, writer)
         except TimeoutError:
             self.refused["slow"] += 1
         except OSError:
@@ -131,37 +148,60 @@ class Server:
 
     async def _requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
-    ) -> None:
-        """Answer the requests of one connection, one after the other."""
-        limits = self._limits
+    ) -> bool:
+        """Answer the requests of one connection; False where there are too many."""
+        limits = self.limits
+        own = Bucket(limits.own_requests, limits.own_requests_per_second)
         first = await asyncio.wait_for(reader.read(1), limits.request_seconds)
         while first:
             self._step()
+            await asyncio.sleep(0)  # others come between requests that came at once
+            if not (own.take() or self._clients.take(address)):
+                self.refused["too_many_requests"] += 1
+                await self._send(writer, None, _TOO_MANY, keep=False)
+                return False
             request = None
             try:
                 async with asyncio.timeout(limits.request_seconds):
                     request = await read_request(reader, first, address)
                 if not request:
-                    return
+                    return True
                 self._step()
                 async with asyncio.timeout(limits.answer_seconds):
                     answer = await self._respond(request)
             except Refusal as refusal:
                 answer = Answer.of(refusal)
                 self.refused[refusal.status.name.lower()] += 1
-            # a header that was refused may go on: what follows is no request
+            # a header that was refused, or not read: what follows is no request
             keep = bool(request and request.keep)
-            async with asyncio.timeout(limits.answer_seconds):
-                await _send(writer, request, answer, keep=keep)
+            await self._send(writer, request, answer, keep=keep)
             if not keep:
-                return
+                return True
             self._step()
             first = await self._next(reader)
+        return True
+
+    async def _send(
+        self,
+        writer: asyncio.StreamWriter,
+        request: Request | None,
+        answer: Answer,
+        *,
+        keep: bool,
+    ) -> None:
+        """Send an answer, piece by piece as its receiver takes them."""
+        async with asyncio.timeout(self.limits.answer_seconds):
+            writer.write(answer.head(keep=keep))
+            body = b"" if request and request.method == "HEAD" else answer.body
+            for begin in range(0, len(body), _PIECE_BYTES):
+                writer.write(body[begin : begin + _PIECE_BYTES])
+                await writer.drain()
+            await writer.drain()
 
     async def _next(self, reader: asyncio.StreamReader) -> bytes:
         """Wait for the first byte of another request; nothing where none comes."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._limits.idle_seconds):
+            async with asyncio.timeout(self.limits.idle_seconds):
                 return await reader.read(1)
         return b""
 
@@ -175,18 +215,6 @@ async def _readable(listener: socket.socket) -> None:
         await came.wait()
     finally:
         loop.remove_reader(listener)
-
-
-async def _send(
-    writer: asyncio.StreamWriter, request: Request | None, answer: Answer, *, keep: bool
-) -> None:
-    """Send an answer, piece by piece as its receiver takes them."""
-    writer.write(answer.head(keep=keep))
-    body = b"" if request and request.method == "HEAD" else answer.body
-    for begin in range(0, len(body), _PIECE_BYTES):
-        writer.write(body[begin : begin + _PIECE_BYTES])
-        await writer.drain()
-    await writer.drain()
 
 
 async def _close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -207,7 +235,9 @@ class ServerThread:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._loop = asyncio.new_event_loop()
+        limits = server.limits
+        self._selector = PacedSelector(limits.cpu_share, limits.cpu_burst_seconds)
+        self._loop = asyncio.SelectorEventLoop(self._selector)
         self._serving: asyncio.Task[None] | None = None
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="web", daemon=True)
@@ -235,4 +265,5 @@ class ServerThread:
                 self._serving.cancel()
 
         self._loop.call_soon_threadsafe(cancel)
+        self._selector.hurry()
         self._thread.join()
