@@ -33,9 +33,10 @@ class Agent(Latprof):
         assert select.select([stream], [], [], DEADLINE_SECONDS)[0], "says nothing"
         return stream.readline().decode().strip()
 
-    def get(self, path: str = "/metrics") -> str:
+    def get(self, path: str = "/metrics", **headers: str) -> str:
         """A page."""
-        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
+        asked = urllib.request.Request(self.url + path, headers=headers)
+        with urllib.request.urlopen(asked, timeout=60) as answer:
             return answer.read().decode()
 
     def metric(self, start: str) -> float:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from latprof_agent.monitor.totals import Totals
 from latprof_agent.sinks.metrics.families import DEFAULT_EDGES
 from latprof_agent.states import States
+from latprof_agent.web.hosts import Hosts
 from latprof_agent.web.passwords import Passwords
 from latprof_agent.web.routes import Pages, Settings
 from latprof_agent.web.server import Limits, Server, ServerThread
@@ -34,6 +35,7 @@ class Served:
         tls=None,
         host="127.0.0.1",
         stories=None,
+        hosts=(),
     ):
         self.totals = totals
         self.made = self.steps = 0
@@ -46,7 +48,9 @@ class Served:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.listener = socket.create_server((host, 0), family=family)
         self.host, self.port = self.listener.getsockname()[:2]
-        settings = Settings(Passwords(users or {}), DEFAULT_EDGES, {"by": "<service>"})
+        settings = Settings(
+            Hosts(hosts), Passwords(users or {}), DEFAULT_EDGES, {"by": "<service>"}
+        )
         pages = StoryPages(stories) if stories else None
         self.pages = Pages(self.states, settings, list, pages)
         self.server = Server(self.listener, self.pages.respond, tls, limits)

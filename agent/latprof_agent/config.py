@@ -7,6 +7,7 @@ line.
 from __future__ import annotations
 
 import argparse
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -40,6 +41,8 @@ _MOST_BUCKETS = 100
 _MOST_BYTES = 1 << 20  # of the file
 
 _OF_STORIES = ("story_above", "story_count", "story_bytes", "story_group")
+_HOST = re.compile(r"[a-z0-9_]([a-z0-9._-]*[a-z0-9_])?")
+
 
 _T = TypeVar("_T")
 
@@ -95,6 +98,7 @@ class Config:
     by: Grouping = field(default_factory=Grouping)
     watched: Filter = field(default_factory=lambda: Filter(older=True))
     edges: EdgeSets = DEFAULT_EDGES
+    hosts: tuple[str, ...] = ()  # names, in small letters
     tls: Tls | None = None
     users: Mapping[str, PasswordHash] = field(default_factory=dict)
 
@@ -190,6 +194,15 @@ def _list(value: Any) -> list[str]:
     return [_text(entry) for entry in value]
 
 
+def _hosts(value: Any) -> tuple[str, ...]:
+    names = tuple(name.lower().removesuffix(".") for name in _list(value))
+    if not all(map(_HOST.fullmatch, names)):
+        raise ValueError(
+            f"must be names like node7.example.org, without a port, got {value!r}"
+        )
+    return names
+
+
 def _grouping(value: Any) -> Grouping:
     return grouping_of(_list(value))
 
@@ -261,6 +274,7 @@ def read_config(file: Path | None, given: Mapping[str, Any]) -> Config:
             "by": table.take("by", _grouping),
             "watched": table.take("filter", _filter),
             "edges": edges,
+            "hosts": table.take("hosts", _hosts),
             "tls": _tls(table.table("tls")),
             "users": _users(table.table("users")),
         }

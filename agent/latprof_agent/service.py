@@ -37,6 +37,7 @@ from latprof_agent.sinks.metrics.families import Family, counter, gauge
 from latprof_agent.sinks.story_folder import StoryFolder
 from latprof_agent.states import States
 from latprof_agent.watched_thread import Apart
+from latprof_agent.web.hosts import Hosts, own_names
 from latprof_agent.web.passwords import Passwords
 from latprof_agent.web.routes import Pages, Settings
 from latprof_agent.web.server import Server, ServerThread
@@ -305,6 +306,7 @@ def _url(config: Config, listener: socket.socket) -> str:
 
 def _settings(config: Config) -> Settings:
     return Settings(
+        Hosts({*own_names(), config.listen.host.lower(), *config.hosts}),
         Passwords(config.users),
         config.edges,
         {"version": VERSION, "told apart by": ", ".join(config.by.by)},

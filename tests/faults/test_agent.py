@@ -234,6 +234,34 @@ def test_a_fifo_as_configuration_keeps_nothing_waiting(agents, reachable):
 
 
 @pytest.mark.thorough
+def test_names_of_the_configuration_are_read_again(agents, reachable):
+    file = reachable / "agent.toml"
+    file.touch()
+    agent = agents("--config", str(file))
+    host = {"Host": "node7.example.org:9989"}
+    with pytest.raises(urllib.error.HTTPError, match="421") as refused:
+        agent.get(**host)
+    refused.value.close()
+    own = socket.gethostname()
+    for name in (own, f"{own}:9989", "localhost:1"):  # a Prometheus on another host
+        assert "latprof_build_info" in agent.get(Host=name)
+
+    file.write_text('hosts = ["node7.example.org"]\n')
+    agent.signal(signal.SIGHUP)
+
+    def answered():
+        try:
+            return agent.get(**host)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return None
+
+    wait_until(answered, "the name is known")
+    assert agent.end() == 0
+    assert agent.err == ""
+
+
+@pytest.mark.thorough
 def test_what_needs_a_restart_is_said(agents, reachable):
     file = reachable / "agent.toml"
     file.touch()

@@ -29,6 +29,7 @@ story_count = 7
 story_bytes = "1MB"
 story_group = "root"
 by = ["cgroup", "comm"]
+hosts = ["Node7.example.org.", "node7"]
 [buckets]
 stages = ["1us", "2.5ms"]
 [tls]
@@ -55,6 +56,7 @@ def test_every_key_is_read(file):
     assert (config.story_count, config.story_bytes) == (7, 1_000_000)
     assert config.story_group == 0
     assert config.by == Grouping(("cgroup", "comm"))
+    assert config.hosts == ("node7.example.org", "node7")
     assert config.edges.stages.upper_ns == (1000, 2_500_000)
     assert config.edges.others == DEFAULT_EDGES.others
     assert str(config.tls.key) == "/a/key"
@@ -106,6 +108,10 @@ def test_the_command_line_wins(file):
         ("by = ['comm', 'none']", "by must be none or others, got 'comm,none'"),
         ("by = []", "by must be one or 2 of"),
         ("by = ['comm', 'comm']", "by must be different kinds, got 'comm,comm'"),
+        ("hosts = 'a'", "hosts must be a list, got 'a'"),
+        ("hosts = ['a:9989']", "hosts must be names like node7.example.org, without"),
+        ("hosts = ['*']", "hosts must be names like node7.example.org, without a port"),
+        ("hosts = ['a b', 'c']", "hosts must be names like"),
         ("buckets = 1", "buckets must be a table, got 1"),
         ("[buckets]\nstages = ['1ms', '1us']", "buckets.stages must be 1 to 100 times"),
         ("[buckets]\nothers = ['0']", "buckets.others must be 1 to 100 times above 0"),

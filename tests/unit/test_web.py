@@ -31,6 +31,8 @@ from served import read_all, served
 QUICK = Limits(connections=8, request_seconds=0.5, idle_seconds=0.5, answer_seconds=1)
 # Until Prometheus gives up a scrape.
 SOON_SECONDS = 10.0
+END = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +91,7 @@ def test_a_connection_is_kept_for_more_requests(one):
 
 
 def test_two_requests_at_once_are_both_answered(one):
-    request = b"GET /healthz HTTP/1.1\r\n\r\n"
-    close = b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n"
-
-    assert statuses(one.send(request + close)) == [200, 200]
+    assert statuses(one.send(REQUEST + END)) == [200, 200]
 
 
 def test_head_has_the_length_and_no_body(one):
@@ -112,11 +111,11 @@ def test_head_has_the_length_and_no_body(one):
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),  # TLS
         (b"GET\r\n\r\n", 400),
         (b"GET  /metrics HTTP/1.1\r\n\r\n", 400),
-        (b"GET http://[/ HTTP/1.1\r\n\r\n", 400),
+        (b"GET http://[/ HTTP/1.0\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n : x\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nA: " + b"x" * MOST_HEADER_BYTES + b"\r\n\r\n", 431),
-        (b"GET / HTTP/1.1\r\n" + b"A: x\r\n" * MOST_HEADER_BYTES + b"\r\n", 431),
+        (b"GET / HTTP/1.0\r\nA: " + b"x" * MOST_HEADER_BYTES + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.0\r\n" + b"A: x\r\n" * MOST_HEADER_BYTES + b"\r\n", 431),
         (b"x" * (1 << 20), 431),
     ],
 )
@@ -126,10 +125,10 @@ def test_what_is_no_request_is_refused_and_the_connection_ends(one, data, status
 
 
 def test_a_body_is_never_taken_for_a_request(one):
-    hidden = b"GET /healthz HTTP/1.1\r\n\r\n"
-    length = b"Content-Length: %d\r\n\r\n" % len(hidden)
+    hidden = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
 
-    assert statuses(one.send(b"GET / HTTP/1.1\r\n" + length + hidden)) == [200]
+    assert statuses(one.send(head % len(hidden) + hidden)) == [200]
 
 
 def test_a_request_that_never_ends_is_ended_while_others_are_answered():
@@ -153,7 +152,7 @@ def test_who_does_not_read_is_ended_while_others_are_answered():
     with served(200, limits=QUICK) as made, ExitStack() as stack:
         for _ in range(4):
             deaf = stack.enter_context(made.connect("127.0.0.2"))
-            deaf.sendall(b"GET /metrics HTTP/1.1\r\n\r\n" * 20)
+            deaf.sendall(REQUEST * 20)
         assert len(made.get().text) > 1_000_000
         wait_until(lambda: made.server.refused["slow"] == 4, "the deaf are ended")
 
@@ -164,7 +163,7 @@ def test_one_hosts_connections_do_not_end_those_of_another():
         good.sendall(b"GET /healthz HTTP/1.1\r\n")
         for _ in range(3 * QUICK.connections):
             stack.enter_context(made.connect("127.0.0.2"))
-        good.sendall(b"Connection: close\r\n\r\n")
+        good.sendall(b"Host: localhost\r\nConnection: close\r\n\r\n")
         assert statuses(read_all(good)) == [200]
 
 
@@ -196,8 +195,6 @@ def test_scrapers_at_the_same_time_share_a_state():
         assert 2 <= made.made <= 3
 
 
-END = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 # Nothing comes back to the buckets: what is served can be counted.
 COUNTED = Limits(requests_per_second=0, own_requests_per_second=0)
 CROWD = 60
@@ -477,7 +474,7 @@ def test_who_never_shakes_hands_is_ended_while_others_are_answered(certified):
         ]
         assert made.get("/healthz", tls=client).status == 200
         assert [read_all(one) for one in silent] == [b""] * len(silent)
-        assert made.send(b"GET / HTTP/1.1\r\n\r\n")[:5] != b"HTTP/"
+        assert made.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")[:5] != b"HTTP/"
         assert made.get("/healthz", tls=client).status == 200
 
 

@@ -43,6 +43,7 @@ which may be missing:
   story_bytes = "20MB"
   story_group = "adm"             # who may read them, beside the agent's user
   by = ["service"]
+  hosts = ["node7.example.org"]   # names to be asked by, beside this host's own
   [filter]                        # what is watched: keys as the options have names
   port = [80, 443]
   not = { comm = "curl" }

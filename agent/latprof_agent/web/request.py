@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -10,13 +11,16 @@ from urllib.parse import urlsplit
 MOST_HEADER_BYTES = 8192
 _END = b"\r\n\r\n"
 _VERSIONS = ("HTTP/1.0", "HTTP/1.1")
+_AUTHORITY = re.compile(
+    r"(?P<host>[A-Za-z0-9._-]+|\[[A-Fa-f0-9:.]+(%[A-Za-z0-9._~%-]+)?\])(:\d*)?"
+)
 
 
 class Refusal(Exception):
-    """A request that is answered by its status alone."""
+    """A request that is answered by its status, and the reason where there is one."""
 
-    def __init__(self, status: HTTPStatus, **headers: str) -> None:
-        super().__init__(status.phrase)
+    def __init__(self, status: HTTPStatus, why: str = "", **headers: str) -> None:
+        super().__init__(f"{status.phrase}: {why}" if why else status.phrase)
         self.status = status
         self.headers = {name.replace("_", "-"): text for name, text in headers.items()}
 
@@ -26,6 +30,7 @@ class Request:
     """A request without a body; names of headers in small letters."""
 
     method: str
+    host: str | None  # whom it is for: "localhost", "::1"; HTTP/1.0 need not say so
     path: str
     headers: dict[str, str]
     address: str  # whose
@@ -49,7 +54,7 @@ class Answer:
     @classmethod
     def of(cls, refusal: Refusal) -> Answer:
         """Say why a request is refused."""
-        text = f"{refusal.status.value} {refusal.status.phrase}\n"
+        text = f"{refusal.status.value} {refusal}\n"
         return cls(text.encode(), status=refusal.status, headers=refusal.headers)
 
     def head(self, *, keep: bool) -> bytes:
@@ -82,11 +87,13 @@ async def read_request(
     first, *lines = text.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     method, target, version = _first_line(first)
     headers = _headers(lines)
+    path, host = _whereto(target, version, headers.get("host"))
     body = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
     closing = headers.get("connection", "").lower()
     return Request(
         method,
-        _path(target),
+        host,
+        path,
         headers,
         address,
         # a body is never read, so nothing can come after it
@@ -113,12 +120,38 @@ def _headers(lines: list[str]) -> dict[str, str]:
         if not colon or not name or name != name.strip():
             raise Refusal(HTTPStatus.BAD_REQUEST)
         name, text = name.lower(), text.strip()
+        if name == "host" and name in headers:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "more than one Host")
         headers[name] = f"{headers[name]},{text}" if name in headers else text
     return headers
 
 
-def _path(target: str) -> str:
-    try:
-        return urlsplit(target).path or "/"
-    except ValueError as error:
-        raise Refusal(HTTPStatus.BAD_REQUEST) from error
+def _whereto(target: str, version: str, named: str | None) -> tuple[str, str | None]:
+    """Path and host that are asked for: those of a whole URL go before the header."""
+    if named is None and version != "HTTP/1.0":
+        raise Refusal(HTTPStatus.BAD_REQUEST, "no Host")
+    if target.startswith("/"):
+        path, authority = target.partition("?")[0], named
+    else:
+        try:
+            url = urlsplit(target)
+        except ValueError as error:
+            raise Refusal(HTTPStatus.BAD_REQUEST) from error
+        if url.scheme not in ("http", "https"):
+            raise Refusal(HTTPStatus.BAD_REQUEST)
+        path, authority = url.path or "/", url.netloc
+    return path, None if authority is None else host_of(authority)
+
+
+def host_of(authority: str) -> str:
+    """Find the host in HOST[:PORT], in the one form that we compare; raises Refusal.
+
+    Examples
+    --------
+    >>> host_of("Node7.Example.org.:9989"), host_of("[::1]:9989")
+    ('node7.example.org', '::1')
+    """
+    found = _AUTHORITY.fullmatch(authority)
+    if not found:
+        raise Refusal(HTTPStatus.BAD_REQUEST, "what Host says is no name or address")
+    return found["host"].strip("[]").lower().removesuffix(".")

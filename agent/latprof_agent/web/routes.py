@@ -14,6 +14,7 @@ from latprof_agent.monitor.totals import Totals
 from latprof_agent.sinks.metrics.exposition import Format, chosen
 from latprof_agent.sinks.metrics.families import EdgeSets, Family, families
 from latprof_agent.states import States
+from latprof_agent.web.hosts import Hosts
 from latprof_agent.web.passwords import Passwords
 from latprof_agent.web.request import Answer, Refusal, Request
 from latprof_agent.web.story_pages import StoryPages
@@ -40,6 +41,7 @@ _STORIES = "/stories/"
 class Settings:
     """What of the configuration answers depend on."""
 
+    hosts: Hosts
     passwords: Passwords
     edges: EdgeSets
     described: dict[str, str]  # for the page
@@ -81,14 +83,20 @@ class Pages:
         }
 
     async def respond(self, request: Request) -> Answer:
-        """Answer a request, or raise Refusal; who asks for health needs no password."""
+        """Answer a request, or raise Refusal.
+
+        Health is for all that can ask, by any name: probes of a load balancer have
+        names and passwords of their own, and there is nothing to learn.
+        """
         make = self._paths.get(request.path)
+        if make in (self._health, self._ready):
+            return await make(request)
+        self.settings.hosts.check(request)
         if self._stories and request.path.startswith(_STORIES):
             make = partial(self._story, self._stories)
         if not make:
             raise Refusal(HTTPStatus.NOT_FOUND)
-        if make not in (self._health, self._ready):
-            await self.settings.passwords.check(request)
+        await self.settings.passwords.check(request)
         return await make(request)
 
     async def _health(self, _request: Request) -> Answer:
