@@ -13,12 +13,12 @@ FREE = ("--listen", "127.0.0.1:0")
 
 
 class Agent(Latprof):
-    """A running agent; `url` once it serves."""
+    """A running agent; `ready` is what it says once it serves, at `url`."""
 
     def __init__(self, *words: str, **options):
         super().__init__("agent", *words, **options)
         try:
-            line = self.next_line()
+            line = self.ready = self.next_line()
             assert line.startswith("latprof: as user "), line
         except BaseException:
             self.process.kill()  # nobody else has it yet

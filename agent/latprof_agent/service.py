@@ -34,7 +34,7 @@ from latprof_agent.service_manager import (
     reloading,
 )
 from latprof_agent.sinks.metrics.families import Family, counter, gauge
-from latprof_agent.sinks.story_folder import StoryFolder
+from latprof_agent.sinks.story_folder import TOKEN, StoryFolder
 from latprof_agent.states import States
 from latprof_agent.watched_thread import Apart
 from latprof_agent.web.hosts import Hosts, own_names
@@ -251,7 +251,7 @@ def serve(
                 stories.begin()
             monitor.start()
             try:
-                service.run(f"as user {user.name}: {_url(config, listener)}")
+                service.run(_ready(config, user, listener))
             finally:
                 monitor.stop()
     finally:
@@ -297,6 +297,13 @@ def _listener(where: Address) -> socket.socket:
     found = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
     family, *_, bound = found[0]
     return socket.create_server(bound[:2], family=family, backlog=_BACKLOG)
+
+
+def _ready(config: Config, user: User, listener: socket.socket) -> str:
+    """Say who serves where; and how to come to stories, where no password leads."""
+    locked = config.story_dir and not config.users
+    key = f", stories with the token in {config.story_dir}/{TOKEN}" if locked else ""
+    return f"as user {user.name}{key}: {_url(config, listener)}"
 
 
 def _url(config: Config, listener: socket.socket) -> str:

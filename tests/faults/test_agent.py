@@ -334,6 +334,37 @@ def test_the_service_manager_is_told(agents, reachable):
     assert agent.finish() == 0
 
 
+# What any local user can try: the page of stories, and the token for it.
+ANOTHER_USER = """
+import sys, urllib.request
+for path in (sys.argv[1] + "/stories/", "file://" + sys.argv[2]):
+    try:
+        urllib.request.urlopen(path, timeout=60)
+    except OSError as error:
+        print(getattr(error, "code", None) or error)
+"""
+
+
+def test_stories_are_not_for_other_local_users(agents, reachable):
+    token = reachable / "kept" / "token"
+    agent = agents("--story-dir", str(token.parent))
+    assert f", stories with the token in {token}: http://" in agent.ready
+    key = {"Authorization": f"Bearer {token.read_text().strip()}"}
+    assert "0 stories of what was slow" in agent.get("/stories/", **key)
+
+    tried = subprocess.run(
+        [sys.executable, "-I", "-c", ANOTHER_USER, agent.url, token],
+        user="nobody",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    page, file = tried.stdout.splitlines()
+    assert page == "401"
+    assert "Permission denied" in file
+    assert agent.end() == 0
+
+
 @pytest.mark.parametrize("seconds", [0.4, 0.7, 1.0, 1.5])
 def test_ended_while_it_loads_it_leaves_nothing(seconds):
     loading = Latprof("agent", *FREE)

@@ -101,8 +101,8 @@ def test_an_agent_beside_slow_readers_keeps_what_slowed_them(
     with agent(*words, "--comm", ",".join(r.name for r in some)) as made:
         pids = read_slowly(some, how)
         wait_until(lambda: told(made) >= TIMES * len(some) - 1, "all stories")
-        names = {file.stem for file in folder.iterdir()}
-        page = made.get("/")
+        names = {file.stem for file in folder.glob("*.json")}
+        page = made.get("/", **key(folder))
         assert all(f'href="stories/{name}"' in page for name in names)
     right = causes(stories_of(folder, pids)).count(cause)
     assert right >= TIMES * len(some) - 1
@@ -188,6 +188,11 @@ def server():
     made.end()
 
 
+def key(folder):
+    """A header for who may read the folder."""
+    return {"Authorization": f"Bearer {(folder / 'token').read_text().strip()}"}
+
+
 def openmetrics(made):
     accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
     asked = urllib.request.Request(f"{made.url}/metrics", headers=accept)
@@ -202,10 +207,10 @@ def test_an_exemplar_and_the_page_lead_to_the_story_of_a_slow_server(server, tmp
         server.ask(0, 30)
         label = re.compile(r'latprof_server_seconds_bucket.* # \{.*story="([^"]+)"\}')
         name = wait_until(lambda: label.search(openmetrics(made)), "a label")[1]
-        text = made.get(f"/stories/{name}")
+        text = made.get(f"/stories/{name}", **key(folder))
         assert "from request to reply at" in text
         assert "which slept of its own accord (clock_nanosleep) for 30" in text
-        document = json.loads(made.get(f"/stories/{name}.json"))
+        document = json.loads(made.get(f"/stories/{name}.json", **key(folder)))
         assert document == json.loads((folder / f"{name}.json").read_text())
         (story,) = document["stories"]
         (part, *_) = story["stages"]["server"]["parts"]
@@ -222,7 +227,7 @@ def test_nothing_slow_is_no_story(server, tmp_path):
         server.ask(20, *[0] * 200)
         assert told(made) == 0
         assert 'latprof_stories_total{outcome="no_copy"}' not in made.get()
-    assert list(folder.iterdir()) == []
+    assert [file.name for file in folder.iterdir()] == ["token"]
 
 
 def test_on_the_screen_enter_tells_why(server):
@@ -260,7 +265,7 @@ def test_killed_it_leaves_nothing_that_keeps_the_next_from_starting(server, tmp_
         assert made.end(signal.SIGKILL) == -signal.SIGKILL
     (folder / f".{before[0].name}.new").touch()  # as if in the middle of it
     with agent(*words) as made:
-        assert before[0].stem in made.get("/")
+        assert before[0].stem in made.get("/", **key(folder))
         assert sorted(folder.iterdir()) == before
         assert made.err == ""
 

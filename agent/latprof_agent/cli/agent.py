@@ -53,7 +53,8 @@ which may be missing:
   [tls]
   certificate = "/etc/latprof/agent.crt"
   key = "/etc/latprof/agent.key"
-  [users]                         # basic auth, for / and /metrics
+  [users]                         # basic auth; without it, stories need the
+                                  # token in story_dir as password
   prometheus = "$scrypt$ln=14,..."  # by latprof agent --hash-password
 
 Signals: SIGHUP reads it again, and goes on as before where it is wrong; listen, user,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import secrets
 import stat
 import threading
 from contextlib import suppress
@@ -26,6 +27,7 @@ from latprof_agent.privileges import is_of_service
 EXAMPLE = "/var/lib/latprof/stories"  # where no user's folder is in the way
 DEFAULT_COUNT = 200
 DEFAULT_BYTES = 20_000_000
+TOKEN = "token"  # the file's name
 _NEW = ".new"  # behind the name of a file that is not whole yet
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE = 0o640  # they name others' programs and functions
@@ -64,6 +66,7 @@ class StoryFolder:
     most_bytes: int = DEFAULT_BYTES
     group: int | None = None  # that may read them; None: the user's own
     failed: int = 0  # stories that could not be written
+    token: str = field(default="", init=False)  # who has it may read; "": nobody
     _folder: int = -1
     _made: list[Path] = field(default_factory=list)  # the innermost first
     _kept: dict[str, Kept] = field(default_factory=dict)  # by id, in order of time
@@ -84,6 +87,9 @@ class StoryFolder:
 
     def discard(self) -> None:
         """Remove the folders that were made, if nothing is in them; then close."""
+        if self._made and self.token:
+            with suppress(OSError):
+                self._remove(TOKEN)
         for path in self._made:
             with suppress(OSError):
                 path.rmdir()
@@ -137,9 +143,20 @@ class StoryFolder:
             name = f"{story_id(0, 0)}.json"  # empty: the next start would remove it
             self._write(name, b"")
             self._remove(name)
+            self._make_token()
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise self._refusal(error) from error
+
+    def _make_token(self) -> None:
+        """Leave another one than before where its user and root can read it."""
+        made = secrets.token_urlsafe(16)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
+        self._remove(TOKEN)
+        descriptor = os.open(TOKEN, flags, 0o600, dir_fd=self._folder)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{made}\n")
+        self.token = made
 
     def _refusal(self, error: OSError | FolderError) -> UsageError:
         why = error.strerror if isinstance(error, OSError) else str(error)

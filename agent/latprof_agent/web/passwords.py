@@ -107,6 +107,10 @@ class Passwords:
         self._wrong: dict[str, float] = {}  # address -> when, the oldest first
         self._checking = asyncio.Lock()
 
+    def __bool__(self) -> bool:
+        """Whether one is asked for."""
+        return bool(self._users)
+
     async def check(self, request: Request) -> None:
         """Raise Refusal where its sender may not read."""
         if not self._users:
@@ -122,7 +126,7 @@ class Passwords:
             fits = await asyncio.to_thread(hashed.fits, password)
         if not (fits and user in self._users):
             self._note(request.address)
-            raise _unauthorized()
+            raise unauthorized()
         self._known.add(known)
 
     def _expect_no_haste(self, address: str) -> None:
@@ -136,18 +140,32 @@ class Passwords:
             del self._wrong[next(iter(self._wrong))]
 
 
-def _unauthorized() -> Refusal:
-    return Refusal(HTTPStatus.UNAUTHORIZED, WWW_Authenticate='Basic realm="latprof"')
+def unauthorized(why: str = "") -> Refusal:
+    """Have a browser ask for name and password."""
+    challenge = 'Basic realm="latprof"'
+    return Refusal(HTTPStatus.UNAUTHORIZED, why, WWW_Authenticate=challenge)
+
+
+def holds_token(request: Request, token: str) -> bool:
+    """Whether its sender has the token: as a bearer, or as anybody's password."""
+    given = request.headers.get("authorization", "")
+    scheme, _, found = given.partition(" ")
+    if scheme.lower() != "bearer":
+        try:
+            _, found = _credentials(given)
+        except Refusal:
+            return False
+    return bool(token) and hmac.compare_digest(found.encode(), token.encode())
 
 
 def _credentials(authorization: str) -> tuple[str, str]:
     scheme, _, given = authorization.partition(" ")
     if scheme.lower() != "basic":
-        raise _unauthorized()
+        raise unauthorized()
     try:
         user, colon, password = base64.b64decode(given).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError) as error:
-        raise _unauthorized() from error
+        raise unauthorized() from error
     if not colon:
-        raise _unauthorized()
+        raise unauthorized()
     return user, password

@@ -25,7 +25,7 @@ _GZIP_LEVEL = 1  # a 15th of the size; more takes longer than it is worth
 _HTML = "text/html; charset=utf-8"
 _PAGE = """\
 <!DOCTYPE html>
-<html lang="en"><meta charset="utf-8"><title>latprof agent</title>
+<html lang="en"><meta charset="utf-8"><title>latprof agent</title>{base}
 <style>body {{ font: 1rem system-ui; margin: 2rem; color-scheme: light dark }}
 th, td {{ text-align: left; padding-right: 2rem; vertical-align: top }}
 th {{ font-weight: normal }}</style>
@@ -35,6 +35,7 @@ th {{ font-weight: normal }}</style>
 <table>{rows}</table>
 {stories}"""
 _STORIES = "/stories/"
+_BELOW = '<base href="..">'  # links of the page lead from the one above
 
 
 @dataclass(frozen=True)
@@ -140,11 +141,17 @@ class Pages:
     def _exposition(self, form: Format, totals: Totals) -> bytes:
         return form.write([*families(totals, self.settings.edges), *self._own()])
 
-    async def _page(self, _request: Request) -> Answer:
+    async def _page(self, request: Request) -> Answer:
+        """Show the state; and stories, to who may read them."""
+        # first, as the passwords may be others after the wait
+        below, listed = request.path == _STORIES, self._may_read_stories(request)
         totals = await self._newest()
-        return _page(self._once(_HTML, totals, self._shown).plain)
+        written = self._once(
+            (_HTML, below, listed), totals, partial(self._shown, below, listed)
+        )
+        return _page(written.plain)
 
-    def _shown(self, totals: Totals) -> bytes:
+    def _shown(self, below: bool, listed: bool, totals: Totals) -> bytes:
         own = totals.own
         covered = own.covered_seconds / own.seconds if own.seconds else 0.0
         shown = {
@@ -157,11 +164,24 @@ class Pages:
             f"<tr><th>{html.escape(name)}<td>{html.escape(text)}"
             for name, text in shown.items()
         )
-        stories = self._stories.listed() if self._stories else ""
-        return _PAGE.format(rows=rows, stories=stories).encode()
+        base = _BELOW if below else ""
+        stories = ""
+        if self._stories:
+            stories = self._stories.listed() if listed else self._stories.hidden()
+        return _PAGE.format(base=base, rows=rows, stories=stories).encode()
+
+    def _may_read_stories(self, request: Request) -> bool:
+        """Whether its sender may; where there are passwords, it has given one."""
+        if self.settings.passwords or not self._stories:
+            return True
+        return self._stories.unlocked_by(request)
 
     async def _story(self, stories: StoryPages, request: Request) -> Answer:
+        if not self._may_read_stories(request):
+            raise stories.refusal()
         name = request.path.removeprefix(_STORIES)
+        if not name:
+            return await self._page(request)
         if name.endswith(_JSON):
             document = stories.document(name.removesuffix(_JSON))
             if document is not None:

@@ -13,7 +13,9 @@ from latprof_analysis.read.stories import check_stories
 from latprof_analysis.report.story import headline, story_lines
 from latprof_analysis.text import duration, printable
 
-from latprof_agent.sinks.story_folder import Kept, StoryFolder
+from latprof_agent.sinks.story_folder import TOKEN, Kept, StoryFolder
+from latprof_agent.web.passwords import holds_token, unauthorized
+from latprof_agent.web.request import Refusal, Request
 
 MOST_LISTED = 100
 _PAGE = """\
@@ -33,6 +35,22 @@ class StoryPages:
     def __init__(self, folder: StoryFolder) -> None:
         self._folder = folder
         self._told = lru_cache(maxsize=4 * MOST_LISTED)(self._headline)
+        self._way = f"with the token in {folder.path / TOKEN} as password"
+
+    def unlocked_by(self, request: Request) -> bool:
+        """Whether its sender has the folder's token."""
+        return holds_token(request, self._folder.token)
+
+    def refusal(self) -> Refusal:
+        """Say what one needs to read them."""
+        return unauthorized(
+            f"stories are shown {self._way}; or name [users] in the configuration"
+        )
+
+    def hidden(self) -> str:
+        """Say how to come to the list."""
+        link = '<a href="stories/">Stories of what was slow</a>'
+        return f"<p>{link} are shown {html.escape(self._way)}, for any name.</p>\n"
 
     def listed(self) -> str:
         """Write the newest as rows of a table, each with its link."""
