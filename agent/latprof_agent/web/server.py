@@ -2,7 +2,7 @@
 
 One thread, with a share of one CPU; a bounded number of connections, of requests of
 each client, of bytes in a header, of time for each step. Where a connection is one too
-many, the oldest one of whoever has most ends.
+many, the oldest one of whoever has most ends, first of those that had an answer.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from latprof_agent.web.request import (
 )
 
 _PIECE_BYTES = 1 << 16
+_AT_ONCE = 16  # connections that are accepted before those that are there go on
 _LINGER_SECONDS = 1.0
 _RETRY_SECONDS = 0.1  # where there is no descriptor for a connection
 
@@ -47,11 +48,11 @@ class Limits:
     requests: float = 20.0
     requests_per_second: float = 5.0
     # of each connection in any case: others may ask too much from the same address
-    own_requests: float = 1.0
-    own_requests_per_second: float = 2.0
+    own_requests: float = 2.0
+    own_requests_per_second: float = 1.0
     # of one CPU, for all; a scrape of 200 groups in three formats takes 0.2 s
-    cpu_share: float = 0.05
-    cpu_burst_seconds: float = 0.25
+    cpu_share: float = 0.04
+    cpu_burst_seconds: float = 0.2
 
 
 class Server:
@@ -66,57 +67,64 @@ class Server:
     ) -> None:
         self.tls = tls  # of connections from now on
         self.refused: Counter[str] = Counter()
+        self.limits = limits or Limits()
         # of each connection: what stands there was not asked for, and costs to read
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MOST_HEADER_BYTES)
         self._listener = listener
         self._respond = respond
-        self.limits = limits or Limits()
         self._clients = Clients(self.limits.requests, self.limits.requests_per_second)
         # whose they are, the one that began its last step first at the front
         self._open: dict[asyncio.Task[None], str] = {}
+        self._answered: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
         """Answer until cancelled."""
-        loop = asyncio.get_running_loop()
         self._listener.setblocking(False)
         try:
             while True:
                 await _readable(self._listener)
                 try:
-                    connection, peer = self._listener.accept()
-                except BlockingIOError:  # who came has gone again
+                    for _ in range(_AT_ONCE):
+                        self._take(*self._listener.accept())
+                except BlockingIOError:  # that was all, or who came has gone again
                     continue
                 except OSError:
                     self.refused["no_descriptor"] += 1
                     await asyncio.sleep(_RETRY_SECONDS)
-                    continue
-                connection.setblocking(False)
-                self._make_room()
-                address = client_of(peer[0])
-                task = loop.create_task(self._converse(connection, address))
-                self._open[task] = address
-                task.add_done_callback(self._forget)
         finally:
             for task in self._open:
                 task.cancel()
 
+    def _take(self, connection: socket.socket, peer: tuple[str, int]) -> None:
+        connection.setblocking(False)
+        self._make_room()
+        address = client_of(peer[0])
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._converse(connection, address))
+        self._open[task] = address
+        task.add_done_callback(self._forget)
+
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._open.pop(task, None)
+        self._answered.discard(task)
 
     def _make_room(self) -> None:
         if len(self._open) < self.limits.connections:
             return
         ((crowd, _),) = Counter(self._open.values()).most_common(1)
-        oldest = next(task for task, address in self._open.items() if address == crowd)
+        theirs = [task for task, address in self._open.items() if address == crowd]
+        oldest = next((t for t in theirs if t in self._answered), theirs[0])
         self._forget(oldest)
         oldest.cancel()
         self.refused["too_many"] += 1
 
-    def _step(self) -> None:
+    def _step(self, *, answered: bool = False) -> None:
         """Note that the connection of this task begins something new."""
         task = asyncio.current_task()
         if task in self._open:
             self._open[task] = self._open.pop(task)
+            if answered:
+                self._answered.add(task)
 
     async def _converse(self, connection: socket.socket, address: str) -> None:
         loop = asyncio.get_running_loop()
@@ -175,9 +183,9 @@ class Server:
             # a header that was refused, or not read: what follows is no request
             keep = bool(request and request.keep)
             await self._send(writer, request, answer, keep=keep)
+            self._step(answered=True)
             if not keep:
                 return True
-            self._step()
             first = await self._next(reader)
         return True
 
