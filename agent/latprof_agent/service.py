@@ -130,6 +130,7 @@ class Service:
         self._say(ready)
         try:
             while not self._ending:
+                thread.check()
                 self._monitor.step()
                 self._states.answer(self._totals)
                 self._manager.alive()

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from latprof_agent import states
+from latprof_agent.errors import LatprofError
 from latprof_agent.sinks.metrics import protobuf
 from latprof_agent.sinks.metrics.families import families
 from latprof_agent.web import bounds, passwords, routes
@@ -523,3 +524,17 @@ def test_a_connection_that_comes_as_the_server_ends_is_no_error():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         asyncio.run(serve_and_end(listener))
     assert errors == []
+
+
+def test_a_server_that_an_error_has_ended_is_seen():
+    def fails(_):
+        raise AssertionError
+
+    server = Server(socket.create_server(("127.0.0.1", 0)), fails)
+    server.serve = lambda: fails(None)
+    thread = ServerThread(server)
+    thread.start()
+    thread._thread.join()
+    with pytest.raises(LatprofError, match="the web server has ended: AssertionError"):
+        thread.check()
+    thread.stop()

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from latprof_agent.watched_thread import WatchedThread
 from latprof_agent.web.bounds import Bucket, Clients, PacedSelector, client_of
 from latprof_agent.web.request import (
     MOST_HEADER_BYTES,
@@ -248,7 +248,7 @@ class ServerThread:
         self._loop = asyncio.SelectorEventLoop(self._selector)
         self._serving: asyncio.Task[None] | None = None
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="web", daemon=True)
+        self._thread = WatchedThread("web server", self._run)
 
     def start(self) -> None:
         """Begin to answer."""
@@ -264,6 +264,10 @@ class ServerThread:
         if not self._stopped:  # before it began
             await self.server.serve()
 
+    def check(self) -> None:
+        """Raise LatprofError where an error has ended the thread."""
+        self._thread.check()
+
     def stop(self) -> None:
         """End all connections and the thread."""
 
@@ -272,6 +276,7 @@ class ServerThread:
             if self._serving:
                 self._serving.cancel()
 
-        self._loop.call_soon_threadsafe(cancel)
+        with suppress(RuntimeError):  # an error has ended it
+            self._loop.call_soon_threadsafe(cancel)
         self._selector.hurry()
         self._thread.join()
