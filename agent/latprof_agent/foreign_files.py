@@ -70,6 +70,11 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
     return found
 
 
+def fields_of(status: bytes) -> dict[bytes, bytes]:
+    """Read /proc/PID/status; raises ValueError."""
+    return dict(line.split(b":", 1) for line in split_lines(status))
+
+
 class Rights(NamedTuple):
     """With which a process opens files."""
 
@@ -80,7 +85,7 @@ class Rights(NamedTuple):
     @classmethod
     def of(cls, status: bytes) -> Rights:
         """Read them from /proc/PID/status; raises ValueError."""
-        fields = dict(line.split(b":", 1) for line in split_lines(status))
+        fields = fields_of(status)
         try:
             user, group = (int(fields[name].split()[3]) for name in (b"Uid", b"Gid"))
             return cls(user, group, [int(one) for one in fields[b"Groups"].split()])

@@ -30,6 +30,7 @@ from latprof_agent.story.images import NOWHERE, Place
 LOOK_SECONDS = 2.0  # for a process; the more often in vain, the less
 NAME_SECONDS = 3.0  # for a file
 _REMEMBERED_SECONDS = 120.0
+_PENALTY_SECONDS = 60.0
 _NUMBERS = 1 << 16  # that one look may give
 _MOST_ANSWER_BYTES = 16 << 20
 _END_SECONDS = 1.0
@@ -68,6 +69,7 @@ class Files:
         self._count = 0  # of numbers that were given
         self._next = 0  # of the helper's
         self._in_vain: deque[float] = deque()  # when a process was waited for
+        self._again_at: dict[int, float] = {}  # by user: no more questions until then
 
     def look(self, pid: int, images: Images) -> dict[int, list[tuple[int, Any]]]:
         """Find where addresses of a process are: of each a Place, or None.
@@ -102,9 +104,30 @@ class Files:
             self._in_vain.popleft()
         until = now + LOOK_SECONDS / (1 + len(self._in_vain))
         try:
-            return self._running().ask(LOOK, self._next, user, request, until)
+            return self._ask(self._running(), (LOOK, self._next, user), request, until)
         except TimeoutError:
             self._in_vain.append(now)
+            raise
+
+    def _ask(
+        self,
+        helper: _Helper,
+        question: tuple[bytes, int, int],
+        request: dict[str, Any],
+        until: float,
+    ) -> dict[str, Any]:
+        """Ask, but nothing about a user who has kept us waiting for too long.
+
+        Root has no reason to, and many processes.
+        """
+        user, now = question[2], time.monotonic()
+        if self._again_at.get(user, now) > now:
+            raise PermissionError(f"files of user {user} take too long")
+        try:
+            return helper.ask(*question, request, until)
+        except TimeoutError:
+            if user:
+                self._again_at[user] = now + _PENALTY_SECONDS
             raise
 
     def _running(self) -> _Helper:
@@ -144,7 +167,8 @@ class Files:
             raise FileNotFoundError(number)
         request = {"size": file.map_bytes, "wanted": wanted}
         until = min(until, time.monotonic() + NAME_SECONDS)
-        answer = helper.ask(NAME, file.handle, file.user, request, until)
+        question = NAME, file.handle, file.user
+        answer = self._ask(helper, question, request, until)
         self.has_bcc = bool(answer["bcc"])
         return {
             int(at): Function(

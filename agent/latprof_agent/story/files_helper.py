@@ -43,6 +43,7 @@ MOST_FILES = 256
 _FILE = struct.Struct("=Q")  # its number, beside the socket that it is in
 _MOST_CHILDREN, _MOST_OF_ONE = 64, 3  # of a user; that run, or were left behind
 _CHILD_SECONDS = 120  # then it ends, if it can: so rarely is its user waited for
+_CPU_SECONDS = 4  # more than anybody waits for
 _SPARE_FILES = 32
 _DATA_BYTES = 3 * MOST_BYTES  # of a child: with the copy of symbols 256 MiB
 _FIRST_TO_GO = b"1000"
@@ -123,6 +124,7 @@ class _Helper:
             return
         try:
             signal.alarm(_CHILD_SECONDS)
+            _bound(resource.RLIMIT_CPU, _CPU_SECONDS)
             self._control.close()
             request = json.loads(_line_of(asker))
             asker.sendall(json.dumps(answer(request)).encode() + b"\n")
@@ -186,10 +188,14 @@ def _limit() -> None:
         (resource.RLIMIT_FSIZE, 2 * MOST_BYTES),
         (resource.RLIMIT_NOFILE, 2 * MOST_FILES),  # and of those in sockets
     ):
-        _, hard = resource.getrlimit(limit)
-        least = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        with suppress(OSError):  # refused to some services
-            resource.setrlimit(limit, (least, hard))
+        _bound(limit, most)
+
+
+def _bound(limit: int, most: int) -> None:
+    _, hard = resource.getrlimit(limit)
+    least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    with suppress(OSError):  # refused to some services
+        resource.setrlimit(limit, (least, hard))
 
 
 def main() -> None:

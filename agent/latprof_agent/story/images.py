@@ -14,14 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from latprof_agent.foreign_files import Rights, place_of, reopen
+from latprof_agent.foreign_files import Rights, fields_of, place_of, reopen
 from latprof_agent.kernel_text import split_lines
 from latprof_agent.story.symbol_tables import call_before
 
 NOWHERE = -1
 _IMAGE = 0xFFFFFFFF  # bits of its number
 _CODE_BYTES = 7  # of the longest call
-_MOST_TEXT_BYTES = 16 << 20  # of a file of /proc: 100,000 mappings
+_MOST_TEXT_BYTES = 4 << 20  # of a file of /proc: 40,000 mappings
 _MADE = (b"/memfd:", b"/dev/zero")
 
 
@@ -115,7 +115,7 @@ class Image:
         self._folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY)
         status = self._text("status")
         self.rights = Rights.of(status)
-        self._status = status
+        self._fields = fields_of(status)
         self._number = self._start_stack()
         text = self._text("maps")
         self._mappings = _mappings(text)
@@ -137,7 +137,9 @@ class Image:
         return (number - first) & _IMAGE < behind - first
 
     def stays(self) -> bool:
-        """Whether it has run no other program meanwhile."""
+        """Whether it has run no other program, with other rights, meanwhile."""
+        if Rights.of(self._text("status")) != self.rights:
+            return False
         if self._number:
             return self._start_stack() == self._number
         return _stack(self._text("maps"))[1] == self._stack[1]  # it grows down
@@ -145,7 +147,8 @@ class Image:
     def _text(self, name: str) -> bytes:
         descriptor = os.open(name, os.O_RDONLY, dir_fd=self._folder)
         with os.fdopen(descriptor, "rb") as file:
-            return file.read(_MOST_TEXT_BYTES)
+            found = file.read(_MOST_TEXT_BYTES)
+        return found[: found.rfind(b"\n") + 1]  # whole lines
 
     def _start_stack(self) -> int:
         """0: we may not see it."""
@@ -230,10 +233,13 @@ class Image:
     def _open_map(self, roots: list[_Candidate]) -> Opened | None:
         """Open the map that a JIT writes of its code, if nobody else could have.
 
-        Of the process' own /tmp; no link may lead out of its root.
+        Of the process' own /tmp; no link may lead out of its root. None where its
+        rights are not those of who started it, who may have made what is there.
         """
-        fields = dict(line.split(b":", 1) for line in split_lines(self._status))
-        name = f"perf-{int(fields[b'NSpid'].split()[-1])}.map"
+        starter, *_, user = self._fields[b"Uid"].split()
+        if starter != user:
+            return None
+        name = f"perf-{int(self._fields[b'NSpid'].split()[-1])}.map"
         with suppress(OSError, IndexError):
             folder = place_of("tmp", roots[0].place, follow=False)
             descriptor, status = reopen(place_of(name, folder, follow=False))

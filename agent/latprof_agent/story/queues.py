@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from latprof_agent.process_table import PROC, comm_of
 
 TABLE = "device_queues"
 _SOCKET = "socket:["
+_MOST_DESCRIPTORS = 1 << 16  # of a process that are looked through
 
 
 class Queues:
@@ -92,7 +94,7 @@ def owners_of(inodes: set[int], proc: Path = PROC) -> dict[int, tuple[int, str, 
 
 def _sockets_in(folder: Path) -> list[int]:
     found = []
-    for entry in os.scandir(folder):
+    for entry in islice(os.scandir(folder), _MOST_DESCRIPTORS):
         with suppress(OSError):
             target = os.readlink(entry.path)  # noqa: PTH115
             if target.startswith(_SOCKET):
