@@ -26,7 +26,9 @@ from latprof_agent.sinks.stories import Stories
 DEADLINE_SECONDS = 60.0  # of a machine that others keep busy, too
 
 
-def wait_until(holds: Callable[[], Any], what: str) -> Any:
+def wait_until(
+    holds: Callable[[], Any], what: str, pause_seconds: float = 0.002
+) -> Any:
     """Wait for a condition and return what it gave; fails after a deadline."""
     pause = threading.Event()
     until = time.monotonic() + DEADLINE_SECONDS
@@ -34,7 +36,7 @@ def wait_until(holds: Callable[[], Any], what: str) -> Any:
         found = holds()
         if found:
             return found
-        pause.wait(0.002)
+        pause.wait(pause_seconds)
     raise AssertionError(f"not within {DEADLINE_SECONDS} s: {what}")
 
 

@@ -41,8 +41,7 @@ KEPT = (
     CAP_NET_ADMIN,  # of cgroups;
     CAP_SYSLOG,  # where the kernel's functions are, in /proc/kallsyms
 )
-# The last removes what root made for a start that fails.
-LOADING = (*KEPT, CAP_SYS_ADMIN, CAP_DAC_OVERRIDE)
+LOADING = (*KEPT, CAP_SYS_ADMIN)
 
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP = 1, 8, 24
 _PR_SET_NO_NEW_PRIVS = 38

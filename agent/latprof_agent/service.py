@@ -244,7 +244,9 @@ def serve(
                 (signal.SIGHUP, service.reload),
             ):
                 signal.signal(number, handler)
-            privileges.drop(user, privileges.LOADING)
+            # the last removes what root made, where the start fails
+            until_loaded = *privileges.LOADING, privileges.CAP_DAC_OVERRIDE
+            privileges.drop(user, until_loaded)
             monitor.load()
             # before any thread is started: each has capabilities of its own
             privileges.drop(user)

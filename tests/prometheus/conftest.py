@@ -22,6 +22,8 @@ import pytest
 from free_ports import free_port
 from recording import wait_until
 
+PAUSE_SECONDS = 0.1  # between questions: each costs a busy machine something
+
 SHIPPED = Path(__file__).parents[2] / "packaging" / "prometheus"
 RULES = "latprof.rules.yml"
 FILE, FILE_BEFORE = "prometheus.yml", "prometheus-before-3.8.yml"
@@ -112,14 +114,18 @@ class Prometheus:
 
     def value(self, expression: str) -> float:
         """The value of the one series of an expression."""
-        (series,) = wait_until(lambda: self.query(expression), expression)
+        (series,) = wait_until(
+            lambda: self.query(expression), expression, PAUSE_SECONDS
+        )
         return float(series["value"][1])
 
     def wait_for_scrapes(self, count: int = 3) -> None:
         """Wait until it has scraped each target so often, the last time just now."""
         scraped = f"sum_over_time(up[10m]) >= {count} and up == 1"
         wait_until(
-            lambda: len(self.query(scraped)) == len(self.targets), f"{count} scrapes"
+            lambda: len(self.query(scraped)) == len(self.targets),
+            f"{count} scrapes",
+            PAUSE_SECONDS,
         )
 
     def complaints(self) -> list[str]:
@@ -202,9 +208,9 @@ def programs(request):
     return _newest(Path(request.config.cache.mkdir(f"prometheus-{NEWEST}")))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def prometheus(programs, tmp_path_factory):
-    """Starts one; ended after all tests."""
+    """Starts one; ended after the tests of a file, as it goes on scraping."""
     started = []
 
     def start(target: str, *features: str, **options) -> Prometheus:

@@ -204,7 +204,7 @@ def test_every_panel_shows_what_there_is(scraped, asked, title):
         if title in MAY_BE_EMPTY or (title, legend) in NOT_HERE:
             ask()
         else:
-            wait_until(ask, f"{title}: {expression}")
+            wait_until(ask, f"{title}: {expression}", 0.1)
 
 
 @pytest.mark.parametrize("by", [o["value"] for o in VARIABLES["by"]["options"]])
@@ -324,7 +324,7 @@ def test_every_rule_is_well_and_records(asked):
         rules = [rule for group in groups for rule in group["rules"]]
         return all(rule["health"] != "unknown" for rule in rules) and rules
 
-    rules = wait_until(evaluated, "every rule has been evaluated")
+    rules = wait_until(evaluated, "every rule has been evaluated", 0.1)
     assert {rule.get("lastError", "") for rule in rules} == {""}
     recorded = {rule["name"] for rule in rules if rule["type"] == "recording"}
     assert recorded

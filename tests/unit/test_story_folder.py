@@ -162,8 +162,9 @@ GROUP = 61_123  # that nobody is in
 
 
 def modes(path):
-    """Of its files: who may read them, and which group that is."""
-    return {(f.stat().st_mode & 0o7777, f.stat().st_gid) for f in path.iterdir()}
+    """Of its stories: who may read them, and which group that is."""
+    found = [file.stat() for file in path.glob("*.json")]
+    return {(status.st_mode & 0o7777, status.st_gid) for status in found}
 
 
 def test_stories_are_for_their_user_and_his_group_alone(tmp_path):
