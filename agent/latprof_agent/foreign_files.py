@@ -5,7 +5,8 @@ that acts when it is opened, a FIFO that nobody writes to, a file with a lease, 
 of somebody else that was mounted there, a file system that never answers. So a file is
 looked at before it is opened (O_PATH opens nothing), an open never waits for a lease or
 a writer, and what may wait all the same is left to a process or a thread that may be
-left behind (`watched_thread.Apart`). Nothing else in the agent opens what others made.
+left behind (`watched_thread.Apart`). What processes have mapped, and what the agent
+reads again at a signal, is opened here and nowhere else.
 """
 
 from __future__ import annotations

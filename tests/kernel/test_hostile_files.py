@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from fuse import fuse_flags, wait_for_mount
 from latprof_agent.story.elf_symbols import MOST_BYTES
 from latprof_agent.story.symbols import Symbols
 from named_functions import (
@@ -261,17 +262,10 @@ def test_what_was_mounted_as_a_map_is_read_with_the_rights_of_its_user(
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    flags = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "fuse3"],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if flags.returncode:
-        pytest.skip("needs libfuse 3 (apt-get install libfuse3-dev)")
+    flags = fuse_flags()
     built = tmp_path_factory.mktemp("served") / "served_file"
     words = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", HERE / "served_file.c"]
-    subprocess.run([*words, "-o", built, *flags.stdout.split()], check=True)
+    subprocess.run([*words, "-o", built, *flags], check=True)
     return built
 
 
@@ -279,14 +273,10 @@ def server(tmp_path_factory):
 def served(server, program, folder):
     """The program on a file system of FUSE, and the process of that."""
     folder.mkdir()
-    with subprocess.Popen([server, program, folder], stderr=subprocess.PIPE) as process:
+    words = [server, program, folder]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         try:
-            wait_until(
-                lambda: process.poll() is not None or (folder / "program").exists(),
-                "the file system",
-            )
-            if process.poll() is not None:
-                pytest.skip(f"cannot mount FUSE: {process.stderr.read().decode()}")
+            wait_for_mount(process, folder / "program")
             yield process, folder / "program"
         finally:
             process.kill()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recording import wait_until
+from fuse import fuse_flags, wait_for_mount
 from told_stories import first_parts, told_of
 
 pytestmark = pytest.mark.timed
@@ -122,12 +122,7 @@ def slow_files(program, folder):
     words = ["chrt", "--fifo", "10", program, str(SLOW_MS), folder]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         try:
-            wait_until(
-                lambda: process.poll() is not None or (folder / "direct").exists(),
-                "the file system",
-            )
-            if process.poll() is not None:
-                pytest.skip(f"cannot mount FUSE: {process.stderr.read().strip()}")
+            wait_for_mount(process, folder / "direct")
             yield process.pid
         finally:
             process.terminate()
@@ -135,18 +130,9 @@ def slow_files(program, folder):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    flags = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "fuse3"],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if flags.returncode:
-        pytest.skip("needs libfuse 3 (apt-get install libfuse3-dev)")
-    if not Path("/dev/fuse").exists():
-        pytest.skip("needs /dev/fuse")
+    flags = fuse_flags()
     folder = tmp_path_factory.mktemp("files")
-    program = compiled(folder, "slow_files", *flags.stdout.split())
+    program = compiled(folder, "slow_files", *flags)
     with slow_files(program, folder / "mounted") as pid:
         yield folder / "mounted", pid
 

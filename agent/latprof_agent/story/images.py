@@ -51,7 +51,6 @@ class Opened(NamedTuple):
 
     descriptor: int
     key: list[int]  # device, inode, size, time of change, whether it is a JIT's map
-    name: str
     map_bytes: int | None  # of a JIT's map; None: it is an object file
 
 
@@ -227,7 +226,7 @@ class Image:
                 is_it = is_mapped or status.st_dev == device
                 if is_it and status.st_ino == mapping.inode:
                     descriptor, status = reopen(place)
-                    return _opened(descriptor, status, mapping.name)
+                    return _opened(descriptor, status)
         return None
 
     def _open_map(self, roots: list[_Candidate]) -> Opened | None:
@@ -245,15 +244,13 @@ class Image:
             descriptor, status = reopen(place_of(name, folder, follow=False))
             others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
             if status.st_uid in (0, self.rights.user) and not others_write:
-                return _opened(descriptor, status, name, is_map=True)
+                return _opened(descriptor, status, is_map=True)
         return None
 
 
-def _opened(
-    descriptor: int, status: os.stat_result, name: str, *, is_map: bool = False
-) -> Opened:
+def _opened(descriptor: int, status: os.stat_result, *, is_map: bool = False) -> Opened:
     key = [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, is_map]
-    return Opened(descriptor, key, name, status.st_size if is_map else None)
+    return Opened(descriptor, key, status.st_size if is_map else None)
 
 
 def look(
