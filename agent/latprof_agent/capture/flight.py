@@ -169,6 +169,7 @@ class FlightRecorder:
     def begin(self) -> None:
         """Make copies from now on: all programs are attached."""
         self._tell_limit()
+        self.symbols.begin()
         self._began_ns = time.monotonic_ns()
         self._ending = False
         self._thread = WatchedThread("flight recorder", self._keep_copying)

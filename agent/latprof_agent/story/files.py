@@ -71,6 +71,11 @@ class Files:
         self._in_vain: deque[float] = deque()  # when a process was waited for
         self._again_at: dict[int, float] = {}  # by user: no more questions until then
 
+    def begin(self) -> None:
+        """Start the helper, so that it takes no CPU from what is measured later."""
+        with self._lock, suppress(OSError):  # another look tries again
+            self._running()
+
     def look(self, pid: int, images: Images) -> dict[int, list[tuple[int, Any]]]:
         """Find where addresses of a process are: of each a Place, or None.
 

@@ -46,6 +46,10 @@ class Symbols:
         self._lock = threading.Lock()  # of what is noted, by another thread
         self._thread: WatchedThread | None = None
 
+    def begin(self) -> None:
+        """Get ready, before what is to be noted comes."""
+        self._files.begin()
+
     def note(self, samples: np.ndarray, pids: set[int]) -> None:
         """Keep what is needed to name the stacks of these processes.
 
