@@ -328,9 +328,10 @@ def test_what_waits_at_a_port_of_the_middle_is_transit(make_lab, tmp_path):
     wire = sum(datagram_packets(size, 1500, ipv6=False))
     held_ns = (wire - burst) * 8 / rate_bps * 1e9
     requests, replies = rows.iloc[::2], rows.iloc[1::2]
-    # the bucket is full only if the one before has left for long enough
-    assert (requests["transit_ns"] > held_ns - MS).all()
+    # the bucket is full only if the one before has left for long enough; a sender that
+    # loses its CPU between two fragments has waited for a part of it at home
     transit_ns = undisturbed_ns(requests["transit_ns"])
+    assert transit_ns > held_ns - MS
     assert transit_ns < 1.1 * (held_ns + burst * 8e9 / rate_bps)
     assert undisturbed_ns(requests["qdisc_ns"]) < 0.01 * held_ns
     assert undisturbed_ns(replies["transit_ns"]) < MS, "this way has no shaper"

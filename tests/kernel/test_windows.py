@@ -48,6 +48,8 @@ def slow_share(found):
     return found.counts[edges_ns()[:-1] >= SLOW_NS].sum() / found.count
 
 
+# Windows are a sample: of few, on a machine that stalls, the figures differ by more.
+@pytest.mark.thorough
 @pytest.mark.usefixtures("costly")
 def test_windows_tell_the_same_as_all_the_time(make_lab):
     lab = make_lab(delay_ns=0, rate_bps=0)

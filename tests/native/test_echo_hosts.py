@@ -163,7 +163,8 @@ def test_the_client_says_why_its_session_was_ended(tmp_path, protocol):
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_a_bulk_channels_threads_are_all_counted(protocol, direction):
-    words = ("--protocol", protocol, "--direction", direction, "--duration", 25)
+    # far longer than it takes: beside other load less of a CPU is had in a second
+    words = ("--protocol", protocol, "--direction", direction, "--duration", 300)
     with echo("--max-host-cpu", 2) as server:
         code, _, stderr = bulk(server.port, *words)
         served = server.stop()
