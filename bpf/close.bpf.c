@@ -4,6 +4,7 @@
  *   inet_sock_set_state:
  *     closing:     a last send call that gave less than it wanted is cut
  *     closed:      what was never handed to a device is written
+ *     either end's: told, since a request then has no answer any more
  *     connecting:  the state of the connection before is forgotten, since a
  *                  socket may be used again (connect to AF_UNSPEC)
  *     established: its peer on this host may be watched, too (peer.bpf.h)
@@ -104,10 +105,47 @@ static __noinline void counting_end(struct sock *sk, int state)
 	if (!s || !tp)
 		return;
 	/* what has come may still be read, until the socket is destroyed */
-	if (!unread_bytes(sk, tp) && exchange_end(&s->exchange, false))
-		client_turn_tell(sk, s);
+	if (!unread_bytes(sk, tp)) {
+		exchange_abandon(&s->exchange, bpf_ktime_get_ns());
+		if (exchange_end(&s->exchange, false))
+			client_turn_tell(sk, s);
+	}
 	if (state == TCP_CLOSE)
 		ends_finish(s->flow_out);
+}
+
+/* What is asked for then has no answer any more. Half of it closed is a request
+ * as any other. */
+static __always_inline __u32 ending_of(const struct sock *sk, int before,
+				       int state)
+{
+	if (before == TCP_ESTABLISHED && state == TCP_CLOSE_WAIT)
+		return ENDING_BY_PEER;
+	if (before != TCP_ESTABLISHED && before != TCP_CLOSE_WAIT)
+		return 0;
+	if (state == TCP_CLOSE)
+		return ENDING_RESET;
+	return sk->sk_shutdown == SHUTDOWN_MASK ? ENDING_CLOSED : 0;
+}
+
+static __noinline void ending_tell(struct sock *sk, __u32 ending)
+{
+	struct stream *s = stream_known(sk);
+	struct flow *record;
+
+	if (!s || !(s->flow_out || s->flow_in))
+		return;
+	record = RESERVE(flows);
+	if (!record)
+		return;
+	__builtin_memset(record, 0, sizeof(*record));
+	record->flow = s->flow_out ?: s->flow_in;
+	record->first_sequence = !s->flow_out; /* 1: the flow to this end */
+	record->t_ns = bpf_ktime_get_ns();
+	record->side = SIDE_CLOSED;
+	record->accepted = ending;
+	record->group = sk->sk_err;
+	SUBMIT(record);
 }
 
 SEC("?tp_btf/inet_sock_set_state")
@@ -123,6 +161,8 @@ int BPF_PROG(on_state, const struct sock *const_sk, int before, int state)
 		sender_end(sk);
 	if (histograms && is_closed(sk, before, state))
 		counting_end(sk, state);
+	if (!histograms && ending_of(sk, before, state))
+		ending_tell(sk, ending_of(sk, before, state));
 	if (histograms && state == TCP_ESTABLISHED)
 		handshake_note(sk);
 	if (state == TCP_SYN_SENT) {

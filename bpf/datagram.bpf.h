@@ -15,6 +15,7 @@
 #define LATPROF_DATAGRAM_H
 
 #include "half.bpf.h"
+#include "head.bpf.h"
 #include "packet.bpf.h"
 #include "reader.bpf.h"
 
@@ -50,7 +51,7 @@ struct datagram {
 	__u16 flags;
 	__u8 ttl;
 	__u8 reader;
-	__u32 pad;
+	struct head head;
 };
 
 struct left_datagram {
@@ -232,7 +233,7 @@ static __always_inline void udp_header_at(unsigned char *transport,
 static __always_inline __u32 fingerprint(unsigned char *transport, __u32 id,
 					 __u32 readable,
 					 struct five_tuple *tuple, __u64 *flow,
-					 __u64 *key)
+					 __u64 *key, struct head *head)
 {
 	__u64 payload[FINGERPRINT_BYTES / 8] = {};
 	struct udp_header udp;
@@ -250,6 +251,7 @@ static __always_inline __u32 fingerprint(unsigned char *transport, __u32 id,
 	for (int i = 0; i < FINGERPRINT_BYTES / 8; i++)
 		hash = mix(hash, payload[i]);
 	*key = hash;
+	dns_head_at((const __u8 *)payload, size, head);
 	return size;
 }
 

@@ -54,26 +54,49 @@ datagram_turn(const struct datagram_socket *s, __u64 flow)
 
 /* Who claims a turn that is asked for, or answered, counts it: a send and a
  * read that is told late may meet on two CPUs. */
-static __always_inline void datagram_spoke(struct exchange *x, __u64 now)
+static __always_inline void datagram_spoke(struct exchange *x, __u64 now,
+					   bool same)
 {
+	if (x->state & TAKES_NO_TURNS)
+		return;
 	if (x->role == ROLE_CLIENT) {
 		exchange_end(x, false);
-		exchange_ask(x, now);
+		/* the request before is given up, if this one is another */
+		if (x->turn == TURN_ASKED && !same &&
+		    now - x->spoke_ns >= BURST_NS) {
+			if (x->state & WAS_ANSWERED)
+				unanswered_count(x);
+			x->turn = TURN_NONE;
+		}
+		exchange_ask(x, now, false);
 	} else if (__sync_val_compare_and_swap(&x->turn, TURN_ASKED,
 					       TURN_ANSWERED) == TURN_ASKED) {
 		exchange_count(x, SERVER, now - x->begin_ns);
 	}
 }
 
-static __always_inline void datagram_turn_send(const struct datagram_socket *s,
-					       __u64 flow, __u64 now)
+/* Queries of DNS are paired with answers by their identification: each has
+ * turns of its own. */
+static __always_inline bool is_of_dns(const struct head *head)
 {
-	struct exchange *x = datagram_turn(s, flow);
+	return head->kind == HEAD_DNS_QUERY || head->kind == HEAD_DNS_ANSWER;
+}
+
+static __always_inline __u64 turns_number(__u64 flow, const struct head *head)
+{
+	return is_of_dns(head) ? mix(flow, head->id + 1) : flow;
+}
+
+static __always_inline void datagram_turn_send(const struct datagram_socket *s,
+					       __u64 flow, __u64 now,
+					       const struct head *head)
+{
+	struct exchange *x = datagram_turn(s, turns_number(flow, head));
 
 	if (!x)
 		return;
+	datagram_spoke(x, now, is_of_dns(head));
 	__sync_lock_test_and_set(&x->spoke_ns, now);
-	datagram_spoke(x, now);
 }
 
 /* `answer`: number of the flow that this socket answers in. A datagram may be
@@ -81,17 +104,21 @@ static __always_inline void datagram_turn_send(const struct datagram_socket *s,
  * since was said to it. */
 static __always_inline void datagram_turn_read(const struct datagram_socket *s,
 					       __u64 answer, __u64 now,
-					       __u64 ready_ns)
+					       __u64 ready_ns,
+					       const struct head *head)
 {
-	struct exchange *x = datagram_turn(s, answer);
+	struct exchange *x = datagram_turn(s, turns_number(answer, head));
 	__u64 spoke_ns;
 
 	if (!x)
 		return;
+	x->state |= WAS_ANSWERED;
 	exchange_read(x, now, ready_ns, true);
+	if (is_of_dns(head) && exchange_end(x, false))
+		return;
 	spoke_ns = __sync_fetch_and_add(&x->spoke_ns, 0);
 	if (spoke_ns > now)
-		datagram_spoke(x, spoke_ns);
+		datagram_spoke(x, spoke_ns, is_of_dns(head));
 }
 
 #endif

@@ -116,9 +116,10 @@ static __always_inline void datagram_describe(struct sock *sk,
 	struct fragment part = {};
 
 	fragment_of(head + SEE(struct sk_buff, skb, network_header), &part);
-	ret->size_bytes = fingerprint(
-		head + SEE(struct sk_buff, skb, transport_header), part.key_id,
-		FINGERPRINT_BYTES, &part.tuple, &ret->flow, &ret->key);
+	ret->size_bytes =
+		fingerprint(head + SEE(struct sk_buff, skb, transport_header),
+			    part.key_id, FINGERPRINT_BYTES, &part.tuple,
+			    &ret->flow, &ret->key, &ret->head);
 	if (s->flow_in != ret->flow &&
 	    (!histograms || is_datagram_sampled(ret->key)))
 		datagram_announce(s, ret->flow, &part.tuple, sk, SIDE_RECEIVER);
@@ -140,6 +141,7 @@ datagram_emit_received(const struct datagram_socket *s,
 	struct received_range half = {
 		.flow = d->flow,
 		.key = d->key,
+		.start = d->head.kind | (__u32)d->head.id << 16,
 		.arrive_ns = d->first_ns,
 		.ready_ns = d->second_ns,
 		.read_ns = read_ns,
@@ -156,7 +158,8 @@ datagram_emit_received(const struct datagram_socket *s,
 		if (flags & (RECORD_DROPPED | RECORD_UNREAD))
 			return;
 		half.flags |= received_count(s->group, RECEIVE_STACK, 1, &half);
-		datagram_turn_read(s, d->number, read_ns, d->second_ns);
+		datagram_turn_read(s, d->number, read_ns, d->second_ns,
+				   &d->head);
 		if (is_datagram_sampled(half.key))
 			half.flags |= RECORD_SAMPLED;
 		if (!(half.flags & (RECORD_SAMPLED | RECORD_SLOW)))

@@ -25,7 +25,8 @@ static __always_inline void datagram_of(struct datagram_socket *s,
 	ret->packets = packets;
 	ret->pid = s->sender_pid;
 	if (histograms)
-		datagram_turn_send(s, flow, send_ns ? send_ns : ret->second_ns);
+		datagram_turn_send(s, flow, send_ns ? send_ns : ret->second_ns,
+				   &ret->head);
 }
 
 /* It waits in the queue of its device. Mostly the one before has left, and the
@@ -132,7 +133,7 @@ static __always_inline bool datagram_handed(struct sock *sk,
 	if (!part.first)
 		return fragment_queue(s, skb, &part, ret);
 	size = fingerprint(transport, part.key_id, linear_after(skb),
-			   &part.tuple, &flow, &key);
+			   &part.tuple, &flow, &key, &ret->head);
 	/* a tunnel's packet whose own datagram was not followed */
 	if (part.tuple.source_port != bpf_htons(sk->__sk_common.skc_num))
 		return false;
@@ -226,6 +227,8 @@ static __always_inline void datagram_emit_sent(const struct datagram_socket *s,
 		.packets = d->packets,
 		.pid = d->pid,
 		.flags = xmit_ns ? 0 : RECORD_NOT_TRANSMITTED,
+		.head = d->head.kind,
+		.head_id = d->head.id,
 	};
 
 	if (histograms) {

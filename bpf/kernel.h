@@ -22,6 +22,7 @@ typedef _Bool bool;
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2
 #define TCP_SYN_RECV 3
+#define TCP_FIN_WAIT1 4
 #define TCP_CLOSE 7
 #define TCP_CLOSE_WAIT 8
 #define TCP_LAST_ACK 9
@@ -45,6 +46,11 @@ typedef _Bool bool;
 #define MSG_ERRQUEUE 0x2000
 #define S_IFMT 00170000
 #define S_IFSOCK 0140000
+
+enum iter_type {
+	ITER_UBUF,
+	ITER_IOVEC,
+};
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), \
 			     apply_to = record)
@@ -156,6 +162,7 @@ struct sock {
 	__u32 sk_max_ack_backlog;
 	atomic_t sk_drops;
 	unsigned char sk_shutdown;
+	int sk_err;
 	unsigned long sk_tsq_flags;
 	__u32 sk_pacing_status;
 	unsigned long sk_pacing_rate;
@@ -242,8 +249,10 @@ struct iovec {
 };
 
 struct iov_iter {
+	__u8 iter_type; /* enum iter_type */
 	unsigned long iov_offset;
-	const struct iovec *__iov;
+	const struct iovec *__iov; /* one of the two */
+	void *ubuf;
 	unsigned long count;
 	unsigned long nr_segs;
 };

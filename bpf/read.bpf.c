@@ -15,6 +15,7 @@ struct read_context {
 	struct sock *sk;
 	struct stream *s;
 	__u64 before; /* offset up to which was read and written */
+	__u64 read_from;
 	__u64 read_end;
 	__u64 now;
 	__u64 ready_ns; /* of the last one ... */
@@ -114,14 +115,6 @@ static long ranges_read(__u32 index, struct read_context *c)
 	return range_read(index, c);
 }
 
-/* A segment brings the acknowledgement of what its sender had got. */
-static __always_inline bool all_is_acknowledged(const struct stream *s,
-						const struct tcp_sock *tp)
-{
-	return offset_near(s->given_end, s->out_zero, tp->snd_una) >=
-	       s->given_end;
-}
-
 static __always_inline void counting_begin(struct read_context *c)
 {
 	if (!c->s->exchange.group)
@@ -150,6 +143,7 @@ int BPF_PROG(on_read, struct sock *sk)
 	if (c.read_end <= c.before)
 		return 0;
 	s->read_end = c.read_end;
+	c.read_from = c.before;
 	c.sk = sk;
 	c.s = s;
 	c.now = bpf_ktime_get_ns();
@@ -166,8 +160,10 @@ int BPF_PROG(on_read, struct sock *sk)
 			s->exchange.arrive_ns = c.arrive_ns;
 		else if (s->exchange.turn == TURN_ASKED)
 			s->exchange.arrive_ns = c.first_arrive_ns;
+		handshake_read(&s->exchange, c.read_end - c.read_from,
+			       &s->tls_read);
 		exchange_read(&s->exchange, c.now, c.ready_ns,
-			      all_is_acknowledged(s, tp));
+			      all_is_heard(s, tp));
 	}
 	return 0;
 }

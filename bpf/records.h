@@ -24,13 +24,17 @@ struct sent_message {
 	__u32 pid;
 	__u16 merged; /* further messages in this record, the FIFO was full */
 	__u16 flags; /* enum record_flag */
+	__u16 head; /* enum head_kind */
+	__u16 head_id;
+	__u32 pad;
 };
 
 /* The receiver's half: bytes of [start, end) became readable and were read. */
 struct received_range {
 	__u64 flow;
 	__u64 key;
-	__u64 start; /* TCP: offset of the byte before the first; UDP: 0 */
+	__u64 start; /* TCP: offset of the byte before the first; UDP: its enum
+			head_kind, and above 16 bits its head_id */
 	__u64 end; /* TCP: offset of the last byte; UDP: 0 */
 	__u64 arrive_ns;
 	__u64 ready_ns;
@@ -303,6 +307,15 @@ enum flow_side {
 	/* no announcement: at t_ns a connection was accepted that had brought
 	   bytes before; nothing else is filled in but its flow */
 	SIDE_ACCEPTED = 3,
+	/* no announcement either: at t_ns this end closed its connection, or
+	   lost it: `accepted` is its enum ending, `group` its error */
+	SIDE_CLOSED = 4,
+};
+
+enum ending {
+	ENDING_CLOSED = 1,
+	ENDING_RESET, /* by either end, or given up by TCP */
+	ENDING_BY_PEER, /* told by the other end: all that it had is here */
 };
 
 /* What traffic is told apart by, of which only what is asked for is filled in
@@ -373,6 +386,8 @@ struct group_counts {
 	__u64 received_ranges;
 	__u64 received_bytes;
 	__u64 exchanges;
+	__u64 unanswered; /* requests, at the client */
+	__u64 no_turns; /* messages sent where both ends talk at once */
 };
 
 /* What is slow in a group; 0 nothing. */
@@ -426,6 +441,18 @@ struct segments {
 	__u64 spurious; /* the peer says that it had it (DSACK) */
 	__u64 unproven; /* the peer could not say so: no SACK */
 	__u64 early; /* received before its turn */
+};
+
+/* What the first bytes of a message are, see head.bpf.h. */
+enum head_kind {
+	HEAD_NONE,
+	HEAD_TLS_HANDSHAKE, /* or a change of cipher */
+	HEAD_TLS_ALERT,
+	HEAD_TLS_DATA, /* encrypted: also the later part of a handshake */
+	HEAD_HTTP2, /* the preface of a connection */
+	HEAD_INTERIM, /* HTTP: 100 Continue */
+	HEAD_DNS_QUERY,
+	HEAD_DNS_ANSWER,
 };
 
 enum record_flag {
@@ -541,7 +568,7 @@ struct options {
 	__u8 pad[6];
 };
 
-_Static_assert(sizeof(struct sent_message) == 64, "sent_message");
+_Static_assert(sizeof(struct sent_message) == 72, "sent_message");
 _Static_assert(sizeof(struct received_range) == 80, "received_range");
 _Static_assert(sizeof(struct flow) == 72, "flow");
 _Static_assert(sizeof(struct task) == 24, "task");

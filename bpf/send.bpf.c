@@ -46,7 +46,7 @@ static __noinline void send_merge(struct sock *sk, struct stream *s, __u64 end,
 
 static __always_inline void send_append(struct sock *sk, struct stream *s,
 					__u64 end, __u32 size_bytes, __u64 now,
-					__u32 pid)
+					__u32 pid, const struct head *head)
 {
 	__u64 pending = s->tail - s->head;
 	struct pending_send *m;
@@ -65,6 +65,8 @@ static __always_inline void send_append(struct sock *sk, struct stream *s,
 	m->packets = 0;
 	m->pid = pid;
 	m->merged = 0;
+	m->head = head->kind;
+	m->head_id = head->id;
 	s->tail++;
 	if (histograms)
 		ends_note(s->flow_out, end);
@@ -103,10 +105,16 @@ static __noinline void sender_task(struct stream *s, __u32 pid)
 
 /* A message begins a turn, or goes on with it. */
 static __always_inline void turn_send(struct sock *sk, struct stream *s,
-				      const struct tcp_sock *tp, __u64 now)
+				      const struct tcp_sock *tp, __u64 now,
+				      const struct head *head, __u64 bytes)
 {
 	if (!s->exchange.group)
 		stream_group(sk, s);
+	if (!takes_turn(&s->exchange, head, bytes, &s->tls_read)) {
+		if (s->exchange.state & TAKES_NO_TURNS)
+			no_turns_count(&s->exchange);
+		return;
+	}
 	if (s->exchange.role == ROLE_SERVER) {
 		if (!exchange_answer(&s->exchange, now, unread_bytes(sk, tp)))
 			return;
@@ -119,14 +127,17 @@ static __always_inline void turn_send(struct sock *sk, struct stream *s,
 		client_turn_tell(sk, s);
 		floor_count(s, tp, now);
 	}
-	exchange_ask(&s->exchange, now);
+	exchange_ask(&s->exchange, now, all_is_heard(s, tp));
 }
 
-/* `msg` is NULL where the hook comes once for each call. */
+/* `pieces` where the hook comes once for each piece of a call. */
 static __always_inline int send_begin(const struct sock *const_sk,
-				      const struct msghdr *msg, __u64 left)
+				      const struct msghdr *given, __u64 left,
+				      bool pieces)
 {
+	const struct msghdr *msg = pieces ? given : NULL;
 	struct sock *sk = (struct sock *)const_sk;
+	struct head head = {};
 	__u64 start, end, now;
 	struct tcp_sock *tp;
 	struct stream *s;
@@ -161,8 +172,9 @@ static __always_inline int send_begin(const struct sock *const_sk,
 		send_cut(sk, s, start);
 	held_at_send(sk, s, tp);
 	now = bpf_ktime_get_ns();
+	call_head(given, left, !start, &head);
 	if (histograms)
-		turn_send(sk, s, tp, now);
+		turn_send(sk, s, tp, now, &head, left);
 	if (options.closing) {
 		s->given_end = end;
 		return 0;
@@ -170,7 +182,7 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	pid = bpf_get_current_pid_tgid() >> 32;
 	if (s->sender_pid != pid)
 		sender_task(s, pid);
-	send_append(sk, s, end, left, now, pid);
+	send_append(sk, s, end, left, now, pid, &head);
 	held_after_send(sk, tp, msg);
 	s->given_end = end;
 	return 0;
@@ -179,13 +191,13 @@ static __always_inline int send_begin(const struct sock *const_sk,
 SEC("?tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(on_send, const struct sock *sk, const struct msghdr *msg)
 {
-	return send_begin(sk, msg, msg->msg_iter.count);
+	return send_begin(sk, msg, msg->msg_iter.count, true);
 }
 
 SEC("?fentry/tcp_sendmsg_locked")
 int BPF_PROG(on_send_fentry, struct sock *sk, struct msghdr *msg, __u64 size)
 {
-	return send_begin(sk, NULL, size);
+	return send_begin(sk, msg, size, false);
 }
 
 bool sends_many; /* somebody has called sendmmsg on a UDP socket */

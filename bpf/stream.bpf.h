@@ -18,6 +18,7 @@
 
 #include "exchange.bpf.h"
 #include "half.bpf.h"
+#include "head.bpf.h"
 #include "message_ends.bpf.h"
 #include "packet.bpf.h"
 #include "peer.bpf.h"
@@ -36,9 +37,11 @@ struct pending_send {
 	__u64 send_ns;
 	__u64 queue_ns;
 	__u32 size_bytes;
-	__u32 packets;
+	__u32 packets : 28;
+	__u32 head : 4; /* of its first bytes, as the next */
 	__u32 pid;
-	__u32 merged;
+	__u16 head_id;
+	__u16 merged;
 };
 
 struct readable_range {
@@ -92,6 +95,7 @@ struct stream {
 	__u32 answering_thread; /* that began to send the last reply */
 	__u8 announced; /* bits of enum flow_side */
 	__u8 deep; /* it has, or had, chunks */
+	__u16 tls_read; /* server: since its own last word of a handshake */
 	__u32 handshake_us; /* RTT, until it is counted */
 	__u32 floor_told; /* when the RTT's floor was counted, in 2^30 ns */
 	struct exchange exchange;
@@ -248,6 +252,7 @@ static __noinline void stream_restart(struct sock *sk, struct stream *s)
 	s->queued = s->head = s->tail;
 	s->range_head = s->range_tail;
 	s->exchange.turn = TURN_NONE;
+	s->exchange.state &= TAKES_NO_TURNS;
 	s->exchange.due = 0;
 	s->window = options.window;
 }
@@ -348,6 +353,19 @@ static __always_inline __u32 unread_bytes(const struct sock *sk,
 	if (unread && sk->__sk_common.skc_flags & 1 << SOCK_DONE)
 		unread--;
 	return unread >> 31 ? 0 : unread;
+}
+
+/* The other end has, and where it is on this host has read, all that this one
+ * said. A segment brings the acknowledgement of what its sender had got. */
+static __always_inline bool all_is_heard(const struct stream *s,
+					 const struct tcp_sock *tp)
+{
+	const struct flow_ends *e;
+
+	if (offset_near(s->given_end, s->out_zero, tp->snd_una) < s->given_end)
+		return false;
+	e = ends_of(s->flow_out);
+	return !e || !e->met || (e->noted == e->taken && !e->missed);
 }
 
 static __noinline void stream_group(struct sock *sk, struct stream *s)
@@ -483,6 +501,8 @@ static __always_inline void send_emit(struct sock *sk, struct stream *s,
 		.pid = m->pid,
 		.merged = m->merged,
 		.flags = flags | (m->merged ? RECORD_MERGED : 0),
+		.head = m->head,
+		.head_id = m->head_id,
 	};
 
 	if (histograms)

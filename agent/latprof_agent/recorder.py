@@ -10,7 +10,7 @@ Finished messages are paired to exchanges.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from latprof_agent.capture.capture import Capture
 from latprof_agent.capture.flight import FlightRecorder
 from latprof_agent.join.exchange_rows import exchange_rows
-from latprof_agent.join.exchanges import Exchanges
+from latprof_agent.join.exchanges import Exchanges, Overlap
+from latprof_agent.join.flows import IPPROTO_TCP
 from latprof_agent.join.joiner import FOREVER, Joiner, Pairs
 from latprof_agent.join.message_rows import MESSAGE, Ints, Messages, messages_of
 from latprof_agent.join.whole_messages import Spans, WholeMessages
 from latprof_agent.sinks.round_trip_rows import RoundTrips
-from latprof_agent.sinks.sink import Sink, Tally
+from latprof_agent.sinks.sink import Sink, TakenBack, Tally
 
 STEP_SECONDS = 0.05
 # To join often makes nothing more exact, and each time costs 4 ms, however little came.
@@ -74,7 +75,10 @@ class Recorder:
         """Make the joiner for the layout that was captured."""
         self.joiner = Joiner(self.capture.layout)
         self._whole = WholeMessages(self._spans)
-        self._exchanges = Exchanges(self.joiner.flows, self.joiner.conversations)
+        joiner = self.joiner
+        self._exchanges = Exchanges(
+            joiner.flows, joiner.conversations, joiner.endings, joiner.heads
+        )
 
     def add_source(self, source: Source) -> None:
         """Ask this one, too, from now on."""
@@ -123,8 +127,23 @@ class Recorder:
             self.records,
             self.capture.counters(),
             dict(self.joiner.unmatched),
-            dict(self._exchanges.no_exchange),
+            Counter(self._exchanges.no_exchange),
+            Counter(self._exchanges.no_exchange_bytes),
+            [self._taken_back(one) for one in self._exchanges.taken_back],
             self.capture.cost.as_dict(),
+        )
+
+    def _taken_back(self, one: Overlap) -> TakenBack:
+        flows, to_server = self.joiner.flows, self.joiner.conversations.to_server
+        row = flows.table[one.place]
+        ends = (
+            (flows.source_addresses[one.place], int(row["source_port"])),
+            (flows.destination_addresses[one.place], int(row["destination_port"])),
+        )
+        client, server = ends if to_server[one.place] else reversed(ends)
+        protocol = "tcp" if row["protocol"] == IPPROTO_TCP else "udp"
+        return TakenBack(
+            protocol, *client, *server, one.from_ns, one.until_ns, one.cause
         )
 
     def _join(self) -> None:
@@ -190,9 +209,9 @@ class Recorder:
             source.forget_before(until_ns)
 
     def _pair(self, rows: Messages | None, until_ns: int) -> None:
-        request, reply = self._exchanges.add(rows, until_ns)
-        if request.shape[1]:
-            self.sink.add_exchanges(exchange_rows(self.joiner, request, reply))
+        for found in self._exchanges.add(rows, until_ns):
+            if found.request.shape[1]:
+                self.sink.add_exchanges(exchange_rows(self.joiner, found))
 
     def _spans(self, rows: Messages) -> Spans:
         spans = Spans.none(len(rows))

@@ -31,7 +31,16 @@ BLANK = np.iinfo(np.int64).min
 # of the warm-up, of trains, whose messages wait for each other, and beside a load.
 WARMUP, TRAIN, TRAIN_REPLY = "warmup", "train", "train reply"
 LOADED, LOADED_REPLY = "loaded", "loaded reply"
-APART = (WARMUP, TRAIN, TRAIN_REPLY, LOADED, LOADED_REPLY)
+# Of exchanges: those that are some, and what is none.
+EXCHANGE, HANDSHAKE, UNANSWERED = "exchange", "handshake", "unanswered"
+APART = (
+    *(WARMUP, TRAIN, TRAIN_REPLY, LOADED, LOADED_REPLY),
+    *(HANDSHAKE, UNANSWERED),
+)
+# What ended the waiting for an answer that did not come.
+WAITING, GIVEN_UP, NEXT_SENT = "not by the end", "client closed", "next one sent"
+CLOSED_BY_SERVER, WAS_RESET, TIMED_OUT = "server closed", "reset", "TCP timed out"
+OUTCOMES = (WAITING, GIVEN_UP, NEXT_SENT, CLOSED_BY_SERVER, WAS_RESET, TIMED_OUT)
 # Of round trips of a run with a load: those without it, and those beside it.
 IDLE = "idle"
 # Column: 1 where a message may have met the measuring of latprof's own cost, which
@@ -85,6 +94,8 @@ def missing_code(stamps: Stamps) -> NDArray[np.uint8]:
     return np.asarray(code, np.uint8)
 
 
+# Not a part as the others, which sum up: the response, where it paused, until then.
+UNTIL_PAUSE = "until_pause"
 # In the order in which they are shown: as people call them, and how far within others.
 _LABELS = {
     "response": (0, "response"),
@@ -92,9 +103,10 @@ _LABELS = {
     "server": (1, "server"),
     "server_queue": (2, "not yet read"),
     "server_wakeup": (3, "waiting for CPU"),
-    "server_work": (2, "at work"),
+    "server_work": (2, "not yet answered"),
     "reply_way": (1, "reply's way"),
     "reply_pauses": (2, "server paused"),
+    UNTIL_PAUSE: (1, "until its first pause"),
 }
 PARTS = tuple(_LABELS)
 SUMMANDS = ("request_way", "server", "reply_way")

@@ -400,13 +400,9 @@ def test_pushes_half_closed_and_talking_at_once_are_none(tmp_path):
         client.close()
         server.close()
     rows, counts = only(recorded)
-    # "b" may be the rest of the first answer: nothing tells from outside
-    assert rows["request_bytes"].tolist() == [6]
-    assert counts == {
-        "pushed without a request": 1,
-        "both sides talked at once": 6,
-        "without an answer": 1,
-    }
+    # "b" may be the rest of the first answer: nothing of this connection is known
+    assert rows.empty
+    assert counts == {"pushed without a request": 1, "both sides talked at once": 9}
 
 
 def test_a_pipeline_is_one_exchange_of_several_requests(tmp_path):

@@ -186,19 +186,18 @@ def test_a_reply_that_left_before_the_request_came_does_not_answer_it(make_lab):
             time.sleep(0.001)
         for each in others:
             each.join()
-        # what is not told from outside began and ended; this one is
+        # this one would be one, but who talked at once is not believed any more
         client.sendall(bytes(64))
         server.sendall(server.recv(64))
         client.recv(64)
         client.close()
 
     at_client, at_server = counted.group(role="client"), counted.group(role="server")
-    response = histogram(at_client, Quantity.RESPONSE)
-    assert at_client.counted[Counted.EXCHANGES] == response.count == 1
-    assert response.sum_ns >= 2 * delay_ns
-    assert counted.totals.own.unmatched["talked_at_once"] >= 5
-    # to the server each is one, unless it was late and found two
-    assert at_server.counted[Counted.EXCHANGES] > messages / 4
+    assert at_client.counted[Counted.EXCHANGES] == 0
+    assert at_client.counted[Counted.NO_TURNS] > messages / 2
+    assert counted.totals.own.unmatched["talked_at_once"] >= 1
+    # to the server each is one, until it was late and found two
+    assert at_server.counted[Counted.EXCHANGES] <= messages
 
 
 @pytest.mark.thorough

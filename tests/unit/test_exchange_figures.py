@@ -61,7 +61,10 @@ def test_the_picture_has_the_responses_in_parts_that_sum_to_all_of_them(found):
     shares = data[data["group"] == WAY].set_index("stage")["share"]
     rows = frame_of(rows_of())
     response = float(rows["response_ns"].sum())
-    for part, column in (("at work", "server_work"), ("reply's way", "reply_way")):
+    for part, column in (
+        ("not yet answered", "server_work"),
+        ("reply's way", "reply_way"),
+    ):
         spent = float(rows[f"{column}_ns"].sum())
         assert shares[part] == pytest.approx(spent / response, rel=1e-6)
 
@@ -79,7 +82,7 @@ def test_the_table_has_the_figures_of_all_and_their_intervals(found):
     )
     labels = [str(row[0]).strip() for row in table.rows]
     assert labels == [
-        *("response", "request's way", "server", "not yet read", "at work"),
+        *("response", "request's way", "server", "not yet read", "not yet answered"),
         "reply's way",
     ]
     p50 = table.rows[0][1]
@@ -98,7 +101,7 @@ def test_bands_have_the_mean_of_each_part():
     for part, column in (
         ("request's way", "request_way_ns"),
         ("not yet read", "server_queue_ns"),
-        ("at work", "server_work_ns"),
+        ("not yet answered", "server_work_ns"),
         ("reply's way", "reply_way_ns"),
     ):
         assert data["up to p50", part] == pytest.approx(fast[column].mean())
@@ -109,7 +112,7 @@ def test_bands_have_the_mean_of_each_part():
         f"of the slowest 1%'s time {100 * share:.0f}% is not yet read" in figure.title
     )
     assert "of the faster half's" in figure.title
-    assert figure.title.endswith("is at work")
+    assert figure.title.endswith("is not yet answered")
 
 
 def test_over_time_slow_exchanges_have_the_part_that_took_most():
@@ -118,7 +121,7 @@ def test_over_time_slow_exchanges_have_the_part_that_took_most():
     slow = figure.data[figure.data["role"] == "slow"]
     assert len(slow) == 150
     assert (slow["part"] == "not yet read").sum() == 20  # those that waited
-    assert set(slow["part"]) == {"not yet read", "at work"}
+    assert set(slow["part"]) == {"not yet read", "not yet answered"}
     assert slow["latency_ns"].max() == rows["response_ns"].max()
     spans = figure.data[figure.data["role"] == "span"]
     assert spans["messages"].sum() == N
@@ -178,7 +181,7 @@ def test_what_is_within_a_part_is_taken_off_it():
         "request's way": 10,
         "not yet read": 18,
         "waiting for CPU": 12,
-        "at work": 40,
+        "not yet answered": 40,
         "reply's way": 50,
         "server paused": 60,
     }

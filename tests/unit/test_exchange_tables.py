@@ -270,7 +270,7 @@ def test_tables_fit_80_columns_and_have_no_empty_one():
         "server",
         "not yet read",
         "waiting for CPU",
-        "at work",
+        "not yet answered",
         "reply's way",
         "server paused",
     ]

@@ -199,6 +199,10 @@ class Conversations:
             self.both_ways[place] = both
             self.labels[place] = conversation.label(way, client)
 
+    def first_ns(self, place: int) -> int:
+        """When the conversation of a flow was seen first."""
+        return self._of_place[place].first_ns
+
     def name(
         self, place: Array, sender: Array, reader: Array, comms: dict[int, str]
     ) -> None:

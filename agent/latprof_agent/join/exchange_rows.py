@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 from latprof_analysis.read.schema import EXCHANGES
-from latprof_analysis.stages import BLANK, PROBE_STATISTICS
+from latprof_analysis.stages import (
+    BLANK,
+    EXCHANGE,
+    HANDSHAKE,
+    OUTCOMES,
+    PROBE_STATISTICS,
+    UNANSWERED,
+)
 from numpy.typing import NDArray
 
-from latprof_agent.join.exchanges import Turn
-from latprof_agent.join.joiner import FOREVER, Joiner
+from latprof_agent.join.exchanges import Found
+from latprof_agent.join.joiner import Joiner
 from latprof_agent.join.message_rows import (
     Ints,
     Rows,
@@ -17,9 +24,10 @@ from latprof_agent.join.message_rows import (
     flow_columns,
     names_of,
 )
+from latprof_agent.join.turn import FOREVER, Turn
 
 COLUMNS = EXCHANGES.names
-KINDS = ["exchange", "warmup", "train", "loaded"]
+KINDS = [EXCHANGE, "warmup", "train", "loaded", HANDSHAKE, UNANSWERED]
 
 
 class ExchangeRows(Rows):
@@ -27,9 +35,16 @@ class ExchangeRows(Rows):
 
     COLUMNS = COLUMNS
 
+    @property
+    def are_exchanges(self) -> bool:
+        """Whether they are; else all are turns that have no other."""
+        kinds, _ = self.texts["kind"]
+        return bool((kinds < KINDS.index(HANDSHAKE)).all())
 
-def exchange_rows(joiner: Joiner, request: Ints, reply: Ints) -> ExchangeRows:
+
+def exchange_rows(joiner: Joiner, found: Found) -> ExchangeRows:
     """Make rows of request and reply turns, tables of `Turn`."""
+    request, reply = found.request, found.reply
     place = joiner.flows.index(request[Turn.FLOW].view("u8"))
     ports, told = flow_columns(joiner.flows, place)
     pids = {
@@ -42,14 +57,15 @@ def exchange_rows(joiner: Joiner, request: Ints, reply: Ints) -> ExchangeRows:
         **{name: blank_zeros(values) for name, values in pids.items()},
         **_counts(request, reply),
         **_times(request, reply),
-        PROBE_STATISTICS: blank_zeros(
-            np.maximum(request[Turn.DISTURBED], reply[Turn.DISTURBED])
-        ),
+        # nothing is left out for it: what is long would meet it more often
+        PROBE_STATISTICS: np.full(len(place), BLANK),
+        "waited_ns": _blank_where_none(found.waited_ns, len(place)),
     }
     texts: dict[str, Text] = {
         "protocol": told["protocol"],
         "way": (place.astype(np.int32), joiner.conversations.labels),
-        "kind": (_kinds(request, reply), KINDS),
+        "kind": (_kinds(found), KINDS),
+        "outcome": (_outcomes(found), list(OUTCOMES)),
         "client_address": told["source_address"],
         "server_address": told["destination_address"],
         "client_comm": names_of(pids["client_pid"], joiner.comms),
@@ -58,8 +74,20 @@ def exchange_rows(joiner: Joiner, request: Ints, reply: Ints) -> ExchangeRows:
     return ExchangeRows(numbers, texts)
 
 
-def _kinds(request: Ints, reply: Ints) -> NDArray[np.int32]:
-    kinds = request[Turn.WARMUP]
+def _outcomes(found: Found) -> NDArray[np.int32]:
+    if not found.outcome:
+        return np.full(found.request.shape[1], -1, np.int32)
+    return np.array([OUTCOMES.index(name) for name in found.outcome], np.int32)
+
+
+def _blank_where_none(values: Ints, count: int) -> Ints:
+    return values if len(values) else np.full(count, BLANK)
+
+
+def _kinds(found: Found) -> NDArray[np.int32]:
+    request, reply = found.request, found.reply
+    own = KINDS.index(found.kind)
+    kinds = np.where(request[Turn.WARMUP] == 1, KINDS.index("warmup"), own)
     for name, turn in (("train", Turn.TRAIN), ("loaded", Turn.LOADED)):
         own = (request[turn] | reply[turn]) == 1
         kinds = np.where(own, KINDS.index(name), kinds)
@@ -90,6 +118,10 @@ def _times(request: Ints, reply: Ints) -> dict[str, Ints]:
     replied = _known(replied)
     ready, read = request[Turn.READY_NS], request[Turn.LAST_READ_NS]
     got = reply[Turn.LAST_READ_NS]
+    # where tickets of TLS may stand before it, nothing says where the reply begins
+    unsplit = (reply[Turn.UNSPLIT] == 1) & (reply[Turn.MESSAGES] > 1)
+    replied = np.where(unsplit, 0, replied)
+    everywhere = np.ones(len(sent), bool)
     pipelined = (replied > 0) & (np.maximum(ready, read) > replied)
     waited = _between(ready, read, ~pipelined)
     wakeup = np.where(waited == BLANK, BLANK, request[Turn.WAKEUP_NS])
@@ -108,7 +140,10 @@ def _times(request: Ints, reply: Ints) -> dict[str, Ints]:
         "server_wakeup_ns": wakeup,
         "server_work_ns": _between(read, replied, ~pipelined),
         "reply_pauses_ns": np.where(came == BLANK, BLANK, reply[Turn.PAUSES_NS]),
-        "response_ns": _between(sent, got, np.ones(len(sent), bool)),
+        "until_pause_ns": _between(
+            sent, np.minimum(reply[Turn.PAUSE_NS], got), everywhere
+        ),
+        "response_ns": _between(sent, got, everywhere),
     }
 
 

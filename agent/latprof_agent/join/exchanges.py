@@ -5,8 +5,16 @@ in which the client saw them: its own messages when it sent them, the server's w
 had read them (where the client was not seen: when the server could read, and when it
 sent). A request turn and the reply turn behind it are an exchange if the server
 answered after it had read, and all that it had read, and the client went on after it
-had read all that was sent: else both talked at once, and which bytes answer which is
-not to be told from outside.
+had read all that was sent. Else both talked at once, and which bytes answer which is
+not to be known from outside: then the whole conversation has no exchange, and those
+that were given out before are taken back. Two exceptions:
+
+    DNS   answers are paired with queries by their identification
+    UDP   a request is given up when the next one is sent, unless that follows at once;
+          what answers it later is none of that one's reply
+
+What nobody answered is given out, too, with what ended the waiting; so are handshakes
+of TLS, which are no part of a request (`protocols`).
 
 A turn is a column of sums, not a list of messages: what is open takes little memory,
 however long one end talks.
@@ -14,16 +22,27 @@ however long one end talks.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from enum import IntEnum, auto
+from dataclasses import dataclass, field
 
 import numpy as np
-from latprof_analysis.stages import PROBE_STATISTICS
+from latprof_analysis.stages import (
+    CLOSED_BY_SERVER,
+    EXCHANGE,
+    GIVEN_UP,
+    HANDSHAKE,
+    NEXT_SENT,
+    TIMED_OUT,
+    UNANSWERED,
+    WAITING,
+    WAS_RESET,
+)
 from numpy.typing import NDArray
 
 from latprof_agent.join.conversations import Conversations
-from latprof_agent.join.flows import Flows
-from latprof_agent.join.joiner import FOREVER
+from latprof_agent.join.endings import Endings
+from latprof_agent.join.flows import IPPROTO_TCP, Flows
 from latprof_agent.join.message_rows import (
     LOADED,
     LOADED_REPLY,
@@ -33,6 +52,17 @@ from latprof_agent.join.message_rows import (
     Ints,
     Messages,
 )
+from latprof_agent.join.protocols import Protocols
+from latprof_agent.join.turn import (
+    FOREVER,
+    LARGEST,
+    LEAST,
+    NONE,
+    OF_LAST,
+    SUMS,
+    Turn,
+    no_turns,
+)
 
 # How long after it was over a message may come from the joiner: where both ends are
 # here, and where one half waited in vain for the other.
@@ -41,92 +71,209 @@ LATE_ALONE_NS = 4_000_000_000
 # Messages that wait until those before them are there, and open turns.
 WAITING_LIMIT = 1 << 19
 OPEN_LIMIT = 1 << 17
+# Nothing on its way, and all read, for so long: what a client said before was no part
+# of its request, and what a server says then may be none of its reply.
+PAUSE_NS = 100_000_000
+# Datagrams that follow each other sooner are one request.
+BURST_NS = 10_000_000
+# Whoever closes so soon after its last words does not wait for an answer.
+AT_ONCE_NS = 1_000_000
+# Late answers of UDP, and more of them than there are exchanges: a window of requests.
+FEWEST_LATE = 4
 
 PUSHED = "pushed without a request"
 AT_ONCE = "both sides talked at once"
-UNANSWERED = "without an answer"
+HTTP2 = "HTTP/2: both sides talk at once"
+NOT_ANSWERED = "without an answer"
+BEFORE_PAUSE = "not answered before a pause"
+CLOSING_WORDS = "closing"
+OF_HANDSHAKE = "handshake"
+INTERIM = "interim answer"
+LATE_ANSWER = "answer to a request that was given up"
 
-
-class Turn(IntEnum):
-    """Rows of a table with a column for each turn, or part of one.
-
-    A time that is not known is 0 where the last counts, and FOREVER where the first.
-    """
-
-    IDENTITY = 0  # of the conversation
-    IS_REPLY = auto()
-    # of the first message
-    FLOW = auto()
-    FIRST_SEQUENCE = auto()
-    # the least
-    BEGIN_NS = auto()  # in the client's order
-    FIRST_SEND_NS = auto()
-    FIRST_READ_NS = auto()
-    # the largest
-    END_NS = auto()
-    LAST_SEND_NS = auto()
-    LAST_READ_NS = auto()
-    SENDER_PID = auto()
-    READER_PID = auto()
-    DISTURBED = auto()  # met the measuring of our own cost
-    WARMUP = auto()
-    TRAIN = auto()  # of the generator's trains, whose turns overlap
-    LOADED = auto()  # beside a load
-    MUDDLED = auto()  # came when the other end's next turn had begun
-    ALONE = auto()  # one end of the conversation was seen
-    # sums
-    MESSAGES = auto()
-    BYTES = auto()
-    RETRANSMITS = auto()
-    PAUSES_NS = auto()  # nothing was on its way, and all had been read
-    # of the last message
-    READY_NS = auto()
-    WAKEUP_NS = auto()
-    LAST_SEQUENCE = auto()
-
-
-_LEAST = slice(Turn.BEGIN_NS, Turn.END_NS)
-_LARGEST = slice(Turn.END_NS, Turn.MESSAGES)
-_SUMS = slice(Turn.MESSAGES, Turn.READY_NS)
-_OF_LAST = slice(Turn.READY_NS, len(Turn))
-
-_NONE = np.empty((len(Turn), 0), "i8")
 _IDENTITY_BITS, _TIME_BITS = 20, 43  # 2.4 hours
+_ID_SHIFT = 40  # of a query's identification in a conversation's
 
 Flags = NDArray[np.bool_]
+
+
+@dataclass
+class Found:
+    """Turns that became known, of one kind.
+
+    `outcome` says for each request of `UNANSWERED` what ended the waiting, after
+    `waited_ns`.
+    """
+
+    kind: str
+    request: Ints
+    reply: Ints
+    outcome: list[str] = field(default_factory=list)
+    waited_ns: Ints = field(default_factory=lambda: np.empty(0, "i8"))
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """A conversation that has no exchange, whose earlier ones are none, either."""
+
+    place: int  # of one of its flows, when it was found
+    from_ns: int
+    until_ns: int
+    cause: str
 
 
 class Exchanges:
     """Takes finished messages, gives pairs of turns.
 
-    `no_exchange` counts messages that are in none, by who sent to whom and cause.
+    `no_exchange` and `no_exchange_bytes` count messages that are in none, by who sent
+    to whom and cause. `taken_back` are conversations whose exchanges that were given
+    out are none.
     """
 
-    def __init__(self, flows: Flows, conversations: Conversations) -> None:
+    def __init__(
+        self,
+        flows: Flows,
+        conversations: Conversations,
+        endings: Endings,
+        heads: dict[str, int],
+    ) -> None:
         self.no_exchange: Counter[tuple[str, str]] = Counter()
+        self.no_exchange_bytes: Counter[tuple[str, str]] = Counter()
+        self.taken_back: list[Overlap] = []
         self._flows = flows
         self._conversations = conversations
+        self._endings = endings
+        self._heads = heads
+        self._protocols = Protocols(heads)
         self._waiting: list[Ints] = []
-        self._open = _NONE
+        self._open = NONE
+        self._overlapped: dict[int, str] = {}  # why, by conversation
+        self._late: Counter[int] = Counter()  # answers, less exchanges; UDP
 
-    def add(self, rows: Messages | None, until_ns: int) -> tuple[Ints, Ints]:
+    def add(self, rows: Messages | None, until_ns: int) -> list[Found]:
         """Take messages in; all that were over before `until_ns` are here.
 
-        Return the requests and replies of exchanges, as tables of `Turn`. With
-        FOREVER nothing more will come.
+        Return exchanges, and what is none, as tables of `Turn`. With FOREVER nothing
+        more will come.
         """
         if rows is not None and len(rows) and len(self._flows):
             place = self._flows.index(rows.retransmit_range[0])
             answered = self._conversations.both_ways[place]
+            answered = answered | (rows.numbers["head"] == self._heads["dns_query"])
             if answered.all():
-                self._waiting.append(_told(self._parts(rows, place)))
+                self._waiting.append(_timed(self._parts(rows, place)))
             else:
                 at = np.flatnonzero(answered)
-                self._waiting.append(_told(self._parts(rows.take(at), place[at])))
+                self._waiting.append(_timed(self._parts(rows.take(at), place[at])))
                 self._waiting.append(self._unanswered(rows, place, ~answered))
         parts = np.concatenate([self._open, *self._over(until_ns)], axis=1)
-        turns = _merged(parts.take(_in_order(parts), axis=1))
-        return self._paired(turns, until_ns)
+        parts = parts.take(_in_order(parts), axis=1)
+        found: list[Found] = []
+        parts = self._of_turns(parts, found, last=until_ns == FOREVER)
+        parts = self._latest(parts, found)
+        return [*found, *self._paired(_merged(parts), until_ns)]
+
+    def _of_turns(self, parts: Ints, found: list[Found], *, last: bool) -> Ints:
+        """Return what asks and answers, and is of conversations that take turns."""
+        done = self._protocols.sort(parts, last=last)
+        self._count(done.closing, CLOSING_WORDS)
+        self._count(done.interim, INTERIM)
+        if done.handshakes[0].shape[1]:
+            found.append(Found(HANDSHAKE, *done.handshakes))
+        parts = done.parts
+        for identity in done.http2 - self._overlapped.keys():
+            self._overlap(identity, parts, HTTP2)
+        if not self._overlapped:
+            return parts
+        both = self._is_overlapped(parts[Turn.IDENTITY])
+        if not both.any():
+            return parts
+        for cause in (AT_ONCE, HTTP2):
+            of = [i for i, why in self._overlapped.items() if why == cause]
+            mine = np.isin(parts[Turn.IDENTITY], np.array(of, "i8"))
+            self._count(parts.compress(mine, axis=1), cause)
+        return parts.compress(~both, axis=1)
+
+    def _is_overlapped(self, identity: Ints) -> Flags:
+        known = np.fromiter(self._overlapped, "i8", len(self._overlapped))
+        return np.isin(identity, known)
+
+    def _overlap(self, identity: int, turns: Ints, cause: str) -> None:
+        """No turn of this conversation is an exchange any more, nor ever was."""
+        self._overlapped[identity] = cause
+        mine = turns.compress(turns[Turn.IDENTITY] == identity, axis=1)
+        place = self._flows.index(mine[Turn.FLOW].view("u8"))
+        if not len(place) or place[0] < 0:
+            return
+        from_ns = self._conversations.first_ns(int(place[0]))
+        until_ns = int(mine[Turn.END_NS].max())
+        self.taken_back.append(Overlap(int(place[0]), from_ns, until_ns, cause))
+
+    def _latest(self, parts: Ints, found: list[Found]) -> Ints:
+        """Leave out of each request turn what was given up before the last of it."""
+        if not parts.shape[1]:
+            return parts
+        identity, is_reply = parts[Turn.IDENTITY], parts[Turn.IS_REPLY] == 1
+        same = (identity[1:] == identity[:-1]) & (is_reply[1:] == is_reply[:-1])
+        goes_on = np.r_[False, same]  # the turn of the part before
+        apart = (parts[Turn.TRAIN] | parts[Turn.WARMUP] | parts[Turn.LOADED]) == 1
+        send_ns, read_ns = parts[Turn.FIRST_SEND_NS], parts[Turn.LAST_READ_NS]
+        idle_ns = np.r_[0, np.where(send_ns == FOREVER, 0, send_ns)[1:] - read_ns[:-1]]
+        paused = goes_on & (np.r_[0, read_ns[:-1]] > 0) & (idle_ns >= PAUSE_NS)
+        parts[Turn.PAUSE_NS] = np.where(
+            paused & is_reply, np.r_[0, read_ns[:-1]], parts[Turn.PAUSE_NS]
+        )
+        # a question that is asked again is the same one
+        alone = (parts[Turn.IS_DATAGRAM] == 1) & (identity >> _ID_SHIFT == 0)
+        last_ns = np.r_[0, parts[Turn.LAST_SEND_NS][:-1]]
+        alone &= (send_ns != FOREVER) & (send_ns - last_ns >= BURST_NS)
+        anew = goes_on & ~is_reply & ~apart & (paused | alone)
+        if not anew.any():
+            return self._without_late(parts)
+        number = np.cumsum(~goes_on)  # of the turn
+        last = np.zeros(number[-1] + 1, np.intp)
+        np.maximum.at(last, number[anew], np.flatnonzero(anew))
+        gone = np.arange(len(number)) < last[number]
+        datagram = parts[Turn.IS_DATAGRAM] == 1
+        self._give_up(parts, gone & datagram, found)
+        self._count(parts.compress(gone & ~datagram, axis=1), BEFORE_PAUSE)
+        again = np.bincount(number[gone & datagram], minlength=len(last))
+        parts[Turn.REPEATED, last[last > 0]] += again[last > 0]
+        return self._without_late(parts.compress(~gone, axis=1))
+
+    def _give_up(self, parts: Ints, gone: Flags, found: list[Found]) -> None:
+        """Requests of datagrams, of which the next was sent before an answer came."""
+        at = np.flatnonzero(gone)
+        if not len(at):
+            return
+        request = parts.take(at, axis=1)
+        next_ns = parts[Turn.FIRST_SEND_NS].take(at + 1)
+        waited = np.where(next_ns == FOREVER, 0, next_ns - request[Turn.LAST_SEND_NS])
+        self._count(request, NOT_ANSWERED)
+        none, outcome = no_turns(len(at)), [NEXT_SENT] * len(at)
+        waited = np.maximum(waited, 0)
+        found.append(Found(UNANSWERED, request, none, outcome, waited))
+
+    def _without_late(self, parts: Ints) -> Ints:
+        """Leave out datagrams that were sent before their request had been read."""
+        replies = (parts[Turn.IS_REPLY] == 1) & (parts[Turn.IS_DATAGRAM] == 1)
+        replies &= parts[Turn.IDENTITY] >> _ID_SHIFT == 0
+        if not replies.any():
+            return parts
+        identity = parts[Turn.IDENTITY]
+        # of each part the last request before it
+        at = np.where(parts[Turn.IS_REPLY] == 0, np.arange(len(identity)), -1)
+        at = np.maximum.accumulate(at)
+        of_it = (at >= 0) & (identity[at] == identity)
+        read_ns = parts[Turn.FIRST_READ_NS].take(np.maximum(at, 0))
+        sent_ns = parts[Turn.LAST_SEND_NS]
+        late = replies & of_it & (sent_ns > 0) & (read_ns != FOREVER)
+        late &= sent_ns < read_ns
+        if not late.any():
+            return parts
+        self._count(parts.compress(late, axis=1), LATE_ANSWER)
+        self._late.update(identity[late].tolist())
+        return parts.compress(~late, axis=1)
 
     def _over(self, until_ns: int) -> list[Ints]:
         """Take what has all before it here from what waits; of too much the oldest."""
@@ -160,7 +307,13 @@ class Exchanges:
             to_server | ~client_here, _first_of(send, stamps["ready"], read), read
         )
         parts = np.empty((len(Turn), len(flow)), "i8")
-        parts[Turn.IDENTITY] = known.identity[place]
+        heads, head = self._heads, rows.numbers["head"]
+        parts[Turn.HEAD] = head
+        of_dns = (head == heads["dns_query"]) | (head == heads["dns_answer"])
+        asked = (rows.numbers["head_id"] + 1) << _ID_SHIFT
+        parts[Turn.IDENTITY] = known.identity[place] + np.where(of_dns, asked, 0)
+        datagrams = np.r_[self._flows.table["protocol"] != IPPROTO_TCP, False]
+        parts[Turn.IS_DATAGRAM] = datagrams[place]
         parts[Turn.IS_REPLY] = ~to_server
         parts[Turn.FLOW] = flow.view("i8")
         parts[Turn.FIRST_SEQUENCE] = rows.numbers["sequence"]
@@ -171,12 +324,13 @@ class Exchanges:
         parts[Turn.FIRST_READ_NS] = np.where(read > 0, read, FOREVER)
         parts[Turn.SENDER_PID] = np.maximum(rows.numbers["sender_pid"], 0)
         parts[Turn.READER_PID] = np.maximum(rows.numbers["reader_pid"], 0)
-        parts[Turn.DISTURBED] = rows.numbers[PROBE_STATISTICS] == 1
         kind = rows.texts["kind"][0]
         parts[Turn.WARMUP] = kind == WARMUP
         parts[Turn.TRAIN] = (kind == TRAIN) | (kind == TRAIN_REPLY)
         parts[Turn.LOADED] = (kind == LOADED) | (kind == LOADED_REPLY)
-        parts[Turn.MUDDLED] = parts[Turn.PAUSES_NS] = 0
+        parts[[Turn.MUDDLED, Turn.SORTED, Turn.UNSPLIT, Turn.REPEATED]] = 0
+        parts[Turn.PAUSES_NS] = 0
+        parts[Turn.PAUSE_NS] = FOREVER
         parts[Turn.MESSAGES] = 1
         parts[Turn.BYTES] = end - start
         parts[Turn.RETRANSMITS] = np.maximum(rows.numbers["retransmits"], 0)
@@ -198,23 +352,24 @@ class Exchanges:
             at = at[np.lexsort((sequence[at], place[at]))]
         begins = np.flatnonzero(np.diff(place[at], prepend=-1))
         if not len(begins):
-            return _NONE
+            return NONE
         ends = np.r_[begins[1:], len(at)] - 1
         # the first and the last of each, and sums over all
         edge = at[np.r_[begins, ends]]
         edges = self._parts(rows.take(edge), place[edge])
         parts, last = edges[:, : len(begins)], edges[:, len(begins) :]
-        parts[_LEAST] = np.minimum(parts[_LEAST], last[_LEAST])
-        parts[_LARGEST] = np.maximum(parts[_LARGEST], last[_LARGEST])
-        parts[_OF_LAST] = last[_OF_LAST]
+        parts[LEAST] = np.minimum(parts[LEAST], last[LEAST])
+        parts[LARGEST] = np.maximum(parts[LARGEST], last[LARGEST])
+        parts[OF_LAST] = last[OF_LAST]
+        parts[Turn.SORTED] = 0
         _, start, end = rows.retransmit_range
         again = np.maximum(rows.numbers["retransmits"][at], 0)
         parts[Turn.MESSAGES] = ends - begins + 1
         parts[Turn.BYTES] = np.add.reduceat((end - start)[at], begins)
         parts[Turn.RETRANSMITS] = np.add.reduceat(again, begins)
-        return _told(parts)
+        return _timed(parts)
 
-    def _paired(self, turns: Ints, until_ns: int) -> tuple[Ints, Ints]:
+    def _paired(self, turns: Ints, until_ns: int) -> list[Found]:
         """Take turns in their order; keep what is open."""
         identity, is_reply = turns[Turn.IDENTITY], turns[Turn.IS_REPLY] == 1
         starts = np.r_[True, identity[1:] != identity[:-1]][: len(identity)]
@@ -229,7 +384,6 @@ class Exchanges:
         # the next exchange shows whether all of this one's reply had been read
         final = (answered & ended) | _has(identity, requests, 3)
         silent = ~answered & ended
-        self._count(turns.take(requests[silent], axis=1), UNANSWERED)
         done = requests[final]
         self._open = turns.take(_but(len(identity), done, requests[silent]), axis=1)
         early, late = _talked_at_once(turns, requests[answered])
@@ -239,11 +393,73 @@ class Exchanges:
         before = requests[answered][early] - 2
         before = before[before >= 0]
         bad[before] |= identity[before] == identity[before + 2]
+        self._learn_overlaps(turns, done, bad)
+        bad |= self._is_overlapped(identity)
         at_once = done[bad[done]]
         for each in (at_once, at_once + 1):
             self._count(turns.take(each, axis=1), AT_ONCE)
+        quiet = requests[silent]
+        self._count(turns.take(quiet[bad[quiet]], axis=1), AT_ONCE)
         good = done[~bad[done]]
-        return turns.take(good, axis=1), turns.take(good + 1, axis=1)
+        pairs = turns.take(good, axis=1), turns.take(good + 1, axis=1)
+        found = [Found(EXCHANGE, *pairs)]
+        found += self._never_answered(turns.take(quiet[~bad[quiet]], axis=1))
+        return found
+
+    def _learn_overlaps(self, turns: Ints, done: NDArray[np.intp], bad: Flags) -> None:
+        """Learn from pairs in which conversations both ends talk at once."""
+        identity = turns[Turn.IDENTITY]
+        reply_to = np.minimum(done + 1, len(identity) - 1)
+        datagram = turns[Turn.IS_DATAGRAM].take(done) == 1
+        several = turns[Turn.MESSAGES].take(reply_to) > 1
+        bad[done] |= datagram & several & (turns[Turn.REPEATED].take(done) > 0)
+        apart = turns[Turn.WARMUP] | turns[Turn.TRAIN] | turns[Turn.LOADED]
+        counts = (apart.take(done) == 0) & (identity.take(done) >> _ID_SHIFT == 0)
+        of = identity.take(done)
+        for one in np.unique(of[counts & bad[done] & ~datagram]).tolist():
+            if one not in self._overlapped:
+                self._overlap(one, turns, AT_ONCE)
+        if not (self._late or (datagram & bad[done]).any()):
+            return
+        self._late.update(of[counts & datagram & bad[done]].tolist())
+        # of those in doubt only: of others nothing is to be weighed
+        doubted = np.isin(of, np.fromiter(self._late, "i8", len(self._late)))
+        self._late.subtract(of[counts & datagram & ~bad[done] & doubted].tolist())
+        for one, excess in list(self._late.items()):
+            if excess >= FEWEST_LATE and one not in self._overlapped:
+                self._overlap(one, turns, AT_ONCE)
+
+    def _never_answered(self, request: Ints) -> list[Found]:
+        """Say what ended the waiting of requests, if anything did."""
+        now_ns = time.monotonic_ns()
+        outcomes, waited = [], []
+        closing = np.zeros(request.shape[1], bool)
+        for i in range(request.shape[1]):
+            sent_ns = int(request[Turn.LAST_SEND_NS, i]) or int(request[Turn.END_NS, i])
+            identity = int(request[Turn.IDENTITY, i]) & (1 << _ID_SHIFT) - 1
+            end = self._endings.after(identity, sent_ns)
+            outcomes.append(WAITING)
+            waited.append((end.t_ns if end else now_ns) - sent_ns)
+            if not end:
+                continue
+            if end.timed_out:
+                outcomes[-1] = TIMED_OUT
+            elif end.was_reset:
+                outcomes[-1] = WAS_RESET
+            elif end.by_client:
+                outcomes[-1] = GIVEN_UP
+                closing[i] = waited[-1] < AT_ONCE_NS
+            else:
+                outcomes[-1] = CLOSED_BY_SERVER
+        self._count(request.compress(closing, axis=1), CLOSING_WORDS)
+        at = np.flatnonzero(~closing)
+        request = request.take(at, axis=1)
+        self._count(request, NOT_ANSWERED)
+        if not len(at):
+            return []
+        named = [outcomes[i] for i in at.tolist()]
+        waited_ns = np.array(waited, "i8")[at]
+        return [Found(UNANSWERED, request, no_turns(len(at)), named, waited_ns)]
 
     def _count(self, turns: Ints, cause: str) -> None:
         """Count the messages of turns that are no part of an exchange."""
@@ -251,14 +467,16 @@ class Exchanges:
         measured = turns.compress(apart == 0, axis=1)
         place = self._flows.index(measured[Turn.FLOW].view("u8"))
         found, index = np.unique(place, return_inverse=True)
-        counts = np.zeros(len(found), "i8")
-        np.add.at(counts, index, measured[Turn.MESSAGES])
-        for at, count in zip(found.tolist(), counts.tolist(), strict=True):
+        counts = np.zeros((2, len(found)), "i8")
+        for row, turn in enumerate((Turn.MESSAGES, Turn.BYTES)):
+            np.add.at(counts[row], index, measured[turn])
+        for at, messages, size in zip(found.tolist(), *counts.tolist(), strict=True):
             who = self._conversations.labels[at] if at >= 0 else ""
-            self.no_exchange[who, cause] += count
+            self.no_exchange[who, cause] += messages
+            self.no_exchange_bytes[who, cause] += size
 
 
-def _told(parts: Ints) -> Ints:
+def _timed(parts: Ints) -> Ints:
     """Leave out what has no time: a reply that the client never read is none to it."""
     told = parts[Turn.END_NS] > 0
     return parts if told.all() else parts.take(np.flatnonzero(told), axis=1)
@@ -310,10 +528,10 @@ def _merged(parts: Ints) -> Ints:
         return parts
     ends = np.r_[begins[1:], parts.shape[1]] - 1
     turns: Ints = parts[:, begins]
-    turns[_LEAST] = np.minimum.reduceat(parts[_LEAST], begins, axis=1)
-    turns[_LARGEST] = np.maximum.reduceat(parts[_LARGEST], begins, axis=1)
-    turns[_SUMS] = np.add.reduceat(parts[_SUMS], begins, axis=1)
-    turns[_OF_LAST] = parts[_OF_LAST].take(ends, axis=1)
+    turns[LEAST] = np.minimum.reduceat(parts[LEAST], begins, axis=1)
+    turns[LARGEST] = np.maximum.reduceat(parts[LARGEST], begins, axis=1)
+    turns[SUMS] = np.add.reduceat(parts[SUMS], begins, axis=1)
+    turns[OF_LAST] = parts[OF_LAST].take(ends, axis=1)
     return turns
 
 

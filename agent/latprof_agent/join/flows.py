@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-SIDE_SENDER, SIDE_ACCEPTED = 1, 3
+SIDE_SENDER, SIDE_RECEIVER, SIDE_ACCEPTED, SIDE_CLOSED = 1, 2, 3, 4
 IPPROTO_TCP = 6
 
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from latprof_agent.capture.rings import Batch, stacked
 from latprof_agent.join.conversations import Conversations
 from latprof_agent.join.datagrams import match_datagrams
-from latprof_agent.join.flows import SIDE_ACCEPTED, Flows
+from latprof_agent.join.endings import Endings
+from latprof_agent.join.flows import SIDE_ACCEPTED, SIDE_CLOSED, Flows
 from latprof_agent.join.freed_segments import FreedSegments
 from latprof_agent.join.lower_devices import LowerTransmits
 from latprof_agent.join.path_devices import PathDevices
@@ -80,6 +81,8 @@ class Joiner:
         self._flow_limit = flow_limit
         self.flows = Flows(layout.rings["flows"])
         self.conversations = Conversations(self.flows)
+        self.endings = Endings(self.flows, self.conversations, layout.endings)
+        self.heads = layout.heads
         self.comms: dict[int, str] = {}
         self.unmatched: dict[str, int] = {}
         self._flags = layout.flags
@@ -117,15 +120,17 @@ class Joiner:
             self._met_ns = self._met_ns[stay]
             self._translations.release(stay)
             self.conversations.release(stay)
-        accepts = batch["flows"]["side"] == SIDE_ACCEPTED
+        sides = batch["flows"]["side"]
+        accepts, closes = sides == SIDE_ACCEPTED, sides == SIDE_CLOSED
         self._accepts = newest(self._accepts, batch["flows"].compress(accepts))
-        announced = batch["flows"].compress(~accepts)
+        announced = batch["flows"].compress(~accepts & ~closes)
         if len(announced):
             self.flows.add(announced)
             self.conversations.add(announced)
             fresh = len(self.flows) - len(self._forgotten)
             self._forgotten = np.r_[self._forgotten, np.zeros(fresh, "i8")]
             self._met_ns = np.r_[self._met_ns, np.zeros(fresh, "i8")]
+        self.endings.add(batch["flows"].compress(closes))
         for task in batch["tasks"]:
             self.comms[int(task["pid"])] = name_of(task["comm"].tobytes())
         self._early = newest(self._early, batch["early_segments"])

@@ -192,6 +192,17 @@ def _has(half: _Half, flag: int) -> Ints:
     return np.where(half.get("flags") & flag, 1, 0)
 
 
+def _heads(sent: _Half, received: _Half, stream: NDArray[np.bool_]) -> dict[str, Ints]:
+    """What the first bytes are, by the sender; of datagrams also by the receiver."""
+    seen = received.there & ~stream & ~sent.there
+    first = np.where(seen, received.get("start"), 0)
+    kind = np.where(sent.there, sent.get("head"), first & 0xFFFF)
+    return {
+        "head": kind,
+        "head_id": np.where(sent.there, sent.get("head_id"), first >> 16),
+    }
+
+
 def names_of(pids: Ints, comms: dict[int, str]) -> Text:
     """Name processes as a column of text."""
     unique = np.unique(pids)  # they are few: to search is faster than to sort
@@ -254,6 +265,7 @@ def messages_of(
         "reader_pid": blank_zeros(np.where(dropped, 0, received.get("pid"))),
         "reader_thread": blank_zeros(np.where(dropped, 0, received.get("thread"))),
         "not_accepted": _has(received, joiner.flag("RECORD_NOT_ACCEPTED")),
+        **_heads(sent, received, stream),
         "created_ns": np.zeros(len(flow), "i8"),
         **{f"{s}_ns": sent.get(f"{s}_ns") for s in ("send", "queue", "xmit")},
         "arrive_ns": arrive,

@@ -80,6 +80,8 @@ def _of_row(row: Row) -> dict[str, Any]:
         "stages": _of_figures(row, PATH),
         "exchanges": {
             "exchanges": counted[Counted.EXCHANGES],
+            "unanswered": counted[Counted.UNANSWERED],
+            "messages_without_turns": counted[Counted.NO_TURNS],
             "parts": _of_figures(row, EXCHANGE),
         },
         "network_rtt": {

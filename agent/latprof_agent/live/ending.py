@@ -20,6 +20,8 @@ def ending_sentence(window: Window) -> str:
         for what, counted in (
             ("messages sent", Counted.SENT_MESSAGES),
             ("exchanges", Counted.EXCHANGES),
+            ("requests without an answer", Counted.UNANSWERED),
+            ("messages in no exchange (both ends talk at once)", Counted.NO_TURNS),
         )
     }
     total |= {

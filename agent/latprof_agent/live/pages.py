@@ -232,6 +232,13 @@ def _group_sentences(row: Row) -> Iterable[str]:
         f"{rate(8 * row.rate(Counted.RECEIVED_BYTES), 3)}; "
         f"{short_number(row.rate(Counted.EXCHANGES))} exchanges/s"
     )
+    if unanswered := row.totals.counted[Counted.UNANSWERED]:
+        yield f" {plural(round(unanswered), 'request')} without an answer"
+    if apart := row.totals.counted[Counted.NO_TURNS]:
+        yield (
+            f" {plural(round(apart), 'message')} in no exchange: on their connections "
+            "both ends talk at once"
+        )
     for drop, packets in row.totals.drops.most_common(3):
         yield f" dropped: {plural(packets, 'packet')}, {drop_name(drop)}"
     if (more := len(row.totals.drops) - 3) > 0:

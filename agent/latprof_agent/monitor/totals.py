@@ -67,6 +67,8 @@ class Counted(StrEnum):
     RECEIVED_RANGES = "received_ranges"
     RECEIVED_BYTES = "received_bytes"
     EXCHANGES = "exchanges"
+    UNANSWERED = "unanswered"  # requests, at the client
+    NO_TURNS = "no_turns"  # messages sent where both ends talk at once
 
 
 @dataclass(frozen=True, order=True)

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from latprof_analysis.stages import BLANK
+from latprof_analysis.stages import BLANK, EXCHANGE
 from numpy.typing import NDArray
 
 from latprof_agent.capture.rings import stacked
 from latprof_agent.join.exchange_rows import ExchangeRows, exchange_rows
-from latprof_agent.join.exchanges import Turn
-from latprof_agent.join.joiner import FOREVER, Joiner
+from latprof_agent.join.exchanges import Found
+from latprof_agent.join.joiner import Joiner
+from latprof_agent.join.turn import FOREVER, Turn, no_turns
 
 # The server tells when its reply leaves, the client when it asks again or closes.
 KEPT = 1 << 13
@@ -60,12 +61,12 @@ class Exchanged:
         request[Turn.READY_NS] = server["ready_ns"]
         reply[Turn.FIRST_SEND_NS] = _first(server["send_ns"])
         reply[Turn.LAST_READ_NS] = client["read_ns"]
-        return exchange_rows(joiner, request, reply)
+        return exchange_rows(joiner, Found(EXCHANGE, request, reply))
 
 
 def _turns(count: int) -> Ints:
     """Make turns of which nothing is known yet."""
-    made = np.zeros((len(Turn), count), "i8")
+    made = no_turns(count)
     not_counted = (Turn.MESSAGES, Turn.BYTES, Turn.PAUSES_NS, Turn.WAKEUP_NS)
     made[[*not_counted, Turn.FIRST_SEQUENCE, Turn.LAST_SEQUENCE]] = BLANK
     return made

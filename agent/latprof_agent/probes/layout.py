@@ -66,6 +66,8 @@ class Layout:
     device_queue: np.dtype[Any]
     held: dict[str, int]  # what held a socket's bytes back
     resent: dict[str, int]  # why a segment was sent again
+    heads: dict[str, int]  # what the first bytes of a message are
+    endings: dict[str, int]  # how a connection ended
 
     def count(self, counters: bytes, variables: bytes) -> dict[str, int]:
         """Read what was counted from copies of both areas."""
@@ -110,6 +112,8 @@ def layout_of(path: Path = OBJECT) -> Layout:
         device_queue=_struct(types, "device_queue"),
         held=_labels(types, "held_by", "HELD_"),
         resent=_labels(types, "resent_by", "RESENT_"),
+        heads=_labels(types, "head_kind", "HEAD_"),
+        endings=_labels(types, "ending", "ENDING_"),
     )
 
 

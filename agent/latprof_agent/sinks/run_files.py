@@ -25,12 +25,17 @@ from latprof_agent.errors import LatprofError, StoreError, remedy
 from latprof_agent.join import exchange_rows, message_rows
 from latprof_agent.sinks import round_trip_rows
 from latprof_agent.sinks.run_place import OPTION, make_run_folder
+from latprof_agent.sinks.sink import TakenBack
+from latprof_agent.sinks.taken_back import Removed, remove
 
+# Of what is in no exchange: requests without an answer, handshakes.
+OTHER_TURNS = "other_turns"
 # What a run has, by their columns.
 TABLES = {
     "messages": message_rows.COLUMNS,
     "round_trips": round_trip_rows.COLUMNS,
     "exchanges": exchange_rows.COLUMNS,
+    OTHER_TURNS: exchange_rows.COLUMNS,
 }
 # For run.json and summary.json, where the tables fill the disk.
 RESERVED_BYTES = 1 << 18
@@ -115,8 +120,9 @@ class RunFolder:
         self._append(_Unwritten("messages", rows.columns(), len(rows)))
 
     def add_exchanges(self, rows: exchange_rows.ExchangeRows) -> None:
-        """Append rows to exchanges.csv."""
-        self._append(_Unwritten("exchanges", rows.columns(), len(rows)))
+        """Append rows to exchanges.csv, or to other_turns.csv."""
+        table = "exchanges" if rows.are_exchanges else OTHER_TURNS
+        self._append(_Unwritten(table, rows.columns(), len(rows)))
 
     def add_round_trips(self, rows: round_trip_rows.RoundTrips) -> None:
         """Append rows to round_trips.csv."""
@@ -139,6 +145,19 @@ class RunFolder:
                 self._failed = self._cannot_write(f"{rows.table}.csv", error)
                 os.ftruncate(descriptor, end)
         self._unwritten.append(rows)
+
+    def take_back(self, conversations: Sequence[TakenBack]) -> list[Removed]:
+        """Remove exchanges of conversations that turned out to have none."""
+        return list(remove(self._tables["exchanges"], conversations))
+
+    def read_exchanges(self) -> Iterator[Any]:
+        """Read exchanges.csv and other_turns.csv as they are now, batch by batch."""
+        from latprof_analysis.read.schema import EXCHANGES
+        from latprof_analysis.read.table import TableReader
+
+        for table in ("exchanges", OTHER_TURNS):
+            own = Path(f"/proc/self/fd/{self._tables[table]}")
+            yield from TableReader(own, EXCHANGES, threads=False)
 
     def free_logs(self) -> None:
         """Give back the room of the logs, which were read, and of what was reserved."""
@@ -190,9 +209,10 @@ class RunFolder:
         from latprof_analysis.read.parquet import convert
         from latprof_analysis.read.run_folder import SCHEMAS
 
+        schemas = SCHEMAS | {OTHER_TURNS: SCHEMAS["exchanges"]}
         for table, descriptor in self._tables.items():
             with self._whole(f"{table}.parquet") as file:
-                convert(Path(f"/proc/self/fd/{descriptor}"), file, SCHEMAS[table])
+                convert(Path(f"/proc/self/fd/{descriptor}"), file, schemas[table])
 
     @contextmanager
     def _whole(self, name: str, mode: int = 0o644) -> Iterator[BinaryIO]:

@@ -107,3 +107,16 @@ class RunSink:
         """Keep what was counted."""
         self._write_round_trips(FOREVER)
         self.tally = tally
+        if tally.taken_back:
+            self._take_back(tally)
+
+    def _take_back(self, tally: Tally) -> None:
+        """Remove exchanges of conversations that have none, and sum up again."""
+        removed = self.folder.take_back(tally.taken_back)
+        for one in removed:
+            tally.no_exchange[one.way, one.cause] += one.messages
+            tally.no_exchange_bytes[one.way, one.cause] += one.size
+        if removed:
+            self.exchanges = ExchangeTotals()
+            for rows in self.folder.read_exchanges():
+                self.exchanges.add(rows)

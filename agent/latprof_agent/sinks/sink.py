@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
@@ -13,6 +14,22 @@ from latprof_agent.join.message_rows import Messages
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 
 
+class TakenBack(NamedTuple):
+    """A conversation whose exchanges are none, as both ends talked at once.
+
+    By the ends as in a row of exchanges.csv, and what was begun between the times.
+    """
+
+    protocol: str
+    client_address: str
+    client_port: int
+    server_address: str
+    server_port: int
+    from_ns: int
+    until_ns: int
+    cause: str
+
+
 @dataclass(frozen=True)
 class Tally:
     """What was counted while recording, all by name."""
@@ -20,8 +37,10 @@ class Tally:
     records: int = 0  # that came through the rings
     counters: dict[str, int] = field(default_factory=dict)  # the probes'
     unmatched: dict[str, int] = field(default_factory=dict)  # halves, by cause
-    # messages by who sent to whom, and cause
-    no_exchange: dict[tuple[str, str], int] = field(default_factory=dict)
+    # messages, and their bytes, by who sent to whom, and cause
+    no_exchange: Counter[tuple[str, str]] = field(default_factory=Counter)
+    no_exchange_bytes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    taken_back: list[TakenBack] = field(default_factory=list)
     probe_cost: dict[str, Any] = field(default_factory=dict)
 
 

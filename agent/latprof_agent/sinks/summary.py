@@ -45,7 +45,9 @@ def summarize(
         "lab": description["lab"],
         "known": description["lab"] and description["lab"]["known"],
         "exchanges": run.exchanges.as_dict(),
+        **run.exchanges.apart_as_dict(),
         "no_exchange": _no_exchange(run.tally.no_exchange),
+        "no_exchange_bytes": _no_exchange(run.tally.no_exchange_bytes),
         "kinds": totals.as_dict(),
         "time_warp": totals.time_warp(),
         "one_way": one_way(totals.as_dict(), description["lab"]),
@@ -84,7 +86,7 @@ def summarize(
 
 
 def _no_exchange(counts: dict[tuple[str, str], int]) -> dict[str, dict[str, int]]:
-    """Messages that are in no exchange, by cause, of the ways with most of them."""
+    """Messages, or bytes, of no exchange, by cause, of the ways with most of them."""
     found: dict[str, dict[str, int]] = {}
     for (way, cause), count in counts.items():
         found.setdefault(way, {})[cause] = count

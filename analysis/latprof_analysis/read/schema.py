@@ -228,7 +228,12 @@ EXCHANGES = Schema(
     (
         _text("protocol", "tcp or udp", needed=True),
         _text("way", "client -> server, by name, with the server's port", needed=True),
-        _text("kind", "exchange; or warmup, train, loaded: in no figure", needed=True),
+        _text(
+            "kind",
+            "exchange; or warmup, train, loaded: in no figure; of other_turns.csv: "
+            "unanswered (a request), handshake (of TLS)",
+            needed=True,
+        ),
         _text("client_address", "of who asks"),
         _count("client_port", "of who asks"),
         _text("server_address", "of who answers"),
@@ -265,6 +270,13 @@ EXCHANGES = Schema(
             blank=True,
             about="from request_sent to reply_read; blank without the client's end",
         ),
+        _count(
+            "until_pause_ns",
+            "response_ns, but until the reply's first pause of 100 ms or longer: what "
+            "came later may be no part of it",
+        ),
+        _text("outcome", "of what is unanswered: what ended the waiting"),
+        _count("waited_ns", "... after so long since the request was sent"),
         _count(PROBE_STATISTICS, "1 if it met the measuring of latprof's own cost"),
     ),
     ends_whole=True,

@@ -19,7 +19,7 @@ from latprof_analysis.report.percentile_tables import SHOWN, percentile_cells
 from latprof_analysis.report.sentences import ends_of
 from latprof_analysis.report.stage_parts import share_bars, share_range
 from latprof_analysis.report.words import duration_text, listed, number
-from latprof_analysis.stages import part_label, part_order
+from latprof_analysis.stages import UNTIL_PAUSE, part_label, part_order
 from latprof_analysis.text import rate, rate_span
 
 # More bars than this are no picture; the rest is counted.
@@ -123,12 +123,12 @@ def parts_apart(parts: _Figures) -> dict[str, float]:
     >>> shares = {"server": 0.75, "server_queue": 0.5, "server_work": 0.25}
     >>> told = {name: {"share_of_response": one} for name, one in shares.items()}
     >>> parts_apart(told | {"server_wakeup": {"share_of_response": 0.125}})
-    {'not yet read': 0.375, 'waiting for CPU': 0.125, 'at work': 0.25}
+    {'not yet read': 0.375, 'waiting for CPU': 0.125, 'not yet answered': 0.25}
     """
     share = {
         name: one["share_of_response"] or 0.0
         for name, one in parts.items()
-        if name != "response"
+        if name not in ("response", UNTIL_PAUSE)
     }
     left = {
         name: max(0.0, value - sum(share.get(one, 0) for one in _INNER.get(name, ())))

@@ -23,6 +23,7 @@ from latprof_analysis.report.ops import ops_parts, ops_sentences
 from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
 from latprof_analysis.report.sentences import (
     exchange_sentences,
+    no_exchange_sentences,
     run_name,
     setup_sentence,
 )
@@ -146,6 +147,8 @@ def answers(document: Mapping[str, Any]) -> list[str]:
         found = [_answer(pair, _took(pair, trips)) for pair in told]
     if exchanges:
         found = exchange_sentences(document, MOST_PAIRS) + found
+    if not trips:
+        found += no_exchange_sentences(document)
     kinds = samples_of(document)
     found += _first(alone, lambda name: f"{name}: {_response(trips[name])}", "protocol")
     found += _first(list(kinds), lambda kind: _of_samples(kind, kinds[kind]), "kind")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from latprof_analysis.report.bulk import bulk_text
 from latprof_analysis.report.mesh import mesh_sentence
+from latprof_analysis.stages import UNTIL_PAUSE
 from latprof_analysis.study.ways import other_hosts
 from latprof_analysis.text import (
     counted,
@@ -172,7 +174,15 @@ def exchange_sentence(name: str, figures: Mapping[str, Any]) -> str:
     told.append(f"max {duration(of['max_ns'])}")
     slowest = figures["slowest"]
     where = _where(slowest) if slowest and whole == "response" else ""
-    return f"{begin}: {whole} {', '.join(told)}{where}{_OTHER_END[whole]}"
+    until = _until_pause(parts) if figures["paused"] else ""
+    return f"{begin}: {whole} {', '.join(told)}{where}{_OTHER_END[whole]}{until}"
+
+
+def _until_pause(parts: Mapping[str, Any]) -> str:
+    """Say how long it took without what came after a pause of the server."""
+    of = parts[UNTIL_PAUSE]
+    p50 = f"p50 {duration(of['p50_ns'])}, " if of.get("p50_ns") is not None else ""
+    return f"; until the reply's first pause {p50}max {duration(of['max_ns'])}"
 
 
 def _where(row: Mapping[str, Any]) -> str:
@@ -228,9 +238,91 @@ def exchange_notes(figures: Mapping[str, Any]) -> Iterator[str]:
         )
     if figures["retransmits"]:
         yield f"segments sent again: {figures['retransmits']:,}"
-    if figures["left_out"]:
-        told = counted(figures["left_out"], "exchange")
-        yield f"{told} met the measuring of our own cost: in no percentile"
+    if figures["paused"]:
+        yield (
+            f"{figures['paused']:,} of {n:,} replies paused for 100 ms or longer, with "
+            "nothing on its way: what came later may be no part of them"
+        )
+
+
+_OVERLAPS = ("both sides talked at once", "HTTP/2: both sides talk at once")
+
+
+def no_exchange_sentences(document: Mapping[str, Any]) -> Iterator[str]:
+    """Say what share is in no exchange as both ends talk at once, and why; and what
+    had no answer.
+    """
+    for before, told in _told_by_runs(document):
+        messages, sizes = _counted_apart(told)
+        ways = [figures for _, figures in ways_of(document)]
+        whole = sum(one["requests"] + one["replies"] for one in ways)
+        whole_bytes = sum(one["request_bytes"] + one["reply_bytes"] for one in ways)
+        for cause in _OVERLAPS:
+            if not messages[cause]:
+                continue
+            share = messages[cause] / (whole + messages.total())
+            size = sizes[cause] / max(1, whole_bytes + sizes.total())
+            why = cause.partition(": ")[0] if ":" in cause else "a window of requests"
+            yield (
+                f"{before}not in exchanges: {_percent(share)} of the messages, "
+                f"{_percent(size)} of the bytes, since on their connections both ends "
+                f"talk at once ({why}): which bytes answer which cannot be known; each "
+                "message's stages are"
+            )
+        for sentence in _unanswered_sentences(told.get("unanswered") or {}):
+            yield before + sentence
+
+
+def other_turns_sentences(document: Mapping[str, Any]) -> Iterator[str]:
+    """Say what else is in no exchange: handshakes of TLS, and messages by cause."""
+    for before, told in _told_by_runs(document):
+        for name, took in (told.get("handshakes") or {}).items():
+            if took["n"]:
+                yield (
+                    f"{before}TLS handshakes, {ends_of(name)}: {took['n']:,}, p50 "
+                    f"{duration(took['p50_ns'])}, max {duration(took['max_ns'])}; "
+                    "they are in no exchange"
+                )
+        messages, _ = _counted_apart(told)
+        rest = {c: n for c, n in messages.items() if n and c not in _OVERLAPS}
+        if found := ", ".join(f"{n:,} {cause}" for cause, n in rest.items()):
+            yield f"{before}other messages of no exchange: {found}"
+
+
+def _told_by_runs(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Give what each run says of itself, and its name where there are several."""
+    runs = document.get("runs") or {"": document}
+    for name, told in runs.items():
+        yield f"{name}: " if len(runs) > 1 else "", told
+
+
+def _counted_apart(told: Mapping[str, Any]) -> tuple[Counter[str], Counter[str]]:
+    """Return messages and bytes of no exchange, by cause."""
+    found = []
+    for name in ("no_exchange", "no_exchange_bytes"):
+        causes: Counter[str] = Counter()
+        for of_way in (told.get(name) or {}).values():
+            causes.update(of_way)
+        found.append(causes)
+    return found[0], found[1]
+
+
+def _unanswered_sentences(found: Mapping[str, Any]) -> Iterator[str]:
+    """Say how many requests had no answer, what ended the waiting, and when."""
+    for name, waits in found.items():
+        outcomes = ", ".join(f"{n:,} {why}" for why, n in waits["outcomes"].items())
+        waited = waits["waited"]
+        longest = f"; the longest waited {duration(waited['max_ns'])}" * bool(
+            waited["n"]
+        )
+        yield (
+            f"without an answer, {ends_of(name)}: "
+            f"{counted(waits['count'], 'request')} ({outcomes}){longest}"
+        )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"
 
 
 def ways_of(document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -5,12 +5,16 @@ The document is that of `latprof run` or of `latprof analyze`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from latprof_analysis.report.parts import Part, Table, Text
-from latprof_analysis.report.sentences import ends_of, exchange_notes, ways_of
+from latprof_analysis.report.sentences import (
+    ends_of,
+    exchange_notes,
+    other_turns_sentences,
+    ways_of,
+)
 from latprof_analysis.stages import part_label
 from latprof_analysis.text import NOT_ENOUGH, counted, duration, percent, plural, rate
 
@@ -137,11 +141,8 @@ def exchange_parts(
     if len(ways) > most == MOST_WAYS:
         left = len(ways) - most
         yield Text(f" {left} more ways: --json has their parts, too", quiet=True)
-    causes: Counter[str] = Counter()
-    for found in (document.get("no_exchange") or {}).values():
-        causes.update(found)
-    if told := ", ".join(f"{n:,} {cause}" for cause, n in causes.items() if n):
-        yield Text(f" messages of no exchange: {told}", quiet=True)
+    for sentence in other_turns_sentences(document):
+        yield Text(f" {sentence}", quiet=True)
 
 
 def _parts_of_response(name: str, figures: Mapping[str, Any]) -> Iterator[Part]:

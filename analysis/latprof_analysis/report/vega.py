@@ -105,7 +105,7 @@ _LIKE = {
     "server": "send_queue",
     "not yet read": "receive_queue",
     "waiting for CPU": "qdisc",
-    "at work": "send_queue",
+    "not yet answered": "send_queue",
     "reply's way": "receive_stack",
     "server paused": "application",
 }

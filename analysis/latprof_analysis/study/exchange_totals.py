@@ -7,6 +7,7 @@ told apart is as in `by_way`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +19,16 @@ from latprof_analysis.stages import (
     APART,
     BLANK,
     EXCHANGE_STAMPS,
-    PROBE_STATISTICS,
+    HANDSHAKE,
     SUMMANDS,
+    UNANSWERED,
+    UNTIL_PAUSE,
     WARMUP,
     part_order,
     parts_present,
 )
 from latprof_analysis.stats.histogram import Histogram, record_parts
-from latprof_analysis.study.grouped import ByWay, Histograms, distinct
+from latprof_analysis.study.grouped import MOST_WAYS, ByWay, Histograms, distinct
 from latprof_analysis.study.totals import Rows, first_row, percentiles, place
 
 # tcp and udp; a file with more than this is none of exchanges
@@ -38,7 +41,7 @@ _SUMS = (
     "reply_bytes",
     "retransmits",
 )
-_COUNTS = ("exchanges", "timed", "left_out", *_SUMS)
+_COUNTS = ("exchanges", "timed", "paused", *_SUMS)
 _WHOLE = 1 << len(EXCHANGE_STAMPS)  # of a code: the response is there, and its parts
 _CODES = 2 * _WHOLE
 
@@ -88,6 +91,7 @@ class WayTotals:
         found["parts"] = {
             name: self._part(name)
             for name in sorted({*self.whole, *self.half}, key=part_order)
+            if name != UNTIL_PAUSE or self.counts["paused"]
         }
         return found | {"slowest": self.slowest}
 
@@ -105,6 +109,27 @@ class WayTotals:
         }
 
 
+@dataclass
+class Unanswered:
+    """Requests without an answer: what ended the waiting, and after how long."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    waited: Histogram = field(default_factory=Histogram)
+
+    def merge(self, other: Unanswered) -> None:
+        """Add all that `other` has counted."""
+        self.outcomes.update(other.outcomes)
+        self.waited.merge(other.waited)
+
+    def figures(self) -> dict[str, Any]:
+        """Return counts, and percentiles of the waits in ns."""
+        return {
+            "count": self.outcomes.total(),
+            "outcomes": dict(self.outcomes.most_common()),
+            "waited": percentiles(self.waited),
+        }
+
+
 class ExchangeTotals:
     """Figures of exchanges, by protocol and way.
 
@@ -114,6 +139,10 @@ class ExchangeTotals:
         By protocol and way: "tcp curl -> nginx:80".
     warmup : int
         Exchanges of the warm-up, which are in no other figure.
+    handshakes : dict of str to Histogram
+        Of TLS, by protocol and way; in no other figure.
+    unanswered : dict of str to Unanswered
+        Requests without an answer, by protocol and way; in no other figure.
     backwards : int
         Parts that are negative: left out.
 
@@ -134,6 +163,8 @@ class ExchangeTotals:
     def __init__(self) -> None:
         self._ways: ByWay[WayTotals] = ByWay(WayTotals)
         self._protocols: set[str] = set()
+        self.handshakes: Histograms = {}
+        self.unanswered: dict[str, Unanswered] = {}
         self.warmup = 0
         self.backwards = 0
 
@@ -160,13 +191,38 @@ class ExchangeTotals:
         at = np.flatnonzero(which >= 0)
         if len(at):
             self._count(totals, which, at, rows)
-            undisturbed = rows.numbers[PROBE_STATISTICS].take(at) != 1
-            self._time(totals, which, at[undisturbed], rows)
+            self._time(totals, which, at, rows)
+        for kind, take in ((HANDSHAKE, self._add_handshakes), (UNANSWERED, self._wait)):
+            own = np.isin(kinds, [i for i, label in enumerate(labels) if label == kind])
+            if own.any():
+                take(rows, own)
+
+    def _add_handshakes(self, rows: Rows, own: NDArray[np.bool_]) -> None:
+        for name, at in _by_name(rows, own):
+            took = rows.numbers["response_ns"].take(at)
+            kept = _kept(name, self.handshakes)
+            histogram = self.handshakes.setdefault(kept, Histogram())
+            histogram.record(took[took >= 0])
+
+    def _wait(self, rows: Rows, own: NDArray[np.bool_]) -> None:
+        """Count requests without an answer, and how long they waited."""
+        outcomes, words = rows.texts["outcome"]
+        for name, at in _by_name(rows, own):
+            kept = _kept(name, self.unanswered)
+            mine = self.unanswered.setdefault(kept, Unanswered())
+            for code in outcomes[at].tolist():
+                mine.outcomes[words[code] if code >= 0 else "not known"] += 1
+            waited = rows.numbers["waited_ns"].take(at)
+            mine.waited.record(waited[waited >= 0])
 
     def merge(self, other: ExchangeTotals) -> None:
         """Add all that `other` has counted; the order makes no difference."""
         self._admit(other._protocols)
         self._ways.merge(other._ways)
+        for name, histogram in other.handshakes.items():
+            self.handshakes.setdefault(name, Histogram()).merge(histogram)
+        for name, waits in other.unanswered.items():
+            self.unanswered.setdefault(name, Unanswered()).merge(waits)
         self.warmup += other.warmup
         self.backwards += other.backwards
 
@@ -174,6 +230,16 @@ class ExchangeTotals:
         """Return the figures by protocol and way, those of most exchanges first."""
         found = {name: totals.as_dict() for name, totals in sorted(self.ways.items())}
         return dict(sorted(found.items(), key=lambda item: -item[1]["exchanges"]))
+
+    def apart_as_dict(self) -> dict[str, Any]:
+        """Return what is no exchange: handshakes and requests without an answer."""
+        waits = {name: one.figures() for name, one in sorted(self.unanswered.items())}
+        return {
+            "handshakes": {
+                name: percentiles(one) for name, one in sorted(self.handshakes.items())
+            },
+            "unanswered": dict(sorted(waits.items(), key=lambda w: -w[1]["count"])),
+        }
 
     def _admit(self, protocols: set[str]) -> None:
         self._protocols |= protocols
@@ -218,7 +284,7 @@ class ExchangeTotals:
         counted = {
             "exchanges": np.ones(len(ordered), np.int64),
             "timed": numbers["response_ns"].take(ordered) != BLANK,
-            "left_out": numbers[PROBE_STATISTICS].take(ordered) == 1,
+            "paused": _paused(numbers, ordered),
             **{name: _or_zero(numbers[name].take(ordered)) for name in _SUMS},
         }
         for name, values in counted.items():
@@ -229,7 +295,7 @@ class ExchangeTotals:
     def _time(
         self, totals: list[WayTotals], which: Index, at: Index, rows: Rows
     ) -> None:
-        """Record the parts of rows, of which none is disturbed."""
+        """Record the parts of rows: nothing is left out, however long it took."""
         if not len(at):
             return
         keys = which[at] * _CODES + _codes(rows, at)
@@ -294,6 +360,21 @@ def time_of(row: dict[str, Any]) -> int:
     return int(row["server_ns"] if response is None else response)
 
 
+def _kept(name: str, known: Mapping[str, object]) -> str:
+    """Return a name, or that of the rest where there are too many."""
+    return name if name in known or len(known) < MOST_WAYS else "other"
+
+
+def _by_name(rows: Rows, own: NDArray[np.bool_]) -> Iterator[tuple[str, Index]]:
+    """Give the rows of each protocol and way, of the first `MOST_WAYS` of them."""
+    names = rows.texts["protocol"], rows.texts["way"]
+    at = np.flatnonzero(own & (names[0][0] >= 0) & (names[1][0] >= 0))
+    both = np.stack([codes[at] for codes, _ in names])
+    found, index = np.unique(both, axis=1, return_inverse=True)
+    for i, (protocol, way) in enumerate(found.T.tolist()):
+        yield f"{names[0][1][protocol]} {names[1][1][way]}", at[index.ravel() == i]
+
+
 def _codes(rows: Rows, at: Index) -> Ints:
     """Return which stamps each row lacks, and whether it is whole."""
     numbers = rows.numbers
@@ -305,6 +386,12 @@ def _codes(rows: Rows, at: Index) -> Ints:
     for name in ("response", SUMMANDS[-1]):
         whole &= numbers[f"{name}_ns"].take(at) >= 0
     return np.where(whole, code | _WHOLE, code)
+
+
+def _paused(numbers: Mapping[str, Ints], at: Index) -> NDArray[np.bool_]:
+    until_ns = numbers["until_pause_ns"].take(at)
+    response_ns = numbers["response_ns"].take(at)
+    return np.asarray((until_ns != BLANK) & (until_ns < response_ns))
 
 
 def _or_zero(values: Ints) -> Ints:

@@ -78,6 +78,9 @@ _TOLD_BY_A_RUN = (
     "counters",
     "unmatched",
     "no_exchange",
+    "no_exchange_bytes",
+    "unanswered",
+    "handshakes",
     "unread_at_close",
     "path_devices",
     "link_counters",
@@ -221,7 +224,7 @@ def study_runs(
         "messages": _undisturbed(messages),
         "round_trips": _alone(_undisturbed(scan.rows["round_trips"])),
         "slow_messages": slow,
-        "exchanges": with_ways(_undisturbed(scan.rows["exchanges"]), level),
+        "exchanges": with_ways(scan.rows["exchanges"], level),
         "slow_exchanges": with_ways(scan.rows["slow_exchanges"], level),
     }
     why = stories_of_runs(paths, notes) if stories else None

@@ -84,6 +84,10 @@ _COUNTERS = {
     "latprof_bytes": "Bytes of messages.",
     "latprof_packets": "Packets that carried messages.",
     "latprof_exchanges": "Requests with their replies.",
+    "latprof_unanswered_requests": "Requests that were given up, or whose connection "
+    "ended, without an answer.",
+    "latprof_messages_without_turns": "Messages sent on connections on which both ends "
+    "talk at once (HTTP/2, a window of requests): they are in no exchange.",
     "latprof_dropped_packets": "Packets, or what they carried, that died on this host.",
     "latprof_retransmitted_segments": "Segments that TCP sent again.",
     "latprof_odd_segments": "Segments that came twice, or before earlier ones.",
@@ -96,6 +100,8 @@ _COUNTED: dict[Counted, tuple[str, Labels]] = {
     Counted.RECEIVED_BYTES: ("latprof_bytes", {"direction": "received"}),
     Counted.SENT_PACKETS: ("latprof_packets", {"direction": "sent"}),
     Counted.EXCHANGES: ("latprof_exchanges", {}),
+    Counted.UNANSWERED: ("latprof_unanswered_requests", {}),
+    Counted.NO_TURNS: ("latprof_messages_without_turns", {}),
 }
 
 

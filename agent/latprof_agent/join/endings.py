@@ -1,0 +1,73 @@
+"""When each connection was closed or lost, and how: what is asked then has no answer.
+
+Each watched end says so itself, and that it has all of the other's bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_agent.join.conversations import Conversations
+from latprof_agent.join.flows import Flows
+
+KEPT = 1 << 17
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What ended one conversation first, after a time."""
+
+    t_ns: int
+    by_client: bool
+    was_reset: bool
+    timed_out: bool  # TCP gave up sending it again
+
+
+class Endings:
+    """Takes records of ends; of `KEPT` connections the newest."""
+
+    def __init__(
+        self, flows: Flows, conversations: Conversations, kinds: dict[str, int]
+    ) -> None:
+        self._flows, self._conversations = flows, conversations
+        self._kinds = kinds
+        self._of: dict[int, list[Ending]] = {}  # by conversation
+
+    def add(self, records: NDArray[Any]) -> None:
+        """Take in records of connections that were closed, or lost."""
+        places = self._flows.index(records["flow"])
+        for place, record in zip(places.tolist(), records, strict=True):
+            if place >= 0:
+                self._put(place, record)
+        while len(self._of) > KEPT:
+            del self._of[next(iter(self._of))]
+
+    def _put(self, place: int, record: Any) -> None:
+        identity = int(self._conversations.identity[place])
+        kind = int(record["accepted"])
+        # the flow is that which this end sends, or, where it sent nothing, which it got
+        here_is_client = bool(self._conversations.to_server[place])
+        here_is_client ^= bool(record["first_sequence"])
+        other = kind == self._kinds["by_peer"]
+        ending = Ending(
+            int(record["t_ns"]),
+            by_client=here_is_client ^ other,
+            was_reset=kind == self._kinds["reset"],
+            timed_out=int(record["group"]) == errno.ETIMEDOUT,
+        )
+        self._of.setdefault(identity, []).append(ending)
+
+    def after(self, identity: int, t_ns: int) -> Ending | None:
+        """Return the first end of a conversation after a time; None: it goes on."""
+        later = [e for e in self._of.get(identity, ()) if e.t_ns >= t_ns]
+        return min(later, key=lambda e: e.t_ns, default=None)
+
+    def known(self, identities: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each of these conversations has an end."""
+        there = np.fromiter(self._of, "i8", len(self._of))
+        return np.isin(identities, there)
