@@ -428,7 +428,8 @@ static __always_inline int datagram_read(struct sock *sk)
 	/* else by the packet, which tells who asks where the socket does not */
 	if (histograms && !s->group && options.by & BY_COMM)
 		datagram_reader_group(sk, s);
-	reader_came(&s->reader, &s->reader_pid, task, sk->__sk_common.skc_num);
+	reader_came(&s->reader, &s->reader_pid, task, sk->__sk_common.skc_num,
+		    note.second_ns);
 	room = datagram_room(s, note.at.number);
 	if (room_claim(room, note.at.number)) {
 		datagram_was_read(s, room, note.second_ns, note.pid, run_delay);

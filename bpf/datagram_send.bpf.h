@@ -64,9 +64,10 @@ static __noinline bool fragment_queue(struct datagram_socket *s,
 	return true;
 }
 
-static __noinline void sender_announce(struct datagram_socket *s, __u32 pid)
+static __noinline void sender_announce(struct datagram_socket *s, __u32 pid,
+				       __u64 now)
 {
-	if (task_announce(pid))
+	if (task_announce(pid, now))
 		s->sender_pid = pid;
 }
 
@@ -137,8 +138,6 @@ static __always_inline bool datagram_handed(struct sock *sk,
 	/* a tunnel's packet whose own datagram was not followed */
 	if (part.tuple.source_port != bpf_htons(sk->__sk_common.skc_num))
 		return false;
-	if (s->sender_pid != pid)
-		sender_announce(s, pid);
 	if (!udp_sends)
 		udp_sends = true;
 	if (histograms)
@@ -150,6 +149,8 @@ static __always_inline bool datagram_handed(struct sock *sk,
 	send_ns = send_call_start(sk);
 	if (!send_ns)
 		count(udp_without_send);
+	if (s->sender_pid != pid)
+		sender_announce(s, pid, send_ns ?: bpf_ktime_get_ns());
 	if (!part.more) {
 		datagram_of(s, skb, flow, key, send_ns, size, 1, ret);
 		return true;

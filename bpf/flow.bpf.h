@@ -131,23 +131,38 @@ static __always_inline bool is_same_task(const struct task *a,
 	       a->comm[1] == b->comm[1];
 }
 
-static __always_inline bool task_announce(__u32 pid)
+static __always_inline bool task_tell(const struct task *now)
 {
-	__u32 at = pid & (TOLD_TASKS - 1);
-	struct task *told, *record;
-	struct task now = { .pid = pid };
+	struct task *record = RESERVE(tasks);
 
-	if (histograms)
-		return true; /* who wants to know looks it up */
-	bpf_get_current_comm(now.comm, sizeof(now.comm));
-	told = bpf_map_lookup_elem(&told_tasks, &at);
-	if (told && is_same_task(told, &now))
-		return true;
-	record = RESERVE(tasks);
 	if (!record)
 		return false;
-	*record = now;
+	*record = *now;
 	SUBMIT(record);
+	return true;
+}
+
+/* A thread may have a name of its own (`pool-worker-5`); what users call the
+ * process by is that of its first one. */
+static __always_inline void process_name(__u64 ret[2])
+{
+	const struct task_struct *task = bpf_get_current_task_btf();
+
+	ret[0] = ret[1] = 0;
+	bpf_core_read_str(ret, 16, &task->group_leader->comm);
+}
+
+static __always_inline bool task_announce(__u32 pid, __u64 now_ns)
+{
+	__u32 at = pid & (TOLD_TASKS - 1);
+	struct task now = { .pid = pid, .t_ns = now_ns };
+	struct task *told = bpf_map_lookup_elem(&told_tasks, &at);
+
+	process_name(now.comm);
+	if (told && is_same_task(told, &now))
+		return true;
+	if (!task_tell(&now))
+		return false;
 	if (told)
 		*told = now;
 	return true;

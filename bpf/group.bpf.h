@@ -115,7 +115,7 @@ static __noinline __u32 group_decide(struct sock *sk,
 	if (options.by & BY_CGROUP)
 		group.cgroup = BPF_CORE_READ(sk, sk_cgrp_data.cgroup, kn, id);
 	if (options.by & BY_COMM)
-		bpf_get_current_comm(group.comm, sizeof(group.comm));
+		process_name(group.comm);
 	if (options.by & BY_REMOTE)
 		subnet_of(tuple->destination, group.remote);
 	if (options.by & BY_INTERFACE) {

@@ -467,8 +467,13 @@ struct sched_info {
 	unsigned long long last_queued; /* 0: it does not wait */
 };
 
+struct list_head {
+	struct list_head *next;
+};
+
 struct signal_struct {
 	atomic_t live; /* threads that have not ended */
+	struct list_head thread_head;
 };
 
 struct mm_struct {
@@ -483,6 +488,7 @@ struct task_struct {
 	int tgid;
 	struct task_struct *group_leader;
 	struct signal_struct *signal;
+	struct list_head thread_node;
 	char comm[16];
 	struct files_struct *files;
 	struct sched_info sched_info;

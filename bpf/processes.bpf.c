@@ -6,6 +6,7 @@
  *   cgroup/sock_create:  a socket that such a process makes       ->  marked
  *   sched_process_fork:  its children are asked for as it is
  *   sched_process_exit:  its number may be given to another one
+ *   task_rename:         a process has another name from now on (exec, prctl)
  *
  * Marks a connection that was accepted later with its listener (BPF_F_CLONE).
  * Does not see a socket that a process is handed later by another one
@@ -29,6 +30,14 @@ struct named {
 	__u64 own[2]; /* a thread may have a name of its own */
 	__u64 leaders[2];
 	__u32 facts;
+};
+
+#define THREADS 4096 /* of a process whose names are compared */
+
+struct threads {
+	const struct list_head *at;
+	const struct list_head *head;
+	struct named named;
 };
 
 static long name_ask(__u32 index, struct named *n)
@@ -64,6 +73,54 @@ static __noinline __u32 facts_of(const struct task_struct *task)
 	bpf_core_read(n.leaders, sizeof(n.leaders), &task->group_leader->comm);
 	bpf_loop(MOST_TERMS, name_ask, &n, 0);
 	return n.facts;
+}
+
+static long thread_ask(__u32 index, struct threads *t)
+{
+	const struct list_head *at = t->at;
+	const struct task_struct *thread;
+
+	if (!at || at == t->head)
+		return 1;
+	thread = (void *)at -
+		 bpf_core_field_offset(struct task_struct, thread_node);
+	bpf_core_read(t->named.own, sizeof(t->named.own), &thread->comm);
+	bpf_loop(MOST_TERMS, name_ask, &t->named, 0);
+	t->at = BPF_CORE_READ(at, next);
+	return 0;
+}
+
+/* The same by the names of all its threads, which have the same files: a pass
+ * over open files comes to the first one only. */
+static __noinline __u32 facts_of_threads(const struct task_struct *task)
+{
+	const struct signal_struct *signal = task->signal;
+	struct threads t = { .named.facts = options.zero };
+
+	if (!signal)
+		return 0;
+	t.head = &signal->thread_head;
+	t.at = BPF_CORE_READ(signal, thread_head.next);
+	bpf_loop(THREADS, thread_ask, &t, 0);
+	return t.named.facts;
+}
+
+struct {
+	__u32 pid;
+	__u32 notes;
+	__u32 facts;
+} asked_last; /* of the process whose files are passed */
+
+static __always_inline __u32 facts_of_owner(const struct task_struct *task)
+{
+	__u32 pid = task->tgid;
+
+	if (asked_last.pid != pid || asked_last.notes != options.notes) {
+		asked_last.facts = facts_of_threads(task);
+		asked_last.pid = pid;
+		asked_last.notes = options.notes;
+	}
+	return facts_of(task) | asked_last.facts;
 }
 
 static __always_inline void mark_note(struct mark *m, __u32 facts)
@@ -135,7 +192,7 @@ int on_open_file(struct bpf_iter__task_file *ctx)
 	sk = socket ? socket->sk : NULL;
 	if (!sk || !wants_protocol(sk))
 		return 0;
-	facts = facts_of(task);
+	facts = facts_of_owner(task);
 	if (facts)
 		mark(sk, facts);
 	wanted = wants_socket(sk);
@@ -187,5 +244,22 @@ int BPF_PROG(on_exit, struct task_struct *task)
 
 	if (!task->signal->live.counter)
 		bpf_map_delete_elem(&pids, &pid);
+	return 0;
+}
+
+/* Of who has sent or read before, or of one whose number is like theirs. */
+SEC("?tp_btf/task_rename")
+int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
+{
+	struct task now = { .pid = task->tgid };
+	__u32 at = now.pid & (TOLD_TASKS - 1);
+	struct task *told = bpf_map_lookup_elem(&told_tasks, &at);
+
+	if (task->pid != task->tgid || !told || !told->pid)
+		return 0;
+	now.t_ns = bpf_ktime_get_ns();
+	bpf_probe_read_kernel_str(now.comm, sizeof(now.comm), comm);
+	if (task_tell(&now) && told->pid == now.pid)
+		*told = now;
 	return 0;
 }

@@ -150,7 +150,8 @@ int BPF_PROG(on_read, struct sock *sk)
 	task = bpf_get_current_task_btf();
 	c.run_delay = reader_now(task, c.now);
 	c.pid = task->tgid;
-	reader_came(&s->reader, &s->reader_pid, task, sk->__sk_common.skc_num);
+	reader_came(&s->reader, &s->reader_pid, task, sk->__sk_common.skc_num,
+		    c.now);
 	if (histograms)
 		counting_begin(&c);
 	if (!range_read(0, &c))

@@ -159,25 +159,26 @@ static __always_inline void reader_remember(const struct reader *reader,
 
 /* `announced`: the process that was told of last. */
 static __noinline void reader_change(struct reader *reader, __u32 *announced,
-				     __u64 task, __u32 thread, __u16 port)
+				     __u16 port, __u64 now)
 {
-	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	const struct task_struct *task = bpf_get_current_task_btf();
+	__u32 pid = task->tgid;
 
-	reader_set(reader, task, thread);
+	reader_set(reader, (__u64)task, task->pid);
 	reader_remember(reader, port);
 	sleeper_follow();
-	if (*announced != pid && task_announce(pid))
+	if (*announced != pid && task_announce(pid, now))
 		*announced = pid;
 }
 
 /* The current task reads at this port; mostly it did the last time, too. */
 static __always_inline void reader_came(struct reader *reader, __u32 *announced,
 					const struct task_struct *task,
-					__u16 port)
+					__u16 port, __u64 now)
 {
 	if (reader->task != (__u64)task || reader->thread != (__u32)task->pid ||
 	    *announced != (__u32)task->tgid)
-		reader_change(reader, announced, (__u64)task, task->pid, port);
+		reader_change(reader, announced, port, now);
 }
 
 #endif

@@ -69,11 +69,12 @@ struct flow {
 	__u16 group; /* of this end, with histograms */
 };
 
-/* The name of a process that sent or read. */
+/* The name of a process that sent or read: its first thread's, from t_ns on. */
 struct task {
+	__u64 t_ns;
+	__u64 comm[2];
 	__u32 pid;
 	__u32 pad;
-	__u64 comm[2];
 };
 
 /* A segment that TCP sent again. */
@@ -571,7 +572,7 @@ struct options {
 _Static_assert(sizeof(struct sent_message) == 72, "sent_message");
 _Static_assert(sizeof(struct received_range) == 80, "received_range");
 _Static_assert(sizeof(struct flow) == 72, "flow");
-_Static_assert(sizeof(struct task) == 24, "task");
+_Static_assert(sizeof(struct task) == 32, "task");
 _Static_assert(sizeof(struct retransmit) == 40, "retransmit");
 _Static_assert(sizeof(struct freed_segment) == 48, "freed_segment");
 _Static_assert(sizeof(struct early_segment) == 24, "early_segment");

@@ -94,9 +94,9 @@ static __noinline bool same_call(struct sock *sk, struct stream *s,
 }
 
 /* Who sends is likely to read the answer. */
-static __noinline void sender_task(struct stream *s, __u32 pid)
+static __noinline void sender_task(struct stream *s, __u32 pid, __u64 now)
 {
-	if (task_announce(pid))
+	if (task_announce(pid, now))
 		s->sender_pid = pid;
 	if (!s->reader.task)
 		reader_set(&s->reader, (__u64)bpf_get_current_task_btf(),
@@ -181,7 +181,7 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	}
 	pid = bpf_get_current_pid_tgid() >> 32;
 	if (s->sender_pid != pid)
-		sender_task(s, pid);
+		sender_task(s, pid, now);
 	send_append(sk, s, end, left, now, pid, &head);
 	held_after_send(sk, tp, msg);
 	s->given_end = end;

@@ -251,6 +251,30 @@ def test_processes_of_a_name_are_seen_also_those_that_come_later(make_peer, tmp_
     )
 
 
+def test_processes_are_found_by_the_name_of_a_thread(make_peer, tmp_path):
+    """Its sockets are those of all its threads: they have them together."""
+    name = f"pool-{secrets.token_hex(4)}"
+    client, server, other = make_peer(), make_peer(), make_peer()
+    server.do(
+        "b = threading.Barrier(2); done = threading.Event()\n".replace("\n", "; ")
+        + "w = lambda: (open(f'/proc/thread-self/comm', 'w').write("
+        + f"{name!r}), b.wait(), done.wait()); "
+        + "threading.Thread(target=w).start(); b.wait()"
+    )
+    old = _connect(client, server)
+    _connect(other, its_server := make_peer())
+    with _attached(tmp_path, comms=(name,)) as recorded:
+        _talk(client, server)
+        _talk(other, its_server)
+        later = _accept(client, server, old[1])
+        _talk(client, server)
+    server.do("done.set()")
+
+    rows = recorded.messages()
+    assert _conversations(rows) == (_conversation(*old) | _conversation(later, old[1]))
+    assert set(rows["sender_comm"]) == {client.name, server.name}
+
+
 def test_a_control_group_is_seen_and_what_is_below_it(make_peer, tmp_path):
     group = ControlGroup(f"latprof-{secrets.token_hex(4)}")
     below = group.path / "below"

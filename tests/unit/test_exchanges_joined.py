@@ -22,7 +22,6 @@ CLIENT, SERVER = "10.0.0.1", "10.0.0.2"
 PORTS = {CLIENT: 40_000, SERVER: 80}
 FIRST = {CLIENT: 11, SERVER: 22}  # sequence numbers
 PIDS = {CLIENT: 100, SERVER: 200}
-NAMES = {100: "curl", 200: "nginx"}
 
 
 def announcement(number, source, side, connection=0):
@@ -344,12 +343,12 @@ def test_who_is_who_is_told_of_both_ways_and_by_both_ends():
     assert conversations.to_server[place].tolist() == [True, False]
     assert conversations.whole.all()
     assert len(set(conversations.identity)) == 1
-    assert [conversations.labels[i] for i in place] == [
+    assert [conversations.label(i) for i in place] == [
         "elsewhere -> 10.0.0.2:80",
         "10.0.0.2:80 -> elsewhere",
     ]
-    conversations.name(place[:1], np.array([100]), np.array([200]), NAMES)
-    assert [conversations.labels[i] for i in place] == [
+    conversations.ways(place[:1], one("curl"), one("nginx"))
+    assert [conversations.label(i) for i in place] == [
         "curl -> nginx:80",
         "nginx:80 -> curl",
     ]
@@ -361,8 +360,41 @@ def test_a_process_may_call_itself_anything():
     record = announcement(1, CLIENT, SENDER)
     flows.add(record)
     conversations.add(record)
-    conversations.name(np.array([0]), np.array([7]), np.array([0]), {7: 'a,"b\n'})
-    assert conversations.labels == ["a??b? -> 10.0.0.2:80"]
+    conversations.ways(np.array([0]), one('a,"b\n'), one(""))
+    assert conversations.label(0) == "a??b? -> 10.0.0.2:80"
+
+
+def test_messages_after_an_exec_are_of_the_new_name_also_behind_a_release():
+    flows = Flows(LAYOUT.rings["flows"])
+    conversations = Conversations(flows)
+    for number in (1, 2):
+        record = announcement(number, CLIENT, SENDER, connection=number)
+        flows.add(record)
+        conversations.add(record)
+    before = "sh -> nginx:80", "sh -> nginx:80"
+    after = "curl -> nginx:80"
+    nginx = one("nginx")
+    assert shown(conversations, [1, 0], ["sh", "sh"], nginx) == [*before]
+    assert shown(conversations, [1, 1, 0], ["sh", "curl", "sh"], nginx) == [
+        *(before[0], after, before[1]),
+    ]
+    flows.release(1)
+    conversations.release(np.array([1]))
+    assert shown(conversations, [0, 0, -1], ["curl", "sh", "sh"], nginx)[:2] == [
+        *(after, before[0]),
+    ]
+
+
+def one(name):
+    return np.zeros(1, np.int32), [name]
+
+
+def shown(conversations, place, senders, reader):
+    """The ways of messages of such flows and senders."""
+    index = np.arange(len(place), dtype=np.int32)
+    readers = np.zeros(len(place), np.int32), reader[1]
+    at, words = conversations.ways(np.array(place), (index, senders), readers)
+    return [words[i] for i in at]
 
 
 def test_released_flows_leave_the_others_as_they_are():

@@ -23,6 +23,7 @@ from latprof_agent.probes.catalogue import (
     LIVE_ONLY,
     LOSSES,
     QUEUES,
+    RENAMES,
     STORIES,
     UDP_RECEIVES,
     UDP_SENDS,
@@ -240,6 +241,7 @@ class Attachment:
         chosen = set().union(*(self._by_need.get(need, set()) for need in BY_FILTER))
         chosen |= self._by_need.get(LOSSES, set())  # rare, and no sample of them
         chosen |= self._by_need.get(STORIES, set())  # what was before tells, too
+        chosen |= self._by_need.get(RENAMES, set())  # rare; a name stays until then
         return set(self.programs) - chosen - self._cgroup_programs - self._iterators
 
     def steady_programs(self) -> set[str]:

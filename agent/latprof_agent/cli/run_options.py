@@ -415,7 +415,8 @@ def _add_attach(group: Any) -> None:
         type=_comms,
         default=[],
         metavar="NAME,...",
-        help="processes of this name, as in `ps -o comm`, and those that come later "
+        help="processes of this name, or with such a thread, as in `ps -o comm`, and "
+        "those that come later "
         "(default: any)",
     )
     group.add_argument(

@@ -55,7 +55,8 @@ KINDS = {
     ),
     "comm": Kind(
         "NAME",
-        "processes of this name, as in `ps -o comm`, and those that come later",
+        "processes of this name, or with such a thread, as in `ps -o comm`, and "
+        "those that come later",
         "comms",
         read=str,
     ),

@@ -108,9 +108,13 @@ def _is_gone(word: Word) -> bool:
 
 def notices(watched: Filter) -> list[str]:
     """What whoever waits should know: no process has such a name yet."""
+    if not watched.comms:
+        return []
     there = {comm_of(int(p.name)) for p in PROC.glob("[0-9]*")} - {""}
     missing = [comm for comm in watched.comms if _cut(comm) not in there]
-    return [_missing(comm, there) for comm in missing]
+    if missing:  # of a thread, then; those are many
+        there |= {comm_of(int(p.name)) for p in PROC.glob("[0-9]*/task/[0-9]*")}
+    return [_missing(comm, there) for comm in missing if _cut(comm) not in there]
 
 
 def _missing(comm: str, there: set[str]) -> str:

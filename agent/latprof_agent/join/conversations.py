@@ -21,6 +21,7 @@ from latprof_analysis.csv_cells import FORMULA
 from numpy.typing import NDArray
 
 from latprof_agent.join.flows import SIDE_SENDER, Flows
+from latprof_agent.join.process_names import Names
 from latprof_agent.probes.grouping import EPHEMERAL_PORTS
 
 ELSEWHERE = "elsewhere"
@@ -53,8 +54,8 @@ class Conversation:
             return int(handed_out[1])
         return self.first
 
-    def label(self, way: int, client: int) -> str:
-        """Name who sends and who receives: "curl -> nginx:80".
+    def label(self, ends: list[str], way: int, client: int) -> str:
+        """Name who sends and who receives by the ends' names: "curl -> nginx:80".
 
         A process may call itself anything: what would need quotes, or begins as a
         formula of a spreadsheet, is left out. Its exact name is in the columns of
@@ -62,7 +63,7 @@ class Conversation:
         """
         server = 1 - client
         address = self.addresses[server]
-        names = list(self.names)
+        names = list(ends)
         names[client] = names[client] or ELSEWHERE
         names[server] = names[server] or (f"[{address}]" if ":" in address else address)
         names[server] += f":{self.ports[server]}"
@@ -83,8 +84,6 @@ class Conversations:
     to_server, client_here, whole, both_ways : ndarray of bool
         Whether the flow goes to the server; whether the client's end was seen; whether
         both were; whether both have spoken.
-    labels : list of str
-        Who sends to whom, see `Conversation.label`.
     """
 
     def __init__(self, flows: Flows, ephemeral_ports: Path = EPHEMERAL_PORTS) -> None:
@@ -99,8 +98,13 @@ class Conversations:
         self.client_here = np.empty(0, bool)
         self.whole = np.empty(0, bool)
         self.both_ways = np.empty(0, bool)
-        self._named = np.empty((0, 2), bool)  # by place: sender, reader
-        self.labels: list[str] = []
+        self._name_numbers: dict[str, int] = {"": 0}
+        # by place: numbers of the names that its label has, of sender and reader
+        self._named = np.empty((0, 2), "i4")
+        self._label_at = np.empty(0, "i4")
+        self._labels: list[str] = []
+        # of messages of a place between processes of other names, by their numbers
+        self._other_labels: dict[tuple[int, int, int], int] = {}
 
     def add(self, records: Array) -> None:
         """Take in announcements, after `flows` has."""
@@ -136,8 +140,10 @@ class Conversations:
         self.client_here = np.r_[self.client_here, none]
         self.whole = np.r_[self.whole, none]
         self.both_ways = np.r_[self.both_ways, none]
-        self._named = np.r_[self._named, np.zeros((fresh, 2), bool)]
-        self.labels += [""] * fresh
+        self._named = np.r_[self._named, np.zeros((fresh, 2), "i4")]
+        before = len(self._labels)
+        self._label_at = np.r_[self._label_at, np.arange(fresh, dtype="i4") + before]
+        self._labels += [""] * fresh
         self._of_place += [NONE] * fresh
 
     def _find(self, key: int, place: int, *, sends: bool) -> Conversation:
@@ -197,33 +203,84 @@ class Conversations:
             self.client_here[place] = client in seen
             self.whole[place] = len(seen) > 1
             self.both_ways[place] = both
-            self.labels[place] = conversation.label(way, client)
+            self._labels[self._label_at[place]] = conversation.label(
+                conversation.names, way, client
+            )
+            for column, end in enumerate((way, 1 - way)):
+                self._named[place, column] = self._number(conversation.names[end])
 
     def first_ns(self, place: int) -> int:
         """When the conversation of a flow was seen first."""
         return self._of_place[place].first_ns
 
-    def name(
-        self, place: Array, sender: Array, reader: Array, comms: dict[int, str]
-    ) -> None:
-        """Learn the names of ends from messages: their flows, and who sent and read.
+    def label(self, place: int) -> str:
+        """Who sends to whom, see `Conversation.label`; empty for -1."""
+        return self._labels[self._label_at[place]] if place >= 0 else ""
 
-        `sender` and `reader` are process ids, 0 where not known.
+    def ways(self, place: Array, sender: Names, reader: Names) -> Names:
+        """Say of messages who sends to whom, by their flows and names of processes.
+
+        A conversation has the names that were met first; where a process at its end
+        has another one (after exec, or of a child), those messages say so.
         """
-        for column, pids in enumerate((sender, reader)):
-            new = np.flatnonzero((pids > 0) & (place >= 0))
-            new = new[~self._named[place[new], column]]
-            found, first = np.unique(place[new], return_index=True)
-            for at, pid in zip(found.tolist(), pids[new[first]].tolist(), strict=True):
-                self._name(at, column, comms.get(pid, ""))
-                self._named[at, column] = True
+        numbers = np.column_stack([self._numbers(sender), self._numbers(reader)])
+        numbers[place < 0] = 0
+        for column in 0, 1:
+            self._learn_names(place, numbers[:, column], column)
+        index = np.r_[self._label_at, -1][place].astype(np.int32)
+        named = np.r_[self._named, [[0, 0]]][place]
+        other = np.flatnonzero(((numbers > 0) & (numbers != named)).any(axis=1))
+        if len(other):
+            met = np.where(numbers > 0, numbers, named)[other]
+            index[other] = self._labels_of(place[other], met)
+        return index, self._labels
 
-    def _name(self, place: int, column: int, name: str) -> None:
-        conversation = self._of_place[place]
-        end = conversation.ways[place] ^ column
-        if name and not conversation.names[end]:
-            conversation.names[end] = name
-            self._settle(conversation)
+    def _number(self, name: str) -> int:
+        return self._name_numbers.setdefault(name, len(self._name_numbers))
+
+    def _numbers(self, names: Names) -> Array:
+        index, words = names
+        return np.array([self._number(word) for word in words], "i4")[index]
+
+    def _forget_names(self) -> None:
+        """Number anew those that some label has."""
+        used = np.unique(np.r_[0, self._named.ravel()])
+        words = list(self._name_numbers)
+        self._name_numbers = {words[old]: new for new, old in enumerate(used.tolist())}
+        self._named = np.searchsorted(used, self._named).astype("i4")
+
+    def _learn_names(self, place: Array, numbers: Array, column: int) -> None:
+        named = np.r_[self._named[:, column], 0][place]
+        new = np.flatnonzero((numbers > 0) & (named == 0))
+        found, first = np.unique(place[new], return_index=True)
+        words = list(self._name_numbers)
+        for at, number in zip(
+            found.tolist(), numbers[new[first]].tolist(), strict=True
+        ):
+            conversation = self._of_place[at]
+            end = conversation.ways[at] ^ column
+            if not conversation.names[end]:
+                conversation.names[end] = words[number]
+                self._settle(conversation)
+
+    def _labels_of(self, place: Array, numbers: Array) -> list[int]:
+        """Where the labels of messages are that have names of their own."""
+        keys = np.column_stack([place, numbers])
+        unique, inverse = np.unique(keys, axis=0, return_inverse=True)
+        at = [self._other_label(*map(int, key)) for key in unique]
+        return [at[i] for i in inverse.ravel().tolist()]
+
+    def _other_label(self, place: int, sender: int, reader: int) -> int:
+        key = place, sender, reader
+        if key not in self._other_labels:
+            words = list(self._name_numbers)
+            conversation = self._of_place[place]
+            way = conversation.ways[place]
+            names = [words[sender], words[reader]][:: 1 if way == 0 else -1]
+            client = conversation.client(self._ephemeral)
+            self._other_labels[key] = len(self._labels)
+            self._labels.append(conversation.label(names, way, client))
+        return self._other_labels[key]
 
     def unite(self, gone: int, kept: int) -> None:
         """Two places were one flow behind a NAT: `gone` is no place any more."""
@@ -245,7 +302,11 @@ class Conversations:
             "_named",
         ):
             setattr(self, name, getattr(self, name)[stay])
-        self.labels = [self.labels[i] for i in stay]
+        # rows that wait have the list as it was
+        self._labels = [self._labels[i] for i in self._label_at[stay]]
+        self._label_at = np.arange(len(stay), dtype="i4")
+        self._other_labels = {}
+        self._forget_names()
         before, self._of_place = self._of_place, [self._of_place[i] for i in stay]
         moved = dict(zip(stay.tolist(), range(len(stay)), strict=True))
         for conversation in {id(c): c for c in before if c is not NONE}.values():

@@ -22,8 +22,8 @@ from latprof_agent.join.message_rows import (
     Text,
     blank_zeros,
     flow_columns,
-    names_of,
 )
+from latprof_agent.join.process_names import Names, as_cells
 from latprof_agent.join.turn import FOREVER, Turn
 
 COLUMNS = EXCHANGES.names
@@ -61,17 +61,30 @@ def exchange_rows(joiner: Joiner, found: Found) -> ExchangeRows:
         PROBE_STATISTICS: np.full(len(place), BLANK),
         "waited_ns": _blank_where_none(found.waited_ns, len(place)),
     }
+    client, server = _names(joiner, request, reply, pids)
     texts: dict[str, Text] = {
         "protocol": told["protocol"],
-        "way": (place.astype(np.int32), joiner.conversations.labels),
+        "way": joiner.conversations.ways(place, client, server),
         "kind": (_kinds(found), KINDS),
         "outcome": (_outcomes(found), list(OUTCOMES)),
         "client_address": told["source_address"],
         "server_address": told["destination_address"],
-        "client_comm": names_of(pids["client_pid"], joiner.comms),
-        "server_comm": names_of(pids["server_pid"], joiner.comms),
+        "client_comm": as_cells(client),
+        "server_comm": as_cells(server),
     }
     return ExchangeRows(numbers, texts)
+
+
+def _names(
+    joiner: Joiner, request: Ints, reply: Ints, pids: dict[str, Ints]
+) -> tuple[Names, Names]:
+    """Name both ends as their messages do, by when they sent or read."""
+    asked_ns = _either(_known(request[Turn.FIRST_SEND_NS]), reply[Turn.LAST_READ_NS])
+    seen_ns = _either(request[Turn.LAST_READ_NS], _known(reply[Turn.FIRST_SEND_NS]))
+    return (
+        joiner.names.of(pids["client_pid"], asked_ns),
+        joiner.names.of(pids["server_pid"], seen_ns),
+    )
 
 
 def _outcomes(found: Found) -> NDArray[np.int32]:

@@ -471,7 +471,7 @@ class Exchanges:
         for row, turn in enumerate((Turn.MESSAGES, Turn.BYTES)):
             np.add.at(counts[row], index, measured[turn])
         for at, messages, size in zip(found.tolist(), *counts.tolist(), strict=True):
-            who = self._conversations.labels[at] if at >= 0 else ""
+            who = self._conversations.label(at)
             self.no_exchange[who, cause] += messages
             self.no_exchange_bytes[who, cause] += size
 

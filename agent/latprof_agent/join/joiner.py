@@ -25,10 +25,10 @@ from latprof_agent.join.flows import SIDE_ACCEPTED, SIDE_CLOSED, Flows
 from latprof_agent.join.freed_segments import FreedSegments
 from latprof_agent.join.lower_devices import LowerTransmits
 from latprof_agent.join.path_devices import PathDevices
+from latprof_agent.join.process_names import ProcessNames
 from latprof_agent.join.retransmits import Retransmits, newest
 from latprof_agent.join.stream_key import OFFSET_BITS, stream_key
 from latprof_agent.join.translations import Translations
-from latprof_agent.kernel_names import name_of
 from latprof_agent.probes.layout import Layout
 
 Array = NDArray[Any]
@@ -83,7 +83,7 @@ class Joiner:
         self.conversations = Conversations(self.flows)
         self.endings = Endings(self.flows, self.conversations, layout.endings)
         self.heads = layout.heads
-        self.comms: dict[int, str] = {}
+        self.names = ProcessNames()
         self.unmatched: dict[str, int] = {}
         self._flags = layout.flags
         self._sent = np.empty(0, layout.rings["sent_messages"])
@@ -131,8 +131,7 @@ class Joiner:
             self._forgotten = np.r_[self._forgotten, np.zeros(fresh, "i8")]
             self._met_ns = np.r_[self._met_ns, np.zeros(fresh, "i8")]
         self.endings.add(batch["flows"].compress(closes))
-        for task in batch["tasks"]:
-            self.comms[int(task["pid"])] = name_of(task["comm"].tobytes())
+        self.names.add(batch["tasks"])
         self._early = newest(self._early, batch["early_segments"])
         self._retransmits.add(batch["retransmits"])
         self._freed.add(batch["freed_segments"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from latprof_analysis.csv_cells import cell_of, text_of
+from latprof_analysis.csv_cells import text_of
 from latprof_analysis.read.schema import MESSAGES
 from latprof_analysis.stages import APART, BLANK, PROBE_STATISTICS, STAMPS, stages_of
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from latprof_agent.capture.rings import as_bytes
 from latprof_agent.join.flows import IPPROTO_TCP, Flows
 from latprof_agent.join.joiner import Joiner, Pairs
+from latprof_agent.join.process_names import as_cells
 
 TEXTS = MESSAGES.texts
 COLUMNS = MESSAGES.names
@@ -203,14 +204,6 @@ def _heads(sent: _Half, received: _Half, stream: NDArray[np.bool_]) -> dict[str,
     }
 
 
-def names_of(pids: Ints, comms: dict[int, str]) -> Text:
-    """Name processes as a column of text."""
-    unique = np.unique(pids)  # they are few: to search is faster than to sort
-    index = np.searchsorted(unique, pids)
-    words = [cell_of(comms.get(int(pid), "")) for pid in unique]
-    return index.astype(np.int32), words
-
-
 def blank_zeros(values: Ints) -> Ints:
     """Return values that are BLANK where there were none."""
     return np.where(values > 0, values, BLANK)
@@ -225,6 +218,12 @@ def _arrivals(joiner: Joiner, sent: _Half, received: _Half, ends: Ints) -> Ints:
         early = joiner.early_arrivals(received.raw("flow")[filled], ends[filled])
         arrive[filled] = np.where(early <= received.get("ready_ns")[filled], early, 0)
     return arrive
+
+
+def _first_known(sent: _Half) -> Ints:
+    """When it was sent, as near as is known."""
+    times = [sent.get(f"{stamp}_ns") for stamp in ("send", "queue", "xmit")]
+    return np.asarray(np.select([t > 0 for t in times], times))
 
 
 def messages_of(
@@ -279,11 +278,10 @@ def messages_of(
     ports["translated"] = np.where(translated, 1, BLANK)
     kinds = np.r_[kinds_of(joiner.flows.table), MESSAGE][flow]
     texts["kind"] = kinds.astype(np.int32), KINDS
-    pids = sent.get("pid"), received.get("pid")
-    texts["sender_comm"] = names_of(pids[0], joiner.comms)
-    texts["reader_comm"] = names_of(pids[1], joiner.comms)
-    joiner.conversations.name(flow, *pids, joiner.comms)
-    texts["way"] = flow.astype(np.int32), joiner.conversations.labels
+    sender = joiner.names.of(sent.get("pid"), _first_known(sent))
+    reader = joiner.names.of(received.get("pid"), received.get("read_ns"))
+    texts["sender_comm"], texts["reader_comm"] = as_cells(sender), as_cells(reader)
+    texts["way"] = joiner.conversations.ways(flow, sender, reader)
     # a range without a sender is no message, but so many bytes
     begins = np.where(sent.there | ~stream, ends - size, received.get("start"))
     return Messages(numbers | ports, texts, (number, begins, ends))

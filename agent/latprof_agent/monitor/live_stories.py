@@ -26,10 +26,10 @@ from latprof_agent.join.message_rows import (
     blank_zeros,
     flow_columns,
     messages_of,
-    names_of,
     number_at,
     text_at,
 )
+from latprof_agent.join.process_names import as_cells
 from latprof_agent.probes.layout import Layout
 from latprof_agent.sinks.socket_stories import WayOfBytes
 from latprof_agent.sinks.stories import stages_told, thread_told
@@ -221,7 +221,8 @@ def _exchanges(joiner: Joiner, turns: Records) -> list[tuple[dict[str, Any], Non
     flow = joiner.flows.index(turns["flow"])
     numbers, texts = flow_columns(joiner.flows, flow)
     pids = turns["pid"].astype("i8")
-    texts["reader_comm"] = names_of(pids, joiner.comms)
+    began_ns = turns["ready_ns"].astype("i8")
+    texts["reader_comm"] = as_cells(joiner.names.of(pids, began_ns))
     threads = blank_zeros(turns["thread"].astype("i8"))
     numbers |= {"reader_pid": pids, "reader_thread": threads}
     numbers["sequence"] = turns["end"].astype("i8")

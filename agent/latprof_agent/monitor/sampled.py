@@ -29,7 +29,7 @@ from latprof_agent.process_table import comm_of
 HALVES = ("sent_messages", "received_ranges")
 RECORDS = (*HALVES, "turns")
 FLOWS_KEPT = 1 << 13
-COMMS_KEPT = 1 << 12
+NAMES_KEPT = 1 << 12
 
 Ints = NDArray[np.int64]
 TakesRows = Callable[[Messages], None]
@@ -92,20 +92,20 @@ class Sampled:
         self.exemplars.add_turns(turns, names)
 
     def name_processes(self, batch: Batch) -> None:
-        """Look up who sent and read; the probes tell their numbers only.
+        """Look up who sent and read where the probes have not named them.
 
         As soon as records are drained: many processes are gone when they are joined.
         """
-        comms = self.joiner.comms
+        names = self.joiner.names
+        names.add(batch["tasks"])
         for ring in RECORDS:
-            for pid in set(batch[ring]["pid"].tolist()).difference(comms):
-                if name := comm_of(pid):
-                    comms[pid] = name
-        for oldest in list(comms)[: len(comms) - COMMS_KEPT]:
-            del comms[oldest]
+            for pid in set(batch[ring]["pid"].tolist()):
+                if pid not in names and (name := comm_of(pid)):
+                    names.note(pid, name, 0)
+        names.keep(NAMES_KEPT)
 
     def _process(self, pid: int) -> str:
-        name = self.joiner.comms.get(pid) or comm_of(pid)
+        name = self.joiner.names.newest(pid) or comm_of(pid)
         return f"{name} (pid {pid})" if name else f"pid {pid}"
 
     def _give_out(self, pairs: Pairs) -> None:

@@ -33,6 +33,7 @@ Need = Literal[
     "in watch and agent, once a second",
     "in watch and agent, also between windows",
     "with --story",
+    "also between windows",
 ]
 ALWAYS: Need = "always"
 UDP_SENDS: Need = "while watched UDP sockets send"
@@ -45,6 +46,7 @@ NEW_PROCESSES: Need = "with --pid"
 IDLE_EXCHANGES: Need = "in watch and agent, once a second"
 LOSSES: Need = "in watch and agent, also between windows"
 STORIES: Need = "with --story"
+RENAMES: Need = "also between windows"
 # What chooses the sockets of processes: only where a filter asks for it.
 BY_FILTER = frozenset({OPEN_SOCKETS, NEW_SOCKETS, NEW_PROCESSES})
 ON_DEMAND = BY_FILTER | {IDLE_EXCHANGES, STORIES}
@@ -284,6 +286,12 @@ PROBES = (
             ),
         ),
         "use --comm",
+    ),
+    Probe(
+        "new names of processes",
+        BOTH,
+        (_tracepoint("on_rename", "task_rename", need=RENAMES),),
+        "none known",
     ),
 )
 

@@ -104,9 +104,8 @@ class ReadBefore:
         return waits._replace(since_ns=max(waits.since_ns, since_ns))
 
     def _sender(self, share: Share) -> Sender:
-        labels = self._joiner.conversations.labels
-        way = labels[share.flow] if 0 <= share.flow < len(labels) else ""
-        return Sender(way, share.pid, self._joiner.comms.get(share.pid, ""))
+        way = self._joiner.conversations.label(share.flow)
+        return Sender(way, share.pid, self._joiner.names.newest(share.pid))
 
     def _lost(self) -> bool:
         """Whether records of what was read were lost, of whichever thread."""
