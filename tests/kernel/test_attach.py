@@ -501,8 +501,10 @@ def test_a_run_that_saw_nothing_says_why(make_peer, tmp_path):
     # it listens, and has one connection
     assert why.startswith(
         f"warning: nothing was seen: {server.name} (pid {server.pid}) had 2 open "
-        "sockets when the run began, and none of them sent or received in 2"
+        "sockets when the run began, and neither they nor any made since sent or "
+        "received in 2"
     )
+    assert why.endswith("`latprof run --port` with their port would show it")
 
 
 def test_who_waits_for_a_process_is_told_its_nearest_name(make_peer, tmp_path):

@@ -22,8 +22,9 @@ from latprof_analysis.report.parts import Fold, Items, Missing, Table, Text
 from latprof_analysis.report.tables import stage_parts
 from latprof_analysis.report.terminal import table_lines, write_parts
 from latprof_analysis.study.analysis import analyze
+from latprof_analysis.study.incomplete import incomplete_text
 from latprof_analysis.study.likely_cause import likely_cause
-from latprof_analysis.study.ways import pairs_of, time_by_stage, unseen_ends
+from latprof_analysis.study.ways import pairs_of, time_by_stage
 from rich.console import Console
 
 SUMMARIES = {
@@ -321,14 +322,23 @@ def test_of_messages_with_one_end_the_half_that_was_seen_is_shown(width):
 
 def test_why_one_end_was_not_seen_is_said_unless_a_lab_had_both():
     kinds, run = one_end()["kinds"], {"workload": {"plan": None}, "lab": None}
-    text = unseen_ends(run | {"kinds": kinds})
     n = sum(figures["messages"] for figures in kinds.values())
-    assert text.startswith(f"{n} of {n} messages were seen at one end only")
-    assert "older than the run, outside the command's cgroup, or on another" in text
-    assert unseen_ends(run | {"kinds": kinds, "lab": {"known": {}}}) == ""
-    assert unseen_ends(run | {"kinds": SUMMARIES["default"]["kinds"]}) == ""
+    text = incomplete_text(run | {"kinds": kinds})
+    assert text == (
+        f"of {n} messages {n:,} (100.0%) were seen at one end only: these files do not "
+        "say why"
+    )
+    halves = {"sent, receiver not watched": n - 90, "received, sender not seen": 90}
+    told = run | {"kinds": kinds, "unmatched": halves}
+    text = incomplete_text(told)
+    assert text.startswith(f"of {n} messages {n - 90:,} (")
+    assert "lack their receiver's half: it has an address of this host" in text
+    assert "whether it is on this host is not known" in text
+    assert incomplete_text(told | {"lab": {"known": {}}}) == ""
     # several runs that have nothing in common tell of no lab
-    assert unseen_ends({"kinds": kinds, "workload": None, "lab": None}) == ""
+    assert incomplete_text(told | {"workload": None}) == ""
+    whole = {"kinds": SUMMARIES["default"]["kinds"], "unmatched": {}}
+    assert incomplete_text(run | whole) == ""
     console = Console(file=io.StringIO(), width=100)
     for kind, figures in kinds.items():
         write_parts(list(stage_parts(kind, figures)), console)

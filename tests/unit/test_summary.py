@@ -97,5 +97,5 @@ def test_a_datagram_unread_at_close_is_a_row_that_arrived_and_was_not_read(sende
     assert (row["arrive_ns"], row["ready_ns"], row["read_ns"]) == (20, 30, None)
     assert row["reader_pid"] is row["end_to_end_ns"] is None
     assert joiner.unmatched[UNREAD_AT_CLOSE] == 1
-    alone = {} if sender_here else {"received, no sender's half": 1}
+    alone = {} if sender_here else {"received, sender not seen": 1}
     assert joiner.unmatched == alone | {UNREAD_AT_CLOSE: 1}

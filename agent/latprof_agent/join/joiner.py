@@ -24,6 +24,7 @@ from latprof_agent.join.endings import Endings
 from latprof_agent.join.flows import SIDE_ACCEPTED, SIDE_CLOSED, Flows
 from latprof_agent.join.freed_segments import FreedSegments
 from latprof_agent.join.lower_devices import LowerTransmits
+from latprof_agent.join.one_ended import OneEnded
 from latprof_agent.join.path_devices import PathDevices
 from latprof_agent.join.process_names import ProcessNames
 from latprof_agent.join.retransmits import Retransmits, newest
@@ -99,6 +100,7 @@ class Joiner:
         self._lower = LowerTransmits()
         self.path_devices = PathDevices(self.flows)
         self._translations = Translations(self.flows)
+        self._one_ended = OneEnded(self.flows)
 
     def _count(self, cause: str, n: int) -> None:
         if n:
@@ -233,9 +235,21 @@ class Joiner:
         over[: max(0, len(waiting) - PENDING_LIMIT)] = True
         over |= self._waited_long(halves, waiting, settled_ns)
         self._count("sent, receiver's half too late", int(hopeless.sum()))
-        self._count("sent, no receiver's half", int((over & ~hopeless).sum()))
+        alone = halves.sent_flow[waiting[over & ~hopeless]]
+        self._count_alone("sent, ", "receiver", alone, self.flows.receiver_here)
         done[waiting[over | hopeless]] = True
         return done
+
+    def _count_alone(self, had: str, lacks: str, flow: Array, seen: Array) -> None:
+        """Count halves that have no other by cause, by their flows.
+
+        `seen` tells of each flow whether the end that is missing announced it.
+        """
+        there = np.r_[seen, False][flow]
+        self._count(f"{had}no {lacks}'s half", int(there.sum()))
+        end = "destination" if lacks == "receiver" else "source"
+        for cause, n in self._one_ended.causes(flow[~there], end).items():
+            self._count(f"{had}{lacks} {cause}", n)
 
     def _waited_long(self, halves: _Halves, at: Array, settled_ns: int) -> Array:
         """Which of these sent halves have waited so long that none will come."""
@@ -273,7 +287,7 @@ class Joiner:
         # a range that no send ends in is not a message where the sender is here
         sender_here = np.r_[self.flows.sender_here, False][flow]
         alone = old & ~halves.used & (datagram | ~sender_here)
-        self._count("received, no sender's half", int(alone.sum()))
+        self._count_alone("received, ", "sender", flow[alone], self.flows.sender_here)
         unread = (ranges["flags"] & self._flags["RECORD_UNREAD"]) != 0
         self._count(UNREAD_AT_CLOSE, int((unread & (alone | halves.used)).sum()))
         gone = old | (datagram & halves.used)

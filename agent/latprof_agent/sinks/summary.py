@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from latprof_analysis.study.grouped import MOST_WAYS
+from latprof_analysis.study.incomplete import as_dicts, incomplete_text
 from latprof_analysis.study.run_figures import loggp_of, one_way, round_trip_fit
 from latprof_analysis.study.setup import (
     FALLS_BEHIND,
@@ -15,7 +16,6 @@ from latprof_analysis.study.setup import (
 )
 from latprof_analysis.study.totals import MessageTotals
 from latprof_analysis.study.train_rows import LOST
-from latprof_analysis.study.ways import unseen_ends
 from latprof_analysis.text import NS_PER_SECOND, given_duration, given_rate, plural
 
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
@@ -80,6 +80,7 @@ def summarize(
         "cost": agent_cost | run.tally.probe_cost,
     }
     return summary | {
+        "incomplete": as_dicts(summary),
         "notes": list(expected_losses(description, list(run.round_trips))),
         "warnings": warnings_of(summary),
     }
@@ -125,8 +126,8 @@ def warnings_of(summary: dict[str, Any]) -> list[str]:
             f"{summary['stamps_backwards']} stages had a negative duration and are "
             "left out; please report it with the run folder"
         )
-    if unseen := unseen_ends(summary):
-        found.append(unseen)
+    if lacks := incomplete_text(summary):
+        found.append(lacks)
     if summary["state"] == "interrupted":
         found.append("the run was interrupted: figures cover the time until then")
     found += _of_held_back(summary["workload"].get("runs") or ())
@@ -136,7 +137,7 @@ def warnings_of(summary: dict[str, Any]) -> list[str]:
     if attached := summary["workload"].get("attached"):
         runs = summary["workload"]["runs"]
         if runs and not summary["kinds"]:
-            found.append(_nothing_seen(attached["to"], **runs[0]))
+            found.append(_nothing_seen(attached, **runs[0]))
     return found
 
 
@@ -156,12 +157,21 @@ def _of_held_back(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         )
 
 
-def _nothing_seen(target: str, open_sockets: int, seconds: float) -> str:
+def _nothing_seen(
+    attached: Mapping[str, Any], open_sockets: int, seconds: float
+) -> str:
+    """Say what was looked at; what else it did is not known."""
     sockets = plural(open_sockets, "open socket") if open_sockets else "no open socket"
-    which = "none of them" if open_sockets else "no new one"
+    which = "neither they nor any made since" if open_sockets else "none made since"
+    told = (
+        f"nothing was seen: {attached['to']} had {sockets} when the run began, and "
+        f"{which} sent or received in {given_duration(NS_PER_SECOND * seconds)}"
+    )
+    if not any(attached.get(name) for name in ("pids", "comms", "cgroup")):
+        return told
     return (
-        f"nothing was seen: {target} had {sockets} when the run began, and {which} "
-        f"sent or received in {given_duration(NS_PER_SECOND * seconds)}"
+        f"{told}; whether it did by sockets that others made is not known: "
+        "`latprof run --port` with their port would show it"
     )
 
 

@@ -15,7 +15,7 @@ from latprof_analysis.report.words import (
     number,
     span,
 )
-from latprof_analysis.study.ways import unseen_ends
+from latprof_analysis.study.incomplete import incomplete_text
 from latprof_analysis.text import duration, rate, rate_span
 
 _QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
@@ -23,7 +23,8 @@ _QUANTITIES = {"one_way": "one-way delays", "transit": "transit times"}
 
 def answer(document: dict[str, Any]) -> list[str]:
     """Say in a few sentences what the figures say: as on a terminal, but for micro."""
-    told = [*answers(document), *link_sentences(document), unseen_ends(document)]
+    told = [*answers(document), *link_sentences(document)]
+    told.append(incomplete_text(document))
     found = [f"{text}.".replace(" us", " µs") for text in told if text]
     if meshes_of(document):  # its own section has what is left
         return found

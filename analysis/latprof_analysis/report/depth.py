@@ -43,8 +43,8 @@ from latprof_analysis.report.tables import (
     trip_parts,
 )
 from latprof_analysis.report.time_warp import time_warp_tables
+from latprof_analysis.study.incomplete import incomplete_text
 from latprof_analysis.study.likely_cause import slowest_sentence, slowest_stages
-from latprof_analysis.study.ways import unseen_ends
 from latprof_analysis.text import counts, duration, fixed, percent, plural, span
 
 Figures = Mapping[str, Any]
@@ -56,8 +56,8 @@ def depth(document: Figures) -> list[Part]:
     """Lay out everything."""
     parts = list(opening(document, depth))
     # of a run it is one of the warnings
-    if (unseen := unseen_ends(document)) and "runs" in document:
-        parts.append(Text(unseen, tone="answer"))
+    if (lacks := incomplete_text(document)) and "runs" in document:
+        parts.append(Text(lacks, tone="answer"))
     return [*parts, *_of_runs(document), *_of_samples(document), *_ending(document)]
 
 

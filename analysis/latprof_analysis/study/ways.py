@@ -129,47 +129,6 @@ def other_hosts(workload: Mapping[str, Any]) -> str:
     return f"host{'s' if len(names) > 1 else ''} {', '.join(names)}" if to else ""
 
 
-# Losses are fewer: this many have another cause.
-_UNSEEN_SHARE = 0.2
-
-
-def unseen_ends(document: Mapping[str, Any]) -> str:
-    """Say why most messages have one end only; nothing where they have both.
-
-    In a lab both ends are watched from the start: there such a message was lost.
-
-    Parameters
-    ----------
-    document : mapping
-        A summary, or what `analyze` makes of runs.
-
-    Examples
-    --------
-    >>> kinds = {"tcp message": {"messages": 9, "complete": 9}}
-    >>> unseen_ends({"kinds": kinds, "lab": None, "workload": {"plan": None}})
-    ''
-    """
-    kinds = document.get("kinds", {})
-    messages = sum(figures["messages"] for figures in kinds.values())
-    unseen = messages - sum(figures["complete"] for figures in kinds.values())
-    if (
-        document.get("lab")
-        or not document.get("workload")
-        or unseen <= _UNSEEN_SHARE * messages
-    ):
-        return ""
-    if hosts := other_hosts(document["workload"]):
-        return (
-            f"{unseen} of {messages} messages were seen at this end only: the other "
-            f"end is on the {hosts}; to see its half, run `latprof echo --record` there"
-        )
-    return (
-        f"{unseen} of {messages} messages were seen at one end only: the other end is "
-        "older than the run, outside the command's cgroup, or on another host; to see "
-        "both, start both in COMMAND"
-    )
-
-
 def time_by_stage(pair: Pair) -> dict[str, float]:
     """Return the share of each stage in the time of both ways together.
 
