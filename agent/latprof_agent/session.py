@@ -11,6 +11,7 @@ from typing import Any
 
 from latprof_analysis.calling_user import calling_user
 from latprof_analysis.study.setup import overloads
+from latprof_analysis.study.ways import other_hosts
 
 from latprof_agent.capture.capture import Capture, open_capture
 from latprof_agent.capture.cost import AgentCost
@@ -208,8 +209,23 @@ class _Session:
                     self.interrupt.check()
         except LatprofError as error:
             failure = failure or error
+        if failure and not self._measured(sink):
+            folder.discard()
+            raise failure
         told = stories.told() if stories else None
         return self._sum_up(sink, recorder.joiner.path_devices, failure, told)
+
+    def _measured(self, sink: RunSink) -> bool:
+        """Whether a host that should answer did: a run without is no measurement."""
+        if not other_hosts(self._workload.as_dict()):
+            return True
+        told = self._workload.figures()
+        return bool(
+            sink.messages.kinds
+            or any(trips.sent for trips in sink.round_trips.values())
+            or told.get("bulk", {}).get("parts")
+            or told.get("ops", {}).get("cells")
+        )
 
     def _sum_up(
         self,

@@ -20,6 +20,7 @@ from elsewhere import (
     write_secret,
 )
 from examples import Example, examples
+from latprof_process import Latprof
 
 ROUNDS, WARMUP, SIZES = 200, 5, "64,1000"
 COUNT = 2 * ROUNDS
@@ -212,6 +213,24 @@ def test_a_responder_that_cannot_be_is_one_line(tmp_path, to, status, said):
     assert found[0] == status
     assert said in found[2]
     assert found[2].count("\n") == 1
+    assert found[1] == {}  # nothing was measured: no table, and no folder of it
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("workload", ["pingpong", "bulk", "ops", "mesh"])
+def test_a_failed_connection_leaves_latest_as_it_was(tmp_path, workload):
+    words = ("run", "--to", "127.0.0.1:1", "--workload", workload)
+    for before in (None, "earlier"):
+        if before:
+            (tmp_path / "runs" / before).mkdir()
+            (tmp_path / "runs" / "latest").symlink_to(before)
+        latprof = Latprof(*words, cwd=tmp_path)
+        assert latprof.finish() == 1
+        assert latprof.err.count("\n") == 1
+        assert latprof.out == ""
+        there = {path.name for path in (tmp_path / "runs").iterdir()}
+        assert there == ({before, "latest"} if before else set())
+    assert (tmp_path / "runs" / "latest").readlink() == Path("earlier")
 
 
 @pytest.mark.parametrize(

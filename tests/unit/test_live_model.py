@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_agent.live.columns import fitting, lost, pair, worst
+from latprof_agent.live.columns import (
+    fitting,
+    lost,
+    pair,
+    with_whole_losses,
+    worst,
+)
 from latprof_agent.live.document import document
 from latprof_agent.live.ending import ending_sentence
 from latprof_agent.live.figures import CELLS, SLOW, cell_edges_ns, figures_of
@@ -18,6 +24,7 @@ from latprof_agent.live.glyphs import ASCII, UNICODE, glyphs_for
 from latprof_agent.live.heat import folded, heat_lines
 from latprof_agent.live.history import MOST_INTERVALS, History
 from latprof_agent.live.names import ALL, group_name
+from latprof_agent.live.pages import LEGEND
 from latprof_agent.live.rows import LOSS_SECONDS, SORTS, ordered, rows_of
 from latprof_agent.live.shown import Shown, Watched, Window
 from latprof_agent.monitor.totals import (
@@ -241,6 +248,29 @@ def test_every_cell_is_as_wide_as_its_column(width, value, n):
             assert len(text) == column.width
             if column.title not in ("group", "lost"):
                 assert glyphs.more not in text or glyphs is ASCII, column.title
+
+
+@given(
+    st.sampled_from([79, 159, 199]), st.sampled_from([1, 3_000, 10**9]), st.booleans()
+)
+def test_where_lines_stand_for_themselves_no_place_of_loss_is_cut(width, n, more):
+    totals = measured()
+    totals.drops[Drop("elsewhere", "x")] = n
+    if more:
+        totals.drops[Drop("socket", "y")] = 1
+    found = row(totals)
+    (column,) = (
+        c for c in fitting(width, with_whole_losses([found])) if c.title == "lost"
+    )
+    text = column.laid(column.cell(found, UNICODE), UNICODE)
+    assert text.split()[1] == "elsewhere"
+
+
+def test_each_word_of_a_block_is_in_its_legend():
+    legend = " ".join(LEGEND)
+    titles = {c.title for c in fitting(250)} - {"group", ""}
+    assert [title for title in titles if title not in legend] == []
+    assert max(map(len, LEGEND)) < 80
 
 
 def test_names_of_others_are_one_visible_line():

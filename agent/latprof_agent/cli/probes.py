@@ -18,6 +18,8 @@ from latprof_agent.probes.catalogue import (
 from latprof_agent.probes.flight_probes import FLIGHT_PROBES
 from latprof_agent.probes.loss_probes import LOSS_PROBES
 
+_TABLE_COLUMNS = 80  # narrower, a table has no room for its last column
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of this subcommand."""
@@ -41,17 +43,40 @@ def run(options: argparse.Namespace) -> int:
 
 
 def show(found: list[Capability]) -> None:
-    """Print one line for each quantity."""
+    """Print a row for each quantity, on a narrow terminal a paragraph.
+
+    A hook's name is one word to search for: it is never broken over lines.
+    """
     from latprof_analysis.report.terminal import Terminal
     from rich.table import Table
     from rich.text import Text
 
+    terminal = Terminal()
+    if terminal.width < _TABLE_COLUMNS:
+        for c in found:
+            terminal.print(Text(_paragraph(c)))
+        return
     table = Table(box=None)
-    for column in ("quantity", "state", "from", "limit, or what to do"):
-        table.add_column(column, overflow="fold")
+    longest = max(len(word) for c in found for word in c.source.split() or [""])
+    for column, least in (
+        ("quantity", None),
+        ("state", None),
+        ("from", longest),
+        ("limit, or what to do", None),
+    ):
+        table.add_column(column, overflow="fold", min_width=least)
     colours = {"exact": "green", "partial": "yellow", "unavailable": "red"}
     for c in found:
-        limit = f"{c.reason}; {c.remedy}" if c.remedy else c.reason
         state = Text(c.state, style=colours[c.state])
-        table.add_row(c.quantity, state, c.source, limit)
-    Terminal().print(table)
+        table.add_row(c.quantity, state, c.source, _limit(c))
+    terminal.print(table)
+
+
+def _limit(found: Capability) -> str:
+    return "; ".join(filter(None, (found.reason, found.remedy)))
+
+
+def _paragraph(found: Capability) -> str:
+    source = f", from {found.source}" if found.source else ""
+    told = (found.quantity, found.state + source, _limit(found))
+    return ": ".join(filter(None, told))

@@ -219,7 +219,7 @@ def _output(
     if options.once or dumb or not sys.stdout.isatty():
         from latprof_agent.live.plain import Blocks
 
-        return Blocks(), Silent()
+        return Blocks(legend=options.once), Silent()
     from latprof_agent.live.screen import Screen
     from latprof_agent.live.view import LiveView
 

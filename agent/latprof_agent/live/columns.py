@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from latprof_analysis.stats.kernel_histogram import edges_ns
 from latprof_analysis.text import NOT_ENOUGH, short_duration, short_number
@@ -148,11 +148,20 @@ _PLACES = (
 )
 
 
-def fitting(width: int) -> list[Column]:
+def with_whole_losses(rows: Sequence[Row]) -> list[Column]:
+    """Return the wanted columns; where that of losses needs more room, it is first."""
+    longest = max((len(lost(row)) for row in rows), default=0)
+    if longest <= _LOST.width:
+        return list(_WANTED)
+    others = (column for column in _WANTED if column is not _LOST)
+    return [replace(_LOST, width=longest), *others]
+
+
+def fitting(width: int, wanted: Sequence[Column] = _WANTED) -> list[Column]:
     """Choose and place the columns that there is room for, with a blank between."""
     left = width - _NAME.width
     chosen = []
-    for column in _WANTED:
+    for column in wanted:
         if column.width + 1 > left:
             break
         left -= column.width + 1

@@ -23,7 +23,13 @@ from latprof_analysis.text import (
 from rich.text import Text
 
 from latprof_agent.live.chosen import HELP, Chosen, Page, quantities_of, row_of
-from latprof_agent.live.columns import OF_RANGES, Column, fitting, told
+from latprof_agent.live.columns import (
+    OF_RANGES,
+    Column,
+    fitting,
+    told,
+    with_whole_losses,
+)
 from latprof_agent.live.figures import NAMES
 from latprof_agent.live.glyphs import Glyphs
 from latprof_agent.live.heat import heat_lines
@@ -67,7 +73,7 @@ def page(
 def block(window: Window, rows: list[Row], width: int, g: Glyphs) -> list[Text]:
     """Return one interval as lines that stand for themselves: all groups."""
     own, watched = window.interval.own, window.watched
-    columns = fitting(width - 1)
+    columns = fitting(width - 1, with_whole_losses(rows))
     head = f"{_clock(window)}  {_span(own)}  {_subject(watched)}"
     return [
         Text(printable(head), _TITLE),
@@ -378,7 +384,13 @@ LEGEND = (
     "exchange: response time at a client, server time at a server, p50/p99",
     "net RTT: no server's time in it; s: both ends' stamps, h: handshake, f: floor",
     "lost: packets dropped, and where most; else segments sent again",
-    "own: shares of one CPU, memory; which share of the time was measured",
+    "exch, msgs, bit: exchanges, messages sent, bits both ways, each a second",
+    "send_queue, qdisc: until the last byte went to the device, and to its driver",
+    "receive_stack, receive_queue: until it could be read, and until it was read",
+    "wakeup: of receive_queue, the reader's wait for a CPU",
+    "transit, end_to_end: driver to arrival, and send to read; of a sample",
+    "own: shares of one CPU, memory; which share of the time was measured;",
+    "  unmatched: of the sample, seen at one end only; and counted without its ends",
     f"-: too few for that percentile; {OF_RANGES}: of readable ranges, not messages",
     "bars: below 1 us, then eight times longer with each character; heights are log",
 )

@@ -6,10 +6,11 @@ import os
 import sys
 
 from latprof_analysis.report.terminal import Terminal
+from rich.text import Text
 
 from latprof_agent.live.figures import figures_of
 from latprof_agent.live.glyphs import glyphs_for
-from latprof_agent.live.pages import block
+from latprof_agent.live.pages import LEGEND, block
 from latprof_agent.live.rows import ordered, rows_of
 from latprof_agent.live.shown import Watched, Window
 
@@ -19,7 +20,9 @@ PIPE_COLUMNS = 160
 class Blocks:
     """A `Taker` that prints a block for each interval, of all groups."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, legend: bool = False) -> None:
+        """`legend`: behind the first one stands what its words mean."""
+        self._legend = legend
         told = sys.stdout.isatty() or "COLUMNS" in os.environ
         self._terminal = Terminal(width=None if told else PIPE_COLUMNS)
         self._glyphs = glyphs_for(sys.stdout.encoding)
@@ -31,7 +34,11 @@ class Blocks:
         """Print it."""
         interval = window.interval
         rows = ordered(rows_of(interval, figures_of(interval)), "hurt")
-        for line in block(window, rows, self._terminal.width, self._glyphs):
+        lines = block(window, rows, self._terminal.width, self._glyphs)
+        if self._legend and rows:
+            lines += [*(Text(f" {line}", "dim") for line in LEGEND), Text()]
+            self._legend = False
+        for line in lines:
             line.rstrip()
             self._terminal.print(line, no_wrap=True, overflow="ignore", crop=False)
         sys.stdout.flush()

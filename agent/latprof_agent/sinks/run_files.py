@@ -24,7 +24,7 @@ from latprof_agent import _rows
 from latprof_agent.errors import LatprofError, StoreError, remedy
 from latprof_agent.join import exchange_rows, message_rows
 from latprof_agent.sinks import round_trip_rows
-from latprof_agent.sinks.run_place import OPTION, make_run_folder
+from latprof_agent.sinks.run_place import OPTION, make_run_folder, restore_latest
 from latprof_agent.sinks.sink import TakenBack
 from latprof_agent.sinks.taken_back import Removed, remove
 
@@ -71,7 +71,8 @@ class RunFolder:
         `option` is the one that names the folder.
         """
         self._user = user or calling_user()
-        self.path, self._folder = make_run_folder(path, name, self._user, option)
+        made = make_run_folder(path, name, self._user, option)
+        self.path, self._folder, self._latest = made
         self._failed: StoreError | None = None
         self._unwritten: list[_Unwritten] = []
         self._logs: list[int] = []
@@ -94,13 +95,18 @@ class RunFolder:
 
     def remove(self) -> None:
         """Leave no folder in which nothing is told; instead of `close`."""
-        for table in self._tables:
+        self.discard()
+        self.close()
+
+    def discard(self) -> None:
+        """Leave no folder, nor a link to it; before `close`."""
+        for name in (*(f"{table}.csv" for table in self._tables), "run.json"):
             with suppress(OSError):
-                os.unlink(f"{table}.csv", dir_fd=self._folder)
+                os.unlink(name, dir_fd=self._folder)
         with suppress(OSError):  # somebody has put something else there
             if os.path.samestat(self.path.lstat(), os.fstat(self._folder)):
                 self.path.rmdir()
-        self.close()
+                restore_latest(self.path, self._latest, self._user)
 
     def _new(self, name: str, flags: int) -> int:
         flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

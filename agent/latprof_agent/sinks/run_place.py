@@ -38,10 +38,11 @@ def check_free(path: Path | None, user: User, option: str = OPTION) -> None:
 
 def make_run_folder(
     path: Path | None, name: str, user: User, option: str = OPTION
-) -> tuple[Path, int]:
+) -> tuple[Path, int, str]:
     """Make `path`, or else a folder in runs/ of this name, or of date and time.
 
-    Returns its path and its descriptor; raises as `check_free` does.
+    Returns its path, its descriptor, and where the link `latest` led before it, if
+    it leads to it now; raises as `check_free` does.
     """
     stem = DEFAULT_PARENT / (name or time.strftime("%Y%m%d-%H%M%S"))
     paths = [path] if path else [stem, *(Path(f"{stem}-{n}") for n in range(2, 1000))]
@@ -53,12 +54,39 @@ def make_run_folder(
                     made = new_folder(one.name, user, parent)
             except FileExistsError:
                 continue
+            before = ""
             if one.parent == DEFAULT_PARENT:
+                before = _latest(parent)
                 _link_latest(one.name, parent)
-            return one, made
+            return one, made, before
     finally:
         os.close(parent)
     raise _exists(paths[-1], option)
+
+
+def restore_latest(removed: Path, before: str, user: User) -> None:
+    """Let `latest` lead to what it led to before a folder that was removed."""
+    if removed.parent != DEFAULT_PARENT:
+        return
+    with suppress(OSError, FolderError):
+        parent = open_folder(DEFAULT_PARENT, user)
+        try:
+            if _latest(parent) != removed.name:
+                return
+            if before:
+                _link_latest(before, parent)
+            else:
+                os.unlink(LATEST, dir_fd=parent)
+        finally:
+            os.close(parent)
+
+
+def _latest(parent: int) -> str:
+    """Return where the link leads; empty where there is none."""
+    try:
+        return os.readlink(LATEST, dir_fd=parent)
+    except OSError:
+        return ""
 
 
 def _open(wanted: Path, user: User, option: str, *, make: bool) -> int:
