@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from textwrap import wrap
 
 from latprof_analysis.report.terminal import Terminal
 from rich.text import Text
@@ -34,9 +35,11 @@ class Blocks:
         """Print it."""
         interval = window.interval
         rows = ordered(rows_of(interval, figures_of(interval)), "hurt")
-        lines = block(window, rows, self._terminal.width, self._glyphs)
+        width = self._terminal.width
+        lines = block(window, rows, width, self._glyphs)
         if self._legend and rows:
-            lines += [*(Text(f" {line}", "dim") for line in LEGEND), Text()]
+            told = (wrap(f" {line}", width, subsequent_indent="   ") for line in LEGEND)
+            lines += [*(Text(line, "dim") for part in told for line in part), Text()]
             self._legend = False
         for line in lines:
             line.rstrip()
