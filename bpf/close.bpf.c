@@ -7,7 +7,8 @@
  *     either end's: told, since a request then has no answer any more
  *     connecting:  the state of the connection before is forgotten, since a
  *                  socket may be used again (connect to AF_UNSPEC)
- *     established: its peer on this host may be watched, too (peer.bpf.h)
+ *     established: its peer on this host may be watched, too (peer.bpf.h);
+ *                  what went with its SYN is announced
  *   tcp_destroy_sock:  what it has beside its state is freed; an exchange
  *     that was read after the connection's end is counted
  *   cgroup/sock_release: datagrams that nobody has read are written
@@ -97,6 +98,15 @@ static __always_inline bool is_closed(const struct sock *sk, int before,
 	       (before == TCP_ESTABLISHED && sk->sk_shutdown == SHUTDOWN_MASK);
 }
 
+/* What went with the SYN has both first sequence numbers now. */
+static __noinline void fastopen_tell(struct sock *sk)
+{
+	struct stream *s = stream_known(sk);
+
+	if (s && s->flow_out && !sender_begun(s))
+		sender_tell(sk, s);
+}
+
 static __noinline void counting_end(struct sock *sk, int state)
 {
 	struct tcp_sock *tp = tcp_of(sk);
@@ -165,6 +175,8 @@ int BPF_PROG(on_state, const struct sock *const_sk, int before, int state)
 		ending_tell(sk, ending_of(sk, before, state));
 	if (histograms && state == TCP_ESTABLISHED)
 		handshake_note(sk);
+	if (before == TCP_SYN_SENT && state == TCP_ESTABLISHED && !histograms)
+		fastopen_tell(sk);
 	if (state == TCP_SYN_SENT) {
 		struct stream *s = stream_of(sk);
 

@@ -297,12 +297,14 @@ datagrams_now(struct datagram_socket *s)
 	return s;
 }
 
-static __noinline struct datagram_socket *datagram_decide(struct sock *sk)
+/* `remote`: the port that its datagram goes to, 0: that of the socket, if any. */
+static __noinline struct datagram_socket *datagram_decide(struct sock *sk,
+							  __u16 remote)
 {
 	struct datagram_socket *s =
 		bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);
 	__u32 verdict = verdict_number(sk);
-	enum wanted wanted = wants_socket(sk);
+	enum wanted wanted = wants_socket_to(sk, remote);
 
 	if (!wanted) {
 		if (s)
@@ -341,7 +343,31 @@ static __always_inline struct datagram_socket *datagram_watch(struct sock *sk)
 
 	if (s && s->verdict == verdict_number(sk))
 		return datagrams_now(s);
-	return is_unwatched(sk) ? NULL : datagram_decide(sk);
+	return is_unwatched(sk) ? NULL : datagram_decide(sk, 0);
+}
+
+static __always_inline bool is_port_asked(__u16 port)
+{
+	return options.remote_ports[port >> 6 & 3] >> (port & 63) & 1;
+}
+
+/* The same for the sender of a datagram: one without a remote end is asked with
+ * the port that it sends to. */
+static __always_inline struct datagram_socket *
+datagram_watch_sender(struct sock *sk, const struct sk_buff *skb)
+{
+	struct datagram_socket *s = datagram_watch(sk);
+	struct udp_header udp;
+	__u16 port;
+
+	if (s || sk->__sk_common.skc_dport)
+		return s;
+	udp_header_at(skb->head + skb->transport_header, &udp);
+	port = bpf_ntohs(udp.destination);
+	if (udp.source != bpf_htons(sk->__sk_common.skc_num) ||
+	    !is_port_asked(port))
+		return NULL;
+	return datagram_decide(sk, port);
 }
 
 /* The same for its reader, who may be faster than the hook of its first
@@ -354,7 +380,7 @@ datagram_watch_reader(struct sock *sk)
 
 	if (s && s->verdict)
 		return datagrams_followed(s) ? s : NULL;
-	return is_unwatched(sk) ? NULL : datagram_decide(sk);
+	return is_unwatched(sk) ? NULL : datagram_decide(sk, 0);
 }
 
 static __noinline void datagram_announce(struct datagram_socket *s, __u64 flow,

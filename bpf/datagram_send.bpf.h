@@ -201,7 +201,7 @@ static __noinline void datagram_left_below(struct datagram_socket *s,
 static __always_inline int datagram_queue(struct sock *sk,
 					  const struct sk_buff *skb)
 {
-	struct datagram_socket *s = datagram_watch(sk);
+	struct datagram_socket *s = datagram_watch_sender(sk, skb);
 	struct datagram d = {};
 
 	if (!s || options.closing)
@@ -282,7 +282,7 @@ static __noinline void datagram_leave(struct datagram_socket *s,
 /* At a device without a queue: its driver has it at once. */
 static __noinline int datagram_pass(struct sock *sk, const struct sk_buff *skb)
 {
-	struct datagram_socket *s = datagram_watch(sk);
+	struct datagram_socket *s = datagram_watch_sender(sk, skb);
 	struct datagram d = {};
 
 	if (!s || s->segmented || options.closing)
@@ -305,6 +305,9 @@ static __always_inline int datagram_xmit(struct sock *sk,
 	if (!has_queue(skb))
 		return datagram_pass(sk, skb);
 	s = datagram_known(sk);
+	/* until its queue's hook is attached nobody else asks */
+	if (!s && !queues_used)
+		s = datagram_watch_sender(sk, skb);
 	if (s && !queues_used)
 		queues_used = true;
 	if (s)

@@ -2,6 +2,9 @@
  * filter.bpf.h - which sockets are asked for: a list of terms, each about one
  * fact of a socket.
  *
+ * A socket of UDP without a remote end is asked with the port that its datagram
+ * goes to, and wanted as a whole from then on.
+ *
  * Terms of one kind are alternatives, of different kinds all must hold, and one
  * that is negated excludes what it holds for. A fact that a socket does not
  * have matches nothing: an unconnected one of UDP has no remote end, and
@@ -159,7 +162,7 @@ static __always_inline enum answer is_of_user(const struct sock *sk, __u32 uid)
 struct facts {
 	__u64 socket; /* its address */
 	__u32 marks; /* of the processes that have it */
-	__u32 pad;
+	__u32 remote; /* port that its datagram goes to; 0: the socket's own */
 };
 
 /* An enum answer. Not static, and of no more than memory, so that the verifier
@@ -175,7 +178,8 @@ __noinline int term_holds(const struct facts *facts, __u32 index)
 	term = &options.terms[index];
 	sk = (const struct sock *)facts->socket;
 	local = BPF_CORE_READ(sk, __sk_common.skc_num);
-	remote = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
+	remote = facts->remote ?:
+			 bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
 	switch (term->kind) {
 	case TERM_NETNS:
 		return BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) ==
@@ -256,10 +260,13 @@ static __always_inline bool wants_protocol(const struct sock *sk)
 	return !subflow;
 }
 
-static __always_inline enum wanted wants_socket(struct sock *sk)
+static __always_inline enum wanted wants_socket_to(struct sock *sk,
+						   __u16 remote)
 {
 	struct question q = {
-		.facts = { .socket = (__u64)sk, .marks = marks_of(sk) },
+		.facts = { .socket = (__u64)sk,
+			   .marks = marks_of(sk),
+			   .remote = remote },
 		.asked = options.zero,
 		.met = options.zero,
 	};
@@ -270,6 +277,11 @@ static __always_inline enum wanted wants_socket(struct sock *sk)
 	if (q.excluded || q.met != q.asked)
 		return UNWANTED;
 	return q.again ? WANTED_SO_FAR : WANTED;
+}
+
+static __always_inline enum wanted wants_socket(struct sock *sk)
+{
+	return wants_socket_to(sk, 0);
 }
 
 /* The terms of namespaces alone, which come first: for whoever has no socket

@@ -180,6 +180,7 @@ struct request_sock {
 
 struct request_sock_queue {
 	struct request_sock *rskq_accept_head;
+	struct request_sock *rskq_accept_tail;
 };
 
 struct inet_sock {
@@ -228,6 +229,7 @@ struct tcp_sock {
 	__u32 retrans_out;
 	__u8 nonagle : 4;
 	__u8 is_cwnd_limited : 1;
+	__u64 tcp_clock_cache; /* when TCP looked at its clock last, in ns */
 	__u64 tcp_wstamp_ns; /* when pacing lets the next segment go */
 	struct hrtimer pacing_timer;
 	__u32 rcv_nxt;

@@ -48,6 +48,17 @@ struct passing {
 	struct segment segment;
 };
 
+static __noinline bool fastopen_begin(struct sock *sk,
+				      const struct sk_buff *skb);
+
+/* Whether it may carry the first message of a connection (TCP Fast Open). */
+static __always_inline bool is_first_syn(const struct sock *sk,
+					 const struct stream *s)
+{
+	return sk->__sk_common.skc_state == TCP_SYN_SENT &&
+	       !(s && s->flow_out);
+}
+
 /* The payload range of a TCP packet, whose offset is near a known one; false
  * where it has none, or is not to be found. */
 static __always_inline bool segment_of(const struct sk_buff *skb,
@@ -76,7 +87,11 @@ static __always_inline bool segment_of(const struct sk_buff *skb,
 		 (header.offset >> 4) * 4;
 	if (!length)
 		return false;
-	ret->start = offset_near(near, zero, bpf_ntohl(header.sequence));
+	/* a SYN takes a sequence number, before the first byte */
+	ret->start = offset_near(
+		near, zero,
+		bpf_ntohl(header.sequence) +
+			(sk->__sk_common.skc_state == TCP_SYN_SENT));
 	ret->end = ret->start + length;
 	return true;
 }
@@ -293,6 +308,8 @@ static __always_inline int packet_handed(struct sk_buff *skb, bool recorded)
 	if (sk->sk_protocol != IPPROTO_TCP)
 		return datagram_queue(sk, skb);
 	p.s = stream_known(sk);
+	if (is_first_syn(sk, p.s) && fastopen_begin(sk, skb))
+		p.s = stream_known(sk);
 	if (!p.s || !p.s->flow_out ||
 	    !segment_of(skb, sk, p.s->queue_end, p.s->out_zero, &p.segment))
 		return 0;
@@ -357,8 +374,12 @@ int BPF_PROG(on_xmit, const struct sk_buff *skb)
 
 	if (!sk)
 		return 0;
-	return sk->sk_protocol == IPPROTO_TCP ? stream_xmit(sk, skb) :
-						datagram_xmit(sk, skb);
+	if (sk->sk_protocol != IPPROTO_TCP)
+		return datagram_xmit(sk, skb);
+	if (sk->__sk_common.skc_state == TCP_SYN_SENT &&
+	    is_first_syn(sk, stream_known(sk)))
+		fastopen_begin(sk, skb);
+	return stream_xmit(sk, skb);
 }
 
 SEC("?tp_btf/kfree_skb")

@@ -332,12 +332,52 @@ static __always_inline int stream_ready(struct sock *sk)
 	return 0;
 }
 
+/* When data that came with a SYN entered: TCP has a copy of its packet. */
+static __noinline void syn_in_hand(struct sock *sk, const struct tcp_sock *tp)
+{
+	struct segment_in_hand *segment = segment_in_hand();
+	__u32 ports = ports_of(sk), end = tp->rcv_nxt - 1;
+	const struct segment_arrival *a;
+
+	ports = ports << 16 | ports >> 16;
+	a = segment_arrival_of(ports, end);
+	if (!segment || !a || a->ports != ports || a->end != end ||
+	    a->t_ns < options.since_ns)
+		return;
+	segment->socket = (__u64)sk;
+	segment->start = tp->copied_seq;
+	segment->end = tp->rcv_nxt;
+	segment->arrive_ns = a->t_ns;
+	segment->ttl = 0;
+}
+
+/* A listener is woken for a connection that is not established: its data came
+ * with the SYN (TCP Fast Open), and for that nobody is woken. */
+static __noinline int fastopen_ready(struct sock *listener)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(listener);
+	struct request_sock *request;
+	struct sock *sk;
+
+	if (!tp)
+		return 0;
+	request = tp->inet_conn.icsk_accept_queue.rskq_accept_tail;
+	sk = request ? request->sk : NULL;
+	if (!sk || sk->__sk_common.skc_state != TCP_SYN_RECV)
+		return 0;
+	tp = tcp_of(sk);
+	if (!tp)
+		return 0;
+	syn_in_hand(sk, tp);
+	return stream_ready(sk);
+}
+
 static __always_inline int socket_ready(const struct sock *const_sk)
 {
 	struct sock *sk = (struct sock *)const_sk;
 
 	if (sk->__sk_common.skc_state == TCP_LISTEN)
-		return 0;
+		return fastopen_ready(sk);
 	if (sk->sk_protocol == IPPROTO_TCP)
 		return sk->sk_type == SOCK_STREAM ? stream_ready(sk) : 0;
 	return sk->sk_protocol == IPPROTO_UDP ? datagram_ready(sk) : 0;

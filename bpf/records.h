@@ -548,6 +548,9 @@ struct options {
 	struct term terms[MOST_TERMS];
 	__u64 since_ns; /* what is older was not seen by these programs */
 	__u64 idle_ns; /* so long after its last read an exchange is over */
+	/* remote ports that terms ask for: bits of their lowest byte; where one
+	 * is set, a datagram of a socket without a remote end is asked */
+	__u64 remote_ports[4];
 	__u32 generation; /* another one makes all verdicts anew; never 0 */
 	__u32 notes; /* another one: also what was noted of processes and
 		      * connections */

@@ -10,6 +10,11 @@
  * where the connection is closed: a hook on each return would cost every call.
  * So its message is written then, and not at all if neither comes.
  *
+ * TCP Fast Open: the first bytes go with the SYN, and no hook of a send call
+ * sees them. Their message is found where the SYN leaves (qdisc.bpf.c); its
+ * `send` is when TCP began to connect, a few microseconds behind the call, and
+ * what the SYN has no room for is a message of its own.
+ *
  * Does not see the call behind bytes that were written before we began to
  * watch, nor tell apart two threads that write to one TCP socket while its
  * buffer is full (their ranges are cut where the other begins). A UDP datagram
@@ -186,6 +191,46 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	held_after_send(sk, tp, msg);
 	s->given_end = end;
 	return 0;
+}
+
+/* A SYN leaves that carries data: the first message of its connection. It is
+ * announced when the connection is established, as it has two first sequence
+ * numbers then. */
+static __noinline bool fastopen_begin(struct sock *sk,
+				      const struct sk_buff *skb)
+{
+	unsigned char *transport = skb->head + skb->transport_header;
+	__u32 pid = bpf_get_current_pid_tgid() >> 32, length;
+	struct tcp_header header;
+	struct five_tuple tuple;
+	struct tcp_sock *tp;
+	struct stream *s;
+	__u64 now;
+
+	tcp_header_at(transport, &header);
+	length = skb->len - (__u32)(transport - skb->data) -
+		 (header.offset >> 4) * 4;
+	if (!length || !has_ports(&header, ports_of(sk)))
+		return false;
+	s = stream_watch(sk);
+	tp = tcp_of(sk);
+	if (!s || !tp || s->flow_out)
+		return false;
+	tuple_of_socket(sk, &tuple);
+	s->out_zero = bpf_ntohl(header.sequence) + 1;
+	s->flow_out = flow_number(&tuple, s->out_zero);
+	s->given_end = s->queue_end = s->xmit_end = 0;
+	now = tp->tcp_clock_cache;
+	if (histograms) {
+		ends_begin(s->flow_out, now);
+		turn_send(sk, s, tp, now);
+	}
+	if (!options.closing) {
+		sender_task(s, pid, now);
+		send_append(sk, s, length, length, now, pid);
+	}
+	s->given_end = length;
+	return true;
 }
 
 SEC("?tp_btf/tcp_sendmsg_locked")

@@ -420,13 +420,16 @@ static __noinline void sender_begin(struct sock *sk, struct stream *s,
 static __noinline void sender_tell(struct sock *sk, struct stream *s)
 {
 	struct tcp_sock *tp = tcp_of(sk);
+	struct first_bytes first;
 	struct five_tuple tuple;
 
 	if (!tp)
 		return;
 	tuple_of_socket(sk, &tuple);
+	first = first_bytes_of(tp, true);
+	first.sequence = s->out_zero; /* a SYN is not counted as sent yet */
 	if (flow_announce(s->flow_out, &tuple, sk, SIDE_SENDER,
-			  s->exchange.group, first_bytes_of(tp, true)))
+			  s->exchange.group, first))
 		s->announced |= SIDE_SENDER;
 }
 

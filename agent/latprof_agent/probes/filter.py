@@ -163,12 +163,19 @@ class Filter(Terms):
         for place, term in zip(record["terms"], sorted(terms), strict=False):
             place["kind"], place["negated"], value, mask = term
             place["value"], place["mask"] = _two_words(value), _two_words(mask)
+        record["remote_ports"] = _bits_of((*self.ports, *self.remote_ports))
         record["peers"] = self.peers
         record["generation"] = generation
         record["notes"] = notes
         record["tcp"] = "tcp" in self.protocols
         record["udp"] = "udp" in self.protocols
         return record.tobytes()
+
+
+def _bits_of(ports: tuple[int, ...]) -> list[int]:
+    """Of the lowest byte of each port a bit, as words of 64."""
+    lowest = {port & 255 for port in ports}
+    return [sum(1 << (n & 63) for n in lowest if n >> 6 == word) for word in range(4)]
 
 
 def _terms(
