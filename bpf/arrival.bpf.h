@@ -18,8 +18,8 @@
 #ifndef LATPROF_ARRIVAL_H
 #define LATPROF_ARRIVAL_H
 
+#include "flow.bpf.h"
 #include "packet.bpf.h"
-#include "watch.bpf.h"
 
 #define ARRIVAL_BITS 14
 #define ARRIVALS (1 << ARRIVAL_BITS)
@@ -33,6 +33,7 @@ struct arrival {
 	__u64 dev;
 	__u64 data; /* where its IP header is ... */
 	__u64 mark; /* ... and a hash of what stands there first */
+	__u64 sender_netns; /* cookie, of datagrams; 0 not known */
 	__u32 length; /* bytes from there */
 	__u16 identification;
 	__u16 pad;
@@ -260,6 +261,19 @@ static __always_inline void entered_note(__u64 skb)
 		last->skbs[last->next++ & (LAST_ENTERED - 1)] = skb;
 }
 
+/* The namespace of the socket that sent the packet, which keeps it until IP has
+ * it, across veth, too; loopback takes it away. 0: not known. */
+static __always_inline __u64 sender_netns(const struct sk_buff *skb)
+{
+	const struct sock *sk = skb->sk;
+
+	if (sk && is_full_socket(sk))
+		return netns_cookie(sk);
+	return skb->dev->flags & IFF_LOOPBACK ?
+		       skb->dev->nd_net.net->net_cookie :
+		       0;
+}
+
 static __always_inline void arrival_note(struct sk_buff *skb)
 {
 	struct arrival *a = arrival_room((__u64)skb);
@@ -288,6 +302,8 @@ static __always_inline void arrival_note(struct sk_buff *skb)
 		if (options.tcp)
 			segment_note(data, header, total, length, a->t_ns);
 	} else if (options.udp) {
+		if (!again)
+			a->sender_netns = sender_netns(skb);
 		entered_note((__u64)skb);
 	}
 }

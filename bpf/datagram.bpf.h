@@ -231,7 +231,7 @@ static __always_inline void udp_header_at(unsigned char *transport,
 /* Flow, key and length from the UDP header and the first payload bytes; `id`
  * is 0 where the packet carries none, as on IPv6 without fragments. */
 static __always_inline __u32 fingerprint(unsigned char *transport, __u32 id,
-					 __u32 readable,
+					 __u32 readable, __u64 sender_netns,
 					 struct five_tuple *tuple, __u64 *flow,
 					 __u64 *key, struct head *head)
 {
@@ -243,7 +243,7 @@ static __always_inline __u32 fingerprint(unsigned char *transport, __u32 id,
 	udp_header_at(transport, &udp);
 	tuple->source_port = udp.source;
 	tuple->destination_port = udp.destination;
-	*flow = flow_number(tuple, 0);
+	*flow = flow_number(tuple, sender_netns);
 	size = bpf_ntohs(udp.length) - sizeof(udp);
 	payload_at(transport + sizeof(udp), size < readable ? size : readable,
 		   payload);
@@ -383,13 +383,15 @@ datagram_watch_reader(struct sock *sk)
 	return is_unwatched(sk) ? NULL : datagram_decide(sk, 0);
 }
 
-static __noinline void datagram_announce(struct datagram_socket *s, __u64 flow,
+static __noinline void datagram_announce(struct datagram_socket *s,
 					 const struct five_tuple *tuple,
-					 const struct sock *sk, __u16 side)
+					 const struct sock *sk, __u16 side,
+					 __u64 sender_netns)
 {
+	__u64 flow = flow_number(tuple, sender_netns);
 	struct first_bytes none = {};
 
-	if (!flow_announce(flow, tuple, sk, side, s->group, none))
+	if (!flow_announce(flow, tuple, sk, side, s->group, none, sender_netns))
 		return;
 	if (side == SIDE_SENDER)
 		s->flow_out = flow;

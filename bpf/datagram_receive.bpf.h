@@ -31,15 +31,19 @@ static __always_inline struct arrival *datagram_noted(const struct sk_buff *skb,
 	return a;
 }
 
-/* When a datagram entered; the UDP header is before skb->data. */
+/* When a datagram entered, and the namespace that it was sent in; the UDP
+ * header is before skb->data. */
 static __always_inline __u64 datagram_arrival(const struct sk_buff *skb,
-					      const struct sock *sk)
+					      const struct sock *sk,
+					      __u64 *sender_netns)
 {
 	struct arrival *a = datagram_noted(skb, sk);
 
+	*sender_netns = 0;
 	if (!a)
 		return 0;
 	a->skb = 0;
+	*sender_netns = a->sender_netns;
 	return a->t_ns;
 }
 
@@ -110,6 +114,7 @@ static __always_inline __u32 datagram_read_number(struct datagram_socket *s,
 static __always_inline void datagram_describe(struct sock *sk,
 					      struct datagram_socket *s,
 					      const struct sk_buff *skb,
+					      __u64 sender_netns,
 					      struct datagram *ret)
 {
 	unsigned char *head = SEE(struct sk_buff, skb, head);
@@ -118,14 +123,16 @@ static __always_inline void datagram_describe(struct sock *sk,
 	fragment_of(head + SEE(struct sk_buff, skb, network_header), &part);
 	ret->size_bytes =
 		fingerprint(head + SEE(struct sk_buff, skb, transport_header),
-			    part.key_id, FINGERPRINT_BYTES, &part.tuple,
-			    &ret->flow, &ret->key, &ret->head);
+			    part.key_id, FINGERPRINT_BYTES, sender_netns,
+			    &part.tuple, &ret->flow, &ret->key,
+			    &ret->head);
 	if (s->flow_in != ret->flow &&
 	    (!histograms || is_datagram_sampled(ret->key)))
-		datagram_announce(s, ret->flow, &part.tuple, sk, SIDE_RECEIVER);
+		datagram_announce(s, &part.tuple, sk, SIDE_RECEIVER,
+				  sender_netns);
 	if (histograms) {
 		tuple_reverse(&part.tuple);
-		ret->number = flow_number(&part.tuple, 0);
+		ret->number = flow_number(&part.tuple, netns_cookie(sk));
 		if (!(options.by & BY_COMM))
 			datagram_group(sk, s, &part.tuple, false);
 	}
@@ -306,7 +313,7 @@ static __always_inline int datagram_ready(struct sock *sk)
 	struct datagram_socket *s = datagram_watch(sk);
 	const struct sk_buff *skb;
 	struct datagram d = {}, *room;
-	__u64 number;
+	__u64 number, sender_netns = 0;
 
 	if (!s)
 		return 0;
@@ -314,10 +321,10 @@ static __always_inline int datagram_ready(struct sock *sk)
 		udp_receives = true;
 	skb = (const struct sk_buff *)datagram_queued(sk);
 	number = datagram_number(s, sk, (__u64)skb);
-	d.first_ns = skb ? datagram_arrival(skb, sk) : 0;
+	d.first_ns = skb ? datagram_arrival(skb, sk, &sender_netns) : 0;
 	if (!d.first_ns || options.closing)
 		return 0; /* counted when it is read */
-	datagram_describe(sk, s, skb, &d);
+	datagram_describe(sk, s, skb, sender_netns, &d);
 	d.second_ns = bpf_ktime_get_ns();
 	d.reader = reader_note(&s->reader, d.second_ns, &d.run_delay);
 	d.at.address = (__u64)sk;
@@ -341,12 +348,13 @@ static __always_inline int datagram_refused(struct sock *sk,
 {
 	struct datagram_socket *s = datagram_watch(sk);
 	struct datagram d = {};
+	__u64 sender_netns;
 
 	if (!s)
 		return 0;
 	count(datagrams_dropped_at_socket);
-	d.first_ns = datagram_arrival(skb, sk);
-	datagram_describe(sk, s, skb, &d);
+	d.first_ns = datagram_arrival(skb, sk, &sender_netns);
+	datagram_describe(sk, s, skb, sender_netns, &d);
 	datagram_emit_received(s, &d, bpf_ktime_get_ns(),
 			       bpf_get_current_pid_tgid() >> 32, 0,
 			       RECORD_DROPPED | RECORD_NO_WAKEUP);

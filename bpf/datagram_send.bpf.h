@@ -125,7 +125,7 @@ static __always_inline bool datagram_handed(struct sock *sk,
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
 	__u32 size, device = skb->dev->ifindex;
 	struct fragment part = {};
-	__u64 flow, key, send_ns;
+	__u64 flow, key, send_ns, netns = netns_cookie(sk);
 
 	/* fragments but the last, of a device below */
 	if (s->fragment_packets && s->fragment_device != device && s->stacked)
@@ -133,7 +133,7 @@ static __always_inline bool datagram_handed(struct sock *sk,
 	fragment_of(skb->head + skb->network_header, &part);
 	if (!part.first)
 		return fragment_queue(s, skb, &part, ret);
-	size = fingerprint(transport, part.key_id, linear_after(skb),
+	size = fingerprint(transport, part.key_id, linear_after(skb), netns,
 			   &part.tuple, &flow, &key, &ret->head);
 	/* a tunnel's packet whose own datagram was not followed */
 	if (part.tuple.source_port != bpf_htons(sk->__sk_common.skc_num))
@@ -143,7 +143,7 @@ static __always_inline bool datagram_handed(struct sock *sk,
 	if (histograms)
 		datagram_group(sk, s, &part.tuple, true);
 	if (s->flow_out != flow && (!histograms || is_datagram_sampled(key)))
-		datagram_announce(s, flow, &part.tuple, sk, SIDE_SENDER);
+		datagram_announce(s, &part.tuple, sk, SIDE_SENDER, netns);
 	if (s->device != device)
 		datagram_path(s, flow, skb->dev);
 	send_ns = send_call_start(sk);

@@ -2,11 +2,14 @@
  * flow.bpf.h - one number for one direction of a conversation.
  *
  * Both ends compute it from what both see: the addresses and ports as the
- * sender wrote them and, for TCP, the first sequence number, so that a port
- * that is used again is another flow. A translator on the way (NAT) makes two
- * flows of one; it leaves TCP's sequence numbers as they are, so the agent
- * tells by both first ones. What the number stands for is sent once by each
- * end.
+ * sender wrote them and what keeps apart those that are equal. For TCP that is
+ * the first sequence number, so that a port that is used again is another flow;
+ * for UDP it is the sender's network namespace, since containers may have the
+ * addresses of others. A packet that arrives still knows the socket that sent
+ * it; where it does not, the agent looks for the only sender with such
+ * addresses. A translator on the way (NAT) makes two flows of one; it leaves
+ * TCP's sequence numbers as they are, so the agent tells by both first ones.
+ * What the number stands for is sent once by each end.
  */
 #ifndef LATPROF_FLOW_H
 #define LATPROF_FLOW_H
@@ -31,6 +34,11 @@ struct first_bytes {
 	__u32 answer;
 };
 
+static __always_inline __u64 netns_cookie(const struct sock *sk)
+{
+	return sk->__sk_common.skc_net.net->net_cookie;
+}
+
 static __always_inline __u64 mix(__u64 hash, __u64 value)
 {
 	hash ^= value;
@@ -38,10 +46,12 @@ static __always_inline __u64 mix(__u64 hash, __u64 value)
 	return hash ^ (hash >> 29);
 }
 
+/* `apart`: TCP's first sequence number, or the cookie of UDP's sending
+ * namespace. */
 static __always_inline __u64 flow_number(const struct five_tuple *tuple,
-					 __u32 first_sequence)
+					 __u64 apart)
 {
-	__u64 hash = mix(first_sequence + 1ULL, tuple->source[0]);
+	__u64 hash = mix(apart + 1, tuple->source[0]);
 
 	hash = mix(hash, tuple->source[1]);
 	hash = mix(hash, tuple->destination[0]);
@@ -88,7 +98,8 @@ static __always_inline void tuple_reverse(struct five_tuple *tuple)
 static __always_inline bool flow_announce(__u64 flow,
 					  const struct five_tuple *tuple,
 					  const struct sock *sk, __u16 side,
-					  __u16 group, struct first_bytes first)
+					  __u16 group, struct first_bytes first,
+					  __u64 sender_netns)
 {
 	struct flow *record = RESERVE(flows);
 
@@ -98,6 +109,7 @@ static __always_inline bool flow_announce(__u64 flow,
 	record->t_ns = bpf_ktime_get_ns();
 	__builtin_memcpy(record->source, tuple->source, 16);
 	__builtin_memcpy(record->destination, tuple->destination, 16);
+	record->sender_netns = sender_netns;
 	record->netns = sk->__sk_common.skc_net.net->ns.inum;
 	record->source_port = bpf_ntohs(tuple->source_port);
 	record->destination_port = bpf_ntohs(tuple->destination_port);

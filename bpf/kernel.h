@@ -36,6 +36,7 @@ typedef _Bool bool;
 #define TSQ_THROTTLED 0 /* bit */
 #define TCP_NAGLE_CORK 2
 #define SOCK_DONE 1 /* bit: TCP has its peer's FIN */
+#define IFF_LOOPBACK 8
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 #define TCP_FLAG_FIN 1
@@ -70,6 +71,7 @@ struct hlist_head {
 struct net {
 	struct ns_common ns;
 	struct hlist_head *dev_index_head;
+	__u64 net_cookie;
 };
 
 typedef struct {
@@ -298,6 +300,7 @@ struct rtnl_link_ops {
 struct net_device {
 	char name[16];
 	int ifindex;
+	unsigned int flags;
 	struct hlist_node index_hlist;
 	possible_net_t nd_net;
 	struct netdev_queue *_tx;

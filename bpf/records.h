@@ -51,8 +51,10 @@ struct received_range {
 /* What a flow number stands for; sent once by each side that sees it. */
 struct flow {
 	__u64 flow; /* hash of the five fields below and the first sequence
-		       number */
+		       number, or `sender_netns` */
 	__u64 t_ns;
+	__u64 sender_netns; /* UDP: cookie of the namespace that it is sent in;
+			       0: not known, and TCP */
 	__u8 source[16];
 	__u8 destination[16];
 	__u32 netns;
@@ -574,7 +576,7 @@ struct options {
 
 _Static_assert(sizeof(struct sent_message) == 72, "sent_message");
 _Static_assert(sizeof(struct received_range) == 80, "received_range");
-_Static_assert(sizeof(struct flow) == 72, "flow");
+_Static_assert(sizeof(struct flow) == 80, "flow");
 _Static_assert(sizeof(struct task) == 32, "task");
 _Static_assert(sizeof(struct retransmit) == 40, "retransmit");
 _Static_assert(sizeof(struct freed_segment) == 48, "freed_segment");

@@ -412,7 +412,8 @@ static __noinline void sender_begin(struct sock *sk, struct stream *s,
 	}
 	if (histograms)
 		ends_begin(s->flow_out, bpf_ktime_get_ns());
-	else if (flow_announce(s->flow_out, &tuple, sk, SIDE_SENDER, 0, first))
+	else if (flow_announce(s->flow_out, &tuple, sk, SIDE_SENDER, 0, first,
+			       0))
 		s->announced |= SIDE_SENDER;
 }
 
@@ -429,7 +430,7 @@ static __noinline void sender_tell(struct sock *sk, struct stream *s)
 	first = first_bytes_of(tp, true);
 	first.sequence = s->out_zero; /* a SYN is not counted as sent yet */
 	if (flow_announce(s->flow_out, &tuple, sk, SIDE_SENDER,
-			  s->exchange.group, first))
+			  s->exchange.group, first, 0))
 		s->announced |= SIDE_SENDER;
 }
 
@@ -454,7 +455,8 @@ static __noinline void receiver_begin(struct sock *sk, struct stream *s,
 	}
 	if (histograms)
 		ends_meet(s->flow_in, bpf_ktime_get_ns());
-	else if (flow_announce(s->flow_in, &tuple, sk, SIDE_RECEIVER, 0, first))
+	else if (flow_announce(s->flow_in, &tuple, sk, SIDE_RECEIVER, 0, first,
+			       0))
 		s->announced |= SIDE_RECEIVER;
 }
 
@@ -471,7 +473,7 @@ static __noinline void receiver_tell(struct sock *sk, struct stream *s)
 	tuple_reverse(&tuple);
 	if (flow_announce(s->flow_in, &tuple, sk, SIDE_RECEIVER,
 			  s->exchange.group,
-			  (struct first_bytes){ own.answer, own.sequence }))
+			  (struct first_bytes){ own.answer, own.sequence }, 0))
 		s->announced |= SIDE_RECEIVER;
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from halves import (
@@ -9,6 +11,7 @@ from halves import (
     LAYOUT,
     RECEIVER,
     SENDER,
+    UDP,
     Record,
     announcements,
     batch_of,
@@ -20,7 +23,7 @@ from halves import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent.join.datagrams import match_datagrams
-from latprof_agent.join.flows import SIDE_ACCEPTED
+from latprof_agent.join.flows import SIDE_ACCEPTED, Flows
 from latprof_agent.join.joiner import (
     ALONE_NS,
     RANGE_KEEP_NS,
@@ -274,3 +277,45 @@ def test_when_a_connection_was_accepted_is_no_announcement_of_its_flow():
     assert [joiner.accepted_ns(flow) for flow in (5, 6, 7)] == [70, 0, 0]
     assert joiner.flows.table["side"].tolist() == [RECEIVER, RECEIVER]
     assert not joiner.flows.sender_here.any()
+
+
+def datagrams_of(flow: int, side: int, netns: int, port: int = 7) -> np.ndarray:
+    """The announcement of a flow of UDP by one end, with its sender's namespace."""
+    made = np.zeros(1, LAYOUT.rings["flows"])
+    values = {"flow": flow, "side": side, "protocol": UDP, "source_port": port}
+    for name, value in (values | {"sender_netns": netns}).items():
+        made[name] = value
+    return made
+
+
+def places(flows: Flows, *numbers: int) -> list[int]:
+    return flows.index(np.array(numbers, "u8")).tolist()
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_receiver_without_its_senders_namespace_has_the_only_one_that_sends_so(order):
+    flows = Flows(LAYOUT.rings["flows"])
+    ends = [datagrams_of(1, SENDER, 50), datagrams_of(2, RECEIVER, 0)]
+    for one in [*ends, datagrams_of(3, SENDER, 51, port=8)][::order]:
+        flows.add(one)
+    (sender, receiver, other) = places(flows, 1, 2, 3)
+    assert sender == receiver != other
+    assert flows.table["sender_netns"][sender] == 50
+    assert not flows.translated.any()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_receiver_without_its_senders_namespace_has_none_of_two(order, at_once):
+    flows = Flows(LAYOUT.rings["flows"])
+    ends = [datagrams_of(1, SENDER, 50), datagrams_of(2, SENDER, 51)]
+    ends = [*ends, datagrams_of(3, RECEIVER, 0)]
+    records = [ends[i] for i in order]
+    for batch in [np.concatenate(records)] if at_once else records:
+        flows.add(batch)
+    found = places(flows, 1, 2, 3)
+    assert len(set(found)) == 3
+    assert flows.receiver_here[found].tolist() == [False, False, True]
+    assert flows.sender_here[found].tolist() == [True, True, False]
+    assert flows.ambiguous[found].tolist() == [False, False, True]
+    assert flows.table["flow"][found].tolist() == [1, 2, 3]

@@ -20,6 +20,12 @@ def address_text(raw: Any) -> str:
     return str(address.ipv4_mapped or address)
 
 
+def _ends_of(record: Any) -> bytes:
+    """Addresses and ports of a flow."""
+    fields = ("source", "destination", "source_port", "destination_port")
+    return b"".join(record[field].tobytes() for field in fields)
+
+
 def _sequences(record: Any) -> int:
     """Both first sequence numbers of a TCP connection; 0 where one is not known."""
     if record["protocol"] != IPPROTO_TCP or not record["first_answer"]:
@@ -34,6 +40,11 @@ class Flows:
     seen. `sender_here` and `receiver_here` tell which ends were. A translator (NAT)
     gives a flow another number on its way: then `translated` is true, and both numbers
     have one index. TCP's are found by the first sequence numbers of both directions.
+
+    UDP's number holds the namespace that sends. A receiver that did not learn it has
+    another number, which is the flow of the only sender with such addresses and ports;
+    where several namespaces send so, nothing says whose datagrams it gets, and it is
+    `ambiguous`.
     """
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
@@ -41,6 +52,7 @@ class Flows:
         self.sender_here = np.empty(0, bool)
         self.receiver_here = np.empty(0, bool)
         self.translated = np.empty(0, bool)
+        self.ambiguous = np.empty(0, bool)
         self.source_addresses: list[str] = []
         self.destination_addresses: list[str] = []
         self._used = np.empty(0, "i8")  # when last, by `touch`
@@ -48,6 +60,10 @@ class Flows:
         self._ordered = np.empty(0, "u8")
         self._places = np.empty(0, "i8")
         self._by_sequences: dict[int, int] = {}  # of TCP's flows -> place
+        # by UDP's addresses and ports: numbers of senders, and of a receiver that does
+        # not know its sender's namespace
+        self._senders: dict[bytes, list[int]] = {}
+        self._strangers: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return len(self.table)
@@ -57,6 +73,15 @@ class Flows:
         _, first = np.unique(records["flow"], return_index=True)
         fresh = records[np.sort(first)]
         fresh = fresh[self.index(fresh["flow"]) < 0]
+        datagrams = fresh["protocol"] != IPPROTO_TCP
+        self._add_streams(fresh[~datagrams])
+        self._add_datagrams(fresh[datagrams])
+        at = self.index(records["flow"])
+        sender = records["side"] == SIDE_SENDER
+        self.sender_here[at[sender]] = True
+        self.receiver_here[at[~sender]] = True
+
+    def _add_streams(self, fresh: Array) -> None:
         new: list[int] = []
         known: list[tuple[Any, int]] = []
         for i, record in enumerate(fresh):
@@ -72,10 +97,53 @@ class Flows:
         for record, place in known:
             self._insert(record["flow"][None], np.array([place]))
             self._translate(record, place)
-        at = self.index(records["flow"])
-        sender = records["side"] == SIDE_SENDER
-        self.sender_here[at[sender]] = True
-        self.receiver_here[at[~sender]] = True
+
+    def _add_datagrams(self, fresh: Array) -> None:
+        new: list[int] = []
+        known: list[tuple[Any, int]] = []
+        parted: list[tuple[int, int]] = []
+        for i, record in enumerate(fresh):
+            ends, number = _ends_of(record), int(record["flow"])
+            senders, same = self._senders.get(ends, []), None
+            if record["side"] == SIDE_SENDER:
+                same = self._strangers.get(ends)
+                if same is not None and senders:
+                    parted.append((same, senders[0]))
+                    same = None
+                self._senders[ends] = [*senders, number]
+            elif not record["sender_netns"]:
+                self._strangers[ends] = number
+                same = senders[0] if len(senders) == 1 else None
+                if len(senders) > 1:
+                    parted.append((number, senders[0]))
+            if same is None:
+                new.append(i)
+            else:
+                known.append((record, same))
+        self._append(fresh[new])
+        for record, number in known:
+            place = self.index(np.array([number], "u8"))
+            self._insert(record["flow"][None], place)
+            if record["side"] == SIDE_SENDER:
+                self.table[place] = record
+        for stranger, sender in parted:
+            self._part(stranger, sender)
+
+    def _part(self, stranger: int, sender: int) -> None:
+        """Several namespaces send so: none of them is known to be the receiver's."""
+        numbers = np.array([stranger, sender], "u8")
+        place, of_sender = self.index(numbers).tolist()
+        if place < 0:
+            return
+        if place != of_sender:
+            self.ambiguous[place] = True
+            return
+        alone = self.table[place : place + 1].copy()
+        alone["flow"] = stranger
+        self._places[np.searchsorted(self._ordered, numbers[0])] = len(self)
+        self._append_rows(alone)
+        self.receiver_here[-1] = self.ambiguous[-1] = True
+        self.receiver_here[place] = False
 
     def unite(self, number: Any, other: Any) -> tuple[int, int]:
         """Give a receiver's number the place of a sender's: NAT made two of one.
@@ -92,7 +160,7 @@ class Flows:
 
     def _translate(self, record: Any, place: int) -> None:
         """Another end tells of other addresses: the sender's are the flow's."""
-        self.translated[place] = True
+        self.translated[place] |= _ends_of(record) != _ends_of(self.table[place])
         if record["side"] == SIDE_SENDER:
             self.table[place] = record
             self.source_addresses[place] = address_text(record["source"])
@@ -100,11 +168,15 @@ class Flows:
 
     def _append(self, fresh: Array) -> None:
         self._insert(fresh["flow"], np.arange(len(self), len(self) + len(fresh)))
+        self._append_rows(fresh)
+
+    def _append_rows(self, fresh: Array) -> None:
         self.table = np.concatenate([self.table, fresh])
         none = np.zeros(len(fresh), bool)
         self.sender_here = np.r_[self.sender_here, none]
         self.receiver_here = np.r_[self.receiver_here, none]
         self.translated = np.r_[self.translated, none]
+        self.ambiguous = np.r_[self.ambiguous, none]
         self._used = np.r_[self._used, np.full(len(fresh), self._touches)]
         self.source_addresses += map(address_text, fresh["source"])
         self.destination_addresses += map(address_text, fresh["destination"])
@@ -142,6 +214,7 @@ class Flows:
         self.sender_here = self.sender_here[stay]
         self.receiver_here = self.receiver_here[stay]
         self.translated = self.translated[stay]
+        self.ambiguous = self.ambiguous[stay]
         self._used = self._used[stay]
         self.source_addresses = [self.source_addresses[i] for i in stay]
         self.destination_addresses = [self.destination_addresses[i] for i in stay]
@@ -152,4 +225,15 @@ class Flows:
             for sequences, place in self._by_sequences.items()
             if place_of[place] >= 0
         }
+        self._forget_ends()
         return stay
+
+    def _forget_ends(self) -> None:
+        """Forget the numbers that have no place any more."""
+        stay = set(self._ordered.tolist())
+        self._strangers = {k: n for k, n in self._strangers.items() if n in stay}
+        kept = {
+            ends: [number for number in numbers if number in stay]
+            for ends, numbers in self._senders.items()
+        }
+        self._senders = {ends: numbers for ends, numbers in kept.items() if numbers}

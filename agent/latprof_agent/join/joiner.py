@@ -287,7 +287,11 @@ class Joiner:
         # a range that no send ends in is not a message where the sender is here
         sender_here = np.r_[self.flows.sender_here, False][flow]
         alone = old & ~halves.used & (datagram | ~sender_here)
-        self._count_alone("received, ", "sender", flow[alone], self.flows.sender_here)
+        doubted = alone & np.r_[self.flows.ambiguous, False][flow]
+        self._count("received, several namespaces send so", int(doubted.sum()))
+        self._count_alone(
+            "received, ", "sender", flow[alone & ~doubted], self.flows.sender_here
+        )
         unread = (ranges["flags"] & self._flags["RECORD_UNREAD"]) != 0
         self._count(UNREAD_AT_CLOSE, int((unread & (alone | halves.used)).sum()))
         gone = old | (datagram & halves.used)

@@ -105,8 +105,32 @@ class Translations:
             return []
         alike = _is_one_of(ranges["key"], keys)
         alike &= np.r_[flows.receiver_here & ~flows.sender_here, False][range_flow]
-        pairs = translated_pairs(sent[mine], ranges[alike])
+        pairs = self._pairs(
+            sent[mine], sent_flow[mine], ranges[alike], range_flow[alike]
+        )
         return [flows.unite(receiver, sender) for sender, receiver in pairs]
+
+    def _pairs(
+        self, sent: Array, sent_flow: Array, ranges: Array, range_flow: Array
+    ) -> list[tuple[int, int]]:
+        """Pair flows; a receiver that knows its sender's namespace with one of it."""
+        where = self._flows.table["sender_netns"]
+        of_sent, of_range = where[sent_flow], where[range_flow]
+        pairs = translated_pairs(
+            _in_namespace(sent, of_sent), _in_namespace(ranges, of_range)
+        )
+        united = {number for pair in pairs for number in pair}
+        rest = [~np.isin(side["flow"], list(united)) for side in (sent, ranges)]
+        rest[1] &= of_range == 0
+        return pairs + translated_pairs(sent[rest[0]], ranges[rest[1]])
+
+
+def _in_namespace(halves: Array, netns: Array) -> Array:
+    """Mix the namespace that sends into the keys; without those that have none."""
+    known = netns != 0
+    halves = halves.compress(known)
+    halves["key"] ^= netns[known] * np.uint64(0x9E3779B97F4A7C15)
+    return halves
 
 
 def _some_of_each(places: Array, flow: Array) -> Array:
