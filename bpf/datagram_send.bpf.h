@@ -8,6 +8,7 @@
 #include "datagram_count.bpf.h"
 #include "device.bpf.h"
 #include "send_call.bpf.h"
+#include "translated.bpf.h"
 
 /* The datagram whose last packet this is; its packet names it. */
 static __always_inline void datagram_of(struct datagram_socket *s,
@@ -135,9 +136,16 @@ static __always_inline bool datagram_handed(struct sock *sk,
 		return fragment_queue(s, skb, &part, ret);
 	size = fingerprint(transport, part.key_id, linear_after(skb), netns,
 			   &part.tuple, &flow, &key, &ret->head);
-	/* a tunnel's packet whose own datagram was not followed */
-	if (part.tuple.source_port != bpf_htons(sk->__sk_common.skc_num))
-		return false;
+	if (differs(sk, &part.tuple)) {
+		if (is_translated(skb)) {
+			tuple_untranslate(sk, &part.tuple);
+			flow = flow_number(&part.tuple, netns);
+		} else if (part.tuple.source_port !=
+			   bpf_htons(sk->__sk_common.skc_num)) {
+			/* a tunnel's, whose own datagram was not followed */
+			return false;
+		}
+	}
 	if (!udp_sends)
 		udp_sends = true;
 	if (histograms)

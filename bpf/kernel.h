@@ -318,6 +318,7 @@ struct sk_buff {
 	char cb[48];
 	unsigned int len;
 	unsigned int data_len; /* of it in pages */
+	unsigned long _nfct; /* conntrack's, and bits of its own */
 	__be16 protocol;
 	__u16 queue_mapping;
 	__u16 inner_transport_header;
@@ -328,6 +329,10 @@ struct sk_buff {
 	unsigned char *data;
 	unsigned int truesize;
 	refcount_t users;
+};
+
+struct nf_conn {
+	unsigned long status;
 };
 
 struct skb_shared_info {

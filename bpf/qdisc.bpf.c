@@ -26,6 +26,7 @@
 #include "handed.bpf.h"
 #include "held.bpf.h"
 #include "stream.bpf.h"
+#include "translated.bpf.h"
 #include <bpf/bpf_tracing.h>
 
 /* What is shorter is taken for one packet, without a look: the MSS towards a
@@ -59,6 +60,24 @@ static __always_inline bool is_first_syn(const struct sock *sk,
 	       !(s && s->flow_out);
 }
 
+/* Below a tunnel, behind NAT in this namespace: no port tells it, but it has
+ * bytes that its socket waits for to be acknowledged. */
+static __noinline unsigned char *inner_translated(const struct sk_buff *skb,
+						  struct sock *sk,
+						  struct tcp_header *ret)
+{
+	unsigned char *transport = skb->head + skb->inner_transport_header;
+	const struct tcp_sock *tp = tcp_of(sk);
+
+	if (!skb->inner_transport_header || !tp)
+		return NULL;
+	tcp_header_at(transport, ret);
+	return bpf_ntohl(ret->sequence) - tp->snd_una <
+			       tp->write_seq - tp->snd_una ?
+		       transport :
+		       NULL;
+}
+
 /* The payload range of a TCP packet, whose offset is near a known one; false
  * where it has none, or is not to be found. */
 static __always_inline bool segment_of(const struct sk_buff *skb,
@@ -71,10 +90,14 @@ static __always_inline bool segment_of(const struct sk_buff *skb,
 	__u32 length;
 
 	tcp_header_at(transport, &header);
-	if (!has_ports(&header, ports)) {
+	/* NAT in this namespace leaves TCP, but not its ports */
+	if (!has_ports(&header, ports) &&
+	    protocol_at(skb->head + skb->network_header) != IPPROTO_TCP) {
 		transport =
 			inner_tcp(skb->head, transport,
 				  skb->inner_transport_header, ports, &header);
+		if (!transport)
+			transport = inner_translated(skb, sk, &header);
 		if (!transport) {
 			/* of a socket that was reset: it has no port any more
 			 */

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from recording import Lab, netns
 
@@ -42,6 +42,39 @@ table ip latprof_test {{
 """
 
 
+# In the namespace of an end itself; traffic that they change is counted behind them.
+OWN_NAT = """\
+table ip latprof_test {{
+  counter datagrams {{ }}
+  chain change {{
+    type nat hook {hook}
+    {protocol} {rule}
+  }}
+  chain passed {{
+    type filter hook {behind} priority filter + 200
+    ct direction original udp length > 8 counter name datagrams
+  }}
+}}
+"""
+SERVICE_NET = "10.203.9"
+
+
+class OwnNat(NamedTuple):
+    """Rules of one end, for TCP and for UDP."""
+
+    end: str
+    hook: str
+    behind: str
+    rule: str  # of one protocol
+
+    def rules(self, **values: object) -> str:
+        """Write them for nft."""
+        rules = [self.rule.format(protocol=p, **values) for p in ("tcp", "udp")]
+        return OWN_NAT.format(
+            hook=self.hook, behind=self.behind, protocol=rules[0], rule="\n" + rules[1]
+        )
+
+
 @dataclass
 class Path:
     """A lab with more devices between its ends."""
@@ -54,11 +87,17 @@ class Path:
     # True: b's socket is reached, and knows its peer, by other addresses
     translated: bool = False
     front: tuple[str, int] = ("", 0)  # where a sends to, if that is not b's socket
+    own_nat: OwnNat | None = None  # else it is in the middle
 
     @property
     def middle(self) -> str:
         """The namespace between the ends; not all paths have one."""
         return self.lab.a_netns.removesuffix("a") + "w"
+
+    @property
+    def translator(self) -> str:
+        """The namespace whose netfilter changes addresses."""
+        return self.lab.netns_of(self.own_nat.end) if self.own_nat else self.middle
 
     def run(self, name: str, *words: str, text: str | None = None) -> str:
         """Run a program in a namespace and return what it says."""
@@ -201,6 +240,31 @@ def _nat(path: Path) -> None:
     path.front = "10.203.1.254", FRONT_PORT
 
 
+def _redirect(path: Path) -> None:
+    """A server whose host leads another port to it."""
+    path.translated = True
+    path.front = path.lab.b_address, FRONT_PORT
+    rule = "{protocol} dport {port} redirect to :{server_port}"
+    path.own_nat = OwnNat("b", "prerouting priority dstnat", "input", rule)
+
+
+def _service(path: Path) -> None:
+    """A service's address that the client's host turns into the server's."""
+    path.translated = True
+    path.front = f"{SERVICE_NET}.9", FRONT_PORT
+    path.ip(path.lab.a_netns, f"route add {SERVICE_NET}.0/24 via {path.lab.b_address}")
+    rule = "ip daddr {front} {protocol} dport {port} dnat to {server}:{server_port}"
+    path.own_nat = OwnNat("a", "output priority -100", "postrouting", rule)
+
+
+def _masquerade(path: Path) -> None:
+    """A client whose host gives its traffic other ports."""
+    path.translated = True
+    path.front = path.lab.b_address, 0
+    rule = "{protocol} dport {server_port} masquerade to :50000-50999"
+    path.own_nat = OwnNat("a", "postrouting priority srcnat", "postrouting", rule)
+
+
 def _bridge_behind(path: Path) -> None:
     """The translating host knows a as a container on its bridge."""
     device = MIDDLE["a"]
@@ -235,9 +299,14 @@ STEPS: dict[str, tuple[Callable[[Path], None], ...]] = {
     "router": (_router,),
     "nat": (_nat,),
     "nat-bridge": (_nat, _bridge_behind),
+    "redirect": (_redirect,),
+    "service": (_service,),
+    "service-vxlan": (_vxlan, _service),
+    "masquerade": (_masquerade,),
 }
 # Packets of these pass more devices of the sender's namespace than one.
 STACKED = ("bridge", "vxlan", "vxlan-bridge", "vxlan-vxlan-bridge", "vxlan-macvlan")
+STACKED += ("service-vxlan",)
 
 
 def build(kind: str, lab: Lab) -> Path:
@@ -255,21 +324,24 @@ def publish(path: Path, server_port: int) -> tuple[str, int]:
     if not path.translated:
         return path.lab.b_address, server_port
     front, port = path.front
-    rules = NAT.format(
-        front=front,
-        port=port,
-        server=path.lab.b_address,
-        server_port=server_port,
-        device=MIDDLE["b"],
-    )
-    path.run(path.middle, "nft", "-f", "-", text="flush ruleset\n" + rules)
-    return path.front
+    values = {
+        "front": front,
+        "port": port or server_port,
+        "server": path.lab.b_address,
+        "server_port": server_port,
+    }
+    if path.own_nat:
+        rules = path.own_nat.rules(**values)
+    else:
+        rules = NAT.format(device=MIDDLE["b"], **values)
+    path.run(path.translator, "nft", "-f", "-", text="flush ruleset\n" + rules)
+    return front, port or server_port
 
 
 def translated_datagrams(path: Path) -> int:
     """Packets of UDP from a to b that nftables has counted."""
     words = "nft -j list counter ip latprof_test datagrams"
-    said = path.run(path.middle, *words.split())
+    said = path.run(path.translator, *words.split())
     return next(
         int(entry["counter"]["packets"])
         for entry in json.loads(said)["nftables"]

@@ -38,7 +38,7 @@ BURST_BYTES = 8000
 LATE_NS = 200_000  # see test_qdisc.py
 ROUNDING_NS = 2_000
 
-NAT = ("nat", "nat-bridge")
+NAT = ("nat", "nat-bridge", "redirect", "service", "service-vxlan", "masquerade")
 all_paths = pytest.mark.parametrize("kind", list(paths.STEPS))
 nat_paths = pytest.mark.parametrize("kind", NAT)
 before_and_after = pytest.mark.parametrize(
