@@ -9,7 +9,9 @@
  * A packet may enter more than once: from the NIC, then out of a tunnel, then
  * into another namespace. The time is the first one in the namespace of its
  * socket: that of a packet whose header is still there, in memory which holds
- * the later one.
+ * the later one. Some devices hand a packet on into a container within the same
+ * call, and nothing enters there (macvlan, ipvlan, bpf_redirect_peer()): then
+ * it is the first one in the namespace where it entered last.
  *
  * TCP adds segments in the backlog to the one before them, so that their
  * packets are gone. They are found by ports and the sequence number that they
@@ -261,13 +263,20 @@ static __always_inline void entered_note(__u64 skb)
 		last->skbs[last->next++ & (LAST_ENTERED - 1)] = skb;
 }
 
+static __always_inline bool is_internet(const struct sock *sk)
+{
+	return sk->__sk_common.skc_family == AF_INET ||
+	       sk->__sk_common.skc_family == AF_INET6;
+}
+
 /* The namespace of the socket that sent the packet, which keeps it until IP has
- * it, across veth, too; loopback takes it away. 0: not known. */
+ * it, across veth, too; loopback takes it away, and what a program writes into
+ * a tunnel's device has that program's. 0: not known. */
 static __always_inline __u64 sender_netns(const struct sk_buff *skb)
 {
 	const struct sock *sk = skb->sk;
 
-	if (sk && is_full_socket(sk))
+	if (sk && is_full_socket(sk) && is_internet(sk))
 		return netns_cookie(sk);
 	return skb->dev->flags & IFF_LOOPBACK ?
 		       skb->dev->nd_net.net->net_cookie :
@@ -311,26 +320,27 @@ static __always_inline void arrival_note(struct sk_buff *skb)
 /* Instead of a time: others were added to the packet since it entered. */
 #define ARRIVAL_OF_A_PART 1
 
-/* The arrival of this packet in the namespace of its socket, NULL unknown. */
-static __always_inline struct arrival *arrival_at(const struct sk_buff *skb,
-						  const struct sock *sk)
+/* The arrival of this packet, NULL unknown. */
+static __always_inline struct arrival *arrival_at(const struct sk_buff *skb)
 {
 	struct arrival *a = arrival_of((__u64)skb);
 
-	if (!a || a->t_ns < options.since_ns ||
-	    net_of(a->dev) != (__u64)sk->__sk_common.skc_net.net)
-		return NULL;
-	return a;
+	return a && a->t_ns >= options.since_ns ? a : NULL;
+}
+
+static __always_inline bool is_own(const struct arrival *a,
+				   const struct sock *sk)
+{
+	return net_of(a->dev) == (__u64)sk->__sk_common.skc_net.net;
 }
 
 /* When it entered; 0 unknown. `network` is its IP header and `length` what
  * follows from there. Where the header is not where it was, an older packet had
  * this address. */
 static __always_inline __u64 arrival_take(const struct sk_buff *skb,
-					  const struct sock *sk, __u64 network,
-					  __u32 length)
+					  __u64 network, __u32 length)
 {
-	struct arrival *a = arrival_at(skb, sk);
+	struct arrival *a = arrival_at(skb);
 
 	if (!a || a->data != network)
 		return 0;

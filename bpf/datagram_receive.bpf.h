@@ -16,6 +16,18 @@
  */
 #define AROUND_BYTES 256
 
+static __always_inline __u64 network_of(const struct sk_buff *skb)
+{
+	return (__u64)SEE(struct sk_buff, skb, head) +
+	       SEE(struct sk_buff, skb, network_header);
+}
+
+/* The same where it entered in another namespace. */
+static __always_inline bool is_there(const struct arrival *a, __u64 network)
+{
+	return a->data == network || is_still(a, network);
+}
+
 /* What was noted of this packet, NULL nothing. Parts of one that was cut on the
  * way to its socket (UDP_SEGMENT) never entered: what is noted at their address
  * is of an older packet, such as the whole. What was reassembled from fragments
@@ -23,12 +35,12 @@
 static __always_inline struct arrival *datagram_noted(const struct sk_buff *skb,
 						      const struct sock *sk)
 {
-	struct arrival *a = arrival_at(skb, sk);
+	struct arrival *a = arrival_at(skb);
 
 	if (!a || bpf_ktime_get_ns() - a->t_ns >= TAKEN_NS ||
 	    a->length > SEE(struct sk_buff, skb, len) + AROUND_BYTES)
 		return NULL;
-	return a;
+	return is_own(a, sk) || is_there(a, network_of(skb)) ? a : NULL;
 }
 
 /* When a datagram entered, and the namespace that it was sent in; the UDP

@@ -107,7 +107,7 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 	segment->start = cb->seq;
 	segment->end = cb->end_seq;
 	segment->arrive_ns = arrival_take(
-		skb, sk, (__u64)skb->head + skb->network_header,
+		skb, (__u64)skb->head + skb->network_header,
 		skb->len + skb->transport_header - skb->network_header);
 	segment->ttl = ttl_at(skb->head + skb->network_header);
 	tp = tcp_of(sk);
@@ -188,7 +188,7 @@ static __noinline void segment_of_queue(struct sock *sk,
 	bpf_probe_read_kernel(&cb, sizeof(cb), skb->cb);
 	if (cb.seq == ready && cb.end_seq == tp->rcv_nxt)
 		ret->arrive_ns = arrival_take(
-			skb, sk,
+			skb,
 			(__u64)SEE(struct sk_buff, skb, head) +
 				SEE(struct sk_buff, skb, network_header),
 			0);

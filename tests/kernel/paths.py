@@ -12,11 +12,14 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from recording import Lab, netns
 
 NIC = "veth0"
+REDIRECT = FilePath(__file__).with_name("redirect.bpf.c")
 MIDDLE = {"a": "port-a", "b": "port-b"}
 OUTER_IPV4_BYTES, OUTER_UDP_BYTES, VXLAN_BYTES, ETHERNET_BYTES = 20, 8, 8, 14
 VXLAN_OVERHEAD_BYTES = OUTER_IPV4_BYTES + OUTER_UDP_BYTES + VXLAN_BYTES + ETHERNET_BYTES
@@ -265,6 +268,51 @@ def _masquerade(path: Path) -> None:
     path.own_nat = OwnNat("a", "postrouting priority srcnat", "postrouting", rule)
 
 
+def _host_between(path: Path) -> None:
+    """A host between a and b, which is a container of it."""
+    _make_middle(path)
+    _bring_up(path, {"a": "10.203.0.1", "b": "10.203.0.2"})
+
+
+def _macvlan_container(path: Path) -> None:
+    """A container with a macvlan on its host's device, which is in no other way."""
+    _host_between(path)
+    path.ip(path.lab.b_netns, f"link del {NIC}")
+    path.ip(
+        path.middle,
+        f"link add mv0 link {MIDDLE['a']} netns {path.lab.b_netns} "
+        "type macvlan mode bridge",
+    )
+    path.ip(path.lab.b_netns, f"link set mv0 name {NIC}")
+    _bring_up(path, {"b": "10.203.0.2"})
+
+
+def _redirect_peer(path: Path) -> None:
+    """A container whose host's BPF hands packets into it, past its own device."""
+    _host_between(path)
+    machine = subprocess.run(
+        ["gcc", "-print-multiarch"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    for here, there, section in (("a", "b", "tc/peer"), ("b", "a", "tc/out")):
+        device = path.run(path.middle, "cat", f"/sys/class/net/{MIDDLE[there]}/ifindex")
+        with TemporaryDirectory() as folder:
+            program = f"{folder}/redirect.o"
+            subprocess.run(
+                [
+                    *("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3"),
+                    *(f"-DIFINDEX={device.strip()}", f"-I/usr/include/{machine}"),
+                    *("-c", str(REDIRECT), "-o", program),
+                ],
+                check=True,
+            )
+            path.tc(path.middle, f"qdisc add dev {MIDDLE[here]} clsact")
+            path.tc(
+                path.middle,
+                f"filter add dev {MIDDLE[here]} ingress bpf da "
+                f"obj {program} sec {section}",
+            )
+
+
 def _bridge_behind(path: Path) -> None:
     """The translating host knows a as a container on its bridge."""
     device = MIDDLE["a"]
@@ -299,6 +347,8 @@ STEPS: dict[str, tuple[Callable[[Path], None], ...]] = {
     "router": (_router,),
     "nat": (_nat,),
     "nat-bridge": (_nat, _bridge_behind),
+    "macvlan-container": (_macvlan_container,),
+    "redirect-peer": (_redirect_peer,),
     "redirect": (_redirect,),
     "service": (_service,),
     "service-vxlan": (_vxlan, _service),

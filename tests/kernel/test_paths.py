@@ -39,6 +39,8 @@ LATE_NS = 200_000  # see test_qdisc.py
 ROUNDING_NS = 2_000
 
 NAT = ("nat", "nat-bridge", "redirect", "service", "service-vxlan", "masquerade")
+# Packets come into a container without the hook of its own devices.
+CONTAINERS = ("macvlan-container", "redirect-peer")
 all_paths = pytest.mark.parametrize("kind", list(paths.STEPS))
 nat_paths = pytest.mark.parametrize("kind", NAT)
 before_and_after = pytest.mark.parametrize(
@@ -248,6 +250,30 @@ def test_each_send_call_over_tcp_is_one_row_with_both_ends(
     make_path, tmp_path, kind, early
 ):
     _, recorded = exchange_stream(make_path(kind), tmp_path, early)
+    assert recorded.recorder.joiner.unmatched == {}
+
+
+@pytest.mark.parametrize("connect", [stream_pair, datagram_pair])
+@pytest.mark.parametrize("kind", ["plain", "switch", *CONTAINERS])
+def test_messages_one_at_a_time_have_all_stamps_both_ways(
+    make_path, tmp_path, kind, connect
+):
+    path, asked, size = make_path(kind), 300, 64
+
+    def exchange():
+        with recorded_pair(path, tmp_path, connect, True) as (recorded, *ends):
+            port = ends[0].getsockname()[1]
+            for sender, receiver in [ends, ends[::-1]] * asked:
+                sender.send(bytes(size))
+                assert len(receiver.recv(size)) == size
+        return recorded, port
+
+    recorded, port = undisturbed(tmp_path, all_devices(path), exchange)
+    assert recorded.lost() == {}
+    rows = recorded.messages()
+    assert Counter(rows["source_port"] == port) == {True: asked, False: asked}
+    assert rows[STAMPS].notna().all().all(), rows[STAMPS].notna().mean().to_dict()
+    assert (rows[PARTS] >= 0).all().all()
     assert recorded.recorder.joiner.unmatched == {}
 
 
