@@ -8,8 +8,10 @@
  *                          UDP: the queued packet  ->  datagram entry
  *
  * A segment that met its socket in use waits in the backlog, where TCP may add
- * later ones to it: these are found by what each ends with, and where one is
- * not, the arrival is not known (counted, never guessed). Does not see the
+ * later ones to it; and the kernel copies a packet for generic XDP, or when its
+ * sender's pages were not copied (MSG_ZEROCOPY), so that its memory is another
+ * one. These are found by what each segment ends with, and where one is not,
+ * the arrival is not known (counted, never guessed). Does not see the
  * arrival of datagrams that this host cut from one packet (UDP_SEGMENT).
  */
 #include "arrival.bpf.h"
@@ -313,7 +315,7 @@ static __always_inline int stream_ready(struct sock *sk)
 	now = bpf_ktime_get_ns();
 	if (segment->socket != (__u64)sk || (__s32)(segment->end - ready) <= 0)
 		segment_of_queue(sk, tp, ready, segment);
-	if (segment->arrive_ns == ARRIVAL_OF_A_PART) {
+	if (segment->arrive_ns <= ARRIVAL_OF_A_PART) {
 		parts_ready(sk, s, tp, segment, now);
 		ready = (__u32)s->ready_end + s->in_zero;
 	}

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from recording import Lab, netns
 
 NIC = "veth0"
-REDIRECT = FilePath(__file__).with_name("redirect.bpf.c")
 MIDDLE = {"a": "port-a", "b": "port-b"}
 OUTER_IPV4_BYTES, OUTER_UDP_BYTES, VXLAN_BYTES, ETHERNET_BYTES = 20, 8, 8, 14
 VXLAN_OVERHEAD_BYTES = OUTER_IPV4_BYTES + OUTER_UDP_BYTES + VXLAN_BYTES + ETHERNET_BYTES
@@ -141,6 +140,21 @@ class Path:
                 total += counts["rx"]["dropped"] + counts["tx"]["dropped"]
             total += sum(q["drops"] for q in json.loads(self.tc(name, "-s -j qdisc")))
         return total
+
+
+@contextmanager
+def compiled(name: str, *options: str) -> Iterator[str]:
+    """Compile a BPF program of these tests; its object is there while this lasts."""
+    source = FilePath(__file__).with_name(name)
+    machine = subprocess.run(
+        ["gcc", "-print-multiarch"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    with TemporaryDirectory() as folder:
+        program = f"{folder}/{source.stem}.o"
+        flags = ["-O2", "-g", "-target", "bpf", "-mcpu=v3", f"-I/usr/include/{machine}"]
+        words = ["clang", *flags, *options, "-c", str(source), "-o", program]
+        subprocess.run(words, check=True)
+        yield program
 
 
 def _silence_ipv6(path: Path, name: str) -> None:
@@ -290,27 +304,22 @@ def _macvlan_container(path: Path) -> None:
 def _redirect_peer(path: Path) -> None:
     """A container whose host's BPF hands packets into it, past its own device."""
     _host_between(path)
-    machine = subprocess.run(
-        ["gcc", "-print-multiarch"], capture_output=True, text=True, check=True
-    ).stdout.strip()
     for here, there, section in (("a", "b", "tc/peer"), ("b", "a", "tc/out")):
         device = path.run(path.middle, "cat", f"/sys/class/net/{MIDDLE[there]}/ifindex")
-        with TemporaryDirectory() as folder:
-            program = f"{folder}/redirect.o"
-            subprocess.run(
-                [
-                    *("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3"),
-                    *(f"-DIFINDEX={device.strip()}", f"-I/usr/include/{machine}"),
-                    *("-c", str(REDIRECT), "-o", program),
-                ],
-                check=True,
-            )
+        with compiled("redirect.bpf.c", f"-DIFINDEX={device.strip()}") as program:
             path.tc(path.middle, f"qdisc add dev {MIDDLE[here]} clsact")
             path.tc(
                 path.middle,
                 f"filter add dev {MIDDLE[here]} ingress bpf da "
                 f"obj {program} sec {section}",
             )
+
+
+def _generic_xdp(path: Path) -> None:
+    """An XDP program at both ends, for which the kernel copies packets."""
+    with compiled("pass.bpf.c") as program:
+        for name, _, _ in path.ends():
+            path.ip(name, f"link set dev {NIC} xdpgeneric obj {program} sec xdp")
 
 
 def _bridge_behind(path: Path) -> None:
@@ -347,6 +356,7 @@ STEPS: dict[str, tuple[Callable[[Path], None], ...]] = {
     "router": (_router,),
     "nat": (_nat,),
     "nat-bridge": (_nat, _bridge_behind),
+    "generic-xdp": (_generic_xdp,),
     "macvlan-container": (_macvlan_container,),
     "redirect-peer": (_redirect_peer,),
     "redirect": (_redirect,),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-IORING_OP_SEND, IORING_OP_RECV = 26, 27
+IORING_OP_SEND, IORING_OP_RECV, IORING_OP_SEND_ZC = 26, 27, 47
 
 
 class _IoVector(ctypes.Structure):
@@ -96,6 +96,10 @@ class Uring:
     def send(self, sock: socket.socket, payload: bytes) -> int:
         """IORING_OP_SEND."""
         return self._do(IORING_OP_SEND, sock, payload, len(payload))
+
+    def send_zero_copy(self, sock: socket.socket, payload: bytes) -> int:
+        """IORING_OP_SEND_ZC; `payload` must live until it was received."""
+        return self._do(IORING_OP_SEND_ZC, sock, payload, len(payload))
 
     def recv(self, sock: socket.socket, room_bytes: int) -> bytes:
         """IORING_OP_RECV."""

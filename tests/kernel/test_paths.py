@@ -24,9 +24,10 @@ from latprof_agent.join.path_devices import last_devices
 from paths import NIC
 from recording import DEADLINE_SECONDS, Filter, recording, socket_in, wait_until
 from shaper import Bucket, datagram_packets, tcp_header_bytes
+from system_calls import Uring
 from undisturbed import hidden_messages, undisturbed
 
-SO_RCVBUFFORCE = 33
+SO_RCVBUFFORCE, SO_ZEROCOPY, MSG_ZEROCOPY = 33, 60, 0x4000000
 STAMPS = ["send_ns", "queue_ns", "xmit_ns", "arrive_ns", "ready_ns", "read_ns"]
 PARTS = ["send_queue_ns", "qdisc_ns", "transit_ns", "receive_stack_ns"]
 PARTS += ["receive_queue_ns"]
@@ -254,7 +255,7 @@ def test_each_send_call_over_tcp_is_one_row_with_both_ends(
 
 
 @pytest.mark.parametrize("connect", [stream_pair, datagram_pair])
-@pytest.mark.parametrize("kind", ["plain", "switch", *CONTAINERS])
+@pytest.mark.parametrize("kind", ["plain", "switch", "generic-xdp", *CONTAINERS])
 def test_messages_one_at_a_time_have_all_stamps_both_ways(
     make_path, tmp_path, kind, connect
 ):
@@ -275,6 +276,33 @@ def test_messages_one_at_a_time_have_all_stamps_both_ways(
     assert rows[STAMPS].notna().all().all(), rows[STAMPS].notna().mean().to_dict()
     assert (rows[PARTS] >= 0).all().all()
     assert recorded.recorder.joiner.unmatched == {}
+
+
+@pytest.mark.parametrize("call", ["sendmsg", "io_uring"])
+def test_what_is_sent_without_a_copy_has_its_arrival(make_path, tmp_path, call):
+    # its pages are copied when it arrives, and its headers with them
+    path, payload, asked = make_path("plain"), bytes(1000), 100
+    uring = Uring(tmp_path)
+
+    def send(sock):
+        if call == "sendmsg":
+            return sock.sendmsg([payload], [], MSG_ZEROCOPY)
+        return uring.send_zero_copy(sock, payload)
+
+    def exchange():
+        with recorded_pair(path, tmp_path, stream_pair, True) as made:
+            recorded, client, server = made
+            client.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
+            for _ in range(asked):
+                assert send(client) == len(payload)
+                receive_bytes(server, len(payload))
+        return recorded, len(payload)
+
+    recorded, _ = undisturbed(tmp_path, all_devices(path), exchange)
+    rows = recorded.messages()
+    assert rows["size_bytes"].tolist() == [len(payload)] * asked
+    assert rows[STAMPS].notna().all().all(), rows[STAMPS].notna().mean().to_dict()
+    assert (rows[PARTS] >= 0).all().all()
 
 
 @pytest.mark.parametrize("connect", [stream_pair, datagram_pair])

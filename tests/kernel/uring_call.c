@@ -49,13 +49,30 @@ static _Atomic uint32_t *word(struct uring *ring, uint32_t offset)
  */
 static _Thread_local struct uring mine = { .fd = -1 };
 
+/* Takes the next completion; false: there is none yet. That a buffer is free
+ * again (IORING_OP_SEND_ZC) is none. */
+static int take_result(struct uring *ring, int *ret)
+{
+	struct io_uring_cqe *cqe;
+	uint32_t head = *word(ring, ring->params.cq_off.head);
+	uint32_t flags;
+
+	if (head == *word(ring, ring->params.cq_off.tail))
+		return 0;
+	cqe = (struct io_uring_cqe *)(ring->rings + ring->params.cq_off.cqes) +
+	      (head & (ring->params.cq_entries - 1));
+	*ret = cqe->res;
+	flags = cqe->flags;
+	*word(ring, ring->params.cq_off.head) = head + 1;
+	return flags & IORING_CQE_F_NOTIF ? take_result(ring, ret) : 1;
+}
+
 /* Returns what the operation returned: a length, or -errno. */
 int uring_call(int opcode, int socket, void *bytes, unsigned int length,
 	       unsigned int flags)
 {
-	struct io_uring_cqe *cqe;
 	struct io_uring_sqe *sqe;
-	uint32_t tail, head;
+	uint32_t tail;
 	int error, result;
 
 	if (mine.fd < 0) {
@@ -75,13 +92,11 @@ int uring_call(int opcode, int socket, void *bytes, unsigned int length,
 			     4 * (tail & (mine.params.sq_entries - 1))) =
 		tail & (mine.params.sq_entries - 1);
 	*word(&mine, mine.params.sq_off.tail) = tail + 1;
-	if (syscall(__NR_io_uring_enter, mine.fd, 1, 1, IORING_ENTER_GETEVENTS,
-		    NULL, 0) < 0)
-		return -errno;
-	head = *word(&mine, mine.params.cq_off.head);
-	cqe = (struct io_uring_cqe *)(mine.rings + mine.params.cq_off.cqes) +
-	      (head & (mine.params.cq_entries - 1));
-	result = cqe->res;
-	*word(&mine, mine.params.cq_off.head) = head + 1;
-	return result;
+	for (unsigned int submit = 1;; submit = 0) {
+		if (syscall(__NR_io_uring_enter, mine.fd, submit, 1,
+			    IORING_ENTER_GETEVENTS, NULL, 0) < 0)
+			return -errno;
+		if (take_result(&mine, &result))
+			return result;
+	}
 }
