@@ -43,20 +43,25 @@ static __always_inline struct arrival *datagram_noted(const struct sk_buff *skb,
 	return is_own(a, sk) || is_there(a, network_of(skb)) ? a : NULL;
 }
 
-/* When a datagram entered, and the namespace that it was sent in; the UDP
- * header is before skb->data. */
+/* When a datagram entered, and the namespace that it was sent in; 0 not known.
+ * The hooks of two that were queued at once may look at the same one, on two
+ * CPUs: whoever takes its address has it. */
 static __always_inline __u64 datagram_arrival(const struct sk_buff *skb,
 					      const struct sock *sk,
 					      __u64 *sender_netns)
 {
 	struct arrival *a = datagram_noted(skb, sk);
+	__u64 t_ns;
 
 	*sender_netns = 0;
 	if (!a)
 		return 0;
-	a->skb = 0;
+	t_ns = a->t_ns;
 	*sender_netns = a->sender_netns;
-	return a->t_ns;
+	return __sync_val_compare_and_swap(&a->skb, (__u64)skb, 0) ==
+			       (__u64)skb ?
+		       t_ns :
+		       0;
 }
 
 /* What `ss` shows as Recv-Q: memory, with the packets' overhead. */
@@ -256,14 +261,21 @@ static __always_inline struct datagram *datagram_room(struct datagram_socket *s,
 	return &s->waiting[number & (WAITING - 1)];
 }
 
+static __always_inline __u64 entered_netns(const struct arrival *a)
+{
+	return SEE(struct net, net_of(a->dev), net_cookie);
+}
+
 #define ENTERED_NS 5000000 /* longer ago it was delivered, unseen */
 
 /* Its reader, on another CPU, was faster than the hook and the queue is empty:
  * the first to this port of those that entered on this CPU after what was
  * delivered last. Those before that will not be: they were fragments, or went
- * elsewhere. Not static, so that the verifier looks at it once. `port` is in
- * network byte order. */
-__noinline __u64 datagram_taken(__u32 port)
+ * elsewhere. Others to this port may be in another namespace, on their way
+ * here: of these only the very last one may have been handed into ours within
+ * the same call. Not static, so that the verifier looks at it once. `port` is
+ * in network byte order. */
+__noinline __u64 datagram_taken(__u32 port, __u64 netns)
 {
 	__u32 zero = 0;
 	struct entered *last = bpf_map_lookup_elem(&last_entered, &zero);
@@ -285,7 +297,8 @@ __noinline __u64 datagram_taken(__u32 port)
 		udp_header_at(
 			head + SEE(struct sk_buff, packet, transport_header),
 			&udp);
-		if (udp.destination == port)
+		if (udp.destination == port &&
+		    (i == 1 || entered_netns(a) == netns))
 			found = skb;
 	}
 	return found;
@@ -316,7 +329,8 @@ static __always_inline __u64 datagram_queued(const struct sock *sk)
 	__u64 skb = (__u64)sk->sk_receive_queue.prev;
 
 	if (!waiting)
-		return datagram_taken(bpf_htons(sk->__sk_common.skc_num));
+		return datagram_taken(bpf_htons(sk->__sk_common.skc_num),
+				      netns_cookie(sk));
 	return waiting == 1 ? skb : datagram_first_of(sk, skb);
 }
 
@@ -333,7 +347,11 @@ static __always_inline int datagram_ready(struct sock *sk)
 		udp_receives = true;
 	skb = (const struct sk_buff *)datagram_queued(sk);
 	number = datagram_number(s, sk, (__u64)skb);
-	d.first_ns = skb ? datagram_arrival(skb, sk, &sender_netns) : 0;
+	for (int i = 0; i < 2 && skb && !d.first_ns; i++) {
+		if (i)
+			skb = (const struct sk_buff *)datagram_queued(sk);
+		d.first_ns = skb ? datagram_arrival(skb, sk, &sender_netns) : 0;
+	}
 	if (!d.first_ns || options.closing)
 		return 0; /* counted when it is read */
 	datagram_describe(sk, s, skb, sender_netns, &d);

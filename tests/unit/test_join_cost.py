@@ -142,12 +142,13 @@ def test_of_what_comes_from_another_host_a_few_datagrams_are_looked_at(monkeypat
 
 def test_many_flows_from_elsewhere_are_looked_at_a_few_at_a_time():
     flows = Flows(LAYOUT.rings["flows"])
-    elsewhere = np.repeat(announced(RECEIVER, protocol=UDP), 2000)
-    elsewhere["flow"] = np.arange(2000) + 100
+    count = 2 * translations.LOOKS_AT_ONCE
+    elsewhere = np.repeat(announced(RECEIVER, protocol=UDP), count)
+    elsewhere["flow"] = np.arange(count) + 100
     flows.add(np.concatenate([announced(SENDER, protocol=UDP), elsewhere]))
     made = translations.Translations(flows)
-    ranges = np.zeros(2000, LAYOUT.rings["received_ranges"])
-    ranges["flow"], ranges["key"] = elsewhere["flow"], np.arange(2000) + 1
+    ranges = np.zeros(count, LAYOUT.rings["received_ranges"])
+    ranges["flow"], ranges["key"] = elsewhere["flow"], np.arange(count) + 1
     sent = flood(1, 10, 5)
     looked = []
     for _ in range(10):

@@ -127,6 +127,13 @@ def pairs_of(sent, ranges) -> list[tuple[int, int]]:
     )
 
 
+def test_a_fingerprint_that_two_flows_have_says_nothing_of_either():
+    # a reply with its request's payload, and by chance its identification
+    sent = [(1, 70, 100), (1, 71, 200), (2, 71, 150), (2, 72, 250)]
+    ranges = [(11, 70, 300), (11, 71, 300), (12, 71, 300), (12, 72, 300)]
+    assert pairs_of(sent, ranges) == [(1, 11), (2, 12)]
+
+
 def test_flows_with_the_same_fingerprints_are_pairs():
     sent = [(1, 70, 100), (1, 71, 200), (2, 80, 100), (3, 90, 100)]
     ranges = [(11, 71, 300), (12, 80, 300), (13, 99, 300)]
@@ -153,7 +160,12 @@ def test_flows_that_are_alike_by_chance_or_to_several_are_no_pair(sent, ranges):
 
 def alike_to_one_only(sent, ranges) -> list[tuple[int, int]]:
     """Look at each datagram with each, one by one; all times fit."""
-    like = {(s[0], r[0]) for s in sent for r in ranges if s[1] == r[1]}
+    plain = {
+        key
+        for _, key, _ in sent
+        if all(len({f for f, k, _ in side if k == key}) == 1 for side in (sent, ranges))
+    }
+    like = {(s[0], r[0]) for s in sent for r in ranges if s[1] == r[1] in plain}
     return sorted(
         (s, r)
         for s, r in like
@@ -197,3 +209,47 @@ def test_translated_datagrams_join_and_have_the_senders_addresses():
             ENDS[SENDER]["destination"],
         )
         assert row["translated"] == 1
+
+
+def exchanges_of(flows: range, feed: int) -> dict:
+    """Of each flow two datagrams, and what a translator made of both."""
+    batch = batch_of([])
+    for side, offset in ((SENDER, 0), (RECEIVER, 10**6)):
+        made = np.repeat(announced(side, protocol=UDP), len(flows))
+        made["flow"] = np.array(flows) + offset
+        made["source_port"] = np.array(flows) % 2**16
+        batch["flows"] = np.concatenate([batch["flows"], made])
+    keys = np.repeat(np.array(flows), 2) * 2 + np.arange(2 * len(flows)) % 2
+    for ring, stamp, offset in (
+        ("sent_messages", "xmit_ns", 0),
+        ("received_ranges", "arrive_ns", 10**6),
+    ):
+        batch[ring] = np.zeros(len(keys), LAYOUT.rings[ring])
+        batch[ring]["flow"] = np.repeat(np.array(flows), 2) + offset
+        batch[ring]["key"] = keys
+        batch[ring][stamp] = feed * DRAIN_NS + offset // 10**5
+    batch["received_ranges"]["read_ns"] = feed * DRAIN_NS + 20
+    return batch
+
+
+def test_thousands_of_translated_flows_in_one_drain_are_all_joined():
+    joiner, count = Joiner(LAYOUT), 2000
+    found = joiner.feed(exchanges_of(range(1, count + 1), 1), 2 * DRAIN_NS)
+    assert len(found.sent_index) == 2 * count
+    assert (found.sent_index >= 0).all()
+    assert (found.received_index >= 0).all()
+    assert joiner.unmatched == {}
+
+
+def test_a_flow_that_gets_another_port_from_its_translator_stays_one():
+    joiner = Joiner(LAYOUT)
+    joiner.feed(exchanges_of(range(1, 2), 1), 2 * DRAIN_NS)
+    again = exchanges_of(range(1, 2), 3)
+    again["flows"] = again["flows"][1:]
+    again["flows"]["flow"] = again["received_ranges"]["flow"] = 77
+    for ring in ("sent_messages", "received_ranges"):
+        again[ring]["key"] += 100
+    found = joiner.feed(again, 4 * DRAIN_NS)
+    assert (found.sent_index >= 0).all()
+    assert (found.received_index >= 0).all()
+    assert joiner.flows.index(np.array([1, 77], "u8")).tolist() == [0, 0]

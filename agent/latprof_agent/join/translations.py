@@ -15,16 +15,18 @@ from latprof_agent.join.flows import Flows
 
 Array = NDArray[Any]
 
-# Looks at datagrams of one incoming flow, and of all at one time.
-LOOKS = 64
-LOOKS_AT_ONCE = 256
+# Looks at datagrams of one incoming flow: in all, and of those that came with one
+# drain; and at those of all flows in one drain, which may hold a second of a busy host.
+LOOKS, LOOKS_OF_EACH = 64, 16
+LOOKS_AT_ONCE = 4096
 LONGEST_NS = 10_000_000_000  # on its way, where only the fingerprint tells
 
 
 def translated_pairs(sent: Array, ranges: Array) -> list[tuple[int, int]]:
     """Return pairs of flow numbers, a sender's and a receiver's, that are one flow.
 
-    Each flow must be like one other only, in all datagrams whose keys are in both.
+    A key that several flows have on one side says nothing. In all others that are on
+    both sides each flow must be like one other only.
     """
     keys = np.intersect1d(sent["key"], ranges["key"])
     sent = _span_of(sent[np.isin(sent["key"], keys)], "xmit_ns")
@@ -34,9 +36,6 @@ def translated_pairs(sent: Array, ranges: Array) -> list[tuple[int, int]]:
         for side in (sent, ranges)
     )
     plain = keys[sent_alone & ranges_alone]
-    doubted = [
-        np.unique(side["flow"][~np.isin(side["key"], plain)]) for side in (sent, ranges)
-    ]
     # both are ordered by key, with each key once
     sent, ranges = (side[np.isin(side["key"], plain)] for side in (sent, ranges))
     due = (sent["first_ns"] <= ranges["last_ns"]) & (
@@ -46,9 +45,9 @@ def translated_pairs(sent: Array, ranges: Array) -> list[tuple[int, int]]:
         np.stack([sent["flow"][due], ranges["flow"][due]], axis=1), axis=0
     )
     good = np.ones(len(pairs), bool)
-    for column, others in zip(pairs.T, doubted, strict=True):
+    for column in pairs.T:
         _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
-        good &= (counts[place] == 1) & ~np.isin(column, others)
+        good &= counts[place] == 1
     return [(int(sender), int(receiver)) for sender, receiver in pairs[good]]
 
 
@@ -90,7 +89,10 @@ class Translations:
         fresh = np.zeros(len(flows) - len(self._looked), "i8")
         self._looked = np.r_[self._looked, fresh]
         wanted = flows.receiver_here & ~flows.sender_here & (self._looked < LOOKS)
-        sender_alone = np.r_[flows.sender_here & ~flows.receiver_here, False]
+        # a translator that has forgotten a flow may give it another port: then there
+        # is a further number for its receiver
+        sender_alone = flows.sender_here & (~flows.receiver_here | flows.translated)
+        sender_alone = np.r_[sender_alone, False]
         if not wanted.any() or not sender_alone.any():
             return []
         alone = np.r_[wanted, False][range_flow] & (ranges["key"] != 0)
@@ -138,7 +140,8 @@ def _some_of_each(places: Array, flow: Array) -> Array:
     places = places[np.argsort(flow[places], kind="stable")]
     of = flow[places]
     from_last = np.searchsorted(of, of, "right") - 1 - np.arange(len(of))
-    return places[np.argsort(from_last, kind="stable")[:LOOKS_AT_ONCE]]
+    few = np.flatnonzero(from_last < LOOKS_OF_EACH)
+    return places[few[np.argsort(from_last[few], kind="stable")[:LOOKS_AT_ONCE]]]
 
 
 def _is_one_of(values: Array, keys: Array) -> Array:
