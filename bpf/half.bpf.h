@@ -63,6 +63,16 @@ static __always_inline void received_half(const struct received_range *half)
 	SUBMIT(record);
 }
 
+/* When a packet left its queue. What is before it came there was not its own.
+ */
+static __always_inline __u64 xmit_behind(__u64 queue_ns, __u64 xmit_ns)
+{
+	if (!xmit_ns || xmit_ns >= queue_ns)
+		return xmit_ns;
+	count(early_xmits);
+	return 0;
+}
+
 /* What counts is not static, and takes no more than memory, so that the
  * verifier looks at it once for all who call it. */
 

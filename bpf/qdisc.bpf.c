@@ -287,8 +287,9 @@ static __always_inline int segment_xmit(struct passing *p,
 	if (histograms && s->last_device &&
 	    s->last_device != (__u32)dev->ifindex && goes_on(p->sk, s, p->now))
 		return 0;
-	s->xmit_end = p->segment.end;
-	s->xmit_ns = p->now;
+	/* in this order: send_cut() may look from another CPU */
+	*(volatile __u64 *)&s->xmit_ns = p->now;
+	*(volatile __u64 *)&s->xmit_end = p->segment.end;
 	if (histograms)
 		s->device = s->device ? s->device : (__u32)dev->ifindex;
 	else if (s->device != (__u32)dev->ifindex)

@@ -499,6 +499,7 @@ struct counters {
 	__u64 multipath_sockets; /* subflows of MPTCP: not followed */
 	__u64 coalesced_in_backlog; /* segments that others were added to */
 	__u64 unreadable_headers; /* TCP header of a lower device not found */
+	__u64 early_xmits; /* before its queue: another packet's, left out */
 	__u64 offline_cpus; /* records of a CPU that came after the start */
 	__u64 backlog_arrivals; /* arrival unknown: socket was busy */
 	__u64 fragments_out_of_turn; /* of a datagram we were not following */

@@ -500,7 +500,7 @@ static __always_inline void send_emit(struct sock *sk, struct stream *s,
 		.end = m->end,
 		.send_ns = m->send_ns,
 		.queue_ns = m->queue_ns,
-		.xmit_ns = xmit_ns,
+		.xmit_ns = xmit_behind(m->queue_ns, xmit_ns),
 		.size_bytes = m->size_bytes,
 		.packets = m->packets,
 		.pid = m->pid,
@@ -611,11 +611,11 @@ static __noinline void send_cut(struct sock *sk, struct stream *s, __u64 end)
 		return;
 	m->queue_ns = s->queue_ns;
 	s->queued = s->tail;
-	if (end > s->xmit_end || s->head != s->tail - 1 ||
+	if (end > *(volatile __u64 *)&s->xmit_end || s->head != s->tail - 1 ||
 	    !send_claim(s, s->tail - 1))
 		return;
 	m->packets += !m->packets;
-	send_emit(sk, s, m, s->xmit_ns, 0);
+	send_emit(sk, s, m, *(volatile __u64 *)&s->xmit_ns, 0);
 }
 
 #endif
