@@ -94,7 +94,7 @@ struct datagram_socket {
 	__u32 early_reads; /* notes in the map, see datagram_read_early() */
 	__u16 group; /* 0: not decided */
 	__u8 role;
-	__u8 pad;
+	__u8 grouped; /* that is decided */
 };
 
 _Static_assert(sizeof(struct datagram_socket) <= 440, "512 bytes at most");
@@ -320,6 +320,8 @@ static __noinline struct datagram_socket *datagram_decide(struct sock *sk,
 	if (!s->reader.task)
 		reader_guess(&s->reader, sk->__sk_common.skc_num);
 	s->socket = (__u64)sk;
+	if (s->verdict && s->verdict != verdict)
+		s->grouped = 0; /* until it is, it counts where it did */
 	datagrams_now(s);
 	s->verdict = wanted == WANTED_SO_FAR ? 0 : verdict;
 	return s;

@@ -25,10 +25,13 @@ static __always_inline void datagram_group(struct sock *sk,
 					   const struct five_tuple *tuple,
 					   bool spoke_first)
 {
-	if (s->group)
+	if (s->grouped)
 		return;
-	s->role = role_of(sk, bpf_ntohs(tuple->source_port),
-			  bpf_ntohs(tuple->destination_port), spoke_first);
+	s->grouped = 1;
+	if (!s->group)
+		s->role = role_of(sk, bpf_ntohs(tuple->source_port),
+				  bpf_ntohs(tuple->destination_port),
+				  spoke_first);
 	s->group = group_decide(sk, tuple, s->role);
 	end_note(sk, socket_number(sk), s->group);
 }

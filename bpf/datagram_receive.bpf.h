@@ -464,7 +464,7 @@ static __always_inline int datagram_read(struct sock *sk)
 	note.at.number = datagram_read_number(s, sk);
 	run_delay = reader_now(task, note.second_ns);
 	/* else by the packet, which tells who asks where the socket does not */
-	if (histograms && !s->group && options.by & BY_COMM)
+	if (histograms && !s->grouped && options.by & BY_COMM)
 		datagram_reader_group(sk, s);
 	reader_came(&s->reader, &s->reader_pid, task, sk->__sk_common.skc_num,
 		    note.second_ns);

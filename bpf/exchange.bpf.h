@@ -74,7 +74,7 @@ enum exchange_state {
 #define CHANGE_BYTES 6
 #define FINISHED_BYTES 58
 #define FINISHED_LONG_BYTES 74
-#define MOST_READ 0xffff /* more is as much */
+#define MOST_READ 0xff /* more is as much */
 
 static __always_inline void exchange_count(const struct exchange *x,
 					   __u32 quantity, __u64 ns)
@@ -129,7 +129,7 @@ static __always_inline bool is_last_word(__u32 bytes)
 /* An end says something of a handshake, in so many bytes. */
 /* `read`: what the server has read since its own last word of one. */
 static __noinline void handshake_say(struct exchange *x, __u64 bytes,
-				     __u16 *read)
+				     __u8 *read)
 {
 	bool again = x->state & IN_HANDSHAKE;
 
@@ -143,7 +143,7 @@ static __noinline void handshake_say(struct exchange *x, __u64 bytes,
 }
 
 /* Whether what an end says, encrypted, is still of the handshake. */
-static __noinline bool handshake_goes_on(struct exchange *x, __u16 *read)
+static __noinline bool handshake_goes_on(struct exchange *x, __u8 *read)
 {
 	bool ended = x->state & HANDSHAKE_ENDED;
 
@@ -168,7 +168,7 @@ static __noinline bool handshake_goes_on(struct exchange *x, __u16 *read)
 /* Whether a message takes part in turns; what it is says its head. */
 static __always_inline bool takes_turn(struct exchange *x,
 				       const struct head *head, __u64 bytes,
-				       __u16 *read)
+				       __u8 *read)
 {
 	if (x->state & TAKES_NO_TURNS)
 		return false;
@@ -190,7 +190,7 @@ static __always_inline bool takes_turn(struct exchange *x,
 
 /* The server has read more of a handshake, or its first request. */
 static __always_inline void handshake_read(struct exchange *x, __u64 bytes,
-					   __u16 *read)
+					   __u8 *read)
 {
 	if (!(x->state & IN_HANDSHAKE) || x->role != ROLE_SERVER)
 		return;

@@ -2,9 +2,11 @@
  * group.bpf.h - which group a socket's messages are counted in.
  *
  * Decided once per socket, where its process is at work: at its first send or
- * read. A group that is new takes the next number; behind the last one all of a
- * protocol and role are "other". The agent reads the map to learn what the
- * numbers stand for.
+ * read; and once more where the agent has asked all sockets to be looked at
+ * again (options.generation). A group that is new takes one of the numbers that
+ * the agent gives out; where there is none all of a protocol and role are
+ * "other". The agent reads the map to learn what the numbers stand for, and
+ * takes back those of groups that are idle where there is no room for more.
  *
  * Who is the server: of TCP the end that was accepted, which is a copy of its
  * listener, with its limit; else the end whose port is none of those that the
@@ -16,14 +18,22 @@
 #include "flow.bpf.h"
 #include "histogram.bpf.h"
 
+/* Of both the agent sets how many there are before the load. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, GROUPS);
+	__uint(max_entries, 1);
 	__type(key, struct group);
 	__type(value, __u32); /* its number */
 } groups SEC(".maps");
 
-__u32 named_groups;
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} free_groups SEC(".maps");
+
+__u32 named_groups; /* so far: how many numbers were taken */
+__u32 unnamed_groups; /* how often there was none */
 
 static __always_inline bool is_ephemeral(__u16 port)
 {
@@ -87,16 +97,17 @@ static __always_inline __u32 group_number(const struct group *group)
 
 	if (known)
 		return *known;
-	if (named_groups >= GROUPS - FIRST_GROUP)
+	if (bpf_map_pop_elem(&free_groups, &number)) {
+		__sync_fetch_and_add(&unnamed_groups, 1);
 		return other_group(group);
-	number = __sync_fetch_and_add(&named_groups, 1) + FIRST_GROUP;
-	if (number >= GROUPS)
-		return other_group(group);
-	/* another CPU may have been faster: then that number stays unused */
+	}
+	/* another CPU may have been faster */
 	if (bpf_map_update_elem(&groups, group, &number, BPF_NOEXIST)) {
+		bpf_map_push_elem(&free_groups, &number, BPF_ANY);
 		known = bpf_map_lookup_elem(&groups, group);
 		return known ? *known : other_group(group);
 	}
+	__sync_fetch_and_add(&named_groups, 1);
 	return number;
 }
 

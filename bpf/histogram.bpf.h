@@ -5,9 +5,11 @@
  * CPUs share the histograms of their shard: all CPUs one is slow, and one for
  * each CPU is much memory on large hosts.
  *
- *   place = (shard * GROUPS + group) * QUANTITIES + quantity
+ *   block = shard * BLOCKS + group / BLOCK_GROUPS
+ *   place in it = group % BLOCK_GROUPS * QUANTITIES + quantity
  *
- * User space only reads, and takes differences.
+ * User space makes a block before it gives out the numbers of its groups
+ * (group.bpf.h), and only reads them, and takes differences.
  */
 #ifndef LATPROF_HISTOGRAM_H
 #define LATPROF_HISTOGRAM_H
@@ -15,19 +17,30 @@
 #include "ring.bpf.h"
 #include "watch.bpf.h"
 
-#define GROUPS 261
+#define BLOCKS (GROUPS / BLOCK_GROUPS)
 #define GROUP_UNDECIDED 0
 /* What has no room: by protocol and role, which all groups have. */
 #define GROUP_OTHER 1
 #define OTHER_GROUPS 4
 #define FIRST_GROUP (GROUP_OTHER + OTHER_GROUPS)
 
-/* The agent sets how many there are before the load. */
-struct {
+struct histogram_block {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, BLOCK_GROUPS *QUANTITIES);
 	__type(key, __u32);
 	__type(value, struct histogram);
+};
+
+/* So that its type is in the object's. */
+const struct histogram *some_histogram __attribute__((unused));
+
+/* The agent sets how many there are before the load. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct histogram_block);
 } group_histograms SEC(".maps");
 
 struct {
@@ -88,14 +101,25 @@ static __always_inline __u32 shard_place(__u32 group)
 	       group;
 }
 
+static __always_inline struct histogram *histogram_of(__u32 group,
+						      __u32 quantity)
+{
+	__u32 block = shard_place(group) / BLOCK_GROUPS;
+	__u32 place = group % BLOCK_GROUPS * QUANTITIES + quantity;
+	void *histograms_of_block =
+		bpf_map_lookup_elem(&group_histograms, &block);
+
+	return histograms_of_block ?
+		       bpf_map_lookup_elem(histograms_of_block, &place) :
+		       NULL;
+}
+
 /* `n` durations at once. */
 static __always_inline void histogram_add(__u32 group, __u32 quantity, __u64 ns,
 					  __u32 n)
 {
-	__u32 place = shard_place(group) * QUANTITIES + quantity;
+	struct histogram *histogram = histogram_of(group, quantity);
 	__u32 bucket = bucket_of(ns);
-	struct histogram *histogram =
-		bpf_map_lookup_elem(&group_histograms, &place);
 
 	if (!histogram || bucket >= HISTOGRAM_BUCKETS)
 		return;

@@ -17,10 +17,11 @@ struct {
 	__type(value, struct dropped);
 } drops SEC(".maps");
 
-/* By group. */
+/* By group; the agent sets how many there are before the load. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, GROUPS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct segments);
 } group_segments SEC(".maps");

@@ -117,7 +117,7 @@ static long ranges_read(__u32 index, struct read_context *c)
 
 static __always_inline void counting_begin(struct read_context *c)
 {
-	if (!c->s->exchange.group)
+	if (!c->s->grouped)
 		stream_group(c->sk, c->s);
 	c->ends = ends_meet(c->s->flow_in, c->now);
 }

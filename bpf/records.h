@@ -371,6 +371,11 @@ enum quantity {
 	QUANTITIES,
 };
 
+/* Numbers of groups: a service on this host takes two, one for each role. Their
+ * histograms are made by blocks. */
+#define GROUPS 8192
+#define BLOCK_GROUPS 64
+
 /* Log-linear: one bucket below 64 ns, 32 in each octave up to 2^36 ns, and one
  * for what is longer. Counts wrap: whoever reads takes differences. */
 #define HISTOGRAM_BUCKETS 962

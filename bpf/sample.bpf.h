@@ -13,11 +13,12 @@
 #include "flow.bpf.h"
 #include "histogram.bpf.h"
 
-/* What is slow in a group; the agent writes it while the programs run. */
+/* What is slow in a group; the agent writes it while the programs run, and sets
+ * how many there are before the load. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, GROUPS);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct group_limit);
 } group_limits SEC(".maps");

@@ -113,7 +113,7 @@ static __always_inline void turn_send(struct sock *sk, struct stream *s,
 				      const struct tcp_sock *tp, __u64 now,
 				      const struct head *head, __u64 bytes)
 {
-	if (!s->exchange.group)
+	if (!s->grouped)
 		stream_group(sk, s);
 	if (!takes_turn(&s->exchange, head, bytes, &s->tls_read)) {
 		if (s->exchange.state & TAKES_NO_TURNS)

@@ -95,7 +95,8 @@ struct stream {
 	__u32 answering_thread; /* that began to send the last reply */
 	__u8 announced; /* bits of enum flow_side */
 	__u8 deep; /* it has, or had, chunks */
-	__u16 tls_read; /* server: since its own last word of a handshake */
+	__u8 grouped; /* its group is decided */
+	__u8 tls_read; /* server: since its own last word of a handshake */
 	__u32 handshake_us; /* RTT, until it is counted */
 	__u32 floor_told; /* when the RTT's floor was counted, in 2^30 ns */
 	struct exchange exchange;
@@ -296,6 +297,8 @@ static __noinline struct stream *stream_decide(struct sock *sk)
 		count(failed_storage);
 		return NULL;
 	}
+	if (s->generation && s->generation != generation)
+		s->grouped = 0; /* until it is, it counts where it did */
 	s->generation = wanted == WANTED_SO_FAR ? 0 : generation;
 	return stream_now(sk, s);
 }
@@ -376,6 +379,7 @@ static __noinline void stream_group(struct sock *sk, struct stream *s)
 	s->exchange.role = role_of(sk, bpf_ntohs(tuple.source_port),
 				   bpf_ntohs(tuple.destination_port), false);
 	s->exchange.group = group_decide(sk, &tuple, s->exchange.role);
+	s->grouped = 1;
 	end_note(sk, stream_number(sk),
 		 s->exchange.group); /* it may be older than the run */
 	if (s->handshake_us)

@@ -43,7 +43,6 @@ from latprof_agent.web.routes import Pages, Settings
 from latprof_agent.web.server import Server, ServerThread
 from latprof_agent.web.story_pages import StoryPages
 
-STEP_SECONDS = 0.05
 _READ_SECONDS = 10.0  # that the configuration may take
 _BACKLOG = 128
 _process = ProcessCollector(registry=None)
@@ -57,6 +56,9 @@ class Monitor(Producer, Protocol):
 
     notice: Callable[[str], None]
     takes_stories: list[TakesStory]
+
+    @property
+    def step_seconds(self) -> float: ...
 
     def load(self) -> None: ...
 
@@ -135,7 +137,7 @@ class Service:
                 self._states.answer(self._totals)
                 self._manager.alive()
                 self._read_again()
-                self._wake.wait(STEP_SECONDS)
+                self._wake.wait(self._monitor.step_seconds)
         finally:
             self._manager.tell(STOPPING)
             thread.stop()

@@ -1,4 +1,5 @@
 #include "drain.h"
+#include "histograms.h"
 #include "log.h"
 #include "ring.h"
 
@@ -28,6 +29,7 @@ struct drain {
 	struct ring rings[MAX_RINGS];
 	size_t ring_count;
 	struct cpus cpus;
+	struct histograms *histograms; /* NULL: nobody has asked for them */
 	struct bpf_link **clocks; /* one for each CPU, or NULL */
 	bool loaded;
 };
@@ -141,6 +143,7 @@ void drain_close(struct drain *drain)
 	drain_detach_all(drain);
 	for (size_t i = 0; i < drain->ring_count; i++)
 		ring_close(&drain->rings[i]);
+	histograms_close(drain->histograms);
 	bpf_object__close(drain->object);
 	free(drain->cpus.numbers);
 	free(drain);
@@ -418,8 +421,29 @@ int drain_put(struct drain *drain, const char *map, const void *key,
 
 	if (!found)
 		return -ENOENT;
-	return bpf_map__update_elem(found, key, key_size, value, value_size,
-				    BPF_ANY);
+	/* a queue has no keys */
+	return bpf_map__update_elem(found, key_size ? key : NULL, key_size,
+				    value, value_size, BPF_ANY);
+}
+
+int drain_take(struct drain *drain, const char *map, const void *key,
+	       size_t key_size, void *value, size_t value_size)
+{
+	const struct bpf_map *found =
+		bpf_object__find_map_by_name(drain->object, map);
+
+	if (!found)
+		return -ENOENT;
+	return bpf_map__lookup_and_delete_elem(found, key, key_size, value,
+					       value_size, 0);
+}
+
+ssize_t drain_value_size(struct drain *drain, const char *map)
+{
+	const struct bpf_map *found =
+		bpf_object__find_map_by_name(drain->object, map);
+
+	return found ? (ssize_t)bpf_map__value_size(found) : -ENOENT;
 }
 
 int drain_clear(struct drain *drain, const char *map)
@@ -443,34 +467,19 @@ int drain_clear(struct drain *drain, const char *map)
 	return error == -ENOENT ? 0 : error;
 }
 
-int drain_values(struct drain *drain, const char *map, uint32_t first,
-		 uint32_t count, void **ret, size_t *size)
+int drain_histograms(struct drain *drain, const char *map,
+		     struct histograms **ret)
 {
 	const struct bpf_map *found =
 		bpf_object__find_map_by_name(drain->object, map);
-	size_t each;
 	int error = 0;
-	char *values;
 
-	if (!found)
+	if (!found || !drain->loaded)
 		return -ENOENT;
-	each = (bpf_map__value_size(found) + 7) / 8 * 8;
-	values = malloc(each * count);
-	if (!values)
-		return -ENOMEM;
-	for (uint32_t i = 0; !error && i < count; i++) {
-		uint32_t key = first + i;
-
-		error = bpf_map_lookup_elem(bpf_map__fd(found), &key,
-					    values + i * each);
-	}
-	if (error) {
-		free(values);
-		return error;
-	}
-	*ret = values;
-	*size = each * count;
-	return 0;
+	if (!drain->histograms)
+		error = histograms_open(found, &drain->histograms);
+	*ret = drain->histograms;
+	return error;
 }
 
 static size_t whole_value_size(const struct bpf_map *map)

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 struct drain;
+struct histograms;
 
 /* Opens the object file; nothing is loaded. Close with drain_close(). */
 int drain_open(const char *path, struct drain **ret);
@@ -65,13 +66,18 @@ int drain_iterate(struct drain *drain, const char *program, const char *map,
 int drain_put(struct drain *drain, const char *map, const void *key,
 	      size_t key_size, const void *value, size_t value_size);
 
+/* Copies a value of a hash map into `value` and removes its entry, at once.
+ * -ENOENT: there is none. */
+int drain_take(struct drain *drain, const char *map, const void *key,
+	       size_t key_size, void *value, size_t value_size);
+ssize_t drain_value_size(struct drain *drain, const char *map);
+
 /* Removes all entries of a hash map that no program writes into meanwhile. */
 int drain_clear(struct drain *drain, const char *map);
 
-/* Copies `count` values of an array from `first` on; to be freed. To map a
- * large array would count all of it as this process' memory. */
-int drain_values(struct drain *drain, const char *map, uint32_t first,
-		 uint32_t count, void **ret, size_t *size);
+/* The histograms of a loaded map of maps; owned by `drain`. */
+int drain_histograms(struct drain *drain, const char *map,
+		     struct histograms **ret);
 
 /* All entries of a hash map, keys and values apart; those of CPUs follow each
  * other, each of whole words. Both to be freed; returns how many or -errno. */

@@ -4,6 +4,7 @@
 #define PY_SSIZE_T_CLEAN
 #include "drain_type.h"
 #include "drain.h"
+#include "histograms.h"
 #include "log.h"
 
 #include <errno.h>
@@ -265,6 +266,30 @@ static PyObject *Drain_put(PyObject *object, PyObject *arguments)
 	return none_or_errno(error, map);
 }
 
+static PyObject *Drain_take(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	PyObject *value;
+	const char *map;
+	Py_buffer key;
+	ssize_t size;
+	int error;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "sy*", &map, &key))
+		return NULL;
+	size = drain_value_size(self->drain, map);
+	value = PyBytes_FromStringAndSize(NULL, size < 0 ? 0 : size);
+	error = size < 0 ? (int)size : 0;
+	if (value && !error)
+		error = drain_take(self->drain, map, key.buf, key.len,
+				   PyBytes_AsString(value), size);
+	PyBuffer_Release(&key);
+	if (!value || !error)
+		return value;
+	Py_DECREF(value);
+	return raise_errno(error, map);
+}
+
 static PyObject *Drain_clear(PyObject *object, PyObject *arguments)
 {
 	Drain *self = (Drain *)object;
@@ -275,22 +300,51 @@ static PyObject *Drain_clear(PyObject *object, PyObject *arguments)
 	return none_or_errno(drain_clear(self->drain, map), map);
 }
 
-static PyObject *Drain_values(PyObject *object, PyObject *arguments)
+static PyObject *Drain_grow(PyObject *object, PyObject *arguments)
 {
 	Drain *self = (Drain *)object;
-	unsigned int first, count;
+	struct histograms *found;
+	unsigned int block;
 	const char *map;
-	void *values;
-	size_t size;
+	int error;
+
+	if (!is_open(self) || !PyArg_ParseTuple(arguments, "sI", &map, &block))
+		return NULL;
+	error = drain_histograms(self->drain, map, &found);
+	if (!error)
+		error = histograms_grow(found, block);
+	return none_or_errno(error, map);
+}
+
+static PyObject *Drain_changes(PyObject *object, PyObject *arguments)
+{
+	Drain *self = (Drain *)object;
+	struct histograms *found;
+	struct changes changes;
+	unsigned int count;
+	PyObject *both;
+	Py_buffer first;
+	const char *map;
 	int error;
 
 	if (!is_open(self) ||
-	    !PyArg_ParseTuple(arguments, "sII", &map, &first, &count))
+	    !PyArg_ParseTuple(arguments, "sy*I", &map, &first, &count))
 		return NULL;
-	error = drain_values(self->drain, map, first, count, &values, &size);
+	error = drain_histograms(self->drain, map, &found);
+	if (!error)
+		error = histograms_changes(found, first.buf,
+					   first.len / sizeof(uint32_t), count,
+					   &changes);
+	PyBuffer_Release(&first);
 	if (error)
 		return raise_errno(error, map);
-	return bytes_and_free(values, size);
+	both = Py_BuildValue(
+		"(y#y#)", changes.buckets ? (char *)changes.buckets : "",
+		(Py_ssize_t)(changes.bucket_count * sizeof(*changes.buckets)),
+		changes.sums ? (char *)changes.sums : "",
+		(Py_ssize_t)(changes.sum_count * sizeof(*changes.sums)));
+	changes_free(&changes);
+	return both;
 }
 
 static PyObject *Drain_entries(PyObject *object, PyObject *arguments)
@@ -477,10 +531,16 @@ static PyMethodDef drain_methods[] = {
 	{ "iterate", Drain_iterate, METH_VARARGS,
 	  "iterate(program, map=None) to its end -> what it wrote" },
 	{ "put", Drain_put, METH_VARARGS, "put(map, key, value)" },
+	{ "take", Drain_take, METH_VARARGS,
+	  "take(map, key) -> the value, whose entry is removed" },
 	{ "clear", Drain_clear, METH_VARARGS,
 	  "clear(map): remove all entries of a hash map" },
-	{ "values", Drain_values, METH_VARARGS,
-	  "values(map, first, count) of an array, as bytes" },
+	{ "grow", Drain_grow, METH_VARARGS,
+	  "grow(map, block): make a block of histograms" },
+	{ "changes", Drain_changes, METH_VARARGS,
+	  "changes(map, first, count) -> of `count` histograms from each of "
+	  "`first` (u4) on: histogram, bucket and count, as u4, since the last "
+	  "time; and histogram and sum, as u8" },
 	{ "entries", Drain_entries, METH_VARARGS,
 	  "entries(map) -> keys and values of a hash map, as bytes" },
 	{ "waiting", Drain_waiting, METH_VARARGS,

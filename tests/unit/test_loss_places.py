@@ -55,15 +55,18 @@ class Tables:
         self.now = 100.0
         reasons = DropReasons(LABELS, SUBSYSTEMS)
         self.losses = Losses(
-            self.layout, self.entries, functions, reasons, lambda: self.now
+            self.layout,
+            self.entries,
+            lambda: self.segments,
+            functions,
+            reasons,
+            lambda: self.now,
         )
 
     def drop(self, packets, place="at_sender", **fields):
         self.rows.append((packets, {"place": self.layout.drop_places[place], **fields}))
 
     def entries(self, name, key, value):
-        if name == "group_segments":
-            return np.arange(GROUPS, dtype="u4"), self.segments
         keys, values = np.zeros(len(self.rows), key), np.zeros(len(self.rows), value)
         for at, (packets, fields) in enumerate(self.rows):
             for field, number in {"group": 2, "protocol": 6, **fields}.items():
@@ -75,7 +78,7 @@ class Tables:
 
     def read(self):
         groups = {}
-        self.losses.account()
+        self.losses.account(1.0, 1.0, 0.0)
         self.losses.add_to(groups, NAMES)
         return groups
 
@@ -209,9 +212,36 @@ def test_causes_and_arrivals_are_counted_by_group(tables):
 
 
 def test_early_segments_stand_for_those_between_windows(tables):
-    tables.segments[2]["early"] = 3
-    tables.losses.account(1.0)
-    tables.segments[2]["early"] += 2
-    tables.losses.account(7.5)
+    tables.segments[2]["early"] = 4
+    tables.losses.account(2.0, 2.0, 0.0)  # 2 a second
+    tables.segments[2]["early"] += 6
+    # of 1 s, attached for 1.5: 4 a second
+    tables.losses.account(1.0, 1.5, 2.0)
+    tables.losses.stand_for(3.0)
     (totals,) = tables.read().values()
-    assert totals.arrivals == {"early": 3 + 15}
+    assert totals.arrivals == {"early": 4 + 2 + 4 + 4 + 3 * 4}
+
+
+def test_losses_of_a_group_that_is_gone_are_others(tables):
+    tables.segments[2]["fast"], tables.segments[2]["early"] = 4, 3
+    tables.drop(5, reason=3)
+    tables.drop(7, reason=3, group=3)
+    before = tables.read()[SERVER]
+    taken = []
+
+    def take(name, key):
+        taken.append(name)
+        (at,) = (i for i, (_, f) in enumerate(tables.rows) if "group" not in f)
+        value = tables.entries(name, tables.layout.drop, tables.layout.dropped)[1][at]
+        del tables.rows[at]
+        return value.tobytes()
+
+    tables.losses.move({2: 1}, take)
+    assert taken == ["drops"]
+    other = Group(protocol="tcp", role="client", service="other")
+    groups = {}
+    tables.losses.add_to(groups, NAMES | {1: other})
+    assert groups[other].drops == before.drops
+    assert groups[other].retransmits == before.retransmits
+    assert groups[other].arrivals == before.arrivals
+    assert SERVER not in groups

@@ -298,6 +298,23 @@ class Capture:
         with self._options_lock:
             self._drain.set_options(self._options())
 
+    def look_again(self) -> None:
+        """Let each watched socket decide again which group it is of."""
+        self._generation += 1
+        self._set_options()
+
+    def take(self, name: str, key: bytes) -> bytes | None:
+        """Remove an entry of a hash map and give its value; None: there is none."""
+        try:
+            return self._drain.take(name, key)
+        except FileNotFoundError:
+            return None
+
+    def taken_groups(self) -> tuple[int, int]:
+        """How many numbers of groups were taken, and how often there was none."""
+        taken, refused = self.layout.taken_groups(self._drain.globals())
+        return taken, refused
+
     def put(self, name: str, key: bytes, value: bytes) -> None:
         """Put an entry into a map of the probes."""
         self._drain.put(name, key, value)

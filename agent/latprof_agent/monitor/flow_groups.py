@@ -32,6 +32,12 @@ class FlowGroups:
             for oldest in list(known)[: len(known) - KEPT]:
                 del known[oldest]
 
+    def move(self, moves: dict[int, int]) -> None:
+        """Let flows of these groups be of others."""
+        for known in self._groups:
+            gone = {flow: moves[n] for flow, n in known.items() if n in moves}
+            known.update(gone)
+
     def of_senders(self, flows: NDArray[np.uint64]) -> Ints:
         """The group of the end that sends each flow, NO_GROUP unknown."""
         return self._of(flows, 0)

@@ -35,6 +35,7 @@ class GroupNames:
     entries: Entries  # of the map of groups
     mount: Path | None = field(default_factory=cgroup2_mount)
     _known: dict[int, Group] = field(default_factory=dict)
+    _keys: dict[int, bytes] = field(default_factory=dict)
     _cgroups: dict[int, str] = field(default_factory=dict)
 
     def read(self) -> dict[int, Group]:
@@ -44,11 +45,29 @@ class GroupNames:
         """
         keys, numbers = self.entries()
         known = self._known
-        if len(keys) + len(OTHER_GROUPS) != len(known):
-            new = [i for i, n in enumerate(numbers.tolist()) if n not in known]
+        new = [i for i, n in enumerate(numbers.tolist()) if n not in known]
+        if new or not known:
             named = {int(numbers[i]): self._name(keys[i]) for i in new}
+            self._keys |= {int(numbers[i]): keys[i].tobytes() for i in new}
             self._known = known = self._others() | known | named
         return known
+
+    def key(self, number: int) -> bytes | None:
+        """Return what the kernel knows a group by; None where it has no name."""
+        return self._keys.get(number)
+
+    def other(self, number: int) -> int:
+        """Return the number of those without room that a group would be of."""
+        key = np.frombuffer(self._keys[number], self.layout.group)[0]
+        is_server = int(key["role"]) == self.layout.roles["server"]
+        is_udp = int(key["protocol"]) == socket.IPPROTO_UDP
+        return OTHER_GROUPS.start + 2 * is_udp + is_server
+
+    def forget(self, numbers: list[int]) -> None:
+        """Numbers are others' from now on."""
+        gone = set(numbers)
+        self._known = {n: g for n, g in self._known.items() if n not in gone}
+        self._keys = {n: k for n, k in self._keys.items() if n not in gone}
 
     def _others(self) -> dict[int, Group]:
         """Return the groups of what has no room, in the order of group.bpf.h."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ from latprof_analysis.stats.kernel_histogram import BUCKETS, edges_ns
 from latprof_analysis.stats.quantiles import samples_needed
 from numpy.typing import NDArray
 
-from latprof_agent.capture.histograms import GroupState
+from latprof_agent.capture.histograms import GroupTables, Ints
 from latprof_agent.probes.layout import Layout
 
 SLOW_SHARE = 0.999
@@ -45,30 +46,60 @@ class Limits:
     layout: Layout
     put: Put
     fixed_ns: int = 0  # 0: the slowest share
-    _before: dict[int, list[NDArray[np.float32]]] = field(default_factory=dict)
+    # the last rounds: numbers of groups, and what they had counted
+    _before: deque[tuple[Ints, NDArray[np.float32]]] = field(
+        default_factory=lambda: deque(maxlen=ROUNDS_KEPT)
+    )
 
     def begin(self, groups: int) -> None:
         """Let a limit of the user's hold at once, of so many groups."""
         for number in range(groups if self.fixed_ns else 0):
             self._give(number, dict.fromkeys(LIMITED, self.fixed_ns))
 
-    def update(self, states: dict[int, GroupState]) -> None:
+    def update(self, tables: GroupTables) -> None:
         """Begin a round."""
-        for number, state in states.items():
-            now = self._coarse(state)
-            kept = self._before.setdefault(number, [np.zeros_like(now)])
-            recent = now - kept[0]
-            if not recent.any():
-                continue
-            kept.append(now)
-            del kept[:-ROUNDS_KEPT]
+        numbers, counts = tables.together(self._places(), _FIRSTS)
+        lately = counts - self._then(numbers, counts, -1)
+        recent = counts - self._then(numbers, counts, 0)
+        self._before.append((numbers, counts))
+        active = np.flatnonzero(lately.any(axis=(1, 2)))
+        ends = _share_ends(recent[active])
+        for number, slowest in zip(numbers[active].tolist(), ends, strict=True):
+            places = dict(zip(self._places(), slowest, strict=True))
             self._give(
                 number,
                 {
-                    name: self.fixed_ns or self._slowest(recent, quantities)
+                    name: self.fixed_ns
+                    or max(places[self.layout.quantities[q]] for q in quantities)
                     for name, quantities in LIMITED.items()
                 },
             )
+
+    def move(self, moves: Mapping[int, int]) -> None:
+        """Let what groups have counted be others'."""
+        for numbers, counts in self._before:
+            for number, other in moves.items():
+                mine = counts[numbers == number].sum(axis=0)
+                counts[numbers == other] += mine
+                counts[numbers == number] = 0
+
+    def _places(self) -> list[int]:
+        """Numbers of all that is limited."""
+        named = (q for quantities in LIMITED.values() for q in quantities)
+        return [self.layout.quantities[name] for name in named]
+
+    def _then(
+        self, numbers: Ints, counts: NDArray[np.float32], which: int
+    ) -> NDArray[np.float32]:
+        """What these groups had counted in one of the rounds that are kept."""
+        found = np.zeros_like(counts)
+        if self._before:
+            known, then = self._before[which]
+            _, at, other_at = np.intersect1d(
+                numbers, known, assume_unique=True, return_indices=True
+            )
+            found[at] = then[other_at]
+        return found
 
     def _give(self, number: int, limits: Mapping[str, float]) -> None:
         """Let a group tell of so many that are slower."""
@@ -78,25 +109,17 @@ class Limits:
         limit["tokens"] = TOKENS
         self.put("group_limits", number.to_bytes(4, "little"), limit.tobytes())
 
-    def _coarse(self, state: GroupState) -> NDArray[np.float32]:
-        """Neighbours together: several rounds of all groups are kept."""
-        found = np.zeros((self.layout.quantities["quantities"], len(_FIRSTS)), "f4")
-        for quantity, counts in state.counts.items():
-            found[quantity] = np.add.reduceat(counts, _FIRSTS)
-        return found
 
-    def _slowest(
-        self, counts: NDArray[np.float32], quantities: tuple[str, ...]
-    ) -> float:
-        """0 where too few have come to tell."""
-        places = [self.layout.quantities[name] for name in quantities]
-        return max(_share_ends(counts[place]) for place in places)
+def _share_ends(counts: NDArray[np.float32]) -> list[list[float]]:
+    """Where the slowest share of each histogram begins; 0 where too few are in it.
 
-
-def _share_ends(counts: NDArray[np.float32]) -> float:
-    """Where the slowest share of one histogram begins; 0 where too few are in it."""
-    up_to = np.cumsum(counts, dtype="f8")
-    if up_to[-1] < samples_needed(SLOW_SHARE):
-        return 0.0
-    at = int(np.searchsorted(up_to, SLOW_SHARE * up_to[-1]))
-    return float(edges_ns()[_FIRSTS[at]])
+    Of an array (groups, quantities, buckets).
+    """
+    up_to = np.cumsum(counts, axis=2, dtype="f8")
+    n = up_to[..., -1]
+    at = (up_to < SLOW_SHARE * n[..., None]).sum(axis=2)
+    edges = edges_ns()[_FIRSTS][np.minimum(at, len(_FIRSTS) - 1)]
+    found: list[list[float]] = np.where(
+        n < samples_needed(SLOW_SHARE), 0.0, edges
+    ).tolist()
+    return found

@@ -30,6 +30,9 @@ Table = NDArray[Any]
 # name of a map, types of its keys and values -> both
 Entries = Callable[[str, np.dtype[Any], np.dtype[Any]], tuple[Table, Table]]
 
+# name of a map, a key -> the value, whose entry is removed
+Take = Callable[[str, bytes], bytes | None]
+
 CAUSES = ("timeout", "fast", "probe", "handshake")
 EARLY, DUPLICATE = "early", "duplicate"
 UNREAD = "unread"
@@ -52,34 +55,47 @@ class Losses:
         self,
         layout: Layout,
         entries: Entries,
+        segments: Callable[[], Table],
         functions: KernelFunctions,
         reasons: DropReasons | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._layout = layout
         self._entries = entries
+        self._segments = segments  # by the number of their group
         self._reasons = reasons or DropReasons()
         self._functions = functions
         self._clock = clock
         self._places = {n: name for name, n in layout.drop_places.items()}
         self._early = np.zeros(GROUPS)
-        self._early_before = self._early
+        self._early_before = np.zeros(GROUPS)
+        self._early_rate = np.zeros(GROUPS)  # of the last window
+        # what moved from group to group, and drops of those that are gone
+        self._moved = np.zeros((GROUPS, len(layout.segments.names or ())), "u8")
+        self._kept: list[tuple[Any, Any]] = []
         self._resent: dict[int, deque[tuple[float, int]]] = {}
         self._transit: dict[int, int] = {}
 
-    def account(self, weight: float = 1.0) -> None:
-        """Add the early segments that were counted since the last time, so often.
+    def account(self, seconds: float, attached: float, pause: float) -> None:
+        """Add the early segments that were counted since the last time.
 
         Packets pass what counts these, so that it is attached in windows only; the
-        rest is counted all the time.
+        rest is counted all the time. See `windows.Counts`.
         """
         early = self._segments()["early"].astype("f8")
-        self._early = self._early + weight * (early - self._early_before)
-        self._early_before = early
+        there = slice(len(early))
+        fresh = early - self._early_before[there]
+        self._early_before[there] = early
+        share = seconds / attached if attached else 1.0
+        self._early += self._early_rate * (pause / 2)
+        self._early[there] += fresh * share
+        if attached:
+            self._early_rate[there] = fresh / attached
+            self._early += self._early_rate * (pause / 2)
 
-    def _segments(self) -> Table:
-        """By the number of their group, as the map is an array."""
-        return self._entries("group_segments", np.dtype("u4"), self._layout.segments)[1]
+    def stand_for(self, seconds: float) -> None:
+        """Let the last window stand for so much time after it."""
+        self._early += self._early_rate * seconds
 
     def add_to(
         self, groups: dict[Group, GroupTotals], names: dict[int, Group]
@@ -91,16 +107,48 @@ class Losses:
         """
         layout = self._layout
         drops, dropped = self._entries("drops", layout.drop, layout.dropped)
+        if self._kept:
+            drops = np.append(drops, np.array([k for k, _ in self._kept], layout.drop))
+            kept = np.array([v for _, v in self._kept], layout.dropped)
+            dropped = np.append(dropped, kept)
         fates = self._add_drops(drops, dropped, groups, names)
         died = _died_by_sender(drops, dropped, self._lost(drops))
-        for number, counted in enumerate(self._segments()):
-            if any(counted.tolist()):
-                totals = _totals_of(number, "tcp", groups, names)
-                _add_segments(totals, counted, round(self._early[number]))
-                lost = self._lost_in_transit(number, counted, died.get(number, 0))
-                if lost:
-                    totals.drops[Drop("transit", UNSEEN)] += lost
+        segments = self._counted_segments()
+        words = segments.view("u8").reshape(len(segments), -1)
+        for number in np.flatnonzero(words.any(axis=1)).tolist():
+            counted = segments[number]
+            totals = _totals_of(number, "tcp", groups, names)
+            _add_segments(totals, counted, round(self._early[number]))
+            lost = self._lost_in_transit(number, counted, died.get(number, 0))
+            if lost:
+                totals.drops[Drop("transit", UNSEEN)] += lost
         return fates
+
+    def _counted_segments(self) -> Table:
+        words = self._segments().copy().view("u8").reshape(-1, self._moved.shape[1])
+        words += self._moved[: len(words)]
+        return words.view(self._layout.segments)[:, 0]
+
+    def move(self, moves: dict[int, int], take: Take) -> None:
+        """Let what groups have counted be others'; `take` removes from a map."""
+        words = self._counted_segments().view("u8").reshape(-1, self._moved.shape[1])
+        for number, other in moves.items():
+            self._moved[other] += words[number]
+            self._moved[number] -= words[number]
+            self._early[other] += self._early[number]
+            self._early[number] = self._early_rate[number] = 0
+            self._resent.pop(number, None)
+            transit = self._transit.pop(number, 0)
+            self._transit[other] = self._transit.get(other, 0) + transit
+        self._kept = [(_regrouped(key, moves), value) for key, value in self._kept]
+        drops, _ = self._entries("drops", self._layout.drop, self._layout.dropped)
+        gone = list(moves)
+        of_them = np.isin(drops["group"], gone) | np.isin(drops["sender"], gone)
+        for key in drops[of_them]:
+            value = take("drops", key.tobytes())
+            if value:
+                dropped = np.frombuffer(value, self._layout.dropped)[0]
+                self._kept.append((_regrouped(key, moves), dropped))
 
     def _add_drops(
         self,
@@ -188,6 +236,14 @@ class Losses:
         known = settled - int(counted["spurious"]) - died
         self._transit[number] = max(self._transit.get(number, 0), known)
         return self._transit[number]
+
+
+def _regrouped(key: Any, moves: dict[int, int]) -> Any:
+    """The same place, of the groups that its own have become."""
+    found = key.copy()
+    for name in ("group", "sender"):
+        found[name] = moves.get(int(key[name]), int(key[name]))
+    return found
 
 
 def _died_by_sender(drops: Table, dropped: Table, lost: list[bool]) -> dict[int, int]:

@@ -9,17 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from latprof_analysis.stats.kernel_histogram import BUCKETS, CoarseHistogram
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.text import NS_PER_SECOND, printable
 
 from latprof_agent import _drain
-from latprof_agent.capture.capture import Capture, open_capture
+from latprof_agent.capture.capture import MORE_MEMORY, Capture, open_capture
 from latprof_agent.capture.flight import NEVER_NS
 from latprof_agent.capture.histograms import GROUPS, GroupState, GroupTables
+from latprof_agent.errors import CaptureError
 from latprof_agent.filters.words import gone, gone_said, refreshed
 from latprof_agent.join.joiner import Joiner
+from latprof_agent.monitor.group_room import GroupRoom, memory
 from latprof_agent.monitor.groups import GroupNames, key_types
-from latprof_agent.monitor.idle_groups import IdleGroups
 from latprof_agent.monitor.kernel_functions import KernelFunctions
 from latprof_agent.monitor.limits import ROUND_SECONDS, Limits
 from latprof_agent.monitor.live_stories import LiveStories, TakesStory
@@ -42,12 +43,17 @@ from latprof_agent.probes.flight_probes import FLIGHT_PROBES, NOT_LIVE
 from latprof_agent.probes.grouping import Grouping
 from latprof_agent.probes.loss_probes import LOSS_PROBES, REPLACED
 
+STEP_SECONDS = 0.2
+STORY_STEP_SECONDS = 0.05
 # Samples only: what they need not be, as each CPU has its own.
 RING_BYTES = 1 << 18
-# A join costs the same for few records as for thousands, so they wait for others.
+# A join costs the same for few records as for thousands (13 ms), so they wait for
+# others, or until somebody asks.
 JOINED_RECORDS = 4_000
-JOIN_SECONDS = 5.0
+JOIN_SECONDS = 30.0
 FRESH_SECONDS = 0.9  # where the state is asked for
+# As the fields of struct group_counts, whose names they have.
+COUNTED = tuple(Counted)
 # An exchange is over when its client has read nothing more for so long.
 IDLE_NS = 1_000_000_000
 # It tells when nothing could be traced, which counts of histograms do not use.
@@ -120,11 +126,14 @@ class Monitor:
         self._capabilities = [c.as_dict() for c in offered]
         self._names = self._group_names()
         self._losses = Losses(
-            self._capture.layout, self._capture.entries, self._functions
+            self._capture.layout,
+            self._capture.entries,
+            lambda: self._tables.segments[: self._tables.room],
+            self._functions,
         )
         self._windows = Windows(
             self._capture,
-            self._account,
+            self,
             self._slowest_seconds,
             self._tables.messages,
             allowance=self._allowance,
@@ -140,12 +149,24 @@ class Monitor:
         self._sampled = Sampled(
             self.capture.layout, self.takes_rows, self.takes_exchanges, self._stories
         )
-        self._rate = SampleRate()
+        self._rate = SampleRate(self._allowance)
         self.capture.sample(*self._rate.bits())
         self._limits = Limits(self.capture.layout, self.capture.put, self._slow_ns)
+        self._room = GroupRoom(self._tables, self.capture.taken_groups, memory)
+        try:
+            self._room.begin()
+        except OSError as error:
+            raise CaptureError(
+                f"cannot load the probes: no memory for histograms "
+                f"({error.strerror}); {MORE_MEMORY}"
+            ) from error
         self._limits.begin(GROUPS)
-        self._idle = IdleGroups()
         self._covered = 0.0
+
+    @property
+    def step_seconds(self) -> float:
+        """How often `step` is due; a flight recorder holds less than rings do."""
+        return STORY_STEP_SECONDS if self._with_stories else STEP_SECONDS
 
     def start(self) -> None:
         """Attach."""
@@ -166,18 +187,20 @@ class Monitor:
         assert tables
         return tables
 
-    def _account(self, of_begun: float, of_attached: float) -> None:
-        self._tables.account(max(self._names.read()), of_begun)
-        self._losses.account(of_attached)
+    def account(self, seconds: float, attached: float, pause: float) -> None:
+        """Take in what was counted; see `windows.Counts`."""
+        self._tables.account(seconds, pause)
+        self._losses.account(seconds, attached, pause)
+
+    def stand_for(self, seconds: float) -> None:
+        """Let it stand for so much time after it."""
+        self._tables.stand_for(seconds)
+        self._losses.stand_for(seconds)
 
     def _slowest_seconds(self) -> float:
         """How long all but a few of what is measured takes."""
-        slowest = 0.0
-        for state in self._tables.states.values():
-            counts = sum(state.counts.values(), np.zeros(BUCKETS))
-            total = CoarseHistogram(counts.astype("i8"))
-            slowest = max(slowest, total.quantile(0.999) or 0.0)
-        return slowest / NS_PER_SECOND
+        counts = np.rint(self._tables.all_counts()).astype("i8")
+        return (CoarseHistogram(counts).quantile(0.999) or 0.0) / NS_PER_SECOND
 
     @property
     def capture(self) -> Capture:
@@ -186,13 +209,15 @@ class Monitor:
         return self._capture
 
     def step(self) -> None:
-        """Do what is due; some times a second."""
+        """Do what is due, every `step_seconds`."""
         batch = self.capture.follow()
-        self._sampled.name_processes(batch)
+        drained = sum(map(len, batch.values()))
+        if drained:
+            self._sampled.name_processes(batch)
+            self._drained += drained
         if self._stories:
             self._stories.notice(batch)
             self._stories.step(time.monotonic_ns())
-        self._drained += sum(map(len, batch.values()))
         if not math.isfinite(self._allowance):
             self.capture.cost.sample()
         now = time.monotonic()
@@ -201,17 +226,38 @@ class Monitor:
                 self.capture.end_idle_exchanges(IDLE_NS)
             self._look_for_names()
             self._ended = now
+        self._make_room(now)
         waits = self._stories is not None and self._stories.noticed
         join_seconds = FRESH_SECONDS if waits else JOIN_SECONDS
         if self._drained >= JOINED_RECORDS or now - self._joined >= join_seconds:
             self._join()
         if now - self._limited >= ROUND_SECONDS:
             self._windows.settle()
-            self._limits.update(self._tables.states)
+            self._limits.update(self._tables)
             self._limited = now
-            if self._idle.are_in_the_way(self._tables.states, now):
-                self.group_by(self.grouping)
         self._sampled.samples.step(time.monotonic_ns())
+
+    def _make_room(self, now: float) -> None:
+        """Let new groups find a number: of those that were idle, where it is full."""
+        if self._room.settled(now) and self._windows.are_settled():
+            self._move(self._room.settled(now))
+            self._room.give()
+        leaving, again = self._room.step(now, lambda: list(self._names.read()))
+        for number in leaving:
+            key = self._names.key(number)
+            if key:
+                self.capture.take("groups", key)
+        if again:
+            self.capture.look_again()
+
+    def _move(self, numbers: list[int]) -> None:
+        """What these groups have counted is of others from now on."""
+        moves = {number: self._names.other(number) for number in numbers}
+        self._tables.move(moves)
+        self._losses.move(moves, self.capture.take)
+        self._sampled.move(moves)
+        self._limits.move(moves)
+        self._names.forget(numbers)
 
     def _join(self) -> None:
         now = time.monotonic()
@@ -248,8 +294,8 @@ class Monitor:
         names = self._names.read()
         by_number = {
             number: self._group_totals(state)
-            for number, state in self._tables.states.items()
-            if number in names and state.counted.any()
+            for number, state in self._tables.states().items()
+            if number in names
         }
         for (number, quantity), found in self._sampled.histograms().items():
             if number in by_number:
@@ -285,6 +331,7 @@ class Monitor:
             self.capture.end_idle_exchanges(0)
         self._windows.stop()
         self.capture.stop()
+        self._windows.freeze()
         self._join()
         if self._stories:
             self._stories.step(time.monotonic_ns())
@@ -315,17 +362,20 @@ class Monitor:
         )
 
     def _group_totals(self, state: GroupState) -> GroupTotals:
-        found = GroupTotals()
+        found, fields = GroupTotals(), len(COUNTED)
         for name, number in self.capture.layout.quantities.items():
             if number in state.counts:
                 found.histograms[Quantity(name)] = CoarseHistogram(
-                    np.rint(state.counts[number]).astype("i8"),
-                    round(state.sums_ns[number]),
-                    round(state.unmeasured[number]),
+                    state.counts[number],
+                    state.sums_ns[number],
+                    state.scaled[fields + number] - state.measured[fields + number],
+                    state.variance[fields + number],
                 )
-        for name, count in zip(self._tables.counted, state.counted, strict=True):
-            if count:
-                found.counted[Counted(name)] = round(count)
+        for at, counted in enumerate(COUNTED):
+            if state.scaled[at]:
+                found.counted[counted] = state.scaled[at]
+                found.measured[counted] = state.measured[at]
+                found.variance[counted] = state.variance[at]
         return found
 
     def _own(self, seconds: float) -> Own:
@@ -355,6 +405,7 @@ class Monitor:
             + usage.ru_stime
             + self.capture.helper_cpu_seconds,
             agent_rss_bytes=_resident_bytes(),
+            groups=self._room.state(time.monotonic()),
         )
 
 

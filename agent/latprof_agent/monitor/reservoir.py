@@ -13,6 +13,8 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import numpy as np
 from latprof_analysis.fit.natural import (
     DEVICE,
@@ -143,6 +145,13 @@ class Reservoir:
             rows["resent"],
             stream=bool(rows["stream"][0]),
         )
+
+    def forget(self, groups: Container[int]) -> None:
+        """Keep nothing of these groups."""
+        self._sort_in()
+        of = self._kept["cell"] // (2 * _CLASSES)
+        gone = [group for group in np.unique(of).tolist() if group in groups]
+        self._kept = self._kept[~np.isin(of, gone)]
 
     def _may_stay(self, made: Rows) -> NDArray[np.bool_]:
         if not len(self._full):

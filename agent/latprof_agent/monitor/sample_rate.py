@@ -6,8 +6,11 @@ import math
 from dataclasses import dataclass
 
 RECORDS_PER_SECOND = 2_000.0
+# To join one takes so much; a part of what is allowed at most is spent on it.
+RECORD_SECONDS = 10e-6
+ALLOWED_SHARE = 1 / 10
 # More at once than the rings hold until they are drained would be lost.
-BURST_PER_SECOND = 20_000.0
+BURST_PER_SECOND = 5_000.0
 # The blocks of small messages that are next to each other are chosen together.
 SMALLEST_BLOCK_BITS = 8
 SMALLEST_PERIOD_BITS = 16
@@ -17,8 +20,9 @@ MOST_HALVINGS = 30
 
 @dataclass
 class SampleRate:
-    """One message in 2**halvings is sampled."""
+    """One message in 2**halvings is sampled; `allowance` is CPUs' worth of time."""
 
+    allowance: float = math.inf
     halvings: int = FIRST_HALVINGS
 
     def bits(self) -> tuple[int, int]:
@@ -33,7 +37,8 @@ class SampleRate:
         """
         if not seconds:
             return False
-        load = records / seconds / RECORDS_PER_SECOND
+        afforded = self.allowance * ALLOWED_SHARE / RECORD_SECONDS
+        load = records / seconds / min(RECORDS_PER_SECOND, afforded)
         if covered:
             load = max(load, records / covered / BURST_PER_SECOND)
         before = self.halvings

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from latprof_analysis.stats.kernel_histogram import CoarseHistogram
+from latprof_analysis.stats.kernel_histogram import CoarseHistogram, bucket_of
 from numpy.typing import NDArray
 
 from latprof_agent.capture.rings import Batch, Records
@@ -131,9 +131,19 @@ class Sampled:
             for group in np.unique(end["group"]).tolist():
                 of_group = rtt_ns[(end["group"] == group) & (rtt_ns >= 0)]
                 if len(of_group):
-                    self.rtt_ns[group] += CoarseHistogram.of(of_group)
+                    found = self.rtt_ns[group]
+                    np.add.at(found.counts, bucket_of(of_group), 1)
+                    found.sum_ns += int(of_group.sum())
         for takes in self._takes_exchanges:
             takes(exchanged)
+
+    def move(self, moves: dict[int, int]) -> None:
+        """Let what groups have be others', whose numbers these are."""
+        self._flows.move(moves)
+        self.samples.move(moves)
+        for number, other in moves.items():
+            if number in self.rtt_ns:
+                self.rtt_ns[other] += self.rtt_ns.pop(number)
 
     def histograms(self) -> dict[tuple[int, Quantity], CoarseHistogram]:
         """Of groups by number."""

@@ -88,6 +88,16 @@ class Samples:
         self._take_in()
         return dict(self._histograms)
 
+    def move(self, moves: Mapping[int, int]) -> None:
+        """Let what groups have be others'; fits are of one group, and go."""
+        self._take_in()
+        for number, quantity in [key for key in self._histograms if key[0] in moves]:
+            found = self._histograms.pop((number, quantity))
+            self._histograms[moves[number], quantity] += found
+        self._reservoir.forget(moves)
+        self._targets = deque(t for t in self._targets if t[0] not in moves)
+        self._fits = {key: f for key, f in self._fits.items() if key[0] not in moves}
+
     def fits(self, groups: Mapping[int, Group]) -> dict[tuple[Group, Quantity], Fit]:
         """Return the newest fits, of the groups that have a name."""
         return {

@@ -5,12 +5,25 @@ Everything only grows, so whoever wants a window takes the difference of two sta
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many groups there are, and can be."""
+
+    named: int = 0  # groups of their own
+    limit: int = 0  # for how many there is room, or memory
+    evicted: int = 0  # idle groups that became others', since the start
+    refused: int = 0  # how often a socket found no room for its group
+    is_full: bool = False
+
 
 OTHER = "other"  # in place of the name where a group had no room
 
@@ -71,6 +84,13 @@ class Counted(StrEnum):
     NO_TURNS = "no_turns"  # messages sent where both ends talk at once
 
 
+MESSAGES = (
+    Counted.SENT_MESSAGES,
+    Counted.RECEIVED_MESSAGES,
+    Counted.RECEIVED_RANGES,
+)
+
+
 @dataclass(frozen=True, order=True)
 class Drop:
     """Where and why packets, or what they carried, were lost."""
@@ -87,6 +107,9 @@ class GroupTotals:
 
     histograms: dict[Quantity, CoarseHistogram] = field(default_factory=dict)
     counted: Counter[Counted] = field(default_factory=Counter)
+    # of `counted`, where that stands for time in which nothing was measured, too
+    measured: Counter[Counted] = field(default_factory=Counter)
+    variance: dict[Counted, float] = field(default_factory=dict)
     # packets; of TCP unread at close: connections
     drops: Counter[Drop] = field(default_factory=Counter)
     dropped_bytes: Counter[Drop] = field(default_factory=Counter)  # of payload
@@ -103,11 +126,22 @@ class GroupTotals:
         return GroupTotals(
             histograms,
             self.counted - earlier.counted,
+            self.measured - earlier.measured,
+            _less(self.variance, earlier.variance),
             self.drops - earlier.drops,
             self.dropped_bytes - earlier.dropped_bytes,
             self.retransmits - earlier.retransmits,
             self.arrivals - earlier.arrivals,
         )
+
+    def error(self, *counted: Counted) -> float:
+        """Return the standard error of what these counted together."""
+        return math.sqrt(max(0.0, sum(self.variance.get(c, 0.0) for c in counted)))
+
+    def error_of_all(self) -> float:
+        """Return the relative error of all messages; 0 where all were measured."""
+        n = sum(self.counted[c] for c in MESSAGES)
+        return self.error(*MESSAGES) / n if n else 0.0
 
 
 @dataclass(frozen=True)
@@ -155,6 +189,7 @@ class Own:
     program_seconds: dict[str, float] = field(default_factory=dict)
     agent_cpu_seconds: float = 0.0
     agent_rss_bytes: int = 0
+    groups: Room = field(default_factory=Room)
 
     @property
     def coverage_ratio(self) -> float | None:
@@ -183,6 +218,7 @@ class Own:
             _less(self.program_seconds, earlier.program_seconds),
             self.agent_cpu_seconds - earlier.agent_cpu_seconds,
             self.agent_rss_bytes,
+            self.groups,
         )
 
 
@@ -223,5 +259,5 @@ class Totals:
         )
 
 
-def _less(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+def _less(now: dict[Any, Any], before: dict[Any, Any]) -> dict[Any, Any]:
     return {name: value - before.get(name, 0) for name, value in now.items()}

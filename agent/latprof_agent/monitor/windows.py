@@ -4,7 +4,8 @@ The hooks alone cost a busy host some percent, so below that only measuring less
 helps. Windows begin at random times, the pauses between them exponentially
 distributed, so that nothing periodic hides. A window counts what begins in it, and
 follows that to its end; what has not ended a while later is left out. So every message
-has the same chance, whatever it takes. What was counted stands for the pause, too.
+has the same chance, whatever it takes. What was counted stands for half of the pauses
+before and after it, too; what the last one counted for all the time since.
 
     pause | attach | window: what begins is counted | end: only what began | detach
 """
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from latprof_analysis.text import NS_PER_SECOND
 
@@ -25,6 +27,13 @@ from latprof_agent.errors import refusals_told
 from latprof_agent.watched_thread import WatchedThread
 
 WINDOW_SECONDS = 0.05
+# To attach and detach costs the agent so much (measured; the first guess) ...
+SWITCH_SECONDS = 0.005
+# ... for which a part of the allowance is spent: then windows are longer, and fewer.
+SWITCH_SHARE = 1 / 10
+LONGEST_WINDOW_SECONDS = 2.0
+# What the agent takes is the mean of about so long: it works in bursts.
+AGENT_SECONDS = 30.0
 # How long what began in a window is followed behind its end.
 SHORTEST_END_SECONDS = 0.01
 LONGEST_END_SECONDS = 0.5
@@ -51,19 +60,28 @@ class Coverage:
     attached_seconds: float = 0.0  # ends of windows included
 
 
-class Windows:
-    """Attaches and detaches the probes of a capture from `start` to `stop`.
+class Counts(Protocol):
+    """Who takes in what was counted."""
 
-    `counted` is called with two weights, behind each window and before each change.
-    What began in the window and was counted since the last call stands for so many
-    times as much as the first says. The second is of what is counted as long as the
-    probes are attached, after the window's end, too.
-    """
+    def account(self, seconds: float, attached: float, pause: float) -> None:
+        """Add what was counted since the last time, in a window of so many seconds.
+
+        It stands for half of the pause before it, too, as what came before the pause
+        does. Some is counted as long as the probes are attached, after the window's
+        end, too.
+        """
+
+    def stand_for(self, seconds: float) -> None:
+        """Let what was counted last stand for so much time after it."""
+
+
+class Windows:
+    """Attaches and detaches the probes of a capture from `start` to `freeze`."""
 
     def __init__(
         self,
         capture: Capture,
-        counted: Callable[[float, float], None],
+        counts: Counts,
         slowest: Callable[[], float],
         messages: Callable[[], int],
         *,
@@ -71,13 +89,16 @@ class Windows:
     ) -> None:
         """Begin with nothing attached.
 
-        `slowest` tells how many seconds most messages take, `messages` how many have
-        been counted; `allowance` is CPUs' worth of time.
+        `counts` takes in what was counted. `slowest` gives how many seconds most
+        messages take, `messages` how many were counted; `allowance` is CPUs' worth of
+        time.
         """
         self._messages = messages
         self._message_seconds = MESSAGE_SECONDS
         self._capture = capture
-        self._counted = counted
+        self._counts = counts
+        self._begun: float | None = None  # of the window, while there is one
+        self._frozen = False
         self._slowest = slowest
         self._allowance = allowance
         self._random = random.Random()
@@ -88,6 +109,7 @@ class Windows:
         self._steady_share = 0.0  # of it, what pauses do not spare: a flight recorder
         self._steady_programs = frozenset(capture.steady_programs())
         self._agent_share = 0.0
+        self._switch_seconds = SWITCH_SECONDS
         self._windows = 0
         self._accounted = 0.0
         self.coverage = Coverage()
@@ -103,14 +125,15 @@ class Windows:
             self._thread.start()
 
     def stop(self) -> None:
-        """Measure no more, and account for what was; once."""
-        if self._ending.is_set():
-            return
+        """Measure no more from windows to windows; what is attached goes on."""
         self._ending.set()
         if self._thread:
             self._thread.join()
-        if self.always:
-            self._cover(time.monotonic())
+
+    def freeze(self) -> None:
+        """Account for all of the time until now, once: nothing is counted any more."""
+        self.settle()
+        self._frozen = True
 
     def check(self) -> None:
         """Raise LatprofError once where the probes could not be attached again."""
@@ -118,15 +141,25 @@ class Windows:
             self._thread.check()
 
     def settle(self) -> float:
-        """Account for what was measured until now, where that is all the time.
+        """Account for the time until now, or until the window that is open.
 
-        Returns this now, by time.monotonic.
+        Returns until when, by time.monotonic.
         """
         with self._lock:
-            now = time.monotonic()
+            if self._frozen:
+                return self._accounted
             if self.always:
-                self._cover(now)
-            return now
+                self._cover(time.monotonic())
+            else:
+                until = self._begun or time.monotonic()
+                self._counts.stand_for(until - self._accounted)
+                self._accounted = until
+            return self._accounted
+
+    def are_settled(self) -> bool:
+        """Account for the time until now; False where a window is open."""
+        self.settle()
+        return self.always or self._begun is None
 
     def _run(self) -> None:
         with refusals_told("cannot measure in windows"):
@@ -170,14 +203,17 @@ class Windows:
     def _measure_once(self) -> None:
         """One pause and one window."""
         end = max(SHORTEST_END_SECONDS, min(self._slowest(), LONGEST_END_SECONDS))
-        if self._ending.wait(self._pause(WINDOW_SECONDS + end)):
+        window = self._window_seconds()
+        if self._ending.wait(self._pause(window + end)):
             return
+        before = time.thread_time()
         self._capture.resume()
-        begun = time.monotonic()
+        with self._lock:
+            begun = self._begun = time.monotonic()
         self._windows += 1
         if self._windows % SAMPLED_WINDOWS == 0:
             self._capture.cost.open_sample()
-        self._ending.wait(WINDOW_SECONDS)
+        self._ending.wait(window)
         self._capture.close_window()
         ended = time.monotonic()
         self._capture.cost.close_sample()
@@ -185,12 +221,14 @@ class Windows:
         with self._lock:
             self._capture.end_idle_exchanges(int(SHORTEST_END_SECONDS * NS_PER_SECOND))
             self._capture.pause()
-            cycle = ended - self._accounted
-            self._accounted = ended
             attached = time.monotonic() - begun
             self.coverage.covered_seconds += ended - begun
             self.coverage.attached_seconds += attached
-            self._counted(cycle / (ended - begun), cycle / attached)
+            self._counts.account(ended - begun, attached, begun - self._accounted)
+            self._accounted, self._begun = ended, None
+        self._switch_seconds += (
+            time.thread_time() - before - self._switch_seconds
+        ) / SAMPLED_WINDOWS
         self._learn()
         if self._full_share + self._agent_share < self._allowance * WELL_BELOW:
             with self._lock:
@@ -200,10 +238,11 @@ class Windows:
 
     def _cover(self, until: float) -> None:
         """All of the time since the last account was measured."""
-        self.coverage.covered_seconds += until - self._accounted
-        self.coverage.attached_seconds += until - self._accounted
+        seconds = until - self._accounted
+        self.coverage.covered_seconds += seconds
+        self.coverage.attached_seconds += seconds
         self._accounted = until
-        self._counted(1.0, 1.0)
+        self._counts.account(seconds, seconds, 0.0)
 
     def _learn(self) -> None:
         """What the probes take while they are attached, and what the agent does."""
@@ -214,18 +253,30 @@ class Windows:
             self._steady_share = steady or 0.0
         cpu, since = self._cpu_base
         now = self._cpu_seconds(), time.monotonic()
-        if now[1] - since >= LOOK_SECONDS:
-            self._agent_share = (now[0] - cpu) / (now[1] - since)
+        took = now[1] - since
+        if took >= LOOK_SECONDS:
+            share = (now[0] - cpu) / took
+            new = min(1.0, took / AGENT_SECONDS)
+            self._agent_share += new * (share - self._agent_share)
             self._cpu_base = now
 
     def _cpu_seconds(self) -> float:
         """What the agent took, its helper too."""
         return time.process_time() + self._capture.helper_cpu_seconds
 
-    def _pause(self, attached: float) -> float:
-        """So long on average that the share of time suits the allowance."""
+    def _duty(self) -> float:
+        """The share of time in windows that suits the allowance."""
         always = self._agent_share + self._steady_share
         left = max(self._allowance - always, self._allowance / 10)
-        duty = min(0.9, left / max(self._full_share - self._steady_share, left))
+        return min(0.9, left / max(self._full_share - self._steady_share, left))
+
+    def _window_seconds(self) -> float:
+        """So long that what attaching costs stays a small part of the allowance."""
+        most = self._allowance * SWITCH_SHARE / self._switch_seconds  # a second
+        return min(max(WINDOW_SECONDS, self._duty() / most), LONGEST_WINDOW_SECONDS)
+
+    def _pause(self, attached: float) -> float:
+        """So long on average that the share of time suits the allowance."""
+        duty = self._duty()
         mean = attached * (1 - duty) / duty
         return min(self._random.expovariate(1 / mean), LONGEST_PAUSE_SECONDS)

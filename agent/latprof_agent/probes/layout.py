@@ -37,6 +37,8 @@ def dtype_of(types: btf.Btf, type_id: int) -> np.dtype[Any]:
 
 # What programs saw that others are attached for.
 SIGNS = ("udp_sends", "udp_receives", "queues_used")
+# How many numbers of groups were taken so far, and how often there was none.
+GROUPS_TAKEN = ("named_groups", "unnamed_groups")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Layout:
     counters: dict[str, int]  # name -> offset in struct counters
     lost: dict[str, int]  # ring -> offset in the object's variables
     signs: dict[str, int]  # variable that is not 0 -> offset among them
+    groups_taken: dict[str, int]  # counter of groups -> offset among them
     long_halves: int  # the offset of that counter among them
     group: np.dtype[Any]
     group_counts: np.dtype[Any]
@@ -68,6 +71,13 @@ class Layout:
     resent: dict[str, int]  # why a segment was sent again
     heads: dict[str, int]  # what the first bytes of a message are
     endings: dict[str, int]  # how a connection ended
+
+    def taken_groups(self, variables: bytes) -> tuple[int, ...]:
+        """Read GROUPS_TAKEN from a copy of the variables."""
+        return tuple(
+            int.from_bytes(variables[at : at + 4], "little")
+            for at in self.groups_taken.values()
+        )
 
     def count(self, counters: bytes, variables: bytes) -> dict[str, int]:
         """Read what was counted from copies of both areas."""
@@ -97,6 +107,7 @@ def layout_of(path: Path = OBJECT) -> Layout:
         },
         lost={ring: btf.variable_offset(elf, f"{ring}_lost") for ring in rings},
         signs={sign: btf.variable_offset(elf, sign) for sign in SIGNS},
+        groups_taken={n: btf.variable_offset(elf, n) for n in GROUPS_TAKEN},
         long_halves=btf.variable_offset(elf, "long_halves"),
         group=_struct(types, "group"),
         group_counts=_struct(types, "group_counts"),

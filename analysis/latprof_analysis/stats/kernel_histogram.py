@@ -100,6 +100,7 @@ class CoarseHistogram:
     # How many of the counts are no values of their own: where a part of the time was
     # measured, each value stands for others, too, and tells no more by that.
     unmeasured: int = 0
+    variance: float = 0.0  # of the count, where it stands for more than was measured
 
     @classmethod
     def of(cls, values: ArrayLike) -> CoarseHistogram:
@@ -126,6 +127,7 @@ class CoarseHistogram:
             self.counts + other.counts,
             self.sum_ns + other.sum_ns,
             self.unmeasured + other.unmeasured,
+            self.variance + other.variance,
         )
 
     def __sub__(self, earlier: CoarseHistogram) -> CoarseHistogram:
@@ -134,11 +136,14 @@ class CoarseHistogram:
             self.counts - earlier.counts,
             self.sum_ns - earlier.sum_ns,
             self.unmeasured - earlier.unmeasured,
+            self.variance - earlier.variance,
         )
 
     def copy(self) -> CoarseHistogram:
         """Return a state that stays as it is."""
-        return CoarseHistogram(self.counts.copy(), self.sum_ns, self.unmeasured)
+        return CoarseHistogram(
+            self.counts.copy(), self.sum_ns, self.unmeasured, self.variance
+        )
 
     def quantile(self, p: float) -> float | None:
         """Return the `p` quantile in nanoseconds: the middle of its bucket.
