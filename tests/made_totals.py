@@ -55,9 +55,29 @@ def lasting(rng, count: int, middle_ns: float = 20_000.0) -> CoarseHistogram:
 
 def group_totals(rng, quantities, messages: int = 1000) -> GroupTotals:
     """One group in which nothing was lost."""
+    counted = Counter({counted: int(rng.integers(1, 10**9)) for counted in Counted})
     return GroupTotals(
         {q: lasting(rng, messages, rng.uniform(5e3, 5e6)) for q in quantities},
-        Counter({counted: int(rng.integers(1, 10**9)) for counted in Counted}),
+        counted,
+        measured=counted.copy(),
+    )
+
+
+def scaled(totals: GroupTotals, times: int, error: float) -> GroupTotals:
+    """As if all that was measured stood for so much; with this relative error."""
+    return GroupTotals(
+        {
+            quantity: CoarseHistogram(
+                h.counts * times,
+                h.sum_ns * times,
+                h.count * (times - 1),
+                (error * h.count * times) ** 2,
+            )
+            for quantity, h in totals.histograms.items()
+        },
+        Counter({counted: n * times for counted, n in totals.counted.items()}),
+        measured=totals.counted.copy(),
+        variance={c: (error * n * times) ** 2 for c, n in totals.counted.items()},
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 
@@ -67,7 +66,6 @@ class MadeMonitor:
         self.calls: list[str] = []
         self.left_out: set[int] = set()  # steps in which nothing was measured
         self.silent = False  # measured, and nothing came
-        self.full_at = math.inf  # the step behind which it makes room, and counts anew
         self.steps = -1
         self._made = {group: group_totals(what) for group, what in PER_STEP.items()}
         self._made[DNS].drops[Drop("socket", "UDP_RCVBUFERRORS", "udp_queue")] = 2
@@ -85,7 +83,7 @@ class MadeMonitor:
         pass
 
     def totals(self) -> Totals:
-        self.steps = 1 if self.steps == self.full_at else self.steps + 1
+        self.steps += 1
         covered = self.steps - sum(1 for step in self.left_out if step <= self.steps)
         n, now = covered, time.monotonic_ns()
         stages = {"receive_queue": 3_000_000, "transit": 50_000}

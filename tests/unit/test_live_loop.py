@@ -61,13 +61,12 @@ def watch():
         most=math.inf,
         interrupt=None,
         left_out=(),
-        full_at=math.inf,
         silent=False,
         **script,
     ):
         asking = Script(**script)
         kept, monitor = Kept(asking), MadeMonitor(None, None)
-        monitor.left_out, monitor.full_at = set(left_out), full_at
+        monitor.left_out = set(left_out)
         monitor.silent = silent
         loop = Loop(
             monitor,
@@ -126,13 +125,6 @@ def test_windows_sum_to_the_whole(watch):
         summed = sum(h[quantity].counts for h in counts)
         assert (summed == whole[quantity].counts).all()
     assert sent(loop.last.whole) == 1000 * monitor.steps
-
-
-def test_a_monitor_that_made_room_makes_no_interval_less_than_nothing(watch):
-    loop, kept, _ = watch(duration=8.0, full_at=3)
-    assert [sent(w.interval) for w in kept.windows] == [1000] * 4
-    assert [w.interval.own.seconds for w in kept.windows] == [1.0] * 4
-    assert sent(loop.last.whole) == 1000  # since it counts anew
 
 
 def test_an_interrupt_ends_it_with_what_there_is(watch):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from latprof_agent.live.columns import (
+    estimated,
     fitting,
     lost,
     pair,
@@ -36,7 +37,7 @@ from latprof_agent.monitor.totals import (
     Quantity,
     Totals,
 )
-from made_totals import fit, measured, of, slow
+from made_totals import fit, measured, of, scaled, slow
 
 A, B = Group("tcp", "server", "80"), Group("udp", "client", "53")
 HOSTILE = "a\x1b[2J\n\u202e\udcff[red]"
@@ -111,7 +112,8 @@ def test_scaled_counts_tell_no_more_than_what_was_measured():
     found = figures_of(made.interval)[A][Quantity.SERVER]
     # a hundred were measured: that tells a p90, not a p99
     assert found.quantile("p90") == pytest.approx(1000, rel=1 / 32)
-    assert (found.quantile("p95"), found.quantile("p99"), found.n) == (None, None, 1000)
+    assert (found.quantile("p95"), found.quantile("p99")) == (None, None)
+    assert (found.n, found.count) == (100, 1000)
 
 
 def test_rates_count_by_the_time_of_the_window():
@@ -299,7 +301,8 @@ def test_a_document_has_the_keys_of_a_summary():
     kind = next(iter(summary["kinds"].values()))
     assert {"messages", "bytes", "packets", "retransmits", "stages"} <= set(group)
     stage = next(iter(kind["stages"].values()))
-    assert set(group["stages"]["qdisc"]) <= set(stage)
+    estimated = {"count", "count_relative_error"}
+    assert set(group["stages"]["qdisc"]) - estimated <= set(stage)
     assert (
         group["stages"]["qdisc"] | {"n": 10, "p50_ns": 32} == group["stages"]["qdisc"]
     )
@@ -317,6 +320,60 @@ def test_a_document_has_the_keys_of_a_summary():
     assert group["fits"]["transit"]["bandwidth_bits_per_second"]["value"] == 8 * 125e6
     assert found["cost"]["probes_cpu_share"] == pytest.approx(0.01)
     assert found["exemplars"][0]["group"] == {"comm": HOSTILE}
+
+
+def test_what_was_scaled_has_its_error_and_the_real_count():
+    totals = measured(qdisc=[50_000] * 400, response=[1000] * 3)
+    totals.counted[Counted.SENT_MESSAGES] = 400
+    made = window({A: scaled(totals, times=50, error=0.08)})
+    (group,) = document(made)["groups"]
+    assert group["messages"] == 20_000
+    assert group["measured"]["messages"] == 400
+    assert group["relative_error"]["messages"] == pytest.approx(0.08)
+    qdisc = group["stages"]["qdisc"]
+    assert (qdisc["n"], qdisc["count"]) == (400, 20_000)
+    assert qdisc["count_relative_error"] == pytest.approx(0.08)
+    # 20,000 would do for a p99.9, but 400 were measured: four of them beyond p99
+    assert qdisc["p90_ns"] is not None
+    assert qdisc["p99_ns"] is None
+    assert group["exchanges"]["parts"]["response"]["p50_ns"] is None  # of three
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"), [(0.0, "10k"), (0.08, "~10k"), (0.3, "~10k"), (0.7, "-")]
+)
+def test_the_table_shows_the_digits_that_hold(error, shown):
+    totals = measured(qdisc=[50_000] * 400)
+    totals.counted[Counted.SENT_MESSAGES] = 400
+    made = row(scaled(totals, times=50, error=error))
+    messages = next(c for c in fitting(200) if c.title == "msgs")
+    assert messages.cell(made, ASCII) == shown
+
+
+@given(st.floats(0.01, 1e14), st.floats(0.006, 0.5))
+def test_a_rate_that_was_scaled_has_room_in_its_column(value, error):
+    assert len(estimated(value, error)) <= 4
+    assert estimated(value, error).startswith("~")
+
+
+def test_the_ending_says_that_counts_were_scaled():
+    totals = measured(qdisc=[50_000] * 409)
+    totals.counted[Counted.SENT_MESSAGES] = 409
+    made = Totals(groups={A: scaled(totals, times=50, error=0.08)}, own=Own(2.0, 0.04))
+    text = ending_sentence(Window(Watched(), made, made))
+    assert "scaled from 2.0% of the time, 20000 messages sent" in text
+
+
+def test_what_an_evicted_group_had_is_not_new_to_the_others():
+    before = Totals(groups={A: measured(qdisc=[1] * 9)})
+    before.groups[A].counted[Counted.SENT_MESSAGES] = 9
+    other = Group("tcp", "server", "other")
+    now = Totals(groups={other: measured(qdisc=[1] * 11)})
+    now.groups[other].counted[Counted.SENT_MESSAGES] = 11
+    new = now.since(before).groups
+    assert set(new) == {other}
+    assert new[other].counted[Counted.SENT_MESSAGES] == 2
+    assert new[other].histograms[Quantity.QDISC].count == 2
 
 
 def test_the_ending_says_how_much_and_what_hurt_most():

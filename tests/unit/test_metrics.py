@@ -16,6 +16,7 @@ from latprof_agent.monitor.totals import (
     GroupTotals,
     Own,
     Quantity,
+    Room,
     Totals,
 )
 from latprof_agent.sinks.metrics import buckets as bucket_module
@@ -41,6 +42,7 @@ from made_totals import (
     lasting,
     of,
     own,
+    scaled,
     slow,
 )
 from prometheus_client import generate_latest
@@ -361,3 +363,36 @@ def test_classic_buckets_are_narrow_where_messages_and_users_wait(
     three_digits = 1.01
     within = upper[first:-1] < high_ns
     assert (wide[within] <= 2 ** (1 / to_an_octave) * three_digits).all()
+
+
+def test_what_was_scaled_has_its_coverage_and_error():
+    group = GroupTotals()
+    group.counted.update({Counted.SENT_MESSAGES: 30, Counted.RECEIVED_MESSAGES: 10})
+    made = Totals(groups={SERVER: scaled(group, times=20, error=0.1)})
+    found = {
+        family.name: family.samples[0].value
+        for family in families(made, DEFAULT_EDGES)
+        if not isinstance(family, Histograms) and family.samples
+    }
+    assert found["latprof_group_coverage_ratio"] == pytest.approx(1 / 20)
+    variance = 60**2 + 20**2
+    assert found["latprof_messages_variance"] == pytest.approx(variance)
+    relative = found["latprof_group_relative_error_ratio"]
+    assert relative == pytest.approx(variance**0.5 / 800)
+
+
+def test_full_groups_are_a_metric():
+    room = Room(named=123, limit=128, evicted=7, refused=3, is_full=True)
+    made = Totals(own=Own(groups=room))
+    found = {
+        family.name: family.samples[0].value
+        for family in families(made, DEFAULT_EDGES)
+        if family.name.startswith("latprof_groups")
+    }
+    assert found == {
+        "latprof_groups": 123,
+        "latprof_groups_limit": 128,
+        "latprof_groups_full": 1,
+        "latprof_groups_evicted": 7,
+        "latprof_groups_refused": 3,
+    }

@@ -5,7 +5,9 @@ What it measures is made (made_watch), so that what the screen must show is know
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
 import re
 import signal
@@ -15,6 +17,8 @@ import termios
 from pathlib import Path
 
 import pytest
+from latprof_agent.cli import watch
+from latprof_agent.errors import LatprofError
 from live_terminal import ALTERNATE, LiveTerminal
 from made_watch import COUNTED, FAILS, MADE
 from recording import wait_until
@@ -334,3 +338,27 @@ def test_a_reader_that_leaves_ends_it_without_a_word():
         process.stdout.close()
         assert process.wait(timeout=30) == 1
         assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("given", "most"),
+    [
+        ([], 0.02),
+        (["--once"], math.inf),
+        (["--duration", "9s"], math.inf),
+        (["--duration", "10s"], 0.02),
+        (["--once", "--max-overhead", "5%"], 0.05),
+    ],
+)
+def test_a_short_look_has_no_budget_unless_it_is_asked_for(given, most):
+    parser = argparse.ArgumentParser()
+    watch.add_options(parser)
+    asked = []
+
+    def make(_watched, _by, allowed, _story):
+        asked.append(allowed)
+        raise LatprofError("not made")
+
+    with pytest.raises(LatprofError):
+        watch.watch(parser.parse_args(["--json", *given]), make)
+    assert asked == [most]

@@ -20,9 +20,12 @@ def overhead(text: str) -> float:
 
 
 def add_overhead_options(
-    parser: argparse.ArgumentParser, default: float | None
+    parser: argparse.ArgumentParser, default: float | None, otherwise: str = ""
 ) -> None:
-    """Add `--max-overhead`, whose value is a number of CPUs."""
+    """Add `--max-overhead`, whose value is a number of CPUs.
+
+    `otherwise`: where the default is another one.
+    """
     parser.add_argument(
         "--max-overhead",
         type=overhead,
@@ -30,5 +33,5 @@ def add_overhead_options(
         metavar="SHARE",
         help="of one CPU, probes and agent together; where all would cost more, it "
         "measures in short windows at random times, and an interval without one goes "
-        "on (default: 2%%; none: no limit)",
+        f"on (default: 2%%{otherwise}; none: no limit)",
     )

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     Make = Callable[[Filter, Grouping, float, int | None], Monitor]
 
 
+_LOOK_SECONDS = 10.0  # what is shorter is a person's look
+
 TEXT = """\
 Show live where messages of the applications on this host wait, what the network's
 own RTT is, and what is lost where. Sends nothing, and changes nothing.
@@ -71,7 +73,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="of each table, block or document (default: 2)",
     )
-    add_overhead_options(parser, DEFAULT_OVERHEAD)
+    add_overhead_options(
+        parser, None, f"; none with --once or below {_LOOK_SECONDS:g} s"
+    )
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
         "--duration",
@@ -146,7 +150,7 @@ def _follow(
         wanted = replace(filter_of(options), older=True)
         watched = Watched(options.by or Grouping(), str(wanted))
         taker, asking = _output(options, watched, stack)
-        producer = make(wanted, watched.grouping, options.max_overhead, options.story)
+        producer = make(wanted, watched.grouping, _most(options), options.story)
         stack.callback(producer.close)
         producer.notice = asking.tell
         recording = _recording(options.record, producer)
@@ -169,6 +173,15 @@ def _follow(
             finally:
                 producer.stop()
     return loop.last
+
+
+def _most(options: argparse.Namespace) -> float:
+    """What it may cost: a person's look is short, and is to see all that there is."""
+    if options.max_overhead is not None:
+        most: float = options.max_overhead
+        return most
+    is_short = options.duration is not None and options.duration < _LOOK_SECONDS
+    return math.inf if options.once or is_short else DEFAULT_OVERHEAD
 
 
 def _recording(path: Path | None, producer: Monitor) -> Recording | None:

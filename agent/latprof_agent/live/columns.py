@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,8 +15,12 @@ from latprof_agent.live.names import rtt_source, stage_name
 from latprof_agent.live.rows import Row
 from latprof_agent.monitor.totals import Counted, Quantity
 
+HOLDS = 0.005  # a standard error that two digits do not show
+UNKNOWN = 0.5
 LOUD_HURT = 0.05  # seconds lost a second: more than one wait of 50 ms
 OF_RANGES = "*"  # behind a figure of readable ranges
+_RATE = 4  # 1.2k, ~12k, ~.1M
+_NEXT = {"k": "M", "M": "G", "G": "T", "T": "P"}
 _PAIR = 11  # 1.4ms/100ms
 _NAME_LEAST, _NAME_MOST = 16, 40
 
@@ -49,6 +54,44 @@ def told(ns: float | None) -> str:
     if ns is not None and ns < first:
         return f"<{short_duration(first)}"
     return short_duration(ns)
+
+
+def estimated(value: float, error: float) -> str:
+    """Write a number with the digits that hold, behind a `~` where it is scaled.
+
+    `error` is one standard error, as a share of it. What is not known to a factor of
+    two is a dash.
+
+    Examples
+    --------
+    >>> [estimated(12_345, error) for error in (0.0, 0.03, 0.3, 0.6)]
+    ['12k', '~12k', '~10k', '-']
+    """
+    if error <= HOLDS or not value:
+        return short_number(value)
+    if error > UNKNOWN:
+        return NOT_ENOUGH
+    text = short_number(held(value, error)).removeprefix("0")
+    if len(text) > _RATE - 1:
+        text = short_number(held(value, UNKNOWN)).removeprefix("0")  # one digit
+    if len(text) > _RATE - 1:  # 100k
+        text = f".{text[0]}{_NEXT[text[-1]]}"
+    return f"~{text}"
+
+
+def held(value: float, error: float) -> float:
+    """Round a number to the digits that hold."""
+    digits = 1 + max(0, math.floor(-math.log10(2 * error)))
+    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
+
+
+def _rate(*counted: Counted) -> Callable[[Row, Glyphs], str]:
+    return lambda row, _glyphs: estimated(row.rate(*counted), row.error(*counted))
+
+
+def _bits(row: Row, _glyphs: Glyphs) -> str:
+    counted = (Counted.SENT_BYTES, Counted.RECEIVED_BYTES)
+    return estimated(row.bits_per_second, row.error(*counted))
 
 
 def pair(figure: Figure | None) -> str:
@@ -121,19 +164,17 @@ _WANTED = (
     Column("worst", "p99, or 90: 50:", 22, lambda row, _: worst(row)),
     Column("exchange", "p50/p99", _PAIR, lambda row, _: pair(row.exchange)),
     Column("net RTT", "p50", 7, _network_rtt),
-    Column("exch", "/s", 4, lambda row, _: short_number(row.rate(Counted.EXCHANGES))),
+    Column("exch", "/s", _RATE, _rate(Counted.EXCHANGES)),
     _LOST,
-    Column("bit", "/s", 4, lambda row, _: short_number(row.bits_per_second)),
+    Column("bit", "/s", _RATE, _bits),
     Column(
         "hurt",
         "s/s",
-        4,
-        lambda row, _: short_number(row.hurt),
+        _RATE,
+        lambda row, _: estimated(row.hurt, row.totals.error_of_all()),
         loud=lambda row: row.hurt > LOUD_HURT,
     ),
-    Column(
-        "msgs", "/s", 4, lambda row, _: short_number(row.rate(Counted.SENT_MESSAGES))
-    ),
+    Column("msgs", "/s", _RATE, _rate(Counted.SENT_MESSAGES)),
     *(
         make(stage)
         for stage in ("send_queue", "receive_queue", "qdisc", "receive_stack")

@@ -1,5 +1,9 @@
 """Intervals as JSON, one document a line; keys as in summary.json.
 
+Where a part of the time was measured, counts stand for all of it: `measured` is what
+was counted, `relative_error` one standard error of it as a share, and `n` of a stage
+how many values its percentiles rest on, of `count` that there were.
+
 Beside what a summary has: `drops` by place, `network_rtt` by source, `hurt`, and
 stages of readable ranges, whose sender is elsewhere (`range_...`).
 """
@@ -27,6 +31,8 @@ from latprof_agent.monitor.totals import (
 )
 
 FORMAT = 1
+# How counts are called in a document.
+_KEYS = {counted: counted.removeprefix("sent_") for counted in Counted}
 
 
 class Documents:
@@ -60,6 +66,7 @@ def document(window: Window) -> dict[str, Any]:
         "lost_records": own.lost_records,
         "unmatched": own.unmatched,
         "coverage_ratio": own.coverage_ratio,
+        "group_room": asdict(own.groups),
         "capabilities": interval.capabilities,
         "cost": _cost(own),
     }
@@ -77,6 +84,8 @@ def _of_row(row: Row) -> dict[str, Any]:
         "received_messages": counted[Counted.RECEIVED_MESSAGES],
         "received_ranges": counted[Counted.RECEIVED_RANGES],
         "received_bytes": counted[Counted.RECEIVED_BYTES],
+        "measured": {_KEYS[c]: row.totals.measured[c] for c in Counted},
+        "relative_error": {_KEYS[c]: row.error(c) for c in Counted},
         "stages": _of_figures(row, PATH),
         "exchanges": {
             "exchanges": counted[Counted.EXCHANGES],
@@ -112,6 +121,8 @@ def _of_figure(figure: Figure) -> dict[str, Any]:
     quantiles = zip(NAMES, figure.quantiles_ns, strict=True)
     return {
         "n": figure.n,
+        "count": figure.count,
+        "count_relative_error": figure.error,
         **{f"{name}_ns": None if q is None else round(q) for name, q in quantiles},
         "mean_ns": figure.mean_ns,
     }

@@ -40,7 +40,9 @@ Shape = NDArray[np.int64]
 class Figure:
     """One quantity of one group in one window."""
 
-    n: int
+    count: int  # scaled, where a part of the time was measured
+    n: int  # values that it rests on
+    error: float  # of the count: one standard error, as a share of it
     mean_ns: float
     quantiles_ns: tuple[float | None, ...]  # of FRACTIONS; None where too few
     # by how much longer than the median all that took over SLOW times it did, summed
@@ -73,7 +75,7 @@ def figures_of(totals: Totals) -> Figures:
         chosen = there[first : first + _AT_ONCE]
         computed = _of_histograms([histogram for _, _, histogram in chosen])
         for (group, quantity, _), figure in zip(chosen, computed, strict=True):
-            if figure.n:
+            if figure.count:
                 found[group][quantity] = figure
     return found
 
@@ -88,6 +90,8 @@ def _of_histograms(histograms: list[CoarseHistogram]) -> list[Figure]:
     return [
         Figure(
             n,
+            min(n, histogram.measured),
+            math.sqrt(max(0.0, histogram.variance)) / n if n else 0.0,
             histogram.sum_ns / n if n else math.nan,
             tuple(None if math.isnan(q) else q for q in row),
             slow_ns,

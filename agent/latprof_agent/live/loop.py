@@ -134,9 +134,6 @@ class Loop:
             self._take(now)
 
     def _take(self, now: Totals) -> None:
-        if now.own.seconds < self._before.own.seconds:
-            # it made room for new groups, and counts anew
-            self._zero = self._before = Totals()
         interval, self._before = now.since(self._before), now
         self.last = Window(self.watched, interval, now, self._zero)
         self._left -= 1

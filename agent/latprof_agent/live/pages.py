@@ -24,9 +24,13 @@ from rich.text import Text
 
 from latprof_agent.live.chosen import HELP, Chosen, Page, quantities_of, row_of
 from latprof_agent.live.columns import (
+    HOLDS,
     OF_RANGES,
+    UNKNOWN,
     Column,
+    estimated,
     fitting,
+    held,
     told,
     with_whole_losses,
 )
@@ -153,6 +157,9 @@ def own_sentence(own: Own) -> str:
         f"{own.agent_rss_bytes / 1e6:.0f} MB",
         f"{short_number(lost)} records lost" if lost else "",
         f"measured {_share(own.coverage_ratio)}",
+        f"full: {own.groups.named} groups, new ones are other's"
+        if own.groups.is_full
+        else "",
         f"{short_number(unmatched)} unmatched" if unmatched else "",
     )
     return "; ".join(filter(None, parts))
@@ -231,19 +238,19 @@ def _group(
 
 def _group_sentences(row: Row) -> Iterable[str]:
     """Say how much there was, and what was lost where."""
-    sent, received = row.rate(Counted.SENT_MESSAGES), row.rate(*_RECEIVED)
     yield (
-        f" sent {short_number(sent)}/s, {rate(8 * row.rate(Counted.SENT_BYTES), 3)}; "
-        f"received {short_number(received)}/s, "
-        f"{rate(8 * row.rate(Counted.RECEIVED_BYTES), 3)}; "
-        f"{short_number(row.rate(Counted.EXCHANGES))} exchanges/s"
+        f" sent {_per_second(row, Counted.SENT_MESSAGES)}/s, "
+        f"{_bits(row, Counted.SENT_BYTES)}; "
+        f"received {_per_second(row, *_RECEIVED)}/s, "
+        f"{_bits(row, Counted.RECEIVED_BYTES)}; "
+        f"{_per_second(row, Counted.EXCHANGES)} exchanges/s"
     )
-    if unanswered := row.totals.counted[Counted.UNANSWERED]:
-        yield f" {plural(round(unanswered), 'request')} without an answer"
-    if apart := row.totals.counted[Counted.NO_TURNS]:
+    if row.totals.counted[Counted.UNANSWERED]:
+        yield f" {_per_second(row, Counted.UNANSWERED)}/s requests without an answer"
+    if row.totals.counted[Counted.NO_TURNS]:
         yield (
-            f" {plural(round(apart), 'message')} in no exchange: on their connections "
-            "both ends talk at once"
+            f" {_per_second(row, Counted.NO_TURNS)}/s messages in no exchange: on their "
+            "connections both ends talk at once"
         )
     for drop, packets in row.totals.drops.most_common(3):
         yield f" dropped: {plural(packets, 'packet')}, {drop_name(drop)}"
@@ -259,6 +266,17 @@ def _group_sentences(row: Row) -> Iterable[str]:
         yield f" {'; '.join(filter(None, told))}"
     for quantity, fit in row.fits.items():
         yield f" {_fit_sentence(quantity, fit)}"
+
+
+def _per_second(row: Row, *counted: Counted) -> str:
+    return estimated(row.rate(*counted), row.error(*counted))
+
+
+def _bits(row: Row, counted: Counted) -> str:
+    bits, error = 8 * row.rate(counted), row.error(counted)
+    if error <= HOLDS or not bits:
+        return rate(bits, 3)
+    return NOT_ENOUGH if error > UNKNOWN else f"~{rate(held(bits, error), 3)}"
 
 
 def _fit_sentence(quantity: Quantity, fit: Fit) -> str:
@@ -392,6 +410,10 @@ LEGEND = (
     "own: shares of one CPU, memory; which share of the time was measured;",
     "  unmatched: of the sample, seen at one end only; and counted without its ends",
     f"-: too few for that percentile; {OF_RANGES}: of readable ranges, not messages",
+    "~: a part of the time was measured, and the figure scaled; digits that hold,",
+    "  - if its error is over a half. n is what was measured: p50 needs 5, p90 100,",
+    "  p99 1,000, p99.9 10,000, so that 10 values are beyond it",
+    "full: no room for new groups; see `groups` in the README",
     "bars: below 1 us, then eight times longer with each character; heights are log",
 )
 

@@ -44,6 +44,11 @@ class Row:
         n = sum(self.totals.counted[each] for each in counted)
         return n / self.seconds if self.seconds > 0 else 0.0
 
+    def error(self, *counted: Counted) -> float:
+        """Return the standard error of what these counted, as a share of it."""
+        n = sum(self.totals.counted[each] for each in counted)
+        return self.totals.error(*counted) / n if n else 0.0
+
     @property
     def bits_per_second(self) -> float:
         return 8 * self.rate(Counted.SENT_BYTES, Counted.RECEIVED_BYTES)

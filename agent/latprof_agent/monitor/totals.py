@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -69,6 +69,15 @@ class Group:
     remote: str = ""  # a subnet
     interface: str = ""
 
+    def as_other(self) -> Group:
+        """Return the group of those that have no room, where it would be then."""
+        named = {
+            name: OTHER
+            for name, value in vars(self).items()
+            if value and name not in ("protocol", "role")
+        }
+        return replace(self, **named)
+
 
 class Counted(StrEnum):
     """What is counted of a group."""
@@ -107,9 +116,6 @@ class GroupTotals:
 
     histograms: dict[Quantity, CoarseHistogram] = field(default_factory=dict)
     counted: Counter[Counted] = field(default_factory=Counter)
-    # of `counted`, where that stands for time in which nothing was measured, too
-    measured: Counter[Counted] = field(default_factory=Counter)
-    variance: dict[Counted, float] = field(default_factory=dict)
     # packets; of TCP unread at close: connections
     drops: Counter[Drop] = field(default_factory=Counter)
     dropped_bytes: Counter[Drop] = field(default_factory=Counter)  # of payload
@@ -117,6 +123,9 @@ class GroupTotals:
     retransmits: Counter[str] = field(default_factory=Counter)
     # received segments: duplicate, early (out of order)
     arrivals: Counter[str] = field(default_factory=Counter)
+    # of `counted`, where that stands for time in which nothing was measured, too
+    measured: Counter[Counted] = field(default_factory=Counter)
+    variance: dict[Counted, float] = field(default_factory=dict)
 
     def __sub__(self, earlier: GroupTotals) -> GroupTotals:
         histograms = {}
@@ -126,12 +135,12 @@ class GroupTotals:
         return GroupTotals(
             histograms,
             self.counted - earlier.counted,
-            self.measured - earlier.measured,
-            _less(self.variance, earlier.variance),
             self.drops - earlier.drops,
             self.dropped_bytes - earlier.dropped_bytes,
             self.retransmits - earlier.retransmits,
             self.arrivals - earlier.arrivals,
+            self.measured - earlier.measured,
+            _less(self.variance, earlier.variance),
         )
 
     def error(self, *counted: Counted) -> float:
@@ -240,15 +249,23 @@ class Totals:
     story_counts: dict[str, int] | None = None  # by outcome; None: nobody asks why
 
     def since(self, earlier: Totals) -> Totals:
-        """Return what came since an earlier state."""
+        """Return what came since an earlier state.
+
+        What a group had that made room meanwhile is others' now, but not new.
+        """
         none = GroupTotals()
+        groups = {
+            group: now - earlier.groups.get(group, none)
+            for group, now in self.groups.items()
+        }
+        for group in earlier.groups.keys() - self.groups.keys():
+            other = group.as_other()
+            if other in groups:
+                groups[other] -= earlier.groups[group]
         return Totals(
             self.t_ns,
             self.unix_seconds,
-            {
-                group: now - earlier.groups.get(group, none)
-                for group, now in self.groups.items()
-            },
+            groups,
             self.own - earlier.own,
             self.fits,
             [e for e in self.exemplars if e.t_ns > earlier.t_ns],

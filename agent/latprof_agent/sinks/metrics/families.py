@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import HistogramMetricFamily
 from prometheus_client.samples import Exemplar as Mark
 
 from latprof_agent.monitor.totals import (
+    MESSAGES,
     Counted,
     Exemplar,
     Group,
@@ -184,6 +185,7 @@ def families(totals: Totals, edges: EdgeSets) -> Iterator[Family]:
     groups = {group: labels_of(group) for group in sorted(totals.groups)}
     yield from _histograms(totals, groups, edges)
     yield from _counters(totals, groups)
+    yield from _estimates(totals, groups)
     yield from _fits(totals)
     yield from _own(totals.own)
     if totals.story_counts is not None:
@@ -288,6 +290,31 @@ def _counters(totals: Totals, groups: dict[Group, Labels]) -> Iterator[Metric]:
         yield counter(name, text, rows[name])
 
 
+def _estimates(totals: Totals, groups: dict[Group, Labels]) -> Iterator[Metric]:
+    """How far the counts of messages hold, where a part of the time was measured."""
+    of = [(labels, totals.groups[group]) for group, labels in groups.items()]
+    there = [
+        (labels, g, n) for labels, g in of if (n := sum(g.counted[c] for c in MESSAGES))
+    ]
+    yield gauge(
+        "latprof_group_coverage_ratio",
+        "Share of a group's messages since the start that was counted; the others are "
+        "estimated by it.",
+        [(o, sum(g.measured[c] for c in MESSAGES) / n) for o, g, n in there],
+    )
+    yield gauge(
+        "latprof_group_relative_error_ratio",
+        "One standard error of a group's messages since the start, as a share of them.",
+        [(labels, g.error_of_all()) for labels, g, _ in there],
+    )
+    yield counter(
+        "latprof_messages_variance",
+        "Of a group's messages and ranges: the root of its increase is one standard "
+        "error of theirs.",
+        [(labels, g.error(*MESSAGES) ** 2) for labels, g, _ in there],
+    )
+
+
 def _counts(of_group: GroupTotals) -> Iterator[tuple[str, Labels, int]]:
     for counted, count in of_group.counted.items():
         yield *_COUNTED[counted], count
@@ -358,6 +385,28 @@ def _own(own: Own) -> Iterator[Metric]:
     )
     yield counter(
         "latprof_running_seconds", "Time since the start.", [({}, own.seconds)]
+    )
+    room = own.groups
+    yield gauge(
+        "latprof_groups", "Groups that have counts of their own.", [({}, room.named)]
+    )
+    yield gauge(
+        "latprof_groups_limit", "For how many there is memory.", [({}, room.limit)]
+    )
+    yield gauge(
+        "latprof_groups_full",
+        "1 where a new group found no room within a minute: it is other's.",
+        [({}, int(room.is_full))],
+    )
+    yield counter(
+        "latprof_groups_evicted",
+        "Idle groups that made room: what they had counted is other's.",
+        [({}, room.evicted)],
+    )
+    yield counter(
+        "latprof_groups_refused",
+        "How often a socket found no room for its group, for a moment or longer.",
+        [({}, room.refused)],
     )
     yield counter(
         "latprof_lost_records",
