@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from latprof_agent import _drain
 from latprof_agent.errors import CaptureError, remedy
-from latprof_agent.probes.cgroup import cgroup2_mount
+from latprof_agent.probes.cgroup import cgroup2_mount, is_root
 from latprof_agent.probes.trial import ANOTHER_CLANG, Refusal, first_line, refusal
 
 State = Literal["exact", "partial", "unavailable"]
@@ -379,16 +379,30 @@ def _remedy(probe: Probe, log: str) -> str:
     return probe.remedy if any(map(missing_hook, probe.ways)) else _HAS_ALL
 
 
+def _groups_not_seen(way: Way) -> str:
+    """Say whose sockets a program of control groups does not see, if any."""
+    mount = cgroup2_mount() if way.kind == CGROUP else None
+    if not mount or is_root(mount):
+        return ""
+    return (
+        f"sees sockets of the control groups below {mount} only, which is not the root "
+        "of all: latprof is in a cgroup namespace of its own (containers: use the "
+        "host's, --cgroupns=host)"
+    )
+
+
 def _capability(probe: Probe, refused: Refused) -> Capability:
     refusals = []
     for way in probe.ways:
         found = _try_way(way, refused)
         if not found:
-            state: State = "partial" if way.limit else "exact"
+            limits = [*filter(None, (way.limit, _groups_not_seen(way)))]
+            state: State = "partial" if limits else "exact"
             kind = SOURCE_WORDS.get(way.kind, "")
             source = ", ".join(kind + hook for hook in way.hooks)
             return Capability(
-                probe.quantity, state, source, way.limit, "", way.programs, way.need
+                *(probe.quantity, state, source, "; ".join(limits)),
+                *("", way.programs, way.need),
             )
         refusals.append(found)
     log = next((one.verifier_log for one in refusals if one.verifier_log), "")

@@ -9,6 +9,7 @@ from pathlib import Path
 from latprof_agent.kernel_text import lines_of
 
 MOUNTS = Path("/proc/self/mounts")
+_ROOT_INODE = 1  # of the root of all control groups, in every kernel with cgroup v2
 _ESCAPED = re.compile(rb"\\([0-3][0-7]{2})")
 
 
@@ -19,6 +20,11 @@ def cgroup2_mount(mounts: Path = MOUNTS) -> Path | None:
         if kind == b"cgroup2":
             return Path(os.fsdecode(_ESCAPED.sub(_byte, place)))
     return None
+
+
+def is_root(mount: Path) -> bool:
+    """Whether all control groups are below: not so in a namespace of their own."""
+    return mount.stat().st_ino == _ROOT_INODE
 
 
 def _byte(escaped: re.Match[bytes]) -> bytes:
