@@ -80,7 +80,8 @@ struct datagram_socket {
 	__u32 fragment_device;
 	__u32 segmented; /* what is on its way is of UDP_SEGMENT */
 	__u32 device; /* that packets were handed to first, announced ... */
-	__u16 stacked; /* ... and whether there are others below */
+	__u8 stacked; /* ... and whether there are others below */
+	__u8 queue_seen; /* what is queued, on_queue has seen */
 	__u16 window; /* of time, that it is followed in, the low bits */
 	__u32 lower_told; /* those that were announced, as bits */
 	__u32 tail; /* receiving: datagrams that were queued ... */
@@ -279,6 +280,7 @@ static __noinline void datagrams_restart(struct datagram_socket *s)
 	s->tail = s->head = 0;
 	s->departing.at.address = s->left.address = 0;
 	s->fragment_packets = 0;
+	s->queue_seen = 0;
 	s->early_reads = 0;
 	for (int i = 0; i < WAITING; i++)
 		s->waiting[i].at.number = 0;

@@ -343,8 +343,6 @@ static __always_inline int datagram_ready(struct sock *sk)
 
 	if (!s)
 		return 0;
-	if (!udp_receives)
-		udp_receives = true;
 	skb = (const struct sk_buff *)datagram_queued(sk);
 	number = datagram_number(s, sk, (__u64)skb);
 	for (int i = 0; i < 2 && skb && !d.first_ns; i++) {

@@ -212,7 +212,11 @@ static __always_inline int datagram_queue(struct sock *sk,
 	struct datagram_socket *s = datagram_watch_sender(sk, skb);
 	struct datagram d = {};
 
-	if (!s || options.closing)
+	if (!s)
+		return 0;
+	if (!s->queue_seen)
+		s->queue_seen = 1;
+	if (options.closing)
 		return 0;
 	if (is_below(s, skb))
 		datagram_wait_below(s, skb);
@@ -287,18 +291,28 @@ static __noinline void datagram_leave(struct datagram_socket *s,
 	bpf_map_delete_elem(&datagrams, &at);
 }
 
-/* At a device without a queue: its driver has it at once. */
-static __noinline int datagram_pass(struct sock *sk, const struct sk_buff *skb)
+/* At a device without a queue: its driver has it at once. `queued`: it had one,
+ * whose hook may not have been attached yet: then that stamp is missing. */
+static __noinline int datagram_pass(struct sock *sk, const struct sk_buff *skb,
+				    bool queued)
 {
 	struct datagram_socket *s = datagram_watch_sender(sk, skb);
 	struct datagram d = {};
+	__u64 xmit_ns;
 
-	if (!s || s->segmented || options.closing)
+	if (!s)
+		return 0;
+	if (queued && !queues_used)
+		queues_used = true;
+	if (s->segmented || options.closing)
 		return 0;
 	if (is_below(s, skb)) {
 		datagram_left_below(s, skb->dev);
 	} else if (datagram_handed(sk, s, skb, &d)) {
-		datagram_emit_sent(s, &d, d.second_ns);
+		xmit_ns = d.second_ns;
+		if (queued)
+			d.second_ns = 0;
+		datagram_emit_sent(s, &d, xmit_ns);
 		if (s->stacked)
 			datagram_note_left(s, &d);
 	}
@@ -311,8 +325,10 @@ static __always_inline int datagram_xmit(struct sock *sk,
 	struct datagram_socket *s;
 
 	if (!has_queue(skb))
-		return datagram_pass(sk, skb);
+		return datagram_pass(sk, skb, false);
 	s = datagram_known(sk);
+	if (histograms && (!s || !s->queue_seen))
+		return datagram_pass(sk, skb, true);
 	/* until its queue's hook is attached nobody else asks */
 	if (!s && !queues_used)
 		s = datagram_watch_sender(sk, skb);

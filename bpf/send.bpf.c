@@ -202,6 +202,7 @@ static __noinline bool fastopen_begin(struct sock *sk,
 	unsigned char *transport = skb->head + skb->transport_header;
 	__u32 pid = bpf_get_current_pid_tgid() >> 32, length;
 	struct tcp_header header;
+	struct head none = {}; /* of a packet's payload nothing is read */
 	struct five_tuple tuple;
 	struct tcp_sock *tp;
 	struct stream *s;
@@ -223,11 +224,11 @@ static __noinline bool fastopen_begin(struct sock *sk,
 	now = tp->tcp_clock_cache;
 	if (histograms) {
 		ends_begin(s->flow_out, now);
-		turn_send(sk, s, tp, now);
+		turn_send(sk, s, tp, now, &none, length);
 	}
 	if (!options.closing) {
 		sender_task(s, pid, now);
-		send_append(sk, s, length, length, now, pid);
+		send_append(sk, s, length, length, now, pid, &none);
 	}
 	s->given_end = length;
 	return true;

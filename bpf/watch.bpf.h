@@ -21,7 +21,6 @@ const volatile __u32 histograms SEC(".rodata.histograms") = 0;
 
 /* What the agent attaches some programs for. */
 bool udp_sends; /* a watched socket did ... */
-bool udp_receives;
 bool queues_used; /* ... its packets came to a device with a queue */
 
 struct {

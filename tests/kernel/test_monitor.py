@@ -17,11 +17,13 @@ import paths
 import pytest
 from latprof_agent.capture.histograms import GROUPS
 from latprof_agent.cli.grouping_options import grouping_of
+from latprof_agent.lab.netns import run_in
 from latprof_agent.monitor.totals import OTHER, Counted, Group, Quantity
 from latprof_agent.probes.filter import Filter
 from monitored import LAST_DATAGRAMS, histogram, monitored, need_quantity
+from network_counters import kernel_counter
 from peers import Peer, read, send, watch_readable
-from recording import recording, socket_in, tcp_pair, udp_pair
+from recording import recording, socket_in, tcp_pair, udp_pair, wait_until
 from undisturbed import undisturbed
 
 SIZES = [64, 700, 1448, 9000, 60_000, 250_000]
@@ -260,6 +262,54 @@ def test_datagrams_and_their_exchanges(make_lab, tmp_path):
     assert_like_records(
         histogram(at_client, Quantity.RECEIVE_QUEUE), got["receive_queue_ns"].to_numpy()
     )
+
+
+def wait_for_the_end_of_trials(counted):
+    """What nothing has asked for so far is detached then."""
+    attachment = counted.monitor.capture._attachment
+    wait_until(
+        lambda: all(until is None for until in attachment._open.values()),
+        "the end of trials",
+    )
+
+
+def datagrams_in(netns):
+    return run_in(netns, lambda: kernel_counter("snmp", "Udp", "InDatagrams"))
+
+
+def test_the_first_datagrams_after_a_while_are_counted_as_the_kernel_does(make_lab):
+    need_quantity(LAST_DATAGRAMS)
+    lab = make_lab(delay_ns=0, rate_bps=0)
+    client, server = udp_pair(lab)
+    exchanges = 300
+    with client, server, monitored(lab, protocols=("udp",)) as counted:
+        wait_for_the_end_of_trials(counted)
+        before = datagrams_in(lab.a_netns)
+        for _ in range(exchanges):
+            client.send(b"ping")
+            server.recv(100)
+            server.send(b"pong")
+            client.recv(100)
+        received = datagrams_in(lab.a_netns) - before
+    assert received == exchanges
+    for role in ("client", "server"):
+        group = counted.group(role=role)
+        assert group.counted[Counted.SENT_MESSAGES] == received
+        assert group.counted[Counted.RECEIVED_MESSAGES] == received
+        assert group.counted[Counted.EXCHANGES] == received
+
+
+def test_who_sends_through_a_queue_and_hears_nothing_is_counted(make_lab):
+    lab = make_lab(delay_ns=0, rate_bps=1_000_000_000)
+    client, server = udp_pair(lab)
+    with client, server, monitored(lab, protocols=("udp",)) as counted:
+        wait_for_the_end_of_trials(counted)
+        for _ in range(200):
+            client.send(bytes(100))
+            time.sleep(0.002)  # so that the hook of the queue is attached between
+    group = counted.group(role="client")
+    assert group.counted[Counted.SENT_MESSAGES] == 200
+    assert group.histograms[Quantity.QDISC].count > 0
 
 
 SPINNING_ECHO = """

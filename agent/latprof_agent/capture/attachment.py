@@ -25,7 +25,6 @@ from latprof_agent.probes.catalogue import (
     QUEUES,
     RENAMES,
     STORIES,
-    UDP_RECEIVES,
     UDP_SENDS,
     Capability,
     Need,
@@ -49,7 +48,6 @@ TRIAL_SECONDS = 1.0
 # Which variables of the probes tell that it is needed from now on.
 SIGNS: dict[Need, tuple[str, ...]] = {
     UDP_SENDS: ("udp_sends",),
-    UDP_RECEIVES: ("udp_receives",),
     QUEUES: ("queues_used", "udp_sends"),
 }
 

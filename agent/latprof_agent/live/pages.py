@@ -249,8 +249,8 @@ def _group_sentences(row: Row) -> Iterable[str]:
         yield f" {_per_second(row, Counted.UNANSWERED)}/s requests without an answer"
     if row.totals.counted[Counted.NO_TURNS]:
         yield (
-            f" {_per_second(row, Counted.NO_TURNS)}/s messages in no exchange: on their "
-            "connections both ends talk at once"
+            f" {_per_second(row, Counted.NO_TURNS)}/s messages in no exchange: on "
+            "their connections both ends talk at once"
         )
     for drop, packets in row.totals.drops.most_common(3):
         yield f" dropped: {plural(packets, 'packet')}, {drop_name(drop)}"

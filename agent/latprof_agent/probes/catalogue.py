@@ -24,7 +24,6 @@ CLOCK_HERTZ = 499  # stacks a second of each CPU; no multiple of what timers do
 Need = Literal[
     "always",
     "while watched UDP sockets send",
-    "while watched UDP sockets receive",
     "where watched sockets use a queue or UDP",
     "where tasks are hidden",
     "with --pid, --comm or --cgroup, once",
@@ -37,7 +36,6 @@ Need = Literal[
 ]
 ALWAYS: Need = "always"
 UDP_SENDS: Need = "while watched UDP sockets send"
-UDP_RECEIVES: Need = "while watched UDP sockets receive"
 QUEUES: Need = "where watched sockets use a queue or UDP"
 HIDDEN_TASKS: Need = "where tasks are hidden"
 OPEN_SOCKETS: Need = "with --pid, --comm or --cgroup, once"
@@ -51,7 +49,7 @@ RENAMES: Need = "also between windows"
 BY_FILTER = frozenset({OPEN_SOCKETS, NEW_SOCKETS, NEW_PROCESSES})
 ON_DEMAND = BY_FILTER | {IDLE_EXCHANGES, STORIES}
 # What is not worth its first messages: only live traffic is watched without it.
-LIVE_ONLY = frozenset({UDP_RECEIVES, QUEUES})
+LIVE_ONLY = frozenset({QUEUES})
 
 
 # Programs of the flight recorder that do another's work, too: a hook is paid for by
@@ -179,7 +177,8 @@ PROBES = (
         "read (udp)",
         UDP,
         (
-            _tracepoint("on_receive_return", "sock_recv_length", need=UDP_RECEIVES),
+            # always: what was read before it was attached is in no other place
+            _tracepoint("on_receive_return", "sock_recv_length"),
             _function("on_udp_consume", "skb_consume_udp"),
         ),
         "use Linux 6.3 or later, or a kernel that allows fentry",

@@ -36,7 +36,7 @@ def dtype_of(types: btf.Btf, type_id: int) -> np.dtype[Any]:
 
 
 # What programs saw that others are attached for.
-SIGNS = ("udp_sends", "udp_receives", "queues_used")
+SIGNS = ("udp_sends", "queues_used")
 # How many numbers of groups were taken so far, and how often there was none.
 GROUPS_TAKEN = ("named_groups", "unnamed_groups")
 
