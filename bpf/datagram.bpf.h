@@ -299,7 +299,8 @@ datagrams_now(struct datagram_socket *s)
 	return s;
 }
 
-/* `remote`: the port that its datagram goes to, 0: that of the socket, if any. */
+/* `remote`: the port that its datagram goes to, 0: that of the socket, if any.
+ */
 static __noinline struct datagram_socket *datagram_decide(struct sock *sk,
 							  __u16 remote)
 {

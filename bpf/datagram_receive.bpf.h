@@ -141,8 +141,7 @@ static __always_inline void datagram_describe(struct sock *sk,
 	ret->size_bytes =
 		fingerprint(head + SEE(struct sk_buff, skb, transport_header),
 			    part.key_id, FINGERPRINT_BYTES, sender_netns,
-			    &part.tuple, &ret->flow, &ret->key,
-			    &ret->head);
+			    &part.tuple, &ret->flow, &ret->key, &ret->head);
 	if (s->flow_in != ret->flow &&
 	    (!histograms || is_datagram_sampled(ret->key)))
 		datagram_announce(s, &part.tuple, sk, SIDE_RECEIVER,

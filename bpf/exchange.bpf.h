@@ -166,9 +166,8 @@ static __noinline bool handshake_goes_on(struct exchange *x, __u8 *read)
 }
 
 /* Whether a message takes part in turns; what it is says its head. */
-static __always_inline bool takes_turn(struct exchange *x,
-				       const struct head *head, __u64 bytes,
-				       __u8 *read)
+static __always_inline bool
+takes_turn(struct exchange *x, const struct head *head, __u64 bytes, __u8 *read)
 {
 	if (x->state & TAKES_NO_TURNS)
 		return false;

@@ -56,8 +56,7 @@ static __noinline bool fastopen_begin(struct sock *sk,
 static __always_inline bool is_first_syn(const struct sock *sk,
 					 const struct stream *s)
 {
-	return sk->__sk_common.skc_state == TCP_SYN_SENT &&
-	       !(s && s->flow_out);
+	return sk->__sk_common.skc_state == TCP_SYN_SENT && !(s && s->flow_out);
 }
 
 /* Below a tunnel, behind NAT in this namespace: no port tells it, but it has
