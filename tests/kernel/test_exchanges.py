@@ -337,10 +337,10 @@ def test_a_datagram_server_that_sleeps_at_times(tmp_path, make_lab):
 
 
 def test_of_a_server_alone_its_own_time_is_told(tmp_path):
-    """Clients that are not connected have no port to be chosen by: none is seen."""
+    """Of its port at its own end only."""
 
     def watched(port):
-        return Filter(ports=(port,), protocols=("udp",))
+        return Filter(local_ports=(port,), protocols=("udp",))
 
     def make_socket():
         return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
