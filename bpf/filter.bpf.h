@@ -241,27 +241,33 @@ static long term_ask(__u32 index, struct question *q)
 	return 0;
 }
 
-/* A raw socket may have the protocol, and none of its state. A subflow of MPTCP
- * is filled and emptied by the socket above it, which we do not follow. */
-static __always_inline bool wants_protocol(const struct sock *sk)
+/* A subflow of MPTCP is filled and emptied by the socket above it, which we do
+ * not follow. */
+static __always_inline bool is_subflow(const struct sock *sk)
 {
 	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
 	bool subflow = false;
 
+	if (sk->sk_protocol == IPPROTO_TCP &&
+	    bpf_core_field_exists(tp->is_mptcp))
+		bpf_core_read(&subflow, sizeof(subflow), &tp->is_mptcp);
+	return subflow;
+}
+
+/* A raw socket may have the protocol, and none of its state. */
+static __always_inline bool wants_protocol(const struct sock *sk)
+{
 	if (sk->sk_protocol == IPPROTO_UDP)
 		return options.udp && sk->sk_type == SOCK_DGRAM;
 	if (sk->sk_protocol != IPPROTO_TCP || sk->sk_type != SOCK_STREAM ||
 	    !options.tcp)
 		return false;
-	if (bpf_core_field_exists(tp->is_mptcp))
-		bpf_core_read(&subflow, sizeof(subflow), &tp->is_mptcp);
-	if (subflow)
-		count(multipath_sockets);
-	return !subflow;
+	return !is_subflow(sk);
 }
 
-static __always_inline enum wanted wants_socket_to(struct sock *sk,
-						   __u16 remote)
+/* `remote`: the port that its datagram goes to, 0: that of the socket, if any.
+ */
+static __always_inline enum wanted terms_hold(struct sock *sk, __u16 remote)
 {
 	struct question q = {
 		.facts = { .socket = (__u64)sk,
@@ -271,12 +277,16 @@ static __always_inline enum wanted wants_socket_to(struct sock *sk,
 		.met = options.zero,
 	};
 
-	if (!wants_protocol(sk))
-		return UNWANTED;
 	bpf_loop(MOST_TERMS, term_ask, &q, 0);
 	if (q.excluded || q.met != q.asked)
 		return UNWANTED;
 	return q.again ? WANTED_SO_FAR : WANTED;
+}
+
+static __always_inline enum wanted wants_socket_to(struct sock *sk,
+						   __u16 remote)
+{
+	return wants_protocol(sk) ? terms_hold(sk, remote) : UNWANTED;
 }
 
 static __always_inline enum wanted wants_socket(struct sock *sk)

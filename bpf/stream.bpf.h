@@ -275,6 +275,15 @@ static __always_inline struct stream *stream_known(struct sock *sk)
 	return s && (!histograms || s->window == options.window) ? s : NULL;
 }
 
+/* Each once, if the filter would have it but for its protocol. */
+static __noinline void subflow_count(struct sock *sk, __u32 verdict)
+{
+	if (options.tcp && terms_hold(sk, 0) &&
+	    !bpf_sk_storage_get(&unwatched, sk, 0, 0))
+		count(multipath_sockets);
+	unwatched_note(sk, verdict);
+}
+
 /* The state of a socket that has none, or one of another filter; NULL: it is
  * not watched. */
 static __noinline struct stream *stream_decide(struct sock *sk)
@@ -288,7 +297,9 @@ static __noinline struct stream *stream_decide(struct sock *sk)
 			chunks_drop(sk, s);
 			bpf_sk_storage_delete(&streams, sk);
 		}
-		if (!may_become_peer(sk))
+		if (is_subflow(sk))
+			subflow_count(sk, verdict);
+		else if (!may_become_peer(sk))
 			unwatched_note(sk, verdict);
 		return NULL;
 	}

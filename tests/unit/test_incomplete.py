@@ -44,7 +44,15 @@ def test_a_missing_stamp_is_explained_as_far_as_counters_do():
 
 def test_what_is_not_measured_is_named_with_its_share():
     text = incomplete_text(run_of(30, counters={"segmented_sends": 70}))
-    assert "70 (70.0%) packets of UDP_SEGMENT (GSO) calls beside them" in text
+    assert text == (
+        "not measured beside 30 messages: 70 (70.0%) packets of UDP_SEGMENT (GSO)"
+    )
     assert incomplete_text(run_of(30, counters={"segmented_sends": 0})) == ""
     alone = {"kinds": {}, "counters": {"multipath_sockets": 4}}
-    assert incomplete_text(RUN | alone).startswith("of 0 messages 4 sockets of MPTCP")
+    assert incomplete_text(RUN | alone) == (
+        "not measured beside 0 messages: 4 sockets of MPTCP, whose messages are not "
+        "counted"
+    )
+    both = run_of(1000, unmatched={LATE: 9}, counters={"multipath_sockets": 4})
+    assert incomplete_text(both).startswith("of 1000 messages 9 (0.9%) have both")
+    assert "; not measured beside 1000 messages: 4 sockets" in incomplete_text(both)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,6 +148,28 @@ def test_what_the_kernel_does_not_offer_is_said_with_the_losses(shown):
     block_lines = block(shown.window, shown.rows(opened), 100, UNICODE)
     for found in (lines, block_lines):
         assert [line.plain.rstrip() for line in found].count(f" {told}") == 1
+
+
+def test_what_is_not_measured_has_a_line_with_its_share(shown):
+    own = shown.window.interval.own
+    sent = sum(row.totals.counted["sent_messages"] for row in shown.rows(Chosen()))
+    packets = round(sent * own.coverage_ratio)  # as many as were counted
+    before = own.unmatched.copy()
+    own.unmatched |= {"segmented_sends": packets, "multipath_sockets": 3}
+    screen = page(shown, Chosen(), Watched(), (100, 24), UNICODE)
+    lines = block(shown.window, shown.rows(Chosen()), 100, UNICODE)
+    for found in (screen, lines):
+        told = [line.plain.strip() for line in found]
+        (gso,) = [line for line in told if "UDP_SEGMENT" in line]
+        assert re.fullmatch(
+            r"not measured: \S+ packets of .*, 50% of what was sent", gso
+        )
+        assert "not measured: 3 sockets of MPTCP" in told
+    assert len(screen) == 24
+    own.unmatched.clear()
+    own.unmatched |= before | {"segmented_sends": packets // 10_000}
+    screen = page(shown, Chosen(), Watched(), (100, 24), UNICODE)
+    assert "not measured" not in "".join(line.plain for line in screen)
 
 
 def test_help_names_every_key():

@@ -8,6 +8,7 @@ from time import localtime, strftime
 
 from latprof_analysis.report.sentences import capability_sentence
 from latprof_analysis.report.story import story_lines
+from latprof_analysis.study.incomplete import LEAST_SHARE
 from latprof_analysis.text import (
     NOT_ENOUGH,
     counts,
@@ -58,6 +59,8 @@ _TITLE, _DIM, _LOUD = "bold", "dim", "yellow"
 _CHOSEN = "reverse"
 _STAGE_WIDTH = 15
 _MOST_MESSAGE = 3  # lines
+# Counters of what has a line of its own.
+_SEGMENTED, _MULTIPATH = "segmented_sends", "multipath_sockets"
 _RECEIVED = (Counted.RECEIVED_MESSAGES, Counted.RECEIVED_RANGES)
 _KEYS = "? help  enter open  e slow ones  / filter  g group  s sort  p pause  q quit"
 
@@ -90,6 +93,7 @@ def block(window: Window, rows: list[Row], width: int, g: Glyphs) -> list[Text]:
             for line in story_lines(story)
         ),
         Text(f" {own_sentence(own)}", _DIM),
+        *(Text(f" {text}", _LOUD) for text in _not_measured(window)),
         *(Text(f" {text}", _DIM) for text in _missing(window.interval)),
         Text(),
     ]
@@ -139,18 +143,40 @@ def _title(
 def _foot(shown: Shown, chosen: Chosen, width: int) -> list[Text]:
     """Return the last lines: our own cost; what to type, what was typed, a message."""
     own = own_sentence(shown.own(chosen)) if shown.window else "measuring begins"
+    beside = _not_measured(shown.window) if shown.window else []
     last = [Text(_KEYS, _DIM)]
     if chosen.prompt:
         last = [Text(f"{chosen.prompt.value}{printable(chosen.typed)}_", _TITLE)]
     elif chosen.message:
         lines = wrap(printable(chosen.message), width)
         last = [Text(line, _LOUD) for line in lines[:_MOST_MESSAGE]]
-    return [Text(own, _DIM), *last]
+    return [Text(own, _DIM), *(Text(text, _LOUD) for text in beside), *last]
+
+
+def _not_measured(window: Window) -> list[str]:
+    """Say what passed beside the messages and is in no figure, with its share."""
+    own, found = window.interval.own, []
+    packets = own.unmatched.get(_SEGMENTED, 0)
+    sent = sum(
+        totals.counted[Counted.SENT_MESSAGES]
+        for totals in window.interval.groups.values()
+    )
+    measured = sent * (own.coverage_ratio or 0)  # what was counted, before scaling
+    share = packets / (packets + measured) if packets else 0.0
+    if share > LEAST_SHARE:
+        found.append(f"{short_number(packets)} packets of UDP_SEGMENT (GSO)")
+        found[-1] += f", {short_percent(share)}% of what was sent"
+    # each is counted once, when it is met
+    if sockets := window.now.own.unmatched.get(_MULTIPATH, 0):
+        found.append(f"{plural(sockets, 'socket')} of MPTCP")
+    return [f"not measured: {text}" for text in found]
 
 
 def own_sentence(own: Own) -> str:
     """Say what the measuring cost, and what it missed."""
-    lost, unmatched = (sum(n.values()) for n in (own.lost_records, own.unmatched))
+    lost = sum(own.lost_records.values())
+    beside = (_SEGMENTED, _MULTIPATH)
+    unmatched = sum(n for cause, n in own.unmatched.items() if cause not in beside)
     parts = (
         f"own: probes {_share(own.probes_cpu_share)}, "
         f"agent {_share(own.agent_cpu_share)}, "

@@ -65,20 +65,14 @@ _HALVES = {
 _TOO_LATE = "sent, receiver's half too late"
 # Ends that are on other hosts, where that is known of latprof's own workloads.
 _NOT_HERE = ("sent, receiver not seen", "received, sender not seen")
-# By counter: what is said of so many messages that have no row, or not all stamps.
+# By counter: what is beside the messages, and has no row.
 _NOT_MEASURED = {
-    "segmented_sends": (
-        "packets of UDP_SEGMENT (GSO) calls beside them, whose datagrams are not "
-        "measured"
-    ),
-    "multipath_sockets": (
-        "sockets of MPTCP beside them, which are not measured: how many messages "
-        "passed them is not known"
-    ),
+    "segmented_sends": "packets of UDP_SEGMENT (GSO)",
+    "multipath_sockets": "sockets of MPTCP, whose messages are not counted",
     "unmatched_datagram_reads": "reads of datagrams whose arrival was not seen",
-    "unreadable_headers": "packets whose TCP header was not readable (encrypted)",
+    "unreadable_headers": "packets whose TCP header was not readable",
     "unrecorded_sends": "send calls that had no room in their socket's list",
-    "failed_storage": "sockets that no memory was left for",
+    "failed_storage": "times that no memory was left for a socket's state",
     "failed_inserts": "datagrams or ranges that had no room in a table",
     "offline_cpus": "records of CPUs that came after the start",
 }
@@ -145,20 +139,27 @@ def incomplete_text(document: Figures) -> str:
     """Say in one line what is not whole, of shares above 0.1%; empty: nothing."""
     kinds = (document.get("kinds") or {}).values()
     messages = sum(figures["messages"] for figures in kinds)
-    told = [
-        f"{one.messages:,}{_shown(one.share)} {one.sentence}"
-        for one in causes_of(document)
-        if _rank(one) > LEAST_SHARE
-    ]
-    return f"of {plural(messages, 'message')} {'; '.join(told)}" if told else ""
+    told = [one for one in causes_of(document) if _rank(one) > LEAST_SHARE]
+    beside = [one for one in told if one.name in _NOT_MEASURED]
+    of_them = [one for one in told if one not in beside]
+    parts = (
+        (f"of {plural(messages, 'message')}", of_them),
+        (f"not measured beside {plural(messages, 'message')}:", beside),
+    )
+    return "; ".join(
+        f"{begin} {'; '.join(map(_counted, causes))}"
+        for begin, causes in parts
+        if causes
+    )
+
+
+def _counted(cause: Cause) -> str:
+    share = "" if cause.share is None else f" ({percent(cause.share)})"
+    return f"{cause.messages:,}{share} {cause.sentence}"
 
 
 def _rank(cause: Cause) -> float:
     return 1.0 if cause.share is None else cause.share
-
-
-def _shown(share: float | None) -> str:
-    return "" if share is None else f" ({percent(share)})"
 
 
 def as_dicts(document: Figures) -> list[dict[str, Any]]:
