@@ -6,9 +6,24 @@
  *   iter/bpf_map_elem:        those of datagrams
  *
  * A reply that goes on after so long a pause is told without what follows it.
+ * Of clients that wait for an answer when they are passed each is written. One
+ * that never had any, and whose words were read, may say them to nobody: it is
+ * none.
  */
 #include "datagram_count.bpf.h"
 #include "stream.bpf.h"
+
+/* The agent reads the layout from its type. */
+const struct waiting_request *waiting_layout __attribute__((unused));
+
+static __always_inline void waiting_tell(struct bpf_iter_meta *meta,
+					 const struct exchange *x)
+{
+	struct waiting_request waiting = { x->begin_ns, x->group, 0 };
+
+	if (x->role == ROLE_CLIENT && x->turn == TURN_ASKED)
+		bpf_seq_write(meta->seq, &waiting, sizeof(waiting));
+}
 
 static __always_inline void exchange_flush(struct exchange *x, __u64 now)
 {
@@ -22,9 +37,14 @@ SEC("?iter/bpf_sk_storage_map")
 int on_stream_idle(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct stream *s = ctx->value;
+	struct tcp_sock *tp;
 
-	if (s && s->window == options.window)
-		exchange_flush(&s->exchange, bpf_ktime_get_ns());
+	if (!s || s->window != options.window)
+		return 0;
+	exchange_flush(&s->exchange, bpf_ktime_get_ns());
+	tp = ctx->sk ? tcp_of(ctx->sk) : NULL;
+	if (s->flow_in || (tp && !all_is_heard(s, tp)))
+		waiting_tell(ctx->meta, &s->exchange);
 	return 0;
 }
 
@@ -33,7 +53,10 @@ int on_datagram_idle(struct bpf_iter__bpf_map_elem *ctx)
 {
 	struct exchange *x = ctx->value;
 
-	if (x)
-		exchange_flush(x, bpf_ktime_get_ns());
+	if (!x)
+		return 0;
+	exchange_flush(x, bpf_ktime_get_ns());
+	if (x->state & WAS_ANSWERED)
+		waiting_tell(ctx->meta, x);
 	return 0;
 }

@@ -451,6 +451,13 @@ struct segments {
 	__u64 early; /* received before its turn */
 };
 
+/* A request that waits for its answer now, as an iterator says. */
+struct waiting_request {
+	__u64 begin_ns;
+	__u32 group;
+	__u32 pad;
+};
+
 /* What the first bytes of a message are, see head.bpf.h. */
 enum head_kind {
 	HEAD_NONE,

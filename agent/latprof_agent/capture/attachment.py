@@ -246,9 +246,12 @@ class Attachment:
         """Those that `pause` leaves."""
         return set(self.programs) - self._packet_programs()
 
-    def end_idle_exchanges(self) -> None:
-        """Count those whose client has read a reply, and nothing for a while."""
-        self._pass_maps(self._idle)
+    def end_idle_exchanges(self) -> bytes:
+        """Count those whose client has read a reply, and nothing for a while.
+
+        Return records of the requests that wait for one.
+        """
+        return self._pass_maps(self._idle)
 
     def look_at_listeners(self) -> None:
         """Count the connections that they have refused since the last time."""
@@ -262,11 +265,13 @@ class Attachment:
             "missed_runs": sum(map(self._drain.misses, {*self.programs} - losses)),
         }
 
-    def _pass_maps(self, programs: set[str]) -> None:
+    def _pass_maps(self, programs: set[str]) -> bytes:
+        found = b""
         for program in programs:
             # refused for a moment: the next time will do
             with suppress(OSError):
-                self._drain.iterate(program, MAPS_PASSED[program])
+                found += self._drain.iterate(program, MAPS_PASSED[program])
+        return found
 
     def expect(self, need: Need) -> None:
         """It will be needed: attach it now."""

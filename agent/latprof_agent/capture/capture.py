@@ -269,12 +269,16 @@ class Capture:
         self._sample_bits = block_bits, period_bits
         self._set_options()
 
-    def end_idle_exchanges(self, idle_ns: int) -> None:
-        """Count those whose client has read a reply, and nothing for so long."""
+    def end_idle_exchanges(self, idle_ns: int) -> NDArray[Any]:
+        """Count those whose client has read a reply, and nothing for so long.
+
+        Return a record for each request that waits for its reply now.
+        """
         if idle_ns != self._idle_ns:
             self._idle_ns = idle_ns
             self._set_options()
-        self._attachment.end_idle_exchanges()
+        found = self._attachment.end_idle_exchanges()
+        return np.frombuffer(found, self.layout.waiting_request)
 
     def missed(self) -> dict[str, int]:
         """How often the kernel skipped a probe that ran already on that CPU."""

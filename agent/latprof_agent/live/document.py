@@ -28,6 +28,7 @@ from latprof_agent.monitor.totals import (
     Own,
     Quantity,
     Totals,
+    Waiting,
 )
 
 FORMAT = 1
@@ -50,7 +51,7 @@ def document(window: Window) -> dict[str, Any]:
     """Return an interval for JSON; all times in the unit their key names."""
     interval = window.interval
     rows = ordered(rows_of(interval, figures_of(interval)), "hurt")
-    own = interval.own
+    own, waiting = interval.own, _waiting(interval)
     return {
         "format": FORMAT,
         "kernel": platform.release(),
@@ -60,7 +61,10 @@ def document(window: Window) -> dict[str, Any]:
         "by": list(window.watched.grouping.by),
         "filter": window.watched.filter,
         "gone": list(interval.gone),
-        "groups": [_of_row(row) for row in rows],
+        "groups": [
+            _of_row(row) | {"waiting": _of_waiting(waiting.get(row.group))}
+            for row in rows
+        ],
         "exemplars": [_of_exemplar(each) for each in interval.exemplars],
         **_stories(interval),
         "lost_records": own.lost_records,
@@ -70,6 +74,18 @@ def document(window: Window) -> dict[str, Any]:
         "capabilities": interval.capabilities,
         "cost": _cost(own),
     }
+
+
+def _waiting(interval: Totals) -> dict[Group, Waiting]:
+    """Return of each client group what waits; nothing where it is not known."""
+    if interval.waiting is None:
+        return {}
+    clients = {group: Waiting(0, 0.0) for group in interval.groups}
+    return {g: w for g, w in clients.items() if g.role != "server"} | interval.waiting
+
+
+def _of_waiting(found: Waiting | None) -> dict[str, float] | None:
+    return asdict(found) if found else None
 
 
 def _of_row(row: Row) -> dict[str, Any]:

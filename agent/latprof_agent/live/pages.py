@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from textwrap import wrap
 from time import localtime, strftime
@@ -14,6 +15,7 @@ from latprof_analysis.text import (
     counts,
     duration,
     given_duration,
+    percent,
     plural,
     printable,
     rate,
@@ -59,6 +61,7 @@ _TITLE, _DIM, _LOUD = "bold", "dim", "yellow"
 _CHOSEN = "reverse"
 _STAGE_WIDTH = 15
 _MOST_MESSAGE = 3  # lines
+_LONG_WAIT_SECONDS = 1.0
 # Counters of what has a line of its own.
 _SEGMENTED, _MULTIPATH = "segmented_sends", "multipath_sockets"
 _RECEIVED = (Counted.RECEIVED_MESSAGES, Counted.RECEIVED_RANGES)
@@ -93,6 +96,7 @@ def block(window: Window, rows: list[Row], width: int, g: Glyphs) -> list[Text]:
             for line in story_lines(story)
         ),
         Text(f" {own_sentence(own)}", _DIM),
+        *(Text(f" {text}", _LOUD) for text in _unanswered(window)),
         *(Text(f" {text}", _LOUD) for text in _not_measured(window)),
         *(Text(f" {text}", _DIM) for text in _missing(window.interval)),
         Text(),
@@ -143,7 +147,9 @@ def _title(
 def _foot(shown: Shown, chosen: Chosen, width: int) -> list[Text]:
     """Return the last lines: our own cost; what to type, what was typed, a message."""
     own = own_sentence(shown.own(chosen)) if shown.window else "measuring begins"
-    beside = _not_measured(shown.window) if shown.window else []
+    beside: list[str] = []
+    if shown.window:
+        beside = [*_unanswered(shown.window), *_not_measured(shown.window)]
     last = [Text(_KEYS, _DIM)]
     if chosen.prompt:
         last = [Text(f"{chosen.prompt.value}{printable(chosen.typed)}_", _TITLE)]
@@ -151,6 +157,36 @@ def _foot(shown: Shown, chosen: Chosen, width: int) -> list[Text]:
         lines = wrap(printable(chosen.message), width)
         last = [Text(line, _LOUD) for line in lines[:_MOST_MESSAGE]]
     return [Text(own, _DIM), *(Text(text, _LOUD) for text in beside), *last]
+
+
+def _unanswered(window: Window) -> list[str]:
+    """Say which requests have no answer, and what is in no exchange at all."""
+    found, totals = [], window.interval
+    counted = sum((of.counted for of in totals.groups.values()), Counter[Counted]())
+    old = {
+        group: one
+        for group, one in (totals.waiting or {}).items()
+        if one.oldest_seconds >= _LONG_WAIT_SECONDS
+    }
+    if old:
+        most = max(old, key=lambda group: old[group].oldest_seconds)
+        count = plural(sum(one.count for one in old.values()), "request")
+        waited = given_duration(1e9 * old[most].oldest_seconds, 2)
+        found.append(
+            f"without an answer so far: {count}, the oldest for {waited} "
+            f"({group_name(most)})"
+        )
+    if n := round(counted[Counted.UNANSWERED]):
+        about = "" if all_measured(totals.own) else "about "
+        requests = f"{about}{plural(n, 'request')}"
+        found.append(f"without an answer: {requests}, given up or cut off")
+    if apart := counted[Counted.NO_TURNS]:
+        share = percent(apart / max(apart, counted[Counted.SENT_MESSAGES]))
+        found.append(
+            f"in no exchange: {share} of the messages sent, since on their connections "
+            "both ends talk at once"
+        )
+    return found
 
 
 def _not_measured(window: Window) -> list[str]:

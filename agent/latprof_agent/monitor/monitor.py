@@ -7,10 +7,12 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.text import NS_PER_SECOND, printable
+from numpy.typing import NDArray
 
 from latprof_agent import _drain
 from latprof_agent.capture.capture import MORE_MEMORY, Capture, open_capture
@@ -27,7 +29,15 @@ from latprof_agent.monitor.live_stories import LiveStories, TakesStory
 from latprof_agent.monitor.losses import Losses
 from latprof_agent.monitor.sample_rate import SampleRate
 from latprof_agent.monitor.sampled import Sampled, TakesExchanges, TakesRows
-from latprof_agent.monitor.totals import Counted, GroupTotals, Own, Quantity, Totals
+from latprof_agent.monitor.totals import (
+    Counted,
+    Group,
+    GroupTotals,
+    Own,
+    Quantity,
+    Totals,
+    Waiting,
+)
 from latprof_agent.monitor.windows import Windows
 from latprof_agent.probes import catalogue
 from latprof_agent.probes.catalogue import (
@@ -174,6 +184,7 @@ class Monitor:
             self.load()
         self._started = self._limited = self._joined = self._ended = time.monotonic()
         self._drained = 0
+        self._waiting: NDArray[Any] | None = None  # not looked at yet
         self._windows.start()
 
     @property
@@ -223,7 +234,7 @@ class Monitor:
         now = time.monotonic()
         if now - self._ended >= IDLE_NS / NS_PER_SECOND:
             if self._windows.always:
-                self.capture.end_idle_exchanges(IDLE_NS)
+                self._waiting = self.capture.end_idle_exchanges(IDLE_NS)
             self._look_for_names()
             self._ended = now
         self._make_room(now)
@@ -310,9 +321,24 @@ class Monitor:
             fits=self._sampled.samples.fits(names),
             exemplars=list(self._sampled.exemplars.last),
             capabilities=self._capabilities,
+            waiting=self._waiting_requests(names),
             gone=tuple(sorted(self._gone)),
             **(self._stories.totals() if self._stories else {}),
         )
+
+    def _waiting_requests(self, names: dict[int, Group]) -> dict[Group, Waiting] | None:
+        """Requests that waited for an answer when they were looked at last."""
+        records = self._waiting
+        if records is None or not self._windows.always:
+            return None
+        now_ns = time.monotonic_ns()
+        found = {}
+        for number in np.unique(records["group"]).tolist():
+            begin_ns = records["begin_ns"][records["group"] == number]
+            oldest = (now_ns - int(begin_ns.min())) / NS_PER_SECOND
+            if number in names:
+                found[names[number]] = Waiting(len(begin_ns), oldest)
+        return found
 
     def watch(self, watched: Filter) -> None:
         """Watch other sockets from now on."""

@@ -231,6 +231,14 @@ class Own:
         )
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """Requests of a group that wait for their answers."""
+
+    count: int
+    oldest_seconds: float
+
+
 @dataclass
 class Totals:
     """One state of everything."""
@@ -243,6 +251,8 @@ class Totals:
     fits: dict[tuple[Group, Quantity], Fit] = field(default_factory=dict)
     exemplars: list[Exemplar] = field(default_factory=list)  # newest last, few
     capabilities: list[dict[str, Any]] = field(default_factory=list)
+    # None: a part of the time is measured, and so it is not known
+    waiting: dict[Group, Waiting] | None = None
     gone: tuple[str, ...] = ()  # words of the filter: what they name is not there
     # of exemplars, as `latprof story` reads them, by their `pid` and `t_ns`; few
     stories: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
@@ -270,6 +280,7 @@ class Totals:
             self.fits,
             [e for e in self.exemplars if e.t_ns > earlier.t_ns],
             self.capabilities,
+            self.waiting,
             self.gone,
             {k: s for k, s in self.stories.items() if k not in earlier.stories},
             self.story_counts,

@@ -69,6 +69,7 @@ class Layout:
     device_queue: np.dtype[Any]
     held: dict[str, int]  # what held a socket's bytes back
     resent: dict[str, int]  # why a segment was sent again
+    waiting_request: np.dtype[Any]
     heads: dict[str, int]  # what the first bytes of a message are
     endings: dict[str, int]  # how a connection ended
 
@@ -123,6 +124,7 @@ def layout_of(path: Path = OBJECT) -> Layout:
         device_queue=_struct(types, "device_queue"),
         held=_labels(types, "held_by", "HELD_"),
         resent=_labels(types, "resent_by", "RESENT_"),
+        waiting_request=_struct(types, "waiting_request"),
         heads=_labels(types, "head_kind", "HEAD_"),
         endings=_labels(types, "ending", "ENDING_"),
     )

@@ -22,6 +22,7 @@ from latprof_agent.monitor.totals import (
     Own,
     Quantity,
     Totals,
+    Waiting,
 )
 from latprof_agent.sinks.metrics.buckets import (
     ClassicBuckets,
@@ -186,6 +187,8 @@ def families(totals: Totals, edges: EdgeSets) -> Iterator[Family]:
     yield from _histograms(totals, groups, edges)
     yield from _counters(totals, groups)
     yield from _estimates(totals, groups)
+    if totals.waiting is not None:
+        yield from _waiting(totals.waiting, groups)
     yield from _fits(totals)
     yield from _own(totals.own)
     if totals.story_counts is not None:
@@ -288,6 +291,24 @@ def _counters(totals: Totals, groups: dict[Group, Labels]) -> Iterator[Metric]:
             rows[name].append((own | labels, count))
     for name, text in _COUNTERS.items():
         yield counter(name, text, rows[name])
+
+
+def _waiting(
+    found: dict[Group, Waiting], groups: dict[Group, Labels]
+) -> Iterator[Metric]:
+    """Requests without an answer so far; not known where little time is measured."""
+    none = Waiting(0, 0.0)
+    clients = {g: labels for g, labels in groups.items() if g.role == "client"}
+    yield gauge(
+        "latprof_waiting_requests",
+        "Requests that wait for their answers now, at the client.",
+        [(labels, found.get(g, none).count) for g, labels in clients.items()],
+    )
+    yield gauge(
+        "latprof_oldest_waiting_request_seconds",
+        "For how long the oldest of them has waited.",
+        [(labels, found.get(g, none).oldest_seconds) for g, labels in clients.items()],
+    )
 
 
 def _estimates(totals: Totals, groups: dict[Group, Labels]) -> Iterator[Metric]:
