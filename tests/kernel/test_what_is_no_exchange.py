@@ -7,18 +7,23 @@ lie within the times that its client took, and what is none must be counted.
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
-import subprocess
-import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pandas as pd
 import pytest
 from free_ports import free_port
 from latprof_agent.probes.filter import Filter
 from recording import recording
+from talkers import (
+    connected,
+    dns,
+    listening,
+    make_certificate,
+    read_whole,
+    tls_contexts,
+)
 
 MS = 1_000_000
 THINK_SECONDS = 0.03
@@ -45,54 +50,6 @@ def watched(port, folder):
     return recording(Filter(ports=(port,)), folder)
 
 
-@contextmanager
-def listening(serve, kind=socket.SOCK_STREAM):
-    """A server at a port, in a thread of its own for each connection."""
-    with socket.socket(type=kind) as listener:
-        listener.bind(("127.0.0.1", 0))
-        threads = []
-        if kind == socket.SOCK_STREAM:
-            listener.listen(64)
-
-            def accept():
-                while True:
-                    try:
-                        connection, _ = listener.accept()
-                    except OSError:
-                        return
-                    thread = threading.Thread(target=serve, args=(connection,))
-                    thread.start()
-                    threads.append(thread)
-        else:
-
-            def accept():
-                serve(listener)
-
-        acceptor = threading.Thread(target=accept, daemon=True)
-        acceptor.start()
-        yield listener.getsockname()[1]
-        if kind == socket.SOCK_STREAM:
-            listener.shutdown(socket.SHUT_RDWR)
-            acceptor.join()
-        for thread in threads:
-            thread.join()
-
-
-def connected(port):
-    connection = socket.create_connection(("127.0.0.1", port))
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
-
-
-def read_whole(connection, size):
-    found = b""
-    while len(found) < size:
-        more = connection.recv(size - len(found))
-        assert more, "the other end has closed"
-        found += more
-    return found
-
-
 def lie_within(rows, asked):
     """Whether each exchange lies within the times that its client took for it."""
     assert len(rows) == len(asked)
@@ -102,12 +59,7 @@ def lie_within(rows, asked):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("certificate")
-    files = folder / "cert.pem", folder / "key.pem"
-    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    words += ["-subj", "/CN=localhost", "-out", files[0], "-keyout", files[1]]
-    subprocess.run(words, check=True, capture_output=True)
-    return files
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
 
 
 @pytest.mark.parametrize("tickets", [2, 0])
@@ -116,12 +68,7 @@ def test_a_handshake_and_tickets_are_no_exchange(
     tmp_path, certificate, version, tickets
 ):
     count = 8
-    of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    of_server.load_cert_chain(*certificate)
-    of_server.maximum_version = ssl.TLSVersion[version]
-    of_server.num_tickets = tickets
-    of_client = ssl.create_default_context()
-    of_client.check_hostname, of_client.verify_mode = False, ssl.CERT_NONE
+    of_server, of_client = tls_contexts(certificate, version, tickets)
 
     def serve(raw):
         with of_server.wrap_socket(raw, server_side=True) as connection:
@@ -253,12 +200,6 @@ def test_a_window_of_requests_takes_back_what_was_one_before(tmp_path):
     assert causes_of(recorded) == {"both sides talked at once": 2 * (20 + 33)}
     sizes = recorded.sink.tally.no_exchange_bytes.values()
     assert sum(sizes) == (20 + 33) * (8 + 10)
-
-
-def dns(identification, *, answer=False, size=40):
-    flags = 0x8180 if answer else 0x0100
-    head = struct.pack(">HHHHHH", identification, flags, 1, int(answer), 0, 0)
-    return head + bytes(size - len(head))
 
 
 @pytest.mark.parametrize("protocol", ["udp", "tcp"])

@@ -1,0 +1,167 @@
+"""What watch and agent count as exchanges, and as none, held against the programs."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import ExitStack
+
+import pytest
+from latprof_agent.monitor.totals import Counted, Quantity
+from latprof_agent.probes.filter import Filter
+from monitored import LAST_DATAGRAMS, histogram, monitored, need_quantity
+from recording import wait_until
+from talkers import (
+    connected,
+    dns,
+    listening,
+    make_certificate,
+    read_whole,
+    tls_contexts,
+)
+
+THINK_SECONDS = 0.03
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+def watched(port):
+    return monitored(Filter(ports=(port,)))
+
+
+@pytest.mark.parametrize("version", ["TLSv1_3", "TLSv1_2"])
+def test_a_handshake_and_tickets_are_no_exchange(certificate, version):
+    count = 10
+    of_server, of_client = tls_contexts(certificate, version, 2)
+
+    def serve(raw):
+        with of_server.wrap_socket(raw, server_side=True) as connection:
+            connection.recv(4000)
+            time.sleep(THINK_SECONDS)
+            connection.sendall(bytes(500))
+            connection.recv(10)
+
+    took = []
+    with listening(serve) as port, watched(port) as counted:
+        for _ in range(count):
+            with of_client.wrap_socket(connected(port)) as connection:
+                begun = time.monotonic_ns()
+                connection.sendall(bytes(30))
+                read_whole(connection, 500)
+                took.append(time.monotonic_ns() - begun)
+    client, server = counted.group(role="client"), counted.group(role="server")
+    response = histogram(client, Quantity.RESPONSE)
+    of_server_ns = histogram(server, Quantity.SERVER)
+    assert (response.count, of_server_ns.count) == (count, count)
+    assert count * THINK_SECONDS * 1e9 <= of_server_ns.sum_ns <= response.sum_ns
+    assert response.sum_ns <= sum(took)
+    assert client.counted[Counted.UNANSWERED] == 0
+
+
+@pytest.mark.parametrize("begin", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"window"])
+def test_who_talks_at_once_has_no_exchange_any_more(begin):
+    def serve(connection):
+        with connection:
+            while connection.recv(100):
+                connection.sendall(bytes(10))
+
+    with listening(serve) as port, watched(port) as counted, connected(port) as client:
+        client.sendall(begin)
+        if begin == b"window":  # a part of the answer waits when this is sent
+            wait_until(lambda: client.recv(10, socket.MSG_PEEK), "an answer")
+            read_whole(client, 5)
+            client.sendall(b"more")
+            read_whole(client, 10)
+            client.sendall(b"more")
+            read_whole(client, 5)
+        for _ in range(50):
+            read_whole(client, 10)
+            client.sendall(b"politely")
+        read_whole(client, 10)
+    at_client = counted.group(role="client").counted
+    assert at_client[Counted.EXCHANGES] == 0
+    assert at_client[Counted.NO_TURNS] >= 50
+
+
+def test_requests_without_an_answer_are_counted():
+    need_quantity(LAST_DATAGRAMS)
+
+    def serve(connection):
+        with connection:
+            while (asked := connection.recv(100)) and asked != b"never":
+                connection.sendall(b"answer")
+            while asked and connection.recv(100):
+                continue
+
+    def answer(sock):
+        while (asked := sock.recvfrom(100))[0] != b"end":
+            if asked[0] != b"never":
+                sock.sendto(*asked)
+
+    with ExitStack() as stack:
+        port = stack.enter_context(listening(serve))
+        datagrams = stack.enter_context(listening(answer, socket.SOCK_DGRAM))
+        with monitored(Filter(ports=(port, datagrams))) as counted:
+            waiting = connected(port)
+            for connection in connected(port), waiting:
+                connection.sendall(b"question")
+                read_whole(connection, 6)
+                connection.sendall(b"never")
+                time.sleep(0.05)
+                if connection is not waiting:
+                    connection.close()
+            with socket.socket(type=socket.SOCK_DGRAM) as client:
+                client.connect(("127.0.0.1", datagrams))
+                for words in (b"one", b"never", b"two", b"never", b"three"):
+                    client.send(words)
+                    if words != b"never":
+                        client.recv(100)
+                    time.sleep(0.05)
+                client.send(b"end")
+            time.sleep(1.5)  # requests that wait are looked for each second
+            found = wait_until(lambda: counted.monitor.totals().waiting, "looked")
+        waiting.close()
+    tcp = counted.group(role="client", protocol="tcp").counted
+    udp = counted.group(role="client", protocol="udp").counted
+    assert (tcp[Counted.EXCHANGES], tcp[Counted.UNANSWERED]) == (2, 1)
+    assert (udp[Counted.EXCHANGES], udp[Counted.UNANSWERED]) == (3, 2)
+    (of_tcp,) = (one for group, one in found.items() if group.protocol == "tcp")
+    assert of_tcp.count == 1
+    assert of_tcp.oldest_seconds >= 1
+
+
+def test_answers_of_dns_are_paired_by_identification():
+    """Four questions at once, answered in reverse."""
+
+    def serve(sock):
+        while True:
+            asked = [sock.recvfrom(500) for _ in range(4)]
+            if len(asked[0][0]) < 12:
+                return
+            for query, client in reversed(asked):
+                time.sleep(0.004)
+                identification = int.from_bytes(query[:2], "big")
+                sock.sendto(dns(identification, answer=True), client)
+
+    begun, took = {}, []
+    with (
+        listening(serve, socket.SOCK_DGRAM) as port,
+        watched(port) as counted,
+        socket.socket(type=socket.SOCK_DGRAM) as client,
+    ):
+        client.connect(("127.0.0.1", port))
+        for burst in range(10):
+            for identification in range(10 * burst, 10 * burst + 4):
+                begun[identification] = time.monotonic_ns()
+                client.send(dns(identification))
+            for _ in range(4):
+                identification = int.from_bytes(client.recv(500)[:2], "big")
+                took.append(time.monotonic_ns() - begun[identification])
+        for _ in range(4):
+            client.send(b"end")
+    response = histogram(counted.group(role="client"), Quantity.RESPONSE)
+    assert response.count == len(took) == 40
+    assert 10 * 10 * 4e6 <= response.sum_ns <= sum(took)
