@@ -52,7 +52,7 @@ from latprof_agent.join.message_rows import (
     Ints,
     Messages,
 )
-from latprof_agent.join.protocols import Protocols
+from latprof_agent.join.protocols import Protocols, is_alert
 from latprof_agent.join.turn import (
     FOREVER,
     LARGEST,
@@ -433,7 +433,7 @@ class Exchanges:
         """Say what ended the waiting of requests, if anything did."""
         now_ns = time.monotonic_ns()
         outcomes, waited = [], []
-        closing = np.zeros(request.shape[1], bool)
+        closing = is_alert(request, self._heads)
         for i in range(request.shape[1]):
             sent_ns = int(request[Turn.LAST_SEND_NS, i]) or int(request[Turn.END_NS, i])
             identity = int(request[Turn.IDENTITY, i]) & (1 << _ID_SHIFT) - 1
@@ -448,7 +448,7 @@ class Exchanges:
                 outcomes[-1] = WAS_RESET
             elif end.by_client:
                 outcomes[-1] = GIVEN_UP
-                closing[i] = waited[-1] < AT_ONCE_NS
+                closing[i] |= waited[-1] < AT_ONCE_NS
             else:
                 outcomes[-1] = CLOSED_BY_SERVER
         self._count(request.compress(closing, axis=1), CLOSING_WORDS)

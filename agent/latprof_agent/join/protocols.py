@@ -28,7 +28,15 @@ _CHANGE_BYTES = 6
 _FINISHED_BYTES = (58, 74)
 _BOTH_BYTES = tuple(_CHANGE_BYTES + size for size in _FINISHED_BYTES)
 
+_ALERT_BYTES = 24
+
 Flags = NDArray[np.bool_]
+
+
+def is_alert(turns: Ints, heads: dict[str, int]) -> Flags:
+    """Whether turns are as long as an alert of TLS 1.3, mostly the closing one."""
+    encrypted = turns[Turn.HEAD] == heads["tls_data"]
+    return np.asarray(encrypted & (turns[Turn.BYTES] == _ALERT_BYTES))
 
 
 @dataclass
@@ -92,6 +100,8 @@ class Protocols:
         from_server = parts[Turn.IS_REPLY] == 1
         interim = (kind == heads["interim"]) & from_server
         closing = kind == heads["tls_alert"]
+        # encrypted it is known by its length; of a client it may be a short request
+        closing |= is_alert(parts, heads) & from_server & fresh
         http2 = parts[Turn.IDENTITY, kind == heads["http2"]]
         apart = interim | closing
         done: list[_Handshake] = []
