@@ -413,6 +413,7 @@ class Exchanges:
         datagram = turns[Turn.IS_DATAGRAM].take(done) == 1
         several = turns[Turn.MESSAGES].take(reply_to) > 1
         bad[done] |= datagram & several & (turns[Turn.REPEATED].take(done) > 0)
+        bad[done] |= self._is_encrypted_pipeline(turns, done, reply_to)
         apart = turns[Turn.WARMUP] | turns[Turn.TRAIN] | turns[Turn.LOADED]
         counts = (apart.take(done) == 0) & (identity.take(done) >> _ID_SHIFT == 0)
         of = identity.take(done)
@@ -428,6 +429,19 @@ class Exchanges:
         for one, excess in list(self._late.items()):
             if excess >= FEWEST_LATE and one not in self._overlapped:
                 self._overlap(one, turns, AT_ONCE)
+
+    def _is_encrypted_pipeline(
+        self, turns: Ints, request: NDArray[np.intp], reply: NDArray[np.intp]
+    ) -> Flags:
+        """Whether a server answered before it had all, and what is not to be seen.
+
+        Hardly a pipeline, but HTTP/2, whose ends talk at once.
+        """
+        encrypted = turns[Turn.HEAD].take(request) == self._heads["tls_data"]
+        whole_ns = np.maximum(turns[Turn.READY_NS], turns[Turn.LAST_READ_NS])
+        answered_ns = turns[Turn.FIRST_SEND_NS].take(reply)
+        known = (answered_ns > 0) & (answered_ns != FOREVER)
+        return np.asarray(encrypted & known & (whole_ns.take(request) > answered_ns))
 
     def _never_answered(self, request: Ints) -> list[Found]:
         """Say what ended the waiting of requests, if anything did."""
