@@ -11,7 +11,10 @@
  * socket: that of a packet whose header is still there, in memory which holds
  * the later one. Some devices hand a packet on into a container within the same
  * call, and nothing enters there (macvlan, ipvlan, bpf_redirect_peer()): then
- * it is the first one in the namespace where it entered last.
+ * it is the first one in the namespace where it entered last. A queue at the
+ * entry (ifb) hands a packet back to the device that it came by: what it waited
+ * there is behind its arrival, and it is marked; not what such a queue has cut
+ * into its segments, which are other packets.
  *
  * TCP adds segments in the backlog to the one before them, so that their
  * packets are gone. They are found by ports and the sequence number that they
@@ -38,7 +41,7 @@ struct arrival {
 	__u64 sender_netns; /* cookie, of datagrams; 0 not known */
 	__u32 length; /* bytes from there */
 	__u16 identification;
-	__u16 pad;
+	__u16 flags; /* RECORD_ENTRY_QUEUED */
 };
 
 struct {
@@ -170,12 +173,18 @@ static __noinline bool is_still(const struct arrival *a, __u64 network)
 	       bpf_ntohs(front.word[0] >> 16) > a->length;
 }
 
+/* Whether an ifb hands it back: nothing else asks for no second look by tc. */
+static __always_inline bool is_from_ifb(const struct sk_buff *skb)
+{
+	return bpf_core_field_exists(skb->tc_skip_classify) &&
+	       BPF_CORE_READ_BITFIELD(skb, tc_skip_classify);
+}
+
 /* The same packet again, from a tunnel or a bridge of the same namespace? */
 static __noinline bool entered_before(const struct arrival *a, __u64 dev,
 				      __u64 data, __u32 length)
 {
-	return a->dev != dev && data >= a->data &&
-	       data + length <= a->data + a->length &&
+	return data >= a->data && data + length <= a->data + a->length &&
 	       net_of(a->dev) == net_of(dev) && is_marked(a->data, a->mark);
 }
 
@@ -290,11 +299,13 @@ static __always_inline void arrival_note(struct sk_buff *skb)
 	__u32 length = skb->len, linear = length - skb->data_len;
 	struct packet_front front = {};
 	__u32 header, total;
-	bool again;
+	bool again, from_ifb;
 
 	if (!a)
 		return;
-	again = a->skb == (__u64)skb && entered_before(a, dev, data, length);
+	from_ifb = a->skb == (__u64)skb && a->dev == dev && is_from_ifb(skb);
+	again = a->skb == (__u64)skb && (a->dev != dev || from_ifb) &&
+		entered_before(a, dev, data, length);
 	a->skb = (__u64)skb;
 	a->dev = dev;
 	a->data = data;
@@ -305,8 +316,12 @@ static __always_inline void arrival_note(struct sk_buff *skb)
 	a->mark = front_mark(&front);
 	a->identification = identification(&front);
 	a->length = length;
-	if (!again)
+	if (!again) {
 		a->t_ns = bpf_ktime_get_ns();
+		a->flags = 0;
+	} else if (from_ifb) {
+		a->flags = RECORD_ENTRY_QUEUED;
+	}
 	if (is_tcp(&front, &header, &total)) {
 		if (options.tcp)
 			segment_note(data, header, total, length, a->t_ns);
@@ -338,13 +353,16 @@ static __always_inline bool is_own(const struct arrival *a,
  * follows from there. Where the header is not where it was, an older packet had
  * this address. */
 static __always_inline __u64 arrival_take(const struct sk_buff *skb,
-					  __u64 network, __u32 length)
+					  __u64 network, __u32 length,
+					  __u32 *flags)
 {
 	struct arrival *a = arrival_at(skb);
 
+	*flags = 0;
 	if (!a || a->data != network)
 		return 0;
 	a->skb = 0;
+	*flags = a->flags;
 	return length > a->length ? ARRIVAL_OF_A_PART : a->t_ns;
 }
 

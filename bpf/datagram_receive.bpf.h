@@ -37,8 +37,12 @@ static __always_inline struct arrival *datagram_noted(const struct sk_buff *skb,
 {
 	struct arrival *a = arrival_at(skb);
 
-	if (!a || bpf_ktime_get_ns() - a->t_ns >= TAKEN_NS ||
-	    a->length > SEE(struct sk_buff, skb, len) + AROUND_BYTES)
+	if (!a || a->length > SEE(struct sk_buff, skb, len) + AROUND_BYTES)
+		return NULL;
+	/* in a queue at the entry it may have been for long */
+	if (a->flags & RECORD_ENTRY_QUEUED)
+		return is_there(a, network_of(skb)) ? a : NULL;
+	if (bpf_ktime_get_ns() - a->t_ns >= TAKEN_NS)
 		return NULL;
 	return is_own(a, sk) || is_there(a, network_of(skb)) ? a : NULL;
 }
@@ -48,7 +52,7 @@ static __always_inline struct arrival *datagram_noted(const struct sk_buff *skb,
  * CPUs: whoever takes its address has it. */
 static __always_inline __u64 datagram_arrival(const struct sk_buff *skb,
 					      const struct sock *sk,
-					      __u64 *sender_netns)
+					      __u64 *sender_netns, __u16 *flags)
 {
 	struct arrival *a = datagram_noted(skb, sk);
 	__u64 t_ns;
@@ -58,6 +62,7 @@ static __always_inline __u64 datagram_arrival(const struct sk_buff *skb,
 		return 0;
 	t_ns = a->t_ns;
 	*sender_netns = a->sender_netns;
+	*flags |= a->flags;
 	return __sync_val_compare_and_swap(&a->skb, (__u64)skb, 0) ==
 			       (__u64)skb ?
 		       t_ns :
@@ -173,7 +178,7 @@ datagram_emit_received(const struct datagram_socket *s,
 		.queue_bytes = d->queue_bytes,
 		.pid = pid,
 		.ttl = d->ttl,
-		.flags = flags,
+		.flags = flags | (d->flags & RECORD_ENTRY_QUEUED),
 		.thread = s->reader.thread,
 	};
 
@@ -287,7 +292,7 @@ __noinline __u64 datagram_taken(__u32 port, __u64 netns)
 		struct udp_header udp = {};
 		unsigned char *head;
 
-		if (!a || now - a->t_ns > ENTERED_NS)
+		if (!a || (now - a->t_ns > ENTERED_NS && !a->flags))
 			break;
 		head = SEE(struct sk_buff, packet, head);
 		if (!is_still(a, (__u64)head + SEE(struct sk_buff, packet,
@@ -347,7 +352,9 @@ static __always_inline int datagram_ready(struct sock *sk)
 	for (int i = 0; i < 2 && skb && !d.first_ns; i++) {
 		if (i)
 			skb = (const struct sk_buff *)datagram_queued(sk);
-		d.first_ns = skb ? datagram_arrival(skb, sk, &sender_netns) : 0;
+		d.first_ns = skb ? datagram_arrival(skb, sk, &sender_netns,
+						    &d.flags) :
+				   0;
 	}
 	if (!d.first_ns || options.closing)
 		return 0; /* counted when it is read */
@@ -380,7 +387,7 @@ static __always_inline int datagram_refused(struct sock *sk,
 	if (!s)
 		return 0;
 	count(datagrams_dropped_at_socket);
-	d.first_ns = datagram_arrival(skb, sk, &sender_netns);
+	d.first_ns = datagram_arrival(skb, sk, &sender_netns, &d.flags);
 	datagram_describe(sk, s, skb, sender_netns, &d);
 	datagram_emit_received(s, &d, bpf_ktime_get_ns(),
 			       bpf_get_current_pid_tgid() >> 32, 0,

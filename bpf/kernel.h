@@ -319,6 +319,7 @@ struct sk_buff {
 	unsigned int len;
 	unsigned int data_len; /* of it in pages */
 	unsigned long _nfct; /* conntrack's, and bits of its own */
+	__u8 tc_skip_classify : 1;
 	__be16 protocol;
 	__u16 queue_mapping;
 	__u16 inner_transport_header;

@@ -40,6 +40,8 @@ struct segment_in_hand {
 	__u32 end;
 	__u32 ttl;
 	__u32 parts; /* that TCP made it of, the last one first */
+	__u32 flags; /* of its arrival */
+	__u32 pad;
 	__u64 part_arrive_ns[PARTS];
 	__u32 part_ends[PARTS];
 };
@@ -110,7 +112,8 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 	segment->end = cb->end_seq;
 	segment->arrive_ns = arrival_take(
 		skb, (__u64)skb->head + skb->network_header,
-		skb->len + skb->transport_header - skb->network_header);
+		skb->len + skb->transport_header - skb->network_header,
+		&segment->flags);
 	segment->ttl = ttl_at(skb->head + skb->network_header);
 	tp = tcp_of(sk);
 	if (!tp)
@@ -187,13 +190,14 @@ static __noinline void segment_of_queue(struct sock *sk,
 	ret->end = tp->rcv_nxt;
 	ret->arrive_ns = 0;
 	ret->ttl = 0;
+	ret->flags = 0;
 	bpf_probe_read_kernel(&cb, sizeof(cb), skb->cb);
 	if (cb.seq == ready && cb.end_seq == tp->rcv_nxt)
 		ret->arrive_ns = arrival_take(
 			skb,
 			(__u64)SEE(struct sk_buff, skb, head) +
 				SEE(struct sk_buff, skb, network_header),
-			0);
+			0, &ret->flags);
 }
 
 static __noinline int hole_filled(struct sock *sk, struct stream *s,
@@ -321,6 +325,8 @@ static __always_inline int stream_ready(struct sock *sk)
 	}
 	if (segment->arrive_ns <= ARRIVAL_OF_A_PART)
 		flags |= arrival_unknown(segment);
+	else
+		flags |= segment->flags;
 	/* what came before this segment became readable unseen */
 	if ((__s32)(segment->start - ready) > 0)
 		flags |= RECORD_MERGED;

@@ -491,6 +491,8 @@ enum record_flag {
 	RECORD_SLOW = 256,
 	/* nobody had accepted its connection when it became readable */
 	RECORD_NOT_ACCEPTED = 512,
+	/* it waited in a queue at the entry of its host: that of an ifb */
+	RECORD_ENTRY_QUEUED = 1024,
 };
 
 /* The front of each CPU's ring, see ring.bpf.h. */

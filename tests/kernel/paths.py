@@ -59,6 +59,7 @@ table ip latprof_test {{
 }}
 """
 SERVICE_NET = "10.203.9"
+ENTRY_TBF = "tbf rate 1mbit burst 1600 limit 200000"  # 1000 bytes: 8 ms
 
 
 class OwnNat(NamedTuple):
@@ -322,6 +323,20 @@ def _generic_xdp(path: Path) -> None:
             path.ip(name, f"link set dev {NIC} xdpgeneric obj {program} sec xdp")
 
 
+def _ifb(path: Path) -> None:
+    """A queue at b's entry, that lets one small packet through at a time."""
+    name = path.lab.b_netns
+    path.ip(name, "link add ifb0 type ifb")
+    path.ip(name, "link set ifb0 up")
+    path.tc(name, f"qdisc add dev ifb0 root {ENTRY_TBF}")
+    path.tc(name, f"qdisc add dev {NIC} handle ffff: ingress")
+    path.tc(
+        name,
+        f"filter add dev {NIC} parent ffff: protocol ip u32 match u32 0 0 "
+        "action mirred egress redirect dev ifb0",
+    )
+
+
 def _bridge_behind(path: Path) -> None:
     """The translating host knows a as a container on its bridge."""
     device = MIDDLE["a"]
@@ -356,6 +371,7 @@ STEPS: dict[str, tuple[Callable[[Path], None], ...]] = {
     "router": (_router,),
     "nat": (_nat,),
     "nat-bridge": (_nat, _bridge_behind),
+    "ifb": (_ifb,),
     "generic-xdp": (_generic_xdp,),
     "macvlan-container": (_macvlan_container,),
     "redirect-peer": (_redirect_peer,),

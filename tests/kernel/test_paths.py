@@ -42,7 +42,7 @@ ROUNDING_NS = 2_000
 NAT = ("nat", "nat-bridge", "redirect", "service", "service-vxlan", "masquerade")
 # Packets come into a container without the hook of its own devices.
 CONTAINERS = ("macvlan-container", "redirect-peer")
-all_paths = pytest.mark.parametrize("kind", list(paths.STEPS))
+all_paths = pytest.mark.parametrize("kind", [k for k in paths.STEPS if k != "ifb"])
 nat_paths = pytest.mark.parametrize("kind", NAT)
 before_and_after = pytest.mark.parametrize(
     "early", [True, False], ids=["opened-before", "opened-while-recording"]
@@ -276,6 +276,48 @@ def test_messages_one_at_a_time_have_all_stamps_both_ways(
     assert rows[STAMPS].notna().all().all(), rows[STAMPS].notna().mean().to_dict()
     assert (rows[PARTS] >= 0).all().all()
     assert recorded.recorder.joiner.unmatched == {}
+
+
+def exchange_through_an_ifb(path, folder, connect, asked):
+    """Requests of 1000 bytes and short replies; the rows of requests."""
+
+    def exchange():
+        with recorded_pair(path, folder, connect, True) as (recorded, *ends):
+            client, server = ends
+            for _ in range(asked):
+                client.send(bytes(1000))
+                receive_bytes(server, 1000)
+                server.send(b"!")
+                client.recv(1)
+            said = path.tc(path.lab.b_netns, "-s -j qdisc show dev ifb0 root")
+        return recorded, client, json.loads(said)[0]["packets"]
+
+    recorded, _, passed = undisturbed(folder, [*all_devices(path), "ifb0"], exchange)
+    rows = recorded.messages()
+    return recorded, rows[rows["size_bytes"] == 1000], passed
+
+
+@pytest.mark.parametrize("connect", [stream_pair, datagram_pair])
+def test_what_a_queue_at_the_receivers_entry_held_is_counted(
+    make_path, tmp_path, connect
+):
+    path, asked = make_path("ifb"), 40
+    recorded, rows, passed = exchange_through_an_ifb(path, tmp_path, connect, asked)
+    found = recorded.sink.entry_queues.as_dict()
+    assert (found["queued"], found["received"]) == (asked, 2 * asked)
+    assert passed >= asked
+    assert rows[STAMPS].notna().all().all(), rows[STAMPS].notna().mean().to_dict()
+    assert found["max_ns"] == rows["receive_stack_ns"].max()
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("connect", [stream_pair, datagram_pair])
+def test_the_wait_at_the_receivers_entry_is_no_transit(make_path, tmp_path, connect):
+    path = make_path("ifb")
+    _, rows, _ = exchange_through_an_ifb(path, tmp_path, connect, 40)
+    # the bucket lets 1000 bytes through each 8 ms, less what it has saved meanwhile
+    assert rows["receive_stack_ns"].median() > 4_000_000
+    assert rows["transit_ns"].median() < LATE_NS
 
 
 @pytest.mark.parametrize("kind", ["switch", "nat"])

@@ -265,6 +265,7 @@ def messages_of(
         "reader_thread": blank_zeros(np.where(dropped, 0, received.get("thread"))),
         "not_accepted": _has(received, joiner.flag("RECORD_NOT_ACCEPTED")),
         **_heads(sent, received, stream),
+        "entry_queued": _has(received, joiner.flag("RECORD_ENTRY_QUEUED")),
         "created_ns": np.zeros(len(flow), "i8"),
         **{f"{s}_ns": sent.get(f"{s}_ns") for s in ("send", "queue", "xmit")},
         "arrive_ns": arrive,

@@ -16,6 +16,7 @@ from latprof_agent.errors import LatprofError
 from latprof_agent.join.exchange_rows import ExchangeRows
 from latprof_agent.join.joiner import FOREVER
 from latprof_agent.join.message_rows import Messages
+from latprof_agent.sinks.entry_queues import EntryQueues
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
@@ -52,6 +53,7 @@ class RunSink:
         self.trains = TrainMessages()
         self.exchanges = ExchangeTotals()
         self.stalls = Stalls()
+        self.entry_queues = EntryQueues()
         self.written = 0
         self.round_trips: dict[str, RoundTripTotals] = {}
         self.loaded: dict[str, RoundTripTotals] = {}
@@ -70,6 +72,7 @@ class RunSink:
         self.messages.add(rows)
         self.trains.add(rows)
         self.stalls.add(rows)
+        self.entry_queues.add(rows)
         self.folder.add_messages(rows)
         for follower in self.followers:
             follower.add_messages(rows)

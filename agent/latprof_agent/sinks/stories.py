@@ -97,6 +97,7 @@ class Stories:
                 continue
             thread = max(int(rows.numbers["reader_thread"][i]), 0)
             row = rows.row(i) | {"reader_thread": thread or None}
+            row["entry_queued"] = int(rows.numbers["entry_queued"][i])
             way = WayOfBytes.of(row, *rows.flow_and_end(i), self._joiner)
             accepted = not rows.numbers["not_accepted"][i]
             one = _Slow(int(took_ns[i]), next(self._order), row, way, accepted)

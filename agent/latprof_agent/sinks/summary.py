@@ -16,12 +16,19 @@ from latprof_analysis.study.setup import (
 )
 from latprof_analysis.study.totals import MessageTotals
 from latprof_analysis.study.train_rows import LOST
-from latprof_analysis.text import NS_PER_SECOND, given_duration, given_rate, plural
+from latprof_analysis.text import (
+    NS_PER_SECOND,
+    duration,
+    given_duration,
+    given_rate,
+    plural,
+)
 
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_sink import RunSink
 
 LOST_PREFIX = "lost_"
+WORTH_SAYING = 0.001  # of messages; fewer are in the document alone
 
 
 def summarize(
@@ -57,6 +64,7 @@ def summarize(
         "dispersion": run.trains.dispersions(description["lab"]),
         "slowest": totals.slowest,
         "stalls": run.stalls.as_list(),
+        "entry_queues": run.entry_queues.as_dict(),
         "warmup_messages": totals.warmup,
         "train_messages": totals.trains,
         "loaded_messages": totals.loaded,
@@ -128,6 +136,8 @@ def warnings_of(summary: dict[str, Any]) -> list[str]:
         )
     if lacks := incomplete_text(summary):
         found.append(lacks)
+    if queued := _entry_queues(**summary["entry_queues"]):
+        found.append(queued)
     if summary["state"] == "interrupted":
         found.append("the run was interrupted: figures cover the time until then")
     found += _of_held_back(summary["workload"].get("runs") or ())
@@ -139,6 +149,20 @@ def warnings_of(summary: dict[str, Any]) -> list[str]:
         if runs and not summary["kinds"]:
             found.append(_nothing_seen(attached, **runs[0]))
     return found
+
+
+def _entry_queues(
+    queued: int, received: int, p50_ns: float | None, max_ns: int | None
+) -> str:
+    """Say what a queue at the receiver's entry held, unless that was hardly any."""
+    if queued <= WORTH_SAYING * received:
+        return ""
+    took = f"{duration(p50_ns)} at the median, " if p50_ns is not None else ""
+    return (
+        f"{plural(queued, 'message')} of {received} waited at the entry of their "
+        "receiver's host, in the queue of an ifb: that is in receive_stack, "
+        f"{took}{duration(max_ns or 0)} the longest"
+    )
 
 
 def _of_held_back(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -45,9 +45,10 @@ _LACKS = {UNTRACED: "the kernel hides a task that came or left"}
 _OF_BYTES = (HELD, LOST, BEHIND, NOT_TOLD, UNKNOWN_WAY)
 _UNTOLD = {
     "qdisc": "the queue of the sender's device",
-    "transit": "the way between the hosts' drivers, of which nothing here tells",
+    "transit": "the way between both drivers, of which nothing here tells",
     "receive_stack": "the receiver's stack, as behind a missing segment",
 }
+_ENTRY_QUEUE = "a queue at the entry of the receiver's host (ifb)"
 
 
 def story_lines(story: _Story) -> Iterator[str]:
@@ -109,6 +110,8 @@ def _where_and_why(message: _Story, stage: str, of: _Story) -> str:
         "send_queue": f"in the send queue of {who}",
         "server": f"from request to reply at {who}",
     }.get(stage, f"in {_UNTOLD.get(stage, stage)}")
+    if stage == "receive_stack" and message.get("entry_queued"):
+        where = f"in {_ENTRY_QUEUE}"
     if _is_unaccepted(of):
         where += f", whose connection was {accept_words(of['accept'])}"
     if not of["parts"] or stage == "qdisc":
