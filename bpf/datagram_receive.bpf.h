@@ -267,7 +267,9 @@ static __always_inline struct datagram *datagram_room(struct datagram_socket *s,
 
 static __always_inline __u64 entered_netns(const struct arrival *a)
 {
-	return SEE(struct net, net_of(a->dev), net_cookie);
+	__u64 net = net_of(a->dev);
+
+	return SEE(struct net, net, net_cookie);
 }
 
 #define ENTERED_NS 5000000 /* longer ago it was delivered, unseen */
