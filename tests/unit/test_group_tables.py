@@ -355,3 +355,27 @@ def test_what_has_no_room_has_the_labels_of_the_others(by, expected):
     names = GroupNames(LAYOUT, Grouping(by), lambda: none)
 
     assert sorted(set(names.read().values())) == expected
+
+
+def test_a_group_that_counted_nothing_is_the_same_object(made, tables):
+    made.count(FIRST, 1, bucket=3, each_ns=1)
+    made.count(10, 1, bucket=3, each_ns=1)
+    tables.account(1.0)
+    before = tables.states()
+    made.count(10, 1, bucket=4, each_ns=1)
+    tables.account(1.0)
+    after = tables.states()
+    assert after[FIRST] is before[FIRST]
+    assert after[10].scaled[SENT] == 2
+    assert after[10].counts[SEND_QUEUE].sum() == 2
+
+
+def test_what_stands_for_a_pause_moves_with_its_group(made, tables):
+    made.count(10, 5, bucket=3, each_ns=70)
+    tables.account(0.05)  # 100 a second
+    tables.move({10: FIRST})
+    tables.stand_for(1.0)
+    (state,) = tables.states().values()
+    assert state.scaled[SENT] == 105
+    assert state.counts[SEND_QUEUE][3] == 105
+    assert state.sums_ns[SEND_QUEUE] == 105 * 70

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,8 @@ class GroupTables:
         self._rows = 0
         self._counts = np.zeros((256, BUCKETS))
         self._all_counts = np.zeros(BUCKETS)
+        self._states: dict[int, GroupState] = {}
+        self._is_stale = np.ones(GROUPS, bool)
         self._spread = Spread(GROUPS, fields + quantities)
         # what stands for the time after it, and its seconds
         self._stretch: tuple[_Fresh, float] | None = None
@@ -156,7 +158,8 @@ class GroupTables:
     def messages(self) -> int:
         """How many the kernel has counted, sent and received."""
         counted = ("sent_messages", "received_messages", "received_ranges")
-        return sum(int(self._totals[name].sum()) for name in counted)
+        there = self._totals[:, : self.room]
+        return sum(int(there[name].sum()) for name in counted)
 
     def account(self, seconds: float, pause: float = 0.0) -> None:
         """Add what was counted since the last time, in so many seconds.
@@ -222,7 +225,9 @@ class GroupTables:
         return np.hstack([counted, values.reshape(self.room, -1)])
 
     def _add(self, fresh: _Fresh, weight: float) -> None:
-        self._scaled[: len(fresh.columns)] += fresh.columns * weight
+        there = slice(len(fresh.columns))
+        self._scaled[there] += fresh.columns * weight
+        self._is_stale[there] |= fresh.columns.any(axis=1)
         np.add.at(self._sums_ns, fresh.sum_pairs, fresh.sums_ns * weight)
         self._make_rows(np.unique(fresh.pairs))
         cells = self._row[fresh.pairs] * BUCKETS + fresh.buckets
@@ -244,13 +249,30 @@ class GroupTables:
         with self._lock:
             for number, other in moves.items():
                 self._move(number, other)
-            self._stretch = None  # it has numbers of groups that are gone
+            if self._stretch:
+                fresh, seconds = self._stretch
+                self._stretch = self._moved(fresh, moves), seconds
+
+    def _moved(self, fresh: _Fresh, moves: dict[int, int]) -> _Fresh:
+        to = np.arange(GROUPS)
+        to[list(moves)] = list(moves.values())
+        columns = np.zeros_like(fresh.columns)
+        np.add.at(columns, to[: len(columns)], fresh.columns)
+        group, quantity = np.divmod(fresh.pairs, self._quantities)
+        sum_group, sum_quantity = np.divmod(fresh.sum_pairs, self._quantities)
+        return replace(
+            fresh,
+            columns=columns,
+            pairs=to[group] * self._quantities + quantity,
+            sum_pairs=to[sum_group] * self._quantities + sum_quantity,
+        )
 
     def _move(self, number: int, to: int) -> None:
         for array in (self._scaled, self._measured):
             array[to] += array[number]
             array[number] = 0
         self._spread.move(number, to)
+        self._is_stale[[number, to]] = True
         for quantity in range(self._quantities):
             mine, other = (n * self._quantities + quantity for n in (number, to))
             self._sums_ns[other] += self._sums_ns[mine]
@@ -262,17 +284,28 @@ class GroupTables:
                 row[:] = 0
 
     def states(self) -> dict[int, GroupState]:
-        """Copy what every group that has any has counted, by number."""
+        """What every group that has any has counted, by number.
+
+        The same object as the last time where it has counted nothing since.
+        """
         with self._lock:
-            fields, quantities = len(self.counted), self._quantities
-            numbers = np.flatnonzero(self._scaled.any(axis=1))
-            of, quantity = np.nonzero(self._scaled[numbers, fields:])
-            rows = self._row[numbers[of] * quantities + quantity]
-            # one by one: fresh memory for all would cost more than the work
-            copies = [_whole(self._counts[row]) for row in rows.tolist()]
-            sums_ns = self._sums_ns.reshape(-1, quantities)[numbers]
-            scaled, measured = self._scaled[numbers], self._measured[numbers]
-            variance = self._spread.variance[numbers].tolist()
+            there = np.flatnonzero(self._scaled.any(axis=1))
+            stale = there[self._is_stale[there]]
+            made = self._make_states(stale)
+            known = self._states | made
+            self._is_stale[stale] = False
+            self._states = {number: known[number] for number in there.tolist()}
+            return self._states.copy()
+
+    def _make_states(self, numbers: Ints) -> dict[int, GroupState]:
+        fields, quantities = len(self.counted), self._quantities
+        of, quantity = np.nonzero(self._scaled[numbers, fields:])
+        rows = self._row[numbers[of] * quantities + quantity]
+        # one by one: fresh memory for all would cost more than the work
+        copies = [_whole(self._counts[row]) for row in rows.tolist()]
+        sums_ns = self._sums_ns.reshape(-1, quantities)[numbers]
+        scaled, measured = self._scaled[numbers], self._measured[numbers]
+        variance = self._spread.variance[numbers].tolist()
         counts: list[dict[int, Ints]] = [{} for _ in numbers]
         for copy, at, name in zip(copies, of.tolist(), quantity.tolist(), strict=True):
             counts[at][name] = copy

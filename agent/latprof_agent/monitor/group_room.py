@@ -25,6 +25,7 @@ Ints = NDArray[np.int64]
 
 # New groups in the time until the next step find a number.
 LEAST_FREE = 32
+LOOK_SECONDS = 1.0
 # A group that counted since is none that nobody would miss.
 IDLE_SECONDS = 10.0
 # By then what was on its way in the kernel is counted.
@@ -62,6 +63,7 @@ class GroupRoom:
         self._may_grow = True
         self._active = np.zeros(GROUPS, "i8")
         self._changed_at = np.zeros(GROUPS)
+        self._looked_at = -np.inf
         self._leaving: list[int] = []
         self._left_at = 0.0
         self._asked_again = 0
@@ -87,10 +89,8 @@ class GroupRoom:
         Returns numbers of groups that shall be forgotten, and whether sockets must
         decide again: those of these groups, and those that found no room.
         """
-        active = self._tables.active()
-        before = self._active[: len(active)]
-        self._changed_at[: len(active)][active != before] = now
-        before[:] = active
+        if now - self._looked_at >= LOOK_SECONDS:
+            self._look(now)
         taken, refused = self._taken()
         free = self._tables.given - taken
         wanted = LEAST_FREE + min(refused - self._refused, MOST_WANTED)
@@ -108,6 +108,14 @@ class GroupRoom:
             if not free:
                 self._refused_at = now
         return chosen, again
+
+    def _look(self, now: float) -> None:
+        """See which groups have counted since the last time."""
+        active = self._tables.active()
+        before = self._active[: len(active)]
+        self._changed_at[: len(active)][active != before] = now
+        before[:] = active
+        self._looked_at = now
 
     def settled(self, now: float) -> list[int]:
         """Return the groups whose counts can move now; then `give` their numbers."""

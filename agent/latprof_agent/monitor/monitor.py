@@ -172,6 +172,8 @@ class Monitor:
             ) from error
         self._limits.begin(GROUPS)
         self._covered = 0.0
+        # of groups by number, and what they were made of
+        self._made: dict[int, tuple[GroupState, GroupTotals]] = {}
 
     @property
     def step_seconds(self) -> float:
@@ -303,11 +305,11 @@ class Monitor:
         now = self._windows.settle()
         self.capture.look_at_listeners()  # first, as it may be the first of a group
         names = self._names.read()
-        by_number = {
-            number: self._group_totals(state)
-            for number, state in self._tables.states().items()
-            if number in names
-        }
+        states = self._tables.states()
+        for number, state in states.items():
+            if number not in self._made or self._made[number][0] is not state:
+                self._made[number] = state, self._group_totals(state)
+        by_number = {n: self._made[n][1].copy() for n in states if n in names}
         for (number, quantity), found in self._sampled.histograms().items():
             if number in by_number:
                 by_number[number].histograms[quantity] = found.copy()

@@ -127,10 +127,24 @@ class GroupTotals:
     measured: Counter[Counted] = field(default_factory=Counter)
     variance: dict[Counted, float] = field(default_factory=dict)
 
+    def copy(self) -> GroupTotals:
+        """Return one to which more can be added; histograms are the same."""
+        return replace(
+            self,
+            histograms=self.histograms.copy(),
+            counted=self.counted.copy(),
+            drops=self.drops.copy(),
+            dropped_bytes=self.dropped_bytes.copy(),
+            retransmits=self.retransmits.copy(),
+            arrivals=self.arrivals.copy(),
+        )
+
     def __sub__(self, earlier: GroupTotals) -> GroupTotals:
         histograms = {}
         for quantity, now in self.histograms.items():
             before = earlier.histograms.get(quantity)
+            if before is now:
+                continue  # nothing came
             histograms[quantity] = now - before if before else now
         return GroupTotals(
             histograms,

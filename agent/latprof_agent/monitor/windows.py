@@ -44,7 +44,7 @@ HOOK_SECONDS = 45e-9
 # How often to look whether measuring all the time has become possible, or too much.
 LOOK_SECONDS = 2.0
 # In between the number of messages tells, each of which takes about so much.
-GLANCE_SECONDS = 0.1
+GLANCE_SECONDS = 0.2
 MESSAGE_SECONDS = 2e-6
 # Windows in which the kernel's statistics are on: they make it slower.
 SAMPLED_WINDOWS = 8
