@@ -299,6 +299,23 @@ def test_the_first_datagrams_after_a_while_are_counted_as_the_kernel_does(make_l
         assert group.counted[Counted.EXCHANGES] == received
 
 
+def test_datagrams_are_read_under_a_filter_that_began_to_want_them(make_lab):
+    need_quantity(LAST_DATAGRAMS)
+    lab = make_lab(delay_ns=0, rate_bps=0)
+    client, server = udp_pair(lab)
+    inodes = lab.a_inode, lab.b_inode
+    with client, server, monitored(lab, protocols=("tcp",)) as counted:
+        attachment = counted.monitor.capture._attachment
+        assert attachment._unused() == {"on_receive_return"}
+        counted.monitor.watch(Filter(netns=inodes, protocols=("tcp", "udp")))
+        assert not attachment._unused()
+        for _ in range(50):
+            client.send(b"ping")
+            server.recv(100)
+    group = counted.group(role="server")
+    assert group.counted[Counted.RECEIVED_MESSAGES] == 50
+
+
 def test_who_sends_through_a_queue_and_hears_nothing_is_counted(make_lab):
     lab = make_lab(delay_ns=0, rate_bps=1_000_000_000)
     client, server = udp_pair(lab)

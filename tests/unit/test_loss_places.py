@@ -245,3 +245,14 @@ def test_losses_of_a_group_that_is_gone_are_others(tables):
     assert groups[other].retransmits == before.retransmits
     assert groups[other].arrivals == before.arrivals
     assert SERVER not in groups
+
+
+def test_functions_are_looked_up_for_losses_alone(tables, functions, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        functions, "names", lambda addresses: asked.extend(addresses) or {}
+    )
+    tables.drop(5, reason=2, location=0x1234)  # NO_SOCKET: no loss
+    tables.drop(5, reason=3, location=0x5678)
+    tables.read()
+    assert asked == [0x5678]

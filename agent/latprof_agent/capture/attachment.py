@@ -25,6 +25,7 @@ from latprof_agent.probes.catalogue import (
     QUEUES,
     RENAMES,
     STORIES,
+    UDP_READS,
     UDP_SENDS,
     Capability,
     Need,
@@ -114,6 +115,7 @@ class Attachment:
         self._idle = self._by_need.get(IDLE_EXCHANGES, set())
         self._lock = threading.Lock()
         self._paused = False
+        self._watches_udp = True
         self._choosing: set[str] = set()  # attached
         self.programs = sorted(set().union(*self._by_need.values()))
 
@@ -123,8 +125,12 @@ class Attachment:
         First come the programs that choose. Returns what `choose` does.
         """
         found = self.choose(watched, notes)
+        self._watches_udp = "udp" in watched.protocols
         self._attach_some(
-            set(self.programs) - self._programs_for(BY_FILTER) - self._iterators
+            set(self.programs)
+            - self._programs_for(BY_FILTER)
+            - self._iterators
+            - self._unused()
         )
         until = time.monotonic() + TRIAL_SECONDS
         self._open = {need: until for need in self._by_need if need in self._on_trial}
@@ -146,6 +152,20 @@ class Attachment:
                 self._drain.detach(program)
         self._choosing = wanted - self._iterators
         return found
+
+    def watch_protocols(self, watched: Filter) -> None:
+        """Attach what reads of UDP need, where that is watched from now on."""
+        with self._lock:
+            before = self._unused()
+            self._watches_udp = "udp" in watched.protocols
+            if not self._paused:
+                self._attach_some(before - self._unused())
+                for program in self._unused() - before:
+                    self._drain.detach(program)
+
+    def _unused(self) -> set[str]:
+        """What the filter makes needless."""
+        return set() if self._watches_udp else self._by_need.get(UDP_READS, set())
 
     def _programs_for(self, needs: frozenset[Need]) -> set[str]:
         return set().union(*(self._by_need.get(need, set()) for need in needs))
@@ -231,7 +251,7 @@ class Attachment:
                 if until is None
                 for program in self._by_need[need]
             }
-            packets = self._packet_programs() - idle
+            packets = self._packet_programs() - idle - self._unused()
             for program in filter(packets.__contains__, self._order):
                 self._attach(program)
 

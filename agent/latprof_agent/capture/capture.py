@@ -193,6 +193,7 @@ class Capture:
             self.open_sockets = self._attachment.choose(watched, self._notes)
         else:
             self._set_options()
+        self._attachment.watch_protocols(watched)
         self._generation += 1
         self._set_options()
         if self.tables:

@@ -324,16 +324,18 @@ class GroupTables:
         return found
 
     def together(
-        self, quantities: list[int], firsts: Ints
+        self, quantities: list[int], firsts: Ints, groups: Ints
     ) -> tuple[Ints, NDArray[np.float32]]:
-        """Numbers of groups, and their counts (groups, quantities, len(firsts)).
+        """Those of the groups that have any, and their counts.
 
-        Neighbouring buckets are one, each from one of `firsts` to the next.
+        The shape is (groups, quantities, len(firsts)). Neighbouring buckets are one,
+        each from one of `firsts` to the next.
         """
         wanted = np.array(quantities)
         with self._lock:
-            chosen = self._scaled[:, len(self.counted) + wanted]
+            chosen = self._scaled[groups[:, None], len(self.counted) + wanted]
             group, at = np.nonzero(chosen)
+            group = groups[group]
             numbers, place = np.unique(group, return_inverse=True)
             found = np.zeros((len(numbers), len(quantities), len(firsts)), "f4")
             rows = self._row[group * self._quantities + wanted[at]]

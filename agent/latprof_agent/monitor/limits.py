@@ -36,6 +36,7 @@ LIMITED = {
     "turn_ns": ("response", "server"),
 }
 
+Coarse = NDArray[np.float32]  # (quantities that are limited, buckets together)
 Put = Callable[[str, bytes, bytes], None]  # into a map of the probes
 
 
@@ -46,10 +47,9 @@ class Limits:
     layout: Layout
     put: Put
     fixed_ns: int = 0  # 0: the slowest share
-    # the last rounds: numbers of groups, and what they had counted
-    _before: deque[tuple[Ints, NDArray[np.float32]]] = field(
-        default_factory=lambda: deque(maxlen=ROUNDS_KEPT)
-    )
+    # what each group had counted in the last rounds in which it did
+    _before: dict[int, deque[Coarse]] = field(default_factory=dict)
+    _active: Ints = field(default_factory=lambda: np.zeros(0, "i8"))
 
     def begin(self, groups: int) -> None:
         """Let a limit of the user's hold at once, of so many groups."""
@@ -58,14 +58,21 @@ class Limits:
 
     def update(self, tables: GroupTables) -> None:
         """Begin a round."""
-        numbers, counts = tables.together(self._places(), _FIRSTS)
-        lately = counts - self._then(numbers, counts, -1)
-        recent = counts - self._then(numbers, counts, 0)
-        self._before.append((numbers, counts))
-        active = np.flatnonzero(lately.any(axis=(1, 2)))
-        ends = _share_ends(recent[active])
-        for number, slowest in zip(numbers[active].tolist(), ends, strict=True):
-            places = dict(zip(self._places(), slowest, strict=True))
+        changed = self._changed(tables.active())
+        numbers, counts = tables.together(self._places(), _FIRSTS, changed)
+        if not len(numbers):
+            return
+        recent = np.stack(
+            [
+                now - self._kept(number, now)[0]
+                for number, now in zip(numbers.tolist(), counts, strict=True)
+            ]
+        )
+        for number, now, ends in zip(
+            numbers.tolist(), counts, _share_ends(recent), strict=True
+        ):
+            self._before[number].append(now)
+            places = dict(zip(self._places(), ends, strict=True))
             self._give(
                 number,
                 {
@@ -75,31 +82,31 @@ class Limits:
                 },
             )
 
+    def _changed(self, active: Ints) -> Ints:
+        """Numbers of groups that have counted since the last round."""
+        before = np.zeros_like(active)
+        before[: len(self._active)] = self._active[: len(active)]
+        self._active = active
+        return np.flatnonzero(active != before)
+
+    def _kept(self, number: int, now: Coarse) -> deque[Coarse]:
+        if number not in self._before:
+            none = [np.zeros_like(now)]
+            self._before[number] = deque(none, maxlen=ROUNDS_KEPT)
+        return self._before[number]
+
     def move(self, moves: Mapping[int, int]) -> None:
         """Let what groups have counted be others'."""
-        for numbers, counts in self._before:
-            for number, other in moves.items():
-                mine = counts[numbers == number].sum(axis=0)
-                counts[numbers == other] += mine
-                counts[numbers == number] = 0
+        for number, other in moves.items():
+            gone = self._before.pop(number, None)
+            if gone and other in self._before:
+                later = (counts + gone[-1] for counts in self._before[other])
+                self._before[other] = deque(later, maxlen=ROUNDS_KEPT)
 
     def _places(self) -> list[int]:
         """Numbers of all that is limited."""
         named = (q for quantities in LIMITED.values() for q in quantities)
         return [self.layout.quantities[name] for name in named]
-
-    def _then(
-        self, numbers: Ints, counts: NDArray[np.float32], which: int
-    ) -> NDArray[np.float32]:
-        """What these groups had counted in one of the rounds that are kept."""
-        found = np.zeros_like(counts)
-        if self._before:
-            known, then = self._before[which]
-            _, at, other_at = np.intersect1d(
-                numbers, known, assume_unique=True, return_indices=True
-            )
-            found[at] = then[other_at]
-        return found
 
     def _give(self, number: int, limits: Mapping[str, float]) -> None:
         """Let a group tell of so many that are slower."""

@@ -23,6 +23,7 @@ CLOCK_HERTZ = 499  # stacks a second of each CPU; no multiple of what timers do
 # What slows those who are not watched is attached only while it is needed.
 Need = Literal[
     "always",
+    "where UDP is watched",
     "while watched UDP sockets send",
     "where watched sockets use a queue or UDP",
     "where tasks are hidden",
@@ -35,6 +36,8 @@ Need = Literal[
     "also between windows",
 ]
 ALWAYS: Need = "always"
+# Before the first of them: what was read until then is in no other place.
+UDP_READS: Need = "where UDP is watched"
 UDP_SENDS: Need = "while watched UDP sockets send"
 QUEUES: Need = "where watched sockets use a queue or UDP"
 HIDDEN_TASKS: Need = "where tasks are hidden"
@@ -177,8 +180,7 @@ PROBES = (
         "read (udp)",
         UDP,
         (
-            # always: what was read before it was attached is in no other place
-            _tracepoint("on_receive_return", "sock_recv_length"),
+            _tracepoint("on_receive_return", "sock_recv_length", need=UDP_READS),
             _function("on_udp_consume", "skb_consume_udp"),
         ),
         "use Linux 6.3 or later, or a kernel that allows fentry",
