@@ -152,6 +152,22 @@ make_stack() {
 	make_vxlan "$1" "v$1" "172.16.$1"
 }
 
+# b is a container of the host h, in whose namespace its packets arrive
+make_ipvlan_container() {
+	ip netns add h
+	at_a link add "d$1" type veth peer name "n$1" netns h
+}
+
+open_ipvlan_container() {
+	local i
+	ip -n h link set "n$1" up
+	ip -n h link add "d$1" link "n$1" netns b type ipvlan mode l2
+	for i in 1 2; do
+		ip -n "${ends[i]}" addr add "10.$1.0.$i/24" dev "d$1"
+		ip -n "${ends[i]}" link set "d$1" up
+	done
+}
+
 # make_nics N PAIR: two that vmrun.sh has joined, one into each namespace
 make_nics() {
 	local i mac device
@@ -187,7 +203,9 @@ main() {
 	make_stack 13
 	make_nics 14 0
 	make_nics 15 1
+	make_ipvlan_container 16
 	link_up
+	open_ipvlan_container 16
 	open_wireguard 11
 	open_tun 12
 }
