@@ -211,7 +211,8 @@ class Windows:
         with self._lock:
             begun = self._begun = time.monotonic()
         self._windows += 1
-        if self._windows % SAMPLED_WINDOWS == 0:
+        # the first, too: what was on trial in the look before it is detached now
+        if self._windows % SAMPLED_WINDOWS == 1:
             self._capture.cost.open_sample()
         self._ending.wait(window)
         self._capture.close_window()
