@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import subprocess
 import sys
@@ -15,9 +16,10 @@ import numpy as np
 import pandas as pd
 import paths
 import pytest
-from latprof_agent.capture.histograms import GROUPS
+from latprof_agent.capture.histograms import BLOCK_GROUPS
 from latprof_agent.cli.grouping_options import grouping_of
 from latprof_agent.lab.netns import run_in
+from latprof_agent.monitor import group_room
 from latprof_agent.monitor.totals import OTHER, Counted, Group, Quantity
 from latprof_agent.probes.filter import Filter
 from monitored import LAST_DATAGRAMS, histogram, monitored, need_quantity
@@ -560,13 +562,16 @@ def client_of(port):
 
 
 @pytest.fixture
-def full(make_lab):
-    """A lab, and what takes all the room there is for groups in it."""
+def full(make_lab, monkeypatch):
+    """A lab, and what takes all the room there is for groups in it, for good."""
+    monkeypatch.setattr(group_room, "_MEMORY_SHARE", 0.0)
+    monkeypatch.setattr(group_room, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(group_room, "IDLE_SECONDS", math.inf)
     lab = make_lab()
     sockets = []
 
     def fill():
-        for i in range(GROUPS):
+        for i in range(4 * BLOCK_GROUPS):
             one = socket_in(lab.b_netns, socket.AF_INET, socket.SOCK_DGRAM)
             sockets.append(one)
             one.connect((f"127.1.{i // 250}.{i % 250 + 1}", 1024 + i))

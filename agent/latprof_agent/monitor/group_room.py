@@ -131,7 +131,8 @@ class GroupRoom:
 
     def _idlest(self, now: float, named: list[int]) -> list[int]:
         """Those that are idle for longest, but no more than are wanted at once."""
-        known = np.array([n for n in named if n >= self._tables.first], "i8")
+        # of those that are alike the first that was named
+        known = np.array(sorted(n for n in named if n >= self._tables.first), "i8")
         idle = known[now - self._changed_at[known] > IDLE_SECONDS]
         order = np.argsort(self._changed_at[idle], kind="stable")
         found: list[int] = idle[order][:MOST_AT_ONCE].tolist()
