@@ -365,7 +365,7 @@ datagram_watch_sender(struct sock *sk, const struct sk_buff *skb)
 	struct udp_header udp;
 	__u16 port;
 
-	if (s || sk->__sk_common.skc_dport)
+	if (s || !options.remote_asked || sk->__sk_common.skc_dport)
 		return s;
 	udp_header_at(skb->head + skb->transport_header, &udp);
 	port = bpf_ntohs(udp.destination);

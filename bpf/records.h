@@ -586,7 +586,8 @@ struct options {
 	__u8 tcp;
 	__u8 udp;
 	__u8 peers; /* also the other ends of their connections, on this host */
-	__u8 pad[6];
+	__u8 remote_asked; /* one of remote_ports is set */
+	__u8 pad[5];
 };
 
 _Static_assert(sizeof(struct sent_message) == 72, "sent_message");

@@ -164,6 +164,7 @@ class Filter(Terms):
             place["kind"], place["negated"], value, mask = term
             place["value"], place["mask"] = _two_words(value), _two_words(mask)
         record["remote_ports"] = _bits_of((*self.ports, *self.remote_ports))
+        record["remote_asked"] = bool(self.ports or self.remote_ports)
         record["peers"] = self.peers
         record["generation"] = generation
         record["notes"] = notes
