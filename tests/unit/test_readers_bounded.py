@@ -166,7 +166,7 @@ def link_to(target):
     ("make", "why"),
     [
         (fifo, "it is no regular file"),
-        (unix_socket, "no such device or address"),
+        (unix_socket, "it is no regular file"),
         (link_to("/dev/zero"), "it is no regular file"),
         (link_to("/proc/kmsg"), "it is empty"),
         (link_to("/proc/self/mem"), "it is empty"),

@@ -174,7 +174,7 @@ def exchange_sentence(name: str, figures: Mapping[str, Any]) -> str:
     told.append(f"max {duration(of['max_ns'])}")
     slowest = figures["slowest"]
     where = _where(slowest) if slowest and whole == "response" else ""
-    until = _until_pause(parts) if figures["paused"] else ""
+    until = _until_pause(parts) if figures.get("paused") else ""
     return f"{begin}: {whole} {', '.join(told)}{where}{_OTHER_END[whole]}{until}"
 
 
@@ -238,7 +238,7 @@ def exchange_notes(figures: Mapping[str, Any]) -> Iterator[str]:
         )
     if figures["retransmits"]:
         yield f"segments sent again: {figures['retransmits']:,}"
-    if figures["paused"]:
+    if figures.get("paused"):
         yield (
             f"{figures['paused']:,} of {n:,} replies paused for 100 ms or longer, with "
             "nothing on its way: what came later may be no part of them"
