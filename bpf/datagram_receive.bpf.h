@@ -133,11 +133,11 @@ static __always_inline __u32 datagram_read_number(struct datagram_socket *s,
 }
 
 /* Flow, fingerprint and what else the packet itself tells. */
-static __always_inline void datagram_describe(struct sock *sk,
-					      struct datagram_socket *s,
-					      const struct sk_buff *skb,
-					      __u64 sender_netns,
-					      struct datagram *ret)
+static __noinline void datagram_describe(struct sock *sk,
+					 struct datagram_socket *s,
+					 const struct sk_buff *skb,
+					 __u64 sender_netns,
+					 struct datagram *ret)
 {
 	unsigned char *head = SEE(struct sk_buff, skb, head);
 	struct fragment part = {};

@@ -206,8 +206,7 @@ static __noinline void datagram_left_below(struct datagram_socket *s,
 	lower_half(s->left.flow, s->left.key, 0, s->left.number, device);
 }
 
-static __always_inline int datagram_queue(struct sock *sk,
-					  const struct sk_buff *skb)
+static __noinline int datagram_queue(struct sock *sk, const struct sk_buff *skb)
 {
 	struct datagram_socket *s = datagram_watch_sender(sk, skb);
 	struct datagram d = {};

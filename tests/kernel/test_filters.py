@@ -38,7 +38,8 @@ class Seen:
         """Bytes since the last time, as Conversation.expected gives them."""
         self.capture.drain()
         records = self.capture.read()
-        for flow in records["flows"]:
+        # what has no protocol says that one was accepted, or closed
+        for flow in records["flows"][records["flows"]["protocol"] > 0]:
             self.flows[int(flow["flow"])] = (
                 PROTOCOLS[int(flow["protocol"])],
                 int(flow["source_port"]),

@@ -98,7 +98,7 @@ def test_the_files_have_their_columns_and_one_row_for_each_message(out):
     assert latprof.process.returncode == 0, latprof.err
     assert sorted(p.name for p in out.iterdir()) == [
         "exchanges.csv",
-        "messages.csv",
+        *("messages.csv", "other_turns.csv"),
         "round_trips.csv",
         "run.json",
         "summary.json",

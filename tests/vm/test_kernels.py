@@ -81,6 +81,7 @@ def measured(machine, folder):
     return [row for row in machine.rows(folder) if row["kind"] != "warmup"]
 
 
+@pytest.mark.thorough
 def test_every_message_has_one_row(swept):
     rows = Counter(
         (row["protocol"], row["kind"], int(row["size_bytes"]))
@@ -90,12 +91,14 @@ def test_every_message_has_one_row(swept):
     assert rows == dict.fromkeys(kinds, ROUNDS)
 
 
+@pytest.mark.thorough
 def test_stamps_never_run_backwards(swept):
     for row in swept.rows("sweep"):
         taken = [int(row[f"{stamp}_ns"]) for stamp in STAMPS if row[f"{stamp}_ns"]]
         assert taken == sorted(taken), row
 
 
+@pytest.mark.thorough
 def test_stages_sum_to_end_to_end(swept):
     for row in swept.rows("sweep"):
         stages = [int(row[f"{stage}_ns"]) for stage in STAGES if row[f"{stage}_ns"]]
