@@ -25,7 +25,7 @@ settings.load_profile("untimed")
 HERE = Path(__file__).parent
 # Of a sample: of so many cases one, of so many tests that measure time, and of so many
 # others of those folders, which start programs, labs and browsers.
-CASES, TIMED, PROGRAMS = 8, 4, 2
+CASES, TIMED, PROGRAMS = 8, 12, 2
 WITH_PROGRAMS = ("faults", "kernel", "packaging", "prometheus", "report")
 AS_ROOT = (HERE / "kernel", HERE / "faults")
 
@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--sample",
         action="store_true",
         help="of each test one case in eight, none that is thorough; of those that "
-        "measure time a quarter, of others that start programs half; and all that is "
+        "measure time a twelfth, of others that start programs half; and all that is "
         "marked always",
     )
 

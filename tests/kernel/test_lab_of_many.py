@@ -158,6 +158,7 @@ class Iperf:
         return float(self.result()["sum_received"]["bits_per_second"])
 
 
+@pytest.mark.thorough
 @pytest.mark.timed
 def test_tbf_holds_the_rate_between_any_two_hosts_and_at_the_receiver(make_lab):
     """100 Mbit/s of packets of 1514 bytes that carry 1448 of TCP."""

@@ -53,7 +53,7 @@ def test_an_overload_is_told_before_and_after_and_what_is_late_is_waited_for(tmp
     assert f"latprof: warning: {warning} to a link of 50 Mbit/s" in text
     assert text.index("warning") < text.index("100%") < text.index("what is late")
     summary = json.loads((tmp_path / "here" / "summary.json").read_text())
-    assert summary["warnings"][0].startswith(warning)
+    assert any(told.startswith(warning) for told in summary["warnings"])
     trips = pd.read_csv(tmp_path / "here" / "round_trips.csv")
     assert (trips["lost"] == 0).all()
     # the last message was due after 1 s, and leaves when all bytes before it have:

@@ -68,6 +68,7 @@ def test_the_responder_counts_the_same_operations_and_their_bytes(make_lab, out)
     assert (told["to"], told["address"]) == (lab.b_address, lab.b_address)
 
 
+@pytest.mark.thorough
 @pytest.mark.timed
 def test_its_time_is_that_of_the_link(make_lab, out):
     rate, delay_s, size = 100e6, 5e-3, 1_000_000

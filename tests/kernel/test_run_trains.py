@@ -39,6 +39,7 @@ def trains_of(out: Path, *words: str) -> dict:
     return json.loads(latprof.out)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("protocol", "words"), [("udp", ()), ("tcp", ("--reply=18",))])
 def test_a_serialising_link_has_its_rate_as_g_and_its_delay_as_l(
     tmp_path, protocol, words

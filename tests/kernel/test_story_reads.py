@@ -80,6 +80,7 @@ def served(out, clients, size, times, limit):
     return stories, order
 
 
+@pytest.mark.thorough
 def test_the_kth_of_many_clients_is_behind_all_before(tmp_path):
     stories, order = served(tmp_path / "run", CLIENTS, 100, 1, "20ms")
     places = {port: k for k, (port, _) in enumerate(order)}

@@ -21,6 +21,7 @@ def test_what_is_installed_is_what_the_lock_names(machine):
     assert not list(machine.at("/opt/latprof").rglob("needed*"))
 
 
+@pytest.mark.thorough
 def test_what_works_stays_where_an_upgrade_gets_another_file(installed):
     wheel = installed.publish_needed("2.0")
     wheel.write_bytes(wheel.read_bytes() + b"more")
