@@ -126,8 +126,8 @@ static __always_inline bool is_last_word(__u32 bytes)
 	       bytes == CHANGE_BYTES + FINISHED_LONG_BYTES;
 }
 
-/* An end says something of a handshake, in so many bytes. */
-/* `read`: what the server has read since its own last word of one. */
+/* An end says something of a handshake, in so many bytes. `read`: what the
+ * server has read since its own last word of one. */
 static __noinline void handshake_say(struct exchange *x, __u64 bytes,
 				     __u8 *read)
 {

@@ -7,6 +7,7 @@ import ssl
 import struct
 import subprocess
 import threading
+import time
 from contextlib import contextmanager
 
 
@@ -76,6 +77,19 @@ def tls_contexts(certificate, version, tickets):
     of_client = ssl.create_default_context()
     of_client.check_hostname, of_client.verify_mode = False, ssl.CERT_NONE
     return of_server, of_client
+
+
+def tls_server(context, think_seconds):
+    """What serves one request of a connection, which is answered with 500 bytes."""
+
+    def serve(raw):
+        with context.wrap_socket(raw, server_side=True) as connection:
+            connection.recv(4000)
+            time.sleep(think_seconds)
+            connection.sendall(bytes(500))
+            connection.recv(10)
+
+    return serve
 
 
 def dns(identification, *, answer=False, size=40):

@@ -18,6 +18,7 @@ from talkers import (
     make_certificate,
     read_whole,
     tls_contexts,
+    tls_server,
 )
 
 THINK_SECONDS = 0.03
@@ -37,13 +38,7 @@ def test_a_handshake_and_tickets_are_no_exchange(certificate, version):
     count = 10
     of_server, of_client = tls_contexts(certificate, version, 2)
 
-    def serve(raw):
-        with of_server.wrap_socket(raw, server_side=True) as connection:
-            connection.recv(4000)
-            time.sleep(THINK_SECONDS)
-            connection.sendall(bytes(500))
-            connection.recv(10)
-
+    serve = tls_server(of_server, THINK_SECONDS)
     took = []
     with listening(serve) as port, watched(port) as counted:
         for _ in range(count):

@@ -23,6 +23,7 @@ from talkers import (
     make_certificate,
     read_whole,
     tls_contexts,
+    tls_server,
 )
 
 MS = 1_000_000
@@ -70,13 +71,7 @@ def test_a_handshake_and_tickets_are_no_exchange(
     count = 8
     of_server, of_client = tls_contexts(certificate, version, tickets)
 
-    def serve(raw):
-        with of_server.wrap_socket(raw, server_side=True) as connection:
-            connection.recv(4000)
-            time.sleep(THINK_SECONDS)
-            connection.sendall(bytes(500))
-            connection.recv(10)
-
+    serve = tls_server(of_server, THINK_SECONDS)
     asked = []
     with listening(serve) as port, watched(port, tmp_path) as recorded:
         for _ in range(count):

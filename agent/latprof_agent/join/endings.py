@@ -9,7 +9,6 @@ import errno
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from latprof_agent.join.conversations import Conversations
@@ -66,8 +65,3 @@ class Endings:
         """Return the first end of a conversation after a time; None: it goes on."""
         later = [e for e in self._of.get(identity, ()) if e.t_ns >= t_ns]
         return min(later, key=lambda e: e.t_ns, default=None)
-
-    def known(self, identities: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each of these conversations has an end."""
-        there = np.fromiter(self._of, "i8", len(self._of))
-        return np.isin(identities, there)

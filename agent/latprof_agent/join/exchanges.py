@@ -447,7 +447,8 @@ class Exchanges:
         """Say what ended the waiting of requests, if anything did."""
         now_ns = time.monotonic_ns()
         outcomes, waited = [], []
-        closing = is_alert(request, self._heads)
+        alert = is_alert(request, self._heads)
+        closing = np.zeros(len(alert), bool)
         for i in range(request.shape[1]):
             sent_ns = int(request[Turn.LAST_SEND_NS, i]) or int(request[Turn.END_NS, i])
             identity = int(request[Turn.IDENTITY, i]) & (1 << _ID_SHIFT) - 1
@@ -456,6 +457,8 @@ class Exchanges:
             waited.append((end.t_ns if end else now_ns) - sent_ns)
             if not end:
                 continue
+            # one that goes on waits for an answer, as short as its words are
+            closing[i] = alert[i]
             if end.timed_out:
                 outcomes[-1] = TIMED_OUT
             elif end.was_reset:
