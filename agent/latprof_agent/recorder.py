@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from latprof_analysis.records.recording import RecordLayout
 from numpy.typing import NDArray
 
-from latprof_agent.capture.capture import Capture
-from latprof_agent.capture.flight import FlightRecorder
+from latprof_agent.capture.cost import met
+from latprof_agent.capture.recorded_flights import Watched
+from latprof_agent.capture.rings import Batch
 from latprof_agent.join.exchange_rows import exchange_rows
 from latprof_agent.join.exchanges import Exchanges, Overlap
 from latprof_agent.join.flows import IPPROTO_TCP
@@ -28,14 +31,74 @@ from latprof_agent.join.whole_messages import Spans, WholeMessages
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.sinks.sink import Sink, TakenBack, Tally
 
+if TYPE_CHECKING:
+    from latprof_agent.capture.recording import RecordingWriter
+
 STEP_SECONDS = 0.05
 # To join often makes nothing more exact, and each time costs 4 ms, however little came.
 JOIN_NS = 500_000_000
 HOLD_NS = 1_500_000_000
 
+Log = tuple[int, int, bytes]  # of which source, which of its logs, what was new
+
+
+class Cost(Protocol):
+    """What the probes cost, measured in samples."""
+
+    def periods(self) -> NDArray[np.int64]:
+        """When samples were, until now: shape (n, 2), ns of CLOCK_MONOTONIC."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Figures of it."""
+
+
+class Captured(Protocol):
+    """Where records come from: the probes, or a recording.
+
+    All from before `drained_ns` are in what `read` gave so far.
+    """
+
+    drained_ns: int
+
+    @property
+    def flight(self) -> Watched | None:
+        """What CPUs did meanwhile; None: nobody asks why."""
+
+    @property
+    def layout(self) -> RecordLayout:
+        """Of the records."""
+
+    @property
+    def cost(self) -> Cost:
+        """Of the probes."""
+
+    def read(self) -> Batch:
+        """Give what is new, valid until the next time."""
+
+    def counters(self) -> dict[str, int]:
+        """What was counted instead of recorded, by name."""
+
+    def check(self) -> None:
+        """Raise, once, the LatprofError for which there will be no more."""
+
+
+class LogTail(Protocol):
+    """What a source reads."""
+
+    taken: bytes  # by the last reading
+
 
 class Source(Protocol):
     """A program's own log: it knows of its messages what no probe can see."""
+
+    calls: list[list[Any]]  # methods called since the last step, with arguments
+
+    @property
+    def tails(self) -> Sequence[LogTail]:
+        """Of each of its logs."""
+
+    def described(self) -> dict[str, Any]:
+        """What makes one like it of a recording."""
 
     def read(self) -> RoundTrips | None:
         """Take in what is new of the log; return the round trips in it, if any."""
@@ -60,20 +123,24 @@ class Recorder:
     With `pieces` each send call is a row, also where a source's message took several.
     """
 
-    capture: Capture
+    capture: Captured
     sink: Sink
     pieces: bool = False
+    recording: RecordingWriter | None = None
     joiner: Joiner = field(init=False)
     records: int = 0
     _sources: list[Source] = field(default_factory=list)
-    _held: deque[tuple[int, Messages]] = field(default_factory=deque)
     _joined_ns: int = 0
+    _held: deque[tuple[int, Messages]] = field(default_factory=deque)
+    _periods: NDArray[np.int64] = field(init=False)  # as of this step
+    _counted: dict[str, int] = field(default_factory=dict)  # in the recording
     _whole: WholeMessages = field(init=False)
     _exchanges: Exchanges = field(init=False)
 
     def __post_init__(self) -> None:
         """Make the joiner for the layout that was captured."""
         self.joiner = Joiner(self.capture.layout)
+        self._periods = self.capture.cost.periods()
         self._whole = WholeMessages(self._spans)
         joiner = self.joiner
         self._exchanges = Exchanges(
@@ -83,6 +150,12 @@ class Recorder:
     def add_source(self, source: Source) -> None:
         """Ask this one, too, from now on."""
         self._sources.append(source)
+        self.note(source=source.described())
+
+    def note(self, **what: Any) -> None:
+        """Have the recording say what happened before the next step."""
+        if self.recording:
+            self.recording.note(**what)
 
     def step_for(self, seconds: float) -> None:
         """Let time pass, and take in what comes meanwhile.
@@ -102,7 +175,8 @@ class Recorder:
         """Join what was drained and give out what is ready, if it is time."""
         if time.monotonic_ns() - self._joined_ns >= JOIN_NS:
             self.capture.check()
-            self._join()
+            self._joined_ns = time.monotonic_ns()
+            self.join()
 
     def finish(self) -> None:
         """Give out everything, halves too; the capture must have stopped.
@@ -110,16 +184,31 @@ class Recorder:
         Raises LatprofError, once that is done, where it had failed before.
         """
         try:
-            self._join()
-            self._hold(self.joiner.finish(), time.monotonic_ns())
-            self.read_sources()
-            # one by one, or all of it would be in memory several times
-            for held_ns in [held_ns for held_ns, _ in self._held]:
-                self._give_out(held_ns + 1)
-            self._give_out(FOREVER)
+            self.join()
+            self.end()
             self.capture.check()
         finally:
             self.sink.end(self.tally())
+
+    def end(self) -> None:
+        """Give out what is left when nothing more will come."""
+        self._note_counters()
+        self.note(end=True)
+        self._hold(self.joiner.finish(), self.capture.drained_ns + 1)
+        self._begin_step()
+        logs = self._read_sources()
+        # one by one, or all of it would be in memory several times
+        for held_ns in [held_ns for held_ns, _ in self._held]:
+            self._give_out(held_ns + 1)
+        self._give_out(FOREVER)
+        self._record(logs, {})
+
+    def end_recording(self, **what: Any) -> None:
+        """Have the recording say what else the run told, and end it."""
+        if self.recording:
+            self.recording.note(run=what | {"probe_cost": self.capture.cost.as_dict()})
+            self._record([], {})
+            self.recording.close()
 
     def tally(self) -> Tally:
         """What was counted until now."""
@@ -146,8 +235,10 @@ class Recorder:
             protocol, *client, *server, one.from_ns, one.until_ns, one.cause
         )
 
-    def _join(self) -> None:
-        self._joined_ns = time.monotonic_ns()
+    def join(self) -> None:
+        """Take one step: join what was drained, and give out what was held so long."""
+        self._begin_step()
+        self._note_counters()
         batch = self.capture.read()
         drained_ns = self.capture.drained_ns
         if len(batch["hidden_spells"]):
@@ -158,17 +249,25 @@ class Recorder:
         self.records += count
         if count or self.joiner.waiting():
             self._hold(self.joiner.feed(batch, drained_ns), drained_ns)
-        self.read_sources()
+        logs = self._read_sources()
         if self.capture.flight and self._held and self._held[-1][0] == drained_ns:
             self._ask_for_stories(self.capture.flight, self._held[-1][1])
         self._give_out(drained_ns - HOLD_NS)
+        self._record(logs, batch, drained_ns)
 
-    def _hold(self, pairs: Pairs, now_ns: int) -> None:
+    def _record(
+        self, logs: list[Log], batch: Batch, drained_ns: int | None = None
+    ) -> None:
+        """Keep what a step took in, once it is done: what it asked for comes first."""
+        if self.recording:
+            self.recording.step(drained_ns, batch, periods=self._periods, logs=logs)
+
+    def _hold(self, pairs: Pairs, drained_ns: int) -> None:
         if len(pairs.sent_index):
             rows = messages_of(self.joiner, pairs, self._kinds)
-            self._held.append((now_ns, rows))
+            self._held.append((drained_ns, rows))
 
-    def _ask_for_stories(self, flight: FlightRecorder, rows: Messages) -> None:
+    def _ask_for_stories(self, flight: Watched, rows: Messages) -> None:
         """Have copied what of whole messages, and before send calls, no half tells."""
         sent_ns, pids = rows.numbers["send_ns"], rows.numbers["sender_pid"]
         for source in self._sources:
@@ -189,11 +288,35 @@ class Recorder:
 
     def read_sources(self) -> None:
         """Take in what sources have to say, which they do at each joining anyway."""
-        for source in self._sources:
+        self._begin_step()
+        self._record(self._read_sources(), {})
+
+    def _begin_step(self) -> None:
+        # all rows of a step see the same ones, whatever begins meanwhile
+        self._periods = self.capture.cost.periods()
+        for number, source in enumerate(self._sources):
+            for call in source.calls:
+                self.note(of_source=number, call=call)
+            source.calls.clear()
+
+    def _note_counters(self) -> None:
+        """Have the recording hold what was counted, of a run that is killed, too."""
+        if self.recording:
+            now = self.capture.counters()
+            if changed := dict(now.items() - self._counted.items()):
+                self.note(counters={name: now[name] for name in now if name in changed})
+            self._counted = now
+
+    def _read_sources(self) -> list[Log]:
+        """Return what was new in the logs."""
+        logs = []
+        for number, source in enumerate(self._sources):
             trips = source.read()
             if trips is not None and len(trips):
-                trips.set_met(self.capture.cost.met(trips.numbers["sent_ns"]))
+                trips.set_met(met(self._periods, trips.numbers["sent_ns"]))
                 self.sink.add_round_trips(trips)
+            logs += [(number, n, tail.taken) for n, tail in enumerate(source.tails)]
+        return [log for log in logs if log[2]]
 
     def _give_out(self, until_ns: int) -> None:
         while self._held and self._held[0][0] < until_ns:
@@ -209,7 +332,7 @@ class Recorder:
             source.forget_before(until_ns)
 
     def _pair(self, rows: Messages | None, until_ns: int) -> None:
-        for found in self._exchanges.add(rows, until_ns):
+        for found in self._exchanges.add(rows, until_ns, self.capture.drained_ns):
             if found.request.shape[1]:
                 self.sink.add_exchanges(exchange_rows(self.joiner, found))
 
@@ -231,4 +354,4 @@ class Recorder:
         send_ns = np.maximum(rows.numbers["send_ns"], 0)
         rows.set_created(np.where(created <= send_ns, created, 0))
         rows.texts["kind"] = kinds, words
-        rows.set_met(self.capture.cost.met(rows.first_ns()))
+        rows.set_met(met(self._periods, rows.first_ns()))

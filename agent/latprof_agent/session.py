@@ -15,10 +15,14 @@ from latprof_analysis.study.ways import other_hosts
 
 from latprof_agent.capture.capture import Capture, open_capture
 from latprof_agent.capture.cost import AgentCost
+from latprof_agent.capture.recorded_flights import Flights, WitnessedFlights
+from latprof_agent.capture.recording import (
+    RecordingWriter,
+    recording_header,
+    rings_of,
+)
 from latprof_agent.errors import LatprofError, WorkloadError, refusals_told
 from latprof_agent.interrupts import Interrupt
-from latprof_agent.join.joiner import UNREAD_AT_CLOSE
-from latprof_agent.join.path_devices import PathDevices, with_last_devices
 from latprof_agent.lab import netns
 from latprof_agent.lab.interface import check_congestion
 from latprof_agent.lab.lab import Lab
@@ -33,8 +37,8 @@ from latprof_agent.probes.catalogue import (
 )
 from latprof_agent.probes.flight_probes import FLIGHT_PROBES
 from latprof_agent.recorder import Recorder
-from latprof_agent.sinks.run_description import described
-from latprof_agent.sinks.run_files import TABLES, RunFolder
+from latprof_agent.sinks.run_description import described, with_counts
+from latprof_agent.sinks.run_files import NAMES_MODE, TABLE_MODE, TABLES, RunFolder
 from latprof_agent.sinks.run_place import check_free
 from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.sinks.stories import Stories
@@ -54,6 +58,7 @@ class RunOptions:
     plan: Plan
     protocols: tuple[str, ...]
     record: bool = True  # False: the same run without probes, to compare with
+    recording: bool = True  # keep what it was made from
     pieces: bool = False  # a row for each send call of the generator
     ring_bytes: int | None = None
     out: Path | None = None
@@ -185,17 +190,21 @@ class _Session:
 
     def _record(self, capture: Capture, folder: RunFolder) -> Outcome:
         sink = RunSink(folder)
-        recorder = Recorder(capture, sink, self.options.pieces)
-        stories = None
+        recording = self._open_recording(capture, folder)
+        recorder = Recorder(capture, sink, self.options.pieces, recording)
+        stories = witness = None
         if capture.flight and self.options.story_ns is not None:
-            stories = Stories(self.options.story_ns, capture.flight, recorder.joiner)
+            flights: Flights = capture.flight
+            if recording:
+                flights = witness = WitnessedFlights(capture.flight, recording)
+            stories = Stories(self.options.story_ns, flights, recorder.joiner)
             sink.followers.append(stories)
         failure: LatprofError | None = None
         try:
             with refusals_told("cannot record"):
-                self._tell_running(folder)
+                self._tell_running(recorder, folder)
                 capture.start()
-                self._workload.follow(self._scene(recorder, sink))
+                self._workload.follow(self._scene(capture, recorder, sink))
                 recorder.step_for(SETTLE_SECONDS)
         except LatprofError as error:
             failure = error
@@ -213,7 +222,29 @@ class _Session:
             folder.discard()
             raise failure
         told = stories.told() if stories else None
-        return self._sum_up(sink, recorder.joiner.path_devices, failure, told)
+        if witness:
+            witness.finish()
+        return self._sum_up(sink, recorder, failure, told)
+
+    def _open_recording(
+        self, capture: Capture, folder: RunFolder
+    ) -> RecordingWriter | None:
+        """Begin the recording, if there is to be one."""
+        options = self.options
+        if not (options.record and options.recording):
+            return None
+        header = recording_header(
+            capture.layout,
+            self.capabilities,
+            watched=str(self._workload.watched(options.protocols)),
+            pieces=options.pieces,
+            story_ns=options.story_ns,
+            round_trip_columns=options.plan.round_trip_columns,
+        )
+        stories = capture.flight is not None
+        rings = rings_of(capture.layout, stories=stories)
+        write = folder.open_recording(NAMES_MODE if stories else TABLE_MODE)
+        return RecordingWriter(write, rings, header)
 
     def _measured(self, sink: RunSink) -> bool:
         """Whether a host that should answer did: a run without is no measurement."""
@@ -230,7 +261,7 @@ class _Session:
     def _sum_up(
         self,
         sink: RunSink,
-        paths: PathDevices,
+        recorder: Recorder,
         failure: LatprofError | None,
         stories: dict[str, Any] | None,
     ) -> Outcome:
@@ -245,31 +276,25 @@ class _Session:
             no_link = failure is None or isinstance(failure, WorkloadError)
             failure = error if no_link else failure
         state = "failed" if failure else "done"
-        unmatched = dict(sink.tally.unmatched)
-        unread = unmatched.pop(UNREAD_AT_CLOSE, 0)
         if self.interrupt.seen and not failure and not self._workload.endless:
             state = "interrupted"
-        told, passed = self._describe(folder, state), paths.as_list()
-        link = self.lab.interface if self.lab else ""
-        description = told | {
+        told = self._describe(folder, state) | {
             "failure": str(failure) if failure else None,
-            "counters": sink.tally.counters,
-            "unmatched": unmatched,
-            "unread_at_close": unread,
-            "path_devices": passed,
-            "capabilities": with_last_devices(told["capabilities"], passed, link),
             "link_counters": counters,
         }
+        link = self.lab.interface if self.lab else ""
+        figures, cost = self._workload.figures(), self._cost.as_dict()
+        end = {"link": link, "description": told, "figures": figures, "cost": cost}
+        recorder.end_recording(**end)
+        description = with_counts(told, sink, recorder.joiner.path_devices, link)
         self._progress("summing up", 0, 0, 0)
-        summary = summarize(sink, description, self._cost.as_dict())
-        summary |= self._workload.figures()
+        summary = summarize(sink, description, cost) | figures
         try:
             folder.write_json("run.json", description)
             folder.write_json("summary.json", summary)
             self._workload.write(folder)
             if stories:
-                # which names others' programs and functions
-                folder.write_json("stories.json", stories, 0o640)
+                folder.write_json("stories.json", stories, NAMES_MODE)
             folder.finish_tables()  # last, or it might leave no room for the others
             if self.options.parquet:
                 folder.write_parquet()
@@ -278,19 +303,22 @@ class _Session:
             summary["failure"] = str(failure)
         return Outcome(folder.path, summary, failure)
 
-    def _scene(self, recorder: Recorder, sink: RunSink) -> Scene:
+    def _scene(self, capture: Capture, recorder: Recorder, sink: RunSink) -> Scene:
         return Scene(
+            capture,
             recorder,
             sink,
             self.options.protocols,
             self.lab,
             self.interrupt,
             self._progress,
-            partial(self._tell_running, sink.folder),
+            partial(self._tell_running, recorder, sink.folder),
         )
 
-    def _tell_running(self, folder: RunFolder) -> None:
-        folder.write_json("run.json", self._describe(folder, "running"))
+    def _tell_running(self, recorder: Recorder, folder: RunFolder) -> None:
+        description = self._describe(folder, "running")
+        recorder.note(running=description)
+        folder.write_json("run.json", description)
 
     def _describe(self, folder: RunFolder, state: str) -> dict[str, Any]:
         return described(

@@ -6,6 +6,7 @@
 #include "kernel_types.h"
 
 #include <errno.h>
+#include <sys/timex.h>
 
 static PyObject *statistics(PyObject *module, PyObject *unused)
 {
@@ -60,9 +61,25 @@ static PyObject *kernel_enum(PyObject *module, PyObject *arguments)
 	return labels;
 }
 
+/* The kernel's frequency correction is in 2^-16 ppm. */
+static PyObject *clock_error(PyObject *module, PyObject *unused)
+{
+	struct timex clock = { 0 };
+	int state = adjtimex(&clock);
+
+	(void)module;
+	(void)unused;
+	if (state < 0)
+		return raise_errno(-errno, "adjtimex");
+	return Py_BuildValue("illl", state != TIME_ERROR, clock.maxerror,
+			     clock.esterror, clock.freq * 1000 / 65536);
+}
+
 static PyMethodDef module_methods[] = {
 	{ "statistics", statistics, METH_NOARGS,
 	  "switch program statistics on; they are off when the fd is closed" },
+	{ "clock_error", clock_error, METH_NOARGS,
+	  "of CLOCK_REALTIME: synchronised, largest and estimated error in us, ppb" },
 	{ "kernel_has", kernel_has, METH_VARARGS,
 	  "kernel_has('tracepoint'|'function'|'struct', name, arguments=0)" },
 	{ "kernel_enum", kernel_enum, METH_VARARGS,

@@ -35,6 +35,7 @@ MEASUREMENTS = (
     "story",
     "drain",
     "flood",
+    "recording",
     "memory",
     "help",
     "scale",

@@ -52,11 +52,11 @@ def _rows(path: Path) -> int:
         return sum(chunk.count(b"\n") for chunk in chunks) - 1
 
 
-def _record(flood: str, out: Path) -> _Flood:
+def flooded(flood: str, out: Path, *options: str) -> _Flood:
     """Run a flood under latprof; its words come on latprof's standard error."""
     sink = f"{flood} sink {cpus()[-1]} {PORT}"
     command = [*LATPROF, "run", *PLAIN_VETH, "--protocol", "udp", "--quiet", "--json"]
-    command += ["--out", str(out), "--server", sink, "--", flood, "send"]
+    command += [*options, "--out", str(out), "--server", sink, "--", flood, "send"]
     command += [str(cpus()[0]), "{server}", PORT, "64", str(SECONDS)]
     agent = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -82,7 +82,7 @@ def measure(folder: Path, progress: Progress) -> Iterator[Figure]:
     floods = []
     for i in range(ROUNDS):
         progress(f"round {i + 1} of {ROUNDS}, {SECONDS} s")
-        floods.append(_record(program, folder / f"flood{i}"))
+        floods.append(flooded(program, folder / f"flood{i}"))
         (folder / f"flood{i}" / "messages.csv").unlink()
     rates = [f.sent / f.said["seconds"] for f in floods]
     lost = [sum(f.summary["lost_records"].values()) for f in floods]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from figure import Figure, figure, ratios
 from latprof_agent.lab.lab import Lab
-from latprof_agent.workload.generator_log import LogTail
+from latprof_agent.workload.generator_log import LogTail, log_in
 from programs import compiled, output_of, placements, plain_lab, responder
 from programs import generator as generator_path
 from progress import Progress
@@ -57,7 +57,7 @@ class _Peers:
             words += ["--sizes", SIZE, "--rounds", str(COUNT), "--output", str(log)]
             output_of(self.lab, ours, "pingpong", *words)
         with log.open("rb") as file:
-            records = LogTail(file.fileno()).read()
+            records = LogTail(log_in(file.fileno())).read()
         return float(np.median(records["received_ns"] - records["sent_ns"])) / 1e3
 
     def sockperf_us(self) -> float:

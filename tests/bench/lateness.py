@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from figure import Figure, figure
-from latprof_agent.workload.generator_log import LogTail
+from latprof_agent.workload.generator_log import LogTail, log_in
 from programs import generator, output_of, placements, plain_lab, responder
 from progress import Progress
 
@@ -44,6 +44,6 @@ def _lateness_us(folder: Path, protocol: str, client: int, server: int) -> np.nd
             words += ["--interval", str(INTERVAL_NS), "--spin"]
             output_of(lab, generator(), "pingpong", *words)
     with log.open("rb") as file:
-        records = LogTail(file.fileno()).read()
+        records = LogTail(log_in(file.fileno())).read()
     late_ns = records["sent_ns"].astype("i8") - records["intended_ns"].astype("i8")
     return late_ns / 1e3

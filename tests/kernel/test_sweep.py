@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from brackets import STAGES
 from latprof_agent.workload.generator import Generator, PingPong
-from latprof_agent.workload.generator_log import LogTail
+from latprof_agent.workload.generator_log import LogTail, log_in
 from peers import DATA_SEGS_OUT, TOTAL_RETRANS, Peer, read, send, tcp_info
 from recording import recording, tcp_pair, wait_until
 
@@ -57,7 +57,7 @@ def sweep(lab, folder, protocol, sizes, rounds=ROUNDS, **options):
     # a datagram that was read and freed before its readiness was told is counted
     early = recorded.counters["unmatched_datagram_reads"]
     assert sum(recorded.recorder.joiner.unmatched.values()) <= early
-    log = LogTail(log_file).read()
+    log = LogTail(log_in(log_file)).read()
     os.close(log_file)
     assert sorted(log["size_bytes"]) == sorted(sizes * rounds)
     return recorded, log, generator

@@ -12,9 +12,11 @@ from zlib import crc32
 import pytest
 from examples import AS_ROOT, Example, examples, run_example
 from latprof_analysis.read.stories import STORIES_FILE
+from latprof_analysis.records.recording import NAME
 from made_runs import write_run
 
 DATA = Path(__file__).parents[1] / "data"
+RECORDING = DATA.parent / "recordings" / "ping-pong.arrows.zst"
 OFFLINE = [
     example
     for example in examples()
@@ -55,8 +57,10 @@ def make_input(name: str, options: dict) -> None:
             write_run(path.with_name("newest"), 300, seed=1)
             path.symlink_to("newest")
             (path / STORIES_FILE).write_text(json.dumps(STORIES))
+            shutil.copy(RECORDING, path / NAME)
         elif path.suffix != ".csv":
             write_run(path, 300, seed=crc32(path.name.encode()))
+            shutil.copy(RECORDING, path / NAME)
         elif options["latency_column"]:
             write_table(path, options["latency_column"], options["size_column"])
         else:
@@ -82,7 +86,7 @@ def cluster(request):
 
 def test_there_are_examples_of_every_offline_command():
     assert {example.words[0] for example in OFFLINE} == {
-        *("analyze", "compare", "report", "story", "completion")
+        *("analyze", "compare", "report", "story", "completion", "rebuild")
     }
     assert len(OFFLINE) >= 17
 
@@ -125,7 +129,7 @@ def check_output(example: Example, options: dict, shown: str) -> None:
         assert "stories" in shown or "story told" in shown
         return
     if options.get("json"):
-        document = json.loads(shown)
+        document = json.loads(shown[shown.index("{") :])
         assert {"kinds", "round_trips"} <= document.keys()
         return
     if options["command"] == "compare":
@@ -134,6 +138,8 @@ def check_output(example: Example, options: dict, shown: str) -> None:
         assert "messages" in shown or "latency" in shown
         if options["all"]:
             assert "by other estimators" in shown
+    elif options["command"] == "rebuild":
+        assert "457 records, none lost" in shown and "-rebuilt" in shown
     elif options["command"] == "report":
         check_report(options, shown)
     else:

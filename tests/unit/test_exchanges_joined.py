@@ -18,6 +18,7 @@ from latprof_agent.join.turn import FOREVER, Turn
 from latprof_analysis.stages import BLANK, EXCHANGE, PROBE_STATISTICS
 
 MS = 1_000_000
+NOW = 1 << 60  # what has no answer waited until then
 CLIENT, SERVER = "10.0.0.1", "10.0.0.2"
 PORTS = {CLIENT: 40_000, SERVER: 80}
 FIRST = {CLIENT: 11, SERVER: 22}  # sequence numbers
@@ -118,7 +119,7 @@ def told(found):
 
 def all_at_once(rows, connections, ends=(CLIENT, SERVER)):
     pairer = paired(connections, ends)
-    found = told(pairer.add(messages(rows), FOREVER)) if rows else []
+    found = told(pairer.add(messages(rows), FOREVER, NOW)) if rows else []
     return sorted(found), pairer.no_exchange
 
 
@@ -238,7 +239,7 @@ def test_the_pieces_in_which_messages_come_make_no_difference(rows, cuts, random
     for since, until in pairwise(times):
         some = [row for at, row in due if since <= at < until]
         random.shuffle(some)
-        found += told(pairer.add(messages(some) if some else None, until))
+        found += told(pairer.add(messages(some) if some else None, until, NOW))
     overlapped = {one.place // 2 for one in pairer.taken_back}
     kept = [one for one in found if one[0] not in overlapped]
     assert sorted(kept) == expected[0]
@@ -296,10 +297,12 @@ def test_a_stream_that_nobody_answers_takes_the_memory_of_one_turn():
             (0, CLIENT, (begin + i) * MS, (begin + i) * MS + 1, (begin + i) * MS + 2, i)
             for i in range(1, 1000)
         ]
-        request, _ = exchanges_in(pairer.add(messages(rows), (begin + 10_000) * MS))
+        request, _ = exchanges_in(
+            pairer.add(messages(rows), (begin + 10_000) * MS, NOW)
+        )
         assert request.shape[1] == 0
         assert pairer._open.shape[1] == 1
-    pairer.add(None, FOREVER)
+    pairer.add(None, FOREVER, NOW)
     assert sum(pairer.no_exchange.values()) == 50 * 999
 
 
@@ -318,12 +321,12 @@ def test_an_answer_that_comes_late_finds_its_request():
 
     announce(CLIENT)
     asked = [(0, CLIENT, i * MS, i * MS + 5, i * MS + 9, i) for i in range(1, 4)]
-    assert told(pairer.add(messages(asked), 5000 * MS)) == []
+    assert told(pairer.add(messages(asked), 5000 * MS, NOW)) == []
     announce(SERVER)
     answer = [(0, SERVER, 9000 * MS, 9001 * MS, 9002 * MS, 1)]
-    pairer.add(messages(answer), 9100 * MS)
+    pairer.add(messages(answer), 9100 * MS, NOW)
     ((_, sent, _, _, count, bytes_, first, last, *_, got, _, _, _, _, _),) = told(
-        pairer.add(None, FOREVER)
+        pairer.add(None, FOREVER, NOW)
     )
     assert (sent, count, bytes_, first, last) == (1 * MS, 3, 3, 1, 3)
     assert got == 9002 * MS

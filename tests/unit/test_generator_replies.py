@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from latprof_agent.join.message_rows import REPLY, TRAIN_REPLY, WARMUP
 from latprof_agent.sinks.round_trip_rows import TRAIN_COLUMNS
-from latprof_agent.workload.generator_log import GeneratorLog
+from latprof_agent.workload.generator_log import GeneratorLog, log_in
 from test_whole_messages import FIELDS, PORT, WARMUP_FLAG, call, rows_of
 
 NAMES = tuple(dict.fromkeys((*FIELDS, *TRAIN_COLUMNS)))
@@ -22,7 +22,9 @@ def log_of(records, **how):
     rows = [[record.get(name, 0) for name in NAMES] for record in records]
     os.write(descriptor, np.array(rows, "<u8").tobytes())
     log = GeneratorLog(
-        descriptor, "udp", PORT, open_loop=False, agreed=False, one_clock=False, **how
+        *(log_in(descriptor), "udp", PORT),
+        **{"open_loop": False, "agreed": False, "one_clock": False},
+        **how,
     )
     log.read()
     os.close(descriptor)

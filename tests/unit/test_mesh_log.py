@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from latprof_agent.workload.generator_log import log_in
 from latprof_agent.workload.mesh_log import MeshEnds, MeshLog
 from test_whole_messages import FIELDS
 
@@ -41,10 +42,12 @@ def test_what_was_sent_before_a_client_came_too_late_is_of_no_test(logs):
     places = {f"10.0.0.{i}": i for i in range(3)}
     ends = MeshEnds(HOSTS, {(host, PORT): i for host, i in places.items()}, places)
     mesh = MeshLog("udp", ends)
-    mesh.begin(1, logs)
+    mesh.begin(1, [log_in(log) for log in logs])
     say(logs[0], 100, 200)
     assert mesh.read() is None
-    mesh.begin(1000, logs)
+    for log in logs:
+        os.ftruncate(log, 0)
+    mesh.begin(1000, [log_in(log) for log in logs])
     say(logs[0], 1100)
     assert mesh.read() is None
     say(logs[1], 1200)

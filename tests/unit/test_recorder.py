@@ -62,7 +62,9 @@ class MadeCapture:
 
     layout = LAYOUT
     flight = None  # nobody asks why
-    cost = SimpleNamespace(as_dict=lambda: COST, met=lambda sent_ns: sent_ns == MET_NS)
+    cost = SimpleNamespace(
+        as_dict=lambda: COST, periods=lambda: np.array([[MET_NS, MET_NS]])
+    )
 
     def __init__(self, *batches: tuple[int, dict[str, np.ndarray]]) -> None:
         self._batches = list(batches)
@@ -115,8 +117,12 @@ class KnowingSource:
 
     def __init__(self, created_ns: int) -> None:
         self.created_ns = created_ns
+        self.calls, self.tails = [], []
         sent = [np.array([MET_NS, 78][:n]) for n in (2, 0)]
         self.trips = [RoundTrips("tcp", {"sequence": s, "sent_ns": s}, 0) for s in sent]
+
+    def described(self):
+        return {"kind": "made"}
 
     def read(self) -> RoundTrips | None:
         return self.trips.pop(0) if self.trips else None

@@ -18,7 +18,7 @@ from latprof_agent.join.message_rows import (
     Messages,
 )
 from latprof_agent.join.whole_messages import WholeMessages
-from latprof_agent.workload.generator_log import GeneratorLog
+from latprof_agent.workload.generator_log import GeneratorLog, log_in
 from latprof_analysis.stages import BLANK, STAGES
 
 PORT, CLIENT_PORT = 5201, 40_000
@@ -76,7 +76,7 @@ def log_of(folder, *round_trips):
 def generator_log(folder, *round_trips):
     path = log_of(folder, *round_trips)
     descriptor = os.open(path, os.O_RDONLY)
-    log = GeneratorLog(descriptor, "tcp", PORT, open_loop=True, agreed=False)
+    log = GeneratorLog(log_in(descriptor), "tcp", PORT, open_loop=True, agreed=False)
     log.read()
     return log
 

@@ -70,8 +70,8 @@ def _rates_between(before: _Sampled, after: _Sampled) -> dict[str, tuple[float, 
 class ProbeCost:
     """CPU time of the probes, from samples with the kernel's statistics on.
 
-    Statistics cost 20 to 40 ns a run, so they are on 1% of the time, and `met` tells
-    which messages are slower for it. By when they were sent: to ask which were on the
+    Statistics cost 20 to 40 ns a run, so they are on 1% of the time, and `met` finds
+    messages that may be slower for it. By when they were sent: to ask which were on the
     way in a sample would choose those that take long.
     """
 
@@ -192,12 +192,20 @@ class ProbeCost:
             self._statistics = None
             self._periods[-1] = self._periods[-1][0], time.monotonic_ns()
 
-    def met(self, sent_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of the messages sent at these times may have met the statistics."""
-        periods = [(-_EVER_NS, -_EVER_NS), *self._periods]
-        begin, end = (np.array(times, "i8") for times in zip(*periods, strict=True))
-        last = np.searchsorted(begin - ON_THE_WAY_NS, sent_ns, "right") - 1
-        return np.asarray(sent_ns <= end[last])
+    def periods(self) -> NDArray[np.int64]:
+        """All samples until now: when each began and ended, which may be yet to come.
+
+        Shape (n, 2), in ns of CLOCK_MONOTONIC.
+        """
+        return np.array(self._periods, "i8").reshape(-1, 2)
+
+
+def met(periods: NDArray[np.int64], sent_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of the messages sent at these times may have met the statistics."""
+    before = np.full((1, 2), -_EVER_NS)
+    begin, end = np.concatenate([before, periods]).T
+    last = np.searchsorted(begin - ON_THE_WAY_NS, sent_ns, "right") - 1
+    return np.asarray(sent_ns <= end[last])
 
 
 def _cpu_seconds() -> float:

@@ -24,6 +24,10 @@ SUBCOMMANDS = {
         "answer what `latprof run --to` sends from another host",
         "latprof_agent.cli.echo",
     ),
+    "rebuild": Subcommand(
+        "make a run's tables and figures again from its recording",
+        "latprof_agent.cli.rebuild",
+    ),
     **{name: OFFLINE[name] for name in ("analyze", "compare", "report", "story")},
     "probes": Subcommand(
         "list what this kernel lets latprof measure", "latprof_agent.cli.probes"

@@ -370,6 +370,7 @@ def _checked(options: argparse.Namespace) -> Any:
         story_ns=options.story,
         out=options.out,
         name=options.name or "",
+        recording=not options.no_recording,
         parquet=options.parquet,
         arguments=options.arguments,
     )

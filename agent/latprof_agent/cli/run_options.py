@@ -544,6 +544,12 @@ def _add_output(group: Any) -> None:
         "ones do with --interval (default: a row for each message)",
     )
     group.add_argument(
+        "--no-recording",
+        action="store_true",
+        help="leave out the recording, from which `latprof rebuild` makes the tables "
+        "again (default: kept, some 10 bytes a record)",
+    )
+    group.add_argument(
         "--parquet",
         action="store_true",
         help="write the tables as Parquet, too (default: CSV only)",

@@ -22,7 +22,6 @@ however long one end talks.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -147,15 +146,17 @@ class Exchanges:
         self._protocols = Protocols(heads)
         self._waiting: list[Ints] = []
         self._open = NONE
+        self._now_ns = 0
         self._overlapped: dict[int, str] = {}  # why, by conversation
         self._late: Counter[int] = Counter()  # answers, less exchanges; UDP
 
-    def add(self, rows: Messages | None, until_ns: int) -> list[Found]:
+    def add(self, rows: Messages | None, until_ns: int, now_ns: int) -> list[Found]:
         """Take messages in; all that were over before `until_ns` are here.
 
         Return exchanges, and what is none, as tables of `Turn`. With FOREVER nothing
-        more will come.
+        more will come; what has no answer then waited until `now_ns`.
         """
+        self._now_ns = now_ns
         if rows is not None and len(rows) and len(self._flows):
             place = self._flows.index(rows.retransmit_range[0])
             answered = self._conversations.both_ways[place]
@@ -445,7 +446,6 @@ class Exchanges:
 
     def _never_answered(self, request: Ints) -> list[Found]:
         """Say what ended the waiting of requests, if anything did."""
-        now_ns = time.monotonic_ns()
         outcomes, waited = [], []
         alert = is_alert(request, self._heads)
         closing = np.zeros(len(alert), bool)
@@ -454,7 +454,7 @@ class Exchanges:
             identity = int(request[Turn.IDENTITY, i]) & (1 << _ID_SHIFT) - 1
             end = self._endings.after(identity, sent_ns)
             outcomes.append(WAITING)
-            waited.append((end.t_ns if end else now_ns) - sent_ns)
+            waited.append((end.t_ns if end else self._now_ns) - sent_ns)
             if not end:
                 continue
             # one that goes on waits for an answer, as short as its words are

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.recording import RecordLayout
 from numpy.typing import NDArray
 
 from latprof_agent.capture.rings import Batch, stacked
@@ -30,7 +31,6 @@ from latprof_agent.join.process_names import ProcessNames
 from latprof_agent.join.retransmits import Retransmits, newest
 from latprof_agent.join.stream_key import OFFSET_BITS, stream_key
 from latprof_agent.join.translations import Translations
-from latprof_agent.probes.layout import Layout
 
 Array = NDArray[Any]
 
@@ -78,7 +78,7 @@ class _Halves:
 class Joiner:
     """Takes batches in, gives pairs out; `unmatched` counts by cause."""
 
-    def __init__(self, layout: Layout, flow_limit: int = FLOW_LIMIT) -> None:
+    def __init__(self, layout: RecordLayout, flow_limit: int = FLOW_LIMIT) -> None:
         self._flow_limit = flow_limit
         self.flows = Flows(layout.rings["flows"])
         self.conversations = Conversations(self.flows)
@@ -86,6 +86,7 @@ class Joiner:
         self.heads = layout.heads
         self.names = ProcessNames()
         self.unmatched: dict[str, int] = {}
+        self.drained_ns = 0  # all from before was fed
         self._flags = layout.flags
         self._sent = np.empty(0, layout.rings["sent_messages"])
         self._ranges = np.empty(0, layout.rings["received_ranges"])
@@ -115,6 +116,7 @@ class Joiner:
 
         `drained_ns` is the time just before the batch was drained.
         """
+        self.drained_ns = drained_ns
         if (flows := len(self.flows)) > self._flow_limit:
             stay = self.flows.release(self._flow_limit // 2)
             self._count("flows released", flows - len(stay))

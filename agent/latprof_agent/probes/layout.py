@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.recording import RecordLayout
 
 from latprof_agent.probes import btf
 
@@ -42,12 +43,10 @@ GROUPS_TAKEN = ("named_groups", "unnamed_groups")
 
 
 @dataclass(frozen=True)
-class Layout:
+class Layout(RecordLayout):
     """What crosses from the probes of one object to user space."""
 
-    rings: dict[str, np.dtype[Any]]
     flights: dict[str, np.dtype[Any]]  # rings that are written over all the time
-    flags: dict[str, int]
     term_kinds: dict[str, int]
     options: np.dtype[Any]
     counters: dict[str, int]  # name -> offset in struct counters
@@ -67,11 +66,7 @@ class Layout:
     segments: np.dtype[Any]
     drop_places: dict[str, int]
     device_queue: np.dtype[Any]
-    held: dict[str, int]  # what held a socket's bytes back
-    resent: dict[str, int]  # why a segment was sent again
     waiting_request: np.dtype[Any]
-    heads: dict[str, int]  # what the first bytes of a message are
-    endings: dict[str, int]  # how a connection ended
 
     def taken_groups(self, variables: bytes) -> tuple[int, ...]:
         """Read GROUPS_TAKEN from a copy of the variables."""

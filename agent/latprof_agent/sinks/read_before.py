@@ -15,8 +15,8 @@ from latprof_analysis.study.story_receive import (
     waits_of,
 )
 
-from latprof_agent.capture.flight import FlightRecorder
 from latprof_agent.capture.reads import Reads, Records
+from latprof_agent.capture.recorded_flights import Flights
 from latprof_agent.join.joiner import FOREVER, Joiner
 from latprof_agent.join.message_rows import Messages
 
@@ -28,7 +28,7 @@ class ReadBefore:
     flight recorder at once, and tell of messages that are read in part, too.
     """
 
-    def __init__(self, joiner: Joiner, recorder: FlightRecorder) -> None:
+    def __init__(self, joiner: Joiner, recorder: Flights) -> None:
         self._joiner = joiner
         self._recorder = recorder
         self._messages = Reads()

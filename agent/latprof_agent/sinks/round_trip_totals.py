@@ -33,9 +33,19 @@ class RoundTripTotals:
         self.sent = 0
         self.trains = TrainRows()
         self._figures = TripTotals(most=max(FEW, size_count))
+        self._size_count = size_count
         self._per_round = per_round
         self._first_sequence: int | None = None
         self._parts: list[tuple[Ints, Ints, Ints]] = []
+
+    def described(self) -> dict[str, Any]:
+        """What makes one like it of a recording."""
+        return {
+            "protocol": self.protocol,
+            "size_count": self._size_count,
+            "per_round": self._per_round,
+            "open_loop": self.open_loop,
+        }
 
     def add(self, trips: RoundTrips) -> None:
         """Take in measured round trips, without warm-up."""

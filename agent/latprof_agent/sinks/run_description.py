@@ -7,7 +7,26 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from latprof_agent.join.joiner import UNREAD_AT_CLOSE
+from latprof_agent.join.path_devices import PathDevices, with_last_devices
 from latprof_agent.sinks.run_files import RunFolder
+from latprof_agent.sinks.run_sink import RunSink
+
+
+def with_counts(
+    told: dict[str, Any], sink: RunSink, paths: PathDevices, link: str
+) -> dict[str, Any]:
+    """Add to a description what was counted; `link` is the lab's interface."""
+    unmatched = dict(sink.tally.unmatched)
+    unread = unmatched.pop(UNREAD_AT_CLOSE, 0)
+    passed = paths.as_list()
+    return told | {
+        "counters": sink.tally.counters,
+        "unmatched": unmatched,
+        "unread_at_close": unread,
+        "path_devices": passed,
+        "capabilities": with_last_devices(told["capabilities"], passed, link),
+    }
 
 
 def described(

@@ -11,12 +11,15 @@ import errno
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from latprof_analysis.calling_user import User, calling_user
+from latprof_analysis.records.recording import NAME as RECORDING
 from latprof_analysis.write.trusted_folder import give
 from latprof_analysis.write.whole_file import replacing
 
@@ -39,6 +42,8 @@ TABLES = {
 }
 # For run.json and summary.json, where the tables fill the disk.
 RESERVED_BYTES = 1 << 18
+# Of files: stories name functions of others' programs.
+TABLE_MODE, NAMES_MODE = 0o644, 0o640
 # Of these the generator tells where its log cannot grow.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -77,6 +82,7 @@ class RunFolder:
         self._unwritten: list[_Unwritten] = []
         self._logs: list[int] = []
         self._tables: dict[str, int] = {}
+        self._recording: int | None = None
         try:
             for table, columns in tables.items():
                 self._open_table(table, columns)
@@ -100,7 +106,8 @@ class RunFolder:
 
     def discard(self) -> None:
         """Leave no folder, nor a link to it; before `close`."""
-        for name in (*(f"{table}.csv" for table in self._tables), "run.json"):
+        tables = (f"{table}.csv" for table in self._tables)
+        for name in (*tables, RECORDING, "run.json", "summary.json", "stories.json"):
             with suppress(OSError):
                 os.unlink(name, dir_fd=self._folder)
         with suppress(OSError):  # somebody has put something else there
@@ -108,9 +115,9 @@ class RunFolder:
                 self.path.rmdir()
                 restore_latest(self.path, self._latest, self._user)
 
-    def _new(self, name: str, flags: int) -> int:
+    def _new(self, name: str, flags: int, mode: int = TABLE_MODE) -> int:
         flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(name, flags, 0o644, dir_fd=self._folder)
+        descriptor = os.open(name, flags, mode, dir_fd=self._folder)
         give(descriptor, self._user)
         return descriptor
 
@@ -151,6 +158,26 @@ class RunFolder:
                 self._failed = self._cannot_write(f"{rows.table}.csv", error)
                 os.ftruncate(descriptor, end)
         self._unwritten.append(rows)
+
+    def open_recording(self, mode: int = TABLE_MODE) -> Callable[[bytes], None]:
+        """Make the file of the recording, and give what writes to its end."""
+        try:
+            self._recording = self._new(RECORDING, os.O_RDWR | os.O_APPEND, mode)
+        except OSError as error:
+            raise self._cannot_write(RECORDING, error) from error
+        return self._record
+
+    def _record(self, data: bytes) -> None:
+        """Write all of it or, from then on, nothing; then `failure` says why."""
+        if self.failure or self._recording is None:
+            return
+        end = os.fstat(self._recording).st_size
+        try:
+            while data:
+                data = data[os.write(self._recording, data) :]
+        except OSError as error:
+            self._failed = self._cannot_write(RECORDING, error)
+            os.ftruncate(self._recording, end)
 
     def take_back(self, conversations: Sequence[TakenBack]) -> list[Removed]:
         """Remove exchanges of conversations that turned out to have none."""
@@ -209,6 +236,11 @@ class RunFolder:
         writer.writerow(columns)
         writer.writerows(rows)
         self.write_text(name, text.getvalue())
+
+    def copy(self, name: str, source: BinaryIO) -> None:
+        """Write a file that has what another one has."""
+        with self._whole(name) as file:
+            shutil.copyfileobj(source, file)
 
     def write_parquet(self) -> None:
         """Write the tables as Parquet, too."""
@@ -282,5 +314,7 @@ class RunFolder:
 
     def close(self) -> None:
         """Close all files."""
-        for descriptor in (*self._tables.values(), *self._logs, self._folder):
+        recording = [] if self._recording is None else [self._recording]
+        files = self._tables.values(), self._logs, recording, [self._folder]
+        for descriptor in chain(*files):
             os.close(descriptor)

@@ -15,7 +15,7 @@ from latprof_analysis.study.story_socket import (
 )
 from numpy.typing import NDArray
 
-from latprof_agent.capture.flight import FlightRecorder
+from latprof_agent.capture.recorded_flights import Flights
 from latprof_agent.join.joiner import Joiner
 
 # Of a stage of which TCP tells: the two stamps that it is between.
@@ -62,7 +62,7 @@ class WayOfBytes:
         return cls(flow, end, resent, early, freed, missing)
 
     def told(
-        self, stage: str, time_ns: int, row: dict[str, Any], recorder: FlightRecorder
+        self, stage: str, time_ns: int, row: dict[str, Any], recorder: Flights
     ) -> dict[str, Any]:
         """Split a stage of the message's row; empty: nothing tells of it."""
         of_both = stage == "receive_stack" and not row["arrive_ns"]
@@ -90,9 +90,7 @@ class WayOfBytes:
             found = behind_parts(*of_bytes, *times, causes, deaths)
         return {} if found is None else {"parts": [asdict(part) for part in found]}
 
-    def _held(
-        self, begin_ns: int, end_ns: int, recorder: FlightRecorder
-    ) -> dict[str, Any]:
+    def _held(self, begin_ns: int, end_ns: int, recorder: Flights) -> dict[str, Any]:
         flight = recorder.flight(begin_ns, end_ns)
         if not flight:
             return {"parts": [asdict(Part("not recorded", end_ns - begin_ns))]}
@@ -103,5 +101,5 @@ class WayOfBytes:
         return {"parts": [asdict(part) for part in parts], "timeline": timeline}
 
 
-def _deaths(freed: NDArray[Any] | None, recorder: FlightRecorder) -> list[Death]:
+def _deaths(freed: NDArray[Any] | None, recorder: Flights) -> list[Death]:
     return [] if freed is None else recorder.deaths.of(freed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,8 +17,8 @@ from latprof_analysis.study.story_queue import Ends, wait_of
 from latprof_agent.capture.flight import (
     RUNNING_LEAST_NS,
     UNTIL_KNOWN_NS,
-    FlightRecorder,
 )
+from latprof_agent.capture.recorded_flights import Flights
 from latprof_agent.join.exchange_rows import ExchangeRows
 from latprof_agent.join.joiner import FOREVER, Joiner
 from latprof_agent.join.message_rows import Messages
@@ -61,13 +60,13 @@ class Stories:
     limit_ns : int
         That long, or 0: longer than 99.9% of all until then, and than 100 us; before
         that is known, 1 ms.
-    recorder : FlightRecorder
-        Is told from when on a message may be kept.
+    recorder : Flights
+        Learns from when on a message may be kept.
     joiner : Joiner
         Knows what was sent again, and what threads read.
     """
 
-    def __init__(self, limit_ns: int, recorder: FlightRecorder, joiner: Joiner) -> None:
+    def __init__(self, limit_ns: int, recorder: Flights, joiner: Joiner) -> None:
         self._limit_ns = limit_ns or UNTIL_KNOWN_NS
         self._all = None if limit_ns else Histogram()
         self._known_ns = 0  # when it was that others take less
@@ -113,7 +112,7 @@ class Stories:
         p999_ns = everything.quantile(RUNNING)
         if p999_ns is not None:
             self._limit_ns = max(round(p999_ns), RUNNING_LEAST_NS)
-            self._known_ns = self._known_ns or time.monotonic_ns()
+            self._known_ns = self._known_ns or self._joiner.drained_ns
 
     def _ask(self, until_ns: int) -> None:
         """Find what was read before those that were read by then: it is forgotten."""
@@ -150,7 +149,7 @@ class Stories:
         }
 
 
-def _stages(one: _Slow, recorder: FlightRecorder) -> dict[str, Any]:
+def _stages(one: _Slow, recorder: Flights) -> dict[str, Any]:
     """Tell its stages, and what it met in the queue of its reader."""
     stages = stages_told(one.row, recorder, one.way)
     if "receive_queue" in stages:
@@ -159,7 +158,7 @@ def _stages(one: _Slow, recorder: FlightRecorder) -> dict[str, Any]:
 
 
 def stages_told(
-    row: dict[str, Any], recorder: FlightRecorder, way: WayOfBytes | None = None
+    row: dict[str, Any], recorder: Flights, way: WayOfBytes | None = None
 ) -> dict[str, Any]:
     """By stage its time, and where a thread or a socket here had it, its parts."""
     found: dict[str, Any] = {}
@@ -182,7 +181,7 @@ def stages_told(
     return found
 
 
-def _sender_thread(row: dict[str, Any], recorder: FlightRecorder) -> int | None:
+def _sender_thread(row: dict[str, Any], recorder: Flights) -> int | None:
     """Who sent a datagram, if that is sure: its thread had a CPU at both ends of it."""
     pid, _, begin_ns, end_ns = (row.get(column) for column in _OF_CALL)
     if row["protocol"] != "udp" or not (pid and begin_ns and end_ns):
@@ -191,7 +190,7 @@ def _sender_thread(row: dict[str, Any], recorder: FlightRecorder) -> int | None:
     return thread_at(flight, pid, begin_ns, end_ns) if flight else None
 
 
-def _queue_wait(row: dict[str, Any], recorder: FlightRecorder) -> dict[str, Any]:
+def _queue_wait(row: dict[str, Any], recorder: Flights) -> dict[str, Any]:
     """Whose bytes a message waited for in its device's queue."""
     begin_ns, end_ns = row["queue_ns"], row["xmit_ns"]
     if not begin_ns or not end_ns:
@@ -212,7 +211,7 @@ def _queue_wait(row: dict[str, Any], recorder: FlightRecorder) -> dict[str, Any]
 
 
 def thread_told(
-    recorder: FlightRecorder,
+    recorder: Flights,
     pid: int,
     thread: int | None,
     begin_ns: int,

@@ -15,6 +15,7 @@ from latprof_analysis.study.story_queue import QueueAt, queues_of
 from numpy.typing import NDArray
 
 from latprof_agent import _drain
+from latprof_agent.capture.recorded_flights import NUMBER, numbered
 from latprof_agent.probes.layout import Layout
 from latprof_agent.process_table import PROC, comm_of
 
@@ -70,6 +71,17 @@ class Queues:
     def owner(self, inode: int) -> tuple[int, str, int] | None:
         """Give the process of a socket: pid, name, how many have it; None unknown."""
         return self._owners.get(inode)
+
+    def entries(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Give all that is known of queues, and the number of each first."""
+        with self._lock:
+            known = list(self._entries.items())
+        found = np.zeros(len(known), numbered(dtype))
+        for row, ((number, _), entry) in zip(found, known, strict=True):
+            row[NUMBER] = number
+            for name in dtype.names or ():
+                row[name] = entry[name]
+        return found
 
     def at(self) -> QueueAt:
         """Give queues by number and time."""

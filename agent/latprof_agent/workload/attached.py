@@ -108,7 +108,7 @@ class Attached(Workload):
     def follow(self, scene: Scene) -> None:
         """Record until nothing of it is left, or its time is over."""
         self.check()
-        self.start(len(scene.recorder.capture.open_sockets))
+        self.start(len(scene.capture.open_sockets))
         self.runs.append(self.result)
         scene.tell_running()  # who waits for it may begin
         planned = self.target.duration_seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,36 +48,47 @@ class _Form(NamedTuple):
     phase: str
 
 
+Log = Callable[[int], bytes]  # gives what is in a log from an offset on
+
+
+def log_in(file: int) -> Log:
+    """Read the log in a file, by its descriptor."""
+
+    def read(offset: int) -> bytes:
+        # not by seeking: who wrote it may share the place in the file
+        return os.pread(file, max(0, os.fstat(file).st_size - offset), offset)
+
+    return read
+
+
 class LogTail:
     """Reads what the generator has appended to its log since the last time.
 
-    The log's first line names its fields; each is a 64-bit number.
+    The log's first line names its fields; each is a 64-bit number. `taken` is what the
+    last reading took, as it stood there.
     """
 
-    def __init__(self, log: int) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
         self._offset = 0
         self._dtype: np.dtype[Any] | None = None
+        self.taken = b""
 
     def read(self) -> NDArray[Any]:
         """Return new whole records; an empty array where there are none."""
-        # not by seeking: who wrote it may share the place in the file
-        size = os.fstat(self._log).st_size
-        data = os.pread(self._log, max(0, size - self._offset), self._offset)
+        data, names = self._log(self._offset), 0
         if self._dtype is None:
-            line = data[: data.find(b"\n") + 1]
-            if not line:
+            names = data.find(b"\n") + 1
+            if not names:
+                self.taken = b""
                 return np.empty(0, "u8")
-            self._read_names(line)
-            data = data[len(line) :]
-        assert self._dtype is not None
-        whole = len(data) // self._dtype.itemsize * self._dtype.itemsize
-        self._offset += whole
-        return np.frombuffer(data[:whole], self._dtype)
-
-    def _read_names(self, line: bytes) -> None:
-        self._offset = len(line)
-        self._dtype = np.dtype([(name, "<u8") for name in line.decode().split()])
+            words = data[:names].decode().split()
+            self._dtype = np.dtype([(name, "<u8") for name in words])
+        whole = (len(data) - names) // self._dtype.itemsize
+        end = names + whole * self._dtype.itemsize
+        self._offset += end
+        self.taken = data[:end]
+        return np.frombuffer(data[names:end], self._dtype)
 
 
 def round_trips_of(
@@ -222,7 +234,7 @@ class GeneratorLog:
 
     def __init__(
         self,
-        log: int,
+        log: Log,
         protocol: str,
         responder_port: int,
         *,
@@ -232,19 +244,32 @@ class GeneratorLog:
         one_clock: bool = True,
         phase: str = "",
     ) -> None:
-        self._tail = LogTail(log)
+        self.tails = [LogTail(log)]
+        self.calls: list[list[Any]] = []  # nothing is said to it
         self._one_clock = one_clock
         self._protocol = protocol
         self._port = responder_port
         self._form = _Form(open_loop, trains, phase)
+        self._agreed = agreed
         self._handshake = _Handshake(datagrams=protocol == "udp", agreed=agreed)
         self._parts: list[_Part] = []
         # by kind: the last byte that the log told of
         self._reached = {REQUEST: 0, REPLY: 0}
 
+    def described(self) -> dict[str, Any]:
+        """What makes one like it of a recording."""
+        return {
+            "kind": "generator",
+            "protocol": self._protocol,
+            "responder_port": self._port,
+            "agreed": self._agreed,
+            "one_clock": self._one_clock,
+            **self._form._asdict(),
+        }
+
     def read(self) -> RoundTrips | None:
         """Take in what is new; return its measured round trips."""
-        records = self._tail.read()
+        records = self.tails[0].read()
         if not len(records):
             return None
         if not self._one_clock:

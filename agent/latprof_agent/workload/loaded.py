@@ -130,7 +130,7 @@ class LoadedRuns(PingPongInLab):
 
     def _follow(self, protocol: str, scene: Scene) -> None:
         idle = self._totals_of(protocol)
-        scene.sink.round_trips[protocol] = idle
+        scene.expect(idle)
         self._told[protocol] = _Protocol(idle)
         self._measure(self._plan, idle, scene, IDLE, _port(protocol, IDLE))
         if not scene.interrupt.seen:
@@ -143,7 +143,7 @@ class LoadedRuns(PingPongInLab):
         plan = replace(plan, warmup_rounds=min(plan.warmup_rounds, _WARMUP))
         begin = time.monotonic() + AGREE_SECONDS + FILL_SECONDS
         late = plan.duration_seconds + LATE_SECONDS
-        scene.sink.loaded[protocol] = totals
+        scene.expect(totals, loaded=True)
 
         def look(client: Client) -> None:
             now = time.monotonic()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from latprof_agent.join.message_rows import MESSAGE, WARMUP, Ints, Messages
 from latprof_agent.join.whole_messages import Spans
 from latprof_agent.sinks.round_trip_rows import RoundTrips
+from latprof_agent.workload.generator_log import LogTail
 
 
 class MeasuredTime:
@@ -17,17 +18,25 @@ class MeasuredTime:
 
     def __init__(self, port: int) -> None:
         self._port = port
+        self.tails: list[LogTail] = []  # it has no log
+        self.calls: list[list[Any]] = []  # what was said to it, for a recording
         self._begins_ns: list[int] = []
         self._ends_ns: list[int] = []
 
+    def described(self) -> dict[str, Any]:
+        """What makes one like it of a recording."""
+        return {"kind": "measured time", "port": self._port}
+
     def begin(self, ns: int) -> None:
         """What is sent from now on is measured; told again before an end, from then."""
+        self.calls.append(["begin", ns])
         if len(self._begins_ns) > len(self._ends_ns):
             self._begins_ns.pop()
         self._begins_ns.append(ns)
 
     def end(self, ns: int) -> None:
         """... until now, if it has begun."""
+        self.calls.append(["end", ns])
         if len(self._begins_ns) > len(self._ends_ns):
             self._ends_ns.append(ns)
 

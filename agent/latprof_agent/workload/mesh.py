@@ -7,6 +7,7 @@ other. The tests follow each other; each begins on all hosts at once.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from latprof_agent.sinks import round_trip_rows
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.workload.generator import HEADER_BYTES, LARGEST_BYTES
+from latprof_agent.workload.generator_log import log_in
 from latprof_agent.workload.knee_search import KneeSearch
 from latprof_agent.workload.mesh_log import MOST_STREAMS, MeshEnds, MeshLog
 from latprof_agent.workload.programs import (
@@ -329,11 +331,11 @@ class MeshRuns(Workload):
         self._logs = [scene.sink.folder.new_log() for _ in self._setup.senders]
         sizes = len(plan.sizes) + 1  # that of heartbeats too
         totals = RoundTripTotals(plan.protocol, sizes, sizes, open_loop=True)
-        scene.sink.round_trips[plan.protocol] = totals
+        scene.expect(totals)
         scene.sink.followers.append(self._mesh.stages)
         scene.recorder.add_source(self._log)
         if plan.protocol == "udp":
-            scene.recorder.capture.expect_udp()
+            scene.capture.expect_udp()
         self._follow_all(scene)
 
     def _follow_all(self, scene: Scene) -> None:
@@ -378,7 +380,9 @@ class MeshRuns(Workload):
         link_shares = self._meter_links()
         now_ns = time.monotonic_ns()
         begin_ns = now_ns + self._lead_ns
-        self._log.begin(now_ns, self._logs)
+        for log in self._logs:
+            os.ftruncate(log, 0)
+        self._log.begin(now_ns, [log_in(log) for log in self._logs])
         self._mesh.stages.begin(Span(now_ns, test.cell))
         self._test_begins()
         clients, processors = Clients(self._spawn), _Processors()

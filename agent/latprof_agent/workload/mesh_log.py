@@ -6,7 +6,6 @@ logs of hundreds of connections are searched at once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -36,6 +35,7 @@ from latprof_agent.workload.generator_log import (
     KEEP_NS,
     REPLY_KEEP_NS,
     WARMUP_FLAG,
+    Log,
     LogTail,
     round_trips_of,
 )
@@ -161,9 +161,10 @@ class MeshLog:
         self._one_clock = one_clock
         self._of_ends = ends
         self._names = list(ends.names)
-        self._hosts = len(ends.names)
+        self.hosts = len(ends.names)
         self._ports = ends.ports
-        self._tails: list[tuple[int, LogTail]] = []  # by the host that sends
+        self.tails: list[LogTail] = []  # by the host that sends
+        self.calls: list[list[Any]] = []  # what was said to it, for a recording
         self._begins: list[int] = []  # of each test
         self._parts: list[_Part] = []
         # of each pair in each test: when its first message was sent; by kind the last
@@ -177,18 +178,30 @@ class MeshLog:
         self._seen: _Seen | None = None
         self.trips: list[PairTrips] = []
 
-    def begin(self, begin_ns: int, logs: Sequence[int]) -> None:
-        """A test begins; each host's client logs there, where the last one was read.
+    def described(self) -> dict[str, Any]:
+        """What makes one like it of a recording."""
+        ends = self._of_ends
+        return {
+            "kind": "mesh",
+            "protocol": self._protocol,
+            "one_clock": self._one_clock,
+            "names": list(ends.names),
+            "responders": [[*place, host] for place, host in ends.responders.items()],
+            "senders": dict(ends.senders),
+            "otherwise": ends.otherwise,
+        }
+
+    def begin(self, begin_ns: int, logs: Sequence[Log]) -> None:
+        """A test begins; each host's client logs there, from the beginning.
 
         Until it `counts` its round trips are held: if a client comes too late it is
         begun again, and what the others have sent by then is of no test.
         """
-        for log in logs:
-            os.ftruncate(log, 0)
+        self.calls.append(["begin", begin_ns])
         self._begins.append(begin_ns)
         self._void.append(False)
-        self._tails = [(host, LogTail(log)) for host, log in enumerate(logs)]
-        never = np.full(self._hosts**2, FOREVER)
+        self.tails = [LogTail(log) for log in logs]
+        never = np.full(self.hosts**2, FOREVER)
         self._first_ns = np.concatenate([self._first_ns, never])
         for kind in _FIELDS:
             none = self._reached[kind], np.zeros_like(never)
@@ -200,10 +213,12 @@ class MeshLog:
 
     def counts(self) -> None:
         """All clients of the test have begun in time."""
+        self.calls.append(["counts"])
         self._counts = True
 
     def is_void(self) -> None:
         """The test is begun again: what was sent in it counts as warm-up."""
+        self.calls.append(["is_void"])
         self._void[-1] = True
         self._held = []
 
@@ -214,7 +229,9 @@ class MeshLog:
 
     def read(self) -> RoundTrips | None:
         """Take in what is new; return its measured round trips."""
-        found = [self._of_host(host, tail.read()) for host, tail in self._tails]
+        found = [
+            self._of_host(host, tail.read()) for host, tail in enumerate(self.tails)
+        ]
         found = [part for part in found if len(part[0])]
         if found:
             records, pairs = _joined(found)
@@ -233,7 +250,7 @@ class MeshLog:
         if not len(records):
             return records, np.empty(0, "i8")
         peer = records["peer"].astype("i8")
-        return records, host * self._hosts + peer + (peer >= host)
+        return records, host * self.hosts + peer + (peer >= host)
 
     def _keep(self, records: NDArray[Any], pairs: Ints) -> None:
         self._seen = None  # more is known now
@@ -255,7 +272,7 @@ class MeshLog:
     def _rows(self, records: NDArray[Any], pairs: Ints) -> RoundTrips:
         """Make rows, and keep what the test's figures need of them."""
         found = round_trips_of(self._protocol, records, open_loop=True)
-        source, destination = pairs // self._hosts, pairs % self._hosts
+        source, destination = pairs // self.hosts, pairs % self.hosts
         heartbeat = (records["flags"] & HEARTBEAT_FLAG) != 0
         times = (found.numbers[f"{of}_ns"] for of in ("intended", "sent", "received"))
         self.trips.append(PairTrips(source, destination, heartbeat, *times))
@@ -291,7 +308,7 @@ class MeshLog:
         first_ns = rows.first_ns()[at]
         test = np.searchsorted(self._begins, first_ns, "right") - 1
         ours = (asks >= 0) & (answers >= 0) & (test >= 0)
-        pair = asks * self._hosts + answers
+        pair = asks * self.hosts + answers
         sizes = rows.numbers["size_bytes"][at]
         one = (sizes == BLANK) | (self._protocol == "udp")
         return _Mine(
@@ -335,7 +352,7 @@ class MeshLog:
         return found
 
     def _stream(self, pair: Ints, test: Ints | int) -> Ints:
-        return np.asarray(test * self._hosts**2 + pair)
+        return np.asarray(test * self.hosts**2 + pair)
 
     def created_of(self, rows: Messages) -> tuple[Ints, Ints, NDArray[np.int32]]:
         """Which rows are of this run, when each was made (0 unknown), their kinds."""
@@ -353,7 +370,7 @@ class MeshLog:
             kinds[at[of_one][(flags & WARMUP_FLAG) != 0]] = WARMUP
             kinds[at[self._in_handshake(kind, of_kind)]] = WARMUP
         void = np.array([*self._void, False])  # the last: of no stream
-        kinds[void[np.where(mine.stream < 0, -1, mine.stream // self._hosts**2)]] = (
+        kinds[void[np.where(mine.stream < 0, -1, mine.stream // self.hosts**2)]] = (
             WARMUP
         )
         return mine.at, created, kinds

@@ -38,6 +38,7 @@ from latprof_agent.workload.generator import Client as PingPongClient
 from latprof_agent.workload.generator import Generator, PingPong
 from latprof_agent.workload.generator_log import (
     LogTail,
+    log_in,
 )
 from latprof_agent.workload.measured_time import MeasuredTime
 from latprof_agent.workload.ops_client import WITHOUT_PAYLOAD
@@ -320,7 +321,7 @@ class OpsRuns(Workload):
         log = scene.sink.folder.new_log()
         generator = self._floor_client(*sizes_of(*wanted), log)
         cell = FloorCell(*wanted, generator.port, self._watch(generator.port, scene))
-        tail = LogTail(log)
+        tail = LogTail(log_in(log))
         generator.start()
         try:
             while generator.running():

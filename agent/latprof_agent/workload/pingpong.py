@@ -15,7 +15,7 @@ from latprof_agent.sinks.clear_result import clear_result
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.workload.generator import Client, Generator, PingPong
-from latprof_agent.workload.generator_log import GeneratorLog
+from latprof_agent.workload.generator_log import GeneratorLog, log_in
 from latprof_agent.workload.workload import Scene, Workload
 
 # Its experiment is over TCP.
@@ -65,7 +65,7 @@ class PingPongRuns(Workload):
 
     def _follow(self, protocol: str, scene: Scene) -> None:
         totals = self._totals_of(protocol)
-        scene.sink.round_trips[protocol] = totals
+        scene.expect(totals)
         self._totals.append(totals)
         self._measure(self._plan, totals, scene)
 
@@ -85,7 +85,7 @@ class PingPongRuns(Workload):
         client = self._client(plan, protocol, log, port)
         client.start_at_ns = start_at_ns
         source = GeneratorLog(
-            log,
+            log_in(log),
             protocol,
             client.port,
             open_loop=totals.open_loop,
@@ -96,7 +96,7 @@ class PingPongRuns(Workload):
         )
         recorder.add_source(source)
         if protocol == "udp":
-            recorder.capture.expect_udp()
+            scene.capture.expect_udp()
         client.start()
         told = {"phase": phase, "begin_ns": time.monotonic_ns()} if phase else {}
         try:

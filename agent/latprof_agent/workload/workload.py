@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from latprof_agent.capture.capture import Capture
 from latprof_agent.interrupts import Interrupt
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import Recorder
 from latprof_agent.sinks import round_trip_rows
+from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.run_sink import RunSink
 
@@ -21,6 +23,7 @@ Progress = Callable[[str, int, float, float], None]  # what, messages, done, pla
 class Scene:
     """What a workload finds when it begins: who records it, and who waits for it."""
 
+    capture: Capture
     recorder: Recorder
     sink: RunSink
     protocols: tuple[str, ...]
@@ -28,6 +31,12 @@ class Scene:
     interrupt: Interrupt
     progress: Progress
     tell_running: Callable[[], None]  # that it has begun, in run.json
+
+    def expect(self, totals: RoundTripTotals, *, loaded: bool = False) -> None:
+        """Round trips of a protocol will come: sum them up there."""
+        found = self.sink.loaded if loaded else self.sink.round_trips
+        found[totals.protocol] = totals
+        self.recorder.note(round_trips=totals.described(), loaded=loaded)
 
 
 class Workload:

@@ -120,16 +120,11 @@ def opened(path: Path) -> BinaryIO:
     gzip packed is unpacked on the way; what must be unpacked first is refused. So is,
     for root, what the links of other users lead to, unless it is theirs.
     """
+    file = opened_as_is(path)
     try:
-        file = open(path, "rb", opener=_open_regular)  # noqa: SIM115
-    except OSError as error:
-        raise ReadError(path, (error.strerror or str(error)).lower()) from error
-    try:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise ReadError(path, "it is no regular file")
         # a peek into what the kernel makes up may wait for ever
-        start = file.peek(4) if status.st_size else b""
+        size = os.fstat(file.fileno()).st_size
+        start = file.peek(4) if size else b""
         if start.startswith(_GZIP):
             file = io.BufferedReader(_Unpacked(path, file), _AT_ONCE)
             start = file.peek(4)
@@ -141,6 +136,18 @@ def opened(path: Path) -> BinaryIO:
     except ReadError:
         file.close()
         raise
+    return file
+
+
+def opened_as_is(path: Path) -> io.BufferedReader:
+    """Open a file as `opened` does, whatever is in it."""
+    try:
+        file = open(path, "rb", opener=_open_regular)  # noqa: SIM115
+    except OSError as error:
+        raise ReadError(path, (error.strerror or str(error)).lower()) from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ReadError(path, "it is no regular file")
     return file
 
 

@@ -1,0 +1,1 @@
+"""Recordings: what a run took from the kernel, and what is made of it again."""

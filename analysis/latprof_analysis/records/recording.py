@@ -1,0 +1,243 @@
+"""Read a recording: the steps of a run, with the records that each took in.
+
+The format is in `latprof_agent.capture.recording`, which writes it. A recording may be
+somebody else's, so that nothing of it is believed: types are those of its Arrow schema,
+and what does not fit is a `ReadError`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latprof_analysis.read.paths import opened_as_is
+from latprof_analysis.read.result import ReadError
+
+NAME = "recording.arrows.zst"
+FORMAT = 1
+# Names of columns beside those of the rings, and of the schema's metadata.
+HEADER, DRAINED = "latprof", "drained_ns"
+LOG, LOGGED, NOTES = "log", "logged", "notes"
+PERIODS, CLOCKS = "cost_periods", "clocks"
+# What is no ring, laid out like one.
+SIDE_COLUMNS = {
+    # while the probes' own cost was measured; the end of the last may be yet to come
+    PERIODS: np.dtype([("from_ns", "<i8"), ("until_ns", "<i8")]),
+    # all clocks of the host at once: CLOCK_MONOTONIC was read `width_ns` apart before
+    # and after the others; the kernel's own bound of the error of REALTIME, as NTP has
+    # it, and 1 where it takes the clock for synchronised
+    CLOCKS: np.dtype(
+        [
+            *((name, "<i8") for name in ("monotonic_ns", "realtime_ns", "tai_ns")),
+            *((name, "<i8") for name in ("width_ns", "largest_error_ns")),
+            *((name, "<i8") for name in ("estimated_error_ns", "frequency_ppb")),
+            ("synchronised", "<i8"),
+        ]
+    ),
+    # of each entry of `log`: which source of the run, and which of its logs
+    LOGGED: np.dtype([("source", "<u4"), ("log", "<u4")]),
+}
+_UNITS = ("ns", "us", "jiffies", "bytes", "ppb")
+_INTEGERS = ("u1", "u2", "u4", "u8", "i8")
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """How records are laid out, by the ring that they came from; what numbers mean."""
+
+    rings: dict[str, np.dtype[Any]]
+    flags: dict[str, int]
+    heads: dict[str, int]  # what the first bytes of a message are
+    endings: dict[str, int]  # how a connection ended
+    held: dict[str, int]  # what held a socket's bytes back
+    resent: dict[str, int]  # why a segment was sent again
+
+
+# Of the header's layout: what numbers in records mean, by name.
+WORDS = tuple(field.name for field in fields(RecordLayout) if field.name != "rings")
+
+
+def unit_of(field: str) -> str:
+    """Give the unit that a field's name ends with, "" if it has none.
+
+    >>> unit_of("send_ns"), unit_of("flow")
+    ('ns', '')
+    """
+    last = field.rpartition("_")[2]
+    return last if last in _UNITS else ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a run; all records from before `drained_ns` are here.
+
+    It is None where nothing was joined.
+    """
+
+    drained_ns: int | None
+    rings: dict[str, NDArray[Any]]
+    beside: dict[str, NDArray[Any]]  # by name in SIDE_COLUMNS
+    logs: list[tuple[int, int, bytes]]  # source, which of its logs, what was new
+    notes: list[dict[str, Any]]
+
+
+class Recording:
+    """A recording, opened; `steps` reads it once, from the first to the last.
+
+    Attributes
+    ----------
+    header : dict
+        Host, kernel, versions, filters, capabilities and layout.
+    layout : RecordLayout
+        Of the records.
+    path : Path
+        Where it is.
+    cut_off : bool
+        Once it is read: it ends within a step, as of a run that was killed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+
+        self.path = path
+        self.cut_off = False
+        self._file = opened_as_is(path)
+        self._size = os.fstat(self._file.fileno()).st_size
+        try:
+            unpacked = pa.CompressedInputStream(self._file, "zstd")
+            self._reader = pa.ipc.open_stream(unpacked)
+            schema = self._reader.schema
+            self.header = _header(path, schema.metadata or {})
+            self._columns = {
+                field.name: _dtype_of(field.type)
+                for field in schema
+                if field.name not in (DRAINED, LOG, NOTES)
+            }
+            self.layout = _layout(self._columns, self.header["layout"])
+        except ReadError:
+            raise
+        except _damages() as error:
+            raise ReadError(path, f"it is no recording: {_line(error)}") from error
+
+    def share(self) -> float:
+        """How much of it was read."""
+        return self._file.tell() / self._size
+
+    def steps(self) -> Iterator[Step]:
+        """Give all steps that are whole; see `cut_off`."""
+        import pyarrow as pa
+
+        while True:
+            try:
+                batch = self._reader.read_next_batch()
+            except StopIteration:
+                return
+            except (pa.ArrowException, OSError, MemoryError):
+                self.cut_off = True
+                return
+            try:
+                batch.validate(full=True)
+                steps = list(self._steps_of(batch))
+            except _damages() as error:
+                raise ReadError(self.path, f"it is damaged: {_line(error)}") from error
+            yield from steps
+
+    def _steps_of(self, batch: Any) -> Iterator[Step]:
+        for row in range(batch.num_rows):
+            one = batch.slice(row, 1)
+            found = {n: _records(one.column(n), t) for n, t in self._columns.items()}
+            beside = {n: found.pop(n) for n in SIDE_COLUMNS if n in found}
+            logged = beside.get(LOGGED, np.zeros(0, SIDE_COLUMNS[LOGGED]))
+            data = one.column(LOG)[0].as_py() or []
+            yield Step(
+                one.column(DRAINED)[0].as_py(),
+                found,
+                beside,
+                [
+                    (source, log, text)
+                    for (source, log), text in zip(logged.tolist(), data, strict=True)
+                ],
+                [json.loads(text) for text in one.column(NOTES)[0].as_py() or []],
+            )
+
+
+def _header(path: Path, metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
+    header = json.loads(metadata[HEADER.encode()])
+    if not isinstance(header, dict) or not isinstance(header.get("format"), int):
+        raise ValueError("its header has no format")
+    if header["format"] > FORMAT:
+        raise ReadError(
+            path,
+            f"it has format {header['format']}, and this latprof reads {FORMAT}: use "
+            f"latprof {header.get('version', 'of a later version')}",
+        )
+    return header
+
+
+def _layout(
+    columns: Mapping[str, np.dtype[Any]], words: Mapping[str, Any]
+) -> RecordLayout:
+    """Check that all words are numbers."""
+    rings = {name: t for name, t in columns.items() if name not in SIDE_COLUMNS}
+    named = {
+        word: {str(name): int(number) for name, number in words[word].items()}
+        for word in WORDS
+    }
+    return RecordLayout(rings, **named)
+
+
+def _damages() -> tuple[type[Exception], ...]:
+    """What reading somebody else's bytes may raise, beside `ReadError`."""
+    import pyarrow as pa
+
+    of_python = OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError
+    return pa.ArrowException, *of_python
+
+
+def _dtype_of(column: Any) -> np.dtype[Any]:
+    """Lay out the records of a column: a list of structs."""
+    fields: list[Any] = []
+    for field in column.value_type:
+        width = getattr(field.type, "byte_width", 0)
+        element = (field.metadata or {}).get(b"element", b"").decode()
+        if element:
+            if element not in _INTEGERS or width % int(element[1:]):
+                raise ValueError(f"field {field.name} has an unknown layout")
+            count = width // int(element[1:])
+            fields.append((field.name, f"<{element}", (count,)))
+        else:
+            fields.append((field.name, _number(field)))
+    return np.dtype(fields)
+
+
+def _number(field: Any) -> str:
+    found = np.dtype(field.type.to_pandas_dtype()).str[1:]
+    if found not in _INTEGERS:
+        raise ValueError(f"field {field.name} is no integer")
+    return f"<{found}"
+
+
+def _records(column: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Copy a row's records from their columns."""
+    items = column.flatten()
+    records = np.empty(len(items), dtype)
+    for name, values in zip(dtype.names or (), items.flatten(), strict=True):
+        if dtype[name].subdtype:
+            data = np.frombuffer(values.buffers()[1] or b"", "u1")
+            width = dtype[name].itemsize
+            data = data[values.offset * width :][: len(values) * width]
+            records[name] = data.view(dtype[name].base).reshape(records[name].shape)
+        else:
+            records[name] = values.to_numpy(zero_copy_only=False)
+    return records
+
+
+def _line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

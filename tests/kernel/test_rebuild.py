@@ -1,0 +1,113 @@
+"""`latprof rebuild` makes of a recording the same files as the run did, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from latprof_analysis.records.recording import NAME
+from latprof_process import Latprof, run
+
+# The ends of connections that wait, push, talk at once and are closed by either end.
+TALK = """
+import socket, threading
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+for n in range(200):
+    client.sendall(b"a" * 50)
+    server.recv(100)
+    server.sendall(b"b" * 3000)
+    while (n := n - 1) > 0 and not client.recv(3000):
+        pass
+client.sendall(b"late")
+client.close()
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.bind(("127.0.0.1", 0))
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for n in range(100):
+    sender.sendto(b"c" * 99, udp.getsockname())
+    udp.recv(99)
+sender.sendto(b"never read", udp.getsockname())
+"""
+RUNS = {
+    "closed loop": ("--rounds", "100"),
+    "open loop with losses": ("--loss=2%", "--interval=2ms", "--rounds=400"),
+    "trains": ("--train=8", "--rounds=20"),
+    "pieces": ("--pieces", "--interval=5ms", "--rounds=100"),
+    "under load": ("--load=tcp:4", "--protocol=tcp", "--duration=2"),
+    "stories": ("--story=2ms", "--rounds=50"),
+    "stories of the slowest": ("--story=p99.9", "--rounds=300", "--sizes=64"),
+    "stories of losses": ("--story=5ms", "--loss=2%", "--rounds=300", "--sizes=2k"),
+    "mesh": ("--workload=mesh", "--hosts=3", "--tests=1", "--interval=10ms"),
+    "operations": ("--workload=ops", "--rounds=2"),
+    "a command": ("--no-lab", "--", sys.executable, "-c", TALK),
+}
+MADE = ("run.json", "summary.json")  # which name the folder, and the rebuild
+
+
+def without(path: Path) -> dict:
+    document = json.loads(path.read_text())
+    return {k: v for k, v in document.items() if k not in ("folder", "rebuilt")}
+
+
+def done(*words: str) -> str:
+    """What latprof printed, which must not have failed."""
+    ended = run(*words)
+    assert ended.process.returncode == 0, ended.err
+    return ended.out
+
+
+def check_same(folder: Path) -> dict:
+    """All files of a run folder, and of what was made of its recording."""
+    again = folder.with_name("again")
+    done("rebuild", str(folder), f"--out={again}", "--json")
+    names = {path.name for path in folder.iterdir()} - {NAME}
+    assert {path.name for path in again.iterdir()} == names
+    for name in names - set(MADE):
+        assert (again / name).read_bytes() == (folder / name).read_bytes(), name
+    for name in MADE:
+        assert without(again / name) == without(folder / name), name
+    return without(again / "summary.json")
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_all_files_are_the_same(kind, tmp_path):
+    folder = tmp_path / "run"
+    done("run", "--quiet", f"--out={folder}", *RUNS[kind])
+    summary = check_same(folder)
+    assert summary["kinds"] and summary["records"] > 100
+    assert (folder / NAME).stat().st_mode & 0o7 == (
+        0 if "--story" in RUNS[kind][0] else 4
+    )
+
+
+def test_of_a_killed_run_all_is_made_that_was_recorded(tmp_path):
+    folder, again = tmp_path / "run", tmp_path / "again"
+    words = ("--sizes=64", "--duration=60", "--protocol=tcp", f"--out={folder}")
+    latprof = Latprof("run", *words)
+    latprof.wait_for_rows(folder / "messages.csv", 2000)
+    latprof.process.send_signal(signal.SIGKILL)
+    latprof.finish()
+    written = (folder / "messages.csv").read_text()
+    summary = json.loads(done("rebuild", str(folder), f"--out={again}", "--json"))
+    assert summary["state"] == "killed"
+    assert any("killed" in text for text in summary["warnings"])
+    # what the run wrote of a step that it did not end is the last of it
+    made = (again / "messages.csv").read_text()
+    shared = min(len(made), len(written))
+    assert made[:shared] == written[:shared]
+    assert shared > len(written) / 2
+
+
+def test_a_run_may_leave_its_recording_out_and_then_says_so(tmp_path):
+    folder = tmp_path / "run"
+    words = ("--rounds=5", "--sizes=64", "--no-recording", f"--out={folder}")
+    done("run", *words)
+    assert not (folder / NAME).exists()
+    refused = run("rebuild", str(folder))
+    assert refused.process.returncode == 1
+    assert "--no-recording" in refused.err and len(refused.err.splitlines()) == 1

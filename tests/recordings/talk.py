@@ -1,0 +1,394 @@
+"""Programs whose traffic is recorded: each prints what it knows of it, by its own counts.
+
+`python talk.py NAME` on loopback. `exchanges` is how many requests were answered,
+`sent` how many send calls gave bytes of which another end here read the last,
+`response_ms` the shortest and longest response by the client's own clock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Truth = dict[str, Any]
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """A TCP connection of this host: who connected, who accepted."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        server, _ = listener.accept()
+    for end in (client, server):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client, server
+
+
+def exactly(sock: socket.socket, count: int) -> None:
+    while count:
+        count -= len(sock.recv(count))
+
+
+class Clock:
+    """What the client's own clock says of responses."""
+
+    def __init__(self) -> None:
+        self.times_ms: list[float] = []
+
+    def ask(self, client: socket.socket, request: bytes, reply: int) -> None:
+        begin = time.perf_counter()
+        client.sendall(request)
+        exactly(client, reply)
+        self.times_ms.append((time.perf_counter() - begin) * 1e3)
+
+    def range_ms(self) -> list[float]:
+        return [min(self.times_ms), max(self.times_ms)]
+
+
+def serve(server: socket.socket, request: int, reply: bytes, rounds: int) -> None:
+    """Answer; each tenth takes 5 ms of work."""
+    for number in range(rounds):
+        exactly(server, request)
+        if number % 10 == 9:
+            time.sleep(0.005)
+        server.sendall(reply)
+
+
+def beside(work: Callable[..., None], *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=work, args=arguments)
+    thread.start()
+    return thread
+
+
+def keep_alive() -> Truth:
+    """Request and reply, one after the other."""
+    client, server = pair()
+    thread, clock = beside(serve, server, 50, b"r" * 3000, 200), Clock()
+    for _ in range(200):
+        clock.ask(client, b"q" * 50, 3000)
+    thread.join()
+    return {"exchanges": 200, "sent": 400, "response_ms": clock.range_ms()}
+
+
+def in_pieces() -> Truth:
+    """Requests of two sends, replies of five."""
+    client, server = pair()
+
+    def answer() -> None:
+        for _ in range(100):
+            exactly(server, 60)
+            for _ in range(5):
+                server.sendall(b"r" * 700)
+
+    thread, clock = beside(answer), Clock()
+    for _ in range(100):
+        client.sendall(b"q" * 10)
+        clock.ask(client, b"q" * 50, 3500)
+    thread.join()
+    return {"exchanges": 100, "sent": 700}
+
+
+def short_connections() -> Truth:
+    """A connection for each request, closed by the client."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+
+    def answer() -> None:
+        for _ in range(100):
+            server, _ = listener.accept()
+            exactly(server, 20)
+            server.sendall(b"r" * 40)
+            server.recv(1)
+            server.close()
+
+    thread, clock = beside(answer), Clock()
+    for _ in range(100):
+        with socket.create_connection(listener.getsockname()) as client:
+            clock.ask(client, b"q" * 20, 40)
+    thread.join()
+    return {"exchanges": 100, "sent": 200}
+
+
+def half_closed() -> Truth:
+    """The client ends its side, and then gets the answer."""
+    for _ in range(50):
+        client, server = pair()
+        client.sendall(b"q" * 500)
+        client.shutdown(socket.SHUT_WR)
+        while server.recv(100):
+            pass
+        server.sendall(b"r" * 900)
+        server.close()
+        exactly(client, 900)
+        client.close()
+    return {"exchanges": 50, "sent": 100}
+
+
+def long_reply() -> Truth:
+    """Replies of 30 sends over half a second: no length leaves a figure."""
+    client, server = pair()
+
+    def answer() -> None:
+        for _ in range(3):
+            exactly(server, 10)
+            for _ in range(30):
+                server.sendall(b"r" * 1000)
+                time.sleep(0.016)
+
+    thread, clock = beside(answer), Clock()
+    for _ in range(3):
+        clock.ask(client, b"q" * 10, 30_000)
+    thread.join()
+    return {"exchanges": 3, "sent": 93, "response_ms": clock.range_ms()}
+
+
+def window_of_requests() -> Truth:
+    """Four requests are under way at any time: both ends talk at once."""
+    client, server = pair()
+
+    def answer() -> None:
+        for _ in range(200):
+            exactly(server, 30)
+            time.sleep(0.001)
+            server.sendall(b"r" * 30)
+
+    thread = beside(answer)
+    for _ in range(4):
+        client.sendall(b"q" * 30)
+        time.sleep(0.0003)
+    for number in range(200):
+        exactly(client, 30)
+        if number < 196:
+            client.sendall(b"q" * 30)
+    thread.join()
+    return {"exchanges": 0, "sent": 400, "no_exchange": 400}
+
+
+def unanswered() -> Truth:
+    """Requests whose connections end in three ways, by three ends."""
+    for _ in range(5):
+        client, server = pair()
+        client.sendall(b"q" * 30)
+        exactly(server, 30)
+        time.sleep(0.005)
+        client.close()  # given up
+        server.close()
+    for _ in range(4):
+        client, server = pair()
+        client.sendall(b"q" * 30)
+        exactly(server, 30)
+        server.close()  # by the server, which has read it
+        client.close()
+    for _ in range(3):
+        client, server = pair()
+        client.sendall(b"q" * 30)
+        time.sleep(0.002)
+        server.close()  # unread: a reset
+        client.close()
+    ended = {"client closed": 5, "server closed": 4, "reset": 3}
+    return {"exchanges": 0, "unanswered": ended}
+
+
+def continued() -> Truth:
+    """Uploads that are asked to go on: the interim answer is none."""
+    client, server = pair()
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n"
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+    def answer() -> None:
+        for _ in range(50):
+            exactly(server, len(head))
+            server.sendall(interim)
+            exactly(server, 5000)
+            time.sleep(0.002)
+            server.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    thread = beside(answer)
+    for _ in range(50):
+        client.sendall(head)
+        exactly(client, len(interim))
+        client.sendall(b"u" * 5000)
+        exactly(client, 27)
+    thread.join()
+    return {"exchanges": 50, "sent": 200}
+
+
+def pushed() -> Truth:
+    """A server that says something of its own between two requests."""
+    client, server = pair()
+    thread = beside(serve, server, 20, b"r" * 30, 20)
+    for _ in range(20):
+        Clock().ask(client, b"q" * 20, 30)
+    thread.join()
+    for _ in range(20):
+        server.sendall(b"p" * 100)
+        exactly(client, 100)
+        time.sleep(0.02)
+    return {"sent": 60}
+
+
+def encrypted() -> Truth:
+    """TLS 1.3 with tickets, 20 connections of 3 requests of 5 ms."""
+    with tempfile.TemporaryDirectory() as folder:
+        key, certificate = f"{folder}/key", f"{folder}/certificate"
+        subprocess.run(
+            [
+                *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes"),
+                *("-keyout", key, "-out", certificate, "-days", "1"),
+                *("-subj", "/CN=localhost"),
+            ],
+            check=True,
+            capture_output=True,
+        )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+    asking = ssl.create_default_context()
+    asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE
+    asking.minimum_version = ssl.TLSVersion.TLSv1_3
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        for _ in range(20):
+            server = context.wrap_socket(listener.accept()[0], server_side=True)
+            for _ in range(3):
+                exactly(server, 100)
+                time.sleep(0.005)
+                server.sendall(b"r" * 2000)
+            server.recv(1)
+            server.close()
+
+    thread, clock = beside(answer), Clock()
+    for _ in range(20):
+        plain = socket.create_connection(listener.getsockname())
+        client = asking.wrap_socket(plain)
+        for _ in range(3):
+            clock.ask(client, b"q" * 100, 2000)
+        client.close()
+    thread.join()
+    return {"exchanges": 60, "handshakes": 20, "response_ms": clock.range_ms()}
+
+
+def datagrams() -> Truth:
+    """One datagram there, one back."""
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.bind(("127.0.0.1", 0))
+    client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client.connect(server.getsockname())
+
+    def answer() -> None:
+        for _ in range(200):
+            data, address = server.recvfrom(100)
+            server.sendto(data, address)
+
+    thread = beside(answer)
+    for _ in range(200):
+        client.send(b"q" * 64)
+        client.recv(100)
+    thread.join()
+    return {"exchanges": 200, "sent": 400}
+
+
+def full_socket() -> Truth:
+    """A reader who sleeps while its socket fills; the rest is dropped there."""
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    server.bind(("127.0.0.1", 0))
+    client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client.connect(server.getsockname())
+    for number in range(300):
+        client.send(struct.pack("=I", number) * 100)
+    server.setblocking(False)
+    received = 0
+    try:
+        while server.recv(1000):
+            received += 1
+    except BlockingIOError:
+        pass
+    return {"datagrams": 300, "received": received}
+
+
+def never_read() -> Truth:
+    """Seven datagrams are in the socket when it is closed."""
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.bind(("127.0.0.1", 0))
+    client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client.connect(server.getsockname())
+    for number in range(20):
+        client.send(b"d" * 50)
+        if number < 13:
+            server.recv(50)
+    server.close()
+    return {"datagrams": 20, "received": 13, "unread": 7}
+
+
+def several_at_once() -> Truth:
+    """DNS queries on one socket, answered in another order; by id each has its own."""
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.bind(("127.0.0.53", 53))
+    client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client.connect(server.getsockname())
+    name = b"\x07example\x03org\x00" + struct.pack("!HH", 1, 1)
+    address = struct.pack("!HHHIH4s", 0xC00C, 1, 1, 60, 4, b"\x7f\0\0\x01")
+
+    def answer() -> None:
+        for _ in range(40):
+            asked = [server.recvfrom(512) for _ in range(5)]
+            for query, sender in reversed(asked):
+                time.sleep(0.001)
+                head = query[:2] + struct.pack("!HHHHH", 0x8180, 1, 1, 0, 0)
+                server.sendto(head + name + address, sender)
+
+    thread = beside(answer)
+    for number in range(200):
+        client.send(struct.pack("!HHHHHH", 1000 + number, 0x100, 1, 0, 0, 0) + name)
+        if number % 5 == 4:
+            for _ in range(5):
+                client.recv(512)
+    thread.join()
+    return {"exchanges": 200, "sent": 400}
+
+
+def workers() -> Truth:
+    """A server that forks: each child answers on connections it has accepted."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+    children = []
+    for _ in range(3):
+        if not (child := os.fork()):
+            Path("/proc/self/comm").write_text("answers")
+            for _ in range(10):
+                server, _ = listener.accept()
+                serve(server, 20, b"r" * 60, 10)
+                server.recv(1)
+                server.close()
+            os._exit(0)
+        children.append(child)
+    for _ in range(30):
+        with socket.create_connection(listener.getsockname()) as client:
+            for _ in range(10):
+                Clock().ask(client, b"q" * 20, 60)
+    for child in children:
+        os.waitpid(child, 0)
+    return {"exchanges": 300, "sent": 600, "servers": len(children)}
+
+
+TALKS = {
+    talk.__name__.replace("_", "-"): talk
+    for talk in (
+        *(keep_alive, in_pieces, short_connections, half_closed, long_reply),
+        *(window_of_requests, unanswered, continued, pushed, encrypted),
+        *(datagrams, full_socket, never_read, several_at_once, workers),
+    )
+}
+
+
+if __name__ == "__main__":
+    print(json.dumps(TALKS[sys.argv[1]]()))

@@ -1,0 +1,190 @@
+"""A recording gives back what was written, as far as it goes, and believes nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from latprof_agent.capture.recording import RecordingWriter, rings_of
+from latprof_agent.probes.layout import layout_of
+from latprof_analysis.read.result import ReadError
+from latprof_analysis.records.recording import (
+    CLOCKS,
+    FORMAT,
+    HEADER,
+    PERIODS,
+    WORDS,
+    Recording,
+    Step,
+)
+
+LAYOUT = layout_of()
+RINGS = rings_of(LAYOUT, stories=True)
+TOLD = {"layout": {word: getattr(LAYOUT, word) for word in WORDS}, "version": "0.0"}
+
+
+def records(ring: str, count: int, seed: int) -> np.ndarray:
+    """Any bits; what the compiler left between fields is not recorded."""
+    data = np.random.default_rng(seed).bytes(count * RINGS[ring].itemsize)
+    return np.frombuffer(data, RINGS[ring])
+
+
+def written(*fill: Callable[[RecordingWriter], None], told=TOLD) -> bytes:
+    file = io.BytesIO()
+    writer = RecordingWriter(file.write, RINGS, told)
+    for one in fill:
+        one(writer)
+    writer.close()
+    return file.getvalue()
+
+
+def read(data: bytes, path: Path) -> tuple[Recording, list[Step]]:
+    path.write_bytes(data)
+    recording = Recording(path)
+    steps = list(recording.steps())
+    return recording, steps[1:]  # without the first, which is empty
+
+
+@pytest.mark.parametrize("ring", RINGS)
+def test_every_field_of_a_ring_comes_back(ring, tmp_path):
+    made = records(ring, 7, seed=1)
+    data = written(lambda writer: writer.step(5, {ring: made}))
+    recording, (step,) = read(data, tmp_path / "one")
+    assert not recording.cut_off
+    assert step.drained_ns == 5
+    for name in RINGS[ring].names:
+        assert np.array_equal(step.rings[ring][name], made[name]), name
+    assert {name for name, found in step.rings.items() if len(found)} == {ring}
+
+
+def test_logs_notes_and_periods_come_back_in_their_order(tmp_path):
+    def fill(writer):
+        writer.note(source={"kind": "generator"})
+        writer.note(end=True)
+        periods = np.array([[1, 2], [3, 9]])
+        writer.step(None, {}, periods=periods, logs=[(0, 1, b"a\0b"), (2, 0, b"")])
+        writer.step(8, {}, periods=np.array([[1, 2], [3, 5]]))
+
+    recording, (first, second) = read(written(fill), tmp_path / "one")
+    assert first.notes == [{"source": {"kind": "generator"}}, {"end": True}]
+    assert first.logs == [(0, 1, b"a\0b"), (2, 0, b"")]
+    assert (first.drained_ns, second.drained_ns) == (None, 8)
+    assert first.beside[PERIODS].tolist() == [(1, 2), (3, 9)]
+    assert second.beside[PERIODS].tolist() == [(3, 5)]  # its end is known by now
+    assert (second.notes, second.logs) == ([], [])
+    assert recording.layout.flags == LAYOUT.flags
+    assert recording.header["version"] == "0.0"
+
+
+def test_all_clocks_are_in_it_as_the_kernel_has_them(tmp_path):
+    import time
+
+    before_ns = time.time_ns() - time.monotonic_ns()
+    path = tmp_path / "one"
+    path.write_bytes(written())
+    (step,) = Recording(path).steps()
+    after_ns = time.time_ns() - time.monotonic_ns()
+    (clocks,) = step.beside[CLOCKS]
+    off_ns = int(clocks["realtime_ns"]) - int(clocks["monotonic_ns"])
+    slack_ns = 1_000_000 + int(clocks["width_ns"])  # between the two readings here
+    assert min(before_ns, after_ns) - slack_ns <= off_ns
+    assert off_ns <= max(before_ns, after_ns) + slack_ns
+    offset_ns = int(clocks["tai_ns"]) - int(clocks["realtime_ns"])
+    tai_seconds = round(offset_ns / 1e9)  # 0 where nobody told the kernel, now 37
+    assert tai_seconds in (0, *range(30, 50))
+
+
+def test_any_arrow_library_reads_it(tmp_path):
+    made = records("sent_messages", 3, seed=2)
+    data = written(lambda writer: writer.step(5, {"sent_messages": made}))
+    unpacked = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    table = pa.ipc.open_stream(unpacked).read_all()
+    rows = table.column("sent_messages")[1].as_py()
+    assert [row["send_ns"] for row in rows] == made["send_ns"].tolist()
+    field = table.schema.field("sent_messages").type.value_type.field("send_ns")
+    assert field.metadata == {b"unit": b"ns"}
+    header = json.loads(table.schema.metadata[HEADER.encode()])
+    assert header["format"] == FORMAT
+
+
+def several(writer: RecordingWriter) -> None:
+    for step in range(4):
+        writer.note(counters={"step": step})
+        writer.step(step, {"sent_messages": records("sent_messages", 50, seed=step)})
+
+
+WHOLE = written(several)
+
+
+@given(at=st.integers(0, len(WHOLE)))
+@settings(max_examples=60, deadline=None)
+def test_of_one_that_was_cut_off_all_steps_before_are_there(at, tmp_path_factory):
+    path = tmp_path_factory.mktemp("cut") / "one"
+    _, whole = read(WHOLE, path)
+    try:
+        recording, steps = read(WHOLE[:at], path)
+    except ReadError:
+        assert at < len(WHOLE) // 2  # not even the schema
+        return
+    assert [step.drained_ns for step in steps] == list(range(len(steps)))
+    for step, full in zip(steps, whole, strict=False):
+        for ring, found in step.rings.items():
+            assert np.array_equal(found, full.rings[ring])
+    assert recording.cut_off or len(steps) == len(whole)
+
+
+def packed(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor().compress(data)
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_what_somebody_else_wrote_is_read_or_refused_in_one_line(
+    data, tmp_path_factory
+):
+    path = tmp_path_factory.mktemp("hostile") / "one"
+    inner = bytearray(zstandard.ZstdDecompressor().decompressobj().decompress(WHOLE))
+    for _ in range(data.draw(st.integers(1, 8))):
+        inner[data.draw(st.integers(0, len(inner) - 1))] = data.draw(
+            st.integers(0, 255)
+        )
+    try:
+        read(packed(bytes(inner)), path)
+    except ReadError as error:
+        assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({**TOLD, "format": FORMAT + 1}, "use latprof 0.0"),
+        ({**TOLD, "format": "1"}, "no format"),
+        ({"layout": {}}, "no recording"),
+        ({"layout": {**TOLD["layout"], "flags": {"a": "b"}}}, "no recording"),
+    ],
+)
+def test_a_header_that_is_none_is_refused(told, why, tmp_path):
+    with pytest.raises(ReadError, match=why):
+        read(written(told=told), tmp_path / "one")
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", packed(b""), packed(b"abc" * 999)])
+def test_a_file_of_another_kind_is_refused(data, tmp_path):
+    with pytest.raises(ReadError, match="no recording"):
+        read(data, tmp_path / "one")
+
+
+def test_what_is_no_file_is_not_opened(tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "one")
+    with pytest.raises(ReadError, match="no regular file"):
+        Recording(tmp_path / "one")

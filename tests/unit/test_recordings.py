@@ -1,0 +1,191 @@
+"""Recorded scenarios: what is made of them is what their programs counted themselves.
+
+tests/recordings/record.py made them; that they come out the same however they are cut
+into steps, and at whatever time, needs no truth but themselves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from latprof_agent import rebuild
+from latprof_analysis.records.recording import NAME, PERIODS, Recording, Step
+
+HERE = Path(__file__).parents[1] / "recordings"
+TRUTH = {path.stem: json.loads(path.read_text()) for path in HERE.glob("*.json")}
+TABLES = ("messages", "exchanges", "other_turns", "round_trips")
+HOUR_NS = 3_600_000_000_000
+Change = Callable[[Iterator[Step]], Iterator[Step]]
+
+
+def having(key: str) -> list[str]:
+    return [name for name, truth in TRUTH.items() if key in truth]
+
+
+def rebuilt(name: str, change: Change | None = None) -> dict[str, Any]:
+    """Tables as lines, and the summary, of a recording whose steps may be changed."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        run, out = Path(folder) / "run", Path(folder) / "again"
+        run.mkdir()
+        shutil.copy(HERE / f"{name}.arrows.zst", run / NAME)
+        if change:
+            steps = Recording.steps
+            patch.setattr(
+                Recording, "steps", lambda recording: change(steps(recording))
+            )
+        made = rebuild.rebuild(run, out, lambda *_: None)
+        found: dict[str, Any] = {t: pd.read_csv(out / f"{t}.csv") for t in TABLES}
+        return found | {"summary": made.summary}
+
+
+@cache
+def plain(name: str) -> dict[str, Any]:
+    return rebuilt(name)
+
+
+@pytest.mark.parametrize("name", having("exchanges"))
+def test_there_is_an_exchange_for_each_answer(name):
+    assert len(plain(name)["exchanges"]) == TRUTH[name]["exchanges"]
+
+
+@pytest.mark.parametrize("name", having("sent"))
+def test_there_is_a_whole_message_for_each_send_call(name):
+    messages = plain(name)["messages"]
+    whole = messages[(messages["send_ns"] > 0) & (messages["read_ns"] > 0)]
+    assert len(whole) == len(messages) == TRUTH[name]["sent"]
+
+
+@pytest.mark.parametrize("name", having("response_ms"))
+def test_the_longest_response_is_as_long_as_for_the_client(name):
+    took_ms = plain(name)["exchanges"]["response_ns"] / 1e6
+    shortest, longest = TRUTH[name]["response_ms"]
+    assert longest - max(0.1, 0.02 * longest) <= took_ms.max() <= longest
+    assert took_ms.min() <= shortest
+
+
+@pytest.mark.parametrize("name", having("unanswered"))
+def test_requests_without_an_answer_have_what_ended_the_waiting(name):
+    turns = plain(name)["other_turns"]
+    assert turns["outcome"].value_counts().to_dict() == TRUTH[name]["unanswered"]
+
+
+def test_handshakes_are_no_exchanges():
+    turns = plain("encrypted")["other_turns"]
+    assert len(turns) == TRUTH["encrypted"]["handshakes"]
+
+
+def test_of_a_window_of_requests_nothing_is_an_exchange():
+    causes = plain("window-of-requests")["summary"]["no_exchange"]
+    counted = sum(sum(of.values()) for of in causes.values())
+    assert counted == TRUTH["window-of-requests"]["no_exchange"]
+
+
+@pytest.mark.parametrize("name", having("datagrams"))
+def test_datagrams_that_were_dropped_or_never_read_are_told_apart(name):
+    truth, found = TRUTH[name], plain(name)
+    messages = found["messages"]
+    assert len(messages) == truth["datagrams"]
+    assert int((messages["read_ns"] > 0).sum()) == truth["received"]
+    assert found["summary"]["unread_at_close"] == truth.get("unread", 0)
+
+
+@pytest.mark.parametrize("name", having("round_trips"))
+def test_all_round_trips_of_the_generator_are_there(name):
+    trips = plain(name)["round_trips"]
+    idle = trips[trips["phase"] != "loaded"] if "phase" in trips else trips
+    idle = idle[idle["train"].isna()] if "train" in idle else idle
+    for protocol, sent in TRUTH[name]["round_trips"].items():
+        assert int((idle["protocol"] == protocol).sum()) == sent
+    summary = plain(name)["summary"]
+    assert not any(summary["lost_records"].values())
+    assert summary["stamps_backwards"] == 0
+
+
+def test_forked_workers_have_their_names_and_numbers():
+    servers = plain("workers")["exchanges"]
+    assert set(servers["server_comm"]) == {"answers"}
+    assert servers["server_pid"].nunique() == TRUTH["workers"]["servers"]
+
+
+def cut(steps: Iterator[Step]) -> Iterator[Step]:
+    """Each step in two: the first half of the records came, and nothing is settled."""
+    drained_ns = 0
+    for step in steps:
+        if step.drained_ns is None:
+            yield step
+            continue
+        halves = [
+            {ring: records[part] for ring, records in step.rings.items()}
+            for part in (slice(None, None, 2), slice(1, None, 2))
+        ]
+        yield dataclasses.replace(step, drained_ns=drained_ns, rings=halves[0])
+        drained_ns = step.drained_ns
+        yield dataclasses.replace(step, rings=halves[1], notes=[], logs=[])
+
+
+def joined(steps: Iterator[Step]) -> Iterator[Step]:
+    """Two steps in one, where both are of records."""
+    held: Step | None = None
+    for step in steps:
+        if held and step.drained_ns is not None:
+            rings = {n: np.r_[held.rings[n], step.rings[n]] for n in step.rings}
+            periods = np.r_[held.beside[PERIODS], step.beside[PERIODS]]
+            notes, logs = [*held.notes, *step.notes], [*held.logs, *step.logs]
+            beside = {**step.beside, PERIODS: periods}
+            yield Step(step.drained_ns, rings, beside, logs, notes)
+            held = None
+            continue
+        if held:
+            yield held
+            held = None
+        if step.drained_ns is None:
+            yield step
+        else:
+            held = step
+    if held:
+        yield held
+
+
+def later(steps: Iterator[Step]) -> Iterator[Step]:
+    """All an hour later; what did not happen still did not."""
+    for step in steps:
+        for records in (*step.rings.values(), step.beside[PERIODS]):
+            for field in records.dtype.names:
+                if field.endswith("_ns") and records[field].itemsize == 8:
+                    records[field][records[field] > 0] += HOUR_NS
+        drained_ns = step.drained_ns and step.drained_ns + HOUR_NS
+        yield dataclasses.replace(step, drained_ns=drained_ns)
+
+
+def lines(table: pd.DataFrame, shift_ns: int = 0) -> list[str]:
+    """Its rows in any order, earlier by so much; which of two was first may change."""
+    table = table.copy()
+    for column in table.columns[table.columns.str.endswith("_ns")]:
+        stamp = pd.to_numeric(table[column], errors="coerce") > HOUR_NS
+        table.loc[stamp, column] = table.loc[stamp, column] - shift_ns
+    return sorted(table.to_csv(index=False).splitlines())
+
+
+# What the generator logs is at its own times, which are not changed here.
+TALKS = [name for name, truth in TRUTH.items() if "round_trips" not in truth]
+
+
+@pytest.mark.parametrize("change", [cut, joined, later])
+@pytest.mark.parametrize("name", TALKS)
+def test_rows_are_the_same_however_they_came(name, change):
+    before, after = plain(name), rebuilt(name, change)
+    shift_ns = HOUR_NS if change is later else 0
+    for table in TABLES:
+        assert lines(after[table], shift_ns) == lines(before[table]), table
+    assert after["summary"]["no_exchange"] == before["summary"]["no_exchange"]
+    assert after["summary"]["unmatched"] == before["summary"]["unmatched"]
