@@ -79,7 +79,8 @@ static PyMethodDef module_methods[] = {
 	{ "statistics", statistics, METH_NOARGS,
 	  "switch program statistics on; they are off when the fd is closed" },
 	{ "clock_error", clock_error, METH_NOARGS,
-	  "of CLOCK_REALTIME: synchronised, largest and estimated error in us, ppb" },
+	  "of CLOCK_REALTIME: synchronised, largest and estimated error in us, "
+	  "ppb" },
 	{ "kernel_has", kernel_has, METH_VARARGS,
 	  "kernel_has('tracepoint'|'function'|'struct', name, arguments=0)" },
 	{ "kernel_enum", kernel_enum, METH_VARARGS,

@@ -1,4 +1,4 @@
-"""What the recording costs in a flood: the agent's CPU with it and without, its size."""
+"""What the recording costs in a flood: CPU with it and without, bytes a record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from latprof_analysis.records.recording import NAME
 from programs import compiled
 from progress import Progress
 
-ROUNDS = 4
+ROUNDS = 6
 
 
 def measure(folder: Path, progress: Progress) -> Iterator[Figure]:

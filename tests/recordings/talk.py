@@ -1,4 +1,4 @@
-"""Programs whose traffic is recorded: each prints what it knows of it, by its own counts.
+"""Programs whose traffic is recorded: each prints what it knows of it itself.
 
 `python talk.py NAME` on loopback. `exchanges` is how many requests were answered,
 `sent` how many send calls gave bytes of which another end here read the last,
