@@ -415,7 +415,7 @@ def test_a_thread_that_cannot_be_started_fails_the_run(tmp_path, monkeypatch):
         (OSError(5, "?"), "Input/output error"),
     ],
 )
-@pytest.mark.parametrize("where", ["_join", "_give_out"])
+@pytest.mark.parametrize("where", ["join", "_give_out"])
 def test_what_fails_while_recording_fails_the_run(
     where, error, text, tmp_path, monkeypatch
 ):
@@ -455,7 +455,7 @@ def test_a_bug_is_a_traceback_and_the_run_is_not_running(tmp_path, monkeypatch):
     def wrong(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Recorder, "_join", wrong)
+    monkeypatch.setattr(Recorder, "join", wrong)
     with pytest.raises(ZeroDivisionError):
         do_run(tmp_path / "run")
     assert state_of(tmp_path / "run") == "failed"

@@ -113,7 +113,7 @@ def test_what_the_user_measured_is_the_users(place, mask):
 
     (folder,) = (path for path in (place / "runs").iterdir() if path.name != "latest")
     found = [place / "runs", folder, *folder.iterdir()]
-    assert len(found) == 2 + 4 + 2 + 4
+    assert len(found) == 2 + 4 + 2 + 4 + 1  # and the recording
     assert {(p.stat().st_uid, p.stat().st_gid) for p in found} == {(USER, USER)}
     as_user("sh", "-c", f"echo > {folder}/report.html; cat {folder}/* > /dev/null")
     as_user("rm", "-r", str(place / "runs"))

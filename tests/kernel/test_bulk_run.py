@@ -49,6 +49,7 @@ def transfer(lab, out, **options):
         capture.start()
         workload.follow(
             Scene(
+                capture=capture,
                 recorder=recorder,
                 sink=sink,
                 protocols=(),

@@ -99,7 +99,7 @@ def test_the_files_have_their_columns_and_one_row_for_each_message(out):
     assert sorted(p.name for p in out.iterdir()) == [
         "exchanges.csv",
         *("messages.csv", "other_turns.csv"),
-        "round_trips.csv",
+        *("recording.arrows.zst", "round_trips.csv"),
         "run.json",
         "summary.json",
     ]

@@ -92,7 +92,7 @@ def follow(lab: Lab, plan: MeshPlan, folder: Path) -> Followed:
         recorder = Recorder(capture, sink)
         capture.start()
         protocols = (plan.protocol,)
-        ours = (recorder, sink, protocols, lab, Interrupt())
+        ours = (capture, recorder, sink, protocols, lab, Interrupt())
         workload.follow(Scene(*ours, lambda *_: None, lambda: None))
         recorder.step_for(0.1)
         capture.stop()
