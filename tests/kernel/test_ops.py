@@ -377,7 +377,8 @@ def test_a_given_endpoint_that_dies_is_one_line_and_what_was_measured_is_kept(
 def test_a_given_endpoint_that_hangs_is_given_up(endpoint, out, monkeypatch):
     named, port, process = endpoint
     monkeypatch.setattr(ops, "STILL_SECONDS", 2.0)
-    plan = OpsPlan(("proxystore",), sizes=(1000,), endpoint=named, in_lab=False)
+    where = {"endpoint": named, "in_lab": False}
+    plan = OpsPlan(("proxystore",), sizes=(1000,), rounds=100_000, **where)
     options = RunOptions(link=LinkSpec(), plan=plan, protocols=("tcp",), out=out)
 
     def stop_midway(_what, _messages, done, _planned):
