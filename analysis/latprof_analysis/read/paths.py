@@ -30,7 +30,10 @@ _LONGEST_TEXT_BYTES = 64 << 10
 _GZIP = b"\x1f\x8b"
 _PACKED = (
     (_GZIP, "is packed by gzip twice; unpack it once"),
-    (b"\x28\xb5\x2f\xfd", "is compressed by zstd; unpack it"),
+    (
+        b"\x28\xb5\x2f\xfd",
+        "is compressed by zstd; unpack it (a recording: `latprof rebuild` its folder)",
+    ),
     (b"PK\x03\x04", "is a zip archive; unpack it"),
     (b"\xff\xfe", "is UTF-16; save it as UTF-8"),
     (b"\xfe\xff", "is UTF-16; save it as UTF-8"),

@@ -46,7 +46,7 @@ _OF_BYTES = (HELD, LOST, BEHIND, NOT_TOLD, UNKNOWN_WAY)
 _UNTOLD = {
     "qdisc": "the queue of the sender's device",
     "transit": "the way between both drivers, of which nothing here tells",
-    "receive_stack": "the receiver's stack, as behind a missing segment",
+    "receive_stack": "the receiver's stack, for no reason that was seen",
 }
 _ENTRY_QUEUE = "a queue at the entry of the receiver's host (ifb)"
 

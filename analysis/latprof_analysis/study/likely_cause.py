@@ -13,7 +13,7 @@ _WAITED = {
     "send_queue": "waited {} in its sender's socket (send buffer, windows, pacing)",
     "qdisc": "waited {} in its sender's qdisc",
     "transit": "took {} between the drivers",
-    "receive_stack": "waited {} in its receiver's stack, as behind a missing segment",
+    "receive_stack": "waited {} in its receiver's stack, for no reason that was seen",
     "receive_queue": "its receiver had not read for {}",
     "wakeup": "its reader waited {} for a CPU",
     "own": "its own bytes and the delay take {} on this link",
@@ -56,6 +56,11 @@ def likely_cause(row: dict[str, Any], known_ns: float | None = None) -> str:
     >>> row |= dict.fromkeys(("send_ns", "queue_ns", "xmit_ns", "arrive_ns"), 1)
     >>> likely_cause(row)
     "waited 12.0 ms in its sender's qdisc"
+
+    A segment that was missing is sent again; without one it may have been anything:
+
+    >>> likely_cause(row | {"receive_stack_ns": 20_000_000, "ready_ns": 1})
+    "waited 20.0 ms in its receiver's stack, for no reason that was seen"
     """
     waits = stage_times(row)
     if known_ns and "transit" in waits:
