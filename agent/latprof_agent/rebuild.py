@@ -39,7 +39,7 @@ from latprof_agent.workload.measured_time import MeasuredTime
 from latprof_agent.workload.mesh_log import MeshEnds, MeshLog
 from latprof_agent.workload.workload import Progress
 
-KILLED = "killed"  # the state of a run whose recording has no end
+KILLED = "killed"  # the state of a run whose recording has no end, whatever the cause
 _OF_WORKLOADS = (".csv", ".log", ".txt")
 
 
@@ -165,7 +165,10 @@ class _Replay:
         header = recording.header
         if header["story_ns"] is not None:
             flights = RecordedFlights(
-                recording.layout, header["architecture"], self.capture.counted
+                recording.layout,
+                header["architecture"],
+                int(header["jiffy_ns"]),
+                self.capture.counted,
             )
             joiner = self.recorder.joiner
             self.capture.flight = flights
@@ -325,9 +328,12 @@ def _write(
         },
     }
     summary = summarize(sink, description, end["cost"]) | end["figures"]
+    if not summary["cost"]:
+        del summary["cost"]  # the run did not come to say it
     if recording.cut_off or description["state"] == KILLED:
         summary["warnings"].append(
-            "the run was killed: figures cover the time until its recording ends"
+            "the recording breaks off before its run's end (that was killed, had no "
+            "room, or the file is damaged): figures cover the time until then"
         )
     folder.write_json("run.json", description)
     folder.write_json("summary.json", summary)

@@ -239,6 +239,7 @@ class _Session:
             watched=str(self._workload.watched(options.protocols)),
             pieces=options.pieces,
             story_ns=options.story_ns,
+            jiffy_ns=capture.flight.jiffy_ns if capture.flight else None,
             round_trip_columns=options.plan.round_trip_columns,
         )
         stories = capture.flight is not None

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from latprof_agent import rebuild
+from latprof_agent.cli import main
 from latprof_analysis.records.recording import NAME, PERIODS, Recording, Step
 
 HERE = Path(__file__).parents[1] / "recordings"
@@ -174,6 +175,28 @@ def lines(table: pd.DataFrame, shift_ns: int = 0) -> list[str]:
         stamp = pd.to_numeric(table[column], errors="coerce") > HOUR_NS
         table.loc[stamp, column] = table.loc[stamp, column] - shift_ns
     return sorted(table.to_csv(index=False).splitlines())
+
+
+@pytest.mark.parametrize("name", ["ping-pong", "mesh", "stories", "unanswered"])
+def test_of_a_recording_that_breaks_off_every_screen_says_so(name, tmp_path, capsys):
+    run = tmp_path / "run"
+    run.mkdir()
+    whole = (HERE / f"{name}.arrows.zst").read_bytes()
+    (run / NAME).write_bytes(whole[: len(whole) * 4 // 5])
+    again = str(tmp_path / "again")
+    assert main(["rebuild", str(run), f"--out={again}", "--all"]) == 0
+    assert "breaks off before its run's end" in capsys.readouterr().out
+    summary = json.loads((Path(again) / "summary.json").read_text())
+    assert "cost" not in summary
+    assert (summary["records"] > 0) == (name != "unanswered")  # too short
+    for words in (["analyze"], ["analyze", "--all"], ["analyze", "--json"]):
+        assert main([*words, again]) == 0
+        assert "Traceback" not in capsys.readouterr().err
+    if name == "stories":
+        assert main(["story", again]) == 0
+        told = capsys.readouterr().out
+        assert "the recording breaks off before them" in told
+        assert "may not open their files" not in told
 
 
 # What the generator logs is at its own times, which are not changed here.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from latprof_analysis.records.recording import RecordLayout
+from latprof_analysis.study.stacks import NAMES_NOT_RECORDED
 from latprof_analysis.study.story import CALLS, Flight
 from latprof_analysis.study.story_queue import QueueAt, queues_of
 from latprof_analysis.study.story_socket import Death
@@ -226,7 +227,6 @@ class WitnessedFlights:
                 "source": self.source,
                 "copies": self.copies,
                 "skipped": self.skipped,
-                "jiffy_ns": self.jiffy_ns,
             }
         )
         entries = self._flights.queues.entries(self._flights.layout.device_queue)
@@ -234,17 +234,25 @@ class WitnessedFlights:
 
 
 class RecordedFlights:
-    """Answers as a flight recorder did, from its recording."""
+    """Answers as a flight recorder did, from its recording.
+
+    One that breaks off has no names, and `copies` are those that were asked for.
+    """
 
     def __init__(
-        self, layout: RecordLayout, architecture: str, counted: Mapping[str, int]
+        self,
+        layout: RecordLayout,
+        architecture: str,
+        jiffy_ns: int,
+        counted: Mapping[str, int],
     ) -> None:
         self.limit_ns = 0
         self.reads: Reads | None = None
         self.layout = layout
         self.calls = CALLS.get(architecture, {})
-        self.copies = self.skipped = self.jiffy_ns = 0
-        self.source = "no access"
+        self.jiffy_ns = jiffy_ns
+        self.copies = self.skipped = 0
+        self.source = NAMES_NOT_RECORDED
         self.symbols: Names = self
         self.queues: QueueTable = self
         self.deaths: DeathTable = self
@@ -264,6 +272,7 @@ class RecordedFlights:
         since_ns = {ring: dict(of) for ring, of in note["since_ns"].items()}
         flight = Flight(note["begin_ns"], note["end_ns"], rings, since_ns)
         self._flights[note["copy"]] = flight
+        self.copies = len(self._flights)
 
     def take_answer(self, begin_ns: int, end_ns: int, number: int) -> None:
         """Take in which copy, if any, was the answer of `flight`."""
@@ -277,7 +286,7 @@ class RecordedFlights:
             tuple(times): [Death(*one) for one in found]
             for times, found in names["losses"]
         }
-        self.source, self.jiffy_ns = str(names["source"]), int(names["jiffy_ns"])
+        self.source = str(names["source"])
         self.copies, self.skipped = int(names["copies"]), int(names["skipped"])
         self._queues = [(int(entry[NUMBER]), entry) for entry in queues]
 

@@ -547,7 +547,7 @@ def _add_output(group: Any) -> None:
         "--no-recording",
         action="store_true",
         help="leave out the recording, from which `latprof rebuild` makes the tables "
-        "again (default: kept, some 10 bytes a record)",
+        "again (default: kept, 10 to 20 bytes a record)",
     )
     group.add_argument(
         "--parquet",

@@ -9,7 +9,7 @@ from latprof_analysis.read.stories import took_ns
 from latprof_analysis.report.story_queue import queue_words
 from latprof_analysis.report.story_receive import accept_words, reads_words
 from latprof_analysis.report.story_tcp import tcp_words
-from latprof_analysis.study.stacks import SHARE
+from latprof_analysis.study.stacks import NAMES_NOT_RECORDED, SHARE
 from latprof_analysis.study.story import UNTRACED
 from latprof_analysis.study.story_socket import (
     BEHIND,
@@ -35,9 +35,12 @@ _VERBS = {
     "held back": "was held back by the queue itself",
 }
 # Why functions have no names, and what to do.
+_AS_OFFSETS = "functions of programs are told as file and offset: "
 _NO_NAMES = {
-    "file and offset": "install python3-bpfcc for their names",
-    "no access": "latprof may not open their files (an agent may with --user root)",
+    "file and offset": f"{_AS_OFFSETS}install python3-bpfcc for their names",
+    "no access": f"{_AS_OFFSETS}latprof may not open their files (an agent may with "
+    "--user root)",
+    NAMES_NOT_RECORDED: "functions have no names: the recording breaks off before them",
 }
 # What is not recorded, where its word alone does not tell.
 _LACKS = {UNTRACED: "the kernel hides a task that came or left"}
@@ -191,8 +194,8 @@ def recorder_lines(recorder: dict[str, Any]) -> Iterator[str]:
     """Say what a recorder had no room for, and how to have names."""
     if recorder["skipped"]:
         yield f"{recorder['skipped']} times there was no room to keep what CPUs did"
-    if remedy := _NO_NAMES.get(recorder["symbols"]):
-        yield f"functions of programs are told as file and offset: {remedy}"
+    if why := _NO_NAMES.get(recorder["symbols"]):
+        yield why
 
 
 def causes(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,6 +11,8 @@ Stack = tuple[str, ...]  # the outermost function first
 DROPPED = "..."  # stands for frames that are not known
 MOST_STACKS = 200
 SHARE = 0.8
+# Where names come from, of stories that a recording without its end tells.
+NAMES_NOT_RECORDED = "not recorded"
 # Any system call or fault is in them, or they are none: they tell nothing.
 _ENTRIES = (
     "?",
