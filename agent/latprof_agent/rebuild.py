@@ -16,6 +16,7 @@ from latprof_analysis.read.result import ReadError
 from latprof_analysis.records.recording import (
     NAME,
     PERIODS,
+    Log,
     Recording,
     RecordLayout,
     Step,
@@ -143,7 +144,7 @@ class _Sources:
             raise ValueError(f"a call of {name}")
         source.calls.clear()
 
-    def put(self, logs: list[tuple[int, int, bytes]]) -> None:
+    def put(self, logs: list[Log]) -> None:
         """Let them read this next."""
         for source, number, data in logs:
             self._logs[source][number].fresh += data
@@ -228,8 +229,8 @@ class _Replay:
         if not end:
             self.recorder.end()
             end = {"link": "", "figures": {}, "cost": {}, "probe_cost": {}}
-            told = {"state": KILLED, "failure": None, "link_counters": None}
-            end["description"] = self.description | told
+            unknown = {"failure": None, "link_counters": None}
+            end["description"] = self.description | {"state": KILLED} | unknown
         self.capture.cost.figures = end["probe_cost"]
         self._sink.end(self.recorder.tally())
         return end
@@ -255,7 +256,7 @@ def rebuild(run: Path, out: Path, progress: Progress) -> Rebuilt:
             "--no-recording, or of older versions have none"
         )
     recording = Recording(run / NAME)
-    with _damage_told(recording):
+    with _damage_in_one_line(recording):
         _check_fields(recording)
         columns = {
             "round_trips": tuple(map(str, recording.header["round_trip_columns"]))
@@ -263,7 +264,7 @@ def rebuild(run: Path, out: Path, progress: Progress) -> Rebuilt:
     folder = RunFolder(out, tables=TABLES | columns)
     try:
         sink = RunSink(folder)
-        with _damage_told(recording):
+        with _damage_in_one_line(recording):
             replay = _Replay(recording, sink)
             for step in recording.steps():
                 replay.take(step)
@@ -298,7 +299,7 @@ def _check_fields(recording: Recording) -> None:
 
 
 @contextmanager
-def _damage_told(recording: Recording) -> Iterator[None]:
+def _damage_in_one_line(recording: Recording) -> Iterator[None]:
     """Make one line of whatever a recording of somebody else leads to."""
     try:
         yield
@@ -346,7 +347,7 @@ def _write(
 def _copy_others(run: Path, folder: RunFolder) -> None:
     """Copy what a workload wrote itself: it comes from no probe."""
     for path in sorted(run.iterdir()):
-        others = path.suffix in _OF_WORKLOADS and not path.is_symlink()
-        if others and not (folder.path / path.name).exists():
+        others = path.suffix in _OF_WORKLOADS and path.is_file()
+        if others and not path.is_symlink() and not (folder.path / path.name).exists():
             with opened_as_is(path) as file:
                 folder.copy(path.name, file)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from latprof_analysis.records.recording import RecordLayout
+from latprof_analysis.records.recording import Log, RecordLayout
 from numpy.typing import NDArray
 
 from latprof_agent.capture.cost import met
@@ -32,14 +32,12 @@ from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.sinks.sink import Sink, TakenBack, Tally
 
 if TYPE_CHECKING:
-    from latprof_agent.capture.recording import RecordingWriter
+    from latprof_agent.capture.recording_writer import RecordingWriter
 
 STEP_SECONDS = 0.05
 # To join often makes nothing more exact, and each time costs 4 ms, however little came.
 JOIN_NS = 500_000_000
 HOLD_NS = 1_500_000_000
-
-Log = tuple[int, int, bytes]  # of which source, which of its logs, what was new
 
 
 class Cost(Protocol):

@@ -16,7 +16,7 @@ from latprof_analysis.study.ways import other_hosts
 from latprof_agent.capture.capture import Capture, open_capture
 from latprof_agent.capture.cost import AgentCost
 from latprof_agent.capture.recorded_flights import Flights, WitnessedFlights
-from latprof_agent.capture.recording import (
+from latprof_agent.capture.recording_writer import (
     RecordingWriter,
     recording_header,
     rings_of,

@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_agent.capture.recording import RecordingWriter, rings_of
+from latprof_agent.capture.recording_writer import RecordingWriter, rings_of
 from latprof_agent.probes.layout import layout_of
 from latprof_analysis.read.result import ReadError
 from latprof_analysis.records.recording import (
@@ -28,7 +28,10 @@ from latprof_analysis.records.recording import (
 
 LAYOUT = layout_of()
 RINGS = rings_of(LAYOUT, stories=True)
-TOLD = {"layout": {word: getattr(LAYOUT, word) for word in WORDS}, "version": "0.0"}
+HEADER_WORDS = {
+    "layout": {word: getattr(LAYOUT, word) for word in WORDS},
+    "version": "0.0",
+}
 
 
 def records(ring: str, count: int, seed: int) -> np.ndarray:
@@ -37,9 +40,9 @@ def records(ring: str, count: int, seed: int) -> np.ndarray:
     return np.frombuffer(data, RINGS[ring])
 
 
-def written(*fill: Callable[[RecordingWriter], None], told=TOLD) -> bytes:
+def written(*fill: Callable[[RecordingWriter], None], header=HEADER_WORDS) -> bytes:
     file = io.BytesIO()
-    writer = RecordingWriter(file.write, RINGS, told)
+    writer = RecordingWriter(file.write, RINGS, header)
     for one in fill:
         one(writer)
     writer.close()
@@ -163,17 +166,17 @@ def test_what_somebody_else_wrote_is_read_or_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("header", "why"),
     [
-        ({**TOLD, "format": FORMAT + 1}, "use latprof 0.0"),
-        ({**TOLD, "format": "1"}, "no format"),
+        ({**HEADER_WORDS, "format": FORMAT + 1}, "use latprof 0.0"),
+        ({**HEADER_WORDS, "format": "1"}, "no format"),
         ({"layout": {}}, "no recording"),
-        ({"layout": {**TOLD["layout"], "flags": {"a": "b"}}}, "no recording"),
+        ({"layout": {**HEADER_WORDS["layout"], "flags": {"a": "b"}}}, "no recording"),
     ],
 )
-def test_a_header_that_is_none_is_refused(told, why, tmp_path):
+def test_a_header_that_is_none_is_refused(header, why, tmp_path):
     with pytest.raises(ReadError, match=why):
-        read(written(told=told), tmp_path / "one")
+        read(written(header=header), tmp_path / "one")
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", packed(b""), packed(b"abc" * 999)])

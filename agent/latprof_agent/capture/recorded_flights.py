@@ -25,7 +25,7 @@ from latprof_agent.capture.rings import Batch
 
 if TYPE_CHECKING:
     from latprof_agent.capture.flight import FlightRecorder
-    from latprof_agent.capture.recording import RecordingWriter
+    from latprof_agent.capture.recording_writer import RecordingWriter
 
 QUEUES = "device_queues"
 NUMBER = "number"  # of a queue, beside what the probes know of it

@@ -14,18 +14,18 @@ from latprof_agent.sinks.run_sink import RunSink
 
 
 def with_counts(
-    told: dict[str, Any], sink: RunSink, paths: PathDevices, link: str
+    description: dict[str, Any], sink: RunSink, paths: PathDevices, link: str
 ) -> dict[str, Any]:
     """Add to a description what was counted; `link` is the lab's interface."""
     unmatched = dict(sink.tally.unmatched)
     unread = unmatched.pop(UNREAD_AT_CLOSE, 0)
     passed = paths.as_list()
-    return told | {
+    return description | {
         "counters": sink.tally.counters,
         "unmatched": unmatched,
         "unread_at_close": unread,
         "path_devices": passed,
-        "capabilities": with_last_devices(told["capabilities"], passed, link),
+        "capabilities": with_last_devices(description["capabilities"], passed, link),
     }
 
 

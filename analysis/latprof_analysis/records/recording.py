@@ -1,8 +1,8 @@
 """Read a recording: the steps of a run, with the records that each took in.
 
-The format is in `latprof_agent.capture.recording`, which writes it. A recording may be
-somebody else's, so that nothing of it is believed: types are those of its Arrow schema,
-and what does not fit is a `ReadError`.
+The format is in `latprof_agent.capture.recording_writer`, which writes it. A recording
+may be somebody else's, so that nothing of it is believed: types are those of its Arrow
+schema, and what does not fit is a `ReadError`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ SIDE_COLUMNS = {
     LOGGED: np.dtype([("source", "<u4"), ("log", "<u4")]),
 }
 _UNITS = ("ns", "us", "jiffies", "bytes", "ppb")
+Log = tuple[int, int, bytes]  # of which source, which of its logs, what was new
 _INTEGERS = ("u1", "u2", "u4", "u8", "i8")
 
 
@@ -84,7 +85,7 @@ class Step:
     drained_ns: int | None
     rings: dict[str, NDArray[Any]]
     beside: dict[str, NDArray[Any]]  # by name in SIDE_COLUMNS
-    logs: list[tuple[int, int, bytes]]  # source, which of its logs, what was new
+    logs: list[Log]
     notes: list[dict[str, Any]]
 
 

@@ -34,6 +34,7 @@ from latprof_analysis.records.recording import (
     PERIODS,
     SIDE_COLUMNS,
     WORDS,
+    Log,
     unit_of,
 )
 from nanoarrow.ipc import StreamWriter
@@ -58,8 +59,6 @@ _TYPES = {
     "i8": na.int64,
 }
 _WHOLE = {"nullable": False}
-
-Log = tuple[int, int, bytes]  # of which source, which of its logs, what was new
 
 
 class RecordingWriter:
@@ -109,11 +108,10 @@ class RecordingWriter:
         self._notes: list[str] = []
         self._period_ns = 0  # when the last of the periods began
         self._clocks_ns = 0  # when they were read
-        self.bytes = 0
         self.step(None, {})  # with the header, which is there from now on
 
     def note(self, **what: Any) -> None:
-        """Say what happened before the next step, as a JSON object of one key."""
+        """Say what happened before the next step, as a JSON object."""
         self._notes.append(json.dumps(what))
 
     def step(
@@ -142,7 +140,6 @@ class RecordingWriter:
         row = na.c_array_from_buffers(self._schema, 1, [None], children=columns)
         self._writer.write_array(row)
         self._sink.flush()
-        self.bytes = self._sink.bytes
         self._notes.clear()
 
     def _changed(self, periods: NDArray[np.int64]) -> NDArray[Any]:
@@ -165,7 +162,6 @@ class RecordingWriter:
         """End the stream; no step may follow."""
         self._writer.close()
         self._sink.close()
-        self.bytes = self._sink.bytes
 
 
 class _Packed:
@@ -174,8 +170,6 @@ class _Packed:
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write
         self._packer = zstandard.ZstdCompressor(level=LEVEL).compressobj()
-        self.bytes = 0
-        self.closed = False
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
@@ -186,14 +180,11 @@ class _Packed:
         self._pass_on(self._packer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
 
     def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self._pass_on(self._packer.flush())
+        self._pass_on(self._packer.flush())
 
     def _pass_on(self, packed: bytes) -> None:
         if packed:
             self._write(packed)
-            self.bytes += len(packed)
 
 
 def rings_of(layout: Layout, *, stories: bool) -> dict[str, np.dtype[Any]]:
@@ -204,11 +195,11 @@ def rings_of(layout: Layout, *, stories: bool) -> dict[str, np.dtype[Any]]:
 
 
 def recording_header(
-    layout: Layout, capabilities: Sequence[Capability], **told: Any
+    layout: Layout, capabilities: Sequence[Capability], **run: Any
 ) -> dict[str, Any]:
     """Describe this host, its kernel and clocks, and what is recorded.
 
-    `told` is what the run itself knows.
+    `run` is what the run itself knows.
     """
     uname = platform.uname()
     return {
@@ -220,7 +211,7 @@ def recording_header(
         "begun_unix_ns": time.time_ns(),
         "capabilities": [capability.as_dict() for capability in capabilities],
         "layout": {name: getattr(layout, name) for name in WORDS},
-        **told,
+        **run,
     }
 
 
