@@ -43,8 +43,8 @@ CLOSED_BY_SERVER, WAS_RESET, TIMED_OUT = "server closed", "reset", "TCP timed ou
 OUTCOMES = (WAITING, GIVEN_UP, NEXT_SENT, CLOSED_BY_SERVER, WAS_RESET, TIMED_OUT)
 # Of round trips of a run with a load: those without it, and those beside it.
 IDLE = "idle"
-# Column: 1 where a message may have met the measuring of latprof's own cost, which
-# makes it slower. It counts as any other, but is in no percentile and no fit.
+# Column: 1 where a message was sent while latprof's own cost was measured, which makes
+# it slower. It is in all figures, as any other.
 PROBE_STATISTICS = "probe_statistics"
 
 Stamps = dict[str, NDArray[np.int64]]

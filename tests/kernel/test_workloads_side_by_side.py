@@ -259,11 +259,9 @@ def messages_of(folder):
     return rows[rows["heartbeat"] == 0]
 
 
-def median_ns(folder, undisturbed=False):
-    """The median response; undisturbed: of what met no measuring of our own cost."""
-    rows = messages_of(folder)
-    rows = rows[rows["probe_statistics"].isna()] if undisturbed else rows
-    took = rows["rtt_ns"].dropna().sort_values()
+def median_ns(folder):
+    """The median response."""
+    took = messages_of(folder)["rtt_ns"].dropna().sort_values()
     return took.iloc[(len(took) + 1) // 2 - 1]
 
 
@@ -299,9 +297,7 @@ def test_a_mesh_is_compared_by_size_without_its_heartbeats(mesh):
         if one["stage"] == "rtt" and one["kind"] == "udp round trip"
     ]
     assert group["size_bytes"] == 10240
-    medians = [
-        [median_ns(folder, undisturbed=True) for folder in side] for side in folders
-    ]
+    medians = [[median_ns(folder) for folder in side] for side in folders]
     check_change(group["percentiles"]["p50"], *medians)
     (lost,) = [one for one in told["loss"] if one["protocol"] == "udp"]
     flags = [pd.concat([messages_of(f)["lost"] for f in side]) > 0 for side in folders]
@@ -333,9 +329,7 @@ def test_the_load_of_each_repeat_is_told(tmp_path):
     for phase, row in (("idle", idle), ("loaded", loaded)):
         medians = []
         for of_run in rows:
-            # what met the measuring of our own cost is in no percentile
-            at = (of_run["phase"] == phase) & of_run["probe_statistics"].isna()
-            took = of_run[at]["rtt_ns"].dropna().sort_values()
+            took = of_run[of_run["phase"] == phase]["rtt_ns"].dropna().sort_values()
             medians.append(took.iloc[(len(took) + 1) // 2 - 1])
         found = [row["rtt_p50_ns"][key] for key in ("low", "high")]
         assert found == pytest.approx(sorted(medians), rel=0.005)

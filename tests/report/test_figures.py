@@ -303,8 +303,7 @@ def test_the_picture_has_a_bar_of_every_kind_whose_stages_sum_to_all_its_time() 
         for one in bar.itertuples():
             if "+" not in one.stage:
                 spent = float(kinds[kind][f"{one.stage}_ns"].sum())
-                # the document leaves out what met the measuring of our own cost
-                assert one.share == pytest.approx(spent / whole, abs=0.02)
+                assert one.share == pytest.approx(spent / whole)
     assert first_picture({}) is None
 
 

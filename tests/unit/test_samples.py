@@ -50,7 +50,6 @@ def test_a_message_counts_for_both_of_its_groups_each_in_its_direction():
     sent, received = rng.integers(-1, 4, (2, 5000))
     rows.numbers["arrive_ns"][rng.random(5000) < 0.2] = BLANK
     rows.numbers["read_ns"][rng.random(5000) < 0.1] = BLANK
-    rows.numbers["probe_statistics"][rng.random(5000) < 0.1] = 1
     samples = Samples()
     for part in np.array_split(np.arange(5000), 13):
         samples.add(rows.take(part), sent[part], received[part])
@@ -59,8 +58,6 @@ def test_a_message_counts_for_both_of_its_groups_each_in_its_direction():
     expected: dict[tuple[int, str], list[int]] = {}
     for i in range(5000):
         row = rows.row(i)
-        if row["probe_statistics"]:
-            continue
         for prefix, group in (("", sent[i]), ("received_", received[i])):
             for name, first, last in (
                 ("transit", "xmit_ns", "arrive_ns"),

@@ -107,7 +107,7 @@ def test_kinds_are_protocols_requests_replies_and_messages_of_any_ends():
         message(WHOLE, kind="warmup"),
         message(WHOLE, kind="message", way="a -> b:80"),
         message(WHOLE, kind="message", way="b:80 -> a"),
-        message(WHOLE, probe_statistics=1),  # met the measuring of our own cost
+        message(WHOLE, probe_statistics=1),  # sent while our own cost was measured
     ]
     rows += [
         message(WHOLE, kind="train"),
@@ -116,11 +116,11 @@ def test_kinds_are_protocols_requests_replies_and_messages_of_any_ends():
     ]
     told = {kind: latencies["A"]["n"] for kind, latencies in found(*rows).items()}
     assert told == {
-        "tcp request": 1,
+        "tcp request": 2,
         "tcp message": 2,
         "udp reply": 1,
         "tcp train": 1,
-        "tcp loaded reply": 1,
+        "tcp loaded reply": 2,
     }
 
 

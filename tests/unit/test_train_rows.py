@@ -71,7 +71,6 @@ def test_a_train_lasts_from_its_first_send_to_its_last_reply():
     [
         ({"received_ns": BLANK}, "a reply did not come"),
         ({"train": 6}, "it is not whole in the file"),
-        ({"probe_statistics": 1}, "it met the measuring of latprof's own cost"),
     ],
 )
 def test_a_train_with_a_message_that_spoils_it_is_left_out(second, why):

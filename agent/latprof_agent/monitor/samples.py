@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 from latprof_analysis.fit.natural import DEVICE, WHOLE, Natural, fit_natural
-from latprof_analysis.stages import BLANK, PROBE_STATISTICS, STAGES, STAMPS
+from latprof_analysis.stages import BLANK, STAGES, STAMPS
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram, bucket_of
 from latprof_analysis.text import NS_PER_SECOND
 from numpy.typing import NDArray
@@ -146,10 +146,9 @@ class Samples:
         parts, sent, received = zip(*self._waiting, strict=True)
         self._waiting, self._waiting_rows = [], 0
         rows = joined_rows(list(parts))
-        counts = rows.numbers[PROBE_STATISTICS] != 1
         delays = _delays(rows)
         for way, groups in enumerate((np.concatenate(sent), np.concatenate(received))):
-            chosen = np.flatnonzero(counts & (groups != NO_GROUP))
+            chosen = np.flatnonzero(groups != NO_GROUP)
             for name, quantity in COUNTED[way].items():
                 self._count(groups[chosen], quantity, delays[name][chosen])
             self._reservoir.add(rows, delays, chosen, groups[chosen], way)

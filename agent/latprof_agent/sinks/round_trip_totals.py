@@ -65,15 +65,15 @@ class RoundTripTotals:
                 *("sent_ns", "intended_ns", "lost"),
             )
         )
-        met = trips.numbers[PROBE_STATISTICS] == 1
-        self._figures.add(size_bytes, rtt_ns, sent_ns, intended_ns, met)
-        answered = (lost == 0) & ~met
+        marked = trips.numbers[PROBE_STATISTICS] == 1
+        self._figures.add(size_bytes, rtt_ns, sent_ns, intended_ns, marked)
+        answered = lost == 0
         order = (sequence - self._first_sequence)[answered] // self._per_round
         self._parts.append((size_bytes[answered], rtt_ns[answered], order))
 
     @property
     def rtt(self) -> Histogram:
-        """Round trip times of all sizes, in ns, of what was answered undisturbed."""
+        """Round trip times of all sizes, in ns, of what was answered."""
         return self._figures.by_size.total().get("rtt", Histogram())
 
     @property
@@ -87,7 +87,7 @@ class RoundTripTotals:
         return (time.monotonic_ns() - first_ns) / NS_PER_SECOND if first_ns else 0.0
 
     def arrays(self) -> tuple[Ints, Ints, Ints]:
-        """Sizes, round trip times and rounds of what was answered and undisturbed."""
+        """Sizes, round trip times and rounds of what was answered."""
         if not self._parts:
             empty = np.empty(0, "i8")
             return empty, empty, empty

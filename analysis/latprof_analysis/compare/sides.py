@@ -25,8 +25,8 @@ from latprof_analysis.read.operations import Operations, read_operations
 from latprof_analysis.read.paths import is_run_folder, swept_folders
 from latprof_analysis.read.result import joined, shown
 from latprof_analysis.read.run_folder import Histograms, read_histograms
-from latprof_analysis.read.schema import alone, undisturbed
-from latprof_analysis.stages import APART, PARTS, PROBE_STATISTICS, STAGES
+from latprof_analysis.read.schema import alone
+from latprof_analysis.stages import APART, PARTS, STAGES
 from latprof_analysis.study.bulk import (
     bulk_document,
     named_directions,
@@ -39,7 +39,7 @@ from latprof_analysis.text import NS_PER_SECOND, percentile_name
 
 _STAGES = (*STAGES, "wakeup", "end_to_end")
 _COLUMNS = {
-    *("protocol", "kind", "size_bytes", "send_ns", "read_ns", PROBE_STATISTICS),
+    *("protocol", "kind", "size_bytes", "send_ns", "read_ns"),
     *("intended_ns", "sent_ns", "rtt_ns", "lost", "train", "heartbeat"),
     *("way", "request_sent_ns", "request_ready_ns"),
     *(f"{stage}_ns" for stage in (*_STAGES, *PARTS)),
@@ -319,7 +319,7 @@ def _rows(frame: pd.DataFrame, *by: str) -> list[tuple[Any, NDArray[np.intp]]]:
 
 
 def _add_messages(side: Side, messages: pd.DataFrame) -> None:
-    rows = undisturbed(messages[~messages["kind"].isin(APART)])
+    rows = messages[~messages["kind"].isin(APART)]
     # of an echo from another host it is not known when it was sent
     rows = _without_trials(side, rows, "send_ns", "read_ns")
     rows = _sized(side, rows.sort_values("send_ns", kind="stable"))
@@ -328,7 +328,7 @@ def _add_messages(side: Side, messages: pd.DataFrame) -> None:
 
 def _add_exchanges(side: Side, exchanges: pd.DataFrame) -> None:
     """Add the parts by way; a request may be of any size, so that sizes tell little."""
-    rows = undisturbed(exchanges[~exchanges["kind"].isin(APART)])
+    rows = exchanges[~exchanges["kind"].isin(APART)]
     since = rows["request_sent_ns"].fillna(rows["request_ready_ns"])
     rows = rows.loc[since.sort_values(kind="stable").index]
     _add_stages(side, rows.assign(kind=rows["way"], size_bytes=-1), PARTS)
@@ -356,7 +356,6 @@ def _add_round_trips(side: Side, table: pd.DataFrame) -> None:
     rows = _sized(side, alone(table).sort_values("sent_ns", kind="stable"))
     rows = _without_trials(side, rows.assign(protocol=_streams(rows)), "sent_ns")
     rtt = rows["rtt_ns"].to_numpy("float64", na_value=np.nan)
-    rtt[~rows.index.isin(undisturbed(rows).index)] = np.nan
     for (protocol, size, _), at in _rows(rows, "protocol", "size_bytes", "run"):
         _add(side, Group(f"{protocol} round trip", "rtt", int(size)), rtt[at])
     for (protocol, run), at in _rows(rows, "protocol", "run"):

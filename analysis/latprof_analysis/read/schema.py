@@ -153,19 +153,12 @@ MESSAGES = Schema(
         *(_count(f"{stage}_ns", f"stage {stage}") for stage in STAGES),
         _count("wakeup_ns", "part of receive_queue: runnable without a CPU"),
         _count("end_to_end_ns", "read less created, or less send"),
-        _count(PROBE_STATISTICS, "1 if it met the measuring of latprof's own cost"),
+        _count(PROBE_STATISTICS, "1 if sent while latprof's own cost was measured"),
     ),
     check=_backwards,
     ends_whole=True,
     guarded=True,
 )
-
-
-def undisturbed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that did not meet the measuring of latprof's own cost."""
-    if PROBE_STATISTICS not in rows:
-        return rows
-    return rows[rows[PROBE_STATISTICS].isna()]
 
 
 def alone(rows: pd.DataFrame) -> pd.DataFrame:
@@ -202,7 +195,7 @@ ROUND_TRIPS = Schema(
             about="from sent_ns in a closed loop, from intended_ns in an open one",
         ),
         _count("lost", "1 if no reply came", needed=True),
-        _count(PROBE_STATISTICS, "1 if it met the measuring of latprof's own cost"),
+        _count(PROBE_STATISTICS, "1 if sent while latprof's own cost was measured"),
         # of runs with trains (--train)
         _count("train", "number of the train that it is part of; blank: it went alone"),
         _count("train_messages", "how many messages its train has"),
@@ -277,7 +270,7 @@ EXCHANGES = Schema(
         ),
         _text("outcome", "of what is unanswered: what ended the waiting"),
         _count("waited_ns", "... after so long since the request was sent"),
-        _count(PROBE_STATISTICS, "1 if it met the measuring of latprof's own cost"),
+        _count(PROBE_STATISTICS, "1 if sent while latprof's own cost was measured"),
     ),
     ends_whole=True,
     guarded=True,

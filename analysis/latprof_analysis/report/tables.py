@@ -15,7 +15,7 @@ from latprof_analysis.report.sentences import (
     other_turns_sentences,
     ways_of,
 )
-from latprof_analysis.stages import part_label
+from latprof_analysis.stages import PROBE_STATISTICS, part_label
 from latprof_analysis.text import NOT_ENOUGH, counted, duration, percent, plural, rate
 
 COLUMNS = ("p50", "p90", "p99", "p99.9", "max")
@@ -74,7 +74,7 @@ def stage_parts(kind: str, figures: Mapping[str, Any]) -> Iterator[Part]:
         packets += f", segments sent again: {again}"
         packets += f" (in {plural(figures['resent'], 'message')})" if again else ""
     yield Text(f" {packets}", quiet=True)
-    yield from _left_out(figures, "message")
+    yield from _beside_cost(figures, "message")
 
 
 def _named(stages: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,13 +110,13 @@ def trip_parts(protocol: str, figures: Mapping[str, Any]) -> Iterator[Part]:
     corrupt = figures.get("corrupt")  # the generator's own, not in the rows
     text += "" if corrupt is None else f", corrupt: {corrupt}"
     yield Text(text, quiet=True)
-    yield from _left_out(figures, "round trip")
+    yield from _beside_cost(figures, "round trip")
 
 
-def _left_out(figures: Mapping[str, Any], what: str) -> Iterator[Part]:
-    if figures["left_out"]:
-        text = f" {plural(figures['left_out'], what)} met the measuring of our own cost"
-        yield Text(f"{text}: in no percentile", quiet=True)
+def _beside_cost(figures: Mapping[str, Any], what: str) -> Iterator[Part]:
+    if n := figures.get(PROBE_STATISTICS):
+        text = f" sent while our own cost was measured, which slows: {plural(n, what)}"
+        yield Text(f"{text} (in all figures)", quiet=True)
 
 
 def _load(figures: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from latprof_analysis.grouping import Places, parted
 from latprof_analysis.read.rows import Rows
 from latprof_analysis.read.schema import Column
-from latprof_analysis.stages import BLANK, PROBE_STATISTICS
+from latprof_analysis.stages import BLANK
 
 EVEN_ROWS = 200_000
 SLOWEST_ROWS = 1_000
@@ -191,9 +191,8 @@ class _Slowest:
         self._times: dict[tuple[str | None, ...], NDArray[np.int64]] = {}
 
     def of(self, batch: Rows) -> Places:
-        """Return the slowest undisturbed rows of each kind; of equal ones the first."""
-        disturbed = batch.numbers[PROBE_STATISTICS] == 1
-        times = np.where(disturbed, BLANK, batch.numbers[self._time])
+        """Return the slowest rows of each kind; of equal ones the first."""
+        times = batch.numbers[self._time]
         key, kinds = batch.keyed(*self._by)
         before = {g: self._times.get(kind, _NO_TIMES) for g, kind in kinds.items()}
         least = {g: _least_of(times) for g, times in before.items()}

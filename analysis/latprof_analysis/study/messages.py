@@ -15,7 +15,6 @@ from latprof_analysis.read.rows import Columns
 from latprof_analysis.stages import (
     APART,
     BLANK,
-    PROBE_STATISTICS,
     STAGES,
     STAMPS,
     merged_name,
@@ -119,16 +118,11 @@ def message_figures(
         size), ``queueing``, and of datagrams ``loss``.
     """
     kinds, near = dict(_kinds(messages)), dict(_kinds(stretch))
-    fits = _stage_fits(_undisturbed(messages), stretch, setup, effort) if kinds else []
+    fits = _stage_fits(messages, stretch, setup, effort) if kinds else []
     none = messages.at(np.empty(0, np.intp))
     return {
         "messages": {
-            name: _kind(
-                _undisturbed(rows),
-                _undisturbed(near.get(name, none)),
-                every,
-                effort,
-            )
+            name: _kind(rows, near.get(name, none), every, effort)
             | ({"loss": findings.losses(lost[name])} if name in lost else {})
             for name, rows in kinds.items()
         },
@@ -136,10 +130,6 @@ def message_figures(
         "stage_fits": [fit.as_dict() for fit in fits],
         "dispersion": _dispersions(stretch, setup) if kinds else {},
     }
-
-
-def _undisturbed(rows: Columns) -> Columns:
-    return rows.at(rows.numbers[PROBE_STATISTICS] == BLANK)
 
 
 def _kinds(messages: Columns) -> Iterator[tuple[str, Columns]]:

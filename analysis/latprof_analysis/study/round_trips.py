@@ -48,8 +48,7 @@ def trip_figures(
     for protocol, totals in scan.trip_totals.items():
         of_runs = [trips for (_, p), trips in scan.trips.items() if p == protocol]
         lost = np.concatenate([trips.lost for trips in of_runs])
-        disturbed = np.concatenate([trips.disturbed for trips in of_runs])
-        answered = _answered(of_runs, ~lost & ~disturbed)
+        answered = _answered(of_runs, ~lost)
         found[protocol] = trips_with_intervals(totals) | {
             "open_loop": setup.interval_ns > 0,
             "offered_per_second": _offered(setup.interval_ns),
@@ -71,7 +70,7 @@ def trip_figures(
 
 
 class _Answered(NamedTuple):
-    """Round trips that were neither lost nor disturbed, in the order of the files."""
+    """Round trips that were not lost, in the order of the files."""
 
     sizes: NDArray[np.int64]
     times: Floats

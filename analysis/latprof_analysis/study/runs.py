@@ -14,7 +14,7 @@ from latprof_analysis.read.paths import TABLES
 from latprof_analysis.read.rows import Rows
 from latprof_analysis.read.run_folder import read_documents, read_histograms
 from latprof_analysis.read.stories import stories_of_runs
-from latprof_analysis.stages import BLANK, LOADED, PROBE_STATISTICS
+from latprof_analysis.stages import BLANK, LOADED
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.study.analysis import Study
 from latprof_analysis.study.bulk import bulk_document
@@ -221,8 +221,8 @@ def study_runs(
     document["warnings"] = _warnings(scan, differences, one_thing)
     level = scan.exchanges.level
     rows = {
-        "messages": _undisturbed(messages),
-        "round_trips": _alone(_undisturbed(scan.rows["round_trips"])),
+        "messages": messages,
+        "round_trips": _alone(scan.rows["round_trips"]),
         "slow_messages": slow,
         "exchanges": with_ways(scan.rows["exchanges"], level),
         "slow_exchanges": with_ways(scan.rows["slow_exchanges"], level),
@@ -301,12 +301,6 @@ def _load(scan: Scan) -> dict[str, Any] | None:
             for protocol, told in load["protocols"].items()
         },
     }
-
-
-def _undisturbed(rows: Rows) -> Rows:
-    """Return the rows that did not meet the measuring of latprof's own cost."""
-    kept = rows.numbers[PROBE_STATISTICS] == BLANK
-    return rows if kept.all() else rows.take(np.flatnonzero(kept))
 
 
 def _alone(rows: Rows) -> Rows:

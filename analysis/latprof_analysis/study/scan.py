@@ -42,7 +42,7 @@ from latprof_analysis.study.totals import MESSAGE, MOST_KINDS, MessageTotals, Tr
 from latprof_analysis.study.train_rows import TrainRows
 
 Ints = NDArray[np.int64]
-TRIP_COLUMNS = ("size_bytes", "rtt_ns", "sent_ns", "sequence", PROBE_STATISTICS)
+TRIP_COLUMNS = ("size_bytes", "rtt_ns", "sent_ns", "sequence")
 
 
 @dataclass(frozen=True)
@@ -257,9 +257,10 @@ def _take_trips(part: Part, batch: Rows, run: str) -> None:
         arrays = tuple(columns[name][rows] for name in TRIP_COLUMNS)
         part.trips.setdefault((run, protocol), []).append(arrays)
         totals = part.trip_totals.setdefault(protocol, TripTotals())
-        size_bytes, rtt_ns, sent_ns, _, met = arrays
+        size_bytes, rtt_ns, sent_ns, _ = arrays
         intended_ns = numbers["intended_ns"][rows]
-        totals.add(size_bytes, rtt_ns, sent_ns, intended_ns, met == 1)
+        marked = numbers[PROBE_STATISTICS][rows] == 1
+        totals.add(size_bytes, rtt_ns, sent_ns, intended_ns, marked)
 
 
 _TAKE = {
@@ -339,8 +340,6 @@ class Trips:
     rtt_ns, sent_ns : ndarray of int64, shape (n,)
         BLANK where there is none.
     lost : ndarray of bool, shape (n,)
-    disturbed : ndarray of bool, shape (n,)
-        They met the measuring of latprof's own cost.
     """
 
     size_bytes: NDArray[Any]
@@ -348,7 +347,6 @@ class Trips:
     sent_ns: NDArray[np.int64]
     round_index: NDArray[Any]
     lost: NDArray[np.bool_]
-    disturbed: NDArray[np.bool_]
 
 
 @dataclass
@@ -546,7 +544,7 @@ def _trips(
     parts: list[tuple[Any, ...]], documents: dict[str, Any], trains: TrainRows | None
 ) -> Trips:
     columns = zip(*parts, strict=True)
-    size_bytes, rtt_ns, sent_ns, sequence, met = map(np.concatenate, columns)
+    size_bytes, rtt_ns, sent_ns, sequence = map(np.concatenate, columns)
     # of a run with trains its first message may be of one
     first = trains.first_sequence if trains else sequence.min(initial=sys.maxsize)
     nth = sequence - first
@@ -556,7 +554,6 @@ def _trips(
         sent_ns=sent_ns,
         round_index=_narrow(_rounds(size_bytes, sent_ns, nth, documents)),
         lost=rtt_ns == BLANK,
-        disturbed=met == 1,
     )
 
 

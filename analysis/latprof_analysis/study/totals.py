@@ -110,7 +110,8 @@ def place(row: Mapping[str, Any], time_ns: int) -> tuple[Any, ...]:
 
 
 _COUNTS = (
-    *("messages", "complete", "left_out", "bytes", "packets", "retransmits", "resent"),
+    *("messages", "complete", PROBE_STATISTICS),
+    *("bytes", "packets", "retransmits", "resent"),
 )
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 
@@ -151,7 +152,7 @@ class KindTotals:
     hosts: Grouped = field(default_factory=Grouped)
     messages: int = 0
     complete: int = 0  # with both ends
-    left_out: int = 0  # of them: met the measuring of our own cost
+    probe_statistics: int = 0  # sent while our own cost was measured
     bytes: int = 0
     packets: int = 0
     retransmits: int = 0
@@ -173,6 +174,7 @@ class KindTotals:
     def count(self, numbers: Mapping[str, Ints], at: NDArray[np.intp]) -> None:
         """Add up what is counted of all rows, also of those that died."""
         self.messages += len(at)
+        self.probe_statistics += _marked(numbers, at)
         self.bytes += _total(numbers["size_bytes"].take(at))
         self.packets += _total(numbers["packets"].take(at))
         again = numbers["retransmits"].take(at)
@@ -247,6 +249,10 @@ class KindTotals:
             "transit_p10_ns": None if low is None else round(low),
             "n": transit.count,
         }
+
+
+def _marked(numbers: Mapping[str, Ints], at: NDArray[np.intp]) -> int:
+    return int((numbers[PROBE_STATISTICS].take(at) == 1).sum())
 
 
 def _latencies_dict(legs: Legs) -> dict[str, Any]:
@@ -391,12 +397,11 @@ class MessageTotals:
             return
         measured, trains = _measured(rows), _are(rows, (TRAIN, TRAIN_REPLY))
         loaded = _are(rows, (LOADED, LOADED_REPLY))
-        undisturbed = rows.numbers[PROBE_STATISTICS] != 1
         self.trains += int(trains.sum())
         self.loaded += int(loaded.sum())
         self.warmup += int((~measured & ~trains & ~loaded).sum())
         missing = missing_code({s: rows.numbers[f"{s}_ns"] for s in STAMPS})
-        self._add_apart(rows, missing, (trains | loaded) & undisturbed)
+        self._add_apart(rows, missing, trains | loaded)
         for name, at in _by_kind(rows, measured):
             if name.endswith(f" {MESSAGE}") and "way" in rows.texts:
                 for way, of_way in self._by_way(rows, name, at):
@@ -406,7 +411,7 @@ class MessageTotals:
                 if name in DATAGRAM_TURNS:
                     _add_hosts(self._kind(name), rows.numbers, whole)
         ends = rows.numbers["end_to_end_ns"]
-        i = slowest_row(rows.numbers, rows.texts, measured & undisturbed)
+        i = slowest_row(rows.numbers, rows.texts, measured)
         if i is None:
             return
         # to ask for a row is to have all its columns
@@ -492,14 +497,10 @@ class MessageTotals:
         totals.count(numbers, at)
         if len(whole) < len(at):
             half = at[~complete]
-            half = half[numbers[PROBE_STATISTICS].take(half) != 1]
             self._add_stages(totals.halves, numbers, missing, half)
             totals.legs.add(numbers, missing, half)
         totals.complete += len(whole)
         self._count_missing(missing.take(whole))
-        undisturbed = numbers[PROBE_STATISTICS].take(whole) != 1
-        totals.left_out += len(whole) - int(undisturbed.sum())
-        whole = np.compress(undisturbed, whole)
         self._add_stages(totals.by_size, numbers, missing, whole)
         totals.legs.add(numbers, missing, whole)
         if self.most:
@@ -700,8 +701,8 @@ class TripTotals:
     Attributes
     ----------
     sent, lost : int
-    left_out : int
-        Answered ones that are in no percentile.
+    probe_statistics : int
+        Of those answered: sent while our own cost was measured.
     first_ns, last_ns : int or None
         When the first and the last were sent.
     lateness : Histogram
@@ -709,7 +710,7 @@ class TripTotals:
     """
 
     def __init__(self, most: int = FEW) -> None:
-        self.sent = self.lost = self.left_out = 0
+        self.sent = self.lost = self.probe_statistics = 0
         self.first_ns: int | None = None
         self.last_ns: int | None = None
         self.lateness = Histogram()
@@ -721,7 +722,7 @@ class TripTotals:
         rtt_ns: Ints,
         sent_ns: Ints,
         intended_ns: Ints,
-        disturbed: NDArray[np.bool_] | bool = False,
+        marked: NDArray[np.bool_] | bool = False,
     ) -> None:
         """Take in round trips.
 
@@ -729,8 +730,8 @@ class TripTotals:
         ----------
         size_bytes, rtt_ns, sent_ns, intended_ns : ndarray of int64, shape (n,)
             BLANK where not known; `rtt_ns` is BLANK of those that were lost.
-        disturbed : ndarray of bool, shape (n,), optional
-            They met the measuring of our own cost: in no percentile.
+        marked : ndarray of bool, shape (n,), optional
+            They were sent while our own cost was measured.
         """
         answered = np.flatnonzero(rtt_ns != BLANK)
         self.sent += len(rtt_ns)
@@ -740,9 +741,8 @@ class TripTotals:
             self._widen(int(sent.min()), int(sent.max()))
         timed = (sent_ns != BLANK) & (intended_ns != BLANK)
         self.lateness.record(np.maximum(sent_ns[timed] - intended_ns[timed], 0))
-        left_out = np.broadcast_to(disturbed, len(rtt_ns))[answered]
-        self.left_out += int(left_out.sum())
-        answered = answered[~left_out]
+        of_each = np.broadcast_to(marked, len(rtt_ns))
+        self.probe_statistics += int(of_each[answered].sum())
         groups, index = self.by_size.admit(size_bytes[answered])
         found, ordered, lengths = in_groups(index, answered)
         histograms = [self.by_size.of(groups[key], "rtt") for key in found]
@@ -752,7 +752,7 @@ class TripTotals:
         """Add all that `other` has counted; the order makes no difference."""
         self.sent += other.sent
         self.lost += other.lost
-        self.left_out += other.left_out
+        self.probe_statistics += other.probe_statistics
         self.lateness.merge(other.lateness)
         self.by_size.merge(other.by_size)
         if other.first_ns is not None and other.last_ns is not None:
@@ -768,7 +768,7 @@ class TripTotals:
         return {
             "sent": self.sent,
             "lost": self.lost,
-            "left_out": self.left_out,
+            PROBE_STATISTICS: self.probe_statistics,
             "loss_ratio": self.lost / self.sent if self.sent else None,
             "achieved_per_second": self._per_second(),
             "rtt": percentiles(self.by_size.total().get("rtt", Histogram())),

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.stages import BLANK, PROBE_STATISTICS
+from latprof_analysis.stages import BLANK
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LOST = "a reply did not come"
 COLUMNS = (
-    *("sequence", "size_bytes", "sent_ns", "received_ns", PROBE_STATISTICS),
+    *("sequence", "size_bytes", "sent_ns", "received_ns"),
     *("train", "train_messages", "train_gap_ns"),
     *("send_returned_ns", "receive_called_ns"),
 )
@@ -54,8 +54,7 @@ class TrainRows:
     def trains(self, messages_per_round: int) -> Trains:
         """Put messages of a train together; a single message is one of its own.
 
-        A train is whole if all its replies came, and none of its messages met the
-        measuring of latprof's own cost.
+        A train is whole if all its replies came.
         """
         numbers = {
             name: np.concatenate([part[name] for part in self._parts])
@@ -73,7 +72,6 @@ class TrainRows:
         sent, received = numbers["sent_ns"], numbers["received_ns"]
         # BLANK is before all times
         least = np.minimum.reduceat(np.minimum(sent, received), begins)
-        disturbed = np.maximum.reduceat(numbers[PROBE_STATISTICS], begins) == 1
         last = np.maximum.reduceat(received, begins)
         asked = np.where(alone, 1, numbers["train_messages"][begins])
         left = np.ones(len(begins), bool)
@@ -84,7 +82,6 @@ class TrainRows:
             ("it has no bytes", numbers["size_bytes"][begins] <= 0),
             ("it took no time", last <= sent[begins]),
             ("others were on their way", _met(sent[begins], last)),
-            ("it met the measuring of latprof's own cost", disturbed),
         ):
             why[name] = left & mask
             left &= ~mask
