@@ -6,10 +6,13 @@ import ctypes
 import select
 import socket
 import struct
+import time
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
+from latprof_agent.lab.netns import run_in
 from latprof_agent.monitor.totals import Counted
 from logged import (
     Calls,
@@ -19,6 +22,7 @@ from logged import (
     rows_between,
 )
 from monitored import monitored
+from network_counters import kernel_counter
 from recording import DEADLINE_SECONDS, recording, socket_in, tcp_pair
 
 MESSAGES = 100
@@ -181,3 +185,41 @@ def test_the_last_exchange_of_a_connection_is_counted(make_lab, talk):
     assert found == {"client": rounds, "server": rounds}
     for cause in ("talked_at_once", "unreadable_headers"):
         assert counted.totals.own.unmatched[cause] == 0
+
+
+@pytest.mark.parametrize(
+    ("late", "counter"), [(False, "TCPAbortOnClose"), (True, "TCPAbortOnData")]
+)
+def test_what_a_reader_closed_without_reading_is_named(
+    make_lab, tmp_path, late, counter
+):
+    """It came before the close, or after it: the reader's kernel counts either."""
+    lab = make_lab()
+
+    def aborted():
+        read = partial(kernel_counter, "netstat", "TcpExt", counter)
+        return run_in(lab.a_netns, read)
+
+    pairs = [tcp_pair(lab) for _ in range(20)]
+    with recording(lab, tmp_path, ("tcp",)) as recorded:
+        before = aborted()
+        for client, server in pairs:
+            server.send(bytes(100))
+            assert len(client.recv(100, socket.MSG_WAITALL)) == 100
+            if late:
+                client.close()
+                assert server.recv(1) == b""
+                server.send(bytes(24))
+            else:
+                server.send(bytes(24))
+                assert select.select([client], [], [], DEADLINE_SECONDS)[0]
+                client.close()
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while aborted() < before + len(pairs) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert aborted() == before + len(pairs)
+    for _, server in pairs:
+        server.close()
+
+    assert recorded.lost() == {}
+    assert recorded.recorder.joiner.unmatched == {"sent, receiver closed": len(pairs)}

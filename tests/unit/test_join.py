@@ -23,7 +23,7 @@ from halves import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent.join.datagrams import match_datagrams
-from latprof_agent.join.flows import SIDE_ACCEPTED, Flows
+from latprof_agent.join.flows import IPPROTO_TCP, SIDE_ACCEPTED, SIDE_CLOSED, Flows
 from latprof_agent.join.joiner import (
     ALONE_NS,
     RANGE_KEEP_NS,
@@ -319,3 +319,45 @@ def test_a_receiver_without_its_senders_namespace_has_none_of_two(order, at_once
     assert flows.sender_here[found].tolist() == [True, True, False]
     assert flows.ambiguous[found].tolist() == [False, False, True]
     assert flows.table["flow"][found].tolist() == [1, 2, 3]
+
+
+def connection(*ends_of_closing: tuple[int, str]) -> list[Record]:
+    """Flow 1 of a client and flow 2 of its server, and how which flow's end ended."""
+    ports = {1: (40000, 80, 11, 22), 2: (80, 40000, 22, 11)}
+    records = []
+    for flow, (source, destination, first, answer) in ports.items():
+        for side in (SENDER, RECEIVER):
+            values = {"source_port": source, "destination_port": destination}
+            values |= {"first_sequence": first, "first_answer": answer}
+            values |= {"flow": flow, "side": side, "protocol": IPPROTO_TCP}
+            values |= {"accepted": int((source == 80) == (side == SENDER))}
+            records.append(record("flows", 0, 0, **values))
+    for flow, how in ends_of_closing:
+        values = {"flow": flow, "side": SIDE_CLOSED, "t_ns": 5000}
+        records.append(record("flows", 5000, 0, accepted=LAYOUT.endings[how], **values))
+    return records
+
+
+@pytest.mark.parametrize(
+    ("endings", "cause"),
+    [
+        ([(2, "closed")], "receiver closed"),
+        ([(2, "reset")], "receiver closed"),
+        ([(1, "closed"), (2, "by_peer")], "no receiver's half"),  # its sender did
+        ([], "no receiver's half"),
+    ],
+)
+def test_what_a_reader_closed_without_reading_is_told_from_what_is_lost(endings, cause):
+    records = connection(*endings)
+    records += [message(1, 100, 1000), range_of(1, 100, 2000), message(1, 200, 3000)]
+    rows, unmatched = joined(records)
+    assert rows == [(1, 0, 100, 2000), (1, 0, 200, 0)]
+    assert unmatched == {f"sent, {cause}": 1}
+
+
+def test_what_stands_before_bytes_that_were_read_was_not_left_by_its_reader():
+    records = connection((2, "closed"))
+    records += [message(1, end, 1000) for end in (100, 200)]
+    records += [range_of(1, 200, 2000, start=100)]  # the record of (0, 100] was lost
+    _, unmatched = joined(records)
+    assert unmatched == {"sent, no receiver's half": 1}

@@ -24,6 +24,7 @@ class Ending:
     t_ns: int
     by_client: bool
     was_reset: bool
+    by_itself: bool  # that end reads no more; not so if the other says that it sent all
     timed_out: bool  # TCP gave up sending it again
 
 
@@ -57,6 +58,7 @@ class Endings:
             int(record["t_ns"]),
             by_client=here_is_client ^ other,
             was_reset=kind == self._kinds["reset"],
+            by_itself=not other,
             timed_out=int(record["group"]) == errno.ETIMEDOUT,
         )
         self._of.setdefault(identity, []).append(ending)
@@ -65,3 +67,12 @@ class Endings:
         """Return the first end of a conversation after a time; None: it goes on."""
         later = [e for e in self._of.get(identity, ()) if e.t_ns >= t_ns]
         return min(later, key=lambda e: e.t_ns, default=None)
+
+    def reader_closed(self, place: int) -> bool:
+        """Tell whether the receiving end of a flow closed its end, or lost it."""
+        identity = int(self._conversations.identity[place])
+        client_reads = not self._conversations.to_server[place]
+        return any(
+            one.by_itself and one.by_client == client_reads
+            for one in self._of.get(identity, ())
+        )

@@ -237,8 +237,11 @@ class Joiner:
         over[: max(0, len(waiting) - PENDING_LIMIT)] = True
         over |= self._waited_long(halves, waiting, settled_ns)
         self._count("sent, receiver's half too late", int(hopeless.sum()))
-        alone = halves.sent_flow[waiting[over & ~hopeless]]
-        self._count_alone("sent, ", "receiver", alone, self.flows.receiver_here)
+        alone = waiting[over & ~hopeless]
+        unread = self._never_read(halves, alone)
+        self._count("sent, receiver closed", int(unread.sum()))
+        flow = halves.sent_flow[alone[~unread]]
+        self._count_alone("sent, ", "receiver", flow, self.flows.receiver_here)
         done[waiting[over | hopeless]] = True
         return done
 
@@ -252,6 +255,22 @@ class Joiner:
         end = "destination" if lacks == "receiver" else "source"
         for cause, n in self._one_ended.causes(flow[~there], end).items():
             self._count(f"{had}{lacks} {cause}", n)
+
+    def _never_read(self, halves: _Halves, at: Array) -> Array:
+        """Which streams' halves are behind all that was read when their reader closed.
+
+        One before that was read, too: its record was lost.
+        """
+        flow = halves.sent_flow[at]
+        known = halves.range_flow >= 0
+        read_end = np.r_[self._forgotten, 0]
+        ends = halves.ranges["end"].astype("i8")
+        np.maximum.at(read_end, halves.range_flow[known], ends[known])
+        behind = halves.sent["end"][at].astype("i8") > read_end[flow]
+        found = (flow >= 0) & (halves.sent["key"][at] == 0) & behind
+        places = np.unique(flow[found]).tolist()
+        closed = [place for place in places if self.endings.reader_closed(place)]
+        return found & np.isin(flow, closed)
 
     def _waited_long(self, halves: _Halves, at: Array, settled_ns: int) -> Array:
         """Which of these sent halves have waited so long that none will come."""

@@ -38,6 +38,10 @@ _HALVES = {
         "lack their receiver's half, though its socket was seen: why is not known "
         "(lost, or unread when the run ended, as `nstat` or `ss` there would show)"
     ),
+    "sent, receiver closed": (
+        "were never read: their reader closed its connection, or lost it, before "
+        "(so it goes with the last of TLS, close_notify)"
+    ),
     "sent, receiver path not followed": f"lack their receiver's half: {_PATH}",
     "sent, receiver not watched": (
         f"lack their receiver's half: it has an address of this host, and is no socket "
