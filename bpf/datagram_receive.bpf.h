@@ -132,6 +132,18 @@ static __always_inline __u32 datagram_read_number(struct datagram_socket *s,
 	return number;
 }
 
+/* A call that read nothing is woken by shutdown() and returns 0, as one that
+ * read an empty datagram: all that was queued was read before. */
+static __always_inline bool datagram_none(const struct sock *sk)
+{
+	const struct datagram_socket *s;
+
+	if (!(sk->sk_shutdown & RCV_SHUTDOWN))
+		return false;
+	s = datagram_watch_reader((struct sock *)sk);
+	return s && (__s32)(s->tail - datagrams_waiting(sk) - s->head) <= 0;
+}
+
 /* Flow, fingerprint and what else the packet itself tells. */
 static __noinline void datagram_describe(struct sock *sk,
 					 struct datagram_socket *s,

@@ -27,6 +27,7 @@ typedef _Bool bool;
 #define TCP_CLOSE_WAIT 8
 #define TCP_LAST_ACK 9
 #define TCP_LISTEN 10
+#define RCV_SHUTDOWN 1
 #define SHUTDOWN_MASK 3
 #define TCP_CA_RECOVERY 3
 #define TCP_CA_LOSS 4

@@ -175,6 +175,8 @@ int BPF_PROG(on_receive_return, struct sock *sk, int length, int flags)
 	if (sk->sk_protocol != IPPROTO_UDP || length < 0 ||
 	    flags & (MSG_PEEK | MSG_ERRQUEUE))
 		return 0;
+	if (!length && datagram_none(sk))
+		return 0;
 	return datagram_read(sk);
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from system_calls import receive_nowhere
 
 COUNT = 200
 SO_RCVBUFFORCE = 33
-SO_MEMINFO, SK_MEMINFO_DROPS = 55, 8
+SO_MEMINFO, SK_MEMINFO_RMEM, SK_MEMINFO_DROPS = 55, 0, 8
 NO_RECEIVER = "sent, no receiver's half"
 
 both_families = pytest.mark.parametrize("ipv6", [False, True], ids=["v4", "v6"])
@@ -105,10 +106,14 @@ def test_a_datagram_is_lost_with_any_of_its_fragments(make_lab, tmp_path):
     check_rows(recorded, numbers, 3)
 
 
+def meminfo(sock):
+    """SO_MEMINFO: a socket's memory, in bytes, and the datagrams that it dropped."""
+    return struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 36))
+
+
 def socket_drops(sock):
-    """SO_MEMINFO: the datagrams that this socket has dropped."""
-    words = sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 36)
-    return struct.unpack("9I", words)[SK_MEMINFO_DROPS]
+    """Count the datagrams that this socket has dropped."""
+    return meminfo(sock)[SK_MEMINFO_DROPS]
 
 
 @both_families
@@ -157,3 +162,29 @@ def test_reads_are_their_datagrams_after_some_were_taken_unseen(
     number = (rows["sequence"].to_numpy() - 1) % (waiting + 1)
     assert rows[number == 0]["read_ns"].isna().all()
     assert_inside(rows[number > 0]["read_ns"], reads)
+
+
+def test_a_read_that_shutdown_wakes_read_no_datagram(make_lab, tmp_path):
+    """It returns 0, as a read of an empty one; such are messages, also after it."""
+    lab = make_lab()
+    client, server = udp_pair(lab)
+    with recording(lab, tmp_path, ("udp",)) as recorded, client, server:
+        client.send(b"x")
+        assert server.recv(10) == b"x"
+        server.settimeout(None)
+        reader = threading.Thread(target=server.recv, args=(10,))
+        reader.start()
+        state = Path(f"/proc/self/task/{reader.native_id}/stat")
+        wait_until(lambda: ") S " in state.read_text(), "a reader that waits")
+        server.shutdown(socket.SHUT_RD)
+        reader.join()
+        assert server.recv(10) == b""
+        client.send(b"")
+        # readable it is in any case: what waits takes memory
+        wait_until(lambda: meminfo(server)[SK_MEMINFO_RMEM], "a datagram")
+        assert server.recv(10) == b""
+
+    rows = recorded.messages()
+    assert rows["size_bytes"].tolist() == [1, 0]
+    assert rows["read_ns"].notna().all()
+    assert not recorded.counters["unmatched_datagram_reads"]
