@@ -40,7 +40,7 @@ _HALVES = {
     ),
     "sent, receiver closed": (
         "were never read: their reader closed its connection, or lost it, before "
-        "(so it goes with the last of TLS, close_notify)"
+        "(as happens to last words: close_notify of TLS, GOAWAY of HTTP/2)"
     ),
     "sent, receiver path not followed": f"lack their receiver's half: {_PATH}",
     "sent, receiver not watched": (
