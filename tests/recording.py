@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from latprof_agent import netns
 from latprof_agent.capture.capture import Capture
-from latprof_agent.lab import netns
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.catalogue import BOTH, PROBES, STORIES, capabilities
 from latprof_agent.probes.filter import Filter
@@ -21,7 +21,7 @@ from latprof_agent.probes.flight_probes import FLIGHT_PROBES
 from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.run_sink import RunSink
-from latprof_agent.sinks.stories import Stories
+from latprof_agent.story.stories import Stories
 
 DEADLINE_SECONDS = 60.0  # of a machine that others keep busy, too
 

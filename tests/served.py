@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from latprof_agent.monitor.totals import Totals
-from latprof_agent.sinks.metrics.families import DEFAULT_EDGES
-from latprof_agent.states import States
-from latprof_agent.web.hosts import Hosts
-from latprof_agent.web.passwords import Passwords
-from latprof_agent.web.routes import Pages, Settings
-from latprof_agent.web.server import Limits, Server, ServerThread
-from latprof_agent.web.story_pages import StoryPages
+from latprof_agent.service.metrics.families import DEFAULT_EDGES
+from latprof_agent.service.states import States
+from latprof_agent.service.web.hosts import Hosts
+from latprof_agent.service.web.passwords import Passwords
+from latprof_agent.service.web.routes import Pages, Settings
+from latprof_agent.service.web.server import Limits, Server, ServerThread
+from latprof_agent.service.web.story_pages import StoryPages
 from made_totals import busy_host
 
 PATIENCE_SECONDS = 60.0

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from latprof_analysis.calling_user import calling_user
-from latprof_analysis.cli import VERSION
 from latprof_analysis.read.paths import opened_as_is
 from latprof_analysis.read.result import ReadError
 from latprof_analysis.records.recording import (
@@ -21,6 +20,7 @@ from latprof_analysis.records.recording import (
     RecordLayout,
     Step,
 )
+from latprof_analysis.version import VERSION
 from numpy.typing import NDArray
 
 from latprof_agent.capture.recorded_flights import QUEUES, RecordedFlights
@@ -33,8 +33,8 @@ from latprof_agent.sinks.run_description import with_counts
 from latprof_agent.sinks.run_files import NAMES_MODE, TABLES, RunFolder
 from latprof_agent.sinks.run_place import check_free
 from latprof_agent.sinks.run_sink import RunSink
-from latprof_agent.sinks.stories import Stories
 from latprof_agent.sinks.summary import summarize
+from latprof_agent.story.stories import Stories
 from latprof_agent.workload.generator_log import GeneratorLog
 from latprof_agent.workload.measured_time import MeasuredTime
 from latprof_agent.workload.mesh_log import MeshEnds, MeshLog

@@ -13,6 +13,7 @@ from latprof_analysis.calling_user import calling_user
 from latprof_analysis.study.setup import overloads
 from latprof_analysis.study.ways import other_hosts
 
+from latprof_agent import netns
 from latprof_agent.capture.capture import Capture, open_capture
 from latprof_agent.capture.cost import AgentCost
 from latprof_agent.capture.recorded_flights import Flights, WitnessedFlights
@@ -23,7 +24,6 @@ from latprof_agent.capture.recording_writer import (
 )
 from latprof_agent.errors import LatprofError, WorkloadError, refusals_told
 from latprof_agent.interrupts import Interrupt
-from latprof_agent.lab import netns
 from latprof_agent.lab.interface import check_congestion
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
@@ -41,8 +41,8 @@ from latprof_agent.sinks.run_description import described, with_counts
 from latprof_agent.sinks.run_files import NAMES_MODE, TABLE_MODE, TABLES, RunFolder
 from latprof_agent.sinks.run_place import check_free
 from latprof_agent.sinks.run_sink import RunSink
-from latprof_agent.sinks.stories import Stories
 from latprof_agent.sinks.summary import summarize
+from latprof_agent.story.stories import Stories
 from latprof_agent.workload.workload import Plan, Progress, Scene, Workload
 
 Notice = Callable[[str], None]  # what the user should know before the run is over

@@ -6,7 +6,7 @@ ends; what somebody chose has no digits that say nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 NS_PER_SECOND = 1e9
@@ -229,3 +229,12 @@ def percentile_name(p: float) -> str:
     ('p50', 'p99.9')
     """
     return f"p{round(100 * p, 6):g}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint at the word that may have been meant, or nothing."""
+    from difflib import get_close_matches
+
+    longer = [k for k in known if len(word) > 2 and k.startswith(word)]
+    near = longer[:1] or get_close_matches(word, known, 1)
+    return f"; did you mean {near[0]}" if near else ""

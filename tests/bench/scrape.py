@@ -21,7 +21,7 @@ GROUPS = 200
 SERVER = f"""\
 import sys
 from pathlib import Path
-from latprof_agent import states
+from latprof_agent.service import states
 from served import served
 states.FRESH_SECONDS = 0.0
 with served({GROUPS}) as made:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from figure import Figure, figure, in_turn, ratios
 from latprof_agent.probes.layout import layout_of
-from latprof_agent.story.symbols import Symbols
+from latprof_agent.symbols.symbols import Symbols
 from programs import LATPROF, PLAIN_VETH, latprof_run
 from progress import Progress
 from redis import redis_is_here, requests_per_second

@@ -17,7 +17,7 @@ import pytest
 from agent_process import FREE, Agent
 from failures import assert_failed
 from latprof_agent.privileges import CAP_PERFMON, KEPT
-from latprof_agent.web.passwords import PasswordHash
+from latprof_agent.service.web.passwords import PasswordHash
 from latprof_process import Latprof, run
 from recording import DEADLINE_SECONDS, wait_until
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 from agent_process import FREE, Agent
 from latprof_agent.probes.cgroup import cgroup2_mount
-from latprof_agent.sinks.metrics.families import label_value
+from latprof_agent.service.metrics.families import label_value
 from latprof_process import run, screen_of
 from prometheus_client.parser import text_string_to_metric_families
 from recording import wait_until

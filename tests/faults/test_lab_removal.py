@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+from latprof_agent import netns
 from latprof_agent.errors import LatprofError
-from latprof_agent.lab import netns
 from latprof_agent.lab.lab import Lab, clean_dead_labs, enter_netns
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.lab.registry import Cleaning, namespaces_of

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from latprof_agent import netns
 from latprof_agent.errors import LabError
-from latprof_agent.lab import netns
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.lab.processes import ProcessId

@@ -25,9 +25,9 @@ ELSEWHERE = (
 REFUSED = """
 import sys
 from pathlib import Path
-from latprof_agent.config import Address, read_config
+from latprof_agent.service.config import Address, read_config
 from latprof_agent.errors import LatprofError
-from latprof_agent.service import serve
+from latprof_agent.service.service import serve
 class Refused:
     takes_stories = []
     def load(self): raise LatprofError("refused")

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from agent_process import FREE, Agent
-from latprof_agent.lab import netns
+from latprof_agent import netns
 from latprof_agent.lab.interface import prepare_namespace
 from latprof_agent.probes.cgroup import cgroup2_mount
 from latprof_process import Latprof

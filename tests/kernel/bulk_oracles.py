@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from latprof_agent.lab import netns
+from latprof_agent import netns
 
 SIZE = 1400
 RATE_BPS = 100_000_000

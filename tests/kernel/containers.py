@@ -10,7 +10,7 @@ from pathlib import Path
 
 from latprof_agent.lab.control_group import ControlGroup
 from latprof_agent.lab.lab import Lab
-from latprof_agent.lab.netns import NETNS_DIRECTORY
+from latprof_agent.netns import NETNS_DIRECTORY
 from latprof_agent.probes.cgroup import cgroup2_mount
 
 # crun looks for the groups here, and does not know them beside those of version 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from latprof_agent.probes.layout import layout_of
-from latprof_agent.story.symbols import Symbols
+from latprof_agent.symbols.symbols import Symbols
 
 SAMPLE = layout_of().flights["samples"]
 SOURCE = Path(__file__).with_name("named_functions.c")

@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from latprof_agent.lab.netns import run_in
 from latprof_agent.monitor.totals import Counted
+from latprof_agent.netns import run_in
 from logged import (
     Calls,
     assert_rows_are,

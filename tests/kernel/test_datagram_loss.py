@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from latprof_agent.lab import netns
+from latprof_agent import netns
 from logged import Calls, assert_inside
 from recording import recording, udp_pair, wait_until
 from system_calls import receive_nowhere

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from latprof_agent.lab import netns
+from latprof_agent import netns
 from latprof_agent.monitor.totals import Counted, Quantity
 from logged import Calls, assert_inside, assert_stamps_in_order, rows_between
 from monitored import monitored

@@ -10,11 +10,11 @@ from itertools import product
 
 import pytest
 from filter_peers import ASK, REPLY, ROUNDS, Talkers
+from latprof_agent import netns
 from latprof_agent.capture.capture import Capture
 from latprof_agent.cli.filter_options import parse_filter
 from latprof_agent.errors import UsageError
 from latprof_agent.filters.words import gone, refreshed
-from latprof_agent.lab import netns
 from latprof_agent.lab.interface import prepare_namespace
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec

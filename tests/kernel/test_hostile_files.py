@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 from fuse import fuse_flags, wait_for_mount
-from latprof_agent.story.elf_symbols import MOST_BYTES
-from latprof_agent.story.symbols import Symbols
+from latprof_agent.symbols.elf_symbols import MOST_BYTES
+from latprof_agent.symbols.symbols import Symbols
 from named_functions import (
     compiled_in,
     jit_map,

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from latprof_agent.lab import netns
+from latprof_agent import netns
 from latprof_agent.lab.lab import Lab, clean_dead_labs, enter_netns
 from latprof_agent.lab.link import LinkSpec
 

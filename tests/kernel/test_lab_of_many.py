@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from latprof_agent import netns
 from latprof_agent.errors import UsageError
 from latprof_agent.executables import find_executable
-from latprof_agent.lab import netns
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
 from latprof_analysis.study.setup import known_transit_ns

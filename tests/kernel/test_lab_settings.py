@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from latprof_agent import netns
 from latprof_agent.errors import LabError, WorkloadError
-from latprof_agent.lab import interface, netns, qdisc
+from latprof_agent.lab import interface, qdisc
 from latprof_agent.lab.lab import Lab, clean_dead_labs
 from latprof_agent.lab.link import LinkSpec
 from recording import wait_until

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from dropper import attach_dropper, run_tc
-from latprof_agent.lab import netns
+from latprof_agent import netns
 from latprof_agent.monitor.losses import SETTLED_SECONDS
 from latprof_agent.monitor.monitor import Monitor
 from latprof_agent.monitor.totals import Drop

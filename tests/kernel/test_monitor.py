@@ -17,10 +17,10 @@ import pandas as pd
 import paths
 import pytest
 from latprof_agent.capture.histograms import BLOCK_GROUPS
-from latprof_agent.cli.grouping_options import grouping_of
-from latprof_agent.lab.netns import run_in
+from latprof_agent.filters.groupings import grouping_of
 from latprof_agent.monitor import group_room
 from latprof_agent.monitor.totals import OTHER, Counted, Group, Quantity
+from latprof_agent.netns import run_in
 from latprof_agent.probes.filter import Filter
 from monitored import LAST_DATAGRAMS, histogram, monitored, need_quantity
 from network_counters import kernel_counter

@@ -3,7 +3,8 @@
 import socket
 
 import pytest
-from latprof_agent.lab import netns, qdisc
+from latprof_agent import netns
+from latprof_agent.lab import qdisc
 from recording import recording, tcp_pair, udp_pair
 
 MESSAGE_BYTES = 30_000  # fits into a send buffer: one call

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from latprof_agent.lab.netns import run_in_new
+from latprof_agent.netns import run_in_new
 from latprof_process import run
 from monitored import monitored
 from recording import DEADLINE_SECONDS, recording, socket_in, udp_pair

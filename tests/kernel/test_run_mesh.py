@@ -16,9 +16,9 @@ from threading import Event
 import numpy as np
 import pandas as pd
 import pytest
+from latprof_agent import netns
 from latprof_agent.capture.capture import Capture
 from latprof_agent.interrupts import Interrupt
-from latprof_agent.lab import netns
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.catalogue import capabilities
 from latprof_agent.recorder import Recorder

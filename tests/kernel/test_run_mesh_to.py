@@ -27,7 +27,7 @@ from elsewhere import (
     turned,
     write_secret,
 )
-from latprof_agent.lab import netns
+from latprof_agent import netns
 from latprof_agent.lab.lab import Lab
 from latprof_analysis.report.mesh import SEED_COLUMNS
 from latprof_process import Latprof, run

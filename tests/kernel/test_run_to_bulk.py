@@ -16,7 +16,7 @@ import pytest
 from bulk_oracles import RATE_BPS, SIZE, shaped_lab, udp_counters
 from dropper import attach_dropper, run_tc
 from elsewhere import at, echo, started_echo, write_secret
-from latprof_agent.lab import netns
+from latprof_agent import netns
 from latprof_process import Latprof, kill, run
 from recording import wait_until
 from shaper import datagram_packets, tc_count

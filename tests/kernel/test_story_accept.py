@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from free_ports import free_port
-from latprof_agent.lab import netns
+from latprof_agent import netns
 from latprof_analysis.study.story_socket import LOST
 from latprof_process import run
 from network_counters import kernel_counter

@@ -16,15 +16,15 @@ import time
 from pathlib import Path
 
 import pytest
-from latprof_agent.story import files, files_helper
-from latprof_agent.story.images import Image
-from latprof_agent.story.symbol_tables import (
+from latprof_agent.symbols import files, files_helper
+from latprof_agent.symbols.images import Image
+from latprof_agent.symbols.symbol_tables import (
     INDIRECT,
     LIBRARY,
     call_before,
     has_frame,
 )
-from latprof_agent.story.symbols import Symbols
+from latprof_agent.symbols.symbols import Symbols
 from latprof_process import run
 from named_functions import (
     SOURCE,

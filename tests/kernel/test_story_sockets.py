@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from dropper import attach_dropper, run_at, run_tc
-from latprof_agent.lab import netns
+from latprof_agent import netns
 from latprof_analysis.report.story import conclusion
 from network_counters import kernel_counter
 from other_load import other_load

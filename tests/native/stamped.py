@@ -11,7 +11,7 @@ import struct
 import time
 from typing import NamedTuple
 
-from latprof_agent.lab import netns
+from latprof_agent import netns
 
 SO_RCVBUFFORCE = 33
 SO_SNDBUFFORCE = 32

@@ -9,8 +9,8 @@ import sys
 import time
 
 import pytest
+from latprof_agent import netns
 from latprof_agent.executables import find_executable
-from latprof_agent.lab import netns
 from stamped import Flow
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for namespaces")

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 import load_peer as peer
 import numpy as np
 import pytest
-from latprof_agent.lab import netns
+from latprof_agent import netns
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
 from load_peer import HEADER, OPENS, echo, finish, load, pingpong, tcp_peer

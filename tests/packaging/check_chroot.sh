@@ -159,7 +159,7 @@ check_upgrade() {
 	inside latprof probes >/dev/null
 	check_shell
 	say 'an upgrade that works'
-	source=$root/src/analysis/latprof_analysis/cli/__init__.py
+	source=$root/src/analysis/latprof_analysis/version.py
 	cp "$source" "$work/version"
 	sed 's/^VERSION = .*/VERSION = "99"/' "$work/version" >"$source"
 	inside packaging/latprof upgrade

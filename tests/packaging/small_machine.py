@@ -77,12 +77,11 @@ class SmallMachine:
             "pyproject.toml": "[build-system]\nrequires = ['tiny-backend']\n"
             "build-backend = 'tiny_backend'\n",
             "agent/latprof_agent/__init__.py": "",
-            "agent/latprof_agent/cli.py": PROGRAM,
+            "agent/latprof_agent/cli/__init__.py": PROGRAM,
+            "agent/latprof_agent/cli/manual.py": MANUAL,
             "agent/latprof_agent/probes/__init__.py": "",
             "agent/latprof_agent/probes/proof.py": "",
             "analysis/latprof_analysis/__init__.py": "",
-            "analysis/latprof_analysis/cli/__init__.py": "",
-            "analysis/latprof_analysis/cli/manual.py": MANUAL,
             "packaging/systemd/latprof-agent.service": "the unit\n",
             "packaging/systemd/agent.toml": "# the configuration\n",
         }

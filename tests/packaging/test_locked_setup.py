@@ -8,7 +8,9 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 def test_what_is_installed_is_what_the_lock_names(machine):
-    machine.publish("needed", machine.checkout / "agent/latprof_agent/cli.py", "1.0")
+    machine.publish(
+        "needed", machine.checkout / "agent/latprof_agent/probes/proof.py", "1.0"
+    )
 
     ended = machine.call("install")
 

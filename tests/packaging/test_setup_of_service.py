@@ -106,7 +106,7 @@ def test_uninstall_removes_them_and_their_folders(with_service):
 
 def test_an_upgrade_that_fails_puts_the_old_ones_back(with_service):
     change(with_service, "latprof-agent.service", "a new unit\n")
-    program = with_service.checkout / "agent" / "latprof_agent" / "cli.py"
+    program = with_service.checkout / "agent" / "latprof_agent" / "cli" / "__init__.py"
     program.write_text("raise SystemExit(1)\n")
     ended = with_service.call("upgrade")
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from latprof_agent.monitor.totals import Counted, Group, GroupTotals, Quantity, Totals
-from latprof_agent.sinks.metrics import exposition
-from latprof_agent.sinks.metrics.families import DEFAULT_EDGES, families, label_value
-from latprof_agent.web.passwords import PasswordHash
+from latprof_agent.service.metrics import exposition
+from latprof_agent.service.metrics.families import DEFAULT_EDGES, families, label_value
+from latprof_agent.service.web.passwords import PasswordHash
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from made_totals import CLIENT, SERVER, T_NS, fit, own, slow
 from recording import wait_until

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from latprof_agent import cli
-from latprof_agent.cli.grouping_options import GROUPINGS, grouping_of
-from latprof_agent.config import Address, Config, address, read_config
 from latprof_agent.errors import UsageError
+from latprof_agent.filters.groupings import GROUPINGS, grouping_of
 from latprof_agent.monitor.totals import Counted
 from latprof_agent.probes.grouping import NONE, Grouping
 from latprof_agent.probes.layout import layout_of
-from latprof_agent.sinks.metrics.families import DEFAULT_EDGES
+from latprof_agent.service.config import Address, Config, address, read_config
+from latprof_agent.service.metrics.families import DEFAULT_EDGES
 from refusals import refused
 
 HASH = "$scrypt$ln=14,r=8,p=5$aM15713r3Xsvxbi31lqr1Q$nFNh2CVHVjNldFVKDHDlmw"

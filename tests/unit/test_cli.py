@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent import cli
-from latprof_analysis.cli import units
+from latprof_analysis import units
 from latprof_analysis.cli.program import build_parser
 from latprof_analysis.text import duration, fixed, rate, span, with_interval
 

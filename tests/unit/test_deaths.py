@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from latprof_agent.monitor.drop_reasons import DropReasons
+from latprof_agent.capture.dropped_segments import Deaths
+from latprof_agent.probes.drop_reasons import DropReasons
 from latprof_agent.probes.layout import layout_of
-from latprof_agent.story.deaths import Deaths
 
 FUNCTION = 0xFFFF_FFFF_8100_0010
 

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from latprof_agent.cli.filter_options import (
     add_filter_options,
     filter_of,
-    filter_of_table,
     parse_filter,
 )
 from latprof_agent.errors import FilterError, LatprofError, UsageError
 from latprof_agent.filters import places
 from latprof_agent.filters.kinds import KINDS
-from latprof_agent.filters.words import gone, read_words, refreshed
+from latprof_agent.filters.words import filter_of_table, gone, read_words, refreshed
 from latprof_agent.probes.filter import KINDS as KERNEL_KINDS
 from latprof_agent.probes.filter import Filter, Terms, Word
 from latprof_agent.probes.layout import layout_of

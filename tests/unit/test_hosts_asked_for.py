@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from latprof_agent.web.hosts import own_names
-from latprof_agent.web.request import MOST_HEADER_BYTES, host_of
+from latprof_agent.service.web.hosts import own_names
+from latprof_agent.service.web.request import MOST_HEADER_BYTES, host_of
 from served import served
 
 NAMED = "node7.example.org"

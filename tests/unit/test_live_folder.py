@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from latprof_agent.cli import SUBCOMMANDS
 from latprof_agent.errors import CaptureError, UsageError
 from latprof_agent.monitor.totals import Group, GroupTotals, Own, Quantity, Totals
 from latprof_agent.sinks.histogram_rows import COLUMNS, histogram_rows
 from latprof_agent.sinks.live_folder import INTERVAL_NS, Description, LiveFolder
 from latprof_analysis import read_runs
-from latprof_analysis.cli import program_subcommands
 from latprof_analysis.cli.program import run_program
 from latprof_analysis.read.result import ReadError
 from latprof_analysis.read.run_folder import EVERYTHING, read_histograms
@@ -79,7 +79,7 @@ def latprof(capsys):
 
     def run(*words):
         try:
-            status = run_program(program_subcommands(), "0", list(map(str, words)))
+            status = run_program(SUBCOMMANDS, "0", list(map(str, words)))
         except SystemExit as stop:
             status = stop.code
         return status, *capsys.readouterr()

@@ -7,8 +7,8 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from latprof_agent.cli.grouping_options import next_grouping
 from latprof_agent.errors import UsageError
+from latprof_agent.filters.groupings import next_grouping
 from latprof_agent.live.chosen import HELP, Chosen, Order, Page, Prompt, press
 from latprof_agent.live.glyphs import UNICODE
 from latprof_agent.live.keyboard import Keyboard

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from latprof_agent.capture.histograms import GROUPS
-from latprof_agent.monitor.drop_reasons import DropReasons, Fate, fate_of
-from latprof_agent.monitor.kernel_functions import KernelFunctions
 from latprof_agent.monitor.losses import SETTLED_SECONDS, Losses
 from latprof_agent.monitor.totals import Drop, Group, GroupTotals
+from latprof_agent.probes.drop_reasons import DropReasons, Fate, fate_of
+from latprof_agent.probes.kernel_functions import KernelFunctions
 from latprof_agent.probes.layout import layout_of
 from latprof_analysis.report.sentences import capability_sentence
 

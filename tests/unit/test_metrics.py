@@ -19,11 +19,11 @@ from latprof_agent.monitor.totals import (
     Room,
     Totals,
 )
-from latprof_agent.sinks.metrics import buckets as bucket_module
-from latprof_agent.sinks.metrics import exposition, protobuf
-from latprof_agent.sinks.metrics import families as label_module
-from latprof_agent.sinks.metrics.buckets import ClassicBuckets, native, stacked
-from latprof_agent.sinks.metrics.families import (
+from latprof_agent.service.metrics import buckets as bucket_module
+from latprof_agent.service.metrics import exposition, protobuf
+from latprof_agent.service.metrics import families as label_module
+from latprof_agent.service.metrics.buckets import ClassicBuckets, native, stacked
+from latprof_agent.service.metrics.families import (
     DEFAULT_EDGES,
     Histograms,
     families,

@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from latprof_agent import config, privileges
-from latprof_agent.cli.grouping_options import GROUPINGS
-from latprof_agent.config import Config, read_config
+from latprof_agent import privileges
+from latprof_agent.filters.groupings import GROUPINGS
+from latprof_agent.service import config
+from latprof_agent.service.config import Config, read_config
 
 FOLDER = Path(__file__).parents[2] / "packaging" / "systemd"
 TOML = FOLDER / "agent.toml"

@@ -24,7 +24,7 @@ def pages(tmp_path_factory):
     """The folder of man pages."""
     pytest.importorskip("argparse_manpage")
     folder = tmp_path_factory.mktemp("man1")
-    command = [sys.executable, "-m", "latprof_analysis.cli.manual", folder]
+    command = [sys.executable, "-m", "latprof_agent.cli.manual", folder]
     subprocess.run(command, check=True, capture_output=True)
     return folder
 

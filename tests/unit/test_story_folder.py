@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from latprof_agent.errors import StoreError, UsageError
-from latprof_agent.sinks.story_folder import StoryFolder, story_id
+from latprof_agent.story.story_folder import StoryFolder, story_id
 from latprof_analysis.calling_user import User, find_user
 from latprof_analysis.read.stories import read_stories
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 from latprof_agent.monitor.totals import Exemplar, Quantity, Totals
-from latprof_agent.sinks.metrics.families import DEFAULT_EDGES, Histograms, families
-from latprof_agent.sinks.story_folder import StoryFolder, story_id
-from latprof_agent.web.passwords import PasswordHash
-from latprof_agent.web.server import Limits
+from latprof_agent.service.metrics.families import DEFAULT_EDGES, Histograms, families
+from latprof_agent.service.web.passwords import PasswordHash
+from latprof_agent.service.web.server import Limits
+from latprof_agent.story.story_folder import StoryFolder, story_id
 from latprof_analysis.calling_user import find_user
 from made_monitor import PART, STORY
 from made_totals import busy_host

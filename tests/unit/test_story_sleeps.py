@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from latprof_agent.capture.flight import WAKERS, wakers_of
 from latprof_agent.probes.layout import layout_of
-from latprof_agent.story.symbols import Symbols
+from latprof_agent.symbols.symbols import Symbols
 from latprof_analysis.report.story import (
     causes,
     conclusion,

@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from latprof_agent.probes.layout import layout_of
-from latprof_agent.sinks.socket_stories import WayOfBytes
+from latprof_agent.story.socket_stories import WayOfBytes
 from latprof_analysis.report.story import conclusion
 from latprof_analysis.report.story_tcp import tcp_words
 from latprof_analysis.study.story_socket import (

@@ -18,14 +18,14 @@ import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from latprof_agent import states
 from latprof_agent.errors import LatprofError
-from latprof_agent.sinks.metrics import protobuf
-from latprof_agent.sinks.metrics.families import families
-from latprof_agent.web import bounds, passwords, routes
-from latprof_agent.web.passwords import PasswordHash
-from latprof_agent.web.request import MOST_HEADER_BYTES, Answer
-from latprof_agent.web.server import Limits, Server, ServerThread
+from latprof_agent.service import states
+from latprof_agent.service.metrics import protobuf
+from latprof_agent.service.metrics.families import families
+from latprof_agent.service.web import bounds, passwords, routes
+from latprof_agent.service.web.passwords import PasswordHash
+from latprof_agent.service.web.request import MOST_HEADER_BYTES, Answer
+from latprof_agent.service.web.server import Limits, Server, ServerThread
 from recording import wait_until
 from served import read_all, served
 

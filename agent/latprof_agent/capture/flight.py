@@ -22,12 +22,12 @@ from latprof_analysis.study.story_sleep import WAKES
 from numpy.typing import NDArray
 
 from latprof_agent import _drain
+from latprof_agent.capture.device_queues import Queues
+from latprof_agent.capture.dropped_segments import Deaths
 from latprof_agent.capture.reads import Reads, reads_of
 from latprof_agent.capture.rings import Batch
 from latprof_agent.probes.layout import Layout
-from latprof_agent.story.deaths import Deaths
-from latprof_agent.story.queues import Queues
-from latprof_agent.story.symbols import Symbols
+from latprof_agent.symbols.symbols import Symbols
 from latprof_agent.watched_thread import WatchedThread
 
 # Of each CPU: 4.00 MB. 32,768 switches, 512 ends of long sleeps, 4,096 interrupts,

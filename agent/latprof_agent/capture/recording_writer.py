@@ -22,7 +22,6 @@ from typing import Any
 import nanoarrow as na
 import numpy as np
 import zstandard
-from latprof_analysis.cli import VERSION
 from latprof_analysis.records.recording import (
     CLOCKS,
     DRAINED,
@@ -37,6 +36,7 @@ from latprof_analysis.records.recording import (
     Log,
     unit_of,
 )
+from latprof_analysis.version import VERSION
 from nanoarrow.ipc import StreamWriter
 from numpy.typing import NDArray
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from latprof_analysis.cli import OFFLINE, VERSION
+from latprof_analysis.cli import OFFLINE
 from latprof_analysis.cli.program import Subcommand, run_program
+from latprof_analysis.version import VERSION
 
 SUBCOMMANDS = {
     "run": Subcommand(

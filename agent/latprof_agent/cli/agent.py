@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from latprof_analysis.cli.say import say, say_error
+from latprof_analysis.say import say, say_error
 
 from latprof_agent.cli.filter_options import add_filter_options
 from latprof_agent.cli.grouping_options import add_grouping_options
@@ -22,8 +22,8 @@ from latprof_agent.cli.story_options import (
 )
 
 if TYPE_CHECKING:
-    from latprof_agent.config import Config
-    from latprof_agent.service import Monitor
+    from latprof_agent.service.config import Config
+    from latprof_agent.service.service import Monitor
 
 TEXT = """\
 Measure live traffic all the time, and serve it to Prometheus at /metrics. Starts as
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
         say("the configuration is right")
         return 0
     from latprof_agent import privileges
-    from latprof_agent.service import serve
+    from latprof_agent.service.service import serve
 
     if not privileges.sufficient():
         require_root("agent")
@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _config(options: argparse.Namespace) -> Config:
-    from latprof_agent.config import read_config
+    from latprof_agent.service.config import read_config
 
     return read_config(options.config, _given(options))
 
@@ -133,8 +133,8 @@ def _config(options: argparse.Namespace) -> Config:
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     """What the command line says, by the names of the configuration's fields."""
     from latprof_agent.cli.filter_options import filter_of
-    from latprof_agent.config import address
     from latprof_agent.errors import UsageError
+    from latprof_agent.service.config import address
 
     stories = ("story_above", "story_count", "story_bytes", "story_group")
     names = ("user", "max_overhead", *stories, "by")
@@ -167,7 +167,7 @@ def _hash_password() -> int:
     from getpass import getpass
 
     from latprof_agent.errors import UsageError
-    from latprof_agent.web.passwords import PasswordHash
+    from latprof_agent.service.web.passwords import PasswordHash
 
     if sys.stdin.isatty():
         password = getpass("password: ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from latprof_analysis.cli import units
+from latprof_analysis import units
 
 OWN = (
     *("channels", "datagram", "volume", "offer", "direction", "receive_buffer"),

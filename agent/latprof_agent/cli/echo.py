@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from latprof_analysis.cli import units
-from latprof_analysis.cli.say import say, say_error, say_json
+from latprof_analysis import units
+from latprof_analysis.say import say, say_error, say_json
 
 from latprof_agent.cli.root import require_root
 from latprof_agent.interrupts import Interrupt

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from latprof_agent.errors import UsageError
 from latprof_agent.filters.kinds import KINDS, values_of
@@ -63,17 +62,6 @@ def parse_filter(text: str) -> Filter:
     return filter_of_words(read_words(text))
 
 
-def filter_of_table(table: Mapping[str, Any], path: str) -> Filter:
-    """Make a filter of a table of TOML: port = [80], not = {comm = "curl"}.
-
-    `path` is where the table stands, and goes before each key in the errors, which
-    are as of `filter_of`.
-    """
-    from latprof_agent.filters.words import filter_of_words
-
-    return filter_of_words(_words_of_table(table, path), f"{path}.")
-
-
 def _words(kind: str, text: str) -> list[Word]:
     from latprof_agent.probes.filter import Word
 
@@ -87,26 +75,3 @@ def _words_not(text: str) -> list[Word]:
         return words_of(text, negated=True)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _words_of_table(
-    table: Mapping[str, Any], path: str, *, negated: bool = False
-) -> Iterator[Word]:
-    from latprof_agent.filters.kinds import kind_of
-    from latprof_agent.probes.filter import Word
-
-    for key, found in table.items():
-        if key == "not" and not negated:
-            if not isinstance(found, Mapping):
-                raise UsageError(f"{path}.not must be a table, got {found!r}")
-            yield from _words_of_table(found, f"{path}.not", negated=True)
-            continue
-        name = key.replace("_", "-")
-        kind_of(name, f"{path}.")
-        for value in found if isinstance(found, list) else [found]:
-            if isinstance(value, bool) or not isinstance(value, int | str):
-                raise UsageError(
-                    f"{path}.{key} must be a number, a text, or a list of them, "
-                    f"got {value!r}"
-                )
-            yield Word(name, str(value), negated)

@@ -1,21 +1,10 @@
-"""What live traffic is told apart by: `--by`, and the same words elsewhere."""
+"""By what live traffic is grouped: `--by`."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
-from latprof_agent.errors import UsageError
-from latprof_agent.probes.grouping import MOST_AT_ONCE, NONE, Grouping
-
-DEFAULT = Grouping()
-# Subnets of IPv4 and IPv6, and the longest of them.
-PREFIX_BITS = {"prefix_ipv4": 32, "prefix_ipv6": 128}
-_REMOTE = "remote"
-# As the probes know them; a test compares.
-GROUPINGS = ("service", "cgroup", "comm", _REMOTE, "interface", NONE)
+from latprof_agent.filters.groupings import GROUPINGS, grouping_of
 
 
 def add_grouping_options(group: Any) -> None:
@@ -28,55 +17,3 @@ def add_grouping_options(group: Any) -> None:
         "the port of the server's end, with the role of this end; remote is a subnet, "
         "/24 of IPv4 and /64 of IPv6, or remote/16, remote/16/48 (default: service)",
     )
-
-
-def grouping_of(names: Iterable[str], like: Grouping = DEFAULT) -> Grouping:
-    """Make a grouping of what is named, or raise ArgumentTypeError.
-
-    Subnets that are not told how wide are those of `like`.
-    """
-    words = [name.strip() for name in names]
-    told = ",".join(words)
-    by = tuple(_REMOTE if word.startswith(f"{_REMOTE}/") else word for word in words)
-    for name in by:
-        if name not in GROUPINGS:
-            raise argparse.ArgumentTypeError(
-                f"must be of {', '.join(GROUPINGS)}, got {name!r}"
-            )
-    if not 1 <= len(by) <= MOST_AT_ONCE:
-        raise argparse.ArgumentTypeError(
-            f"must be one or {MOST_AT_ONCE} of {', '.join(GROUPINGS)}, got {told!r}"
-        )
-    if len(set(by)) < len(by):
-        raise argparse.ArgumentTypeError(f"must be different kinds, got {told!r}")
-    if NONE in by and len(by) > 1:
-        raise argparse.ArgumentTypeError(f"must be none or others, got {told!r}")
-    prefixes = [_prefixes(word) for word in words if word.startswith(f"{_REMOTE}/")]
-    return replace(like, by=by, **(prefixes[0] if prefixes else {}))
-
-
-def _prefixes(name: str) -> dict[str, int]:
-    """How wide the subnets of remote/16 or remote/16/48 are."""
-    found = dict(zip(PREFIX_BITS, name.split("/")[1:], strict=False))
-    if name.count("/") > len(PREFIX_BITS) or not all(
-        bits.isdecimal() and len(bits) < 4 and int(bits) <= PREFIX_BITS[field]
-        for field, bits in found.items()
-    ):
-        raise argparse.ArgumentTypeError(
-            f"must be like remote/16 or remote/16/48, got {name!r}"
-        )
-    return {field: int(bits) for field, bits in found.items()}
-
-
-def next_grouping(words: str, now: Grouping) -> Grouping:
-    """Read another one while it runs; without words what comes after the first of now.
-
-    Raises UsageError.
-    """
-    if not words:
-        at = GROUPINGS.index(now.by[0])
-        return replace(now, by=(GROUPINGS[(at + 1) % len(GROUPINGS)],))
-    try:
-        return grouping_of(words.split(","), now)
-    except argparse.ArgumentTypeError as error:
-        raise UsageError(f"--by {error}") from error

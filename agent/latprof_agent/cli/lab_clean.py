@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from latprof_analysis.cli.say import say, say_error
+from latprof_analysis.say import say, say_error
 
 from latprof_agent.cli.root import require_root
 

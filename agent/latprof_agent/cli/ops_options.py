@@ -6,7 +6,7 @@ import argparse
 import uuid
 from typing import Any
 
-from latprof_analysis.cli import units
+from latprof_analysis import units
 
 from latprof_agent.cli.host_option import host_and_port
 

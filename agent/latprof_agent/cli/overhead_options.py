@@ -3,20 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import math
 
-from latprof_analysis.cli import units
-
-NO_LIMIT = "none"
-DEFAULT_OVERHEAD = 0.02
-
-_share = units.either(NO_LIMIT, units.within(units.share, "0.1%", "100%"))
-
-
-def overhead(text: str) -> float:
-    """Read a share of one CPU, or none: infinity."""
-    read = _share(text)
-    return math.inf if isinstance(read, str) else read
+from latprof_agent.values import overhead
 
 
 def add_overhead_options(

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from latprof_analysis.cli import units
-from latprof_analysis.cli.say import say_error
+from latprof_analysis import units
+from latprof_analysis.say import say_error
 
 from latprof_agent.cli import ops_options
 from latprof_agent.cli.given_words import (

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from contextlib import closing
 
-from latprof_analysis.cli.say import say_json
+from latprof_analysis.say import say_json
 
 from latprof_agent.cli.root import require_root
-from latprof_agent.monitor.kernel_functions import KernelFunctions
 from latprof_agent.probes.catalogue import (
     ON_DEMAND,
     PROBES,
@@ -16,6 +15,7 @@ from latprof_agent.probes.catalogue import (
     proven_capabilities,
 )
 from latprof_agent.probes.flight_probes import FLIGHT_PROBES
+from latprof_agent.probes.kernel_functions import KernelFunctions
 from latprof_agent.probes.loss_probes import LOSS_PROBES
 
 _TABLE_COLUMNS = 80  # narrower, a table has no room for its last column

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from latprof_analysis.cli.say import say_document
+from latprof_analysis.say import say_document
 
 EPILOG = """\
 FOLDER is a run folder with a recording, of this or another host. What the probes of

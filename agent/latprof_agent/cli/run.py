@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from latprof_analysis.cli import units
-from latprof_analysis.cli.say import say_document, say_error
+from latprof_analysis import units
+from latprof_analysis.say import say_document, say_error
 
 from latprof_agent.cli import bulk_options, mesh_options, ops_options
 from latprof_agent.cli.presets import with_preset

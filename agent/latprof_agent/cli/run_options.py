@@ -7,14 +7,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-from latprof_analysis.cli import units
+from latprof_analysis import units
 
 from latprof_agent.cli import bulk_options, mesh_options, ops_options
 from latprof_agent.cli.echo import DEFAULT_PORT
 from latprof_agent.cli.host_option import HostPort, host_and_port
 from latprof_agent.cli.presets import LISTED, add_preset
-from latprof_agent.cli.story_options import story_above
 from latprof_agent.cli.sweep_options import add_sweep
+from latprof_agent.values import story_above
 
 DEFAULT_RATE_BPS = 100_000_000
 DEFAULT_DELAY_NS = 1_000_000

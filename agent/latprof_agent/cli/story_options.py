@@ -3,45 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import grp
 import os
 from pathlib import Path
 
-from latprof_analysis.cli import units
 from latprof_analysis.cli.program import OPEN_FILES, need_open_files
 
-P999 = "p99.9"
-
-
-def story_above(text: str) -> int:
-    """Read a time as ns, or p99.9 as 0."""
-    if text == P999:
-        return 0
-    try:
-        return units.within(units.time_ns, "10us", "1h")(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, or {P999}") from error
-
-
-story_count = units.within(units.count, "1", "100000")
-story_bytes = units.within(units.size, "100k", "100GB")
-
-
-def story_group(text: str) -> int:
-    """Read a group's name or number."""
-    try:
-        return int(text) if text.isdecimal() else grp.getgrnam(text).gr_gid
-    except (KeyError, ValueError):
-        raise argparse.ArgumentTypeError(
-            f"must be a group's name or number, got {text!r}"
-        ) from None
+from latprof_agent.values import story_above, story_bytes, story_count, story_group
 
 
 def make_room_for_stories() -> None:
     """Let this process open the files that stories need, or raise LatprofError.
 
     A clock of each CPU takes samples of what runs; programs whose functions have
-    names are open elsewhere (story/files_helper.py).
+    names are open elsewhere (symbols/files_helper.py).
     """
     need_open_files(OPEN_FILES + (os.cpu_count() or 1))
 

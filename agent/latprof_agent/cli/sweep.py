@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from latprof_analysis.cli.program import did_you_mean
-from latprof_analysis.cli.say import say_json, say_parts
 from latprof_analysis.read.paths import SWEEP_FILE
+from latprof_analysis.say import say_json, say_parts
+from latprof_analysis.text import did_you_mean
 
 from latprof_agent.cli.given_words import (
     given_options,

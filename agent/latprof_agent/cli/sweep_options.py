@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, NamedTuple
 
-from latprof_analysis.cli import units
+from latprof_analysis import units
 
 MOST_REPEATS = 1000
 

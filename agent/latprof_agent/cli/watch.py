@@ -12,16 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from latprof_analysis import units
 from latprof_analysis.calling_user import calling_user
-from latprof_analysis.cli import units
-from latprof_analysis.cli.say import say
+from latprof_analysis.say import say
 
 from latprof_agent.cli.filter_options import add_filter_options
-from latprof_agent.cli.grouping_options import add_grouping_options, next_grouping
-from latprof_agent.cli.overhead_options import DEFAULT_OVERHEAD, add_overhead_options
+from latprof_agent.cli.grouping_options import add_grouping_options
+from latprof_agent.cli.overhead_options import add_overhead_options
 from latprof_agent.cli.root import require_root
 from latprof_agent.cli.story_options import add_story_option, make_room_for_stories
+from latprof_agent.filters.groupings import next_grouping
 from latprof_agent.interrupts import Interrupt
+from latprof_agent.values import DEFAULT_OVERHEAD
 
 if TYPE_CHECKING:
     from latprof_agent.live.loop import Asking, Taker

@@ -9,7 +9,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from latprof_analysis.cli import units
+from latprof_analysis import units
 
 from latprof_agent.errors import UsageError
 from latprof_agent.filters import places
@@ -111,7 +111,7 @@ KINDS = {
 def kind_of(name: str, where: str = "") -> Kind:
     """The kind of this name; `where` goes before it in the error."""
     if name not in KINDS:
-        from latprof_analysis.cli.program import did_you_mean
+        from latprof_analysis.text import did_you_mean
 
         known = f"must be one of {', '.join(KINDS)}"
         raise UsageError(f"{where}{name}: {known}{did_you_mean(name, KINDS)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -171,3 +171,32 @@ def _protocols(words: list[Word]) -> tuple[str, ...]:
     if not left:
         raise UsageError("filter: protocol: leaves neither tcp nor udp")
     return left
+
+
+def filter_of_table(table: Mapping[str, Any], path: str) -> Filter:
+    """Make a filter of a table of TOML: port = [80], not = {comm = "curl"}.
+
+    `path` is where the table stands, and goes before each key in the errors, which
+    are as of `filter_of`.
+    """
+    return filter_of_words(_words_of_table(table, path), f"{path}.")
+
+
+def _words_of_table(
+    table: Mapping[str, Any], path: str, *, negated: bool = False
+) -> Iterator[Word]:
+    for key, found in table.items():
+        if key == "not" and not negated:
+            if not isinstance(found, Mapping):
+                raise UsageError(f"{path}.not must be a table, got {found!r}")
+            yield from _words_of_table(found, f"{path}.not", negated=True)
+            continue
+        name = key.replace("_", "-")
+        kind_of(name, f"{path}.")
+        for value in found if isinstance(found, list) else [found]:
+            if isinstance(value, bool) or not isinstance(value, int | str):
+                raise UsageError(
+                    f"{path}.{key} must be a number, a text, or a list of them, "
+                    f"got {value!r}"
+                )
+            yield Word(name, str(value), negated)

@@ -270,7 +270,7 @@ class Joiner:
         found = (flow >= 0) & (halves.sent["key"][at] == 0) & behind
         places = np.unique(flow[found]).tolist()
         closed = [place for place in places if self.endings.reader_closed(place)]
-        return found & np.isin(flow, closed)
+        return np.asarray(found & np.isin(flow, closed))
 
     def _waited_long(self, halves: _Halves, at: Array, settled_ns: int) -> Array:
         """Which of these sent halves have waited so long that none will come."""

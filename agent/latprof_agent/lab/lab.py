@@ -23,21 +23,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from latprof_agent import netns
 from latprof_agent.errors import LabError, LatprofError, refusals_told
 from latprof_agent.executables import find_executable
 from latprof_agent.interrupts import signals_as_exit, signals_deferred
-from latprof_agent.lab import child, interface, middle, netem_path, netns, qdisc
+from latprof_agent.lab import child, interface, middle, netem_path, qdisc
 from latprof_agent.lab.emulator import LinkEmulator, pair_options, star_options
 from latprof_agent.lab.host import LEAST_HOSTS, Host, check_count, host_names
 from latprof_agent.lab.link import LinkKind, LinkSpec
 from latprof_agent.lab.netlink import connect
-from latprof_agent.lab.netns import enter_netns
 from latprof_agent.lab.registry import (
     REGISTRY,
     Registration,
     clean_dead_labs,
     namespaces_of,
 )
+from latprof_agent.netns import enter_netns
 
 __all__ = ["Lab", "clean_dead_labs", "enter_netns"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 from typing import Any
 
+from latprof_agent import netns
 from latprof_agent.errors import LabError, remedy
-from latprof_agent.lab import netns
 from latprof_agent.lab.link import LinkKind, LinkSpec
 from latprof_agent.lab.netlink import connect, netlink_error
 

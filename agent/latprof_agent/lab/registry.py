@@ -21,9 +21,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from latprof_agent import netns
 from latprof_agent.errors import LabError, remedy
 from latprof_agent.interrupts import signals_deferred
-from latprof_agent.lab import control_group, netns, processes
+from latprof_agent.lab import control_group, processes
 from latprof_agent.lab.host import LEAST_HOSTS, MOST_HOSTS, host_names
 from latprof_agent.lab.processes import ProcessId
 

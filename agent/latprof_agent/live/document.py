@@ -14,7 +14,7 @@ import platform
 from dataclasses import asdict
 from typing import Any
 
-from latprof_analysis.cli.say import say_json_line
+from latprof_analysis.say import say_json_line
 
 from latprof_agent.live.figures import NAMES, Figure, figures_of
 from latprof_agent.live.names import EXCHANGE, NETWORK_RTT, PATH, rtt_source

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from latprof_analysis.cli.say import say_error
+from latprof_analysis.say import say_error
 
 from latprof_agent.errors import LatprofError
 from latprof_agent.interrupts import Interrupt

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from latprof_agent.capture.histograms import GROUPS
 from latprof_agent.kernel_names import name_of
-from latprof_agent.monitor.drop_reasons import (
+from latprof_agent.monitor.groups import PROTOCOLS
+from latprof_agent.monitor.totals import Drop, Group, GroupTotals
+from latprof_agent.probes.drop_reasons import (
     CLOSE,
     LISTEN_OVERFLOW,
     QDISC,
@@ -21,9 +23,7 @@ from latprof_agent.monitor.drop_reasons import (
     Fate,
     fate_of,
 )
-from latprof_agent.monitor.groups import PROTOCOLS
-from latprof_agent.monitor.kernel_functions import KernelFunctions
-from latprof_agent.monitor.totals import Drop, Group, GroupTotals
+from latprof_agent.probes.kernel_functions import KernelFunctions
 from latprof_agent.probes.layout import Layout
 
 Table = NDArray[Any]

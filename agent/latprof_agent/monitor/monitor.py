@@ -23,9 +23,7 @@ from latprof_agent.filters.words import gone, gone_said, refreshed
 from latprof_agent.join.joiner import Joiner
 from latprof_agent.monitor.group_room import GroupRoom, memory
 from latprof_agent.monitor.groups import GroupNames, key_types
-from latprof_agent.monitor.kernel_functions import KernelFunctions
 from latprof_agent.monitor.limits import ROUND_SECONDS, Limits
-from latprof_agent.monitor.live_stories import LiveStories, TakesStory
 from latprof_agent.monitor.losses import Losses
 from latprof_agent.monitor.sample_rate import SampleRate
 from latprof_agent.monitor.sampled import Sampled, TakesExchanges, TakesRows
@@ -51,7 +49,9 @@ from latprof_agent.probes.catalogue import (
 from latprof_agent.probes.filter import Filter, Word
 from latprof_agent.probes.flight_probes import FLIGHT_PROBES, NOT_LIVE
 from latprof_agent.probes.grouping import Grouping
+from latprof_agent.probes.kernel_functions import KernelFunctions
 from latprof_agent.probes.loss_probes import LOSS_PROBES, REPLACED
+from latprof_agent.story.live_stories import LiveStories, TakesStory
 
 STEP_SECONDS = 0.2
 STORY_STEP_SECONDS = 0.05

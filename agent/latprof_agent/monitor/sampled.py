@@ -19,12 +19,12 @@ from latprof_agent.join.joiner import Joiner, Pairs
 from latprof_agent.join.message_rows import MESSAGE, Messages, messages_of
 from latprof_agent.monitor.exemplars import Exemplars
 from latprof_agent.monitor.flow_groups import FlowGroups
-from latprof_agent.monitor.live_stories import LiveStories
 from latprof_agent.monitor.samples import NO_GROUP, Samples
 from latprof_agent.monitor.totals import Group, Quantity
 from latprof_agent.monitor.turns import Exchanged, Turns
 from latprof_agent.probes.layout import Layout
 from latprof_agent.process_table import comm_of
+from latprof_agent.story.live_stories import LiveStories
 
 HALVES = ("sent_messages", "received_ranges")
 RECORDS = (*HALVES, "turns")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from latprof_agent import netns
 from latprof_agent.kernel_text import lines_of
-from latprof_agent.lab import netns
 from latprof_agent.lab.lab import Lab
 
 # By direction: from which end to which.

@@ -17,9 +17,9 @@ from typing import Any
 from latprof_analysis.study.setup import messages_per_round
 from latprof_analysis.text import NS_PER_SECOND
 
+from latprof_agent import netns
 from latprof_agent.errors import UsageError, WorkloadError
 from latprof_agent.executables import find_executable
-from latprof_agent.lab import netns
 from latprof_agent.lab.child import ask_to_end, last_output
 from latprof_agent.lab.interface import check_congestion
 from latprof_agent.lab.lab import Lab

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 from latprof_analysis.cli.program import Subcommand, run_program
+from latprof_analysis.version import VERSION
 
-VERSION = "0.1.0"
 OFFLINE = {
     "analyze": Subcommand(
         "say what run folders and other tools' files hold: stages, fit, tails, loss",
@@ -35,15 +34,6 @@ OFFLINE = {
 }
 
 
-def program_subcommands() -> dict[str, Subcommand]:
-    """Return all subcommands: the agent's, too, where it is installed."""
-    if find_spec("latprof_agent"):
-        from latprof_agent.cli import SUBCOMMANDS
-
-        return dict(SUBCOMMANDS)
-    return OFFLINE
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; with the agent installed, any of its commands, too."""
-    return run_program(program_subcommands(), VERSION, arguments)
+    """Run one offline command; returns the exit status."""
+    return run_program(OFFLINE, VERSION, arguments)

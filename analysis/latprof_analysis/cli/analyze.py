@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from latprof_analysis.cli import units
-from latprof_analysis.cli.say import say_document
+from latprof_analysis import units
 from latprof_analysis.errors import LatprofError, UsageError
+from latprof_analysis.say import say_document
 
 if TYPE_CHECKING:
     from latprof_analysis.study.analysis import Study

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from latprof_analysis.cli import units
+from latprof_analysis import units
 from latprof_analysis.cli.analyze import csv_columns
-from latprof_analysis.cli.program import did_you_mean
-from latprof_analysis.cli.say import say_json
 from latprof_analysis.errors import LatprofError, UsageError
+from latprof_analysis.say import say_json
+from latprof_analysis.text import did_you_mean
 
 if TYPE_CHECKING:
     from latprof_analysis.compare import Comparison, Side

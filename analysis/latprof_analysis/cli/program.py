@@ -15,7 +15,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -23,8 +23,9 @@ from importlib.util import find_spec
 from io import TextIOWrapper
 from typing import Any, NoReturn
 
-from latprof_analysis.cli.say import say_error
 from latprof_analysis.errors import REFUSALS, LatprofError, refused
+from latprof_analysis.say import say_error
+from latprof_analysis.text import did_you_mean
 
 OPEN_FILES = 128  # a run has 70
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -132,15 +133,6 @@ class _Parser(argparse.ArgumentParser):
         else:
             hint = did_you_mean(first, self._option_string_actions)
         self.error(f"unrecognized arguments: {' '.join(extra)}{hint}")
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the word that may have been meant, or nothing."""
-    from difflib import get_close_matches
-
-    longer = [k for k in known if len(word) > 2 and k.startswith(word)]
-    near = longer[:1] or get_close_matches(word, known, 1)
-    return f"; did you mean {near[0]}" if near else ""
 
 
 def build_parser(

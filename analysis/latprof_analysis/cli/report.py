@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from latprof_analysis.cli.analyze import add_input_options, read_study
-from latprof_analysis.cli.say import say, say_json
 from latprof_analysis.errors import UsageError
+from latprof_analysis.say import say, say_json
 
 FORMATS = ("html", "md", "pdf", "png")
 EPILOG = """\

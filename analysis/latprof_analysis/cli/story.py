@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from latprof_analysis.cli import units
-from latprof_analysis.cli.say import say, say_json
+from latprof_analysis import units
+from latprof_analysis.say import say, say_json
 
 EPILOG = """\
 PATH is a run folder of `latprof run --story TIME`, the folder of `latprof agent

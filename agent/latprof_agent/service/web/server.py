@@ -16,15 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from latprof_agent.watched_thread import WatchedThread
-from latprof_agent.web.bounds import Bucket, Clients, PacedSelector, client_of
-from latprof_agent.web.request import (
+from latprof_agent.service.web.bounds import Bucket, Clients, PacedSelector, client_of
+from latprof_agent.service.web.request import (
     MOST_HEADER_BYTES,
     Answer,
     Refusal,
     Request,
     read_request,
 )
+from latprof_agent.watched_thread import WatchedThread
 
 _PIECE_BYTES = 1 << 16
 _AT_ONCE = 16  # connections that are accepted before those that are there go on

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 from latprof_agent import privileges
 from latprof_agent.kernel_text import lines_of
 from latprof_agent.process_table import stat_fields
-from latprof_agent.story import files_helper
-from latprof_agent.story.files_helper import DROP, LOOK, NAME, QUESTION
-from latprof_agent.story.images import NOWHERE, Place
+from latprof_agent.symbols import files_helper
+from latprof_agent.symbols.files_helper import DROP, LOOK, NAME, QUESTION
+from latprof_agent.symbols.images import NOWHERE, Place
 
 LOOK_SECONDS = 2.0  # for a process; the more often in vain, the less
 NAME_SECONDS = 3.0  # for a file

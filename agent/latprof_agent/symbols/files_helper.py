@@ -33,9 +33,9 @@ if not __package__:  # run by its path, isolated: our package is where we are
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from latprof_agent.foreign_files import NOBODY
-from latprof_agent.story.elf_symbols import MOST_BYTES
-from latprof_agent.story.images import NOWHERE, look
-from latprof_agent.story.symbol_tables import LIBRARY, of_elf, of_map
+from latprof_agent.symbols.elf_symbols import MOST_BYTES
+from latprof_agent.symbols.images import NOWHERE, look
+from latprof_agent.symbols.symbol_tables import LIBRARY, of_elf, of_map
 
 QUESTION = struct.Struct("=cQI")  # what; the number of a file; whose
 LOOK, NAME, DROP = b"l", b"n", b"d"

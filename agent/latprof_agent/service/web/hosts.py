@@ -14,7 +14,7 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
 
-from latprof_agent.web.request import Refusal, Request
+from latprof_agent.service.web.request import Refusal, Request
 
 _LOCAL = "localhost"
 

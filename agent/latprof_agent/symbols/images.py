@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from latprof_agent.foreign_files import Rights, fields_of, place_of, reopen
 from latprof_agent.kernel_text import split_lines
-from latprof_agent.story.symbol_tables import call_before
+from latprof_agent.symbols.symbol_tables import call_before
 
 NOWHERE = -1
 _IMAGE = 0xFFFFFFFF  # bits of its number

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
-from latprof_agent.web.request import Refusal, Request
+from latprof_agent.service.web.request import Refusal, Request
 
 _LOG2_COST, _BLOCK, _PARALLEL = 14, 8, 5  # of OWASP's, the one of least memory
 _DIGEST_BYTES = 32

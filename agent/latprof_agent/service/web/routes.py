@@ -11,13 +11,13 @@ from functools import cached_property, partial
 from http import HTTPStatus
 
 from latprof_agent.monitor.totals import Totals
-from latprof_agent.sinks.metrics.exposition import Format, chosen
-from latprof_agent.sinks.metrics.families import EdgeSets, Family, families
-from latprof_agent.states import States
-from latprof_agent.web.hosts import Hosts
-from latprof_agent.web.passwords import Passwords
-from latprof_agent.web.request import Answer, Refusal, Request
-from latprof_agent.web.story_pages import StoryPages
+from latprof_agent.service.metrics.exposition import Format, chosen
+from latprof_agent.service.metrics.families import EdgeSets, Family, families
+from latprof_agent.service.states import States
+from latprof_agent.service.web.hosts import Hosts
+from latprof_agent.service.web.passwords import Passwords
+from latprof_agent.service.web.request import Answer, Refusal, Request
+from latprof_agent.service.web.story_pages import StoryPages
 
 _JSON = ".json"
 _STATE_SECONDS = 5.0  # that a state may take

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import cached_property
 
 from latprof_agent.foreign_files import open_regular
-from latprof_agent.story.elf_symbols import copy_symbols
+from latprof_agent.symbols.elf_symbols import copy_symbols
 
 LIBRARY = "libbcc.so.0"
 INDIRECT = 0  # a call whose target is known when it runs only

@@ -22,8 +22,8 @@ from latprof_agent.capture.recorded_flights import Flights
 from latprof_agent.join.exchange_rows import ExchangeRows
 from latprof_agent.join.joiner import FOREVER, Joiner
 from latprof_agent.join.message_rows import Messages
-from latprof_agent.sinks.read_before import ReadBefore
-from latprof_agent.sinks.socket_stories import WayOfBytes
+from latprof_agent.story.read_before import ReadBefore
+from latprof_agent.story.socket_stories import WayOfBytes
 
 MOST = 100  # that are told of
 RUNNING = 0.999  # of messages are not slow, where nobody said from when on

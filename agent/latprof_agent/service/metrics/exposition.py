@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from latprof_agent.sinks.metrics import protobuf, text
-from latprof_agent.sinks.metrics.families import Family
+from latprof_agent.service.metrics import protobuf, text
+from latprof_agent.service.metrics.families import Family
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from latprof_analysis.study.story_socket import Death
 
 from latprof_agent.kernel_names import name_of
-from latprof_agent.monitor.drop_reasons import (
+from latprof_agent.probes.drop_reasons import (
     COPIES,
     DUPLICATES,
     LISTEN_OVERFLOW,
@@ -18,7 +18,7 @@ from latprof_agent.monitor.drop_reasons import (
     USED,
     DropReasons,
 )
-from latprof_agent.monitor.kernel_functions import KernelFunctions
+from latprof_agent.probes.kernel_functions import KernelFunctions
 
 # Freed so, the bytes had arrived, or were somebody else's copy.
 _NO_DEATHS = COPIES | DUPLICATES | USED

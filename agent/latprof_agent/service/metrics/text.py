@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from prometheus_client.samples import Exemplar as Mark
 
-from latprof_agent.sinks.metrics.families import (
+from latprof_agent.service.metrics.families import (
     Family,
     Histograms,
     Labels,

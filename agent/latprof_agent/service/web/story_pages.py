@@ -13,9 +13,9 @@ from latprof_analysis.read.stories import check_stories
 from latprof_analysis.report.story import headline, story_lines
 from latprof_analysis.text import duration, printable
 
-from latprof_agent.sinks.story_folder import TOKEN, Kept, StoryFolder
-from latprof_agent.web.passwords import holds_token, unauthorized
-from latprof_agent.web.request import Refusal, Request
+from latprof_agent.service.web.passwords import holds_token, unauthorized
+from latprof_agent.service.web.request import Refusal, Request
+from latprof_agent.story.story_folder import TOKEN, Kept, StoryFolder
 
 MOST_LISTED = 100
 _PAGE = """\

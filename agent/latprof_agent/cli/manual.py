@@ -1,4 +1,4 @@
-"""Man pages, from the parser itself: `python3 -m latprof_analysis.cli.manual DIR`.
+"""Man pages, from the parser itself: `python3 -m latprof_agent.cli.manual DIR`.
 
 Only the set-up calls it, with argparse-manpage installed.
 """
@@ -11,26 +11,27 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
-from latprof_analysis.cli import VERSION, program_subcommands
 from latprof_analysis.cli.program import (
     DESCRIPTION,
     Subcommand,
     build_parser,
     subparsers_of,
 )
-from latprof_analysis.cli.say import say
+from latprof_analysis.say import say
+from latprof_analysis.version import VERSION
 from latprof_analysis.write.whole_file import write_file
+
+from latprof_agent.cli import SUBCOMMANDS
 
 _SHORT = "where did my message spend its time?"
 
 
 def write_pages(folder: Path) -> None:
     """Write latprof.1 and a page for each subcommand, and name them on stdout."""
-    subcommands = program_subcommands()
-    parsers = subparsers_of(build_parser(subcommands, VERSION, subcommands))
-    pages = {"latprof": (_overview(subcommands), _SHORT)}
+    parsers = subparsers_of(build_parser(SUBCOMMANDS, VERSION, SUBCOMMANDS))
+    pages = {"latprof": (_overview(SUBCOMMANDS), _SHORT)}
     for name, parser in parsers.items():
-        pages[f"latprof-{name}"] = parser, subcommands[name].what
+        pages[f"latprof-{name}"] = parser, SUBCOMMANDS[name].what
     for name, (parser, what) in pages.items():
         others = [other for other in pages if other != name]
         path = folder / f"{name}.1"

@@ -24,7 +24,7 @@ from latprof_agent.monitor.totals import (
     Totals,
     Waiting,
 )
-from latprof_agent.sinks.metrics.buckets import (
+from latprof_agent.service.metrics.buckets import (
     ClassicBuckets,
     Counts,
     stacked,

@@ -17,31 +17,31 @@ from types import FrameType
 from typing import Any, Protocol
 
 from latprof_analysis.calling_user import User
-from latprof_analysis.cli import VERSION
+from latprof_analysis.version import VERSION
 from prometheus_client.process_collector import ProcessCollector
 
 from latprof_agent import _drain, privileges
-from latprof_agent.config import ALL, Address, Config, Tls
 from latprof_agent.errors import LatprofError, StoreError, remedy
 from latprof_agent.foreign_files import open_regular
-from latprof_agent.monitor.live_stories import Story, TakesStory
 from latprof_agent.monitor.producer import Producer
 from latprof_agent.monitor.totals import Totals
-from latprof_agent.service_manager import (
+from latprof_agent.service.config import ALL, Address, Config, Tls
+from latprof_agent.service.metrics.families import Family, counter, gauge
+from latprof_agent.service.service_manager import (
     READY,
     STOPPING,
     ServiceManager,
     reloading,
 )
-from latprof_agent.sinks.metrics.families import Family, counter, gauge
-from latprof_agent.sinks.story_folder import TOKEN, StoryFolder
-from latprof_agent.states import States
+from latprof_agent.service.states import States
+from latprof_agent.service.web.hosts import Hosts, own_names
+from latprof_agent.service.web.passwords import Passwords
+from latprof_agent.service.web.routes import Pages, Settings
+from latprof_agent.service.web.server import Server, ServerThread
+from latprof_agent.service.web.story_pages import StoryPages
+from latprof_agent.story.live_stories import Story, TakesStory
+from latprof_agent.story.story_folder import TOKEN, StoryFolder
 from latprof_agent.watched_thread import Apart
-from latprof_agent.web.hosts import Hosts, own_names
-from latprof_agent.web.passwords import Passwords
-from latprof_agent.web.routes import Pages, Settings
-from latprof_agent.web.server import Server, ServerThread
-from latprof_agent.web.story_pages import StoryPages
 
 _READ_SECONDS = 10.0  # that the configuration may take
 _BACKLOG = 128

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from latprof_analysis.study.stacks import DROPPED
 
-from latprof_agent.monitor.kernel_functions import KernelFunctions
-from latprof_agent.story.files import Files, Function, Images
-from latprof_agent.story.images import NOWHERE, Place
-from latprof_agent.story.symbol_tables import INDIRECT
+from latprof_agent.probes.kernel_functions import KernelFunctions
+from latprof_agent.symbols.files import Files, Function, Images
+from latprof_agent.symbols.images import NOWHERE, Place
+from latprof_agent.symbols.symbol_tables import INDIRECT
 from latprof_agent.watched_thread import WatchedThread
 
 UNKNOWN = "?"

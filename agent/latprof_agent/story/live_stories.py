@@ -31,9 +31,9 @@ from latprof_agent.join.message_rows import (
 )
 from latprof_agent.join.process_names import as_cells
 from latprof_agent.probes.layout import Layout
-from latprof_agent.sinks.socket_stories import WayOfBytes
-from latprof_agent.sinks.stories import stages_told, thread_told
-from latprof_agent.sinks.story_folder import story_id
+from latprof_agent.story.socket_stories import WayOfBytes
+from latprof_agent.story.stories import stages_told, thread_told
+from latprof_agent.story.story_folder import story_id
 
 Story = dict[str, Any]
 TakesStory = Callable[[Story, dict[str, Any]], None]  # and its document

@@ -14,26 +14,27 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from latprof_analysis.cli import units
-from latprof_analysis.cli.program import did_you_mean
+from latprof_analysis import units
+from latprof_analysis.text import did_you_mean
 
-from latprof_agent.cli.filter_options import filter_of_table
-from latprof_agent.cli.grouping_options import grouping_of
-from latprof_agent.cli.overhead_options import DEFAULT_OVERHEAD, overhead
-from latprof_agent.cli.story_options import (
+from latprof_agent.errors import UsageError, remedy
+from latprof_agent.filters.groupings import grouping_of
+from latprof_agent.filters.words import filter_of_table
+from latprof_agent.foreign_files import read_regular
+from latprof_agent.probes.filter import Filter
+from latprof_agent.probes.grouping import Grouping
+from latprof_agent.service.metrics.buckets import ClassicBuckets
+from latprof_agent.service.metrics.families import DEFAULT_EDGES, EdgeSets
+from latprof_agent.service.web.passwords import PasswordHash
+from latprof_agent.story.story_folder import DEFAULT_BYTES, DEFAULT_COUNT
+from latprof_agent.values import (
+    DEFAULT_OVERHEAD,
+    overhead,
     story_above,
     story_bytes,
     story_count,
     story_group,
 )
-from latprof_agent.errors import UsageError, remedy
-from latprof_agent.foreign_files import read_regular
-from latprof_agent.probes.filter import Filter
-from latprof_agent.probes.grouping import Grouping
-from latprof_agent.sinks.metrics.buckets import ClassicBuckets
-from latprof_agent.sinks.metrics.families import DEFAULT_EDGES, EdgeSets
-from latprof_agent.sinks.story_folder import DEFAULT_BYTES, DEFAULT_COUNT
-from latprof_agent.web.passwords import PasswordHash
 
 DEFAULT_PORT = 9989
 ALL = "::"  # addresses of this host, those of IPv4 included

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from prometheus_client import Metric
 from prometheus_client.samples import Exemplar as Mark
 
-from latprof_agent.sinks.metrics.buckets import (
+from latprof_agent.service.metrics.buckets import (
     SCHEMA,
     ZERO_THRESHOLD_SECONDS,
     NativeBuckets,
     native,
 )
-from latprof_agent.sinks.metrics.families import (
+from latprof_agent.service.metrics.families import (
     Family,
     Histograms,
     Labels,

@@ -1,0 +1,3 @@
+"""The version of latprof, of both packages."""
+
+VERSION = "0.1.0"
