@@ -71,6 +71,7 @@ class _RecordedCapture:
     """Gives the records of one step after the other."""
 
     layout: RecordLayout
+    ephemeral_ports: range
     cost: _RecordedCost = field(default_factory=_RecordedCost)
     drained_ns: int = 0
     counted: dict[str, int] = field(default_factory=dict)
@@ -158,7 +159,9 @@ class _Replay:
     """
 
     def __init__(self, recording: Recording, sink: RunSink) -> None:
-        self.capture = _RecordedCapture(recording.layout)
+        low, high = map(int, recording.header["ephemeral_ports"])
+        ports = range(low, high + 1)
+        self.capture = _RecordedCapture(recording.layout, ports)
         self.recorder = Recorder(self.capture, sink, recording.header["pieces"])
         self.description: dict[str, Any] = {}
         self.end: dict[str, Any] | None = None

@@ -67,6 +67,10 @@ class Captured(Protocol):
         """Of the records."""
 
     @property
+    def ephemeral_ports(self) -> range:
+        """Ports that the host hands out: whoever has one is a client."""
+
+    @property
     def cost(self) -> Cost:
         """Of the probes."""
 
@@ -137,7 +141,9 @@ class Recorder:
 
     def __post_init__(self) -> None:
         """Make the joiner for the layout that was captured."""
-        self.joiner = Joiner(self.capture.layout)
+        self.joiner = Joiner(
+            self.capture.layout, ephemeral=self.capture.ephemeral_ports
+        )
         self._periods = self.capture.cost.periods()
         self._whole = WholeMessages(self._spans)
         joiner = self.joiner

@@ -241,6 +241,10 @@ class _Session:
             story_ns=options.story_ns,
             jiffy_ns=capture.flight.jiffy_ns if capture.flight else None,
             round_trip_columns=options.plan.round_trip_columns,
+            ephemeral_ports=[
+                capture.ephemeral_ports.start,
+                capture.ephemeral_ports[-1],
+            ],
         )
         stories = capture.flight is not None
         rings = rings_of(capture.layout, stories=stories)

@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import pairwise, permutations
 
 import numpy as np
+import pytest
 from halves import LAYOUT, RECEIVER, SENDER, mapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -355,6 +356,22 @@ def test_who_is_who_is_told_of_both_ways_and_by_both_ends():
         "curl -> nginx:80",
         "nginx:80 -> curl",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ephemeral", "way"),
+    [
+        (range(32768, 61000), "elsewhere -> 10.0.0.2:80"),
+        (range(1, 100), "10.0.0.1:40000 -> elsewhere"),
+    ],
+)
+def test_whose_port_its_host_hands_out_is_the_client(ephemeral, way):
+    flows = Flows(LAYOUT.rings["flows"])
+    conversations = Conversations(flows, ephemeral)
+    record = announcement(1, CLIENT, SENDER)
+    flows.add(record)
+    conversations.add(record)
+    assert conversations.label(0) == way
 
 
 def test_a_process_may_call_itself_anything():

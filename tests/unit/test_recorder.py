@@ -61,6 +61,7 @@ class MadeCapture:
     """Gives batches that a test has made, one a time, as if drained in order."""
 
     layout = LAYOUT
+    ephemeral_ports = range(32768, 61000)
     flight = None  # nobody asks why
     cost = SimpleNamespace(
         as_dict=lambda: COST, periods=lambda: np.array([[MET_NS, MET_NS]])

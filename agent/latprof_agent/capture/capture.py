@@ -34,7 +34,7 @@ from latprof_agent.probes.catalogue import (
     require_both_halves,
 )
 from latprof_agent.probes.filter import Filter
-from latprof_agent.probes.grouping import Grouping
+from latprof_agent.probes.grouping import Grouping, ephemeral_ports
 from latprof_agent.probes.layout import OBJECT, layout_of
 from latprof_agent.probes.trial import ANOTHER_CLANG, SEE_OFFER, refusal_in
 from latprof_agent.watched_thread import WatchedThread
@@ -65,6 +65,7 @@ class Capture:
         story_ns: int | None = None,
     ) -> None:
         self.layout = layout_of()
+        self.ephemeral_ports = ephemeral_ports()
         self.capabilities = capabilities
         self.drained_ns = self._drained_ns = 0
         self._heaps = {ring: Heap(d) for ring, d in self.layout.rings.items()}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,10 @@ from numpy.typing import NDArray
 
 from latprof_agent.join.flows import SIDE_SENDER, Flows
 from latprof_agent.join.process_names import Names
-from latprof_agent.probes.grouping import EPHEMERAL_PORTS
 
 ELSEWHERE = "elsewhere"
+# Ports that the kernel hands out, where its host says no others.
+EPHEMERAL = range(32768, 61000)
 UNKNOWN = -1
 _UNFIT = re.compile(rf"""^'*\s*[{FORMULA}]|[",;\x00-\x1f\x7f]""")
 
@@ -86,9 +86,8 @@ class Conversations:
         both were; whether both have spoken.
     """
 
-    def __init__(self, flows: Flows, ephemeral_ports: Path = EPHEMERAL_PORTS) -> None:
-        low, high = map(int, ephemeral_ports.read_text().split())
-        self._ephemeral = range(low, high + 1)
+    def __init__(self, flows: Flows, ephemeral: range = EPHEMERAL) -> None:
+        self._ephemeral = ephemeral
         self._flows = flows
         self._of_place: list[Conversation] = []
         self._of_end: dict[int, Conversation] = {}

@@ -19,7 +19,7 @@ from latprof_analysis.records.recording import RecordLayout
 from numpy.typing import NDArray
 
 from latprof_agent.capture.rings import Batch, stacked
-from latprof_agent.join.conversations import Conversations
+from latprof_agent.join.conversations import EPHEMERAL, Conversations
 from latprof_agent.join.datagrams import match_datagrams
 from latprof_agent.join.endings import Endings
 from latprof_agent.join.flows import SIDE_ACCEPTED, SIDE_CLOSED, Flows
@@ -78,10 +78,15 @@ class _Halves:
 class Joiner:
     """Takes batches in, gives pairs out; `unmatched` counts by cause."""
 
-    def __init__(self, layout: RecordLayout, flow_limit: int = FLOW_LIMIT) -> None:
+    def __init__(
+        self,
+        layout: RecordLayout,
+        flow_limit: int = FLOW_LIMIT,
+        ephemeral: range = EPHEMERAL,
+    ) -> None:
         self._flow_limit = flow_limit
         self.flows = Flows(layout.rings["flows"])
-        self.conversations = Conversations(self.flows)
+        self.conversations = Conversations(self.flows, ephemeral)
         self.endings = Endings(self.flows, self.conversations, layout.endings)
         self.heads = layout.heads
         self.names = ProcessNames()

@@ -22,6 +22,7 @@ from latprof_agent.monitor.flow_groups import FlowGroups
 from latprof_agent.monitor.samples import NO_GROUP, Samples
 from latprof_agent.monitor.totals import Group, Quantity
 from latprof_agent.monitor.turns import Exchanged, Turns
+from latprof_agent.probes.grouping import ephemeral_ports
 from latprof_agent.probes.layout import Layout
 from latprof_agent.process_table import comm_of
 from latprof_agent.story.live_stories import LiveStories
@@ -48,7 +49,7 @@ class Sampled:
     ) -> None:
         """All of the lists get what is joined, too."""
         self._stories = stories
-        self.joiner = Joiner(layout, flow_limit=FLOWS_KEPT)
+        self.joiner = Joiner(layout, FLOWS_KEPT, ephemeral_ports())
         self.samples = Samples()
         self.exemplars = Exemplars(self._process, layout.roles["server"])
         self.rtt_ns: defaultdict[int, CoarseHistogram] = defaultdict(CoarseHistogram)

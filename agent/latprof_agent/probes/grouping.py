@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 NONE = "none"
 MOST_AT_ONCE = 2
-EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def ephemeral_ports() -> range:
+    """Return the ports that this kernel hands out, by its setting."""
+    low, high = map(int, _EPHEMERAL_PORTS.read_text().split())
+    return range(low, high + 1)
 
 
 @dataclass(frozen=True)
@@ -29,4 +35,5 @@ class Grouping:
         options["by"] = sum(layout.groupings[n] for n in self.by if n != NONE)
         options["prefix_ipv4"] = self.prefix_ipv4
         options["prefix_ipv6"] = self.prefix_ipv6
-        options["ephemeral"] = [int(p) for p in EPHEMERAL_PORTS.read_text().split()]
+        ports = ephemeral_ports()
+        options["ephemeral"] = [ports.start, ports[-1]]
