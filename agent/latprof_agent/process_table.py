@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from latprof_agent.kernel_names import name_of
+from latprof_analysis.kernel_names import name_of
 
 PROC = Path("/proc")
 

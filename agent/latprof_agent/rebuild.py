@@ -12,6 +12,7 @@ import numpy as np
 from latprof_analysis.calling_user import calling_user
 from latprof_analysis.read.paths import opened_as_is
 from latprof_analysis.read.result import ReadError
+from latprof_analysis.records.arrays import Batch
 from latprof_analysis.records.recording import (
     NAME,
     PERIODS,
@@ -24,7 +25,6 @@ from latprof_analysis.version import VERSION
 from numpy.typing import NDArray
 
 from latprof_agent.capture.recorded_flights import QUEUES, RecordedFlights
-from latprof_agent.capture.rings import Batch
 from latprof_agent.errors import LatprofError
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.recorder import Recorder, Source

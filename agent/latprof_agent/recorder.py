@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from latprof_analysis.records.arrays import Batch
+from latprof_analysis.records.exchange_rows import exchange_rows
+from latprof_analysis.records.exchanges import Exchanges, Overlap
+from latprof_analysis.records.flows import IPPROTO_TCP
+from latprof_analysis.records.joiner import FOREVER, Joiner, Pairs
+from latprof_analysis.records.message_rows import MESSAGE, Ints, Messages, messages_of
 from latprof_analysis.records.recording import Log, RecordLayout
+from latprof_analysis.records.whole_messages import Spans, WholeMessages
 from numpy.typing import NDArray
 
 from latprof_agent.capture.cost import met
 from latprof_agent.capture.recorded_flights import Watched
-from latprof_agent.capture.rings import Batch
-from latprof_agent.join.exchange_rows import exchange_rows
-from latprof_agent.join.exchanges import Exchanges, Overlap
-from latprof_agent.join.flows import IPPROTO_TCP
-from latprof_agent.join.joiner import FOREVER, Joiner, Pairs
-from latprof_agent.join.message_rows import MESSAGE, Ints, Messages, messages_of
-from latprof_agent.join.whole_messages import Spans, WholeMessages
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.sinks.sink import Sink, TakenBack, Tally
 

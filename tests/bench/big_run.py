@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from latprof_agent import _rows
-from latprof_agent.join.message_rows import COLUMNS, KINDS, REPLY, REQUEST
+from latprof_analysis.records.message_rows import COLUMNS, KINDS, REPLY, REQUEST
 from latprof_analysis.stages import BLANK, STAMPS, stages_of
 
 SIZES = np.array([18, 256, 1024, 4096, 16384, 32768, 65507])

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from latprof_agent.join.message_rows import Messages, joined_rows
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.monitor.samples import FITTED, NO_GROUP, RECEIVED, SENT, Samples
@@ -22,6 +21,7 @@ from latprof_agent.monitor.totals import (
     Totals,
 )
 from latprof_agent.sinks.live_folder import Description, LiveFolder
+from latprof_analysis.records.message_rows import Messages, joined_rows
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.stats.quantiles import quantile_ci
 from latprof_analysis.study.analysis import analyze

@@ -20,7 +20,7 @@ from threading import Thread
 import numpy as np
 import paths
 import pytest
-from latprof_agent.join.path_devices import last_devices
+from latprof_analysis.records.path_devices import last_devices
 from paths import NIC
 from recording import DEADLINE_SECONDS, Filter, recording, socket_in, wait_until
 from shaper import Bucket, datagram_packets, tcp_header_bytes

@@ -9,9 +9,9 @@ from threading import Event
 
 import pandas as pd
 import pytest
-from latprof_agent.join.exchange_rows import COLUMNS as EXCHANGE_COLUMNS
-from latprof_agent.join.message_rows import COLUMNS
 from latprof_agent.sinks.round_trip_rows import COLUMNS as ROUND_TRIP_COLUMNS
+from latprof_analysis.records.exchange_rows import COLUMNS as EXCHANGE_COLUMNS
+from latprof_analysis.records.message_rows import COLUMNS
 from latprof_analysis.stages import STAGES
 from latprof_process import FIRST, Latprof, kill, run, screen_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from latprof_agent.join.flows import IPPROTO_TCP
-from latprof_agent.join.joiner import Joiner
 from latprof_agent.probes.layout import layout_of
+from latprof_analysis.records.flows import IPPROTO_TCP
+from latprof_analysis.records.joiner import Joiner
 
 LAYOUT = layout_of()
 DRAIN_NS = 20_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from latprof_agent.join.message_rows import COLUMNS, KINDS, TEXTS, Messages
+from latprof_analysis.records.message_rows import COLUMNS, KINDS, TEXTS, Messages
 from latprof_analysis.stages import BLANK, STAMPS
 
 MESSAGE = KINDS.index("message")

@@ -10,12 +10,12 @@ import pytest
 from halves import LAYOUT, RECEIVER, SENDER, mapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_agent.join.conversations import Conversations
-from latprof_agent.join.endings import Endings
-from latprof_agent.join.exchanges import LATE_NS, Exchanges
-from latprof_agent.join.flows import IPPROTO_TCP, Flows
-from latprof_agent.join.message_rows import KINDS, MESSAGE, Messages
-from latprof_agent.join.turn import FOREVER, Turn
+from latprof_analysis.records.conversations import Conversations
+from latprof_analysis.records.endings import Endings
+from latprof_analysis.records.exchanges import LATE_NS, Exchanges
+from latprof_analysis.records.flows import IPPROTO_TCP, Flows
+from latprof_analysis.records.message_rows import KINDS, MESSAGE, Messages
+from latprof_analysis.records.turn import FOREVER, Turn
 from latprof_analysis.stages import BLANK, EXCHANGE, PROBE_STATISTICS
 
 MS = 1_000_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from latprof_agent.join.flows import IPPROTO_TCP, Flows
-from latprof_agent.join.freed_segments import FreedSegments
 from latprof_agent.probes.layout import layout_of
+from latprof_analysis.records.flows import IPPROTO_TCP, Flows
+from latprof_analysis.records.freed_segments import FreedSegments
 
 RINGS = layout_of().rings
 FLOW, OTHER = 0xFFFF_FFFF_FFFF_FFF0, 7

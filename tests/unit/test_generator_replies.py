@@ -6,9 +6,9 @@ import os
 
 import numpy as np
 import pytest
-from latprof_agent.join.message_rows import REPLY, TRAIN_REPLY, WARMUP
 from latprof_agent.sinks.round_trip_rows import TRAIN_COLUMNS
 from latprof_agent.workload.generator_log import GeneratorLog, log_in
+from latprof_analysis.records.message_rows import REPLY, TRAIN_REPLY, WARMUP
 from test_whole_messages import FIELDS, PORT, WARMUP_FLAG, call, rows_of
 
 NAMES = tuple(dict.fromkeys((*FIELDS, *TRAIN_COLUMNS)))

@@ -22,9 +22,14 @@ from halves import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_agent.join.datagrams import match_datagrams
-from latprof_agent.join.flows import IPPROTO_TCP, SIDE_ACCEPTED, SIDE_CLOSED, Flows
-from latprof_agent.join.joiner import (
+from latprof_analysis.records.datagrams import match_datagrams
+from latprof_analysis.records.flows import (
+    IPPROTO_TCP,
+    SIDE_ACCEPTED,
+    SIDE_CLOSED,
+    Flows,
+)
+from latprof_analysis.records.joiner import (
     ALONE_NS,
     RANGE_KEEP_NS,
     SETTLE_NS,

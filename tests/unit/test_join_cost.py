@@ -19,10 +19,10 @@ from halves import (
     range_of,
     rows_of,
 )
-from latprof_agent.join import translations
-from latprof_agent.join.flows import Flows
-from latprof_agent.join.joiner import ALONE_LIMIT, PENDING_LIMIT, Joiner
-from latprof_agent.join.translations import LOOKS, translated_pairs
+from latprof_analysis.records import translations
+from latprof_analysis.records.flows import Flows
+from latprof_analysis.records.joiner import ALONE_LIMIT, PENDING_LIMIT, Joiner
+from latprof_analysis.records.translations import LOOKS, translated_pairs
 
 
 def test_memory_is_bounded_where_no_partner_ever_comes():

@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 import pytest
-from latprof_agent.join.joiner import Joiner
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.story import live_stories
 from latprof_agent.story.live_stories import LiveStories
 from latprof_analysis.read.stories import check_stories
+from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.study.story import NO_FLIGHT
 
 LAYOUT = layout_of()

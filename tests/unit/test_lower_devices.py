@@ -15,9 +15,9 @@ from halves import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_agent.join import lower_devices
-from latprof_agent.join.joiner import ALONE_NS, RANGE_KEEP_NS, Joiner
-from latprof_agent.join.lower_devices import KEPT, MOST_TABLES, LowerTransmits
+from latprof_analysis.records import lower_devices
+from latprof_analysis.records.joiner import ALONE_NS, RANGE_KEEP_NS, Joiner
+from latprof_analysis.records.lower_devices import KEPT, MOST_TABLES, LowerTransmits
 
 BRIDGE, NIC = 3, 4
 

@@ -19,10 +19,10 @@ from halves import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_agent.join.flows import Flows
-from latprof_agent.join.joiner import Joiner
-from latprof_agent.join.message_rows import MESSAGE, messages_of
-from latprof_agent.join.translations import LONGEST_NS, translated_pairs
+from latprof_analysis.records.flows import Flows
+from latprof_analysis.records.joiner import Joiner
+from latprof_analysis.records.message_rows import MESSAGE, messages_of
+from latprof_analysis.records.translations import LONGEST_NS, translated_pairs
 
 
 def flows_of(*batches: list[np.ndarray]) -> Flows:

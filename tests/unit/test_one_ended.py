@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from halves import LAYOUT, RECEIVER, SENDER, mapped
-from latprof_agent.join.flows import Flows
-from latprof_agent.join.one_ended import (
+from latprof_analysis.records.flows import Flows
+from latprof_analysis.records.one_ended import (
     NOT_FOLLOWED,
     NOT_SEEN,
     NOT_WATCHED,

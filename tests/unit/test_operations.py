@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from latprof_agent.join.exchange_rows import COLUMNS as EXCHANGE_COLUMNS
-from latprof_agent.join.exchange_rows import ExchangeRows
 from latprof_agent.workload.ops_floor import KEY_BYTES, sizes_of
 from latprof_agent.workload.ops_parts import Seen
 from latprof_analysis.read.operations import (
@@ -14,6 +12,8 @@ from latprof_analysis.read.operations import (
     Operations,
     read_operations,
 )
+from latprof_analysis.records.exchange_rows import COLUMNS as EXCHANGE_COLUMNS
+from latprof_analysis.records.exchange_rows import ExchangeRows
 from latprof_analysis.report.ops import ops_parts, ops_sentences
 from latprof_analysis.report.overview import overview
 from latprof_analysis.report.parts import Table

@@ -7,10 +7,10 @@ import zlib
 import numpy as np
 import pytest
 from halves import DRAIN_NS, LAYOUT, SENDER, UDP, announcements, batch_of, record
-from latprof_agent.join import path_devices
-from latprof_agent.join.flows import IPPROTO_TCP
-from latprof_agent.join.joiner import Joiner
-from latprof_agent.join.path_devices import (
+from latprof_analysis.records import path_devices
+from latprof_analysis.records.flows import IPPROTO_TCP
+from latprof_analysis.records.joiner import Joiner
+from latprof_analysis.records.path_devices import (
     MOST_CHAINS,
     MOST_FLOWS,
     Device,

@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from latprof_agent.join.process_names import NAMES_KEPT, ProcessNames
-from latprof_agent.kernel_names import name_of
 from latprof_agent.probes.filter import NAME_BYTES
 from latprof_agent.process_table import comm_of
+from latprof_analysis.kernel_names import name_of
+from latprof_analysis.records.process_names import NAMES_KEPT, ProcessNames
 
 NAMED = """\
 import sys

@@ -11,12 +11,12 @@ import latprof_agent
 import numpy as np
 import pytest
 from latprof_agent.errors import CaptureError, StoreError
-from latprof_agent.join.flows import IPPROTO_TCP
-from latprof_agent.join.message_rows import MESSAGE, REQUEST
-from latprof_agent.join.whole_messages import Spans
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.recorder import HOLD_NS, Recorder
 from latprof_agent.sinks.round_trip_rows import RoundTrips
+from latprof_analysis.records.flows import IPPROTO_TCP
+from latprof_analysis.records.message_rows import MESSAGE, REQUEST
+from latprof_analysis.records.whole_messages import Spans
 from latprof_analysis.stages import BLANK
 
 LAYOUT = layout_of()
@@ -265,22 +265,3 @@ def test_what_runs_as_root_loads_no_library_of_the_offline_analysis():
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert done.stdout.strip() == "set()"
-
-
-def test_capture_join_and_sinks_import_nothing_of_lab_or_workload():
-    modules = ["latprof_agent.recorder"]
-    for folder in ("probes", "capture", "join", "sinks"):
-        found = sorted((PACKAGE / folder).glob("*.py"))
-        modules += [f"latprof_agent.{folder}.{path.stem}" for path in found]
-    assert "latprof_agent.sinks.run_sink" in modules
-    program = (
-        f"import sys, importlib\n"
-        f"for name in {modules}: importlib.import_module(name)\n"
-        "print(*(m for m in sys.modules if m.startswith('latprof_agent.')))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    loaded = {name.split(".")[1] for name in done.stdout.split()}
-    assert loaded >= {"recorder", "capture", "join", "sinks"}
-    assert not loaded & {"lab", "workload", "session", "interrupts", "cli"}

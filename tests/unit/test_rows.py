@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent import _rows
-from latprof_agent.join.message_rows import Rows
 from latprof_analysis.csv_cells import cell_of, unguarded
+from latprof_analysis.records.message_rows import Rows
 from latprof_analysis.stages import BLANK
 
 NUMBERS = st.one_of(

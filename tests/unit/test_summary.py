@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from halves import DRAIN_NS, LAYOUT, RECEIVER, SENDER, batch_of, record
-from latprof_agent.join.joiner import RANGE_KEEP_NS, UNREAD_AT_CLOSE, Joiner
-from latprof_agent.join.message_rows import MESSAGE, messages_of
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.sinks.summary import summarize
+from latprof_analysis.records.joiner import RANGE_KEEP_NS, UNREAD_AT_CLOSE, Joiner
+from latprof_analysis.records.message_rows import MESSAGE, messages_of
 from latprof_analysis.report.depth import depth
 from latprof_analysis.report.terminal import write_parts
 from rich.console import Console

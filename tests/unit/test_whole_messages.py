@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from latprof_agent.join.joiner import FOREVER
-from latprof_agent.join.message_rows import (
+from latprof_agent.workload.generator_log import GeneratorLog, log_in
+from latprof_analysis.records.joiner import FOREVER
+from latprof_analysis.records.message_rows import (
     COLUMNS,
     KINDS,
     REPLY,
@@ -17,8 +18,7 @@ from latprof_agent.join.message_rows import (
     WARMUP,
     Messages,
 )
-from latprof_agent.join.whole_messages import WholeMessages
-from latprof_agent.workload.generator_log import GeneratorLog, log_in
+from latprof_analysis.records.whole_messages import WholeMessages
 from latprof_analysis.stages import BLANK, STAGES
 
 PORT, CLIENT_PORT = 5201, 40_000

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import numpy as np
+from latprof_analysis.records.arrays import Batch
 
 from latprof_agent import _drain
-from latprof_agent.capture.rings import Batch
 from latprof_agent.errors import CaptureError, remedy
 from latprof_agent.probes.catalogue import (
     BY_FILTER,

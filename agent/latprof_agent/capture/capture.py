@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.arrays import Batch
 from numpy.typing import NDArray
 
 from latprof_agent import _drain
@@ -18,7 +19,6 @@ from latprof_agent.capture.flight import FlightRecorder
 from latprof_agent.capture.histograms import GroupTables
 from latprof_agent.capture.rings import (
     STORY_RINGS,
-    Batch,
     Heap,
     bytes_of_ring,
     large_ring_bytes,

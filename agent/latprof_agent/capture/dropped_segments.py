@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
+from latprof_analysis.kernel_names import name_of
 from latprof_analysis.study.story_socket import Death
 
-from latprof_agent.kernel_names import name_of
 from latprof_agent.probes.drop_reasons import (
     COPIES,
     DUPLICATES,

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.arrays import Batch
 from latprof_analysis.study.story import CALLS, Flight
 from latprof_analysis.study.story_sleep import WAKES
 from numpy.typing import NDArray
@@ -25,7 +26,6 @@ from latprof_agent import _drain
 from latprof_agent.capture.device_queues import Queues
 from latprof_agent.capture.dropped_segments import Deaths
 from latprof_agent.capture.reads import Reads, reads_of
-from latprof_agent.capture.rings import Batch
 from latprof_agent.probes.layout import Layout
 from latprof_agent.symbols.symbols import Symbols
 from latprof_agent.watched_thread import WatchedThread

@@ -7,10 +7,9 @@ from collections import deque
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.arrays import as_bytes
 from latprof_analysis.study.story_receive import READ
 from numpy.typing import NDArray
-
-from latprof_agent.capture.rings import as_bytes
 
 Records = NDArray[Any]
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from latprof_analysis.records.arrays import Batch
 from latprof_analysis.records.recording import RecordLayout
 from latprof_analysis.study.stacks import NAMES_NOT_RECORDED
 from latprof_analysis.study.story import CALLS, Flight
@@ -21,7 +22,6 @@ from latprof_analysis.study.story_socket import Death
 from numpy.typing import NDArray
 
 from latprof_agent.capture.reads import Reads, reads_of
-from latprof_agent.capture.rings import Batch
 
 if TYPE_CHECKING:
     from latprof_agent.capture.flight import FlightRecorder

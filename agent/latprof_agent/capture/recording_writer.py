@@ -22,6 +22,7 @@ from typing import Any
 import nanoarrow as na
 import numpy as np
 import zstandard
+from latprof_analysis.records.arrays import Batch
 from latprof_analysis.records.recording import (
     CLOCKS,
     DRAINED,
@@ -42,7 +43,6 @@ from numpy.typing import NDArray
 
 from latprof_agent.capture.clocks import read_clocks
 from latprof_agent.capture.recorded_flights import QUEUES, numbered
-from latprof_agent.capture.rings import Batch
 from latprof_agent.probes.catalogue import Capability
 from latprof_agent.probes.layout import Layout
 

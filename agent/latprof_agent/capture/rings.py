@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
-Records = np.ndarray[Any, np.dtype[Any]]
-Batch = dict[str, Records]
+from latprof_analysis.records.arrays import Records, as_bytes
 
 # Both halves of every message pass through the first two; a ring of them that fits
 # into a CPU's cache costs a ping-pong 0.5 us less than one of 16 MB. What a message's
@@ -46,20 +43,6 @@ def bytes_of_ring(ring: str, large_bytes: int) -> int:
     if ring in STORY_RINGS:
         return max(STORY_RING_BYTES, large_bytes // STORY_RING_SHARE)
     return max(min(large_bytes, SMALL_RING_BYTES), large_bytes // SMALL_RING_SHARE)
-
-
-def as_bytes(records: Records) -> NDArray[Any]:
-    """The same memory, each record one piece.
-
-    NumPy copies records field by field, which takes 20 times as long (35 to 90 ns for
-    one of 80 bytes, `take` and `compress` 2 ns; NumPy 2.4).
-    """
-    return records.view(f"V{records.itemsize}")
-
-
-def stacked(*parts: Records) -> Records:
-    """Copy records of one kind into one array."""
-    return np.concatenate([as_bytes(part) for part in parts]).view(parts[0].dtype)
 
 
 class Heap:

@@ -16,9 +16,10 @@ from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
+from latprof_analysis.kernel_names import name_of
+
 from latprof_agent import netns
 from latprof_agent.errors import FilterError, LabError, UsageError, remedy
-from latprof_agent.kernel_names import name_of
 from latprof_agent.kernel_text import lines_of
 from latprof_agent.probes.cgroup import cgroup2_mount
 from latprof_agent.process_table import PROC, comm_of, stat_fields

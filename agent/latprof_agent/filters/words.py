@@ -13,10 +13,11 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
+from latprof_analysis.kernel_names import name_of
+
 from latprof_agent.errors import FilterError, UsageError, refusals_told
 from latprof_agent.filters import places
 from latprof_agent.filters.kinds import KINDS, PROTOCOLS, kind_of, values_of
-from latprof_agent.kernel_names import name_of
 from latprof_agent.probes.filter import NAME_BYTES, Filter, Terms, Value, Word
 from latprof_agent.process_table import PROC, comm_of
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from latprof_agent.join.joiner import Joiner
+from latprof_analysis.records.joiner import Joiner
+
 from latprof_agent.live.document import document
 from latprof_agent.live.shown import Watched, Window
 from latprof_agent.monitor.sampled import TakesExchanges, TakesRows

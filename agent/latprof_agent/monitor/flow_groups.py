@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.flows import SIDE_SENDER
 from numpy.typing import NDArray
 
-from latprof_agent.join.flows import SIDE_SENDER
 from latprof_agent.monitor.samples import NO_GROUP
 
 # Flows are announced when they are sampled first; older ones may be asked for again.

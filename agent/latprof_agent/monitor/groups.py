@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from latprof_analysis.kernel_names import name_of
+from latprof_analysis.records.flows import address_text
 from numpy.typing import NDArray
 
 from latprof_agent.capture.histograms import OTHER_GROUPS
-from latprof_agent.join.flows import address_text
-from latprof_agent.kernel_names import name_of
 from latprof_agent.monitor.totals import OTHER, Group
 from latprof_agent.probes.cgroup import cgroup2_mount
 from latprof_agent.probes.grouping import NONE, Grouping

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from latprof_analysis.kernel_names import name_of
 from numpy.typing import NDArray
 
 from latprof_agent.capture.histograms import GROUPS
-from latprof_agent.kernel_names import name_of
 from latprof_agent.monitor.groups import PROTOCOLS
 from latprof_agent.monitor.totals import Drop, Group, GroupTotals
 from latprof_agent.probes.drop_reasons import (

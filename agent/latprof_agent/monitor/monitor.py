@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.text import NS_PER_SECOND, printable
 from numpy.typing import NDArray
@@ -20,7 +21,6 @@ from latprof_agent.capture.flight import NEVER_NS
 from latprof_agent.capture.histograms import GROUPS, GroupState, GroupTables
 from latprof_agent.errors import CaptureError
 from latprof_agent.filters.words import gone, gone_said, refreshed
-from latprof_agent.join.joiner import Joiner
 from latprof_agent.monitor.group_room import GroupRoom, memory
 from latprof_agent.monitor.groups import GroupNames, key_types
 from latprof_agent.monitor.limits import ROUND_SECONDS, Limits

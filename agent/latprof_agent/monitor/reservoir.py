@@ -24,10 +24,9 @@ from latprof_analysis.fit.natural import (
     Natural,
     size_class,
 )
+from latprof_analysis.records.message_rows import Messages
 from latprof_analysis.stages import BLANK
 from numpy.typing import NDArray
-
-from latprof_agent.join.message_rows import Messages
 
 DELAYS = (
     "send_queue",

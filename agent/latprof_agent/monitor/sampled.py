@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 import numpy as np
+from latprof_analysis.records.arrays import Batch, Records
+from latprof_analysis.records.joiner import Joiner, Pairs
+from latprof_analysis.records.message_rows import MESSAGE, Messages, messages_of
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram, bucket_of
 from numpy.typing import NDArray
 
-from latprof_agent.capture.rings import Batch, Records
-from latprof_agent.join.joiner import Joiner, Pairs
-from latprof_agent.join.message_rows import MESSAGE, Messages, messages_of
 from latprof_agent.monitor.exemplars import Exemplars
 from latprof_agent.monitor.flow_groups import FlowGroups
 from latprof_agent.monitor.samples import NO_GROUP, Samples

@@ -15,12 +15,12 @@ from itertools import pairwise
 
 import numpy as np
 from latprof_analysis.fit.natural import DEVICE, WHOLE, Natural, fit_natural
+from latprof_analysis.records.message_rows import Messages, joined_rows
 from latprof_analysis.stages import BLANK, STAGES, STAMPS
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram, bucket_of
 from latprof_analysis.text import NS_PER_SECOND
 from numpy.typing import NDArray
 
-from latprof_agent.join.message_rows import Messages, joined_rows
 from latprof_agent.monitor.reservoir import DELAYS, Reservoir
 from latprof_agent.monitor.totals import Fit, Group, Quantity
 

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.arrays import stacked
+from latprof_analysis.records.exchange_rows import ExchangeRows, exchange_rows
+from latprof_analysis.records.exchanges import Found
+from latprof_analysis.records.joiner import Joiner
+from latprof_analysis.records.turn import FOREVER, Turn, no_turns
 from latprof_analysis.stages import BLANK, EXCHANGE
 from numpy.typing import NDArray
-
-from latprof_agent.capture.rings import stacked
-from latprof_agent.join.exchange_rows import ExchangeRows, exchange_rows
-from latprof_agent.join.exchanges import Found
-from latprof_agent.join.joiner import Joiner
-from latprof_agent.join.turn import FOREVER, Turn, no_turns
 
 # The server tells when its reply leaves, the client when it asks again or closes.
 KEPT = 1 << 13

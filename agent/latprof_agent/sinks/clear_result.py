@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-
-from latprof_agent.join.message_rows import Ints
+from latprof_analysis.records.message_rows import Ints
 
 TIMES = 5
 _NS_PER_MS = 1e6

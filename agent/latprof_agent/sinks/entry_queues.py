@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.message_rows import WARMUP, Messages
 from latprof_analysis.stats.histogram import Histogram
-
-from latprof_agent.join.message_rows import WARMUP, Messages
 
 
 class EntryQueues:

@@ -8,10 +8,10 @@ from dataclasses import fields
 import numpy as np
 from latprof_analysis.csv_cells import cell_of
 from latprof_analysis.read.schema import HISTOGRAMS
+from latprof_analysis.records.message_rows import Ints, Rows, Text
 from latprof_analysis.stages import BLANK
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram, edges_ns
 
-from latprof_agent.join.message_rows import Ints, Rows, Text
 from latprof_agent.monitor.totals import Group, Quantity
 
 GROUP_COLUMNS = tuple(field.name for field in fields(Group))

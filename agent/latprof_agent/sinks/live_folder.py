@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from latprof_analysis.calling_user import User
+from latprof_analysis.records.exchange_rows import ExchangeRows
+from latprof_analysis.records.message_rows import Messages
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 
 from latprof_agent.capture.cost import AgentCost
 from latprof_agent.errors import LatprofError
-from latprof_agent.join.exchange_rows import ExchangeRows
-from latprof_agent.join.message_rows import Messages
 from latprof_agent.monitor.totals import Group, Quantity, Totals
 from latprof_agent.sinks.histogram_rows import COLUMNS, histogram_rows
 from latprof_agent.sinks.run_description import described

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 from latprof_analysis.read.schema import ROUND_TRIPS
+from latprof_analysis.records.message_rows import Ints, Text
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 from numpy.typing import NDArray
-
-from latprof_agent.join.message_rows import Ints, Text
 
 # Those of every run, of those with trains, of a mesh (between which hosts), and of
 # those with a load.

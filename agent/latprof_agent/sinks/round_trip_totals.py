@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.message_rows import Ints
 from latprof_analysis.stages import BLANK, PROBE_STATISTICS
 from latprof_analysis.stats.histogram import Histogram
 from latprof_analysis.study.grouped import FEW
@@ -13,7 +14,6 @@ from latprof_analysis.study.totals import TripTotals
 from latprof_analysis.study.train_rows import TrainRows
 from latprof_analysis.text import NS_PER_SECOND
 
-from latprof_agent.join.message_rows import Ints
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 
 

@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from latprof_agent.join.joiner import UNREAD_AT_CLOSE
-from latprof_agent.join.path_devices import PathDevices, with_last_devices
+from latprof_analysis.records.joiner import UNREAD_AT_CLOSE
+from latprof_analysis.records.path_devices import PathDevices, with_last_devices
+
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.run_sink import RunSink
 

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from latprof_analysis.calling_user import User, calling_user
+from latprof_analysis.records import exchange_rows, message_rows
 from latprof_analysis.records.recording import NAME as RECORDING
 from latprof_analysis.write.trusted_folder import give
 from latprof_analysis.write.whole_file import replacing
 
 from latprof_agent import _rows
 from latprof_agent.errors import LatprofError, StoreError, remedy
-from latprof_agent.join import exchange_rows, message_rows
 from latprof_agent.sinks import round_trip_rows
 from latprof_agent.sinks.run_place import OPTION, make_run_folder, restore_latest
 from latprof_agent.sinks.sink import TakenBack

@@ -6,6 +6,9 @@ import time
 from collections import deque
 from typing import Any, Protocol
 
+from latprof_analysis.records.exchange_rows import ExchangeRows
+from latprof_analysis.records.joiner import FOREVER
+from latprof_analysis.records.message_rows import Messages
 from latprof_analysis.stages import LOADED
 from latprof_analysis.study.exchange_totals import ExchangeTotals
 from latprof_analysis.study.totals import MessageTotals
@@ -13,9 +16,6 @@ from numpy.typing import NDArray
 
 from latprof_agent.capture.untraced_time import UntracedTime
 from latprof_agent.errors import LatprofError
-from latprof_agent.join.exchange_rows import ExchangeRows
-from latprof_agent.join.joiner import FOREVER
-from latprof_agent.join.message_rows import Messages
 from latprof_agent.sinks.entry_queues import EntryQueues
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals

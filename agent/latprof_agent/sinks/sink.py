@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from latprof_analysis.records.exchange_rows import ExchangeRows
+from latprof_analysis.records.message_rows import Messages
 from numpy.typing import NDArray
 
 from latprof_agent.errors import LatprofError
-from latprof_agent.join.exchange_rows import ExchangeRows
-from latprof_agent.join.message_rows import Messages
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 
 

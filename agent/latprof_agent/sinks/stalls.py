@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-
-from latprof_agent.join.message_rows import WARMUP, Ints, Messages
+from latprof_analysis.records.message_rows import WARMUP, Ints, Messages
 
 # Shorter, or of fewer messages, is no news.
 LEAST_NS = 5_000_000

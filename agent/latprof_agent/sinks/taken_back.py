@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from latprof_analysis.records.exchange_rows import COLUMNS
 from latprof_analysis.stages import EXCHANGE
 
-from latprof_agent.join.exchange_rows import COLUMNS
 from latprof_agent.sinks.sink import TakenBack
 
 _ENDS = ("protocol", "client_address", "client_port", "server_address", "server_port")

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.message_rows import (
+    TRAIN,
+    TRAIN_REPLY,
+    Messages,
+    joined_rows,
+)
 from latprof_analysis.study.setup import packets_of
-
-from latprof_agent.join.message_rows import TRAIN, TRAIN_REPLY, Messages, joined_rows
 
 MOST = 50_000  # as many as `analyze` looks at
 

@@ -15,13 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from latprof_analysis.text import NS_PER_SECOND
-from numpy.typing import NDArray
-
-from latprof_agent.capture.flight import HALVES_SPANS, FlightRecorder, span_of
-from latprof_agent.capture.rings import Batch, Records
-from latprof_agent.join.joiner import Joiner, Pairs
-from latprof_agent.join.message_rows import (
+from latprof_analysis.records.arrays import Batch, Records
+from latprof_analysis.records.joiner import Joiner, Pairs
+from latprof_analysis.records.message_rows import (
     MESSAGE,
     blank_zeros,
     flow_columns,
@@ -29,7 +25,11 @@ from latprof_agent.join.message_rows import (
     number_at,
     text_at,
 )
-from latprof_agent.join.process_names import as_cells
+from latprof_analysis.records.process_names import as_cells
+from latprof_analysis.text import NS_PER_SECOND
+from numpy.typing import NDArray
+
+from latprof_agent.capture.flight import HALVES_SPANS, FlightRecorder, span_of
 from latprof_agent.probes.layout import Layout
 from latprof_agent.story.socket_stories import WayOfBytes
 from latprof_agent.story.stories import stages_told, thread_told

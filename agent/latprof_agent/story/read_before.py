@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.joiner import FOREVER, Joiner
+from latprof_analysis.records.message_rows import Messages
 from latprof_analysis.study.story_receive import (
     READ,
     Sender,
@@ -17,8 +19,6 @@ from latprof_analysis.study.story_receive import (
 
 from latprof_agent.capture.reads import Reads, Records
 from latprof_agent.capture.recorded_flights import Flights
-from latprof_agent.join.joiner import FOREVER, Joiner
-from latprof_agent.join.message_rows import Messages
 
 
 class ReadBefore:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.study.story import Part
 from latprof_analysis.study.story_socket import (
     Death,
@@ -16,7 +17,6 @@ from latprof_analysis.study.story_socket import (
 from numpy.typing import NDArray
 
 from latprof_agent.capture.recorded_flights import Flights
-from latprof_agent.join.joiner import Joiner
 
 # Of a stage of which TCP tells: the two stamps that it is between.
 _STAMPS = {

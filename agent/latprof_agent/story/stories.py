@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 from latprof_analysis.read.stories import FORMAT
+from latprof_analysis.records.exchange_rows import ExchangeRows
+from latprof_analysis.records.joiner import FOREVER, Joiner
+from latprof_analysis.records.message_rows import Messages
 from latprof_analysis.stages import APART, STAGES
 from latprof_analysis.stats.histogram import Histogram
 from latprof_analysis.study.story import NO_FLIGHT, QUEUED, thread_at, time_of
@@ -19,9 +22,6 @@ from latprof_agent.capture.flight import (
     UNTIL_KNOWN_NS,
 )
 from latprof_agent.capture.recorded_flights import Flights
-from latprof_agent.join.exchange_rows import ExchangeRows
-from latprof_agent.join.joiner import FOREVER, Joiner
-from latprof_agent.join.message_rows import Messages
 from latprof_agent.story.read_before import ReadBefore
 from latprof_agent.story.socket_stories import WayOfBytes
 

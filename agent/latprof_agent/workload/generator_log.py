@@ -7,13 +7,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from latprof_analysis.stages import BLANK
-from latprof_analysis.stages import LOADED as PHASE_LOADED
-from numpy.typing import NDArray
-
-from latprof_agent.join.flows import IPPROTO_TCP
-from latprof_agent.join.joiner import FOREVER
-from latprof_agent.join.message_rows import (
+from latprof_analysis.records.flows import IPPROTO_TCP
+from latprof_analysis.records.joiner import FOREVER
+from latprof_analysis.records.message_rows import (
     LOADED,
     LOADED_REPLY,
     MESSAGE,
@@ -25,7 +21,11 @@ from latprof_agent.join.message_rows import (
     Ints,
     Messages,
 )
-from latprof_agent.join.whole_messages import Spans
+from latprof_analysis.records.whole_messages import Spans
+from latprof_analysis.stages import BLANK
+from latprof_analysis.stages import LOADED as PHASE_LOADED
+from numpy.typing import NDArray
+
 from latprof_agent.sinks.round_trip_rows import TRAIN_COLUMNS, RoundTrips
 
 # A reply is sent right after it is made, if its responder has a CPU.

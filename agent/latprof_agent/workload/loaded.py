@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from latprof_analysis.stages import IDLE
-from latprof_analysis.stages import LOADED as LOADED_PHASE
-from latprof_analysis.study.load import load_figures, phase_figures, stage_rows
-from latprof_analysis.study.totals import MessageTotals
-from latprof_analysis.text import NS_PER_SECOND
-
-from latprof_agent.join.exchange_rows import ExchangeRows
-from latprof_agent.join.message_rows import (
+from latprof_analysis.records.exchange_rows import ExchangeRows
+from latprof_analysis.records.message_rows import (
     LOADED,
     LOADED_REPLY,
     REPLY,
     REQUEST,
     Messages,
 )
+from latprof_analysis.stages import IDLE
+from latprof_analysis.stages import LOADED as LOADED_PHASE
+from latprof_analysis.study.load import load_figures, phase_figures, stage_rows
+from latprof_analysis.study.totals import MessageTotals
+from latprof_analysis.text import NS_PER_SECOND
+
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import STEP_SECONDS

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from latprof_analysis.records.message_rows import MESSAGE, WARMUP, Ints, Messages
+from latprof_analysis.records.whole_messages import Spans
 from numpy.typing import NDArray
 
-from latprof_agent.join.message_rows import MESSAGE, WARMUP, Ints, Messages
-from latprof_agent.join.whole_messages import Spans
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.workload.generator_log import LogTail
 

@@ -12,14 +12,10 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
-from latprof_analysis.stages import BLANK
-from latprof_analysis.study.mesh import PairTrips
-from numpy.typing import NDArray
-
-from latprof_agent.capture.rings import stacked
-from latprof_agent.join.flows import IPPROTO_TCP
-from latprof_agent.join.joiner import FOREVER
-from latprof_agent.join.message_rows import (
+from latprof_analysis.records.arrays import stacked
+from latprof_analysis.records.flows import IPPROTO_TCP
+from latprof_analysis.records.joiner import FOREVER
+from latprof_analysis.records.message_rows import (
     HEARTBEAT,
     MESSAGE,
     REPLY,
@@ -28,8 +24,12 @@ from latprof_agent.join.message_rows import (
     Ints,
     Messages,
 )
-from latprof_agent.join.stream_key import OFFSET_BITS, stream_key
-from latprof_agent.join.whole_messages import Spans
+from latprof_analysis.records.stream_key import OFFSET_BITS, stream_key
+from latprof_analysis.records.whole_messages import Spans
+from latprof_analysis.stages import BLANK
+from latprof_analysis.study.mesh import PairTrips
+from numpy.typing import NDArray
+
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.workload.generator_log import (
     KEEP_NS,

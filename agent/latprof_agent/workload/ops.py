@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from latprof_analysis.read.operations import FILE, MEASURED, SCHEMA, Operations
+from latprof_analysis.records.message_rows import Ints
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study.operations import (
     OPS_COLUMNS,
@@ -28,7 +29,6 @@ from latprof_analysis.study.operations import (
 )
 
 from latprof_agent.errors import LatprofError, WorkloadError
-from latprof_agent.join.message_rows import Ints
 from latprof_agent.lab import child
 from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter

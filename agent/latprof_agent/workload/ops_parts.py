@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from latprof_analysis.read.operations import PARTS
+from latprof_analysis.records.exchange_rows import ExchangeRows
+from latprof_analysis.records.message_rows import Ints, Messages
 from latprof_analysis.stages import BLANK
 from numpy.typing import NDArray
-
-from latprof_agent.join.exchange_rows import ExchangeRows
-from latprof_agent.join.message_rows import Ints, Messages
 
 _OF_EXCHANGES = (
     *("server_port", "request_sent_ns", "reply_sent_ns", "reply_read_ns"),

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_agent.capture.rings import stacked
-from latprof_agent.join.stream_key import stream_key
+from latprof_analysis.records.arrays import stacked
+from latprof_analysis.records.stream_key import stream_key
 
 Array = NDArray[Any]
 

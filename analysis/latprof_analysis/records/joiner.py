@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from latprof_analysis.records.recording import RecordLayout
 from numpy.typing import NDArray
 
-from latprof_agent.capture.rings import Batch, stacked
-from latprof_agent.join.conversations import EPHEMERAL, Conversations
-from latprof_agent.join.datagrams import match_datagrams
-from latprof_agent.join.endings import Endings
-from latprof_agent.join.flows import SIDE_ACCEPTED, SIDE_CLOSED, Flows
-from latprof_agent.join.freed_segments import FreedSegments
-from latprof_agent.join.lower_devices import LowerTransmits
-from latprof_agent.join.one_ended import OneEnded
-from latprof_agent.join.path_devices import PathDevices
-from latprof_agent.join.process_names import ProcessNames
-from latprof_agent.join.retransmits import Retransmits, newest
-from latprof_agent.join.stream_key import OFFSET_BITS, stream_key
-from latprof_agent.join.translations import Translations
+from latprof_analysis.records.arrays import Batch, stacked
+from latprof_analysis.records.conversations import EPHEMERAL, Conversations
+from latprof_analysis.records.datagrams import match_datagrams
+from latprof_analysis.records.endings import Endings
+from latprof_analysis.records.flows import SIDE_ACCEPTED, SIDE_CLOSED, Flows
+from latprof_analysis.records.freed_segments import FreedSegments
+from latprof_analysis.records.lower_devices import LowerTransmits
+from latprof_analysis.records.one_ended import OneEnded
+from latprof_analysis.records.path_devices import PathDevices
+from latprof_analysis.records.process_names import ProcessNames
+from latprof_analysis.records.recording import RecordLayout
+from latprof_analysis.records.retransmits import Retransmits, newest
+from latprof_analysis.records.stream_key import OFFSET_BITS, stream_key
+from latprof_analysis.records.translations import Translations
 
 Array = NDArray[Any]
 

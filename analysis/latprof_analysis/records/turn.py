@@ -6,7 +6,7 @@ from enum import IntEnum, auto
 
 import numpy as np
 
-from latprof_agent.join.message_rows import Ints
+from latprof_analysis.records.message_rows import Ints
 
 FOREVER = np.iinfo(np.int64).max
 

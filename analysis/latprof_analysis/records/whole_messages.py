@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from latprof_analysis.stages import BLANK
 from numpy.typing import NDArray
 
-from latprof_agent.join.message_rows import Ints, Messages, joined_rows
+from latprof_analysis.records.message_rows import Ints, Messages, joined_rows
+from latprof_analysis.stages import BLANK
 
 # All other columns are those of the last call, whose last byte is the message's.
 OF_FIRST_CALL = ("send_ns", "sender_pid")

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
+
 from latprof_analysis.read.schema import EXCHANGES
+from latprof_analysis.records.exchanges import Found
+from latprof_analysis.records.joiner import Joiner
+from latprof_analysis.records.message_rows import (
+    Ints,
+    Rows,
+    Text,
+    blank_zeros,
+    flow_columns,
+)
+from latprof_analysis.records.process_names import Names, as_cells
+from latprof_analysis.records.turn import FOREVER, Turn
 from latprof_analysis.stages import (
     BLANK,
     EXCHANGE,
@@ -12,19 +25,6 @@ from latprof_analysis.stages import (
     PROBE_STATISTICS,
     UNANSWERED,
 )
-from numpy.typing import NDArray
-
-from latprof_agent.join.exchanges import Found
-from latprof_agent.join.joiner import Joiner
-from latprof_agent.join.message_rows import (
-    Ints,
-    Rows,
-    Text,
-    blank_zeros,
-    flow_columns,
-)
-from latprof_agent.join.process_names import Names, as_cells
-from latprof_agent.join.turn import FOREVER, Turn
 
 COLUMNS = EXCHANGES.names
 KINDS = [EXCHANGE, "warmup", "train", "loaded", HANDSHAKE, UNANSWERED]

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_agent.join.flows import IPPROTO_TCP, Flows
-from latprof_agent.kernel_names import name_of
+from latprof_analysis.kernel_names import name_of
+from latprof_analysis.records.flows import IPPROTO_TCP, Flows
 
 Array = NDArray[Any]
 

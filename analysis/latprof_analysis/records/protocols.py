@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_agent.join.message_rows import Ints
-from latprof_agent.join.turn import FOREVER, Turn, no_turns
+from latprof_analysis.records.message_rows import Ints
+from latprof_analysis.records.turn import FOREVER, Turn, no_turns
 
 HANDSHAKES_KEPT = 1 << 16
 # Records of TLS 1.3: a change of cipher, and the client's last word of a handshake by

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_agent.join.flows import Flows
-from latprof_agent.join.retransmits import newest
+from latprof_analysis.records.flows import Flows
+from latprof_analysis.records.retransmits import newest
 
 Array = NDArray[Any]
 

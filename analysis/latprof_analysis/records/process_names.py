@@ -10,10 +10,10 @@ from bisect import insort
 from typing import Any
 
 import numpy as np
-from latprof_analysis.csv_cells import cell_of
 from numpy.typing import NDArray
 
-from latprof_agent.kernel_names import name_of
+from latprof_analysis.csv_cells import cell_of
+from latprof_analysis.kernel_names import name_of
 
 # Of one process; one that changes its name all the time keeps the newest.
 NAMES_KEPT = 64

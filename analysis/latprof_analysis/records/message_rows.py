@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from latprof_analysis.csv_cells import text_of
-from latprof_analysis.read.schema import MESSAGES
-from latprof_analysis.stages import APART, BLANK, PROBE_STATISTICS, STAMPS, stages_of
 from numpy.typing import NDArray
 
-from latprof_agent.capture.rings import as_bytes
-from latprof_agent.join.flows import IPPROTO_TCP, Flows
-from latprof_agent.join.joiner import Joiner, Pairs
-from latprof_agent.join.process_names import as_cells
+from latprof_analysis.csv_cells import text_of
+from latprof_analysis.read.schema import MESSAGES
+from latprof_analysis.records.arrays import as_bytes
+from latprof_analysis.records.flows import IPPROTO_TCP, Flows
+from latprof_analysis.records.joiner import Joiner, Pairs
+from latprof_analysis.records.process_names import as_cells
+from latprof_analysis.stages import APART, BLANK, PROBE_STATISTICS, STAMPS, stages_of
 
 TEXTS = MESSAGES.texts
 COLUMNS = MESSAGES.names

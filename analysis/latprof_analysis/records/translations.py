@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_agent.join.flows import Flows
+from latprof_analysis.records.flows import Flows
 
 Array = NDArray[Any]
 

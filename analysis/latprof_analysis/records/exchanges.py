@@ -26,6 +26,31 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
+
+from latprof_analysis.records.conversations import Conversations
+from latprof_analysis.records.endings import Endings
+from latprof_analysis.records.flows import IPPROTO_TCP, Flows
+from latprof_analysis.records.message_rows import (
+    LOADED,
+    LOADED_REPLY,
+    TRAIN,
+    TRAIN_REPLY,
+    WARMUP,
+    Ints,
+    Messages,
+)
+from latprof_analysis.records.protocols import Protocols, is_alert
+from latprof_analysis.records.turn import (
+    FOREVER,
+    LARGEST,
+    LEAST,
+    NONE,
+    OF_LAST,
+    SUMS,
+    Turn,
+    no_turns,
+)
 from latprof_analysis.stages import (
     CLOSED_BY_SERVER,
     EXCHANGE,
@@ -36,31 +61,6 @@ from latprof_analysis.stages import (
     UNANSWERED,
     WAITING,
     WAS_RESET,
-)
-from numpy.typing import NDArray
-
-from latprof_agent.join.conversations import Conversations
-from latprof_agent.join.endings import Endings
-from latprof_agent.join.flows import IPPROTO_TCP, Flows
-from latprof_agent.join.message_rows import (
-    LOADED,
-    LOADED_REPLY,
-    TRAIN,
-    TRAIN_REPLY,
-    WARMUP,
-    Ints,
-    Messages,
-)
-from latprof_agent.join.protocols import Protocols, is_alert
-from latprof_agent.join.turn import (
-    FOREVER,
-    LARGEST,
-    LEAST,
-    NONE,
-    OF_LAST,
-    SUMS,
-    Turn,
-    no_turns,
 )
 
 # How long after it was over a message may come from the joiner: where both ends are

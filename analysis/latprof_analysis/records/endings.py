@@ -11,8 +11,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from latprof_agent.join.conversations import Conversations
-from latprof_agent.join.flows import Flows
+from latprof_analysis.records.conversations import Conversations
+from latprof_analysis.records.flows import Flows
 
 KEPT = 1 << 17
 

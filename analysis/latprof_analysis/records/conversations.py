@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from latprof_analysis.csv_cells import FORMULA
 from numpy.typing import NDArray
 
-from latprof_agent.join.flows import SIDE_SENDER, Flows
-from latprof_agent.join.process_names import Names
+from latprof_analysis.csv_cells import FORMULA
+from latprof_analysis.records.flows import SIDE_SENDER, Flows
+from latprof_analysis.records.process_names import Names
 
 ELSEWHERE = "elsewhere"
 # Ports that the kernel hands out, where its host says no others.
