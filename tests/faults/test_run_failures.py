@@ -302,7 +302,8 @@ def test_after_sigkill_the_files_are_whole_and_the_next_run_cleans_up(out, tmp_p
     # they end on their own, but not before their parent is gone
     for process in latprof.processes:
         wait_until(lambda p=process: ProcessId.of(p.pid) != p, f"end of {process}")
-    assert assert_readable(out) >= 50
+    assert assert_readable(out, killed=True) >= 50
+    assert run("analyze", str(out)).process.returncode == 0
     assert json.loads((out / "run.json").read_text())["state"] == "running"
     # or less, if somebody else's latprof came first
     assert set(latprof.left()) <= latprof.namespaces
