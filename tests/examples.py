@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from latprof_agent.cli import SUBCOMMANDS
-from latprof_analysis.cli.program import build_parser, subparsers_of
+from latprof_analysis.cli.program import parsed, parsers_of
 from pseudo_terminal import on_a_terminal
 
 ROOT = Path(__file__).parents[1]
@@ -47,13 +47,12 @@ class Example(NamedTuple):
 
     def options(self) -> dict[str, object]:
         """What the parser makes of it."""
-        parser = build_parser(SUBCOMMANDS, "", SUBCOMMANDS)
-        return vars(parser.parse_args(self.words))
+        return vars(parsed(SUBCOMMANDS, "", self.words))
 
 
 def examples() -> list[Example]:
     """All of them, each once, whatever is said beside it."""
-    parsers = subparsers_of(build_parser(SUBCOMMANDS, "", SUBCOMMANDS))
+    parsers = parsers_of(SUBCOMMANDS, "")
     texts = {"README.md": (ROOT / "README.md").read_text()}
     texts |= {f"{name} --help": p.epilog or "" for name, p in parsers.items()}
     found: dict[str, Example] = {}

@@ -14,7 +14,7 @@ ROUNDS = 3
 HOSTS, SIZE, INTERVAL = "10", "1024", "10ms"
 # a minute, against which to begin and to sum up (0.6 CPU seconds) is little
 MESH = (
-    *("--workload", "mesh", "--hosts", HOSTS, "--sizes", SIZE),
+    *("mesh", "--hosts", HOSTS, "--sizes", SIZE),
     *("--interval", INTERVAL, "--messages", "6000", "--tests", "1"),
 )
 

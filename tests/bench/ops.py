@@ -38,7 +38,7 @@ def measure(folder: Path, progress: Progress) -> Iterator[Figure]:
 
 
 def _floor(out: Path, words: list[str], op: str, payload: int, repeat: int) -> float:
-    words = [*words, "--workload", "ops", "--backend", "floor", "--ops", op]
+    words = ["ops", *words, "--backend", "floor", "--ops", op]
     words += ["--payload-sizes", str(payload), "--rounds", str(repeat)]
     latprof_run(out, *words)
     rows = pd.read_csv(out / "operations.csv")

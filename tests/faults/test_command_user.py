@@ -112,7 +112,7 @@ def test_a_user_who_is_none_is_refused(tmp_path, user):
 def test_a_user_without_a_command_is_refused():
     latprof = run("run", "--user=root")
     assert latprof.process.returncode == 2
-    assert "--user: needs a COMMAND after --" in latprof.err
+    assert "--user=root; it is of `latprof run -- COMMAND`" in latprof.err
 
 
 def test_what_that_user_cannot_run_is_told_before_anything_is_made(tmp_path, reachable):

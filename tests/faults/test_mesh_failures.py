@@ -13,7 +13,7 @@ from latprof_process import Latprof, kill, run
 from seed_tmsn import get_stats
 
 LONG = (
-    *("run", "--workload=mesh", "--rate=0", "--delay=0", "--quiet"),
+    *("run", "mesh", "--rate=0", "--delay=0", "--quiet"),
     *("--sizes=1024,2048", "--messages=100", "--interval=50ms", "--tests=20"),
 )
 
@@ -31,16 +31,16 @@ LONG = (
         (("--reply=7",), "18 to 10000000 bytes, got 7"),
         (("--interval=0",), "from 1ns to 60s, got '0'"),
         (("--heartbeat-interval=1us",), "from 1ms to 1h, got '1us'"),
-        (("--protocol=both",), "--protocol both: --workload mesh is over tcp or udp"),
-        (("--wire=clear",), "--wire: is for --workload pingpong, not mesh"),
-        (("--duration=5",), "--duration: is for --workload pingpong, not mesh"),
-        (("--pid=1",), "--workload: is for latprof's own messages, not with"),
-        (("--", "true"), "--workload: is for latprof's own messages, not for"),
+        (("--protocol=both",), "--protocol must be one of tcp, udp, got 'both'"),
+        (("--wire=clear",), "--wire=clear; it is of `latprof run`"),
+        (("--duration=5",), "--duration=5; it is of `latprof run`"),
+        (("--pid=1",), "--pid=1; it is of `latprof run attach`"),
+        (("--", "true"), "true; a COMMAND goes with `latprof run -- COMMAND`"),
         (("--nagle", "--protocol=udp"), "--nagle: is for tcp"),
     ],
 )
 def test_wrong_usage_is_refused_before_anything_is_made(words, text, tmp_path):
-    latprof = run("run", "--workload=mesh", *words, cwd=tmp_path)
+    latprof = run("run", "mesh", *words, cwd=tmp_path)
     assert latprof.process.returncode == 2
     (line,) = latprof.err.splitlines()
     assert line.startswith("latprof: ") and text in line
@@ -50,7 +50,7 @@ def test_wrong_usage_is_refused_before_anything_is_made(words, text, tmp_path):
 def test_its_options_are_refused_without_it(tmp_path):
     latprof = run("run", "--hosts=4", cwd=tmp_path)
     assert latprof.process.returncode == 2
-    assert "--hosts: is for --workload mesh" in latprof.err
+    assert "--hosts=4; it is of `latprof run mesh`" in latprof.err
 
 
 def running(out) -> Latprof:

@@ -48,14 +48,14 @@ def assert_interrupted(latprof: Latprof, out: Path) -> None:
     [
         ("pingpong", ("--protocol=tcp",)),
         ("pingpong", ("--protocol=udp", "--interval=1ms")),
-        ("pingpong", ("--workload=ops", "--backend=floor")),
-        ("pingpong", ("--workload=mesh", "--hosts=3")),
-        ("bulk", ("--workload=bulk", "--duration=5")),
+        ("pingpong", ("ops", "--backend=floor")),
+        ("pingpong", ("mesh", "--hosts=3")),
+        ("bulk", ("bulk", "--duration=5")),
     ],
     ids=["tcp", "udp", "ops", "mesh", "bulk"],
 )
 def test_an_interrupt_while_a_far_responder_is_asked(out, client, words, number):
-    latprof = Latprof("run", *FAR, *words, f"--out={out}")
+    latprof = Latprof("run", *words, *FAR, f"--out={out}")
     latprof.wait_for_child(f"latprof-load {client}")
     latprof.signal(number)
     assert_interrupted(latprof, out)

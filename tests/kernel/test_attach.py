@@ -1,4 +1,4 @@
-"""`latprof run --pid | --comm | --cgroup | --port`: what runs, and only that."""
+"""`latprof run attach`: what runs, and only that."""
 
 from __future__ import annotations
 
@@ -472,7 +472,7 @@ def test_a_run_ends_with_the_processes_it_is_attached_to(make_peer, tmp_path):
     client, server = make_peer(), make_peer()
     ports = _connect(client, server)
     latprof = Latprof(
-        *("run", "--quiet", "--out", str(tmp_path / "run")),
+        *("run", "attach", "--quiet", "--out", str(tmp_path / "run")),
         *("--pid", f"{client.pid},{server.pid}"),
     )
     latprof.wait_for(lambda: _runs(tmp_path / "run"), "the probes")
@@ -493,8 +493,8 @@ def test_a_run_ends_with_the_processes_it_is_attached_to(make_peer, tmp_path):
 def test_a_run_that_saw_nothing_says_why(make_peer, tmp_path):
     client, server = make_peer(), make_peer()
     _connect(client, server)
-    words = ("run", "--quiet", "--duration", "0.2", "--out", str(tmp_path / "run"))
-    latprof = run(*words, "--pid", str(server.pid))
+    words = ("--quiet", "--duration", "0.2", "--out", str(tmp_path / "run"))
+    latprof = run("run", "attach", *words, "--pid", str(server.pid))
 
     assert latprof.process.returncode == 0, latprof.err
     (why,) = [line for line in latprof.out.splitlines() if line.startswith("warning")]
@@ -504,13 +504,13 @@ def test_a_run_that_saw_nothing_says_why(make_peer, tmp_path):
         "sockets when the run began, and neither they nor any made since sent or "
         "received in 2"
     )
-    assert why.endswith("`latprof run --port` with their port would show it")
+    assert why.endswith("`latprof run attach --port` with their port would show it")
 
 
 def test_who_waits_for_a_process_is_told_its_nearest_name(make_peer, tmp_path):
     make_peer().do("open('/proc/self/comm', 'w').write('qxz-server')")
-    words = ("run", "--quiet", "--duration", "0.1", "--out", str(tmp_path / "run"))
-    latprof = run(*words, "--comm", "qxz-serve")
+    words = ("--quiet", "--duration", "0.1", "--out", str(tmp_path / "run"))
+    latprof = run("run", "attach", *words, "--comm", "qxz-serve")
 
     assert latprof.process.returncode == 0
     assert latprof.err == (
@@ -525,17 +525,29 @@ def test_who_waits_for_a_process_is_told_its_nearest_name(make_peer, tmp_path):
         ("--pid 4194304", 1, "there is no process with pid 4194304"),
         ("--pid 2", 1, "pid 2 is a thread of the kernel (kthreadd)"),
         ("--pid self", 2, "--pid must be numbers of processes, got 'self'"),
-        ("--pid 1 -- true", 2, "--pid: attaches to what runs, so without a COMMAND"),
+        ("", 2, "attach: needs one of --pid, --comm, --cgroup and --port"),
         ("--cgroup no/such", 1, "there is no cgroup no/such below /"),
         ("--cgroup /etc", 1, "there is no cgroup /etc below /"),
         ("--port 0", 2, "--port must be from 1 to 65535, got '0'"),
-        ("--port 1 --loss 0.5", 2, "--loss: needs the lab, not with --port"),
-        ("--comm a --rounds 3", 2, "--rounds: is for latprof's own messages"),
-        ("--comm a --no-probes", 2, "--no-probes: leaves nothing to do with --comm"),
+        (
+            "--port 1 --loss 0.5",
+            2,
+            "unrecognized arguments: --loss 0.5; it is of",
+        ),
+        (
+            "--comm a --rounds 3",
+            2,
+            "unrecognized arguments: --rounds 3; it is of",
+        ),
+        (
+            "--comm a --no-probes",
+            2,
+            "unrecognized arguments: --no-probes; it is of",
+        ),
     ],
 )
 def test_what_cannot_be_attached_to_is_told_in_one_line(tmp_path, words, status, why):
-    latprof = run("run", "--out", str(tmp_path / "run"), *words.split())
+    latprof = run("run", "attach", "--out", str(tmp_path / "run"), *words.split())
 
     assert latprof.process.returncode == status
     (line,) = latprof.err.splitlines()
@@ -549,7 +561,7 @@ def test_a_thread_of_a_process_is_told_whose_it_is(make_peer, tmp_path):
         "b = threading.Barrier(2); t = threading.Thread(target=b.wait); t.start(); "
         "answer = t.native_id"
     )
-    latprof = run("run", "--out", str(tmp_path / "run"), "--pid", str(thread))
+    latprof = run("run", "attach", "--out", str(tmp_path / "run"), f"--pid={thread}")
     peer.do("b.wait()")
 
     assert latprof.process.returncode == 1

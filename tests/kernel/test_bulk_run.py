@@ -1,4 +1,4 @@
-"""`latprof run --workload bulk`: each datagram that was lost, at the place it died.
+"""`latprof run bulk`: each datagram that was lost, at the place it died.
 
 Held against the counters of the kernel (/proc/net/snmp), `tc -s`, a program that drops
 chosen packets, the arithmetic of a shaper, and iperf3.
@@ -25,7 +25,7 @@ from latprof_agent.workload.workload import Scene
 from latprof_process import Latprof, kill, run
 from shaper import datagram_packets, tc_count
 
-BULK = ("run", "--workload", "bulk", "--json")
+BULK = ("run", "bulk", "--json")
 # A packet each, so that the kernel counts datagrams.
 EXACT = {"protocols": ("udp",), "send_way": "sendmmsg", "receive_way": "recvmmsg"}
 ALL = (1, 2, 4, 8)

@@ -1,4 +1,4 @@
-"""`latprof run --workload ops`: operations on real stores, against what these say."""
+"""`latprof run ops`: operations on real stores, against what these say."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from proxystore.endpoint.config import EndpointConfig, write_config
 from recording import wait_until
 
 PLAIN = ("--rate", "0", "--delay", "0")
-OPS = ("run", "--workload", "ops", "--json")
+OPS = ("run", "ops", "--json")
 HOST = "127.0.0.1"
 COLUMNS = (
     "backend,op,payload_size_bytes,repeat,total_time_ms,avg_time_ms,min_time_ms,"

@@ -1,4 +1,4 @@
-"""`latprof run --workload mesh`: its counts, loads and knees against the kernel's own.
+"""`latprof run mesh`: its counts, loads and knees against the kernel's own.
 
 Datagrams and bytes are counted by each namespace's network stack, links by their
 interfaces; the knee of a shaped link is where arithmetic puts it.
@@ -310,7 +310,7 @@ def test_ten_hosts_are_ninety_pairs(make_lab, tmp_path, interval_ms):
 
 @pytest.mark.thorough
 def test_the_command_says_its_table_and_analyze_the_same(tmp_path):
-    words = ("--workload=mesh", "--sizes=1024,60000", "--messages=40", "--tests=2")
+    words = ("mesh", "--sizes=1024,60000", "--messages=40", "--tests=2")
     words = (*words, "--interval=8ms", "--rate=100mbit", "--qdisc=tbf", "--quiet")
     done = run("run", *words, "--out=here", cwd=tmp_path)
     assert done.process.returncode == 0, done.err

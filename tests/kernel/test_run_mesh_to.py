@@ -1,4 +1,4 @@
-"""`latprof run --workload mesh --to`: one host's half, its peers in other namespaces.
+"""`latprof run mesh --to`: one host's half, its peers in other namespaces.
 
 What it counts is what the responders count and what the network stacks of all hosts do;
 times are those of a link whose delay and rate are known.
@@ -74,7 +74,7 @@ def place(lab: Lab, host: str) -> str:
 
 def words_of(lab: Lab, secret: Path, out: Path, *more: str) -> tuple[str, ...]:
     to = ",".join(lab.address_of(host) for host in OTHERS)
-    words = ("run", "--workload", "mesh", "--to", to, "--secret-file", str(secret))
+    words = ("run", "mesh", "--to", to, "--secret-file", str(secret))
     return (*words, "--quiet", "--out", str(out), *more)
 
 
@@ -259,7 +259,7 @@ def test_each_host_can_measure_its_half_at_once(make_lab, tmp_path, secret):
         processes = {}
         for host in hosts:
             to = ",".join(lab.address_of(other) for other in hosts if other != host)
-            words = ("run", "--workload=mesh", "--to", to, "--secret-file", str(secret))
+            words = ("run", "mesh", "--to", to, "--secret-file", str(secret))
             out = ("--quiet", "--out", str(tmp_path / host))
             latprof = Latprof(*words, *QUICK, *out, before=at(lab, host))
             stack.callback(latprof.process.kill)
@@ -358,14 +358,14 @@ def test_a_responder_that_hangs_is_given_up_and_named(make_lab, tmp_path, secret
         (("--rate=1mbit",), "--rate: is of this host's lab, not with --to"),
         (("--sizes=17",), "18 to 10000000 bytes, got 17"),
         (("--messages=1000000",), "--messages must be at most 666666 with 4 hosts"),
-        (("--duration=5",), "--duration: is for --workload pingpong, not mesh"),
+        (("--duration=5",), "--duration=5; it is of `latprof run`"),
         (("--to=10.9.9.1,10.9.9.1",), "are the same responder"),
         (("--to=" + ",".join(["10.9.9.1"] * 32),), "--to must be at most 31 hosts"),
     ],
 )
 def test_wrong_usage_is_refused_before_anything_is_made(words, text, tmp_path):
     to = "--to=10.9.9.1,10.9.9.2,10.9.9.3"
-    latprof = run("run", "--workload=mesh", to, *words, cwd=tmp_path)
+    latprof = run("run", "mesh", to, *words, cwd=tmp_path)
     assert latprof.process.returncode == 2
     (line,) = latprof.err.splitlines()
     assert line.startswith("latprof: ") and text in line

@@ -1,4 +1,4 @@
-"""`latprof run --workload bulk --to`: what is told of a transfer to another host.
+"""`latprof run bulk --to`: what is told of a transfer to another host.
 
 Held against what the kernel of each end counts, `tc -s`, a program that drops chosen
 packets, and the arithmetic of a shaper. The other host is a namespace of its own: the
@@ -21,7 +21,7 @@ from latprof_process import Latprof, kill, run
 from recording import wait_until
 from shaper import datagram_packets, tc_count
 
-BULK = ("run", "--workload", "bulk", "--json", "--quiet")
+BULK = ("run", "bulk", "--json", "--quiet")
 SOCKET, BETWEEN = "receive buffer", "between the hosts"
 SMALL, LARGE = "8192", "64000000"
 CHANNELS, VOLUME = (1, 4), 20_000_000

@@ -1,4 +1,4 @@
-"""`latprof run --workload ops --to`: the floor of the way to another host."""
+"""`latprof run ops --to`: the floor of the way to another host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from latprof_agent.workload.ops_floor import sizes_of
 from latprof_process import Latprof, kill, run
 from recording import wait_until
 
-OPS = ("run", "--workload", "ops", "--json", "--quiet")
+OPS = ("run", "ops", "--json", "--quiet")
 ROUNDS, WARMUP = 10, 2
 WORDS = ("--payload-sizes=1000,100000", f"--rounds={ROUNDS}", f"--warmup={WARMUP}")
 CELLS = [

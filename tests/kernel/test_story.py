@@ -237,7 +237,7 @@ def test_it_is_told_in_text_and_as_json(programs, tmp_path):
         (("story", "nowhere"), 1, "it is made by `latprof run --story TIME`"),
         (("run", "--story=1us"), 2, "--story must be from 10us to 1h"),
         (("run", "--story=1ms", "--no-probes"), 2, "--story: needs the probes"),
-        (("run", "--story=1ms", "--workload=bulk"), 2, "bulk has none"),
+        (("run", "bulk", "--story=1ms"), 2, "--story=1ms; it is of `latprof run`"),
     ],
 )
 def test_what_cannot_be_is_one_line(words, status, text, tmp_path):

@@ -114,7 +114,7 @@ TURNS = {"tcp request", "tcp reply"}
         ),
         (
             (
-                *("--workload=mesh", "--hosts=3", "--messages=10", "--tests=1"),
+                *("mesh", "--hosts=3", "--messages=10", "--tests=1"),
                 *("--sizes=1k,20k", "--interval=5ms", "--heartbeat-interval=5ms"),
             ),
             TURNS | {"tcp heartbeat"},
@@ -122,7 +122,7 @@ TURNS = {"tcp request", "tcp reply"}
         ),
         (
             (
-                *("--workload=ops", "--backend=redis,floor", "--payload-sizes=1k"),
+                *("ops", "--backend=redis,floor", "--payload-sizes=1k"),
                 "--rounds=5",
             ),
             {"tcp message"},
@@ -130,7 +130,7 @@ TURNS = {"tcp request", "tcp reply"}
         ),
         (
             (
-                *("--workload=bulk", "--channels=2", "--volume=200k", "--record"),
+                *("bulk", "--channels=2", "--volume=200k", "--record"),
                 *("--protocol=both", "--offer=100mbit"),
             ),
             {"udp message", "tcp message"},
@@ -142,7 +142,7 @@ TURNS = {"tcp request", "tcp reply"}
 def test_each_workload_tells_those_of_its_rows_and_names_what_it_cannot_know(
     tmp_path, words, kinds, unknown
 ):
-    told = measured(tmp_path / "run", *PLAIN, *words)["time_warp"]
+    told = measured(tmp_path / "run", *words, *PLAIN)["time_warp"]
     assert check_all(tmp_path / "run", told) == kinds
     assert {kind: "".join(why) for kind, why in told["unknown"].items()} == unknown
     for kind in unknown:
@@ -150,7 +150,7 @@ def test_each_workload_tells_those_of_its_rows_and_names_what_it_cannot_know(
 
 
 def test_a_bulk_run_without_records_says_so(tmp_path):
-    words = ("--workload=bulk", "--channels=1", "--volume=100k", "--protocol=udp")
+    words = ("bulk", "--channels=1", "--volume=100k", "--protocol=udp")
     told = measured(tmp_path / "run", *words)["time_warp"]
     assert told["kinds"] == {}
     assert list(told["unknown"]["every message"]) == ["A", "B", "C", "D"]

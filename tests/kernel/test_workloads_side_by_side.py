@@ -16,7 +16,7 @@ from scipy import stats
 
 pytestmark = pytest.mark.timed
 
-RUN = ("run", "--workload")
+RUN = ("run",)
 MS = 1_000_000
 
 

@@ -30,7 +30,7 @@ OWN = {
     "pieces": ("--interval=5ms", "--rounds=40", "--pieces", "--sizes=64,64k"),
     "under-load": ("--load=tcp:2", "--protocol=tcp", "--duration=1", "--sizes=64"),
     "mesh": (
-        "--workload=mesh",
+        "mesh",
         "--hosts=3",
         "--tests=1",
         "--interval=50ms",
@@ -45,7 +45,7 @@ def record(name: str) -> None:
     """Run it once, and keep its recording and what is known of it."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        words = ["--quiet", "--json", f"--out={out}", *OWN.get(name, ())]
+        words = [*OWN.get(name, ()), "--quiet", "--json", f"--out={out}"]
         if name in TALKS:
             words += ["--no-lab", "--", sys.executable, str(HERE / "talk.py"), name]
         ran = subprocess.run(

@@ -1,16 +1,16 @@
-"""The options of `latprof run --workload bulk`: what is refused, and what they ask."""
+"""The options of `latprof run bulk`: what is refused, and what they ask."""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
 from latprof_agent import cli
-from latprof_agent.cli import bulk_options, run_options
+from latprof_agent.cli import bulk_options
+from latprof_analysis.cli.program import parsed
 from refusals import refused
 
-BULK = ("run", "--workload", "bulk")
+BULK = ("run", "bulk")
 OF_UDP = {
     "--datagram": "1000",
     "--receive-buffer": "1m",
@@ -43,7 +43,7 @@ OF_UDP = {
         (["--find-rate", "1%", "--offer", "1mbit"], "--offer: excludes --find-rate"),
         (["--find-rate", "1%", "--direction", "both"], "--direction both: excludes"),
         (["--trial", "2s"], "--trial: needs --find-rate"),
-        (["--record", "--no-probes"], "--record: excludes --no-probes"),
+        (["--no-probes"], "--no-probes; it is of `latprof run`"),
         *(
             (["--protocol", "tcp", option, value], f"{option}: is for udp, not for --p")
             for option, value in OF_UDP.items()
@@ -53,13 +53,13 @@ OF_UDP = {
             ["--find-rate", "1%", "--trial", "5s", "--duration", "4s"],
             "--duration must be at least --trial (5s), since it confirms the rate, got",
         ),
-        (["--sizes", "64"], "--sizes: is for --workload pingpong, not bulk"),
-        (["--rounds", "3"], "--rounds: is for --workload"),
+        (["--sizes", "64"], "--sizes 64; it is of `latprof run`"),
+        (["--rounds", "3"], "--rounds 3; it is of `latprof run`"),
         (["--to", "h", "--rate", "1mbit"], "--rate: is of this host's lab, not with -"),
         (["--to", "h", "--server-cpu", "0"], "--server-cpu: is of this host's lab, no"),
-        (["--to", "h,i"], "--to: must be one host with --workload bulk, got 2"),
+        (["--to", "h,i"], "--to: must be one host, got 2; use `latprof run mesh`"),
         (["--secret-file", "s"], "--secret-file: needs --to"),
-        (["--", "true"], "--workload: is for latprof's own messages, not for a COMM"),
+        (["--", "true"], "true; a COMMAND goes with `latprof run -- COMMAND`"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(capsys, words, text):
@@ -69,14 +69,14 @@ def test_wrong_usage_is_one_line_and_status_2(capsys, words, text):
 
 
 def test_options_of_bulk_are_refused_of_a_ping_pong(capsys):
-    assert cli.main(["run", "--channels", "3"]) == 2
-    assert "--channels: is for --workload bulk, not ping" in capsys.readouterr().err
+    line = refused(capsys, "run", "--channels", "3")
+    assert "--channels 3; it is of `latprof run bulk`" in line
 
 
 def plan_of(*words, protocols=("tcp", "udp"), **responder):
-    parser = argparse.ArgumentParser()
-    run_options.add_options(parser)
-    return bulk_options.plan_of(parser.parse_args(words), protocols, **responder)
+    return bulk_options.plan_of(
+        parsed(cli.SUBCOMMANDS, "", [*BULK, *words]), protocols, **responder
+    )
 
 
 def test_by_default_each_part_sends_datagrams_of_1400_bytes_for_three_seconds():

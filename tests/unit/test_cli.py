@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_agent import cli
 from latprof_analysis import units
-from latprof_analysis.cli.program import build_parser
+from latprof_analysis.cli.program import parsed
 from latprof_analysis.text import duration, fixed, rate, span, with_interval
 
 
@@ -93,17 +93,20 @@ def test_values_out_of_range_are_refused_with_the_rule(read, text):
         (["run", "--loss", "100%"], "--loss must be from 0% to 99.9%, got '100%'"),
         (["run", "--rounds", "1", "--duration", "1"], "not allowed with"),
         # no abbreviations: they change meaning
-        (["run", "--dur", "1"], "arguments: --dur; did you mean --duration; see latp"),
+        (["run", "--dur", "1"], "--dur 1; did you mean --duration; see latprof run -"),
         (["run", "--protcol=tcp"], "did you mean --protocol; see latprof run --help"),
-        (["run", "--protcol", "tcp"], "arguments: --protcol; did you mean --protocol"),
+        (["run", "--protcol", "tcp"], "--protcol tcp; did you mean --protocol"),
         (["run", "--protocol", "tpc"], "one of tcp, udp, both, got 'tpc'; did you me"),
-        (["run", "redis-benchmark", "-p", "1"], "-p 1; put -- before the COMMAND"),
+        (
+            ["run", "redis-benchmark", "-p", "1"],
+            "-p 1; a COMMAND goes with `latprof run -",
+        ),
         (["compare", "a", "--fail-if-slowr=1%"], "did you mean --fail-if-slower"),
         (["watch", "--interval", "0"], "--interval must be from 100ms to 1h, got '0'"),
         (["watch", "--once", "--duration", "3"], "--duration: not allowed with"),
         (["watch", "--max-overhead", "3"], "--max-overhead must be none or a share li"),
         (["run", "--poisson"], "--poisson: needs --interval"),
-        (["run", "--server", "x"], "--server: needs a COMMAND"),
+        (["run", "--server", "x"], "--server x; it is of `latprof run -- COMMAND`"),
         (["run", "--wire", "clear", "--reply", "20"], "--reply"),
     ],
 )
@@ -138,8 +141,7 @@ def test_wrong_usage_is_one_line_and_status_2(capsys, words, text):
     ],
 )
 def test_every_subcommand_takes_the_same_units(words, option, value):
-    parser = build_parser(cli.SUBCOMMANDS, "1", [words[0]])
-    assert getattr(parser.parse_args(words), option) == value
+    assert getattr(parsed(cli.SUBCOMMANDS, "1", words), option) == value
 
 
 def help_of(*words: str) -> str:
@@ -148,13 +150,52 @@ def help_of(*words: str) -> str:
 
 
 def test_help_names_every_option_and_what_it_is_if_not_given():
-    text = help_of("run")
+    text = help_of("run", "--help-all")
     assert max(map(len, text.splitlines())) <= 80
     options = re.split(r"\n  (?=--)", text)[1:]
     assert len(options) > 30
-    needs_none = ("--rounds", "--server", "--no-lab", "--json", "--no-probes")
+    needs_none = ("--rounds", "--json", "--no-probes", "--help-all")
     for option in options:
         assert "default:" in option or option.startswith(needs_none), option
+
+
+@pytest.mark.parametrize("form", ["", *cli.RUN_FORMS])
+def test_help_of_a_form_of_run_fits_on_a_page(form):
+    assert len(help_of("run", *form.split()).splitlines()) <= 80
+    assert "--no-recording" not in help_of("run", *form.split())
+    assert "--no-recording" in help_of("run", *form.split(), "--help-all")
+
+
+def test_a_form_has_its_options_and_no_others():
+    forms = {
+        form: parsed(cli.SUBCOMMANDS, "", ["run", form]) for form in ("mesh", "bulk")
+    }
+    assert (forms["mesh"].form, forms["bulk"].form) == ("mesh", "bulk")
+    assert forms["bulk"].sizes is None  # of others, with its default
+    command = parsed(cli.SUBCOMMANDS, "", ["run", "--no-lab", "--", "mesh", "--hosts"])
+    assert (command.form, command.words) == ("command", ["mesh", "--hosts"])
+
+
+@pytest.mark.parametrize(
+    ("old", "form", "new"),
+    [
+        ("--workload mesh --hosts 4", "mesh", "--workload mesh is `latprof run mesh`"),
+        ("--hosts 4 --workload=mesh", "mesh", "--workload mesh is `latprof run mesh`"),
+        ("--workload pingpong", "pingpong", "--workload pingpong is `latprof run`"),
+        ("--port 80", "attach", "run --port is `latprof run attach`"),
+        ("--duration 1 --pid 7", "attach", "run --pid is `latprof run attach`"),
+        ("--preset tmsn", "mesh", ""),
+        ("--port 80 -- curl localhost", "command", ""),
+    ],
+)
+def test_old_spellings_are_taken_with_a_line_that_says_the_new_one(
+    capsys, old, form, new
+):
+    options = parsed(cli.SUBCOMMANDS, "", ["run", *old.split()])
+    said = capsys.readouterr().err
+    assert options.form == form
+    assert said == (f"latprof: {new} from now on\n" if new else "")
+    assert getattr(options, "hosts", None) == (4 if "4" in old else None)
 
 
 def test_help_loads_none_of_the_large_libraries():

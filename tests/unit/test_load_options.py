@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-
 import pytest
-from latprof_agent.cli import run_options
+from latprof_agent import cli
 from latprof_agent.errors import UsageError
 from latprof_agent.lab.link import LinkSpec
 from latprof_agent.workload.load_plan import Load
+from latprof_analysis.cli.program import parsed
 from refusals import refused
 
 
@@ -30,8 +29,8 @@ from refusals import refused
         (["--load", "tcp:1,"], "got 'tcp:1,'"),
         (["--load", "tcp:1", "--train", "4"], "--load: not with --train"),
         (["--load", "udp:1", "--rate", "0"], "a link without a rate tells none for"),
-        (["--load", "tcp:1", "--workload", "ops"], "is for --workload pingpong, not"),
-        (["--load", "tcp:1", "--", "true"], "not for a COMMAND"),
+        (["ops", "--load", "tcp:1"], "--load tcp:1; it is of `latprof run`"),
+        (["--load", "tcp:1", "--", "true"], "it is of `latprof run`"),
         (["--leaf", "pfifo"], "--leaf needs a shaper above it: --qdisc tbf or htb"),
         (["--leaf", "red"], "--leaf"),
         (["--leaf", "pfifo", "--qdisc", "fq"], "--leaf needs a shaper above it"),
@@ -60,9 +59,7 @@ def test_wrong_usage_is_one_line_and_status_2(capsys, words, text):
     ],
 )
 def test_each_part_is_a_protocol_flows_a_direction_and_a_rate(text, loads):
-    parser = argparse.ArgumentParser()
-    run_options.add_options(parser)
-    assert list(parser.parse_args(["--load", text]).load) == loads
+    assert list(parsed(cli.SUBCOMMANDS, "", ["run", "--load", text]).load) == loads
 
 
 def test_udp_has_the_rate_of_the_link_unless_given_another():

@@ -1,15 +1,14 @@
-"""The options of `latprof run --workload ops`: what is refused, and what they ask."""
+"""The options of `latprof run ops`: what is refused, and what they ask."""
 
 from __future__ import annotations
 
-import argparse
-
 import pytest
 from latprof_agent import cli
-from latprof_agent.cli import ops_options, run_options
+from latprof_agent.cli import ops_options
+from latprof_analysis.cli.program import parsed
 from refusals import refused
 
-OPS = ("run", "--workload", "ops")
+OPS = ("run", "ops")
 UUID = "5f3b9f0e-6d0b-4a53-8d6d-4f1d2a3b4c5d"
 
 
@@ -41,11 +40,11 @@ UUID = "5f3b9f0e-6d0b-4a53-8d6d-4f1d2a3b4c5d"
             ["--endpoint", UUID, "--redis-parser", "python"],
             "--redis-parser: is of the backend redis, not of proxystore",
         ),
-        (["--sizes", "64"], "--sizes: is for --workload pingpong, not ops"),
-        (["--interval", "1ms"], "--interval: is for --workload pingpong, not ops"),
-        (["--protocol", "udp"], "--protocol udp: --workload ops is over tcp"),
-        (["--", "true"], "--workload: is for latprof's own messages, not for a COMM"),
-        (["--port", "80"], "--workload: is for latprof's own messages, not with"),
+        (["--sizes", "64"], "--sizes 64; it is of `latprof run`"),
+        (["--interval", "1ms"], "--interval 1ms; it is of `latprof run`"),
+        (["--protocol", "udp"], "--protocol udp; it is of `latprof run`"),
+        (["--", "true"], "true; a COMMAND goes with `latprof run -- COMMAND`"),
+        (["--port", "80"], "--port 80; it is of `latprof run attach`"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(capsys, words, text):
@@ -55,14 +54,12 @@ def test_wrong_usage_is_one_line_and_status_2(capsys, words, text):
 
 
 def test_options_of_operations_are_refused_of_a_ping_pong(capsys):
-    assert cli.main(["run", "--payload-sizes", "3"]) == 2
-    assert "--payload-sizes: is for --workload ops, not ping" in capsys.readouterr().err
+    line = refused(capsys, "run", "--payload-sizes", "3")
+    assert "--payload-sizes 3; it is of `latprof run ops`" in line
 
 
 def plan_of(*words, **responder):
-    parser = argparse.ArgumentParser()
-    run_options.add_options(parser)
-    options = parser.parse_args([*OPS[1:], *words])
+    options = parsed(cli.SUBCOMMANDS, "", [*OPS, *words])
     return ops_options.plan_of(options, 1, 1, **responder)
 
 

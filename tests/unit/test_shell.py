@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from latprof_agent.cli import SUBCOMMANDS, main
+from latprof_agent.cli import RUN_FORMS, SUBCOMMANDS, main
 
 
 def options_of(capsys, *words: str) -> set[str]:
@@ -31,6 +31,7 @@ def pages(tmp_path_factory):
 
 def test_every_subcommand_has_a_page_that_renders_without_a_warning(pages):
     names = {"latprof", *(f"latprof-{name}" for name in SUBCOMMANDS)}
+    names |= {f"latprof-run-{form}" for form in RUN_FORMS}
     assert {path.name for path in pages.iterdir()} == {f"{n}.1" for n in names}
     if not shutil.which("man"):
         pytest.skip("needs man")
@@ -77,6 +78,8 @@ def test_bash_completes_every_option_and_choice(name, tmp_path, capsys):
     assert options_of(capsys, name) <= completed(name, "--")
     if name == "run":
         assert completed("run", "--protocol", "") == {"tcp", "udp", "both"}
+        assert RUN_FORMS.keys() <= completed("run", "")
+        assert "--hosts" in completed("run", "mesh", "--")
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -12,14 +12,13 @@ from latprof_agent.cli.given_words import given_options, without
 from latprof_agent.cli.run import _checked
 from latprof_agent.cli.sweep_options import swept
 from latprof_agent.errors import UsageError
-from latprof_analysis.cli.program import _options, build_parser
+from latprof_analysis.cli.program import parsed
 from latprof_analysis.study.sweep import SweptRun
 from refusals import refused
 
 
 def options_of(line: str) -> argparse.Namespace:
-    parser = build_parser(cli.SUBCOMMANDS, "", ["run"])
-    return _options(parser, ["run", *shlex.split(line)])
+    return parsed(cli.SUBCOMMANDS, "", ["run", *shlex.split(line)])
 
 
 def planned(line: str):
@@ -39,7 +38,7 @@ def planned(line: str):
         ("--sweep interval=1ms,1ms", "--sweep must have each value once"),
         ("--sweep nagle=1,0", "--nagle takes no value"),
         ("--sweep out=a,b", "--out cannot be swept"),
-        ("--sweep port=80,81", "--port cannot be swept"),
+        ("--sweep port=80,81", "there is no option --port"),
         ("--sweep interval=1ms --interval 2ms", "--interval is given, too"),
         ("--sweep mtu=900 --sweep mtu=1500", "--mtu is swept twice"),
         ("--sweep duration=1s,2s --rounds 5", "not allowed with argument"),

@@ -36,14 +36,14 @@ ECHO = f"{shlex.quote(str(VENV / 'bin' / 'python3'))} -m latprof_agent echo"
 # What tc says at last is of a queue that is empty.
 SCRIPT = f"""
 plain="--rate 0 --delay 0 --json"
-step mesh run --workload mesh --hosts {HOSTS} --protocol udp --sizes 1024 \
+step mesh run mesh --hosts {HOSTS} --protocol udp --sizes 1024 \
     --messages {MESSAGES} --tests 1 --interval 20ms $plain --out mesh
-step bulk run --workload bulk --protocol udp --channels 2 --volume {VOLUME_BYTES} \
+step bulk run bulk --protocol udp --channels 2 --volume {VOLUME_BYTES} \
     --send-way gso --receive-way gro $plain --out bulk
-step netem run --workload bulk --protocol udp --channels 1 --volume {NETEM_BYTES} \
+step netem run bulk --protocol udp --channels 1 --volume {NETEM_BYTES} \
     --offer 20mbit --rate 10mbit --delay 1ms --loss 1% --emulator never --queue 40000 \
     --json --out netem
-step ops run --workload ops --backend floor --payload-sizes 1000,100000 \
+step ops run ops --backend floor --payload-sizes 1000,100000 \
     --rounds {ROUNDS} $plain --out ops
 
 {ECHO} --port 7107 --json >echo.out 2>echo.err &

@@ -8,10 +8,18 @@ from latprof_analysis.cli import OFFLINE
 from latprof_analysis.cli.program import Subcommand, run_program
 from latprof_analysis.version import VERSION
 
+# What a word behind `latprof run` adds to it; the first form has none.
+RUN_FORMS = {
+    "mesh": "every host sends messages to every other",
+    "ops": "GET, SET, EXISTS and EVICT on redis and other stores",
+    "bulk": "throughput and loss over several channels",
+    "attach": "watch what runs already: processes, control groups, ports",
+}
 SUBCOMMANDS = {
     "run": Subcommand(
         "send messages (or run a command) and show where they spent their time",
         "latprof_agent.cli.run",
+        forms=RUN_FORMS,
     ),
     "watch": Subcommand(
         "show live where messages of what runs already spend their time",

@@ -1,4 +1,4 @@
-"""The options of `latprof run --workload bulk`, and what they ask for."""
+"""The options of `latprof run bulk`, and what they ask for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ OWN = (
     *("channels", "datagram", "volume", "offer", "direction", "receive_buffer"),
     *("send_way", "receive_way", "find_rate", "trial", "record"),
 )
+TEXT = """\
+Send as much as goes, or what --offer says, over several channels at once, and show
+throughput, loss, reordering and where datagrams were lost. Without probes, unless
+--record.
+"""
 _AS_FAST = "max"
 
 
@@ -146,7 +151,6 @@ def _check(options: argparse.Namespace, protocols: tuple[str, ...]) -> None:
             f"--datagram must be at most {most} bytes, what a packet of --mtu "
             f"{options.mtu} holds, got {options.datagram}",
         ),
-        (options.record and options.no_probes, "--record: excludes --no-probes"),
         (options.volume and options.duration, "--volume: excludes --duration"),
         (search and "udp" not in protocols, "--find-rate: is of udp, not of tcp"),
         (search and options.volume, "--volume: excludes --find-rate"),

@@ -16,15 +16,21 @@ def parsed_again(
     What is wrong with them is one line, and SystemExit, as of the first parse.
     """
     found: argparse.Namespace = options.parser.parse_args(list(words))
-    found.arguments = (options.command, *words)
-    found.command = options.command
+    found.arguments = (options.command, *shown_form(options), *words)
+    found.own_words = tuple(words)
+    found.command, found.named_forms = options.command, options.named_forms
     return found
 
 
 def own_words(options: argparse.Namespace) -> tuple[str, ...]:
-    """Return what stands behind the subcommand's name."""
-    words: tuple[str, ...] = options.arguments
-    return words[words.index(options.command) + 1 :]
+    """Return what stands behind the names of the subcommand and its form."""
+    words: tuple[str, ...] = options.own_words
+    return words
+
+
+def shown_form(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the word that chooses the form of the subcommand, if one does."""
+    return (options.form,) if options.form in options.named_forms else ()
 
 
 def given_options(words: Sequence[str]) -> Iterator[str]:

@@ -14,8 +14,7 @@ from pathlib import Path
 from latprof_analysis.cli.program import (
     DESCRIPTION,
     Subcommand,
-    build_parser,
-    subparsers_of,
+    parsers_of,
 )
 from latprof_analysis.say import say
 from latprof_analysis.version import VERSION
@@ -27,11 +26,13 @@ _SHORT = "where did my message spend its time?"
 
 
 def write_pages(folder: Path) -> None:
-    """Write latprof.1 and a page for each subcommand, and name them on stdout."""
-    parsers = subparsers_of(build_parser(SUBCOMMANDS, VERSION, SUBCOMMANDS))
+    """Write latprof.1 and a page for each command and form, and name them on stdout."""
     pages = {"latprof": (_overview(SUBCOMMANDS), _SHORT)}
-    for name, parser in parsers.items():
-        pages[f"latprof-{name}"] = parser, SUBCOMMANDS[name].what
+    for words, parser in parsers_of(SUBCOMMANDS, VERSION).items():
+        name, _, form = words.partition(" ")
+        subcommand = SUBCOMMANDS[name]
+        what = subcommand.forms[form] if form else subcommand.what
+        pages[f"latprof-{words.replace(' ', '-')}"] = parser, what
     for name, (parser, what) in pages.items():
         others = [other for other in pages if other != name]
         path = folder / f"{name}.1"

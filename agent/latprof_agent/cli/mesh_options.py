@@ -1,4 +1,4 @@
-"""The options of `latprof run --workload mesh`, and the plan that they make."""
+"""The options of `latprof run mesh`, and the plan that they make."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from latprof_analysis import units
 
 OWN = ("hosts", "messages", "tests", "heartbeat_interval", "find_knee")
 TEXT = """\
-With --workload mesh every host sends messages of each size to every other,
-one size after the other, and answers what it gets; heartbeats go besides. If
-not given, --protocol is tcp, --interval 50ms, --reply 150 bytes, and --sizes
-are 1, 5, 10, 100 and 200 KiB, over udp 1, 5 and 10 KiB. Of the link --delay
-and --loss are those from host to host, and --rate is that of each host.
+Every host sends messages of each size to every other, one size after the other,
+and answers what it gets; heartbeats go besides. If not given, --interval is
+50ms, --reply 150 bytes, and --sizes are 1, 5, 10, 100 and 200 KiB, over udp 1,
+5 and 10 KiB. Of the link --delay and --loss are those from host to host, and
+--rate is that of each host.
 With --to HOST,HOST this host sends to each of those, on which `latprof echo`
 runs: its half of the mesh, a star. The whole is the same command on each
 host, which do not wait for each other.

@@ -1,4 +1,4 @@
-"""The options of `latprof run --workload ops`, and what they ask for."""
+"""The options of `latprof run ops`, and what they ask for."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ OWN = (
     *("ops", "payload_sizes", "backend", "redis", "endpoint"),
     "redis_parser",
 )
+TEXT = """\
+Do operations on stores of keys, one after the other, and show where each of them
+spent its time, beside the floor: the same bytes to latprof's own responder, which
+is what the network allows.
+"""
 GIVEN = ("redis", "endpoint")  # servers that somebody else has started
 _NAMES = {"redis": "redis", "endpoint": "proxystore", "to": "floor"}
 _BACKENDS = ("redis", "proxystore", "floor")

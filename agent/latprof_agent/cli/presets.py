@@ -6,8 +6,7 @@ To add one, add a row to PRESETS.
 from __future__ import annotations
 
 import argparse
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +18,10 @@ from latprof_agent.cli.given_words import (
     given_options,
     own_words,
     parsed_again,
+    shown_form,
     without,
 )
+from latprof_agent.cli.lab_options import NOT_WITH_STORES, NOT_WITH_TO
 
 SCALES = "0.0001", "100"
 
@@ -40,6 +41,7 @@ class Preset:
     scaled: Mapping[str, int] = field(default_factory=dict)
     swept: Mapping[str, str] = field(default_factory=dict)
     scale: float = 1.0
+    form: str = "pingpong"  # of `latprof run`
 
     def words(self, scale: float | None) -> Iterator[tuple[str, list[str]]]:
         """Yield each option, and the words that set it."""
@@ -92,7 +94,6 @@ PRESETS = {
         "10 ms, echoes and heartbeats, ten tests (its link is not told: ours carries "
         "100 KiB at that interval and not 200)",
         {
-            "workload": "mesh",
             "hosts": "3",
             "interval": "10ms",
             "rate": "250mbit",
@@ -100,44 +101,37 @@ PRESETS = {
         },
         {"tests": 10},
         scale=0.5,
+        form="mesh",
     ),
     "proxystore": Preset(
         "ProxyStore's remote operations: GET, SET, EXISTS and EVICT of 1 kB to 10 MB "
         "on redis and on an endpoint, five times each",
         {
-            "workload": "ops",
             "backend": "redis,proxystore",
             "rate": "0",
             "delay": "0",
         },
         {"rounds": 5},
+        form="ops",
     ),
     "mcdtp": Preset(
         "MCDTP: 1 GB in UDP datagrams of 1400 bytes over 1, 2, 4 and 8 channels "
         "(over a WAN there, over a bare veth here)",
-        {"workload": "bulk", "protocol": "udp", "channels": "1,2,4,8"},
+        {"protocol": "udp", "channels": "1,2,4,8"},
         {"volume": 10**9},
+        form="bulk",
     ),
 }
 
-_COLUMNS = 76
-LISTED = "\n".join(
-    textwrap.fill(
-        f"{name}: {preset.repeats} (default --scale {preset.scale:g})",
-        _COLUMNS,
-        subsequent_indent="  ",
-    )
-    for name, preset in PRESETS.items()
-)
 
-
-def add_preset(group: Any) -> None:
-    """Add the options that choose one."""
+def add_preset(group: Any, names: Sequence[str]) -> None:
+    """Add the options that choose one of these."""
+    told = "; ".join(f"{name}: {PRESETS[name].repeats}" for name in names)
     group.add_argument(
         "--preset",
-        choices=PRESETS,
-        help="set options as this experiment had them; what is given beside it wins "
-        "(default: none)",
+        choices=names,
+        help="set options as a published experiment had them; what is given beside it "
+        f"wins. {told} (default: none)",
     )
     group.add_argument(
         "--scale",
@@ -163,7 +157,8 @@ def with_preset(options: argparse.Namespace) -> argparse.Namespace:
         if f"--{name}" not in taken
         for word in its_words
     ]
-    say_error(f"preset {options.preset}: latprof run {' '.join(chosen)}")
+    line = " ".join(["latprof run", *shown_form(options), *chosen])
+    say_error(f"preset {options.preset}: {line}")
     return parsed_again(options, [*chosen, *words])
 
 
@@ -182,8 +177,6 @@ def _taken(options: argparse.Namespace, words: list[str]) -> set[str]:
 
 def _excluded_by(given: set[str]) -> Iterator[str]:
     """Yield the options of presets that make no sense beside these."""
-    from latprof_agent.cli.run_options import NOT_WITH_STORES, NOT_WITH_TO
-
     stores = (*NOT_WITH_STORES, "backend")
     for option, names in (
         ("to", (*NOT_WITH_TO, "backend")),

@@ -5,35 +5,36 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Iterator
 from typing import Any
 
 from latprof_analysis import units
 from latprof_analysis.say import say_document, say_error
 
 from latprof_agent.cli import bulk_options, mesh_options, ops_options
+from latprof_agent.cli.lab_options import FOR_LAB, NOT_WITH_STORES, NOT_WITH_TO
 from latprof_agent.cli.presets import with_preset
 from latprof_agent.cli.root import require_root
+from latprof_agent.cli.run_forms import (
+    ATTACH,
+    COMMAND,
+    FOR_TCP,
+    FOR_UDP,
+    PING_PONG,
+    TARGETS,
+    form_of,
+)
 from latprof_agent.cli.run_options import (
     ANY_CPU,
     DEFAULT_DELAY_NS,
     DEFAULT_RATE_BPS,
     DEFAULT_SECONDS,
-    FOR_ATTACHING,
-    FOR_GENERATOR,
-    FOR_LAB,
-    FOR_TCP,
-    FOR_UDP,
-    FOR_WORKLOADS,
-    NOT_WITH_STORES,
-    NOT_WITH_TO,
     add_options,
     first_given,
 )
 from latprof_agent.cli.story_options import make_room_for_stories
 from latprof_agent.cli.sweep import is_sweep, run_sweep
 
-__all__ = ["add_options", "run"]
+__all__ = ["add_options", "form_of", "run"]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -98,11 +99,11 @@ def _default_rate(options: argparse.Namespace) -> int:
 
 
 def _is_bulk(options: argparse.Namespace) -> bool:
-    return not options.words and options.workload == "bulk"
+    return bool(options.form == "bulk")
 
 
 def _has_generator(options: argparse.Namespace) -> bool:
-    return not options.words and options.workload == "pingpong"
+    return bool(options.form == PING_PONG)
 
 
 def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
@@ -121,7 +122,8 @@ def _cpus(options: argparse.Namespace) -> tuple[int | None, int | None]:
         return first, others[0] if both_work and others else first
     for option, cpu in zip(("--client-cpu", "--server-cpu"), wanted, strict=True):
         if isinstance(cpu, int) and cpu not in offered:
-            _refuse(f"{option}: must be one of {sorted(offered)} or any, got {cpu}")
+            text = f"{option}: must be one of {sorted(offered)} or any, got {cpu}"
+            _refuse(options, text)
     client, server = (None if cpu == ANY_CPU else cpu for cpu in wanted)
     return client, server
 
@@ -194,128 +196,7 @@ def _mesh(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
     return mesh_options.plan_of(options)
 
 
-# What makes the plan of each workload of our own, and what --protocol it has, the
-# first if none is given.
-_PLANS = {"pingpong": _ping_pong, "ops": _ops, "mesh": _mesh, "bulk": _bulk}
-_PROTOCOLS = {
-    "pingpong": ("both", "tcp", "udp"),
-    "ops": ("tcp",),
-    "mesh": ("tcp", "udp"),
-    "bulk": ("both", "tcp", "udp"),
-}
-_WITH_SEVERAL = ("mesh",)  # of other hosts, in --to
-
-
-def _refuse(text: str) -> None:
-    from latprof_agent.errors import UsageError
-
-    raise UsageError(f"{text}; see latprof run --help")
-
-
-def _check_together(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other."""
-    attach = first_given(options, FOR_ATTACHING)
-    attaching = attach and not options.words
-    by_process = options.words and first_given(options, FOR_ATTACHING[:-1])
-    own = options.words and first_given(options, FOR_GENERATOR)
-    other = attaching and first_given(
-        options, tuple(name for name in FOR_GENERATOR if name != "duration")
-    )
-    given = first_given(options, ops_options.GIVEN)
-    lab = (options.no_lab or attaching) and first_given(options, FOR_LAB)
-    no_link = given and first_given(options, NOT_WITH_STORES)
-    user = options.user is not None
-    alone = options.no_lab and not options.words and not attach
-    not_to = options.to and first_given(options, NOT_WITH_TO)
-    tcp = options.protocol == "udp" and first_given(options, _for_tcp(options))
-    udp = options.protocol == "tcp" and first_given(options, FOR_UDP)
-    for wrong, text in (
-        (by_process, f"{by_process}: attaches to what runs, so without a COMMAND"),
-        (other, f"{other}: is for latprof's own messages, not with {attach}"),
-        (
-            attaching and options.no_probes,
-            f"--no-probes: leaves nothing to do with {attach}",
-        ),
-        (lab and attaching, f"{lab}: needs the lab, not with {attach}"),
-        (own, f"{own}: is for latprof's own messages, not for a COMMAND"),
-        (alone, "--no-lab: needs a COMMAND after --"),
-        (
-            options.story is not None and (options.no_probes or _is_bulk(options)),
-            "--story: needs the probes, and --workload bulk has none",
-        ),
-        (user and not options.words, "--user: needs a COMMAND after --"),
-        (options.server and not options.words, "--server: needs a COMMAND after --"),
-        (options.server and options.no_lab, "--server: needs the lab, not --no-lab"),
-        (lab, f"{lab}: needs the lab, not --no-lab"),
-        (no_link, f"{no_link}: needs the lab, not {given}"),
-        (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
-        (udp, f"{udp}: is for udp, not for --protocol tcp"),
-        (
-            options.find_knee and options.protocol == "udp" and options.loss,
-            "--find-knee: over udp excludes --loss, which leaves messages behind at "
-            "any interval",
-        ),
-        (
-            options.poisson and not (options.interval or options.workload == "mesh"),
-            "--poisson: needs --interval",
-        ),
-        (options.train_gap and not options.train, "--train-gap: needs --train"),
-        (not_to, f"{not_to}: is of this host's lab, not with --to"),
-        (
-            len(options.to) > 1 and options.workload not in _WITH_SEVERAL,
-            f"--to: must be one host with --workload {options.workload}, got "
-            f"{len(options.to)}; use --workload mesh, or --sweep to=HOST,HOST",
-        ),
-        (options.secret_file and not options.to, "--secret-file: needs --to"),
-        (
-            options.to and options.wire == "clear",
-            "--wire clear: is not spoken by `latprof echo`, so not with --to",
-        ),
-        (options.max_acks and not options.interval, "--max-acks: needs --interval"),
-        (options.max_acks and options.train, "--max-acks: not with --train"),
-        (options.load and options.train, "--load: not with --train"),
-        *_of_another_workload(options),
-    ):
-        if wrong:
-            _refuse(text)
-    try:
-        shlex.split(options.server)
-    except ValueError as error:
-        _refuse(f"--server: {str(error).lower()} in {options.server}")
-
-
-def _for_tcp(options: argparse.Namespace) -> tuple[str, ...]:
-    """Name what only TCP has: flows of a load may be of it, too."""
-    loads = any(protocol == "tcp" for protocol, *_ in options.load)
-    return tuple(name for name in FOR_TCP if not (loads and name == "congestion"))
-
-
-def _of_another_workload(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Yield an option that the workload does not have, and why it is refused."""
-    if options.words or first_given(options, FOR_ATTACHING):
-        return
-    chosen = options.workload
-    for kind, names in FOR_WORKLOADS.items():
-        others = tuple(name for name in names if name not in FOR_WORKLOADS[chosen])
-        wrong = first_given(options, others)
-        yield wrong, f"{wrong}: is for --workload {kind}, not {chosen}"
-    offered = _PROTOCOLS[chosen]
-    if options.protocol not in (None, *offered):
-        wrong = f"--protocol {options.protocol}"
-        yield wrong, f"{wrong}: --workload {chosen} is over {' or '.join(offered)}"
-
-
-def _protocols(options: argparse.Namespace) -> tuple[str, ...]:
-    """Return what is sent, or of others' programs recorded: both unless told."""
-    own = not options.words and not first_given(options, FOR_ATTACHING)
-    default = _PROTOCOLS[options.workload][0] if own else "both"
-    asked = options.protocol or default
-    return ("tcp", "udp") if asked == "both" else (asked,)
-
-
-def _target(options: argparse.Namespace) -> Any:
-    if options.words or not first_given(options, FOR_ATTACHING):
-        return None
+def _target(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
     from latprof_agent.workload.attached import Target
 
     return Target(
@@ -327,9 +208,7 @@ def _target(options: argparse.Namespace) -> Any:
     )
 
 
-def _command(options: argparse.Namespace) -> Any:
-    if not options.words:
-        return None
+def _command(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
     from latprof_agent.workload.user_command import CommandPlan
 
     return CommandPlan(
@@ -341,6 +220,94 @@ def _command(options: argparse.Namespace) -> Any:
     )
 
 
+_PLANS = {
+    PING_PONG: _ping_pong,
+    "ops": _ops,
+    "mesh": _mesh,
+    "bulk": _bulk,
+    ATTACH: _target,
+    COMMAND: _command,
+}
+_DEFAULT_PROTOCOL = {"ops": "tcp", "mesh": "tcp"}  # else both
+_WITH_SEVERAL = ("mesh",)  # of other hosts, in --to
+
+
+def _refuse(options: argparse.Namespace, text: str) -> None:
+    from latprof_agent.errors import UsageError
+
+    raise UsageError(f"{text}; see {options.parser.prog} --help")
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other."""
+    given = first_given(options, ops_options.GIVEN)
+    lab = options.no_lab and first_given(options, (*FOR_LAB, "server"))
+    no_link = given and first_given(options, NOT_WITH_STORES)
+    not_to = options.to and first_given(options, NOT_WITH_TO)
+    tcp = options.protocol == "udp" and first_given(options, _for_tcp(options))
+    udp = options.protocol == "tcp" and first_given(options, FOR_UDP)
+    for wrong, text in (
+        (
+            options.form == ATTACH and not first_given(options, TARGETS),
+            "attach: needs one of --pid, --comm, --cgroup and --port",
+        ),
+        (
+            options.form == COMMAND and not options.words,
+            "--: needs a COMMAND after it",
+        ),
+        (
+            options.story is not None and options.no_probes,
+            "--story: needs the probes, not --no-probes",
+        ),
+        (lab, f"{lab}: needs the lab, not --no-lab"),
+        (no_link, f"{no_link}: needs the lab, not {given}"),
+        (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
+        (udp, f"{udp}: is for udp, not for --protocol tcp"),
+        (
+            options.find_knee and options.protocol == "udp" and options.loss,
+            "--find-knee: over udp excludes --loss, which leaves messages behind at "
+            "any interval",
+        ),
+        (
+            options.poisson and not (options.interval or options.form == "mesh"),
+            "--poisson: needs --interval",
+        ),
+        (options.train_gap and not options.train, "--train-gap: needs --train"),
+        (not_to, f"{not_to}: is of this host's lab, not with --to"),
+        (
+            len(options.to) > 1 and options.form not in _WITH_SEVERAL,
+            f"--to: must be one host, got {len(options.to)}; use `latprof run mesh`, "
+            "or --sweep to=HOST,HOST",
+        ),
+        (options.secret_file and not options.to, "--secret-file: needs --to"),
+        (
+            options.to and options.wire == "clear",
+            "--wire clear: is not spoken by `latprof echo`, so not with --to",
+        ),
+        (options.max_acks and not options.interval, "--max-acks: needs --interval"),
+        (options.max_acks and options.train, "--max-acks: not with --train"),
+        (options.load and options.train, "--load: not with --train"),
+    ):
+        if wrong:
+            _refuse(options, text)
+    try:
+        shlex.split(options.server)
+    except ValueError as error:
+        _refuse(options, f"--server: {str(error).lower()} in {options.server}")
+
+
+def _for_tcp(options: argparse.Namespace) -> tuple[str, ...]:
+    """Name what only TCP has: flows of a load may be of it, too."""
+    loads = any(protocol == "tcp" for protocol, *_ in options.load)
+    return tuple(name for name in FOR_TCP if not (loads and name == "congestion"))
+
+
+def _protocols(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return what is sent, or of others' programs recorded."""
+    asked = options.protocol or _DEFAULT_PROTOCOL.get(options.form, "both")
+    return ("tcp", "udp") if asked == "both" else (asked,)
+
+
 def _user(options: argparse.Namespace) -> Any:
     """Whom COMMAND runs as."""
     from latprof_analysis.calling_user import calling_user, find_user
@@ -350,7 +317,9 @@ def _user(options: argparse.Namespace) -> Any:
     try:
         return find_user(options.user)
     except KeyError:
-        _refuse(f"--user: must be a user's name or number, got {options.user!r}")
+        _refuse(
+            options, f"--user: must be a user's name or number, got {options.user!r}"
+        )
 
 
 def _checked(options: argparse.Namespace) -> Any:
@@ -359,10 +328,10 @@ def _checked(options: argparse.Namespace) -> Any:
     _check_together(options)
     if options.story is not None:
         make_room_for_stories()
-    protocols, make_plan = _protocols(options), _PLANS[options.workload]
+    protocols = _protocols(options)
     return RunOptions(
         link=_link(options),
-        plan=_target(options) or _command(options) or make_plan(options, protocols),
+        plan=_PLANS[options.form](options, protocols),
         protocols=protocols,
         record=options.record if _is_bulk(options) else not options.no_probes,
         pieces=options.pieces,

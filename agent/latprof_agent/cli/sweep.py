@@ -21,10 +21,11 @@ from latprof_agent.cli.given_words import (
     given_options,
     own_words,
     parsed_again,
+    shown_form,
     without,
 )
 from latprof_agent.cli.root import require_root
-from latprof_agent.cli.run_options import FOR_ATTACHING, first_given
+from latprof_agent.cli.run_forms import ATTACH
 from latprof_agent.cli.sweep_options import Swept
 from latprof_agent.errors import InterruptedRun, LatprofError
 
@@ -158,8 +159,7 @@ def _of_one(
     words = without(own_words(options), _OF_THE_SWEEP)
     chosen = [f"--{name}={value}" for name, value in combination.items()]
     one = parsed_again(options, [*chosen, *words])
-    attached = first_given(options, FOR_ATTACHING) and not options.words
-    if repeat == 1 or options.no_lab or attached:
+    if repeat == 1 or options.no_lab or options.form == ATTACH:
         return one
     seed = (one.seed + repeat - 1) % _SEEDS
     words = without([*chosen, *words], ("--seed",))
@@ -299,4 +299,5 @@ class _Sweep:
     def _line(self) -> str:
         """Return the line that does it again, in a folder of its own."""
         words = without(own_words(self._options), ("--out",))
-        return shlex.join(["latprof", self._options.command, *words])
+        form = shown_form(self._options)
+        return shlex.join(["latprof", self._options.command, *form, *words])

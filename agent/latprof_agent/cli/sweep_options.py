@@ -45,16 +45,13 @@ def add_sweep(group: Any) -> None:
         type=swept,
         default=[],
         metavar="OPTION=VALUE,...",
-        help="a run with each of these values of an option, e.g. interval=2ms,1ms; "
-        "given again: with all combinations; values that have commas have ; between. "
-        "In random order, by --seed; one folder, one table, and the knees of each of "
-        "them that is a number (default: one run)",
+        help="a run with each value, e.g. interval=2ms,1ms, in random order; given "
+        "again: all combinations; ; between values with commas (default: one run)",
     )
     group.add_argument(
         "--repeat",
         type=units.within(units.count, "1", str(MOST_REPEATS)),
         default=1,
         metavar="N",
-        help="each of them so many times, the Nth with the Nth seed from --seed on: "
-        "all once, then all again (default: 1)",
+        help="times, each with the next --seed (default: 1)",
     )

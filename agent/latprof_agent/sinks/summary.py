@@ -195,7 +195,7 @@ def _nothing_seen(
         return told
     return (
         f"{told}; whether it did by sockets that others made is not known: "
-        "`latprof run --port` with their port would show it"
+        "`latprof run attach --port` with their port would show it"
     )
 
 

@@ -77,7 +77,7 @@ class Workload:
 class Plan:
     """What was asked for, checked; opened once the lab, if any, is there."""
 
-    kind = ""  # as --workload names it
+    kind = ""  # as the forms of `run` name it
     in_lab = True
     hosts = 2  # of the lab
     round_trip_columns = round_trip_rows.COLUMNS  # of round_trips.csv

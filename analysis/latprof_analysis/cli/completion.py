@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
 
-from latprof_analysis.cli.program import build_parser, subparsers_of
+from latprof_analysis.cli.program import Subcommand, build_parser, subparsers_of
 from latprof_analysis.errors import LatprofError
 
 SHELLS = ("bash", "zsh", "fish")
@@ -24,6 +27,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=SHELLS, help="the shell that shall know it")
 
 
+def _forms(parser: Any, subcommand: Subcommand) -> Iterator[Any]:
+    """Let words follow a subcommand's name, each with options of its own."""
+    added = parser.add_subparsers(metavar="FORM")
+    module = import_module(subcommand.module)
+    for form, what in subcommand.forms.items():
+        one = added.add_parser(form, help=what)
+        module.add_options(one, form)
+        yield one
+
+
 def run(options: argparse.Namespace) -> int:
     """Print the shell's script."""
     try:
@@ -35,7 +48,12 @@ def run(options: argparse.Namespace) -> int:
         ) from error
     names = options.subcommands
     parser = build_parser(names, "", names)
-    for action in (a for one in subparsers_of(parser).values() for a in one._actions):
+    parsers = subparsers_of(parser)
+    every = [*parsers.values()]
+    for name, subcommand in names.items():
+        if subcommand.forms:
+            every += _forms(parsers[name], subcommand)
+    for action in (a for one in every for a in one._actions):
         if action.metavar in _FILES:
             action.complete = shtab.FILE
         elif action.metavar in _FOLDERS:

@@ -15,12 +15,13 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from io import TextIOWrapper
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from latprof_analysis.errors import REFUSALS, LatprofError, refused
@@ -93,6 +94,16 @@ def keep_blas_small() -> None:
         os.putenv(_BLAS_THREADS, "1")
 
 
+class _HelpAll(argparse.Action):
+    def __init__(self, **told: Any) -> None:
+        super().__init__(nargs=0, default=argparse.SUPPRESS, **told)
+
+    def __call__(self, parser: Any, *_: Any) -> None:
+        parser.rare = ()
+        parser.print_help()
+        parser.exit()
+
+
 DESCRIPTION = (
     "Where did my message spend its time? Per message, per stage, in nanoseconds, "
     "on an unmodified kernel and unmodified applications."
@@ -104,14 +115,48 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True)
 class Subcommand:
-    """What it does, the module that does it, and the room that its libraries take."""
+    """What it does, the module that does it, and the room that its libraries take.
+
+    `forms` are words that may follow its name, and what is done then: the module tells
+    with `form_of(words)` which is meant, and adds the options of one.
+    """
 
     what: str
     module: str
     address_space_mib: int = 512
+    forms: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line; `rare` options are in `--help-all` only.
+
+    `elsewhere` tells of options that others have, which.
+    """
+
+    rare: Collection[str] = ()
+    elsewhere: Mapping[str, str] = MappingProxyType({})
+    words: Collection[str] = ()  # that may be said first
+    beside: str = ""  # of a word that is no option
+
+    def hide(self, rare: Collection[str]) -> None:
+        """Leave these out of the help, and have another that has them."""
+        self.rare = rare
+        self.add_argument(
+            "--help-all", action=_HelpAll, help="show all options and exit"
+        )
+
+    def format_help(self) -> str:
+        """Return the help without rare options."""
+        told = {action: action.help for action in self._actions}
+        for action in told:
+            if action.dest in self.rare:
+                action.help = argparse.SUPPRESS
+        try:
+            return super().format_help()
+        finally:
+            for action, text in told.items():
+                action.help = text
+
     def error(self, message: str) -> NoReturn:
         text = re.sub("^argument ([^:]+): must ", r"\1 must ", message)
         text = text.removeprefix("argument ")
@@ -131,14 +176,24 @@ class _Parser(argparse.ArgumentParser):
         if in_command:
             hint = "; put -- before the COMMAND"
         else:
-            hint = did_you_mean(first, self._option_string_actions)
+            other = self.elsewhere.get(first)
+            known = [*self._option_string_actions, *self.words]
+            hint = f"; it is of `{other}`" if other else did_you_mean(first, known)
+            if first == "--" or not first.startswith("-"):
+                hint = did_you_mean(first, self.words) or self.beside or hint
         self.error(f"unrecognized arguments: {' '.join(extra)}{hint}")
 
 
 def build_parser(
-    subcommands: dict[str, Subcommand], version: str, wanted: Collection[str]
+    subcommands: dict[str, Subcommand],
+    version: str,
+    wanted: Collection[str],
+    form: str | None = None,
 ) -> _Parser:
-    """Make the parser, with the options of the wanted subcommands only."""
+    """Make the parser, with the options of the wanted subcommands only.
+
+    `form`: of the one that has several.
+    """
     parser = _Parser(
         prog="latprof",
         description=DESCRIPTION,
@@ -161,10 +216,25 @@ def build_parser(
         )
         if name in wanted:
             module = import_module(subcommand.module)
-            module.add_options(sub)
-            sub.set_defaults(run=module.run, parser=sub)
+            if form is not None and subcommand.forms:
+                sub.prog += f" {form}" * (form in subcommand.forms)
+                module.add_options(sub, form)
+            else:
+                module.add_options(sub)
+            sub.words = [*subcommand.forms]
+            sub.set_defaults(run=module.run, parser=sub, named_forms=subcommand.forms)
     parser.set_defaults(subcommands=subcommands)
     return parser
+
+
+def parsers_of(subcommands: dict[str, Subcommand], version: str) -> dict[str, Any]:
+    """Make the parsers of all subcommands and of their forms, by what is typed."""
+    found = subparsers_of(build_parser(subcommands, version, subcommands))
+    for name, subcommand in subcommands.items():
+        for form in subcommand.forms:
+            parser = build_parser(subcommands, version, [name], form)
+            found[f"{name} {form}"] = subparsers_of(parser)[name]
+    return found
 
 
 def subparsers_of(parser: argparse.ArgumentParser) -> dict[str, Any]:
@@ -183,7 +253,27 @@ def _options(parser: _Parser, words: list[str]) -> argparse.Namespace:
         command: list[str] = getattr(options, "words", [])
         inside = bool(command) and words.index(command[0]) < words.index(extra[0])
         options.parser.refuse_unknown(extra, in_command=inside)
-    options.arguments = tuple(words)
+    return options
+
+
+def parsed(
+    subcommands: dict[str, Subcommand], version: str, words: Sequence[str]
+) -> argparse.Namespace:
+    """Parse a command line; it exits with a line where that is wrong.
+
+    Of a subcommand with several forms the words tell which; `arguments` are as they
+    were given, `own_words` those behind its name and its form's.
+    """
+    name = next((word for word in words if word in subcommands), "")
+    before, rest, form = [*words], [], None
+    if name:
+        at = words.index(name) + 1
+        before, rest = [*words[:at]], [*words[at:]]
+        if subcommands[name].forms:
+            form, rest = import_module(subcommands[name].module).form_of(rest)
+    parser = build_parser(subcommands, version, [name] if name else [], form)
+    options = _options(parser, [*before, *rest])
+    options.arguments, options.own_words = tuple(words), tuple(rest)
     return options
 
 
@@ -223,7 +313,7 @@ def _run(subcommands: dict[str, Subcommand], version: str, words: list[str]) -> 
         check_limits(subcommands[name].address_space_mib << 20)
         keep_blas_small()
     try:
-        options = _options(build_parser(subcommands, version, wanted), words)
+        options = parsed(subcommands, version, words)
         status = int(options.run(options))
     except SystemExit:  # --help and the like
         sys.stdout.flush()

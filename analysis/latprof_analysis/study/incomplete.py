@@ -19,10 +19,10 @@ Figures = Mapping[str, Any]
 # Rarer causes are in summary.json only.
 LEAST_SHARE = 1e-3
 
-_AT_ITS_PORT = "`latprof run --port` with its port would watch it"
+_AT_ITS_PORT = "`latprof run attach --port` with its port would watch it"
 _ON_ITS_HOST = (
-    "whether it is on this host is not known; `latprof run --port` with its port, on "
-    "the host that has it, would show its half"
+    "whether it is on this host is not known; `latprof run attach --port` with its "
+    "port, on the host that has it, would show its half"
 )
 _PATH = (
     "that socket is watched, and none of that flow was seen to come to it: they were "
