@@ -23,7 +23,7 @@ BPF_FLAGS := -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) \
 	-I/usr/include/$(shell gcc -print-multiarch 2>/dev/null)
 
 .DELETE_ON_ERROR:
-.PHONY: help build test lint docs lock format fuzz soak bench test-vm clean
+.PHONY: help build test lint docs pages lock format fuzz soak bench test-vm clean
 .PHONY: lint-python lint-c lint-scripts lint-spelling
 
 help: ## show this list
@@ -71,6 +71,9 @@ lint-spelling: $(VENV)/ready
 
 docs: $(VENV)/ready ## write the library's pages to build/docs
 	$(VENV)/bin/sphinx-build -q -W --keep-going -d build/doctrees analysis/docs build/docs
+
+pages: $(VENV)/ready ## write into the pages what they have of the code
+	$(VENV)/bin/python packaging/write_pages.py
 
 lock: $(VENV)/ready ## name what pyproject.toml wants, by hash; RENEW=1: the newest
 	$(IN_VENV) packaging/write-lock $(if $(RENEW),--upgrade)

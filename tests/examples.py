@@ -1,4 +1,4 @@
-"""Examples as README.md and the help of each subcommand show them."""
+"""Examples as README.md, its pages and the help of each subcommand show them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ from pseudo_terminal import on_a_terminal
 ROOT = Path(__file__).parents[1]
 AS_ROOT = ("run", "watch", "agent", "probes", "lab")
 # In README.md behind four spaces or a prompt, in a help behind two spaces.
+PAGES = [
+    path
+    for folder in ("agent", "analysis", "packaging")
+    for path in sorted((ROOT / folder).glob("[A-Z]*.md"))
+    if path.name != "TUTORIAL.md"  # which is run as a whole
+]
 _LINE = re.compile(r"^(?: {2}| {4}|\$ )(?:sudo )?(latprof \w.*)$", re.MULTILINE)
 _FOLLOWED_BY = re.compile(r"[<>|;&]+")
 
@@ -53,7 +59,7 @@ class Example(NamedTuple):
 def examples() -> list[Example]:
     """All of them, each once, whatever is said beside it."""
     parsers = parsers_of(SUBCOMMANDS, "")
-    texts = {"README.md": (ROOT / "README.md").read_text()}
+    texts = {path.name: path.read_text() for path in (ROOT / "README.md", *PAGES)}
     texts |= {f"{name} --help": p.epilog or "" for name, p in parsers.items()}
     found: dict[str, Example] = {}
     for where, text in texts.items():

@@ -475,7 +475,7 @@ LEGEND = (
     "~: a part of the time was measured, and the figure scaled; digits that hold,",
     "  - if its error is over a half. n is what was measured: p50 needs 5, p90 100,",
     "  p99 1,000, p99.9 10,000, so that 10 values are beyond it",
-    "full: no room for new groups; see `groups` in the README",
+    "full: no room for new groups; see groups in agent/LIVE.md",
     "bars: below 1 us, then eight times longer with each character; heights are log",
 )
 
