@@ -191,11 +191,11 @@ def check_run(example: Example, cwd: Path, screen: str) -> None:
     check_link(line, told, screen)
     if " -- " in line:
         check_command(line, told, summary)
-    elif option(line, "workload") == "ops":
+    elif form_of(line) == "ops":
         check_operations(line, told, summary, screen)
-    elif option(line, "workload") == "mesh":
+    elif form_of(line) == "mesh":
         check_mesh(line, told, summary)
-    elif option(line, "workload") == "bulk":
+    elif form_of(line) == "bulk":
         check_bulk(line, summary)
     else:
         check_messages(line, told, summary, screen)
@@ -212,6 +212,11 @@ def check_sweep(line: str, cwd: Path, screen: str) -> None:
     assert [run["state"] for run in told["runs"]] == ["done"] * (repeats * len(found))
     assert all((cwd / run["folder"] / "run.json").exists() for run in told["runs"])
     assert f"folder: {told['folder']}" in screen
+
+
+def form_of(line: str) -> str:
+    """The word behind `latprof run`, or an option."""
+    return line.split()[2] if len(line.split()) > 2 else ""
 
 
 def option(line: str, name: str) -> str:
@@ -233,7 +238,7 @@ def check_link(line: str, told: dict[str, Any], screen: str) -> None:
     if "--rate 0 --delay 0" in line:
         assert known["kind"] == "veth" and not known["delay_ns"]
     if not {"rate", "delay", "qdisc"} & set(re.findall("--([a-z]+)", line)):
-        bare = option(line, "workload") == "bulk"
+        bare = form_of(line) == "bulk"
         link = (None, 0) if bare else (10**8, 10**6)
         assert (known["rate_bps"], known["delay_ns"]) == link
     if qdisc := option(line, "qdisc"):

@@ -83,7 +83,6 @@ known rate and delay, and show where each of them spent its time.
         ),
         (
             "latprof run mesh --hosts 10 --interval 10ms --sizes 1024",
-            "latprof run mesh --protocol udp --loss 1%",
             "latprof run mesh --to 192.0.2.7,192.0.2.8 --secret-file secret",
         ),
     ),
@@ -96,7 +95,6 @@ known rate and delay, and show where each of them spent its time.
         ),
         (
             "latprof run ops --payload-sizes 1k,1m  # redis beside the floor",
-            "latprof run ops --backend floor --ops GET,SET",
             "latprof run ops --to 192.0.2.7 --secret-file secret",
         ),
     ),
