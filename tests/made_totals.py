@@ -82,7 +82,7 @@ def scaled(totals: GroupTotals, times: int, error: float) -> GroupTotals:
 
 
 def add_losses(totals: GroupTotals) -> None:
-    """Drops at two devices and a socket; segments sent again, and those that came."""
+    """Drops at two devices and a socket; retransmits, and those that came."""
     totals.drops += Counter(
         {
             Drop("qdisc", "QDISC_DROP", "tbf_enqueue", "eth0 10:"): 7,

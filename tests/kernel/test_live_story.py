@@ -209,7 +209,7 @@ def test_an_exemplar_and_the_page_lead_to_the_story_of_a_slow_server(server, tmp
         name = wait_until(lambda: label.search(openmetrics(made)), "a label")[1]
         text = made.get(f"/stories/{name}", **key(folder))
         assert "from request to reply at" in text
-        assert "which slept of its own accord (clock_nanosleep) for 30" in text
+        assert "which slept on a timer (clock_nanosleep) for 30" in text
         document = json.loads(made.get(f"/stories/{name}.json", **key(folder)))
         assert document == json.loads((folder / f"{name}.json").read_text())
         (story,) = document["stories"]
@@ -217,7 +217,7 @@ def test_an_exemplar_and_the_page_lead_to_the_story_of_a_slow_server(server, tmp
         assert 30 * MS <= part["time_ns"] <= story["stages"]["server"]["time_ns"]
         assert folder.stat().st_uid == (folder / f"{name}.json").stat().st_uid != 0
     shown = run("story", str(folder / f"{name}.json")).out
-    assert "slept of its own accord (clock_nanosleep)" in shown
+    assert "slept on a timer (clock_nanosleep)" in shown
 
 
 def test_nothing_slow_is_no_story(server, tmp_path):
@@ -240,7 +240,7 @@ def test_on_the_screen_enter_tells_why(server):
         terminal.type("p\r")  # as it was told in the interval that is shown
         terminal.wait(lambda: _tells(terminal), "a story")
         screen = " ".join(" ".join(terminal.screen).split())
-        assert "slept of its own accord (clock_nanosleep) for 30" in screen
+        assert "slept on a timer (clock_nanosleep) for 30" in screen
         terminal.type("q")
         assert terminal.finish() == 0
         assert terminal.is_restored

@@ -50,7 +50,7 @@ def slow_reader(programs, how, name="slow_reader"):
     [
         ("busy", "busy", "count_the_stars"),
         ("lock", "asleep", "for a lock (mutex)"),
-        ("sleep", "asleep", "of its own accord (clock_nanosleep)"),
+        ("sleep", "asleep", "on a timer (clock_nanosleep)"),
         ("page", "asleep", "for a page (page fault; handle_userfault)"),
         ("crowd", "asleep", "for a lock (mutex)"),
         ("stop", "asleep", "stopped (by a signal, a tracer or a freezer)"),

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timed
 MS = 1_000_000
 SLOW_MS, EVERY, TIMES = 20, 3, 20
 HERE = Path(__file__).parent
-OWN = "asleep", "of its own accord (clock_nanosleep)"
+OWN = "asleep", "on a timer (clock_nanosleep)"
 
 
 def compiled(folder, name, *flags):
@@ -166,6 +166,6 @@ def test_a_reader_that_waits_for_nobody_is_told_of_nobody(reader, tmp_path, how)
         for part in story["stages"]["receive_queue"]["parts"]
         if part["kind"] == "asleep"
     ]
-    of_others = [p for p in parts if not p["what"].startswith("of its own accord")]
+    of_others = [p for p in parts if not p["what"].startswith("on a timer")]
     assert sum(times_of(of_others)) < 0.01 * len(document["stories"]) * SLOW_MS * MS
     assert not any(part["who"] for part in parts if part not in of_others)

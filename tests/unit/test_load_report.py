@@ -151,7 +151,7 @@ def test_the_table_has_both_phases_and_round_trips_per_minute():
     assert isinstance(flows, Items)
     assert flows.items == [
         "load beside tcp: 4 flows of tcp (cubic) up 96.00 Mbit/s sent, 95.50 Mbit/s "
-        "received, 12 segments sent again"
+        "received, 12 retransmitted segments"
     ]
     assert all(isinstance(note, Text) and note.quiet for note in notes)
     assert len(notes) == 2  # a closed loop asks unevenly

@@ -128,7 +128,7 @@ def test_who_had_the_cpu_while_it_could_have_run():
         (SLEEPING, EXCEPTION, "for a page (page fault)"),
         (UNINTERRUPTIBLE, EXCEPTION, "for a page (page fault)"),
         (UNINTERRUPTIBLE, FSYNC, "for a disk or file system (fsync)"),
-        (SLEEPING, 230, "of its own accord (clock_nanosleep)"),
+        (SLEEPING, 230, "on a timer (clock_nanosleep)"),
         (SLEEPING, EPOLL, "in epoll_wait"),
         (SLEEPING, 999, "in system call 999"),
         (SLEEPING, 0xFFFD, "in a system call of a 32-bit program"),

@@ -129,7 +129,7 @@ def test_a_disk_is_told_with_its_file_system(state, call, names, what):
         (READ, "anon_pipe_read vfs_read", "in read (anon_pipe_read)"),
         (READ, "", "in read"),
         (EPOLL, "schedule_hrtimeout_range ep_poll", "in epoll_wait"),
-        (NANOSLEEP, "do_nanosleep", "of its own accord (clock_nanosleep)"),
+        (NANOSLEEP, "do_nanosleep", "on a timer (clock_nanosleep)"),
         (EXCEPTION, "handle_userfault", "for a page (page fault; handle_userfault)"),
         (999, "new_thing", "in system call 999 (new_thing)"),
     ],
@@ -210,7 +210,7 @@ def test_who_woke_it_is_told_with_what_that_thread_did_meanwhile():
     assert who["time_ns"] == 38 * MS
     assert who["did"] == [
         {"kind": "busy", "what": "compress", "time_ns": 27 * MS},
-        {"kind": "asleep", "what": "of its own accord (clock_nanosleep)"}
+        {"kind": "asleep", "what": "on a timer (clock_nanosleep)"}
         | {"time_ns": 10 * MS},
     ]
     assert busy.who == ()

@@ -30,7 +30,7 @@ def ending_sentence(window: Window) -> str:
     }
     total |= {
         "packets dropped": sum(row.dropped for row in rows),
-        "segments sent again": sum(row.resent for row in rows),
+        "retransmitted segments": sum(row.resent for row in rows),
     }
     told = f"watched {given_duration(1e9 * own.seconds)}: {plural(len(rows), 'group')}"
     if any(row.totals.error_of_all() > HOLDS for row in rows):

@@ -463,7 +463,7 @@ LEGEND = (
     "worst: where that was most, with its p99; 90: or 50: p90 or p50, of few values",
     "exchange: response time at a client, server time at a server, p50/p99",
     "net RTT: no server's time in it; s: both ends' stamps, h: handshake, f: floor",
-    "lost: packets dropped, and where most; else segments sent again",
+    "lost: packets dropped, and where most; else retransmitted segments",
     "exch, msgs, bit: exchanges, messages sent, bits both ways, each a second",
     "send_queue, qdisc: until the last byte went to the device, and to its driver",
     "receive_stack, receive_queue: until it could be read, and until it was read",

@@ -1,4 +1,4 @@
-"""What the probes count of losses, by group: drops, segments sent again, arrivals."""
+"""What the probes count of losses by group: drops, retransmits, arrivals."""
 
 from __future__ import annotations
 

@@ -189,13 +189,13 @@ def slowed_by_losses(messages: int, resent: int) -> str | None:
 
     After a loss TCP sends slower than the link carries, and the 10th percentile
     follows where that is so of many messages: on a link of 100 Mbit/s fits of one
-    way were within 0.8% where up to 2% of the messages had segments sent again, and
+    way were within 0.8% where up to 2% of the messages had retransmitted segments, and
     1.6 to 5.6% low, or no line, at 5 to 28% (BBR and CUBIC, losses of 0.05 to 3%).
 
     Parameters
     ----------
     messages, resent : int
-        How many there were, and how many of them had segments sent again.
+        How many there were, and how many of them had retransmitted segments.
     """
     if resent <= _MOST_RESENT * messages:
         return None

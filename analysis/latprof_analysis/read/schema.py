@@ -239,7 +239,7 @@ EXCHANGES = Schema(
         _count("request_bytes", "of the request turn"),
         _count("replies", "send calls of the reply turn"),
         _count("reply_bytes", "of the reply turn"),
-        _count("retransmits", "segments sent again, both ways"),
+        _count("retransmits", "retransmitted segments, both ways"),
         _count("request_first_sequence", "sequence of the request's first message"),
         _count("request_last_sequence", "... and of its last"),
         _count("reply_first_sequence", "sequence of the reply's first message"),

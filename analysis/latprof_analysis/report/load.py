@@ -191,7 +191,7 @@ def _way_text(way: str, moved: Figures) -> str:
     if moved.get("lost"):
         text += f", {moved['lost']:,.0f} datagrams lost"
     if moved.get("retransmits"):
-        text += f", {moved['retransmits']:,.0f} segments sent again"
+        text += f", {moved['retransmits']:,.0f} retransmitted segments"
     return text
 
 

@@ -237,7 +237,7 @@ def exchange_notes(figures: Mapping[str, Any]) -> Iterator[str]:
             "request was whole: no parts"
         )
     if figures["retransmits"]:
-        yield f"segments sent again: {figures['retransmits']:,}"
+        yield f"retransmitted segments: {figures['retransmits']:,}"
     if figures.get("paused"):
         yield (
             f"{figures['paused']:,} of {n:,} replies paused for 100 ms or longer, with "

@@ -71,7 +71,7 @@ def stage_parts(kind: str, figures: Mapping[str, Any]) -> Iterator[Part]:
     again = figures["retransmits"]
     packets = f"packets: {figures['packets']}"
     if kind.startswith("tcp"):
-        packets += f", segments sent again: {again}"
+        packets += f", retransmitted segments: {again}"
         packets += f" (in {plural(figures['resent'], 'message')})" if again else ""
     yield Text(f" {packets}", quiet=True)
     yield from _beside_cost(figures, "message")

@@ -130,7 +130,7 @@ def purpose(state: int, call: Call, wake: Wake | None, calls: dict[int, str]) ->
     if name == "futex":
         return _of_futex(call, wake, calls)
     if name in _ACCORD:
-        return f"of its own accord ({name})"
+        return f"on a timer ({name})"
     where = "" if _FOR_MANY.search(name) else sleeping_in(wake)
     # of FUSE a call may be interrupted, so that its state is another one
     if name in _DISK and (state & UNINTERRUPTIBLE or where.startswith("fuse_")):
