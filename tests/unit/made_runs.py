@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from latprof_agent.sinks.round_trip_rows import COLUMNS
+from latprof_analysis.csv_cells import cell_of
 from latprof_analysis.read.schema import MESSAGES, ROUND_TRIPS
 from latprof_analysis.stages import STAMPS
 from message_rows import message
@@ -70,10 +71,9 @@ def write_table(path: Path, rows: list[dict]) -> Path:
 
 
 def _cell(value: object) -> str:
-    text = "" if value is None else str(value)
-    if any(character in text for character in ',"\r\n'):
-        return '"' + text.replace('"', '""') + '"'
-    return text
+    if isinstance(value, str):
+        return cell_of(value)
+    return "" if value is None else str(value)
 
 
 def write_run(folder: Path, count: int = 300, seed: int = 1) -> Path:
