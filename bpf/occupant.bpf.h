@@ -21,11 +21,11 @@ struct {
 	__type(value, struct occupant);
 } occupants SEC(".maps");
 
-RING(hidden_spells, hidden_spell);
+RING(untraced_periods, untraced_period);
 
 static __noinline void untraced_emit(const struct occupant *occupant, __u64 now)
 {
-	struct hidden_spell *record = RESERVE(hidden_spells);
+	struct untraced_period *record = RESERVE(untraced_periods);
 
 	if (!record)
 		return;

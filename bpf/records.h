@@ -165,7 +165,7 @@ struct turn {
 
 /* A CPU gave itself to a task, and the end of that was not told: some kernels
  * hide certain tasks from tracing, and with them every interrupt on top. */
-struct hidden_spell {
+struct untraced_period {
 	__u64 from_ns;
 	__u64 until_ns; /* the next switch that was seen */
 	__u32 thread;
@@ -600,7 +600,7 @@ _Static_assert(sizeof(struct early_segment) == 24, "early_segment");
 _Static_assert(sizeof(struct lower_transmit) == 48, "lower_transmit");
 _Static_assert(sizeof(struct path_device) == 64, "path_device");
 _Static_assert(sizeof(struct term) == 40, "term");
-_Static_assert(sizeof(struct hidden_spell) == 24, "hidden_spell");
+_Static_assert(sizeof(struct untraced_period) == 24, "untraced_period");
 _Static_assert(sizeof(struct turn) == 72, "turn");
 _Static_assert(sizeof(struct task_switch) == 64, "task_switch");
 _Static_assert(sizeof(struct wake) == 264, "wake");

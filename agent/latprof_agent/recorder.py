@@ -26,7 +26,7 @@ from latprof_analysis.records.recording import Log, RecordLayout
 from latprof_analysis.records.whole_messages import Spans, WholeMessages
 from numpy.typing import NDArray
 
-from latprof_agent.capture.cost import met
+from latprof_agent.capture.cost import beside_statistics
 from latprof_agent.capture.recorded_flights import Watched
 from latprof_agent.sinks.round_trip_rows import RoundTrips
 from latprof_agent.sinks.sink import Sink, TakenBack, Tally
@@ -245,8 +245,8 @@ class Recorder:
         self._note_counters()
         batch = self.capture.read()
         drained_ns = self.capture.drained_ns
-        if len(batch["hidden_spells"]):
-            self.sink.add_untraced(batch["hidden_spells"])
+        if len(batch["untraced_periods"]):
+            self.sink.add_untraced(batch["untraced_periods"])
         if self.capture.flight:
             self.capture.flight.note_reads(batch["received_ranges"])
         count = sum(map(len, batch.values()))
@@ -317,7 +317,9 @@ class Recorder:
         for number, source in enumerate(self._sources):
             trips = source.read()
             if trips is not None and len(trips):
-                trips.set_met(met(self._periods, trips.numbers["sent_ns"]))
+                trips.mark_statistics(
+                    beside_statistics(self._periods, trips.numbers["sent_ns"])
+                )
                 self.sink.add_round_trips(trips)
             logs += [(number, n, tail.taken) for n, tail in enumerate(source.tails)]
         return [log for log in logs if log[2]]
@@ -358,4 +360,4 @@ class Recorder:
         send_ns = np.maximum(rows.numbers["send_ns"], 0)
         rows.set_created(np.where(created <= send_ns, created, 0))
         rows.texts["kind"] = kinds, words
-        rows.set_met(met(self._periods, rows.first_ns()))
+        rows.mark_statistics(beside_statistics(self._periods, rows.first_ns()))

@@ -43,7 +43,7 @@ from latprof_agent.sinks.run_place import check_free
 from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.sinks.summary import summarize
 from latprof_agent.story.stories import Stories
-from latprof_agent.workload.workload import Plan, Progress, Scene, Workload
+from latprof_agent.workload.workload import Plan, Progress, RunContext, Workload
 
 Notice = Callable[[str], None]  # what the user should know before the run is over
 
@@ -308,8 +308,8 @@ class _Session:
             summary["failure"] = str(failure)
         return Outcome(folder.path, summary, failure)
 
-    def _scene(self, capture: Capture, recorder: Recorder, sink: RunSink) -> Scene:
-        return Scene(
+    def _scene(self, capture: Capture, recorder: Recorder, sink: RunSink) -> RunContext:
+        return RunContext(
             capture,
             recorder,
             sink,

@@ -21,7 +21,7 @@ from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.workload.bulk import BulkPlan
-from latprof_agent.workload.workload import Scene
+from latprof_agent.workload.workload import RunContext
 from latprof_process import Latprof, kill, run
 from shaper import datagram_packets, tc_count
 
@@ -48,7 +48,7 @@ def transfer(lab, out, **options):
         recorder = Recorder(capture, sink)
         capture.start()
         workload.follow(
-            Scene(
+            RunContext(
                 capture=capture,
                 recorder=recorder,
                 sink=sink,

@@ -45,13 +45,13 @@ def emulated_exchange(lab, folder, size=100):
     with recording(lab, folder, ("udp",)) as recorded, client, server:
         send_numbered(client, COUNT, size)
 
-        def fates():
+        def verdicts():
             ab = lab.counters()["emulator"]["ab"]
             lost = ab["dropped_loss"] + ab["dropped_listed"] + ab["dropped_queue"]
             over = lost + ab["packets_out"] == ab["packets_in"] >= COUNT
             return {**ab, "lost": lost} if over else None
 
-        counted = wait_until(fates, "the emulator has sent or dropped all")
+        counted = wait_until(verdicts, "the emulator has sent or dropped all")
         return recorded, receive_all(server), counted
 
 

@@ -54,7 +54,7 @@ def recorder(request):
         for ring in [*LAYOUT.rings, *LAYOUT.flights]:
             drain.set_ring_bytes(ring, 0)
         drain.set_ring_bytes("switches", request.param)
-        drain.set_ring_bytes("hidden_spells", SMALL)
+        drain.set_ring_bytes("untraced_periods", SMALL)
         drain.enable(PROGRAM)
         drain.load()
         drain.attach(PROGRAM, -1)
@@ -122,7 +122,7 @@ def test_who_is_hidden_from_the_recorder_is_a_spell(recorder, switching):
 
 def spells_of(drain):
     """Those of hidden tasks that wait in the ring."""
-    dtype = LAYOUT.rings["hidden_spells"]
-    room = np.zeros(drain.waiting("hidden_spells") // dtype.itemsize, dtype)
-    drain.read("hidden_spells", room)
+    dtype = LAYOUT.rings["untraced_periods"]
+    room = np.zeros(drain.waiting("untraced_periods") // dtype.itemsize, dtype)
+    drain.read("untraced_periods", room)
     return room

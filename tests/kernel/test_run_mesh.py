@@ -28,7 +28,7 @@ from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.workload import mesh
 from latprof_agent.workload.mesh import HEARTBEAT_BYTES, MeshPlan
 from latprof_agent.workload.mesh_in_lab import MeshInLab
-from latprof_agent.workload.workload import Scene
+from latprof_agent.workload.workload import RunContext
 from latprof_analysis.read.tmsn import read_tmsn
 from latprof_analysis.report.mesh import SEED_COLUMNS
 from latprof_analysis.stages import STAGES
@@ -93,7 +93,7 @@ def follow(lab: Lab, plan: MeshPlan, folder: Path) -> Followed:
         capture.start()
         protocols = (plan.protocol,)
         ours = (capture, recorder, sink, protocols, lab, Interrupt())
-        workload.follow(Scene(*ours, lambda *_: None, lambda: None))
+        workload.follow(RunContext(*ours, lambda *_: None, lambda: None))
         recorder.step_for(0.1)
         capture.stop()
         recorder.finish()

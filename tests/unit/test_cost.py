@@ -48,7 +48,7 @@ def measured(clock, monkeypatch):
 
 
 def met(measured, *sent_ns):
-    return cost.met(measured.periods(), np.array(sent_ns)).tolist()
+    return cost.beside_statistics(measured.periods(), np.array(sent_ns)).tolist()
 
 
 def test_the_share_of_some_programs_is_theirs_alone(clock, monkeypatch):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from latprof_agent.capture.dropped_segments import Deaths
+from latprof_agent.capture.drop_names import DropNames
 from latprof_agent.probes.drop_reasons import DropReasons
 from latprof_agent.probes.layout import layout_of
 
@@ -20,14 +20,14 @@ def reasons():
     return {found.name(number): number for number in range(200)}
 
 
-def deaths_of(*records, function="tcp_v4_rcv"):
+def dropped_of(*records, function="tcp_v4_rcv"):
     """Told of (time, reason, device)."""
     made = np.zeros(len(records), layout_of().rings["freed_segments"])
     for row, (t_ns, reason, device) in zip(made, records, strict=True):
         row["t_ns"], row["reason"], row["location"] = t_ns, reason, FUNCTION
         row["device"][: len(device)] = np.frombuffer(device.encode(), "u1")
     functions = SimpleNamespace(names=lambda at: dict.fromkeys(at, function))
-    return Deaths(functions).of(made)
+    return DropNames(functions).of(made)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def deaths_of(*records, function="tcp_v4_rcv"):
     ],
 )
 def test_the_place_is_what_the_kernel_says(reasons, reason, function, where):
-    (death,) = deaths_of((5, reasons[reason], "eth9"), function=function)
+    (death,) = dropped_of((5, reasons[reason], "eth9"), function=function)
     assert (death.t_ns, death.where) == (5, where)
     assert death.sure == (reason != "NOT_SPECIFIED")
 
@@ -53,7 +53,7 @@ def test_the_place_is_what_the_kernel_says(reasons, reason, function, where):
 @pytest.mark.parametrize("family", [4, 6])
 def test_a_cookie_for_which_there_is_no_room_is_told_as_that(reasons, family):
     function = f"cookie_v{family}_check"
-    (death,) = deaths_of((5, reasons["NO_SOCKET"], ""), function=function)
+    (death,) = dropped_of((5, reasons["NO_SOCKET"], ""), function=function)
     assert death.where == (
         f"at a listener that takes no more connections (NO_SOCKET in {function})"
     )
@@ -63,4 +63,4 @@ def test_a_cookie_for_which_there_is_no_room_is_told_as_that(reasons, family):
     "reason", ["TCP_OLD_DATA", "TCP_OFOMERGE", "OTHERHOST", "PACKET_SOCK_ERROR"]
 )
 def test_what_had_arrived_or_was_a_copy_did_not_die(reasons, reason):
-    assert deaths_of((5, reasons[reason], "eth9")) == []
+    assert dropped_of((5, reasons[reason], "eth9")) == []

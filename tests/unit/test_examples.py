@@ -139,7 +139,8 @@ def check_output(example: Example, options: dict, shown: str) -> None:
         if options["all"]:
             assert "by other estimators" in shown
     elif options["command"] == "rebuild":
-        assert "457 records, none lost" in shown and "-rebuilt" in shown
+        assert re.search(r"\b[1-9]\d* records, none lost", shown)
+        assert "-rebuilt" in shown
     elif options["command"] == "report":
         check_report(options, shown)
     else:

@@ -7,7 +7,7 @@ import pytest
 from latprof_agent.capture.histograms import GROUPS
 from latprof_agent.monitor.losses import SETTLED_SECONDS, Losses
 from latprof_agent.monitor.totals import Drop, Group, GroupTotals
-from latprof_agent.probes.drop_reasons import DropReasons, Fate, fate_of
+from latprof_agent.probes.drop_reasons import DropReasons, DropVerdict, verdict_of
 from latprof_agent.probes.kernel_functions import KernelFunctions
 from latprof_agent.probes.layout import layout_of
 from latprof_analysis.report.sentences import capability_sentence
@@ -92,19 +92,19 @@ def tables(functions):
 
 
 @pytest.mark.parametrize(
-    ("reason", "at_receiver", "fate"),
+    ("reason", "at_receiver", "verdict"),
     [
-        ("QDISC_DROP", False, Fate.LOST),
-        ("a reason of a later kernel", True, Fate.LOST),
-        ("TCP_OLD_DATA", True, Fate.DUPLICATE),
-        ("NO_SOCKET", True, Fate.HARMLESS),
-        ("NOT_SPECIFIED", False, Fate.HARMLESS),
-        ("QUEUE_PURGE", True, Fate.HARMLESS),
-        ("QUEUE_PURGE", False, Fate.LOST),
+        ("QDISC_DROP", False, DropVerdict.LOST),
+        ("a reason of a later kernel", True, DropVerdict.LOST),
+        ("TCP_OLD_DATA", True, DropVerdict.DUPLICATE),
+        ("NO_SOCKET", True, DropVerdict.HARMLESS),
+        ("NOT_SPECIFIED", False, DropVerdict.HARMLESS),
+        ("QUEUE_PURGE", True, DropVerdict.HARMLESS),
+        ("QUEUE_PURGE", False, DropVerdict.LOST),
     ],
 )
-def test_a_reason_tells_whether_data_was_lost(reason, at_receiver, fate):
-    assert fate_of(reason, at_receiver=at_receiver) is fate
+def test_a_reason_tells_whether_data_was_lost(reason, at_receiver, verdict):
+    assert verdict_of(reason, at_receiver=at_receiver) is verdict
 
 
 def test_names_come_from_the_kernels_own_numbers():

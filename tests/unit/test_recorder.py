@@ -211,9 +211,11 @@ def test_messages_that_met_the_measuring_of_the_cost_are_flagged():
 
 def test_untraced_time_and_what_was_counted_reach_the_sink():
     periods = records(
-        "hidden_spells", {"from_ns": 5, "until_ns": 9}, {"from_ns": 20, "until_ns": 21}
+        "untraced_periods",
+        {"from_ns": 5, "until_ns": 9},
+        {"from_ns": 20, "until_ns": 21},
     )
-    made = one_message(5 * SECOND) | {"hidden_spells": periods}
+    made = one_message(5 * SECOND) | {"untraced_periods": periods}
     del made["received_ranges"]
     sink = Kept()
     Recorder(MadeCapture((6 * SECOND, made)), sink).finish()

@@ -12,11 +12,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from latprof_agent.probes.layout import layout_of
-from latprof_agent.story.socket_stories import WayOfBytes
+from latprof_agent.story.socket_stories import TcpHistory
 from latprof_analysis.report.story import conclusion
 from latprof_analysis.report.story_tcp import tcp_words
 from latprof_analysis.study.story_socket import (
-    Death,
+    DroppedSegment,
     behind_parts,
     held_time,
     lost_parts,
@@ -171,14 +171,14 @@ def test_what_was_lost_is_told_up_to_each_time_that_it_was_sent_again():
 FILTER, QUEUE = "at a packet filter", "in the queue of eth9"
 
 
-def died(*deaths):
+def died(*dropped):
     """What killed (time, where) for sure."""
-    return [Death(t_ns, where, True) for t_ns, where in deaths]
+    return [DroppedSegment(t_ns, where, True) for t_ns, where in dropped]
 
 
-def lost_at(rows, end_ns, deaths):
+def lost_at(rows, end_ns, dropped):
     """Where each copy was lost that was sent again."""
-    parts = lost_parts(rows, END, 0, end_ns, RESENT, deaths)
+    parts = lost_parts(rows, END, 0, end_ns, RESENT, dropped)
     return {
         part.time_ns: part.what.rpartition("sent again")[0].rstrip(", ")
         for part in parts
@@ -188,11 +188,11 @@ def lost_at(rows, end_ns, deaths):
 
 def test_each_copy_is_told_to_be_lost_where_the_kernel_dropped_it():
     rows = resent((200 * MS, 0, END, "probe"), (500 * MS, 0, END, "timeout"))
-    deaths = died((MS, FILTER), (201 * MS, QUEUE))
-    assert lost_at(rows, 600 * MS, deaths) == {200 * MS: FILTER, 300 * MS: QUEUE}
+    dropped = died((MS, FILTER), (201 * MS, QUEUE))
+    assert lost_at(rows, 600 * MS, dropped) == {200 * MS: FILTER, 300 * MS: QUEUE}
     # what was lost elsewhere has no place
-    assert lost_at(rows, 600 * MS, deaths[1:]) == {200 * MS: "", 300 * MS: QUEUE}
-    assert lost_at(rows, 600 * MS, deaths[:1]) == {200 * MS: FILTER, 300 * MS: ""}
+    assert lost_at(rows, 600 * MS, dropped[1:]) == {200 * MS: "", 300 * MS: QUEUE}
+    assert lost_at(rows, 600 * MS, dropped[:1]) == {200 * MS: FILTER, 300 * MS: ""}
     # a copy that dies behind the last one that was sent again is in no part
     late = died((550 * MS, FILTER))
     assert lost_at(rows, 600 * MS, late) == {200 * MS: "", 300 * MS: ""}
@@ -209,9 +209,9 @@ def test_a_copy_that_dies_while_it_is_sent_again_is_not_the_one_before():
 
 def test_what_is_freed_with_a_reason_is_surer():
     rows = resent((200 * MS, 0, END, "probe"))
-    deaths = [Death(MS, "in the kernel", False), *died((2 * MS, QUEUE))]
-    assert lost_at(rows, 600 * MS, deaths) == {200 * MS: QUEUE}
-    assert lost_at(rows, 600 * MS, deaths[:1]) == {200 * MS: "in the kernel"}
+    dropped = [DroppedSegment(MS, "in the kernel", False), *died((2 * MS, QUEUE))]
+    assert lost_at(rows, 600 * MS, dropped) == {200 * MS: QUEUE}
+    assert lost_at(rows, 600 * MS, dropped[:1]) == {200 * MS: "in the kernel"}
 
 
 def test_what_is_behind_a_hole_waits_for_what_filled_it():
@@ -268,8 +268,8 @@ def test_the_conclusion_names_what_held_or_lost_most():
 
 
 def test_the_conclusion_says_where_a_segment_was_lost():
-    rows, deaths = resent((32 * MS // 10, 0, END, "probe")), died((MS, FILTER))
-    lost = lost_parts(rows, END, 0, 4 * MS, RESENT, deaths)
+    rows, dropped = resent((32 * MS // 10, 0, END, "probe")), died((MS, FILTER))
+    lost = lost_parts(rows, END, 0, 4 * MS, RESENT, dropped)
     assert conclusion(story_of("transit", lost)) == (
         "4.00 ms of 4.00 ms in transit, lost at a packet filter, sent again after "
         "3.20 ms by a tail loss probe"
@@ -278,7 +278,7 @@ def test_the_conclusion_says_where_a_segment_was_lost():
 
 def test_what_its_own_device_dropped_is_lost_since_its_queue_had_it():
     row = {"protocol": "tcp", "queue_ns": 100, "xmit_ns": None, "arrive_ns": 700}
-    way = WayOfBytes(FLOW, END, resent((300, 0, END, "timeout")))
+    way = TcpHistory(FLOW, END, resent((300, 0, END, "timeout")))
     recorder = SimpleNamespace(layout=LAYOUT)
     parts = way.told("transit", 600, row, recorder)["parts"]
     assert [(part["kind"], part["time_ns"]) for part in parts] == [
@@ -289,7 +289,7 @@ def test_what_its_own_device_dropped_is_lost_since_its_queue_had_it():
 
 def test_what_was_lost_is_told_where_its_arrival_is_not_known():
     row = {"protocol": "tcp", "xmit_ns": 100, "arrive_ns": None, "ready_ns": 700}
-    way = WayOfBytes(FLOW, END, resent((300, 0, END, "timeout")))
+    way = TcpHistory(FLOW, END, resent((300, 0, END, "timeout")))
     recorder = SimpleNamespace(layout=LAYOUT)
     parts = way.told("receive_stack", 600, row, recorder)["parts"]
     assert [(part["kind"], part["time_ns"]) for part in parts] == [

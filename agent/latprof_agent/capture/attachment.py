@@ -231,7 +231,7 @@ class Attachment:
 
     def _is_needed(self, need: Need, records: Batch, variables: bytes) -> bool:
         if need == HIDDEN_TASKS:
-            return len(records["hidden_spells"]) > 0
+            return len(records["untraced_periods"]) > 0
         return any(variables[self._signs[sign]] for sign in SIGNS[need])
 
     def pause(self) -> None:

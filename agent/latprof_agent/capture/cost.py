@@ -70,9 +70,9 @@ def _rates_between(before: _Sampled, after: _Sampled) -> dict[str, tuple[float, 
 class ProbeCost:
     """CPU time of the probes, from samples with the kernel's statistics on.
 
-    Statistics cost 20 to 40 ns a run, so they are on 1% of the time, and `met` finds
-    messages that may be slower for it. By when they were sent: to ask which were on the
-    way in a sample would choose those that take long.
+    Statistics cost 20 to 40 ns a run, so they are on 1% of the time, and
+    `beside_statistics` finds messages that may be slower for it. By when they were
+    sent: to ask which were on the way in a sample would choose those that take long.
     """
 
     def __init__(self, drain: _drain.Drain, programs: list[str]) -> None:
@@ -200,7 +200,9 @@ class ProbeCost:
         return np.array(self._periods, "i8").reshape(-1, 2)
 
 
-def met(periods: NDArray[np.int64], sent_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+def beside_statistics(
+    periods: NDArray[np.int64], sent_ns: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     """Which of the messages sent at these times may have met the statistics."""
     before = np.full((1, 2), -_EVER_NS)
     begin, end = np.concatenate([before, periods]).T

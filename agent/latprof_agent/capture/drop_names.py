@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 from latprof_analysis.kernel_names import name_of
-from latprof_analysis.study.story_socket import Death
+from latprof_analysis.study.story_socket import DroppedSegment
 
 from latprof_agent.probes.drop_reasons import (
     COPIES,
@@ -31,7 +31,7 @@ _AT = {
 _COOKIES = ("cookie_v4_check", "cookie_v6_check")
 
 
-class Deaths:
+class DropNames:
     """Names reasons and functions of the running kernel."""
 
     def __init__(self, functions: KernelFunctions) -> None:
@@ -41,7 +41,7 @@ class Deaths:
     def _reasons(self) -> DropReasons:
         return DropReasons()
 
-    def of(self, freed: np.ndarray) -> list[Death]:
+    def of(self, freed: np.ndarray) -> list[DroppedSegment]:
         """Tell of records of `freed_segments`; what is no loss is left out."""
         names = self._functions.names(freed["location"].tolist())
         found = []
@@ -52,7 +52,7 @@ class Deaths:
                 device = name_of(record["device"].tobytes())
                 where = _where(reason, function, device)
                 sure = reason != UNSAID
-                found.append(Death(int(record["t_ns"]), where, sure))
+                found.append(DroppedSegment(int(record["t_ns"]), where, sure))
         return found
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from latprof_agent import _drain
 from latprof_agent.capture.device_queues import Queues
-from latprof_agent.capture.dropped_segments import Deaths
+from latprof_agent.capture.drop_names import DropNames
 from latprof_agent.capture.reads import Reads, reads_of
 from latprof_agent.probes.layout import Layout
 from latprof_agent.symbols.symbols import Symbols
@@ -120,7 +120,7 @@ class FlightRecorder:
         self.calls = CALLS.get(platform.machine(), {})
         self.jiffy_ns = round(time.clock_getres(_MONOTONIC_COARSE) * 1e9)
         self.symbols = Symbols()
-        self.deaths = Deaths(self.symbols.kernel)
+        self.dropped = DropNames(self.symbols.kernel)
         self.queues = Queues()
         self._drain = drain
         self.layout = layout

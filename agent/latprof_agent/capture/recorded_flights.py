@@ -18,7 +18,7 @@ from latprof_analysis.records.recording import RecordLayout
 from latprof_analysis.study.stacks import NAMES_NOT_RECORDED
 from latprof_analysis.study.story import CALLS, Flight
 from latprof_analysis.study.story_queue import QueueAt, queues_of
-from latprof_analysis.study.story_socket import Death
+from latprof_analysis.study.story_socket import DroppedSegment
 from numpy.typing import NDArray
 
 from latprof_agent.capture.reads import Reads, reads_of
@@ -55,10 +55,10 @@ class QueueTable(Protocol):
         """Give the process of a socket; None unknown."""
 
 
-class DeathTable(Protocol):
+class DropTable(Protocol):
     """Knows what it means that a segment was freed."""
 
-    def of(self, freed: NDArray[Any]) -> list[Death]:
+    def of(self, freed: NDArray[Any]) -> list[DroppedSegment]:
         """Losses among records of `freed_segments`."""
 
 
@@ -105,7 +105,7 @@ class Flights(Protocol):
         """Queues of devices."""
 
     @property
-    def deaths(self) -> DeathTable:
+    def dropped(self) -> DropTable:
         """Losses of segments."""
 
     def flight(self, begin_ns: int, end_ns: int) -> Flight | None:
@@ -127,12 +127,12 @@ class WitnessedFlights:
         self._numbers = itertools.count()
         self._stacks: dict[Spot, tuple[str, ...]] = {}
         self._owners: dict[int, Owner | None] = {}
-        self._losses: dict[tuple[int, ...], list[Death]] = {}
+        self._losses: dict[tuple[int, ...], list[DroppedSegment]] = {}
         self.calls, self.jiffy_ns = flights.calls, flights.jiffy_ns
         self.layout: RecordLayout = flights.layout
         self.symbols: Names = self
         self.queues: QueueTable = self
-        self.deaths: DeathTable = self
+        self.dropped: DropTable = self
 
     @property
     def limit_ns(self) -> int:
@@ -211,9 +211,9 @@ class WitnessedFlights:
         self._owners[inode] = self._flights.queues.owner(inode)
         return self._owners[inode]
 
-    def of(self, freed: NDArray[Any]) -> list[Death]:
+    def of(self, freed: NDArray[Any]) -> list[DroppedSegment]:
         """Losses among records of `freed_segments`."""
-        found = self._flights.deaths.of(freed)
+        found = self._flights.dropped.of(freed)
         self._losses[_times(freed)] = found
         return found
 
@@ -255,7 +255,7 @@ class RecordedFlights:
         self.source = NAMES_NOT_RECORDED
         self.symbols: Names = self
         self.queues: QueueTable = self
-        self.deaths: DeathTable = self
+        self.dropped: DropTable = self
         self._never_read = (
             layout.flags["RECORD_DROPPED"] | layout.flags["RECORD_UNREAD"]
         )
@@ -264,7 +264,7 @@ class RecordedFlights:
         self._flights: dict[int, Flight] = {}
         self._stacks: dict[Spot, tuple[str, ...]] = {}
         self._owners: dict[int, Owner | None] = {}
-        self._losses: dict[tuple[int, ...], list[Death]] = {}
+        self._losses: dict[tuple[int, ...], list[DroppedSegment]] = {}
         self._queues: list[tuple[int, Any]] = []
 
     def take_copy(self, note: Mapping[str, Any], rings: Batch) -> None:
@@ -283,7 +283,7 @@ class RecordedFlights:
         self._stacks = {(t, of): tuple(stack) for t, of, stack in names["stacks"]}
         self._owners = {n: tuple(o) if o else None for n, o in names["owners"]}
         self._losses = {
-            tuple(times): [Death(*one) for one in found]
+            tuple(times): [DroppedSegment(*one) for one in found]
             for times, found in names["losses"]
         }
         self.source = str(names["source"])
@@ -314,7 +314,7 @@ class RecordedFlights:
         """Give the process of a socket; None unknown."""
         return self._owners.get(inode)
 
-    def of(self, freed: NDArray[Any]) -> list[Death]:
+    def of(self, freed: NDArray[Any]) -> list[DroppedSegment]:
         """Losses among records of `freed_segments`."""
         return self._losses.get(_times(freed), [])
 

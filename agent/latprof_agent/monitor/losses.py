@@ -20,8 +20,8 @@ from latprof_agent.probes.drop_reasons import (
     QDISC,
     SOCKET,
     DropReasons,
-    Fate,
-    fate_of,
+    DropVerdict,
+    verdict_of,
 )
 from latprof_agent.probes.kernel_functions import KernelFunctions
 from latprof_agent.probes.layout import Layout
@@ -99,7 +99,7 @@ class Losses:
 
     def add_to(
         self, groups: dict[Group, GroupTotals], names: dict[int, Group]
-    ) -> dict[Fate, int]:
+    ) -> dict[DropVerdict, int]:
         """Put the state of now into groups, those included that have nothing else.
 
         Returns how many packets of watched flows the kernel freed, by what became of
@@ -111,7 +111,7 @@ class Losses:
             drops = np.append(drops, np.array([k for k, _ in self._kept], layout.drop))
             kept = np.array([v for _, v in self._kept], layout.dropped)
             dropped = np.append(dropped, kept)
-        fates = self._add_drops(drops, dropped, groups, names)
+        verdicts = self._add_drops(drops, dropped, groups, names)
         died = _died_by_sender(drops, dropped, self._lost(drops))
         segments = self._counted_segments()
         words = segments.view("u8").reshape(len(segments), -1)
@@ -122,7 +122,7 @@ class Losses:
             lost = self._lost_in_transit(number, counted, died.get(number, 0))
             if lost:
                 totals.drops[Drop("transit", UNSEEN)] += lost
-        return fates
+        return verdicts
 
     def _counted_segments(self) -> Table:
         words = self._segments().copy().view("u8").reshape(-1, self._moved.shape[1])
@@ -156,23 +156,23 @@ class Losses:
         dropped: Table,
         groups: dict[Group, GroupTotals],
         names: dict[int, Group],
-    ) -> dict[Fate, int]:
+    ) -> dict[DropVerdict, int]:
         # to look up takes a third of a second: not for what is no loss
         lost = np.array(self._lost(drops), bool)
         functions = self._functions.names(drops["location"][lost].tolist())
-        fates = dict.fromkeys(Fate, 0)
+        verdicts = dict.fromkeys(DropVerdict, 0)
         for key, value in zip(drops, dropped, strict=True):
-            reason, fate = self._fate(key)
+            reason, verdict = self._verdict(key)
             if reason == LISTEN_OVERFLOW:
                 self._take_refused(key, value, groups, names)
             if key["empty"]:
                 continue
-            fates[fate] += int(value["packets"])
-            if fate is Fate.HARMLESS:
+            verdicts[verdict] += int(value["packets"])
+            if verdict is DropVerdict.HARMLESS:
                 continue
             protocol = PROTOCOLS.get(int(key["protocol"]), "")
             totals = _totals_of(int(key["group"]), protocol, groups, names)
-            if fate is Fate.DUPLICATE:
+            if verdict is DropVerdict.DUPLICATE:
                 totals.arrivals[DUPLICATE] += int(value["packets"])
                 continue
             drop = self._drop(key, value, reason, functions)
@@ -181,7 +181,7 @@ class Losses:
                 totals.dropped_bytes[drop] += lost_bytes
         for totals in groups.values():
             totals.drops += Counter()  # without what is not above 0
-        return fates
+        return verdicts
 
     def _take_refused(
         self,
@@ -194,19 +194,19 @@ class Losses:
         drops = _totals_of(int(key["group"]), "tcp", groups, names).drops
         drops[Drop("socket", REFUSED)] -= int(value["buffers"])
 
-    def _fate(self, key: Any) -> tuple[str, Fate]:
+    def _verdict(self, key: Any) -> tuple[str, DropVerdict]:
         place = self._places[int(key["place"])]
         if place in (UNREAD, REFUSED):
-            return place, Fate.LOST
+            return place, DropVerdict.LOST
         reason = self._reasons.name(int(key["reason"]))
-        return reason, fate_of(reason, at_receiver=place == "at_receiver")
+        return reason, verdict_of(reason, at_receiver=place == "at_receiver")
 
     def _lost(self, drops: Table) -> list[bool]:
         """Whether segments with data died there on their way."""
         return [
             not key["empty"]
             and self._places[int(key["place"])] not in (UNREAD, REFUSED)
-            and self._fate(key)[1] is Fate.LOST
+            and self._verdict(key)[1] is DropVerdict.LOST
             for key in drops
         ]
 

@@ -116,7 +116,7 @@ class Sampled:
         none = np.zeros(len(rows), "i8")
         rows.set_retransmits(self.joiner.retransmits_of(*rows.retransmit_range))
         rows.set_created(none)
-        rows.set_met(none > 0)
+        rows.mark_statistics(none > 0)
         flow = rows.retransmit_range[0]
         # who has one half alone tells nothing of the way between
         both = (pairs.sent_index >= 0) & (pairs.received_index >= 0)

@@ -17,7 +17,7 @@ _SUBSYSTEM_PREFIX = _PREFIX + "SUBSYS_"
 _SUBSYSTEM_SHIFT = 16  # reasons of modules that number their own
 
 
-class Fate(StrEnum):
+class DropVerdict(StrEnum):
     """What became of the data that a freed packet carried."""
 
     LOST = "lost"
@@ -130,10 +130,10 @@ class DropReasons:
         return self._names.get(number, f"reason {number}")
 
 
-def fate_of(reason: str, *, at_receiver: bool) -> Fate:
+def verdict_of(reason: str, *, at_receiver: bool) -> DropVerdict:
     """Tell whether data was lost."""
     if reason in DUPLICATES:
-        return Fate.DUPLICATE
+        return DropVerdict.DUPLICATE
     if reason in HARMLESS or (reason == PURGE and at_receiver):
-        return Fate.HARMLESS
-    return Fate.LOST
+        return DropVerdict.HARMLESS
+    return DropVerdict.LOST

@@ -74,7 +74,7 @@ class KernelFunctions:
         return _spread(wanted, best)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file:
             self._file.close()
 

@@ -45,7 +45,7 @@ class RoundTrips:
         texts = {name: (of[at], words) for name, (of, words) in self.texts.items()}
         return RoundTrips(self.protocol, numbers, 0, texts, self.phase)
 
-    def set_met(self, met: NDArray[np.bool_]) -> None:
+    def mark_statistics(self, met: NDArray[np.bool_]) -> None:
         """Put in which of them met the statistics of our own cost."""
         self.numbers[PROBE_STATISTICS] = np.where(met, 1, BLANK)
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from latprof_agent.capture.flight import HALVES_SPANS, FlightRecorder, span_of
 from latprof_agent.probes.layout import Layout
-from latprof_agent.story.socket_stories import WayOfBytes
+from latprof_agent.story.socket_stories import TcpHistory
 from latprof_agent.story.stories import stages_told, thread_told
 from latprof_agent.story.story_folder import story_id
 
@@ -60,7 +60,7 @@ class _Waiting:
     end_ns: int
     pid: int
     message: dict[str, Any]
-    way: WayOfBytes | None  # None: it is an exchange
+    way: TcpHistory | None  # None: it is an exchange
 
 
 @dataclass
@@ -190,7 +190,7 @@ class LiveStories:
 
 def _halves(
     joiner: Joiner, sent: Records, received: Records
-) -> list[tuple[dict[str, Any], WayOfBytes]]:
+) -> list[tuple[dict[str, Any], TcpHistory]]:
     """Rows as in messages.csv, first of those sent; the other half is blank."""
     none = np.full(len(sent), -1), np.full(len(received), -1)
     pairs = Pairs(
@@ -211,7 +211,7 @@ def _halves(
         row["protocol"] = "udp" if key else "tcp"
     ends = map(rows.flow_and_end, range(len(rows)))
     return [
-        (row, WayOfBytes.of(row, *end, joiner))
+        (row, TcpHistory.of(row, *end, joiner))
         for row, end in zip(found, ends, strict=True)
     ]
 

@@ -8,7 +8,7 @@ from typing import Any
 from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.study.story import Part
 from latprof_analysis.study.story_socket import (
-    Death,
+    DroppedSegment,
     behind_parts,
     filler_of,
     held_time,
@@ -29,7 +29,7 @@ _BOTH_WAYS = ("xmit_ns", "ready_ns")
 
 
 @dataclass(frozen=True)
-class WayOfBytes:
+class TcpHistory:
     """The bytes of one message on their way.
 
     `resent` holds the packets of its flow up to its `end` that were sent again,
@@ -47,7 +47,7 @@ class WayOfBytes:
     @classmethod
     def of(
         cls, row: dict[str, Any], flow: int, end: int, joiner: Joiner | None
-    ) -> WayOfBytes:
+    ) -> TcpHistory:
         """Take what a joiner knows now: it forgets the oldest."""
         if joiner is None or row["protocol"] != "tcp":
             return cls(flow, end)
@@ -82,12 +82,12 @@ class WayOfBytes:
         of_bytes = self.resent, self.end
         causes = recorder.layout.resent
         if stage == "transit" or of_both:
-            deaths = _deaths(self.freed, recorder)
-            found = lost_parts(*of_bytes, begin_ns, end_ns, causes, deaths)
+            dropped = _dropped(self.freed, recorder)
+            found = lost_parts(*of_bytes, begin_ns, end_ns, causes, dropped)
         elif self.early:
-            deaths = _deaths(self.missing, recorder)
+            dropped = _dropped(self.missing, recorder)
             times = row["xmit_ns"] or 0, begin_ns, end_ns
-            found = behind_parts(*of_bytes, *times, causes, deaths)
+            found = behind_parts(*of_bytes, *times, causes, dropped)
         return {} if found is None else {"parts": [asdict(part) for part in found]}
 
     def _held(self, begin_ns: int, end_ns: int, recorder: Flights) -> dict[str, Any]:
@@ -101,5 +101,5 @@ class WayOfBytes:
         return {"parts": [asdict(part) for part in parts], "timeline": timeline}
 
 
-def _deaths(freed: NDArray[Any] | None, recorder: Flights) -> list[Death]:
-    return [] if freed is None else recorder.deaths.of(freed)
+def _dropped(freed: NDArray[Any] | None, recorder: Flights) -> list[DroppedSegment]:
+    return [] if freed is None else recorder.dropped.of(freed)

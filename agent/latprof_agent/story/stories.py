@@ -23,7 +23,7 @@ from latprof_agent.capture.flight import (
 )
 from latprof_agent.capture.recorded_flights import Flights
 from latprof_agent.story.read_before import ReadBefore
-from latprof_agent.story.socket_stories import WayOfBytes
+from latprof_agent.story.socket_stories import TcpHistory
 
 MOST = 100  # that are told of
 RUNNING = 0.999  # of messages are not slow, where nobody said from when on
@@ -47,7 +47,7 @@ class _Slow:
     took_ns: int
     number: int
     row: dict[str, Any] = field(compare=False)
-    way: WayOfBytes = field(compare=False)
+    way: TcpHistory = field(compare=False)
     accepted: bool = field(compare=False)  # when it was readable
     queue: dict[str, Any] | None = field(default=None, compare=False)
 
@@ -97,7 +97,7 @@ class Stories:
             thread = max(int(rows.numbers["reader_thread"][i]), 0)
             row = rows.row(i) | {"reader_thread": thread or None}
             row["entry_queued"] = int(rows.numbers["entry_queued"][i])
-            way = WayOfBytes.of(row, *rows.flow_and_end(i), self._joiner)
+            way = TcpHistory.of(row, *rows.flow_and_end(i), self._joiner)
             accepted = not rows.numbers["not_accepted"][i]
             one = _Slow(int(took_ns[i]), next(self._order), row, way, accepted)
             heapq.heappush(self._slow, one)
@@ -158,7 +158,7 @@ def _stages(one: _Slow, recorder: Flights) -> dict[str, Any]:
 
 
 def stages_told(
-    row: dict[str, Any], recorder: Flights, way: WayOfBytes | None = None
+    row: dict[str, Any], recorder: Flights, way: TcpHistory | None = None
 ) -> dict[str, Any]:
     """By stage its time, and where a thread or a socket here had it, its parts."""
     found: dict[str, Any] = {}

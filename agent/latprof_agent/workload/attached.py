@@ -15,7 +15,7 @@ from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.process_table import comm_of
 from latprof_agent.recorder import STEP_SECONDS
-from latprof_agent.workload.workload import Plan, Scene, Workload
+from latprof_agent.workload.workload import Plan, RunContext, Workload
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Attached(Workload):
         ended = [bool(select.select([p], [], [], 0)[0]) for p in self._processes]
         return bool(ended) and all(ended)
 
-    def follow(self, scene: Scene) -> None:
+    def follow(self, scene: RunContext) -> None:
         """Record until nothing of it is left, or its time is over."""
         self.check()
         self.start(len(scene.capture.open_sockets))
@@ -122,7 +122,7 @@ class Attached(Workload):
         return {"attached": {"to": self.title, **asdict(self.target)}}
 
     def close(self) -> None:
-        """Let go of the processes."""
+        """Close what holds the processes."""
         while self._processes:
             os.close(self._processes.pop())
 

@@ -34,7 +34,7 @@ from latprof_agent.workload.bulk_places import (
 )
 from latprof_agent.workload.bulk_search import RateSearch, Trial
 from latprof_agent.workload.responder import limits_of_bulk
-from latprof_agent.workload.workload import Plan, Scene, Workload
+from latprof_agent.workload.workload import Plan, RunContext, Workload
 
 DEFAULT_CHANNELS = (1, 2, 4, 8)
 DEFAULT_SECONDS, TRIAL_SECONDS = 3.0, 2.0
@@ -167,7 +167,7 @@ class BulkRuns(Workload):
         folder.write_rows("slots.csv", SLOT_COLUMNS, self._slots)
         folder.write_rows("loss_runs.csv", RUN_COLUMNS, self._loss_runs)
 
-    def follow(self, scene: Scene) -> None:
+    def follow(self, scene: RunContext) -> None:
         """Do all parts; raises WorkloadError where one cannot be done."""
         parts = self._plan.parts
         for done, (protocol, channels) in enumerate(parts):
@@ -179,7 +179,7 @@ class BulkRuns(Workload):
             else:
                 self._search(channels, self._plan.find_rate, scene)
 
-    def _search(self, channels: int, most_loss: float, scene: Scene) -> None:
+    def _search(self, channels: int, most_loss: float, scene: RunContext) -> None:
         plan, done = self._plan, len(self.runs)
         search = RateSearch(most_loss, plan.trial_seconds, plan.duration_seconds)
         for offer_bps, seconds in search.tries():
@@ -199,7 +199,7 @@ class BulkRuns(Workload):
         plan: BulkPlan,
         protocol: str,
         channels: int,
-        scene: Scene,
+        scene: RunContext,
         where: tuple[int, int],
     ) -> None:
         before = self._count()
@@ -223,7 +223,7 @@ class BulkRuns(Workload):
                 self._take(protocol, channels, plan.offer_bps, client.result, before)
 
     def _show_progress(
-        self, name: str, gone: float, where: tuple[int, int], scene: Scene
+        self, name: str, gone: float, where: tuple[int, int], scene: RunContext
     ) -> None:
         done, parts = where
         part = min(1.0, gone)
@@ -246,9 +246,9 @@ class BulkRuns(Workload):
             return
         part, self._parts = self._parts, self._parts + 1
         directions = {way: direction_figures(one, way) for way, one in told.items()}
-        deaths: dict[str, Any] = {"balance": None, "dropped_at_sockets": None}
+        dropped: dict[str, Any] = {"balance": None, "dropped_at_sockets": None}
         if protocol == "udp":
-            deaths = self._balance(directions, before)
+            dropped = self._balance(directions, before)
         self.runs.append(
             {
                 "bulk": {
@@ -259,7 +259,7 @@ class BulkRuns(Workload):
                     "stopped": bool(said.get("stopped", True)),
                     "max_rate_bytes": said.get("max_rate_bytes", 0),
                     "directions": directions,
-                    **deaths,
+                    **dropped,
                 }
             }
         )

@@ -30,7 +30,7 @@ from latprof_agent.workload.programs import (
     STARTED,
     STILL_SECONDS,
     Ending,
-    Stillness,
+    ProgressWatchdog,
     check_stopped,
     ending_words,
     last_words,
@@ -267,8 +267,8 @@ class Generator(Client):
         responder = lab.b_address, int(ready_words(self._responder)[0])
         super().__init__(plan, protocol, log, responder, partial(lab.start, "a"))
         self._due = math.inf  # when --duration is over
-        self._stillness = Stillness(traffic_of(self._responder.pid))
-        self._silence = Stillness(partial(_size_of, log))  # of what it logs
+        self._watchdog = ProgressWatchdog(traffic_of(self._responder.pid))
+        self._silence = ProgressWatchdog(partial(_size_of, log))  # of what it logs
 
     def _more_words(self) -> list[str]:
         """Let trains take their time: the client gives a datagram up after a second."""
@@ -310,7 +310,7 @@ class Generator(Client):
         if self._silence.seconds() > (longest or STILL_SECONDS) + patience:
             self._check_stopped()
         if time.monotonic() > self._due:
-            still = self._stillness.seconds()
+            still = self._watchdog.seconds()
             if still > patience:
                 self._check_stopped()
                 why = f"it did not answer for {still:.0f} s"

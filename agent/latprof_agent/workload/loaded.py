@@ -29,7 +29,7 @@ from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.workload.generator import LATE_SECONDS, Client, PingPong
 from latprof_agent.workload.load import Flows, QueueSamples
 from latprof_agent.workload.pingpong import PingPongInLab
-from latprof_agent.workload.workload import Scene
+from latprof_agent.workload.workload import RunContext
 
 # Behind a full queue most of what is small is dropped, so that both ends agree before
 # there is one. A machine that is busy takes its time to start a program.
@@ -115,20 +115,20 @@ class LoadedRuns(PingPongInLab):
         super().__init__(plan, lab)
         self._seen = LoadedMessages()
         self._told: dict[str, _Protocol] = {}
-        self._scene: Scene | None = None
+        self._scene: RunContext | None = None
 
     def watched(self, protocols: tuple[str, ...]) -> Filter:
         """The ping-pong's ports: a mass of data would cost a mass of records."""
         ports = tuple(_port(p, phase) for p in protocols for phase in _PHASES)
         return Filter(netns=self._lab.inodes, ports=ports, protocols=protocols)
 
-    def follow(self, scene: Scene) -> None:
+    def follow(self, scene: RunContext) -> None:
         """Run both phases of each protocol."""
         self._scene = scene
         scene.sink.followers.append(self._seen)
         super().follow(scene)
 
-    def _follow(self, protocol: str, scene: Scene) -> None:
+    def _follow(self, protocol: str, scene: RunContext) -> None:
         idle = self._totals_of(protocol)
         scene.expect(idle)
         self._told[protocol] = _Protocol(idle)
@@ -136,7 +136,7 @@ class LoadedRuns(PingPongInLab):
         if not scene.interrupt.seen:
             self._follow_loaded(protocol, scene)
 
-    def _follow_loaded(self, protocol: str, scene: Scene) -> None:
+    def _follow_loaded(self, protocol: str, scene: RunContext) -> None:
         told, plan = self._told[protocol], self._plan
         load = _Load(self._lab, plan)
         totals = self._totals_of(protocol)

@@ -45,7 +45,7 @@ from latprof_agent.workload.programs import (
     last_words,
 )
 from latprof_agent.workload.tmsn_log import tmsn_log
-from latprof_agent.workload.workload import Plan, Scene, Workload
+from latprof_agent.workload.workload import Plan, RunContext, Workload
 
 DEFAULT_SIZES = tuple(1024 * n for n in (1, 5, 10, 100, 200))  # of the stress test
 DEFAULT_INTERVAL_NS = 50_000_000
@@ -325,7 +325,7 @@ class MeshRuns(Workload):
     def _check_silence(self, clients: Clients) -> None:
         """Raise WorkloadError where what is late will not come any more."""
 
-    def follow(self, scene: Scene) -> None:
+    def follow(self, scene: RunContext) -> None:
         """Run all tests, then the searches that were asked for."""
         plan = self._plan
         self._logs = [scene.sink.folder.new_log() for _ in self._setup.senders]
@@ -338,7 +338,7 @@ class MeshRuns(Workload):
             scene.capture.expect_udp()
         self._follow_all(scene)
 
-    def _follow_all(self, scene: Scene) -> None:
+    def _follow_all(self, scene: RunContext) -> None:
         for test in self._tests():
             if not scene.interrupt.seen:
                 self._follow(test, scene)
@@ -351,7 +351,7 @@ class MeshRuns(Workload):
             for size in plan.sizes:
                 yield _Test(Cell(size, plan.interval_ns), plan.messages, number)
 
-    def _find_knee(self, size: int, scene: Scene) -> None:
+    def _find_knee(self, size: int, scene: RunContext) -> None:
         full_ns = self._setup.knee_ns(size)
         search = KneeSearch(round(1.5 * full_ns) if full_ns else self._plan.interval_ns)
         while not scene.interrupt.seen and (interval_ns := search.next_ns()):
@@ -366,7 +366,7 @@ class MeshRuns(Workload):
         most = min(_MOST_TRIAL_MESSAGES, MOST_MESSAGES // self._setup.pairs)
         return max(_FEWEST_TRIAL_MESSAGES, min(most, _TRIAL_NS // interval_ns))
 
-    def _follow(self, test: _Test, scene: Scene) -> PairTrips:
+    def _follow(self, test: _Test, scene: RunContext) -> PairTrips:
         """Run one test to its end and take in what it says."""
         for _ in range(_STARTS - 1):
             try:
@@ -376,7 +376,7 @@ class MeshRuns(Workload):
                 self._lead_ns = min(longer_ns, self._longest_lead_ns)
         return self._attempt(test, scene)
 
-    def _attempt(self, test: _Test, scene: Scene) -> PairTrips:
+    def _attempt(self, test: _Test, scene: RunContext) -> PairTrips:
         link_shares = self._meter_links()
         now_ns = time.monotonic_ns()
         begin_ns = now_ns + self._lead_ns
@@ -424,7 +424,7 @@ class MeshRuns(Workload):
         self,
         clients: Clients,
         test: _Test,
-        scene: Scene,
+        scene: RunContext,
         processors: _Processors,
         begin_ns: int,
     ) -> None:

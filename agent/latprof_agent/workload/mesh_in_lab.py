@@ -30,13 +30,13 @@ from latprof_agent.workload.mesh_log import MeshEnds
 from latprof_agent.workload.programs import (
     KEPT,
     STARTED,
-    Stillness,
+    ProgressWatchdog,
     check_stopped,
     last_words,
     ready_words,
     traffic_of,
 )
-from latprof_agent.workload.workload import Scene
+from latprof_agent.workload.workload import RunContext
 
 # No ephemeral port, so that a flow's ports tell which way it leads.
 PORT = 7107
@@ -60,9 +60,9 @@ class _Responders:
             if process.poll() is not None:
                 raise WorkloadError(last_words(process, f"the responder of {host}"))
 
-    def stillness(self) -> list[Stillness]:
+    def watchdogs(self) -> list[ProgressWatchdog]:
         """For how long nothing comes to or leaves each host, from now on."""
-        return [Stillness(traffic_of(p.pid)) for p in self._processes.values()]
+        return [ProgressWatchdog(traffic_of(p.pid)) for p in self._processes.values()]
 
     def check_stopped(self) -> None:
         """Raise WorkloadError where somebody has stopped one of them."""
@@ -137,7 +137,7 @@ class MeshInLab(MeshRuns):
         )
         super().__init__(plan, setup, places, ends, one_clock=True)
         self._responders: _Responders | None = None
-        self._still: list[Stillness] = []
+        self._still: list[ProgressWatchdog] = []
         self._counted: dict[str, Any] = {}  # by responders, by host
 
     def watched(self, protocols: tuple[str, ...]) -> Filter:
@@ -156,7 +156,7 @@ class MeshInLab(MeshRuns):
     def _meter_links(self) -> Callable[[float], Shares]:
         return _LinkMeter(self._lab).shares
 
-    def _follow_all(self, scene: Scene) -> None:
+    def _follow_all(self, scene: RunContext) -> None:
         self._responders = _Responders(self._lab, self._plan)
         try:
             super()._follow_all(scene)
@@ -165,7 +165,7 @@ class MeshInLab(MeshRuns):
 
     def _test_begins(self) -> None:
         assert self._responders
-        self._still = self._responders.stillness()
+        self._still = self._responders.watchdogs()
 
     def _check(self) -> None:
         assert self._responders

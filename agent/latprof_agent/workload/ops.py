@@ -54,14 +54,14 @@ from latprof_agent.workload.ops_stores import (
 )
 from latprof_agent.workload.programs import (
     STILL_SECONDS,
-    Stillness,
+    ProgressWatchdog,
     check_secret,
     check_stopped,
     traffic_of,
     turns_of,
 )
 from latprof_agent.workload.remote import RemotePingPong, address_of, told_plan
-from latprof_agent.workload.workload import Plan, Scene, Workload
+from latprof_agent.workload.workload import Plan, RunContext, Workload
 
 # As ProxyStore's benchmark calls them in its file, and we the third.
 BACKENDS = {"redis": "REDIS", "proxystore": "ENDPOINT", "floor": NAME}
@@ -187,7 +187,7 @@ class OpsRuns(Workload):
             protocols=protocols,
         )
 
-    def follow(self, scene: Scene) -> None:
+    def follow(self, scene: RunContext) -> None:
         """Do all of them; raises WorkloadError where one cannot be done."""
         scene.sink.followers.append(self._seen)
         for backend in self._plan.backends:
@@ -201,7 +201,7 @@ class OpsRuns(Workload):
             else:
                 self._follow_given(backend, scene)
 
-    def _follow_store(self, lab: Lab, backend: str, scene: Scene) -> None:
+    def _follow_store(self, lab: Lab, backend: str, scene: RunContext) -> None:
         server = Server(lab, backend, self._plan.server_cpu)
         address = self._addresses[backend] = server.address
         try:
@@ -214,7 +214,7 @@ class OpsRuns(Workload):
         finally:
             server.close()
 
-    def _follow_given(self, backend: str, scene: Scene) -> None:
+    def _follow_given(self, backend: str, scene: RunContext) -> None:
         """Leave nothing in a store of somebody else, however its client ends."""
         client = self._clients[backend]
         try:
@@ -242,21 +242,21 @@ class OpsRuns(Workload):
         )
 
     def _follow_client(
-        self, backend: str, client: Client, server: Server | None, scene: Scene
+        self, backend: str, client: Client, server: Server | None, scene: RunContext
     ) -> None:
         port = self._addresses[backend].port
         measured = self._watch(port, scene)
         self.runs.append({"backend": BACKENDS[backend], "port": port})
         # on this host's own network others' packets come and go, too
         signs_of = traffic_of if self._lab else turns_of
-        stillness = Stillness(signs_of(client.process.pid))
+        watchdog = ProgressWatchdog(signs_of(client.process.pid))
         client.go()
         while client.running():
             if scene.interrupt.seen:
                 client.stop()
             if self._lab:
                 self._lab.check()
-            self._check_answers(backend, client, stillness.seconds())
+            self._check_answers(backend, client, watchdog.seconds())
             scene.recorder.step_for(STEP_SECONDS)
             self._take(backend, client, measured)
             self._show_progress(backend, scene)
@@ -277,7 +277,7 @@ class OpsRuns(Workload):
         why = f"{who} did not answer for {still_seconds:.0f} s"
         raise WorkloadError(f"{backend} failed: {why}; {KEPT}")
 
-    def _watch(self, port: int, scene: Scene) -> MeasuredTime:
+    def _watch(self, port: int, scene: RunContext) -> MeasuredTime:
         self._seen.watch(port)
         if port not in self._measured:
             self._measured[port] = MeasuredTime(port)
@@ -302,13 +302,13 @@ class OpsRuns(Workload):
                 case "counted":
                     run["counted"] = event["commands"]
 
-    def _show_progress(self, backend: str, scene: Scene) -> None:
+    def _show_progress(self, backend: str, scene: RunContext) -> None:
         plan = self._plan
         done = len(self._rows) - self._before
         rounds = plan.rounds + plan.warmup_rounds
         scene.progress(backend, done, done, rounds * len(plan.cells))
 
-    def _follow_floor(self, scene: Scene) -> None:
+    def _follow_floor(self, scene: RunContext) -> None:
         cells = self._plan.cells
         order = np.random.default_rng(self._plan.seed).permutation(len(cells))
         self.runs.append({"backend": NAME, "server": self._plan.to or "latprof-load"})
@@ -316,7 +316,7 @@ class OpsRuns(Workload):
             if not scene.interrupt.seen:
                 self._follow_cell(cells[place], scene)
 
-    def _follow_cell(self, wanted: tuple[str, int | None], scene: Scene) -> None:
+    def _follow_cell(self, wanted: tuple[str, int | None], scene: RunContext) -> None:
         """Send requests of one size to a responder with replies of another."""
         log = scene.sink.folder.new_log()
         generator = self._floor_client(*sizes_of(*wanted), log)

@@ -16,7 +16,7 @@ from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
 from latprof_agent.workload.generator import Client, Generator, PingPong
 from latprof_agent.workload.generator_log import GeneratorLog, log_in
-from latprof_agent.workload.workload import Scene, Workload
+from latprof_agent.workload.workload import RunContext, Workload
 
 # Its experiment is over TCP.
 CLEAR_RESULTS = {"tcp": "clear_result.txt", "udp": "clear_result_udp.txt"}
@@ -51,7 +51,7 @@ class PingPongRuns(Workload):
         """Whoever is to send over this protocol; port 0: its responder's is any."""
         raise NotImplementedError
 
-    def follow(self, scene: Scene) -> None:
+    def follow(self, scene: RunContext) -> None:
         """Run each of them to its end."""
         for protocol in scene.protocols:
             if not scene.interrupt.seen:
@@ -63,7 +63,7 @@ class PingPongRuns(Workload):
             protocol, len(plan.sizes), plan.messages_per_round, plan.interval_ns > 0
         )
 
-    def _follow(self, protocol: str, scene: Scene) -> None:
+    def _follow(self, protocol: str, scene: RunContext) -> None:
         totals = self._totals_of(protocol)
         scene.expect(totals)
         self._totals.append(totals)
@@ -73,7 +73,7 @@ class PingPongRuns(Workload):
         self,
         plan: PingPong,
         totals: RoundTripTotals,
-        scene: Scene,
+        scene: RunContext,
         phase: str = "",
         port: int = 0,
         look: Callable[[Client], None] = lambda _client: None,
@@ -113,7 +113,7 @@ class PingPongRuns(Workload):
                 told["end_ns"] = time.monotonic_ns()
             self._finish(client, scene, told)
 
-    def _show_progress(self, totals: RoundTripTotals, scene: Scene) -> None:
+    def _show_progress(self, totals: RoundTripTotals, scene: RunContext) -> None:
         plan, protocol, sent = self._plan, totals.protocol, totals.sent
         if plan.rounds:
             scene.progress(protocol, sent, sent, plan.rounds * plan.messages_per_round)
@@ -123,7 +123,7 @@ class PingPongRuns(Workload):
         if gone > plan.duration_seconds + TOLD_SECONDS:
             scene.progress(f"{protocol}: what is late, and its replies", 0, 0, 0)
 
-    def _finish(self, client: Client, scene: Scene, told: dict[str, Any]) -> None:
+    def _finish(self, client: Client, scene: RunContext, told: dict[str, Any]) -> None:
         try:
             client.finish()
         except WorkloadError as error:

@@ -130,7 +130,7 @@ def turns_of(pid: int) -> Callable[[], list[bytes]]:
     return read
 
 
-class Stillness:
+class ProgressWatchdog:
     """For how long what is read has not changed, such as `traffic_of` a process."""
 
     def __init__(self, read: Callable[[], object]) -> None:

@@ -31,7 +31,7 @@ from latprof_agent.lab.registry import Registration, clean_dead_labs
 from latprof_agent.probes.filter import Filter
 from latprof_agent.process_table import how_it_ended, processes_below
 from latprof_agent.recorder import STEP_SECONDS
-from latprof_agent.workload.workload import Plan, Scene, Workload
+from latprof_agent.workload.workload import Plan, RunContext, Workload
 
 READY_SECONDS = 10.0  # for a server to listen
 END_SECONDS = 5.0  # between asking a command to end and ending it
@@ -137,7 +137,7 @@ class Command(Workload):
             protocols=protocols,
         )
 
-    def follow(self, scene: Scene) -> None:
+    def follow(self, scene: RunContext) -> None:
         """Run it to its end; raises WorkloadError where it failed."""
 
         def drain() -> None:

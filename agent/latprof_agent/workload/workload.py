@@ -20,7 +20,7 @@ Progress = Callable[[str, int, float, float], None]  # what, messages, done, pla
 
 
 @dataclass(frozen=True)
-class Scene:
+class RunContext:
     """What a workload finds when it begins: who records it, and who waits for it."""
 
     capture: Capture
@@ -55,7 +55,7 @@ class Workload:
         """Which sockets are its own."""
         raise NotImplementedError
 
-    def follow(self, scene: Scene) -> None:
+    def follow(self, scene: RunContext) -> None:
         """Run it until it is over, or asked to end, and record it meanwhile."""
         raise NotImplementedError
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * fate.c - random loss: Gilbert-Elliott, of which independent loss is a case.
+ * loss_model.c - random loss: Gilbert-Elliott, of which independent loss is a
+ * case.
  *
  *   E. N. Gilbert (1960), Capacity of a burst-noise channel, Bell System
  *   Technical Journal 39; E. O. Elliott (1963), ibid. 42. Names as in tc-netem.
  */
-#include "fate.h"
+#include "loss_model.h"
 
 #include <errno.h>
 
@@ -33,26 +34,26 @@ int gilbert_of_burst(double loss, double burst, struct gilbert_elliott *ret)
 	return 0;
 }
 
-void fate_init(struct fate *fate, const struct gilbert_elliott *model,
-	       uint64_t seed)
+void loss_model_init(struct loss_model *loss,
+		     const struct gilbert_elliott *model, uint64_t seed)
 {
 	double moves = model->good_to_bad + model->bad_to_good;
 
-	*fate = (struct fate){ .model = *model, .random_state = seed };
+	*loss = (struct loss_model){ .model = *model, .random_state = seed };
 	if (moves > 0)
-		fate->bad = random_happens(&fate->random_state,
+		loss->bad = random_happens(&loss->random_state,
 					   model->good_to_bad / moves);
 }
 
-bool fate_loses(struct fate *fate)
+bool loss_model_drops(struct loss_model *loss)
 {
-	const struct gilbert_elliott *model = &fate->model;
-	bool bad = fate->bad, lost;
+	const struct gilbert_elliott *model = &loss->model;
+	bool bad = loss->bad, lost;
 
-	lost = random_happens(&fate->random_state,
+	lost = random_happens(&loss->random_state,
 			      bad ? model->loss_in_bad : model->loss_in_good);
-	if (random_happens(&fate->random_state,
+	if (random_happens(&loss->random_state,
 			   bad ? model->bad_to_good : model->good_to_bad))
-		fate->bad = !bad;
+		loss->bad = !bad;
 	return lost;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-#ifndef LINK_FATE_H
-#define LINK_FATE_H
+#ifndef LINK_LOSS_MODEL_H
+#define LINK_LOSS_MODEL_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@ struct gilbert_elliott {
 	double loss_in_bad; /* 1 - h */
 };
 
-struct fate {
+struct loss_model {
 	struct gilbert_elliott model;
 	uint64_t random_state;
 	bool bad;
@@ -30,10 +30,10 @@ struct fate {
 int gilbert_of_burst(double loss, double burst, struct gilbert_elliott *ret);
 
 /* The first state is drawn from the chain's stationary distribution. */
-void fate_init(struct fate *fate, const struct gilbert_elliott *model,
-	       uint64_t seed);
+void loss_model_init(struct loss_model *loss,
+		     const struct gilbert_elliott *model, uint64_t seed);
 
 /* Is the next packet lost? */
-bool fate_loses(struct fate *fate);
+bool loss_model_drops(struct loss_model *loss);
 
 #endif

@@ -44,7 +44,7 @@ void path_init(struct path *path, const struct path_options *options,
 	path->departing.last = &path->departing.first;
 	path->due.last = &path->due.first;
 	path->due_late.last = &path->due_late.first;
-	fate_init(&path->fate, &options->loss, seed);
+	loss_model_init(&path->loss, &options->loss, seed);
 }
 
 static void flight_list_free(struct flight_list *list)
@@ -236,7 +236,7 @@ void path_receive(struct path *path, const void *packet, size_t bytes,
 		path->counters.dropped_listed++;
 		return;
 	}
-	if (fate_loses(&path->fate)) {
+	if (loss_model_drops(&path->loss)) {
 		path->counters.dropped_loss++;
 		return;
 	}

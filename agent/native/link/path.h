@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "args.h"
-#include "fate.h"
+#include "loss_model.h"
 
 /* What one direction of the link does to packets. */
 struct path_options {
@@ -49,7 +49,7 @@ struct flight_list {
 struct path {
 	const struct path_options *options;
 	struct path_counters counters;
-	struct fate fate;
+	struct loss_model loss;
 	uint64_t payloads_in;
 	uint64_t next_in_order;
 	uint64_t busy_until_ns;

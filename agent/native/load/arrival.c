@@ -43,7 +43,7 @@ static void enter(struct arrival *a, enum arrival_stage stage)
 	a->got = 0;
 }
 
-static int challenge(struct arrival *a, const struct doorman *d,
+static int challenge(struct arrival *a, const struct admission *d,
 		     enum handshake_status status, uint64_t bound,
 		     struct answer *ret)
 {
@@ -56,7 +56,7 @@ static int challenge(struct arrival *a, const struct doorman *d,
 	return error;
 }
 
-static int take_hello(struct arrival *a, const struct doorman *d,
+static int take_hello(struct arrival *a, const struct admission *d,
 		      struct answer *ret)
 {
 	enum handshake_status status;
@@ -74,7 +74,7 @@ static int take_hello(struct arrival *a, const struct doorman *d,
 	return challenge(a, d, status, bound, ret);
 }
 
-static int take_proof(struct arrival *a, const struct doorman *d,
+static int take_proof(struct arrival *a, const struct admission *d,
 		      struct answer *ret)
 {
 	enum arrival_stage next = ARRIVAL_LEAVING;
@@ -104,7 +104,7 @@ static int take_begin(struct arrival *a)
 	return 0;
 }
 
-int arrival_take(struct arrival *a, size_t count, const struct doorman *d,
+int arrival_take(struct arrival *a, size_t count, const struct admission *d,
 		 struct answer *ret)
 {
 	*ret = (struct answer){ 0 };

@@ -17,7 +17,7 @@ enum arrival_stage {
 };
 
 /* Who decides on terms. STATUS_OK or why not; *bound is what it may be. */
-struct doorman {
+struct admission {
 	enum handshake_status (*admit)(void *context, const struct terms *terms,
 				       uint64_t *bound);
 	void *context;
@@ -45,7 +45,7 @@ void arrival_begin(struct arrival *a, const struct secret *secret);
  * belong to the handshake. Not for ARRIVAL_DONE. */
 size_t arrival_room(struct arrival *a, uint8_t **ret);
 /* So many bytes came there. 0, -EPROTO where they are no handshake, -EIO. */
-int arrival_take(struct arrival *a, size_t count, const struct doorman *d,
+int arrival_take(struct arrival *a, size_t count, const struct admission *d,
 		 struct answer *ret);
 /* UDP: its datagram came. */
 void arrival_opened(struct arrival *a);

@@ -44,7 +44,7 @@ static void accept_connection(struct echo *e, const struct listener *l)
 	e->counters.connections++;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof(nodelay));
 	if (e->arriving_count >= ARRIVALS_MAX)
-		guests_crowd_out(e);
+		guests_evict_oldest(e);
 	g = guest_add(e, fd, &peer);
 	if (!g) {
 		close(fd);
@@ -59,7 +59,7 @@ static void accept_connection(struct echo *e, const struct listener *l)
 static int hear_guest(struct echo *e, struct guest *g)
 {
 	bool leaving = g->arrival.stage == ARRIVAL_LEAVING;
-	struct doorman doorman = guest_doorman(g);
+	struct admission admission = guest_admission(g);
 	struct answer answer;
 	uint8_t *at;
 	size_t room = arrival_room(&g->arrival, &at);
@@ -70,7 +70,7 @@ static int hear_guest(struct echo *e, struct guest *g)
 		return 0;
 	if (n <= 0)
 		return -ECONNRESET;
-	error = arrival_take(&g->arrival, (size_t)n, &doorman, &answer);
+	error = arrival_take(&g->arrival, (size_t)n, &admission, &answer);
 	if (error)
 		return error;
 	guest_enter_share(e, g);
@@ -418,7 +418,7 @@ static void hear_all(struct echo *e, size_t count)
 			hear_datagrams(e, &e->listeners[i]);
 	}
 	if (e->events[2].revents)
-		guests_bury(e);
+		guests_reap(e);
 }
 
 int echo_run(struct echo *e, struct failure *failure)

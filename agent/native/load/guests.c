@@ -371,11 +371,11 @@ static uint32_t served_workloads(const struct options *o)
 	return served & o->workloads;
 }
 
-struct doorman guest_doorman(struct guest *g)
+struct admission guest_admission(struct guest *g)
 {
 	const struct options *o = g->echo->options;
 
-	return (struct doorman){
+	return (struct admission){
 		.admit = admit,
 		.context = g,
 		.workloads = served_workloads(o),
@@ -404,7 +404,7 @@ static bool goes_before(const struct guest *a, const struct guest *b)
 	return a->host->arriving >= b->host->arriving;
 }
 
-void guests_crowd_out(struct echo *e)
+void guests_evict_oldest(struct echo *e)
 {
 	struct guest *leaver = NULL;
 
@@ -538,7 +538,7 @@ void guests_watch(struct echo *e)
 	}
 }
 
-void guests_bury(struct echo *e)
+void guests_reap(struct echo *e)
 {
 	struct guest *next;
 	uint64_t count;

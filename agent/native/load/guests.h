@@ -41,7 +41,7 @@ struct guest *guest_add(struct echo *e, int control,
 /* No thread serves it, or that has ended. Closes its sockets. */
 void guest_remove(struct echo *e, struct guest *g);
 /* What decides on its terms, and the limits that it hears of. */
-struct doorman guest_doorman(struct guest *g);
+struct admission guest_admission(struct guest *g);
 /* From ACCEPT on it takes its share of sessions and of memory. */
 void guest_enter_share(struct echo *e, struct guest *g);
 /* Its session begins on the terms of its arrival, or it is gone. */
@@ -57,10 +57,10 @@ void guest_end(struct guest *g, enum handshake_status why);
 void guest_note_unfinished(struct echo *e, const struct guest *g, int error);
 /* The oldest of those that are not served yet makes room; one that holds a
  * share, only where all do. */
-void guests_crowd_out(struct echo *e);
+void guests_evict_oldest(struct echo *e);
 /* Whose time is over goes. */
 void guests_watch(struct echo *e);
 /* Those whose threads have ended go. */
-void guests_bury(struct echo *e);
+void guests_reap(struct echo *e);
 
 #endif

@@ -330,7 +330,7 @@ def _complain(text: str, status: int = 1) -> int:
 
 
 def _output_fails() -> bool:
-    """Whether what was printed cannot be written: then it is let go."""
+    """Tell whether what was printed cannot be written: then it is dropped."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -65,7 +65,7 @@ class Pairs:
 
 @dataclass
 class _Halves:
-    """The halves at hand, and what was found of them so far."""
+    """Halves that were taken in, and what was found of them so far."""
 
     sent: Array
     sent_flow: Array
@@ -162,7 +162,7 @@ class Joiner:
         settled = self._ranges["read_ns"].astype("i8") <= settled_ns
         ranges = self._ranges.compress(settled)
         held = self._ranges.compress(~settled)
-        at_hand = _Halves(
+        pending = _Halves(
             self._sent,
             self.flows.index(self._sent["flow"]),
             np.full(len(self._sent), -1, "i8"),
@@ -171,22 +171,22 @@ class Joiner:
             np.zeros(len(ranges), bool),
         )
         held_flow = self.flows.index(held["flow"])
-        self.flows.touch(at_hand.sent_flow, at_hand.range_flow, held_flow)
-        self._match_streams(at_hand)
-        self._match_datagrams(at_hand)
-        done_sent = self._done_sent(at_hand, settled_ns)
-        self._lower.last_xmit(at_hand.sent, np.flatnonzero(done_sent))
-        alone, kept = self._leave_ranges(at_hand, settled_ns)
+        self.flows.touch(pending.sent_flow, pending.range_flow, held_flow)
+        self._match_streams(pending)
+        self._match_datagrams(pending)
+        done_sent = self._done_sent(pending, settled_ns)
+        self._lower.last_xmit(pending.sent, np.flatnonzero(done_sent))
+        alone, kept = self._leave_ranges(pending, settled_ns)
         self._sent = self._sent.compress(~done_sent)
         self._forget_lower(settled_ns)
         self._ranges = stacked(ranges.compress(kept), held)
         sent_index, alone_index = np.flatnonzero(done_sent), np.flatnonzero(alone)
         none = np.full(len(alone_index), -1, "i8")
         return Pairs(
-            at_hand.sent,
+            pending.sent,
             ranges,
             np.concatenate([sent_index, none]),
-            np.concatenate([at_hand.partner[sent_index], alone_index]),
+            np.concatenate([pending.partner[sent_index], alone_index]),
         )
 
     def _match_streams(self, halves: _Halves) -> None:
@@ -237,17 +237,17 @@ class Joiner:
         self._count("dropped before the driver", int(dropped.sum()))
         done |= dropped
         waiting = np.flatnonzero(~done)
-        hopeless = self._forgotten_of(halves, waiting)
+        expired = self._forgotten_of(halves, waiting)
         over = np.zeros(len(waiting), bool)
         over[: max(0, len(waiting) - PENDING_LIMIT)] = True
         over |= self._waited_long(halves, waiting, settled_ns)
-        self._count("sent, receiver's half too late", int(hopeless.sum()))
-        alone = waiting[over & ~hopeless]
+        self._count("sent, receiver's half too late", int(expired.sum()))
+        alone = waiting[over & ~expired]
         unread = self._never_read(halves, alone)
         self._count("sent, receiver closed", int(unread.sum()))
         flow = halves.sent_flow[alone[~unread]]
         self._count_alone("sent, ", "receiver", flow, self.flows.receiver_here)
-        done[waiting[over | hopeless]] = True
+        done[waiting[over | expired]] = True
         return done
 
     def _count_alone(self, had: str, lacks: str, flow: Array, seen: Array) -> None:

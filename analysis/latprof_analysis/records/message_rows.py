@@ -119,7 +119,7 @@ class Messages(Rows):
             first = np.where(first > 0, first, self.numbers[f"{stamp}_ns"])
         return first
 
-    def set_met(self, met: NDArray[np.bool_]) -> None:
+    def mark_statistics(self, met: NDArray[np.bool_]) -> None:
         """Put in which of them met the statistics of our own cost."""
         self.numbers[PROBE_STATISTICS] = np.where(met, 1, BLANK)
 
@@ -272,7 +272,7 @@ def messages_of(
         "ready_ns": ready,
         "read_ns": read,
         "wakeup_ns": wakeup,
-        PROBE_STATISTICS: np.full(len(flow), BLANK),  # until `set_met`
+        PROBE_STATISTICS: np.full(len(flow), BLANK),  # until `mark_statistics`
     }
     ports, texts = flow_columns(joiner.flows, flow)
     translated = np.r_[joiner.flows.translated, False][flow]

@@ -63,7 +63,7 @@ def _rows(document: _Figures) -> Iterator[tuple[str, _Figures, _Figures]]:
 def bulk_sentences(document: _Figures) -> list[str]:
     """Say where most datagrams died, and which rate a search found."""
     parts = [part for part in document["bulk"]["parts"] if part["balance"]]
-    sent, died = _deaths([part["balance"] for part in parts])
+    sent, died = _dropped([part["balance"] for part in parts])
     found = [_search_sentence(one) for one in document["bulk"]["searches"]]
     if not parts:
         return found
@@ -85,7 +85,7 @@ def _where(place: str) -> str:
     return place if place == BETWEEN else f"at {place}"
 
 
-def _deaths(balances: Sequence[_Figures]) -> tuple[int, dict[str, int]]:
+def _dropped(balances: Sequence[_Figures]) -> tuple[int, dict[str, int]]:
     """Return how many were sent, and by place how many packets died, most first."""
     died: dict[str, int] = {}
     for balance in balances:
@@ -235,7 +235,7 @@ def _places(parts: Sequence[_Figures]) -> Iterator[Table]:
     balances = list(joined.values())
     if not any(b["sent"] != b["received"] for b in balances):
         return
-    _, died = _deaths(balances)
+    _, died = _dropped(balances)
     own = any(balance["session_packets"] for balance in balances)
     known = any(balance["unexplained"] is not None for balance in balances)
     head = ["datagrams", *_TOTAL, *died, *([_OWN] if own else [])]

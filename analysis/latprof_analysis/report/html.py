@@ -228,7 +228,7 @@ def _figure(figure: Figure) -> str:
 
 
 def _about(caption: str, more: str = "") -> str:
-    """Put at hand what explains a figure or a table; on paper it is open."""
+    """Fold in what explains a figure or a table; on paper it is open."""
     return (
         '<details class="about"><summary>How to read it</summary>'
         f'<p class="caption">{escape(caption)}</p>{more}</details>'

@@ -87,7 +87,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Fold:
-    """Parts that are at hand but not open at first."""
+    """Parts that are folded at first."""
 
     title: str
     parts: Sequence[Part]
@@ -98,7 +98,7 @@ Part = Text | Items | Missing | Table | Figure | Fold
 
 @dataclass(frozen=True)
 class Section:
-    """A titled run of parts; a `folded` one is at hand but not open at first."""
+    """A titled run of parts; a `folded` one is not open at first."""
 
     name: str
     title: str

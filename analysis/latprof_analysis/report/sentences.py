@@ -367,7 +367,7 @@ def large_changes(
 
 
 def levels_alike(levels: Mapping[str, Any]) -> bool:
-    """Whether neighbours are so alike that spells of a queue look like changes.
+    """Whether neighbours are so alike that busy periods of a queue look like changes.
 
     Examples
     --------

@@ -46,7 +46,7 @@ _NO_SSTHRESH = 0x7FFFFFFF
 _NO_PACING = (1 << 64) - 1
 
 
-class Death(NamedTuple):
+class DroppedSegment(NamedTuple):
     """A segment that the sender's or the receiver's kernel dropped.
 
     Attributes
@@ -162,7 +162,7 @@ def lost_parts(
     begin_ns: int,
     end_ns: int,
     names: dict[str, int],
-    deaths: Sequence[Death] = (),
+    dropped: Sequence[DroppedSegment] = (),
 ) -> list[Part] | None:
     """Split the time of a message's last byte on its way, where it was lost.
 
@@ -176,7 +176,7 @@ def lost_parts(
         CLOCK_MONOTONIC: when it first left, and arrived.
     names : dict
         Values of ``cause`` by name.
-    deaths : sequence of Death
+    dropped : sequence of DroppedSegment
         Of segments with that byte, in the order of time.
 
     Returns
@@ -193,25 +193,25 @@ def lost_parts(
     found, told_ns = [], begin_ns
     for row in resent:
         t_ns = int(row["t_ns"])
-        died, deaths = _died_between(deaths, told_ns, t_ns)
+        died, dropped = _dropped_between(dropped, told_ns, t_ns)
         what = f"{died}{_AGAIN}{_sender(row, names)}"
         found.append((LOST, what, t_ns - told_ns))
         told_ns = t_ns
     return _parts([*found, (UNKNOWN_WAY, "", end_ns - told_ns)])
 
 
-def _died_between(
-    deaths: Sequence[Death], sent_ns: int, again_ns: int
-) -> tuple[str, Sequence[Death]]:
+def _dropped_between(
+    dropped: Sequence[DroppedSegment], sent_ns: int, again_ns: int
+) -> tuple[str, Sequence[DroppedSegment]]:
     """Say where a segment died between two times that it was sent, and what died later.
 
     As the begin of a clause, "": it is not known.
     """
     sending_ns = min(_SENDING_NS, (again_ns - sent_ns) // 2)
-    own = [death for death in deaths if death.t_ns < again_ns - sending_ns]
+    own = [death for death in dropped if death.t_ns < again_ns - sending_ns]
     # freed without a reason may be what others with one were cut from
     first = min(own, key=lambda death: not death.sure, default=None)
-    return f"{first.where}, " if first else "", deaths[len(own) :]
+    return f"{first.where}, " if first else "", dropped[len(own) :]
 
 
 def lost_words(what: str, after: str = "") -> str:
@@ -243,7 +243,7 @@ def behind_parts(
     begin_ns: int,
     end_ns: int,
     names: dict[str, int],
-    deaths: Sequence[Death] = (),
+    dropped: Sequence[DroppedSegment] = (),
 ) -> list[Part] | None:
     """Split the time for which a message that was there waited for an older segment.
 
@@ -253,7 +253,7 @@ def behind_parts(
         As in `lost_parts`.
     sent_ns, begin_ns, end_ns : int
         CLOCK_MONOTONIC: when its last byte left, arrived, and became readable.
-    deaths : sequence of Death
+    dropped : sequence of DroppedSegment
         Of the segment that `filler_of` gives, in the order of time.
 
     Returns
@@ -266,7 +266,7 @@ def behind_parts(
     if last is None:
         return None
     t_ns = int(last["t_ns"])
-    died, _ = _died_between(deaths, sent_ns, t_ns)
+    died, _ = _dropped_between(dropped, sent_ns, t_ns)
     lost = f"{LOST} {died}" if died else ""
     again_ns = max(t_ns, begin_ns)
     by = f"{_AGAIN}{_sender(last, names)}"

@@ -358,7 +358,7 @@ static void check_done(void)
 }
 
 /* 0, or why it ends. */
-static int hear(struct arrival *a, const struct doorman *doorman)
+static int hear(struct arrival *a, const struct admission *admission)
 {
 	size_t left = peer.ours_bytes - peer.given, count;
 	const uint8_t *inside = (const uint8_t *)a;
@@ -374,7 +374,7 @@ static int hear(struct arrival *a, const struct doorman *doorman)
 	count -= world_byte() % count;
 	memcpy(at, peer.ours + peer.given, count);
 	peer.given += count;
-	error = arrival_take(a, count, doorman, &answer);
+	error = arrival_take(a, count, admission, &answer);
 	MUST(!error || error == -EPROTO);
 	if (!error)
 		check_answer(a, &answer);
@@ -384,7 +384,7 @@ static int hear(struct arrival *a, const struct doorman *doorman)
 static void try_responder(void)
 {
 	const struct secret theirs = known();
-	struct doorman doorman = { .admit = admit, .context = &doors };
+	struct admission admission = { .admit = admit, .context = &doors };
 	enum arrival_stage stage = ARRIVAL_LEAVING;
 	struct arrival a;
 
@@ -396,7 +396,7 @@ static void try_responder(void)
 		if (a.stage != stage)
 			say_for(a.stage);
 		stage = a.stage;
-		if (hear(&a, &doorman))
+		if (hear(&a, &admission))
 			return;
 	}
 	if (a.stage == ARRIVAL_DONE)

@@ -68,14 +68,14 @@ load() { printf "$native/load/%s.c " "$@"; }
 sources_of() {
 	case $1 in
 	load_options) load flags workload && echo "$here/words.c $native/failure.c" ;;
-	link_options) echo "$native/link/options.c $native/link/fate.c" \
+	link_options) echo "$native/link/options.c $native/link/loss_model.c" \
 		"$here/words.c $native/failure.c" ;;
 	responder) load responder stream wire payload ;;
 	client) load client closed open exchange stream wire payload loss outstanding \
 		records schedule && echo "$native/failure.c" ;;
 	bulk) load bulk_frames bulk_plan bulk_totals pace sequence slots ;;
 	handshake) load arrival handshake interrupts session rate && echo "$native/failure.c" ;;
-	path) echo "$native/link/path.c $native/link/fate.c" ;;
+	path) echo "$native/link/path.c $native/link/loss_model.c" ;;
 	rows) ;;
 	kernel_types) echo "$native/kernel_types.c $native/log.c" ;;
 	*) die "no target $1; there are ${all[*]}" 2 ;;
