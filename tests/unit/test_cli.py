@@ -167,6 +167,7 @@ def test_help_of_a_form_of_run_fits_on_a_page(form):
 
 
 def test_a_form_has_its_options_and_no_others():
+    assert parsed(cli.SUBCOMMANDS, "", ["run"]).form == "pingpong"
     forms = {
         form: parsed(cli.SUBCOMMANDS, "", ["run", form]) for form in ("mesh", "bulk")
     }

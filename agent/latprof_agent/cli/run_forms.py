@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from latprof_analysis.say import say_error
@@ -191,7 +192,7 @@ def _say_new(old: str, form: str) -> None:
 
 def _after(words: Sequence[str], option: str) -> str:
     """Return the value of an option, or nothing."""
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
         name, given, value = word.partition("=")
         if name == option:
             return value if given else after
