@@ -221,7 +221,7 @@ def build_parser(
                 module.add_options(sub, form)
             else:
                 module.add_options(sub)
-            sub.words = [*subcommand.forms]
+            sub.words = [] if form in subcommand.forms else [*subcommand.forms]
             sub.set_defaults(run=module.run, parser=sub, named_forms=subcommand.forms)
     parser.set_defaults(subcommands=subcommands)
     return parser
