@@ -30,6 +30,16 @@ def test_a_cause_is_in_json_always_and_on_the_screen_above_its_share(late, is_sa
     assert (told["name"], told["messages"], told["share"]) == (LATE, late, late / 1000)
 
 
+@pytest.mark.parametrize(("lost", "begin"), [(0, "were never read"), (1, "have no r")])
+def test_what_was_not_read_is_sure_where_no_record_of_reading_is_lost(lost, begin):
+    lost_records = {"received_ranges": lost, "flows": 3}
+    unmatched = {"sent, receiver closed": 9}
+    document = run_of(100, unmatched=unmatched, lost_records=lost_records)
+    (cause,) = causes_of(document)
+    assert cause.sentence.startswith(begin)
+    assert ("were lost" in cause.sentence) == bool(lost)
+
+
 def test_a_missing_stamp_is_explained_as_far_as_counters_do():
     counters = {"coalesced_in_backlog": 30}
     document = run_of(100, missing_stamps={"arrive": 40}, counters=counters)

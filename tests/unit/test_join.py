@@ -360,6 +360,18 @@ def test_what_a_reader_closed_without_reading_is_told_from_what_is_lost(endings,
     assert unmatched == {f"sent, {cause}": 1}
 
 
+def test_of_a_reader_that_was_not_seen_to_get_anything_no_close_tells():
+    """Its path is not followed: it may have read all."""
+    records = [
+        one
+        for one in connection((2, "closed"))
+        if {("flow", 1), ("side", RECEIVER)} - set(one.values)
+    ]
+    _, unmatched = joined([*records, message(1, 100, 1000)])
+    assert list(unmatched.values()) == [1]
+    assert not {"sent, receiver closed", "sent, no receiver's half"} & unmatched.keys()
+
+
 def test_what_stands_before_bytes_that_were_read_was_not_left_by_its_reader():
     records = connection((2, "closed"))
     records += [message(1, end, 1000) for end in (100, 200)]

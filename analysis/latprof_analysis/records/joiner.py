@@ -264,15 +264,19 @@ class Joiner:
     def _never_read(self, halves: _Halves, at: Array) -> Array:
         """Which streams' halves are behind all that was read when their reader closed.
 
-        One before that was read, too: its record was lost.
+        One before that was read, too: its record was lost. Of a reader that was not
+        seen to get anything of its flow, nothing is known of what it read.
         """
         flow = halves.sent_flow[at]
+        here = np.r_[self.flows.receiver_here, False][flow]
+        here &= (flow >= 0) & (halves.sent["key"][at] == 0)
+        if not here.any():
+            return np.asarray(here)
         known = halves.range_flow >= 0
         read_end = np.r_[self._forgotten, 0]
         ends = halves.ranges["end"].astype("i8")
         np.maximum.at(read_end, halves.range_flow[known], ends[known])
-        behind = halves.sent["end"][at].astype("i8") > read_end[flow]
-        found = (flow >= 0) & (halves.sent["key"][at] == 0) & behind
+        found = here & (halves.sent["end"][at].astype("i8") > read_end[flow])
         places = np.unique(flow[found]).tolist()
         closed = [place for place in places if self.endings.reader_closed(place)]
         return np.asarray(found & np.isin(flow, closed))

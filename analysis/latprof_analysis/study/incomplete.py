@@ -29,6 +29,7 @@ _PATH = (
     "lost, or took a path that latprof does not follow; which is not known (nstat "
     "there counts what came)"
 )
+_CLOSED = "sent, receiver closed"
 # By key of `unmatched`: what is said of so many messages.
 _HALVES = {
     "sent, receiver's half too late": (
@@ -38,7 +39,7 @@ _HALVES = {
         "lack their receiver's half, though its socket was seen: why is not known "
         "(lost, or unread when the run ended, as `nstat` or `ss` there would show)"
     ),
-    "sent, receiver closed": (
+    _CLOSED: (
         "were never read: their reader closed its connection, or lost it, before "
         "(as happens to last words: close_notify of TLS, GOAWAY of HTTP/2)"
     ),
@@ -66,6 +67,10 @@ _HALVES = {
     ),
     "not told": "were seen at one end only: these files do not say why",
 }
+_CLOSED_OR_LOST = (
+    "have no receiver's half: their reader closed its connection, or lost it, before "
+    "it read them, or the record of its reading is among those that were lost"
+)
 _TOO_LATE = "sent, receiver's half too late"
 # Ends that are on other hosts, where that is known of latprof's own workloads.
 _NOT_HERE = ("sent, receiver not seen", "received, sender not seen")
@@ -187,8 +192,11 @@ def _of_halves(document: Figures) -> Iterator[tuple[str, int, str]]:
     elif "unmatched" not in document and not document.get("runs"):
         unmatched["not told"] = _one_ended(document)
     hosts = other_hosts(workload or {})
+    lost = summed(document, "lost_records")["received_ranges"]
     for name, n in unmatched.items():
-        if name in _HALVES:
+        if name == _CLOSED and lost:
+            yield name, n, _CLOSED_OR_LOST
+        elif name in _HALVES:
             elsewhere = hosts if name in _NOT_HERE else ""
             yield name, n, _at(elsewhere) if elsewhere else _HALVES[name]
 
