@@ -214,35 +214,21 @@ def where_else(form: str) -> dict[str, str]:
     return found
 
 
-class Groups:
-    """Makes groups of a parser that take the options of one form only.
+class Group:
+    """A group of a parser that takes these options only; it is shown if it has any.
 
     The others are there with their defaults, as if nobody gave them.
     """
-
-    def __init__(self, parser: argparse.ArgumentParser, form: str) -> None:
-        self._parser = parser
-        self._names = FORMS[form].options
-
-    def group(self, title: str, text: str | None = None) -> Group:
-        """Begin one, which is shown if it has any option."""
-        return Group(self._parser, self._names, title, text)
-
-
-class Group:
-    """Has the methods of an argument group that declare options."""
 
     def __init__(
         self,
         parser: argparse.ArgumentParser,
         names: Sequence[str],
         title: str,
-        text: str | None,
-        of: Any = None,
+        of: Group | None = None,
     ) -> None:
         self._parser, self._names = parser, names
-        self._title, self._text = title, text
-        self._of = of
+        self._title, self._of = title, of
         self._made: Any = None
 
     def make(self) -> Any:
@@ -251,7 +237,7 @@ class Group:
             self._made = (
                 self._of.make().add_mutually_exclusive_group()
                 if self._of
-                else self._parser.add_argument_group(self._title, self._text)
+                else self._parser.add_argument_group(self._title)
             )
         return self._made
 
@@ -266,7 +252,7 @@ class Group:
 
     def add_mutually_exclusive_group(self) -> Group:
         """Options of which one may be given."""
-        return Group(self._parser, self._names, "", None, of=self)
+        return Group(self._parser, self._names, "", of=self)
 
 
 def presets_of(form: str) -> Iterator[str]:

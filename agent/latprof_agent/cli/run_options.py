@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from latprof_agent.cli.run_forms import (
     FORMS,
     RARE,
     WITHOUT_NAME,
-    Groups,
+    Group,
     presets_of,
     where_else,
 )
@@ -42,23 +43,24 @@ RATE is like 100mbit, TIME like 250us or 5s, BYTES like 64 or 16k, SHARE 1%.
 
 def add_options(parser: Any, form: str = WITHOUT_NAME) -> None:
     """Add those of one form of the command, else of all that have no name."""
-    one, groups = FORMS[form], Groups(parser, form)
+    one = FORMS[form]
+    group = partial(Group, parser, one.options)
     parser.usage = one.usage
     parser.description = one.text + UNITS
     parser.epilog = (
         "\n".join(["examples:", *(f"  {e}" for e in one.examples)]) + "\n" + END
     )
-    _add_messages(groups.group("messages"), form)
-    mesh_options.add_options(groups.group("mesh"))
-    _add_timing(groups.group("timing"), form)
-    ops_options.add_options(groups.group("operations"))
-    bulk_options.add_options(groups.group("transfers"))
-    _add_command(groups.group("the program"))
-    _add_attach(groups.group("what runs already"))
-    add_link(groups.group("lab link, the same in both directions"))
-    add_sweep(groups.group("several runs"))
-    add_preset(groups.group("presets"), tuple(presets_of(form)))
-    _add_output(groups.group("recording and output"), form)
+    _add_messages(group("messages"), form)
+    mesh_options.add_options(group("mesh"))
+    _add_timing(group("timing"), form)
+    ops_options.add_options(group("operations"))
+    bulk_options.add_options(group("transfers"))
+    _add_command(group("the program"))
+    _add_attach(group("what runs already"))
+    add_link(group("lab link, the same in both directions"))
+    add_sweep(group("several runs"))
+    add_preset(group("presets"), tuple(presets_of(form)))
+    _add_output(group("recording and output"))
     if form == COMMAND:
         parser.add_argument(
             "words", nargs="*", metavar="COMMAND", help=argparse.SUPPRESS
@@ -387,7 +389,7 @@ def _name(text: str) -> str:
     return text
 
 
-def _add_output(group: Any, form: str) -> None:
+def _add_output(group: Any) -> None:
     group.add_argument(
         "--out",
         type=Path,
