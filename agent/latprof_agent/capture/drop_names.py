@@ -21,7 +21,7 @@ from latprof_agent.probes.drop_reasons import (
 from latprof_agent.probes.kernel_functions import KernelFunctions
 
 # Freed so, the bytes had arrived, or were somebody else's copy.
-_NO_DEATHS = COPIES | DUPLICATES | USED
+_NO_LOSS = COPIES | DUPLICATES | USED
 _AT = {
     LISTEN_OVERFLOW: "at a full listen queue",
     "NETFILTER_DROP": "at a packet filter",
@@ -47,7 +47,7 @@ class DropNames:
         found = []
         for record in freed:
             reason = self._reasons.name(int(record["reason"]))
-            if reason not in _NO_DEATHS:
+            if reason not in _NO_LOSS:
                 function = names.get(int(record["location"]), "")
                 device = name_of(record["device"].tobytes())
                 where = _where(reason, function, device)

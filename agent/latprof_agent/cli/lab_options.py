@@ -20,19 +20,19 @@ NOT_WITH_TO = (
 NOT_WITH_STORES = (*FOR_LINK, "server_cpu")
 
 
-def add_link(group: Any) -> None:
-    """Add them."""
+def add_link(group: Any, *, bare: bool = False) -> None:
+    """Add them; `bare`: neither rate nor delay unless given."""
     group.add_argument(
         "--rate",
         type=units.rate,
         metavar="RATE",
-        help="0: no limit (default: 100mbit; bulk 0)",
+        help=f"0: no limit (default: {0 if bare else '100mbit'})",
     )
     group.add_argument(
         "--delay",
         type=units.within(units.time_ns, "0", "60s"),
         metavar="TIME",
-        help="one way (default: 1ms; 0 with --qdisc, --rate 0)",
+        help=f"one way (default: {0 if bare else '1ms; 0 with --qdisc, --rate 0'})",
     )
     group.add_argument(
         "--qdisc",

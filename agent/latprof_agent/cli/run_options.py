@@ -56,8 +56,8 @@ def add_options(parser: Any, form: str = WITHOUT_NAME) -> None:
     ops_options.add_options(group("operations"))
     bulk_options.add_options(group("transfers"))
     _add_command(group("the program"))
-    _add_attach(group("what runs already"))
-    add_link(group("lab link, the same in both directions"))
+    _add_attach(group("what runs already"), form)
+    add_link(group("lab link, the same in both directions"), bare=form == "bulk")
     add_sweep(group("several runs"))
     add_preset(group("presets"), tuple(presets_of(form)))
     _add_output(group("recording and output"))
@@ -118,7 +118,8 @@ def _add_messages(group: Any, form: str) -> None:
         "--reply",
         type=units.either(units.FULL, units.size),
         metavar="BYTES",
-        help="of replies, or full: an echo (default: full)",
+        help="of replies, or full: an echo "
+        f"(default: {150 if form == 'mesh' else units.FULL})",
     )
     group.add_argument(
         "--wire",
@@ -341,7 +342,7 @@ def _comms(text: str) -> tuple[str, ...]:
     return found
 
 
-def _add_attach(group: Any) -> None:
+def _add_attach(group: Any, form: str) -> None:
     group.add_argument(
         "--pid",
         action="extend",
@@ -368,7 +369,8 @@ def _add_attach(group: Any) -> None:
         help="sockets that were made in this control group or below, e.g. "
         "system.slice/redis-server.service (default: any)",
     )
-    port_help = "sockets with one of these ports at either end (default: any)"
+    only = "of its sockets only those" if form == COMMAND else "sockets"
+    port_help = f"{only} with one of these ports at either end (default: any)"
     for name, told in (("--port", port_help), ("--ports", argparse.SUPPRESS)):
         group.add_argument(
             name,
@@ -441,8 +443,9 @@ def _add_output(group: Any) -> None:
         nargs="?",
         const=0,
         metavar="TIME",
-        help="record what CPUs do, and tell why what takes longer was slow: `latprof "
-        "story`; without TIME what is above the running p99.9 (default: no recorder)",
+        help="record what CPUs do, and tell why what took longer was slow; TIME is "
+        "else the running p99.9, from 100 us on, and 1 ms until 10,000 came (default: "
+        "no recorder)",
     )
     group.add_argument(
         "--ring-bytes",

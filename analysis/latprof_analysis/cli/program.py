@@ -256,6 +256,11 @@ def _options(parser: _Parser, words: list[str]) -> argparse.Namespace:
     return options
 
 
+def _named(subcommands: dict[str, Subcommand], words: Sequence[str]) -> str:
+    """Return the first subcommand that words name, or nothing."""
+    return next((word for word in words if word in subcommands), "")
+
+
 def parsed(
     subcommands: dict[str, Subcommand], version: str, words: Sequence[str]
 ) -> argparse.Namespace:
@@ -264,7 +269,7 @@ def parsed(
     Of a subcommand with several forms the words tell which; `arguments` are as they
     were given, `own_words` those behind its name and its form's.
     """
-    name = next((word for word in words if word in subcommands), "")
+    name = _named(subcommands, words)
     before, rest, form = [*words], [], None
     if name:
         at = words.index(name) + 1
@@ -308,8 +313,7 @@ def run_program(
 
 
 def _run(subcommands: dict[str, Subcommand], version: str, words: list[str]) -> int:
-    wanted = [word for word in words if word in subcommands][:1]
-    for name in wanted:
+    if name := _named(subcommands, words):
         check_limits(subcommands[name].address_space_mib << 20)
         keep_blas_small()
     try:
