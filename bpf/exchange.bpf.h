@@ -21,8 +21,8 @@
  * length only: of a handshake whose last word is longer, or came with the
  * request in one, the first exchange is not counted at the server.
  *
- * Does not see an interim answer (100 Continue) at the client, nor a window of
- * requests in datagrams at either end.
+ * Does not see an interim answer (100 Continue) at a client whose server is on
+ * another host, nor a window of requests in datagrams at either end.
  */
 #ifndef LATPROF_EXCHANGE_H
 #define LATPROF_EXCHANGE_H

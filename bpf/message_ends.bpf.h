@@ -30,6 +30,7 @@ struct flow_ends {
 	__u64 begun_ns;
 	__u32 missed; /* counted only ... */
 	__u32 missed_end; /* ... and where the last of them ends */
+	__u32 interim_end; /* of the last answer that is none yet, low bits */
 	__u8 met; /* the receiver is here */
 	__u8 finished; /* nothing more is sent */
 	__u16 window; /* of time, the low bits */
@@ -90,6 +91,7 @@ static __noinline void ends_begin(__u64 flow, __u64 now)
 	e->flow = 0;
 	e->taken = e->seen_taken = e->noted;
 	e->missed = e->met = e->finished = 0;
+	e->interim_end = 0;
 	e->begun_ns = now;
 	e->window = options.window;
 	barrier();
@@ -149,6 +151,15 @@ static __always_inline void ends_note(__u64 flow, __u64 end)
 		return;
 	}
 	end_put(e, ++e->noted, end);
+}
+
+/* What ends there is an interim answer. */
+static __noinline void ends_note_interim(__u64 flow, __u64 end)
+{
+	struct flow_ends *e = ends_of(flow);
+
+	if (e)
+		e->interim_end = end;
 }
 
 /* The last message was cut. */

@@ -122,6 +122,13 @@ static __always_inline void counting_begin(struct read_context *c)
 	c->ends = ends_meet(c->s->flow_in, c->now);
 }
 
+/* Its sender is on this host and has said so. */
+static __always_inline bool is_interim(const struct read_context *c)
+{
+	return c->ends && c->ends->interim_end == (__u32)c->read_end &&
+	       c->read_end - c->read_from == CONTINUE_BYTES;
+}
+
 SEC("?tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(on_read, struct sock *sk)
 {
@@ -156,7 +163,7 @@ int BPF_PROG(on_read, struct sock *sk)
 		counting_begin(&c);
 	if (!range_read(0, &c))
 		bpf_loop(DEEP_RANGES, ranges_read, &c, 0);
-	if (histograms && c.ready_ns) {
+	if (histograms && c.ready_ns && !is_interim(&c)) {
 		if (s->exchange.role != ROLE_CLIENT)
 			s->exchange.arrive_ns = c.arrive_ns;
 		else if (s->exchange.turn == TURN_ASKED)

@@ -73,8 +73,11 @@ static __always_inline void send_append(struct sock *sk, struct stream *s,
 	m->head = head->kind;
 	m->head_id = head->id;
 	s->tail++;
-	if (histograms)
-		ends_note(s->flow_out, end);
+	if (!histograms)
+		return;
+	if (head->kind == HEAD_INTERIM)
+		ends_note_interim(s->flow_out, end);
+	ends_note(s->flow_out, end);
 }
 
 /* The hook comes once for each piece that a call copies. Whether this is a

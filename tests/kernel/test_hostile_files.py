@@ -312,7 +312,10 @@ def rights_of_children():
     return []  # one has ended meanwhile
 
 
-@pytest.mark.parametrize(("when", "user"), [("before", USER), ("kept", NOBODY)])
+# USER is another one in each process: workers must collect the same names
+@pytest.mark.parametrize(
+    ("when", "user"), [("before", USER), ("kept", NOBODY)], ids=["before", "kept"]
+)
 def test_a_file_system_that_never_answers_costs_its_own_names_only(
     program, server, home, when, user
 ):

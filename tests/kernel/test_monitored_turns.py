@@ -56,6 +56,33 @@ def test_a_handshake_and_tickets_are_no_exchange(certificate, version):
     assert client.counted[Counted.UNANSWERED] == 0
 
 
+def test_an_interim_answer_is_no_reply():
+    interim, count = b"HTTP/1.1 100 Continue\r\n\r\n", 10
+
+    def serve(connection):
+        with connection:
+            while connection.recv(100):
+                connection.sendall(interim)
+                read_whole(connection, 5000)
+                time.sleep(THINK_SECONDS)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    took = []
+    with listening(serve) as port, watched(port) as counted, connected(port) as client:
+        for _ in range(count):
+            begun = time.monotonic_ns()
+            client.sendall(b"PUT / HTTP/1.1\r\nExpect: 100-continue\r\n\r\n")
+            assert read_whole(client, len(interim)) == interim
+            client.sendall(bytes(5000))
+            read_whole(client, 38)
+            took.append(time.monotonic_ns() - begun)
+    response = histogram(counted.group(role="client"), Quantity.RESPONSE)
+    of_server_ns = histogram(counted.group(role="server"), Quantity.SERVER)
+    assert (response.count, of_server_ns.count) == (count, count)
+    assert count * THINK_SECONDS * 1e9 <= of_server_ns.sum_ns <= response.sum_ns
+    assert response.sum_ns <= sum(took)
+
+
 @pytest.mark.parametrize("begin", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"window"])
 def test_who_talks_at_once_has_no_exchange_any_more(begin):
     def serve(connection):
