@@ -28,6 +28,11 @@ class WatchedThread(threading.Thread):
             stack.push(self._note)
             super().run()
 
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, if it began: whoever cleans up need not know."""
+        if self.ident is not None:
+            super().join(timeout)
+
     def _note(
         self,
         _kind: type[BaseException] | None,

@@ -28,7 +28,8 @@ from latprof_analysis.errors import REFUSALS, LatprofError, refused
 from latprof_analysis.say import say_error
 from latprof_analysis.text import did_you_mean
 
-OPEN_FILES = 128  # a run has 70
+OPEN_FILES = 240  # a run with stories has 150
+USUAL_FILES = 1024  # as a shell's soft limit is
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
@@ -67,15 +68,20 @@ def check_limits(address_space_bytes: int) -> None:
 def need_open_files(least: int) -> None:
     """Let this process have so many files open.
 
-    Raises LatprofError where its hard limit is lower; below that the limit is raised.
+    Raises LatprofError where its hard limit is lower. A soft limit below the usual one
+    is raised to that, as far as it may be: a mesh needs more for each of its hosts.
     """
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < least:
+    bounds = hard != resource.RLIM_INFINITY
+    if bounds and hard < least:
         raise _too_low("open files", hard, least, "ulimit -n")
-    if soft != resource.RLIM_INFINITY and soft < least:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (least, hard))
+    wanted = max(least, USUAL_FILES)
+    if bounds:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _too_low(what: str, allowed: int, least: int, word: str) -> LatprofError:
