@@ -1,4 +1,4 @@
-"""What comes first, what a sample has, what is timed, and what needs root.
+"""What comes first, what decides on a change, and what needs root.
 
 No example of Hypothesis is timed: how long it takes is the machine's doing. With
 LATPROF_KERNEL_TESTS=1 those that need root may not be skipped.
@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -23,9 +22,7 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 HERE = Path(__file__).parent
-# Of a sample: of so many cases one, of so many tests that measure time, and of so many
-# others of those folders, which start programs, labs and browsers.
-CASES, TIMED, PROGRAMS = 8, 12, 2
+# They start programs, labs and browsers.
 WITH_PROGRAMS = ("faults", "kernel", "packaging", "prometheus", "report")
 AS_ROOT = (HERE / "kernel", HERE / "faults")
 
@@ -41,49 +38,37 @@ def reachable() -> Iterator[Path]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a change be tested in a quarter of an hour."""
     parser.addoption(
-        "--sample",
+        "--quick",
         action="store_true",
-        help="of each test one case in eight, none that is thorough; of those that "
-        "measure time a twelfth, of others that start programs half; and all that is "
-        "marked always",
+        help="none that is thorough or measures time; of those that start programs, "
+        "labs and browsers the first case each, and all cases of what is marked always",
     )
 
 
-def _is_sampled(item: pytest.Item, number: int, step: int, place: int) -> bool:
-    """Whether it is the case that its test's number names, or an eighth after it."""
-    if item.get_closest_marker("always"):
-        return True
-    one_in = 1
-    if item.get_closest_marker("timed"):
-        one_in = TIMED
-    elif item.path.relative_to(HERE).parts[0] in WITH_PROGRAMS:
-        one_in = PROGRAMS
-    return number % one_in == 0 and place % step == number // one_in % step
-
-
-def _sample(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Choose some, by the names of tests."""
-    tests: dict[str, list[pytest.Item]] = {}
+def _quick(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Choose those that decide on a change, whatever the machine does beside them."""
+    chosen, begun = [], set()
     for item in items:
-        if not item.get_closest_marker("thorough"):
-            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    return {
-        item
-        for name, cases in tests.items()
-        for place, item in enumerate(cases)
-        if _is_sampled(item, crc32(name.encode()), min(len(cases), CASES), place)
-    }
+        name = item.nodeid.partition("[")[0]
+        if item.get_closest_marker("thorough") or item.get_closest_marker("timed"):
+            continue
+        further = name in begun and not item.get_closest_marker("always")
+        if further and item.path.relative_to(HERE).parts[0] in WITH_PROGRAMS:
+            continue
+        begun.add(name)
+        chosen.append(item)
+    return chosen
 
 
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Begin with the guests, which take longest; skip what cannot run here."""
-    if config.getoption("sample"):
-        chosen = _sample(items)
-        left = [item for item in items if item not in chosen]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item in chosen]
+    if config.getoption("quick"):
+        chosen = _quick(items)
+        quick = set(chosen)
+        config.hook.pytest_deselected(items=[i for i in items if i not in quick])
+        items[:] = chosen
     items.sort(key=lambda item: HERE / "vm" not in item.path.parents)
     if os.geteuid() == 0 or os.environ.get("LATPROF_KERNEL_TESTS") == "1":
         return

@@ -279,7 +279,8 @@ def _masquerade(path: Path) -> None:
     """A client whose host gives its traffic other ports."""
     path.translated = True
     path.front = path.lab.b_address, 0
-    rule = "{protocol} dport {server_port} masquerade to :50000-50999"
+    # none that a client has by itself: it would keep that, as 1 of 28 did
+    rule = "{protocol} dport {server_port} masquerade to :20000-20999"
     path.own_nat = OwnNat("a", "postrouting priority srcnat", "postrouting", rule)
 
 

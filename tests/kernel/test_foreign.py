@@ -135,6 +135,7 @@ def test_iperf3_counts_the_same_bytes_over_tcp(tmp_path, in_lab):
     assert received - rows["size_bytes"].max() < read <= end["sum_sent"]["bytes"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("in_lab", [True, False], ids=["lab", "no-lab"])
 def test_iperf3_counts_the_same_datagrams_over_udp(tmp_path, in_lab):
     end, rows, unseen = _iperf3("-u -b 100M -t 1 -l 1000", in_lab, tmp_path)

@@ -45,6 +45,7 @@ def wait_for_room(counted):
     pytest.fail("no group has left")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("little_memory")
 def test_new_services_have_the_room_of_idle_ones_and_sums_stay_exact(
     make_lab, monkeypatch

@@ -172,6 +172,7 @@ def test_each_of_many_sockets_has_its_own_group(make_lab):
             end.close()
 
 
+@pytest.mark.thorough
 def test_connections_that_a_full_listener_refuses_are_the_kernels(make_lab):
     need_quantity(LISTENERS)
     lab = make_lab()

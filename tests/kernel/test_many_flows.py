@@ -51,6 +51,7 @@ def test_each_of_many_flows_has_its_addresses(tmp_path, many_sockets, protocol, 
     assert rows["way"].notna().all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("protocol", ["udp", "tcp"])
 def test_where_a_ring_was_full_the_advice_helps(tmp_path, many_sockets, protocol):
     """Rings of 32 slots overflow whenever they are drained, those of the advice never.

@@ -279,6 +279,7 @@ def datagrams_in(netns):
     return run_in(netns, lambda: kernel_counter("snmp", "Udp", "InDatagrams"))
 
 
+@pytest.mark.thorough
 def test_the_first_datagrams_after_a_while_are_counted_as_the_kernel_does(make_lab):
     need_quantity(LAST_DATAGRAMS)
     lab = make_lab(delay_ns=0, rate_bps=0)

@@ -374,6 +374,7 @@ def test_a_given_endpoint_that_dies_is_one_line_and_what_was_measured_is_kept(
     assert latprof.left() == []
 
 
+@pytest.mark.thorough
 def test_a_given_endpoint_that_hangs_is_given_up(endpoint, out, monkeypatch):
     named, port, process = endpoint
     monkeypatch.setattr(ops, "STILL_SECONDS", 2.0)

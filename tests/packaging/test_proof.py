@@ -55,6 +55,7 @@ def test_what_worked_stays_where_the_verifier_refuses_an_upgrade(installed):
     assert [file.read_text() for file in proof] == [""]
 
 
+@pytest.mark.thorough
 def test_what_the_kernel_does_not_allow_here_is_said(machine):
     prove(machine, 0)
 

@@ -68,6 +68,7 @@ def test_an_upgrade_brings_new_ones(with_service):
     assert put.read_text() == "a new unit\n"
 
 
+@pytest.mark.thorough
 def test_a_configuration_that_was_changed_stays(with_service):
     place = FILES["agent.toml"]
     with_service.at(place).write_text("mine\n")
@@ -83,6 +84,7 @@ def test_a_configuration_that_was_changed_stays(with_service):
     assert not with_service.at(FILES["latprof-agent.service"]).exists()
 
 
+@pytest.mark.thorough
 def test_a_unit_that_is_anothers_stays(installed):
     place = FILES["latprof-agent.service"]
     boot_systemd(installed)
@@ -104,6 +106,7 @@ def test_uninstall_removes_them_and_their_folders(with_service):
     assert with_service.at("/usr/local/lib").exists()
 
 
+@pytest.mark.thorough
 def test_an_upgrade_that_fails_puts_the_old_ones_back(with_service):
     change(with_service, "latprof-agent.service", "a new unit\n")
     program = with_service.checkout / "agent" / "latprof_agent" / "cli" / "__init__.py"

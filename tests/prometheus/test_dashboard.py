@@ -294,6 +294,7 @@ def mean_by_stage(title, asked, instance):
     return means
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("title", "sender", "reader"),
     [

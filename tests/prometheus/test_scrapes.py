@@ -206,6 +206,7 @@ def test_every_metric_has_its_type_and_help(either):
         assert kinds[name] == "counter"
 
 
+@pytest.mark.thorough
 def test_what_grows_is_never_taken_for_a_reset(prometheus):
     with served() as made:
         found = prometheus(f"{made.host}:{made.port}", native=True)
@@ -227,6 +228,7 @@ def test_what_grows_is_never_taken_for_a_reset(prometheus):
         assert found.complaints() == []
 
 
+@pytest.mark.thorough
 def test_a_scrape_with_tls_and_a_password(prometheus, tmp_path):
     if not shutil.which("openssl"):
         pytest.skip("no openssl here")
