@@ -89,6 +89,7 @@ def test_on_a_bare_veth_all_that_is_lost_died_in_the_receive_buffer(
         assert dropped > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("channels", [1, 8])
 def test_long_packets_die_as_one_and_each_datagram_of_them_is_told(make_lab, channels):
     lab = make_lab()
@@ -105,6 +106,7 @@ def test_long_packets_die_as_one_and_each_datagram_of_them_is_told(make_lab, cha
     assert 46 * packets - 46 * channels < said["lost"] <= 46 * packets
 
 
+@pytest.mark.timed
 def test_what_a_program_on_the_path_drops_is_missed_number_by_number(
     make_lab, tmp_path
 ):

@@ -134,6 +134,7 @@ def test_a_redis_of_somebody_else_counts_the_same_operations_and_keeps_nothing(
     assert latprof.left() == []
 
 
+@pytest.mark.timed
 def test_a_servers_part_is_not_less_than_what_redis_says_it_worked(server, out):
     client, port = server
     words = ("--payload-sizes=10000000", "--ops=GET", "--rounds=30", f"--out={out}")
@@ -152,6 +153,7 @@ def test_a_servers_part_is_not_less_than_what_redis_says_it_worked(server, out):
     assert (server_us / np.array(worked_us)).min() <= 1.5
 
 
+@pytest.mark.timed
 def test_a_servers_part_is_that_of_redis_own_latency_statistics(server, out):
     client, port = server
     shares = (25, 50, 75, 100)
@@ -177,6 +179,7 @@ def test_a_servers_part_is_that_of_redis_own_latency_statistics(server, out):
         assert (ours_us >= worked_us / 1.01 - 1).all()
 
 
+@pytest.mark.timed
 def test_the_networks_part_is_that_of_the_link(out):
     rate, delay_s, size = 100e6, 5e-3, 1_000_000
     words = ("--rate=100mbit", "--delay=5ms", "--mtu=1500", "--seed=3")

@@ -9,6 +9,7 @@ import pytest
 from latprof_process import run
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("columns", [50, 79, 80, 200])
 def test_no_name_of_a_hook_is_broken_over_lines(columns):
     told = json.loads(run("probes", "--json").out)

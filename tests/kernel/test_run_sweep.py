@@ -88,6 +88,7 @@ def test_runs_stand_in_one_folder_that_compare_and_analyze_take(out):
     assert len(json.loads(alone.out)["runs"]) == 2
 
 
+@pytest.mark.thorough
 def test_the_line_that_is_told_does_it_again(tmp_path):
     words = ("--sweep", "mtu=900,1500", *UDP, "--sizes", "64", "--rounds", "20")
     first = run("run", *words, "--json", cwd=tmp_path)

@@ -245,6 +245,7 @@ def test_a_train_with_a_gap_arrives_with_that_gap(trains_through):
     assert np.quantile(np.diff(stamps_ns)[same], 0.1) < 50_000
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
 def test_a_receive_call_is_told_that_found_its_reply_there(tmp_path, protocol):
     words = ("--protocol", protocol, "--sizes", "64,9000", "--rounds", 50)

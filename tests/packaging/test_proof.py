@@ -34,6 +34,7 @@ def assert_failed(machine, ended):
     assert "the end of the verifier's log" in log_of(machine)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["run", "install"])
 def test_what_the_verifier_refuses_fails_the_set_up(machine, command):
     prove(machine, 1)
@@ -44,6 +45,7 @@ def test_what_the_verifier_refuses_fails_the_set_up(machine, command):
     assert not machine.at("/usr/local/bin/latprof").is_symlink()
 
 
+@pytest.mark.thorough
 def test_what_worked_stays_where_the_verifier_refuses_an_upgrade(installed):
     prove(installed, 1)
 

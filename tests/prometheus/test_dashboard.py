@@ -311,6 +311,7 @@ def test_stages_of_a_message_sum_to_its_time(stacked, title, sender, reader):
     )
 
 
+@pytest.mark.thorough
 def test_of_senders_elsewhere_readable_ranges_are_stacked(stacked):
     title = "Mean time of a request, by stage"
     by_stage = mean_by_stage(title, stacked.asked, stacked.elsewhere)

@@ -200,6 +200,7 @@ def test_wrong_rows_are_named_and_the_rest_is_used(tmp_path, capsys):
     assert "left out: " in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(12))
 def test_bytes_that_were_changed_cost_rows_not_the_program(tmp_path, capsys, seed):
     write_run(tmp_path / "run")

@@ -91,6 +91,7 @@ def holds(estimate, truth):
     return estimate.low <= truth <= estimate.high
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("step_us", [1, 10, 50, 100, 1000])
 def test_intervals_hold_the_truth_of_coarse_clocks(clock, step_us):
