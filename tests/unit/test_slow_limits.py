@@ -23,6 +23,11 @@ class Tables:
     def active(self):
         return self.counts.sum(axis=1).astype("i8")
 
+    def values(self, quantities):
+        found = np.zeros((len(self.counts), len(quantities)))
+        found[:, quantities.index(SEND_QUEUE)] = self.counts.sum(axis=1)
+        return found
+
     def together(self, quantities, firsts, groups):
         found = np.zeros((len(groups), len(quantities), len(firsts)), "f4")
         place = quantities.index(SEND_QUEUE)
@@ -64,8 +69,24 @@ def test_a_group_that_counts_nothing_keeps_its_limit(put):
     put.clear()
     tables.add(OTHER, 5, 1_000)
     limits.update(tables)
-    assert set(put) == {OTHER}
-    assert put[OTHER]["sent_ns"] == 0  # too few to know
+    assert put == {}  # of the other group too few to know
+
+
+def test_a_group_that_is_busy_no_more_has_none_slow_and_begins_anew(put):
+    tables, limits = Tables(), Limits(LAYOUT, put)
+    tables.add(GROUP, 20_000, 1_000)
+    limits.update(tables)
+    assert put[GROUP]["sent_ns"] > 0
+    for _ in range(ROUNDS_KEPT):
+        tables.add(GROUP, 5, 1_000)
+        limits.update(tables)
+    assert put[GROUP]["sent_ns"] == 0
+    # what came before is not among the last rounds
+    for _ in range(2):
+        tables.add(GROUP, 20_000, 10_000_000)
+        limits.update(tables)
+    slow_ns = int(put[GROUP]["sent_ns"])
+    assert slow_ns <= 10_000_000 < slow_ns * 1.3
 
 
 def test_what_moved_to_others_is_not_new_there(put):

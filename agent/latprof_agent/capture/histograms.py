@@ -323,6 +323,12 @@ class GroupTables:
         found: Ints = words.sum(axis=(0, 2)).astype("i8")
         return found
 
+    def values(self, quantities: list[int]) -> Floats:
+        """How many values groups have counted of each quantity: (room, quantities)."""
+        with self._lock:
+            columns = len(self.counted) + np.array(quantities)
+            return self._scaled[: self.room, columns]
+
     def together(
         self, quantities: list[int], firsts: Ints, groups: Ints
     ) -> tuple[Ints, NDArray[np.float32]]:

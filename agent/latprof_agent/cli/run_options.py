@@ -349,7 +349,8 @@ def _add_attach(group: Any, form: str) -> None:
         type=_pids,
         default=[],
         metavar="PID,...",
-        help="processes and all their descendants; sockets that they have or make "
+        help="processes and all their descendants; sockets that they have or make, and "
+        "all connections of a listener among them, whichever process accepts them "
         "(default: any)",
     )
     group.add_argument(

@@ -49,7 +49,8 @@ def _protocol(text: str) -> str:
 KINDS = {
     "pid": Kind(
         "PID",
-        "processes and all their descendants; sockets that they have or make",
+        "processes and all their descendants; sockets that they have or make, and all "
+        "connections of a listener among them, whichever process accepts them",
         "pids",
         read=places.find_pid,
     ),

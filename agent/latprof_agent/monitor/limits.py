@@ -11,7 +11,7 @@ from latprof_analysis.stats.kernel_histogram import BUCKETS, edges_ns
 from latprof_analysis.stats.quantiles import samples_needed
 from numpy.typing import NDArray
 
-from latprof_agent.capture.histograms import GroupTables, Ints
+from latprof_agent.capture.histograms import Floats, GroupTables, Ints
 from latprof_agent.probes.layout import Layout
 
 SLOW_SHARE = 0.999
@@ -47,8 +47,10 @@ class Limits:
     layout: Layout
     put: Put
     fixed_ns: int = 0  # 0: the slowest share
-    # what each group had counted in the last rounds in which it did
+    # what each busy group had counted in the last rounds in which it did
     _before: dict[int, deque[Coarse]] = field(default_factory=dict)
+    # how many values of each quantity groups had, after each of the last rounds
+    _values: deque[Floats] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
     _active: Ints = field(default_factory=lambda: np.zeros(0, "i8"))
 
     def begin(self, groups: int) -> None:
@@ -59,9 +61,30 @@ class Limits:
     def update(self, tables: GroupTables) -> None:
         """Begin a round."""
         changed = self._changed(tables.active())
-        numbers, counts = tables.together(self._places(), _FIRSTS, changed)
-        if not len(numbers):
+        if self.fixed_ns:
+            for number in changed.tolist():
+                self._give(number, dict.fromkeys(LIMITED, self.fixed_ns))
             return
+        values = tables.values(self._places())
+        busy = changed[self._are_busy(values)[changed]]
+        for number in self._before.keys() & set(changed.tolist()) - set(busy.tolist()):
+            self._forget(number)
+        numbers, counts = tables.together(self._places(), _FIRSTS, busy)
+        if len(numbers):
+            self._follow(numbers, counts)
+        self._values.append(values)
+
+    def _are_busy(self, values: Floats) -> NDArray[np.bool_]:
+        """Of groups, by number: whether the slowest of so many can be told at all.
+
+        Of all others nothing more is looked at: a host may have thousands.
+        """
+        lately = values.copy()
+        if self._values:
+            lately[: len(self._values[0])] -= self._values[0]
+        return np.asarray((lately >= samples_needed(SLOW_SHARE)).any(axis=1))
+
+    def _follow(self, numbers: Ints, counts: Coarse) -> None:
         recent = np.stack(
             [
                 now - self._kept(number, now)[0]
@@ -76,8 +99,7 @@ class Limits:
             self._give(
                 number,
                 {
-                    name: self.fixed_ns
-                    or max(places[self.layout.quantities[q]] for q in quantities)
+                    name: max(places[self.layout.quantities[q]] for q in quantities)
                     for name, quantities in LIMITED.items()
                 },
             )
@@ -91,14 +113,28 @@ class Limits:
 
     def _kept(self, number: int, now: Coarse) -> deque[Coarse]:
         if number not in self._before:
-            none = [np.zeros_like(now)]
-            self._before[number] = deque(none, maxlen=ROUNDS_KEPT)
+            # what it counted before the last rounds is not known apart: begin anew
+            oldest = self._values[0] if self._values else np.zeros((0, 1))
+            is_older = bool(oldest[number : number + 1].any())
+            first = now if is_older else np.zeros_like(now)
+            self._before[number] = deque([first], maxlen=ROUNDS_KEPT)
         return self._before[number]
+
+    def _forget(self, number: int) -> None:
+        """Nothing is slow there any more."""
+        del self._before[number]
+        self._give(number, dict.fromkeys(LIMITED, 0))
 
     def move(self, moves: Mapping[int, int]) -> None:
         """Let what groups have counted be others'."""
         for number, other in moves.items():
-            gone = self._before.pop(number, None)
+            for values in self._values:
+                if max(number, other) < len(values):
+                    values[other] += values[number]
+                    values[number] = 0
+            gone = self._before.get(number)
+            if gone:
+                self._forget(number)
             if gone and other in self._before:
                 later = (counts + gone[-1] for counts in self._before[other])
                 self._before[other] = deque(later, maxlen=ROUNDS_KEPT)
