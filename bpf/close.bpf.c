@@ -116,7 +116,9 @@ static __noinline void counting_end(struct sock *sk, int state)
 		return;
 	/* what has come may still be read, until the socket is destroyed */
 	if (!unread_bytes(sk, tp)) {
-		exchange_abandon(&s->exchange, bpf_ktime_get_ns());
+		exchange_abandon(&s->exchange, &s->handshake,
+				 bpf_ktime_get_ns());
+		reply_was_one(&s->exchange);
 		if (exchange_end(&s->exchange, false))
 			client_turn_tell(sk, s);
 	}

@@ -252,7 +252,10 @@ static __always_inline __u32 fingerprint(unsigned char *transport, __u32 id,
 	for (int i = 0; i < FINGERPRINT_BYTES / 8; i++)
 		hash = mix(hash, payload[i]);
 	*key = hash;
-	dns_head_at((const __u8 *)payload, size, head);
+	datagram_head((const __u8 *)payload, size,
+		      udp.source == bpf_htons(QUIC_PORT) ||
+			      udp.destination == bpf_htons(QUIC_PORT),
+		      head);
 	return size;
 }
 

@@ -60,8 +60,6 @@ datagram_turn(const struct datagram_socket *s, __u64 flow)
 static __always_inline void datagram_spoke(struct exchange *x, __u64 now,
 					   bool same)
 {
-	if (x->state & TAKES_NO_TURNS)
-		return;
 	if (x->role == ROLE_CLIENT) {
 		exchange_end(x, false);
 		/* the request before is given up, if this one is another */
@@ -76,6 +74,14 @@ static __always_inline void datagram_spoke(struct exchange *x, __u64 now,
 					       TURN_ANSWERED) == TURN_ASKED) {
 		exchange_count(x, SERVER, now - x->begin_ns);
 	}
+}
+
+static __always_inline bool datagrams_take_turns(struct exchange *x,
+						 const struct head *head)
+{
+	if (head->kind == HEAD_QUIC && !(x->state & TAKES_NO_TURNS))
+		turns_overlap(x);
+	return !(x->state & TAKES_NO_TURNS);
 }
 
 /* Queries of DNS are paired with answers by their identification: each has
@@ -98,6 +104,10 @@ static __always_inline void datagram_turn_send(const struct datagram_socket *s,
 
 	if (!x)
 		return;
+	if (!datagrams_take_turns(x, head)) {
+		no_turns_count(x);
+		return;
+	}
 	datagram_spoke(x, now, is_of_dns(head));
 	__sync_lock_test_and_set(&x->spoke_ns, now);
 }
@@ -114,6 +124,8 @@ static __always_inline void datagram_turn_read(const struct datagram_socket *s,
 	__u64 spoke_ns;
 
 	if (!x)
+		return;
+	if (!datagrams_take_turns(x, head))
 		return;
 	x->state |= WAS_ANSWERED;
 	exchange_read(x, now, ready_ns, true);

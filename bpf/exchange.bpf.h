@@ -17,9 +17,12 @@
  * nobody answered, is no part of its request.
  *
  * TLS: a handshake is no exchange, nor is what the server sends before it has
- * read the first request (tickets). What a server has read is known by its
- * length only: of a handshake whose last word is longer, or came with the
- * request in one, the first exchange is not counted at the server.
+ * read the first request (tickets). How it ends, the server's hello says; what
+ * a server has read is known by its length only. Of a connection's first
+ * exchange the server's time is not known where a ticket may have preceded a
+ * reply of several messages; and it is not counted where the request came with
+ * the hello (0-RTT) or may have been read with a client's certificate: how many
+ * there are at most is counted.
  *
  * Does not see an interim answer (100 Continue) at a client whose server is on
  * another host, nor a window of requests in datagrams at either end.
@@ -49,7 +52,7 @@ struct exchange {
 	__u32 turn; /* enum turn_state */
 	__u16 group;
 	__u8 role : 2;
-	__u8 state : 3; /* enum exchange_state, bits */
+	__u8 state : 4; /* enum exchange_state, bits */
 	__u8 due; /* server: flags of a record, when the reply leaves, in units
 		   * of the first */
 };
@@ -58,8 +61,20 @@ enum exchange_state {
 	TAKES_NO_TURNS = 1, /* both ends talk at once */
 	IN_HANDSHAKE = 2,
 	HANDSHAKE_ENDED = 4, /* the client has said its last word of it */
+	REPLY_UNSURE = 8, /* server: a ticket may precede its first reply */
+	REQUEST_EARLY = REPLY_UNSURE, /* client: it came with the hello */
 	WAS_ANSWERED =
 		IN_HANDSHAKE, /* datagrams: else it may go one way only */
+};
+
+/* What an end knows of a handshake, beside its state. */
+struct handshake {
+	/* bytes that it read, client: since its hello, server: since it spoke
+	 */
+	__u8 heard;
+	/* server: enum tls_end; client: how many words of its second flight it
+	 * has said, or WORDS_IN_CLEAR; later the bytes that it said last */
+	__u8 end;
 };
 
 /* Nothing on its way, and all read, for so long: what was said before was no
@@ -69,21 +84,25 @@ enum exchange_state {
 #define CLOSING_NS 1000000ULL
 /* Datagrams that follow each other sooner are one request. */
 #define BURST_NS 10000000ULL
-/* A change of cipher, and the client's last word of TLS 1.3's handshake by the
- * hash that its cipher has. */
-#define CHANGE_BYTES 6
-#define FINISHED_BYTES 58
-#define FINISHED_LONG_BYTES 74
-#define MOST_READ 0xff /* more is as much */
+#define MOST_BYTES 0xff /* more is as much */
+#define WORDS_IN_CLEAR 0xff /* before TLS 1.3: the server has the last one */
+#define MOST_WORDS 3 /* certificate, proof, last word */
+#define ALERT_BYTES 24
+#define FILLED_BYTES 16 /* some fill records of TLS 1.3 up by (Java) */
+
+static __always_inline void untimed_count(const struct exchange *x)
+{
+	struct group_counts *counts = counts_of_group(x->group);
+
+	if (counts)
+		__sync_fetch_and_add(&counts->exchanges, 1);
+}
 
 static __always_inline void exchange_count(const struct exchange *x,
 					   __u32 quantity, __u64 ns)
 {
-	struct group_counts *counts = counts_of_group(x->group);
-
 	histogram_add(x->group, quantity, ns, 1);
-	if (counts)
-		__sync_fetch_and_add(&counts->exchanges, 1);
+	untimed_count(x);
 }
 
 static __always_inline void turns_overlap(struct exchange *x)
@@ -109,95 +128,225 @@ static __noinline void unanswered_count(const struct exchange *x)
 		__sync_fetch_and_add(&counts->unanswered, 1);
 }
 
+static __noinline void uncounted_count(const struct exchange *x)
+{
+	struct group_counts *counts = counts_of_group(x->group);
+
+	if (counts)
+		__sync_fetch_and_add(&counts->uncounted, 1);
+}
+
+static __always_inline bool is_alert(__u64 bytes)
+{
+	return bytes == ALERT_BYTES || bytes == ALERT_BYTES + FILLED_BYTES;
+}
+
 /* Nobody will answer the client any more. */
-static __always_inline void exchange_abandon(struct exchange *x, __u64 now)
+static __always_inline void
+exchange_abandon(struct exchange *x, const struct handshake *h, __u64 now)
 {
 	if (x->role != ROLE_CLIENT || x->turn != TURN_ASKED)
 		return;
 	x->turn = TURN_NONE;
-	if (now - x->spoke_ns >= CLOSING_NS)
+	if (now - x->spoke_ns >= CLOSING_NS && !is_alert(h->end))
 		unanswered_count(x);
 }
 
-static __always_inline bool is_last_word(__u32 bytes)
+/* Whether so many bytes may be a client's last word, which a change of cipher
+ * may precede. */
+static __always_inline bool is_last_word(__u64 bytes, __u64 end)
 {
-	return bytes == FINISHED_BYTES || bytes == FINISHED_LONG_BYTES ||
-	       bytes == CHANGE_BYTES + FINISHED_BYTES ||
-	       bytes == CHANGE_BYTES + FINISHED_LONG_BYTES;
+	return bytes == end || bytes == end + CHANGE_BYTES ||
+	       bytes == end + FILLED_BYTES ||
+	       bytes == end + FILLED_BYTES + CHANGE_BYTES;
 }
 
-/* An end says something of a handshake, in so many bytes. `read`: what the
- * server has read since its own last word of one. */
-static __noinline void handshake_say(struct exchange *x, __u64 bytes,
-				     __u8 *read)
+#define EARLY_END_BYTES 26 /* of what came with the hello, precedes it then */
+
+/* Whether the server has read the client's last word, and nothing behind it.
+ * Some read the header of each record by itself. */
+static __noinline bool last_word_was_read(const struct handshake *h,
+					  __u64 bytes)
+{
+	if (h->end == TLS_END_SERVER)
+		return false;
+	if (h->end == TLS_END_UNKNOWN)
+		return is_last_word(h->heard, TLS_END_13) ||
+		       is_last_word(h->heard, TLS_END_13_LONG);
+	if (!is_of_13(h->end))
+		return h->heard == h->end;
+	bytes += TLS_HEADER_BYTES;
+	return is_last_word(h->heard, h->end) ||
+	       h->heard == h->end + EARLY_END_BYTES ||
+	       (h->heard > bytes &&
+		(bytes == h->end || bytes == h->end + FILLED_BYTES));
+}
+
+static __noinline void request_was_early(struct exchange *x)
+{
+	if (x->state & REQUEST_EARLY)
+		return;
+	x->state |= REQUEST_EARLY;
+	uncounted_count(x);
+}
+
+/* `until`: when the last word was said, or read. */
+static __noinline void handshake_end(struct exchange *x, __u64 until)
+{
+	histogram_add(x->group, TLS_HANDSHAKE, until - x->begin_ns, 1);
+	x->state |= HANDSHAKE_ENDED;
+}
+
+/* The client says something of a handshake, as its head tells. */
+static __noinline void client_says(struct exchange *x, __u16 head, __u64 bytes,
+				   __u64 now, struct handshake *h)
 {
 	bool again = x->state & IN_HANDSHAKE;
 
-	x->turn = TURN_NONE;
 	x->state |= IN_HANDSHAKE;
-	/* the client's second flight; or the server's, before TLS 1.3 */
-	if (x->role == ROLE_CLIENT ? again && bytes > CHANGE_BYTES :
-				     again && *read)
+	if (head == HEAD_TLS_HELLO || head == HEAD_TLS_EARLY) {
+		if (!again) {
+			x->begin_ns = now;
+			h->heard = 0;
+		}
+		/* again, where the server has asked for another */
+		x->state &= ~HANDSHAKE_ENDED;
+		h->end = 0;
+		if (head == HEAD_TLS_EARLY)
+			request_was_early(x);
+	} else if (head == HEAD_TLS_HANDSHAKE) {
 		x->state |= HANDSHAKE_ENDED;
-	*read = 0;
+		h->end = WORDS_IN_CLEAR;
+	} else if (bytes > CHANGE_BYTES && !(x->state & HANDSHAKE_ENDED)) {
+		if (h->heard)
+			handshake_end(x, now);
+		else if (again)
+			request_was_early(x);
+	}
 }
 
-/* Whether what an end says, encrypted, is still of the handshake. */
-static __noinline bool handshake_goes_on(struct exchange *x, __u8 *read)
+/* The server does. `end`: of its hello. */
+static __noinline void server_says(struct exchange *x, __u16 head, __u8 end,
+				   struct handshake *h)
+{
+	bool again = x->state & IN_HANDSHAKE;
+
+	x->state |= IN_HANDSHAKE;
+	x->state &= ~REPLY_UNSURE;
+	if (head == HEAD_TLS_HELLO) {
+		x->state &= ~HANDSHAKE_ENDED;
+		h->end = end;
+	} else if (again && h->heard && !is_of_13(h->end)) {
+		x->state |= HANDSHAKE_ENDED;
+		h->end = TLS_END_SERVER;
+	}
+	h->heard = 0;
+}
+
+/* Whether what the client says, encrypted, is still of the handshake. Its
+ * flight may be one message, or one for each word. */
+static __noinline bool client_goes_on(struct exchange *x, __u64 bytes,
+				      __u64 now, struct handshake *h)
+{
+	if (x->state & HANDSHAKE_ENDED) {
+		if (h->end == WORDS_IN_CLEAR)
+			handshake_end(x, x->end_ns);
+		x->state &= ~(IN_HANDSHAKE | REQUEST_EARLY);
+		return false;
+	}
+	if (!h->heard)
+		request_was_early(x);
+	else if (x->state & REQUEST_EARLY || is_last_word(bytes, TLS_END_13) ||
+		 is_last_word(bytes, TLS_END_13_LONG))
+		handshake_end(x, now);
+	else if (++h->end == MOST_WORDS)
+		x->state |= HANDSHAKE_ENDED;
+	return true;
+}
+
+/* The same of the server: more of its flight, or a ticket. */
+static __noinline bool server_goes_on(struct exchange *x, struct handshake *h)
 {
 	bool ended = x->state & HANDSHAKE_ENDED;
 
-	if (x->role == ROLE_CLIENT) {
-		x->state |= HANDSHAKE_ENDED;
-		if (ended)
-			x->state &= ~IN_HANDSHAKE;
-		return !ended;
-	}
-	if (!*read || (ended && is_last_word(*read))) {
-		/* more of its flight; or a ticket */
+	if (!h->heard) {
 		x->turn = TURN_NONE;
-		*read = 0;
+		/* what it says later is a reply */
+		if (ended)
+			h->end = TLS_END_SERVER;
 		return true;
 	}
 	x->state &= ~IN_HANDSHAKE;
-	if (!ended) /* was the request in it? */
+	if (h->end != TLS_END_UNKNOWN && !is_of_13(h->end))
+		return false;
+	if (ended) {
+		x->state |= REPLY_UNSURE;
+	} else {
+		/* was the request in it? */
 		x->turn = TURN_ANSWERED;
+		uncounted_count(x);
+	}
 	return false;
 }
 
-/* Whether a message takes part in turns; what it is says its head. */
-static __always_inline bool
-takes_turn(struct exchange *x, const struct head *head, __u64 bytes, __u8 *read)
+/* Whether a message takes part in turns; what it is says its head. `end`: of a
+ * server's hello, enum tls_end. */
+static __always_inline bool takes_turn(struct exchange *x,
+				       const struct head *head, __u64 bytes,
+				       __u64 now, __u8 end, struct handshake *h)
 {
+	bool client = x->role == ROLE_CLIENT;
+
 	if (x->state & TAKES_NO_TURNS)
 		return false;
 	switch (head->kind) {
 	case HEAD_HTTP2:
 		turns_overlap(x);
 		return false;
+	case HEAD_TLS_HELLO:
+	case HEAD_TLS_EARLY:
 	case HEAD_TLS_HANDSHAKE:
-		handshake_say(x, bytes, read);
+	case HEAD_TLS_CHANGE:
+		x->turn = TURN_NONE;
+		if (client)
+			client_says(x, head->kind, bytes, now, h);
+		else
+			server_says(x, head->kind, end, h);
 		return false;
 	case HEAD_TLS_ALERT:
 	case HEAD_INTERIM:
 		return false;
 	default:
-		return !(x->state & IN_HANDSHAKE) ||
-		       !handshake_goes_on(x, read);
+		break;
 	}
+	if (x->state & IN_HANDSHAKE)
+		return client ? !client_goes_on(x, bytes, now, h) :
+				!server_goes_on(x, h);
+	if (client)
+		h->end = head->kind != HEAD_TLS_DATA ? 0 :
+			 bytes < MOST_BYTES	     ? bytes :
+						       MOST_BYTES;
+	return true;
 }
 
-/* The server has read more of a handshake, or its first request. */
+/* An end has read more of a handshake, or the server its first request. */
 static __always_inline void handshake_read(struct exchange *x, __u64 bytes,
-					   __u8 *read)
+					   __u64 now, struct handshake *h)
 {
-	if (!(x->state & IN_HANDSHAKE) || x->role != ROLE_SERVER)
+	if (!(x->state & IN_HANDSHAKE))
 		return;
-	*read = bytes > MOST_READ - *read ? MOST_READ : *read + bytes;
-	if (x->state & HANDSHAKE_ENDED || !is_last_word(*read))
-		return;
-	x->state |= HANDSHAKE_ENDED;
-	*read = 0;
+	h->heard =
+		bytes > MOST_BYTES - h->heard ? MOST_BYTES : h->heard + bytes;
+	if (x->role == ROLE_CLIENT) {
+		x->end_ns = now;
+		/* what it said was its flight, of another length */
+		if (h->end)
+			x->state |= HANDSHAKE_ENDED;
+	} else if (!(x->state & HANDSHAKE_ENDED) &&
+		   last_word_was_read(h, bytes)) {
+		x->state |= HANDSHAKE_ENDED;
+		h->heard = 0;
+	}
 }
 
 /* The client's reply is whole. `unread`: more of it waits. */
@@ -232,18 +381,33 @@ static __always_inline void exchange_ask(struct exchange *x, __u64 now,
 		x->spoke_ns = now;
 }
 
+/* The server has said nothing behind its first reply: that was no ticket. */
+static __noinline void reply_was_one(struct exchange *x)
+{
+	if (x->role != ROLE_SERVER || x->turn != TURN_ANSWERED ||
+	    !(x->state & REPLY_UNSURE))
+		return;
+	x->state &= ~REPLY_UNSURE;
+	exchange_count(x, SERVER, x->end_ns - x->begin_ns);
+}
+
 /* The server sends: whether it begins to answer what it has read. */
 static __always_inline bool exchange_answer(struct exchange *x, __u64 now,
-					    bool unread)
+					    bool unread, __u64 bytes)
 {
 	bool asked = x->turn == TURN_ASKED;
 
-	if (asked)
+	if (asked) {
 		x->end_ns = now;
+	} else if (x->state & REPLY_UNSURE && x->turn == TURN_ANSWERED &&
+		   !is_alert(bytes)) {
+		x->state &= ~REPLY_UNSURE;
+		untimed_count(x);
+	}
 	x->turn = TURN_ANSWERED;
 	if (asked && unread)
 		turns_overlap(x);
-	if (!asked || unread)
+	if (!asked || unread || x->state & REPLY_UNSURE)
 		return false;
 	exchange_count(x, SERVER, now - x->begin_ns);
 	return true;
@@ -270,6 +434,7 @@ static __always_inline void exchange_read(struct exchange *x, __u64 now,
 		barrier();
 		x->turn = TURN_ANSWERED;
 	} else {
+		reply_was_one(x);
 		x->begin_ns = ready_ns;
 		x->due = 0;
 		barrier();

@@ -2,7 +2,8 @@
  * head.bpf.h - what the first bytes of a message say of it, as far as that
  * decides which message answers which: TLS is known by the header of a record,
  * HTTP/2 by its preface, an interim answer of HTTP by its line, DNS by its
- * header, whose identification pairs answers with queries. No other protocol is
+ * header, whose identification pairs answers with queries, QUIC by the version
+ * that the packets of its handshake name, and at its port. No other protocol is
  * read.
  *
  * Does not see the first bytes of what is sent from files (sendfile, splice)
@@ -32,18 +33,38 @@ struct head {
 #define DNS_HEADER_BYTES 12
 #define CONTINUE_BYTES 25 /* "HTTP/1.1 100 Continue", and an empty line */
 
+#define CHANGE_BYTES 6 /* a change of cipher, which may stand alone */
+#define TLS_HEADER_BYTES 5
+#define CLIENT_HELLO 1
+#define SERVER_HELLO 2
+
+/* Whether a record of a handshake begins with a hello; what is encrypted looks
+ * like one in 1 of 128. */
+static __always_inline bool is_hello(const __u8 *b)
+{
+	return b[0] == 22 && !b[6] &&
+	       (b[5] == CLIENT_HELLO || b[5] == SERVER_HELLO);
+}
+
 /* The header of a record: kind, version 3.x, length. */
-static __always_inline __u16 tls_head(const __u8 *b)
+static __always_inline __u16 tls_head(const __u8 *b, __u64 size)
 {
 	__u32 length = (__u32)b[3] << 8 | b[4];
 
 	if (b[1] != 3 || b[2] > 4 || !length || length > TLS_LARGEST_RECORD)
 		return HEAD_NONE;
 	switch (b[0]) {
-	case 20: /* change of cipher: a flight of the handshake begins so, too
-		  */
+	case 20: /* a flight of the handshake begins so, too */
+		return is_hello(b + CHANGE_BYTES) ? HEAD_TLS_HELLO :
+						    HEAD_TLS_CHANGE;
 	case 22:
-		return HEAD_TLS_HANDSHAKE;
+		if (!is_hello(b))
+			return HEAD_TLS_HANDSHAKE;
+		return b[5] == CLIENT_HELLO && size > TLS_HEADER_BYTES +
+							       length +
+							       CHANGE_BYTES ?
+			       HEAD_TLS_EARLY :
+			       HEAD_TLS_HELLO;
 	case 21:
 		return HEAD_TLS_ALERT;
 	case 23:
@@ -77,6 +98,28 @@ static __always_inline void dns_head_at(const __u8 *b, __u64 size,
 		ret->id = (__u16)b[0] << 8 | b[1];
 }
 
+#define QUIC_PORT 443
+
+/* Versions 1 and 2, and drafts. Later packets have a bit that is set. */
+static __always_inline bool is_quic(const __u8 *b, __u64 size, bool at_port)
+{
+	__u32 version = (__u32)b[1] << 24 | b[2] << 16 | b[3] << 8 | b[4];
+
+	if (at_port && size > 20 && b[0] & 0x40)
+		return true;
+	return size > 20 && (b[0] & 0xc0) == 0xc0 && b[5] <= 20 &&
+	       (version == 1 || version == 0x6b3343cf ||
+		version >> 8 == 0xff0000);
+}
+
+static __always_inline void datagram_head(const __u8 *b, __u64 size,
+					  bool at_port, struct head *ret)
+{
+	dns_head_at(b, size, ret);
+	if (!ret->kind && is_quic(b, size, at_port))
+		ret->kind = HEAD_QUIC;
+}
+
 /* What a server says first: frame of 6 n bytes, kind 4, of no stream. */
 static __always_inline bool is_settings(const __u8 *b, __u64 size)
 {
@@ -90,7 +133,7 @@ static __always_inline void stream_head(const __u8 b[HEAD_BYTES], __u64 size,
 {
 	const __u64 *words = (const __u64 *)(const void *)b;
 
-	ret->kind = tls_head(b);
+	ret->kind = tls_head(b, size);
 	if (ret->kind || size < 9)
 		return;
 	if (first && is_settings(b, size))
@@ -107,6 +150,25 @@ static __always_inline void stream_head(const __u8 b[HEAD_BYTES], __u64 size,
 		ret->kind = HEAD_INTERIM;
 	else if (((__u32)b[0] << 8 | b[1]) == size - 2)
 		dns_head_at(b + 2, size - 2, ret);
+}
+
+/* Where a send call's bytes are, if they are in one buffer of the caller's. */
+static __always_inline const __u8 *buffer_given(const struct msghdr *msg,
+						__u64 size)
+{
+	const struct iov_iter *from = &msg->msg_iter;
+	__u64 offset = from->iov_offset;
+
+	if (!bpf_core_field_exists(from->__iov) ||
+	    !bpf_core_enum_value_exists(enum iter_type, ITER_UBUF))
+		return NULL;
+	if (from->iter_type == bpf_core_enum_value(enum iter_type, ITER_UBUF))
+		return from->ubuf + offset;
+	if (from->iter_type !=
+		    bpf_core_enum_value(enum iter_type, ITER_IOVEC) ||
+	    from->__iov->iov_len - offset < size)
+		return NULL;
+	return from->__iov->iov_base + offset;
 }
 
 /* The first bytes of a send call, from one buffer of the caller's or from two,
@@ -148,10 +210,67 @@ static __noinline void call_head(const struct msghdr *msg, __u64 size,
 {
 	__u64 words[2 * HEAD_BYTES / 8] = {};
 
-	/* a change of cipher takes 6 bytes: it may stand alone */
-	if (size < 6 || !first_given(msg, size, words))
+	if (size < CHANGE_BYTES || !first_given(msg, size, words))
 		return;
 	stream_head((const __u8 *)words, size, first, ret);
+}
+
+/* How a handshake of TLS ends, by the server's hello. */
+enum tls_end {
+	TLS_END_UNKNOWN,
+	/* before TLS 1.3: with the server's last word */
+	TLS_END_SERVER,
+	/* with the client's, which has so many bytes: ... */
+	TLS_END_13 = 58, /* of TLS 1.3, by the hash that its cipher has */
+	TLS_END_13_LONG = 74,
+	/* ... or, before, as many as the server's, of a session that is resumed
+	 */
+};
+
+static __always_inline bool is_of_13(__u8 end)
+{
+	return end == TLS_END_13 || end == TLS_END_13_LONG;
+}
+
+#define HELLO_SESSION 43 /* the place of its length; the cipher follows */
+#define RECORDS_OF_FLIGHT 8
+
+/* Of a server that says its last word at once: what it says from its change of
+ * cipher on is as long as what the client will. */
+static __noinline __u8 resumed_end(const __u8 *from, __u64 size)
+{
+	__u8 header[CHANGE_BYTES + TLS_HEADER_BYTES];
+	__u64 at = 0, length;
+
+	for (int i = 0; i < RECORDS_OF_FLIGHT; i++) {
+		if (at + sizeof(header) > size ||
+		    bpf_probe_read_user(header, sizeof(header), from + at))
+			break;
+		length = (__u64)header[3] << 8 | header[4];
+		if (header[0] == 20) {
+			length = (__u64)header[CHANGE_BYTES + 3] << 8 |
+				 header[CHANGE_BYTES + 4];
+			length += sizeof(header);
+			return length < 0xff ? length : TLS_END_UNKNOWN;
+		}
+		at += TLS_HEADER_BYTES + length;
+	}
+	return TLS_END_SERVER;
+}
+
+/* Of a server's hello: enum tls_end. */
+static __noinline __u8 hello_end(const struct msghdr *msg, __u64 size)
+{
+	const __u8 *from = buffer_given(msg, size);
+	__u8 session, cipher[2];
+
+	if (!from || bpf_probe_read_user(&session, 1, from + HELLO_SESSION) ||
+	    session > 32 ||
+	    bpf_probe_read_user(cipher, 2, from + HELLO_SESSION + 1 + session))
+		return TLS_END_UNKNOWN;
+	if (cipher[0] != 0x13)
+		return resumed_end(from, size);
+	return cipher[1] == 2 /* SHA-384 */ ? TLS_END_13_LONG : TLS_END_13;
 }
 
 #endif

@@ -168,8 +168,8 @@ int BPF_PROG(on_read, struct sock *sk)
 			s->exchange.arrive_ns = c.arrive_ns;
 		else if (s->exchange.turn == TURN_ASKED)
 			s->exchange.arrive_ns = c.first_arrive_ns;
-		handshake_read(&s->exchange, c.read_end - c.read_from,
-			       &s->tls_read);
+		handshake_read(&s->exchange, c.read_end - c.read_from, c.now,
+			       &s->handshake);
 		exchange_read(&s->exchange, c.now, c.ready_ns,
 			      all_is_heard(s, tp));
 	}

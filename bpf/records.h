@@ -368,6 +368,8 @@ enum quantity {
 	/* network RTT: of the handshake, and the least that TCP has seen */
 	RTT_HANDSHAKE,
 	RTT_FLOOR,
+	/* of TLS, at the client: from its hello to the last word */
+	TLS_HANDSHAKE,
 	QUANTITIES,
 };
 
@@ -396,6 +398,7 @@ struct group_counts {
 	__u64 exchanges;
 	__u64 unanswered; /* requests, at the client */
 	__u64 no_turns; /* messages sent where both ends talk at once */
+	__u64 uncounted; /* at most, of TLS: first exchanges of connections */
 };
 
 /* What is slow in a group; 0 nothing. */
@@ -461,13 +464,18 @@ struct waiting_request {
 /* What the first bytes of a message are, see head.bpf.h. */
 enum head_kind {
 	HEAD_NONE,
-	HEAD_TLS_HANDSHAKE, /* or a change of cipher */
+	HEAD_TLS_HANDSHAKE, /* but a hello */
 	HEAD_TLS_ALERT,
 	HEAD_TLS_DATA, /* encrypted: also the later part of a handshake */
 	HEAD_HTTP2, /* the preface of a connection */
 	HEAD_INTERIM, /* HTTP: 100 Continue */
 	HEAD_DNS_QUERY,
 	HEAD_DNS_ANSWER,
+	HEAD_TLS_HELLO, /* of either end */
+	HEAD_TLS_EARLY, /* the client's, and a request behind it (0-RTT) */
+	HEAD_QUIC,
+	HEAD_TLS_CHANGE, /* of the cipher, and more of the handshake, or no more
+			  */
 };
 
 enum record_flag {

@@ -111,29 +111,36 @@ static __noinline void sender_task(struct stream *s, __u32 pid, __u64 now)
 			   bpf_get_current_pid_tgid());
 }
 
-/* A message begins a turn, or goes on with it. */
+/* A message begins a turn, or goes on with it. `msg`: NULL, it is not seen. */
 static __always_inline void turn_send(struct sock *sk, struct stream *s,
 				      const struct tcp_sock *tp, __u64 now,
+				      const struct msghdr *msg,
 				      const struct head *head, __u64 bytes)
 {
+	__u8 end = TLS_END_UNKNOWN;
+
 	if (!s->grouped)
 		stream_group(sk, s);
-	if (!takes_turn(&s->exchange, head, bytes, &s->tls_read)) {
+	if (s->exchange.role == ROLE_SERVER) {
+		if (msg && head->kind == HEAD_TLS_HELLO)
+			end = hello_end(msg, bytes);
+	} else if (exchange_end(&s->exchange, unread_bytes(sk, tp))) {
+		client_turn_tell(sk, s);
+		floor_count(s, tp, now);
+	}
+	if (!takes_turn(&s->exchange, head, bytes, now, end, &s->handshake)) {
 		if (s->exchange.state & TAKES_NO_TURNS)
 			no_turns_count(&s->exchange);
 		return;
 	}
 	if (s->exchange.role == ROLE_SERVER) {
-		if (!exchange_answer(&s->exchange, now, unread_bytes(sk, tp)))
+		if (!exchange_answer(&s->exchange, now, unread_bytes(sk, tp),
+				     bytes))
 			return;
 		s->exchange.due =
 			turn_flags(s, s->flow_in, s->read_end) / RECORD_SAMPLED;
 		s->answering_thread = bpf_get_current_pid_tgid();
 		return;
-	}
-	if (exchange_end(&s->exchange, unread_bytes(sk, tp))) {
-		client_turn_tell(sk, s);
-		floor_count(s, tp, now);
 	}
 	exchange_ask(&s->exchange, now, all_is_heard(s, tp));
 }
@@ -182,7 +189,7 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	now = bpf_ktime_get_ns();
 	call_head(given, left, !start, &head);
 	if (histograms)
-		turn_send(sk, s, tp, now, &head, left);
+		turn_send(sk, s, tp, now, given, &head, left);
 	if (options.closing) {
 		s->given_end = end;
 		return 0;
@@ -227,7 +234,7 @@ static __noinline bool fastopen_begin(struct sock *sk,
 	now = tp->tcp_clock_cache;
 	if (histograms) {
 		ends_begin(s->flow_out, now);
-		turn_send(sk, s, tp, now, &none, length);
+		turn_send(sk, s, tp, now, NULL, &none, length);
 	}
 	if (!options.closing) {
 		sender_task(s, pid, now);

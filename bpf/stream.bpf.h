@@ -94,9 +94,9 @@ struct stream {
 	__u32 reader_pid;
 	__u32 answering_thread; /* that began to send the last reply */
 	__u8 announced; /* bits of enum flow_side */
-	__u8 deep; /* it has, or had, chunks */
-	__u8 grouped; /* its group is decided */
-	__u8 tls_read; /* server: since its own last word of a handshake */
+	__u8 deep : 1; /* it has, or had, chunks */
+	__u8 grouped : 1; /* its group is decided */
+	struct handshake handshake;
 	__u32 handshake_us; /* RTT, until it is counted */
 	__u32 floor_told; /* when the RTT's floor was counted, in 2^30 ns */
 	struct exchange exchange;

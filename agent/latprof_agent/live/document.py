@@ -17,7 +17,7 @@ from typing import Any
 from latprof_analysis.say import say_json_line
 
 from latprof_agent.live.figures import NAMES, Figure, figures_of
-from latprof_agent.live.names import EXCHANGE, NETWORK_RTT, PATH, rtt_source
+from latprof_agent.live.names import EXCHANGE, HANDSHAKE, NETWORK_RTT, PATH, rtt_source
 from latprof_agent.live.rows import Row, ordered, rows_of
 from latprof_agent.live.shown import Watched, Window
 from latprof_agent.monitor.totals import (
@@ -107,8 +107,10 @@ def _of_row(row: Row) -> dict[str, Any]:
             "exchanges": counted[Counted.EXCHANGES],
             "unanswered": counted[Counted.UNANSWERED],
             "messages_without_turns": counted[Counted.NO_TURNS],
+            "uncounted_at_most": counted[Counted.UNCOUNTED],
             "parts": _of_figures(row, EXCHANGE),
         },
+        "handshakes": _of_figures(row, HANDSHAKE),
         "network_rtt": {
             rtt_source(q): _of_figure(row.figures[q])
             for q in NETWORK_RTT

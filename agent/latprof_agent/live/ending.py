@@ -17,6 +17,7 @@ _COUNTED = {
     "exchanges": Counted.EXCHANGES,
     "requests without an answer": Counted.UNANSWERED,
     "messages in no exchange (both ends talk at once)": Counted.NO_TURNS,
+    "first exchanges of TLS connections, at most, not counted": Counted.UNCOUNTED,
 }
 
 

@@ -22,15 +22,17 @@ PATH = (
     Quantity.END_TO_END,
 )
 EXCHANGE = (Quantity.RESPONSE, Quantity.SERVER)
+HANDSHAKE = (Quantity.TLS_HANDSHAKE,)
 # The best source first.
 NETWORK_RTT = (Quantity.RTT_STAMPS, Quantity.RTT_HANDSHAKE, Quantity.RTT_FLOOR)
-ALL = (*EXCHANGE, *NETWORK_RTT, *PATH)
+ALL = (*EXCHANGE, *HANDSHAKE, *NETWORK_RTT, *PATH)
 
 _RTT = "rtt_"
 _RANGE = "range_"
 _TOLD = {
     Quantity.RESPONSE: "response time",
     Quantity.SERVER: "server time",
+    Quantity.TLS_HANDSHAKE: "TLS handshake",
     Quantity.RTT_STAMPS: "network RTT, both ends' stamps",
     Quantity.RTT_HANDSHAKE: "network RTT, handshake",
     Quantity.RTT_FLOOR: "network RTT, kernel's minimum",

@@ -62,6 +62,10 @@ _CHOSEN = "reverse"
 _STAGE_WIDTH = 15
 _MOST_MESSAGE = 3  # lines
 _LONG_WAIT_SECONDS = 1.0
+_UNCOUNTED = (
+    "the first of connections of TLS, whose request came with the handshake (0-RTT) or "
+    "may have come with a client's certificate"
+)
 # Counters of what has a line of its own.
 _SEGMENTED, _MULTIPATH = "segmented_sends", "multipath_sockets"
 _RECEIVED = (Counted.RECEIVED_MESSAGES, Counted.RECEIVED_RANGES)
@@ -186,6 +190,8 @@ def _unanswered(window: Window) -> list[str]:
             f"in no exchange: {share} of the messages sent, since on their connections "
             "both ends talk at once"
         )
+    if n := round(counted[Counted.UNCOUNTED]):
+        found.append(f"up to {plural(n, 'exchange')} not counted: {_UNCOUNTED}")
     return found
 
 
@@ -314,6 +320,9 @@ def _group_sentences(row: Row) -> Iterable[str]:
             f" {_per_second(row, Counted.NO_TURNS)}/s messages in no exchange: on "
             "their connections both ends talk at once"
         )
+    if row.totals.counted[Counted.UNCOUNTED]:
+        rate = _per_second(row, Counted.UNCOUNTED)
+        yield f" up to {rate}/s exchanges not counted: {_UNCOUNTED}"
     for drop, packets in row.totals.drops.most_common(3):
         yield f" dropped: {plural(packets, 'packet')}, {drop_name(drop)}"
     if (more := len(row.totals.drops) - 3) > 0:

@@ -48,6 +48,8 @@ class Quantity(StrEnum):
     # network RTT without think time, by source
     RTT_HANDSHAKE = "rtt_handshake"
     RTT_FLOOR = "rtt_floor"  # minimum of the kernel's samples
+    # of TLS, at the client: from its hello to the last word
+    TLS_HANDSHAKE = "tls_handshake"
     RTT_STAMPS = "rtt_stamps"  # sampled exchanges, both ends watched
     # sampled messages, both ends watched: those that the group sent,
     TRANSIT = "transit"
@@ -91,6 +93,7 @@ class Counted(StrEnum):
     EXCHANGES = "exchanges"
     UNANSWERED = "unanswered"  # requests, at the client
     NO_TURNS = "no_turns"  # messages sent where both ends talk at once
+    UNCOUNTED = "uncounted"  # at most, of TLS: first exchanges of connections
 
 
 MESSAGES = (

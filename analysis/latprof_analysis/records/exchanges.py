@@ -40,7 +40,7 @@ from latprof_analysis.records.message_rows import (
     Ints,
     Messages,
 )
-from latprof_analysis.records.protocols import Protocols, is_alert
+from latprof_analysis.records.protocols import Protocols, may_be_alert
 from latprof_analysis.records.turn import (
     FOREVER,
     LARGEST,
@@ -83,6 +83,8 @@ FEWEST_LATE = 4
 PUSHED = "pushed without a request"
 AT_ONCE = "both sides talked at once"
 HTTP2 = "HTTP/2: both sides talk at once"
+QUIC = "QUIC: both sides talk at once"
+EARLY = "TLS 0-RTT: sent with the handshake"
 NOT_ANSWERED = "without an answer"
 BEFORE_PAUSE = "not answered before a pause"
 CLOSING_WORDS = "closing"
@@ -179,17 +181,19 @@ class Exchanges:
         done = self._protocols.sort(parts, last=last)
         self._count(done.closing, CLOSING_WORDS)
         self._count(done.interim, INTERIM)
+        self._count(done.early, EARLY)
         if done.handshakes[0].shape[1]:
             found.append(Found(HANDSHAKE, *done.handshakes))
         parts = done.parts
-        for identity in done.http2 - self._overlapped.keys():
-            self._overlap(identity, parts, HTTP2)
+        for identity, is_quic in done.multiplexed.items():
+            if identity not in self._overlapped:
+                self._overlap(identity, parts, QUIC if is_quic else HTTP2)
         if not self._overlapped:
             return parts
         both = self._is_overlapped(parts[Turn.IDENTITY])
         if not both.any():
             return parts
-        for cause in (AT_ONCE, HTTP2):
+        for cause in (AT_ONCE, HTTP2, QUIC):
             of = [i for i, why in self._overlapped.items() if why == cause]
             mine = np.isin(parts[Turn.IDENTITY], np.array(of, "i8"))
             self._count(parts.compress(mine, axis=1), cause)
@@ -447,7 +451,7 @@ class Exchanges:
     def _never_answered(self, request: Ints) -> list[Found]:
         """Say what ended the waiting of requests, if anything did."""
         outcomes, waited = [], []
-        alert = is_alert(request, self._heads)
+        alert = may_be_alert(request, self._heads)
         closing = np.zeros(len(alert), bool)
         for i in range(request.shape[1]):
             sent_ns = int(request[Turn.LAST_SEND_NS, i]) or int(request[Turn.END_NS, i])

@@ -4,16 +4,18 @@
             its closing words
     HTTP    an interim answer (100 Continue)
     HTTP/2  both ends talk at once on such a connection
+    QUIC    the same; what is in its datagrams is not to be seen
 
 TLS is encrypted, so what is a ticket follows from who has read what: a server that has
 read nothing of the first request answers nothing. Where it had, and then sent several
 messages, the first may be tickets or the reply: then the reply's beginning is not
-known (`Turn.UNSPLIT`).
+known (`Turn.UNSPLIT`). A request that came with the handshake (0-RTT) is answered
+beside it, by what looks the same: it is in no exchange.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +24,17 @@ from latprof_analysis.records.message_rows import Ints
 from latprof_analysis.records.turn import FOREVER, Turn, no_turns
 
 HANDSHAKES_KEPT = 1 << 16
-# Records of TLS 1.3: a change of cipher, and the client's last word of a handshake by
-# the hash that its cipher has; both in one.
+# Records of TLS 1.3, which some fill up by 16 bytes (Java): the client's last word of a
+# handshake by the hash that its cipher has; that behind a change of cipher.
 _CHANGE_BYTES = 6
-_FINISHED_BYTES = (58, 74)
-_BOTH_BYTES = tuple(_CHANGE_BYTES + size for size in _FINISHED_BYTES)
+_FINISHED_BYTES = (58, 74, 58 + 16, 74 + 16)
+_LAST_BYTES = (*_FINISHED_BYTES, *(_CHANGE_BYTES + size for size in _FINISHED_BYTES))
+_MOST_WORDS = 3  # of a client's second flight: certificate, proof, last word
 
 _ALERT_BYTES = 24
+_FILLED_ALERT_BYTES = _ALERT_BYTES + 16
+# What a message of a handshake begins with; recordings may be older than all but one.
+_OF_HANDSHAKE = ("tls_handshake", "tls_hello", "tls_early", "tls_change")
 
 Flags = NDArray[np.bool_]
 
@@ -37,6 +43,13 @@ def is_alert(turns: Ints, heads: dict[str, int]) -> Flags:
     """Whether turns are as long as an alert of TLS 1.3, mostly the closing one."""
     encrypted = turns[Turn.HEAD] == heads["tls_data"]
     return np.asarray(encrypted & (turns[Turn.BYTES] == _ALERT_BYTES))
+
+
+def may_be_alert(turns: Ints, heads: dict[str, int]) -> Flags:
+    """The same of the last words of a client, which some fill up."""
+    encrypted = turns[Turn.HEAD] == heads["tls_data"]
+    size = turns[Turn.BYTES] // np.maximum(turns[Turn.MESSAGES], 1)
+    return np.asarray(encrypted & np.isin(size, (_ALERT_BYTES, _FILLED_ALERT_BYTES)))
 
 
 @dataclass
@@ -48,8 +61,9 @@ class Sorted:
     interim: Ints
     # of connections: request and reply of a handshake, one column each
     handshakes: tuple[Ints, Ints]
-    # conversations in which both ends talk at once
-    http2: set[int] = field(default_factory=set)
+    early: Ints  # requests that came with a handshake, and what may answer them
+    # conversations in which both ends talk at once, and whether they are of QUIC
+    multiplexed: dict[int, bool]
 
 
 @dataclass
@@ -60,6 +74,9 @@ class _Handshake:
     begin_ns: int = FOREVER
     end_ns: int = 0
     hellos: int = 0
+    server_spoke: bool = False
+    early: bool = False  # the client said more before the server had spoken
+    words: int = 0  # of the client's second flight, encrypted
     finished: bool = False  # the client has said its last word of it
     old: bool = False  # before TLS 1.3: the server had the last word
     tickets: bool = False  # were seen
@@ -89,6 +106,7 @@ class Protocols:
 
     def __init__(self, heads: dict[str, int]) -> None:
         self._heads = heads
+        self._of_handshake = [heads[kind] for kind in _OF_HANDSHAKE if kind in heads]
         self._open: dict[int, _Handshake] = {}  # by conversation
 
     def sort(self, parts: Ints, *, last: bool) -> Sorted:
@@ -97,16 +115,19 @@ class Protocols:
         fresh = parts[Turn.SORTED] == 0
         parts[Turn.SORTED] = 1
         kind = np.where(fresh, parts[Turn.HEAD], 0)
-        from_server = parts[Turn.IS_REPLY] == 1
+        identity, from_server = parts[Turn.IDENTITY], parts[Turn.IS_REPLY] == 1
         interim = (kind == heads["interim"]) & from_server
         closing = kind == heads["tls_alert"]
         # encrypted it is known by its length; of a client it may be a short request
         closing |= is_alert(parts, heads) & from_server & fresh
-        http2 = parts[Turn.IDENTITY, kind == heads["http2"]]
+        quic = fresh & (kind == heads.get("quic", -1))
+        multiplexed = quic | (kind == heads["http2"])
+        at = np.flatnonzero(multiplexed)
         apart = interim | closing
+        early = np.zeros(len(kind), bool)
         done: list[_Handshake] = []
-        if self._open or (kind == heads["tls_handshake"]).any():
-            self._follow(parts, kind, fresh & ~apart, apart, done)
+        if self._open or np.isin(kind, self._of_handshake).any():
+            self._follow(parts, fresh & ~apart, apart, early, done)
         if last:
             done += [one for one in self._open.values() if not one.counted]
             self._open.clear()
@@ -120,37 +141,48 @@ class Protocols:
                 np.concatenate([none, *(request for request, _ in turns)], axis=1),
                 np.concatenate([none, *(reply for _, reply in turns)], axis=1),
             ),
-            set(http2.tolist()),
+            parts.compress(early, axis=1),
+            dict(zip(identity[at].tolist(), quic[at].tolist(), strict=True)),
         )
 
     def _follow(
         self,
         parts: Ints,
-        kind: Ints,
         fresh: Flags,
         apart: Flags,
+        early: Flags,
         done: list[_Handshake],
     ) -> None:
-        """Follow handshakes part by part; put in `apart` which are none of turns."""
+        """Follow handshakes part by part.
+
+        Put in `apart` which are none of turns, and in `early` which of them are of a
+        request that came with the handshake.
+        """
         identity = parts[Turn.IDENTITY]
-        begun = np.unique(identity[kind == self._heads["tls_handshake"]])
+        of_handshake = np.isin(parts[Turn.HEAD], self._of_handshake)
+        begun = np.unique(identity[of_handshake & fresh])
         known = np.fromiter(self._open, "i8", len(self._open))
         mine = np.isin(identity, np.union1d(begun, known)) & fresh
         for i in np.flatnonzero(mine).tolist():
             of = int(identity[i])
             one = self._open.get(of)
-            is_handshake = kind[i] == self._heads["tls_handshake"]
             if one is None:
-                if not is_handshake:
+                if not of_handshake[i]:
                     continue
                 one = self._begin(parts, i, apart)
-            if is_handshake:
+            early[i] = self._is_early(one, parts[:, i])
+            if early[i]:
+                apart[i] = True
+                one.hellos += 1
+                one.meet(parts[:, i])
+            elif of_handshake[i]:
                 apart[i] = True
                 self._speak(one, parts[:, i])
             elif not parts[Turn.IS_REPLY, i]:
                 apart[i] = self._ask(one, parts[:, i])
             else:
                 apart[i] = self._answer(one, parts[:, i])
+                early[i] = apart[i] and one.early and one.finished
             if one.request_read_ns >= 0 and not one.counted:
                 one.counted = True
                 done.append(one)
@@ -174,32 +206,48 @@ class Protocols:
             one.meet(parts[:, i])
         return one
 
-    @staticmethod
-    def _speak(one: _Handshake, part: Ints) -> None:
+    def _is_early(self, one: _Handshake, part: Ints) -> bool:
+        """Whether a client says more than its hello before the server has spoken."""
+        kind = part[Turn.HEAD]
+        if kind == self._heads.get("tls_early"):
+            one.early = True
+        elif part[Turn.IS_REPLY] or one.server_spoke or not one.hellos:
+            return False
+        else:
+            change = kind == self._heads.get("tls_change")
+            more = change and part[Turn.BYTES] > _CHANGE_BYTES
+            one.early = more or kind == self._heads["tls_data"]
+        return one.early
+
+    def _speak(self, one: _Handshake, part: Ints) -> None:
         """A message of it that says so itself."""
         one.meet(part)
         if part[Turn.IS_REPLY]:
+            one.server_spoke = True
             one.old |= one.finished
             return
+        hello = part[Turn.HEAD] == self._heads.get("tls_hello")
         if one.hellos and part[Turn.BYTES] > _CHANGE_BYTES:
-            one.finished = True
+            # not so where the server has asked for another hello
+            one.finished = not hello
         one.hellos += 1
 
     @staticmethod
     def _ask(one: _Handshake, part: Ints) -> bool:
-        """Whether what a client says is still of the handshake."""
-        size = int(part[Turn.BYTES])
+        """Whether what a client says is still of the handshake.
+
+        Its second flight is one message, or one for each word; the last is known by its
+        length.
+        """
         if not one.finished:
-            one.finished = True
+            is_last = int(part[Turn.BYTES]) in _LAST_BYTES
+            one.words += 1
+            one.finished = is_last or one.early or one.words >= _MOST_WORDS
             # without a sender's half nothing is known but its size
-            if part[Turn.HEAD] or size in (*_FINISHED_BYTES, *_BOTH_BYTES):
+            if part[Turn.HEAD] or is_last:
                 one.meet(part)
                 return True
-        elif one.old and one.request_read_ns < 0 and size in _FINISHED_BYTES:
-            # the server asked for another hello, which looks like a last word
-            one.old = False
-            one.meet(part)
-            return True
+            one.finished = True
         if one.request_read_ns < 0:
             one.request_read_ns = int(part[Turn.FIRST_READ_NS])
         return False
@@ -207,6 +255,9 @@ class Protocols:
     @staticmethod
     def _answer(one: _Handshake, part: Ints) -> bool:
         """Whether what a server says answers nothing: a ticket, or a handshake's."""
+        one.server_spoke = True
+        # what the client said was its flight, of another length
+        one.finished |= one.words > 0
         sent_ns = int(part[Turn.LAST_SEND_NS])
         if one.request_read_ns < 0 or 0 < sent_ns < one.request_read_ns:
             one.tickets |= one.finished

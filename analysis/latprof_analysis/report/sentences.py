@@ -196,7 +196,10 @@ def _where(row: Mapping[str, Any]) -> str:
         "reply_way": (row.get("reply_way_ns") or 0) - pauses,
     }
     most = max(times, key=lambda part: times[part])
-    if times[most] <= 0:
+    # what is not known may be larger
+    known = all(row.get(f"{part}_ns") is not None for part in times)
+    is_most = known or 2 * times[most] > (row.get("response_ns") or 0)
+    if times[most] <= 0 or not is_most:
         return ", its parts not known"
     again = " (sent again)" if row.get("retransmits") else ""
     places = {
@@ -236,6 +239,11 @@ def exchange_notes(figures: Mapping[str, Any]) -> Iterator[str]:
             f"pipelined: {figures['pipelined']:,} of {n:,} were answered before the "
             "request was whole: no parts"
         )
+    if figures.get("unsplit"):
+        yield (
+            f"{figures['unsplit']:,} of {n:,} replies may have begun with session "
+            "tickets of TLS: no server's part"
+        )
     if figures["retransmits"]:
         yield f"retransmitted segments: {figures['retransmits']:,}"
     if figures.get("paused"):
@@ -245,11 +253,22 @@ def exchange_notes(figures: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-_OVERLAPS = ("both sides talked at once", "HTTP/2: both sides talk at once")
+_AT_ONCE = (
+    "on their connections both ends talk at once ({}): which bytes answer which cannot "
+    "be known; each message's stages are"
+)
+# By cause, what users look for who miss exchanges.
+_MISSED = {
+    "both sides talked at once": _AT_ONCE.format("a window of requests"),
+    "HTTP/2: both sides talk at once": _AT_ONCE.format("HTTP/2"),
+    "QUIC: both sides talk at once": _AT_ONCE.format("QUIC"),
+    "TLS 0-RTT: sent with the handshake": "the requests came with the handshake of TLS "
+    "(0-RTT), and what the server says of that looks like their replies",
+}
 
 
 def no_exchange_sentences(document: Mapping[str, Any]) -> Iterator[str]:
-    """Say what share is in no exchange as both ends talk at once, and why; and what
+    """Say what share is in no exchange that may have asked for one, and why; and what
     had no answer.
     """
     for before, told in _told_by_runs(document):
@@ -257,17 +276,14 @@ def no_exchange_sentences(document: Mapping[str, Any]) -> Iterator[str]:
         ways = [figures for _, figures in ways_of(document)]
         whole = sum(one["requests"] + one["replies"] for one in ways)
         whole_bytes = sum(one["request_bytes"] + one["reply_bytes"] for one in ways)
-        for cause in _OVERLAPS:
+        for cause, why in _MISSED.items():
             if not messages[cause]:
                 continue
             share = messages[cause] / (whole + messages.total())
             size = sizes[cause] / max(1, whole_bytes + sizes.total())
-            why = cause.partition(": ")[0] if ":" in cause else "a window of requests"
             yield (
                 f"{before}not in exchanges: {_percent(share)} of the messages, "
-                f"{_percent(size)} of the bytes, since on their connections both ends "
-                f"talk at once ({why}): which bytes answer which cannot be known; each "
-                "message's stages are"
+                f"{_percent(size)} of the bytes, since {why}"
             )
         for sentence in _unanswered_sentences(told.get("unanswered") or {}):
             yield before + sentence
@@ -284,7 +300,7 @@ def other_turns_sentences(document: Mapping[str, Any]) -> Iterator[str]:
                     "they are in no exchange"
                 )
         messages, _ = _counted_apart(told)
-        rest = {c: n for c, n in messages.items() if n and c not in _OVERLAPS}
+        rest = {c: n for c, n in messages.items() if n and c not in _MISSED}
         if found := ", ".join(f"{n:,} {cause}" for cause, n in rest.items()):
             yield f"{before}other messages of no exchange: {found}"
 

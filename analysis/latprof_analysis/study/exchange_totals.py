@@ -41,7 +41,7 @@ _SUMS = (
     "reply_bytes",
     "retransmits",
 )
-_COUNTS = ("exchanges", "timed", "paused", *_SUMS)
+_COUNTS = ("exchanges", "timed", "paused", "unsplit", *_SUMS)
 _WHOLE = 1 << len(EXCHANGE_STAMPS)  # of a code: the response is there, and its parts
 _CODES = 2 * _WHOLE
 
@@ -285,6 +285,7 @@ class ExchangeTotals:
             "exchanges": np.ones(len(ordered), np.int64),
             "timed": numbers["response_ns"].take(ordered) != BLANK,
             "paused": _paused(numbers, ordered),
+            "unsplit": _unsplit(numbers, ordered),
             **{name: _or_zero(numbers[name].take(ordered)) for name in _SUMS},
         }
         for name, values in counted.items():
@@ -392,6 +393,14 @@ def _paused(numbers: Mapping[str, Ints], at: Index) -> NDArray[np.bool_]:
     until_ns = numbers["until_pause_ns"].take(at)
     response_ns = numbers["response_ns"].take(at)
     return np.asarray((until_ns != BLANK) & (until_ns < response_ns))
+
+
+def _unsplit(numbers: Mapping[str, Ints], at: Index) -> NDArray[np.bool_]:
+    """Whether of several replies to what a server here has read none is the first."""
+    read = numbers["request_read_ns"].take(at) != BLANK
+    begins = numbers["reply_sent_ns"].take(at) != BLANK
+    several = numbers["replies"].take(at) > 1
+    return np.asarray(read & ~begins & several)
 
 
 def _or_zero(values: Ints) -> Ints:

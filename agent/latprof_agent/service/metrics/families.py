@@ -62,6 +62,8 @@ _HISTOGRAMS = {
     _END_TO_END: "From the send call to the read, of a sample.",
     "latprof_response_seconds": "From a request's first send to its reply's last read.",
     "latprof_server_seconds": "From a request that could be read to its reply's send.",
+    "latprof_tls_handshake_seconds": "From a client's hello to the last word of the "
+    "handshake.",
     _RTT: "Round trips of the network alone, without the time in the server.",
 }
 _AT_THE_SENDER = (Quantity.SEND_QUEUE, Quantity.QDISC, Quantity.TRANSIT)
@@ -69,7 +71,7 @@ _AT_THE_SENDER = (Quantity.SEND_QUEUE, Quantity.QDISC, Quantity.TRANSIT)
 
 def _place(quantity: Quantity) -> tuple[str, Labels]:
     """Give the family of a quantity, and the labels that tell it from others there."""
-    if quantity in (Quantity.RESPONSE, Quantity.SERVER):
+    if quantity in (Quantity.RESPONSE, Quantity.SERVER, Quantity.TLS_HANDSHAKE):
         return f"latprof_{quantity}_seconds", {}
     if quantity.startswith("rtt_"):
         return _RTT, {"source": quantity.removeprefix("rtt_")}
@@ -90,6 +92,9 @@ _COUNTERS = {
     "ended, without an answer.",
     "latprof_messages_without_turns": "Messages sent on connections on which both ends "
     "talk at once (HTTP/2, a window of requests): they are in no exchange.",
+    "latprof_uncounted_exchanges": "First exchanges of TLS connections, at most, that "
+    "are not counted: the request came with the handshake (0-RTT), or may have come "
+    "with a client's certificate.",
     "latprof_dropped_packets": "Packets, or what they carried, that died on this host.",
     "latprof_retransmitted_segments": "Segments that TCP sent again.",
     "latprof_odd_segments": "Segments that came twice, or before earlier ones.",
@@ -104,6 +109,7 @@ _COUNTED: dict[Counted, tuple[str, Labels]] = {
     Counted.EXCHANGES: ("latprof_exchanges", {}),
     Counted.UNANSWERED: ("latprof_unanswered_requests", {}),
     Counted.NO_TURNS: ("latprof_messages_without_turns", {}),
+    Counted.UNCOUNTED: ("latprof_uncounted_exchanges", {}),
 }
 
 
