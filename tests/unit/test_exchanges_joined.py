@@ -10,6 +10,7 @@ import pytest
 from halves import LAYOUT, RECEIVER, SENDER, mapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from latprof_analysis.records import exchanges as module
 from latprof_analysis.records.conversations import Conversations
 from latprof_analysis.records.endings import Endings
 from latprof_analysis.records.exchanges import LATE_NS, Exchanges
@@ -332,6 +333,23 @@ def test_an_answer_that_comes_late_finds_its_request():
     assert (sent, count, bytes_, first, last) == (1 * MS, 3, 3, 1, 3)
     assert got == 9002 * MS
     assert not pairer.no_exchange
+
+
+def test_what_comes_at_once_is_not_open_because_it_is_much(monkeypatch):
+    """A batch may hold more turns than may be open, and end within an exchange."""
+    monkeypatch.setattr(module, "OPEN_LIMIT", 8)
+    count, each = 50, MS
+    rows = []
+    for i in range(count):
+        at = i * each
+        ask = (0, CLIENT, at + 1, at + 2, at + 3, i + 1)
+        rows += [ask, (0, SERVER, at + 4, at + 5, at + 6, i + 1)]
+    exchanges = paired(1)
+    until_ns = rows[-1][2] + LATE_NS  # the last answer is not over by then
+    found = exchanges.add(messages(rows), until_ns, NOW)
+    found += exchanges.add(None, FOREVER, NOW)
+    assert exchanges_in(found)[0].shape[1] == count
+    assert not exchanges.no_exchange
 
 
 def test_who_is_who_is_told_of_both_ways_and_by_both_ends():

@@ -384,10 +384,12 @@ class Exchanges:
             turns, is_reply = turns.compress(~pushed, axis=1), is_reply[~pushed]
             identity = turns[Turn.IDENTITY]
         requests = np.flatnonzero(~is_reply)
-        ended = _closed(identity, turns[Turn.END_NS], until_ns)[requests]
         answered = _has(identity, requests, 1)
         # the next exchange shows whether all of this one's reply had been read
-        final = (answered & ended) | _has(identity, requests, 3)
+        followed = _has(identity, requests, 3)
+        left = len(identity) - 2 * np.count_nonzero(followed)
+        ended = _closed(identity, turns[Turn.END_NS], until_ns, left)[requests]
+        final = (answered & ended) | followed
         silent = ~answered & ended
         done = requests[final]
         self._open = turns.take(_but(len(identity), done, requests[silent]), axis=1)
@@ -563,11 +565,15 @@ def _has(identity: Ints, at: NDArray[np.intp], ahead: int) -> Flags:
     return np.asarray(there & (identity[then] == identity[at]))
 
 
-def _closed(identity: Ints, end_ns: Ints, until_ns: int) -> Flags:
-    """Of which turns the conversation is over, or must be taken to be."""
+def _closed(identity: Ints, end_ns: Ints, until_ns: int, left: int) -> Flags:
+    """Of which turns the conversation is over, or must be taken to be.
+
+    `left`: so many are open. Those that are paired now are none of them, however many
+    came at once.
+    """
     if until_ns == FOREVER:
         return np.ones(len(identity), bool)
-    excess = len(identity) - OPEN_LIMIT
+    excess = left - OPEN_LIMIT
     if excess <= 0:
         return np.zeros(len(identity), bool)
     last = np.r_[identity[1:] != identity[:-1], True]
