@@ -69,9 +69,7 @@ enum exchange_state {
 
 /* What an end knows of a handshake, beside its state. */
 struct handshake {
-	/* bytes that it read, client: since its hello, server: since it spoke
-	 */
-	__u8 heard;
+	__u8 heard; /* bytes that it has read since it spoke */
 	/* server: enum tls_end; client: how many words of its second flight it
 	 * has said, or WORDS_IN_CLEAR; later the bytes that it said last */
 	__u8 end;
@@ -90,7 +88,7 @@ struct handshake {
 #define ALERT_BYTES 24
 #define FILLED_BYTES 16 /* some fill records of TLS 1.3 up by (Java) */
 
-static __always_inline void untimed_count(const struct exchange *x)
+static __always_inline void exchanges_add(const struct exchange *x)
 {
 	struct group_counts *counts = counts_of_group(x->group);
 
@@ -102,7 +100,16 @@ static __always_inline void exchange_count(const struct exchange *x,
 					   __u32 quantity, __u64 ns)
 {
 	histogram_add(x->group, quantity, ns, 1);
-	untimed_count(x);
+	exchanges_add(x);
+}
+
+/* At the server. What became readable unseen has no time. */
+static __noinline void answer_count(const struct exchange *x)
+{
+	if (x->begin_ns)
+		exchange_count(x, SERVER, x->end_ns - x->begin_ns);
+	else
+		exchanges_add(x);
 }
 
 static __always_inline void turns_overlap(struct exchange *x)
@@ -204,24 +211,19 @@ static __noinline void client_says(struct exchange *x, __u16 head, __u64 bytes,
 	bool again = x->state & IN_HANDSHAKE;
 
 	x->state |= IN_HANDSHAKE;
+	if (head == HEAD_TLS_EARLY)
+		request_was_early(x);
 	if (head == HEAD_TLS_HELLO || head == HEAD_TLS_EARLY) {
-		if (!again) {
+		if (!again)
 			x->begin_ns = now;
-			h->heard = 0;
-		}
 		/* again, where the server has asked for another */
 		x->state &= ~HANDSHAKE_ENDED;
 		h->end = 0;
-		if (head == HEAD_TLS_EARLY)
-			request_was_early(x);
 	} else if (head == HEAD_TLS_HANDSHAKE) {
 		x->state |= HANDSHAKE_ENDED;
 		h->end = WORDS_IN_CLEAR;
 	} else if (bytes > CHANGE_BYTES && !(x->state & HANDSHAKE_ENDED)) {
-		if (h->heard)
-			handshake_end(x, now);
-		else if (again)
-			request_was_early(x);
+		handshake_end(x, now);
 	}
 }
 
@@ -254,10 +256,8 @@ static __noinline bool client_goes_on(struct exchange *x, __u64 bytes,
 		x->state &= ~(IN_HANDSHAKE | REQUEST_EARLY);
 		return false;
 	}
-	if (!h->heard)
-		request_was_early(x);
-	else if (x->state & REQUEST_EARLY || is_last_word(bytes, TLS_END_13) ||
-		 is_last_word(bytes, TLS_END_13_LONG))
+	if (x->state & REQUEST_EARLY || is_last_word(bytes, TLS_END_13) ||
+	    is_last_word(bytes, TLS_END_13_LONG))
 		handshake_end(x, now);
 	else if (++h->end == MOST_WORDS)
 		x->state |= HANDSHAKE_ENDED;
@@ -277,6 +277,7 @@ static __noinline bool server_goes_on(struct exchange *x, struct handshake *h)
 		return true;
 	}
 	x->state &= ~IN_HANDSHAKE;
+	h->heard = 0;
 	if (h->end != TLS_END_UNKNOWN && !is_of_13(h->end))
 		return false;
 	if (ended) {
@@ -295,7 +296,7 @@ static __always_inline bool takes_turn(struct exchange *x,
 				       const struct head *head, __u64 bytes,
 				       __u64 now, __u8 end, struct handshake *h)
 {
-	bool client = x->role == ROLE_CLIENT;
+	bool client = x->role == ROLE_CLIENT, closing;
 
 	if (x->state & TAKES_NO_TURNS)
 		return false;
@@ -322,6 +323,11 @@ static __always_inline bool takes_turn(struct exchange *x,
 	if (x->state & IN_HANDSHAKE)
 		return client ? !client_goes_on(x, bytes, now, h) :
 				!server_goes_on(x, h);
+	closing = !client && head->kind == HEAD_TLS_DATA && is_alert(bytes) &&
+		  is_alert(h->heard);
+	h->heard = 0;
+	if (closing)
+		return false;
 	if (client)
 		h->end = head->kind != HEAD_TLS_DATA ? 0 :
 			 bytes < MOST_BYTES	     ? bytes :
@@ -329,14 +335,19 @@ static __always_inline bool takes_turn(struct exchange *x,
 	return true;
 }
 
-/* An end has read more of a handshake, or the server its first request. */
+/* An end has read so much: of a handshake, of the server's request, or of what
+ * answers the client's closing words, which is no reply. */
 static __always_inline void handshake_read(struct exchange *x, __u64 bytes,
 					   __u64 now, struct handshake *h)
 {
-	if (!(x->state & IN_HANDSHAKE))
-		return;
 	h->heard =
 		bytes > MOST_BYTES - h->heard ? MOST_BYTES : h->heard + bytes;
+	if (!(x->state & IN_HANDSHAKE)) {
+		if (x->role == ROLE_CLIENT && is_alert(h->end) &&
+		    is_alert(h->heard))
+			x->turn = TURN_NONE;
+		return;
+	}
 	if (x->role == ROLE_CLIENT) {
 		x->end_ns = now;
 		/* what it said was its flight, of another length */
@@ -388,7 +399,7 @@ static __noinline void reply_was_one(struct exchange *x)
 	    !(x->state & REPLY_UNSURE))
 		return;
 	x->state &= ~REPLY_UNSURE;
-	exchange_count(x, SERVER, x->end_ns - x->begin_ns);
+	answer_count(x);
 }
 
 /* The server sends: whether it begins to answer what it has read. */
@@ -402,15 +413,15 @@ static __always_inline bool exchange_answer(struct exchange *x, __u64 now,
 	} else if (x->state & REPLY_UNSURE && x->turn == TURN_ANSWERED &&
 		   !is_alert(bytes)) {
 		x->state &= ~REPLY_UNSURE;
-		untimed_count(x);
+		exchanges_add(x);
 	}
 	x->turn = TURN_ANSWERED;
 	if (asked && unread)
 		turns_overlap(x);
 	if (!asked || unread || x->state & REPLY_UNSURE)
 		return false;
-	exchange_count(x, SERVER, now - x->begin_ns);
-	return true;
+	answer_count(x);
+	return x->begin_ns;
 }
 
 /* This end has read what became readable at `ready_ns`. `heard`: the other end

@@ -74,6 +74,14 @@ static __always_inline __u16 tls_head(const __u8 *b, __u64 size)
 	}
 }
 
+/* Whether it is more than a hello, and so a request where nobody has answered
+ * that. */
+static __always_inline bool is_early(const struct head *head, __u64 size)
+{
+	return head->kind == HEAD_TLS_DATA ||
+	       (head->kind == HEAD_TLS_CHANGE && size > CHANGE_BYTES);
+}
+
 /* A standard query, and one question in it; who answers repeats it. */
 static __always_inline __u16 dns_head(const __u8 *b)
 {

@@ -115,6 +115,29 @@ static long ranges_read(__u32 index, struct read_context *c)
 	return range_read(index, c);
 }
 
+/* These bytes became readable and no hook said so: some kernels hide what
+ * interrupts certain tasks. */
+static __noinline void unseen_read(struct read_context *c)
+{
+	struct received_range half = {
+		.flow = c->s->flow_in,
+		.start = c->before,
+		.end = c->read_end,
+		.read_ns = c->now,
+		.pid = c->pid,
+		.flags = RECORD_MERGED | RECORD_NO_WAKEUP,
+		.thread = c->s->reader.thread,
+	};
+
+	count(unseen_ready);
+	if (histograms)
+		range_count(c, &half);
+	else
+		received_half(&half);
+	c->before = c->s->ready_end = c->read_end;
+	c->ready_ns = c->arrive_ns = 0;
+}
+
 static __always_inline void counting_begin(struct read_context *c)
 {
 	if (!c->s->grouped)
@@ -137,7 +160,7 @@ int BPF_PROG(on_read, struct sock *sk)
 	struct tcp_sock *tp;
 	struct stream *s = stream_known(sk);
 
-	if (!s || s->range_head == s->range_tail)
+	if (!s || (s->range_head == s->range_tail && !receiver_begun(s)))
 		return 0; /* nothing, or bytes from before we watched */
 	/* what could not be known before it was accepted is known now */
 	if (!s->generation)
@@ -163,7 +186,9 @@ int BPF_PROG(on_read, struct sock *sk)
 		counting_begin(&c);
 	if (!range_read(0, &c))
 		bpf_loop(DEEP_RANGES, ranges_read, &c, 0);
-	if (histograms && c.ready_ns && !is_interim(&c)) {
+	if (c.read_end > s->ready_end)
+		unseen_read(&c);
+	if (histograms && !is_interim(&c)) {
 		if (s->exchange.role != ROLE_CLIENT)
 			s->exchange.arrive_ns = c.arrive_ns;
 		else if (s->exchange.turn == TURN_ASKED)

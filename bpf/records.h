@@ -472,7 +472,7 @@ enum head_kind {
 	HEAD_DNS_QUERY,
 	HEAD_DNS_ANSWER,
 	HEAD_TLS_HELLO, /* of either end */
-	HEAD_TLS_EARLY, /* the client's, and a request behind it (0-RTT) */
+	HEAD_TLS_EARLY, /* the client's, with a request, or that (0-RTT) */
 	HEAD_QUIC,
 	HEAD_TLS_CHANGE, /* of the cipher, and more of the handshake, or no more
 			  */
@@ -533,6 +533,7 @@ struct counters {
 				  */
 	__u64 talked_at_once; /* turns that are no exchange */
 	__u64 uncounted_drops; /* packets: no room for another place */
+	__u64 unseen_ready; /* reads of what became readable unseen */
 };
 
 /* What a filter asks of a socket. They are asked in this order: from the

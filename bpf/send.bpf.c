@@ -188,6 +188,8 @@ static __always_inline int send_begin(const struct sock *const_sk,
 	held_at_send(sk, s, tp);
 	now = bpf_ktime_get_ns();
 	call_head(given, left, !start, &head);
+	if (is_early(&head, left) && !tp->bytes_received)
+		head.kind = HEAD_TLS_EARLY;
 	if (histograms)
 		turn_send(sk, s, tp, now, given, &head, left);
 	if (options.closing) {

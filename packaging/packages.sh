@@ -44,6 +44,12 @@ test program nft                nftables         nftables             nftables  
 more program clang-14           clang-14         -                    -                 -                 -
 more program clang-16           clang-16         -                    -                 -                 -
 more program clang-19           clang-19         -                    -                 -                 -
+peer program haproxy            haproxy          haproxy              haproxy           haproxy           haproxy
+peer program curl               curl             curl                 curl              curl              curl
+peer program go                 golang-go        golang               go                go                go
+peer program unbound            unbound          unbound              unbound           unbound           unbound
+peer program dnsperf            dnsperf          dnsperf              dnsperf           dnsperf           dnsperf
+peer system  grpc               python3-grpcio   python3-grpcio       python-grpcio     python3-grpcio    py3-grpcio
 page program chromium           chromium         chromium             chromium          chromium          chromium
 vm   program qemu-system-x86_64 qemu-system-x86  qemu-system-x86-core qemu-system-x86   qemu-x86          qemu-system-x86_64
 vm   program busybox            busybox-static   busybox              busybox           busybox-static    busybox-static
@@ -63,6 +69,7 @@ present() {
 	library) pkg-config --exists "$2" ;;
 	shared) "$PYTHON" -ISc "import ctypes; ctypes.CDLL('$2')" ;;
 	module) "$PYTHON" -ISc "import $2" ;;
+	system) /usr/bin/python3 -Ic "import $2" ;;
 	esac >/dev/null 2>&1
 }
 
@@ -107,7 +114,7 @@ install_packages() {
 	apt_get update || fail "cannot read the package lists"
 	# shellcheck disable=SC2086 # one word per package
 	apt_get install $wanted || fail "cannot install packages"
-	for service in irtt redis-server prometheus; do
+	for service in irtt redis-server prometheus haproxy unbound; do
 		case " $wanted " in *" $service "*) stop_service "$service" ;; esac
 	done
 	wanted=$(missing 2 "$@")

@@ -14,7 +14,9 @@ from contextlib import suppress
 import pandas as pd
 import pytest
 from free_ports import free_port
+from latprof_agent.monitor.totals import Counted
 from latprof_agent.probes.filter import Filter
+from monitored import monitored
 from recording import recording
 from talkers import (
     connected,
@@ -367,3 +369,46 @@ def test_the_port_of_another_is_none_of_ours(tmp_path):
     ):
         connected(p).close()
     assert len(table_of(recorded, "messages")) == 0
+
+
+def test_what_became_readable_unseen_is_read_when_it_was(tmp_path):
+    """Nobody is told of less than the socket's low water mark."""
+    count, read = 10, []
+
+    def serve(connection):
+        with connection:
+            read_whole(connection, 100)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1000)
+            connection.sendall(bytes(50))
+            for _ in range(count):
+                found = b""
+                while len(found) < 100:
+                    begun_ns = time.monotonic_ns()
+                    with suppress(BlockingIOError):
+                        found += connection.recv(4000, socket.MSG_DONTWAIT)
+                read.append((begun_ns, time.monotonic_ns()))
+                connection.sendall(bytes(50))
+
+    asked = []
+    with (
+        listening(serve) as port,
+        watched(port, tmp_path) as recorded,
+        monitored(Filter(ports=(port,))) as counted,
+        connected(port) as client,
+    ):
+        for _ in range(1 + count):
+            begun_ns = time.monotonic_ns()
+            client.sendall(bytes(100))
+            read_whole(client, 50)
+            asked.append((begun_ns, time.monotonic_ns()))
+    lie_within(exchanges_of(recorded), asked)
+    rows = recorded.messages()
+    requests = rows[rows["destination_port"] == port].sort_values("send_ns")[1:]
+    assert requests["ready_ns"].isna().all()
+    for read_ns, (begun_ns, ended_ns) in zip(requests["read_ns"], read, strict=True):
+        assert begun_ns <= read_ns <= ended_ns
+    assert recorded.counters["unseen_ready"] == count
+    client, server = counted.group(role="client"), counted.group(role="server")
+    assert client.counted[Counted.EXCHANGES] == 1 + count
+    assert server.counted[Counted.EXCHANGES] == 1 + count
+    assert server.counted[Counted.RECEIVED_MESSAGES] == 1 + count

@@ -387,7 +387,7 @@ class Exchanges:
         answered = _has(identity, requests, 1)
         # the next exchange shows whether all of this one's reply had been read
         followed = _has(identity, requests, 3)
-        left = len(identity) - 2 * np.count_nonzero(followed)
+        left = len(identity) - 2 * int(np.count_nonzero(followed))
         ended = _closed(identity, turns[Turn.END_NS], until_ns, left)[requests]
         final = (answered & ended) | followed
         silent = ~answered & ended

@@ -74,8 +74,7 @@ class _Handshake:
     begin_ns: int = FOREVER
     end_ns: int = 0
     hellos: int = 0
-    server_spoke: bool = False
-    early: bool = False  # the client said more before the server had spoken
+    early: bool = False  # a request came with the client's hello
     words: int = 0  # of the client's second flight, encrypted
     finished: bool = False  # the client has said its last word of it
     old: bool = False  # before TLS 1.3: the server had the last word
@@ -170,12 +169,9 @@ class Protocols:
                 if not of_handshake[i]:
                     continue
                 one = self._begin(parts, i, apart)
-            early[i] = self._is_early(one, parts[:, i])
-            if early[i]:
-                apart[i] = True
-                one.hellos += 1
-                one.meet(parts[:, i])
-            elif of_handshake[i]:
+            early[i] = parts[Turn.HEAD, i] == self._heads.get("tls_early")
+            one.early |= bool(early[i])
+            if of_handshake[i]:
                 apart[i] = True
                 self._speak(one, parts[:, i])
             elif not parts[Turn.IS_REPLY, i]:
@@ -206,27 +202,16 @@ class Protocols:
             one.meet(parts[:, i])
         return one
 
-    def _is_early(self, one: _Handshake, part: Ints) -> bool:
-        """Whether a client says more than its hello before the server has spoken."""
-        kind = part[Turn.HEAD]
-        if kind == self._heads.get("tls_early"):
-            one.early = True
-        elif part[Turn.IS_REPLY] or one.server_spoke or not one.hellos:
-            return False
-        else:
-            change = kind == self._heads.get("tls_change")
-            more = change and part[Turn.BYTES] > _CHANGE_BYTES
-            one.early = more or kind == self._heads["tls_data"]
-        return one.early
-
     def _speak(self, one: _Handshake, part: Ints) -> None:
         """A message of it that says so itself."""
         one.meet(part)
         if part[Turn.IS_REPLY]:
-            one.server_spoke = True
             one.old |= one.finished
             return
-        hello = part[Turn.HEAD] == self._heads.get("tls_hello")
+        hello = part[Turn.HEAD] in (
+            self._heads.get("tls_hello"),
+            self._heads.get("tls_early"),
+        )
         if one.hellos and part[Turn.BYTES] > _CHANGE_BYTES:
             # not so where the server has asked for another hello
             one.finished = not hello
@@ -255,7 +240,6 @@ class Protocols:
     @staticmethod
     def _answer(one: _Handshake, part: Ints) -> bool:
         """Whether what a server says answers nothing: a ticket, or a handshake's."""
-        one.server_spoke = True
         # what the client said was its flight, of another length
         one.finished |= one.words > 0
         sent_ns = int(part[Turn.LAST_SEND_NS])

@@ -89,7 +89,9 @@ _OF_SOCKETS = ("multipath_sockets", "failed_storage")
 # By stamp: which counters explain that it is missing.
 _STAMPS = {
     "send": {"udp_without_send": "of datagrams whose send call was not seen"},
+    "ready": {"unseen_ready": "of bytes that became readable without a trace of it"},
     "arrive": {
+        "unseen_ready": "of bytes that became readable without a trace of it",
         "coalesced_in_backlog": "of segments that were merged while their socket was "
         "in use",
     },
