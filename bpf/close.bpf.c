@@ -118,9 +118,10 @@ static __noinline void counting_end(struct sock *sk, int state)
 	if (!unread_bytes(sk, tp)) {
 		exchange_abandon(&s->exchange, &s->handshake,
 				 bpf_ktime_get_ns());
-		reply_was_one(&s->exchange);
-		if (exchange_end(&s->exchange, false))
+		reply_was_one(&s->exchange, &s->held);
+		if (exchange_end(&s->exchange, false, NULL))
 			client_turn_tell(sk, s);
+		exchange_hold(&s->exchange, &s->held, 0);
 	}
 	if (state == TCP_CLOSE)
 		ends_finish(s->flow_out);
@@ -197,7 +198,10 @@ static __noinline void last_exchange_end(struct sock *sk)
 	struct stream *s = stream_known(sk);
 	struct tcp_sock *tp = tcp_of(sk);
 
-	if (s && tp && exchange_end(&s->exchange, unread_bytes(sk, tp)))
+	if (!s || !tp)
+		return;
+	exchange_hold(&s->exchange, &s->held, 0);
+	if (exchange_end(&s->exchange, unread_bytes(sk, tp), NULL))
 		client_turn_tell(sk, s);
 }
 

@@ -61,7 +61,7 @@ static __always_inline void datagram_spoke(struct exchange *x, __u64 now,
 					   bool same)
 {
 	if (x->role == ROLE_CLIENT) {
-		exchange_end(x, false);
+		exchange_end(x, false, NULL);
 		/* the request before is given up, if this one is another */
 		if (x->turn == TURN_ASKED && !same &&
 		    now - x->spoke_ns >= BURST_NS) {
@@ -129,7 +129,7 @@ static __always_inline void datagram_turn_read(const struct datagram_socket *s,
 		return;
 	x->state |= WAS_ANSWERED;
 	exchange_read(x, now, ready_ns, true);
-	if (is_of_dns(head) && exchange_end(x, false))
+	if (is_of_dns(head) && exchange_end(x, false, NULL))
 		return;
 	spoke_ns = __sync_fetch_and_add(&x->spoke_ns, 0);
 	if (spoke_ns > now)

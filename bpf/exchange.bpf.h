@@ -10,7 +10,8 @@
  * read all that was there, or an answer came that left before they arrived,
  * both ends talk at once: which bytes answer which cannot be known, and the
  * connection has no exchange any more (counted). So has one of HTTP/2 from its
- * first bytes.
+ * first bytes. A window of requests looks like turns at first: of TCP each one
+ * counts when the next is over, too, or nothing more comes.
  *
  * A request that is not answered is counted when its connection ends, of
  * datagrams when the next one is sent. What a client said before a pause, and
@@ -103,11 +104,31 @@ static __always_inline void exchange_count(const struct exchange *x,
 	exchanges_add(x);
 }
 
+#define HELD_NS 64 /* unit of what is held */
+
+/* The one that is held counts, if any, and this one is held; 0 none. Of turns
+ * that were none nothing counts. */
+static __noinline void exchange_hold(struct exchange *x, __u32 *held, __u64 ns)
+{
+	__u64 units = (ns + HELD_NS / 2) / HELD_NS;
+	__u32 before;
+
+	if (!held)
+		return;
+	if (ns && !units)
+		units = 1;
+	before = __sync_lock_test_and_set(
+		held, units > 0xffffffff ? 0xffffffff : units);
+	if (before && !(x->state & TAKES_NO_TURNS))
+		exchange_count(x, x->role == ROLE_CLIENT ? RESPONSE : SERVER,
+			       (__u64)before * HELD_NS);
+}
+
 /* At the server. What became readable unseen has no time. */
-static __noinline void answer_count(const struct exchange *x)
+static __noinline void answer_count(struct exchange *x, __u32 *held)
 {
 	if (x->begin_ns)
-		exchange_count(x, SERVER, x->end_ns - x->begin_ns);
+		exchange_hold(x, held, x->end_ns - x->begin_ns);
 	else
 		exchanges_add(x);
 }
@@ -290,6 +311,17 @@ static __noinline bool server_goes_on(struct exchange *x, struct handshake *h)
 	return false;
 }
 
+/* Each message of DNS is whole: another query before an answer, or another
+ * answer before a query, is of a window of them (or of a zone's transfer). */
+static __always_inline bool is_window_of_dns(const struct exchange *x,
+					     __u16 head, __u64 now)
+{
+	if (x->role == ROLE_CLIENT)
+		return head == HEAD_DNS_QUERY && x->turn == TURN_ASKED &&
+		       now - x->spoke_ns < PAUSE_NS;
+	return head == HEAD_DNS_ANSWER && x->turn == TURN_ANSWERED;
+}
+
 /* Whether a message takes part in turns; what it is says its head. `end`: of a
  * server's hello, enum tls_end. */
 static __always_inline bool takes_turn(struct exchange *x,
@@ -332,6 +364,10 @@ static __always_inline bool takes_turn(struct exchange *x,
 		h->end = head->kind != HEAD_TLS_DATA ? 0 :
 			 bytes < MOST_BYTES	     ? bytes :
 						       MOST_BYTES;
+	if (is_window_of_dns(x, head->kind, now)) {
+		turns_overlap(x);
+		return false;
+	}
 	return true;
 }
 
@@ -360,8 +396,10 @@ static __always_inline void handshake_read(struct exchange *x, __u64 bytes,
 	}
 }
 
-/* The client's reply is whole. `unread`: more of it waits. */
-static __always_inline bool exchange_end(struct exchange *x, bool unread)
+/* The client's reply is whole. `unread`: more of it waits. `held`: where it is
+ * held until the next one is over; NULL: nowhere. */
+static __always_inline bool exchange_end(struct exchange *x, bool unread,
+					 __u32 *held)
 {
 	if (x->role != ROLE_CLIENT || x->turn != TURN_ANSWERED)
 		return false;
@@ -373,7 +411,10 @@ static __always_inline bool exchange_end(struct exchange *x, bool unread)
 		turns_overlap(x);
 		return false;
 	}
-	exchange_count(x, RESPONSE, x->end_ns - x->begin_ns);
+	if (held)
+		exchange_hold(x, held, x->end_ns - x->begin_ns);
+	else
+		exchange_count(x, RESPONSE, x->end_ns - x->begin_ns);
 	return true;
 }
 
@@ -393,18 +434,19 @@ static __always_inline void exchange_ask(struct exchange *x, __u64 now,
 }
 
 /* The server has said nothing behind its first reply: that was no ticket. */
-static __noinline void reply_was_one(struct exchange *x)
+static __noinline void reply_was_one(struct exchange *x, __u32 *held)
 {
 	if (x->role != ROLE_SERVER || x->turn != TURN_ANSWERED ||
 	    !(x->state & REPLY_UNSURE))
 		return;
 	x->state &= ~REPLY_UNSURE;
-	answer_count(x);
+	answer_count(x, held);
 }
 
 /* The server sends: whether it begins to answer what it has read. */
 static __always_inline bool exchange_answer(struct exchange *x, __u64 now,
-					    bool unread, __u64 bytes)
+					    bool unread, __u64 bytes,
+					    __u32 *held)
 {
 	bool asked = x->turn == TURN_ASKED;
 
@@ -420,7 +462,7 @@ static __always_inline bool exchange_answer(struct exchange *x, __u64 now,
 		turns_overlap(x);
 	if (!asked || unread || x->state & REPLY_UNSURE)
 		return false;
-	answer_count(x);
+	answer_count(x, held);
 	return x->begin_ns;
 }
 
@@ -445,7 +487,6 @@ static __always_inline void exchange_read(struct exchange *x, __u64 now,
 		barrier();
 		x->turn = TURN_ANSWERED;
 	} else {
-		reply_was_one(x);
 		x->begin_ns = ready_ns;
 		x->due = 0;
 		barrier();

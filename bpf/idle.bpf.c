@@ -30,7 +30,21 @@ static __always_inline void exchange_flush(struct exchange *x, __u64 now)
 	/* it may just have gone on, on another CPU */
 	if (x->role == ROLE_CLIENT && x->turn == TURN_ANSWERED &&
 	    (__s64)(now - x->end_ns) >= (__s64)options.idle_ns)
-		exchange_end(x, false);
+		exchange_end(x, false, NULL);
+}
+
+/* What is held counts, unless the next one is on its way: that may show that it
+ * was none. */
+static __always_inline void held_flush(struct stream *s, __u64 now)
+{
+	struct exchange *x = &s->exchange;
+	bool asked = x->turn == TURN_ASKED;
+	bool waits =
+		asked && (__s64)(now - x->spoke_ns) >= (__s64)options.idle_ns;
+
+	if (options.closing || x->role != ROLE_CLIENT || x->turn == TURN_NONE ||
+	    waits)
+		exchange_hold(x, &s->held, 0);
 }
 
 SEC("?iter/bpf_sk_storage_map")
@@ -39,9 +53,10 @@ int on_stream_idle(struct bpf_iter__bpf_sk_storage_map *ctx)
 	struct stream *s = ctx->value;
 	struct tcp_sock *tp;
 
-	if (!s || s->window != options.window)
+	if (!s || s->window != (__u16)options.window)
 		return 0;
 	exchange_flush(&s->exchange, bpf_ktime_get_ns());
+	held_flush(s, bpf_ktime_get_ns());
 	tp = ctx->sk ? tcp_of(ctx->sk) : NULL;
 	if (s->flow_in || (tp && !all_is_heard(s, tp)))
 		waiting_tell(ctx->meta, &s->exchange);

@@ -195,6 +195,8 @@ int BPF_PROG(on_read, struct sock *sk)
 			s->exchange.arrive_ns = c.first_arrive_ns;
 		handshake_read(&s->exchange, c.read_end - c.read_from, c.now,
 			       &s->handshake);
+		if (!(s->exchange.state & TAKES_NO_TURNS))
+			reply_was_one(&s->exchange, &s->held);
 		exchange_read(&s->exchange, c.now, c.ready_ns,
 			      all_is_heard(s, tp));
 	}

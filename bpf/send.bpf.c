@@ -124,7 +124,7 @@ static __always_inline void turn_send(struct sock *sk, struct stream *s,
 	if (s->exchange.role == ROLE_SERVER) {
 		if (msg && head->kind == HEAD_TLS_HELLO)
 			end = hello_end(msg, bytes);
-	} else if (exchange_end(&s->exchange, unread_bytes(sk, tp))) {
+	} else if (exchange_end(&s->exchange, unread_bytes(sk, tp), &s->held)) {
 		client_turn_tell(sk, s);
 		floor_count(s, tp, now);
 	}
@@ -135,7 +135,7 @@ static __always_inline void turn_send(struct sock *sk, struct stream *s,
 	}
 	if (s->exchange.role == ROLE_SERVER) {
 		if (!exchange_answer(&s->exchange, now, unread_bytes(sk, tp),
-				     bytes))
+				     bytes, &s->held))
 			return;
 		s->exchange.due =
 			turn_flags(s, s->flow_in, s->read_end) / RECORD_SAMPLED;

@@ -89,7 +89,7 @@ struct stream {
 	struct reader reader;
 
 	__u32 generation; /* of the filter that wants it; 0: ask again */
-	__u32 window; /* of time, that it is followed in */
+	__u32 held; /* an exchange, which is not counted yet: its time */
 	__u32 sender_pid; /* announced */
 	__u32 reader_pid;
 	__u32 answering_thread; /* that began to send the last reply */
@@ -98,7 +98,8 @@ struct stream {
 	__u8 grouped : 1; /* its group is decided */
 	struct handshake handshake;
 	__u32 handshake_us; /* RTT, until it is counted */
-	__u32 floor_told; /* when the RTT's floor was counted, in 2^30 ns */
+	__u16 window; /* of time, that it is followed in, the low bits */
+	__u16 floor_told; /* when the RTT's floor was counted, in 2^30 ns */
 	struct exchange exchange;
 	struct pending_send sends[SHALLOW_SENDS];
 	struct readable_range ranges[SHALLOW_RANGES];
@@ -255,13 +256,14 @@ static __noinline void stream_restart(struct sock *sk, struct stream *s)
 	s->exchange.turn = TURN_NONE;
 	s->exchange.state &= TAKES_NO_TURNS;
 	s->exchange.due = 0;
+	s->held = 0;
 	s->window = options.window;
 }
 
 static __always_inline struct stream *stream_now(struct sock *sk,
 						 struct stream *s)
 {
-	if (histograms && s->window != options.window)
+	if (histograms && s->window != (__u16)options.window)
 		stream_restart(sk, s);
 	return s;
 }
@@ -272,7 +274,8 @@ static __always_inline struct stream *stream_known(struct sock *sk)
 {
 	struct stream *s = stream_of(sk);
 
-	return s && (!histograms || s->window == options.window) ? s : NULL;
+	return s && (!histograms || s->window == (__u16)options.window) ? s :
+									  NULL;
 }
 
 /* Each once, if the filter would have it but for its protocol. */
@@ -348,7 +351,7 @@ static __always_inline void handshake_count(struct stream *s)
 static __always_inline void floor_count(struct stream *s,
 					const struct tcp_sock *tp, __u64 now)
 {
-	__u32 second = now >> 30;
+	__u16 second = now >> 30;
 
 	if (s->floor_told == second)
 		return;

@@ -108,6 +108,30 @@ def test_who_talks_at_once_has_no_exchange_any_more(begin):
     assert at_client[Counted.NO_TURNS] >= 50
 
 
+def test_a_window_of_requests_leaves_no_exchange_that_it_began_with():
+    """Answered in order, it looks like turns until a byte is left unread."""
+    window, count = 4, 40
+
+    def serve(connection):
+        with connection:
+            for _ in range(count):
+                read_whole(connection, 10)
+                time.sleep(0.005)
+                connection.sendall(bytes(10))
+
+    with listening(serve) as port, watched(port) as counted, connected(port) as client:
+        for _ in range(window):
+            client.sendall(bytes(10))
+        for _ in range(count - window):
+            read_whole(client, 10)
+            client.sendall(bytes(10))
+        read_whole(client, 10 * window)
+    for role in ("client", "server"):
+        found = counted.group(role=role)
+        assert found.counted[Counted.EXCHANGES] == 0, role
+        assert found.counted[Counted.NO_TURNS] >= count / 2
+
+
 def test_requests_without_an_answer_are_counted():
     need_quantity(LAST_DATAGRAMS)
 

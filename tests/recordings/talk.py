@@ -236,29 +236,53 @@ def pushed() -> Truth:
     return {"sent": 60}
 
 
-def encrypted() -> Truth:
-    """TLS 1.3 with tickets, 20 connections of 3 requests of 5 ms."""
+def certificate(folder: str) -> tuple[str, str]:
+    """Files of a certificate and its key."""
+    found = f"{folder}/certificate", f"{folder}/key"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes"),
+            *("-out", found[0], "-keyout", found[1], "-days", "1"),
+            *("-subj", "/CN=localhost"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return found
+
+
+def over_tls(
+    version: ssl.TLSVersion,
+    *,
+    mutual: bool = False,
+    resumed: bool = False,
+    curve: str = "",
+    greeting: bool = False,
+) -> Truth:
+    """20 connections of 3 requests of 5 ms; after a greeting: STARTTLS."""
+    of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    of_client = ssl.create_default_context()
+    of_client.check_hostname, of_client.verify_mode = False, ssl.CERT_NONE
+    of_client.minimum_version = of_client.maximum_version = version
     with tempfile.TemporaryDirectory() as folder:
-        key, certificate = f"{folder}/key", f"{folder}/certificate"
-        subprocess.run(
-            [
-                *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes"),
-                *("-keyout", key, "-out", certificate, "-days", "1"),
-                *("-subj", "/CN=localhost"),
-            ],
-            check=True,
-            capture_output=True,
-        )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
-    asking = ssl.create_default_context()
-    asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE
-    asking.minimum_version = ssl.TLSVersion.TLSv1_3
+        files = certificate(folder)
+        of_server.load_cert_chain(*files)
+        if mutual:
+            of_server.verify_mode = ssl.CERT_REQUIRED
+            of_server.load_verify_locations(files[0])
+            of_client.load_cert_chain(*files)
+    if curve:
+        of_server.set_ecdh_curve(curve)
     listener = socket.create_server(("127.0.0.1", 0))
 
     def answer() -> None:
         for _ in range(20):
-            server = context.wrap_socket(listener.accept()[0], server_side=True)
+            plain, _ = listener.accept()
+            if greeting:
+                plain.sendall(b"220 hello\r\n")
+                exactly(plain, 10)
+                plain.sendall(b"220 go on\r\n")
+            server = of_server.wrap_socket(plain, server_side=True)
             for _ in range(3):
                 exactly(server, 100)
                 time.sleep(0.005)
@@ -266,15 +290,101 @@ def encrypted() -> Truth:
             server.recv(1)
             server.close()
 
-    thread, clock = beside(answer), Clock()
+    thread, clock, session, again = beside(answer), Clock(), None, 0
     for _ in range(20):
         plain = socket.create_connection(listener.getsockname())
-        client = asking.wrap_socket(plain)
+        if greeting:
+            exactly(plain, 11)
+            clock.ask(plain, b"STARTTLS\r\n", 11)
+        client = of_client.wrap_socket(plain, session=session)
+        again += bool(client.session_reused)
         for _ in range(3):
             clock.ask(client, b"q" * 100, 2000)
+        session = client.session if resumed else None
         client.close()
     thread.join()
-    return {"exchanges": 60, "handshakes": 20, "response_ms": clock.range_ms()}
+    assert again == 19 * resumed
+    count = 20 * (3 + greeting)
+    return {"exchanges": count, "handshakes": 20, "response_ms": clock.range_ms()}
+
+
+def encrypted() -> Truth:
+    """TLS 1.3 with tickets."""
+    return over_tls(ssl.TLSVersion.TLSv1_3)
+
+
+def encrypted_as_before() -> Truth:
+    """TLS 1.2."""
+    return over_tls(ssl.TLSVersion.TLSv1_2)
+
+
+def with_certificates() -> Truth:
+    """TLS 1.3, and the client shows one, too."""
+    return over_tls(ssl.TLSVersion.TLSv1_3, mutual=True)
+
+
+def with_certificates_as_before() -> Truth:
+    """The same of TLS 1.2."""
+    return over_tls(ssl.TLSVersion.TLSv1_2, mutual=True)
+
+
+def resumed() -> Truth:
+    """TLS 1.3: all sessions but the first go on."""
+    return over_tls(ssl.TLSVersion.TLSv1_3, resumed=True)
+
+
+def resumed_as_before() -> Truth:
+    """TLS 1.2: the client has the last word then."""
+    return over_tls(ssl.TLSVersion.TLSv1_2, resumed=True)
+
+
+def hello_again() -> Truth:
+    """The server wants another curve than the client's first."""
+    return over_tls(ssl.TLSVersion.TLSv1_3, curve="secp384r1")
+
+
+def encrypted_later() -> Truth:
+    """STARTTLS: a greeting, a request in clear, and then TLS."""
+    return over_tls(ssl.TLSVersion.TLSv1_3, greeting=True)
+
+
+def below_low_water() -> Truth:
+    """A reader that looks by itself, whom nobody tells of so few bytes."""
+    client, server = pair()
+
+    def answer() -> None:
+        for number in range(50):
+            found = b""
+            while len(found) < 100:
+                try:
+                    found += server.recv(1000, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    continue
+            if not number:
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 5000)
+            server.sendall(b"r" * 50)
+
+    thread, clock = beside(answer), Clock()
+    for _ in range(50):
+        clock.ask(client, b"q" * 100, 50)
+    thread.join()
+    truth = {"exchanges": 50, "sent": 100, "response_ms": clock.range_ms()}
+    return truth | {"not_ready": 49}
+
+
+def quic() -> Truth:
+    """As QUIC begins, and then one datagram there, one back."""
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.bind(("127.0.0.1", 0))
+    client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client.connect(server.getsockname())
+    later = b"\x40" + bytes(60)
+    for number in range(100):
+        client.send(later if number else b"\xc3\0\0\0\x01\x08" + bytes(1194))
+        _, address = server.recvfrom(2000)
+        server.sendto(later, address)
+        client.recv(2000)
+    return {"exchanges": 0, "sent": 200, "no_exchange": 200}
 
 
 def datagrams() -> Truth:
@@ -385,6 +495,9 @@ TALKS = {
     for talk in (
         *(keep_alive, in_pieces, short_connections, half_closed, long_reply),
         *(window_of_requests, unanswered, continued, pushed, encrypted),
+        *(encrypted_as_before, with_certificates, with_certificates_as_before),
+        *(resumed, resumed_as_before, hello_again, encrypted_later, below_low_water),
+        *(quic,),
         *(datagrams, full_socket, never_read, several_at_once, workers),
     )
 }

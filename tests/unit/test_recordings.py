@@ -80,15 +80,24 @@ def test_requests_without_an_answer_have_what_ended_the_waiting(name):
     assert turns["outcome"].value_counts().to_dict() == TRUTH[name]["unanswered"]
 
 
-def test_handshakes_are_no_exchanges():
-    turns = plain("encrypted")["other_turns"]
-    assert len(turns) == TRUTH["encrypted"]["handshakes"]
+@pytest.mark.parametrize("name", having("handshakes"))
+def test_handshakes_are_no_exchanges(name):
+    turns = plain(name)["other_turns"]
+    assert set(turns["kind"]) == {"handshake"}
+    assert len(turns) == TRUTH[name]["handshakes"]
 
 
-def test_of_a_window_of_requests_nothing_is_an_exchange():
-    causes = plain("window-of-requests")["summary"]["no_exchange"]
+@pytest.mark.parametrize("name", having("no_exchange"))
+def test_where_both_ends_talk_at_once_nothing_is_an_exchange(name):
+    causes = plain(name)["summary"]["no_exchange"]
     counted = sum(sum(of.values()) for of in causes.values())
-    assert counted == TRUTH["window-of-requests"]["no_exchange"]
+    assert counted == TRUTH[name]["no_exchange"]
+
+
+@pytest.mark.parametrize("name", having("not_ready"))
+def test_what_became_readable_unseen_has_no_such_stamp(name):
+    messages = plain(name)["messages"]
+    assert int(messages["ready_ns"].isna().sum()) == TRUTH[name]["not_ready"]
 
 
 @pytest.mark.parametrize("name", having("datagrams"))
