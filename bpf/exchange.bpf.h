@@ -218,10 +218,12 @@ static __noinline void request_was_early(struct exchange *x)
 	uncounted_count(x);
 }
 
-/* `until`: when the last word was said, or read. */
+/* `until`: when the last word was said, or read. One whose hello was not seen
+ * has no time. */
 static __noinline void handshake_end(struct exchange *x, __u64 until)
 {
-	histogram_add(x->group, TLS_HANDSHAKE, until - x->begin_ns, 1);
+	if (x->begin_ns && until > x->begin_ns)
+		histogram_add(x->group, TLS_HANDSHAKE, until - x->begin_ns, 1);
 	x->state |= HANDSHAKE_ENDED;
 }
 
@@ -230,13 +232,14 @@ static __noinline void client_says(struct exchange *x, __u16 head, __u64 bytes,
 				   __u64 now, struct handshake *h)
 {
 	bool again = x->state & IN_HANDSHAKE;
+	bool hello = head == HEAD_TLS_HELLO || head == HEAD_TLS_EARLY;
 
 	x->state |= IN_HANDSHAKE;
+	if (!again)
+		x->begin_ns = hello ? now : 0;
 	if (head == HEAD_TLS_EARLY)
 		request_was_early(x);
-	if (head == HEAD_TLS_HELLO || head == HEAD_TLS_EARLY) {
-		if (!again)
-			x->begin_ns = now;
+	if (hello) {
 		/* again, where the server has asked for another */
 		x->state &= ~HANDSHAKE_ENDED;
 		h->end = 0;

@@ -241,8 +241,8 @@ def exchange_notes(figures: Mapping[str, Any]) -> Iterator[str]:
         )
     if figures.get("unsplit"):
         yield (
-            f"{figures['unsplit']:,} of {n:,} replies may have begun with session "
-            "tickets of TLS: no server's part"
+            f"of {figures['unsplit']:,} of {n:,} replies the beginning is not known "
+            "(session tickets of TLS may precede it): no server's part"
         )
     if figures["retransmits"]:
         yield f"retransmitted segments: {figures['retransmits']:,}"
