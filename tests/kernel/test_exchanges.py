@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 from free_ports import free_port
 from latprof_agent.probes.filter import Filter
+from nginx import nginx, requests_logged
 from recording import recording, socket_in, wait_until
 
 pytestmark = pytest.mark.timed
@@ -141,20 +142,6 @@ def test_a_server_that_is_busy_shows_as_the_servers_time(tmp_path):
     assert ends["slowest"]["server_work_ns"] == slow["server_work_ns"]
 
 
-NGINX = """\
-daemon off; master_process off; worker_processes 1; pid {dir}/pid; error_log /dev/null;
-events {{ worker_connections 64; }}
-http {{
-  log_format times '$request_time'; access_log {dir}/log times;
-  client_body_temp_path {dir}/a; proxy_temp_path {dir}/b; fastcgi_temp_path {dir}/c;
-  uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;
-  keepalive_timeout {keep}; keepalive_requests 100000;
-  server {{ listen 127.0.0.1:{port};
-    location / {{ return 200 "{body}"; }} }}
-}}
-"""
-
-
 @pytest.mark.parametrize("connections", [1, 8])
 @pytest.mark.parametrize("keep", [60, 0], ids=["keep-alive", "close"])
 def test_nginx_logs_as_many_requests_as_there_are_exchanges(
@@ -163,18 +150,18 @@ def test_nginx_logs_as_many_requests_as_there_are_exchanges(
     need("nginx")
     need("wrk")
     port = free_port()
-    made = NGINX.format(dir=tmp_path, port=port, keep=keep, body="x" * 600)
-    (tmp_path / "conf").write_text(made)
+    timeout = f"keepalive_timeout {keep};"
+    server = nginx(tmp_path, port, http=timeout, body="x" * 600)
     wrk = ["wrk", "-t1", f"-c{connections}", "-d1", "--latency"]
-    with served(["nginx", "-c", str(tmp_path / "conf")], port):
-        logged = len((tmp_path / "log").read_text().splitlines())
+    with served(server, port):
+        logged = requests_logged(tmp_path)
         with tcp_at(port, tmp_path) as recorded:
             told = run([*wrk, f"http://127.0.0.1:{port}/"])
-            ended = (tmp_path / "log").read_text().splitlines()
+            ended = requests_logged(tmp_path)
     rows = exchanges_of(recorded)
-    assert len(ended) - logged > 100
+    assert ended - logged > 100
     # wrk ends without waiting: answers that it never read are no exchanges
-    unread = len(ended) - logged - len(rows)
+    unread = ended - logged - len(rows)
     assert 0 <= unread <= connections
     median = re.search(r"50% +([0-9.]+)(us|ms)", told)
     p50_us = float(median[1]) * {"us": 1, "ms": 1000}[median[2]]

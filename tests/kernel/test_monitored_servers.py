@@ -13,6 +13,7 @@ from free_ports import free_port
 from latprof_agent.monitor.totals import Counted, Quantity
 from latprof_agent.probes.filter import Filter
 from monitored import LAST_DATAGRAMS, histogram, monitored, need_quantity
+from nginx import nginx, requests_logged
 from test_exchanges import CALL_NS, need, run, served
 
 pytestmark = pytest.mark.timed
@@ -72,14 +73,13 @@ def test_nginx_answers_as_many_as_are_counted(tmp_path):
     need("nginx")
     need("wrk")
     port = free_port()
-    (tmp_path / "conf").write_text(NGINX.format(dir=tmp_path, port=port))
-    server = ["nginx", "-p", str(tmp_path), "-c", str(tmp_path / "conf")]
+    server = nginx(tmp_path, port)
     watched = Filter(ports=(port,), protocols=("tcp",))
     with served(server, port), monitored(watched) as counted:
         told = run(
             ["wrk", "-t", "1", "-c", "20", "-d", "2", f"http://127.0.0.1:{port}/"]
         )
-    answered = len((tmp_path / "log").read_text().splitlines())
+    answered = requests_logged(tmp_path)
     at_server = counted.group(role="server", service=str(port))
     assert answered > 1000, told
     assert at_server.counted[Counted.EXCHANGES] == answered
@@ -188,15 +188,3 @@ def test_dnsmasq_is_asked_as_often_as_it_logs_and_dig_waits_as_long(
         found_ns = response.quantile(p)
         assert (1 - BUCKET - 0.02) * told_ns - 20_000 <= found_ns
         assert found_ns <= (1 + BUCKET) * told_ns + 1000
-
-
-NGINX = """\
-daemon off; master_process off; worker_processes 1; pid {dir}/pid; error_log /dev/null;
-events {{ worker_connections 64; }}
-http {{
-  log_format one '1'; access_log {dir}/log one;
-  client_body_temp_path {dir}/a; proxy_temp_path {dir}/b; fastcgi_temp_path {dir}/c;
-  uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e; keepalive_requests 10000000;
-  server {{ listen 127.0.0.1:{port}; location / {{ return 200 "hello"; }} }}
-}}
-"""

@@ -6,19 +6,21 @@ counted live must say the same, or that it is not known.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import textwrap
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from free_ports import free_port
 from latprof_agent.monitor.totals import Counted, Quantity
 from latprof_agent.probes.filter import Filter
 from monitored import histogram, monitored
+from nginx import nginx, requests_logged
 from recording import recording
 from talkers import make_certificate
 from test_exchanges import need, run, served
@@ -30,54 +32,43 @@ THINK_SECONDS = 0.02
 SYSTEM_PYTHON = "/usr/bin/python3"
 """Of the distribution, which has grpcio as a package."""
 
-# What is told and what a program says of itself lie apart by its own work.
-SHARE, OWN_NS = 0.05, 2_000_000
-
 
 @dataclass
 class Told:
     """What was seen of a port, by a run and live."""
 
-    rows: list = field(default_factory=list)
-    causes: dict = field(default_factory=dict)
-    counted: dict = field(default_factory=dict)
+    rows: pd.DataFrame  # of exchanges.csv
+    causes: dict  # messages of no exchange, by cause
+    counted: dict  # totals, by role
 
     def live(self, role, counted):
         return self.counted[role].counted[counted]
 
 
-def watching(stack, port, folder, protocol="tcp"):
+def asked(command, server, port, folder, *, protocol="tcp"):
+    """What a client said, and what was seen of it."""
     watched = Filter(ports=(port,), protocols=(protocol,))
-    recorded = stack.enter_context(recording(watched, folder))
-    return recorded, stack.enter_context(monitored(watched))
-
-
-def tell(recorded, counted, port):
+    with (
+        served(server, port),
+        recording(watched, folder) as recorded,
+        monitored(watched) as counted,
+    ):
+        said = run(command)
     groups = {
         role: counted.group(role=role, service=str(port))
         for role in ("client", "server")
     }
-    return Told(exchanges_of(recorded), causes_of(recorded), groups)
+    return said, Told(exchanges_of(recorded), causes_of(recorded), groups)
 
 
-def asked(command, server, port, folder, *, protocol="tcp", ready=None):
-    """What a client said, and what was told of it."""
-    with ExitStack() as stack:
-        stack.enter_context(served(server, ready or port))
-        with ExitStack() as inner:
-            recorded, counted = watching(inner, port, folder, protocol)
-            said = run(command)
-    return said, tell(recorded, counted, port)
-
-
-def has_all(told, count, *, server=None):
+def has_all(told, count):
     """Each request is one exchange that took as long as its server slept."""
     assert len(told.rows) == count
     assert (told.rows["response_ns"] >= THINK_SECONDS * 1e9).all()
     known = told.rows["server_ns"].dropna()
     assert (known >= THINK_SECONDS * 1e9).all()
     for role in ("client", "server"):
-        assert told.live(role, Counted.EXCHANGES) == (server or count), role
+        assert told.live(role, Counted.EXCHANGES) == count, role
     response = histogram(told.counted["client"], Quantity.RESPONSE)
     assert response.sum_ns == pytest.approx(told.rows["response_ns"].sum(), rel=0.01)
 
@@ -129,7 +120,7 @@ def https_of_go(certificate, port, folder):
         ["go", "build", "-o", program, folder / "main.go"],
         check=True,
         timeout=300,
-        env={"HOME": str(folder), "PATH": "/usr/local/go/bin:/usr/bin:/bin"},
+        env={**os.environ, "HOME": str(folder)},
     )
     return [str(program)]
 
@@ -152,32 +143,15 @@ def test_each_request_of_curl_to_https_is_one_exchange(tmp_path, certificate, se
     assert handshake.count == connections
 
 
-NGINX = """\
-daemon off; master_process off; worker_processes 1; pid {dir}/pid; error_log /dev/null;
-events {{ worker_connections 64; }}
-http {{
-  log_format one '1'; access_log {dir}/log one;
-  client_body_temp_path {dir}/a; proxy_temp_path {dir}/b; fastcgi_temp_path {dir}/c;
-  uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e; keepalive_requests 10000000;
-  server {{ listen 127.0.0.1:{port} ssl; ssl_protocols TLSv1.3;
-    ssl_certificate {cert}; ssl_certificate_key {key};
-    location / {{ return 200 "hello"; }} }}
-}}
-"""
-
-
 def test_nginx_with_tls_logs_as_many_as_there_are_exchanges(tmp_path, certificate):
     need("nginx")
     need("wrk")
     port, connections = free_port(), 8
-    (tmp_path / "conf").write_text(
-        NGINX.format(dir=tmp_path, port=port, cert=certificate[0], key=certificate[1])
-    )
     wrk = ["wrk", "-t1", f"-c{connections}", "-d1", f"https://127.0.0.1:{port}/"]
-    server = ["nginx", "-p", str(tmp_path), "-c", str(tmp_path / "conf")]
+    server = nginx(tmp_path, port, certificate=certificate)
     said, told = asked(wrk, server, port, tmp_path)
     requests = int(re.search(r"(\d+) requests in", said)[1])
-    logged = len((tmp_path / "log").read_text().splitlines())
+    logged = requests_logged(tmp_path)
     assert requests > 100
     # the last of each connection wrk did not wait for
     for exchanges in (

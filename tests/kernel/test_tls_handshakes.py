@@ -17,6 +17,7 @@ from free_ports import free_port
 from latprof_agent.monitor.totals import Counted, Quantity
 from latprof_agent.probes.filter import Filter
 from monitored import histogram, monitored
+from nginx import nginx
 from recording import recording
 from talkers import connected, listening, make_certificate, read_whole, tls_contexts
 from test_exchanges import need, served
@@ -239,14 +240,12 @@ def test_a_request_that_came_with_the_handshake_is_said_to_be_in_no_exchange(
 ):
     need("nginx")
     port, count = free_port(), 5
-    (tmp_path / "conf").write_text(
-        NGINX.format(dir=tmp_path, port=port, cert=certificate[0], key=certificate[1])
-    )
     request = tmp_path / "request"
     request.write_bytes(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     client = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-ign_eof"]
     session = tmp_path / "session"
-    server = ["nginx", "-p", str(tmp_path), "-c", str(tmp_path / "conf")]
+    early = "ssl_early_data on;"
+    server = nginx(tmp_path, port, certificate=certificate, http=early)
     watched = Filter(ports=(port,))
     with (
         served(server, port),
@@ -272,19 +271,6 @@ def s_client(words, asked=b""):
         words, input=asked, capture_output=True, check=True, timeout=60
     )
     return done.stdout.decode(errors="replace")
-
-
-NGINX = """\
-daemon off; master_process off; worker_processes 1; pid {dir}/pid; error_log /dev/null;
-events {{ worker_connections 64; }}
-http {{
-  access_log off; client_body_temp_path {dir}/a; proxy_temp_path {dir}/b;
-  fastcgi_temp_path {dir}/c; uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;
-  server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {cert};
-    ssl_certificate_key {key}; ssl_protocols TLSv1.3; ssl_early_data on;
-    location / {{ return 200 "hello"; }} }}
-}}
-"""
 
 
 @pytest.mark.parametrize("form", ["handshake", "port"])
