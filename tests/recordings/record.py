@@ -47,9 +47,14 @@ def record(name: str) -> None:
         out = Path(folder) / "run"
         words = [*OWN.get(name, ()), "--quiet", "--json", f"--out={out}"]
         if name in TALKS:
-            words += ["--no-lab", "--", sys.executable, str(HERE / "talk.py"), name]
+            # by names that say nothing of where this stands
+            words += ["--no-lab", "--", "python3", "talk.py", name]
         ran = subprocess.run(
-            [*LATPROF, "run", *words], check=True, capture_output=True, text=True
+            [*LATPROF, "run", *words],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=HERE,
         )
         known = _said(ran.stderr) if name in TALKS else _asked_for(ran.stdout)
         (HERE / f"{name}.arrows.zst").write_bytes((out / RECORDING).read_bytes())
