@@ -113,8 +113,6 @@ static __noinline void exchange_hold(struct exchange *x, __u32 *held, __u64 ns)
 	__u64 units = (ns + HELD_NS / 2) / HELD_NS;
 	__u32 before;
 
-	if (!held)
-		return;
 	if (ns && !units)
 		units = 1;
 	before = __sync_lock_test_and_set(

@@ -261,7 +261,9 @@ _AT_ONCE = (
 _MISSED = {
     "both sides talked at once": _AT_ONCE.format("a window of requests"),
     "HTTP/2: both sides talk at once": _AT_ONCE.format("HTTP/2"),
-    "QUIC: both sides talk at once": _AT_ONCE.format("QUIC"),
+    "QUIC: both sides talk at once": _AT_ONCE.format(
+        "QUIC, by its handshake, or by UDP port 443 alone"
+    ),
     "TLS 0-RTT: sent with the handshake": "the requests came with the handshake of TLS "
     "(0-RTT), and what the server says of that looks like their replies",
 }
