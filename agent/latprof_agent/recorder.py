@@ -222,6 +222,7 @@ class Recorder:
             dict(self.joiner.unmatched),
             Counter(self._exchanges.no_exchange),
             Counter(self._exchanges.no_exchange_bytes),
+            dict(self._exchanges.least_responses_ns),
             [self._taken_back(one) for one in self._exchanges.taken_back],
             self.capture.cost.as_dict(),
         )

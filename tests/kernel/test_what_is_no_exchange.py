@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections import deque
 from contextlib import suppress
 
 import pandas as pd
@@ -179,19 +180,27 @@ def test_a_window_of_requests_takes_back_what_was_one_before(tmp_path):
             for _ in range(5):
                 other.sendall(bytes(8))
                 read_whole(other, 10)
+        took_ns = []
         with connected(port) as window:
             for _ in range(20):
                 window.sendall(bytes(8))
                 read_whole(window, 10)
             time.sleep(3)  # longer than anything is held back: those are written
+            sent_ns = deque()
             for _ in range(3):
+                sent_ns.append(time.monotonic_ns())
                 window.sendall(bytes(8))
             for _ in range(30):
                 read_whole(window, 10)
+                took_ns.append(time.monotonic_ns() - sent_ns.popleft())
+                sent_ns.append(time.monotonic_ns())
                 window.sendall(bytes(8))
             read_whole(window, 30)
     rows = exchanges_of(recorded)
     assert len(rows) == 5, "those of the connection without a window"
+    # it serves one after the other, each for 3 ms
+    (least_ns,) = recorded.sink.tally.least_responses_ns.values()
+    assert 3 * MS <= least_ns <= min(took_ns)
     (figures,) = recorded.sink.exchanges.as_dict().values()
     assert figures["exchanges"] == 5
     assert causes_of(recorded) == {"both sides talked at once": 2 * (20 + 33)}

@@ -40,6 +40,8 @@ class Tally:
     # messages, and their bytes, by who sent to whom, and cause
     no_exchange: Counter[tuple[str, str]] = field(default_factory=Counter)
     no_exchange_bytes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    # nanoseconds that no response took less than, by the same
+    least_responses_ns: dict[tuple[str, str], int] = field(default_factory=dict)
     taken_back: list[TakenBack] = field(default_factory=list)
     probe_cost: dict[str, Any] = field(default_factory=dict)
 

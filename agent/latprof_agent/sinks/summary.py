@@ -55,6 +55,7 @@ def summarize(
         **run.exchanges.apart_as_dict(),
         "no_exchange": _no_exchange(run.tally.no_exchange),
         "no_exchange_bytes": _no_exchange(run.tally.no_exchange_bytes),
+        "least_responses_ns": _least_responses(run.tally.least_responses_ns),
         "kinds": totals.as_dict(),
         "time_warp": totals.time_warp(),
         "one_way": one_way(totals.as_dict(), description["lab"]),
@@ -106,6 +107,12 @@ def _no_exchange(counts: dict[tuple[str, str], int]) -> dict[str, dict[str, int]
         for cause, count in found[way].items():
             rest[cause] = rest.get(cause, 0) + count
     return told
+
+
+def _least_responses(known: dict[tuple[str, str], int]) -> dict[str, int]:
+    """Where both ends talk at once: what no response took less than, by cause."""
+    causes = {cause for _, cause in known}
+    return {c: min(ns for (_, of), ns in known.items() if of == c) for c in causes}
 
 
 def _round_trips(

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from latprof_analysis.records.conversations import Conversations
 from latprof_analysis.records.endings import Endings
 from latprof_analysis.records.flows import IPPROTO_TCP, Flows
+from latprof_analysis.records.least_responses import LeastResponses
 from latprof_analysis.records.message_rows import (
     LOADED,
     LOADED_REPLY,
@@ -128,7 +129,8 @@ class Exchanges:
 
     `no_exchange` and `no_exchange_bytes` count messages that are in none, by who sent
     to whom and cause. `taken_back` are conversations whose exchanges that were given
-    out are none.
+    out are none. `least_responses_ns` says, by the same, what no response took less
+    than since it was known that the ends talk at once.
     """
 
     def __init__(
@@ -141,6 +143,8 @@ class Exchanges:
         self.no_exchange: Counter[tuple[str, str]] = Counter()
         self.no_exchange_bytes: Counter[tuple[str, str]] = Counter()
         self.taken_back: list[Overlap] = []
+        self.least_responses_ns: dict[tuple[str, str], int] = {}
+        self._least = LeastResponses()
         self._flows = flows
         self._conversations = conversations
         self._endings = endings
@@ -174,7 +178,13 @@ class Exchanges:
         found: list[Found] = []
         parts = self._of_turns(parts, found, last=until_ns == FOREVER)
         parts = self._latest(parts, found)
-        return [*found, *self._paired(_merged(parts), until_ns)]
+        known = set(self._overlapped)
+        found += self._paired(_merged(parts), until_ns)
+        for one in self._overlapped.keys() - known:
+            mine = parts.compress(parts[Turn.IDENTITY] == one, axis=1)
+            # by themselves: what stays open comes again
+            self._bound(mine, self._overlapped[one], LeastResponses())
+        return found
 
     def _of_turns(self, parts: Ints, found: list[Found], *, last: bool) -> Ints:
         """Return what asks and answers, and is of conversations that take turns."""
@@ -196,8 +206,22 @@ class Exchanges:
         for cause in (AT_ONCE, HTTP2, QUIC):
             of = [i for i, why in self._overlapped.items() if why == cause]
             mine = np.isin(parts[Turn.IDENTITY], np.array(of, "i8"))
-            self._count(parts.compress(mine, axis=1), cause)
+            without = parts.compress(mine, axis=1)
+            self._count(without, cause)
+            self._bound(without, cause, self._least)
         return parts.compress(~both, axis=1)
+
+    def _bound(self, parts: Ints, cause: str, least: LeastResponses) -> None:
+        """Note how long the responses take at least of which these are a part."""
+        least_ns = least.of(parts)
+        apart = parts[Turn.WARMUP] | parts[Turn.TRAIN] | parts[Turn.LOADED]
+        known = np.flatnonzero((least_ns < FOREVER) & (apart == 0))
+        places = self._flows.index(parts[Turn.FLOW].view("u8"))[known]
+        for place in np.unique(places).tolist():
+            key = self._conversations.label(place), cause
+            fastest_ns = int(least_ns[known][places == place].min())
+            known_ns = self.least_responses_ns.get(key, FOREVER)
+            self.least_responses_ns[key] = min(fastest_ns, known_ns)
 
     def _is_overlapped(self, identity: Ints) -> Flags:
         known = np.fromiter(self._overlapped, "i8", len(self._overlapped))

@@ -79,6 +79,7 @@ _TOLD_BY_A_RUN = (
     "unmatched",
     "no_exchange",
     "no_exchange_bytes",
+    "least_responses_ns",
     "unanswered",
     "handshakes",
     "unread_at_close",
