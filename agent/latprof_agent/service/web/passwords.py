@@ -12,6 +12,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import math
 import os
 import re
 import time
@@ -130,7 +131,7 @@ class Passwords:
         self._known.add(known)
 
     def _expect_no_haste(self, address: str) -> None:
-        if time.monotonic() < self._wrong.get(address, 0.0) + _WAIT_SECONDS:
+        if time.monotonic() < self._wrong.get(address, -math.inf) + _WAIT_SECONDS:
             raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, Retry_After="1")
 
     def _note(self, address: str) -> None:
