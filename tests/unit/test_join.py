@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -356,6 +357,23 @@ def test_what_a_reader_closed_without_reading_is_told_from_what_is_lost(endings,
     records = connection(*endings)
     records += [message(1, 100, 1000), range_of(1, 100, 2000), message(1, 200, 3000)]
     rows, unmatched = joined(records)
+    assert rows == [(1, 0, 100, 2000), (1, 0, 200, 0)]
+    assert unmatched == {f"sent, {cause}": 1}
+
+
+@pytest.mark.parametrize(
+    ("drains_before", "cause"), [(1, "receiver closed"), (2, "no receiver's half")]
+)
+def test_an_end_may_be_read_a_drain_before_its_flow_is_announced(drains_before, cause):
+    """Those of flows that nobody announces must not gather."""
+    *announced, closed = connection((2, "closed"))
+    later = drains_before * DRAIN_NS + 1
+    later_ones = [
+        *announced,
+        *(message(1, 100, 1000), range_of(1, 100, 2000), message(1, 200, 3000)),
+    ]
+    late = [replace(one, seen_ns=later + one.seen_ns) for one in later_ones]
+    rows, unmatched = joined([closed, *late])
     assert rows == [(1, 0, 100, 2000), (1, 0, 200, 0)]
     assert unmatched == {f"sent, {cause}": 1}
 

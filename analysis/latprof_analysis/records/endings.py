@@ -37,13 +37,20 @@ class Endings:
         self._flows, self._conversations = flows, conversations
         self._kinds = kinds
         self._of: dict[int, list[Ending]] = {}  # by conversation
+        # Two CPUs' rings: an end may be read before its flow is announced.
+        self._not_announced: list[NDArray[Any]] = []
 
     def add(self, records: NDArray[Any]) -> None:
         """Take in records of connections that were closed, or lost."""
-        places = self._flows.index(records["flow"])
-        for place, record in zip(places.tolist(), records, strict=True):
-            if place >= 0:
-                self._put(place, record)
+        waited, self._not_announced = self._not_announced, []
+        for batch in (*waited, records):
+            places = self._flows.index(batch["flow"])
+            for place, record in zip(places.tolist(), batch, strict=True):
+                if place >= 0:
+                    self._put(place, record)
+            # those of the step before are announced now, or never
+            if batch is records and (places < 0).any():
+                self._not_announced = [records.compress(places < 0)]
         while len(self._of) > KEPT:
             del self._of[next(iter(self._of))]
 
