@@ -41,6 +41,11 @@ def summarize(
         for protocol, trips in run.round_trips.items()
     }
     counters = description["counters"]
+    lost_records = {
+        name.removeprefix(LOST_PREFIX): n
+        for name, n in counters.items()
+        if name.startswith(LOST_PREFIX)
+    }
     summary = {
         "format": 1,
         "state": description["state"],
@@ -55,7 +60,9 @@ def summarize(
         **run.exchanges.apart_as_dict(),
         "no_exchange": _no_exchange(run.tally.no_exchange),
         "no_exchange_bytes": _no_exchange(run.tally.no_exchange_bytes),
-        "least_responses_ns": _least_responses(run.tally.least_responses_ns),
+        "least_responses_ns": _least_responses(
+            run.tally.least_responses_ns, lost=any(lost_records.values())
+        ),
         "kinds": totals.as_dict(),
         "time_warp": totals.time_warp(),
         "one_way": one_way(totals.as_dict(), description["lab"]),
@@ -73,11 +80,7 @@ def summarize(
         "stamps_backwards": totals.backwards,
         "records": run.tally.records,
         "untraced_time": run.untraced.as_dict(),
-        "lost_records": {
-            name.removeprefix(LOST_PREFIX): n
-            for name, n in counters.items()
-            if name.startswith(LOST_PREFIX)
-        },
+        "lost_records": lost_records,
         "counters": {
             name: n for name, n in counters.items() if not name.startswith(LOST_PREFIX)
         },
@@ -109,8 +112,15 @@ def _no_exchange(counts: dict[tuple[str, str], int]) -> dict[str, dict[str, int]
     return told
 
 
-def _least_responses(known: dict[tuple[str, str], int]) -> dict[str, int]:
-    """Where both ends talk at once: what no response took less than, by cause."""
+def _least_responses(
+    known: dict[tuple[str, str], int], *, lost: bool
+) -> dict[str, int]:
+    """Where both ends talk at once: what no response took less than, by cause.
+
+    A record that was lost may be of the request that a reply was for.
+    """
+    if lost:
+        return {}
     causes = {cause for _, cause in known}
     return {c: min(ns for (_, of), ns in known.items() if of == c) for c in causes}
 

@@ -38,21 +38,22 @@ class Endings:
         self._kinds = kinds
         self._of: dict[int, list[Ending]] = {}  # by conversation
         # Two CPUs' rings: an end may be read before its flow is announced.
-        self._not_announced: list[NDArray[Any]] = []
+        self._waiting: NDArray[Any] = flows.table[:0]
 
     def add(self, records: NDArray[Any]) -> None:
         """Take in records of connections that were closed, or lost."""
-        waited, self._not_announced = self._not_announced, []
-        for batch in (*waited, records):
-            places = self._flows.index(batch["flow"])
-            for place, record in zip(places.tolist(), batch, strict=True):
-                if place >= 0:
-                    self._put(place, record)
-            # those of the step before are announced now, or never
-            if batch is records and (places < 0).any():
-                self._not_announced = [records.compress(places < 0)]
+        self._take(self._waiting)  # they are announced now, or never
+        self._waiting = self._take(records)
         while len(self._of) > KEPT:
             del self._of[next(iter(self._of))]
+
+    def _take(self, records: NDArray[Any]) -> NDArray[Any]:
+        """Keep the ends of known flows, return those of others."""
+        places = self._flows.index(records["flow"])
+        for place, record in zip(places.tolist(), records, strict=True):
+            if place >= 0:
+                self._put(place, record)
+        return records.compress(places < 0)
 
     def _put(self, place: int, record: Any) -> None:
         identity = int(self._conversations.identity[place])

@@ -50,6 +50,7 @@ from latprof_analysis.records.turn import (
     OF_LAST,
     SUMS,
     Turn,
+    first_of,
     no_turns,
 )
 from latprof_analysis.stages import (
@@ -178,12 +179,12 @@ class Exchanges:
         found: list[Found] = []
         parts = self._of_turns(parts, found, last=until_ns == FOREVER)
         parts = self._latest(parts, found)
-        known = set(self._overlapped)
+        known = len(self._overlapped)
         found += self._paired(_merged(parts), until_ns)
-        for one in self._overlapped.keys() - known:
-            mine = parts.compress(parts[Turn.IDENTITY] == one, axis=1)
+        if fresh := list(self._overlapped)[known:]:
+            mine = np.isin(parts[Turn.IDENTITY], np.array(fresh, "i8"))
             # by themselves: what stays open comes again
-            self._bound(mine, self._overlapped[one], LeastResponses())
+            self._bound(parts.compress(mine, axis=1), AT_ONCE, LeastResponses())
         return found
 
     def _of_turns(self, parts: Ints, found: list[Found], *, last: bool) -> Ints:
@@ -214,14 +215,16 @@ class Exchanges:
     def _bound(self, parts: Ints, cause: str, least: LeastResponses) -> None:
         """Note how long the responses take at least of which these are a part."""
         least_ns = least.of(parts)
-        apart = parts[Turn.WARMUP] | parts[Turn.TRAIN] | parts[Turn.LOADED]
-        known = np.flatnonzero((least_ns < FOREVER) & (apart == 0))
-        places = self._flows.index(parts[Turn.FLOW].view("u8"))[known]
-        for place in np.unique(places).tolist():
-            key = self._conversations.label(place), cause
-            fastest_ns = int(least_ns[known][places == place].min())
+        at = np.flatnonzero(least_ns < FOREVER)
+        measured, place = self._measured(parts.take(at, axis=1))
+        least_ns = least_ns[at][measured]
+        found, index = np.unique(place, return_inverse=True)
+        fastest_ns = np.full(len(found), FOREVER)
+        np.minimum.at(fastest_ns, index, least_ns)
+        for one, ns in zip(found.tolist(), fastest_ns.tolist(), strict=True):
+            key = self._conversations.label(one), cause
             known_ns = self.least_responses_ns.get(key, FOREVER)
-            self.least_responses_ns[key] = min(fastest_ns, known_ns)
+            self.least_responses_ns[key] = min(ns, known_ns)
 
     def _is_overlapped(self, identity: Ints) -> Flags:
         known = np.fromiter(self._overlapped, "i8", len(self._overlapped))
@@ -330,10 +333,10 @@ class Exchanges:
             name: np.maximum(rows.numbers[f"{name}_ns"], 0)
             for name in ("send", "queue", "xmit", "ready", "read")
         }
-        send = _first_of(stamps["send"], stamps["queue"], stamps["xmit"])
+        send = first_of(stamps["send"], stamps["queue"], stamps["xmit"])
         read = stamps["read"]
         when = np.where(
-            to_server | ~client_here, _first_of(send, stamps["ready"], read), read
+            to_server | ~client_here, first_of(send, stamps["ready"], read), read
         )
         parts = np.empty((len(Turn), len(flow)), "i8")
         heads, head = self._heads, rows.numbers["head"]
@@ -510,31 +513,27 @@ class Exchanges:
 
     def _count(self, turns: Ints, cause: str) -> None:
         """Count the messages of turns that are no part of an exchange."""
-        apart = turns[Turn.WARMUP] | turns[Turn.TRAIN] | turns[Turn.LOADED]
-        measured = turns.compress(apart == 0, axis=1)
-        place = self._flows.index(measured[Turn.FLOW].view("u8"))
+        measured, place = self._measured(turns)
         found, index = np.unique(place, return_inverse=True)
         counts = np.zeros((2, len(found)), "i8")
         for row, turn in enumerate((Turn.MESSAGES, Turn.BYTES)):
-            np.add.at(counts[row], index, measured[turn])
+            np.add.at(counts[row], index, turns[turn][measured])
         for at, messages, size in zip(found.tolist(), *counts.tolist(), strict=True):
             who = self._conversations.label(at)
             self.no_exchange[who, cause] += messages
             self.no_exchange_bytes[who, cause] += size
+
+    def _measured(self, turns: Ints) -> tuple[Flags, Ints]:
+        """Return which are of no warm-up, train or load, and the places of these."""
+        apart = turns[Turn.WARMUP] | turns[Turn.TRAIN] | turns[Turn.LOADED]
+        measured = apart == 0
+        return measured, self._flows.index(turns[Turn.FLOW][measured].view("u8"))
 
 
 def _timed(parts: Ints) -> Ints:
     """Leave out what has no time: a reply that the client never read is none to it."""
     told = parts[Turn.END_NS] > 0
     return parts if told.all() else parts.take(np.flatnonzero(told), axis=1)
-
-
-def _first_of(*stamps: Ints) -> Ints:
-    """Return the first of stamps that is known, 0 where none is."""
-    found = stamps[0]
-    for others in stamps[1:]:
-        found = np.where(found > 0, found, others)
-    return found
 
 
 def _in_order(parts: Ints) -> NDArray[np.intp]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from latprof_analysis.records.message_rows import Ints
-from latprof_analysis.records.turn import FOREVER, Turn
+from latprof_analysis.records.turn import FOREVER, Turn, first_of
 
 
 class LeastResponses:
@@ -29,8 +29,9 @@ class LeastResponses:
         """
         is_reply = parts[Turn.IS_REPLY] == 1
         send, read = parts[Turn.LAST_SEND_NS], parts[Turn.FIRST_READ_NS]
-        begun_ns = _first_known(send, parts[Turn.READY_NS], read)
-        until_ns = _first_known(read, parts[Turn.READY_NS], send)
+        read = np.where(read == FOREVER, 0, read)
+        begun_ns = first_of(send, parts[Turn.READY_NS], read)
+        until_ns = first_of(read, parts[Turn.READY_NS], send)
         identity = parts[Turn.IDENTITY]
         order = np.lexsort((is_reply, begun_ns, identity))
         last_ns = self._last_requests_ns(
@@ -59,11 +60,3 @@ class LeastResponses:
         ends = np.r_[starts[1:], True]
         self._sent_ns.update(zip(conversations, last_ns[ends].tolist(), strict=True))
         return np.asarray(last_ns)
-
-
-def _first_known(*stamps: Ints) -> Ints:
-    found = np.zeros_like(stamps[0])
-    for one in stamps:
-        known = (one > 0) & (one != FOREVER)
-        found = np.where((found == 0) & known, one, found)
-    return found

@@ -67,3 +67,11 @@ def no_turns(count: int) -> Ints:
     made = np.zeros((len(Turn), count), "i8")
     made[LEAST] = FOREVER
     return made
+
+
+def first_of(*stamps: Ints) -> Ints:
+    """Return the first of stamps that is known, 0 where none is."""
+    found = stamps[0]
+    for others in stamps[1:]:
+        found = np.where(found > 0, found, others)
+    return found
