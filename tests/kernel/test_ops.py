@@ -363,9 +363,12 @@ def test_a_given_endpoint_that_dies_is_one_line_and_what_was_measured_is_kept(
     assert latprof.finish() == 1
     (line,) = latprof.err.splitlines()
     # between two operations, or in the middle of one
-    why = r"(Remote end closed connection without response|Connection \w+( by peer)?)"
+    why = (
+        "Remote end closed connection without response|Response ended prematurely|"
+        r"IncompleteRead\([^;]*\)|Connection \w+( by peer)?"
+    )
     assert re.fullmatch(
-        rf"latprof: proxystore failed: {why}; what was measured until then is kept; "
+        rf"latprof: proxystore failed: ({why}); what was measured until then is kept; "
         rf"cannot remove the keys latprof:\w+:\* from proxystore {HOST}:{port}: "
         "Connection refused; remove them there",
         line,

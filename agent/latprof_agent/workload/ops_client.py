@@ -125,7 +125,7 @@ class Endpoint:
 
     def why(self, error: BaseException) -> str:
         """Say what an error was: the one that others only wrap, in long words."""
-        while inner := error.__cause__ or error.__context__:
+        while inner := error.__cause__ or _context(error):
             error = inner
         return getattr(error, "strerror", None) or str(error)
 
@@ -138,6 +138,14 @@ class Endpoint:
     def counted(self) -> dict[str, dict[str, float]]:
         """Count nothing: an endpoint does not."""
         return {}
+
+
+def _context(error: BaseException) -> BaseException | None:
+    """Return what was being handled, unless its handler says that it does not matter.
+
+    A response that ends early is that, not the number that could not be read of it.
+    """
+    return None if error.__suppress_context__ else error.__context__
 
 
 STORES: dict[str, type[Redis | Endpoint]] = {"redis": Redis, "proxystore": Endpoint}
