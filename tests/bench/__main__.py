@@ -27,6 +27,7 @@ from progress import Progress
 PAIRED = ("cost", "redis", "unwatched", "live")
 MEASUREMENTS = (
     *PAIRED,
+    "rest",
     "generator",
     "bulk",
     "lateness",

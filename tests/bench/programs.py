@@ -184,6 +184,11 @@ class Agent:
             ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE")
         )
 
+    def on_cpu_seconds(self) -> float:
+        """What its threads ran for, by the scheduler: finer than clock ticks."""
+        told = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
+        return sum(int(each.read_text().split()[0]) for each in told) / 1e9
+
     @contextmanager
     def stopped(self, held: int) -> Iterator[None]:
         """Stop it while it holds no more than so many attached programs."""
@@ -203,14 +208,21 @@ class Agent:
 
     def messages_sent(self) -> float:
         """Scrape it: each message counts once."""
-        with urllib.request.urlopen(self._url) as answer:
-            lines = answer.read().decode().splitlines()
         sent = [
             line
-            for line in lines
+            for line in self._scraped()
             if line.startswith("latprof_messages_total{") and 'direction="sent"' in line
         ]
         return sum(float(line.split()[-1]) for line in sent)
+
+    def coverage(self) -> float:
+        """Scrape it: the share of time that it measured."""
+        (line,) = (x for x in self._scraped() if x.startswith("latprof_coverage_ratio"))
+        return float(line.split()[-1])
+
+    def _scraped(self) -> list[str]:
+        with urllib.request.urlopen(self._url) as answer:
+            return list(answer.read().decode().splitlines())
 
 
 class PingPong:

@@ -233,6 +233,7 @@ class Monitor:
             self._stories.step(time.monotonic_ns())
         if not math.isfinite(self._allowance):
             self.capture.cost.sample()
+        self._windows.glance()
         now = time.monotonic()
         if now - self._ended >= IDLE_NS / NS_PER_SECOND:
             if self._windows.always:

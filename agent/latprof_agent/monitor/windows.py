@@ -43,7 +43,8 @@ LONGEST_PAUSE_SECONDS = 10.0
 HOOK_SECONDS = 45e-9
 # How often to look whether measuring all the time has become possible, or too much.
 LOOK_SECONDS = 2.0
-# In between the number of messages tells, each of which takes about so much.
+# In between the number of messages says it, each of which takes about so much. At rest
+# a wakeup is most of what the agent costs, so whoever has woken anyway glances at it.
 GLANCE_SECONDS = 0.2
 MESSAGE_SECONDS = 2e-6
 # Windows in which the kernel's statistics are on: they make it slower.
@@ -103,6 +104,8 @@ class Windows:
         self._allowance = allowance
         self._random = random.Random()
         self._ending = threading.Event()
+        self._hurry = threading.Event()  # look now: too much came, or it ends
+        self._glanced = 0, math.inf  # messages, and when
         self._thread: WatchedThread | None = None
         self._lock = threading.Lock()
         self._full_share = 0.0  # of a CPU, while attached
@@ -127,6 +130,7 @@ class Windows:
     def stop(self) -> None:
         """Measure no more from windows to windows; what is attached goes on."""
         self._ending.set()
+        self._hurry.set()
         if self._thread:
             self._thread.join()
 
@@ -191,14 +195,23 @@ class Windows:
 
     def _gets_too_much(self) -> bool:
         """Whether it does until the next look, by how many messages come."""
-        until = time.monotonic() + LOOK_SECONDS
-        before, begun = self._messages(), time.monotonic()
-        while not self._ending.wait(GLANCE_SECONDS) and time.monotonic() < until:
-            now, at = self._messages(), time.monotonic()
+        with self._lock:
+            self._hurry.clear()
+            self._glanced = self._messages(), time.monotonic()
+        if self._ending.is_set():
+            return False
+        return self._hurry.wait(LOOK_SECONDS) and not self._ending.is_set()
+
+    def glance(self) -> None:
+        """Notice where more messages come than may be measured; cheap, at any time."""
+        with self._lock:
+            (before, begun), at = self._glanced, time.monotonic()
+            if not self.always or at - begun < GLANCE_SECONDS:
+                return
+            now = self._messages()
             if self._is_too_much((now - before) / (at - begun) * self._message_seconds):
-                return True
-            before, begun = now, at
-        return False
+                self._hurry.set()
+            self._glanced = now, at
 
     def _measure_once(self) -> None:
         """One pause and one window."""
