@@ -160,23 +160,72 @@ static __always_inline void stream_head(const __u8 b[HEAD_BYTES], __u64 size,
 		dns_head_at(b + 2, size - 2, ret);
 }
 
+/* A buffer of those that a send call was given; false: it was given no such.
+ * They are read as memory: what is in a union some verifiers (6.12) take for a
+ * number. */
+static __always_inline bool buffer_at(const struct iov_iter *from, __u32 place,
+				      struct iovec *ret)
+{
+	const struct iov_iter___before_6_4 *old = (const void *)from;
+	const struct iovec *buffers;
+
+	if (bpf_core_field_exists(from->__iov))
+		buffers = from->__iov;
+	else
+		buffers = old->iov;
+	return from->nr_segs > place &&
+	       !bpf_probe_read_kernel(ret, sizeof(*ret), buffers + place);
+}
+
+/* What a send call was given: one buffer, several, or none of the caller's. */
+enum given {
+	GIVEN_NONE,
+	GIVEN_ONE,
+	GIVEN_SEVERAL,
+};
+
+static __always_inline enum given what_is_given(const struct iov_iter *from)
+{
+	__u8 kind;
+
+	if (!bpf_core_field_exists(from->iter_type) ||
+	    !bpf_core_enum_value_exists(enum iter_type, ITER_UBUF))
+		return GIVEN_NONE;
+	kind = from->iter_type;
+	if (kind == bpf_core_enum_value(enum iter_type, ITER_UBUF))
+		return GIVEN_ONE;
+	return kind == bpf_core_enum_value(enum iter_type, ITER_IOVEC) ?
+		       GIVEN_SEVERAL :
+		       GIVEN_NONE;
+}
+
+/* The one. Kernels before 6.4 take it for a pointer of their own, with which
+ * one must not count. */
+static __always_inline __u64 buffer_of(const struct iov_iter *from)
+{
+	__u64 found = 0;
+
+	if (bpf_core_field_exists(from->__iov))
+		return (__u64)from->ubuf;
+	bpf_core_read(&found, sizeof(found), &from->ubuf);
+	return found;
+}
+
 /* Where a send call's bytes are, if they are in one buffer of the caller's. */
 static __always_inline const __u8 *buffer_given(const struct msghdr *msg,
 						__u64 size)
 {
 	const struct iov_iter *from = &msg->msg_iter;
+	enum given given = what_is_given(from);
 	__u64 offset = from->iov_offset;
+	struct iovec buffer;
 
-	if (!bpf_core_field_exists(from->__iov) ||
-	    !bpf_core_enum_value_exists(enum iter_type, ITER_UBUF))
+	if (given == GIVEN_ONE)
+		return (void *)(buffer_of(from) + offset);
+	if (given == GIVEN_NONE || !buffer_at(from, 0, &buffer) ||
+	    buffer.iov_len - offset < size)
 		return NULL;
-	if (from->iter_type == bpf_core_enum_value(enum iter_type, ITER_UBUF))
-		return from->ubuf + offset;
-	if (from->iter_type !=
-		    bpf_core_enum_value(enum iter_type, ITER_IOVEC) ||
-	    from->__iov->iov_len - offset < size)
-		return NULL;
-	return from->__iov->iov_base + offset;
+	return buffer.iov_base + offset;
 }
 
 /* The first bytes of a send call, from one buffer of the caller's or from two,
@@ -186,30 +235,28 @@ static __always_inline bool first_given(const struct msghdr *msg, __u64 size,
 {
 	__u32 wanted = size >= HEAD_BYTES ? HEAD_BYTES : size < 9 ? 6 : 9;
 	const struct iov_iter *from = &msg->msg_iter;
-	__u64 first, offset;
-	__u8 kind;
+	enum given given = what_is_given(from);
+	__u64 first, offset = from->iov_offset;
+	struct iovec buffer;
 
-	if (!bpf_core_field_exists(from->__iov) ||
-	    !bpf_core_enum_value_exists(enum iter_type, ITER_UBUF))
+	if (given == GIVEN_ONE)
+		return !bpf_probe_read_user(ret, wanted,
+					    (void *)(buffer_of(from) + offset));
+	if (given == GIVEN_NONE || !buffer_at(from, 0, &buffer))
 		return false;
-	kind = from->iter_type;
-	offset = from->iov_offset;
-	if (kind == bpf_core_enum_value(enum iter_type, ITER_UBUF))
-		return !bpf_probe_read_user(ret, wanted, from->ubuf + offset);
-	if (kind != bpf_core_enum_value(enum iter_type, ITER_IOVEC))
-		return false;
-	first = from->__iov->iov_len - offset;
+	first = buffer.iov_len - offset;
 	if (first >= wanted)
 		return !bpf_probe_read_user(ret, wanted,
-					    from->__iov->iov_base + offset);
+					    buffer.iov_base + offset);
 	first &= HEAD_BYTES - 1;
-	if (!first || from->nr_segs < 2 ||
-	    bpf_probe_read_user(ret, first, from->__iov->iov_base + offset))
+	if (!first ||
+	    bpf_probe_read_user(ret, first, buffer.iov_base + offset) ||
+	    !buffer_at(from, 1, &buffer))
 		return false;
 	barrier_var(first);
 	first &= HEAD_BYTES - 1;
 	return !bpf_probe_read_user((__u8 *)ret + first, wanted - first,
-				    from->__iov[1].iov_base);
+				    buffer.iov_base);
 }
 
 /* Of a send call of so many bytes: what is not there is no head. */

@@ -52,13 +52,15 @@ int on_stream_idle(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct stream *s = ctx->value;
 	__u64 now = bpf_ktime_get_ns();
+	struct sock *sk = ctx->sk;
 	struct tcp_sock *tp;
 
 	if (!s || s->window != (__u16)options.window)
 		return 0;
 	exchange_flush(&s->exchange, now);
 	held_flush(s, now);
-	tp = ctx->sk ? tcp_of(ctx->sk) : NULL;
+	barrier_var(sk); /* not read again, and so not checked (6.1) */
+	tp = sk ? tcp_of(sk) : NULL;
 	if (s->flow_in || (tp && !all_is_heard(s, tp)))
 		waiting_tell(ctx->meta, &s->exchange);
 	return 0;

@@ -262,6 +262,10 @@ struct iov_iter {
 	unsigned long nr_segs;
 };
 
+struct iov_iter___before_6_4 {
+	const struct iovec *iov;
+};
+
 struct msghdr {
 	unsigned int msg_flags;
 	struct iov_iter msg_iter;

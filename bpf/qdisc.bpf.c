@@ -313,9 +313,24 @@ static __always_inline struct sock *own_socket(const struct sk_buff *skb)
 	return sk;
 }
 
+/* A call of its own: older kernels have no room on the stack for this beside
+ * what a datagram takes. */
+static __noinline int stream_queue(struct sock *sk, struct sk_buff *skb)
+{
+	struct passing p = { .sk = sk, .s = stream_known(sk) };
+
+	if (is_first_syn(sk, p.s) && fastopen_begin(sk, skb))
+		p.s = stream_known(sk);
+	if (!p.s || !p.s->flow_out ||
+	    !segment_of(skb, sk, p.s->queue_end, p.s->out_zero, &p.segment))
+		return 0;
+	p.now = bpf_ktime_get_ns();
+	segment_queue(&p);
+	return 0;
+}
+
 static __always_inline int packet_handed(struct sk_buff *skb, bool recorded)
 {
-	struct passing p = {};
 	struct sock *sk;
 
 	if (!has_queue(skb))
@@ -328,18 +343,8 @@ static __always_inline int packet_handed(struct sk_buff *skb, bool recorded)
 	sk = own_socket(skb);
 	if (!sk)
 		return 0;
-	if (sk->sk_protocol != IPPROTO_TCP)
-		return datagram_queue(sk, skb);
-	p.s = stream_known(sk);
-	if (is_first_syn(sk, p.s) && fastopen_begin(sk, skb))
-		p.s = stream_known(sk);
-	if (!p.s || !p.s->flow_out ||
-	    !segment_of(skb, sk, p.s->queue_end, p.s->out_zero, &p.segment))
-		return 0;
-	p.sk = sk;
-	p.now = bpf_ktime_get_ns();
-	segment_queue(&p);
-	return 0;
+	return sk->sk_protocol == IPPROTO_TCP ? stream_queue(sk, skb) :
+						datagram_queue(sk, skb);
 }
 
 SEC("?tp_btf/net_dev_queue")

@@ -12,10 +12,9 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path as FilePath
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from bpf_programs import compiled
 from recording import Lab, netns
 
 NIC = "veth0"
@@ -141,21 +140,6 @@ class Path:
                 total += counts["rx"]["dropped"] + counts["tx"]["dropped"]
             total += sum(q["drops"] for q in json.loads(self.tc(name, "-s -j qdisc")))
         return total
-
-
-@contextmanager
-def compiled(name: str, *options: str) -> Iterator[str]:
-    """Compile a BPF program of these tests; its object is there while this lasts."""
-    source = FilePath(__file__).with_name(name)
-    machine = subprocess.run(
-        ["gcc", "-print-multiarch"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    with TemporaryDirectory() as folder:
-        program = f"{folder}/{source.stem}.o"
-        flags = ["-O2", "-g", "-target", "bpf", "-mcpu=v3", f"-I/usr/include/{machine}"]
-        words = ["clang", *flags, *options, "-c", str(source), "-o", program]
-        subprocess.run(words, check=True)
-        yield program
 
 
 def _silence_ipv6(path: Path, name: str) -> None:

@@ -168,6 +168,48 @@ open_ipvlan_container() {
 	done
 }
 
+has_netkit() {
+	grep -qw netkit_xmit /proc/kallsyms
+}
+
+# netkit N END WORDS: one end of a pair in this namespace, the other at END. Its
+# own options are newer than this `ip`, and not needed.
+netkit() {
+	echo "link add name d$1 ${*:3} type netkit"
+	echo "link set nk0 netns $2 name d$1"
+}
+
+make_netkit() {
+	netkit "$1" b >>"$work/1"
+	address "d$1" "10.$1.0"
+}
+
+# b is a container of the host k, whose BPF hands packets into it
+make_netkit_container() {
+	ip netns add k
+	at_a link add "d$1" type veth peer name "n$1" netns k
+}
+
+open_netkit_container() {
+	local i
+	netkit "$1" b index "$((1000 + $1))" >"$work/k"
+	cat >>"$work/k" <<-END
+		addr add 10.$1.0.254/24 dev n$1
+		link set n$1 up
+		link set d$1 up
+		route add 10.$1.0.2/32 dev d$1
+	END
+	ip -n k -batch "$work/k"
+	ip netns exec k sysctl -qw net.ipv4.ip_forward=1 "net.ipv4.conf.n$1.proxy_arp=1"
+	ip netns exec k tc qdisc add dev "n$1" clsact
+	ip netns exec k tc filter add dev "n$1" ingress protocol ip bpf da \
+		obj "$programs/redirect.o" sec tc/peer
+	for i in 1 2; do
+		ip -n "${ends[i]}" addr add "10.$1.0.$i/24" dev "d$1"
+		ip -n "${ends[i]}" link set "d$1" up
+	done
+}
+
 # make_nics N PAIR: two that vmrun.sh has joined, one into each namespace
 make_nics() {
 	local i mac device
@@ -204,7 +246,14 @@ main() {
 	make_nics 14 0
 	make_nics 15 1
 	make_ipvlan_container 16
+	if has_netkit; then
+		make_netkit 17
+		make_netkit_container 18
+	fi
 	link_up
+	if has_netkit; then
+		open_netkit_container 18
+	fi
 	open_ipvlan_container 16
 	open_wireguard 11
 	open_tun 12

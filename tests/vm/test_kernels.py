@@ -7,11 +7,12 @@ LATPROF_VENV names (and PYTHONPATH), such as a developer's.
 """
 
 import json
+import shlex
 from collections import Counter
 from itertools import product
 
 import pytest
-from guest import boot
+from guest import HERE, boot
 from latprof_agent.probes.flight_probes import FLIGHT_PROBES
 
 STAGES = (
@@ -26,11 +27,14 @@ ROUNDS = 20
 DELAY_NS = 10_000_000
 TOLERANCE_NS = 100_000
 
-# Of no more than it takes to load all programs: a guest without KVM is slow.
-LOADED = """
+TALK = shlex.quote(str(HERE.parent / "recordings" / "talk.py"))
+# Of no more than it takes to load all programs, and to read what is sent: a guest
+# without KVM is slow.
+LOADED = f"""
 step probes probes --json
 step run run --protocol both --sizes 64 --rounds 1 --warmup 0 --rate 0 --delay 0 \
     --json --out run
+step tls run --no-lab --json --out tls -- python3 {TALK} encrypted
 """
 SWEEP = """
 step sweep run --protocol both --sizes 64,1473,65507 --rounds 20 --warmup 0 \
@@ -64,6 +68,8 @@ def delayed(kernel, tmp_path_factory):
 
 def test_every_program_that_is_to_be_used_loads(loaded):
     offered = {c["quantity"]: c for c in json.loads(loaded.output("probes"))}
+    # what another program stands for, too: with none it is "unavailable"
+    assert {q: c["reason"] for q, c in offered.items() if c["verifier_log"]} == {}
     states = {c["state"] for c in offered.values() if c["programs"]}
     assert states <= {"exact", "partial"}, offered
     used = {c["quantity"]: c for c in json.loads(loaded.output("run"))["capabilities"]}
@@ -74,6 +80,17 @@ def test_every_program_that_is_to_be_used_loads(loaded):
     assert needs == {
         need for need in needs if "with --" in need or "in watch and agent" in need
     }
+
+
+def test_what_a_message_begins_with_is_read(loaded):
+    """A handshake is none of the exchanges, nor are tickets."""
+    found = loaded.json("tls")
+    said = (loaded.folder / "tls.err").read_text().splitlines()
+    (known,) = [json.loads(line) for line in said if line.startswith("{")]
+    (exchanges,) = found["exchanges"].values()
+    assert exchanges["exchanges"] == known["exchanges"]
+    (handshakes,) = found["handshakes"].values()
+    assert handshakes["n"] == known["handshakes"]
 
 
 def measured(machine, folder):
