@@ -1,12 +1,18 @@
 """Record all scenarios again, as root: `python tests/recordings/record.py [NAME ...]`.
 
 Each becomes NAME.arrows.zst, and NAME.json with what is known of it beside latprof. To
-be done where a probe changes what it records, or a field is new.
+be done where a probe changes what it records, or a field is new. With --kernel 6.1 the
+programs run under another kernel (tests/vm), for a folder of its name: other hooks are
+used there. How long a response took is not kept, as a guest is slow.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +21,11 @@ from pathlib import Path
 from talk import TALKS
 
 HERE = Path(__file__).parent
+IN_GUEST = """
+export PYTHONPATH=%(path)s
+%(python)s %(program)s --into /dev/shm/recorded %(names)s
+cp -r /dev/shm/recorded %(share)s/
+"""
 RECORDING = "recording.arrows.zst"
 LATPROF = (sys.executable, "-m", "latprof_agent")
 # Of latprof's own messages it is known what was asked for.
@@ -41,7 +52,7 @@ OWN = {
 }
 
 
-def record(name: str) -> None:
+def record(name: str, into: Path) -> None:
     """Run it once, and keep its recording and what is known of it."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
@@ -57,9 +68,38 @@ def record(name: str) -> None:
             cwd=HERE,
         )
         known = _said(ran.stderr) if name in TALKS else _asked_for(ran.stdout)
-        (HERE / f"{name}.arrows.zst").write_bytes((out / RECORDING).read_bytes())
-    (HERE / f"{name}.json").write_text(json.dumps(known, indent=1) + "\n")
-    print(name, (HERE / f"{name}.arrows.zst").stat().st_size, known)
+        recording = (out / RECORDING).read_bytes()
+    (into / f"{name}.arrows.zst").write_bytes(recording)
+    (into / f"{name}.json").write_text(json.dumps(known, indent=1) + "\n")
+    print(name, len(recording), known, flush=True)
+
+
+def record_in_guest(kernel: str, names: list[str]) -> None:
+    """Record programs under another kernel."""
+    machine, into = HERE.parent / "vm", HERE / kernel
+    into.mkdir(exist_ok=True)
+    subprocess.run([machine / "vmfetch.sh", kernel], check=True)
+    with tempfile.TemporaryDirectory() as share:
+        words = {
+            "path": os.environ.get("PYTHONPATH", ""),
+            "python": sys.executable,
+            "program": __file__,
+            "share": share,
+        }
+        quoted = {name: shlex.quote(str(word)) for name, word in words.items()}
+        script = IN_GUEST % {**quoted, "names": shlex.join(names)}
+        settings = {"VMRUN_SHARE": share, "VMRUN_TIMEOUT": "900"}
+        subprocess.run(
+            [machine / "vmrun.sh", kernel, script],
+            check=True,
+            env=os.environ | settings,
+        )
+        for path in (Path(share) / "recorded").iterdir():
+            shutil.copy(path, into / path.name)
+    for path in into.glob("*.json"):
+        known = json.loads(path.read_text())
+        known.pop("response_ms", None)
+        path.write_text(json.dumps(known, indent=1) + "\n")
 
 
 def _said(stderr: str) -> dict:
@@ -74,5 +114,16 @@ def _asked_for(stdout: str) -> dict:
 
 
 if __name__ == "__main__":
-    for wanted in sys.argv[1:] or [*OWN, *TALKS]:
-        record(wanted)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="all, if none is given"
+    )
+    parser.add_argument("--kernel", metavar="SERIES", help="such as 6.1 or 6.12")
+    parser.add_argument("--into", type=Path, default=HERE, metavar="FOLDER")
+    options = parser.parse_args()
+    if options.kernel:
+        record_in_guest(options.kernel, options.names or [*TALKS])
+    else:
+        options.into.mkdir(exist_ok=True)
+        for wanted in options.names or [*OWN, *TALKS]:
+            record(wanted, options.into)
