@@ -258,8 +258,13 @@ def over_tls(
     resumed: bool = False,
     curve: str = "",
     greeting: bool = False,
+    reply: int = 2000,
+    closing: bool = False,
 ) -> Truth:
-    """20 connections of 3 requests of 5 ms; after a greeting: STARTTLS."""
+    """20 connections of 3 requests of 5 ms; after a greeting: STARTTLS.
+
+    `closing`: both ends take leave.
+    """
     of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     of_client = ssl.create_default_context()
     of_client.check_hostname, of_client.verify_mode = False, ssl.CERT_NONE
@@ -286,8 +291,10 @@ def over_tls(
             for _ in range(3):
                 exactly(server, 100)
                 time.sleep(0.005)
-                server.sendall(b"r" * 2000)
+                server.sendall(b"r" * reply)
             server.recv(1)
+            if closing:
+                server.unwrap()
             server.close()
 
     thread, clock, session, again = beside(answer), Clock(), None, 0
@@ -299,7 +306,9 @@ def over_tls(
         client = of_client.wrap_socket(plain, session=session)
         again += bool(client.session_reused)
         for _ in range(3):
-            clock.ask(client, b"q" * 100, 2000)
+            clock.ask(client, b"q" * 100, reply)
+        if closing:
+            client.unwrap()
         session = client.session if resumed else None
         client.close()
     thread.join()
@@ -346,6 +355,11 @@ def hello_again() -> Truth:
 def encrypted_later() -> Truth:
     """STARTTLS: a greeting, a request in clear, and then TLS."""
     return over_tls(ssl.TLSVersion.TLSv1_3, greeting=True)
+
+
+def short_replies() -> Truth:
+    """TLS 1.3: replies as long as the words by which each end takes leave."""
+    return over_tls(ssl.TLSVersion.TLSv1_3, reply=2, closing=True)
 
 
 def below_low_water() -> Truth:
@@ -497,7 +511,7 @@ TALKS = {
         *(window_of_requests, unanswered, continued, pushed, encrypted),
         *(encrypted_as_before, with_certificates, with_certificates_as_before),
         *(resumed, resumed_as_before, hello_again, encrypted_later, below_low_water),
-        *(quic,),
+        *(short_replies, quic),
         *(datagrams, full_socket, never_read, several_at_once, workers),
     )
 }

@@ -52,6 +52,25 @@ def may_be_alert(turns: Ints, heads: dict[str, int]) -> Flags:
     return np.asarray(encrypted & np.isin(size, (_ALERT_BYTES, _FILLED_ALERT_BYTES)))
 
 
+def _is_closing(parts: Ints, heads: dict[str, int]) -> Flags:
+    """Whether parts, in order, are a server's that are as long as an alert.
+
+    Not the first word to a request of more than that, which it has read by then, where
+    that is known: it is a reply of two bytes.
+    """
+    found = is_alert(parts, heads) & (parts[Turn.IS_REPLY] == 1)
+    at = np.flatnonzero(found[1:])
+    before, part = parts.take(at, axis=1), parts.take(at + 1, axis=1)
+    unread = before[Turn.FIRST_READ_NS] > part[Turn.FIRST_SEND_NS]
+    found[at + 1] = ~(
+        (before[Turn.IDENTITY] == part[Turn.IDENTITY])
+        & (before[Turn.IS_REPLY] == 0)
+        & ~may_be_alert(before, heads)
+        & ~(unread & (before[Turn.ALONE] == 0))
+    )
+    return np.asarray(found)
+
+
 @dataclass
 class Sorted:
     """Parts in order, and those that were taken out of them."""
@@ -117,8 +136,6 @@ class Protocols:
         identity, from_server = parts[Turn.IDENTITY], parts[Turn.IS_REPLY] == 1
         interim = (kind == heads["interim"]) & from_server
         closing = kind == heads["tls_alert"]
-        # encrypted it is known by its length; of a client it may be a short request
-        closing |= is_alert(parts, heads) & from_server & fresh
         quic = fresh & (kind == heads.get("quic", -1))
         multiplexed = quic | (kind == heads["http2"])
         at = np.flatnonzero(multiplexed)
@@ -127,6 +144,11 @@ class Protocols:
         done: list[_Handshake] = []
         if self._open or np.isin(kind, self._of_handshake).any():
             self._follow(parts, fresh & ~apart, apart, early, done)
+        # encrypted it is known by its length, which a short request or reply has, too
+        if (is_alert(parts, heads) & from_server & fresh & ~apart).any():
+            kept = np.flatnonzero(~apart)
+            short = kept[_is_closing(parts.take(kept, axis=1), heads) & fresh[kept]]
+            closing[short] = apart[short] = True
         if last:
             done += [one for one in self._open.values() if not one.counted]
             self._open.clear()
