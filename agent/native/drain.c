@@ -477,7 +477,8 @@ int drain_histograms(struct drain *drain, const char *map,
 	if (!found || !drain->loaded)
 		return -ENOENT;
 	if (!drain->histograms)
-		error = histograms_open(found, &drain->histograms);
+		error = histograms_open(drain->object, found,
+					&drain->histograms);
 	*ret = drain->histograms;
 	return error;
 }

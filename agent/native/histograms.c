@@ -2,6 +2,7 @@
 #include "../../bpf/records.h"
 
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -22,19 +23,32 @@ struct block {
 
 struct histograms {
 	int blocks_map;
+	/* of the object: before Linux 6.4 a map with types is of another kind
+	 * than one without, and the object's own example of a block has them */
+	uint32_t btf, key_type, value_type;
 	uint32_t block_count;
 	struct block blocks[];
 };
 
-int histograms_open(const struct bpf_map *blocks, struct histograms **ret)
+int histograms_open(const struct bpf_object *object,
+		    const struct bpf_map *blocks, struct histograms **ret)
 {
 	uint32_t count = bpf_map__max_entries(blocks);
+	const struct btf *btf = bpf_object__btf(object);
+	int key = btf__find_by_name_kind(btf, "unsigned int", BTF_KIND_INT);
+	int value = btf__find_by_name_kind(btf, "histogram", BTF_KIND_STRUCT);
 	struct histograms *h;
+
+	if (key < 0 || value < 0)
+		return -EINVAL;
 
 	h = calloc(1, sizeof(*h) + count * sizeof(h->blocks[0]));
 	if (!h)
 		return -ENOMEM;
 	h->blocks_map = bpf_map__fd(blocks);
+	h->btf = bpf_object__btf_fd(object);
+	h->key_type = key;
+	h->value_type = value;
 	h->block_count = count;
 	for (uint32_t i = 0; i < count; i++)
 		h->blocks[i].map = -1;
@@ -56,7 +70,9 @@ void histograms_close(struct histograms *h)
 
 int histograms_grow(struct histograms *h, uint32_t block)
 {
-	LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE);
+	LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_MMAPABLE,
+		    .btf_fd = h->btf, .btf_key_type_id = h->key_type,
+		    .btf_value_type_id = h->value_type);
 	struct block *b;
 	int error, map;
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct bpf_map;
+struct bpf_object;
 struct histograms;
 
 /* A bucket that has counted; `histogram` is a number over all blocks. */
@@ -34,7 +35,8 @@ struct changes {
 };
 
 /* Of a loaded map of maps. Close with histograms_close(). */
-int histograms_open(const struct bpf_map *blocks, struct histograms **ret);
+int histograms_open(const struct bpf_object *object,
+		    const struct bpf_map *blocks, struct histograms **ret);
 void histograms_close(struct histograms *h);
 
 /* Makes a block, whose histograms are empty; one that is there stays. */

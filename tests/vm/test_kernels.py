@@ -34,6 +34,7 @@ LOADED = f"""
 step probes probes --json
 step run run --protocol both --sizes 64 --rounds 1 --warmup 0 --rate 0 --delay 0 \
     --json --out run
+step watch watch --json --duration 2
 step tls run --no-lab --json --out tls -- python3 {TALK} encrypted
 """
 SWEEP = """
@@ -80,6 +81,13 @@ def test_every_program_that_is_to_be_used_loads(loaded):
     assert needs == {
         need for need in needs if "with --" in need or "in watch and agent" in need
     }
+
+
+def test_a_live_view_measures(loaded):
+    """It has room for histograms, which it makes itself."""
+    last = json.loads(loaded.output("watch").splitlines()[-1])
+    assert last["seconds"] > 0
+    assert not any(last["lost_records"].values())
 
 
 def test_what_a_message_begins_with_is_read(loaded):
