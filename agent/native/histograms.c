@@ -41,7 +41,6 @@ int histograms_open(const struct bpf_object *object,
 
 	if (key < 0 || value < 0)
 		return -EINVAL;
-
 	h = calloc(1, sizeof(*h) + count * sizeof(h->blocks[0]));
 	if (!h)
 		return -ENOMEM;

@@ -198,9 +198,9 @@ def test_a_window_of_requests_takes_back_what_was_one_before(tmp_path):
             read_whole(window, 30)
     rows = exchanges_of(recorded)
     assert len(rows) == 5, "those of the connection without a window"
-    # it serves one after the other, each for 3 ms
+    # at most: a client that comes late sends another just before it is answered
     (least_ns,) = recorded.sink.tally.least_responses_ns.values()
-    assert 3 * MS <= least_ns <= min(took_ns)
+    assert 0 < least_ns <= min(took_ns)
     (figures,) = recorded.sink.exchanges.as_dict().values()
     assert figures["exchanges"] == 5
     assert causes_of(recorded) == {"both sides talked at once": 2 * (20 + 33)}
