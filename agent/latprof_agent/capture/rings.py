@@ -55,7 +55,7 @@ class Heap:
         self._room = np.empty(HEAP_RECORDS, dtype)
         self._spare = np.empty(HEAP_RECORDS, dtype)
         self._used = 0
-        self.none = self._room[:0]
+        self.none = np.empty(0, dtype)
 
     def room(self, records: int) -> Records:
         """Give so much room behind what is there, for `add`."""

@@ -284,12 +284,12 @@ def no_exchange_sentences(document: Mapping[str, Any]) -> Iterator[str]:
             share = messages[cause] / (whole + messages.total())
             size = sizes[cause] / max(1, whole_bytes + sizes.total())
             least_ns = (told.get("least_responses_ns") or {}).get(cause)
-            least = f"; since then no response took less than {duration(least_ns or 0)}"
+            least = ""
+            if least_ns is not None:
+                least = f"; since then no response took less than {duration(least_ns)}"
             yield (
                 f"{before}not in exchanges: {_percent(share)} of the messages, "
-                f"{_percent(size)} of the bytes, since {why}"
-                + least
-                * (least_ns is not None)
+                f"{_percent(size)} of the bytes, since {why}{least}"
             )
         for sentence in _unanswered_sentences(told.get("unanswered") or {}):
             yield before + sentence
