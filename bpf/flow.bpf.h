@@ -125,8 +125,8 @@ static __always_inline bool flow_announce(__u64 flow,
 	return true;
 }
 
-/* Told last, by pid: a server takes thousands of connections a second, and each
- * begins with its process. */
+/* Told last, by number: a server takes thousands of connections a second, and
+ * each begins with its process. */
 #define TOLD_TASKS 1024 /* a power of two */
 
 struct {
@@ -164,20 +164,36 @@ static __always_inline void process_name(__u64 ret[2])
 	bpf_core_read_str(ret, 16, &task->group_leader->comm);
 }
 
-static __always_inline bool task_announce(__u32 pid, __u64 now_ns)
+static __always_inline bool task_announce_named(const struct task *now)
 {
-	__u32 at = pid & (TOLD_TASKS - 1);
-	struct task now = { .pid = pid, .t_ns = now_ns };
+	__u32 at = now->pid & (TOLD_TASKS - 1);
 	struct task *told = bpf_map_lookup_elem(&told_tasks, &at);
 
-	process_name(now.comm);
-	if (told && is_same_task(told, &now))
+	if (told && is_same_task(told, now))
 		return true;
-	if (!task_tell(&now))
+	if (!task_tell(now))
 		return false;
 	if (told)
-		*told = now;
+		*told = *now;
 	return true;
+}
+
+static __always_inline bool task_announce(__u32 pid, __u64 now_ns)
+{
+	struct task now = { .pid = pid, .t_ns = now_ns };
+
+	process_name(now.comm);
+	return task_announce_named(&now);
+}
+
+/* Whom a process has working for it; its first thread has its name. */
+static __noinline void thread_announce(__u64 now_ns)
+{
+	const struct task_struct *task = bpf_get_current_task_btf();
+	struct task now = { .pid = task->pid, .t_ns = now_ns };
+
+	bpf_core_read_str(now.comm, 16, &task->comm);
+	task_announce_named(&now);
 }
 
 #endif

@@ -251,11 +251,11 @@ int BPF_PROG(on_exit, struct task_struct *task)
 SEC("?tp_btf/task_rename")
 int BPF_PROG(on_rename, struct task_struct *task, const char *comm)
 {
-	struct task now = { .pid = task->tgid };
+	struct task now = { .pid = task->pid };
 	__u32 at = now.pid & (TOLD_TASKS - 1);
 	struct task *told = bpf_map_lookup_elem(&told_tasks, &at);
 
-	if (task->pid != task->tgid || !told || !told->pid)
+	if (!told || !told->pid)
 		return 0;
 	now.t_ns = bpf_ktime_get_ns();
 	bpf_probe_read_kernel_str(now.comm, sizeof(now.comm), comm);

@@ -169,6 +169,8 @@ static __noinline void reader_change(struct reader *reader, __u32 *announced,
 	sleeper_follow();
 	if (*announced != pid && task_announce(pid, now))
 		*announced = pid;
+	if ((__u32)task->pid != pid)
+		thread_announce(now);
 }
 
 /* The current task reads at this port; mostly it did the last time, too. */

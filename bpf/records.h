@@ -71,11 +71,12 @@ struct flow {
 	__u16 group; /* of this end, with histograms */
 };
 
-/* The name of a process that sent or read: its first thread's, from t_ns on. */
+/* A name from t_ns on: of a process that sent or read, which is its first
+ * thread's, or of another thread that read. */
 struct task {
 	__u64 t_ns;
 	__u64 comm[2];
-	__u32 pid;
+	__u32 pid; /* or the thread's number: no process has the same */
 	__u32 pad;
 };
 

@@ -93,6 +93,29 @@ def test_threads_have_the_name_of_their_process(tmp_path):
     assert len(exchanges) == each
 
 
+def test_which_thread_of_the_process_read_stands_beside_it(tmp_path):
+    messages, _ = ran(OF_THREADS, tmp_path)
+
+    asked = messages[messages["size_bytes"] == ASK]
+    workers = {f"pool-worker-{number}" for number in range(THREADS)}
+    assert set(asked["reader_thread_comm"]) <= workers
+    # each connection has one
+    assert (asked.groupby("source_port")["reader_thread"].nunique() == 1).all()
+    assert asked.groupby("reader_thread")["reader_thread_comm"].nunique().eq(1).all()
+    assert not (asked["reader_thread"] == asked["reader_pid"]).any()
+    assert set(messages[messages["size_bytes"] == REPLY]["reader_thread_comm"]) == {
+        "caller"
+    }
+
+
+def test_a_first_thread_has_the_name_of_its_process(tmp_path):
+    messages, _ = ran(OF_EXEC, tmp_path)
+
+    told = messages[messages["size_bytes"] == REPLY]
+    assert (told["reader_thread"] == told["reader_pid"]).all()
+    assert (told["reader_thread_comm"] == told["reader_comm"]).all()
+
+
 def test_an_exec_changes_the_name_from_then_on_in_both_tables(tmp_path):
     messages, exchanges = ran(OF_EXEC, tmp_path)
 

@@ -202,10 +202,7 @@ def _halves(
     rows = messages_of(joiner, pairs, lambda flows: np.full(len(flows), MESSAGE))
     rows.set_retransmits(joiner.retransmits_of(*rows.retransmit_range))
     rows.set_created(np.zeros(len(rows), "i8"))
-    threads = rows.numbers["reader_thread"]
-    found = [
-        rows.row(i) | {"reader_thread": number_at(threads, i)} for i in range(len(rows))
-    ]
+    found = [rows.row(i) for i in range(len(rows))]
     # of a UDP flow that was not sampled yet nothing is told but the datagram
     for row, key in zip(found, [*sent["key"], *received["key"]], strict=True):
         row["protocol"] = "udp" if key else "tcp"
@@ -224,6 +221,7 @@ def _exchanges(joiner: Joiner, turns: Records) -> list[tuple[dict[str, Any], Non
     began_ns = turns["ready_ns"].astype("i8")
     texts["reader_comm"] = as_cells(joiner.names.of(pids, began_ns))
     threads = blank_zeros(turns["thread"].astype("i8"))
+    texts["reader_thread_comm"] = as_cells(joiner.names.of(threads, began_ns))
     numbers |= {"reader_pid": pids, "reader_thread": threads}
     numbers["sequence"] = turns["end"].astype("i8")
     found: list[dict[str, Any]] = [

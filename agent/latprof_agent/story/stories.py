@@ -94,8 +94,7 @@ class Stories:
         for i in slow.tolist():
             if len(self._slow) == MOST and took_ns[i] <= self._slow[0].took_ns:
                 continue
-            thread = max(int(rows.numbers["reader_thread"][i]), 0)
-            row = rows.row(i) | {"reader_thread": thread or None}
+            row = rows.row(i)
             row["entry_queued"] = int(rows.numbers["entry_queued"][i])
             way = TcpHistory.of(row, *rows.flow_and_end(i), self._joiner)
             accepted = not rows.numbers["not_accepted"][i]

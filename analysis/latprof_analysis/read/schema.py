@@ -149,6 +149,8 @@ MESSAGES = Schema(
         _text("sender_comm", f"name of the process that sent it{_GUARDED}"),
         _count("reader_pid", "process that read it"),
         _text("reader_comm", f"name of the process that read it{_GUARDED}"),
+        _count("reader_thread", "thread of it that read"),
+        _text("reader_thread_comm", f"name of that thread{_GUARDED}"),
         *(_count(f"{stamp}_ns", f"stamp {stamp}") for stamp in STAMPS),
         *(_count(f"{stage}_ns", f"stage {stage}") for stage in STAGES),
         _count("wakeup_ns", "part of receive_queue: runnable without a CPU"),

@@ -93,6 +93,7 @@ _STORIES: Shape = {
                 "reader_thread?": Maybe(COUNT),
                 "entry_queued?": COUNT,
                 **dict.fromkeys(("sender_comm", "reader_comm"), Maybe(TEXT)),
+                "reader_thread_comm?": Maybe(TEXT),
                 **dict.fromkeys(("end_to_end_ns",), Maybe(COUNT)),
                 "retransmits": Maybe(COUNT),
                 **{f"{end}_address?": Maybe(TEXT) for end in _ENDS},

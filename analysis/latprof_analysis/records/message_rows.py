@@ -282,6 +282,8 @@ def messages_of(
     sender = joiner.names.of(sent.get("pid"), _first_known(sent))
     reader = joiner.names.of(received.get("pid"), received.get("read_ns"))
     texts["sender_comm"], texts["reader_comm"] = as_cells(sender), as_cells(reader)
+    thread = joiner.names.of(numbers["reader_thread"], received.get("read_ns"))
+    texts["reader_thread_comm"] = as_cells(thread)
     texts["way"] = joiner.conversations.ways(flow, sender, reader)
     # a range without a sender is no message, but so many bytes
     begins = np.where(sent.there | ~stream, ends - size, received.get("start"))

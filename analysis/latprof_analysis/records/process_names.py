@@ -1,7 +1,8 @@
 """Names of processes by time: exec, prctl and a number that is used again change them.
 
-A process is called by its first thread's name, as `ps` does. What a process was called
-before the first time that is known of it is not known: it gets the first name.
+A process is called by its first thread's name, as `ps` does; other threads stand by
+their own numbers beside the processes. What a process was called before the first time
+that is known of it is not known: it gets the first name.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Names = tuple[NDArray[np.int32], list[str]]
 
 
 class ProcessNames:
-    """Who has a process id, and since when."""
+    """Who has the number of a process, or of a thread, and since when."""
 
     def __init__(self) -> None:
         self._names: dict[int, list[tuple[int, str]]] = {}  # pid -> (since, name)

@@ -9,6 +9,7 @@ from latprof_analysis.read.stories import took_ns
 from latprof_analysis.report.story_queue import queue_words
 from latprof_analysis.report.story_receive import accept_words, reads_words
 from latprof_analysis.report.story_tcp import tcp_words
+from latprof_analysis.study.likely_cause import process_of
 from latprof_analysis.study.stacks import NAMES_NOT_RECORDED, SHARE
 from latprof_analysis.study.story import UNTRACED
 from latprof_analysis.study.story_socket import (
@@ -280,10 +281,9 @@ def _told(message: dict[str, Any]) -> str:
 
 
 def _process(message: dict[str, Any], end: str) -> str:
-    name, pid = message[f"{end}_comm"], message[f"{end}_pid"]
-    if not name and pid is None:
+    if not message[f"{end}_comm"] and message[f"{end}_pid"] is None:
         return _address(message, "source" if end == "sender" else "destination")
-    return (name or "an unknown process") + ("" if pid is None else f" (pid {pid})")
+    return process_of(message, end, "an unknown process")
 
 
 def _address(message: dict[str, Any], end: str) -> str:

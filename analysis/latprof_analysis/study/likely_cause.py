@@ -106,7 +106,7 @@ def slowest_sentence(row: dict[str, Any], lab: dict[str, Any] | None = None) -> 
     number = "" if row["sequence"] is None else f" (sequence {row['sequence']})"
     size = row["size_bytes"]
     told = "a size that is not told" if size is None else f"{size} bytes"
-    ends = " to ".join(_process(row, end) for end in ("sender", "reader"))
+    ends = " to ".join(process_of(row, end) for end in ("sender", "reader"))
     return (
         f"slowest message, {duration(row['end_to_end_ns'])}: "
         f"{likely_cause(row, known_ns)}; "
@@ -114,9 +114,21 @@ def slowest_sentence(row: dict[str, Any], lab: dict[str, Any] | None = None) -> 
     )
 
 
-def _process(row: dict[str, Any], end: str) -> str:
-    name, pid = row.get(f"{end}_comm"), row.get(f"{end}_pid")
-    return (name or "unknown") + ("" if pid is None else f" (pid {pid})")
+def process_of(row: dict[str, Any], end: str, unknown: str = "unknown") -> str:
+    """Name the sender or the reader of a message, and which of its threads it was.
+
+    Examples
+    --------
+    >>> row = {"reader_comm": "java", "reader_pid": 12}
+    >>> process_of(row | {"reader_thread": 31, "reader_thread_comm": "io-2"}, "reader")
+    'java (pid 12, thread 31 io-2)'
+    """
+    name, pid = row.get(f"{end}_comm") or unknown, row.get(f"{end}_pid")
+    if pid is None:
+        return name
+    number, thread = row.get(f"{end}_thread"), row.get(f"{end}_thread_comm")
+    one_of = f", thread {number} {thread}" if thread and number != pid else ""
+    return f"{name} (pid {pid}{one_of})"
 
 
 def slowest_stages(row: dict[str, Any]) -> str:
