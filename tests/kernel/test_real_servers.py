@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from nginx import nginx, requests_logged
 from recording import recording
 from talkers import make_certificate
 from test_exchanges import need, run, served
-from test_what_is_no_exchange import causes_of, exchanges_of
+from test_what_is_no_exchange import causes_of, exchanges_of, table_of
 
 pytestmark = pytest.mark.thorough
 
@@ -300,3 +301,75 @@ def test_grpc_has_no_exchange_and_says_why(tmp_path):
     for role in ("client", "server"):
         assert told.live(role, Counted.EXCHANGES) == 0
         assert told.live(role, Counted.NO_TURNS) > 0
+
+
+QUIC = """\
+import asyncio, time
+from aioquic.asyncio import QuicConnectionProtocol, connect, serve
+from aioquic.quic.configuration import QuicConfiguration
+
+read, took_ns = 0, []
+
+class End(QuicConnectionProtocol):
+    def datagram_received(self, data, address):
+        global read
+        read += 1
+        super().datagram_received(data, address)
+
+async def answer(reader, writer):
+    asked = await reader.read()
+    await asyncio.sleep({think})
+    writer.write(asked)
+    writer.write_eof()
+
+async def ask(client):
+    began_ns = time.monotonic_ns()
+    reader, writer = await client.create_stream()
+    writer.write(b"x" * 50)
+    writer.write_eof()
+    answer = await reader.read()
+    took_ns.append(time.monotonic_ns() - began_ns)
+    return answer
+
+async def main():
+    of_server = QuicConfiguration(is_client=False, alpn_protocols=["echo"])
+    of_server.load_cert_chain({chain!r}, {key!r})
+    handle = lambda *ends: asyncio.ensure_future(answer(*ends))
+    server = await serve("127.0.0.1", {port}, configuration=of_server,
+                         create_protocol=End, stream_handler=handle)
+    of_client = QuicConfiguration(alpn_protocols=["echo"], verify_mode=0)
+    answers = 0
+    for _ in range({connections}):
+        async with connect("127.0.0.1", {port}, configuration=of_client,
+                           create_protocol=End, local_port=0) as client:
+            answers += sum([len(await ask(client)) for _ in range({count})])
+    await asyncio.sleep(0.5)  # for what ends the last connection
+    server.close()
+    print(answers, read, min(took_ns))
+
+asyncio.run(main())
+"""
+
+
+def test_quic_has_each_datagram_no_exchange_and_a_bound(tmp_path, certificate):
+    port, count, connections = free_port(), 15, 4
+    script = tmp_path / "quic.py"
+    made = {"port": port, "count": count, "connections": connections}
+    chain, key = map(str, certificate)
+    script.write_text(QUIC.format(think=THINK_SECONDS, chain=chain, key=key, **made))
+    watched = Filter(ports=(port,), protocols=("udp",))
+    with recording(watched, tmp_path) as recorded, monitored(watched) as counted:
+        said = run([sys.executable, str(script)])
+    answers, read, fastest_ns = map(int, said.split())
+    assert answers == 50 * count * connections
+    assert not len(exchanges_of(recorded))
+    messages = table_of(recorded, "messages")
+    assert messages["read_ns"].notna().sum() == read
+    cause = "QUIC: both sides talk at once"
+    assert causes_of(recorded) == {cause: len(messages)}
+    bounds = recorded.sink.tally.least_responses_ns
+    assert all(0 < least_ns <= fastest_ns for least_ns in bounds.values())
+    for role in ("client", "server"):
+        found = counted.group(role=role, service=str(port)).counted
+        assert found[Counted.EXCHANGES] == 0
+        assert found[Counted.NO_TURNS] > 0
