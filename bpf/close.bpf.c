@@ -11,7 +11,8 @@
  *                  what went with its SYN is announced
  *   tcp_destroy_sock:  what it has beside its state is freed; an exchange
  *     that was read after the connection's end is counted
- *   cgroup/sock_release: datagrams that nobody has read are written
+ *   cgroup/sock_release: datagrams that nobody has read are written; who had
+ *     closed one half of a connection before reads no more now
  *
  * Does not see the end of what stands in a queueing discipline then: it is
  * written when it leaves, and not at all where it is dropped there.
@@ -128,12 +129,21 @@ static __noinline void counting_end(struct sock *sk, int state)
 }
 
 /* What is asked for then has no answer any more. Half of it closed is a request
- * as any other. */
+ * as any other: it waits until its peer has closed the other half, or it has.
+ */
 static __always_inline __u32 ending_of(const struct sock *sk, int before,
 				       int state)
 {
 	if (before == TCP_ESTABLISHED && state == TCP_CLOSE_WAIT)
 		return ENDING_BY_PEER;
+	if ((before == TCP_FIN_WAIT1 || before == TCP_FIN_WAIT2) &&
+	    (state == TCP_CLOSE || state == TCP_CLOSING)) {
+		if (sk->sk_err)
+			return ENDING_RESET;
+		return sk->__sk_common.skc_flags & 1 << SOCK_DEAD ?
+			       ENDING_CLOSED :
+			       ENDING_BY_PEER;
+	}
 	if (before != TCP_ESTABLISHED && before != TCP_CLOSE_WAIT)
 		return 0;
 	if (state == TCP_CLOSE)
@@ -141,23 +151,25 @@ static __always_inline __u32 ending_of(const struct sock *sk, int before,
 	return sk->sk_shutdown == SHUTDOWN_MASK ? ENDING_CLOSED : 0;
 }
 
-static __noinline void ending_tell(struct sock *sk, __u32 ending)
+/* Nothing more is said of an end that has closed, or was lost. */
+static __noinline void ending_tell(struct stream *s, __u32 ending, int error)
 {
-	struct stream *s = stream_known(sk);
 	struct flow *record;
 
-	if (!s || !(s->flow_out || s->flow_in))
+	if (!s || !(s->flow_out || s->flow_in) || s->announced & SIDE_CLOSED)
 		return;
 	record = RESERVE(flows);
 	if (!record)
 		return;
+	if (ending != ENDING_BY_PEER)
+		s->announced |= SIDE_CLOSED;
 	__builtin_memset(record, 0, sizeof(*record));
 	record->flow = s->flow_out ?: s->flow_in;
 	record->first_sequence = !s->flow_out; /* 1: the flow to this end */
 	record->t_ns = bpf_ktime_get_ns();
 	record->side = SIDE_CLOSED;
 	record->accepted = ending;
-	record->group = sk->sk_err;
+	record->group = error;
 	SUBMIT(record);
 }
 
@@ -175,7 +187,8 @@ int BPF_PROG(on_state, const struct sock *const_sk, int before, int state)
 	if (histograms && is_closed(sk, before, state))
 		counting_end(sk, state);
 	if (!histograms && ending_of(sk, before, state))
-		ending_tell(sk, ending_of(sk, before, state));
+		ending_tell(stream_known(sk), ending_of(sk, before, state),
+			    sk->sk_err);
 	if (histograms && state == TCP_ESTABLISHED)
 		handshake_note(sk);
 	if (before == TCP_SYN_SENT && state == TCP_ESTABLISHED && !histograms)
@@ -306,12 +319,22 @@ static __noinline void datagrams_end(const struct datagram_socket *s)
 		unread_count(s->group, IPPROTO_UDP, waiting, 0);
 }
 
+/* Its own half was closed before: that the rest is, no state says. */
+static __always_inline void half_release(struct bpf_sock *sk)
+{
+	if (sk->state == TCP_FIN_WAIT1 || sk->state == TCP_FIN_WAIT2)
+		ending_tell(bpf_sk_storage_get(&streams, sk, 0, 0),
+			    ENDING_CLOSED, 0);
+}
+
 SEC("?cgroup/sock_release")
 int on_release(struct bpf_sock *sk)
 {
 	struct datagram_socket *s;
 	struct unread c = {};
 
+	if (sk->protocol == IPPROTO_TCP && !histograms)
+		half_release(sk);
 	if (sk->protocol != IPPROTO_UDP)
 		return 1;
 	s = bpf_sk_storage_get(&datagram_sockets, sk, 0, 0);

@@ -23,10 +23,12 @@ typedef _Bool bool;
 #define TCP_SYN_SENT 2
 #define TCP_SYN_RECV 3
 #define TCP_FIN_WAIT1 4
+#define TCP_FIN_WAIT2 5
 #define TCP_CLOSE 7
 #define TCP_CLOSE_WAIT 8
 #define TCP_LAST_ACK 9
 #define TCP_LISTEN 10
+#define TCP_CLOSING 11
 #define RCV_SHUTDOWN 1
 #define SHUTDOWN_MASK 3
 #define TCP_CA_RECOVERY 3
@@ -36,6 +38,7 @@ typedef _Bool bool;
 #define SK_PACING_NEEDED 1 /* by TCP itself */
 #define TSQ_THROTTLED 0 /* bit */
 #define TCP_NAGLE_CORK 2
+#define SOCK_DEAD 0 /* bit: no process has it any more */
 #define SOCK_DONE 1 /* bit: TCP has its peer's FIN */
 #define IFF_LOOPBACK 8
 #define ETH_P_IP 0x0800

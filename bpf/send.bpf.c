@@ -128,6 +128,10 @@ static __always_inline void turn_send(struct sock *sk, struct stream *s,
 		client_turn_tell(sk, s);
 		floor_count(s, tp, now);
 	}
+	/* its server has closed its half: nobody will answer */
+	if (s->exchange.role == ROLE_CLIENT &&
+	    sk->__sk_common.skc_state == TCP_CLOSE_WAIT)
+		return;
 	if (!takes_turn(&s->exchange, head, bytes, now, end, &s->handshake)) {
 		if (s->exchange.state & TAKES_NO_TURNS)
 			no_turns_count(&s->exchange);

@@ -93,7 +93,7 @@ struct stream {
 	__u32 sender_pid; /* announced */
 	__u32 reader_pid;
 	__u32 answering_thread; /* that began to send the last reply */
-	__u8 announced; /* bits of enum flow_side */
+	__u8 announced; /* bits of enum flow_side, without SIDE_ACCEPTED */
 	__u8 deep : 1; /* it has, or had, chunks */
 	__u8 grouped : 1; /* its group is decided */
 	struct handshake handshake;

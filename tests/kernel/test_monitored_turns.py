@@ -179,6 +179,40 @@ def test_requests_without_an_answer_are_counted():
     assert of_tcp.oldest_seconds >= 1
 
 
+def test_half_of_a_connection_closed_is_no_end_of_the_waiting():
+    """Who has said all waits for its answer; a server that has gives none."""
+    answered, in_vain, behind = 4, 3, 2
+
+    def serve(connection):
+        with connection:
+            asked = read_whole(connection, 5)
+            if asked == b"after":
+                connection.sendall(b"answer")
+                connection.shutdown(socket.SHUT_WR)
+            while connection.recv(100):
+                continue  # until its client has said all
+            time.sleep(0.02)  # who closes at once need not be waited for
+            if asked == b"reply":
+                connection.sendall(b"answer")
+
+    with listening(serve) as port, watched(port) as counted:
+        words = [b"reply"] * answered + [b"never"] * in_vain + [b"after"] * behind
+        for word in words:
+            with connected(port) as client:
+                client.sendall(word)
+                if word == b"after":
+                    read_whole(client, 6)
+                    assert not client.recv(1)
+                    client.sendall(b"which asks for nothing")
+                    continue
+                client.shutdown(socket.SHUT_WR)
+                while client.recv(100):
+                    continue
+    found = counted.group(role="client").counted
+    assert found[Counted.EXCHANGES] == answered + behind
+    assert found[Counted.UNANSWERED] == in_vain
+
+
 def test_answers_of_dns_are_paired_by_identification():
     """Four questions at once, answered in reverse."""
 

@@ -198,6 +198,42 @@ def unanswered() -> Truth:
     return {"exchanges": 0, "unanswered": ended}
 
 
+def half_closed_in_vain() -> Truth:
+    """One end has said all: who closes the other half ends the waiting."""
+    for _ in range(6):
+        client, server = pair()
+        client.sendall(b"q" * 30)
+        client.shutdown(socket.SHUT_WR)
+        exactly(server, 30)
+        time.sleep(0.005)
+        server.close()
+        assert not client.recv(1)
+        client.close()
+    for _ in range(5):
+        client, server = pair()
+        client.sendall(b"q" * 30)
+        client.shutdown(socket.SHUT_WR)
+        exactly(server, 30)
+        time.sleep(0.005)
+        client.close()
+        time.sleep(0.005)
+        server.close()
+    for _ in range(4):
+        client, server = pair()
+        client.sendall(b"q" * 30)
+        exactly(server, 30)
+        server.sendall(b"r" * 40)
+        server.shutdown(socket.SHUT_WR)
+        exactly(client, 40)
+        assert not client.recv(1)
+        client.sendall(b"q" * 30)  # which asks for nothing
+        exactly(server, 30)
+        time.sleep(0.005)
+        client.close()
+        server.close()
+    return {"exchanges": 4, "unanswered": {"server closed": 6, "client closed": 5}}
+
+
 def continued() -> Truth:
     """Uploads that are asked to go on: the interim answer is none."""
     client, server = pair()
@@ -508,7 +544,8 @@ TALKS = {
     talk.__name__.replace("_", "-"): talk
     for talk in (
         *(keep_alive, in_pieces, short_connections, half_closed, long_reply),
-        *(window_of_requests, unanswered, continued, pushed, encrypted),
+        *(window_of_requests, unanswered, half_closed_in_vain, continued),
+        *(pushed, encrypted),
         *(encrypted_as_before, with_certificates, with_certificates_as_before),
         *(resumed, resumed_as_before, hello_again, encrypted_later, below_low_water),
         *(short_replies, quic),

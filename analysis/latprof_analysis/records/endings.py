@@ -71,10 +71,25 @@ class Endings:
         )
         self._of.setdefault(identity, []).append(ending)
 
-    def after(self, identity: int, t_ns: int) -> Ending | None:
-        """Return the first end of a conversation after a time; None: it goes on."""
-        later = [e for e in self._of.get(identity, ()) if e.t_ns >= t_ns]
+    def after(self, identity: int, t_ns: int, *, client_here: bool) -> Ending | None:
+        """Return the first end of a conversation after a time; None: it goes on.
+
+        A client that closes one half waits for its answer. Where it is here it says
+        itself when it closed; else its server cannot know which it was.
+        """
+        later = [
+            e
+            for e in self._of.get(identity, ())
+            if e.t_ns >= t_ns and (e.by_itself or not e.by_client or not client_here)
+        ]
         return min(later, key=lambda e: e.t_ns, default=None)
+
+    def server_was_done(self, identity: int, t_ns: int) -> bool:
+        """Tell whether the client knew by then that its server will say no more."""
+        return any(
+            not e.by_itself and not e.by_client and e.t_ns < t_ns
+            for e in self._of.get(identity, ())
+        )
 
     def reader_closed(self, place: int) -> bool:
         """Tell whether the receiving end of a flow closed its end, or lost it."""

@@ -482,16 +482,18 @@ class Exchanges:
         outcomes, waited = [], []
         alert = may_be_alert(request, self._heads)
         closing = np.zeros(len(alert), bool)
+        here = self._client_here(request)
         for i in range(request.shape[1]):
             sent_ns = int(request[Turn.LAST_SEND_NS, i]) or int(request[Turn.END_NS, i])
             identity = int(request[Turn.IDENTITY, i]) & (1 << _ID_SHIFT) - 1
-            end = self._endings.after(identity, sent_ns)
+            closing[i] = self._endings.server_was_done(identity, sent_ns)
+            end = self._endings.after(identity, sent_ns, client_here=bool(here[i]))
             outcomes.append(WAITING)
             waited.append((end.t_ns if end else self._now_ns) - sent_ns)
             if not end:
                 continue
             # one that goes on waits for an answer, as short as its words are
-            closing[i] = alert[i]
+            closing[i] |= alert[i]
             if end.timed_out:
                 outcomes[-1] = TIMED_OUT
             elif end.was_reset:
@@ -510,6 +512,11 @@ class Exchanges:
         named = [outcomes[i] for i in at.tolist()]
         waited_ns = np.array(waited, "i8")[at]
         return [Found(UNANSWERED, request, no_turns(len(at)), named, waited_ns)]
+
+    def _client_here(self, turns: Ints) -> Flags:
+        """Whether the client's end of each was seen, as far as its flow is known."""
+        place = self._flows.index(turns[Turn.FLOW].view("u8"))
+        return np.asarray(np.r_[self._conversations.client_here, False][place])
 
     def _count(self, turns: Ints, cause: str) -> None:
         """Count the messages of turns that are no part of an exchange."""
