@@ -223,6 +223,7 @@ class Recorder:
             Counter(self._exchanges.no_exchange),
             Counter(self._exchanges.no_exchange_bytes),
             dict(self._exchanges.least_responses_ns),
+            {c: of.mean_bytes for c, of in self._exchanges.in_flight.items()},
             [self._taken_back(one) for one in self._exchanges.taken_back],
             self.capture.cost.as_dict(),
         )

@@ -86,6 +86,20 @@ def given_rate(bits_per_second: float | None) -> str:
     return _bare(rate(bits_per_second))
 
 
+def given_bytes(n: float) -> str:
+    """Write bytes with the unit that fits.
+
+    Examples
+    --------
+    >>> given_bytes(770_400), given_bytes(900), given_bytes(1_250_000)
+    ('770 kB', '900 B', '1.25 MB')
+    """
+    for size, unit in ((1e6, "MB"), (1e3, "kB")):
+        if n >= size:
+            return f"{n / size:.3g} {unit}"
+    return f"{n:.0f} B"
+
+
 def _bare(text: str) -> str:
     value, space, unit = text.partition(" ")
     return (value.rstrip("0").rstrip(".") if "." in value else value) + space + unit

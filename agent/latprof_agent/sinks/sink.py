@@ -42,6 +42,8 @@ class Tally:
     no_exchange_bytes: Counter[tuple[str, str]] = field(default_factory=Counter)
     # nanoseconds that no response took less than, by the same
     least_responses_ns: dict[tuple[str, str], int] = field(default_factory=dict)
+    # bytes on their way at a time, by cause; None: not known
+    in_flight_bytes: dict[str, float | None] = field(default_factory=dict)
     taken_back: list[TakenBack] = field(default_factory=list)
     probe_cost: dict[str, Any] = field(default_factory=dict)
 

@@ -63,6 +63,11 @@ def summarize(
         "least_responses_ns": _least_responses(
             run.tally.least_responses_ns, lost=any(lost_records.values())
         ),
+        "in_flight_bytes": {
+            cause: mean
+            for cause, mean in run.tally.in_flight_bytes.items()
+            if mean is not None and not any(lost_records.values())
+        },
         "kinds": totals.as_dict(),
         "time_warp": totals.time_warp(),
         "one_way": one_way(totals.as_dict(), description["lab"]),

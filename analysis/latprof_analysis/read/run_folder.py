@@ -255,6 +255,7 @@ _SUMMARY: dict[str, Shape] = {
     "no_exchange": {ANY: {ANY: COUNT}},
     "no_exchange_bytes": {ANY: {ANY: COUNT}},
     "least_responses_ns": {ANY: COUNT},
+    "in_flight_bytes": {ANY: NUMBER},
     "unanswered": {ANY: {"count": COUNT, "outcomes": {ANY: COUNT}, "waited": _TIMES}},
     "handshakes": {ANY: _TIMES},
     "unread_at_close": COUNT,

@@ -22,7 +22,7 @@ however long one end talks.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from latprof_analysis.records.conversations import Conversations
 from latprof_analysis.records.endings import Endings
 from latprof_analysis.records.flows import IPPROTO_TCP, Flows
+from latprof_analysis.records.in_flight import InFlight
 from latprof_analysis.records.least_responses import LeastResponses
 from latprof_analysis.records.message_rows import (
     LOADED,
@@ -131,7 +132,8 @@ class Exchanges:
     `no_exchange` and `no_exchange_bytes` count messages that are in none, by who sent
     to whom and cause. `taken_back` are conversations whose exchanges that were given
     out are none. `least_responses_ns` says, by the same, what no response took less
-    than since it was known that the ends talk at once.
+    than since it was known that the ends talk at once, and `in_flight`, by cause, how
+    many bytes were on their way since then.
     """
 
     def __init__(
@@ -145,6 +147,7 @@ class Exchanges:
         self.no_exchange_bytes: Counter[tuple[str, str]] = Counter()
         self.taken_back: list[Overlap] = []
         self.least_responses_ns: dict[tuple[str, str], int] = {}
+        self.in_flight: defaultdict[str, InFlight] = defaultdict(InFlight)
         self._least = LeastResponses()
         self._flows = flows
         self._conversations = conversations
@@ -210,6 +213,8 @@ class Exchanges:
             without = parts.compress(mine, axis=1)
             self._count(without, cause)
             self._bound(without, cause, self._least)
+            measured, _ = self._measured(without)
+            self.in_flight[cause].add(without.compress(measured, axis=1))
         return parts.compress(~both, axis=1)
 
     def _bound(self, parts: Ints, cause: str, least: LeastResponses) -> None:

@@ -9,7 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from latprof_analysis.report.parts import Items, Part, Table, Text
-from latprof_analysis.text import counted, duration, given_rate, percent, rate
+from latprof_analysis.text import (
+    counted,
+    duration,
+    given_bytes,
+    given_rate,
+    percent,
+    rate,
+)
 
 NOTE = (
     "RPM: round trips per minute, 60 s / mean; the IETF's RPM is a trimmed mean with "
@@ -99,22 +106,8 @@ def queue_name(queue: Figures) -> str:
     return f"{name} at {queue['place']}'s {queue['interface']}"
 
 
-def bytes_held(n: float) -> str:
-    """Write bytes with the unit that fits.
-
-    Examples
-    --------
-    >>> bytes_held(770_400), bytes_held(900), bytes_held(1_250_000)
-    ('770 kB', '900 B', '1.25 MB')
-    """
-    for size, unit in ((1e6, "MB"), (1e3, "kB")):
-        if n >= size:
-            return f"{n / size:.3g} {unit}"
-    return f"{n:.0f} B"
-
-
 def _held(queue: Figures, rate_bps: float | None) -> str:
-    text = f"{queue_name(queue)} holds {bytes_held(queue['median_bytes'])}"
+    text = f"{queue_name(queue)} holds {given_bytes(queue['median_bytes'])}"
     if queue["kind"] in _BY_FLOW:
         return f"{text} in a queue for each flow: a message waits in its own"
     if not rate_bps:
@@ -197,7 +190,7 @@ def _way_text(way: str, moved: Figures) -> str:
 
 def queue_text(queue: Figures) -> str:
     """Say how much a queue held while the load was there."""
-    ends = [bytes_held(queue[f"{end}_bytes"]) for end in ("median", "max")]
+    ends = [given_bytes(queue[f"{end}_bytes"]) for end in ("median", "max")]
     times = [queue[f"{end}_ns"] for end in ("median", "max")]
     if None not in times:
         pairs = zip(ends, times, strict=True)

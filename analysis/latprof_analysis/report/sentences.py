@@ -13,6 +13,7 @@ from latprof_analysis.study.ways import other_hosts
 from latprof_analysis.text import (
     counted,
     duration,
+    given_bytes,
     given_duration,
     given_rate,
     printable,
@@ -283,16 +284,24 @@ def no_exchange_sentences(document: Mapping[str, Any]) -> Iterator[str]:
                 continue
             share = messages[cause] / (whole + messages.total())
             size = sizes[cause] / max(1, whole_bytes + sizes.total())
-            least_ns = (told.get("least_responses_ns") or {}).get(cause)
-            least = ""
-            if least_ns is not None:
-                least = f"; since then no response took less than {duration(least_ns)}"
+            known = " and ".join(_known_of_overlapped(told, cause))
             yield (
                 f"{before}not in exchanges: {_percent(share)} of the messages, "
-                f"{_percent(size)} of the bytes, since {why}{least}"
+                f"{_percent(size)} of the bytes, since {why}"
+                + (f"; since then {known}" if known else "")
             )
         for sentence in _unanswered_sentences(told.get("unanswered") or {}):
             yield before + sentence
+
+
+def _known_of_overlapped(told: Mapping[str, Any], cause: str) -> Iterator[str]:
+    """Say what is known where it is not known which bytes answer which."""
+    least_ns = (told.get("least_responses_ns") or {}).get(cause)
+    if least_ns is not None:
+        yield f"no response took less than {duration(least_ns)}"
+    mean = (told.get("in_flight_bytes") or {}).get(cause)
+    if mean is not None:
+        yield f"{given_bytes(mean)} were on their way at a time, on average"
 
 
 def other_turns_sentences(document: Mapping[str, Any]) -> Iterator[str]:

@@ -80,6 +80,7 @@ _TOLD_BY_A_RUN = (
     "no_exchange",
     "no_exchange_bytes",
     "least_responses_ns",
+    "in_flight_bytes",
     "unanswered",
     "handshakes",
     "unread_at_close",
