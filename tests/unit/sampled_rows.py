@@ -34,6 +34,7 @@ def messages_rows(
         "way": (index + np.asarray(way, "i4"), list(ways)),
         "sender_comm": (index, ["a"]),
         "reader_comm": (index, ["b"]),
+        "reader_thread_comm": (index, ["b"]),
     }
     none = np.zeros(n, "i8")
     rows = Messages(numbers, texts, (none, none, none))
