@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from free_ports import free_port
+from latprof_agent.filters.words import read_words
 from latprof_agent.lab.control_group import ControlGroup
 from latprof_agent.probes.catalogue import BOTH
 from latprof_agent.workload.attached import Attached, Target
@@ -118,8 +119,8 @@ def _talk(client, server):
 
 
 @contextmanager
-def _attached(folder, **target):
-    attached = Attached(Target(**target))
+def _attached(folder, words):
+    attached = Attached(Target(read_words(words)))
     with recording(attached.watched(BOTH), folder) as recorded:
         yield recorded
     attached.close()
@@ -148,7 +149,7 @@ def test_of_a_process_each_connection_is_seen_at_both_ends(make_peer, tmp_path, 
     _talk(client, server)
     _connect(stranger, stranger_server := make_peer())
     asked = {"client": client, "server": server}[end]
-    with _attached(tmp_path, pids=(asked.pid,)) as recorded:
+    with _attached(tmp_path, f"pid={asked.pid}") as recorded:
         _talk(client, server)
         _talk(stranger, stranger_server)
         new = _accept(client, server, old[1]), old[1]
@@ -174,7 +175,7 @@ def test_connections_that_nobody_had_accepted_are_their_listeners(make_peer, tmp
                 f"answer = port(s{number})"
             )
         )
-    with _attached(tmp_path, pids=(server.pid,)) as recorded:
+    with _attached(tmp_path, f"pid={server.pid}") as recorded:
         for number in range(3):
             server.do("s, _ = l.accept()")
             client.do(f"s = s{number}")
@@ -196,7 +197,7 @@ def test_the_children_of_a_process_are_followed_those_of_others_are_not(
     fifo = tmp_path / "go"
     os.mkfifo(fifo)
     server.do(f"fork(lambda: (open({str(fifo)!r}).read(), ask({connect})))")
-    with _attached(tmp_path, pids=(server.pid,)) as recorded:
+    with _attached(tmp_path, f"pid={server.pid}") as recorded:
         fifo.write_text("on")
         client.do("s, _ = l.accept(); serve(s)")
         server.do(f"fork(lambda: ask({connect}))")
@@ -217,7 +218,7 @@ def test_a_forking_server_is_seen_in_each_child(make_peer, tmp_path):
     client, server = make_peer(), make_peer()
     to = server.do("l = socket.create_server(LOCAL); answer = port(l)")
     ports = []
-    with _attached(tmp_path, pids=(server.pid,)) as recorded:
+    with _attached(tmp_path, f"pid={server.pid}") as recorded:
         for _ in range(5):
             ports.append(_accept(client, server, to))
             server.do("fork(serve, s); s.close()")
@@ -238,7 +239,7 @@ def test_processes_of_a_name_are_seen_also_those_that_come_later(make_peer, tmp_
     client.do(rename)
     old = _connect(client, server)
     _connect(other, other_server := make_peer())
-    with _attached(tmp_path, comms=("nobody", name)) as recorded:
+    with _attached(tmp_path, f"comm=nobody,{name}") as recorded:
         _talk(client, server)
         _talk(other, other_server)
         later, its_server = make_peer(), make_peer()
@@ -263,7 +264,7 @@ def test_processes_are_found_by_the_name_of_a_thread(make_peer, tmp_path):
     )
     old = _connect(client, server)
     _connect(other, its_server := make_peer())
-    with _attached(tmp_path, comms=(name,)) as recorded:
+    with _attached(tmp_path, f"comm={name}") as recorded:
         _talk(client, server)
         _talk(other, its_server)
         later = _accept(client, server, old[1])
@@ -284,7 +285,7 @@ def test_a_control_group_is_seen_and_what_is_below_it(make_peer, tmp_path):
         server, client = make_peer(*enter), make_peer()
         old = _connect(client, server)
         _connect(stranger := make_peer(), stranger_server := make_peer())
-        with _attached(tmp_path, cgroup=group.path.name) as recorded:
+        with _attached(tmp_path, f"cgroup={group.path.name}") as recorded:
             _talk(client, server)
             _talk(stranger, stranger_server)
             new = _connect(client, server)
@@ -304,7 +305,23 @@ def test_what_is_asked_for_must_all_hold(make_peer, tmp_path):
     old = client.do("s1 = s; answer = 0"), server.do("s1 = s; answer = 0")
     assert old == (0, 0)
     wanted = _connect(client, server)
-    with _attached(tmp_path, pids=(server.pid,), ports=(wanted[1],)) as recorded:
+    with _attached(tmp_path, f"pid={server.pid} port={wanted[1]}") as recorded:
+        _talk(client, server)
+        for end in (client, server):
+            end.do("s = s1")
+        _talk(client, server)
+
+    assert _conversations(recorded.messages()) == _conversation(*wanted)
+
+
+def test_what_is_not_asked_for_is_left_out_at_both_ends(make_peer, tmp_path):
+    client, server = make_peer(), make_peer()
+    left_out = _connect(client, server)
+    for end in (client, server):
+        end.do("s1 = s")
+    wanted = _connect(client, server)
+    words = f"pid={server.pid} remote=127.0.0.0/8 protocol=tcp not port={left_out[1]}"
+    with _attached(tmp_path, words) as recorded:
         _talk(client, server)
         for end in (client, server):
             end.do("s = s1")
@@ -319,7 +336,7 @@ def test_datagrams_of_a_process_are_seen_at_its_end(make_peer, tmp_path):
     to, at = server.do(make), client.do(make)
     client.do(f"s.connect(('127.0.0.1', {to}))")
     server.do(f"s.connect(('127.0.0.1', {at}))")
-    with _attached(tmp_path, pids=(server.pid,)) as recorded:
+    with _attached(tmp_path, f"pid={server.pid}") as recorded:
         _talk(client, server)
 
     rows = recorded.messages()
@@ -342,7 +359,7 @@ def test_of_a_message_that_was_half_sent_nothing_is_guessed(tmp_path):
             os._exit(0)
         wait_until(lambda: _waits_to_send(pid), "a send call that waits")
         sends, reads = Calls(), Calls()
-        with _attached(tmp_path, ports=(port,)) as recorded:
+        with _attached(tmp_path, f"port={port}") as recorded:
             left = large
             while left:
                 left -= len(server.recv(min(left, 1 << 20)))
@@ -484,7 +501,8 @@ def test_a_run_ends_with_the_processes_it_is_attached_to(make_peer, tmp_path):
 
     description = json.loads((tmp_path / "run" / "run.json").read_text())
     assert description["state"] == "done"
-    assert description["workload"]["attached"]["pids"] == [client.pid, server.pid]
+    attached = description["workload"]["attached"]
+    assert attached["filter"] == f"pid={client.pid},{server.pid}"
     assert latprof.out.startswith(f"attached to {client.name} (pid {client.pid}), ")
     rows = pd.read_csv(tmp_path / "run" / "messages.csv")
     assert _conversations(rows) == _conversation(*ports)
@@ -522,13 +540,15 @@ def test_who_waits_for_a_process_is_told_its_nearest_name(make_peer, tmp_path):
 @pytest.mark.parametrize(
     ("words", "status", "why"),
     [
-        ("--pid 4194304", 1, "there is no process with pid 4194304"),
-        ("--pid 2", 1, "pid 2 is a thread of the kernel (kthreadd)"),
-        ("--pid self", 2, "--pid must be numbers of processes, got 'self'"),
-        ("", 2, "attach: needs one of --pid, --comm, --cgroup and --port"),
-        ("--cgroup no/such", 1, "there is no cgroup no/such below /"),
-        ("--cgroup /etc", 1, "there is no cgroup /etc below /"),
+        ("--pid 4194304", 1, "--pid=4194304: there is no process with pid 4194304"),
+        ("--pid 2", 1, "--pid=2: pid 2 is a thread of the kernel (kthreadd)"),
+        ("--pid self", 2, "--pid must be a process's number, got 'self'"),
+        ("", 2, "attach: needs which traffic, by --port, --comm, --pid or others"),
+        ("--cgroup no/such", 1, "--cgroup=no/such: there is no cgroup no/such below /"),
+        ("--cgroup /etc", 1, "--cgroup=/etc: there is no cgroup /etc below /"),
         ("--port 0", 2, "--port must be from 1 to 65535, got '0'"),
+        ("--not port=0", 2, "--not port must be from 1 to 65535, got '0'"),
+        ("--port 1 --protocol sctp", 2, "--protocol must be tcp or udp, got 'sctp'"),
         (
             "--port 1 --loss 0.5",
             2,
@@ -566,7 +586,8 @@ def test_a_thread_of_a_process_is_told_whose_it_is(make_peer, tmp_path):
 
     assert latprof.process.returncode == 1
     assert latprof.err == (
-        f"latprof: {thread} is a thread of process {peer.pid}; use --pid {peer.pid}\n"
+        f"latprof: --pid={thread}: {thread} is a thread of process {peer.pid}; "
+        f"use --pid {peer.pid}\n"
     )
 
 

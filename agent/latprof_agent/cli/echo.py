@@ -256,11 +256,12 @@ def _record(
     """Record this end's half meanwhile; what went wrong with that."""
     from latprof_agent import session
     from latprof_agent.lab.link import LinkSpec
+    from latprof_agent.probes.filter import Word
     from latprof_agent.workload.attached import Target
 
     wanted = session.RunOptions(
         link=LinkSpec(),
-        plan=Target(pids=(responder.pid,)),
+        plan=Target((Word("pid", str(responder.pid)),)),
         protocols=("tcp", "udp"),
         out=options.record,
         arguments=options.arguments,

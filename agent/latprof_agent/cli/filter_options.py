@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 TEXT = """\
 Each takes several values, with commas or given again, of which one must hold; of
 different options all must hold; what --not holds of is left out. Decided once for
-each socket, those that were open before included (default: all sockets).
+each socket, those that were open before included (%s).
 """
 
 
-def add_filter_options(parser: argparse.ArgumentParser) -> None:
+def add_filter_options(
+    parser: argparse.ArgumentParser, without: str = "default: all sockets"
+) -> None:
     """Add --port, --comm, --not and the others, as a group of their own."""
-    group = parser.add_argument_group("which traffic", TEXT)
+    group = parser.add_argument_group("which traffic", TEXT % without)
     for name, kind in KINDS.items():
         group.add_argument(
             f"--{name}",

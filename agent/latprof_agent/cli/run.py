@@ -20,7 +20,6 @@ from latprof_agent.cli.run_forms import (
     FOR_TCP,
     FOR_UDP,
     PING_PONG,
-    TARGETS,
     form_of,
 )
 from latprof_agent.cli.run_options import (
@@ -197,15 +196,10 @@ def _mesh(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
 
 
 def _target(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
+    from latprof_agent.cli.filter_options import filter_of
     from latprof_agent.workload.attached import Target
 
-    return Target(
-        pids=tuple(dict.fromkeys(options.pid)),
-        comms=tuple(dict.fromkeys(options.comm)),
-        cgroup=options.cgroup,
-        ports=tuple(options.ports),
-        duration_seconds=float(options.duration or 0),
-    )
+    return Target(filter_of(options).words, float(options.duration or 0))
 
 
 def _command(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
@@ -248,8 +242,8 @@ def _check_together(options: argparse.Namespace) -> None:
     udp = options.protocol == "tcp" and first_given(options, FOR_UDP)
     for wrong, text in (
         (
-            options.form == ATTACH and not first_given(options, TARGETS),
-            "attach: needs one of --pid, --comm, --cgroup and --port",
+            options.form == ATTACH and not options.filter_words,
+            "attach: needs which traffic, by --port, --comm, --pid or others",
         ),
         (
             options.form == COMMAND and not options.words,

@@ -18,6 +18,7 @@ from latprof_agent.cli import RUN_FORMS, bulk_options, mesh_options, ops_options
 from latprof_agent.cli.given_words import END, given_options, without
 from latprof_agent.cli.lab_options import FOR_LAB
 from latprof_agent.cli.presets import PRESETS
+from latprof_agent.filters.kinds import KINDS as FILTERS
 
 PING_PONG, COMMAND, ATTACH = "pingpong", "command", "attach"
 FOR_TCP = ("nagle", "congestion")
@@ -31,8 +32,8 @@ _OUTPUT = (
 _PROBES = ("story", "no_probes")
 _OWN = (*FOR_LAB, *_TO, *_OUTPUT, "preset", "scale")
 
-TARGETS = ("pid", "comm", "cgroup", "ports")
-_ATTACH_ALONE = TARGETS[:-1]  # a port may also be one of a COMMAND's
+# of `run` alone, when attaching had no form; a port may also be one of a COMMAND's
+_ATTACHED_BY = ("pid", "comm", "cgroup", "port", "ports")
 
 
 class Form(NamedTuple):
@@ -117,14 +118,14 @@ known rate and delay, and show where each of them spent its time.
         """\
 Watch sockets that are there already, and show where their messages spent their
 time, until --duration is over, Ctrl-C, or the processes of --pid have ended.
-Where several of --pid, --comm, --cgroup and --port are given, all must hold;
-of several values of one of them, one must. The other ends of TCP connections on
-this host are watched, too, unless a NAT is between.
+The other ends of TCP connections on this host are watched, too, unless a NAT is
+between.
 """,
-        (*TARGETS, "duration", "protocol", "story", *_OUTPUT),
+        ("duration", "story", *_OUTPUT),
         (
             "latprof run attach --port 80 --duration 5s",
             "latprof run attach --comm curl --duration 5s",
+            "latprof run attach --remote 10.0.0.0/8 --not port=22 --duration 5s",
         ),
     ),
     COMMAND: Form(
@@ -177,7 +178,7 @@ def form_of(words: Sequence[str]) -> tuple[str, list[str]]:
         kept = without(kept, ("--workload",))
         _say_new(f"--workload {old}", old)
         return old, kept
-    attaching = [f"--{name}" for name in (*_ATTACH_ALONE, "port", "ports")]
+    attaching = [f"--{name}" for name in _ATTACHED_BY]
     if found := next((name for name in given if name in attaching), ""):
         _say_new(f"run {found}", ATTACH)
         return ATTACH, kept
@@ -208,7 +209,10 @@ def where_else(form: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for other, its in FORMS.items():
         name = _NAMES.get(other, f"run {other}")
-        for option in sorted(set(its.options) - set(own)):
+        its_own = set(its.options) - set(own)
+        if other == ATTACH:
+            its_own |= {"not", *FILTERS}
+        for option in sorted(its_own):
             word = "port" if option == "ports" else option.replace("_", "-")
             found.setdefault(f"--{word}", f"latprof {name}")
     return found

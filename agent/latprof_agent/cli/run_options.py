@@ -12,6 +12,7 @@ from latprof_analysis import units
 
 from latprof_agent.cli import bulk_options, mesh_options, ops_options
 from latprof_agent.cli.echo import DEFAULT_PORT
+from latprof_agent.cli.filter_options import add_filter_options
 from latprof_agent.cli.host_option import HostPort, host_and_port
 from latprof_agent.cli.lab_options import add_link
 from latprof_agent.cli.presets import add_preset
@@ -50,13 +51,14 @@ def add_options(parser: Any, form: str = WITHOUT_NAME) -> None:
     parser.epilog = (
         "\n".join(["examples:", *(f"  {e}" for e in one.examples)]) + "\n" + END
     )
+    if form == ATTACH:
+        add_filter_options(parser, "one of these is needed")
     _add_messages(group("messages"), form)
     mesh_options.add_options(group("mesh"))
     _add_timing(group("timing"), form)
     ops_options.add_options(group("operations"))
     bulk_options.add_options(group("transfers"))
     _add_command(group("the program"))
-    _add_attach(group("what runs already"), form)
     add_link(group("lab link, the same in both directions"), bare=form == "bulk")
     add_sweep(group("several runs"))
     add_preset(group("presets"), tuple(presets_of(form)))
@@ -308,6 +310,7 @@ def _nice(text: str) -> int:
 
 
 def _add_command(group: Any) -> None:
+    _add_ports(group)
     group.add_argument(
         "--server",
         default="",
@@ -328,51 +331,15 @@ def _add_command(group: Any) -> None:
     )
 
 
-def _pids(text: str) -> tuple[int, ...]:
-    words = text.replace(",", " ").split()  # pidof puts spaces between
-    if not words or not all(re.fullmatch(r"[1-9]\d{0,6}", word) for word in words):
-        raise argparse.ArgumentTypeError(f"must be numbers of processes, got {text!r}")
-    return tuple(map(int, words))
-
-
-def _comms(text: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in text.split(","))
-    if not all(found):
-        raise argparse.ArgumentTypeError(f"must be names, got {text!r}")
-    return found
-
-
-def _add_attach(group: Any, form: str) -> None:
-    group.add_argument(
-        "--pid",
-        action="extend",
-        type=_pids,
-        default=[],
-        metavar="PID,...",
-        help="processes and all their descendants; sockets that they have or make, and "
-        "all connections of a listener among them, whichever process accepts them "
-        "(default: any)",
-    )
-    group.add_argument(
-        "--comm",
-        action="extend",
-        type=_comms,
-        default=[],
-        metavar="NAME,...",
-        help="processes of this name, or with such a thread, as in `ps -o comm`, and "
-        "those that come later "
-        "(default: any)",
-    )
-    group.add_argument(
-        "--cgroup",
-        default="",
-        metavar="PATH",
-        help="sockets that were made in this control group or below, e.g. "
-        "system.slice/redis-server.service (default: any)",
-    )
-    only = "of its sockets only those" if form == COMMAND else "sockets"
-    port_help = f"{only} with one of these ports at either end (default: any)"
-    for name, told in (("--port", port_help), ("--ports", argparse.SUPPRESS)):
+def _add_ports(group: Any) -> None:
+    for name, told in (
+        (
+            "--port",
+            "of its sockets only those with one of these ports at either end "
+            "(default: any)",
+        ),
+        ("--ports", argparse.SUPPRESS),
+    ):
         group.add_argument(
             name,
             dest="ports",

@@ -99,7 +99,7 @@ KINDS = {
         "remotes",
         read=_subnet,
     ),
-    "protocol": Kind("NAME", "tcp or udp", "protocols", read=_protocol),
+    "protocol": Kind("NAME", "tcp, udp or both", "protocols", read=_protocol),
     "uid": Kind(
         "USER",
         "of whoever made the socket, or accepted it; a number or a name",
@@ -123,4 +123,6 @@ def values_of(kind: str, text: str) -> list[str]:
     """Values with commas between; pidof puts blanks between pids."""
     if kind == "pid":
         text = ",".join(text.split())
+    if kind == "protocol" and text == "both":
+        return list(PROTOCOLS)
     return [value.strip() for value in text.split(",")]

@@ -1,31 +1,30 @@
-"""What runs already as the workload: processes, a cgroup, ports."""
+"""What runs already as the workload: sockets that a filter chooses."""
 
 from __future__ import annotations
 
 import os
 import select
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from latprof_agent.errors import LatprofError, WorkloadError
-from latprof_agent.filters.places import find_cgroup, find_pid, inode_of
-from latprof_agent.filters.words import notices
+from latprof_agent.filters.words import filter_of_words, notices
 from latprof_agent.lab.lab import Lab
-from latprof_agent.probes.filter import Filter
+from latprof_agent.probes.filter import Filter, Word
 from latprof_agent.process_table import comm_of
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.workload.workload import Plan, RunContext, Workload
 
+# What asks who has a socket: of others that the same process uses nothing is known.
+BY_OWNER = ("pid", "comm", "cgroup", "container")
+
 
 @dataclass(frozen=True)
 class Target(Plan):
-    """What was asked for; all that is given must hold."""
+    """What was asked for, as words of a filter."""
 
-    pids: tuple[int, ...] = ()
-    comms: tuple[str, ...] = ()
-    cgroup: str = ""
-    ports: tuple[int, ...] = ()
+    words: tuple[Word, ...]
     duration_seconds: float = 0.0  # 0: until Ctrl-C
 
     kind = "attached"
@@ -38,7 +37,9 @@ class Target(Plan):
 
     def notice(self) -> str:
         """What whoever waits should know: no process has such a name yet."""
-        told = notices(Filter(comms=self.comms)) if not self.pids else []
+        comms = tuple(w.text for w in self.words if w.kind == "comm" and not w.negated)
+        by_number = any(word.kind == "pid" and not word.negated for word in self.words)
+        told = [] if by_number else notices(Filter(comms=comms))
         return next(iter(told), "")
 
 
@@ -53,36 +54,26 @@ class Attached(Workload):
         self.target = target
         self.endless = not target.duration_seconds
         self._processes: list[int] = []
-        groups = find_cgroup(target.cgroup) if target.cgroup else ()
-        self._cgroups = tuple(map(inode_of, groups))
+        self._watched = filter_of_words(target.words, "--")
         self.result: dict[str, Any] = {}
         try:
-            names = [self._find(pid) for pid in target.pids]
+            names = [self._find(pid) for pid in self._watched.pids]
         except LatprofError:
             self.close()
             raise
-        self.title = _title(target, names)
+        self.title = _title(self._watched, names)
 
     def _find(self, pid: int) -> str:
         """Keep hold of a process, so that its number is not another's; its name."""
-        find_pid(str(pid))
         try:
             self._processes.append(os.pidfd_open(pid))
         except ProcessLookupError as error:
             raise WorkloadError(f"process {pid} has just ended") from error
         return f"{comm_of(pid)} (pid {pid})"
 
-    def watched(self, protocols: tuple[str, ...]) -> Filter:
-        """Its sockets."""
-        return Filter(
-            ports=self.target.ports,
-            cgroups=self._cgroups,
-            pids=self.target.pids,
-            comms=self.target.comms,
-            peers=True,
-            older=True,
-            protocols=protocols,
-        )
+    def watched(self, _protocols: tuple[str, ...]) -> Filter:
+        """Its sockets, of the protocols that were asked for among the words."""
+        return replace(self._watched, peers=True, older=True)
 
     def check(self) -> None:
         """Raise WorkloadError where nothing of it is left before it was watched."""
@@ -119,7 +110,13 @@ class Attached(Workload):
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
-        return {"attached": {"to": self.title, **asdict(self.target)}}
+        told = {
+            "to": self.title,
+            "filter": str(self._watched),
+            "by_owner": any(word.kind in BY_OWNER for word in self.target.words),
+            "duration_seconds": self.target.duration_seconds,
+        }
+        return {"attached": told}
 
     def close(self) -> None:
         """Close what holds the processes."""
@@ -127,12 +124,14 @@ class Attached(Workload):
             os.close(self._processes.pop())
 
 
-def _title(target: Target, names: list[str]) -> str:
+def _title(watched: Filter, names: list[str]) -> str:
     parts = [", ".join(names)] if names else []
-    if target.comms:
-        parts.append(f"processes named {' or '.join(target.comms)}")
-    if target.cgroup:
-        parts.append(f"cgroup {target.cgroup}")
-    if target.ports:
-        parts.append(f"port {' or '.join(map(str, target.ports))}")
+    of_kind: dict[str, list[str]] = {}
+    for word in watched.words:
+        if not word.negated and word.kind != "pid":
+            of_kind.setdefault(word.kind, []).append(word.text)
+    for kind, values in of_kind.items():
+        what = "processes named" if kind == "comm" else kind.replace("-", " ")
+        parts.append(f"{what} {' or '.join(values)}")
+    parts += [str(word) for word in watched.words if word.negated]
     return ", ".join(parts)
