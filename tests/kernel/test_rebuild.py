@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from elsewhere import echo
 from latprof_analysis.records.recording import NAME
 from latprof_process import Latprof, run
 
@@ -33,6 +35,8 @@ for n in range(100):
     udp.recv(99)
 sender.sendto(b"never read", udp.getsockname())
 """
+SYSTEM_PYTHON = "/usr/bin/python3"
+"""Which any user may start."""
 RUNS = {
     "closed loop": ("--rounds", "100"),
     "open loop with losses": ("--loss=2%", "--interval=2ms", "--rounds=400"),
@@ -45,6 +49,7 @@ RUNS = {
     "mesh": ("mesh", "--hosts=3", "--tests=1", "--interval=10ms"),
     "operations": ("ops", "--rounds=2"),
     "a command": ("--no-lab", "--", sys.executable, "-c", TALK),
+    "another user's": ("--no-lab", "--user=nobody", "--", SYSTEM_PYTHON, "-c", TALK),
 }
 MADE = ("run.json", "summary.json")  # which name the folder, and the rebuild
 
@@ -83,6 +88,40 @@ def test_all_files_are_the_same(kind, tmp_path):
     assert summary["kinds"] and summary["records"] > 100
     others = 0 if "--story" in RUNS[kind][0] else 4  # may read it
     assert (folder / NAME).stat().st_mode & 0o7 == others
+
+
+def test_what_was_attached_to_is_the_same(tmp_path):
+    folder = tmp_path / "run"
+    words = [sys.executable, "-c", f"input()\n{TALK}"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as peer:
+        latprof = Latprof(
+            *("run", "attach", "--quiet", f"--out={folder}"),
+            *(f"--pid={peer.pid}", "--protocol=tcp", "--not=port=1"),
+        )
+        latprof.wait_for(lambda: _has_begun(folder), "the probes")
+        peer.communicate(b"\n")
+        assert latprof.finish() == 0, latprof.err
+    summary = check_same(folder)
+    assert {kind.partition(" ")[0] for kind in summary["kinds"]} == {"tcp"}
+    assert sum(kind["messages"] for kind in summary["kinds"].values()) == 401
+
+
+def _has_begun(folder: Path) -> bool:
+    try:
+        return bool(json.loads((folder / "run.json").read_text())["workload"]["runs"])
+    except FileNotFoundError:
+        return False
+
+
+def test_both_halves_of_a_run_with_another_host_are_the_same(tmp_path):
+    here, there = tmp_path / "here" / "run", tmp_path / "there" / "run"
+    for folder in (here, there):
+        folder.parent.mkdir()
+    plan = ("--rounds=50", "--sizes=64,1k", "--quiet", f"--out={here}")
+    with echo("--port", 0, "--record", there) as (port, _):
+        done("run", f"--to=127.0.0.1:{port}", *plan)
+    assert check_same(here)["round_trips"]["udp"]["sent"] == 100
+    assert check_same(there)["records"] > 100
 
 
 def test_of_a_killed_run_all_is_made_that_was_recorded(tmp_path):
