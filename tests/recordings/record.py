@@ -18,6 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from paths import NEED_NETEM, PATHS
 from talk import TALKS
 
 HERE = Path(__file__).parent
@@ -28,6 +29,7 @@ cp -r /dev/shm/recorded %(share)s/
 """
 RECORDING = "recording.arrows.zst"
 LATPROF = (sys.executable, "-m", "latprof_agent")
+PROGRAMS = dict.fromkeys(TALKS, "talk.py") | dict.fromkeys(PATHS, "paths.py")
 # Of latprof's own messages it is known what was asked for.
 OWN = {
     "ping-pong": ("--rounds=20", "--sizes=64,1400"),
@@ -57,17 +59,20 @@ def record(name: str, into: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         words = [*OWN.get(name, ()), "--quiet", "--json", f"--out={out}"]
-        if name in TALKS:
+        program = PROGRAMS.get(name)
+        if program:
             # by names that say nothing of where this stands
-            words += ["--no-lab", "--", "python3", "talk.py", name]
+            words += ["--no-lab", "--", "python3", program, name]
         ran = subprocess.run(
             [*LATPROF, "run", *words],
-            check=True,
+            check=False,
             capture_output=True,
             text=True,
             cwd=HERE,
         )
-        known = _said(ran.stderr) if name in TALKS else _asked_for(ran.stdout)
+        if ran.returncode:
+            sys.exit(f"{name}: {ran.stderr}")
+        known = _said(ran.stderr) if program else _asked_for(ran.stdout)
         recording = (out / RECORDING).read_bytes()
     (into / f"{name}.arrows.zst").write_bytes(recording)
     (into / f"{name}.json").write_text(json.dumps(known, indent=1) + "\n")
@@ -122,8 +127,9 @@ if __name__ == "__main__":
     parser.add_argument("--into", type=Path, default=HERE, metavar="FOLDER")
     options = parser.parse_args()
     if options.kernel:
-        record_in_guest(options.kernel, options.names or [*TALKS])
+        record_in_guest(options.kernel, options.names or [*PROGRAMS])
     else:
         options.into.mkdir(exist_ok=True)
-        for wanted in options.names or [*OWN, *TALKS]:
+        here = [name for name in (*OWN, *PROGRAMS) if name not in NEED_NETEM]
+        for wanted in options.names or here:
             record(wanted, options.into)

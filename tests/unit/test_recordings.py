@@ -70,6 +70,16 @@ def test_there_is_a_whole_message_for_each_send_call(name):
     assert len(whole) == len(messages) == TRUTH[name]["sent"]
 
 
+@pytest.mark.parametrize("name", having("translated"))
+def test_messages_whose_addresses_a_nat_changed_say_so(name):
+    assert plain(name)["messages"]["translated"].sum() == TRUTH[name]["translated"]
+
+
+@pytest.mark.parametrize("name", having("retransmits"))
+def test_segments_that_were_sent_again_are_as_many_as_tcp_counts(name):
+    assert plain(name)["messages"]["retransmits"].sum() == TRUTH[name]["retransmits"]
+
+
 @pytest.mark.parametrize("name", having("response_ms"))
 def test_the_longest_response_is_as_long_as_for_the_client(name):
     took_ms = plain(name)["exchanges"]["response_ns"] / 1e6
