@@ -1,9 +1,11 @@
 """Record all scenarios again, as root: `python tests/recordings/record.py [NAME ...]`.
 
-Each becomes NAME.arrows.zst, and NAME.json with what is known of it beside latprof. To
-be done where a probe changes what it records, or a field is new. With --kernel 6.1 the
-programs run under another kernel (tests/vm), for a folder of its name: other hooks are
-used there. How long a response took is not kept, as a guest is slow.
+Those of talk.py are on loopback, of paths.py between namespaces, of causes.py slow for
+a cause that is known. Each becomes NAME.arrows.zst, and NAME.json with what is known of
+it beside latprof. To be done where a probe changes what it records, or a field is new.
+With --kernel 6.1 the programs run under another kernel (tests/vm), for a folder of its
+name: other hooks are used there. How long a response took is not kept, as a guest is
+slow.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from causes import CAUSES, LIMIT
 from paths import NEED_NETEM, PATHS
 from talk import TALKS
 
@@ -29,7 +32,15 @@ cp -r /dev/shm/recorded %(share)s/
 """
 RECORDING = "recording.arrows.zst"
 LATPROF = (sys.executable, "-m", "latprof_agent")
-PROGRAMS = dict.fromkeys(TALKS, "talk.py") | dict.fromkeys(PATHS, "paths.py")
+PROGRAMS = {
+    name: program
+    for program, names in {
+        "talk.py": TALKS,
+        "paths.py": PATHS,
+        "causes.py": CAUSES,
+    }.items()
+    for name in names
+}
 # Of latprof's own messages it is known what was asked for.
 OWN = {
     "ping-pong": ("--rounds=20", "--sizes=64,1400"),
@@ -60,6 +71,8 @@ def record(name: str, into: Path) -> None:
         out = Path(folder) / "run"
         words = [*OWN.get(name, ()), "--quiet", "--json", f"--out={out}"]
         program = PROGRAMS.get(name)
+        if name in CAUSES:
+            words.append(f"--story={LIMIT}")
         if program:
             # by names that say nothing of where this stands
             words += ["--no-lab", "--", "python3", program, name]

@@ -50,6 +50,8 @@ def rebuilt(name: str, change: Change | None = None) -> dict[str, Any]:
             )
         made = rebuild.rebuild(run, out, lambda *_: None)
         found: dict[str, Any] = {t: pd.read_csv(out / f"{t}.csv") for t in TABLES}
+        if (stories := out / "stories.json").exists():
+            found["stories"] = json.loads(stories.read_text())
         return found | {"summary": made.summary}
 
 
@@ -78,6 +80,21 @@ def test_messages_whose_addresses_a_nat_changed_say_so(name):
 @pytest.mark.parametrize("name", having("retransmits"))
 def test_segments_that_were_sent_again_are_as_many_as_tcp_counts(name):
     assert plain(name)["messages"]["retransmits"].sum() == TRUTH[name]["retransmits"]
+
+
+@pytest.mark.parametrize("name", having("cause"))
+def test_the_cause_of_a_slow_message_is_the_one_that_was_planted(name):
+    cause = TRUTH[name]["cause"]
+    stories = plain(name)["stories"]["stories"]
+    assert len(stories) == cause["messages"]
+    for one in stories:
+        planted = others = 0
+        for part in one["stages"][cause["stage"]]["parts"]:
+            is_it = part["kind"] == cause["kind"] and cause["what"] in part["what"]
+            planted += part["time_ns"] * is_it
+            others += part["time_ns"] * (not is_it)
+        assert planted >= cause["least_ms"] * 1e6
+        assert planted > 3 * others
 
 
 @pytest.mark.parametrize("name", having("response_ms"))
