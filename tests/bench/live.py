@@ -68,7 +68,7 @@ def measure(folder: Path, progress: Progress, pairs: int) -> Iterator[Figure]:
 
 def _with_stories(folder: Path) -> tuple[str, ...]:
     kept = str(folder / "stories")
-    return "--max-overhead", "none", "--story-dir", kept, "--story-above", "1h"
+    return "--max-overhead", "none", "--story-dir", kept, "--story", "1h"
 
 
 @contextmanager

@@ -297,7 +297,7 @@ def test_a_responder_that_dies_is_one_line_and_the_senders_count_is_kept(out):
 
 def test_a_recorded_run_has_its_messages_and_the_same_sums(out):
     words = ("--protocol=udp", "--channels=1", "--volume=2m", "--offer=20mbit")
-    latprof = run(*BULK, *words, "--record", f"--out={out}")
+    latprof = run(*BULK, *words, "--probes", f"--out={out}")
     assert latprof.process.returncode == 0, latprof.err
     (part,) = json.loads(latprof.out)["bulk"]["parts"]
     check_sums([part])

@@ -97,7 +97,7 @@ def test_an_agent_beside_slow_readers_keeps_what_slowed_them(
     folder = tmp_path / "kept"
     # several that compute share the CPUs, and wait for each other
     some = readers if how == "lock" else readers[:1]
-    words = ("--story-dir", str(folder), "--story-above", "10ms")
+    words = ("--story-dir", str(folder), "--story", "10ms")
     with agent(*words, "--comm", ",".join(r.name for r in some)) as made:
         pids = read_slowly(some, how)
         wait_until(lambda: told(made) >= TIMES * len(some) - 1, "all stories")
@@ -128,7 +128,7 @@ for _ in range(20):
 def test_an_agent_tells_what_held_a_senders_socket(tmp_path):
     """Who writes twice and waits: Nagle, until the first one's ACK, which is late."""
     folder, port = tmp_path / "kept", free_port()
-    words = ("--story-dir", str(folder), "--story-above", "10ms", "--port", str(port))
+    words = ("--story-dir", str(folder), "--story", "10ms", "--port", str(port))
     with agent(*words) as made:
         program = WRITES_TWICE.replace("PORT", str(port))
         subprocess.run([sys.executable, "-c", program], check=True)
@@ -202,7 +202,7 @@ def openmetrics(made):
 
 def test_an_exemplar_and_the_page_lead_to_the_story_of_a_slow_server(server, tmp_path):
     folder = tmp_path / "kept"
-    words = ("--story-dir", str(folder), "--story-above", "10ms")
+    words = ("--story-dir", str(folder), "--story", "10ms")
     with agent(*words, *only(server)) as made:
         server.ask(0, 30)
         label = re.compile(r'latprof_server_seconds_bucket.* # \{.*story="([^"]+)"\}')
@@ -222,7 +222,7 @@ def test_an_exemplar_and_the_page_lead_to_the_story_of_a_slow_server(server, tmp
 
 def test_nothing_slow_is_no_story(server, tmp_path):
     folder = tmp_path / "kept"
-    words = ("--story-dir", str(folder), "--story-above", "200ms")
+    words = ("--story-dir", str(folder), "--story", "200ms")
     with agent(*words, *only(server)) as made:
         server.ask(20, *[0] * 200)
         assert told(made) == 0
@@ -257,7 +257,7 @@ def _tells(terminal):
 
 def test_killed_it_leaves_nothing_that_keeps_the_next_from_starting(server, tmp_path):
     folder = tmp_path / "kept"
-    words = ("--story-dir", str(folder), "--story-above", "10ms")
+    words = ("--story-dir", str(folder), "--story", "10ms")
     with agent(*words, *only(server)) as made:
         server.ask(0, 30)
         wait_until(lambda: told(made) > 0, "a story")
@@ -274,7 +274,7 @@ def test_a_full_disk_is_one_line_and_stories_go_on_when_there_is_room(server, tm
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = f'mount -t tmpfs -o size=64k,mode=755 none {disk} && exec "$@"'
-    words = ("--story-dir", str(disk / "kept"), "--story-above", "10ms")
+    words = ("--story-dir", str(disk / "kept"), "--story", "10ms")
     before = ("unshare", "-m", "sh", "-c", mounted, "sh")
     with agent(*words, *only(server), before=before) as made:
         seen = Path(f"/proc/{made.process.pid}/root{disk}")
@@ -296,7 +296,7 @@ def test_a_full_disk_is_one_line_and_stories_go_on_when_there_is_room(server, tm
 
 def test_two_recorders_at_once_both_tell_the_truth(readers, tmp_path):
     folder, out = tmp_path / "kept", tmp_path / "run"
-    words = ("--story-dir", str(folder), "--story-above", "10ms")
+    words = ("--story-dir", str(folder), "--story", "10ms")
     with agent(*words, "--comm", readers[0].name) as made:
         run_words = ("run", "--quiet", "--no-lab", "--user=root", "--story=10ms")
         reader = (readers[0], "lock", EVERY * TIMES, EVERY, SLOW_MS)

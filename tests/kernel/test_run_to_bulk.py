@@ -252,7 +252,7 @@ def test_over_tcp_both_ends_tell_their_throughput_and_what_was_sent_again(
 def test_a_recorded_run_has_this_hosts_half_of_each_datagram(make_lab, out):
     lab = make_lab()
     words = ("--protocol=udp", "--channels=1", "--volume=2m", "--offer=20mbit")
-    summary, _ = transfer(lab, out, *words, "--record")
+    summary, _ = transfer(lab, out, *words, "--probes")
     (part,) = parts_of(summary)
     kinds = summary["kinds"].values()
     # and the one that opens the session, each way

@@ -130,7 +130,7 @@ TURNS = {"tcp request", "tcp reply"}
         ),
         (
             (
-                *("bulk", "--channels=2", "--volume=200k", "--record"),
+                *("bulk", "--channels=2", "--volume=200k", "--probes"),
                 *("--protocol=both", "--offer=100mbit"),
             ),
             {"udp message", "tcp message"},
@@ -154,7 +154,7 @@ def test_a_bulk_run_without_records_says_so(tmp_path):
     told = measured(tmp_path / "run", *words)["time_warp"]
     assert told["kinds"] == {}
     assert list(told["unknown"]["every message"]) == ["A", "B", "C", "D"]
-    assert "--record" in told["unknown"]["every message"]["D"]
+    assert "--probes" in told["unknown"]["every message"]["D"]
     shown = run("analyze", "--all", str(tmp_path / "run")).out
     assert "every message: no A, B, C, D (no message was recorded" in shown
 

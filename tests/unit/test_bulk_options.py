@@ -110,7 +110,7 @@ def test_the_order_of_parts_is_the_seeds():
         ["--rate", "1gbit"],
         ["--loss", "1%"],
         ["--delay", "1ms"],
-        ["--record"],
+        ["--probes"],
         ["--emulator", "always"],
     ],
 )
@@ -119,6 +119,11 @@ def test_where_packets_are_counted_each_is_a_datagram(words):
     plan = plan_of(*words)
     assert (plan.send_way, plan.receive_way) == ("sendmmsg", "recvmmsg")
     assert plan_of(*words, "--send-way", "gso").send_way == "gso"
+
+
+def test_an_older_name_says_the_new_one(capsys):
+    assert plan_of("--record").send_way == plan_of("--probes").send_way
+    assert capsys.readouterr().err == "latprof: --record is `--probes` from now on\n"
 
 
 @pytest.mark.parametrize(

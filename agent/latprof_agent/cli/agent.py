@@ -67,7 +67,7 @@ examples:
   latprof agent --listen :9989 --by service,remote
   latprof agent --not remote=10.0.0.0/8 --protocol tcp
   latprof agent --config agent.toml --check-config
-  latprof agent --story-dir /var/lib/latprof/stories --story-above 20ms
+  latprof agent --story-dir /var/lib/latprof/stories --story 20ms
 """
 
 

@@ -7,14 +7,16 @@ from typing import Any
 
 from latprof_analysis import units
 
+from latprof_agent.cli.given_words import OldName
+
 OWN = (
     *("channels", "datagram", "volume", "offer", "direction", "receive_buffer"),
-    *("send_way", "receive_way", "find_rate", "trial", "record"),
+    *("send_way", "receive_way", "find_rate", "trial", "probes"),
 )
 TEXT = """\
 Send as much as goes, or what --offer says, over several channels at once, and show
 throughput, loss, reordering and where datagrams were lost. Without probes, unless
---record.
+--probes.
 """
 _AS_FAST = "max"
 
@@ -90,9 +92,17 @@ def add_options(group: Any) -> None:
         "in a longer one (default: 2s)",
     )
     group.add_argument(
-        "--record",
+        "--probes",
         action="store_true",
         help="record each message, too, which costs throughput (default: no probes)",
+    )
+    group.add_argument(
+        "--record",
+        dest="probes",
+        action=OldName,
+        new="--probes",
+        nargs=0,
+        default=False,
     )
 
 
@@ -107,7 +117,7 @@ def plan_of(
     from latprof_agent.workload.remote_bulk import RemoteBulkPlan
 
     shaped = options.rate or options.delay or options.loss or options.qdisc
-    exact = shaped or options.emulator == "always" or options.record or responder
+    exact = shaped or options.emulator == "always" or options.probes or responder
     search = options.find_rate is not None
     _check(options, protocols)
     trial_seconds = options.trial or bulk.TRIAL_SECONDS

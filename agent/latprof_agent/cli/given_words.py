@@ -4,8 +4,30 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from latprof_analysis.say import say_error
 
 END = "--"  # what follows is a COMMAND
+
+
+class OldName(argparse.Action):
+    """An option by the name that it had before: a line says the new one."""
+
+    def __init__(self, *words: Any, new: str, **others: Any) -> None:
+        super().__init__(*words, **(others | {"help": argparse.SUPPRESS}))
+        self._new = new
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
+    ) -> None:
+        """Take it as the other would be."""
+        say_error(f"{option} is `{self._new}` from now on")
+        setattr(namespace, self.dest, True if self.nargs == 0 else values)
 
 
 def parsed_again(

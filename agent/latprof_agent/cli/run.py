@@ -327,7 +327,7 @@ def _checked(options: argparse.Namespace) -> Any:
         link=_link(options),
         plan=_PLANS[options.form](options, protocols),
         protocols=protocols,
-        record=options.record if _is_bulk(options) else not options.no_probes,
+        record=options.probes if _is_bulk(options) else not options.no_probes,
         pieces=options.pieces,
         ring_bytes=options.ring_bytes,
         story_ns=options.story,

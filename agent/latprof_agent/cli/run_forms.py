@@ -157,7 +157,7 @@ RARE = (
     *("leaf", "burst", "queue", "loss_burst", "mtu", "ipv6", "no_offloads"),
     *("emulator", "congestion", "seed", "scale", "parquet", "no_recording"),
     *("ring_bytes", "no_probes", "heartbeat_interval", "redis_parser"),
-    *("receive_buffer", "send_way", "receive_way", "trial", "record", "preset"),
+    *("receive_buffer", "send_way", "receive_way", "trial", "probes", "preset"),
     *("datagram", "direction", "endpoint", "tests", "repeat"),
 )
 

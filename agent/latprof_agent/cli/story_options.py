@@ -8,6 +8,7 @@ from pathlib import Path
 
 from latprof_analysis.cli.program import OPEN_FILES, need_open_files
 
+from latprof_agent.cli.given_words import OldName
 from latprof_agent.values import story_above, story_bytes, story_count, story_group
 
 
@@ -30,11 +31,19 @@ def add_story_folder_options(parser: argparse.ArgumentParser) -> None:
         "messages and servers were slow (default: no recorder)",
     )
     parser.add_argument(
-        "--story-above",
+        "--story",
+        dest="story_above",
         type=story_above,
         metavar="TIME",
-        help="what takes longer is told of, up to 8 of each group in 10 s (default: "
-        "p99.9: the running one of each group, and 1 ms)",
+        help="of what takes longer, up to 8 of each group in 10 s (default: p99.9: the "
+        "running one of each group, and 1 ms)",
+    )
+    parser.add_argument(
+        "--story-above",
+        action=OldName,
+        new="--story",
+        type=story_above,
+        metavar="TIME",
     )
     parser.add_argument(
         "--story-count",

@@ -47,7 +47,7 @@ _LACKS = {
 # Instead of kinds, where there is none.
 EVERY = "every message"
 NONE_RECORDED = (
-    "no message was recorded; of bulk transfers they are with --record, and of no run "
+    "no message was recorded; of bulk transfers they are with --probes, and of no run "
     "with --no-probes"
 )
 
