@@ -27,7 +27,7 @@ from latprof_agent.workload import ops
 from latprof_agent.workload.ops import OpsPlan
 from latprof_agent.workload.ops_stores import CLEAN_SECONDS
 from latprof_analysis import read_samples
-from latprof_analysis.read.operations import PARTS
+from latprof_analysis.read.operations_csv import PARTS
 from latprof_process import FIRST, Latprof, kill, run
 from proxystore.endpoint.config import EndpointConfig, write_config
 from recording import wait_until

@@ -30,7 +30,7 @@ from latprof_agent.workload.mesh import HEARTBEAT_BYTES, MeshPlan
 from latprof_agent.workload.mesh_in_lab import MeshInLab
 from latprof_agent.workload.workload import RunContext
 from latprof_analysis.read.tmsn import read_tmsn
-from latprof_analysis.report.mesh import SEED_COLUMNS
+from latprof_analysis.report.mesh_text import SEED_COLUMNS
 from latprof_analysis.stages import STAGES
 from latprof_process import run
 from network_counters import kernel_counter

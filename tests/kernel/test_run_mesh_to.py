@@ -29,7 +29,7 @@ from elsewhere import (
 )
 from latprof_agent import netns
 from latprof_agent.lab.lab import Lab
-from latprof_analysis.report.mesh import SEED_COLUMNS
+from latprof_analysis.report.mesh_text import SEED_COLUMNS
 from latprof_process import Latprof, run
 from network_counters import kernel_counter
 from seed_tmsn import get_stats

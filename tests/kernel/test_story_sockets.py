@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from dropper import attach_dropper, run_at, run_tc
 from latprof_agent import netns
-from latprof_analysis.report.story import conclusion
+from latprof_analysis.report.story_lines import conclusion
 from network_counters import kernel_counter
 from other_load import other_load
 from recording import recording, tcp_pair, udp_pair, wait_until

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from latprof_analysis.report.bulk import bulk_parts, bulk_sentences
+from latprof_analysis.report.bulk_text import bulk_parts, bulk_sentences
 from latprof_analysis.report.parts import Table, Text
 from latprof_analysis.study.bulk import (
     BETWEEN,

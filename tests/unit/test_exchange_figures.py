@@ -8,7 +8,7 @@ from exchange_rows import exchange, frame_of, write_exchanges
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latprof_analysis.report.build import build_report
-from latprof_analysis.report.exchanges import (
+from latprof_analysis.report.exchange_figures import (
     bands_figure,
     percentiles_figure,
     response_figure,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections import defaultdict
+from collections import Counter, defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -69,3 +69,15 @@ def test_what_makes_traffic_is_imported_by_runs_and_commands_only(graph, folder)
     users = {one for one in graph if f"latprof_agent.{folder}" in graph[one]}
     runs = {"session", "rebuild", "cli", "workload"}
     assert users <= {f"latprof_agent.{one}" for one in runs}
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_no_module_is_called_as_another_of_its_package(package):
+    """But subcommands, which are called as their commands are, and folders."""
+    counts = Counter(
+        path.stem
+        for name, path in MODULES.items()
+        if name.startswith(f"{package}.") and ".cli." not in name
+    )
+    del counts["__init__"]
+    assert [name for name, count in counts.items() if count > 1] == []

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.depth import depth
-from latprof_analysis.report.load import load_parts, load_sentences
 from latprof_analysis.report.load_parts import load_sections
+from latprof_analysis.report.load_text import load_parts, load_sentences
 from latprof_analysis.report.overview import overview
 from latprof_analysis.report.parts import Figure, Items, Table, Text
 from latprof_analysis.stats.histogram import Histogram

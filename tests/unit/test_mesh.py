@@ -14,7 +14,7 @@ from latprof_analysis.fit.wire import Packets
 from latprof_analysis.read.tmsn import read_tmsn
 from latprof_analysis.report.answer import answer
 from latprof_analysis.report.first_screen import key_figures
-from latprof_analysis.report.mesh import SEED_COLUMNS, mesh_answers, mesh_parts
+from latprof_analysis.report.mesh_text import SEED_COLUMNS, mesh_answers, mesh_parts
 from latprof_analysis.report.overview import answers, overview
 from latprof_analysis.report.parts import Table, Text
 from latprof_analysis.report.words import duration_text

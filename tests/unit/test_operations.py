@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from latprof_agent.workload.ops_floor import KEY_BYTES, sizes_of
 from latprof_agent.workload.ops_parts import Seen
-from latprof_analysis.read.operations import (
+from latprof_analysis.read.operations_csv import (
     PARTS,
     SCHEMA,
     Operations,

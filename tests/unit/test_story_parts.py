@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from latprof_agent.probes.layout import layout_of
-from latprof_analysis.report.story import (
+from latprof_analysis.report.story_lines import (
     causes,
     conclusion,
     story_lines,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from latprof_agent.capture.device_queues import Queues, owners_of
 from latprof_agent.probes.layout import layout_of
-from latprof_analysis.report.story import conclusion, story_lines
+from latprof_analysis.report.story_lines import conclusion, story_lines
 from latprof_analysis.study.story_queue import (
     UNKNOWN,
     DeviceQueue,

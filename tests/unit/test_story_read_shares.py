@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from latprof_agent.capture.reads import Reads, reads_of
 from latprof_agent.probes.layout import layout_of
-from latprof_analysis.report.story import conclusion, story_lines
+from latprof_analysis.report.story_lines import conclusion, story_lines
 from latprof_analysis.study.story import CALLS, Flight, Part
 from latprof_analysis.study.story_receive import (
     READ,

@@ -7,7 +7,7 @@ import pytest
 from latprof_agent.capture.flight import WAKERS, wakers_of
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.symbols.symbols import Symbols
-from latprof_analysis.report.story import (
+from latprof_analysis.report.story_lines import (
     causes,
     conclusion,
     recorder_lines,

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.story.socket_stories import TcpHistory
-from latprof_analysis.report.story import conclusion
-from latprof_analysis.report.story_tcp import tcp_words
+from latprof_analysis.report.story_lines import conclusion
+from latprof_analysis.report.story_words import tcp_words
 from latprof_analysis.study.story_socket import (
     DroppedSegment,
     behind_parts,

@@ -10,7 +10,7 @@ from latprof_analysis.compare.sides import read_sides
 from latprof_analysis.read.paths import expand
 from latprof_analysis.report.build import build_report
 from latprof_analysis.report.overview import overview
-from latprof_analysis.report.sweep import sweep_parts
+from latprof_analysis.report.sweep_parts import sweep_parts
 from latprof_analysis.report.terminal import Terminal, write_parts
 from latprof_analysis.study.analysis import analyze
 from latprof_analysis.study.sweep import SweptRun, find_knees, rows_of

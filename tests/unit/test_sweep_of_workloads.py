@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from latprof_analysis.report.sweep import sweep_parts
+from latprof_analysis.report.sweep_parts import sweep_parts
 from latprof_analysis.report.terminal import Terminal, write_parts
 from latprof_analysis.study.bulk import bulk_document
 from latprof_analysis.study.operations import operation_figures

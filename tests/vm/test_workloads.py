@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 from guest import VENV, boot
-from latprof_analysis.report.load import load_sentences
+from latprof_analysis.report.load_text import load_sentences
 
 pytestmark = pytest.mark.thorough
 

@@ -87,7 +87,7 @@ def run_sweep(options: argparse.Namespace, check: Check) -> int:
     if options.json:
         say_json(document)
     else:
-        from latprof_analysis.report.sweep import sweep_parts
+        from latprof_analysis.report.sweep_parts import sweep_parts
 
         parts = sweep_parts(document, everything=options.all)
         say_parts(parts, _FILE_WIDTH)

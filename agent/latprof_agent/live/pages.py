@@ -8,7 +8,7 @@ from textwrap import wrap
 from time import localtime, strftime
 
 from latprof_analysis.report.sentences import capability_sentence
-from latprof_analysis.report.story import story_lines
+from latprof_analysis.report.story_lines import story_lines
 from latprof_analysis.study.incomplete import LEAST_SHARE
 from latprof_analysis.text import (
     NOT_ENOUGH,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from latprof_analysis.read.operations import FILE, MEASURED, SCHEMA, Operations
+from latprof_analysis.read.operations_csv import FILE, MEASURED, SCHEMA, Operations
 from latprof_analysis.records.message_rows import Ints
 from latprof_analysis.stages import BLANK
 from latprof_analysis.study.operations import (

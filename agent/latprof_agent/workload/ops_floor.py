@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from latprof_analysis.read.operations import FIRST, MEASURED, WARMUP
+from latprof_analysis.read.operations_csv import FIRST, MEASURED, WARMUP
 from numpy.typing import NDArray
 
 from latprof_agent.workload.generator import HEADER_BYTES, LARGEST_BYTES

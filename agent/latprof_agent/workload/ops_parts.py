@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from latprof_analysis.read.operations import PARTS
+from latprof_analysis.read.operations_csv import PARTS
 from latprof_analysis.records.exchange_rows import ExchangeRows
 from latprof_analysis.records.message_rows import Ints, Messages
 from latprof_analysis.stages import BLANK

@@ -54,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, choose, tell."""
     from latprof_analysis.read.stories import read_stories
-    from latprof_analysis.report.story import causes, story_lines, summary_lines
+    from latprof_analysis.report.story_lines import causes, story_lines, summary_lines
 
     document = read_stories(options.path)
     chosen = _chosen(document["stories"], options)

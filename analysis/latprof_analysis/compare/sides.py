@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from latprof_analysis.compare.effects import Floats
 from latprof_analysis.read import Runs, Samples, expand, read_runs, read_samples
-from latprof_analysis.read.operations import Operations, read_operations
+from latprof_analysis.read.operations_csv import Operations, read_operations
 from latprof_analysis.read.paths import is_run_folder, swept_folders
 from latprof_analysis.read.result import joined, shown
 from latprof_analysis.read.run_folder import Histograms, read_histograms

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from latprof_analysis.report.link import link_sentences, rate_of, trains_of, width
-from latprof_analysis.report.mesh import meshes_of
+from latprof_analysis.report.mesh_text import meshes_of
 from latprof_analysis.report.overview import answers
 from latprof_analysis.report.parts import Cell, Items, Missing, Part, Table
 from latprof_analysis.report.words import (

@@ -11,7 +11,7 @@ import pandas as pd
 from latprof_analysis.read.result import concatenated
 from latprof_analysis.report.answer import answer, fit_text, link_parts
 from latprof_analysis.report.bulk_picture import bulk_sections
-from latprof_analysis.report.exchanges import exchange_sections
+from latprof_analysis.report.exchange_figures import exchange_sections
 from latprof_analysis.report.first_screen import first_picture, key_figures
 from latprof_analysis.report.fit import fit_parts
 from latprof_analysis.report.groups import group_parts, queue_figure
@@ -43,10 +43,10 @@ from latprof_analysis.report.stage_parts import (
     stage_table,
 )
 from latprof_analysis.report.story_parts import story_sections
-from latprof_analysis.report.sweep import sweep_tables
+from latprof_analysis.report.sweep_parts import sweep_tables
 from latprof_analysis.report.tails import ccdf_figure, mode_parts, pieces_figure
 from latprof_analysis.report.time import level_parts, level_rows, time_figure
-from latprof_analysis.report.time_warp import time_warp_parts
+from latprof_analysis.report.time_warp_table import time_warp_parts
 from latprof_analysis.report.train_parts import train_parts
 from latprof_analysis.report.words import legible, listed, number
 from latprof_analysis.stages import APART

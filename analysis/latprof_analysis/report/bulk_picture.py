@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latprof_analysis.report.bulk import bulk_page_parts, slot_text
+from latprof_analysis.report.bulk_text import bulk_page_parts, slot_text
 from latprof_analysis.report.parts import Chart, Figure, Part, Section, Spec
 from latprof_analysis.report.vega import (
     colour,

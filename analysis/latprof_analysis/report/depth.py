@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from latprof_analysis.report.bulk import bulk_parts
+from latprof_analysis.report.bulk_text import bulk_parts
 from latprof_analysis.report.link import (
     direction_parts,
     estimator_parts,
@@ -19,8 +19,8 @@ from latprof_analysis.report.link import (
     stage_line_parts,
 )
 from latprof_analysis.report.link_counters import root_qdisc
-from latprof_analysis.report.load import load_parts
-from latprof_analysis.report.mesh import mesh_depth
+from latprof_analysis.report.load_text import load_parts
+from latprof_analysis.report.mesh_text import mesh_depth
 from latprof_analysis.report.ops import ops_parts
 from latprof_analysis.report.overview import left_out, losses, opening
 from latprof_analysis.report.parts import Items, Part, Table, Text
@@ -42,7 +42,7 @@ from latprof_analysis.report.tables import (
     transfer_parts,
     trip_parts,
 )
-from latprof_analysis.report.time_warp import time_warp_tables
+from latprof_analysis.report.time_warp_table import time_warp_tables
 from latprof_analysis.study.incomplete import incomplete_text
 from latprof_analysis.study.likely_cause import slowest_sentence, slowest_stages
 from latprof_analysis.text import counts, duration, fixed, percent, plural, span

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from latprof_analysis.report.answer import best_fit, fixed_delay
-from latprof_analysis.report.mesh import meshes_of, size_text
+from latprof_analysis.report.mesh_text import meshes_of, size_text
 from latprof_analysis.report.ops import ops_key_figures
 from latprof_analysis.report.parts import Chart, Figure, KeyFigure
 from latprof_analysis.report.percentile_tables import SHOWN, percentile_cells

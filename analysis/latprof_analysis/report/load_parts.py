@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from latprof_analysis.report.load import (
+from latprof_analysis.report.load_text import (
     flow_text,
     load_notes,
     load_sentence,

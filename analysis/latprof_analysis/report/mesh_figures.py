@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from latprof_analysis.report.mesh import (
+from latprof_analysis.report.mesh_text import (
     mesh_parts,
     meshes_of,
     pair_tables,

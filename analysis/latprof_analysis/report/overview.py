@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from latprof_analysis.report.bulk import bulk_parts, bulk_sentences
+from latprof_analysis.report.bulk_text import bulk_parts, bulk_sentences
 from latprof_analysis.report.link import link_parts_of
 from latprof_analysis.report.link_counters import egresses, root_qdisc, way_name
-from latprof_analysis.report.load import load_parts, load_sentences
-from latprof_analysis.report.mesh import meshes_of, meshes_parts
+from latprof_analysis.report.load_text import load_parts, load_sentences
+from latprof_analysis.report.mesh_text import meshes_of, meshes_parts
 from latprof_analysis.report.ops import ops_parts, ops_sentences
 from latprof_analysis.report.parts import Fold, Items, Part, Table, Text
 from latprof_analysis.report.sentences import (
@@ -27,7 +27,7 @@ from latprof_analysis.report.sentences import (
     run_name,
     setup_sentence,
 )
-from latprof_analysis.report.sweep import sweep_tables
+from latprof_analysis.report.sweep_parts import sweep_tables
 from latprof_analysis.report.tables import (
     exchange_parts,
     given_parts,

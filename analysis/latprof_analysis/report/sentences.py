@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from latprof_analysis.report.bulk import bulk_text
-from latprof_analysis.report.mesh import mesh_sentence
+from latprof_analysis.report.bulk_text import bulk_text
+from latprof_analysis.report.mesh_text import mesh_sentence
 from latprof_analysis.stages import UNTIL_PAUSE
 from latprof_analysis.study.ways import other_hosts
 from latprof_analysis.text import (

@@ -20,7 +20,7 @@ from latprof_analysis.report.parts import (
     Table,
     Text,
 )
-from latprof_analysis.report.story import (
+from latprof_analysis.report.story_lines import (
     causes,
     conclusion,
     count_line,

@@ -125,7 +125,7 @@ def analyze(
     given = [paths] if isinstance(paths, Path | str) else list(paths)
     found = expand(given)
     if latency_column is None and all(_is_run(path) for path in found):
-        from latprof_analysis.read.sweep import read_sweeps
+        from latprof_analysis.read.sweep_json import read_sweeps
         from latprof_analysis.study.findings import Effort
         from latprof_analysis.study.runs import study_runs, study_setups
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.read.operations import FIRST, MEASURED, PARTS, Operations
+from latprof_analysis.read.operations_csv import FIRST, MEASURED, PARTS, Operations
 from latprof_analysis.stages import BLANK
 from latprof_analysis.stats.quantiles import samples_needed
 from latprof_analysis.text import NS_PER_SECOND
@@ -69,7 +69,7 @@ def operation_figures(operations: Operations) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from latprof_analysis.read.operations import Operations
+    >>> from latprof_analysis.read.operations_csv import Operations
     >>> texts = {"backend": ["R"] * 3, "op": ["GET"] * 3, "phase": ["measured"] * 3}
     >>> columns = ("payload_size_bytes", "wrong", "start_ns", *PARTS)
     >>> numbers = {name: np.zeros(3, "i8") for name in columns}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from latprof_analysis.read.operations import read_operations
+from latprof_analysis.read.operations_csv import read_operations
 from latprof_analysis.read.paths import TABLES
 from latprof_analysis.read.rows import Rows
 from latprof_analysis.read.run_folder import read_documents, read_histograms

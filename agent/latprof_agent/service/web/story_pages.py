@@ -10,7 +10,7 @@ from typing import Any
 
 from latprof_analysis.read.json_document import WrongShapeError
 from latprof_analysis.read.stories import check_stories
-from latprof_analysis.report.story import headline, story_lines
+from latprof_analysis.report.story_lines import headline, story_lines
 from latprof_analysis.text import duration, printable
 
 from latprof_agent.service.web.passwords import holds_token, unauthorized

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from latprof_analysis.read.stories import took_ns
-from latprof_analysis.report.story_queue import queue_words
-from latprof_analysis.report.story_receive import accept_words, reads_words
-from latprof_analysis.report.story_tcp import tcp_words
+from latprof_analysis.report.story_words import (
+    accept_words,
+    queue_words,
+    reads_words,
+    tcp_words,
+)
 from latprof_analysis.study.likely_cause import process_of
 from latprof_analysis.study.stacks import NAMES_NOT_RECORDED, SHARE
 from latprof_analysis.study.story import UNTRACED
