@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from latprof_analysis.study.story import MOST_SPANS
+from latprof_analysis.story.story import MOST_SPANS
 from latprof_process import run
 
 

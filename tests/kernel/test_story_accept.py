@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from free_ports import free_port
 from latprof_agent import netns
-from latprof_analysis.study.story_socket import LOST
+from latprof_analysis.story.sockets import LOST
 from latprof_process import run
 from network_counters import kernel_counter
 from recording import DEADLINE_SECONDS, recording, socket_in

@@ -11,7 +11,7 @@ from latprof_agent.story import live_stories
 from latprof_agent.story.live_stories import LiveStories
 from latprof_analysis.read.stories import check_stories
 from latprof_analysis.records.joiner import Joiner
-from latprof_analysis.study.story import NO_FLIGHT
+from latprof_analysis.story.story import NO_FLIGHT
 
 LAYOUT = layout_of()
 SLOW = LAYOUT.flags["RECORD_SLOW"]

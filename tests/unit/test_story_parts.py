@@ -18,8 +18,8 @@ from latprof_analysis.report.story_lines import (
     story_lines,
     summary_lines,
 )
-from latprof_analysis.study import story
-from latprof_analysis.study.story import (
+from latprof_analysis.story import story
+from latprof_analysis.story.story import (
     MOST_SPANS,
     UNKNOWN_WAIT,
     Flight,

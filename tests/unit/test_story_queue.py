@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from latprof_agent.capture.device_queues import Queues, owners_of
 from latprof_agent.probes.layout import layout_of
 from latprof_analysis.report.story_lines import conclusion, story_lines
-from latprof_analysis.study.story_queue import (
+from latprof_analysis.story.device_queue import (
     UNKNOWN,
     DeviceQueue,
     Ends,

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from latprof_agent.capture.reads import Reads, reads_of
 from latprof_agent.probes.layout import layout_of
 from latprof_analysis.report.story_lines import conclusion, story_lines
-from latprof_analysis.study.story import CALLS, Flight, Part
-from latprof_analysis.study.story_receive import (
+from latprof_analysis.story.reads import (
     READ,
     Sender,
     Waits,
@@ -23,6 +22,7 @@ from latprof_analysis.study.story_receive import (
     told_of_reads,
     waits_of,
 )
+from latprof_analysis.story.story import CALLS, Flight, Part
 
 LAYOUT = layout_of()
 MS = 1_000_000

@@ -13,8 +13,8 @@ from latprof_analysis.report.story_lines import (
     recorder_lines,
     story_lines,
 )
-from latprof_analysis.study.story import CALLS, Flight, time_of
-from latprof_analysis.study.story_sleep import Call, Wake, purpose, sleeping_in
+from latprof_analysis.story.sleeps import Call, Wake, purpose, sleeping_in
+from latprof_analysis.story.story import CALLS, Flight, time_of
 
 FLIGHTS = layout_of().flights
 MS = 1_000_000

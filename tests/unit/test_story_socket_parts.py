@@ -15,7 +15,7 @@ from latprof_agent.probes.layout import layout_of
 from latprof_agent.story.socket_stories import TcpHistory
 from latprof_analysis.report.story_lines import conclusion
 from latprof_analysis.report.story_words import tcp_words
-from latprof_analysis.study.story_socket import (
+from latprof_analysis.story.sockets import (
     DroppedSegment,
     behind_parts,
     held_time,

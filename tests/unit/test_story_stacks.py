@@ -6,7 +6,7 @@ import json
 
 import pytest
 from latprof_agent import cli
-from latprof_analysis.study.stacks import MOST_STACKS, folded, function_of, innermost
+from latprof_analysis.story.stacks import MOST_STACKS, folded, function_of, innermost
 
 SAVE = ("main", "rewriteAppendOnlyFile")
 

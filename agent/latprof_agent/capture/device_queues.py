@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from latprof_analysis.study.story_queue import QueueAt, queues_of
+from latprof_analysis.story.device_queue import QueueAt, queues_of
 from numpy.typing import NDArray
 
 from latprof_agent import _drain

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 from latprof_analysis.kernel_names import name_of
-from latprof_analysis.study.story_socket import DroppedSegment
+from latprof_analysis.story.sockets import DroppedSegment
 
 from latprof_agent.probes.drop_reasons import (
     COPIES,

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 from latprof_analysis.records.arrays import Batch
-from latprof_analysis.study.story import CALLS, Flight
-from latprof_analysis.study.story_sleep import WAKES
+from latprof_analysis.story.sleeps import WAKES
+from latprof_analysis.story.story import CALLS, Flight
 from numpy.typing import NDArray
 
 from latprof_agent import _drain

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from latprof_analysis.records.arrays import as_bytes
-from latprof_analysis.study.story_receive import READ
+from latprof_analysis.story.reads import READ
 from numpy.typing import NDArray
 
 Records = NDArray[Any]

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from latprof_analysis.records.arrays import Batch
 from latprof_analysis.records.recording import RecordLayout
-from latprof_analysis.study.stacks import NAMES_NOT_RECORDED
-from latprof_analysis.study.story import CALLS, Flight
-from latprof_analysis.study.story_queue import QueueAt, queues_of
-from latprof_analysis.study.story_socket import DroppedSegment
+from latprof_analysis.story.device_queue import QueueAt, queues_of
+from latprof_analysis.story.sockets import DroppedSegment
+from latprof_analysis.story.stacks import NAMES_NOT_RECORDED
+from latprof_analysis.story.story import CALLS, Flight
 from numpy.typing import NDArray
 
 from latprof_agent.capture.reads import Reads, reads_of

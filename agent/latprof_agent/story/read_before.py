@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from latprof_analysis.records.joiner import FOREVER, Joiner
 from latprof_analysis.records.message_rows import Messages
-from latprof_analysis.study.story_receive import (
+from latprof_analysis.story.reads import (
     READ,
     Sender,
     Share,

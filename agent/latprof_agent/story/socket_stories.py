@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from latprof_analysis.records.joiner import Joiner
-from latprof_analysis.study.story import Part
-from latprof_analysis.study.story_socket import (
+from latprof_analysis.story.sockets import (
     DroppedSegment,
     behind_parts,
     filler_of,
     held_time,
     lost_parts,
 )
+from latprof_analysis.story.story import Part
 from numpy.typing import NDArray
 
 from latprof_agent.capture.recorded_flights import Flights

@@ -14,8 +14,8 @@ from latprof_analysis.records.joiner import FOREVER, Joiner
 from latprof_analysis.records.message_rows import Messages
 from latprof_analysis.stages import APART, STAGES
 from latprof_analysis.stats.histogram import Histogram
-from latprof_analysis.study.story import NO_FLIGHT, QUEUED, thread_at, time_of
-from latprof_analysis.study.story_queue import Ends, wait_of
+from latprof_analysis.story.device_queue import Ends, wait_of
+from latprof_analysis.story.story import NO_FLIGHT, QUEUED, thread_at, time_of
 
 from latprof_agent.capture.flight import (
     RUNNING_LEAST_NS,

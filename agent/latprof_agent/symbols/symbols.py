@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import numpy as np
-from latprof_analysis.study.stacks import DROPPED
+from latprof_analysis.story.stacks import DROPPED
 
 from latprof_agent.probes.kernel_functions import KernelFunctions
 from latprof_agent.symbols.files import Files, Function, Images

@@ -12,10 +12,7 @@ from latprof_analysis.report.story_words import (
     reads_words,
     tcp_words,
 )
-from latprof_analysis.study.likely_cause import process_of
-from latprof_analysis.study.stacks import NAMES_NOT_RECORDED, SHARE
-from latprof_analysis.study.story import UNTRACED
-from latprof_analysis.study.story_socket import (
+from latprof_analysis.story.sockets import (
     BEHIND,
     HELD,
     LOST,
@@ -23,6 +20,9 @@ from latprof_analysis.study.story_socket import (
     UNKNOWN_WAY,
     lost_words,
 )
+from latprof_analysis.story.stacks import NAMES_NOT_RECORDED, SHARE
+from latprof_analysis.story.story import UNTRACED
+from latprof_analysis.study.likely_cause import process_of
 from latprof_analysis.text import counted, duration, percent, plural
 
 _Story = dict[str, Any]

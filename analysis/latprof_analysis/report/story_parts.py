@@ -41,8 +41,8 @@ from latprof_analysis.report.vega import (
 )
 from latprof_analysis.report.words import duration_text, number
 from latprof_analysis.stages import STAGES, STAMPS
-from latprof_analysis.study.stacks import DROPPED
-from latprof_analysis.study.story_socket import HELD
+from latprof_analysis.story.sockets import HELD
+from latprof_analysis.story.stacks import DROPPED
 from latprof_analysis.text import percent, plural
 
 _MOST = 5  # that are told on the page, the first of them open

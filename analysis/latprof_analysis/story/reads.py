@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.study.story import Flight, Records
+from latprof_analysis.story.story import Flight, Records
 
 Ints = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.study.story import Part
+from latprof_analysis.story.story import Part
 
 Records = NDArray[Any]
 

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.study.stacks import Stack, folded, function_of, innermost
-from latprof_analysis.study.story_sleep import (
+from latprof_analysis.story.sleeps import (
     NO_CALL,
     WAKES,
     Call,
@@ -26,6 +25,7 @@ from latprof_analysis.study.story_sleep import (
     together,
     wake_between,
 )
+from latprof_analysis.story.stacks import Stack, folded, function_of, innermost
 
 Records = NDArray[Any]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.study.stacks import Stack
+from latprof_analysis.story.stacks import Stack
 
 WAKES = "wakes"
 UNINTERRUPTIBLE = 2

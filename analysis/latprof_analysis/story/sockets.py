@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from latprof_analysis.study.story import Part, Records, longest_spans
+from latprof_analysis.story.story import Part, Records, longest_spans
 
 HELD, LOST, BEHIND = "held", "lost", "behind a missing segment"
 NOT_TOLD, UNKNOWN_WAY = "not told apart", "unknown from here"

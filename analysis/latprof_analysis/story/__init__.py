@@ -1,0 +1,1 @@
+"""Why a message was slow: what CPUs, sockets and queues did meanwhile, as arrays."""
