@@ -12,20 +12,89 @@ one for want of a stamp are named by both.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-STAMPS = ("created", "send", "queue", "xmit", "arrive", "ready", "read")
-STAGES = (
-    "application",
-    "send_queue",
-    "qdisc",
-    "transit",
-    "receive_stack",
-    "receive_queue",
+SENDER, WAY, RECEIVER = "sender", "way", "receiver"
+
+
+class Stage(NamedTuple):
+    """One stage of a message: between which stamps, at which end, and its words."""
+
+    name: str
+    since: str  # the stamps
+    until: str
+    side: str  # SENDER, WAY or RECEIVER
+    about: str  # what its time is, as of "qdisc is ..."; empty: it names itself
+    place: str  # where a message waits in it
+    slow: str  # what a slow message did there, {}: how long
+    colours: tuple[str, str]  # of a light page, of a dark one
+    carries_black: bool = False  # text upon the light colour
+
+
+MODEL = (
+    Stage(
+        *("application", "created", "send", SENDER),
+        about="",
+        place="the sender's program",
+        slow="was made {} before its send call",
+        colours=("#555e6a", "#8794a3"),
+    ),
+    Stage(
+        *("send_queue", "send", "queue", SENDER),
+        about="the wait in the send buffer",
+        place="the sender's send buffer, behind its qdisc",
+        slow="waited {} in its sender's socket (send buffer, windows, pacing)",
+        colours=("#a87900", "#ecc04f"),
+        carries_black=True,
+    ),
+    Stage(
+        *("qdisc", "queue", "xmit", SENDER),
+        about="the sojourn in the queueing discipline",
+        place="the sender's qdisc",
+        slow="waited {} in its sender's qdisc",
+        colours=("#b8321f", "#ee6c55"),
+    ),
+    Stage(
+        *("transit", "xmit", "arrive", WAY),
+        about="the wire and both NICs",
+        place="the link, or the port of the middle towards the receiver",
+        slow="took {} between the drivers",
+        colours=("#0b62c4", "#4f9cf9"),
+    ),
+    Stage(
+        *("receive_stack", "arrive", "ready", RECEIVER),
+        about="from the arrival until it could be read",
+        place="the receiver's stack",
+        slow="waited {} in its receiver's stack, for no reason that was seen",
+        colours=("#169483", "#3fc9b0"),
+        carries_black=True,
+    ),
+    Stage(
+        *("receive_queue", "ready", "read", RECEIVER),
+        about="until it was read",
+        place="the receiver's socket",
+        slow="its receiver had not read for {}",
+        colours=("#6b1d78", "#eab8ee"),
+    ),
 )
+STAGES = tuple(stage.name for stage in MODEL)
+STAMPS = (MODEL[0].since, *(stage.until for stage in MODEL))
+
+
+def stages_at(side: str) -> tuple[str, ...]:
+    """Name the stages at one end of a message, in their order.
+
+    Examples
+    --------
+    >>> stages_at(RECEIVER)
+    ('receive_stack', 'receive_queue')
+    """
+    return tuple(stage.name for stage in MODEL if stage.side == side)
+
+
 BLANK = np.iinfo(np.int64).min
 # Kinds of messages, and of exchanges, that are in no figure but those made for them:
 # of the warm-up, of trains, whose messages wait for each other, and beside a load.

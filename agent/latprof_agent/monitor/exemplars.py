@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from latprof_analysis.stages import MODEL, RECEIVER, SENDER
 from numpy.typing import NDArray
 
 from latprof_agent.monitor.totals import Exemplar, Group, Quantity
@@ -28,10 +29,7 @@ class Exemplars:
     ) -> None:
         """Take in sender's halves; of which groups, and how these are called."""
         for record, number in zip(records, groups, strict=True):
-            stages = {
-                "send_queue": _between(record, "send_ns", "queue_ns"),
-                "qdisc": _between(record, "queue_ns", "xmit_ns"),
-            }
+            stages = _stages(record, SENDER)
             size = int(record["size_bytes"])
             whole = "send_ns", "xmit_ns"
             self._add(record, names.get(number), _longest(stages), whole, size, stages)
@@ -41,10 +39,7 @@ class Exemplars:
     ) -> None:
         """Take in receiver's halves."""
         for record, number in zip(records, groups, strict=True):
-            stages = {
-                "receive_stack": _between(record, "arrive_ns", "ready_ns"),
-                "receive_queue": _between(record, "ready_ns", "read_ns"),
-            }
+            stages = _stages(record, RECEIVER)
             slow = _longest(stages)
             stages["wakeup"] = int(record["wakeup_ns"])
             size = int(record["size_bytes"]) or int(record["end"] - record["start"])
@@ -98,6 +93,15 @@ class Exemplars:
 
 def _longest(stages: dict[str, int]) -> Quantity:
     return Quantity(max(stages, key=lambda name: stages[name]))
+
+
+def _stages(record: Any, side: str) -> dict[str, int]:
+    """Times of a half, which tells nothing of when its message was made."""
+    return {
+        stage.name: _between(record, f"{stage.since}_ns", f"{stage.until}_ns")
+        for stage in MODEL[1:]
+        if stage.side == side
+    }
 
 
 def _between(record: Any, since: str, until: str) -> int:

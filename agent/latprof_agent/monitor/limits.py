@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from latprof_analysis.stages import RECEIVER, SENDER, stages_at
 from latprof_analysis.stats.kernel_histogram import BUCKETS, edges_ns
 from latprof_analysis.stats.quantiles import samples_needed
 from numpy.typing import NDArray
@@ -26,12 +27,10 @@ _FIRSTS = np.arange(0, BUCKETS, _TOGETHER)
 
 # What the limits are of, and by which quantities: the slowest of them counts.
 LIMITED = {
-    "sent_ns": ("send_queue", "qdisc"),
+    "sent_ns": stages_at(SENDER)[1:],  # when it was made no probe sees
     "received_ns": (
-        "receive_stack",
-        "receive_queue",
-        "range_receive_stack",
-        "range_receive_queue",
+        *stages_at(RECEIVER),
+        *(f"range_{stage}" for stage in stages_at(RECEIVER)),
     ),
     "turn_ns": ("response", "server"),
 }

@@ -25,18 +25,10 @@ from latprof_analysis.fit.natural import (
     size_class,
 )
 from latprof_analysis.records.message_rows import Messages
-from latprof_analysis.stages import BLANK
+from latprof_analysis.stages import BLANK, STAGES
 from numpy.typing import NDArray
 
-DELAYS = (
-    "send_queue",
-    "qdisc",
-    "transit",
-    "receive_stack",
-    "receive_queue",
-    WHOLE,
-    DEVICE,
-)
+DELAYS = (*STAGES[1:], WHOLE, DEVICE)  # when it was made no probe sees
 # Half of what is kept is of the last 83 s; a slower link is told of in 5 minutes.
 DECAY_NS = 120_000_000_000
 FORGOTTEN_NS = 8 * DECAY_NS

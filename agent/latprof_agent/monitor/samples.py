@@ -16,7 +16,14 @@ from itertools import pairwise
 import numpy as np
 from latprof_analysis.fit.natural import DEVICE, WHOLE, Natural, fit_natural
 from latprof_analysis.records.message_rows import Messages, joined_rows
-from latprof_analysis.stages import BLANK, STAGES, STAMPS
+from latprof_analysis.stages import (
+    BLANK,
+    RECEIVER,
+    SENDER,
+    STAGES,
+    STAMPS,
+    stages_at,
+)
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram, bucket_of
 from latprof_analysis.text import NS_PER_SECOND
 from numpy.typing import NDArray
@@ -32,16 +39,9 @@ COUNTED = (
     {"transit": Quantity.RECEIVED_TRANSIT, WHOLE: Quantity.RECEIVED_END_TO_END},
 )
 FITTED = (
-    {
-        "send_queue": Quantity.SEND_QUEUE,
-        "qdisc": Quantity.QDISC,
-        **COUNTED[SENT],
-    },
-    {
-        "receive_stack": Quantity.RECEIVE_STACK,
-        "receive_queue": Quantity.RECEIVE_QUEUE,
-        **COUNTED[RECEIVED],
-    },
+    # when it was made no probe sees
+    {stage: Quantity(stage) for stage in stages_at(SENDER)[1:]} | COUNTED[SENT],
+    {stage: Quantity(stage) for stage in stages_at(RECEIVER)} | COUNTED[RECEIVED],
 )
 # Rows wait until there are so many: by hundreds they would cost five times as much.
 _TAKEN_TOGETHER = 2048

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from latprof_analysis.records.joiner import Joiner
+from latprof_analysis.stages import MODEL
 from latprof_analysis.story.sockets import (
     DroppedSegment,
     behind_parts,
@@ -20,9 +21,9 @@ from latprof_agent.capture.recorded_flights import Flights
 
 # Of a stage of which TCP tells: the two stamps that it is between.
 _STAMPS = {
-    "send_queue": ("send_ns", "queue_ns"),
-    "transit": ("xmit_ns", "arrive_ns"),
-    "receive_stack": ("arrive_ns", "ready_ns"),
+    stage.name: (f"{stage.since}_ns", f"{stage.until}_ns")
+    for stage in MODEL
+    if stage.name in ("send_queue", "transit", "receive_stack")
 }
 # Without an arrival the time of both is in the second, see stages_of().
 _BOTH_WAYS = ("xmit_ns", "ready_ns")

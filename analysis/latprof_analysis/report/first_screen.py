@@ -19,7 +19,7 @@ from latprof_analysis.report.percentile_tables import SHOWN, percentile_cells
 from latprof_analysis.report.sentences import ends_of
 from latprof_analysis.report.stage_parts import share_bars, share_range
 from latprof_analysis.report.words import duration_text, listed, number
-from latprof_analysis.stages import UNTIL_PAUSE, part_label, part_order
+from latprof_analysis.stages import MODEL, UNTIL_PAUSE, part_label, part_order
 from latprof_analysis.text import rate, rate_span
 
 # More bars than this are no picture; the rest is counted.
@@ -32,11 +32,9 @@ _INNER = {
     "server_queue": ("server_wakeup",),
     "reply_way": ("reply_pauses",),
 }
-_WORDS = (
-    "send_queue is the wait in the send buffer, qdisc the sojourn in the queueing "
-    "discipline, transit the wire and both NICs, receive_stack from the arrival until "
-    "it could be read, receive_queue until it was read."
-)
+_FIRST, *_OTHERS = [stage for stage in MODEL if stage.about]
+_ABOUT = [f"{_FIRST.name} is {_FIRST.about}", *(f"{s.name} {s.about}" for s in _OTHERS)]
+_WORDS = f"{', '.join(_ABOUT)}."
 _MOST_FIGURES = 3
 _TITLES = {"end to end": "Messages, by stage", "response": "Responses, by part"}
 _Figures = Mapping[str, Any]

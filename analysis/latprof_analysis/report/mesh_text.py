@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from latprof_analysis.report.parts import Part, Table, Text
-from latprof_analysis.stages import STAGES
+from latprof_analysis.stages import MODEL, STAGES
 from latprof_analysis.study.mesh import ELSEWHERE, ELSEWHERE_NS, keeps_up
 from latprof_analysis.text import (
     NOT_ENOUGH,
@@ -41,13 +41,7 @@ _STAR_NOTE = (
 # A link of which more than this is asked for is where things wait.
 _FULL = 1.0
 _BUSY = 0.9
-_PLACES = {
-    "application": "the sender's program",
-    "send_queue": "the sender's send buffer, behind its qdisc",
-    "qdisc": "the sender's qdisc",
-    "transit": "the link, or the port of the middle towards the receiver",
-    "receive_stack": "the receiver's stack",
-    "receive_queue": "the receiver's socket",
+_PLACES = {stage.name: stage.place for stage in MODEL} | {
     ELSEWHERE: "the network, or the other hosts' half",
 }
 

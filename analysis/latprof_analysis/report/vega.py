@@ -22,13 +22,13 @@ import pandas as pd
 from latprof_analysis.csv_cells import csv_text
 from latprof_analysis.errors import LatprofError
 from latprof_analysis.report.parts import Chart, Figure, Spec
-from latprof_analysis.stages import STAGES
+from latprof_analysis.stages import MODEL, STAGES
 
 # What carries text must reach 4.5 against what it stands on, a mark 3 (WCAG 2.2,
 # 1.4.3 and 1.4.11).
 _BLACK, _WHITE = "#0e1116", "#ffffff"
 # Of the light theme, where the others carry white text; in the dark all carry black.
-_CARRY_BLACK = ("send_queue", "receive_stack")
+_CARRY_BLACK = [stage.name for stage in MODEL if stage.carries_black]
 # By name: light, dark; `on-` a stage is what is written upon it.
 _COLOURS: Mapping[str, tuple[str, str]] = {
     "paper": ("#f7f7f5", "#131518"),
@@ -43,12 +43,7 @@ _COLOURS: Mapping[str, tuple[str, str]] = {
     "mark": ("#0b62c4", "#5aa4fb"),
     "mark-2": ("#b8321f", "#ee6c55"),
     "band": ("#8cb8ea", "#3b6596"),
-    "application": ("#555e6a", "#8794a3"),
-    "send_queue": ("#a87900", "#ecc04f"),
-    "qdisc": ("#b8321f", "#ee6c55"),
-    "transit": ("#0b62c4", "#4f9cf9"),
-    "receive_stack": ("#169483", "#3fc9b0"),
-    "receive_queue": ("#6b1d78", "#eab8ee"),
+    **{stage.name: stage.colours for stage in MODEL},
     "merged": ("#2f3338", "#dfe3e8"),
     **{
         f"on-{stage}": (_BLACK if stage in _CARRY_BLACK else _WHITE, _BLACK)

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from latprof_analysis.stages import STAGES, STAMPS, merged_name
+from latprof_analysis.stages import MODEL, STAGES, STAMPS, merged_name
 from latprof_analysis.study.setup import known_transit_ns
 from latprof_analysis.text import duration, plural
 
-_WAITED = {
-    "application": "was made {} before its send call",
-    "send_queue": "waited {} in its sender's socket (send buffer, windows, pacing)",
-    "qdisc": "waited {} in its sender's qdisc",
-    "transit": "took {} between the drivers",
-    "receive_stack": "waited {} in its receiver's stack, for no reason that was seen",
-    "receive_queue": "its receiver had not read for {}",
+_WAITED = {stage.name: stage.slow for stage in MODEL} | {
     "wakeup": "its reader waited {} for a CPU",
     "own": "its own bytes and the delay take {} on this link",
     "link": "waited {} on the link beside its own bytes and the delay",

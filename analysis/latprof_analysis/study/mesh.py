@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latprof_analysis.fit.wire import Packets
-from latprof_analysis.stages import BLANK, STAGES
+from latprof_analysis.stages import BLANK, RECEIVER, SENDER, STAGES, stages_at
 from latprof_analysis.stats.histogram import Histogram
 from latprof_analysis.study.totals import Rows, percentiles
 from latprof_analysis.text import NS_PER_SECOND
@@ -35,10 +35,7 @@ MOST_LEFT = 0.02
 _SHARE_OF_GROWTH = 0.1
 _KINDS = ("request", "reply")
 # What a host sees of its own messages, and of their echoes.
-_OWN_HALF = {
-    "request": ("application", "send_queue", "qdisc"),
-    "reply": ("receive_stack", "receive_queue"),
-}
+_OWN_HALF = {"request": stages_at(SENDER), "reply": stages_at(RECEIVER)}
 # The rest of a round trip, where one half is seen: network, and the other hosts.
 ELSEWHERE = "elsewhere"
 ELSEWHERE_NS = f"{ELSEWHERE}_ns"

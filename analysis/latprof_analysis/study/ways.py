@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from latprof_analysis.stages import RECEIVER, SENDER, stages_at
 from latprof_analysis.study.grouped import MOST_WAYS, coarser
 from latprof_analysis.study.totals import MESSAGE
 
@@ -91,8 +92,8 @@ class Seen(NamedTuple):
 
 
 _HALVES = {
-    "at the sender": ("application", "send_queue", "qdisc"),
-    "at the receiver": ("receive_stack", "receive_queue"),
+    "at the sender": stages_at(SENDER),
+    "at the receiver": stages_at(RECEIVER),
 }
 
 
