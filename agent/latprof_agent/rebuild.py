@@ -247,10 +247,13 @@ class Rebuilt:
     summary: dict[str, Any]
 
 
-def rebuild(run: Path, out: Path, progress: Progress) -> Rebuilt:
+def rebuild(
+    run: Path, out: Path, progress: Progress, *, parquet: bool = False
+) -> Rebuilt:
     """Make a run folder again from the recording in another one.
 
-    Raises LatprofError where there is none that can be read, or nothing can be written.
+    With `parquet` its tables are written in that form, too. Raises LatprofError where
+    there is none that can be read, or nothing can be written.
     """
     check_free(out, calling_user())
     if run.is_dir() and not (run / NAME).exists():
@@ -275,7 +278,11 @@ def rebuild(run: Path, out: Path, progress: Progress) -> Rebuilt:
             end = replay.finish()
             if sink.failure:
                 raise sink.failure
-            return _write(replay, sink, end, recording)
+            made = _write(replay, sink, end, recording)
+            folder.finish_tables()
+            if parquet:
+                folder.write_parquet()
+            return made
     except BaseException:
         folder.discard()
         raise

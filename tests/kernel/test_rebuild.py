@@ -41,6 +41,7 @@ RUNS = {
     "closed loop": ("--rounds", "100"),
     "open loop with losses": ("--loss=2%", "--interval=2ms", "--rounds=400"),
     "trains": ("--train=8", "--rounds=20"),
+    "as Parquet": ("--parquet", "--rounds=50", "--sizes=64"),
     "pieces": ("--pieces", "--interval=5ms", "--rounds=100"),
     "under load": ("--load=tcp:4", "--protocol=tcp", "--duration=2"),
     "stories": ("--story=2ms", "--rounds=50"),

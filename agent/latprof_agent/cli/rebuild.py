@@ -28,6 +28,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="the new folder (default: beside FOLDER, its name with -rebuilt)",
     )
     parser.add_argument(
+        "--parquet",
+        action="store_true",
+        help="write the tables as Parquet, too (default: if FOLDER has them so)",
+    )
+    parser.add_argument(
         "--quiet", action="store_true", help="show no progress while it is rebuilt"
     )
     parser.add_argument(
@@ -45,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
 
     folder = behind_link(options.folder)
     out = options.out or folder.parent / f"{folder.resolve().name}-rebuilt"
+    parquet = options.parquet or (folder / "messages.parquet").exists()
     with progress_bar(enabled=not options.quiet) as progress:
-        rebuilt = rebuild(folder, out, progress)
+        rebuilt = rebuild(folder, out, progress, parquet=parquet)
     say_document(rebuilt.summary, as_json=options.json, everything=options.all)
     return 0
