@@ -17,7 +17,7 @@ def told_of(ring, pid):
 
 @pytest.fixture
 def sampled():
-    return Sampled(LAYOUT, [], [])
+    return Sampled(LAYOUT, range(32768, 61000), [], [])
 
 
 @pytest.mark.parametrize("ring", RECORDS)

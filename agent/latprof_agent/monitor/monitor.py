@@ -157,7 +157,11 @@ class Monitor:
                 self.takes_stories,
             )
         self._sampled = Sampled(
-            self.capture.layout, self.takes_rows, self.takes_exchanges, self._stories
+            self.capture.layout,
+            self.capture.ephemeral_ports,
+            self.takes_rows,
+            self.takes_exchanges,
+            self._stories,
         )
         self._rate = SampleRate(self._allowance)
         self.capture.sample(*self._rate.bits())

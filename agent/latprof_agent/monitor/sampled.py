@@ -22,7 +22,6 @@ from latprof_agent.monitor.flow_groups import FlowGroups
 from latprof_agent.monitor.samples import NO_GROUP, Samples
 from latprof_agent.monitor.totals import Group, Quantity
 from latprof_agent.monitor.turns import Exchanged, Turns
-from latprof_agent.probes.grouping import ephemeral_ports
 from latprof_agent.probes.layout import Layout
 from latprof_agent.process_table import comm_of
 from latprof_agent.story.live_stories import LiveStories
@@ -43,13 +42,14 @@ class Sampled:
     def __init__(
         self,
         layout: Layout,
+        ephemeral: range,
         takes_rows: list[TakesRows],
         takes_exchanges: list[TakesExchanges],
         stories: LiveStories | None = None,
     ) -> None:
-        """All of the lists get what is joined, too."""
+        """All of the lists get what is joined, too; `ephemeral` are clients' ports."""
         self._stories = stories
-        self.joiner = Joiner(layout, FLOWS_KEPT, ephemeral_ports())
+        self.joiner = Joiner(layout, FLOWS_KEPT, ephemeral)
         self.samples = Samples()
         self.exemplars = Exemplars(self._process, layout.roles["server"])
         self.rtt_ns: defaultdict[int, CoarseHistogram] = defaultdict(CoarseHistogram)
