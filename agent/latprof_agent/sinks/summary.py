@@ -213,7 +213,7 @@ def _nothing_seen(
         f"nothing was seen: {attached['to']} had {sockets} when the run began, and "
         f"{which} sent or received in {given_duration(NS_PER_SECOND * seconds)}"
     )
-    if not attached["by_owner"]:
+    if not attached.get("by_owner"):
         return told
     return (
         f"{told}; whether it did by sockets that others made is not known: "

@@ -113,7 +113,9 @@ class Attached(Workload):
         told = {
             "to": self.title,
             "filter": str(self._watched),
-            "by_owner": any(word.kind in BY_OWNER for word in self.target.words),
+            "by_owner": any(
+                word.kind in BY_OWNER and not word.negated for word in self.target.words
+            ),
             "duration_seconds": self.target.duration_seconds,
         }
         return {"attached": told}

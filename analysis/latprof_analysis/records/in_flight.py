@@ -24,10 +24,10 @@ class InFlight:
     unknown: int = 0  # of them, whose way has one end
 
     def add(self, parts: Ints) -> None:
-        """Take in messages, or turns of several, whose times apart are not kept."""
+        """Take in messages; turns of several, of before, do not keep their times."""
+        parts = parts.compress(parts[Turn.MESSAGES] == 1, axis=1)
         send_ns, read_ns = parts[Turn.FIRST_SEND_NS], parts[Turn.LAST_READ_NS]
         known = (send_ns > 0) & (send_ns != FOREVER) & (read_ns > send_ns)
-        known &= parts[Turn.MESSAGES] == 1
         self.messages += len(known)
         self.unknown += len(known) - int(np.count_nonzero(known))
         if not known.any():
