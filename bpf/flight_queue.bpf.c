@@ -60,9 +60,9 @@ static __noinline void queue_tell(const struct Qdisc *queue,
 	kind_of(within, ret->within);
 }
 
-static __always_inline bool is_told(const struct device_queue *known,
-				    const struct Qdisc *queue,
-				    const struct net_device *dev)
+static __always_inline bool queue_is_known(const struct device_queue *known,
+					   const struct Qdisc *queue,
+					   const struct net_device *dev)
 {
 	return known && known->handle == queue->handle &&
 	       known->parent == queue->parent &&
@@ -89,7 +89,8 @@ int BPF_PROG(on_flight_queued, const struct Qdisc *queue,
 	/* who segments it has freed it: its address is all that is left */
 	if (!h || (h->skb == (__u64)skb && !h->t_ns))
 		return 0;
-	if (!is_told(bpf_map_lookup_elem(&device_queues, &id), queue, tx->dev))
+	if (!queue_is_known(bpf_map_lookup_elem(&device_queues, &id), queue,
+			    tx->dev))
 		queue_announce(id, queue, tx->dev);
 	p = flight_next(&queued_packets);
 	if (!p)

@@ -32,7 +32,7 @@ class _Sampled:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Published:
     """What was said of so many seconds in all, and the samples known then."""
 
     until_seconds: float = 0.0
@@ -42,14 +42,14 @@ class _Told:
     runs: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def until(self, seconds: float, sampled: _Sampled) -> _Told:
+    def until(self, seconds: float, sampled: _Sampled) -> _Published:
         """Say it of more seconds, by these samples; nothing before the first."""
         if not sampled.seconds:
             return self
         rates, more = self.rates, seconds - self.until_seconds
         if sampled is not self.sampled:
             rates = _rates_between(self.sampled, sampled)
-        return _Told(
+        return _Published(
             seconds,
             sampled,
             rates,
@@ -90,7 +90,7 @@ class ProbeCost:
         self._base: dict[str, tuple[int, int]] = {}
         # replaced whole, as another thread reads them
         self._sampled = _Sampled()
-        self._told = _Told()
+        self._published = _Published()
         # of the last sample: its seconds, runs and ns of each program
         self._last: tuple[float, dict[str, tuple[int, int]]] = (0.0, {})
 
@@ -164,7 +164,7 @@ class ProbeCost:
         Both only grow, as `seconds` does: what came since the last time is told by the
         samples since then or, where there are none, by those before.
         """
-        self._told = told = self._told.until(seconds, self._sampled)
+        self._published = told = self._published.until(seconds, self._sampled)
         return told.runs, told.seconds
 
     def _costs(self) -> dict[str, tuple[int, int]]:

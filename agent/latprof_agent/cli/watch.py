@@ -26,7 +26,7 @@ from latprof_agent.interrupts import Interrupt
 from latprof_agent.values import DEFAULT_OVERHEAD
 
 if TYPE_CHECKING:
-    from latprof_agent.live.loop import Asking, Taker
+    from latprof_agent.live.loop import Input, WindowSink
     from latprof_agent.live.recording import Recording, Sampling
     from latprof_agent.live.shown import Watched, Window
     from latprof_agent.monitor.producer import Producer
@@ -222,19 +222,19 @@ def _read_filter(text: str) -> Filter:
 
 def _output(
     options: argparse.Namespace, watched: Watched, stack: ExitStack
-) -> tuple[Taker, Asking]:
+) -> tuple[WindowSink, Input]:
     """Choose what becomes of windows: a live view only where there is a terminal."""
-    from latprof_agent.live.loop import Silent
+    from latprof_agent.live.loop import NoInput
 
     if options.json:
         from latprof_agent.live.document import Documents
 
-        return Documents(), Silent()
+        return Documents(), NoInput()
     dumb = os.environ.get("TERM", "dumb").lower() in ("dumb", "unknown")
     if options.once or dumb or not sys.stdout.isatty():
         from latprof_agent.live.plain import Blocks
 
-        return Blocks(legend=options.once), Silent()
+        return Blocks(legend=options.once), NoInput()
     from latprof_agent.live.screen import Screen
     from latprof_agent.live.view import LiveView
 

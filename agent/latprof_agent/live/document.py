@@ -37,7 +37,7 @@ _KEYS = {counted: counted.removeprefix("sent_") for counted in Counted}
 
 
 class Documents:
-    """A `Taker` that prints a document for each interval, of all groups."""
+    """A `WindowSink` that prints a document for each interval, of all groups."""
 
     def begin(self, watched: Watched) -> None:
         """Nothing to forget: each document tells its own interval."""

@@ -22,7 +22,7 @@ from latprof_agent.probes.grouping import Grouping
 STEP_SECONDS = 0.05
 
 
-class Taker(Protocol):
+class WindowSink(Protocol):
     """What becomes of windows: a view, lines on a pipe, a recording."""
 
     def begin(self, watched: Watched) -> None:
@@ -32,7 +32,7 @@ class Taker(Protocol):
         """Take an interval that is over."""
 
 
-class Asking(Protocol):
+class Input(Protocol):
     """Where the user can ask for something while it goes on."""
 
     def wait(self, seconds: float) -> list[tuple[Order, str]]:
@@ -42,7 +42,7 @@ class Asking(Protocol):
         """Say what became of it."""
 
 
-class Silent:
+class NoInput:
     """Nobody asks: a pipe."""
 
     def wait(self, seconds: float) -> list[tuple[Order, str]]:
@@ -70,8 +70,8 @@ class Loop:
         self,
         producer: Producer,
         watched: Watched,
-        takers: Sequence[Taker],
-        asking: Asking,
+        takers: Sequence[WindowSink],
+        asking: Input,
         *,
         interval_seconds: float,
         duration_seconds: float = math.inf,

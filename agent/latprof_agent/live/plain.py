@@ -19,7 +19,7 @@ PIPE_COLUMNS = 160
 
 
 class Blocks:
-    """A `Taker` that prints a block for each interval, of all groups."""
+    """A `WindowSink` that prints a block for each interval, of all groups."""
 
     def __init__(self, *, legend: bool = False) -> None:
         """`legend`: behind the first one stands what its words mean."""

@@ -25,7 +25,7 @@ class Sampling(Protocol):
 
 
 class Recording:
-    """A `Taker` that fills a run folder until `finish`."""
+    """A `WindowSink` that fills a run folder until `finish`."""
 
     def __init__(
         self, folder: LiveFolder, source: Sampling, arguments: tuple[str, ...]

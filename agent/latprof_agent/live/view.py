@@ -21,7 +21,7 @@ from latprof_agent.live.shown import Shown, Watched, Window
 
 
 class LiveView:
-    """A `Taker` of windows that asks the keyboard while it waits."""
+    """A `WindowSink` of windows that asks the keyboard while it waits."""
 
     def __init__(self, screen: Screen, watched: Watched) -> None:
         self._screen = screen

@@ -68,7 +68,7 @@ class LiveStories:
     """Tells them one after the other; `takes` gets each, with its document.
 
     `above_ns`: the user's limit; 0: the running p99.9 of each group, from 1 ms on.
-    `untold` counts slow ones without a story, by why.
+    `without_story` counts slow ones without a story, by why.
     """
 
     recorder: FlightRecorder
@@ -77,7 +77,7 @@ class LiveStories:
     takes: list[TakesStory] = field(default_factory=list)
     told: deque[Story] = field(default_factory=lambda: deque(maxlen=KEPT))
     count: int = 0
-    untold: Counter[str] = field(default_factory=Counter)
+    without_story: Counter[str] = field(default_factory=Counter)
     noticed: bool = False  # something that was not joined yet
     _waiting: deque[_Waiting] = field(default_factory=deque)
 
@@ -125,7 +125,7 @@ class LiveStories:
             if len(self._waiting) < WAITING:
                 self._waiting.append(one)
             else:
-                self.untold["too_many"] += 1
+                self.without_story["too_many"] += 1
 
     def step(self, now_ns: int) -> None:
         """Tell what can be told; `now_ns` is CLOCK_MONOTONIC."""
@@ -138,7 +138,7 @@ class LiveStories:
             if copied and (self.recorder.symbols.settled or late):
                 self._tell(one)
             elif late:
-                self.untold["no_copy"] += 1
+                self.without_story["no_copy"] += 1
             else:
                 self._waiting.append(one)
         oldest_ns = min((one.end_ns for one in self._waiting), default=now_ns)
@@ -171,7 +171,7 @@ class LiveStories:
         """What `Totals` has of stories."""
         return {
             "stories": {(one["pid"], one["t_ns"]): one for one in self.told},
-            "story_counts": {"told": self.count, **self.untold},
+            "story_counts": {"told": self.count, **self.without_story},
         }
 
     def document(self, stories: list[Story]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ from latprof_agent.workload.programs import (
     traffic_of,
     turns_of,
 )
-from latprof_agent.workload.remote import RemotePingPong, address_of, told_plan
+from latprof_agent.workload.remote import RemotePingPong, address_of, reported_plan
 from latprof_agent.workload.workload import Plan, RunContext, Workload
 
 # As ProxyStore's benchmark calls them in its file, and we the third.
@@ -361,7 +361,7 @@ class OpsRuns(Workload):
     def as_dict(self) -> dict[str, Any]:
         """For run.json; of a responder elsewhere where there is one."""
         if self._plan.to:
-            return {"ops": told_plan(self._plan, self._addresses["floor"].host)}
+            return {"ops": reported_plan(self._plan, self._addresses["floor"].host)}
         told = asdict(self._plan)
         return {"ops": {k: v for k, v in told.items() if k not in _ELSEWHERE}}
 

@@ -86,7 +86,7 @@ def own_sockets(ports: tuple[int, ...], protocols: tuple[str, ...]) -> Filter:
     )
 
 
-def told_plan(plan: Any, address: str | list[str]) -> dict[str, Any]:
+def reported_plan(plan: Any, address: str | list[str]) -> dict[str, Any]:
     """A plan for run.json, which does not say where a secret is."""
     told = asdict(plan)
     secret = told.pop("secret_file")
@@ -108,7 +108,7 @@ class RemotePingPongRuns(PingPongRuns):
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
-        return {"plan": told_plan(self._plan, self._responder[0])}
+        return {"plan": reported_plan(self._plan, self._responder[0])}
 
     def _client(self, plan: PingPong, protocol: str, log: int, port: int) -> Client:
         assert not port

@@ -30,8 +30,8 @@ from latprof_agent.workload.programs import check_secret
 from latprof_agent.workload.remote import (
     address_of,
     own_sockets,
+    reported_plan,
     secret_words,
-    told_plan,
 )
 from latprof_agent.workload.workload import Workload
 
@@ -97,7 +97,7 @@ class RemoteBulkRuns(BulkRuns):
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
-        plan = told_plan(self._plan, self._address)
+        plan = reported_plan(self._plan, self._address)
         return {"bulk": {**plan, "device": self._device.name}}
 
     def _client(self, words: list[str]) -> BulkClient:

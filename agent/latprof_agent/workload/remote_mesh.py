@@ -32,8 +32,8 @@ from latprof_agent.workload.remote import (
     address_of,
     own_sockets,
     patience_words,
+    reported_plan,
     secret_words,
-    told_plan,
 )
 from latprof_agent.workload.workload import Workload
 
@@ -138,7 +138,7 @@ class RemoteMesh(MeshRuns):
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
         plan = self._remote
-        told = told_plan(plan, [address for address, _ in self._places[1:]])
+        told = reported_plan(plan, [address for address, _ in self._places[1:]])
         return {"mesh": told | {"to": [place_text(place) for place in plan.to]}}
 
     def _spawn(

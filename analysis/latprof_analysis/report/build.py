@@ -174,22 +174,22 @@ def _marked(part: Part, mark: str) -> Part:
 
 def _untold_last(sections: list[Section]) -> list[Section]:
     """Move what cannot be told behind what was found; name its reasons there."""
-    untold: list[Missing] = []
-    found = [replace(one, parts=_told(one.parts, untold)) for one in sections]
-    if untold:
-        fold = Fold("What could not be told, and why", untold)
+    missing: list[Missing] = []
+    found = [replace(one, parts=_known(one.parts, missing)) for one in sections]
+    if missing:
+        fold = Fold("What is not known, and why", missing)
         found[-1] = replace(found[-1], parts=[*found[-1].parts, fold])
     return [section for section in found if section.parts]
 
 
-def _told(parts: Sequence[Part], untold: list[Missing]) -> list[Part]:
-    """Return the parts that tell something; those that say why not go to `untold`."""
+def _known(parts: Sequence[Part], missing: list[Missing]) -> list[Part]:
+    """Return the parts that tell something; those that say why not go to `missing`."""
     told: list[Part] = []
     for part in parts:
         if isinstance(part, Missing):
-            untold.append(part)
+            missing.append(part)
         elif isinstance(part, Fold):
-            inner = _told(part.parts, untold)
+            inner = _known(part.parts, missing)
             told += [Fold(part.title, inner)] if inner else []
         else:
             told.append(part)
@@ -340,8 +340,8 @@ def _queues(kinds: _Kinds) -> list[Part]:
     for kind, messages in kinds.items():
         rows = messages[["queue_bytes_at_arrival", "receive_queue_ns"]].dropna()
         queue, wait = (rows[name].to_numpy("float64") for name in rows)
-        untold = Missing(f"{kind}: queue at arrival", "no message tells its queue")
-        by_kind[kind] = [queue_figure(kind, queue, wait) if len(rows) else untold]
+        missing = Missing(f"{kind}: queue at arrival", "no message tells its queue")
+        by_kind[kind] = [queue_figure(kind, queue, wait) if len(rows) else missing]
     return _first_open(by_kind)
 
 

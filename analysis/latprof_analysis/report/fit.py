@@ -167,7 +167,7 @@ def _line_figure(
 
 def _percent(share: float | None) -> str:
     if share is None:
-        return "an untold part"
+        return "an unknown part"
     return "less than 0.01%" if share < 1e-4 else f"{100 * share:.2g}%"
 
 

@@ -275,7 +275,7 @@ def loss_groups(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def loss_model_parts(groups: Mapping[str, dict[str, Any]]) -> list[Part]:
     """Tell how losses of each group follow each other; the first group is open."""
     parts: list[Part] = []
-    none, untold = [], []
+    none, missing = [], []
     for name, loss in groups.items():
         share = loss["share"]
         if share.get("lost"):
@@ -286,11 +286,11 @@ def loss_model_parts(groups: Mapping[str, dict[str, Any]]) -> list[Part]:
             upto = f"{100 * share['high']:.2g}%"
             none.append(f"{name}: none of {number(share['n'])} was lost; up to {upto}")
         else:
-            untold.append(Missing(f"{name}: loss", share["reason"]))
+            missing.append(Missing(f"{name}: loss", share["reason"]))
     if none:
         sure = "may be lost (95%, for losses that do not depend on each other)"
         parts.append(Text(f"{'; '.join(none)} {sure}.", quiet=True))
-    return [*parts, *untold]
+    return [*parts, *missing]
 
 
 def _of_group(name: str, loss: Mapping[str, Any]) -> list[Part]:

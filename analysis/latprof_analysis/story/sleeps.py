@@ -93,7 +93,7 @@ class Wake:
     frames: Stack
 
     @property
-    def is_told(self) -> bool:
+    def waker_is_known(self) -> bool:
         """Whether it is known who woke."""
         return self.thread > 0
 
@@ -153,7 +153,7 @@ def _of_futex(call: Call, wake: Wake | None, calls: dict[int, str]) -> str:
     if operation == _FUTEX_WAIT and call.value == _TAKEN_AND_WAITED_FOR:
         # So do others for other ends: who unlocks wakes one, who opens a barrier all;
         # and a C library of its own waits so for a condition.
-        one = wake and wake.is_told and _wakes_one(wake.call, calls)
+        one = wake and wake.waker_is_known and _wakes_one(wake.call, calls)
         if one and wake and _GLIBC.match(_innermost_of_program(wake)):
             return "for a lock (mutex)"
     return "for another thread (futex)"

@@ -583,7 +583,9 @@ class _Sleeps:
         """A sleep of so long, with which a time without a CPU began."""
         wake = wake_between(self.wakes, span.begin_ns, span.end_ns, self.name)
         what = purpose(span.state or 0, span.call, wake, self.calls)
-        who = (self._waker(span, wake, time_ns),) if wake and wake.is_told else ()
+        who = (
+            (self._waker(span, wake, time_ns),) if wake and wake.waker_is_known else ()
+        )
         stacks = folded({wake.frames: time_ns}, "time_ns") if wake else ()
         return Part("asleep", time_ns, what, who, stacks=stacks)
 
