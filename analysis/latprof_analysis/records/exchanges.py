@@ -213,7 +213,7 @@ class Exchanges:
             without = parts.compress(mine, axis=1)
             self._count(without, cause)
             self._bound(without, cause, self._least)
-            measured, _ = self._measured(without)
+            measured = _is_measured(without)
             self.in_flight[cause].add(without.compress(measured, axis=1))
         return parts.compress(~both, axis=1)
 
@@ -537,9 +537,13 @@ class Exchanges:
 
     def _measured(self, turns: Ints) -> tuple[Flags, Ints]:
         """Return which are of no warm-up, train or load, and the places of these."""
-        apart = turns[Turn.WARMUP] | turns[Turn.TRAIN] | turns[Turn.LOADED]
-        measured = apart == 0
+        measured = _is_measured(turns)
         return measured, self._flows.index(turns[Turn.FLOW][measured].view("u8"))
+
+
+def _is_measured(turns: Ints) -> Flags:
+    apart = turns[Turn.WARMUP] | turns[Turn.TRAIN] | turns[Turn.LOADED]
+    return np.asarray(apart == 0)
 
 
 def _timed(parts: Ints) -> Ints:

@@ -301,7 +301,7 @@ def _known_of_overlapped(told: Mapping[str, Any], cause: str) -> Iterator[str]:
         yield f"no response took less than {duration(least_ns)}"
     mean = (told.get("in_flight_bytes") or {}).get(cause)
     if mean is not None:
-        yield f"{given_bytes(mean)} were on their way at a time, on average"
+        yield f"{given_bytes(mean)} were sent and not yet read at a time, on average"
 
 
 def other_turns_sentences(document: Mapping[str, Any]) -> Iterator[str]:
