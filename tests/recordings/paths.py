@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from talk import Truth, beside, exactly
+from talk import Truth, answer_each, beside, exactly
 
 Made = TypeVar("Made")
 CLONE_NEWNET = 0x40000000
@@ -183,8 +183,7 @@ def translated() -> Truth:
         addressed(router, "10.77.2.1/24", "b0")
         addressed(there, "10.77.2.2/24")
         ip(f"-n {here} route add default via 10.77.1.1")
-        on = "net.ipv4.ip_forward=1"
-        subprocess.run(["ip", "netns", "exec", router, "sysctl", "-qw", on], check=True)
+        ip(f"netns exec {router} sysctl -qw net.ipv4.ip_forward=1")
         nft(
             router,
             "table ip t { chain c { type nat hook postrouting priority 100; "
@@ -287,10 +286,7 @@ def fast_opened() -> Truth:
     """Each request goes with its SYN: no end asks for a cookie."""
     with linked() as (here, there):
         for host in (here, there):
-            on = "net.ipv4.tcp_fastopen=519"
-            subprocess.run(
-                ["ip", "netns", "exec", host, "sysctl", "-qw", on], check=True
-            )
+            ip(f"netns exec {host} sysctl -qw net.ipv4.tcp_fastopen=519")
 
         def listening() -> socket.socket:
             made = socket.create_server(("0.0.0.0", 0))
@@ -299,15 +295,7 @@ def fast_opened() -> Truth:
 
         listener = inside(there, listening)
 
-        def answer() -> None:
-            for _ in range(20):
-                server, _ = listener.accept()
-                exactly(server, 60)
-                server.sendall(b"r" * 80)
-                server.recv(1)
-                server.close()
-
-        thread = beside(answer)
+        thread = beside(answer_each, listener, 20, 60, b"r" * 80)
         for _ in range(20):
             client = inside(here, socket.socket)
             to = "10.77.0.2", listener.getsockname()[1]

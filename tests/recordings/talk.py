@@ -64,6 +64,18 @@ def serve(server: socket.socket, request: int, reply: bytes, rounds: int) -> Non
         server.sendall(reply)
 
 
+def answer_each(
+    listener: socket.socket, connections: int, request: int, reply: bytes
+) -> None:
+    """Answer once on each connection, which its client ends."""
+    for _ in range(connections):
+        server, _ = listener.accept()
+        exactly(server, request)
+        server.sendall(reply)
+        server.recv(1)
+        server.close()
+
+
 def beside(work: Callable[..., None], *arguments: Any) -> threading.Thread:
     thread = threading.Thread(target=work, args=arguments)
     thread.start()
@@ -102,15 +114,7 @@ def short_connections() -> Truth:
     """A connection for each request, closed by the client."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
 
-    def answer() -> None:
-        for _ in range(100):
-            server, _ = listener.accept()
-            exactly(server, 20)
-            server.sendall(b"r" * 40)
-            server.recv(1)
-            server.close()
-
-    thread, clock = beside(answer), Clock()
+    thread, clock = beside(answer_each, listener, 100, 20, b"r" * 40), Clock()
     for _ in range(100):
         with socket.create_connection(listener.getsockname()) as client:
             clock.ask(client, b"q" * 20, 40)
