@@ -171,7 +171,7 @@ def test_a_recording_of_the_sample_is_analyzed_beside_the_histograms(traffic, tm
     folder = LiveFolder(tmp_path / "run")
     folder.start(Description("all traffic", ("service",)))
     folder.add_messages(traffic.rows.take(chosen))
-    folder.add_window(totals)
+    folder.add_window(totals, totals)
     folder.finish(totals)
     document = analyze(tmp_path / "run").document
     assert document["runs"]["run"]["messages"] == len(chosen)
@@ -215,7 +215,7 @@ def test_a_recording_of_live_traffic_holds_all_in_histograms_and_the_sample(
     with monitored(lab, protocols=("tcp",)) as counted:
         counted.monitor.takes_rows.append(folder.add_messages)
         natural_traffic(lab, MESSAGES)
-    folder.add_window(counted.totals)
+    folder.add_window(counted.totals, counted.totals)
     folder.finish(counted.totals)
 
     document = analyze(tmp_path / "run").document

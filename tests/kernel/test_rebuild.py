@@ -6,8 +6,10 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from elsewhere import echo
 from latprof_analysis.records.recording import NAME
@@ -34,6 +36,18 @@ for n in range(100):
     sender.sendto(b"c" * 99, udp.getsockname())
     udp.recv(99)
 sender.sendto(b"never read", udp.getsockname())
+"""
+ANSWERS = """
+import socket, time
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+while True:
+    client.sendall(b"a" * 50)
+    server.recv(100)
+    server.sendall(b"b" * 30)
+    client.recv(100)
+    time.sleep(0.0005)
 """
 SYSTEM_PYTHON = "/usr/bin/python3"
 """Which any user may start."""
@@ -123,6 +137,50 @@ def test_both_halves_of_a_run_with_another_host_are_the_same(tmp_path):
         done("run", f"--to=127.0.0.1:{port}", *plan)
     assert check_same(here)["round_trips"]["udp"]["sent"] == 100
     assert check_same(there)["records"] > 100
+
+
+@contextmanager
+def talking():
+    """A program that answers itself until the end; its pid."""
+    words = [sys.executable, "-c", ANSWERS]
+    with subprocess.Popen(words) as peer:
+        try:
+            yield peer.pid
+        finally:
+            peer.kill()
+
+
+def test_what_was_watched_is_the_same(tmp_path):
+    folder = tmp_path / "run"
+    with talking() as pid:
+        watched = f"--pid={pid}", "--duration=3s", "--interval=1s"
+        done("watch", f"--record={folder}", "--json", *watched)
+    summary = check_same(folder)
+    assert summary["sampled"]["messages"] > 100 < summary["sampled"]["exchanges"]
+    written = sum(group["messages"] for group in summary["groups"])
+    counts = pd.read_csv(folder / "histograms.csv").groupby("quantity")["count"].sum()
+    assert counts["send_queue"] == pytest.approx(written, rel=0.02)
+    # a half of messages.csv, and the whole of it, as Parquet holds
+    done("rebuild", str(folder), f"--out={tmp_path / 'other'}", "--parquet")
+    table = pd.read_parquet(tmp_path / "other" / "histograms.parquet")
+    assert table["count"].sum() == counts.sum()
+
+
+def test_of_a_killed_watch_all_is_made_that_was_recorded(tmp_path):
+    folder, again = tmp_path / "run", tmp_path / "again"
+    with talking() as pid:
+        words = (f"--record={folder}", f"--pid={pid}", "--max-overhead=100%")
+        latprof = Latprof("watch", *words, "--json")
+        latprof.wait_for_rows(folder / "messages.csv", 300)
+        latprof.process.send_signal(signal.SIGKILL)
+        latprof.finish()
+    summary = json.loads(done("rebuild", str(folder), f"--out={again}", "--json"))
+    assert summary["state"] == "killed" and "groups" not in summary
+    assert summary["coverage_ratio"] is None
+    assert any("killed" in text for text in summary["warnings"])
+    written, made = ((run / "messages.csv").read_text() for run in (folder, again))
+    assert made.startswith(written) or written.startswith(made)
+    assert made.count("\n") > 200
 
 
 def test_of_a_killed_run_all_is_made_that_was_recorded(tmp_path):

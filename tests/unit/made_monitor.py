@@ -64,6 +64,7 @@ class MadeMonitor:
         story_ns: int | None = None,
     ) -> None:
         self.calls: list[str] = []
+        self.takes_sample = None
         self.left_out: set[int] = set()  # steps in which nothing was measured
         self.silent = False  # measured, and nothing came
         self.steps = -1

@@ -57,7 +57,7 @@ def recorded(path: Path, seed: int = 1, factor: float = 1.0, windows: int = 100)
             }
             for group in (REDIS, HOSTILE)
         }
-        folder.add_window(window(2 * (i + 1), 2, found))
+        folder.add_window(window(2 * (i + 1), 2, found), Totals())
         for group, quantities in found.items():
             for quantity, values in quantities.items():
                 counted.setdefault((group, quantity), []).extend(values.tolist())
@@ -106,7 +106,7 @@ def test_what_stands_for_pauses_makes_no_percentile(tmp_path):
     for i in range(3):  # of each interval a tenth was measured
         made = window(60 * (i + 1), 60, {REDIS: {Quantity.RESPONSE: [5000] * 1000}})
         made.groups[REDIS].histograms[Quantity.RESPONSE].unmeasured = 900
-        folder.add_window(made)
+        folder.add_window(made, Totals())
     folder.finish(Totals())
     (found,) = read_histograms([tmp_path / "run"], []).values()
     assert (found.count, found.measured) == (3000, 300)
@@ -186,7 +186,7 @@ def test_a_recording_that_was_killed_is_read_as_far_as_it_goes(tmp_path):
     folder.start(WATCHED)
     values = {REDIS: {Quantity.RESPONSE: [1000] * 100}}
     for minute in range(1, 4):
-        folder.add_window(window(60 * minute, 60, values))
+        folder.add_window(window(60 * minute, 60, values), Totals())
     document = analyze(tmp_path / "run").document
     found = document["histograms"]["tcp server 6379"]["response"]
     assert (found["n"], found["p50_ns"]) == (300, 1000)
@@ -202,7 +202,7 @@ def test_a_full_disk_loses_nothing_that_finds_room_later(tmp_path):
     values = {REDIS: {Quantity.RESPONSE: range(100, 100_000, 7)}}
     with files_limited(5000):
         folder.add_messages(rows)
-        folder.add_window(window(60, 60, values))
+        folder.add_window(window(60, 60, values), Totals())
     assert "file too large; what was recorded until now is kept" in str(folder.failure)
     summary = folder.finish(window(60, 60, {}))
     assert summary["state"] == "failed"
@@ -217,7 +217,7 @@ def test_what_stays_without_room_ends_with_whole_lines(tmp_path):
     folder.start(WATCHED)
     values = {REDIS: {Quantity.RESPONSE: range(100, 100_000, 7)}}
     with files_limited(8000):
-        folder.add_window(window(60, 60, values))
+        folder.add_window(window(60, 60, values), Totals())
         folder.finish(window(60, 60, {}))
     text = (tmp_path / "run" / "histograms.csv").read_text()
     assert text.endswith("\n")
@@ -264,7 +264,7 @@ def test_names_that_are_no_text_do_no_harm(tmp_path):
         Group(comm="a\udcff"): {Quantity.QDISC: [5]},
         Group(): {Quantity.QDISC: [6]},
     }
-    folder.add_window(window(60, 60, values))
+    folder.add_window(window(60, 60, values), Totals())
     folder.finish(Totals())
     found = read_histograms([tmp_path / "run"], [])
     assert {key.group for key in found} == {"a?", EVERYTHING}

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from latprof_agent import rebuild
 from latprof_agent.cli import main
+from latprof_agent.rebuild import rebuild
 from latprof_analysis.records.recording import NAME, PERIODS, Recording, Step
 
 HERE = Path(__file__).parents[1] / "recordings"

@@ -8,9 +8,10 @@ from pathlib import Path
 from latprof_analysis.say import say_document
 
 EPILOG = """\
-FOLDER is a run folder with a recording, of this or another host. What the probes of
-that run recorded is joined and summed up again, by this version of latprof. It needs
-neither root nor that kernel, and leaves FOLDER as it is.
+FOLDER is a run folder with a recording, of `run`, `watch --record` or `echo --record`,
+of this or another host. What the probes recorded then is joined and summed up again,
+by this version of latprof. It needs neither root nor that kernel, and leaves FOLDER as
+it is.
 
   latprof rebuild runs/latest
   latprof rebuild runs/20261126-101500 --out again --json
@@ -46,12 +47,17 @@ def run(options: argparse.Namespace) -> int:
     from latprof_analysis.read.paths import behind_link
 
     from latprof_agent.cli.progress_bar import progress_bar
-    from latprof_agent.rebuild import rebuild
+    from latprof_agent.rebuild.rebuild import rebuild
 
     folder = behind_link(options.folder)
     out = options.out or folder.parent / f"{folder.resolve().name}-rebuilt"
     parquet = options.parquet or (folder / "messages.parquet").exists()
     with progress_bar(enabled=not options.quiet) as progress:
         rebuilt = rebuild(folder, out, progress, parquet=parquet)
-    say_document(rebuilt.summary, as_json=options.json, everything=options.all)
+    shown = rebuilt.summary
+    if rebuilt.is_live and not options.json:
+        from latprof_analysis.study.analysis import analyze
+
+        shown = analyze(rebuilt.folder).document
+    say_document(shown, as_json=options.json, everything=options.all)
     return 0

@@ -101,6 +101,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="write a run folder for analyze, compare and report, too: histograms of "
         "all traffic by minute, messages and exchanges of a sample",
     )
+    parser.add_argument(
+        "--no-recording",
+        action="store_true",
+        help="with --record: leave out what `latprof rebuild` makes the folder from",
+    )
     add_story_option(parser)
     add_filter_options(parser)
 
@@ -155,7 +160,7 @@ def _follow(
         producer = make(wanted, watched.grouping, _most(options), options.story)
         stack.callback(producer.close)
         producer.notice = asking.tell
-        recording = _recording(options.record, producer)
+        recording = _recording(options, producer)
         loop = Loop(
             producer,
             watched,
@@ -186,14 +191,19 @@ def _most(options: argparse.Namespace) -> float:
     return math.inf if options.once or is_short else DEFAULT_OVERHEAD
 
 
-def _recording(path: Path | None, producer: Monitor) -> Recording | None:
+def _recording(options: argparse.Namespace, producer: Monitor) -> Recording | None:
     """Make the folder before anything is loaded."""
-    if not path:
+    if not options.record:
         return None
     from latprof_agent.live.recording import Recording
     from latprof_agent.sinks.live_folder import LiveFolder
 
-    return Recording(LiveFolder(path, calling_user()), producer, tuple(sys.argv[1:]))
+    return Recording(
+        LiveFolder(options.record, calling_user()),
+        producer,
+        tuple(sys.argv[1:]),
+        recording=not options.no_recording,
+    )
 
 
 @contextmanager

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from latprof_analysis.records.joiner import Joiner
 
 from latprof_agent.live.document import document
+from latprof_agent.live.sample_recording import SampleRecording
 from latprof_agent.live.shown import Watched, Window
 from latprof_agent.monitor.sampled import TakesExchanges, TakesRows
 from latprof_agent.monitor.totals import Totals
 from latprof_agent.monitor.turns import Exchanged
 from latprof_agent.sinks.live_folder import Description, LiveFolder
+
+if TYPE_CHECKING:
+    from latprof_agent.monitor.monitor import TakesSample
 
 
 class Sampling(Protocol):
@@ -19,6 +23,7 @@ class Sampling(Protocol):
 
     takes_rows: list[TakesRows]
     takes_exchanges: list[TakesExchanges]
+    takes_sample: TakesSample | None
 
     @property
     def joiner(self) -> Joiner: ...
@@ -28,13 +33,22 @@ class Recording:
     """A `WindowSink` that fills a run folder until `finish`."""
 
     def __init__(
-        self, folder: LiveFolder, source: Sampling, arguments: tuple[str, ...]
+        self,
+        folder: LiveFolder,
+        source: Sampling,
+        arguments: tuple[str, ...],
+        *,
+        recording: bool = True,
     ) -> None:
+        """With `recording` the folder has, too, what it was made from."""
         self._folder = folder
         self._source = source
         self._arguments = arguments
         self.begun = False
         self._last: Window | None = None
+        if recording:
+            kept = source.takes_sample = SampleRecording(folder.open_recording)
+            folder.keep(kept)
         source.takes_rows.append(folder.add_messages)
         source.takes_exchanges.append(self._add_exchanges)
 
@@ -48,7 +62,7 @@ class Recording:
 
     def take(self, window: Window) -> None:
         """Take an interval; raises what keeps the folder from taking more."""
-        self._folder.add_window(window.interval)
+        self._folder.add_window(window.interval, window.now)
         self._last = window
         if self._folder.failure:
             raise self._folder.failure
@@ -61,10 +75,15 @@ class Recording:
         """Write what is left, and the documents; `totals` are of the whole time."""
         told: dict[str, Any] = {}
         if self._last:
-            self._folder.add_window(totals.since(self._last.now))
-            whole = document(Window(self._last.watched, totals, totals))
-            told = {key: whole[key] for key in ("groups", "exemplars")}
+            self._folder.add_window(totals.since(self._last.now), totals)
+            told = figures(totals)
         self._folder.finish(totals, told, failure)
 
     def _add_exchanges(self, exchanged: Exchanged) -> None:
         self._folder.add_exchanges(exchanged.rows(self._source.joiner))
+
+
+def figures(totals: Totals) -> dict[str, Any]:
+    """Return what a summary has of all groups, and of the slowest."""
+    whole = document(Window(Watched(), totals, totals))
+    return {key: whole[key] for key in ("groups", "exemplars")}

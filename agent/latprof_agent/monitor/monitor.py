@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from latprof_analysis.records.arrays import Batch
 from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.text import NS_PER_SECOND, printable
@@ -23,9 +24,11 @@ from latprof_agent.errors import CaptureError
 from latprof_agent.filters.words import gone, gone_said, refreshed
 from latprof_agent.monitor.group_room import GroupRoom, memory
 from latprof_agent.monitor.groups import GroupNames, key_types
+from latprof_agent.monitor.late_names import LateNames
 from latprof_agent.monitor.limits import ROUND_SECONDS, Limits
 from latprof_agent.monitor.losses import Losses
 from latprof_agent.monitor.sample_rate import SampleRate
+from latprof_agent.monitor.sample_rows import RECORDS
 from latprof_agent.monitor.sampled import Sampled, TakesExchanges, TakesRows
 from latprof_agent.monitor.totals import (
     Counted,
@@ -70,6 +73,19 @@ IDLE_NS = 1_000_000_000
 UNUSED = REPLACED | NOT_LIVE | {"untraced time"}
 
 
+class TakesSample(Protocol):
+    """Who keeps what the sample is made from."""
+
+    def begin(self, capture: Capture, watched: str) -> None:
+        """The probes are loaded; what came before counts no more."""
+
+    def add(self, batch: Batch, drained_ns: int, processes: Mapping[int, str]) -> None:
+        """Take what is joined next; `processes` have names that no record has."""
+
+    def finish(self) -> None:
+        """Nothing more will come."""
+
+
 class Monitor:
     """Watches from `start` to `stop`; everything counts from the start.
 
@@ -100,6 +116,7 @@ class Monitor:
         # who gets the joined sample, too
         self.takes_rows: list[TakesRows] = []
         self.takes_exchanges: list[TakesExchanges] = []
+        self.takes_sample: TakesSample | None = None  # before it is joined
         # who says that something the filter names has gone, or has come again
         self.notice: Callable[[str], None] = lambda _text: None
         self._gone: dict[str, Word] = {}
@@ -163,6 +180,9 @@ class Monitor:
             self.takes_exchanges,
             self._stories,
         )
+        self._late_names = LateNames(self._sampled.joiner.names, RECORDS)
+        if self.takes_sample:
+            self.takes_sample.begin(self.capture, str(self._watched))
         self._rate = SampleRate(self._allowance)
         self.capture.sample(*self._rate.bits())
         self._limits = Limits(self.capture.layout, self.capture.put, self._slow_ns)
@@ -230,7 +250,7 @@ class Monitor:
         batch = self.capture.follow()
         drained = sum(map(len, batch.values()))
         if drained:
-            self._sampled.name_processes(batch)
+            self._late_names.look(batch)
             self._drained += drained
         if self._stories:
             self._stories.notice(batch)
@@ -281,7 +301,12 @@ class Monitor:
         now = time.monotonic()
         seconds, self._joined, self._drained = now - self._joined, now, 0
         batch, names = self.capture.read(), self._names.read()
-        records = self._sampled.add(batch, self.capture.drained_ns, names)
+        drained_ns = self.capture.drained_ns
+        self._late_names.look(batch)
+        processes = self._late_names.take()
+        if self.takes_sample:
+            self.takes_sample.add(batch, drained_ns, processes)
+        records = self._sampled.add(batch, drained_ns, names, processes)
         covered = self._windows.coverage.covered_seconds
         if self._windows.always:
             covered = self._covered + seconds
@@ -369,6 +394,8 @@ class Monitor:
         if self._stories:
             self._stories.step(time.monotonic_ns())
         self._sampled.finish()
+        if self.takes_sample:
+            self.takes_sample.finish()
 
     def close(self) -> None:
         """Unload everything."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from latprof_analysis.calling_user import User
 from latprof_analysis.records.exchange_rows import ExchangeRows
@@ -15,7 +16,7 @@ from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_agent.capture.cost import AgentCost
 from latprof_agent.errors import LatprofError
 from latprof_agent.monitor.totals import Group, Quantity, Totals
-from latprof_agent.sinks.histogram_rows import COLUMNS, histogram_rows
+from latprof_agent.sinks.histogram_rows import COLUMNS, Histograms, histogram_rows
 from latprof_agent.sinks.run_description import described
 from latprof_agent.sinks.run_files import TABLES, RunFolder
 
@@ -39,6 +40,21 @@ class Description:
     name: str = ""
 
 
+class Keeps(Protocol):
+    """Who keeps what the folder is made from."""
+
+    def describe(self, run: dict[str, Any]) -> None:
+        """Keep what is said of a run that goes on."""
+
+    def add_histograms(
+        self, found: Histograms, begin_ns: int, end_ns: int, totals: Totals
+    ) -> None:
+        """Keep what came between; `totals` are those since the start."""
+
+    def end(self, totals: Totals, **what: Any) -> None:
+        """Keep what is said of a run that is over."""
+
+
 class LiveFolder:
     """Takes windows and sampled rows from `start` to `finish`.
 
@@ -54,6 +70,15 @@ class LiveFolder:
         self._begin_ns = 0
         self._end_ns = 0
         self._written: dict[str, int] = {"messages": 0, "exchanges": 0}
+        self._keeps: Keeps | None = None
+
+    def open_recording(self) -> Callable[[bytes], None]:
+        """Make the file of the recording, and give what writes to its end."""
+        return self._folder.open_recording()
+
+    def keep(self, keeps: Keeps) -> None:
+        """Have all that comes kept, before `start`."""
+        self._keeps = keeps
 
     @property
     def path(self) -> Path:
@@ -69,10 +94,16 @@ class LiveFolder:
         """Say what is watched; a folder without more was ended by force."""
         self._description = description
         self._cost = AgentCost()
-        self._folder.write_json("run.json", self._describe("running", Totals()))
+        self.say_running(self._describe("running", Totals()))
 
-    def add_window(self, window: Totals) -> None:
-        """Take what came since the window before."""
+    def say_running(self, run: dict[str, Any]) -> None:
+        """Write what is said of a run that goes on."""
+        if self._keeps:
+            self._keeps.describe(run)
+        self._folder.write_json("run.json", run)
+
+    def add_window(self, window: Totals, now: Totals) -> None:
+        """Take what came since the window before; `now` is since the start."""
         if not self._begin_ns:
             self._begin_ns = window.t_ns - int(window.own.seconds * 1e9)
         self._end_ns = window.t_ns
@@ -80,7 +111,7 @@ class LiveFolder:
             for quantity, histogram in totals.histograms.items():
                 self._windows[group, quantity] += histogram
         if self._end_ns - self._begin_ns >= INTERVAL_NS:
-            self._write_histograms()
+            self._write_histograms(now)
 
     def add_messages(self, rows: Messages) -> None:
         """Take rows of the sample; nothing in them will change."""
@@ -104,27 +135,61 @@ class LiveFolder:
         else summary.json is to tell, `failure` what ended it, if something did.
         """
         try:
-            self._write_histograms()
+            self._write_histograms(totals)
             self._folder.free_logs()
             failure = failure or self._folder.failure
             run = self._describe("failed" if failure else "done", totals)
             run["failure"] = str(failure) if failure else None
-            summary = self._summary(run, totals) | (told or {})
-            self._folder.write_json("run.json", run)
-            self._folder.write_json("summary.json", summary)
-            self._folder.finish_tables()  # last: the documents need the room more
-            return summary
+            cost = self._cost.as_dict()
+            if self._keeps:
+                self._keeps.end(totals, run=run, cost=cost)
+            return self.write(run, totals, told or {}, cost)
         finally:
-            self._folder.close()
+            self.close()
+
+    def write(
+        self,
+        run: dict[str, Any],
+        totals: Totals,
+        told: dict[str, Any],
+        cost: dict[str, Any],
+        warnings: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Write the documents of a run that is over; return summary.json."""
+        summary = self._summary(run, totals, cost) | told
+        summary["warnings"] += warnings
+        self._folder.write_json("run.json", run)
+        self._folder.write_json("summary.json", summary)
+        self._folder.finish_tables()  # last: the documents need the room more
+        return summary
+
+    def write_parquet(self) -> None:
+        """Write the tables as Parquet, too."""
+        self._folder.write_parquet()
+
+    def close(self) -> None:
+        """Close all files, as `finish` does."""
+        self._folder.close()
+
+    @property
+    def sampled(self) -> dict[str, int]:
+        """How many rows were written, by table."""
+        return dict(self._written)
 
     def remove(self) -> None:
         """Leave nothing of it: nothing was watched."""
         self._folder.remove()
 
-    def _write_histograms(self) -> None:
-        rows = histogram_rows(self._windows, self._begin_ns, self._end_ns)
-        self._folder.add_histograms(rows)
+    def _write_histograms(self, now: Totals) -> None:
+        found, begin_ns, end_ns = self._windows, self._begin_ns, self._end_ns
+        if self._keeps:
+            self._keeps.add_histograms(found, begin_ns, end_ns, now)
+        self.add_histograms(found, begin_ns, end_ns)
         self._windows, self._begin_ns = _none(), 0
+
+    def add_histograms(self, found: Histograms, begin_ns: int, end_ns: int) -> None:
+        """Write what came between these times."""
+        self._folder.add_histograms(histogram_rows(found, begin_ns, end_ns))
 
     def _describe(self, state: str, totals: Totals) -> dict[str, Any]:
         description = self._description
@@ -144,9 +209,11 @@ class LiveFolder:
             workload=workload,
             lab=None,
             capabilities=totals.capabilities,
-        ) | {"sampled": dict(self._written), "by": list(description.by)}
+        ) | {"sampled": self.sampled, "by": list(description.by)}
 
-    def _summary(self, run: dict[str, Any], totals: Totals) -> dict[str, Any]:
+    def _summary(
+        self, run: dict[str, Any], totals: Totals, cost: dict[str, Any]
+    ) -> dict[str, Any]:
         own = totals.own
         same = ("format", "state", "name", "failure", "folder", "kernel", "workload")
         return {
@@ -155,7 +222,7 @@ class LiveFolder:
             "lost_records": own.lost_records,
             "unmatched": own.unmatched,
             "capabilities": totals.capabilities,
-            "cost": self._cost.as_dict() | {"probes_cpu_share": own.probes_cpu_share},
+            "cost": cost | {"probes_cpu_share": own.probes_cpu_share},
             "warnings": [
                 f"lost {n} records of {ring.replace('_', ' ')}: their ring buffer was "
                 "full, so rows of the sample may be missing; histograms count all"

@@ -1,37 +1,35 @@
-"""A run again from its recording: rows and figures as they were, or as they are now."""
+"""A run again from its recording: rows and figures, as this version makes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from latprof_analysis.calling_user import calling_user
 from latprof_analysis.read.paths import opened_as_is
-from latprof_analysis.read.result import ReadError
 from latprof_analysis.records.arrays import Batch
 from latprof_analysis.records.recording import (
-    NAME,
     PERIODS,
     Log,
     Recording,
     RecordLayout,
     Step,
 )
-from latprof_analysis.version import VERSION
 from numpy.typing import NDArray
 
 from latprof_agent.capture.recorded_flights import QUEUES, RecordedFlights
-from latprof_agent.errors import LatprofError
-from latprof_agent.probes.layout import layout_of
+from latprof_agent.rebuild.rebuilt import (
+    BREAKS_OFF,
+    KILLED,
+    Rebuilt,
+    damage_in_one_line,
+    said_of,
+)
 from latprof_agent.recorder import Recorder, Source
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_description import with_counts
 from latprof_agent.sinks.run_files import NAMES_MODE, TABLES, RunFolder
-from latprof_agent.sinks.run_place import check_free
 from latprof_agent.sinks.run_sink import RunSink
 from latprof_agent.sinks.summary import summarize
 from latprof_agent.story.stories import Stories
@@ -40,7 +38,6 @@ from latprof_agent.workload.measured_time import MeasuredTime
 from latprof_agent.workload.mesh_log import MeshEnds, MeshLog
 from latprof_agent.workload.workload import Progress
 
-KILLED = "killed"  # the state of a run whose recording has no end, whatever the cause
 _OF_WORKLOADS = (".csv", ".log", ".txt")
 
 
@@ -195,7 +192,7 @@ class _Replay:
         elif self._ends:
             self.recorder.end()
             self._ends = False
-        elif step.logs:
+        else:  # also without a new line: what a source held may count from now on
             self.recorder.read_sources()
 
     def _take_note(self, note: dict[str, Any], step: Step) -> None:
@@ -239,38 +236,18 @@ class _Replay:
         return end
 
 
-@dataclass
-class Rebuilt:
-    """What was made of a recording: where, and its figures."""
-
-    folder: Path
-    summary: dict[str, Any]
-
-
-def rebuild(
-    run: Path, out: Path, progress: Progress, *, parquet: bool = False
+def rebuild_run(
+    recording: Recording, out: Path, progress: Progress, *, parquet: bool
 ) -> Rebuilt:
-    """Make a run folder again from the recording in another one.
-
-    With `parquet` its tables are written in that form, too. Raises LatprofError where
-    there is none that can be read, or nothing can be written.
-    """
-    check_free(out, calling_user())
-    if run.is_dir() and not (run / NAME).exists():
-        raise LatprofError(
-            f"cannot rebuild {run}: it has no {NAME}; runs without probes, with "
-            "--no-recording, or of older versions have none"
-        )
-    recording = Recording(run / NAME)
-    with _damage_in_one_line(recording):
-        _check_fields(recording)
+    """Make the folder of `run` or `echo` again; see `rebuild.rebuild`."""
+    with damage_in_one_line(recording):
         columns = {
             "round_trips": tuple(map(str, recording.header["round_trip_columns"]))
         }
     folder = RunFolder(out, tables=TABLES | columns)
     try:
         sink = RunSink(folder)
-        with _damage_in_one_line(recording):
+        with damage_in_one_line(recording):
             replay = _Replay(recording, sink)
             for step in recording.steps():
                 replay.take(step)
@@ -290,62 +267,17 @@ def rebuild(
         folder.close()
 
 
-def _check_fields(recording: Recording) -> None:
-    """Raise ReadError where records lack what is asked of them now."""
-    had = recording.layout.rings
-    missing = [
-        f"{ring}.{name}" if ring in had else ring
-        for ring, dtype in layout_of().rings.items()
-        for name in dtype.names or ()
-        if ring not in had or name not in (had[ring].names or ())
-    ]
-    if missing:
-        version = recording.header["version"]
-        raise ReadError(
-            recording.path,
-            f"latprof {version} recorded no {', '.join(dict.fromkeys(missing))}; "
-            "rebuild it with that version",
-        )
-
-
-@contextmanager
-def _damage_in_one_line(recording: Recording) -> Iterator[None]:
-    """Make one line of whatever a recording of somebody else leads to."""
-    try:
-        yield
-    except LatprofError:
-        raise
-    except (
-        LookupError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-    ) as error:
-        why = f"what it holds fits no run ({type(error).__name__}: {error})"
-        raise ReadError(recording.path, why) from error
-
-
 def _write(
     replay: _Replay, sink: RunSink, end: dict[str, Any], recording: Recording
 ) -> Rebuilt:
     folder, paths = sink.folder, replay.recorder.joiner.path_devices
-    description = with_counts(end["description"], sink, paths, end["link"]) | {
-        "folder": str(folder.path),
-        "rebuilt": {
-            "by": VERSION,
-            "recorded_by": recording.header["version"],
-            "cut_off": recording.cut_off,
-        },
-    }
+    description = with_counts(end["description"], sink, paths, end["link"])
+    description |= said_of(recording, folder.path)
     summary = summarize(sink, description, end["cost"]) | end["figures"]
     if not summary["cost"]:
         del summary["cost"]  # the run did not come to say it
     if recording.cut_off or description["state"] == KILLED:
-        summary["warnings"].append(
-            "the recording breaks off before its run's end (that was killed, had no "
-            "room, or the file is damaged): figures cover the time until then"
-        )
+        summary["warnings"].append(BREAKS_OFF)
     folder.write_json("run.json", description)
     folder.write_json("summary.json", summary)
     if replay.stories:
