@@ -210,9 +210,7 @@ class Recorder:
     def end_recording(self, **what: Any) -> None:
         """Have the recording say what else the run told, and end it."""
         if self.recording:
-            self.recording.note(run=what | {"probe_cost": self.capture.cost.as_dict()})
-            self._record([], {})
-            self.recording.close()
+            self.recording.end(run=what | {"probe_cost": self.capture.cost.as_dict()})
 
     def tally(self) -> Tally:
         """What was counted until now."""

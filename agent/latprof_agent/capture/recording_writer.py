@@ -33,6 +33,7 @@ from latprof_analysis.records.recording import (
     NOTES,
     PERIODS,
     SIDE_COLUMNS,
+    SOURCES,
     WORDS,
     Log,
     unit_of,
@@ -41,6 +42,7 @@ from latprof_analysis.version import VERSION
 from nanoarrow.ipc import StreamWriter
 from numpy.typing import NDArray
 
+from latprof_agent.capture.clock_sources import read_clock_sources
 from latprof_agent.capture.clocks import read_clocks
 from latprof_agent.capture.recorded_flights import QUEUES, numbered
 from latprof_agent.probes.catalogue import Capability
@@ -158,6 +160,13 @@ class RecordingWriter:
         self._clocks_ns = int(found["monotonic_ns"][0])
         return found
 
+    def end(self, **what: Any) -> None:
+        """Say what the run says in the end, and what its clock was set by; close."""
+        self.note(**what)
+        self.note(**{SOURCES: read_clock_sources()})
+        self.step(None, {})
+        self.close()
+
     def close(self) -> None:
         """End the stream; no step may follow."""
         self._writer.close()
@@ -209,6 +218,7 @@ def recording_header(
         "architecture": uname.machine,
         "clock": "CLOCK_MONOTONIC",
         "begun_unix_ns": time.time_ns(),
+        SOURCES: read_clock_sources(),
         "capabilities": [capability.as_dict() for capability in capabilities],
         "layout": {name: getattr(layout, name) for name in WORDS},
         **run,

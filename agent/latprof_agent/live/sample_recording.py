@@ -75,8 +75,7 @@ class SampleRecording:
     def end(self, totals: Totals, **what: Any) -> None:
         """Keep what the run says in the end, and end."""
         if self._writer:
-            self._note(end=what, totals=_figures(totals))
-            self._writer.close()
+            self._writer.end(end=what, totals=_figures(totals))
             self._writer = None
 
     def _note(self, **what: Any) -> None:

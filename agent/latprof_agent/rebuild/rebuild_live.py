@@ -61,6 +61,8 @@ class _Replay:
                     self._folder.add_histograms(of_json(_HISTOGRAMS, found), begin, end)
                 case {"end": end}:
                     self._end = end
+                case {"clock_sources": _}:  # for who joins hosts
+                    pass
                 case _:
                     raise ValueError(f"a note of {', '.join(note)}")
             if "totals" in note:

@@ -220,6 +220,8 @@ class _Replay:
                 self._ends = True
             case {"run": end}:
                 self.end = end
+            case {"clock_sources": _}:  # for who joins hosts
+                pass
             case _:
                 raise ValueError(f"a note of {', '.join(note)}")
 

@@ -26,6 +26,7 @@ FORMAT = 1
 HEADER, DRAINED = "latprof", "drained_ns"
 LOG, LOGGED, NOTES = "log", "logged", "notes"
 PERIODS, CLOCKS = "cost_periods", "clocks"
+SOURCES = "clock_sources"  # in the header, and in a note at the end
 # What is no ring, laid out like one.
 SIDE_COLUMNS = {
     # while the probes' own cost was measured; the end of the last may be yet to come
