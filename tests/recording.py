@@ -20,7 +20,8 @@ from latprof_agent.probes.filter import Filter
 from latprof_agent.probes.flight_probes import FLIGHT_PROBES
 from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.run_files import RunFolder
-from latprof_agent.sinks.run_sink import RunSink
+from latprof_agent.sinks.run_tables import RunTables
+from latprof_agent.sinks.run_totals import RunTotals
 from latprof_agent.story.stories import Stories
 
 DEADLINE_SECONDS = 60.0  # of a machine that others keep busy, too
@@ -43,15 +44,18 @@ def wait_until(
 class Recording:
     """What was recorded; complete after the `with` block of `recording`."""
 
-    def __init__(self, recorder: Recorder, sink: RunSink) -> None:
+    def __init__(
+        self, recorder: Recorder, folder: RunFolder, totals: RunTotals
+    ) -> None:
         self.recorder = recorder
-        self.sink = sink
+        self.folder = folder
+        self.totals = totals
         self.counters: dict[str, int] = {}  # the probes', when recording ended
         self.stories: list[dict[str, Any]] = []  # of slow messages, if asked for
 
     def messages(self) -> pd.DataFrame:
         """messages.csv as written."""
-        return pd.read_csv(self.sink.folder.path / "messages.csv")
+        return pd.read_csv(self.folder.path / "messages.csv")
 
     def lost(self) -> dict[str, int]:
         """Records that found no room, by ring; must be empty in every test."""
@@ -76,16 +80,16 @@ def recording(
     numbers = itertools.count(1)
     while (folder / f"run{(n := next(numbers))}").exists():
         continue
-    sink = RunSink(RunFolder(folder / f"run{n}"))
+    run, totals = RunFolder(folder / f"run{n}"), RunTotals()
     needs = watched.needs | (set() if story_ns is None else {STORIES})
     table = (*PROBES, *FLIGHT_PROBES)
     found = capabilities(watched.protocols, table, needs)
     with Capture(watched, found, story_ns=story_ns) as capture:
-        recorder = Recorder(capture, sink)
+        recorder = Recorder(capture, [RunTables(run), totals])
         stories = None
         if story_ns is not None and capture.flight:
             stories = Stories(story_ns, capture.flight, recorder.joiner)
-            sink.followers.append(stories)
+            recorder.sinks.append(stories)
         capture.start()
         capture.expect_udp()
         done = threading.Event()
@@ -96,7 +100,7 @@ def recording(
 
         thread = threading.Thread(target=drain)
         thread.start()
-        recorded = Recording(recorder, sink)
+        recorded = Recording(recorder, run, totals)
         try:
             yield recorded
         finally:
@@ -104,10 +108,10 @@ def recording(
             thread.join()
             capture.stop()
             recorder.finish()
-            recorded.counters = sink.tally.counters
+            recorded.counters = totals.tally.counters
             if stories:
                 recorded.stories = stories.told()["stories"]
-            sink.folder.close()
+            run.close()
 
 
 def socket_in(name: str, *arguments: Any) -> socket.socket:

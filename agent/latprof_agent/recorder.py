@@ -1,6 +1,6 @@
-"""From the probes' rings to a sink: the loop of all that follows messages.
+"""From the probes' rings to sinks: the loop of all that follows messages.
 
-    drain -> join -> hold -> messages of sources, retransmits -> sink
+    drain -> join -> hold -> messages of sources, retransmits -> sinks
 
 Rows are held for a while before they are finished, since late retransmissions and
 the log of a load generator tell more of them: so which send calls gave one message.
@@ -126,7 +126,7 @@ class Recorder:
     """
 
     capture: Captured
-    sink: Sink
+    sinks: list[Sink]
     pieces: bool = False
     recording: RecordingWriter | None = None
     joiner: Joiner = field(init=False)
@@ -164,14 +164,15 @@ class Recorder:
     def step_for(self, seconds: float) -> None:
         """Let time pass, and take in what comes meanwhile.
 
-        Raises what the sink says for itself where it cannot take any more.
+        Raises what a sink says for itself where it cannot take any more.
         """
         until = time.monotonic() + seconds
         while True:
             time.sleep(STEP_SECONDS)
             self.step()
-            if self.sink.failure:
-                raise self.sink.failure
+            for sink in self.sinks:
+                if sink.failure:
+                    raise sink.failure
             if time.monotonic() >= until:
                 return
 
@@ -192,7 +193,13 @@ class Recorder:
             self.end()
             self.capture.check()
         finally:
-            self.sink.end(self.tally())
+            self.end_sinks()
+
+    def end_sinks(self) -> None:
+        """Say what was counted, and that nothing more will come."""
+        tally = self.tally()
+        for sink in self.sinks:
+            sink.end(tally)
 
     def end(self) -> None:
         """Give out what is left when nothing more will come."""
@@ -246,7 +253,8 @@ class Recorder:
         batch = self.capture.read()
         drained_ns = self.capture.drained_ns
         if len(batch["untraced_periods"]):
-            self.sink.add_untraced(batch["untraced_periods"])
+            for sink in self.sinks:
+                sink.add_untraced(batch["untraced_periods"])
         if self.capture.flight:
             self.capture.flight.note_reads(batch["received_ranges"])
         count = sum(map(len, batch.values()))
@@ -320,7 +328,8 @@ class Recorder:
                 trips.mark_statistics(
                     beside_statistics(self._periods, trips.numbers["sent_ns"])
                 )
-                self.sink.add_round_trips(trips)
+                for sink in self.sinks:
+                    sink.add_round_trips(trips)
             logs += [(number, n, tail.taken) for n, tail in enumerate(source.tails)]
         return [log for log in logs if log[2]]
 
@@ -332,7 +341,8 @@ class Recorder:
         rows = self._whole.take(over_ns)
         if rows is not None and len(rows):
             self._complete(rows)
-            self.sink.add_messages(rows)
+            for sink in self.sinks:
+                sink.add_messages(rows)
         self._pair(rows, over_ns if self._sources else until_ns)
         for source in self._sources:
             source.forget_before(until_ns)
@@ -340,7 +350,9 @@ class Recorder:
     def _pair(self, rows: Messages | None, until_ns: int) -> None:
         for found in self._exchanges.add(rows, until_ns, self.capture.drained_ns):
             if found.request.shape[1]:
-                self.sink.add_exchanges(exchange_rows(self.joiner, found))
+                exchanges = exchange_rows(self.joiner, found)
+                for sink in self.sinks:
+                    sink.add_exchanges(exchanges)
 
     def _spans(self, rows: Messages) -> Spans:
         spans = Spans.none(len(rows))

@@ -40,7 +40,9 @@ from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.run_description import described, with_counts
 from latprof_agent.sinks.run_files import NAMES_MODE, TABLE_MODE, TABLES, RunFolder
 from latprof_agent.sinks.run_place import check_free
-from latprof_agent.sinks.run_sink import RunSink
+from latprof_agent.sinks.run_tables import RunTables
+from latprof_agent.sinks.run_totals import RunTotals
+from latprof_agent.sinks.sink import Sink
 from latprof_agent.sinks.summary import summarize
 from latprof_agent.story.stories import Stories
 from latprof_agent.workload.workload import Plan, Progress, RunContext, Workload
@@ -189,22 +191,23 @@ class _Session:
         return list(overloads(told, self.options.protocols))
 
     def _record(self, capture: Capture, folder: RunFolder) -> Outcome:
-        sink = RunSink(folder)
+        totals = RunTotals()
+        sinks: list[Sink] = [RunTables(folder), totals]
         recording = self._open_recording(capture, folder)
-        recorder = Recorder(capture, sink, self.options.pieces, recording)
+        recorder = Recorder(capture, sinks, self.options.pieces, recording)
         stories = witness = None
         if capture.flight and self.options.story_ns is not None:
             flights: Flights = capture.flight
             if recording:
                 flights = witness = WitnessedFlights(capture.flight, recording)
             stories = Stories(self.options.story_ns, flights, recorder.joiner)
-            sink.followers.append(stories)
+            sinks.append(stories)
         failure: LatprofError | None = None
         try:
             with refusals_told("cannot record"):
                 self._tell_running(recorder, folder)
                 capture.start()
-                self._workload.follow(self._scene(capture, recorder, sink))
+                self._workload.follow(self._scene(capture, recorder, folder, totals))
                 recorder.step_for(SETTLE_SECONDS)
         except LatprofError as error:
             failure = error
@@ -212,19 +215,19 @@ class _Session:
             with refusals_told("cannot finish the recording"):
                 capture.stop()
                 recorder.finish()
-                sent = any(trips.sent for trips in sink.round_trips.values())
+                sent = any(trips.sent for trips in totals.round_trips.values())
                 seen = recorder.records or sent or self._workload.may_see_nothing
                 if self.interrupt.seen and not seen:
                     self.interrupt.check()
         except LatprofError as error:
             failure = failure or error
-        if failure and not self._measured(sink):
+        if failure and not self._measured(totals):
             folder.discard()
             raise failure
         told = stories.told() if stories else None
         if witness:
             witness.finish()
-        return self._sum_up(sink, recorder, failure, told)
+        return self._sum_up(folder, totals, recorder, failure, told)
 
     def _open_recording(
         self, capture: Capture, folder: RunFolder
@@ -251,26 +254,27 @@ class _Session:
         write = folder.open_recording(NAMES_MODE if stories else TABLE_MODE)
         return RecordingWriter(write, rings, header)
 
-    def _measured(self, sink: RunSink) -> bool:
+    def _measured(self, totals: RunTotals) -> bool:
         """Whether a host that should answer did: a run without is no measurement."""
         if not other_hosts(self._workload.as_dict()):
             return True
         told = self._workload.figures()
         return bool(
-            sink.messages.kinds
-            or any(trips.sent for trips in sink.round_trips.values())
+            totals.messages.kinds
+            or any(trips.sent for trips in totals.round_trips.values())
             or told.get("bulk", {}).get("parts")
             or told.get("ops", {}).get("cells")
         )
 
     def _sum_up(
         self,
-        sink: RunSink,
+        folder: RunFolder,
+        totals: RunTotals,
         recorder: Recorder,
         failure: LatprofError | None,
         stories: dict[str, Any] | None,
     ) -> Outcome:
-        folder, counters = sink.folder, None
+        counters = None
         folder.free_logs()
         failure = failure or folder.failure
         try:
@@ -291,9 +295,11 @@ class _Session:
         figures, cost = self._workload.figures(), self._cost.as_dict()
         end = {"link": link, "description": told, "figures": figures, "cost": cost}
         recorder.end_recording(**end)
-        description = with_counts(told, sink, recorder.joiner.path_devices, link)
+        description = with_counts(
+            told, totals.tally, recorder.joiner.path_devices, link
+        )
         self._progress("summing up", 0, 0, 0)
-        summary = summarize(sink, description, cost) | figures
+        summary = summarize(totals, description, cost) | figures
         try:
             folder.write_json("run.json", description)
             folder.write_json("summary.json", summary)
@@ -308,16 +314,23 @@ class _Session:
             summary["failure"] = str(failure)
         return Outcome(folder.path, summary, failure)
 
-    def _scene(self, capture: Capture, recorder: Recorder, sink: RunSink) -> RunContext:
+    def _scene(
+        self,
+        capture: Capture,
+        recorder: Recorder,
+        folder: RunFolder,
+        totals: RunTotals,
+    ) -> RunContext:
         return RunContext(
             capture,
             recorder,
-            sink,
+            folder,
+            totals,
             self.options.protocols,
             self.lab,
             self.interrupt,
             self._progress,
-            partial(self._tell_running, recorder, sink.folder),
+            partial(self._tell_running, recorder, folder),
         )
 
     def _tell_running(self, recorder: Recorder, folder: RunFolder) -> None:

@@ -19,7 +19,8 @@ from latprof_agent.interrupts import Interrupt
 from latprof_agent.probes.catalogue import PROBES
 from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.run_files import RunFolder
-from latprof_agent.sinks.run_sink import RunSink
+from latprof_agent.sinks.run_tables import RunTables
+from latprof_agent.sinks.run_totals import RunTotals
 from latprof_agent.workload.bulk import BulkPlan
 from latprof_agent.workload.workload import RunContext
 from latprof_process import Latprof, kill, run
@@ -44,14 +45,15 @@ def transfer(lab, out, **options):
     workload = plan.open(lab)
     folder = RunFolder(out, "")
     with open_capture(workload.watched(()), [], PROBES, None) as capture:
-        sink = RunSink(folder)
-        recorder = Recorder(capture, sink)
+        totals = RunTotals()
+        recorder = Recorder(capture, [RunTables(folder), totals])
         capture.start()
         workload.follow(
             RunContext(
                 capture=capture,
                 recorder=recorder,
-                sink=sink,
+                folder=folder,
+                totals=totals,
                 protocols=(),
                 lab=lab,
                 interrupt=Interrupt(),

@@ -52,7 +52,7 @@ def test_after_a_half_close_the_other_direction_goes_on(make_lab, tmp_path):
     assert_rows_are(back, sizes, sends, reads)
     # no hook tells the segment that a socket in FIN_WAIT receives: it is the last in
     # the queue, unless the kernel hid what it did
-    assert back["arrive_ns"].isna().sum() <= recorded.sink.untraced.count
+    assert back["arrive_ns"].isna().sum() <= recorded.totals.untraced.count
 
 
 def test_what_a_reset_connection_never_sent_or_read_is_blank_and_counted(

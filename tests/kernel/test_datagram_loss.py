@@ -65,7 +65,7 @@ def check_rows(recorded, numbers, lost):
     assert set(rows["sequence"]) - set(gone["sequence"]) == set(numbers)
     assert gone[["send_ns", "queue_ns", "xmit_ns"]].notna().all().all()
     assert gone["end_to_end_ns"].isna().all() and gone["transit_ns"].isna().all()
-    (totals,) = recorded.sink.messages.kinds.values()
+    (totals,) = recorded.totals.messages.kinds.values()
     assert (totals.messages, totals.complete) == (COUNT, len(numbers))
     assert recorded.recorder.joiner.unmatched == {NO_RECEIVER: lost}
 
@@ -136,7 +136,7 @@ def test_what_overflows_the_receive_buffer_arrived_and_is_never_read(
     gone = rows[rows["read_ns"].isna()]
     assert gone["arrive_ns"].notna().all() and gone["transit_ns"].notna().all()
     assert gone["end_to_end_ns"].isna().all()
-    (totals,) = recorded.sink.messages.kinds.values()
+    (totals,) = recorded.totals.messages.kinds.values()
     assert (totals.messages, totals.complete) == (COUNT, len(numbers))
 
 

@@ -71,7 +71,7 @@ def run(command):
 def exchanges_of(recorded):
     """exchanges.csv as written; each sums to its response, and nothing was lost."""
     assert recorded.lost() == {}
-    rows = pd.read_csv(recorded.sink.folder.path / "exchanges.csv", low_memory=False)
+    rows = pd.read_csv(recorded.folder.path / "exchanges.csv", low_memory=False)
     told = rows.dropna(subset=PARTS)
     assert (told[PARTS].sum(axis=1) == told["response_ns"]).all()
     queue_and_work = told[["server_queue_ns", "server_work_ns"]].sum(axis=1)
@@ -106,7 +106,7 @@ def test_redis_and_its_benchmark_count_and_time_the_same(tmp_path, pipeline):
     assert counted == {"config|get": 2, "get": n}
     assert len(rows) == 1 + n / pipeline
     assert rows["requests"].sum() == len(rows)
-    assert recorded.sink.tally.no_exchange == {}
+    assert recorded.totals.tally.no_exchange == {}
     (log,) = csv.DictReader(io.StringIO(told))
     rows = rows[rows["request_bytes"] == rows["request_bytes"].mode()[0]]
     assert len(rows) == n / pipeline
@@ -138,7 +138,7 @@ def test_a_server_that_is_busy_shows_as_the_servers_time(tmp_path):
     assert busy_ns >= 20_000_000
     assert busy_ns <= slow["server_work_ns"] <= 1.02 * busy_ns + CALL_NS
     assert slow["server_work_ns"] >= 0.95 * slow["response_ns"]
-    ends = recorded.sink.exchanges.as_dict()[f"tcp redis-cli -> redis-server:{port}"]
+    ends = recorded.totals.exchanges.as_dict()[f"tcp redis-cli -> redis-server:{port}"]
     assert ends["slowest"]["server_work_ns"] == slow["server_work_ns"]
 
 
@@ -297,7 +297,7 @@ def _asked_in_turn(watched, folder, make_socket, address):
             end.close()
     rows = exchanges_of(recorded)
     assert len(rows) == n
-    assert recorded.sink.tally.no_exchange == {}
+    assert recorded.totals.tally.no_exchange == {}
     rows = rows.sort_values("reply_sent_ns")
     work, handled = rows["server_work_ns"].to_numpy(), np.array(handled)
     assert (work >= handled).all()
@@ -352,7 +352,7 @@ def pair():
 def only(recorded):
     """The rows of the one connection, and what was counted of it."""
     counts = {}
-    for (_, cause), count in recorded.sink.tally.no_exchange.items():
+    for (_, cause), count in recorded.totals.tally.no_exchange.items():
         counts[cause] = counts.get(cause, 0) + count
     return exchanges_of(recorded), counts
 
@@ -468,7 +468,7 @@ def test_messages_that_waited_together_for_a_stopped_server(tmp_path):
                 server.send_signal(signal.SIGCONT)
             for client in clients:
                 assert client.recv(100) == b"+PONG\r\n"
-    (stall,) = recorded.sink.stalls.as_list()
+    (stall,) = recorded.totals.stalls.as_list()
     assert (stall["reader_pid"], stall["reader_comm"]) == (server.pid, "redis-server")
     assert stall["messages"] == 20
     assert begin_ns <= stall["from_ns"] <= begin_ns + 20_000_000

@@ -106,7 +106,7 @@ def test_the_request_in_the_syn_is_a_message_with_all_stamps(
     stamps = firsts[["queue_ns", "xmit_ns", "arrive_ns", "ready_ns"]]
     assert stamps[1:].notna().all(axis=None), firsts
     assert firsts["retransmits"].sum() == 0
-    exchanges = pd.read_csv(recorded.sink.folder.path / "exchanges.csv")
+    exchanges = pd.read_csv(recorded.folder.path / "exchanges.csv")
     assert len(exchanges) == 2 * CONNECTIONS
     assert set(exchanges["request_bytes"]) == {ASK, MORE}
     assert recorded.lost() == {}

@@ -15,7 +15,7 @@ def assert_nothing_is_lost(recorded, rows):
     """The bytes are all there, once, and the stages of every row add up."""
     assert recorded.lost() == {}
     unmatched = recorded.recorder.joiner.unmatched
-    if unmatched and recorded.sink.untraced.count:
+    if unmatched and recorded.totals.untraced.count:
         pytest.skip("the kernel hid what a CPU did meanwhile: reads may be unseen")
     assert unmatched == {}
     assert rows["size_bytes"].sum() == TOTAL
@@ -52,7 +52,7 @@ def test_unread_messages_beyond_the_fifo_keep_their_rows_without_ready(
     assert merged > MESSAGES / 2
     # The FIFO's last entry knows when the last byte was ready, and no byte before.
     # A readiness that the kernel hid is that of the message behind it.
-    untraced = recorded.sink.untraced.count
+    untraced = recorded.totals.untraced.count
     assert merged <= blank.sum() <= merged + (MESSAGES // 100 if untraced else 0)
     assert not blank.iloc[0] and not blank.iloc[-1]
     for column in ("arrive_ns", "wakeup_ns", "queue_bytes_at_arrival"):

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from latprof_agent.lab.lab import Lab
 from latprof_agent.lab.link import LinkSpec
+from latprof_agent.live.live_folder import Description, LiveFolder
 from latprof_agent.monitor.samples import FITTED, NO_GROUP, RECEIVED, SENT, Samples
 from latprof_agent.monitor.totals import (
     Counted,
@@ -20,7 +21,6 @@ from latprof_agent.monitor.totals import (
     Quantity,
     Totals,
 )
-from latprof_agent.sinks.live_folder import Description, LiveFolder
 from latprof_analysis.records.message_rows import Messages, joined_rows
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.stats.quantiles import quantile_ci
@@ -46,13 +46,13 @@ class Traffic:
         self.known = lab.known
         kept: list[Messages] = []
         with recording(lab, folder, ("tcp",)) as recorded:
-            write = recorded.sink.add_messages
+            write = recorded.totals.add_messages
 
             def add(rows: Messages) -> None:
                 kept.append(rows)
                 write(rows)
 
-            recorded.sink.add_messages = add
+            recorded.totals.add_messages = add
             natural_traffic(lab, MESSAGES, sizes)
         assert recorded.lost() == {}
         self.rows = joined_rows(kept)
@@ -213,7 +213,7 @@ def test_a_recording_of_live_traffic_holds_all_in_histograms_and_the_sample(
     folder = LiveFolder(tmp_path / "run")
     folder.start(Description("a lab", ("service",)))
     with monitored(lab, protocols=("tcp",)) as counted:
-        counted.monitor.takes_rows.append(folder.add_messages)
+        counted.monitor.sinks.append(folder)
         natural_traffic(lab, MESSAGES)
     folder.add_window(counted.totals, counted.totals)
     folder.finish(counted.totals)

@@ -156,7 +156,7 @@ def test_exchanges_are_those_of_the_records(make_lab, tmp_path):
         client.close()
         server.close()
 
-    rows = pd.read_csv(recorded.sink.folder.path / "exchanges.csv")
+    rows = pd.read_csv(recorded.folder.path / "exchanges.csv")
     at_client, at_server = counted.group(role="client"), counted.group(role="server")
     assert at_client.counted[Counted.EXCHANGES] == len(rows) == 50
     assert at_server.counted[Counted.EXCHANGES] == 50

@@ -303,7 +303,7 @@ def test_what_a_queue_at_the_receivers_entry_held_is_counted(
 ):
     path, asked = make_path("ifb"), 40
     recorded, rows, passed = exchange_through_an_ifb(path, tmp_path, connect, asked)
-    found = recorded.sink.entry_queues.as_dict()
+    found = recorded.totals.entry_queues.as_dict()
     assert (found["queued"], found["received"]) == (asked, 2 * asked)
     assert passed >= asked
     assert rows[STAMPS].notna().all().all(), rows[STAMPS].notna().mean().to_dict()

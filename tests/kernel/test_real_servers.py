@@ -367,7 +367,7 @@ def test_quic_has_each_datagram_no_exchange_and_a_bound(tmp_path, certificate):
     assert messages["read_ns"].notna().sum() == read
     cause = "QUIC: both sides talk at once"
     assert causes_of(recorded) == {cause: len(messages)}
-    bounds = recorded.sink.tally.least_responses_ns
+    bounds = recorded.totals.tally.least_responses_ns
     assert all(0 < least_ns <= fastest_ns for least_ns in bounds.values())
     for role in ("client", "server"):
         found = counted.group(role=role, service=str(port)).counted

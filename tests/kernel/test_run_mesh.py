@@ -24,7 +24,8 @@ from latprof_agent.probes.catalogue import capabilities
 from latprof_agent.recorder import Recorder
 from latprof_agent.sinks.round_trip_rows import WITH_PAIRS
 from latprof_agent.sinks.run_files import TABLES, RunFolder
-from latprof_agent.sinks.run_sink import RunSink
+from latprof_agent.sinks.run_tables import RunTables
+from latprof_agent.sinks.run_totals import RunTotals
 from latprof_agent.workload import mesh
 from latprof_agent.workload.mesh import HEARTBEAT_BYTES, MeshPlan
 from latprof_agent.workload.mesh_in_lab import MeshInLab
@@ -82,26 +83,25 @@ class Followed:
 def follow(lab: Lab, plan: MeshPlan, folder: Path) -> Followed:
     """Run and record a mesh in this lab."""
     plan.check()
-    sink = RunSink(
-        RunFolder(folder / "run", tables=TABLES | {"round_trips": WITH_PAIRS})
-    )
+    run = RunFolder(folder / "run", tables=TABLES | {"round_trips": WITH_PAIRS})
+    totals = RunTotals()
     workload = plan.open(lab)
     watched = workload.watched((plan.protocol,))
     found = capabilities((plan.protocol,), needs=watched.needs)
     with Capture(watched, found) as capture:
-        recorder = Recorder(capture, sink)
+        recorder = Recorder(capture, [RunTables(run), totals])
         capture.start()
         protocols = (plan.protocol,)
-        ours = (capture, recorder, sink, protocols, lab, Interrupt())
+        ours = (capture, recorder, run, totals, protocols, lab, Interrupt())
         workload.follow(RunContext(*ours, lambda *_: None, lambda: None))
         recorder.step_for(0.1)
         capture.stop()
         recorder.finish()
-    workload.write(sink.folder)
-    counted = {k: v for k, v in sink.tally.counters.items() if k.startswith("lost_")}
+    workload.write(run)
+    counted = {k: v for k, v in totals.tally.counters.items() if k.startswith("lost_")}
     told = workload.as_dict()
-    path = sink.folder.path
-    sink.folder.close()
+    path = run.path
+    run.close()
     lost = {ring: n for ring, n in counted.items() if n}
     mesh = workload.figures()["mesh"]
     return Followed(lab, mesh, workload.runs, told, path, lost)

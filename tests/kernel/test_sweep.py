@@ -74,7 +74,7 @@ def assert_stages_are_whole(rows, recorded):
     stamps = rows[[f"{stamp}_ns" for stamp in STAMPS]]
     assert stamps[["send_ns", "read_ns"]].notna().all().all()
     # a stamp is missing only for a reason, and that is counted
-    counters, untraced = recorded.counters, recorded.sink.untraced.count
+    counters, untraced = recorded.counters, recorded.totals.untraced.count
     if stamps["ready_ns"].isna().any():
         assert counters["merged_reads"] or untraced
     if stamps["arrive_ns"].isna().any():
@@ -173,7 +173,7 @@ def test_what_a_spinning_reader_takes_at_once_has_whole_rows(
     sizes, rounds = (64, 1400), 2000
     recorded, _, _ = sweep(lab, tmp_path, protocol, sizes, rounds, **ends)
     rows = recorded.messages()
-    untraced = recorded.sink.untraced.count
+    untraced = recorded.totals.untraced.count
     assert len(rows) == 2 * rounds * len(sizes) + HANDSHAKE[protocol]
     # an interrupt may come between, and the other CPU reuse the packet's memory: of
     # 360,000 once where nothing else runs, 13 of 8,000 on a busy machine

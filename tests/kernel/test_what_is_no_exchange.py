@@ -34,7 +34,7 @@ THINK_SECONDS = 0.03
 
 
 def table_of(recorded, name):
-    return pd.read_csv(recorded.sink.folder.path / f"{name}.csv")
+    return pd.read_csv(recorded.folder.path / f"{name}.csv")
 
 
 def exchanges_of(recorded):
@@ -45,7 +45,7 @@ def exchanges_of(recorded):
 def causes_of(recorded):
     """Messages of no exchange, by cause."""
     found = {}
-    for (_, cause), count in recorded.sink.tally.no_exchange.items():
+    for (_, cause), count in recorded.totals.tally.no_exchange.items():
         found[cause] = found.get(cause, 0) + count
     return found
 
@@ -90,7 +90,7 @@ def test_a_handshake_and_tickets_are_no_exchange(
     handshakes = others[others["kind"] == "handshake"]
     assert len(handshakes) == count
     assert (handshakes["response_ns"] < rows["request_sent_ns"].iloc[-1]).all()
-    assert not recorded.sink.exchanges.unanswered, "closing words ask for nothing"
+    assert not recorded.totals.exchanges.unanswered, "closing words ask for nothing"
 
 
 def test_requests_without_an_answer_say_what_ended_the_waiting(tmp_path):
@@ -199,12 +199,12 @@ def test_a_window_of_requests_takes_back_what_was_one_before(tmp_path):
     rows = exchanges_of(recorded)
     assert len(rows) == 5, "those of the connection without a window"
     # at most: a client that comes late sends another just before it is answered
-    (least_ns,) = recorded.sink.tally.least_responses_ns.values()
+    (least_ns,) = recorded.totals.tally.least_responses_ns.values()
     assert 0 < least_ns <= min(took_ns)
-    (figures,) = recorded.sink.exchanges.as_dict().values()
+    (figures,) = recorded.totals.exchanges.as_dict().values()
     assert figures["exchanges"] == 5
     assert causes_of(recorded) == {"both sides talked at once": 2 * (20 + 33)}
-    sizes = recorded.sink.tally.no_exchange_bytes.values()
+    sizes = recorded.totals.tally.no_exchange_bytes.values()
     assert sum(sizes) == (20 + 33) * (8 + 10)
 
 
@@ -321,7 +321,7 @@ def test_what_is_said_before_a_pause_is_no_part_of_a_request(tmp_path):
     until_ns = rows["request_sent_ns"] + rows["until_pause_ns"]
     assert (until_ns.to_numpy() <= [answered for _, answered, _ in asked]).all()
     assert (rows["response_ns"] >= 150 * MS).all()
-    (figures,) = recorded.sink.exchanges.as_dict().values()
+    (figures,) = recorded.totals.exchanges.as_dict().values()
     assert figures["paused"] == 4
     assert causes_of(recorded)["not answered before a pause"] == 4
 
@@ -364,7 +364,7 @@ def test_a_long_reply_is_in_every_figure(tmp_path):
         client.sendall(b"question")
         read_whole(client, 5 * 60)
     rows = exchanges_of(recorded)
-    (figures,) = recorded.sink.exchanges.as_dict().values()
+    (figures,) = recorded.totals.exchanges.as_dict().values()
     response = figures["parts"]["response"]
     assert (figures["exchanges"], response["n"]) == (1, 1)
     assert response["max_ns"] == rows["response_ns"].iloc[0] > 2400 * MS

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from latprof_agent.cli import SUBCOMMANDS
 from latprof_agent.errors import CaptureError, UsageError
+from latprof_agent.live.histogram_rows import COLUMNS, histogram_rows
+from latprof_agent.live.live_folder import INTERVAL_NS, Description, LiveFolder
 from latprof_agent.monitor.totals import Group, GroupTotals, Own, Quantity, Totals
-from latprof_agent.sinks.histogram_rows import COLUMNS, histogram_rows
-from latprof_agent.sinks.live_folder import INTERVAL_NS, Description, LiveFolder
 from latprof_analysis import read_runs
 from latprof_analysis.cli.program import run_program
 from latprof_analysis.read.result import ReadError

@@ -14,6 +14,7 @@ from latprof_agent.errors import CaptureError, StoreError
 from latprof_agent.probes.layout import layout_of
 from latprof_agent.recorder import HOLD_NS, Recorder
 from latprof_agent.sinks.round_trip_rows import RoundTrips
+from latprof_agent.sinks.sink import Sink
 from latprof_analysis.records.flows import IPPROTO_TCP
 from latprof_analysis.records.message_rows import MESSAGE, REQUEST
 from latprof_analysis.records.whole_messages import Spans
@@ -87,8 +88,10 @@ class MadeCapture:
         return COUNTERS
 
 
-class Kept:
+class Kept(Sink):
     """A sink that keeps what it is given, also where it says that it is full."""
+
+    failure = None
 
     def __init__(self, failure: StoreError | None = None) -> None:
         self.failure = failure
@@ -146,7 +149,7 @@ def test_a_message_arrives_at_the_sink_as_one_row_with_its_stages():
     begin_ns = 5 * SECOND
     capture = MadeCapture((begin_ns + SECOND, one_message(begin_ns)))
     sink = Kept()
-    recorder = Recorder(capture, sink)
+    recorder = Recorder(capture, [sink])
     recorder.step()
     assert sink.rows == []  # held: what comes late may belong to it
     recorder.finish()
@@ -176,7 +179,7 @@ def test_rows_are_given_out_while_recording_once_nothing_can_come_for_them(
         (drained_ns + HOLD_NS + 1, {}),
     )
     sink = Kept()
-    recorder = Recorder(capture, sink)
+    recorder = Recorder(capture, [sink])
     for rows in (0, 0, 1):
         recorder.step()
         assert len(sink.rows) == rows
@@ -187,7 +190,7 @@ def test_what_a_source_knows_is_in_the_rows_and_its_round_trips_reach_the_sink()
     begin_ns = 5 * SECOND
     capture = MadeCapture((begin_ns + SECOND, one_message(begin_ns)))
     sink = Kept()
-    recorder = Recorder(capture, sink)
+    recorder = Recorder(capture, [sink])
     recorder.add_source(KnowingSource(begin_ns - 400))
     recorder.finish()
     (row,) = sink.rows
@@ -201,7 +204,7 @@ def test_messages_that_met_the_measuring_of_the_cost_are_flagged():
     capture = MadeCapture(
         (SECOND, one_message(MET_NS)), (2 * SECOND, one_message(SECOND))
     )
-    recorder = Recorder(capture, sink)
+    recorder = Recorder(capture, [sink])
     recorder.step()
     recorder.finish()
     flags = {row["send_ns"]: row["probe_statistics"] for row in sink.rows}
@@ -218,7 +221,7 @@ def test_untraced_time_and_what_was_counted_reach_the_sink():
     made = one_message(5 * SECOND) | {"untraced_periods": periods}
     del made["received_ranges"]
     sink = Kept()
-    Recorder(MadeCapture((6 * SECOND, made)), sink).finish()
+    Recorder(MadeCapture((6 * SECOND, made)), [sink]).finish()
     assert sink.untraced == [(5, 9), (20, 21)]
     (tally,) = sink.tallies
     assert tally.records == 2 + 1 + 2
@@ -230,7 +233,7 @@ def test_a_sink_that_is_full_ends_the_recording_and_is_told_of_the_end_once():
     begin_ns = 5 * SECOND
     sink = Kept(StoreError("full"))
     capture = MadeCapture((begin_ns + SECOND, one_message(begin_ns)))
-    recorder = Recorder(capture, sink)
+    recorder = Recorder(capture, [sink])
     with pytest.raises(StoreError, match="full"):
         recorder.step_for(60)
     recorder.finish()
@@ -238,12 +241,25 @@ def test_a_sink_that_is_full_ends_the_recording_and_is_told_of_the_end_once():
     assert [tally.records for tally in sink.tallies] == [4]
 
 
+def test_all_sinks_are_given_the_same_and_each_may_be_the_one_that_is_full():
+    begin_ns = 5 * SECOND
+    sinks = Kept(), Sink(), Kept(StoreError("full"))
+    capture = MadeCapture((begin_ns + SECOND, one_message(begin_ns)))
+    recorder = Recorder(capture, list(sinks))
+    with pytest.raises(StoreError, match="full"):
+        recorder.step_for(60)
+    recorder.finish()
+    first, _, last = sinks
+    assert first.rows == last.rows and len(first.rows) == 1
+    assert first.tallies == last.tallies and len(first.tallies) == 1
+
+
 def test_what_was_drained_before_that_failed_is_given_out_all_the_same():
     begin_ns = 5 * SECOND
     sink, capture = Kept(), MadeCapture((begin_ns + SECOND, one_message(begin_ns)))
     capture.failure = CaptureError("cannot drain the probes")
     with pytest.raises(CaptureError, match="cannot drain"):
-        Recorder(capture, sink).finish()
+        Recorder(capture, [sink]).finish()
     assert len(sink.rows) == 1
     assert [tally.records for tally in sink.tallies] == [4]
 

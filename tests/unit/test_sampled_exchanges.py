@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from halves import DRAIN_NS, LAYOUT, announced, batch_of
+from latprof_agent.live.live_folder import Description, LiveFolder
 from latprof_agent.monitor.totals import Own, Totals
 from latprof_agent.monitor.turns import Turns
-from latprof_agent.sinks.live_folder import Description, LiveFolder
 from latprof_analysis import read_runs
 from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.study.analysis import analyze

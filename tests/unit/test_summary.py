@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from halves import DRAIN_NS, LAYOUT, RECEIVER, SENDER, batch_of, record
-from latprof_agent.sinks.run_files import RunFolder
-from latprof_agent.sinks.run_sink import RunSink
+from latprof_agent.sinks.run_totals import RunTotals
 from latprof_agent.sinks.summary import summarize
 from latprof_analysis.records.joiner import RANGE_KEEP_NS, UNREAD_AT_CLOSE, Joiner
 from latprof_analysis.records.message_rows import MESSAGE, messages_of
@@ -42,13 +41,11 @@ COST = {
 
 
 @pytest.fixture
-def summary_of(tmp_path):
+def summary_of():
     """Sum up a run without messages, of which this was told."""
-    folder = RunFolder(tmp_path / "run")
-    sink = RunSink(folder)
-    sink.tally = replace(sink.tally, probe_cost={"probes_cpu_share": 0.01})
-    yield lambda **told: summarize(sink, DESCRIPTION | told, COST)
-    folder.close()
+    totals = RunTotals()
+    totals.tally = replace(totals.tally, probe_cost={"probes_cpu_share": 0.01})
+    return lambda **told: summarize(totals, DESCRIPTION | told, COST)
 
 
 def shown(summary: dict) -> str:

@@ -195,8 +195,8 @@ def _recording(options: argparse.Namespace, producer: Monitor) -> Recording | No
     """Make the folder before anything is loaded."""
     if not options.record:
         return None
+    from latprof_agent.live.live_folder import LiveFolder
     from latprof_agent.live.recording import Recording
-    from latprof_agent.sinks.live_folder import LiveFolder
 
     return Recording(
         LiveFolder(options.record, calling_user()),

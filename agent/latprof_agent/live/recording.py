@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from latprof_analysis.records.joiner import Joiner
-
 from latprof_agent.live.document import document
+from latprof_agent.live.live_folder import Description, LiveFolder
 from latprof_agent.live.sample_recording import SampleRecording
 from latprof_agent.live.shown import Watched, Window
-from latprof_agent.monitor.sampled import TakesExchanges, TakesRows
 from latprof_agent.monitor.totals import Totals
-from latprof_agent.monitor.turns import Exchanged
-from latprof_agent.sinks.live_folder import Description, LiveFolder
+from latprof_agent.sinks.sink import Sink
 
 if TYPE_CHECKING:
     from latprof_agent.monitor.monitor import TakesSample
@@ -21,12 +18,8 @@ if TYPE_CHECKING:
 class Sampling(Protocol):
     """Who joins the sample, and hands it to whoever wants it; see `Monitor`."""
 
-    takes_rows: list[TakesRows]
-    takes_exchanges: list[TakesExchanges]
+    sinks: list[Sink]
     takes_sample: TakesSample | None
-
-    @property
-    def joiner(self) -> Joiner: ...
 
 
 class Recording:
@@ -42,15 +35,13 @@ class Recording:
     ) -> None:
         """With `recording` the folder has, too, what it was made from."""
         self._folder = folder
-        self._source = source
         self._arguments = arguments
         self.begun = False
         self._last: Window | None = None
         if recording:
             kept = source.takes_sample = SampleRecording(folder.open_recording)
             folder.keep(kept)
-        source.takes_rows.append(folder.add_messages)
-        source.takes_exchanges.append(self._add_exchanges)
+        source.sinks.append(folder)
 
     def begin(self, watched: Watched) -> None:
         """Say what is watched; of several filters the first is told."""
@@ -78,9 +69,6 @@ class Recording:
             self._folder.add_window(totals.since(self._last.now), totals)
             told = figures(totals)
         self._folder.finish(totals, told, failure)
-
-    def _add_exchanges(self, exchanged: Exchanged) -> None:
-        self._folder.add_exchanges(exchanged.rows(self._source.joiner))
 
 
 def figures(totals: Totals) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from latprof_analysis.records.arrays import Batch
-from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 from latprof_analysis.text import NS_PER_SECOND, printable
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ from latprof_agent.monitor.limits import ROUND_SECONDS, Limits
 from latprof_agent.monitor.losses import Losses
 from latprof_agent.monitor.sample_rate import SampleRate
 from latprof_agent.monitor.sample_rows import RECORDS
-from latprof_agent.monitor.sampled import Sampled, TakesExchanges, TakesRows
+from latprof_agent.monitor.sampled import Sampled
 from latprof_agent.monitor.totals import (
     Counted,
     Group,
@@ -54,6 +53,7 @@ from latprof_agent.probes.flight_probes import FLIGHT_PROBES, NOT_LIVE
 from latprof_agent.probes.grouping import Grouping
 from latprof_agent.probes.kernel_functions import KernelFunctions
 from latprof_agent.probes.loss_probes import LOSS_PROBES, REPLACED
+from latprof_agent.sinks.sink import Sink
 from latprof_agent.story.live_stories import LiveStories, TakesStory
 
 STEP_SECONDS = 0.2
@@ -113,9 +113,7 @@ class Monitor:
         """
         self._switch_on = switch_on
         self._slow_ns = slow_ns
-        # who gets the joined sample, too
-        self.takes_rows: list[TakesRows] = []
-        self.takes_exchanges: list[TakesExchanges] = []
+        self.sinks: list[Sink] = []  # who gets the joined sample, too
         self.takes_sample: TakesSample | None = None  # before it is joined
         # who says that something the filter names has gone, or has come again
         self.notice: Callable[[str], None] = lambda _text: None
@@ -176,8 +174,7 @@ class Monitor:
         self._sampled = Sampled(
             self.capture.layout,
             self.capture.ephemeral_ports,
-            self.takes_rows,
-            self.takes_exchanges,
+            self.sinks,
             self._stories,
         )
         self._late_names = LateNames(self._sampled.joiner.names, RECORDS)
@@ -212,11 +209,6 @@ class Monitor:
         self._drained = 0
         self._waiting: NDArray[Any] | None = None  # not looked at yet
         self._windows.start()
-
-    @property
-    def joiner(self) -> Joiner:
-        """Of the sample."""
-        return self._sampled.joiner
 
     @property
     def _tables(self) -> GroupTables:

@@ -8,12 +8,11 @@ rings -> sampled halves -> joiner -> rows -> histograms and fits of both ends
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from latprof_analysis.records.arrays import Batch, Records
 from latprof_analysis.records.joiner import Joiner
-from latprof_analysis.records.message_rows import Messages
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram, bucket_of
 from numpy.typing import NDArray
 
@@ -24,11 +23,10 @@ from latprof_agent.monitor.samples import NO_GROUP, Samples
 from latprof_agent.monitor.totals import Group, Quantity
 from latprof_agent.monitor.turns import Exchanged
 from latprof_agent.probes.layout import Layout
+from latprof_agent.sinks.sink import Sink
 from latprof_agent.story.live_stories import LiveStories
 
 Ints = NDArray[np.int64]
-TakesRows = Callable[[Messages], None]
-TakesExchanges = Callable[[Exchanged], None]
 
 
 class Sampled:
@@ -38,11 +36,10 @@ class Sampled:
         self,
         layout: Layout,
         ephemeral: range,
-        takes_rows: list[TakesRows],
-        takes_exchanges: list[TakesExchanges],
+        sinks: list[Sink],
         stories: LiveStories | None = None,
     ) -> None:
-        """All of the lists get what is joined, too; `ephemeral` are clients' ports."""
+        """All sinks get what is joined, too; `ephemeral` are clients' ports."""
         self._stories = stories
         server = layout.roles["server"]
         self._rows = SampleRows(layout, server, ephemeral)
@@ -50,8 +47,7 @@ class Sampled:
         self.samples = Samples()
         self.exemplars = Exemplars(self._process, server)
         self.rtt_ns: defaultdict[int, CoarseHistogram] = defaultdict(CoarseHistogram)
-        self._takes_rows = takes_rows
-        self._takes_exchanges = takes_exchanges
+        self._sinks = sinks
         self._slow = layout.flags["RECORD_SLOW"]
         self._flows = FlowGroups()
 
@@ -106,8 +102,8 @@ class Sampled:
         sent = np.where(both, self._flows.of_senders(flow), NO_GROUP)
         received = np.where(both, self._flows.of_receivers(flow), NO_GROUP)
         self.samples.add(rows, sent, received)
-        for takes in self._takes_rows:
-            takes(rows)
+        for sink in self._sinks:
+            sink.add_messages(rows)
 
     def _add_exchanges(self, exchanged: Exchanged) -> None:
         rtt_ns = exchanged.network_rtt_ns()
@@ -118,8 +114,10 @@ class Sampled:
                     found = self.rtt_ns[group]
                     np.add.at(found.counts, bucket_of(of_group), 1)
                     found.sum_ns += int(of_group.sum())
-        for takes in self._takes_exchanges:
-            takes(exchanged)
+        if self._sinks:
+            rows = exchanged.rows(self.joiner)
+            for sink in self._sinks:
+                sink.add_exchanges(rows)
 
     def move(self, moves: dict[int, int]) -> None:
         """Let what groups have be others', whose numbers these are."""

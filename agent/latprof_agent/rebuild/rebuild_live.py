@@ -10,6 +10,7 @@ from latprof_analysis.calling_user import calling_user
 from latprof_analysis.records.recording import Recording, Step
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 
+from latprof_agent.live.live_folder import LiveFolder
 from latprof_agent.live.recording import figures
 from latprof_agent.monitor.sample_rows import SampledMessages, SampleRows
 from latprof_agent.monitor.totals import Group, Quantity, Totals
@@ -21,7 +22,6 @@ from latprof_agent.rebuild.rebuilt import (
     damage_in_one_line,
     said_of,
 )
-from latprof_agent.sinks.live_folder import LiveFolder
 from latprof_agent.workload.workload import Progress
 
 _HISTOGRAMS = dict[tuple[Group, Quantity], CoarseHistogram]

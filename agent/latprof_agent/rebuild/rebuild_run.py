@@ -30,7 +30,8 @@ from latprof_agent.recorder import Recorder, Source
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_description import with_counts
 from latprof_agent.sinks.run_files import NAMES_MODE, TABLES, RunFolder
-from latprof_agent.sinks.run_sink import RunSink
+from latprof_agent.sinks.run_tables import RunTables
+from latprof_agent.sinks.run_totals import RunTotals
 from latprof_agent.sinks.summary import summarize
 from latprof_agent.story.stories import Stories
 from latprof_agent.workload.generator_log import GeneratorLog
@@ -155,11 +156,13 @@ class _Replay:
     None: it came to none.
     """
 
-    def __init__(self, recording: Recording, sink: RunSink) -> None:
+    def __init__(self, recording: Recording, folder: RunFolder) -> None:
         low, high = map(int, recording.header["ephemeral_ports"])
         ports = range(low, high + 1)
         self.capture = _RecordedCapture(recording.layout, ports)
-        self.recorder = Recorder(self.capture, sink, recording.header["pieces"])
+        self.totals = RunTotals()
+        sinks = [RunTables(folder), self.totals]
+        self.recorder = Recorder(self.capture, sinks, recording.header["pieces"])
         self.description: dict[str, Any] = {}
         self.end: dict[str, Any] | None = None
         self.stories: Stories | None = None
@@ -174,8 +177,7 @@ class _Replay:
             joiner = self.recorder.joiner
             self.capture.flight = flights
             self.stories = Stories(header["story_ns"], flights, joiner)
-            sink.followers.append(self.stories)
-        self._sink = sink
+            self.recorder.sinks.append(self.stories)
         self._sources = _Sources(self.recorder)
         self._ends = False
 
@@ -204,8 +206,7 @@ class _Replay:
                 self._sources.call(number, *call)
             case {"round_trips": described, "loaded": loaded}:
                 totals = RoundTripTotals(**described)
-                of = self._sink.loaded if loaded else self._sink.round_trips
-                of[totals.protocol] = totals
+                self.totals.expect(totals, loaded=loaded)
             case {"counters": counted}:
                 self.capture.counted |= counted
             case {"copy": _} if flights:
@@ -234,7 +235,7 @@ class _Replay:
             unknown = {"failure": None, "link_counters": None}
             end["description"] = self.description | {"state": KILLED} | unknown
         self.capture.cost.figures = end["probe_cost"]
-        self._sink.end(self.recorder.tally())
+        self.recorder.end_sinks()
         return end
 
 
@@ -248,16 +249,15 @@ def rebuild_run(
         }
     folder = RunFolder(out, tables=TABLES | columns)
     try:
-        sink = RunSink(folder)
         with damage_in_one_line(recording):
-            replay = _Replay(recording, sink)
+            replay = _Replay(recording, folder)
             for step in recording.steps():
                 replay.take(step)
                 progress("rebuilding", replay.recorder.records, recording.share(), 1)
             end = replay.finish()
-            if sink.failure:
-                raise sink.failure
-            made = _write(replay, sink, end, recording)
+            if folder.failure:
+                raise folder.failure
+            made = _write(replay, folder, end, recording)
             folder.finish_tables()
             if parquet:
                 folder.write_parquet()
@@ -270,12 +270,12 @@ def rebuild_run(
 
 
 def _write(
-    replay: _Replay, sink: RunSink, end: dict[str, Any], recording: Recording
+    replay: _Replay, folder: RunFolder, end: dict[str, Any], recording: Recording
 ) -> Rebuilt:
-    folder, paths = sink.folder, replay.recorder.joiner.path_devices
-    description = with_counts(end["description"], sink, paths, end["link"])
+    paths, tally = replay.recorder.joiner.path_devices, replay.totals.tally
+    description = with_counts(end["description"], tally, paths, end["link"])
     description |= said_of(recording, folder.path)
-    summary = summarize(sink, description, end["cost"]) | end["figures"]
+    summary = summarize(replay.totals, description, end["cost"]) | end["figures"]
     if not summary["cost"]:
         del summary["cost"]  # the run did not come to say it
     if recording.cut_off or description["state"] == KILLED:

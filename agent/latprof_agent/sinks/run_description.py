@@ -11,18 +11,18 @@ from latprof_analysis.records.joiner import UNREAD_AT_CLOSE
 from latprof_analysis.records.path_devices import PathDevices, with_last_devices
 
 from latprof_agent.sinks.run_files import RunFolder
-from latprof_agent.sinks.run_sink import RunSink
+from latprof_agent.sinks.sink import Tally
 
 
 def with_counts(
-    description: dict[str, Any], sink: RunSink, paths: PathDevices, link: str
+    description: dict[str, Any], tally: Tally, paths: PathDevices, link: str
 ) -> dict[str, Any]:
     """Add to a description what was counted; `link` is the lab's interface."""
-    unmatched = dict(sink.tally.unmatched)
+    unmatched = dict(tally.unmatched)
     unread = unmatched.pop(UNREAD_AT_CLOSE, 0)
     passed = paths.as_list()
     return description | {
-        "counters": sink.tally.counters,
+        "counters": tally.counters,
         "unmatched": unmatched,
         "unread_at_close": unread,
         "path_devices": passed,

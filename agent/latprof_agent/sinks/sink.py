@@ -1,10 +1,11 @@
-"""What may become of recorded messages: files, totals, a live view."""
+"""What becomes of recorded messages: files, totals, stories, and whatever else."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from latprof_analysis.records.exchange_rows import ExchangeRows
 from latprof_analysis.records.message_rows import Messages
@@ -46,18 +47,25 @@ class Tally:
     in_flight_bytes: dict[str, float | None] = field(default_factory=dict)
     taken_back: list[TakenBack] = field(default_factory=list)
     probe_cost: dict[str, Any] = field(default_factory=dict)
+    # once the tables have taken some back: what is left of exchanges, to be summed up
+    # anew; none where nothing was taken back
+    exchanges_left: list[Callable[[], Iterable[ExchangeRows]]] = field(
+        default_factory=list
+    )
 
 
-class Sink(Protocol):
+class Sink:
     """Takes what is recorded as it comes, and `end` once and last.
 
     A sink that cannot take any more says so in `failure`, which ends the recording;
-    what was recorded until then is handed over all the same.
+    what was recorded until then is handed over all the same. One that wants only a
+    part of it has only those methods.
     """
 
     @property
     def failure(self) -> LatprofError | None:
         """What keeps it from taking more."""
+        return None
 
     def add_messages(self, rows: Messages) -> None:
         """Take finished rows; nothing in them will change."""
@@ -75,4 +83,4 @@ class Sink(Protocol):
         """
 
     def end(self, tally: Tally) -> None:
-        """Nothing more will come."""
+        """Nothing more will come; see `Tally.exchanges_left`."""

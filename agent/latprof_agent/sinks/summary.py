@@ -25,14 +25,14 @@ from latprof_analysis.text import (
 )
 
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
-from latprof_agent.sinks.run_sink import RunSink
+from latprof_agent.sinks.run_totals import RunTotals
 
 LOST_PREFIX = "lost_"
 WORTH_SAYING = 0.001  # of messages; fewer are in the document alone
 
 
 def summarize(
-    run: RunSink, description: dict[str, Any], agent_cost: dict[str, float]
+    run: RunTotals, description: dict[str, Any], agent_cost: dict[str, float]
 ) -> dict[str, Any]:
     """Figures of a run; all times in the unit their key names."""
     totals = run.messages

@@ -22,6 +22,7 @@ from latprof_agent.capture.flight import (
     UNTIL_KNOWN_NS,
 )
 from latprof_agent.capture.recorded_flights import Flights
+from latprof_agent.sinks.sink import Sink
 from latprof_agent.story.read_before import ReadBefore
 from latprof_agent.story.socket_stories import TcpHistory
 
@@ -52,7 +53,7 @@ class _Slow:
     queue: dict[str, Any] | None = field(default=None, compare=False)
 
 
-class Stories:
+class Stories(Sink):
     """Follows finished messages; keeps the slowest of those that took long.
 
     Parameters

@@ -106,7 +106,7 @@ class Attached(Workload):
         while self.running() and not scene.interrupt.seen:
             scene.recorder.step_for(STEP_SECONDS)
             elapsed = self.result["seconds"]
-            scene.progress("attached", scene.sink.written, elapsed, planned)
+            scene.progress("attached", scene.totals.written, elapsed, planned)
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""

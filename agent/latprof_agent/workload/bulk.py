@@ -217,7 +217,7 @@ class BulkRuns(Workload):
             try:
                 client.finish()
             except WorkloadError as error:
-                raise scene.sink.folder.explain(error) from error
+                raise scene.folder.explain(error) from error
             finally:
                 scene.recorder.step_for(_SETTLE_SECONDS)
                 self._take(protocol, channels, plan.offer_bps, client.result, before)

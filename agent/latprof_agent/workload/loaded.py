@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from latprof_analysis.records.exchange_rows import ExchangeRows
 from latprof_analysis.records.message_rows import (
     LOADED,
     LOADED_REPLY,
@@ -26,6 +25,7 @@ from latprof_agent.lab.lab import Lab
 from latprof_agent.probes.filter import Filter
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
+from latprof_agent.sinks.sink import Sink
 from latprof_agent.workload.generator import LATE_SECONDS, Client, PingPong
 from latprof_agent.workload.load import Flows, QueueSamples
 from latprof_agent.workload.pingpong import PingPongInLab
@@ -50,7 +50,7 @@ def _port(protocol: str, phase: str) -> int:
     return _FIRST_PORT + place
 
 
-class LoadedMessages:
+class LoadedMessages(Sink):
     """Stages of the messages beside a load, which no other total has."""
 
     def __init__(self) -> None:
@@ -65,9 +65,6 @@ class LoadedMessages:
             named = np.where(kinds[at] == LOADED, REQUEST, REPLY).astype(np.int32)
             taken.texts["kind"] = named, words
             self.totals.add(taken)
-
-    def add_exchanges(self, rows: ExchangeRows) -> None:
-        """Have no use for them."""
 
 
 @dataclass
@@ -125,7 +122,7 @@ class LoadedRuns(PingPongInLab):
     def follow(self, scene: RunContext) -> None:
         """Run both phases of each protocol."""
         self._scene = scene
-        scene.sink.followers.append(self._seen)
+        scene.recorder.sinks.append(self._seen)
         super().follow(scene)
 
     def _follow(self, protocol: str, scene: RunContext) -> None:
@@ -171,7 +168,7 @@ class LoadedRuns(PingPongInLab):
     def figures(self) -> dict[str, Any]:
         """Idle and loaded side by side."""
         assert self._scene
-        kinds = self._scene.sink.messages.kinds, self._seen.totals.kinds
+        kinds = self._scene.totals.messages.kinds, self._seen.totals.kinds
         protocols = {}
         for protocol, told in self._told.items():
             idle, loaded = _figures_of(told.idle), None

@@ -17,6 +17,7 @@ from typing import Any
 
 from latprof_analysis.study.mesh import (
     Cell,
+    CellStages,
     Mesh,
     MeshSetup,
     PairTrips,
@@ -34,6 +35,7 @@ from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.sinks import round_trip_rows
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
+from latprof_agent.sinks.sink import Sink
 from latprof_agent.workload.generator import HEADER_BYTES, LARGEST_BYTES
 from latprof_agent.workload.generator_log import log_in
 from latprof_agent.workload.knee_search import KneeSearch
@@ -282,6 +284,13 @@ def _processor_ticks() -> tuple[int, int]:
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
+class _StagesSink(Sink):
+    """Has stages of cells summed up, which are no sink: files have them, too."""
+
+    def __init__(self, stages: CellStages) -> None:
+        self.add_messages = stages.add_messages  # type: ignore[method-assign]
+
+
 class MeshRuns(Workload):
     """The tests of a mesh, one after the other.
 
@@ -328,11 +337,11 @@ class MeshRuns(Workload):
     def follow(self, scene: RunContext) -> None:
         """Run all tests, then the searches that were asked for."""
         plan = self._plan
-        self._logs = [scene.sink.folder.new_log() for _ in self._setup.senders]
+        self._logs = [scene.folder.new_log() for _ in self._setup.senders]
         sizes = len(plan.sizes) + 1  # that of heartbeats too
         totals = RoundTripTotals(plan.protocol, sizes, sizes, open_loop=True)
         scene.expect(totals)
-        scene.sink.followers.append(self._mesh.stages)
+        scene.recorder.sinks.append(_StagesSink(self._mesh.stages))
         scene.recorder.add_source(self._log)
         if plan.protocol == "udp":
             scene.capture.expect_udp()

@@ -189,7 +189,7 @@ class OpsRuns(Workload):
 
     def follow(self, scene: RunContext) -> None:
         """Do all of them; raises WorkloadError where one cannot be done."""
-        scene.sink.followers.append(self._seen)
+        scene.recorder.sinks.append(self._seen)
         for backend in self._plan.backends:
             if scene.interrupt.seen:
                 return
@@ -318,7 +318,7 @@ class OpsRuns(Workload):
 
     def _follow_cell(self, wanted: tuple[str, int | None], scene: RunContext) -> None:
         """Send requests of one size to a responder with replies of another."""
-        log = scene.sink.folder.new_log()
+        log = scene.folder.new_log()
         generator = self._floor_client(*sizes_of(*wanted), log)
         cell = FloorCell(*wanted, generator.port, self._watch(generator.port, scene))
         tail = LogTail(log_in(log))

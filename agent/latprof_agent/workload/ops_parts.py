@@ -19,6 +19,8 @@ from latprof_analysis.records.message_rows import Ints, Messages
 from latprof_analysis.stages import BLANK
 from numpy.typing import NDArray
 
+from latprof_agent.sinks.sink import Sink
+
 _OF_EXCHANGES = (
     *("server_port", "request_sent_ns", "reply_sent_ns", "reply_read_ns"),
     *("request_way_ns", "server_queue_ns", "server_work_ns", "reply_way_ns"),
@@ -30,8 +32,8 @@ COLUMNS = ("exchanges", "retransmits", "response_ns", *PARTS)
 
 
 @dataclass
-class Seen:
-    """What was seen of the servers on some ports: a `Follower` of a run's rows."""
+class Seen(Sink):
+    """What was seen of the servers on some ports."""
 
     _ports: set[int] = field(default_factory=set)
     _exchanges: list[list[Ints]] = field(default_factory=list)

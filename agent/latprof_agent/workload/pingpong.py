@@ -80,7 +80,7 @@ class PingPongRuns(Workload):
         start_at_ns: int = 0,
     ) -> None:
         """Run it over one protocol, and `look` at something else meanwhile."""
-        log, recorder = scene.sink.folder.new_log(), scene.recorder
+        log, recorder = scene.folder.new_log(), scene.recorder
         protocol = totals.protocol
         client = self._client(plan, protocol, log, port)
         client.start_at_ns = start_at_ns
@@ -127,7 +127,7 @@ class PingPongRuns(Workload):
         try:
             client.finish()
         except WorkloadError as error:
-            raise scene.sink.folder.explain(error) from error
+            raise scene.folder.explain(error) from error
         finally:
             protocol = {"protocol": client.protocol}
             self.runs.append(protocol | told | client.result)

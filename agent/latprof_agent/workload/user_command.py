@@ -152,7 +152,7 @@ class Command(Workload):
                 if self._lab:
                     self._lab.check()
                 scene.recorder.step_for(STEP_SECONDS)
-                scene.progress("command", scene.sink.written, 0, 0)
+                scene.progress("command", scene.totals.written, 0, 0)
             self.finish()
         finally:
             self.runs.append(self.result)

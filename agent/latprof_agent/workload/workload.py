@@ -14,7 +14,7 @@ from latprof_agent.recorder import Recorder
 from latprof_agent.sinks import round_trip_rows
 from latprof_agent.sinks.round_trip_totals import RoundTripTotals
 from latprof_agent.sinks.run_files import RunFolder
-from latprof_agent.sinks.run_sink import RunSink
+from latprof_agent.sinks.run_totals import RunTotals
 
 Progress = Callable[[str, int, float, float], None]  # what, messages, done, planned
 
@@ -25,7 +25,8 @@ class RunContext:
 
     capture: Capture
     recorder: Recorder
-    sink: RunSink
+    folder: RunFolder
+    totals: RunTotals
     protocols: tuple[str, ...]
     lab: Lab | None
     interrupt: Interrupt
@@ -34,8 +35,7 @@ class RunContext:
 
     def expect(self, totals: RoundTripTotals, *, loaded: bool = False) -> None:
         """Round trips of a protocol will come: sum them up there."""
-        found = self.sink.loaded if loaded else self.sink.round_trips
-        found[totals.protocol] = totals
+        self.totals.expect(totals, loaded=loaded)
         self.recorder.note(round_trips=totals.described(), loaded=loaded)
 
 

@@ -455,9 +455,6 @@ class CellStages:
         """What is sent from now on is of this test."""
         self._spans.append(span)
 
-    def add_exchanges(self, rows: Any) -> None:
-        """Of exchanges nothing is taken: they have no stages."""
-
     def add_messages(self, rows: Rows) -> None:
         """Take in rows of messages.csv."""
         if not self._spans or not len(rows):

@@ -15,10 +15,11 @@ from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 
 from latprof_agent.capture.cost import AgentCost
 from latprof_agent.errors import LatprofError
+from latprof_agent.live.histogram_rows import COLUMNS, Histograms, histogram_rows
 from latprof_agent.monitor.totals import Group, Quantity, Totals
-from latprof_agent.sinks.histogram_rows import COLUMNS, Histograms, histogram_rows
 from latprof_agent.sinks.run_description import described
 from latprof_agent.sinks.run_files import TABLES, RunFolder
+from latprof_agent.sinks.sink import Sink
 
 OPTION = "--record"
 # Windows are put together: twenty busy groups then make two megabytes a minute.
@@ -55,7 +56,7 @@ class Keeps(Protocol):
         """Keep what is said of a run that is over."""
 
 
-class LiveFolder:
+class LiveFolder(Sink):
     """Takes windows and sampled rows from `start` to `finish`.
 
     Raises UsageError where the folder cannot be made, StoreError where a document
