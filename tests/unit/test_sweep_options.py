@@ -193,7 +193,7 @@ def test_clear_sends_what_the_seed_sent():
 
 def test_clear_does_not_go_between_hosts(capsys):
     line = refused(capsys, "run", "--to", "h", "--wire", "clear")
-    assert "--wire clear: is not spoken by `latprof echo`, so not with --to" in line
+    assert "--wire clear: is of this host's lab, not with --to" in line
     with pytest.raises(UsageError, match="--wire clear"):
         _checked(presets.with_preset(options_of("--preset clear --to h")))
 

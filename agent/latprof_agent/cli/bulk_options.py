@@ -161,14 +161,7 @@ def _check(options: argparse.Namespace, protocols: tuple[str, ...]) -> None:
             f"--datagram must be at most {most} bytes, what a packet of --mtu "
             f"{options.mtu} holds, got {options.datagram}",
         ),
-        (options.volume and options.duration, "--volume: excludes --duration"),
         (search and "udp" not in protocols, "--find-rate: is of udp, not of tcp"),
-        (search and options.volume, "--volume: excludes --find-rate"),
-        (search and options.offer != _AS_FAST, "--offer: excludes --find-rate"),
-        (
-            search and options.direction == "both",
-            "--direction both: excludes --find-rate",
-        ),
     ):
         if wrong:
             raise UsageError(f"{text}; see latprof run --help")
@@ -177,10 +170,8 @@ def _check(options: argparse.Namespace, protocols: tuple[str, ...]) -> None:
 def _check_trials(options: argparse.Namespace, trial_seconds: float) -> None:
     from latprof_agent.errors import UsageError
 
-    if options.find_rate is None:
-        if options.trial:
-            raise UsageError("--trial: needs --find-rate; see latprof run --help")
-    elif options.duration and options.duration < trial_seconds:
+    searches = options.find_rate is not None
+    if searches and options.duration and options.duration < trial_seconds:
         raise UsageError(
             f"--duration must be at least --trial ({trial_seconds:g}s), since it "
             f"confirms the rate, got {options.duration:g}s; see latprof run --help"

@@ -11,13 +11,6 @@ FOR_LINK = (
     *("ipv6", "no_offloads", "emulator", "congestion"),
 )
 FOR_LAB = (*FOR_LINK, "seed")
-# What is the lab's, or its responder's.
-NOT_WITH_TO = (
-    *(name for name in FOR_LINK if name != "congestion"),
-    *("server_cpu", "priority", "load", "hosts"),
-)
-# What is the lab's, where a store runs already.
-NOT_WITH_STORES = (*FOR_LINK, "server_cpu")
 
 
 def add_link(group: Any, *, bare: bool = False) -> None:

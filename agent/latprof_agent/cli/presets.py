@@ -13,7 +13,6 @@ from typing import Any
 from latprof_analysis import units
 from latprof_analysis.say import say_error
 
-from latprof_agent.cli import ops_options
 from latprof_agent.cli.given_words import (
     given_options,
     own_words,
@@ -21,9 +20,10 @@ from latprof_agent.cli.given_words import (
     shown_form,
     without,
 )
-from latprof_agent.cli.lab_options import NOT_WITH_STORES, NOT_WITH_TO
+from latprof_agent.cli.option_rules import excluded_by
 
 SCALES = "0.0001", "100"
+_OTHER_SERVERS = {"--to", "--redis", "--endpoint"}
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,9 @@ def with_preset(options: argparse.Namespace) -> argparse.Namespace:
 def _taken(options: argparse.Namespace, words: list[str]) -> set[str]:
     """Return the options that were given or are swept, and those that these exclude."""
     given = {*given_options(words), *(f"--{one.name}" for one in options.sweep)}
-    taken = {*given, *_excluded_by(given)}
+    taken = {*given, *excluded_by(given)}
+    if taken & _OTHER_SERVERS:
+        taken.add("--backend")  # each comes with its own
     for group in options.parser._mutually_exclusive_groups:
         names = {
             name for action in group._group_actions for name in action.option_strings
@@ -173,16 +175,3 @@ def _taken(options: argparse.Namespace, words: list[str]) -> set[str]:
         if names & taken:
             taken |= names
     return taken
-
-
-def _excluded_by(given: set[str]) -> Iterator[str]:
-    """Yield the options of presets that make no sense beside these."""
-    stores = (*NOT_WITH_STORES, "backend")
-    for option, names in (
-        ("to", (*NOT_WITH_TO, "backend")),
-        *((name, stores) for name in ops_options.GIVEN),
-        *((name, ("volume",)) for name in ("duration", "find-rate")),
-        ("train", ("max-acks",)),
-    ):
-        if f"--{option}" in given:
-            yield from (f"--{name.replace('_', '-')}" for name in names)

@@ -11,14 +11,12 @@ from latprof_analysis import units
 from latprof_analysis.say import say_document, say_error
 
 from latprof_agent.cli import bulk_options, mesh_options, ops_options
-from latprof_agent.cli.lab_options import FOR_LAB, NOT_WITH_STORES, NOT_WITH_TO
+from latprof_agent.cli.option_rules import contradiction
 from latprof_agent.cli.presets import with_preset
 from latprof_agent.cli.root import require_root
 from latprof_agent.cli.run_forms import (
     ATTACH,
     COMMAND,
-    FOR_TCP,
-    FOR_UDP,
     PING_PONG,
     form_of,
 )
@@ -28,7 +26,6 @@ from latprof_agent.cli.run_options import (
     DEFAULT_RATE_BPS,
     DEFAULT_SECONDS,
     add_options,
-    first_given,
 )
 from latprof_agent.cli.story_options import make_room_for_stories
 from latprof_agent.cli.sweep import is_sweep, run_sweep
@@ -233,13 +230,9 @@ def _refuse(options: argparse.Namespace, text: str) -> None:
 
 
 def _check_together(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other."""
-    given = first_given(options, ops_options.GIVEN)
-    lab = options.no_lab and first_given(options, (*FOR_LAB, "server"))
-    no_link = given and first_given(options, NOT_WITH_STORES)
-    not_to = options.to and first_given(options, NOT_WITH_TO)
-    tcp = options.protocol == "udp" and first_given(options, _for_tcp(options))
-    udp = options.protocol == "tcp" and first_given(options, FOR_UDP)
+    """Refuse options that contradict each other; most of it is in `option_rules`."""
+    if text := contradiction(options):
+        _refuse(options, text)
     for wrong, text in (
         (
             options.form == ATTACH and not options.filter_words,
@@ -250,37 +243,15 @@ def _check_together(options: argparse.Namespace) -> None:
             "--: needs a COMMAND after it",
         ),
         (
-            options.story is not None and options.no_probes,
-            "--story: needs the probes, not --no-probes",
-        ),
-        (lab, f"{lab}: needs the lab, not --no-lab"),
-        (no_link, f"{no_link}: needs the lab, not {given}"),
-        (tcp, f"{tcp}: is for tcp, not for --protocol udp"),
-        (udp, f"{udp}: is for udp, not for --protocol tcp"),
-        (
             options.find_knee and options.protocol == "udp" and options.loss,
             "--find-knee: over udp excludes --loss, which leaves messages behind at "
             "any interval",
         ),
         (
-            options.poisson and not (options.interval or options.form == "mesh"),
-            "--poisson: needs --interval",
-        ),
-        (options.train_gap and not options.train, "--train-gap: needs --train"),
-        (not_to, f"{not_to}: is of this host's lab, not with --to"),
-        (
             len(options.to) > 1 and options.form not in _WITH_SEVERAL,
             f"--to: must be one host, got {len(options.to)}; use `latprof run mesh`, "
             "or --sweep to=HOST,HOST",
         ),
-        (options.secret_file and not options.to, "--secret-file: needs --to"),
-        (
-            options.to and options.wire == "clear",
-            "--wire clear: is not spoken by `latprof echo`, so not with --to",
-        ),
-        (options.max_acks and not options.interval, "--max-acks: needs --interval"),
-        (options.max_acks and options.train, "--max-acks: not with --train"),
-        (options.load and options.train, "--load: not with --train"),
     ):
         if wrong:
             _refuse(options, text)
@@ -288,12 +259,6 @@ def _check_together(options: argparse.Namespace) -> None:
         shlex.split(options.server)
     except ValueError as error:
         _refuse(options, f"--server: {str(error).lower()} in {options.server}")
-
-
-def _for_tcp(options: argparse.Namespace) -> tuple[str, ...]:
-    """Name what only TCP has: flows of a load may be of it, too."""
-    loads = any(protocol == "tcp" for protocol, *_ in options.load)
-    return tuple(name for name in FOR_TCP if not (loads and name == "congestion"))
 
 
 def _protocols(options: argparse.Namespace) -> tuple[str, ...]:

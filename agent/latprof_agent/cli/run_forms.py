@@ -21,8 +21,6 @@ from latprof_agent.cli.presets import PRESETS
 from latprof_agent.filters.kinds import KINDS as FILTERS
 
 PING_PONG, COMMAND, ATTACH = "pingpong", "command", "attach"
-FOR_TCP = ("nagle", "congestion")
-FOR_UDP = ("datagram", "receive_buffer", "send_way", "receive_way")
 
 _TO = ("to", "secret_file")
 _OUTPUT = (

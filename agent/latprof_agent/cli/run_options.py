@@ -73,12 +73,6 @@ def add_options(parser: Any, form: str = WITHOUT_NAME) -> None:
     parser.set_defaults(words=[], form=form, default_of=parser.get_default)
 
 
-def first_given(options: argparse.Namespace, names: tuple[str, ...]) -> str:
-    """Return the first of these options that is not as by default, or nothing."""
-    given = (n for n in names if getattr(options, n) != options.default_of(n))
-    return next((f"--{name.replace('_', '-')}" for name in given), "")
-
-
 def _hosts_and_ports(text: str) -> tuple[HostPort, ...]:
     one = host_and_port(DEFAULT_PORT)
     return tuple(one(part.strip()) for part in text.split(","))
