@@ -156,7 +156,8 @@ def test_what_was_watched_is_the_same(tmp_path):
         watched = f"--pid={pid}", "--duration=3s", "--interval=1s"
         done("watch", f"--record={folder}", "--json", *watched)
     summary = check_same(folder)
-    assert summary["sampled"]["messages"] > 100 < summary["sampled"]["exchanges"]
+    sampled = summary["sampled"]
+    assert sampled["messages"] > 10 < sampled["exchanges"]
     written = sum(group["messages"] for group in summary["groups"])
     counts = pd.read_csv(folder / "histograms.csv").groupby("quantity")["count"].sum()
     assert counts["send_queue"] == pytest.approx(written, rel=0.02)

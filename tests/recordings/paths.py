@@ -239,6 +239,41 @@ def reordered() -> Truth:
         return {"sent": 300}
 
 
+def counter_of(host: str, table: str, name: str) -> int:
+    """A counter of the kernel's own in a namespace, from /proc/net/TABLE."""
+    text = inside(host, lambda: Path("/proc/thread-self/net", table).read_text())
+    lines = [line.split() for line in text.splitlines()]
+    pairs = zip(lines[::2], lines[1::2], strict=True)
+    found = {
+        head[0] + n: int(value)
+        for head, of in pairs
+        for n, value in zip(head[1:], of[1:], strict=True)
+    }
+    return found[name]
+
+
+def merged() -> Truth:
+    """Segments that the receiver's GRO puts together, as a sender without TSO sends."""
+    with linked() as (here, there):
+        words = ["-K", "e0", "tso", "off", "gso", "off"]
+        subprocess.run(["ip", "netns", "exec", here, "ethtool", *words], check=True)
+        words = ["-K", "e0", "gro", "on"]
+        subprocess.run(["ip", "netns", "exec", there, "ethtool", *words], check=True)
+        client, server = stream(here, there, "10.77.0.2")
+        thread = beside(exactly, server, 60 * 40_000)
+        for _ in range(60):
+            client.sendall(b"m" * 40_000)
+            time.sleep(0.001)
+        thread.join()
+        packets = inside(
+            there,
+            lambda: Path("/proc/thread-self/net/dev").read_text().split("e0:")[1],
+        ).split()[1]
+        segments = counter_of(there, "snmp", "Tcp:InSegs")
+        assert segments < int(packets) / 3, (segments, packets)
+        return {"sent": 60}
+
+
 def retransmits_of(sock: socket.socket) -> int:
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     (count,) = struct.unpack_from("=I", info, TCP_INFO_RETRANSMITS)
@@ -310,7 +345,7 @@ PATHS = {
     path.__name__.replace("_", "-"): path
     for path in (
         *(bridged, tunnelled, of_a_container, translated, redirected, reordered),
-        *(resent, filtered, fast_opened),
+        *(resent, filtered, fast_opened, merged),
     )
 }
 NEED_NETEM = ("reordered",)

@@ -426,6 +426,34 @@ def below_low_water() -> Truth:
     return truth | {"not_ready": 49}
 
 
+def backlog_coalesced() -> int:
+    """How many segments the kernel added to one that waited for its socket's owner."""
+    text = Path("/proc/net/netstat").read_text().splitlines()
+    names, values = (line.split() for line in text[:2])
+    return int(values[names.index("TCPBacklogCoalesce")])
+
+
+def coalesced() -> Truth:
+    """A reader that keeps its socket while more comes, which the backlog joins."""
+    client, server = pair()
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    before, sent, size = backlog_coalesced(), 0, 3000
+
+    def read() -> None:
+        while server.recv(1 << 20):
+            continue
+
+    thread = beside(read)
+    while backlog_coalesced() == before or sent < 500:
+        for _ in range(100):
+            client.sendall(b"m" * size)
+        sent += 100
+        assert sent <= 20_000, "the backlog joined nothing"
+    client.close()
+    thread.join()
+    return {"sent": sent, "backlog_coalesced": backlog_coalesced() - before}
+
+
 def quic() -> Truth:
     """As QUIC begins, and then one datagram there, one back."""
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -554,6 +582,7 @@ TALKS = {
         *(resumed, resumed_as_before, hello_again, encrypted_later, below_low_water),
         *(short_replies, quic),
         *(datagrams, full_socket, never_read, several_at_once, workers),
+        coalesced,
     )
 }
 

@@ -223,6 +223,11 @@ class MeshLog:
         self._held = []
 
     @property
+    def begun_again(self) -> int:
+        """How many tests were begun again, since a client came too late."""
+        return sum(self._void)
+
+    @property
     def sent(self) -> int:
         """Measured messages and heartbeats of this test that were told of."""
         return sum(map(len, self.trips))
