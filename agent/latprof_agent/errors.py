@@ -12,9 +12,14 @@ LatprofError      one line for the user, exit code 1
 
 from __future__ import annotations
 
-from latprof_analysis.errors import LatprofError, UsageError, refusals_told, remedy
+from latprof_analysis.errors import (
+    LatprofError,
+    UsageError,
+    refusals_in_one_line,
+    remedy,
+)
 
-__all__ = ["LatprofError", "UsageError", "refusals_told", "remedy"]
+__all__ = ["LatprofError", "UsageError", "refusals_in_one_line", "remedy"]
 
 
 class LabError(LatprofError):

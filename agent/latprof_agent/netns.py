@@ -108,7 +108,7 @@ def remove(name: str) -> bool:
 
 
 def inode(name: str) -> int:
-    """Tell the number by which the kernel, and so a probe, knows a namespace."""
+    """Return the number by which the kernel, and so a probe, knows a namespace."""
     return (NETNS_DIRECTORY / name).stat().st_ino
 
 

@@ -1,4 +1,4 @@
-"""What is told of processes: by /proc, and by the status they end with."""
+"""What is known of processes: by /proc, and by the status they end with."""
 
 from __future__ import annotations
 

@@ -109,10 +109,10 @@ class Source(Protocol):
         """Name the messages of a table of flows; MESSAGE: not of this program."""
 
     def created_of(self, rows: Messages) -> tuple[Ints, Ints, NDArray[np.int32]]:
-        """Tell which rows are its own, when each was made (0 unknown), their kinds."""
+        """Say which rows are its own, when each was made (0 unknown), their kinds."""
 
     def spans_of(self, rows: Messages) -> tuple[NDArray[np.intp], Spans]:
-        """Tell which rows may be parts of its messages, and of which."""
+        """Say which rows may be parts of its messages, and of which."""
 
     def forget_before(self, time_ns: int) -> None:
         """Nobody will ask for messages that were over before."""

@@ -22,7 +22,7 @@ from latprof_agent.capture.recording_writer import (
     recording_header,
     rings_of,
 )
-from latprof_agent.errors import LatprofError, WorkloadError, refusals_told
+from latprof_agent.errors import LatprofError, WorkloadError, refusals_in_one_line
 from latprof_agent.interrupts import Interrupt
 from latprof_agent.lab.interface import check_congestion
 from latprof_agent.lab.lab import Lab
@@ -174,12 +174,12 @@ class _Session:
             try:
                 return self._record(capture, folder)
             except BaseException:
-                self._tell_end(folder)
+                self._say_end(folder)
                 raise
             finally:
                 folder.close()
 
-    def _tell_end(self, folder: RunFolder) -> None:
+    def _say_end(self, folder: RunFolder) -> None:
         """Let nobody believe that a run without a summary still goes on."""
         state = "interrupted" if self.interrupt.seen else "failed"
         with suppress(LatprofError):
@@ -204,15 +204,15 @@ class _Session:
             sinks.append(stories)
         failure: LatprofError | None = None
         try:
-            with refusals_told("cannot record"):
-                self._tell_running(recorder, folder)
+            with refusals_in_one_line("cannot record"):
+                self._say_running(recorder, folder)
                 capture.start()
                 self._workload.follow(self._scene(capture, recorder, folder, totals))
                 recorder.step_for(SETTLE_SECONDS)
         except LatprofError as error:
             failure = error
         try:
-            with refusals_told("cannot finish the recording"):
+            with refusals_in_one_line("cannot finish the recording"):
                 capture.stop()
                 recorder.finish()
                 sent = any(trips.sent for trips in totals.round_trips.values())
@@ -278,7 +278,7 @@ class _Session:
         folder.free_logs()
         failure = failure or folder.failure
         try:
-            with refusals_told("cannot read the link's counters"):
+            with refusals_in_one_line("cannot read the link's counters"):
                 counters = self.lab.counters() if self.lab else None
         except LatprofError as error:
             # a workload whose link is gone can but fail, whatever it says
@@ -330,10 +330,10 @@ class _Session:
             self.lab,
             self.interrupt,
             self._progress,
-            partial(self._tell_running, recorder, folder),
+            partial(self._say_running, recorder, folder),
         )
 
-    def _tell_running(self, recorder: Recorder, folder: RunFolder) -> None:
+    def _say_running(self, recorder: Recorder, folder: RunFolder) -> None:
         description = self._describe(folder, "running")
         recorder.note(running=description)
         folder.write_json("run.json", description)

@@ -23,7 +23,7 @@ class User:
 
 
 def calling_user(environment: Mapping[str, str] = os.environ) -> User:
-    """Tell who started this: whoever typed sudo, doas or pkexec, else ourselves.
+    """Return who started this: whoever typed sudo, doas or pkexec, else ourselves.
 
     Only root is told by the environment, which these programs write; what is no
     user's number or name there is none of theirs and does not count.

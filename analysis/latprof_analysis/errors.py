@@ -78,7 +78,7 @@ def refused(
 
 
 @contextmanager
-def refusals_told(what: str) -> Iterator[None]:
+def refusals_in_one_line(what: str) -> Iterator[None]:
     """Raise what the system refuses in the block as LatprofError; bugs as they are."""
     try:
         yield

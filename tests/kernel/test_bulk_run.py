@@ -58,7 +58,7 @@ def transfer(lab, out, **options):
                 lab=lab,
                 interrupt=Interrupt(),
                 progress=lambda *_: None,
-                tell_running=lambda: None,
+                say_running=lambda: None,
             )
         )
         capture.stop()

@@ -19,8 +19,8 @@ from latprof_analysis.story.reads import (
     Sender,
     Waits,
     shares_of,
-    told_of_reads,
     waits_of,
+    words_of_reads,
 )
 from latprof_analysis.story.story import CALLS, Flight, Part
 
@@ -253,7 +253,7 @@ def test_where_there_is_no_room_the_oldest_reads_go_and_it_is_known_since_when()
 
 def told(found, *, complete=True):
     names = {OWN: "client", FIRST: "redis-cli", SECOND: "bench"}
-    return told_of_reads(
+    return words_of_reads(
         [
             (one, Sender(f"{names[one.flow]} -> redis", one.pid, names[one.flow]))
             for one in found
@@ -319,7 +319,7 @@ def test_earlier_messages_of_its_own_flow_are_told_as_such():
 def test_of_many_senders_the_first_are_named_and_the_others_summed():
     reads = [read((11 + i) * MS, 10 + i, 0, 10, pid=100 + i) for i in range(20)]
     found = shares(*reads)
-    document = told_of_reads(
+    document = words_of_reads(
         [(one, Sender("", one.pid, f"p{one.pid}")) for one in found], complete=True
     )
     assert len(document["senders"]) == 11

@@ -23,7 +23,7 @@ from latprof_agent.capture.rings import (
     bytes_of_ring,
     large_ring_bytes,
 )
-from latprof_agent.errors import CaptureError, refusals_told, remedy
+from latprof_agent.errors import CaptureError, refusals_in_one_line, remedy
 from latprof_agent.probes.catalogue import (
     ON_DEMAND,
     PROBES,
@@ -205,7 +205,7 @@ class Capture:
         self._attachment.expect(UDP_SENDS)
 
     def _keep_draining(self) -> None:
-        with refusals_told("cannot drain the probes"):
+        with refusals_in_one_line("cannot drain the probes"):
             while not self._ending.wait(DRAIN_SECONDS):
                 self.follow()
                 self.cost.sample()
@@ -271,7 +271,7 @@ class Capture:
         self._set_options()
 
     def sample(self, block_bits: int, period_bits: int) -> None:
-        """Tell of messages in one block of each period; see sample.bpf.h."""
+        """Record messages in one block of each period; see sample.bpf.h."""
         self._sample_bits = block_bits, period_bits
         self._set_options()
 

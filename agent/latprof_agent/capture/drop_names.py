@@ -42,7 +42,7 @@ class DropNames:
         return DropReasons()
 
     def of(self, freed: np.ndarray) -> list[DroppedSegment]:
-        """Tell of records of `freed_segments`; what is no loss is left out."""
+        """Name what records of `freed_segments` lost; what is no loss is left out."""
         names = self._functions.names(freed["location"].tolist())
         found = []
         for record in freed:

@@ -156,19 +156,19 @@ class FlightRecorder:
     def limit_ns(self, limit_ns: int) -> None:
         if limit_ns != self._limit_ns:
             self._limit_ns = limit_ns
-            self._tell_limit()
+            self._put_limit()
 
     @property
     def _long_half_ns(self) -> int:
         return self._limit_ns // self._shares
 
-    def _tell_limit(self) -> None:
+    def _put_limit(self) -> None:
         value = struct.pack("=Q", self._long_half_ns)
         self._drain.put("long_half_ns", bytes(4), value)
 
     def begin(self) -> None:
         """Make copies from now on: all programs are attached."""
-        self._tell_limit()
+        self._put_limit()
         self.symbols.begin()
         self._began_ns = time.monotonic_ns()
         self._ending = False

@@ -226,7 +226,7 @@ def recording_header(
 
 
 def _machine() -> str | None:
-    """Tell hosts apart without giving machine-id(5) away, as its page asks for."""
+    """Name this host without giving machine-id(5) away, as its page asks for."""
     with suppress(OSError):
         number = Path("/etc/machine-id").read_bytes().strip()
         return hmac.new(number, b"latprof recording", "sha256").hexdigest()[:32]

@@ -190,7 +190,7 @@ def _add_host_limits(group: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer until it is enough, and tell what was done."""
+    """Answer until it is enough, and say what was done."""
     interrupt = Interrupt()
     with interrupt.caught():
         if options.record:
@@ -201,12 +201,12 @@ def run(options: argparse.Namespace) -> int:
             if options.record:
                 failure = _record(responder, options, interrupt)
             else:
-                _tell_ready(responder, options)
+                _say_ready(responder, options)
                 while not interrupt.seen and not responder.wait(LOOK_SECONDS):
                     pass
         finally:
             done = responder.stop()
-    _tell_done(done, options)
+    _say_done(done, options)
     if failure:
         say_error(str(failure))
         return failure.exit_code
@@ -270,12 +270,12 @@ def _record(
 
     def progress(_what: str, _count: int, _done: float, _planned: float) -> None:
         if next(first, False):  # from now on all is recorded
-            _tell_ready(responder, options)
+            _say_ready(responder, options)
 
     return session.run(wanted, progress, interrupt).failure
 
 
-def _tell_ready(responder: Responder, options: argparse.Namespace) -> None:
+def _say_ready(responder: Responder, options: argparse.Namespace) -> None:
     """Say where it listens, and for what; at once, for who waits for it."""
     out = sys.stderr if options.json else sys.stdout
     where = " and ".join(responder.addresses)
@@ -300,7 +300,7 @@ def _is_loopback(address: str) -> bool:
         return False  # a name
 
 
-def _tell_done(done: Mapping[str, Any], options: argparse.Namespace) -> None:
+def _say_done(done: Mapping[str, Any], options: argparse.Namespace) -> None:
     if options.json:
         folder = str(options.record) if options.record else None
         say_json({**done, "folder": folder})

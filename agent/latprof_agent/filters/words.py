@@ -15,7 +15,7 @@ from typing import Any
 
 from latprof_analysis.kernel_names import name_of
 
-from latprof_agent.errors import FilterError, UsageError, refusals_told
+from latprof_agent.errors import FilterError, UsageError, refusals_in_one_line
 from latprof_agent.filters import places
 from latprof_agent.filters.kinds import KINDS, PROTOCOLS, kind_of, values_of
 from latprof_agent.probes.filter import NAME_BYTES, Filter, Terms, Value, Word
@@ -59,7 +59,7 @@ def filter_of_words(words: Iterable[Word], where: str = "") -> Filter:
     found: list[Word] = []
     for word in dict.fromkeys(words):
         try:
-            with refusals_told(f"{where}{word}"):
+            with refusals_in_one_line(f"{where}{word}"):
                 found.append(_resolved(word))
         except argparse.ArgumentTypeError as error:
             raise UsageError(f"{where}{_kind_said(word)} {error}") from error

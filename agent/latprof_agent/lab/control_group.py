@@ -65,7 +65,7 @@ class ControlGroup:
 
 
 def remove(name: str) -> bool:
-    """End a group's processes and remove it; tell if it was there.
+    """End a group's processes and remove it; say if it was there.
 
     Raises LabError where some of it stays.
     """

@@ -45,12 +45,12 @@ _FOR_USERS = {"ip_unprivileged_port_start": "0", "ping_group_range": "0 21474836
 
 
 def kernel_has_ipv6() -> bool:
-    """Tell if this namespace has IPv6 at all."""
+    """Say if this namespace has IPv6 at all."""
     return _IPV6.is_dir()
 
 
 def has_ipv6(mtu_bytes: int) -> bool:
-    """Tell if an interface of this namespace has IPv6: not with a small MTU."""
+    """Say if an interface of this namespace has IPv6: not with a small MTU."""
     return kernel_has_ipv6() and mtu_bytes >= _IPV6_MTU_MIN_BYTES
 
 

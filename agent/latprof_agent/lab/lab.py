@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from latprof_agent import netns
-from latprof_agent.errors import LabError, LatprofError, refusals_told
+from latprof_agent.errors import LabError, LatprofError, refusals_in_one_line
 from latprof_agent.executables import find_executable
 from latprof_agent.interrupts import signals_as_exit, signals_deferred
 from latprof_agent.lab import child, interface, middle, netem_path, qdisc
@@ -98,11 +98,11 @@ class Lab:
         return self._hosts[host].netns
 
     def address_of(self, host: str, ipv6: bool | None = None) -> str:
-        """Tell a host's address, of the family the link was asked for or of this."""
+        """Return a host's address, of the family the link was asked for or of this."""
         return self._hosts[host].address(self.spec.ipv6 if ipv6 is None else ipv6)
 
     def inode_of(self, host: str) -> int:
-        """Tell by which number probes know a host's namespace; 0 before it is made."""
+        """Say by which number probes know a host's namespace; 0 before it is made."""
         return self._inodes[host]
 
     @property
@@ -162,7 +162,7 @@ class Lab:
 
     def _build_whole(self) -> None:
         try:
-            with refusals_told("cannot set up the lab"):
+            with refusals_in_one_line("cannot set up the lab"):
                 self._build()
         except LatprofError:  # with the emulator its interfaces go too
             self.check(_ENDING_SECONDS)

@@ -132,7 +132,7 @@ class LinkSpec:
 
     @property
     def has_path(self) -> bool:
-        """Tell if packets shall be delayed or lost, which no veth does."""
+        """Say if packets shall be delayed or lost, which no veth does."""
         return bool(self.delay_ns or self.loss or self._only_emulator)
 
     def kind(self, kernel_has_netem: bool) -> LinkKind:

@@ -38,7 +38,7 @@ def _request(index: int, address: str, mac: str, sequence: int, flags: int) -> b
 
 
 def set_neighbours(index: int, neighbours: Sequence[tuple[str, str]]) -> None:
-    """Tell an interface of the calling thread's namespace who has which address.
+    """Give an interface of the calling thread's namespace who has which address.
 
     Each is an address and the MAC that it is reached by. Raises OSError with what
     the kernel says of the first that it refuses.

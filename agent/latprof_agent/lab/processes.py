@@ -65,7 +65,7 @@ def send(process: ProcessId, number: int) -> None:
 
 
 def end(process: ProcessId) -> bool:
-    """End exactly this process, first asking; tell if it was there.
+    """End exactly this process, first asking; say if it was there.
 
     Raises LabError where it stays.
     """

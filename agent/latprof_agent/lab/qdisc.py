@@ -34,7 +34,7 @@ def _add(ip: Any, command: str, kind: str, index: int, handle: int, **how: Any) 
 
 
 def kernel_has(kind: str) -> bool:
-    """Tell if the kernel has a qdisc with a limit, by making one elsewhere."""
+    """Say if the kernel has a qdisc with a limit, by making one elsewhere."""
 
     def make() -> bool:
         with connect() as ip:

@@ -91,7 +91,7 @@ def press(
     if key in _MOVES:
         return _moved(before, _MOVES[key], rows, slow)
     if key in _OPENS and before.page == Page.EXEMPLARS:
-        return _told(before, slow)
+        return _said(before, slow)
     act = _KEYS.get(key)
     return act(before, rows) if act else before
 
@@ -156,7 +156,7 @@ def _opened(chosen: Chosen, rows: Sequence[Row]) -> Chosen:
     return replace(found, quantity=first)
 
 
-def _told(chosen: Chosen, slow: Sequence[Exemplar]) -> Chosen:
+def _said(chosen: Chosen, slow: Sequence[Exemplar]) -> Chosen:
     exemplar = chosen.exemplar if chosen.exemplar in slow else next(iter(slow), None)
     page = Page.STORY if exemplar else chosen.page
     return replace(chosen, page=page, exemplar=exemplar, offset=0)

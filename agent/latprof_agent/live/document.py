@@ -127,7 +127,7 @@ def _of_row(row: Row) -> dict[str, Any]:
 
 
 def _of_group(group: Group) -> dict[str, str]:
-    """Return what the group is told apart by, and no more."""
+    """Return what the group is kept apart by, and no more."""
     return {name: value for name, value in asdict(group).items() if value}
 
 

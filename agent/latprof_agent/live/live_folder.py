@@ -33,7 +33,7 @@ _TABLES = {
 
 @dataclass(frozen=True)
 class Description:
-    """What was watched: the filter in words, and what groups are told apart by."""
+    """What was watched: the filter in words, and what groups are kept apart by."""
 
     watched: str
     by: tuple[str, ...]

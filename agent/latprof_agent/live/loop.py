@@ -56,7 +56,7 @@ class NoInput:
 
 
 class Loop:
-    """Follows a producer until it is told to end.
+    """Follows a producer until it has to end.
 
     Parameters
     ----------

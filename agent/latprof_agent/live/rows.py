@@ -1,4 +1,4 @@
-"""What a window tells of each group, and which group hurts most."""
+"""What a window says of each group, and which group hurts most."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def all_measured(own: Own) -> bool:
 
 @dataclass(frozen=True)
 class Watched:
-    """What is measured now: how it is told apart, and the filter's words."""
+    """What is measured now: how it is kept apart, and the filter's words."""
 
     grouping: Grouping = field(default_factory=Grouping)
     filter: str = ""

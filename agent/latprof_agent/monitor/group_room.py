@@ -74,7 +74,7 @@ class GroupRoom:
             self._tables.grow()
 
     def state(self, now: float) -> Room:
-        """Tell how much there is; `now` in seconds, as of `step`."""
+        """Say how much there is; `now` in seconds, as of `step`."""
         taken, refused = self._taken()
         named = taken - self._evicted
         limit = self._limit() if self._may_grow else self._tables.room

@@ -1,4 +1,4 @@
-"""What counts as slow in each group: the probes tell of it, a few times."""
+"""What counts as slow in each group: of it the probes make a few records."""
 
 from __future__ import annotations
 

@@ -370,7 +370,7 @@ class Monitor:
         self.capture.watch(watched)
 
     def group_by(self, grouping: Grouping) -> None:
-        """Tell traffic apart otherwise: everything counts anew."""
+        """Group traffic otherwise: everything counts anew."""
         self._unload()
         self.grouping = grouping
         self.start()

@@ -1,4 +1,4 @@
-"""What the probes tell as records while they count: joined samples, and exemplars.
+"""What the probes say as records while they count: joined samples, and exemplars.
 
 rings -> sampled halves -> joiner -> rows -> histograms and fits of both ends
       -> sampled turns -> exchanges -> network RTT

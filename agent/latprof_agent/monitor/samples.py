@@ -134,7 +134,7 @@ class Samples:
     def _fit(self, group: int, way: int, name: str) -> None:
         messages = self._reservoir.messages(group, way)
         key = group, FITTED[way][name]
-        fit = _told(messages, name) if messages else None
+        fit = _said(messages, name) if messages else None
         if fit:
             self._fits[key] = fit
         else:
@@ -181,8 +181,8 @@ def _delays(rows: Messages) -> dict[str, Ints]:
     return found
 
 
-def _told(messages: Natural, name: str) -> Fit | None:
-    """Fit one quantity; None where there is no line that tells a bandwidth."""
+def _said(messages: Natural, name: str) -> Fit | None:
+    """Fit one quantity; None where there is no line that gives a bandwidth."""
     found = fit_natural(messages, name)
     slope, fixed = found.slope_ns_per_byte, found.fixed_delay_seconds
     if found.model != "line" or not slope or not fixed:

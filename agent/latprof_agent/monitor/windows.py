@@ -23,7 +23,7 @@ from typing import Protocol
 from latprof_analysis.text import NS_PER_SECOND
 
 from latprof_agent.capture.capture import Capture
-from latprof_agent.errors import refusals_told
+from latprof_agent.errors import refusals_in_one_line
 from latprof_agent.watched_thread import WatchedThread
 
 WINDOW_SECONDS = 0.05
@@ -166,7 +166,7 @@ class Windows:
         return self.always or self._begun is None
 
     def _run(self) -> None:
-        with refusals_told("cannot measure in windows"):
+        with refusals_in_one_line("cannot measure in windows"):
             while not self._ending.is_set():
                 if self.always:
                     self._measure_always()

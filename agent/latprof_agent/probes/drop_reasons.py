@@ -131,7 +131,7 @@ class DropReasons:
 
 
 def verdict_of(reason: str, *, at_receiver: bool) -> DropVerdict:
-    """Tell whether data was lost."""
+    """Say whether data was lost."""
     if reason in DUPLICATES:
         return DropVerdict.DUPLICATE
     if reason in HARMLESS or (reason == PURGE and at_receiver):

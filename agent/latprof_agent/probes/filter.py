@@ -182,7 +182,7 @@ def _bits_of(ports: tuple[int, ...]) -> list[int]:
 def _terms(
     terms: Terms, layout: Layout, *, negated: bool
 ) -> Iterator[tuple[int, bool, bytes, bytes]]:
-    """Kind, sign, value and mask of each; which pids there are is told apart."""
+    """Kind, sign, value and mask of each; which pids there are is kept apart."""
     for field, kind in KINDS.items():
         values = getattr(terms, field)
         for value in values[:1] if field == "pids" else values:

@@ -1,4 +1,4 @@
-"""What live traffic is told apart by."""
+"""What live traffic is grouped by."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class ServiceManager:
         self._watched = 0.0
 
     def tell(self, state: str) -> None:
-        """Tell it; if it does not listen any more, that is its own doing."""
+        """Send it; if it does not listen any more, that is its own doing."""
         if self._socket:
             try:
                 self._socket.sendto(state.encode(), self._address)
@@ -41,7 +41,7 @@ class ServiceManager:
                 self._socket = None
 
     def alive(self) -> None:
-        """Tell the watchdog, as often as it asks for."""
+        """Feed the watchdog, as often as it asks for."""
         now = time.monotonic()
         if self._watchdog_seconds and now > self._watched + self._watchdog_seconds:
             self._watched = now

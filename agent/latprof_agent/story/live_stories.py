@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from latprof_agent.capture.flight import HALVES_SPANS, FlightRecorder, span_of
 from latprof_agent.probes.layout import Layout
 from latprof_agent.story.socket_stories import TcpHistory
-from latprof_agent.story.stories import stages_told, thread_told
+from latprof_agent.story.stories import stages_in_words, thread_in_words
 from latprof_agent.story.story_folder import story_id
 
 Story = dict[str, Any]
@@ -65,7 +65,7 @@ class _Waiting:
 
 @dataclass
 class LiveStories:
-    """Tells them one after the other; `takes` gets each, with its document.
+    """Makes them one after the other; `takes` gets each, with its document.
 
     `above_ns`: the user's limit; 0: the running p99.9 of each group, from 1 ms on.
     `without_story` counts slow ones without a story, by why.
@@ -128,7 +128,7 @@ class LiveStories:
                 self.without_story["too_many"] += 1
 
     def step(self, now_ns: int) -> None:
-        """Tell what can be told; `now_ns` is CLOCK_MONOTONIC."""
+        """Make stories of what is complete; `now_ns` is CLOCK_MONOTONIC."""
         if not self._waiting and not self.recorder.has_copies:
             return
         for _ in range(len(self._waiting)):
@@ -149,11 +149,11 @@ class LiveStories:
         message, recorder = one.message, self.recorder
         if message["kind"] == EXCHANGE:
             thread = message["reader_thread"]
-            told = thread_told(recorder, one.pid, thread, one.begin_ns, one.end_ns)
+            told = thread_in_words(recorder, one.pid, thread, one.begin_ns, one.end_ns)
             whole_ns = one.end_ns - one.begin_ns
             stages = {"server": {"time_ns": whole_ns, **told}}
         else:
-            stages = stages_told(message, recorder, one.way)
+            stages = stages_in_words(message, recorder, one.way)
         story = {
             "id": story_id(unix_ns // 1000, (one.end_ns - one.begin_ns) // 1000),
             "unix_seconds": unix_ns / NS_PER_SECOND,

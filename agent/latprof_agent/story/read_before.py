@@ -13,8 +13,8 @@ from latprof_analysis.story.reads import (
     Share,
     Waits,
     shares_of,
-    told_of_reads,
     waits_of,
+    words_of_reads,
 )
 
 from latprof_agent.capture.reads import Reads, Records
@@ -74,7 +74,7 @@ class ReadBefore:
             read_ns,
             self._waits(thread, ready_ns, read_ns, since_ns),
         )
-        return told_of_reads(
+        return words_of_reads(
             [(share, self._sender(share)) for share in shares],
             complete=max(since_ns, self._messages.since_ns) <= ready_ns,
         )

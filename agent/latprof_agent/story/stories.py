@@ -150,14 +150,14 @@ class Stories(Sink):
 
 
 def _stages(one: _Slow, recorder: Flights) -> dict[str, Any]:
-    """Tell its stages, and what it met in the queue of its reader."""
-    stages = stages_told(one.row, recorder, one.way)
+    """Return its stages, and what it met in the queue of its reader."""
+    stages = stages_in_words(one.row, recorder, one.way)
     if "receive_queue" in stages:
         stages["receive_queue"] |= one.queue or {}
     return stages
 
 
-def stages_told(
+def stages_in_words(
     row: dict[str, Any], recorder: Flights, way: TcpHistory | None = None
 ) -> dict[str, Any]:
     """By stage its time, and where a thread or a socket here had it, its parts."""
@@ -173,7 +173,7 @@ def stages_told(
             columns = _OF_CALL
         pid, thread, begin_ns, end_ns = (row.get(column) for column in columns)
         if pid and begin_ns and end_ns and end_ns - begin_ns == time_ns:
-            found[stage] |= thread_told(recorder, pid, thread, begin_ns, end_ns)
+            found[stage] |= thread_in_words(recorder, pid, thread, begin_ns, end_ns)
         elif way:
             found[stage] |= way.told(stage, time_ns, row, recorder)
     if found.get("qdisc", {}).get("time_ns"):
@@ -210,7 +210,7 @@ def _queue_wait(row: dict[str, Any], recorder: Flights) -> dict[str, Any]:
     return {"parts": [asdict(part) for part in wait.parts], "queue": wait.queue}
 
 
-def thread_told(
+def thread_in_words(
     recorder: Flights,
     pid: int,
     thread: int | None,

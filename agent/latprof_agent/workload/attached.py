@@ -101,7 +101,7 @@ class Attached(Workload):
         self.check()
         self.start(len(scene.capture.open_sockets))
         self.runs.append(self.result)
-        scene.tell_running()  # who waits for it may begin
+        scene.say_running()  # who waits for it may begin
         planned = self.target.duration_seconds
         while self.running() and not scene.interrupt.seen:
             scene.recorder.step_for(STEP_SECONDS)

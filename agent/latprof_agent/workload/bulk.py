@@ -294,14 +294,14 @@ class BulkInLab(BulkRuns):
 
     def _balance(self, directions: Directions, before: Counted) -> dict[str, Any]:
         dropped = dropped_between(before, self._count(), self._plan.direction)
-        own = session_packets(dropped, directions) if _all_told(directions) else 0
+        own = session_packets(dropped, directions) if _all_reported(directions) else 0
         return {
             "balance": balance(directions, dropped.places, own),
             "dropped_at_sockets": dropped.at_sockets,
         }
 
 
-def _all_told(directions: Directions) -> bool:
+def _all_reported(directions: Directions) -> bool:
     """Whether both ends of all directions told what they counted."""
     return all(
         figures[name] is not None
@@ -311,7 +311,7 @@ def _all_told(directions: Directions) -> bool:
 
 
 def _trial(part: dict[str, Any], seconds: float) -> Trial | None:
-    """Tell a part as a trial; None where an end did not tell."""
+    """Return a part as a trial; None where an end did not tell."""
     if not part["balance"]:
         return None
     (figures,) = part["directions"].values()

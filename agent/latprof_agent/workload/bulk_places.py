@@ -89,7 +89,7 @@ def protocol_counters() -> Counter[str]:
 
 
 def dropped_between(before: Counted, after: Counted, direction: str) -> Dropped:
-    """Tell what was dropped on the ways of a direction: up, down or both."""
+    """Return what was dropped on the ways of a direction: up, down or both."""
     ways = _WAYS if direction == "both" else {direction: _WAYS[direction]}
     protocols = {
         end: after.protocols[end] - before.protocols[end] for end in after.protocols
@@ -115,7 +115,7 @@ def _grown(
     after: Counted,
     ways: _Ways,
 ) -> Counter[str]:
-    """Tell by how much counters of the link have grown."""
+    """Say by how much counters of the link have grown."""
     found = Counter(dict(read(after.link, ways)))
     found.subtract(dict(read(before.link, ways)))
     return found
@@ -204,7 +204,7 @@ def received_places(counted: Counter[str], end: str) -> Iterator[tuple[str, int]
 
 
 def session_packets(dropped: Dropped, directions: dict[str, dict[str, Any]]) -> int:
-    """Tell how many of the dropped packets are none of the data.
+    """Say how many of the dropped packets are none of the data.
 
     Where a packet is a datagram: of all that was sent, without the data, what did not
     come. Not more than was dropped at all.

@@ -316,7 +316,7 @@ class GeneratorLog:
         return mine, created, kinds
 
     def spans_of(self, rows: Messages) -> tuple[NDArray[np.intp], Spans]:
-        """Tell which bytes make up the message that each row of this run lies in.
+        """Say which bytes make up the message that each row of this run lies in.
 
         Of TCP only: a datagram is one call.
         """

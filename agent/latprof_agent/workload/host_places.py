@@ -76,7 +76,7 @@ def count_here(device: Device) -> Counted:
 def dropped_here(
     device: Device, before: Counted, after: Counted, direction: str
 ) -> list[dict[str, Any]]:
-    """Tell `place` and `packets` of what was dropped; receive buffers are no place."""
+    """Count by `place` the `packets` dropped; receive buffers are no place."""
     grown = Counter(dict(_places(device.name, after, direction)))
     grown.subtract(dict(_places(device.name, before, direction)))
     return [{"place": name, "packets": n} for name, n in grown.items() if n > 0]

@@ -130,11 +130,11 @@ class Flows:
             if time.monotonic() > until:
                 break
             wait()
-        found = [self._told(*one) for one in self._running]
+        found = [self._said(*one) for one in self._running]
         self.kill()
         return found
 
-    def _told(
+    def _said(
         self, load: Load, process: subprocess.Popen[str], output: int
     ) -> dict[str, Any]:
         told: dict[str, Any] = {

@@ -49,7 +49,7 @@ class MeasuredTime:
         return np.full(len(flows), MESSAGE)
 
     def created_of(self, rows: Messages) -> tuple[Ints, Ints, NDArray[np.int32]]:
-        """Tell kinds of the messages of this port; when they were made nobody knows."""
+        """Return the kinds of this port's messages; when made is not known."""
         ports = rows.numbers
         mine = np.flatnonzero(
             (ports["source_port"] == self._port)

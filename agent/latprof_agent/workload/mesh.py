@@ -470,7 +470,7 @@ class MeshRuns(Workload):
                 "trial": test.trial,
                 "begin_ns": begin_ns,
                 "late": sum(told["late"] for told in results.values()),
-                "clients": {host: _told(told) for host, told in results.items()},
+                "clients": {host: _said(told) for host, told in results.items()},
             }
         )
 
@@ -492,7 +492,7 @@ class MeshRuns(Workload):
 _KEPT = ("sent", "received", "lost", "unanswered", "late", "unsent", "warmup")
 
 
-def _told(result: Mapping[str, Any]) -> dict[str, Any]:
+def _said(result: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of what a client says."""
     found = {
         name: result[name]

@@ -411,7 +411,7 @@ class MeshLog:
         return told & (rows.sequence <= self._agreed[kind][stream])
 
     def spans_of(self, rows: Messages) -> tuple[NDArray[np.intp], Spans]:
-        """Tell which bytes make up the message that each row of TCP lies in."""
+        """Say which bytes make up the message that each row of TCP lies in."""
         if self._protocol == "udp":
             return np.empty(0, np.intp), Spans.none(0)
         seen = self._see(rows)

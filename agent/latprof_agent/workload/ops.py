@@ -125,7 +125,7 @@ class OpsPlan(Plan):
         return find_endpoint(self.endpoint)
 
     def for_client(self, backend: str, address: Address) -> dict[str, Any]:
-        """What a client is told."""
+        """What a client has to do."""
         return {
             "backend": backend,
             "host": address.host,
@@ -371,7 +371,7 @@ class OpsRuns(Workload):
         return {"ops": operation_figures(self._operations) | remarks}
 
     def _remarks(self) -> Iterator[str]:
-        """Compare what a server counted with what its client did, and tell its time."""
+        """Compare what a server counted with what its client did, and say its time."""
         for run in self.runs:
             if run.get("counted"):
                 done = Counter(

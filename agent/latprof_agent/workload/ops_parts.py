@@ -162,6 +162,6 @@ class _Sums:
         return np.asarray((self.count > 0) & (self._sum(there) == self.count))
 
     def of(self, values: Ints, told: NDArray[np.bool_] | None = None) -> Ints:
-        """Sum values; BLANK where they are not told, or there is nothing to sum."""
+        """Sum values; BLANK where they are not known, or there is nothing to sum."""
         told = self.count > 0 if told is None else told
         return np.where(told, self._sum(values), BLANK)

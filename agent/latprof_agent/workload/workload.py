@@ -31,7 +31,7 @@ class RunContext:
     lab: Lab | None
     interrupt: Interrupt
     progress: Progress
-    tell_running: Callable[[], None]  # that it has begun, in run.json
+    say_running: Callable[[], None]  # that it has begun, in run.json
 
     def expect(self, totals: RoundTripTotals, *, loaded: bool = False) -> None:
         """Round trips of a protocol will come: sum them up there."""

@@ -340,7 +340,7 @@ def _complain(text: str, status: int = 1) -> int:
 
 
 def _output_fails() -> bool:
-    """Tell whether what was printed cannot be written: then it is dropped."""
+    """Say whether what was printed cannot be written: then it is dropped."""
     try:
         sys.stdout.flush()
     except OSError:

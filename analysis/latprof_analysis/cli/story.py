@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, choose, tell."""
+    """Read, choose, show."""
     from latprof_analysis.read.stories import read_stories
     from latprof_analysis.report.story_lines import causes, story_lines, summary_lines
 

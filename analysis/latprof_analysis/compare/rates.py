@@ -81,7 +81,7 @@ def _two_shares(flags: Sequence[NDArray[np.bool_]]) -> tuple[Effect, float]:
 
 
 def compare_throughput(a: Sequence[Trips], b: Sequence[Trips]) -> FigureChange:
-    """Compare how many round trips were begun a second; 0 where it is not told.
+    """Compare how many round trips were begun a second; 0 where it is not known.
 
     The time from one to the next depends on its size, so that as many as there are
     sizes, which make a round, count as one value.

@@ -370,7 +370,7 @@ def _add_round_trips(side: Side, table: pd.DataFrame) -> None:
 
 
 def _streams(rows: pd.DataFrame) -> pd.Series[str]:
-    """Return protocols, those of a mesh's heartbeats told apart."""
+    """Return protocols, those of a mesh's heartbeats kept apart."""
     protocol = rows["protocol"].astype(str)
     if "heartbeat" not in rows:
         return protocol

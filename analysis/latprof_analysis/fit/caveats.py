@@ -240,7 +240,7 @@ def host_share(slope_ns: float, measured_ns: float = 0.0) -> float:
 
 
 def hosts_hide(slope_ns: float) -> str:
-    """Say why so small a slope tells no bandwidth."""
+    """Say why so small a slope gives no bandwidth."""
     return (
         "no bandwidth of the link: hosts and link together take"
         f" {slope_ns:.2g} ns a byte, over a tenth of it the hosts' own work; a"
@@ -260,7 +260,7 @@ def of_bytes_alone(fit: Fit) -> Estimate | None:
 
 
 def _unknown(crossing: Crossing) -> str | None:
-    """Say why bytes and packets cannot be told apart, if so."""
+    """Say why bytes and packets cannot be kept apart, if so."""
     if crossing.cut.mss_bytes is None:
         return "how messages are cut into packets is not known"
     sizes = crossing.wire_bytes.size

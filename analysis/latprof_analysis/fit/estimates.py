@@ -363,7 +363,7 @@ def residuals_of(low: LowDelays, line_ns: Floats) -> Residuals:
 
 
 def runs_test(left: Floats) -> tuple[int, float | None]:
-    """Count runs of signs, and tell how probable so few are."""
+    """Count runs of signs, and say how probable so few are."""
     above = left[left != 0] > 0
     runs = int(np.count_nonzero(above[1:] != above[:-1])) + 1 if above.size else 0
     n, plus = above.size, int(above.sum())

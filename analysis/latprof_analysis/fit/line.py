@@ -236,7 +236,7 @@ def fit_low_delays(crossing: Crossing, low: LowDelays, unfitted: Fit) -> Fit:
         delta_bic=line.hinge.delta_bic if line.hinge else None,
         bends=_bends(wire_bytes, low, line, scale),
         packet_cost=packet_cost(crossing, low, unfitted.confidence),
-        packets_told=packets.tell_packets(low.size_bytes),
+        packets_told=packets.say_packets(low.size_bytes),
         residuals=residuals_of(low, line_ns),
     )
     if model == "line":
@@ -322,7 +322,7 @@ def verdict(
 
 
 def _missed(low: LowDelays, residual: Floats) -> str | None:
-    """Tell the size whose delay the line misses most, if that is much."""
+    """Return the size whose delay the line misses most, if that is much."""
     share = np.abs(residual) / np.maximum(np.abs(low.delay_ns), CLOCK_NS)
     share[np.abs(residual) < _MISS_NOISE * low.noise_ns] = 0
     worst = int(np.argmax(share))
@@ -423,7 +423,7 @@ def parts_of_line(
         if part[0] and _differ(intercept, intercepts):
             found = scale.estimate(intercept, freedom=line.freedom[1])
             intercept_ends += [found.low, found.high]
-    told = _tell_part(most_of, most) if abs(most) >= _DIFFERENCE else None
+    told = _say_part(most_of, most) if abs(most) >= _DIFFERENCE else None
     return tuple(slope_ends), tuple(intercept_ends), told
 
 
@@ -443,7 +443,7 @@ def long_messages_differ(wire_bytes: Floats, low: LowDelays) -> str | None:
     more = upper / whole - 1
     if abs(more[0]) < _DIFFERENCE or not _differ(upper / whole, np.ones_like(whole)):
         return None
-    return _tell_part(f"messages over {least:.0f} bytes", more[0])
+    return _say_part(f"messages over {least:.0f} bytes", more[0])
 
 
 def _parts(size_bytes: Floats) -> Iterator[tuple[str, NDArray[np.bool_]]]:
@@ -454,13 +454,13 @@ def _parts(size_bytes: Floats) -> Iterator[tuple[str, NDArray[np.bool_]]]:
             yield f"messages {'over' if upper else 'up to'} {end:.0f} bytes", part
 
 
-def _tell_part(part: str, more: float) -> str:
+def _say_part(part: str, more: float) -> str:
     than = "more" if more > 0 else "less"
     return f"of {part} a byte takes {abs(more):.1%} {than} than of all"
 
 
 def _differ(part: Floats, whole: Floats) -> bool:
-    """Tell whether draws of a part differ from the whole's at 99%."""
+    """Say whether draws of a part differ from the whole's at 99%."""
     more = part - whole
     return bool(abs(more[0]) > _ERRORS * more[1:].std())
 
@@ -523,7 +523,7 @@ def _with_line(
 
 
 def _too_early(unfitted: Fit, line: Line, low: LowDelays) -> str | None:
-    """Tell whether the line would have messages of no bytes answered before sent."""
+    """Say whether the line would have messages of no bytes answered before sent."""
     fixed = float(line.intercepts_ns[0])
     high = fixed + 2 * float(line.intercepts_ns[1:].std())
     # Of one way between two hosts the clocks' offset is in the delay.

@@ -331,7 +331,7 @@ def _fit(trains: _Trains, reply_mode: ReplyMode, confidence: float) -> LogGP:
 
 
 def _times(trains: _Trains, gaps: _Gaps, scale: Scale) -> Iterator[TrainTimes]:
-    """Tell the times of each size, with the intervals that draws of rounds give."""
+    """Return the times of each size, with the intervals that draws of rounds give."""
     chosen, spacing = trains.spaced()
     low, draws = trains.low(chosen, stream=4)
     spaced = dict(zip(low.size_bytes, draws.T, strict=True)) if spacing else {}
@@ -355,7 +355,7 @@ def _times(trains: _Trains, gaps: _Gaps, scale: Scale) -> Iterator[TrainTimes]:
 def _with_bytes(
     found: LogGP, trains: _Trains, gaps: _Gaps, scale: Scale
 ) -> tuple[LogGP, Floats | None]:
-    """Tell G, and by it g or the bucket; and draws of G, of payload, of a line."""
+    """Return G, and by it g or the bucket; and draws of G, of payload, of a line."""
     long = _long(gaps.size_bytes)
     wire = trains.packets.wire_bytes(gaps.size_bytes)
     slopes, starts = weighted_theil_sen(wire[long], gaps.gap_ns[:, long])
@@ -384,7 +384,7 @@ def _with_bytes(
 
 
 def _with_rate(found: LogGP, trains: _Trains, scale: Scale, slopes: Floats) -> LogGP:
-    """Tell G, and the rate that it is."""
+    """Return G, and the rate that it is."""
     share = trains.packets.payload_share
     per_byte, paid = scale.slope(slopes), scale.slope(slopes / share)
     if per_byte.value < HOST_NS_PER_BYTE:
@@ -442,7 +442,7 @@ def _early(trains: _Trains, gaps: _Gaps, slope: float) -> Bools | None:
 def _with_bucket(
     found: LogGP, trains: _Trains, gaps: _Gaps, scale: Scale, early: Bools
 ) -> LogGP:
-    """Tell a token bucket: G of the sizes beyond it, and how much it lets by."""
+    """Return a token bucket: G of the sizes beyond it, and how much it lets by."""
     largest = gaps.size_bytes[early].max()
     by = "a token bucket lets the first bytes of a train by: messages up to"
     by += f" {largest:.0f} bytes follow sooner than their bytes can"
@@ -500,7 +500,7 @@ def _with_latency(
     paid: Floats | None,
     reply_mode: ReplyMode,
 ) -> LogGP:
-    """Tell o and L, of the smallest message."""
+    """Return o and L, of the smallest message."""
     missing = dict(found.missing)
     half = gaps.single_ns[:, 0] / 2
     if paid is not None:

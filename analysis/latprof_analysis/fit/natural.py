@@ -150,7 +150,7 @@ def fit_natural(
 
 
 def _against(messages: Natural, fit: Fit) -> str | None:
-    """Say why a line of natural traffic tells no bandwidth, if so."""
+    """Say why a line of natural traffic gives no bandwidth, if so."""
     slope, fixed = fit.slope_ns_per_byte, fit.fixed_delay_seconds
     if not (slope and fixed and fit.bandwidth_bits_per_second):
         return _HOSTS

@@ -98,10 +98,10 @@ class Packets:
         carried = np.asarray(size_bytes, dtype=np.float64) + self.message_bytes
         return np.ceil(carried / (self.mss_bytes or np.inf)).clip(1)
 
-    def tell_packets(self, size_bytes: ArrayLike) -> bool:
+    def say_packets(self, size_bytes: ArrayLike) -> bool:
         """Return whether it is known in how many packets messages of these sizes go.
 
-        >>> Packets().tell_packets([64, 1024]), Packets().tell_packets([64, 9000])
+        >>> Packets().say_packets([64, 1024]), Packets().say_packets([64, 9000])
         (True, False)
         """
         longest = float(np.max(size_bytes))

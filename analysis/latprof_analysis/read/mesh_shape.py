@@ -1,4 +1,4 @@
-"""What summary.json and run.json tell of a mesh, as far as anybody reads it."""
+"""What summary.json and run.json say of a mesh, as far as anybody reads it."""
 
 from __future__ import annotations
 

@@ -85,14 +85,14 @@ class Endings:
         return min(later, key=lambda e: e.t_ns, default=None)
 
     def server_was_done(self, identity: int, t_ns: int) -> bool:
-        """Tell whether the client knew by then that its server will say no more."""
+        """Say whether the client knew by then that its server will say no more."""
         return any(
             not e.by_itself and not e.by_client and e.t_ns < t_ns
             for e in self._of.get(identity, ())
         )
 
     def reader_closed(self, place: int) -> bool:
-        """Tell whether the receiving end of a flow closed its end, or lost it."""
+        """Say whether the receiving end of a flow closed its end, or lost it."""
         identity = int(self._conversations.identity[place])
         client_reads = not self._conversations.to_server[place]
         return any(

@@ -34,7 +34,7 @@ class ProcessNames:
         return pid in self._names
 
     def add(self, records: NDArray[Any]) -> None:
-        """Take in what the probes tell, of several CPUs in no order."""
+        """Take in what the probes say, of several CPUs in no order."""
         for task in records:
             name = name_of(task["comm"].tobytes())
             self.note(int(task["pid"]), name, int(task["t_ns"]))

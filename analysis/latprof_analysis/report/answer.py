@@ -54,7 +54,7 @@ def fixed_delay(fit: dict[str, Any]) -> tuple[str, str]:
 
 
 def fit_text(protocol: str, fit: dict[str, Any]) -> list[Part]:
-    """Tell the figures of a fit, its verdict and its caveats."""
+    """Show the figures of a fit, its verdict and its caveats."""
     mode = fit["reply_mode"]
     echo = "a full echo" if mode == "echo" else f"replies of {mode} B"
     times = "twice" if fit["factor"] == 2 else "once"
@@ -112,7 +112,7 @@ def _of_estimate(
 
 
 def link_parts(document: dict[str, Any]) -> list[Part]:
-    """Tell each direction's rate by the fit that tells it best, and by trains."""
+    """Show each direction's rate by the fit that tells it best, and by trains."""
     link = document.get("link") or {}
     told = {kind: best for kind, best in link.items() if "fit" in best}
     refused = [

@@ -16,7 +16,7 @@ from latprof_analysis.report.first_screen import first_picture, key_figures
 from latprof_analysis.report.fit import fit_parts
 from latprof_analysis.report.groups import group_parts, queue_figure
 from latprof_analysis.report.latencies import sample_picture, sample_sections
-from latprof_analysis.report.link import told_by_trains
+from latprof_analysis.report.link import said_by_trains
 from latprof_analysis.report.load_parts import load_sections
 from latprof_analysis.report.loss_parts import loss_groups, loss_model_parts, loss_parts
 from latprof_analysis.report.mesh_figures import mesh_figures
@@ -164,7 +164,7 @@ def _of_setups(title: str, reports: Sequence[Report], notes: Sequence[str]) -> R
 
 
 def _marked(part: Part, mark: str) -> Part:
-    """Tell a figure's files and place apart from those of other set-ups."""
+    """Name a figure's files and place by its set-up."""
     if isinstance(part, Figure):
         return replace(part, name=f"{mark}-{part.name}")
     if isinstance(part, Fold):
@@ -269,7 +269,7 @@ def _fits(study: Study) -> list[Part]:
     none = Missing("Fit", "there are no round trips: the runs had no generator")
     trains = {
         protocol: train_parts(protocol, found)
-        for protocol, found in told_by_trains(study.document).items()
+        for protocol, found in said_by_trains(study.document).items()
     }
     return [*shown, *_first_open(by_protocol, none), *caveats, *_first_open(trains)]
 

@@ -168,7 +168,7 @@ def _modes(modes: Figures) -> str:
 
 
 def _order(groups: Mapping[str, Figures]) -> Iterator[Part]:
-    """Tell what the order of time says: dependence, changes of level, loss, queues."""
+    """Show what the order of time says: dependence, changes of level, loss, queues."""
     told = {name: list(_order_sentences(one)) for name, one in groups.items()}
     if any(told.values()):
         yield Text("in the order of time", tone="answer")
@@ -202,7 +202,7 @@ def _dependence(correlation: Figures) -> Iterator[str]:
 
 
 def _changes(levels: Figures, median_ns: float | None) -> Iterator[str]:
-    """Tell when the level changed, where it is of any size beside the median."""
+    """Say when the level changed, where it is of any size beside the median."""
     told = [change for change in large_changes(levels, median_ns) if "t_s" in change]
     for change in told[:_TOLD]:
         yield _change(change, median_ns)
@@ -263,7 +263,7 @@ def _loss(loss: Figures) -> Iterator[str]:
 
 
 def _ending(document: Figures) -> Iterator[Part]:
-    """Tell the slowest, what was lost, and how sure all of it is."""
+    """Show the slowest, what was lost, and how sure all of it is."""
     if slowest := document.get("slowest"):
         sentence = slowest_sentence(slowest, document.get("lab"))
         yield Text(f"{sentence} {slowest_stages(slowest)}")
@@ -284,7 +284,7 @@ def _ending(document: Figures) -> Iterator[Part]:
 
 
 def _certainty(told: Figures, name: str) -> Iterator[Part]:
-    """Tell what was recorded and what was not, at which cost, and how exactly."""
+    """Show what was recorded and what was not, at which cost, and how exactly."""
     if name:
         yield Text(name, tone="answer")
     lost = counts(told.get("lost_records") or {}) or "none"

@@ -169,7 +169,7 @@ def _whole(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def part_table(name: str, figures: dict[str, Any], rows: pd.DataFrame) -> Table:
-    """Tell each part's percentiles with their intervals, and its share."""
+    """Show each part's percentiles with their intervals, and its share."""
     told: list[Row] = []
     for part, values in figures["parts"].items():
         times = None  # of parts that are one in some rows there are none

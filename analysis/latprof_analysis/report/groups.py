@@ -1,4 +1,4 @@
-"""Messages told apart: by size, packets and hops end to end, by the queue they met."""
+"""Messages kept apart: by size, packets and hops end to end, by the queue they met."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class _Grouping:
-    """By what messages are told apart, and how its values are written."""
+    """By what messages are kept apart, and how its values are written."""
 
     name: str
     title: str

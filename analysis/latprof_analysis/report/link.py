@@ -237,15 +237,15 @@ _LETTERS: tuple[tuple[str, str, Write, str], ...] = (
 )
 
 
-def told_by_trains(document: Figures) -> dict[str, Figures]:
-    """Return what trains tell, by protocol."""
+def said_by_trains(document: Figures) -> dict[str, Figures]:
+    """Return what trains say, by protocol."""
     trips = document.get("round_trips") or {}
     return {p: f["loggp"] for p, f in trips.items() if f.get("loggp")}
 
 
 def loggp_lines(document: Figures) -> Iterator[str]:
     """Say L, o, g and G in a line for each protocol."""
-    for protocol, found in told_by_trains(document).items():
+    for protocol, found in said_by_trains(document).items():
         told = [
             f"{letter} {write(found[name]['value'], 4 if letter in 'LG' else 3)}"
             for letter, name, write, _ in _LETTERS
@@ -260,8 +260,8 @@ def loggp_lines(document: Figures) -> Iterator[str]:
 
 
 def loggp_tables(document: Figures) -> Iterator[Part]:
-    """Lay out what trains tell, what each letter means, and what each size took."""
-    for protocol, found in told_by_trains(document).items():
+    """Lay out what trains say, what each letter means, and what each size took."""
+    for protocol, found in said_by_trains(document).items():
         yield letters_table(protocol, found)
         yield from _left_out(protocol, found)
         if found["sizes"]:
@@ -313,7 +313,7 @@ def prtt_table(protocol: str, found: Figures) -> Table:
         )
         names.insert(3, "spaced_ns")
     rows = [
-        [f"{one['size_bytes']} B", *(_told(one[name]) for name in names)]
+        [f"{one['size_bytes']} B", *(_said(one[name]) for name in names)]
         for one in found["sizes"]
     ]
     note = (
@@ -322,7 +322,7 @@ def prtt_table(protocol: str, found: Figures) -> Table:
     return Table(f"{protocol}: messages and trains by size", heads, rows, note)
 
 
-def _told(estimate: Figures | None) -> str:
+def _said(estimate: Figures | None) -> str:
     return duration(estimate["value"], 4) if estimate else ""
 
 
@@ -336,7 +336,7 @@ def _known(known: Figures, *, trips: bool) -> list[str]:
 
 
 def _refusals(refused: Mapping[str, str], document: Figures) -> Iterator[str]:
-    """Say why no bandwidth is told, once for all that have the same reason."""
+    """Say why no bandwidth is given, once for all that have the same reason."""
     warned = " ".join(document.get("warnings") or ())
     reasons: dict[str, list[str]] = {}
     for name, reason in refused.items():
@@ -389,7 +389,7 @@ def fit_parts(document: Figures) -> Iterator[Part]:
 
 
 def _why(fit: Figures) -> list[str]:
-    """Say why a fit tells no bandwidth, and what else stands against it."""
+    """Say why a fit gives no bandwidth, and what else stands against it."""
     reason, caveats = fit.get("reason"), [str(caveat) for caveat in fit["caveats"]]
     if fit[_BANDWIDTH] or not reason:
         return caveats
@@ -488,7 +488,7 @@ def estimator_parts(document: Figures) -> list[Part]:
 
 
 def sample_fit_parts(kind: str, figures: Figures) -> Iterator[Part]:
-    """Tell the line of another tool's file, and that of means of five if it is there.
+    """Show the line of another tool's file, and that of means of five if it is there.
 
     Means of five are the procedure that such files are made for.
     """
@@ -510,7 +510,7 @@ def sample_fit_parts(kind: str, figures: Figures) -> Iterator[Part]:
 
 
 def _line(fit: Figures) -> str:
-    """Write what a line says; nothing where it tells no bandwidth."""
+    """Write what a line says; nothing where it gives no bandwidth."""
     if hinge := _hinge(fit):
         knot, *sides = hinge
         below, above = (with_interval(side[_BANDWIDTH], rate) for side in sides)

@@ -94,7 +94,7 @@ def _of_run(told: dict[str, Any]) -> Iterator[_Place]:
 
 
 def loss_parts(document: dict[str, Any]) -> list[Part]:
-    """Tell what was lost by place, and what of our own records was."""
+    """Show what was lost by place, and what of our own records was."""
     places = places_of_loss(document)
     some = places[places["lost"] > 0]
     none = "No place of loss was counted in these files."
@@ -273,7 +273,7 @@ def loss_groups(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def loss_model_parts(groups: Mapping[str, dict[str, Any]]) -> list[Part]:
-    """Tell how losses of each group follow each other; the first group is open."""
+    """Say how losses of each group follow each other; the first group is open."""
     parts: list[Part] = []
     none, missing = [], []
     for name, loss in groups.items():

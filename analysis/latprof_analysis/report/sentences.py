@@ -274,7 +274,7 @@ def no_exchange_sentences(document: Mapping[str, Any]) -> Iterator[str]:
     """Say what share is in no exchange that may have asked for one, and why; and what
     had no answer.
     """
-    for before, told in _told_by_runs(document):
+    for before, told in _said_by_runs(document):
         messages, sizes = _counted_apart(told)
         ways = [figures for _, figures in ways_of(document)]
         whole = sum(one["requests"] + one["replies"] for one in ways)
@@ -306,7 +306,7 @@ def _known_of_overlapped(told: Mapping[str, Any], cause: str) -> Iterator[str]:
 
 def other_turns_sentences(document: Mapping[str, Any]) -> Iterator[str]:
     """Say what else is in no exchange: handshakes of TLS, and messages by cause."""
-    for before, told in _told_by_runs(document):
+    for before, told in _said_by_runs(document):
         for name, took in (told.get("handshakes") or {}).items():
             if took["n"]:
                 yield (
@@ -320,7 +320,7 @@ def other_turns_sentences(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"{before}other messages of no exchange: {found}"
 
 
-def _told_by_runs(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _said_by_runs(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Give what each run says of itself, and its name where there are several."""
     runs = document.get("runs") or {"": document}
     for name, told in runs.items():

@@ -11,7 +11,7 @@ from latprof_analysis.text import given_duration, given_rate, percent
 
 
 def setting_parts(document: dict[str, Any]) -> list[Part]:
-    """Tell how the figures came to be, run by run where there are several."""
+    """Say how the figures came to be, run by run where there are several."""
     by_run = {run: _setting(run, told) for run, told in of_each_run(document).items()}
     found = [(run, parts) for run, parts in by_run.items() if parts]
     if not found:

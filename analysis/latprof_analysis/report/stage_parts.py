@@ -193,7 +193,7 @@ def by_percentile(kind: str, messages: pd.DataFrame) -> Figure | Missing:
 
 
 def percentile_bands(times: Floats) -> pd.Categorical:
-    """Tell for each value, shape (n,), between which percentiles of all it lies."""
+    """Show for each value, shape (n,), between which percentiles of all it lies."""
     between = [f"{low} to {high}" for low, high in pairwise(SHOWN)]
     names = [f"up to {SHOWN[0]}", *between, f"above {SHOWN[-1]}"]
     ends = [rank(PERCENTILES[name], times.size) for name in SHOWN]
@@ -330,7 +330,7 @@ def _names_on_bars(stages: list[str], hover: list[Spec]) -> Spec:
 def stage_table(
     kind: str, messages: pd.DataFrame, told: dict[str, Any] | None, *, thinned: bool
 ) -> Table:
-    """Tell each stage's percentiles, its slowest, its share and its n.
+    """Show each stage's percentiles, its slowest, its share and its n.
 
     `told` are the figures of all messages: `messages` may be a part of them.
     """
@@ -362,7 +362,7 @@ def stage_table(
 def slowest_parts(
     row: dict[str, Any] | None, lab: dict[str, Any] | None = None
 ) -> list[Part]:
-    """Tell where the slowest message spent its time, on the link of a lab if any."""
+    """Say where the slowest message spent its time, on the link of a lab if any."""
     if not row or not row.get("end_to_end_ns"):
         reason = "no message was seen from end to end"
         return [Missing("The slowest message", reason)]

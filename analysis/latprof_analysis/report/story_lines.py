@@ -59,7 +59,7 @@ _ENTRY_QUEUE = "a queue at the entry of the receiver's host (ifb)"
 
 
 def story_lines(story: _Story) -> Iterator[str]:
-    """Tell one: what it was, its stages, and what a thread did in them."""
+    """Show one: what it was, its stages, and what a thread did in them."""
     whole_ns = took_ns(story)
     yield headline(story)
     for stage, of in story["stages"].items():
@@ -89,7 +89,7 @@ def _met(of: _Story) -> str:
 
 def headline(story: _Story) -> str:
     """Say what it was, and what took most of its time."""
-    return f"{_told(story['message'])}: {conclusion(story)}"
+    return f"{_said(story['message'])}: {conclusion(story)}"
 
 
 def conclusion(story: _Story) -> str:
@@ -271,7 +271,7 @@ def _words(part: dict[str, Any]) -> str:
     return f"{kind} {what}" if what else kind
 
 
-def _told(message: dict[str, Any]) -> str:
+def _said(message: dict[str, Any]) -> str:
     number = message["sequence"]
     named = "" if number is None else f" {number}"
     size = message["size_bytes"]

@@ -114,7 +114,7 @@ def _waits(stories: Sequence[dict[str, Any]]) -> list[_Wait]:
 
 
 def _wait(story: dict[str, Any]) -> _Wait:
-    """Tell when it was in the stage that took longest, as far as its stamps tell."""
+    """Say when it was in the stage that took longest, as far as its stamps say."""
     message, stages = story["message"], story["stages"]
     stage = max(stages, key=lambda name: stages[name]["time_ns"], default="")
     pid = message["sender_pid" if stage in _SENDERS else "reader_pid"]

@@ -60,7 +60,7 @@ def mode_parts(kind: str, tail: dict[str, Any] | None, what: str) -> list[Part]:
     found = tail["modes"]
     if not found.get("curve"):
         return [Missing(f"{kind}: modes", str(found["reason"]))]
-    text = _told(found["modes"])
+    text = _said(found["modes"])
     data = _data(found)
     figure = Figure(
         name=f"modes-{slug(kind)}",
@@ -73,7 +73,7 @@ def mode_parts(kind: str, tail: dict[str, Any] | None, what: str) -> list[Part]:
     return [figure]
 
 
-def _told(modes: list[dict[str, Any]]) -> str:
+def _said(modes: list[dict[str, Any]]) -> str:
     if len(modes) == 1:
         return f"one mode, at {duration_text(modes[0]['value'])}"
     told = []

@@ -114,7 +114,7 @@ def level_rows(figures: dict[str, Any] | None) -> pd.DataFrame:
 
 
 def level_parts(groups: Mapping[str, dict[str, Any] | None]) -> list[Part]:
-    """Tell the changes of level of each group; those without one in one sentence."""
+    """Show the changes of level of each group; those without one in one sentence."""
     parts: list[Part] = []
     steady = []
     for name, figures in groups.items():

@@ -33,7 +33,7 @@ _COLOURS = ("muted", "ink", "mark")
 
 
 def train_parts(protocol: str, found: Mapping[str, Any]) -> list[Part]:
-    """Draw PRTT(1) and PRTT(n) by size, and tell what they say of the link."""
+    """Draw PRTT(1) and PRTT(n) by size, and say what they say of the link."""
     parts: list[Part] = [letters_table(protocol, found)]
     if found["sizes"]:
         parts.insert(0, _figure(protocol, found))

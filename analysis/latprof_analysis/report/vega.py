@@ -322,7 +322,7 @@ def lines_apart(
     colours: Sequence[str],
     dashes: Sequence[Sequence[int]],
 ) -> Spec:
-    """Return encodings that tell lines apart by colour, and without it by dashes."""
+    """Return encodings that set lines apart by colour, and without it by dashes."""
     legend = top_legend(names, "stroke") | {"symbolSize": 350, "symbolStrokeWidth": 2}
     return {
         "color": named(field, {"domain": names, "range": colours}, legend=legend),

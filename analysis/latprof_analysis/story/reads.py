@@ -210,7 +210,7 @@ _MOST_SENDERS = 10
 _OTHERS = Sender("others", 0, "")
 
 
-def told_of_reads(
+def words_of_reads(
     shares: list[tuple[Share, Sender]], *, complete: bool
 ) -> dict[str, Any]:
     """Say by sender what a thread read while a message waited.

@@ -278,7 +278,7 @@ def _in_order(flight: Flight, span: _Span, sleeps: _Sleeps) -> list[Part]:
     """One after the other."""
     if not span.on_cpu:
         return _off_cpu(flight, span, sleeps)
-    known = _told_of(flight, span)
+    known = _said_of(flight, span)
     found = [Part("not recorded", known.begin_ns - span.begin_ns, _BUSY_OR_NOT)]
     at_ns = known.begin_ns
     for begin_ns, end_ns, name in _taken(flight, known):
@@ -292,7 +292,7 @@ def _in_order(flight: Flight, span: _Span, sleeps: _Sleeps) -> list[Part]:
 def _timeline(
     begin_ns: int, in_order: Sequence[tuple[_Span, list[Part]]]
 ) -> list[dict[str, Any]]:
-    """Tell what a thread did in the order of time; of many spans the longest."""
+    """Return what a thread did in the order of time; of many spans the longest."""
     found: list[dict[str, Any]] = []
     for span, parts in in_order:
         at_ns = span.begin_ns
@@ -470,7 +470,7 @@ def _running(parts: Sequence[Part], stacks: Counter[Stack]) -> list[Part]:
 _BUSY_OR_NOT = "on a CPU, busy or interrupted"
 
 
-def _told_of(flight: Flight, span: _Span) -> _Span:
+def _said_of(flight: Flight, span: _Span) -> _Span:
     """Of a time on a CPU the end: before, it may have been an interrupt, too."""
     since_ns = max(span.begin_ns, flight.since("interrupts", span.cpu))
     return replace(span, begin_ns=min(since_ns, span.end_ns))

@@ -182,7 +182,7 @@ def _one_of_each(before: int, count: int, stride: int) -> Places:
 
 
 class _Slowest:
-    """Tells which rows may be among the slowest of their kind, batch by batch."""
+    """Says which rows may be among the slowest of their kind, batch by batch."""
 
     def __init__(self, by: tuple[str, ...], time: str) -> None:
         self._by = by

@@ -170,7 +170,7 @@ class ExchangeTotals:
 
     @property
     def level(self) -> int:
-        """How coarsely ways are told apart, as in `by_way.coarser`."""
+        """How coarsely ways are kept apart, as in `by_way.coarser`."""
         return self._ways.level
 
     @property

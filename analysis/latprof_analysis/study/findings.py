@@ -129,7 +129,7 @@ def placed_levels(found: Changes, every: int, when: When | None) -> dict[str, An
 
 
 def _spans(start: int, stop: int, when: When | None) -> list[dict[str, Any]]:
-    """Tell from which value to which a level reaches, in each run."""
+    """Say from which value to which a level reaches, in each run."""
     if when is None:
         return [{"first": start, "last": stop - 1}]
     run = when.run[start:stop]

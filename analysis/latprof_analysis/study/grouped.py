@@ -1,4 +1,4 @@
-"""What is told apart in bounded memory: histograms by a number, totals by a way.
+"""What is kept apart in bounded memory: histograms by a number, totals by a way.
 
 Each value (a size, say) has its own histograms as long as there are few of them;
 else each octave has: 1024 to 2047, and so on. Each way ("tcp curl -> nginx:80") has
@@ -125,7 +125,7 @@ class Grouped:
         return str(low) if self.exact or low < 2 else f"{low}-{2 * low - 1}"
 
     def _coarsen(self) -> None:
-        """From now on tell octaves apart."""
+        """From now on keep octaves apart."""
         fine, self.groups, self.exact = self.groups, {}, False
         for low, histograms in fine.items():
             group = self.groups.setdefault(_octave(low), {})

@@ -1,4 +1,4 @@
-"""Why one message took long, as far as its own row tells."""
+"""Why one message took long, as far as its own row says."""
 
 from __future__ import annotations
 

@@ -35,13 +35,13 @@ def phase_figures(rtt: Histogram, sent: int, lost: int) -> dict[str, Any]:
     return {
         "sent": sent,
         "lost": lost,
-        "rtt": _told(rtt),
+        "rtt": _said(rtt),
         "round_trips_per_minute": _NS_PER_MINUTE / mean if mean else None,
         "curve": [[share, round(ns)] for share, ns in curve if ns is not None],
     }
 
 
-def _told(histogram: Histogram) -> dict[str, Any]:
+def _said(histogram: Histogram) -> dict[str, Any]:
     return percentiles(histogram) | {"mean_ns": histogram.mean_ns}
 
 
@@ -50,7 +50,7 @@ def stage_rows(
 ) -> list[dict[str, Any]]:
     """Return each stage of requests and of replies, both phases side by side."""
     return [
-        {"way": way, "stage": stage, "idle": _told(before), "loaded": _told(beside)}
+        {"way": way, "stage": stage, "idle": _said(before), "loaded": _said(beside)}
         | {"more_mean_ns": _more(before.mean_ns, beside.mean_ns)}
         for way in _WAYS
         for stage, before, beside in _both(f"{protocol} {way}", idle, loaded)

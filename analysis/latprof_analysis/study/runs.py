@@ -181,7 +181,7 @@ def study_runs(
     run = next(iter(scan.documents.values()), {}).get("run") if told else None
     kinds, thinned = kinds_with_intervals(scan.messages), _thinned(scan)
     trips = trip_figures(scan, setup, run, effort=effort)
-    meshes = _told(scan, "mesh")
+    meshes = _said(scan, "mesh")
     document = {
         "format": 1,
         "runs": {name: _run(scan, name, setups.get(name)) for name in scan.documents},
@@ -234,7 +234,7 @@ def study_runs(
 
 
 def _own_sections(scan: Scan, paths: list[Path], notes: list[str]) -> dict[str, Any]:
-    """Return what workloads of their own tell, of all runs that were read.
+    """Return what workloads of their own say, of all runs that were read.
 
     Operations are taken together, each single one being there. Transfers and what a
     load adds are told of each run, by its name where there are several.
@@ -249,7 +249,7 @@ def _own_sections(scan: Scan, paths: list[Path], notes: list[str]) -> dict[str, 
     return found
 
 
-def _told(scan: Scan, section: str) -> dict[str, Any]:
+def _said(scan: Scan, section: str) -> dict[str, Any]:
     """Return by run a section that its summary.json has."""
     summaries = {name: told.get("summary", {}) for name, told in scan.documents.items()}
     return {name: one[section] for name, one in summaries.items() if one.get(section)}
@@ -261,7 +261,7 @@ def _remarks(scan: Scan) -> list[str]:
     together = [f"operations of {n} runs are taken together"] if n > 1 else []
     return together + [
         f"run {name}: {remark}" if together else remark
-        for name, told in _told(scan, "ops").items()
+        for name, told in _said(scan, "ops").items()
         for remark in told.get("remarks", ())
     ]
 
@@ -285,7 +285,7 @@ def _transfers(scan: Scan) -> list[dict[str, Any]] | None:
 
 def _load(scan: Scan) -> dict[str, Any] | None:
     """Return what runs told of their load; of several each protocol of each run."""
-    loads = _told(scan, "load")
+    loads = _said(scan, "load")
     if len(scan.documents) == 1:
         return next(iter(loads.values()), None)
     if not loads:
@@ -341,7 +341,7 @@ def _thinned(scan: Scan) -> dict[str, Any]:
 
 
 def _setups(scan: Scan, notes: list[str]) -> dict[str, RunSetup]:
-    """How each run was made, as far as its run.json tells it."""
+    """How each run was made, as far as its run.json says it."""
     found = {}
     for name, documents in scan.documents.items():
         try:

@@ -75,7 +75,7 @@ def _transfers(samples: Samples) -> list[dict[str, Any]]:
 
 
 def size_groups(sizes: pd.Series[Any]) -> tuple[list[str], NDArray[np.intp]]:
-    """Name the groups of sizes that are told apart, and say which is each row's.
+    """Name the groups of sizes that are kept apart, and say which is each row's.
 
     Each size is one as long as there are few of them, else each octave.
 

@@ -114,7 +114,7 @@ class Losses:
             self._sent.setdefault((name, run), []).append((2 * since + lost)[kept])
 
     def merge(self, later: Losses, level: int) -> None:
-        """Add what follows, ways told apart as at a level of `coarser`."""
+        """Add what follows, ways kept apart as at a level of `coarser`."""
         fine = [*self._sent.items(), *later._sent.items()]
         self._sent = {}
         for (name, run), arrays in fine:
@@ -134,7 +134,7 @@ class Losses:
 
 
 def _group(name: str, level: int) -> str:
-    """Return the group of a way; the generator's kinds are always told apart."""
+    """Return the group of a way; the generator's kinds are always kept apart."""
     is_way = " -> " in name or name.endswith(f" {MESSAGE}")
     return coarser(name, level) if is_way else name
 

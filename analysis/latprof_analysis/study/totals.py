@@ -384,7 +384,7 @@ class MessageTotals:
 
     @property
     def level(self) -> int:
-        """How coarsely ways are told apart, as in `coarser`."""
+        """How coarsely ways are kept apart, as in `coarser`."""
         return self._ways.level
 
     @property
@@ -612,12 +612,12 @@ def _order(name: str) -> tuple[str, int, str]:
 
 
 def _measured(rows: Rows) -> NDArray[np.bool_]:
-    """Tell which rows are neither of the warm-up nor of trains."""
+    """Say which rows are neither of the warm-up nor of trains."""
     return ~_are(rows, APART)
 
 
 def _are(rows: Rows, names: Sequence[str]) -> NDArray[np.bool_]:
-    """Tell which rows are of these kinds."""
+    """Say which rows are of these kinds."""
     kinds, labels = rows.texts["kind"]
     return np.isin(kinds, [i for i, label in enumerate(labels) if label in names])
 
@@ -641,7 +641,7 @@ def _by_kind(
 def _without_negative(
     values: Ints, lengths: NDArray[np.intp]
 ) -> tuple[Ints, NDArray[np.intp]]:
-    """Leave negative values out of parts, and tell how long the parts are then."""
+    """Leave negative values out of parts, and say how long the parts are then."""
     fit = values >= 0
     part = np.repeat(np.arange(len(lengths)), lengths)
     return values[fit], np.bincount(part[fit], minlength=len(lengths))

@@ -21,7 +21,7 @@ from latprof_agent.service.metrics.families import (
 
 @dataclass(frozen=True)
 class TextFormat:
-    """What tells the two apart."""
+    """What sets the two apart."""
 
     content_type: str
     counter_suffix: str  # of a family's own name

@@ -1,0 +1,60 @@
+"""Words that no name and no first line of a docstring has: a stranger reads those."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BANNED = re.compile(
+    r"\b(hopeless|spells?|let go|at hand|of its own accord|guests?|bury|fate)\b", re.I
+)
+TELLING = re.compile(r"(^|_)(tell|tells|told|telling)($|_)")
+# Functions that were called so before this was checked; none may be added.
+STILL_TELLING = {
+    *("agent/latprof_agent/live/columns.py", "agent/latprof_agent/live/loop.py"),
+    *("agent/latprof_agent/live/view.py", "agent/latprof_agent/story/stories.py"),
+    "agent/latprof_agent/service/service_manager.py",
+    "agent/latprof_agent/story/live_stories.py",
+    "agent/latprof_agent/story/read_before.py",
+    "agent/latprof_agent/story/socket_stories.py",
+    "agent/latprof_agent/workload/knee_search.py",
+    "agent/latprof_agent/workload/ops_client.py",
+    "analysis/latprof_analysis/fit/by_stage.py",
+    "analysis/latprof_analysis/fit/loggp.py",
+    "analysis/latprof_analysis/study/findings.py",
+}
+
+
+def definitions():
+    """Path, name and the docstring's first line of all modules, classes, functions."""
+    for package in ("agent", "analysis"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            where = str(path.relative_to(ROOT))
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                    text = ast.get_docstring(node) or ""
+                    yield (
+                        where,
+                        getattr(node, "name", path.stem),
+                        text.partition("\n")[0],
+                    )
+
+
+def test_no_first_line_begins_with_tell_or_has_a_word_of_our_own():
+    wrong = [
+        f"{where}: {line}"
+        for where, _, line in definitions()
+        if line.startswith(("Tell ", "Tells ")) or BANNED.search(line)
+    ]
+    assert wrong == []
+
+
+def test_no_name_is_of_such_a_word():
+    words = {
+        where: name
+        for where, name, _ in definitions()
+        if TELLING.search(name) or BANNED.search(name.replace("_", " "))
+    }
+    assert words.keys() <= STILL_TELLING
