@@ -22,6 +22,7 @@ from latprof_agent.sinks.run_files import TABLES, RunFolder
 from latprof_agent.sinks.sink import Sink
 
 OPTION = "--record"
+RUNNING = "running"
 # Windows are put together: twenty busy groups then make two megabytes a minute.
 INTERVAL_NS = 60_000_000_000
 _TABLES = {
@@ -95,7 +96,7 @@ class LiveFolder(Sink):
         """Say what is watched; a folder without more was ended by force."""
         self._description = description
         self._cost = AgentCost()
-        self.say_running(self._describe("running", Totals()))
+        self.say_running(self._describe(RUNNING, Totals()))
 
     def say_running(self, run: dict[str, Any]) -> None:
         """Write what is said of a run that goes on."""
@@ -200,7 +201,8 @@ class LiveFolder(Sink):
             "server_command": "",
             "user": None,
             "attached": {"to": description.watched},
-            "runs": [{"seconds": totals.own.seconds}],
+            # how long it took is known when it is over
+            "runs": [] if state == RUNNING else [{"seconds": totals.own.seconds}],
         }
         return described(
             self._folder,

@@ -85,6 +85,8 @@ class _Replay:
         end = self._end or {"run": self._run | {"state": KILLED, "failure": None}}
         run = end["run"] | said_of(recording, self._folder.path)
         run["sampled"] = self._folder.sampled
+        if self._totals and not self._end:
+            run["workload"]["runs"] = [{"seconds": self._totals.own.seconds}]
         totals = replace(self._totals or Totals(), capabilities=run["capabilities"])
         told: dict[str, Any] = figures(totals) if self._totals else {}
         return self._folder.write(

@@ -99,11 +99,10 @@ def setup_title(summary: Mapping[str, Any]) -> str:
 
 
 def attached_sentence(workload: Mapping[str, Any]) -> str:
-    """Say to what was attached, and for how long."""
+    """Say to what was attached, and for how long, which a killed run does not say."""
     seconds = sum(run.get("seconds", 0) for run in workload["runs"])
-    return (
-        f"attached to {workload['attached']['to']} for {given_duration(1e9 * seconds)}"
-    )
+    how_long = f" for {given_duration(1e9 * seconds)}" if seconds else ""
+    return f"attached to {workload['attached']['to']}{how_long}"
 
 
 def own_text(workload: Mapping[str, Any]) -> str:
