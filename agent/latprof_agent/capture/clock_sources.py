@@ -14,6 +14,9 @@ from typing import Any
 
 from latprof_analysis.text import NS_PER_SECOND
 
+from latprof_agent.errors import LatprofError
+from latprof_agent.executables import find_executable
+
 CHRONYD = Path("/run/chrony/chronyd.sock")
 PTP = Path("/sys/class/ptp")
 _PATIENCE_SECONDS = 1.0
@@ -46,8 +49,9 @@ def _chrony(chronyd: Path) -> dict[str, Any] | None:
     """
     if not chronyd.exists():
         return None
-    words = ["chronyc", "-h", str(chronyd), "-n", "-c", "tracking"]
     try:
+        chronyc = str(find_executable("chronyc"))
+        words = [chronyc, "-h", str(chronyd), "-n", "-c", "tracking"]
         asked = subprocess.run(
             words, capture_output=True, timeout=_PATIENCE_SECONDS, check=True, text=True
         )
@@ -65,6 +69,8 @@ def _chrony(chronyd: Path) -> dict[str, Any] | None:
             "leap": found[13],
             **seconds,
         }
+    except LatprofError:
+        return {"unknown": "there is no chronyc"}
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return {"unknown": str(error)}
 
