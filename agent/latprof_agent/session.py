@@ -201,7 +201,7 @@ class _Session:
             if recording:
                 flights = witness = WitnessedFlights(capture.flight, recording)
             stories = Stories(self.options.story_ns, flights, recorder.joiner)
-            sinks.append(stories)
+            recorder.sinks.append(stories)
         failure: LatprofError | None = None
         try:
             with refusals_in_one_line("cannot record"):
@@ -239,15 +239,12 @@ class _Session:
         header = recording_header(
             capture.layout,
             self.capabilities,
+            capture.ephemeral_ports,
             watched=str(self._workload.watched(options.protocols)),
             pieces=options.pieces,
             story_ns=options.story_ns,
             jiffy_ns=capture.flight.jiffy_ns if capture.flight else None,
             round_trip_columns=options.plan.round_trip_columns,
-            ephemeral_ports=[
-                capture.ephemeral_ports.start,
-                capture.ephemeral_ports[-1],
-            ],
         )
         stories = capture.flight is not None
         rings = rings_of(capture.layout, stories=stories)

@@ -43,6 +43,10 @@ OF_UDP = {
         (["--find-rate", "1%", "--offer", "1mbit"], "--offer: not with --find-rate"),
         (["--find-rate", "1%", "--direction", "both"], "--direction both: not with"),
         (["--trial", "2s"], "--trial: needs --find-rate"),
+        (  # none may be lost, which is a rate, too
+            ["--find-rate", "0%", "--trial", "5s", "--duration", "4s"],
+            "--duration must be at least --trial (5s)",
+        ),
         (["--no-probes"], "--no-probes; it is of `latprof run`"),
         *(
             (["--protocol", "tcp", option, value], f"{option}: is for udp, not for --p")

@@ -13,8 +13,13 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from latprof_agent.capture.recording_writer import RecordingWriter, rings_of
+from latprof_agent.capture.recording_writer import (
+    RecordingWriter,
+    recording_header,
+    rings_of,
+)
 from latprof_agent.probes.layout import layout_of
+from latprof_agent.rebuild.rebuilt import ephemeral_ports
 from latprof_analysis.read.result import ReadError
 from latprof_analysis.records.recording import (
     CLOCKS,
@@ -54,6 +59,13 @@ def read(data: bytes, path: Path) -> tuple[Recording, list[Step]]:
     recording = Recording(path)
     steps = list(recording.steps())
     return recording, steps[1:]  # without the first, which is empty
+
+
+@pytest.mark.parametrize("ports", [range(32768, 61000), range(7, 8)])
+def test_the_ports_of_clients_come_back_with_the_last(ports, tmp_path):
+    header = recording_header(LAYOUT, [], ports)
+    recording, _ = read(written(header=header), tmp_path / "recording")
+    assert ephemeral_ports(recording) == ports
 
 
 @pytest.mark.parametrize("ring", RINGS)

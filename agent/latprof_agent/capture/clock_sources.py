@@ -14,6 +14,7 @@ from typing import Any
 
 from latprof_analysis.text import NS_PER_SECOND
 
+from latprof_agent.capture.clocks import narrowest_reading
 from latprof_agent.errors import LatprofError
 from latprof_agent.executables import find_executable
 
@@ -30,7 +31,6 @@ _SECONDS = {
     "root_dispersion_ns": 11,
 }
 _FIELDS = 14
-_READINGS = 3
 
 
 def read_clock_sources(chronyd: Path = CHRONYD, ptp: Path = PTP) -> dict[str, Any]:
@@ -43,9 +43,10 @@ def read_clock_sources(chronyd: Path = CHRONYD, ptp: Path = PTP) -> dict[str, An
 
 
 def _chrony(chronyd: Path) -> dict[str, Any] | None:
-    """Ask chronyd what it says of the system's clock, whose error is at most
+    """Ask chronyd what it says of the system's clock.
 
-    |system_time| + root_dispersion + root_delay / 2, as chronyc(1) has it.
+    The error of that is at most |system_time| + root_dispersion + root_delay / 2, as
+    chronyc(1) has it.
     """
     if not chronyd.exists():
         return None
@@ -87,16 +88,10 @@ def _ptp_clock(path: Path) -> dict[str, Any]:
         return found | {"unknown": os.strerror(error.errno or 0)}
     try:
         clock = (~descriptor << 3) | 3  # FD_TO_CLOCKID of clock_gettime(2)
-        width_ns, begin_ns, time_ns = min(_reading(clock) for _ in range(_READINGS))
+        width_ns, begin_ns, (time_ns,) = narrowest_reading(clock)
     except OSError as error:
         return found | {"unknown": os.strerror(error.errno or 0)}
     finally:
         os.close(descriptor)
     middle_ns = begin_ns + width_ns // 2
     return found | {"monotonic_ns": middle_ns, "time_ns": time_ns, "width_ns": width_ns}
-
-
-def _reading(clock: int) -> tuple[int, int, int]:
-    begin_ns = time.monotonic_ns()
-    time_ns = time.clock_gettime_ns(clock)
-    return time.monotonic_ns() - begin_ns, begin_ns, time_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ def read_clocks() -> NDArray[Any]:
     CLOCK_MONOTONIC is the middle of two readings around those of the other clocks,
     which are so apart as `width_ns` says.
     """
-    width_ns, begin_ns, realtime_ns, tai_ns = min(_reading() for _ in range(_READINGS))
+    others = time.CLOCK_REALTIME, time.CLOCK_TAI
+    width_ns, begin_ns, (realtime_ns, tai_ns) = narrowest_reading(*others)
     found = np.zeros(1, SIDE_COLUMNS[CLOCKS])
     found["monotonic_ns"] = begin_ns + width_ns // 2
     found["realtime_ns"], found["tai_ns"] = realtime_ns, tai_ns
@@ -35,8 +37,16 @@ def read_clocks() -> NDArray[Any]:
     return found
 
 
-def _reading() -> tuple[int, int, int, int]:
+def narrowest_reading(*clocks: int) -> tuple[int, int, list[int]]:
+    """Read clocks one after the other, between two readings of CLOCK_MONOTONIC.
+
+    Returns how far these two are apart, when the first was, and all times, in ns.
+    Raises OSError where one of the clocks cannot be read.
+    """
+    return min(_reading(clocks) for _ in range(_READINGS))
+
+
+def _reading(clocks: Sequence[int]) -> tuple[int, int, list[int]]:
     begin_ns = time.monotonic_ns()
-    realtime_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
-    tai_ns = time.clock_gettime_ns(time.CLOCK_TAI)
-    return time.monotonic_ns() - begin_ns, begin_ns, realtime_ns, tai_ns
+    times_ns = [time.clock_gettime_ns(clock) for clock in clocks]
+    return time.monotonic_ns() - begin_ns, begin_ns, times_ns

@@ -204,11 +204,14 @@ def rings_of(layout: Layout, *, stories: bool) -> dict[str, np.dtype[Any]]:
 
 
 def recording_header(
-    layout: Layout, capabilities: Sequence[Capability], **run: Any
+    layout: Layout,
+    capabilities: Sequence[Capability],
+    ephemeral: range,
+    **run: Any,
 ) -> dict[str, Any]:
     """Describe this host, its kernel and clocks, and what is recorded.
 
-    `run` is what the run itself knows.
+    `ephemeral` are clients' ports; `run` is what the run itself knows.
     """
     uname = platform.uname()
     return {
@@ -221,6 +224,7 @@ def recording_header(
         SOURCES: read_clock_sources(),
         "capabilities": [capability.as_dict() for capability in capabilities],
         "layout": {name: getattr(layout, name) for name in WORDS},
+        "ephemeral_ports": [ephemeral.start, ephemeral[-1]],
         **run,
     }
 

@@ -19,7 +19,6 @@ Do operations on stores of keys, one after the other, and show where each of the
 spent its time, beside the floor: the same bytes to latprof's own responder, which
 is what the network allows.
 """
-GIVEN = ("redis", "endpoint")  # servers that somebody else has started
 _NAMES = {"redis": "redis", "endpoint": "proxystore", "to": "floor"}
 _BACKENDS = ("redis", "proxystore", "floor")
 _OPS = ("GET", "SET", "EXISTS", "EVICT")

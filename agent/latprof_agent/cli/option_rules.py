@@ -65,7 +65,7 @@ def contradiction(options: argparse.Namespace) -> str:
 def _contradictions(options: argparse.Namespace) -> Iterator[str]:
     there = _ALWAYS_THERE.get(options.form, ())
     for name, needed in _NEEDS.items():
-        has = getattr(options, needed, None) or needed in there
+        has = is_given(options, needed) or needed in there
         if getattr(options, name, None) and not has:
             yield f"{_word(name)}: needs {_word(needed)}"
     for by, excluded in _EXCLUDED_BY.items():

@@ -96,10 +96,7 @@ class LiveFolder(Sink):
         """Say what is watched; a folder without more was ended by force."""
         self._description = description
         self._cost = AgentCost()
-        self.say_running(self._describe(RUNNING, Totals()))
-
-    def say_running(self, run: dict[str, Any]) -> None:
-        """Write what is said of a run that goes on."""
+        run = self._describe(RUNNING, Totals())
         if self._keeps:
             self._keeps.describe(run)
         self._folder.write_json("run.json", run)

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from latprof_analysis.records.arrays import Batch
-from latprof_analysis.stats.kernel_histogram import CoarseHistogram
 
 from latprof_agent.capture.recording_writer import RecordingWriter, recording_header
-from latprof_agent.monitor.totals import Group, Quantity, Totals
+from latprof_agent.live.histogram_rows import Histograms
+from latprof_agent.monitor.totals import Totals
 from latprof_agent.monitor.totals_json import as_json
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 KIND = "live"  # of the recording, in its header
 
 Open = Callable[[], Callable[[bytes], None]]
-Histograms = Mapping[tuple[Group, Quantity], CoarseHistogram]
 
 
 class SampleRecording:
@@ -37,14 +37,13 @@ class SampleRecording:
         if self._writer:
             self._writer.note(anew=True)
             return
-        ports = capture.ephemeral_ports
         header = recording_header(
             capture.layout,
             capture.capabilities,
+            capture.ephemeral_ports,
             kind=KIND,
             watched=watched,
             server_role=capture.layout.roles["server"],
-            ephemeral_ports=[ports.start, ports[-1]],
         )
         rings = capture.layout.rings
         self._writer = RecordingWriter(self._open(), rings, header)
@@ -86,5 +85,4 @@ class SampleRecording:
 
 def _figures(totals: Totals) -> Any:
     """Return all but what stands elsewhere already."""
-    few = Totals(**(vars(totals) | {"stories": {}, "capabilities": []}))
-    return as_json(few)
+    return as_json(replace(totals, stories={}, capabilities=[]))

@@ -65,8 +65,7 @@ class SampleRows:
         return self._rows(self.joiner.finish())
 
     def _chosen(self, records: Records) -> Records:
-        found: Records = records[(records["flags"] & self._sampled) != 0]
-        return found
+        return with_flag(records, self._sampled)
 
     def _rows(self, pairs: Pairs) -> SampledMessages | None:
         if not len(pairs.sent_index):
@@ -78,6 +77,12 @@ class SampleRows:
         rows.mark_statistics(none > 0)
         both = (pairs.sent_index >= 0) & (pairs.received_index >= 0)
         return SampledMessages(rows, both)
+
+
+def with_flag(records: Records, flag: int) -> Records:
+    """Return the records of which it is set."""
+    found: Records = records[(records["flags"] & flag) != 0]
+    return found
 
 
 def _no_kinds(flows: NDArray[np.generic]) -> NDArray[np.int64]:

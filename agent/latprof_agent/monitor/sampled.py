@@ -11,14 +11,19 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
-from latprof_analysis.records.arrays import Batch, Records
+from latprof_analysis.records.arrays import Batch
 from latprof_analysis.records.joiner import Joiner
 from latprof_analysis.stats.kernel_histogram import CoarseHistogram, bucket_of
 from numpy.typing import NDArray
 
 from latprof_agent.monitor.exemplars import Exemplars
 from latprof_agent.monitor.flow_groups import FlowGroups
-from latprof_agent.monitor.sample_rows import RECORDS, SampledMessages, SampleRows
+from latprof_agent.monitor.sample_rows import (
+    RECORDS,
+    SampledMessages,
+    SampleRows,
+    with_flag,
+)
 from latprof_agent.monitor.samples import NO_GROUP, Samples
 from latprof_agent.monitor.totals import Group, Quantity
 from latprof_agent.monitor.turns import Exchanged
@@ -78,16 +83,12 @@ class Sampled:
         self._give_out(self._rows.finish())
 
     def _add_slow(self, batch: Batch, names: Mapping[int, Group]) -> None:
-        sent, received, turns = (self._slow_of(batch[ring]) for ring in RECORDS)
+        sent, received, turns = (with_flag(batch[ring], self._slow) for ring in RECORDS)
         groups = self._flows.of_senders(sent["flow"])
         self.exemplars.add_sent(sent, groups.tolist(), names)
         groups = self._flows.of_receivers(received["flow"])
         self.exemplars.add_received(received, groups.tolist(), names)
         self.exemplars.add_turns(turns, names)
-
-    def _slow_of(self, records: Records) -> Records:
-        found: Records = records[(records["flags"] & self._slow) != 0]
-        return found
 
     def _process(self, pid: int) -> str:
         name = self.joiner.names.newest(pid)

@@ -20,6 +20,7 @@ from latprof_agent.rebuild.rebuilt import (
     KILLED,
     Rebuilt,
     damage_in_one_line,
+    ephemeral_ports,
     said_of,
 )
 from latprof_agent.workload.workload import Progress
@@ -31,7 +32,7 @@ class _Replay:
     """Takes the steps of a recording, and fills a folder with them."""
 
     def __init__(self, recording: Recording, folder: LiveFolder) -> None:
-        self._header, self._layout = recording.header, recording.layout
+        self._recording = recording
         self._folder = folder
         self._sample = self._new_sample()
         self._totals: Totals | None = None  # since the start, as far as it is known
@@ -40,9 +41,9 @@ class _Replay:
         self.records = 0
 
     def _new_sample(self) -> SampleRows:
-        low, high = map(int, self._header["ephemeral_ports"])
-        role = int(self._header["server_role"])
-        return SampleRows(self._layout, role, range(low, high))
+        recording = self._recording
+        role = int(recording.header["server_role"])
+        return SampleRows(recording.layout, role, ephemeral_ports(recording))
 
     def take(self, step: Step) -> None:
         """Do what was done in it."""
@@ -80,21 +81,18 @@ class _Replay:
         if found:
             self._folder.add_messages(found.rows)
 
-    def finish(self, recording: Recording) -> dict[str, Any]:
+    def finish(self) -> dict[str, Any]:
         """Write the documents; return summary.json."""
         end = self._end or {"run": self._run | {"state": KILLED, "failure": None}}
-        run = end["run"] | said_of(recording, self._folder.path)
+        run = end["run"] | said_of(self._recording, self._folder.path)
         run["sampled"] = self._folder.sampled
         if self._totals and not self._end:
             run["workload"]["runs"] = [{"seconds": self._totals.own.seconds}]
         totals = replace(self._totals or Totals(), capabilities=run["capabilities"])
         told: dict[str, Any] = figures(totals) if self._totals else {}
-        return self._folder.write(
-            run, totals, told, end.get("cost", {}), warnings=self._warnings(recording)
-        )
-
-    def _warnings(self, recording: Recording) -> list[str]:
-        return [] if self._end and not recording.cut_off else [BREAKS_OFF]
+        is_whole = self._end and not self._recording.cut_off
+        warnings = [] if is_whole else [BREAKS_OFF]
+        return self._folder.write(run, totals, told, end.get("cost", {}), warnings)
 
 
 def rebuild_live(
@@ -110,7 +108,7 @@ def rebuild_live(
                 progress("rebuilding", replay.records, recording.share(), 1)
             if folder.failure:
                 raise folder.failure
-            summary = replay.finish(recording)
+            summary = replay.finish()
             if parquet:
                 folder.write_parquet()
     except BaseException:

@@ -24,6 +24,7 @@ from latprof_agent.rebuild.rebuilt import (
     KILLED,
     Rebuilt,
     damage_in_one_line,
+    ephemeral_ports,
     said_of,
 )
 from latprof_agent.recorder import Recorder, Source
@@ -157,8 +158,7 @@ class _Replay:
     """
 
     def __init__(self, recording: Recording, folder: RunFolder) -> None:
-        low, high = map(int, recording.header["ephemeral_ports"])
-        ports = range(low, high + 1)
+        ports = ephemeral_ports(recording)
         self.capture = _RecordedCapture(recording.layout, ports)
         self.totals = RunTotals()
         sinks = [RunTables(folder), self.totals]

@@ -31,6 +31,12 @@ class Rebuilt:
     is_live: bool = False  # of `watch`: histograms, and a sample
 
 
+def ephemeral_ports(recording: Recording) -> range:
+    """Return the ports that the recorded host handed out to clients."""
+    low, high = map(int, recording.header["ephemeral_ports"])
+    return range(low, high + 1)
+
+
 def said_of(recording: Recording, folder: Path) -> dict[str, Any]:
     """What run.json says of the rebuilding, once the recording is read."""
     return {

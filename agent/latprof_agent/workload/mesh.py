@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from latprof_analysis.records.message_rows import Messages
 from latprof_analysis.study.mesh import (
     Cell,
     CellStages,
@@ -288,7 +289,11 @@ class _StagesSink(Sink):
     """Has stages of cells summed up, which are no sink: files have them, too."""
 
     def __init__(self, stages: CellStages) -> None:
-        self.add_messages = stages.add_messages  # type: ignore[method-assign]
+        self._stages = stages
+
+    def add_messages(self, rows: Messages) -> None:
+        """Sum up."""
+        self._stages.add_messages(rows)
 
 
 class MeshRuns(Workload):
