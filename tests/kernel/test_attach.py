@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from free_ports import free_port
-from latprof_agent.filters.words import read_words
+from latprof_agent.filters.words import filter_of_words, read_words
 from latprof_agent.lab.control_group import ControlGroup
 from latprof_agent.probes.catalogue import BOTH
 from latprof_agent.workload.attached import Attached, Target
@@ -120,7 +120,7 @@ def _talk(client, server):
 
 @contextmanager
 def _attached(folder, words):
-    attached = Attached(Target(read_words(words)))
+    attached = Attached(Target(filter_of_words(read_words(words))))
     with recording(attached.watched(BOTH), folder) as recorded:
         yield recorded
     attached.close()

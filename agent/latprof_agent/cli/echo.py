@@ -255,13 +255,14 @@ def _record(
 ) -> LatprofError | None:
     """Record this end's half meanwhile; what went wrong with that."""
     from latprof_agent import session
+    from latprof_agent.filters.words import filter_of_words
     from latprof_agent.lab.link import LinkSpec
     from latprof_agent.probes.filter import Word
     from latprof_agent.workload.attached import Target
 
     wanted = session.RunOptions(
         link=LinkSpec(),
-        plan=Target((Word("pid", str(responder.pid)),)),
+        plan=Target(filter_of_words([Word("pid", str(responder.pid))])),
         protocols=("tcp", "udp"),
         out=options.record,
         arguments=options.arguments,

@@ -196,7 +196,7 @@ def _target(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:
     from latprof_agent.cli.filter_options import filter_of
     from latprof_agent.workload.attached import Target
 
-    return Target(filter_of(options).words, float(options.duration or 0))
+    return Target(filter_of(options), float(options.duration or 0))
 
 
 def _command(options: argparse.Namespace, _protocols: tuple[str, ...]) -> Any:

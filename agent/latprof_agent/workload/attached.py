@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from latprof_agent.errors import LatprofError, WorkloadError
-from latprof_agent.filters.words import filter_of_words, notices
+from latprof_agent.filters.words import notices
 from latprof_agent.lab.lab import Lab
-from latprof_agent.probes.filter import Filter, Word
+from latprof_agent.probes.filter import Filter
 from latprof_agent.process_table import comm_of
 from latprof_agent.recorder import STEP_SECONDS
 from latprof_agent.workload.workload import Plan, RunContext, Workload
@@ -22,25 +22,23 @@ BY_OWNER = ("pid", "comm", "cgroup", "container")
 
 @dataclass(frozen=True)
 class Target(Plan):
-    """What was asked for, as words of a filter."""
+    """Sockets that were asked for."""
 
-    words: tuple[Word, ...]
+    chosen: Filter
     duration_seconds: float = 0.0  # 0: until Ctrl-C
 
     kind = "attached"
     in_lab = False
 
     def open(self, lab: Lab | None) -> Attached:
-        """Find it; raises FilterError or WorkloadError where it is not."""
+        """Find its processes; raises WorkloadError where one has ended."""
         assert not lab
         return Attached(self)
 
     def notice(self) -> str:
         """What whoever waits should know: no process has such a name yet."""
-        comms = tuple(w.text for w in self.words if w.kind == "comm" and not w.negated)
-        by_number = any(word.kind == "pid" and not word.negated for word in self.words)
-        told = [] if by_number else notices(Filter(comms=comms))
-        return next(iter(told), "")
+        missing = [] if self.chosen.pids else notices(self.chosen)
+        return next(iter(missing), "")
 
 
 class Attached(Workload):
@@ -49,19 +47,18 @@ class Attached(Workload):
     may_see_nothing = True
 
     def __init__(self, target: Target) -> None:
-        """Find it; raises FilterError or WorkloadError where it is not."""
+        """Find its processes; raises WorkloadError where one has ended."""
         super().__init__()
         self.target = target
         self.endless = not target.duration_seconds
         self._processes: list[int] = []
-        self._watched = filter_of_words(target.words, "--")
         self.result: dict[str, Any] = {}
         try:
-            names = [self._find(pid) for pid in self._watched.pids]
+            names = [self._find(pid) for pid in target.chosen.pids]
         except LatprofError:
             self.close()
             raise
-        self.title = _title(self._watched, names)
+        self.title = _title(target.chosen, names)
 
     def _find(self, pid: int) -> str:
         """Keep hold of a process, so that its number is not another's; its name."""
@@ -73,7 +70,7 @@ class Attached(Workload):
 
     def watched(self, _protocols: tuple[str, ...]) -> Filter:
         """Its sockets, of the protocols that were asked for among the words."""
-        return replace(self._watched, peers=True, older=True)
+        return replace(self.target.chosen, peers=True, older=True)
 
     def check(self) -> None:
         """Raise WorkloadError where nothing of it is left before it was watched."""
@@ -110,15 +107,15 @@ class Attached(Workload):
 
     def as_dict(self) -> dict[str, Any]:
         """For run.json."""
-        told = {
+        chosen = self.target.chosen
+        by_owner = (word.kind in BY_OWNER and not word.negated for word in chosen.words)
+        described = {
             "to": self.title,
-            "filter": str(self._watched),
-            "by_owner": any(
-                word.kind in BY_OWNER and not word.negated for word in self.target.words
-            ),
+            "filter": str(chosen),
+            "by_owner": any(by_owner),
             "duration_seconds": self.target.duration_seconds,
         }
-        return {"attached": told}
+        return {"attached": described}
 
     def close(self) -> None:
         """Close what holds the processes."""
