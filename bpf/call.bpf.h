@@ -14,10 +14,13 @@
 #define AN_EXCEPTION ((__u16) - 1) /* or an interrupt of a program */
 #define NO_CALL ((__u16) - 2)
 #define CALL_OF_32_BITS ((__u16) - 3)
+#define FUTEX_COMMAND 0x7f /* FUTEX_CMD_MASK, of its low byte */
 
 struct call {
 	__u16 number; /* or one of those above */
-	__u16 operation; /* its second argument: of a futex what is done */
+	__u8 operation; /* its second argument: of a futex what is done,
+			   without the flags of how */
+	bool timed; /* its fourth is not 0: of a futex it has a timeout */
 	__u32 value; /* its third: of a futex what it must be, or how many */
 };
 
@@ -33,15 +36,16 @@ registers_of(struct task_struct *task)
 static __always_inline void call_of(const struct pt_regs *registers,
 				    struct call *ret)
 {
-	ret->operation = ret->value = 0;
+	ret->operation = ret->value = ret->timed = 0;
 	if (!registers) {
 		ret->number = NO_CALL;
 	} else if (IS_32_BIT(registers)) {
 		ret->number = CALL_OF_32_BITS;
 	} else {
 		ret->number = SYSTEM_CALL(registers);
-		ret->operation = SECOND_ARGUMENT(registers);
+		ret->operation = SECOND_ARGUMENT(registers) & FUTEX_COMMAND;
 		ret->value = THIRD_ARGUMENT(registers);
+		ret->timed = FOURTH_ARGUMENT(registers) != 0;
 	}
 }
 

@@ -17,6 +17,7 @@
 #include "call.bpf.h"
 #include "interrupt.bpf.h"
 #include "occupant.bpf.h"
+#include "quota.bpf.h"
 #include "reader.bpf.h"
 #include "sleeper.bpf.h"
 #include <bpf/bpf_tracing.h>
@@ -51,6 +52,22 @@ static __always_inline __u32 waited_until(const struct task_struct *task,
 	return waited < NOT_KNOWN ? waited : NOT_KNOWN - 1;
 }
 
+/* How far the scheduler's clock is from ours, by the two stamps of the last
+ * switch: before a watched reader has shown it (reader.bpf.h). */
+static __always_inline void scheduler_clock(const struct task_struct *prev)
+{
+	__u32 zero = 0;
+	const struct occupant *o;
+
+	if (scheduler_offset_ns || !bpf_core_field_exists(prev->sched_info))
+		return;
+	o = bpf_map_lookup_elem(&occupants, &zero);
+	if (!o || !o->known || !o->thread || o->thread != (__u32)prev->pid)
+		return;
+	scheduler_offset = o->since_ns - prev->sched_info.last_arrival;
+	scheduler_offset_ns = o->since_ns;
+}
+
 SEC("?tp_btf/sched_switch")
 int BPF_PROG(on_flight_switch, bool preempt, struct task_struct *prev,
 	     struct task_struct *next, unsigned int state)
@@ -58,7 +75,9 @@ int BPF_PROG(on_flight_switch, bool preempt, struct task_struct *prev,
 	struct task_switch *s = flight_next(&switches);
 	__u64 now = bpf_ktime_get_ns();
 	struct call call;
+	__u32 waited;
 
+	scheduler_clock(prev);
 	occupant_follow(prev, next, now);
 	if (!s)
 		return 0;
@@ -72,14 +91,20 @@ int BPF_PROG(on_flight_switch, bool preempt, struct task_struct *prev,
 	s->left_call = call.number;
 	s->left_operation = call.operation;
 	s->left_value = call.value;
+	s->left_flags = call.timed ? TASK_TIMED : 0;
+	if (!s->left_state && is_throttled(prev))
+		s->left_flags |= TASK_THROTTLED;
 	s->thread = next->pid;
 	s->pid = next->tgid;
 	s->waited_ns = waited_until(next, now);
 	s->delay_ns = run_delay_of(next);
 	if (s->waited_ns != NOT_KNOWN)
 		s->delay_ns += s->waited_ns;
+	waited = s->waited_ns;
 	__builtin_memcpy(s->comm, next->comm, sizeof(s->comm));
 	SUBMIT(s);
+	if (waited >= slept_ns && waited != NOT_KNOWN)
+		quota_tell(next, now);
 	if (!preempt && state)
 		sleeper_keep(ctx, prev, &call);
 	return 0;

@@ -17,6 +17,7 @@
 #include "call.bpf.h"
 #include "flight.bpf.h"
 #include "interrupt.bpf.h"
+#include "quota.bpf.h"
 #include "reader.bpf.h"
 #include "sleeper.bpf.h"
 #include <bpf/bpf_tracing.h>
@@ -94,6 +95,7 @@ int BPF_PROG(on_flight_wake, struct task_struct *sleeper)
 	w->t_ns = now;
 	w->thread = sleeper->pid;
 	w->pid = sleeper->tgid;
+	w->sleeper_flags = is_throttled(sleeper) ? TASK_THROTTLED : 0;
 	w->image = BPF_CORE_READ(sleeper, mm, start_stack) >> 4;
 	sleeper_tell(sleeper, w);
 	w->kernel_frames = frames_of(

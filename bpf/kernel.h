@@ -116,6 +116,7 @@ struct sock_common {
 };
 
 struct kernfs_node {
+	const char *name;
 	__u64 id;
 };
 
@@ -435,6 +436,7 @@ struct bpf_iter__bpf_map_elem {
 /* arguments of a system call, and its number; -1: in none */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
+	unsigned long r10;
 	unsigned long dx;
 	unsigned long si;
 	unsigned long di;
@@ -445,6 +447,7 @@ struct pt_regs {
 #define FIRST_ARGUMENT(regs) ((regs)->di)
 #define SECOND_ARGUMENT(regs) ((regs)->si)
 #define THIRD_ARGUMENT(regs) ((regs)->dx)
+#define FOURTH_ARGUMENT(regs) ((regs)->r10)
 #define INSTRUCTION(regs) ((regs)->ip)
 #define SYSTEM_CALL(regs) ((regs)->orig_ax)
 /* __USER32_CS, on Xen in another table */
@@ -467,6 +470,7 @@ struct pt_regs {
 #define FIRST_ARGUMENT(regs) ((regs)->orig_x0)
 #define SECOND_ARGUMENT(of) ((of)->regs[1])
 #define THIRD_ARGUMENT(of) ((of)->regs[2])
+#define FOURTH_ARGUMENT(of) ((of)->regs[3])
 #define INSTRUCTION(regs) ((regs)->pc)
 #define SYSTEM_CALL(regs) ((regs)->syscallno)
 #define IS_32_BIT(regs) (((regs)->pstate & 0x10) != 0) /* PSR_MODE32_BIT */
@@ -499,9 +503,39 @@ struct mm_struct {
 	unsigned long start_stack;
 };
 
+struct cfs_bandwidth {
+	ktime_t period;
+	__u64 quota; /* ns; all ones: none */
+	struct hrtimer period_timer; /* CLOCK_MONOTONIC */
+	int nr_throttled;
+};
+
+struct task_group {
+	struct cgroup_subsys_state css;
+	struct task_group *parent;
+	struct cfs_bandwidth cfs_bandwidth;
+};
+
+struct rq {
+	__u64 clock_pelt; /* as the scheduler's, but slower where its CPU is */
+};
+
+struct cfs_rq {
+	struct rq *rq;
+	struct task_group *tg;
+	__u64 throttled_clock_pelt; /* when it was throttled last */
+	int throttle_count; /* now: it, and those above it */
+};
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq; /* of its group */
+};
+
 struct task_struct {
 	void *stack; /* its lowest address */
 	unsigned int flags;
+	int prio; /* below 100: real-time */
+	struct sched_entity se;
 	struct mm_struct *mm;
 	int pid;
 	int tgid;

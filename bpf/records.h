@@ -187,8 +187,9 @@ struct task_switch {
 	__u16 left_state; /* as task_struct.__state; 0: it could run on */
 	__u16 left_call; /* system call, 0xffff: an exception, 0xfffe: none,
 			    0xfffd: one of a 32-bit program */
-	__u16 left_operation; /* its second argument, of a futex: what is done
-			       */
+	__u8 left_operation; /* its second argument, of a futex: what is done,
+				without its flags */
+	__u8 left_flags; /* enum task_flag */
 	__u32 left_value; /* its third, of a futex: what that was */
 	__u8 comm[16]; /* of who came */
 };
@@ -211,10 +212,25 @@ struct wake {
 	__u32 by_value; /* third argument of its call, of a futex: how many */
 	__u16 by_call; /* as left_call */
 	__u16 by_operation;
-	__u16 pad;
+	__u16 sleeper_flags; /* enum task_flag */
 	__u8 kernel_frames;
 	__u8 user_frames;
 	__u8 comm[16]; /* of by_thread */
+};
+
+/* A task came to a CPU after a long wait, and its control group, or one above
+ * that, has a CPU quota that was used up at some time. */
+struct quota_wait {
+	__u64 t_ns; /* as the switch by which it came */
+	__u64 throttled_ns; /* its group was last throttled on this CPU */
+	__u64 period_end_ns; /* a period of the quota begins */
+	__u64 period_ns;
+	__u64 quota_ns;
+	__u64 cgroup; /* of the group with the quota */
+	__u32 throttled_count; /* how often the quota was used up */
+	__u32 thread;
+	__u16 cpu;
+	__u8 name[54]; /* of the control group, its last part */
 };
 
 /* An interrupt took a CPU from whoever had it. As of all that a flight recorder
@@ -479,6 +495,14 @@ enum head_kind {
 			  */
 };
 
+/* Of a task that left its CPU, and of one that is woken. */
+enum task_flag {
+	/* its system call has a fourth argument: of a futex a timeout */
+	TASK_TIMED = 1,
+	/* its control group had used its CPU quota up */
+	TASK_THROTTLED = 2,
+};
+
 enum record_flag {
 	/* stamps belong to the range's end only: older ends were merged away */
 	RECORD_MERGED = 1,
@@ -614,6 +638,7 @@ _Static_assert(sizeof(struct untraced_period) == 24, "untraced_period");
 _Static_assert(sizeof(struct turn) == 72, "turn");
 _Static_assert(sizeof(struct task_switch) == 64, "task_switch");
 _Static_assert(sizeof(struct wake) == 264, "wake");
+_Static_assert(sizeof(struct quota_wait) == 112, "quota_wait");
 _Static_assert(sizeof(struct interrupt) == 32, "interrupt");
 _Static_assert(sizeof(struct stack_sample) == 408, "stack_sample");
 _Static_assert(sizeof(struct queued_packet) == 72, "queued_packet");

@@ -8,13 +8,16 @@ it takes at least, in ms.
 from __future__ import annotations
 
 import json
+import mmap
 import os
+import secrets
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from talk import Truth, beside, exactly, pair
@@ -24,7 +27,7 @@ ROUNDS, HELD_SECONDS = 6, 0.2
 
 
 def slow_reads(
-    wait: Callable[[], None], beside_it: Callable[[], None] = lambda: None
+    wait: Callable[[], object], beside_it: Callable[[], None] = lambda: None
 ) -> None:
     """Each request waits until its reader has waited for something else."""
     client, server = pair()
@@ -54,15 +57,17 @@ def sleeping_reader() -> Truth:
     return truth("asleep", "on a timer")
 
 
+def work(seconds: float) -> None:
+    """Take so much of a CPU's time."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
 def busy_reader() -> Truth:
     """So much of a CPU's time."""
 
-    def work() -> None:
-        until = time.thread_time() + HELD_SECONDS * 1.5
-        while time.thread_time() < until:
-            pass
-
-    slow_reads(work)
+    slow_reads(lambda: work(HELD_SECONDS * 1.5))
     return truth("busy")
 
 
@@ -148,11 +153,154 @@ def full_window() -> Truth:
     return truth("held", "window", "send_queue")
 
 
+def timed_reader() -> Truth:
+    """In a wait for another thread, which has a timeout and runs out."""
+    slow_reads(lambda: bool(threading.Event().wait(HELD_SECONDS)))
+    return truth("asleep", "on a timer (futex with a timeout)")
+
+
+def interpreted_reader() -> Truth:
+    """For the lock of its interpreter, 5 ms at a time: one call of another has it."""
+    asked = threading.Semaphore(0)
+    count = 1_000_000
+    begin = time.perf_counter()
+    sum(range(count))
+    count = int(count * 1.5 * HELD_SECONDS / (time.perf_counter() - begin))
+
+    def hold() -> None:
+        for _ in range(ROUNDS):
+            asked.acquire()
+            sum(range(count))  # one call, in which the lock stays
+
+    def wait() -> None:
+        time.sleep(0.02)  # until the message is there
+        asked.release()
+        time.sleep(0.001)
+
+    holder = beside(hold)
+    slow_reads(wait)
+    holder.join()
+    found = truth("asleep", "for another thread")
+    found["cause"]["who"] = "python3"
+    return found
+
+
+def displaced_reader() -> Truth:
+    """For its CPU, which a real-time process has; a new connection for each."""
+    cpu = min(os.sched_getaffinity(0))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        pid = os.fork()
+        if not pid:
+            os.sched_setaffinity(0, {cpu})
+            for _ in range(ROUNDS):
+                with listener.accept()[0] as server:
+                    exactly(server, 100)
+                    server.sendall(b"r" * 50)
+            os._exit(0)
+        for _ in range(ROUNDS):
+            client = socket.create_connection(listener.getsockname())
+            time.sleep(0.02)  # it waits for the request
+            with real_time(cpu):
+                client.sendall(b"q" * 100)
+                time.sleep(HELD_SECONDS)
+            exactly(client, 50)
+            client.close()
+        os.waitpid(pid, 0)
+    found = truth("waiting")
+    found["cause"]["who"] = "first"
+    return found
+
+
+@contextmanager
+def real_time(cpu: int) -> Iterator[None]:
+    """A process that has taken a CPU from all others."""
+    read, write = os.pipe()
+    over = mmap.mmap(-1, 1)
+    pid = os.fork()
+    if not pid:
+        Path("/proc/self/comm").write_text("first")
+        os.sched_setaffinity(0, {cpu})
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
+        time.sleep(0.001)  # it comes again by its own name
+        os.write(write, b"x")
+        while not over[0]:
+            pass
+        os._exit(0)
+    os.read(read, 1)
+    os.close(read)
+    os.close(write)
+    try:
+        yield
+    finally:
+        over[0] = 1
+        os.waitpid(pid, 0)
+
+
+PERIOD_SECONDS, QUOTA_SECONDS = 0.6, 0.05
+
+
+def throttled_reader() -> Truth:
+    """Its control group uses the CPU time up that it may have, before each read."""
+    with limited_group() as group:
+        client, server = pair()
+        pid = os.fork()
+        if not pid:
+            client.close()
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+            work(QUOTA_SECONDS * 1.2)  # so that the first message meets a whole period
+            server.sendall(b"b")
+            for _ in range(ROUNDS):
+                work(QUOTA_SECONDS * 1.2)
+                exactly(server, 100)
+                server.sendall(b"r" * 50)
+            os._exit(0)
+        server.close()
+        exactly(client, 1)
+        before_ms = throttled_ms(group)
+        for _ in range(ROUNDS):
+            client.sendall(b"q" * 100)
+            exactly(client, 50)
+        os.waitpid(pid, 0)
+        found = truth("throttled", f"control group {group.name}")
+        return found | {"throttled_ms": throttled_ms(group) - before_ms}
+
+
+@contextmanager
+def limited_group() -> Iterator[Path]:
+    """A control group with a CPU quota: of version 1 or 2."""
+    name = f"latprof-test-{secrets.token_hex(4)}"
+    period, quota = (round(s * 1e6) for s in (PERIOD_SECONDS, QUOTA_SECONDS))
+    old, new = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+    group = (old if old.exists() else new) / name
+    if not old.exists():
+        (new / "cgroup.subtree_control").write_text("+cpu")
+    group.mkdir()
+    try:
+        if old.exists():
+            (group / "cpu.cfs_period_us").write_text(str(period))
+            (group / "cpu.cfs_quota_us").write_text(str(quota))
+        else:
+            (group / "cpu.max").write_text(f"{quota} {period}")
+        yield group
+    finally:
+        group.rmdir()
+
+
+def throttled_ms(group: Path) -> float:
+    """How long its processes were kept from CPUs, as the kernel sums it up."""
+    lines = (group / "cpu.stat").read_text().splitlines()
+    counted = {key: int(value) for key, value in map(str.split, lines)}
+    if "throttled_usec" in counted:
+        return counted["throttled_usec"] / 1e3
+    return counted["throttled_time"] / 1e6
+
+
 CAUSES = {
     cause.__name__.replace("_", "-"): cause
     for cause in (
         *(sleeping_reader, busy_reader, piped_reader, locked_reader),
         *(reader_of_a_child, stopped_reader, full_window),
+        *(timed_reader, interpreted_reader, displaced_reader, throttled_reader),
     )
 }
 

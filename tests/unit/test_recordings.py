@@ -91,10 +91,23 @@ def test_the_cause_of_a_slow_message_is_the_one_that_was_planted(name):
         planted = others = 0
         for part in one["stages"][cause["stage"]]["parts"]:
             is_it = part["kind"] == cause["kind"] and cause["what"] in part["what"]
+            if "who" in cause:
+                is_it &= [who["comm"] for who in part["who"][:1]] == [cause["who"]]
             planted += part["time_ns"] * is_it
             others += part["time_ns"] * (not is_it)
         assert planted >= cause["least_ms"] * 1e6
         assert planted > 3 * others
+
+
+@pytest.mark.parametrize("name", having("throttled_ms"))
+def test_throttled_time_is_what_the_kernel_sums_up(name):
+    parts = [
+        part
+        for one in plain(name)["stories"]["stories"]
+        for part in one["stages"]["receive_queue"]["parts"]
+    ]
+    found_ns = sum(part["time_ns"] for part in parts if part["kind"] == "throttled")
+    assert found_ns / 1e6 == pytest.approx(TRUTH[name]["throttled_ms"], rel=0.01)
 
 
 @pytest.mark.parametrize("name", having("response_ms"))

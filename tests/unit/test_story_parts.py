@@ -178,7 +178,8 @@ def test_a_wait_that_is_not_known_is_not_told_apart():
         switch(40 * MS, IDLE, MINE, waited_ns=UNKNOWN_WAIT),
     )
     (part,) = told(flight, 10 * MS, 40 * MS)
-    assert (part.kind, part.time_ns) == ("asleep", 30 * MS)
+    assert (part.kind, part.time_ns) == ("not recorded", 30 * MS)
+    assert part.what == "asleep, or waiting for a CPU"
 
 
 def test_what_the_recorder_has_no_more_is_a_part_of_its_own():

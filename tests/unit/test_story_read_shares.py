@@ -22,7 +22,8 @@ from latprof_analysis.story.reads import (
     waits_of,
     words_of_reads,
 )
-from latprof_analysis.story.story import CALLS, Flight, Part
+from latprof_analysis.story.story import Flight, Part
+from latprof_analysis.story.system_calls import CALLS
 
 LAYOUT = layout_of()
 MS = 1_000_000

@@ -14,7 +14,8 @@ from latprof_analysis.report.story_lines import (
     story_lines,
 )
 from latprof_analysis.story.sleeps import Call, Wake, purpose, sleeping_in
-from latprof_analysis.story.story import CALLS, Flight, time_of
+from latprof_analysis.story.story import Flight, time_of
+from latprof_analysis.story.system_calls import CALLS
 
 FLIGHTS = layout_of().flights
 MS = 1_000_000
@@ -146,7 +147,7 @@ COMMS = {50: b"reader", 60: b"keeper"}
 def switch(t_ns, left, came, *, cpu=0, state=0, call=MUTEX):
     row = np.zeros(1, FLIGHTS["switches"])
     row["t_ns"], row["cpu"], row["left_state"] = t_ns, cpu, state
-    row["left_call"], row["left_operation"], row["left_value"] = call
+    row["left_call"], row["left_operation"], row["left_value"] = call[:3]
     row["left_pid"], row["left_thread"] = left
     row["pid"], row["thread"] = came
     name = COMMS.get(came[0], b"other")
@@ -159,7 +160,7 @@ def wake(t_ns, by=KEEPER, call=UNLOCKS, sleeper=READER):
     row["t_ns"], row["user_frames"] = t_ns, 1
     row["pid"], row["thread"] = sleeper
     row["by_pid"], row["by_thread"] = by
-    row["by_call"], row["by_operation"], row["by_value"] = call
+    row["by_call"], row["by_operation"], row["by_value"] = call[:3]
     name = COMMS.get(by[0], b"other")
     row["comm"][0, : len(name)] = list(name)
     return row
@@ -181,7 +182,7 @@ def told(flight, begin_ns, end_ns):
     def name(record):
         return LIBC if "by_pid" in record.dtype.names else ("main", "compress")
 
-    return time_of(flight, 50, begin_ns, end_ns, name=name).parts
+    return time_of(flight, 50, begin_ns, end_ns, thread=51, name=name).parts
 
 
 def test_who_woke_it_is_told_with_what_that_thread_did_meanwhile():
@@ -348,3 +349,78 @@ def test_where_a_sleeper_was_is_named_as_a_stack_is():
     row = wake(1)[0]
     row["kernel"][0], row["kernel_frames"], row["user"][0] = 1, 1, 2
     assert Symbols().stack(row) == ("?", "? (kernel)")
+
+
+TIMED = Call(FUTEX, WAIT_BITSET, 0, timed=True)
+RAN_OUT = "on a timer (futex with a timeout)"
+CONDITION = "for another thread (condition variable or the like, futex)"
+
+
+@pytest.mark.parametrize(
+    ("by", "what"),
+    [(0, RAN_OUT), (7, CONDITION)],  # an interrupt, a thread
+)
+def test_a_futex_with_a_timeout_that_no_thread_ended_ran_out(by, what):
+    assert purpose(SLEEPING, TIMED, woken(thread=by), X86_64) == what
+    without = TIMED._replace(timed=False)
+    assert purpose(SLEEPING, without, woken(thread=by), X86_64) == CONDITION
+
+
+def asked_again(*, gap_ns, last_ns, wakes):
+    """A reader that sleeps 5 ms four times, each ended by a timer, and once more."""
+    rows = [switch(1, IDLE, READER), switch(2, IDLE, KEEPER, cpu=1)]
+    ends, at = [], 10 * MS
+    for took_ns in (*[5 * MS] * 4, last_ns):
+        left = switch(at, READER, IDLE, state=SLEEPING, call=TIMED)
+        left["left_flags"] = 1  # TASK_TIMED
+        at += took_ns
+        rows += [left, switch(at, IDLE, READER)]
+        ends.append(at)
+        at += gap_ns
+    woken_at = [wake(end, IDLE) for end in ends[:4]]
+    return flight_of(rows, [*woken_at, *wakes(ends[4])]), at
+
+
+@pytest.mark.parametrize("last_ns", [4 * MS, MS // 2])
+def test_sleeps_begun_again_are_of_who_ended_the_last(last_ns):
+    """Of a short one no wake is written: that thread alone ran of its process."""
+
+    def wakes(end_ns):
+        return [wake(end_ns)] if last_ns > MS else []
+
+    flight, end_ns = asked_again(gap_ns=5_000, last_ns=last_ns, wakes=wakes)
+    if last_ns < MS:
+        switches = flight.rings["switches"]
+        switches["pid"][switches["thread"] == KEEPER[1]] = READER[0]
+    asleep, busy = told(flight, 10 * MS, end_ns)
+    assert (asleep.what, asleep.time_ns) == (CONDITION, 20 * MS + last_ns)
+    (who,) = asleep.who
+    assert (who["thread"], who["time_ns"]) == (KEEPER[1], 20 * MS + last_ns)
+    # that thread had its CPU for all of the time
+    whole_ns = 20 * MS + last_ns + 4 * 5_000
+    assert who["did"] == [{"kind": "busy", "what": "", "time_ns": whole_ns}]
+    assert busy.time_ns == 5 * 5_000
+
+
+def test_sleeps_with_work_between_are_not_one_wait():
+    flight, end_ns = asked_again(
+        gap_ns=2 * MS, last_ns=4 * MS, wakes=lambda end_ns: [wake(end_ns)]
+    )
+    found = {part.what: part.time_ns for part in told(flight, 10 * MS, end_ns)}
+    assert found == {RAN_OUT: 20 * MS, CONDITION: 4 * MS, "": 5 * 2 * MS}
+
+
+def test_pages_are_one_cause_however_the_kernel_gets_them():
+    rows, wakes = [switch(1, IDLE, READER)], []
+    for begin in (10, 20, 30):
+        rows.append(switch(begin * MS, READER, IDLE, state=2, call=Call(EXCEPTION)))
+        rows.append(switch((begin + 9) * MS, IDLE, READER))
+        wakes.append(wake((begin + 8) * MS))
+    names = iter(["filemap_fault", "shmem_fault", "filemap_fault"] * 2)
+
+    def name(_record):
+        return kernel(next(names))
+
+    asleep, _ = time_of(flight_of(rows, wakes), 50, 10 * MS, 40 * MS, name=name).parts
+    assert asleep.time_ns == 27 * MS
+    assert asleep.what.startswith("for a page (page fault; ")

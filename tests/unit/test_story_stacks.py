@@ -6,7 +6,13 @@ import json
 
 import pytest
 from latprof_agent import cli
-from latprof_analysis.story.stacks import MOST_STACKS, folded, function_of, innermost
+from latprof_analysis.story.stacks import (
+    MOST_STACKS,
+    busy_in,
+    folded,
+    function_of,
+    innermost,
+)
 
 SAVE = ("main", "rewriteAppendOnlyFile")
 
@@ -65,3 +71,34 @@ def test_a_sequence_of_several_flows_is_told_by_way(tmp_path, capsys):
     (tmp_path / "stories.json").write_text(json.dumps(document | {"format": 2}))
     assert cli.main(["story", str(tmp_path)]) == 1
     assert "it has format 2; this latprof reads 1" in capsys.readouterr().err
+
+
+def _calls(*names, count=1, frame="f"):
+    """Stacks of which no function is in many."""
+    return {
+        (f"{frame}{i}", f"__x64_sys_{name} (kernel)", f"{name}{i} (kernel)"): 1
+        for name in names
+        for i in range(count)
+    }
+
+
+def _own(count):
+    return {("main+0x1", f"own{i}"): 1 for i in range(count)} | {
+        (f"other{i}",): 1 for i in range(count)
+    }
+
+
+@pytest.mark.parametrize(
+    ("stacks", "what"),
+    [
+        ({}, ""),
+        ({("main", "a"): 9, ("main", "b"): 1}, "a"),
+        ({("a",): 3, ("b",): 3, ("c",): 3, ("d",): 1}, ""),  # few, which are named
+        (_calls("read", "write", count=4), "system calls (read, write)"),
+        (_own(6), "many functions of its program"),
+        (_own(3) | _calls("openat", count=5), "its program and system calls (openat)"),
+        ({(f"k{i} (kernel)",): 1 for i in range(9)}, "the kernel"),
+    ],
+)
+def test_of_no_single_function_it_is_said_what_they_are(stacks, what):
+    assert busy_in(stacks) == what

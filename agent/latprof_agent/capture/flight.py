@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from latprof_analysis.records.arrays import Batch
 from latprof_analysis.story.sleeps import WAKES
-from latprof_analysis.story.story import CALLS, Flight
+from latprof_analysis.story.story import Flight
+from latprof_analysis.story.system_calls import CALLS
 from numpy.typing import NDArray
 
 from latprof_agent import _drain
@@ -30,8 +31,9 @@ from latprof_agent.probes.layout import Layout
 from latprof_agent.symbols.symbols import Symbols
 from latprof_agent.watched_thread import WatchedThread
 
-# Of each CPU: 4.00 MB. 32,768 switches, 512 ends of long sleeps, 4,096 interrupts,
-# 2,048 stacks, 2,048 spans of what held a socket, 4,096 packets that were queued.
+# Of each CPU: 4.01 MB. 32,768 switches, 512 ends of long sleeps, 4,096 interrupts,
+# 2,048 stacks, 2,048 spans of what held a socket, 4,096 packets that were queued, 128
+# ends of waits within a group that has a CPU quota.
 RING_BYTES = {
     "switches": 5 << 19,
     "wakes": 9 << 14,
@@ -39,6 +41,7 @@ RING_BYTES = {
     "samples": 1 << 20,
     "socket_states": 1 << 18,
     "queued_packets": 5 << 16,
+    "quota_waits": 1 << 14,
 }
 BEFORE_NS = 10_000_000  # who had the CPUs shortly before
 PAUSE_SECONDS = 0.1  # between two copies, which take some ms

@@ -18,7 +18,8 @@ from latprof_analysis.records.recording import RecordLayout
 from latprof_analysis.story.device_queue import QueueAt, queues_of
 from latprof_analysis.story.sockets import DroppedSegment
 from latprof_analysis.story.stacks import NAMES_NOT_RECORDED
-from latprof_analysis.story.story import CALLS, Flight
+from latprof_analysis.story.story import Flight
+from latprof_analysis.story.system_calls import CALLS
 from numpy.typing import NDArray
 
 from latprof_agent.capture.reads import Reads, reads_of

@@ -20,7 +20,7 @@ from latprof_analysis.story.sockets import (
     UNKNOWN_WAY,
     lost_words,
 )
-from latprof_analysis.story.stacks import NAMES_NOT_RECORDED, SHARE
+from latprof_analysis.story.stacks import FEW, NAMES_NOT_RECORDED, SHARE
 from latprof_analysis.story.story import UNTRACED
 from latprof_analysis.study.likely_cause import process_of
 from latprof_analysis.text import counted, duration, percent, plural
@@ -28,10 +28,11 @@ from latprof_analysis.text import counted, duration, percent, plural
 _Story = dict[str, Any]
 # Less of a stage is not told in a line of its own.
 _LITTLE = 0.02
-_MOST_NAMES, _MOST_CAUSES = 3, 5
+_MOST_NAMES, _MOST_CAUSES = FEW, 5
 _VERBS = {
     "busy": "was busy",
     "waiting": "waited for a CPU",
+    "throttled": "was throttled",
     "asleep": "slept",
     "interrupts": "was held up by interrupts",
     "not recorded": "did something that the recorder has no more",

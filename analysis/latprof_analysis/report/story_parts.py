@@ -55,6 +55,7 @@ _LEGIBLE_SHARE = 0.03
 _KINDS = {
     "busy": ("on a CPU", "band"),
     "waiting": ("waiting for a CPU", "mark-2"),
+    "throttled": ("throttled by a CPU quota", "mark"),
     "interrupts": ("interrupted", "warn"),
     "asleep": ("asleep", "edge"),
     "not recorded": ("not recorded", "grid"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from latprof_analysis.story.stacks import Stack
+from latprof_analysis.story.stacks import KERNEL, Stack
 
 WAKES = "wakes"
 UNINTERRUPTIBLE = 2
@@ -24,7 +24,11 @@ _OF_NO_NAME = {
     NO_CALL: "in the kernel",
     0xFFFD: "in a system call of a 32-bit program",
 }
+_THROTTLED = 2  # of enum task_flag in bpf/records.h
 _ACCORD = ("nanosleep", "clock_nanosleep")
+TIMED_OUT = "on a timer (futex with a timeout)"
+_FUTEX_KINDS = re.compile(r"for (a lock|another thread) \(")
+_PAGE = "for a page ("
 _MOVES = (
     "read",
     "write",
@@ -49,7 +53,6 @@ _GLIBC = re.compile(
     r"(libc(-2\.\d+)?|libpthread(-2\.\d+)?)\.so(\.\d)?\+|.*lll_lock_wait"
 )
 
-_KERNEL = " (kernel)"
 # Of the kernel's functions: how it sleeps, not for what.
 _SLEEPING = re.compile(
     r"(^|_)(schedule|sleep|wait|waiting|lock|locked|lockref|completion|rwsem|mutex)(_|$)"
@@ -62,11 +65,16 @@ _ENTRIES = re.compile(
 
 
 class Call(NamedTuple):
-    """A system call: its number, and of its arguments the second and the third."""
+    """A system call: its number, and of its arguments the second and the third.
+
+    `timed`: it has a fourth, which of a futex is a timeout; older recordings do not
+    say so.
+    """
 
     number: int
     operation: int = 0
     value: int = 0
+    timed: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,8 @@ class Wake:
         That it did it in.
     frames : tuple of str
         Where the sleeper was, the outermost first.
+    throttled : bool
+        The sleeper's control group had used its CPU quota up then.
     """
 
     t_ns: int
@@ -91,6 +101,7 @@ class Wake:
     comm: str
     call: Call
     frames: Stack
+    throttled: bool = False
 
     @property
     def waker_is_known(self) -> bool:
@@ -105,7 +116,7 @@ def wake_between(
     place = int(np.searchsorted(wakes["t_ns"], np.uint64(end_ns), "right")) - 1
     if place < 0 or int(wakes["t_ns"][place]) <= begin_ns:
         return None
-    record = wakes[place]
+    record, names = wakes[place], wakes.dtype.names or ()
     return Wake(
         int(record["t_ns"]),
         int(record["by_thread"]),
@@ -117,6 +128,7 @@ def wake_between(
             int(record["by_value"]),
         ),
         name(record),
+        "sleeper_flags" in names and bool(record["sleeper_flags"] & _THROTTLED),
     )
 
 
@@ -126,7 +138,7 @@ def purpose(state: int, call: Call, wake: Wake | None, calls: dict[int, str]) ->
     if state & STOPPED:
         return "stopped (by a signal, a tracer or a freezer)"
     if call.number == EXCEPTION:
-        return f"for a page ({_with('page fault', sleeping_in(wake, any_file=True))})"
+        return f"{_PAGE}{_with('page fault', sleeping_in(wake, any_file=True))})"
     if name == "futex":
         return _of_futex(call, wake, calls)
     if name in _ACCORD:
@@ -139,12 +151,24 @@ def purpose(state: int, call: Call, wake: Wake | None, calls: dict[int, str]) ->
     return f"{told} ({where})" if where else told
 
 
+def is_of_futex(what: str) -> bool:
+    """Whether a sleep was for another thread, or a lock that one has."""
+    return bool(_FUTEX_KINDS.match(what))
+
+
+def page_fault(what: str) -> str:
+    """Leave out where in the kernel a sleep for a page was; others stay."""
+    return _PAGE if what.startswith(_PAGE) else what
+
+
 def _with(name: str, where: str) -> str:
     return f"{name}; {where}" if where else name
 
 
 def _of_futex(call: Call, wake: Wake | None, calls: dict[int, str]) -> str:
     """A lock, or something else; where that is not sure, another thread."""
+    if call.timed and wake and not wake.waker_is_known:
+        return TIMED_OUT  # only threads end it otherwise
     operation = call.operation & ~_FUTEX_FLAGS
     if operation in _FUTEX_LOCKS:
         return "for a lock (priority-inheriting mutex)"
@@ -168,7 +192,7 @@ def _wakes_one(call: Call, calls: dict[int, str]) -> bool:
 
 
 def _innermost_of_program(wake: Wake) -> str:
-    own = [frame for frame in wake.frames if not frame.endswith(_KERNEL)]
+    own = [frame for frame in wake.frames if not frame.endswith(KERNEL)]
     return own[-1] if own else ""
 
 
@@ -178,10 +202,10 @@ def sleeping_in(wake: Wake | None, *, any_file: bool = False) -> str:
     The innermost but for those that only sleep, and, unless `any_file`, for those of
     the page cache, which are the same for all file systems.
     """
-    kernel = [f for f in wake.frames if f.endswith(_KERNEL)] if wake else []
+    kernel = [f for f in wake.frames if f.endswith(KERNEL)] if wake else []
     told = ""
     for frame in reversed(kernel):
-        name = frame.removesuffix(_KERNEL)
+        name = frame.removesuffix(KERNEL)
         if _ENTRIES.search(name):
             break
         if name == "?" or _SLEEPING.search(name):

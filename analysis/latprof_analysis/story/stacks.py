@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 Stack = tuple[str, ...]  # the outermost function first
 
+KERNEL = " (kernel)"  # behind names of the kernel's functions
 DROPPED = "..."  # stands for frames that are not known
 MOST_STACKS = 200
 SHARE = 0.8
+FEW = 3  # functions that a sentence names
 # Where names come from, of stories that a recording without its end tells.
 NAMES_NOT_RECORDED = "not recorded"
 # Any system call or fault is in them, or they are none: they tell nothing.
@@ -72,6 +75,48 @@ def function_of(stacks: Mapping[Stack, int]) -> str:
             depths[name] += samples * _last(stack, name)
     found = [name for name, samples in inside.items() if samples >= SHARE * whole]
     return max(found, key=lambda name: depths[name] / inside[name], default="")
+
+
+# Of a system call, on x86-64 and arm64.
+_CALL = re.compile(r"__(?:x64|arm64|se)_sys_(\w+) \(kernel\)")
+_MOST_CALLS = 3
+
+
+def busy_in(stacks: Mapping[Stack, int]) -> str:
+    """Return the function of `function_of`, or the system calls, if there is none.
+
+    Where 80% of stacks are neither in one function nor in system calls, whether they
+    are in the program, in the kernel or in both. "" without any stack, and where few
+    functions ran themselves, which `innermost` has.
+
+    Examples
+    --------
+    >>> calls = [f"__x64_sys_{name} (kernel)" for name in ("read", "write")]
+    >>> busy_in({(calls[i % 2], f"f{i} (kernel)"): 1 for i in range(9)})
+    'system calls (read, write)'
+    """
+    if found := function_of(stacks):
+        return found
+    whole = sum(stacks.values())
+    calls: Counter[str] = Counter()
+    program = 0
+    for stack, samples in stacks.items():
+        if not stack or not stack[-1].endswith(KERNEL):
+            program += samples
+        elif called := next(filter(None, map(_CALL.match, stack)), None):
+            calls[called[1]] += samples
+    few = sum(one["samples"] for one in innermost(stacks)[:FEW])
+    if few >= SHARE * whole:
+        return ""
+    most = ", ".join(name for name, _ in calls.most_common(_MOST_CALLS))
+    of_calls = f"system calls ({most})"
+    if sum(calls.values()) >= SHARE * whole:
+        return of_calls
+    if program >= SHARE * whole:
+        return "many functions of its program"
+    if program <= (1 - SHARE) * whole:
+        return f"the kernel, of it {of_calls}" if calls else "the kernel"
+    return f"its program and {of_calls if calls else 'the kernel'}"
 
 
 def _last(stack: Sequence[str], name: str) -> int:

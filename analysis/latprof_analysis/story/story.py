@@ -16,54 +16,33 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from latprof_analysis.story.quotas import Throttled, throttled
 from latprof_analysis.story.sleeps import (
     NO_CALL,
+    TIMED_OUT,
     WAKES,
     Call,
     Wake,
+    is_of_futex,
+    page_fault,
     purpose,
     together,
     wake_between,
 )
-from latprof_analysis.story.stacks import Stack, folded, function_of, innermost
+from latprof_analysis.story.stacks import Stack, busy_in, folded, innermost
+from latprof_analysis.story.system_calls import CALLS
 
 Records = NDArray[Any]
 
 QUEUED = "queued_packets"
 UNKNOWN_WAIT = 0xFFFFFFFF
+TASK_TIMED, TASK_THROTTLED = 1, 2  # enum task_flag in bpf/records.h
 # Of those who had a CPU: nobody, and somebody whom no probe sees.
 IDLE, UNTRACED = "idle", "untraced"
 # Of a span: a sleep of which it is told what who ended it did meanwhile.
 _LONG_SHARE = 20
 _MOST_DOINGS = 3
 _UNKNOWN_CALL = Call(NO_CALL)
-# Of Linux on x86-64, and of the common table that arm64 has: what programs sleep in.
-_X86_64 = {
-    **{0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 19: "readv"},
-    **{20: "writev", 23: "select", 26: "msync", 34: "pause", 35: "nanosleep"},
-    **{42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg"},
-    **{
-        47: "recvmsg",
-        61: "wait4",
-        74: "fsync",
-        75: "fdatasync",
-        128: "rt_sigtimedwait",
-    },
-    **{162: "sync", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait"},
-    **{270: "pselect6", 271: "ppoll", 277: "sync_file_range", 281: "epoll_pwait"},
-    **{288: "accept4", 295: "preadv", 296: "pwritev", 299: "recvmmsg", 306: "syncfs"},
-    **{307: "sendmmsg", 426: "io_uring_enter", 441: "epoll_pwait2"},
-}
-_GENERIC = {
-    **{22: "epoll_pwait", 63: "read", 64: "write", 65: "readv", 66: "writev"},
-    **{67: "pread64", 68: "pwrite64", 69: "preadv", 70: "pwritev", 72: "pselect6"},
-    **{73: "ppoll", 81: "sync", 82: "fsync", 83: "fdatasync", 84: "sync_file_range"},
-    **{98: "futex", 101: "nanosleep", 115: "clock_nanosleep", 137: "rt_sigtimedwait"},
-    **{202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg"},
-    **{212: "recvmsg", 227: "msync", 242: "accept4", 243: "recvmmsg", 260: "wait4"},
-    **{267: "syncfs", 269: "sendmmsg", 426: "io_uring_enter", 441: "epoll_pwait2"},
-}
-CALLS = {"x86_64": _X86_64, "aarch64": _GENERIC}
 
 
 @dataclass(frozen=True)
@@ -171,7 +150,8 @@ class Part:
     Attributes
     ----------
     kind : str
-        "busy" on a CPU, "waiting" for one, "asleep", "interrupts", "not recorded".
+        "busy" on a CPU, "waiting" for one, "throttled" by a quota, "asleep",
+        "interrupts", "not recorded".
     time_ns : int
     what : str
         The innermost function that it was busy in for 80% of its stacks or more, "" if
@@ -230,7 +210,7 @@ def time_of(
     *,
     thread: int | None = None,
     name: Namer = lambda _sample: ("?",),
-    calls: dict[int, str] = _X86_64,
+    calls: dict[int, str] = CALLS["x86_64"],
 ) -> ThreadTime:
     """Split the time of a process' thread that is on a CPU at the end of a span.
 
@@ -262,6 +242,7 @@ def time_of(
     found = [Part("not recorded", since_ns - begin_ns)] if since_ns > begin_ns else []
     sleeps = _Sleeps.of(flight, thread, end_ns - begin_ns, name, calls)
     in_order = [(span, _in_order(flight, span, sleeps)) for span in spans]
+    in_order = _as_one_wait(in_order, sleeps)
     running = [part for span, parts in in_order if span.on_cpu for part in parts]
     found += _running(running, _stacks(flight, thread, spans, name))
     for span, parts in in_order:
@@ -331,6 +312,7 @@ class _Span:
     waited_ns: int = 0  # for a CPU; UNKNOWN_WAIT: not known
     queued_ns: int = 0  # of it, in the queue of the CPU that it got, at most
     untraced: bool = False  # it left or came without a word
+    throttled: bool = False  # when it left: its group had no more of a quota
 
     def clipped(self, begin_ns: int, end_ns: int) -> _Span:
         return replace(
@@ -348,6 +330,22 @@ def thread_at(flight: Flight, pid: int, *times_ns: int) -> int | None:
         mine = {int(last["thread"]) for last in lasts if last["pid"] == pid}
         found = mine if found is None else found & mine
     return found.pop() if found and len(found) == 1 else None
+
+
+# From a wake until who was asleep comes to an idle CPU, at most.
+_WAKES_NS = 100_000
+
+
+def _threads_of(flight: Flight, pid: int, begin_ns: int, end_ns: int) -> set[int]:
+    """Threads of a process that had a CPU in a span."""
+    switches = flight.switches[flight.switches["t_ns"] <= end_ns]
+    found: set[int] = set()
+    for cpu in np.unique(switches["cpu"]):
+        of_cpu = switches[switches["cpu"] == cpu]
+        earlier = np.searchsorted(of_cpu["t_ns"], np.uint64(begin_ns), "right")
+        came = of_cpu[max(earlier - 1, 0) :]  # the first of them has it at first
+        found |= set(came["thread"][came["pid"] == pid].tolist())
+    return found
 
 
 def _spans(flight: Flight, thread: int, begin_ns: int, end_ns: int) -> list[_Span]:
@@ -401,10 +399,17 @@ def _came(left_ns: int, came_ns: int, left: Any, came: Any) -> _Span:
             int(left["left_call"]),
             int(left["left_operation"]),
             int(left["left_value"]),
+            _has(left, "left_flags", TASK_TIMED),
         ),
         waited_ns=_waited(left, came),
         queued_ns=_queued(left, came),
+        throttled=_has(left, "left_flags", TASK_THROTTLED),
     )
+
+
+def _has(record: Any, field: str, flag: int) -> bool:
+    """Whether a record has a flag; older recordings have no such field."""
+    return field in record.dtype.names and bool(record[field] & flag)
 
 
 def _waited(left: Any, came: Any) -> int:
@@ -453,7 +458,7 @@ def _running(parts: Sequence[Part], stacks: Counter[Stack]) -> list[Part]:
     busy = Part(
         "busy",
         times["busy"],
-        function_of(stacks),
+        busy_in(stacks),
         functions=innermost(stacks),
         stacks=folded(stacks),
         cpu=cpu,
@@ -533,27 +538,100 @@ def _within(records: Records, span: _Span, begin: str, end: str) -> Records:
     return np.asarray(records[inside & (records[begin] < span.end_ns)])
 
 
+_SLEPT_OR_WAITED = "asleep, or waiting for a CPU"
+
+
 def _off_cpu(flight: Flight, span: _Span, sleeps: _Sleeps) -> list[Part]:
     """Time without a CPU: first asleep, if it left to sleep, and then waiting."""
     whole_ns = span.end_ns - span.begin_ns
     if span.untraced:
         return [Part("not recorded", whole_ns, "untraced")]
-    unknown = span.waited_ns == UNKNOWN_WAIT
-    waited_ns = 0 if unknown else min(span.waited_ns, whole_ns)
+    wake = sleeps.wake(span) if span.state else None
+    waited_ns = min(span.waited_ns, whole_ns)
     if span.state == 0:
         waited_ns = whole_ns
+    elif span.waited_ns == UNKNOWN_WAIT and not span.state:
+        waited_ns = 0
+    elif span.waited_ns == UNKNOWN_WAIT:
+        if not wake:
+            return [Part("not recorded", whole_ns, _SLEPT_OR_WAITED)]
+        waited_ns = span.end_ns - wake.t_ns
     found = []
     if whole_ns > waited_ns:
         before = Part("not recorded", whole_ns - waited_ns)
         if span.state is not None:
-            before = sleeps.part(span, before.time_ns)
+            before = sleeps.part(span, wake, before.time_ns)
         found.append(before)
     if waited_ns:
-        # before it was in another CPU's queue, of which nothing is told
-        begin_ns = span.end_ns - min(span.queued_ns, waited_ns)
-        who = _occupants(flight, replace(span, begin_ns=begin_ns))
-        found.append(Part("waiting", waited_ns, "", who, cpu=span.cpu))
+        wait = replace(span, begin_ns=span.end_ns - waited_ns)
+        kept = span.throttled if span.state == 0 else bool(wake and wake.throttled)
+        held = throttled(
+            flight.rings, sleeps.thread, (wait.begin_ns, span.end_ns), kept
+        )
+        found += _waiting(flight, wait, held)
     return found
+
+
+def _waiting(flight: Flight, wait: _Span, held: Throttled | None) -> list[Part]:
+    """A wait for a CPU, of which a quota may have had a part."""
+    if held:
+        before = _waiting(flight, replace(wait, end_ns=held.begin_ns), None)
+        after = _waiting(flight, replace(wait, begin_ns=held.end_ns), None)
+        time_ns = held.end_ns - held.begin_ns
+        return [*before, Part("throttled", time_ns, held.what, cpu=wait.cpu), *after]
+    if wait.end_ns <= wait.begin_ns:
+        return []
+    waited_ns = wait.end_ns - wait.begin_ns
+    # before it was in another CPU's queue, of which nothing is known
+    begin_ns = wait.end_ns - min(wait.queued_ns, waited_ns)
+    who = _occupants(flight, replace(wait, begin_ns=begin_ns))
+    return [Part("waiting", waited_ns, "", who, cpu=wait.cpu)]
+
+
+# A thread that asks again and again is on a CPU in between for less of a sleep.
+_ASKS_SHARE = 0.25
+
+
+def _as_one_wait(
+    in_order: list[tuple[_Span, list[Part]]], sleeps: _Sleeps
+) -> list[tuple[_Span, list[Part]]]:
+    """Give sleeps that ran out, and were begun again, to who ended the last of them.
+
+    A thread waits so for Python's interpreter lock: 5 ms at a time.
+    """
+    found = list(in_order)
+    run: list[int] = []  # places of sleeps that ran out, each right before the next
+    slept_ns = 0
+    for i, (span, parts) in enumerate(in_order):
+        first = parts[0] if parts else None
+        if span.on_cpu:
+            if span.end_ns - span.begin_ns > _ASKS_SHARE * slept_ns:
+                run = []
+        elif not first or first.kind != "asleep":
+            run = []
+        elif first.what == TIMED_OUT:
+            run.append(i)
+            slept_ns = first.time_ns
+        else:
+            is_wait = run and is_of_futex(first.what)
+            if is_wait and (wake := sleeps.ended_by_own(span)):
+                _give_to_last(found, [*run, i], wake, sleeps)
+            run = []
+    return found
+
+
+def _give_to_last(
+    found: list[tuple[_Span, list[Part]]], run: list[int], wake: Wake, sleeps: _Sleeps
+) -> None:
+    """Have sleeps be for the same as the last of them, and by who ended that."""
+    begin_ns, last = found[run[0]][0].begin_ns, found[run[-1]][1][0]
+    slept_ns = sum(found[i][1][0].time_ns for i in run)
+    who = sleeps.waker(begin_ns, wake, slept_ns)
+    for i in run:
+        span, (first, *rest) = found[i]
+        # what that thread did meanwhile stands with the last
+        of = who | {"time_ns": first.time_ns, "did": who["did"] if i == run[-1] else []}
+        found[i] = span, [replace(first, what=last.what, who=(of,)), *rest]
 
 
 @dataclass(frozen=True)
@@ -561,6 +639,7 @@ class _Sleeps:
     """What a thread slept for in a span, and who woke it."""
 
     flight: Flight
+    thread: int
     wakes: Records  # of the thread
     long_ns: int
     name: Namer
@@ -577,24 +656,46 @@ class _Sleeps:
     ) -> _Sleeps:
         wakes = flight.rings[WAKES]
         mine = wakes[wakes["thread"] == thread]
-        return cls(flight, mine, whole_ns // _LONG_SHARE, name, calls)
+        return cls(flight, thread, mine, whole_ns // _LONG_SHARE, name, calls)
 
-    def part(self, span: _Span, time_ns: int) -> Part:
+    def wake(self, span: _Span) -> Wake | None:
+        """What ended the sleep with which a time without a CPU began."""
+        return wake_between(self.wakes, span.begin_ns, span.end_ns, self.name)
+
+    def ended_by_own(self, span: _Span) -> Wake | None:
+        """Who ended a sleep; of a short one the only thread of its process that ran.
+
+        What ends a wait of a futex, but for a timeout, is a thread.
+        """
+        wake = self.wake(span)
+        if wake:
+            return wake if wake.waker_is_known else None
+        switches = self.flight.switches
+        mine = switches[switches["thread"] == self.thread]
+        at_ns = span.end_ns - min(span.waited_ns, span.end_ns - span.begin_ns)
+        pid = int(mine["pid"][-1]) if len(mine) else 0
+        ran = _threads_of(self.flight, pid, at_ns - _WAKES_NS, at_ns) - {self.thread}
+        if len(ran) != 1:
+            return None
+        (thread,) = ran
+        name = switches["comm"][switches["thread"] == thread][-1]
+        return Wake(at_ns, thread, pid, _text(name), _UNKNOWN_CALL, ())
+
+    def part(self, span: _Span, wake: Wake | None, time_ns: int) -> Part:
         """A sleep of so long, with which a time without a CPU began."""
-        wake = wake_between(self.wakes, span.begin_ns, span.end_ns, self.name)
         what = purpose(span.state or 0, span.call, wake, self.calls)
-        who = (
-            (self._waker(span, wake, time_ns),) if wake and wake.waker_is_known else ()
-        )
+        who: tuple[dict[str, Any], ...] = ()
+        if wake and wake.waker_is_known:
+            who = (self.waker(span.begin_ns, wake, time_ns),)
         stacks = folded({wake.frames: time_ns}, "time_ns") if wake else ()
         return Part("asleep", time_ns, what, who, stacks=stacks)
 
-    def _waker(self, span: _Span, wake: Wake, time_ns: int) -> dict[str, Any]:
+    def waker(self, begin_ns: int, wake: Wake, time_ns: int) -> dict[str, Any]:
         """Who woke it, and of a long sleep what that thread did meanwhile."""
         who = {"pid": wake.pid, "comm": wake.comm, "time_ns": time_ns}
         did: list[dict[str, Any]] = []
         if time_ns >= self.long_ns:
-            parts = _doings(self.flight, wake, span.begin_ns, self.name, self.calls)
+            parts = _doings(self.flight, wake, begin_ns, self.name, self.calls)
             did = [
                 {"kind": part.kind, "what": part.what, "time_ns": part.time_ns}
                 for part in parts[:_MOST_DOINGS]
@@ -629,15 +730,21 @@ def _occupants(flight: Flight, span: _Span) -> tuple[dict[str, Any], ...]:
     # somebody else left than had come: one or both came or left unseen
     seen = np.r_[of_cpu["thread"][:-1] == of_cpu["left_thread"][1:], [True]]
     times: Counter[tuple[int, str]] = Counter()
+    names: dict[int, str] = {}
     for row, known, took_ns in zip(of_cpu, seen, overlap.tolist(), strict=False):
         if took_ns > 0:
-            comm = bytes(row["comm"]).partition(b"\0")[0].decode(errors="replace")
-            who = int(row["pid"]), comm if row["thread"] else IDLE
+            pid = int(row["pid"])
+            names[pid] = _text(row["comm"])  # the last, where it had several
+            who = (pid, "") if row["thread"] else (0, IDLE)
             times[who if known else (0, UNTRACED)] += took_ns
     return tuple(
-        {"pid": pid, "comm": comm, "time_ns": took_ns}
+        {"pid": pid, "comm": comm or names[pid], "time_ns": took_ns}
         for (pid, comm), took_ns in times.most_common()
     )
+
+
+def _text(comm: Any) -> str:
+    return bytes(comm).partition(b"\0")[0].decode(errors="replace")
 
 
 def _merged(parts: Sequence[Part]) -> list[Part]:
@@ -645,7 +752,7 @@ def _merged(parts: Sequence[Part]) -> list[Part]:
     found: dict[tuple[str, str], Part] = {}
     slept: defaultdict[tuple[str, str], Counter[Stack]] = defaultdict(Counter)
     for part in parts:
-        key = part.kind, part.what
+        key = part.kind, page_fault(part.what)
         for stack in part.stacks if part.kind == "asleep" else ():
             slept[key][tuple(stack["frames"])] += stack["time_ns"]
         one = found.get(key)
@@ -655,7 +762,8 @@ def _merged(parts: Sequence[Part]) -> list[Part]:
         who = together((*one.who, *part.who))
         longer = one if one.time_ns >= part.time_ns else part
         time_ns = one.time_ns + part.time_ns
-        found[key] = replace(one, time_ns=time_ns, who=who, cpu=longer.cpu)
+        what = longer.what
+        found[key] = replace(one, time_ns=time_ns, what=what, who=who, cpu=longer.cpu)
     for key, stacks in slept.items():
         found[key] = replace(found[key], stacks=folded(stacks, "time_ns"))
     return list(found.values())
