@@ -13,37 +13,41 @@ RING(received_ranges, received_range);
 RING(lower_transmits, lower_transmit);
 LABELS(record_flag);
 
+#define A_HALF 0
+#define A_TURN 1
+
 /* Where there is a flight recorder: user space looks at what was drained only
  * after halves of messages that took so long, which may change. */
 const volatile __u32 has_recorder SEC(".rodata.has_recorder") = 0;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, __u64);
-} long_half_ns SEC(".maps");
+} long_half_ns SEC(".maps"); /* of halves, and of turns */
 
 __u64 long_halves; /* of many at once not each counts: that it moves tells */
 
 /* Before the record is there: who sees it knows that it may be long. */
-static __always_inline void half_notice(__u64 begin, __u64 end)
+static __always_inline bool long_notice(__u32 of, __u64 begin, __u64 end)
 {
 	const __u64 *least;
-	__u32 zero = 0;
 
 	if (!has_recorder || !begin || !end)
-		return;
-	least = bpf_map_lookup_elem(&long_half_ns, &zero);
-	if (least && (__s64)(end - begin) >= (__s64)*least)
-		long_halves++;
+		return false;
+	least = bpf_map_lookup_elem(&long_half_ns, &of);
+	if (!least || (__s64)(end - begin) < (__s64)*least)
+		return false;
+	long_halves++;
+	return true;
 }
 
 static __always_inline void sent_half(const struct sent_message *half)
 {
 	struct sent_message *record;
 
-	half_notice(half->send_ns, half->xmit_ns);
+	long_notice(A_HALF, half->send_ns, half->xmit_ns);
 	record = RESERVE(sent_messages);
 	if (!record)
 		return;
@@ -55,7 +59,7 @@ static __always_inline void received_half(const struct received_range *half)
 {
 	struct received_range *record;
 
-	half_notice(half->arrive_ns ?: half->ready_ns, half->read_ns);
+	long_notice(A_HALF, half->arrive_ns ?: half->ready_ns, half->read_ns);
 	record = RESERVE(received_ranges);
 	if (!record)
 		return;

@@ -199,6 +199,8 @@ int BPF_PROG(on_read, struct sock *sk)
 			reply_was_one(&s->exchange, &s->held);
 		exchange_read(&s->exchange, c.now, c.ready_ns,
 			      all_is_heard(s, tp));
+	} else if (!histograms && has_recorder && sk->sk_max_ack_backlog) {
+		s->exchange.begin_ns = c.ready_ns; /* accepted: at a server */
 	}
 	return 0;
 }

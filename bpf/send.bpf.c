@@ -196,6 +196,8 @@ static __always_inline int send_begin(const struct sock *const_sk,
 		head.kind = HEAD_TLS_EARLY;
 	if (histograms)
 		turn_send(sk, s, tp, now, given, &head, left);
+	else if (has_recorder && s->exchange.begin_ns)
+		answer_notice(s, now);
 	if (options.closing) {
 		s->given_end = end;
 		return 0;

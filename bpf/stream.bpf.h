@@ -603,6 +603,30 @@ static __noinline void server_turn_tell(struct sock *sk, struct stream *s,
 	SUBMIT(record);
 }
 
+/* A server begins to answer what it has read last: of a run, which counts no
+ * turns, a long one is written, so that what CPUs did meanwhile is kept. */
+static __noinline void answer_notice(struct stream *s, __u64 now)
+{
+	__u64 id = bpf_get_current_pid_tgid(), ready_ns = s->exchange.begin_ns;
+	struct turn *record;
+
+	s->exchange.begin_ns = 0;
+	if (!long_notice(A_TURN, ready_ns, now))
+		return;
+	record = RESERVE(turns);
+	if (!record)
+		return;
+	__builtin_memset(record, 0, sizeof(*record));
+	record->flow = s->flow_in;
+	record->end = s->read_end;
+	record->ready_ns = ready_ns;
+	record->send_ns = now;
+	record->pid = id >> 32;
+	record->thread = id;
+	record->role = ROLE_SERVER;
+	SUBMIT(record);
+}
+
 /* The last byte of the last send call stands at `end`: nothing follows it yet,
  * so if it was handed on already, it was in the furthest segment. */
 static __noinline void send_cut(struct sock *sk, struct stream *s, __u64 end)

@@ -257,6 +257,7 @@ class Recorder:
                 sink.add_untraced(batch["untraced_periods"])
         if self.capture.flight:
             self.capture.flight.note_reads(batch["received_ranges"])
+            self.capture.flight.note_answers(batch["turns"])
         count = sum(map(len, batch.values()))
         self.records += count
         if count or self.joiner.waiting():

@@ -46,6 +46,24 @@ def slow_reads(
     thread.join()
 
 
+def slow_answers(wait: Callable[[], object]) -> Truth:
+    """Each request is read at once, and answered after a wait."""
+    client, server = pair()
+
+    def answer() -> None:
+        for _ in range(ROUNDS):
+            exactly(server, 100)
+            wait()
+            server.sendall(b"r" * 50)
+
+    thread = beside(answer)
+    for _ in range(ROUNDS):
+        client.sendall(b"q" * 100)
+        exactly(client, 50)
+    thread.join()
+    return {"exchanges": ROUNDS, "sent": 2 * ROUNDS}
+
+
 def truth(kind: str, what: str = "", stage: str = "receive_queue") -> Truth:
     cause = {"stage": stage, "kind": kind, "what": what, "messages": ROUNDS}
     return {"cause": cause | {"least_ms": HELD_SECONDS * 1e3 * 0.9}}
@@ -62,6 +80,17 @@ def work(seconds: float) -> None:
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
+
+
+def sleeping_server() -> Truth:
+    """On a timer, before it answers."""
+    of = slow_answers(lambda: time.sleep(HELD_SECONDS))
+    return of | truth("asleep", "on a timer", "server")
+
+
+def busy_server() -> Truth:
+    """So much of a CPU's time, before it answers."""
+    return slow_answers(lambda: work(HELD_SECONDS)) | truth("busy", stage="server")
 
 
 def busy_reader() -> Truth:
@@ -300,6 +329,7 @@ CAUSES = {
     for cause in (
         *(sleeping_reader, busy_reader, piped_reader, locked_reader),
         *(reader_of_a_child, stopped_reader, full_window),
+        *(sleeping_server, busy_server),
         *(timed_reader, interpreted_reader, displaced_reader, throttled_reader),
     )
 }

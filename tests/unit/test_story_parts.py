@@ -440,9 +440,12 @@ def test_causes_share_the_time_above_the_limit():
     document = {"limit_ns": 2 * MS, "stories": [slow, quick]}
     held = "receive_queue: waiting for a CPU, which backup (pid 812) had"
     assert causes(document) == [
-        {"cause": "transit", "time_ns": 4 * MS, "share": 0.4},
-        {"cause": held, "time_ns": 4 * MS, "share": 0.4},
-        {"cause": "receive_queue: busy in f", "time_ns": 2 * MS, "share": 0.2},
+        {"cause": cause, "time_ns": time_ns, "share": share, "share_error": 0.0}
+        for cause, time_ns, share in (
+            ("transit", 4 * MS, 0.4),
+            (held, 4 * MS, 0.4),
+            ("receive_queue: busy in f", 2 * MS, 0.2),
+        )
     ]
     whole = causes(document | {"limit_ns": None})
     assert [one["time_ns"] for one in whole] == [5 * MS, 5 * MS, 4 * MS]

@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 from latprof_agent import _drain
 from latprof_agent.capture.device_queues import Queues
 from latprof_agent.capture.drop_names import DropNames
-from latprof_agent.capture.reads import Reads, reads_of
+from latprof_agent.capture.reads import Answers, Reads, reads_of
 from latprof_agent.probes.layout import Layout
 from latprof_agent.symbols.symbols import Symbols
 from latprof_agent.watched_thread import WatchedThread
 
-# Of each CPU: 4.01 MB. 32,768 switches, 512 ends of long sleeps, 4,096 interrupts,
-# 2,048 stacks, 2,048 spans of what held a socket, 4,096 packets that were queued, 128
+# Of each CPU: 4.00 MB. 32,768 switches, 512 ends of long sleeps, 4,096 interrupts,
+# 2,048 stacks, 2,048 spans of what held a socket, 4,096 packets that were queued, 32
 # ends of waits within a group that has a CPU quota.
 RING_BYTES = {
     "switches": 5 << 19,
@@ -41,10 +41,11 @@ RING_BYTES = {
     "samples": 1 << 20,
     "socket_states": 1 << 18,
     "queued_packets": 5 << 16,
-    "quota_waits": 1 << 14,
+    "quota_waits": 1 << 12,
 }
 BEFORE_NS = 10_000_000  # who had the CPUs shortly before
-PAUSE_SECONDS = 0.1  # between two copies, which take some ms
+PAUSE_SECONDS = 0.1  # between two copies, at least
+COPYING_SHARE = 1 / 20  # of the time is spent on them at most
 MOST_BYTES = 64 << 20  # of all copies
 NEVER_NS = 1 << 62  # as a limit: copied is only what somebody wants
 # Of its time a message spends a third in one of its halves, or on its way, of which no
@@ -61,9 +62,11 @@ _MONOTONIC_COARSE = 6  # linux/time.h: it goes on by jiffies
 
 Times = NDArray[np.int64]
 # Of each half the stamps between which it was here; the first that is there begins it.
-HALVES_SPANS = {
+TURNS = "turns"
+SLOW_SPANS = {
     "sent_messages": (("send_ns",), "xmit_ns"),
     "received_ranges": (("arrive_ns", "ready_ns"), "read_ns"),
+    TURNS: (("ready_ns",), "send_ns"),  # what a server answered, until it began to
 }
 
 
@@ -103,6 +106,8 @@ class FlightRecorder:
         Copies for which there was no room.
     reads : Reads or None
         Gets all that was read; None: where only samples are told, nobody wants them.
+    answers : Answers
+        Threads of servers that answered after long.
     calls : dict of int to str
         Names of this machine's system calls by number.
     jiffy_ns : int
@@ -110,7 +115,7 @@ class FlightRecorder:
     """
 
     def __init__(self, drain: _drain.Drain, layout: Layout, limit_ns: int) -> None:
-        self._limit_ns = limit_ns or UNTIL_KNOWN_NS
+        self._limit_ns = self._turn_limit_ns = limit_ns or UNTIL_KNOWN_NS
         self._shares = SHARES if limit_ns else 1
         self._long_halves = b""
         self._may_come = False  # the record of one that was counted
@@ -120,6 +125,7 @@ class FlightRecorder:
         self._slept_ns = min(slept_ns, MOST_SLEPT_NS)
         self.copies = self.skipped = 0
         self.reads: Reads | None = None
+        self.answers = Answers()
         self.calls = CALLS.get(platform.machine(), {})
         self.jiffy_ns = round(time.clock_getres(_MONOTONIC_COARSE) * 1e9)
         self.symbols = Symbols()
@@ -139,6 +145,7 @@ class FlightRecorder:
         self._slowest_ns = 0
         self._pids: set[int] = set()
         self._ending = False
+        self._pause_seconds = PAUSE_SECONDS
         self._thread: WatchedThread | None = None
 
     def set_sizes(self) -> None:
@@ -162,12 +169,25 @@ class FlightRecorder:
             self._put_limit()
 
     @property
-    def _long_half_ns(self) -> int:
-        return self._limit_ns // self._shares
+    def turn_limit_ns(self) -> int:
+        """An exchange that takes as long is slow."""
+        return self._turn_limit_ns
+
+    @turn_limit_ns.setter
+    def turn_limit_ns(self, limit_ns: int) -> None:
+        if limit_ns != self._turn_limit_ns:
+            self._turn_limit_ns = limit_ns
+            self._put_limit()
+
+    def _long_ns(self, ring: str) -> int:
+        """From when on a record of a ring is long."""
+        limit_ns = self._turn_limit_ns if ring == TURNS else self._limit_ns
+        return limit_ns // self._shares
 
     def _put_limit(self) -> None:
-        value = struct.pack("=Q", self._long_half_ns)
-        self._drain.put("long_half_ns", bytes(4), value)
+        for number, ring in enumerate(("sent_messages", TURNS)):
+            key, value = struct.pack("=I", number), self._long_ns(ring)
+            self._drain.put("long_half_ns", key, struct.pack("=Q", value))
 
     def begin(self) -> None:
         """Make copies from now on: all programs are attached."""
@@ -188,10 +208,11 @@ class FlightRecorder:
         """Ask for a copy if something in these records took long."""
         if not self._has_long():
             return
-        for ring, (firsts, last) in HALVES_SPANS.items():
+        for ring, (firsts, last) in SLOW_SPANS.items():
             half = records[ring]
             if len(half):
-                self.look_at(*span_of(half, firsts, last), half["pid"])
+                least_ns = self._long_ns(ring)
+                self._look_at(least_ns, *span_of(half, firsts, last), half["pid"])
 
     def _has_long(self) -> bool:
         """Whether the probes count longer halves, or did: their records come later."""
@@ -206,10 +227,19 @@ class FlightRecorder:
         if self.reads is not None:
             self.reads.add(reads_of(ranges, self._never_read))
 
+    def note_answers(self, turns: NDArray[Any]) -> None:
+        """Keep which threads answered after long."""
+        self.answers.add(turns)
+
     def look_at(self, begin: Times, end: Times, pids: NDArray[Any]) -> None:
         """Ask for a copy if one of these spans is long; 0 or less: not known."""
+        self._look_at(self._long_ns("sent_messages"), begin, end, pids)
+
+    def _look_at(
+        self, least_ns: int, begin: Times, end: Times, pids: NDArray[Any]
+    ) -> None:
         took_ns = end - begin
-        late = (begin > 0) & (end > 0) & (took_ns >= self._long_half_ns)
+        late = (begin > 0) & (end > 0) & (took_ns >= least_ns)
         if late.any():
             self.want(int(begin[late].min()), int(took_ns[late].max()), pids[late])
 
@@ -265,7 +295,7 @@ class FlightRecorder:
     def _keep_copying(self) -> None:
         while self._take():
             with self._asked:
-                self._asked.wait_for(lambda: self._ending, PAUSE_SECONDS)
+                self._asked.wait_for(lambda: self._ending, self._pause_seconds)
 
     def _take(self) -> bool:
         """Wait until a copy is due, and make it; false: none will be any more."""
@@ -276,6 +306,7 @@ class FlightRecorder:
             pids, self._pids = self._pids, set()
         if begin_ns < 0:
             return False
+        began_ns = time.monotonic_ns()
         try:
             flight = self._copy(begin_ns)
             packets = flight.rings["queued_packets"]
@@ -283,6 +314,8 @@ class FlightRecorder:
         except (MemoryError, OSError):
             self.skipped += 1
             return True
+        took_seconds = (time.monotonic_ns() - began_ns) / 1e9
+        self._pause_seconds = max(PAUSE_SECONDS, took_seconds / COPYING_SHARE)
         wakes = flight.rings[WAKES]
         self.symbols.note(wakes, pids)
         self.symbols.note(flight.rings["samples"], pids | wakers_of(wakes, pids))

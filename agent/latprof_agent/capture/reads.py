@@ -110,3 +110,25 @@ def reads_of(ranges: Records, never_read: int) -> Records:
     # offsets of a datagram are of no stream: its size is what was read
     found["end"] = np.where(datagram, ranges["size_bytes"], ranges["end"])
     return np.asarray(found[(ranges["flags"] & never_read) == 0])
+
+
+MOST_ANSWERS = 1 << 14
+
+
+class Answers:
+    """Threads by when they began to answer what they had long: the newest of them."""
+
+    def __init__(self) -> None:
+        self._threads: dict[tuple[int, int], int] = {}
+
+    def add(self, turns: Records) -> None:
+        """Take in records of the ring `turns`."""
+        for turn in turns:
+            key = int(turn["pid"]), int(turn["send_ns"])
+            self._threads[key] = int(turn["thread"])
+        for oldest in list(self._threads)[: len(self._threads) - MOST_ANSWERS]:
+            del self._threads[oldest]
+
+    def thread(self, pid: int, sent_ns: int) -> int | None:
+        """Which thread of a process began to answer then; None: not known."""
+        return self._threads.get((pid, sent_ns))

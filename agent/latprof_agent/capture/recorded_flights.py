@@ -22,7 +22,7 @@ from latprof_analysis.story.story import Flight
 from latprof_analysis.story.system_calls import CALLS
 from numpy.typing import NDArray
 
-from latprof_agent.capture.reads import Reads, reads_of
+from latprof_agent.capture.reads import Answers, Reads, reads_of
 
 if TYPE_CHECKING:
     from latprof_agent.capture.flight import FlightRecorder
@@ -67,9 +67,13 @@ class Watched(Protocol):
     """What a recorder says of messages to whoever keeps what CPUs did meanwhile."""
 
     limit_ns: int
+    turn_limit_ns: int
 
     def note_reads(self, ranges: NDArray[Any]) -> None:
         """Keep what was read."""
+
+    def note_answers(self, turns: NDArray[Any]) -> None:
+        """Keep which threads answered after long."""
 
     def look_at(
         self, begin: NDArray[np.int64], end: NDArray[np.int64], pids: NDArray[Any]
@@ -81,7 +85,9 @@ class Flights(Protocol):
     """What stories ask for; see `FlightRecorder`, which is one."""
 
     limit_ns: int
+    turn_limit_ns: int
     reads: Reads | None
+    answers: Answers
     calls: dict[int, str]
     jiffy_ns: int
 
@@ -130,6 +136,7 @@ class WitnessedFlights:
         self._owners: dict[int, Owner | None] = {}
         self._losses: dict[tuple[int, ...], list[DroppedSegment]] = {}
         self.calls, self.jiffy_ns = flights.calls, flights.jiffy_ns
+        self.answers = flights.answers
         self.layout: RecordLayout = flights.layout
         self.symbols: Names = self
         self.queues: QueueTable = self
@@ -143,6 +150,15 @@ class WitnessedFlights:
     @limit_ns.setter
     def limit_ns(self, limit_ns: int) -> None:
         self._flights.limit_ns = limit_ns
+
+    @property
+    def turn_limit_ns(self) -> int:
+        """An exchange that takes as long is slow."""
+        return self._flights.turn_limit_ns
+
+    @turn_limit_ns.setter
+    def turn_limit_ns(self, limit_ns: int) -> None:
+        self._flights.turn_limit_ns = limit_ns
 
     @property
     def reads(self) -> Reads | None:
@@ -247,8 +263,9 @@ class RecordedFlights:
         jiffy_ns: int,
         counted: Mapping[str, int],
     ) -> None:
-        self.limit_ns = 0
+        self.limit_ns = self.turn_limit_ns = 0
         self.reads: Reads | None = None
+        self.answers = Answers()
         self.layout = layout
         self.calls = CALLS.get(architecture, {})
         self.jiffy_ns = jiffy_ns
@@ -323,6 +340,10 @@ class RecordedFlights:
         """Keep what was read, where somebody wants it."""
         if self.reads is not None:
             self.reads.add(reads_of(ranges, self._never_read))
+
+    def note_answers(self, turns: NDArray[Any]) -> None:
+        """Keep which threads answered after long."""
+        self.answers.add(turns)
 
     def look_at(self, *_spans: NDArray[Any]) -> None:
         """There is nothing to be copied."""

@@ -29,7 +29,7 @@ from latprof_analysis.records.process_names import as_cells
 from latprof_analysis.text import NS_PER_SECOND
 from numpy.typing import NDArray
 
-from latprof_agent.capture.flight import HALVES_SPANS, FlightRecorder, span_of
+from latprof_agent.capture.flight import SLOW_SPANS, TURNS, FlightRecorder, span_of
 from latprof_agent.probes.layout import Layout
 from latprof_agent.story.socket_stories import TcpHistory
 from latprof_agent.story.stories import stages_in_words, thread_in_words
@@ -48,8 +48,6 @@ EXCHANGE = "exchange"
 _NOT_OF_EXCHANGES = (
     *("size_bytes", "sender_pid", "sender_comm", "end_to_end_ns", "retransmits"),
 )
-# Of each ring the stamps between which something was slow.
-_SPANS = HALVES_SPANS | {"turns": (("ready_ns",), "send_ns")}
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class LiveStories:
 
     def notice(self, batch: Batch) -> None:
         """Have the recorder copied for what is slow among records just drained."""
-        for ring in _SPANS:
+        for ring in SLOW_SPANS:
             if not len(batch[ring]):
                 continue
             slow, begin, end = self._slow(ring, batch[ring])
@@ -96,21 +94,21 @@ class LiveStories:
         self, ring: str, records: Records
     ) -> tuple[Records, NDArray[np.int64], NDArray[np.int64]]:
         """What is to be told of, and when it began and ended."""
-        begin, end = span_of(records, *_SPANS[ring])
+        begin, end = span_of(records, *SLOW_SPANS[ring])
         least_ns = max(self.above_ns, SHORTEST_NS)
         told = (records["flags"] & self.layout.flags["RECORD_SLOW"]) != 0
         told &= (begin > 0) & (end - begin >= least_ns)
-        if ring == "turns":
+        if ring == TURNS:
             told &= records["role"] == self.layout.roles["server"]
         return records[told], begin[told], end[told]
 
     def add(self, batch: Batch, joiner: Joiner) -> None:
         """Take in what is slow of records whose flows `joiner` knows."""
         self.noticed = False
-        found = {ring: self._slow(ring, batch[ring]) for ring in _SPANS}
+        found = {ring: self._slow(ring, batch[ring]) for ring in SLOW_SPANS}
         if not any(len(slow) for slow, _, _ in found.values()):
             return
-        sent, received, turns = (found[ring][0] for ring in _SPANS)
+        sent, received, turns = (found[ring][0] for ring in SLOW_SPANS)
         messages = [*_halves(joiner, sent, received), *_exchanges(joiner, turns)]
         begin, end, pid = (
             np.concatenate(columns).tolist()

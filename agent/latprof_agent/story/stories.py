@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
-from dataclasses import asdict, dataclass, field
+import zlib
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from latprof_analysis.read.stories import FORMAT
 from latprof_analysis.records.exchange_rows import ExchangeRows
 from latprof_analysis.records.joiner import FOREVER, Joiner
-from latprof_analysis.records.message_rows import Messages
-from latprof_analysis.stages import APART, STAGES
+from latprof_analysis.records.message_rows import Ints, Messages, Rows
+from latprof_analysis.stages import APART, EXCHANGE, STAGES
 from latprof_analysis.stats.histogram import Histogram
 from latprof_analysis.story.device_queue import Ends, wait_of
 from latprof_analysis.story.story import NO_FLIGHT, QUEUED, thread_at, time_of
@@ -24,9 +24,9 @@ from latprof_agent.capture.flight import (
 from latprof_agent.capture.recorded_flights import Flights
 from latprof_agent.sinks.sink import Sink
 from latprof_agent.story.read_before import ReadBefore
+from latprof_agent.story.slowest import Slow, Slowest
 from latprof_agent.story.socket_stories import TcpHistory
 
-MOST = 100  # that are told of
 RUNNING = 0.999  # of messages are not slow, where nobody said from when on
 # Of a stage whose end a thread of this host brings about: the column of its process, of
 # itself where it is known, and the two stamps.
@@ -41,16 +41,40 @@ _OF_CALL = ("sender_pid", "sender_thread", "send_ns", "queue_ns")
 NEIGHBOURS_NS = 1_000_000_000
 
 
-@dataclass(order=True)
-class _Slow:
-    """A slow message; `queue`: what is known of its wait for its reader, once asked."""
+@dataclass
+class _Message:
+    """A slow message's bytes; `queue`: of its wait for its reader, once asked."""
 
-    took_ns: int
-    number: int
-    row: dict[str, Any] = field(compare=False)
-    way: TcpHistory = field(compare=False)
-    accepted: bool = field(compare=False)  # when it was readable
-    queue: dict[str, Any] | None = field(default=None, compare=False)
+    way: TcpHistory
+    accepted: bool  # when it was readable
+    queue: dict[str, Any] | None = None
+
+
+class _Limit:
+    """From when on something is slow: as was asked for, or more than most take."""
+
+    def __init__(self, limit_ns: int) -> None:
+        """0: longer than 99.9% of all until then."""
+        self.limit_ns = limit_ns or UNTIL_KNOWN_NS
+        self.known_ns = 0  # when it was that others take less
+        self.seen = 0
+        self._all = None if limit_ns else Histogram()
+
+    def follow(self, took_ns: Ints, now_ns: int) -> None:
+        """Learn from what some took, that is known now."""
+        if not self._all:
+            return
+        self._all.record(took_ns)
+        most_ns = self._all.quantile(RUNNING)
+        if most_ns is not None:
+            self.limit_ns = max(round(most_ns), RUNNING_LEAST_NS)
+            self.known_ns = self.known_ns or now_ns
+
+    def least_ns(self, ended_ns: Ints) -> Ints:
+        """Return from when on what ended then is slow."""
+        # the recorder made no copies for what was shorter before that was known
+        early = ended_ns < self.known_ns
+        return np.where(early, max(self.limit_ns, UNTIL_KNOWN_NS), self.limit_ns)
 
 
 class Stories(Sink):
@@ -68,75 +92,92 @@ class Stories(Sink):
     """
 
     def __init__(self, limit_ns: int, recorder: Flights, joiner: Joiner) -> None:
-        self._limit_ns = limit_ns or UNTIL_KNOWN_NS
-        self._all = None if limit_ns else Histogram()
-        self._known_ns = 0  # when it was that others take less
+        self._messages, self._exchanges = _Limit(limit_ns), _Limit(limit_ns)
         self._recorder = recorder
         self._joiner = joiner
         self._before = ReadBefore(joiner, recorder)
-        self._slow: list[_Slow] = []  # a heap
-        self._order = itertools.count()
-        self.seen = 0
+        self._slowest = Slowest()
 
     def add_messages(self, rows: Messages) -> None:
-        """Keep the slowest."""
+        """Keep slow ones."""
         self._before.add_messages(rows)
-        took_ns = rows.numbers["end_to_end_ns"]
-        kinds, words = rows.texts["kind"]
-        apart = np.isin(kinds, [words.index(k) for k in APART if k in words])
-        if self._all:
-            self._all.record(took_ns[~apart & (took_ns > 0)])
-            self._follow(self._all)
-        # the recorder made no copies for what was shorter before that
-        early = rows.numbers["read_ns"] < self._known_ns
-        least_ns = np.where(early, max(self._limit_ns, UNTIL_KNOWN_NS), self._limit_ns)
-        slow = np.flatnonzero((took_ns >= least_ns) & ~apart)
-        self.seen += len(slow)
-        for i in slow.tolist():
-            if len(self._slow) == MOST and took_ns[i] <= self._slow[0].took_ns:
-                continue
-            row = rows.row(i)
-            row["entry_queued"] = int(rows.numbers["entry_queued"][i])
-            way = TcpHistory.of(row, *rows.flow_and_end(i), self._joiner)
-            accepted = not rows.numbers["not_accepted"][i]
-            one = _Slow(int(took_ns[i]), next(self._order), row, way, accepted)
-            heapq.heappush(self._slow, one)
-            if len(self._slow) > MOST:
-                heapq.heappop(self._slow)
-        # a copy for what would not be told of only takes time from what is measured
-        kept_ns = self._slow[0].took_ns if len(self._slow) == MOST else 0
-        self._recorder.limit_ns = max(self._limit_ns, kept_ns)
+        took_ns, ended_ns = rows.numbers["end_to_end_ns"], rows.numbers["read_ns"]
+        for i in self._slow(self._messages, rows, took_ns, ended_ns):
+            flow, end = rows.flow_and_end(i)
+            identity = flow, end, int(ended_ns[i])
+            make = partial(self._message, rows, i)
+            self._slowest.offer(int(took_ns[i]), flow, identity, make)
+        self._recorder.limit_ns = self._messages.limit_ns
         self._ask(self._before.newest_ns - NEIGHBOURS_NS)
 
-    def _follow(self, everything: Histogram) -> None:
-        p999_ns = everything.quantile(RUNNING)
-        if p999_ns is not None:
-            self._limit_ns = max(round(p999_ns), RUNNING_LEAST_NS)
-            self._known_ns = self._known_ns or self._joiner.drained_ns
+    def _slow(
+        self, limit: _Limit, rows: Rows, took_ns: Ints, ended_ns: Ints
+    ) -> list[int]:
+        """Find rows that took long, of those that stand in figures."""
+        kinds, words = rows.texts["kind"]
+        apart = np.isin(kinds, [words.index(kind) for kind in APART if kind in words])
+        limit.follow(took_ns[~apart & (took_ns > 0)], self._joiner.drained_ns)
+        slow = ~apart & (took_ns >= limit.least_ns(ended_ns))
+        return list(np.flatnonzero(slow).tolist())
+
+    def _message(self, rows: Messages, i: int) -> tuple[dict[str, Any], _Message]:
+        row = rows.row(i)
+        row["entry_queued"] = int(rows.numbers["entry_queued"][i])
+        way = TcpHistory.of(row, *rows.flow_and_end(i), self._joiner)
+        return row, _Message(way, not rows.numbers["not_accepted"][i])
+
+    def add_exchanges(self, rows: ExchangeRows) -> None:
+        """Keep slow ones of which the server's work is the longest part.
+
+        Of others it is a message that was slow.
+        """
+        if not rows.are_exchanges:
+            return
+        numbers = rows.numbers
+        took_ns, work_ns = numbers["response_ns"], numbers["server_work_ns"]
+        until_read_ns = numbers["request_way_ns"] + numbers["server_queue_ns"]
+        longest = work_ns >= np.maximum(until_read_ns, numbers["reply_way_ns"])
+        longest &= (work_ns > 0) & (numbers["server_pid"] > 0)
+        ended_ns = numbers["reply_read_ns"]
+        for i in self._slow(self._exchanges, rows, took_ns, ended_ns):
+            if not longest[i]:
+                continue
+            self._exchanges.seen += 1
+            row = rows.row(i)
+            flow = zlib.crc32(repr([row[name] for name in _ENDS]).encode())
+            identity = flow, row["request_sent_ns"], row["reply_sent_ns"]
+            make = partial(_exchange, row, self._recorder)
+            self._slowest.offer(int(took_ns[i]), flow, identity, make)
+        self._recorder.turn_limit_ns = self._exchanges.limit_ns
 
     def _ask(self, until_ns: int) -> None:
         """Find what was read before those that were read by then: it is forgotten."""
         before = self._before
-        for one in self._slow:
-            if one.queue is None and (one.row["read_ns"] or 0) <= until_ns:
-                reads = before.told(one.row, one.way.flow, one.way.end)
-                one.queue = {} if reads is None else {"reads": reads}
-                if not one.accepted:
-                    one.queue["accept"] = before.accept(one.row, one.way.flow)
-
-    def add_exchanges(self, rows: ExchangeRows) -> None:
-        """Of exchanges nothing is taken: their messages are told of."""
+        for one in self._slowest.kept:
+            message, row = one.known, one.row
+            if not message or message.queue is not None:
+                continue
+            if (row["read_ns"] or 0) <= until_ns:
+                reads = before.told(row, message.way.flow, message.way.end)
+                message.queue = {} if reads is None else {"reads": reads}
+                if not message.accepted:
+                    message.queue["accept"] = before.accept(row, message.way.flow)
 
     def told(self) -> dict[str, Any]:
-        """The document that `latprof story` reads, the slowest message first."""
-        recorder = self._recorder
+        """The document that `latprof story` reads, the slowest first."""
+        recorder, slowest = self._recorder, self._slowest
         self._ask(FOREVER)
-        slowest = sorted(self._slow, key=lambda one: -one.took_ns)
+        stories = slowest.slowest
+        sample = slowest.sample if slowest.seen > len(stories) else []
         return {
             "format": FORMAT,
-            "limit_ns": self._limit_ns,
-            **({"quantile": RUNNING} if self._known_ns else {}),
-            "slow_messages": self.seen,
+            "limit_ns": self._messages.limit_ns,
+            "exchange_limit_ns": self._exchanges.limit_ns,
+            **({"quantile": RUNNING} if self._messages.known_ns else {}),
+            "slow_messages": slowest.seen - self._exchanges.seen,
+            "slow_exchanges": self._exchanges.seen,
+            "slow_flows": slowest.flows,
+            "told_flows": len({one.flow for one in stories}),
             "recorder": {
                 "copies": recorder.copies,
                 "skipped": recorder.skipped,
@@ -144,16 +185,88 @@ class Stories(Sink):
             },
             "stories": [
                 {"message": one.row, "stages": _stages(one, recorder)}
-                for one in slowest
+                for one in stories
+            ],
+            "sample": [
+                {
+                    "message": {"kind": one.row["kind"], "end_to_end_ns": one.took_ns},
+                    "stages": _without_details(_stages(one, recorder)),
+                    "stands_for": slowest.seen / len(sample),
+                }
+                for one in sample
             ],
         }
 
 
-def _stages(one: _Slow, recorder: Flights) -> dict[str, Any]:
+# Of an exchange: its ends.
+_ENDS = ("protocol", "client_address", "client_port", "server_address", "server_port")
+_PARTS = ("request_way", "server", "reply_way")
+# What a share needs of a part.
+_OF_PARTS = ("kind", "what", "time_ns", "who", "functions", "cpu")
+_MOST_NAMES = 3
+
+
+def _exchange(row: dict[str, Any], recorder: Flights) -> tuple[dict[str, Any], None]:
+    """Describe one as a message that its client sends and its server reads."""
+    pid, sent_ns = row["server_pid"], row["reply_sent_ns"]
+    found = {
+        **{"kind": EXCHANGE, "protocol": row["protocol"], "sequence": None},
+        **{"size_bytes": row["request_bytes"], "retransmits": row["retransmits"]},
+        **{"sender_pid": row["client_pid"], "sender_comm": row["client_comm"]},
+        **{"reader_pid": pid, "reader_comm": row["server_comm"]},
+        "reader_thread": recorder.answers.thread(pid, sent_ns),
+        **{f"source_{of}": row[f"client_{of}"] for of in ("address", "port")},
+        **{f"destination_{of}": row[f"server_{of}"] for of in ("address", "port")},
+        "end_to_end_ns": row["response_ns"],
+        **{"ready_ns": row["request_ready_ns"], "reply_sent_ns": sent_ns},
+        **{f"{stage}_ns": row[f"{stage}_ns"] for stage in _PARTS},
+    }
+    return found, None
+
+
+def _exchange_stages(row: dict[str, Any], recorder: Flights) -> dict[str, Any]:
+    """Return the parts of an exchange, of which the server's thread has one."""
+    found: dict[str, Any] = {
+        stage: {"time_ns": row[f"{stage}_ns"], "parts": None} for stage in _PARTS
+    }
+    found["server"] |= thread_in_words(
+        recorder,
+        row["reader_pid"],
+        row["reader_thread"],
+        row["ready_ns"],
+        row["reply_sent_ns"],
+    )
+    return found
+
+
+def _without_details(stages: dict[str, Any]) -> dict[str, Any]:
+    """Keep what shares need."""
+    return {
+        stage: {
+            "time_ns": of["time_ns"],
+            "parts": of["parts"]
+            and [
+                {name: part[name] for name in _OF_PARTS}
+                | {"who": [_named(who) for who in part["who"][:1]]}
+                | {"functions": part["functions"][:_MOST_NAMES]}
+                for part in of["parts"]
+            ],
+        }
+        for stage, of in stages.items()
+    }
+
+
+def _named(who: dict[str, Any]) -> dict[str, Any]:
+    return {name: who[name] for name in ("pid", "comm", "time_ns")}
+
+
+def _stages(one: Slow, recorder: Flights) -> dict[str, Any]:
     """Return its stages, and what it met in the queue of its reader."""
-    stages = stages_in_words(one.row, recorder, one.way)
+    if one.row["kind"] == EXCHANGE:
+        return _exchange_stages(one.row, recorder)
+    stages = stages_in_words(one.row, recorder, one.known.way)
     if "receive_queue" in stages:
-        stages["receive_queue"] |= one.queue or {}
+        stages["receive_queue"] |= one.known.queue or {}
     return stages
 
 

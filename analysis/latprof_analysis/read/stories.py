@@ -83,6 +83,15 @@ _STORIES: Shape = {
     "limit_ns": Maybe(COUNT),
     "quantile?": NUMBER,
     "slow_messages": COUNT,
+    **dict.fromkeys(("slow_exchanges?", "slow_flows?", "told_flows?"), COUNT),
+    "exchange_limit_ns?": Maybe(COUNT),
+    "sample?": [
+        {
+            "message": {"kind": TEXT, "end_to_end_ns": COUNT},
+            "stages": {ANY: {"time_ns": COUNT, "parts": Maybe([_PART])}},
+            "stands_for": NUMBER,
+        }
+    ],
     "recorder": {"copies": COUNT, "skipped": COUNT, "symbols": TEXT},
     "stories": [
         {
@@ -184,14 +193,15 @@ def stories_of_runs(folders: Iterable[Path], notes: list[str]) -> dict[str, Any]
 
 
 def _together(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    limits = [d["limit_ns"] for d in documents]
     recorders = [d["recorder"] for d in documents]
     symbols = sorted({r["symbols"] for r in recorders} - {"none needed"})
     quantiles = [d["quantile"] for d in documents if "quantile" in d]
+    has_sample = any(d.get("sample") for d in documents)
     return {
-        "limit_ns": None if None in limits else min(limits, default=None),
+        **{name: _least(documents, name) for name in ("limit_ns", "exchange_limit_ns")},
         **({"quantile": min(quantiles)} if quantiles else {}),
-        "slow_messages": sum(d["slow_messages"] for d in documents),
+        **{name: sum(d.get(name, 0) for d in documents) for name in _COUNTS},
+        "sample": [one for d in documents for one in _sample(d)] if has_sample else [],
         "recorder": {
             "copies": sum(r["copies"] for r in recorders),
             "skipped": sum(r["skipped"] for r in recorders),
@@ -203,6 +213,23 @@ def _together(documents: list[dict[str, Any]]) -> dict[str, Any]:
             reverse=True,
         ),
     }
+
+
+_COUNTS = ("slow_messages", "slow_exchanges", "slow_flows", "told_flows")
+
+
+def _least(documents: list[dict[str, Any]], name: str) -> int | None:
+    """Return the lowest of their limits; None where one has none."""
+    limits = [d.get(name, d["limit_ns"]) for d in documents]
+    return None if None in limits else min(limits, default=None)
+
+
+def _sample(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return those that stand for all slow ones: the stories, if there are no more."""
+    sample: list[dict[str, Any]] = document.get("sample") or [
+        story | {"stands_for": 1} for story in document["stories"]
+    ]
+    return sample
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from latprof_analysis.report.story_words import (
     reads_words,
     tcp_words,
 )
+from latprof_analysis.stages import EXCHANGE
 from latprof_analysis.story.sockets import (
     BEHIND,
     HELD,
@@ -29,6 +30,7 @@ _Story = dict[str, Any]
 # Less of a stage is not told in a line of its own.
 _LITTLE = 0.02
 _MOST_NAMES, _MOST_CAUSES = FEW, 5
+_OF_95 = 1.96  # standard errors
 _VERBS = {
     "busy": "was busy",
     "waiting": "waited for a CPU",
@@ -55,6 +57,8 @@ _UNTOLD = {
     "qdisc": "the queue of the sender's device",
     "transit": "the way between both drivers, of which nothing here tells",
     "receive_stack": "the receiver's stack, for no reason that was seen",
+    "request_way": "the request's way",
+    "reply_way": "the reply's way",
 }
 _ENTRY_QUEUE = "a queue at the entry of the receiver's host (ifb)"
 
@@ -171,17 +175,46 @@ def _of_bytes(where: str, stage: str, of: _Story) -> str:
 def summary_lines(document: dict[str, Any], shown: int) -> Iterator[str]:
     """Say how many there are, and which causes took most of their time."""
     yield count_line(document, shown)
-    count, limit_ns = len(document["stories"]), document["limit_ns"]
-    if count:
-        above = "" if limit_ns is None else f" above {duration(limit_ns)}"
-        yield f"of the time{above} of all {count}:"
+    yield from flow_lines(document)
+    if document["stories"]:
+        yield f"{shares_of_what(document)}:"
     for cause in causes(document)[:_MOST_CAUSES]:
-        yield f"  {percent(cause['share']):>6}  {cause['cause']}"
+        share, error = percent(cause["share"]), cause["share_error"]
+        within = f" +- {percent(error)}" if error else ""
+        yield f"  {share:>6}{within}  {cause['cause']}"
     yield from recorder_lines(document["recorder"])
 
 
+def flow_lines(document: dict[str, Any]) -> Iterator[str]:
+    """Say which flows have no story, where some have none."""
+    flows, told = document.get("slow_flows", 0), document.get("told_flows", 0)
+    if flows > told:
+        yield (
+            f"of {counted(flows, 'flow')} with a slow one {told:,} have a story: the "
+            "slowest of each first, then the slowest of all"
+        )
+
+
+def shares_of_what(document: dict[str, Any]) -> str:
+    """Say of what shares of causes are."""
+    limit_ns, sample = document["limit_ns"], document.get("sample")
+    above = "" if limit_ns is None else f" above {duration(limit_ns)}"
+    if document.get("exchange_limit_ns", limit_ns) != limit_ns:
+        above += f" ({duration(document['exchange_limit_ns'])} of exchanges)"
+    if sample:
+        return (
+            f"of the time{above} of all {_slow_ones(document):,}, by a sample of "
+            f"{len(sample):,} (+-: 95%)"
+        )
+    return f"of the time{above} of all {len(document['stories'])}"
+
+
+def _slow_ones(document: dict[str, Any]) -> int:
+    return int(document["slow_messages"]) + int(document.get("slow_exchanges", 0))
+
+
 def count_line(document: dict[str, Any], shown: int) -> str:
-    """Say how many messages were slow, and of how many it is told why."""
+    """Say how many messages and exchanges were slow, and of how many it is told why."""
     stories, limit_ns = document["stories"], document["limit_ns"]
     than = "more than p99.9" if limit_ns is None else f"{duration(limit_ns)} or longer"
     if "quantile" in document:
@@ -189,8 +222,16 @@ def count_line(document: dict[str, Any], shown: int) -> str:
         than = (
             f"more than the running {name}, which was {duration(limit_ns)} at the end"
         )
+        own_ns = document.get("exchange_limit_ns", limit_ns)
+        if own_ns != limit_ns:
+            than += f" ({duration(own_ns)} of exchanges)"
+    slow = counted(document["slow_messages"], "message")
+    if document.get("slow_exchanges"):
+        slow = f"{counted(document['slow_exchanges'], 'exchange')} and {slow}"
+        if not document["slow_messages"]:
+            slow = counted(document["slow_exchanges"], "exchange")
     return (
-        f"{counted(document['slow_messages'], 'message')} took {than}; {shown} of "
+        f"{slow} took {than}; {shown} of "
         f"{len(stories)} {'story' if len(stories) == 1 else 'stories'} told"
     )
 
@@ -204,32 +245,68 @@ def recorder_lines(recorder: dict[str, Any]) -> Iterator[str]:
 
 
 def causes(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what took the time by which all that is told of was slow.
+    """Return what took the time by which all that was slow was so.
 
-    Of a story that is the time above the document's limit (without one, all of it),
-    which its parts have as they have the whole.
+    Of a slow one that is the time above its limit (without one, all of it), which its
+    parts have as they have the whole. Of many slow ones a sample stands for all.
 
     Returns
     -------
     list of dict
-        ``cause`` (stage, and what held it up there), ``time_ns``, and ``share`` of the
-        time of all; the longest first.
+        ``cause`` (stage, and what held it up there), ``time_ns``, ``share`` of the
+        time of all, and ``share_error``: by so much the share of a sample may be off,
+        95% (a ratio's, by linearization, with the correction for a finite population;
+        Cochran, Sampling Techniques, 1977, 6.4); 0 without one. The longest first.
     """
+    sample = document.get("sample")
+    rows = [_times_by_cause(one, document) for one in sample or document["stories"]]
     times: dict[str, float] = {}
-    for story in document["stories"]:
-        whole_ns = took_ns(story)
-        above_ns = max(whole_ns - (document["limit_ns"] or 0), 0)
-        for stage, of in story["stages"].items():
-            for part in of["parts"] or [{"kind": "", "time_ns": of["time_ns"]}]:
-                name = f"{stage}: {_cause(part)}" if part["kind"] else stage
-                more = part["time_ns"] * above_ns / whole_ns if whole_ns else 0.0
-                times[name] = times.get(name, 0.0) + more
+    for row in rows:
+        for name, took in row.items():
+            times[name] = times.get(name, 0.0) + took
     whole = sum(times.values())
+    drawn = len(rows) / _slow_ones(document) if sample else 1.0
     return [
-        {"cause": name, "time_ns": round(took), "share": took / whole if whole else 0.0}
+        {
+            "cause": name,
+            "time_ns": round(took),
+            "share": took / whole if whole else 0.0,
+            "share_error": _share_error(rows, name, took / whole, drawn),
+        }
         for name, took in sorted(times.items(), key=lambda one: -one[1])
         if took
     ]
+
+
+def _times_by_cause(story: _Story, document: dict[str, Any]) -> dict[str, float]:
+    """Split the time above its limit of a story, and of those that it stands for."""
+    whole_ns = took_ns(story)
+    limit_ns = document["limit_ns"]
+    if story["message"]["kind"] == EXCHANGE:
+        limit_ns = document.get("exchange_limit_ns", limit_ns)
+    above = max(whole_ns - (limit_ns or 0), 0) * story.get("stands_for", 1)
+    found: dict[str, float] = {}
+    for stage, of in story["stages"].items():
+        for part in of["parts"] or [{"kind": "", "time_ns": of["time_ns"]}]:
+            name = f"{stage}: {_cause(part)}" if part["kind"] else stage
+            more = part["time_ns"] * above / whole_ns if whole_ns else 0.0
+            found[name] = found.get(name, 0.0) + more
+    return found
+
+
+def _share_error(
+    rows: list[dict[str, float]], name: str, share: float, drawn: float
+) -> float:
+    """Return half of the 95% interval of a cause's share."""
+    count = len(rows)
+    if drawn >= 1 or count < 2:
+        return 0.0
+    wholes = [sum(row.values()) for row in rows]
+    off = (
+        row.get(name, 0.0) - share * of for row, of in zip(rows, wholes, strict=True)
+    )
+    squares = sum(one * one for one in off) * count / (count - 1) * (1 - drawn)
+    return float(_OF_95 * squares**0.5 / sum(wholes))
 
 
 def _cause(part: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ from latprof_analysis.report.story_lines import (
     count_line,
     headline,
     recorder_lines,
+    shares_of_what,
     story_lines,
 )
 from latprof_analysis.report.vega import (
@@ -119,7 +120,7 @@ def _wait(story: dict[str, Any]) -> _Wait:
     message, stages = story["message"], story["stages"]
     stage = max(stages, key=lambda name: stages[name]["time_ns"], default="")
     pid = message["sender_pid" if stage in _SENDERS else "reader_pid"]
-    end_ns = message.get("read_ns") or 0
+    end_ns = message.get("reply_sent_ns") or message.get("read_ns") or 0
     for name in STAGES[::-1] if stage in STAGES else ():
         if name == stage:
             break
@@ -139,18 +140,19 @@ def _sentence(text: str) -> str:
 
 def _causes(document: dict[str, Any]) -> Table:
     found = causes(document)[:_MOST_CAUSES]
-    limit_ns = document["limit_ns"]
-    above = f"above {duration_text(limit_ns)} " if limit_ns else ""
     return Table(
-        f"What took the time {above}of {plural(len(document['stories']), 'message')}",
+        f"What took time: {_micro(shares_of_what(document))}",
         ["stage and cause", "share", "time"],
-        [
-            [one["cause"], percent(one["share"]), duration_text(one["time_ns"])]
-            for one in found
-        ],
-        "Of each message that a story tells of, the time by which it was slow, shared "
-        "as its whole time is among its causes.",
+        [[one["cause"], _share(one), duration_text(one["time_ns"])] for one in found],
+        "Of each one the time by which it was slow, shared as its whole time is among "
+        "its causes.",
     )
+
+
+def _share(cause: dict[str, Any]) -> str:
+    error = cause["share_error"]
+    within = f" ± {percent(error)}" if error else ""
+    return f"{percent(cause['share'])}{within}"
 
 
 def _story(place: int, wait: _Wait) -> Iterator[Part]:
